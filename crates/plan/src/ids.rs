@@ -1,0 +1,76 @@
+//! Typed indices into a [`Plan`](crate::Plan): one newtype a resource, so that a ring's number can't be used as a stage's.
+//!
+//! An id is only made by this crate, and only valid for the plan that it came from.
+
+use std::fmt;
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident, $prefix:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub(crate) u32);
+
+        impl $name {
+            /// The position in the plan's list of this resource, from 0.
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+
+            pub(crate) fn from_index(index: usize) -> Self {
+                $name(u32::try_from(index).expect("a plan file of this size is refused before it is read"))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "#{}"), self.0)
+            }
+        }
+    )*};
+}
+
+ids! {
+    /// A `[device.…]`: one opened RDMA device port.
+    DeviceId, "device";
+    /// A `[pool.…]`: one registered region, cut into packets.
+    PoolId, "pool";
+    /// A `[lcore.…]`: one pinned thread.
+    LcoreId, "lcore";
+    /// A `[port.…]`: one queue pair.
+    PortId, "port";
+    /// A `[ring.…]`: one hand-off between two lcores.
+    RingId, "ring";
+    /// A `[stage.…]`: one instance of a kind that the application registered.
+    StageId, "stage";
+}
+
+/// Where packets go next: what a stage's output or a port's `next` names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// A stage on the same lcore.
+    Stage(StageId),
+    /// A port on the same lcore, to be sent.
+    Port(PortId),
+    /// A ring, of which this is the only producer.
+    Ring(RingId),
+    /// Back to the pool, counted.
+    Drop,
+}
+
+/// What takes packets out of a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Consumer {
+    /// A stage, which gets them as its input.
+    Stage(StageId),
+    /// A port, which sends them.
+    Port(PortId),
+}
+
+/// What puts packets into a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Producer {
+    /// A stage, by one or several of its outputs.
+    Stage(StageId),
+    /// A port, by its `next`.
+    Port(PortId),
+}

@@ -1,0 +1,93 @@
+//! What a stage's factory or an application's section reader gets: a table of the plan, to be parsed into a type of its own.
+
+use serde::de::DeserializeOwned;
+
+use crate::de::{self, Fault};
+use crate::diag::{Diagnostic, Severity};
+use crate::source::{Location, Sources, Span};
+use crate::tree::{Node, Table, Value};
+
+/// A stage's `params` or an application's section. Cheap to pass by reference; holds its own copy of the values.
+#[derive(Debug, Clone)]
+pub struct Params {
+    sources: Sources,
+    /// As the file would write it, e.g. `stage.book.params`.
+    path: String,
+    /// The key that names it; where it is absent, the key of what it should be in.
+    head: Span,
+    node: Node,
+    present: bool,
+}
+
+impl Params {
+    pub(crate) fn new(sources: &Sources, path: String, head: Span, node: Node) -> Self {
+        Params { sources: sources.clone(), path, head, node, present: true }
+    }
+
+    pub(crate) fn absent(sources: &Sources, path: String, head: Span) -> Self {
+        let node = Node { span: head, value: Value::Table(Table::default()) };
+        Params { sources: sources.clone(), path, head, node, present: false }
+    }
+
+    /// Whether the file has it at all. An absent one parses as an empty table.
+    pub fn is_present(&self) -> bool {
+        self.present
+    }
+
+    /// As the file would write it, e.g. `stage.book.params` or `feed`.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where it starts, or where it should have been.
+    pub fn location(&self) -> Location {
+        self.sources.locate(self.head)
+    }
+
+    /// The values as a `T`. An error says which key is wrong, missing or, if `T` denies unknown fields, unknown, and where.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Diagnostic> {
+        T::deserialize(de::NodeDeserializer(&self.node)).map_err(|error| self.explain(error))
+    }
+
+    /// An error about the value of `key` (dotted; empty for the whole table) that only the caller can see, e.g. that a file it names is absent.
+    pub fn refuse(&self, key: &str, message: impl Into<String>) -> Diagnostic {
+        let mut span = self.head;
+        let mut node = &self.node;
+        for part in key.split('.').filter(|part| !part.is_empty()) {
+            let Some(entry) = node.as_table().and_then(|table| table.find(part)) else { break };
+            node = &entry.node;
+            span = node.span;
+        }
+        Diagnostic::new(&self.sources, Severity::Error, "bad-value", span, message)
+    }
+
+    fn explain(&self, error: de::Error) -> Diagnostic {
+        let span = error.span.unwrap_or(self.head);
+        let make = |code, message: String| Diagnostic::new(&self.sources, Severity::Error, code, span, message);
+        match error.fault {
+            Fault::UnknownKey { key, known } => {
+                let mut one = make("unknown-key", format!("unknown key `{key}` in {}", self.path));
+                one.help(crate::names::suggest(&key, known.iter().copied(), "the keys here are"));
+                one
+            }
+            Fault::UnknownVariant { name, known } => {
+                let mut one = make("bad-value", format!("`{name}` is not a choice here"));
+                one.help(crate::names::suggest(&name, known.iter().copied(), "the choices are"));
+                one
+            }
+            Fault::MissingKey { key } => {
+                let mut one = make("missing-key", format!("missing key `{key}` in {}", self.path));
+                if !self.present {
+                    one.help(format!("there is no [{}] yet: add it, with `{key} = …`", self.path));
+                }
+                one
+            }
+            Fault::Type { found, expected } => {
+                let mut one = make("wrong-type", format!("expected {expected}, found {found}"));
+                one.label(format!("expected {expected}"));
+                one
+            }
+            Fault::Other(message) => make("bad-value", message),
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The validated plan: what holding one proves is that every check of this crate passed.
+//!
+//! Every reference is an id that indexes into the same plan, every queue's packets fit their pool, every completion fits its
+//! queue, packets move between lcores over rings only, and packets can't go round in a circle.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::Index;
+use std::time::Duration;
+
+use crate::diag::Diagnostics;
+use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};
+use crate::params::Params;
+use crate::source::{Location, Sources, Span};
+
+/// A plan that passed every check. Only [`Loader`](crate::Loader) makes one.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub(crate) sources: Sources,
+    pub(crate) name: String,
+    pub(crate) app: Option<String>,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) lcores: Vec<Lcore>,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) rings: Vec<Ring>,
+    pub(crate) stages: Vec<Stage>,
+    pub(crate) sections: Vec<Section>,
+    pub(crate) warnings: Diagnostics,
+}
+
+impl Plan {
+    /// The plan's own name; the file's stem where it gives none.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The application that the plan is for, if it says so.
+    pub fn app(&self) -> Option<&str> {
+        self.app.as_deref()
+    }
+
+    /// The devices, in the order of the file.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// The pools, in the order of the file.
+    pub fn pools(&self) -> &[Pool] {
+        &self.pools
+    }
+
+    /// The lcores, in the order of the file.
+    pub fn lcores(&self) -> &[Lcore] {
+        &self.lcores
+    }
+
+    /// The ports, in the order of the file.
+    pub fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// The rings, in the order of the file.
+    pub fn rings(&self) -> &[Ring] {
+        &self.rings
+    }
+
+    /// The stages, in the order of the file. Run them in [`Lcore::stages`]' order instead.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    /// One entry for each section of the catalog, in the catalog's order, whether or not the file has it.
+    pub fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// The section of this name; `None` only if the catalog has none of it. A section that the file leaves out is empty.
+    pub fn section(&self, name: &str) -> Option<&Params> {
+        self.sections.iter().find(|section| section.name == name).map(|section| &section.params)
+    }
+
+    /// What is worth knowing though it stops nothing.
+    pub fn warnings(&self) -> &Diagnostics {
+        &self.warnings
+    }
+
+    /// A span of this plan in lines and columns.
+    pub fn locate(&self, span: Span) -> Location {
+        self.sources.locate(span)
+    }
+
+    /// A target as the file would say it, e.g. `stage.book`.
+    pub fn target_name(&self, target: Target) -> String {
+        match target {
+            Target::Stage(id) => format!("stage.{}", self[id].name),
+            Target::Port(id) => format!("port.{}", self[id].name),
+            Target::Ring(id) => format!("ring.{}", self[id].name),
+            Target::Drop => "drop".to_owned(),
+        }
+    }
+}
+
+macro_rules! index {
+    ($($id:ident => $list:ident: $item:ident;)*) => {$(
+        impl Index<$id> for Plan {
+            type Output = $item;
+
+            fn index(&self, id: $id) -> &$item {
+                &self.$list[id.index()]
+            }
+        }
+    )*};
+}
+
+index! {
+    DeviceId => devices: Device;
+    PoolId => pools: Pool;
+    LcoreId => lcores: Lcore;
+    PortId => ports: Port;
+    RingId => rings: Ring;
+    StageId => stages: Stage;
+}
+
+/// `[device.NAME]`: a port of an RDMA device.
+#[derive(Debug, Clone)]
+pub struct Device {
+    /// Its own id.
+    pub id: DeviceId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// Which stack has it.
+    pub provider: Provider,
+    /// The device's name there, e.g. `mlx5_0` or `soft0`.
+    pub device_name: String,
+    /// The device's port, from 1.
+    pub port_num: u8,
+    /// Index into the port's GID table.
+    pub gid_index: u8,
+}
+
+/// The stack that a device belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Provider {
+    /// libibverbs and the kernel.
+    Kernel,
+    /// The software RNIC in this process.
+    Soft,
+}
+
+/// `[pool.NAME]`: one region of memory, registered with one device and cut into packets.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    /// Its own id.
+    pub id: PoolId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// The device that it is registered with.
+    pub device: DeviceId,
+    /// How many packets it has.
+    pub packets: u32,
+    /// Room for data in each, behind the headroom.
+    pub data_bytes: u32,
+    /// Room in front of the data for headers to be prepended.
+    pub headroom_bytes: u32,
+    /// The pages to put it on.
+    pub pages: Pages,
+    /// The most packets that each lcore's cache keeps.
+    pub cache_packets: u32,
+    /// The lcores that can have packets of it in their hands, and so need a cache of it.
+    pub lcores: Vec<LcoreId>,
+    /// The ports that can be given packets of it to send.
+    pub sent_by: Vec<PortId>,
+}
+
+/// The pages that a pool asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Pages {
+    /// The default hugepages; 4 KiB pages, announced, where there are too few.
+    Auto,
+    /// 4 KiB pages.
+    Small4K,
+    /// 2 MiB pages or nothing.
+    Huge2M,
+    /// 1 GiB pages or nothing.
+    Huge1G,
+}
+
+/// `[lcore.NAME]`: one thread, pinned to one CPU, with at most one completion queue.
+#[derive(Debug, Clone)]
+pub struct Lcore {
+    /// Its own id.
+    pub id: LcoreId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// The CPU, by the kernel's number. No other lcore has it, and this process may run on it.
+    pub cpu: u32,
+    /// What it does when there is no work.
+    pub idle: Idle,
+    /// The most packets that are taken from a queue at once.
+    pub burst_packets: u32,
+    /// How long it spins without work before it arms; `None`: measure a wake-up at start and take that.
+    pub spin: Option<Duration>,
+    /// How long it stays in poll mode after a wake-up; `None`: as long as `spin`.
+    pub dwell: Option<Duration>,
+    /// The most time that it takes to drain at stop.
+    pub drain: Duration,
+    /// The device of all its ports, and so of its completion queue; `None` without ports.
+    pub device: Option<DeviceId>,
+    /// The completion queue's depth: at least every work request that can complete into it; 0 without ports.
+    pub cq_depth_wc: u32,
+    /// Its ports, in the order of the file.
+    pub ports: Vec<PortId>,
+    /// Its stages in topological order: a stage comes before those that it hands packets to.
+    pub stages: Vec<StageId>,
+    /// The rings that it takes packets from.
+    pub rings_in: Vec<RingId>,
+    /// The rings that it puts packets into.
+    pub rings_out: Vec<RingId>,
+    /// The pools that it needs a cache of.
+    pub pools: Vec<PoolId>,
+}
+
+/// What a lcore does when there is no work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Idle {
+    /// Spins for ever.
+    Poll,
+    /// Arms and sleeps at once.
+    Event,
+    /// Spins for the budget, then arms and sleeps.
+    Adaptive,
+}
+
+/// `[port.NAME]`: one queue pair.
+#[derive(Debug, Clone)]
+pub struct Port {
+    /// Its own id.
+    pub id: PortId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// The lcore that owns it.
+    pub lcore: LcoreId,
+    /// The device that it is on; that of the lcore's completion queue.
+    pub device: DeviceId,
+    /// Where receive buffers come from; present if `rx_depth_wr` > 0.
+    pub pool: Option<PoolId>,
+    /// The queue pair's type.
+    pub transport: Transport,
+    /// The multicast groups to receive; UD only.
+    pub join: Vec<Group>,
+    /// Who it sends to; RC and UC always have a peer.
+    pub destination: Destination,
+    /// Receive work requests kept posted.
+    pub rx_depth_wr: u32,
+    /// Send work requests that may be outstanding.
+    pub tx_depth_wr: u32,
+    /// Inline data to ask the device for.
+    pub inline_bytes: u32,
+    /// One send in so many is signaled; 1 ≤ it ≤ `tx_depth_wr`, or 0 if `tx_depth_wr` is.
+    pub signal_every_wr: u32,
+    /// Where received packets go; present if `rx_depth_wr` > 0.
+    pub next: Option<Target>,
+    /// What the batch of packets that wait to be posted must hold, so that no output on this lcore overflows it; 0 if nothing sends.
+    pub batch_packets: u32,
+}
+
+/// A queue pair's transport service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+/// Who a port sends to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Destination {
+    /// Nobody: a UD port that only receives.
+    None,
+    /// Another port of this plan. Mutual on RC and UC.
+    Peer(PortId),
+    /// A multicast group; UD only.
+    Group(Group),
+}
+
+impl Destination {
+    /// The peer, if it is one.
+    pub fn peer(self) -> Option<PortId> {
+        match self {
+            Destination::Peer(id) => Some(id),
+            _ => None,
+        }
+    }
+}
+
+/// A multicast GID: an IPv4 group mapped as RoCE v2 does (`::ffff:a.b.c.d`), or an IPv6-style one (`ff…`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group {
+    /// The GID in network order.
+    pub gid: [u8; 16],
+}
+
+impl Group {
+    /// The IPv4 group, if it is one.
+    pub fn ipv4(&self) -> Option<Ipv4Addr> {
+        Ipv6Addr::from(self.gid).to_ipv4_mapped()
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ipv4() {
+            Some(group) => group.fmt(f),
+            None => Ipv6Addr::from(self.gid).fmt(f),
+        }
+    }
+}
+
+/// `[ring.NAME]`: a single-producer single-consumer hand-off from one lcore to another.
+#[derive(Debug, Clone)]
+pub struct Ring {
+    /// Its own id.
+    pub id: RingId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// Packets that it holds.
+    pub depth_packets: u32,
+    /// The one that fills it.
+    pub from: Producer,
+    /// The lcore that fills it.
+    pub from_lcore: LcoreId,
+    /// The one that empties it.
+    pub to: Consumer,
+    /// The lcore that empties it; never `from_lcore`.
+    pub to_lcore: LcoreId,
+    /// What a batch that gathers packets for it must hold, so that no output on `from_lcore` overflows it.
+    pub batch_packets: u32,
+}
+
+/// `[stage.NAME]`: an instance of a registered kind.
+#[derive(Debug, Clone)]
+pub struct Stage {
+    /// Its own id.
+    pub id: StageId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// The kind's name (`use = "…"`), which the catalog has.
+    pub kind: String,
+    /// The lcore that runs it.
+    pub lcore: LcoreId,
+    /// The pool that it takes fresh packets from.
+    pub pool: Option<PoolId>,
+    /// One target an output, in the order of the kind's `outputs`.
+    pub outputs: Vec<Target>,
+    /// What its factory gets.
+    pub params: Params,
+    /// What its input batch must hold, so that nothing upstream on this lcore overflows it, holding stages that let go included.
+    pub batch_packets: u32,
+}
+
+/// A top-level table that the application reads itself.
+#[derive(Debug, Clone)]
+pub struct Section {
+    /// The table's name.
+    pub name: String,
+    /// Its contents; empty if the file has no such table.
+    pub params: Params,
+}
