@@ -1,1 +1,34 @@
-//! TODO skeleton
+//! Memory of the data plane: hugepage regions, packet pools, and the packet handle.
+//!
+//! - A [`Region`] is a mapping on hugepages, prefaulted, locked if asked; where none are to be had it says so ([`Region::fallback`]).
+//! - A [`Pool`] cuts a region into [`Packet`]s: 8-byte handles that move, and return to the pool when dropped.
+//! - A [`PoolCache`] is one lcore's share of a pool; a [`Batch`] carries packets from stage to stage. Moving either way is copying words.
+//! - A [`PeerRegion`] is a region that a peer may write: copies and atomics, never references.
+//! - [`facts`] tells what the machine has.
+//!
+//! Nothing is allocated after the pools, caches and batches are made. Every packet is on the free list, in a cache, or held ([`Pool::account`]);
+//! a pool that goes while packets are held is leaked, never freed ([`leaked_pools`]).
+
+pub mod batch;
+pub mod cache;
+pub mod facts;
+mod freelist;
+#[cfg(all(test, loom))]
+mod model;
+pub mod packet;
+pub mod pages;
+pub mod peer;
+pub mod pool;
+pub mod region;
+mod shared;
+mod shared_file;
+mod stash;
+mod sync;
+
+pub use batch::Batch;
+pub use cache::{BoundCache, PoolCache};
+pub use packet::Packet;
+pub use pages::{Fallback, PageChoice, PageSize};
+pub use peer::{PeerAccessError, PeerRegion};
+pub use pool::{MrBinding, Pool, PoolAccount, PoolError, PoolSpec, leaked_pools};
+pub use region::{Region, RegionError, RegionSpec};

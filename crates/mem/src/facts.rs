@@ -1,0 +1,229 @@
+//! What the machine has: hugepages by size, the locked-memory limit, the base page size.
+//!
+//! Everything is read fresh from the kernel at each call and nothing is cached. A file that the kernel does not have means "none of that"; a file
+//! that cannot be read or understood is an error, never a guess. Counts move under other processes' feet: treat them as advice, the mapping decides.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// `CAP_IPC_LOCK`: its holder may lock memory beyond RLIMIT_MEMLOCK (capabilities(7)); bit number from linux/capability.h.
+const CAP_IPC_LOCK: u32 = 14;
+
+/// Why a fact about the machine could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FactsError {
+    /// The kernel's file is there but cannot be read.
+    #[error("cannot read {}: {source}; mount /proc and /sys readable in this container", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file is there but does not say what proc(5) says it does.
+    #[error("{}: `{found}` is not a count; is something other than the kernel mounted there?", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// The text that was found.
+        found: String,
+    },
+}
+
+/// The hugepages of one size (Documentation/admin-guide/mm/hugetlbpage.rst).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HugepageCount {
+    /// Size of one page, bytes.
+    pub size_bytes: u64,
+    /// Pages in the kernel's pool of this size (`nr_hugepages`).
+    pub total: u64,
+    /// Pages not yet allocated (`free_hugepages`).
+    pub free: u64,
+    /// Free pages already promised to a mapping that has not touched them (`resv_hugepages`).
+    pub reserved: u64,
+}
+
+impl HugepageCount {
+    /// Pages that a new mapping can have: free and not promised.
+    #[must_use]
+    pub fn available(&self) -> u64 {
+        self.free.saturating_sub(self.reserved)
+    }
+}
+
+/// The machine's hugepages.
+///
+/// ```
+/// use verbline_mem::facts::HugepageFacts;
+///
+/// let facts = HugepageFacts::read()?;
+/// for pages in &facts.sizes {
+///     assert!(pages.size_bytes.is_power_of_two());
+///     println!("{} KiB: {} of {} free", pages.size_bytes >> 10, pages.available(), pages.total);
+/// }
+/// # Ok::<(), verbline_mem::facts::FactsError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HugepageFacts {
+    /// The size that a plain `MAP_HUGETLB` gets, bytes: `Hugepagesize` of /proc/meminfo; `None` where the kernel has no hugepages.
+    pub default_bytes: Option<u64>,
+    /// Every size that the kernel has, smallest first.
+    pub sizes: Vec<HugepageCount>,
+}
+
+impl HugepageFacts {
+    /// Reads /proc/meminfo and /sys/kernel/mm/hugepages.
+    ///
+    /// # Errors
+    /// When a file is there but unreadable or not understood.
+    pub fn read() -> Result<Self, FactsError> {
+        Self::read_under(Path::new("/"))
+    }
+
+    /// As [`HugepageFacts::read`], with `root` in place of `/` (a container's, or a test's).
+    ///
+    /// # Errors
+    /// When a file is there but unreadable or not understood.
+    pub fn read_under(root: &Path) -> Result<Self, FactsError> {
+        let meminfo = root.join("proc/meminfo");
+        let default_bytes = match read_if_there(&meminfo)? {
+            Some(text) => default_hugepage_bytes(&text, &meminfo)?,
+            None => None,
+        };
+        Ok(Self { default_bytes, sizes: sizes_in(&root.join("sys/kernel/mm/hugepages"))? })
+    }
+
+    /// The counts for one page size, if the kernel has that size.
+    #[must_use]
+    pub fn size(&self, size_bytes: u64) -> Option<&HugepageCount> {
+        self.sizes.iter().find(|pages| pages.size_bytes == size_bytes)
+    }
+}
+
+/// How much memory this process may lock.
+///
+/// RDMA registration pins pages and counts them against the same limit (ibv_reg_mr(3)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemlockLimit {
+    /// The limit in force, bytes; `None`: unlimited.
+    pub soft_bytes: Option<u64>,
+    /// What the process may raise it to, bytes; `None`: unlimited.
+    pub hard_bytes: Option<u64>,
+    /// The process holds CAP_IPC_LOCK, so the limit does not bind it.
+    pub exempt: bool,
+}
+
+impl MemlockLimit {
+    /// Reads RLIMIT_MEMLOCK (getrlimit(2)) and the effective capabilities.
+    ///
+    /// # Errors
+    /// When /proc/self/status is there but unreadable or not understood.
+    pub fn read() -> Result<Self, FactsError> {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
+        let status = Path::new("/proc/self/status");
+        let exempt = match read_if_there(status)? {
+            Some(text) => may_lock_without_limit(&text, status)?,
+            None => false,
+        };
+        Ok(Self { soft_bytes: limit.current, hard_bytes: limit.maximum, exempt })
+    }
+
+    /// The bytes that can be locked; `None`: no limit.
+    #[must_use]
+    pub fn effective_bytes(&self) -> Option<u64> {
+        if self.exempt { None } else { self.soft_bytes }
+    }
+}
+
+/// All the facts about memory that a plan is checked against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryFacts {
+    /// Hugepages by size.
+    pub hugepages: HugepageFacts,
+    /// Locked memory.
+    pub memlock: MemlockLimit,
+    /// The base page, bytes: 4096 on x86-64 (sysconf(3), `_SC_PAGESIZE`).
+    pub base_page_bytes: u64,
+}
+
+impl MemoryFacts {
+    /// Reads them all.
+    ///
+    /// # Errors
+    /// When one of the kernel's files is there but unreadable or not understood.
+    pub fn read() -> Result<Self, FactsError> {
+        Ok(Self {
+            hugepages: HugepageFacts::read()?,
+            memlock: MemlockLimit::read()?,
+            base_page_bytes: rustix::param::page_size() as u64,
+        })
+    }
+}
+
+fn read_if_there(path: &Path) -> Result<Option<String>, FactsError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(FactsError::Read { path: path.to_owned(), source }),
+    }
+}
+
+fn parse_error(path: &Path, found: &str) -> FactsError {
+    FactsError::Parse { path: path.to_owned(), found: found.trim().to_owned() }
+}
+
+/// The `Hugepagesize:` line, which a kernel without hugetlbfs leaves out. hugepage-rs reads the same line and panics without it.
+fn default_hugepage_bytes(meminfo: &str, path: &Path) -> Result<Option<u64>, FactsError> {
+    let Some(rest) = meminfo.lines().find_map(|line| line.strip_prefix("Hugepagesize:")) else {
+        return Ok(None);
+    };
+    let kib = rest.trim().strip_suffix("kB").unwrap_or("").trim();
+    match kib.parse::<u64>().ok().and_then(|kib| kib.checked_mul(1024)) {
+        Some(bytes) if bytes.is_power_of_two() => Ok(Some(bytes)),
+        _ => Err(parse_error(path, rest)),
+    }
+}
+
+/// One folder a size, named `hugepages-<KiB>kB`.
+fn sizes_in(folder: &Path) -> Result<Vec<HugepageCount>, FactsError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(FactsError::Read { path: folder.to_owned(), source }),
+    };
+    let mut sizes = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|source| FactsError::Read { path: folder.to_owned(), source })?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let Some(kib) = name.strip_prefix("hugepages-").and_then(|rest| rest.strip_suffix("kB")) else {
+            continue;
+        };
+        let size_bytes = match kib.parse::<u64>().ok().and_then(|kib| kib.checked_mul(1024)) {
+            Some(bytes) if bytes.is_power_of_two() => bytes,
+            _ => return Err(parse_error(&entry.path(), &name)),
+        };
+        sizes.push(HugepageCount {
+            size_bytes,
+            total: count_in(&entry.path().join("nr_hugepages"))?,
+            free: count_in(&entry.path().join("free_hugepages"))?,
+            reserved: count_in(&entry.path().join("resv_hugepages"))?,
+        });
+    }
+    sizes.sort_by_key(|pages| pages.size_bytes);
+    Ok(sizes)
+}
+
+fn count_in(path: &Path) -> Result<u64, FactsError> {
+    let text = fs::read_to_string(path).map_err(|source| FactsError::Read { path: path.to_owned(), source })?;
+    text.trim().parse().map_err(|_| parse_error(path, &text))
+}
+
+fn may_lock_without_limit(status: &str, path: &Path) -> Result<bool, FactsError> {
+    let Some(mask) = status.lines().find_map(|line| line.strip_prefix("CapEff:")) else {
+        return Ok(false);
+    };
+    let bits = u64::from_str_radix(mask.trim(), 16).map_err(|_| parse_error(path, mask))?;
+    Ok(bits & (1 << CAP_IPC_LOCK) != 0)
+}

@@ -1,0 +1,232 @@
+//! Memory that a peer may write at any moment.
+//!
+//! A remote peer (RDMA WRITE, atomics) or another process writes such memory while this process looks at it. No reference into it can therefore
+//! exist: `&[u8]` promises that the bytes stay. Every access here is a relaxed atomic access of one whole aligned 64-bit word, of that one size
+//! only, so no two accesses through this type can race, and a peer's write can at worst be seen half done. What holds torn data together
+//! (sequence numbers, a flag written last) is the protocol's business; [`PeerRegion::load_u64`] acquires and [`PeerRegion::store_u64`] releases
+//! for it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::region::Region;
+
+/// The unit of every access, bytes.
+const WORD: usize = 8;
+
+/// Why an access was refused. Nothing was read or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PeerAccessError {
+    /// The range leaves the region.
+    #[error(
+        "{len_bytes} bytes at offset {offset} leave the region of {region_bytes} bytes; check the offset that the peer was told"
+    )]
+    OutOfBounds {
+        /// Where it starts, bytes.
+        offset: usize,
+        /// How long it is, bytes.
+        len_bytes: usize,
+        /// How long the region is, bytes.
+        region_bytes: usize,
+    },
+    /// A word access at an offset that is not a multiple of 8.
+    #[error("offset {offset} is not a multiple of 8, as a 64-bit atomic needs; lay words out on 8-byte boundaries")]
+    Misaligned {
+        /// The offset, bytes.
+        offset: usize,
+    },
+}
+
+/// A region that a peer may write, reached by copies and atomics only.
+///
+/// ```
+/// use std::sync::atomic::Ordering;
+/// use verbline_mem::{PageChoice, PageSize, PeerRegion, Region, RegionSpec};
+///
+/// let spec = RegionSpec {
+///     name: "window".into(),
+///     len_bytes: 4096,
+///     pages: PageChoice::Exactly(PageSize::Small4K),
+///     lock: false,
+/// };
+/// let window = PeerRegion::new(Region::map(&spec)?);
+/// window.write_from(13, b"bid 101.5")?;
+/// let mut bytes = [0; 9];
+/// window.read_into(13, &mut bytes)?;
+/// assert_eq!(&bytes, b"bid 101.5");
+///
+/// window.store_u64(64, 7)?;
+/// assert_eq!(window.fetch_add_u64(64, 1)?, 7);
+/// assert_eq!(window.load_u64(64)?, 8);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct PeerRegion {
+    region: Region,
+}
+
+impl PeerRegion {
+    /// Takes the whole region.
+    #[must_use]
+    pub fn new(region: Region) -> Self {
+        Self { region }
+    }
+
+    /// The region beneath: address, length, page size, fallback.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// The first byte, to register with a device.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.region.as_ptr()
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.region.len_bytes()
+    }
+
+    /// Copies `bytes.len()` bytes from `offset` on. Each aligned 64-bit word is read whole; words are read in no promised order.
+    ///
+    /// # Errors
+    /// The range leaves the region.
+    pub fn read_into(&self, offset: usize, bytes: &mut [u8]) -> Result<(), PeerAccessError> {
+        self.check(offset, bytes.len())?;
+        let lead = lead_bytes(offset, bytes.len());
+        let (head, rest) = bytes.split_at_mut(lead);
+        if lead > 0 {
+            self.read_part(offset, head);
+        }
+        let mut at = offset + lead;
+        let mut words = rest.chunks_exact_mut(WORD);
+        for word in &mut words {
+            word.copy_from_slice(&self.word(at).load(Ordering::Relaxed).to_ne_bytes());
+            at += WORD;
+        }
+        let tail = words.into_remainder();
+        if !tail.is_empty() {
+            self.read_part(at, tail);
+        }
+        Ok(())
+    }
+
+    /// Copies `bytes` to `offset` on. Each aligned 64-bit word is written whole; the bytes around the range keep what a peer writes to them
+    /// meanwhile (a compare-and-swap on the words at either end). Words are written in no promised order.
+    ///
+    /// # Errors
+    /// The range leaves the region.
+    pub fn write_from(&self, offset: usize, bytes: &[u8]) -> Result<(), PeerAccessError> {
+        self.check(offset, bytes.len())?;
+        let lead = lead_bytes(offset, bytes.len());
+        let (head, rest) = bytes.split_at(lead);
+        if lead > 0 {
+            self.write_part(offset, head);
+        }
+        let mut at = offset + lead;
+        let mut words = rest.chunks_exact(WORD);
+        for word in &mut words {
+            let mut value = [0; WORD];
+            value.copy_from_slice(word);
+            self.word(at).store(u64::from_ne_bytes(value), Ordering::Relaxed);
+            at += WORD;
+        }
+        if !words.remainder().is_empty() {
+            self.write_part(at, words.remainder());
+        }
+        Ok(())
+    }
+
+    /// The word at `offset`, in this machine's byte order. Acquires: what was written before the store that is seen here is seen after.
+    ///
+    /// # Errors
+    /// Out of bounds, or `offset` is not a multiple of 8.
+    pub fn load_u64(&self, offset: usize) -> Result<u64, PeerAccessError> {
+        // Acquire: pairs with `store_u64`, or with a device that writes data before the flag.
+        Ok(self.checked_word(offset)?.load(Ordering::Acquire))
+    }
+
+    /// Stores the word at `offset`. Releases: whoever acquires it sees what was written before.
+    ///
+    /// # Errors
+    /// Out of bounds, or `offset` is not a multiple of 8.
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), PeerAccessError> {
+        // Release: pairs with `load_u64`.
+        self.checked_word(offset)?.store(value, Ordering::Release);
+        Ok(())
+    }
+
+    /// Adds to the word at `offset`, wrapping; gives what was there.
+    ///
+    /// Atomic against this machine's CPUs. Against a device only where it reports `IBV_ATOMIC_GLOB` (ibv_query_device(3)).
+    ///
+    /// # Errors
+    /// Out of bounds, or `offset` is not a multiple of 8.
+    pub fn fetch_add_u64(&self, offset: usize, value: u64) -> Result<u64, PeerAccessError> {
+        // AcqRel: a counter may hand data over both ways; pairs with `load_u64`, `store_u64` and itself.
+        Ok(self.checked_word(offset)?.fetch_add(value, Ordering::AcqRel))
+    }
+
+    /// Puts `new` at `offset` if `expected` is there; gives what was there, so success is `== expected`.
+    ///
+    /// Atomic against this machine's CPUs. Against a device only where it reports `IBV_ATOMIC_GLOB` (ibv_query_device(3)).
+    ///
+    /// # Errors
+    /// Out of bounds, or `offset` is not a multiple of 8.
+    pub fn compare_swap_u64(&self, offset: usize, expected: u64, new: u64) -> Result<u64, PeerAccessError> {
+        let word = self.checked_word(offset)?;
+        // AcqRel and Acquire: a lock word; pairs with the `store_u64` that unlocks.
+        Ok(word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire).unwrap_or_else(|seen| seen))
+    }
+
+    fn check(&self, offset: usize, len_bytes: usize) -> Result<(), PeerAccessError> {
+        let region_bytes = self.len_bytes();
+        match offset.checked_add(len_bytes) {
+            Some(end) if end <= region_bytes => Ok(()),
+            _ => Err(PeerAccessError::OutOfBounds { offset, len_bytes, region_bytes }),
+        }
+    }
+
+    fn checked_word(&self, offset: usize) -> Result<&AtomicU64, PeerAccessError> {
+        if !offset.is_multiple_of(WORD) {
+            return Err(PeerAccessError::Misaligned { offset });
+        }
+        self.check(offset, WORD)?;
+        Ok(self.word(offset))
+    }
+
+    /// The word that holds byte `offset`. Panics outside the region: every caller has checked.
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset < self.len_bytes());
+        let aligned = offset - offset % WORD;
+        // SAFETY: the region starts and ends on page boundaries, so the aligned word that holds a byte of it lies inside and is aligned; it stays
+        // mapped as long as `self`. This type owns the region and reaches it by 64-bit atomics only, so nothing in this process races with them.
+        unsafe { AtomicU64::from_ptr(self.as_ptr().add(aligned).cast()) }
+    }
+
+    /// Reads bytes that lie inside one word.
+    fn read_part(&self, offset: usize, bytes: &mut [u8]) {
+        let word = self.word(offset).load(Ordering::Relaxed).to_ne_bytes();
+        let first = offset % WORD;
+        bytes.copy_from_slice(&word[first..first + bytes.len()]);
+    }
+
+    /// Writes bytes that lie inside one word, leaving its other bytes to whoever writes them.
+    fn write_part(&self, offset: usize, bytes: &[u8]) {
+        let first = offset % WORD;
+        let merge = |seen: u64| {
+            let mut word = seen.to_ne_bytes();
+            word[first..first + bytes.len()].copy_from_slice(bytes);
+            Some(u64::from_ne_bytes(word))
+        };
+        // Relaxed: a copy promises no order; `store_u64` is there to publish.
+        let _ = self.word(offset).fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
+    }
+}
+
+/// Bytes before the first word boundary, at most all.
+fn lead_bytes(offset: usize, len_bytes: usize) -> usize {
+    (offset.next_multiple_of(WORD) - offset).min(len_bytes)
+}

@@ -1,0 +1,412 @@
+//! A region: one mapping of hugepages, prefaulted and, if asked, locked.
+//!
+//! A mapped region is all there: every page has been faulted in, so neither the data path nor a device meets a page fault, and running out of
+//! pages is an error at start and not a SIGBUS later. Its bytes are zero at first. It is left out of forked children (`MADV_DONTFORK`), so a
+//! fork cannot move pages away from under a device by copy-on-write.
+//!
+//! The machine's default hugepage comes from hugepage-rs; chosen sizes, base pages and shared mappings come from memmap2. When
+//! [`PageChoice::Auto`] finds no hugepages the region lies on 4 KiB pages and says so in [`Region::fallback`]; nothing else ever degrades.
+//!
+//! Pages come from the NUMA node of the thread that maps (first touch), so map on the node of the device.
+
+use std::alloc::Layout;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::mm::Advice;
+
+use crate::facts::{FactsError, HugepageFacts, MemlockLimit};
+use crate::pages::{Fallback, PageChoice, PageSize, shortage};
+use crate::shared_file;
+
+/// What to map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionSpec {
+    /// Named in every message.
+    pub name: String,
+    /// Bytes needed, above 0; rounded up to whole pages.
+    pub len_bytes: usize,
+    /// On which pages.
+    pub pages: PageChoice,
+    /// Fail unless the region can never be swapped out.
+    pub lock: bool,
+}
+
+/// Why a region could not be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum RegionError {
+    /// A region of nothing.
+    #[error("region `{region}`: 0 bytes asked; ask for at least 1")]
+    Empty {
+        /// The region's name.
+        region: String,
+    },
+    /// Rounded up to whole pages, the length overflows.
+    #[error("region `{region}`: {len_bytes} bytes on {page} pages is more than an address space holds; ask for less")]
+    TooLong {
+        /// The region's name.
+        region: String,
+        /// What was asked, bytes.
+        len_bytes: usize,
+        /// The page size.
+        page: PageSize,
+    },
+    /// The size asked for is not to be had.
+    #[error("region `{region}`: no {page} pages: {why}; {remedy}")]
+    NoPages {
+        /// The region's name.
+        region: String,
+        /// The page size.
+        page: PageSize,
+        /// What is missing.
+        why: String,
+        /// The command that makes it available.
+        remedy: String,
+    },
+    /// mlock(2) refused.
+    #[error("region `{region}`: cannot lock {len_bytes} bytes: {source}; {remedy}")]
+    Lock {
+        /// The region's name.
+        region: String,
+        /// The region's length, bytes.
+        len_bytes: usize,
+        /// What the kernel said.
+        source: io::Error,
+        /// How to raise the limit.
+        remedy: String,
+    },
+    /// Any other call refused.
+    #[error("region `{region}`: {call} of {len_bytes} bytes failed: {source}; {remedy}")]
+    System {
+        /// The region's name.
+        region: String,
+        /// The call.
+        call: &'static str,
+        /// Its length, bytes.
+        len_bytes: usize,
+        /// What the kernel said.
+        source: io::Error,
+        /// What to look at.
+        remedy: &'static str,
+    },
+}
+
+/// A mapping, unmapped on drop. See the [module](self) for what it guarantees.
+///
+/// A region gives out raw addresses only: what may be done with them is for the type on top to say, a [`Pool`](crate::Pool) or a
+/// [`PeerRegion`](crate::PeerRegion).
+///
+/// ```
+/// use verbline_mem::{PageChoice, Region, RegionSpec};
+///
+/// let region = Region::map(&RegionSpec {
+///     name: "ticks".into(),
+///     len_bytes: 100_000,
+///     pages: PageChoice::Auto,
+///     lock: false,
+/// })?;
+/// assert!(region.len_bytes() >= 100_000);
+/// if let Some(fallback) = region.fallback() {
+///     eprintln!("{fallback}"); // why, and the command that helps
+/// }
+/// # Ok::<(), verbline_mem::RegionError>(())
+/// ```
+#[derive(Debug)]
+pub struct Region {
+    name: String,
+    mapping: Mapping,
+    page: PageSize,
+    locked: bool,
+    fallback: Option<Fallback>,
+}
+
+/// Where the pages come from, and so how they go.
+#[derive(Debug)]
+enum Mapping {
+    /// From hugepage-rs, with the layout it was asked for.
+    Default { base: NonNull<u8>, layout: Layout },
+    /// From memmap2, this process's own.
+    Private(MmapRaw),
+    /// From memmap2, over a file that other processes may map too.
+    Shared { map: MmapRaw, file: File },
+}
+
+// SAFETY: a region owns its mapping and hands out raw addresses only; every method reads fields that never change after `map`. Whoever turns
+// an address into a reference (Pool, PeerRegion) answers for the accesses.
+unsafe impl Send for Region {}
+// SAFETY: as above: `&Region` reads immutable fields only.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps, prefaults and, if asked, locks.
+    ///
+    /// # Errors
+    /// The pages are not to be had, or the kernel refused a call; each error says what to do.
+    pub fn map(spec: &RegionSpec) -> Result<Self, RegionError> {
+        match spec.pages {
+            PageChoice::Exactly(page) => Self::map_exactly(spec, page, PageSource::Chosen),
+            PageChoice::Auto => Self::map_auto(spec),
+        }
+    }
+
+    /// As [`Region::map`], as memory that other processes may map as well: a sealed memfd_create(2) file, handed on as [`Region::shared_fd`].
+    ///
+    /// A [`Pool`](crate::Pool) refuses such a region: what others may write is a [`PeerRegion`](crate::PeerRegion)'s. `PageChoice::Auto` takes
+    /// the default hugepage or falls back, announced, as in `map`.
+    ///
+    /// # Errors
+    /// As for [`Region::map`].
+    pub fn map_shared(spec: &RegionSpec) -> Result<Self, RegionError> {
+        let facts = HugepageFacts::read();
+        let page = match spec.pages {
+            PageChoice::Exactly(page) => return Self::map_exactly(spec, page, PageSource::File),
+            PageChoice::Auto => default_page(&facts),
+        };
+        Self::or_fall_back(spec, page, PageSource::File, &facts)
+    }
+
+    /// The region's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The first byte, aligned to the page size.
+    ///
+    /// Its provenance is exposed, so that an address that went through a work request can be turned back into a pointer.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        match &self.mapping {
+            Mapping::Default { base, .. } => base.as_ptr(),
+            Mapping::Private(map) | Mapping::Shared { map, .. } => map.as_mut_ptr(),
+        }
+    }
+
+    /// The length in bytes: whole pages, at least what was asked.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        match &self.mapping {
+            Mapping::Default { layout, .. } => layout.size(),
+            Mapping::Private(map) | Mapping::Shared { map, .. } => map.len(),
+        }
+    }
+
+    /// The pages that it lies on.
+    #[must_use]
+    pub fn page_size(&self) -> PageSize {
+        self.page
+    }
+
+    /// It cannot be swapped out: it was locked, or it lies on hugepages, which the kernel never swaps
+    /// (Documentation/admin-guide/mm/hugetlbpage.rst).
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        self.locked
+    }
+
+    /// Set when hugepages were wanted and 4 KiB pages were taken: show it to whoever runs the program.
+    #[must_use]
+    pub fn fallback(&self) -> Option<&Fallback> {
+        self.fallback.as_ref()
+    }
+
+    /// The file behind a region of [`Region::map_shared`], to pass to another process. It can be neither shrunk nor grown.
+    #[must_use]
+    pub fn shared_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.mapping {
+            Mapping::Shared { file, .. } => Some(file.as_fd()),
+            _ => None,
+        }
+    }
+
+    fn map_auto(spec: &RegionSpec) -> Result<Self, RegionError> {
+        let facts = HugepageFacts::read();
+        Self::or_fall_back(spec, default_page(&facts), PageSource::Default, &facts)
+    }
+
+    fn or_fall_back(
+        spec: &RegionSpec,
+        page: Option<PageSize>,
+        source: PageSource,
+        facts: &Result<HugepageFacts, FactsError>,
+    ) -> Result<Self, RegionError> {
+        let (why, remedy) = match page {
+            None => shortage(PageSize::Huge2M, 0, facts),
+            Some(page) => match Self::map_exactly(spec, page, source) {
+                Err(RegionError::NoPages { why, remedy, .. }) => (why, remedy),
+                done => return done,
+            },
+        };
+        let small = if matches!(source, PageSource::File) { PageSource::File } else { PageSource::Chosen };
+        let mut region = Self::map_exactly(spec, PageSize::Small4K, small)?;
+        region.fallback = Some(Fallback { region: spec.name.clone(), why, remedy });
+        Ok(region)
+    }
+
+    fn map_exactly(spec: &RegionSpec, page: PageSize, source: PageSource) -> Result<Self, RegionError> {
+        let len = rounded_len(spec, page)?;
+        let mapping = source.map(spec, page, len)?;
+        let mut region = Self { name: spec.name.clone(), mapping, page, locked: page.is_huge(), fallback: None };
+        region.as_ptr().expose_provenance();
+        region.keep_from_children()?;
+        region.prefault()?;
+        if spec.lock && !region.locked {
+            region.lock()?;
+        }
+        Ok(region)
+    }
+
+    fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
+        // SAFETY: the range is this region's own mapping, whole; the advices given here (DONTFORK, POPULATE_WRITE) change no byte of it.
+        unsafe { rustix::mm::madvise(self.as_ptr().cast(), self.len_bytes(), advice) }
+    }
+
+    fn keep_from_children(&self) -> Result<(), RegionError> {
+        self.advise(Advice::LinuxDontFork).map_err(|error| {
+            self.system("madvise(MADV_DONTFORK)", error, "a seccomp filter may forbid madvise(2): allow it")
+        })
+    }
+
+    /// Faults every page in. `MADV_POPULATE_WRITE` (Linux 5.14, madvise(2)) reports a shortage that a plain write would die of.
+    fn prefault(&self) -> Result<(), RegionError> {
+        match self.advise(Advice::LinuxPopulateWrite) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::INVAL) => {
+                self.touch_every_page();
+                Ok(())
+            }
+            Err(error) if self.page.is_huge() => Err(no_pages(&self.name, self.page, self.len_bytes(), &error.into())),
+            Err(error) => {
+                Err(self.system("madvise(MADV_POPULATE_WRITE)", error, "free memory, or raise the cgroup's memory.max"))
+            }
+        }
+    }
+
+    /// For kernels before 5.14.
+    fn touch_every_page(&self) {
+        for offset in (0..self.len_bytes()).step_by(PageSize::Small4K.bytes()) {
+            // SAFETY: the offset is inside the mapping, which nobody else knows yet; a fresh mapping's bytes are zero, so this changes none.
+            unsafe { self.as_ptr().add(offset).write_volatile(0) };
+        }
+    }
+
+    fn lock(&mut self) -> Result<(), RegionError> {
+        // SAFETY: the range is this region's own mapping; locking changes no byte of it.
+        let locked = unsafe { rustix::mm::mlock(self.as_ptr().cast(), self.len_bytes()) };
+        locked.map_err(|error| RegionError::Lock {
+            region: self.name.clone(),
+            len_bytes: self.len_bytes(),
+            source: error.into(),
+            remedy: lock_remedy(MemlockLimit::read()),
+        })?;
+        self.locked = true;
+        Ok(())
+    }
+
+    fn system(&self, call: &'static str, error: rustix::io::Errno, remedy: &'static str) -> RegionError {
+        RegionError::System {
+            region: self.name.clone(),
+            call,
+            len_bytes: self.len_bytes(),
+            source: error.into(),
+            remedy,
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Mapping::Default { base, layout } = &self.mapping {
+            // SAFETY: `base` came from hugepage_rs::alloc with this very layout and is freed here only; the types on top of a region free it
+            // only when nothing points into it any more.
+            unsafe { hugepage_rs::dealloc(base.as_ptr(), *layout) };
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum PageSource {
+    Default,
+    Chosen,
+    File,
+}
+
+impl PageSource {
+    fn map(self, spec: &RegionSpec, page: PageSize, len: usize) -> Result<Mapping, RegionError> {
+        let mapped = match self {
+            Self::Default => map_default(page, len),
+            Self::Chosen => map_chosen(page, len),
+            Self::File => map_file(&spec.name, page, len),
+        };
+        mapped.map_err(|source| {
+            if page.is_huge() {
+                return no_pages(&spec.name, page, len, &source);
+            }
+            let remedy = "free memory, or raise `ulimit -v` and the cgroup's memory.max";
+            RegionError::System { region: spec.name.clone(), call: "mmap", len_bytes: len, source, remedy }
+        })
+    }
+}
+
+fn map_default(page: PageSize, len: usize) -> io::Result<Mapping> {
+    let layout = Layout::from_size_align(len, page.bytes()).map_err(io::Error::other)?;
+    // SAFETY: the layout's size is not zero (`rounded_len`). hugepage-rs panics where /proc/meminfo has no Hugepagesize: `default_page` has seen it.
+    let base = unsafe { hugepage_rs::alloc(layout) };
+    match NonNull::new(base) {
+        Some(base) => Ok(Mapping::Default { base, layout }),
+        // The crate gives NULL and leaves mmap's errno as it was.
+        None => Err(io::Error::last_os_error()),
+    }
+}
+
+fn map_chosen(page: PageSize, len: usize) -> io::Result<Mapping> {
+    let mut options = MmapOptions::new();
+    options.len(len);
+    if page.is_huge() {
+        options.huge(Some(page.bytes().trailing_zeros() as u8));
+    }
+    Ok(Mapping::Private(MmapRaw::from(options.map_anon()?)))
+}
+
+fn map_file(name: &str, page: PageSize, len: usize) -> io::Result<Mapping> {
+    let file = shared_file::create(name, page, len)?;
+    let map = MmapOptions::new().len(len).map_raw(&file)?;
+    Ok(Mapping::Shared { map, file })
+}
+
+/// The size of the machine's default hugepage, where there is one and it is of a size that we know.
+fn default_page(facts: &Result<HugepageFacts, FactsError>) -> Option<PageSize> {
+    facts.as_ref().ok()?.default_bytes.and_then(PageSize::from_bytes)
+}
+
+fn rounded_len(spec: &RegionSpec, page: PageSize) -> Result<usize, RegionError> {
+    if spec.len_bytes == 0 {
+        return Err(RegionError::Empty { region: spec.name.clone() });
+    }
+    let unit = page.bytes().max(rustix::param::page_size());
+    let rounded = spec.len_bytes.checked_next_multiple_of(unit);
+    rounded.filter(|&len| isize::try_from(len).is_ok()).ok_or_else(|| RegionError::TooLong {
+        region: spec.name.clone(),
+        len_bytes: spec.len_bytes,
+        page,
+    })
+}
+
+fn no_pages(region: &str, page: PageSize, len: usize, source: &io::Error) -> RegionError {
+    let (why, remedy) = shortage(page, len, &HugepageFacts::read());
+    RegionError::NoPages { region: region.to_owned(), page, why: format!("{why} ({source})"), remedy }
+}
+
+fn lock_remedy(limit: Result<MemlockLimit, FactsError>) -> String {
+    let limit = match limit.map(|limit| limit.effective_bytes()) {
+        Ok(Some(bytes)) => format!("the limit is {bytes} bytes"),
+        Ok(None) => return "no limit binds this process: free memory".into(),
+        Err(error) => error.to_string(),
+    };
+    format!(
+        "{limit}: raise it (`ulimit -l unlimited`, LimitMEMLOCK=infinity in the systemd unit, or memlock in /etc/security/limits.conf)"
+    )
+}

@@ -1,0 +1,276 @@
+//! The array of handles behind a `PoolCache`, and the list of those bound to this thread.
+//!
+//! The array is a stack: what was returned last, and is warm in this core's caches, goes out first. What overflows goes to the free list from the
+//! cold end, what is missing comes from there, each in one compare-and-swap that leaves the stash half full. Moving a batch in or out is a copy
+//! between arrays; no metadata line is touched.
+
+use std::cell::{Cell, UnsafeCell};
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+
+use crate::shared::{RawPacket, Shared, View};
+use crate::sync::{AtomicU32, Ordering};
+
+/// Not `Sync`: one thread at a time, which owns every slot below `len`. `len` alone is read by others, to count.
+pub(crate) struct Stash {
+    /// Slots in use. Atomic for `account`'s sake; the owner's loads and stores of it are plain moves.
+    len: AtomicU32,
+    slots: Box<[UnsafeCell<MaybeUninit<RawPacket>>]>,
+    /// Copies of `shared.lines`' own, so that the hot path stays in this struct.
+    base: usize,
+    mask: usize,
+    fresh: View,
+    shared: NonNull<Shared>,
+    next_bound: Cell<*const Stash>,
+}
+
+impl Stash {
+    /// # Safety
+    /// `shared` outlives the stash: whoever owns the stash holds the pool.
+    pub(crate) unsafe fn new(shared: NonNull<Shared>, capacity: u32) -> Self {
+        // SAFETY: alive, by the caller's word.
+        let pool = unsafe { shared.as_ref() };
+        Self {
+            len: AtomicU32::new(0),
+            slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+            base: pool.lines.base_addr(),
+            mask: pool.lines.mask(),
+            fresh: pool.fresh,
+            shared,
+            next_bound: Cell::new(ptr::null()),
+        }
+    }
+
+    pub(crate) fn count(&self) -> NonNull<AtomicU32> {
+        NonNull::from(&self.len)
+    }
+
+    pub(crate) fn capacity(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn fresh(&self) -> View {
+        self.fresh
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        // Relaxed: only this thread stores it.
+        self.len.load(Ordering::Relaxed) as usize
+    }
+
+    #[inline]
+    fn set_len(&self, len: usize) {
+        debug_assert!(len <= self.capacity());
+        // Relaxed: `account` reads a count and nothing that hangs on it.
+        self.len.store(len as u32, Ordering::Relaxed);
+    }
+
+    /// The slots, as the array of handles that they are.
+    #[inline]
+    fn slots(&self) -> *mut RawPacket {
+        // UnsafeCell and MaybeUninit are both transparent.
+        self.slots.as_ptr().cast_mut().cast()
+    }
+
+    fn pool(&self) -> &Shared {
+        // SAFETY: alive as long as the stash (`new`).
+        unsafe { self.shared.as_ref() }
+    }
+
+    /// Whether the packet is of this stash's pool.
+    #[inline]
+    pub(crate) fn owns(&self, packet: RawPacket) -> bool {
+        packet.addr().get() & self.mask == self.base
+    }
+
+    /// Fills `out` from its front with the right to as many packets as there are, and gives how many.
+    #[inline]
+    pub(crate) fn take(&self, out: &mut [MaybeUninit<RawPacket>]) -> usize {
+        let len = self.len();
+        if out.len() > len {
+            return self.take_refilled(out);
+        }
+        self.copy_top(len, out);
+        out.len()
+    }
+
+    /// Moves the top `out.len()` of the `len` slots out.
+    #[inline]
+    fn copy_top(&self, len: usize, out: &mut [MaybeUninit<RawPacket>]) {
+        let rest = len - out.len();
+        // SAFETY: slots below `len` hold handles and this thread owns them; `out` is foreign to them, being borrowed mutably. Lowering `len`
+        // passes the rights on.
+        unsafe { ptr::copy_nonoverlapping(self.slots().add(rest), out.as_mut_ptr().cast(), out.len()) };
+        self.set_len(rest);
+    }
+
+    #[cold]
+    fn take_refilled(&self, out: &mut [MaybeUninit<RawPacket>]) -> usize {
+        if out.len() <= self.capacity() {
+            self.refill(out.len());
+            let taken = out.len().min(self.len());
+            self.copy_top(self.len(), &mut out[..taken]);
+            return taken;
+        }
+        let (own, rest) = out.split_at_mut(self.len());
+        self.copy_top(own.len(), own);
+        let pool = self.pool();
+        own.len() + pool.free.take(rest.len(), |k, index| _ = rest[k].write(pool.handle_at(index)))
+    }
+
+    /// Gets enough for a take of `want` that leaves the stash half full, as far as the free list goes.
+    fn refill(&self, want: usize) {
+        let len = self.len();
+        let goal = (want + self.capacity() / 2).min(self.capacity());
+        let pool = self.pool();
+        let got = pool.free.take(goal.saturating_sub(len), |k, index| {
+            // SAFETY: `len + k` is below `goal`, so within the slots, and above `len`, so free. Read only once `len` covers it.
+            unsafe { self.slots().add(len + k).write(pool.handle_at(index)) };
+        });
+        self.set_len(len + got);
+    }
+
+    /// Takes the packets over if all are of this pool; else none.
+    ///
+    /// # Safety
+    /// The caller has the right to each packet, and has given it up when this returns true.
+    #[inline]
+    pub(crate) unsafe fn put(&self, packets: &[RawPacket]) -> bool {
+        let len = self.len();
+        if packets.len() > self.capacity() - len {
+            // SAFETY: the caller's word.
+            return unsafe { self.put_spilled(packets) };
+        }
+        // SAFETY: there is room for all above `len`.
+        let slot = unsafe { self.slots().add(len) };
+        // Copy and check in one pass that the compiler can make vectors of.
+        let mut differing = 0;
+        for (k, &packet) in packets.iter().enumerate() {
+            differing |= packet.addr().get() ^ self.base;
+            // SAFETY: `k` is below `packets.len()`, which the room covers. What lies above `len` is nobody's, so it may be written and given up.
+            unsafe { slot.add(k).write(packet) };
+        }
+        if differing & self.mask != 0 {
+            return false;
+        }
+        self.set_len(len + packets.len());
+        true
+    }
+
+    /// # Safety
+    /// As for `put`.
+    #[cold]
+    unsafe fn put_spilled(&self, packets: &[RawPacket]) -> bool {
+        if !packets.iter().all(|&packet| self.owns(packet)) {
+            return false;
+        }
+        if packets.len() > self.capacity() {
+            // SAFETY: ours, and the right is the caller's to give.
+            unsafe { Shared::put(self.shared, packets) };
+            return true;
+        }
+        self.spill((self.capacity() / 2).saturating_sub(packets.len()));
+        // SAFETY: the caller's word. The spill has left room for them.
+        unsafe { self.put(packets) }
+    }
+
+    /// Gives the cold end to the free list until `keep` are left.
+    pub(crate) fn spill(&self, keep: usize) {
+        let len = self.len();
+        let leave = len.saturating_sub(keep);
+        // SAFETY: slots below `len` hold handles that this thread owns, and nothing writes them during the put.
+        let cold = unsafe { std::slice::from_raw_parts(self.slots(), leave) };
+        // SAFETY: a stash holds packets of its own pool only, and owns them; they are given up here.
+        unsafe { Shared::put(self.shared, cold) };
+        // SAFETY: both ranges are within the slots; the rights move down with the handles.
+        unsafe { ptr::copy(self.slots().add(leave), self.slots(), len - leave) };
+        self.set_len(len - leave);
+    }
+}
+
+#[cfg(not(loom))]
+thread_local! {
+    /// The first of this thread's bound stashes. Plain memory without a destructor: there for whatever drops last.
+    static BOUND: Cell<*const Stash> = const { Cell::new(ptr::null()) };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static BOUND: Cell<*const Stash> = Cell::new(ptr::null());
+}
+
+/// Binds the stash to this thread, before those already bound.
+///
+/// # Safety
+/// Until `unbind`, the stash stays at its address, alive, and with this thread.
+pub(crate) unsafe fn bind(stash: &Stash) {
+    BOUND.with(|first| stash.next_bound.set(first.replace(stash)));
+}
+
+/// Takes it off this thread's list.
+pub(crate) fn unbind(stash: &Stash) {
+    BOUND.with(|first| {
+        let mut link: &Cell<*const Stash> = first;
+        while !ptr::eq(link.get(), stash) {
+            // SAFETY: what is on the list is alive and this thread's (`bind`).
+            let Some(next) = (unsafe { link.get().as_ref() }) else { return };
+            link = &next.next_bound;
+        }
+        link.set(stash.next_bound.replace(ptr::null()));
+    });
+}
+
+/// This thread's stash for the packet's pool, if one is bound.
+#[inline]
+fn bound_for<'a>(packet: RawPacket) -> Option<&'a Stash> {
+    let mut at = BOUND.with(Cell::get);
+    // SAFETY: what is on the list is alive and this thread's (`bind`). The lifetime is the caller's, which unbinds nothing while it uses it.
+    while let Some(stash) = unsafe { at.as_ref() } {
+        if stash.owns(packet) {
+            return Some(stash);
+        }
+        at = stash.next_bound.get();
+    }
+    None
+}
+
+/// Returns packets of any pools: each run of one pool's to the stash bound on this thread, else to that pool's free list in one swap.
+///
+/// # Safety
+/// The caller has the right to each packet and gives it up.
+#[inline]
+pub(crate) unsafe fn give_back(mut packets: &[RawPacket]) {
+    while let Some(&first) = packets.first() {
+        let run = match bound_for(first) {
+            // SAFETY: the caller's word; if refused, nothing was given up.
+            Some(stash) if unsafe { stash.put(packets) } => return,
+            Some(stash) => {
+                let run = run_of(packets, |packet| stash.owns(packet));
+                // SAFETY: the caller's word, and all of the run are the stash's.
+                unsafe { stash.put(&packets[..run]) };
+                run
+            }
+            // SAFETY: the caller's word.
+            None => unsafe { put_run_home(packets) },
+        };
+        packets = &packets[run..];
+    }
+}
+
+/// Puts the first run of one pool's packets on its free list; gives how many.
+///
+/// # Safety
+/// As for `give_back`; `packets` is not empty.
+unsafe fn put_run_home(packets: &[RawPacket]) -> usize {
+    // SAFETY: the caller has the right to the packet, so its line is readable and its pool alive.
+    let shared = unsafe { packets[0].as_ref() }.pool;
+    // SAFETY: as above; the reference ends before the put.
+    let run = run_of(packets, |packet| unsafe { shared.as_ref() }.lines.owns(packet));
+    // SAFETY: all of the run are of this pool; right and surrender are the caller's word. Nothing of the pool is touched afterwards.
+    unsafe { Shared::put(shared, &packets[..run]) };
+    run
+}
+
+fn run_of(packets: &[RawPacket], owned: impl Fn(RawPacket) -> bool) -> usize {
+    packets.iter().position(|&packet| !owned(packet)).unwrap_or(packets.len())
+}
