@@ -1,1 +1,40 @@
-//! TODO skeleton
+//! A plan, running: pinned lcores that poll, hand batches from stage to stage, and sleep when there is nothing to do.
+//!
+//! - An app registers its kinds of [`Stage`] in a [`Registry`], whose [`Registry::catalog`] the plan is checked against.
+//! - [`Runtime::build`] makes all that the plan names; [`Runtime::start`] runs it; [`Running::stop`] drains it and
+//!   gives a [`Report`] in which every packet is accounted for.
+//! - A stage sees its lcore through [`Outputs`]: its outputs, its pool, the time.
+//!
+//! After [`Runtime::start`] nothing is allocated, and no lcore waits for another: what does not fit is dropped and
+//! counted by place and [`DropReason`].
+
+#![forbid(unsafe_code)]
+
+mod build;
+mod clock;
+mod control;
+mod drops;
+mod error;
+mod idle;
+mod outputs;
+mod registry;
+mod report;
+mod runtime;
+mod sleep;
+mod stage;
+mod start;
+mod stats;
+mod stop;
+
+pub use clock::{Clock, Tick};
+pub use drops::{DropReason, STAGE_REASONS_MAX};
+pub use error::{Cause, EngineError};
+pub use outputs::Outputs;
+pub use registry::{Registry, StageContext, StageError};
+pub use report::{
+    CounterReport, DropReport, EventReport, FailureReport, HolderReport, LcoreReport, PacketReport, PoolReport,
+    PortReport, Report, RingReport, StageReport, StatusReport, WakeReport,
+};
+pub use runtime::{Ended, Interrupter, Running, Runtime};
+pub use stage::{Next, OutId, Stage, StageSpec};
+pub use stats::Counter;

@@ -1,0 +1,291 @@
+//! What a run did, as plain data: for a person's table, for `--json`, and for tests.
+//!
+//! A report is taken live ([`Running::snapshot`](crate::Running::snapshot)) or at the end
+//! ([`Running::stop`](crate::Running::stop)). Units are in the names; all counts are since the start.
+
+use serde::Serialize;
+
+/// What a run did, or has done so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// The plan's name.
+    pub plan: String,
+    /// Whether the run has ended.
+    pub ended: bool,
+    /// Since the lcores started.
+    pub elapsed_ns: u64,
+    /// Whether everything in flight was delivered before the drain budget ran out; true while running.
+    pub drained: bool,
+    /// In the plan's order.
+    pub lcores: Vec<LcoreReport>,
+    /// In the plan's order.
+    pub stages: Vec<StageReport>,
+    /// In the plan's order.
+    pub ports: Vec<PortReport>,
+    /// In the plan's order.
+    pub rings: Vec<RingReport>,
+    /// In the plan's order.
+    pub pools: Vec<PoolReport>,
+    /// Every drop, by place and reason; only what occurred.
+    pub drops: Vec<DropReport>,
+    /// All packets of all pools.
+    pub packets: PacketReport,
+    /// Asynchronous events of the devices, by kind.
+    pub events: Vec<EventReport>,
+    /// Lcores that did not reach their end.
+    pub failures: Vec<FailureReport>,
+}
+
+impl Report {
+    /// Packets dropped for `reason`, at any place.
+    pub fn dropped(&self, reason: &str) -> u64 {
+        self.drops.iter().filter(|drop| drop.reason == reason).map(|drop| drop.packets).sum()
+    }
+
+    /// The stage `name`, if the plan has it.
+    pub fn stage(&self, name: &str) -> Option<&StageReport> {
+        self.stages.iter().find(|stage| stage.name == name)
+    }
+
+    /// The port `name`, if the plan has it.
+    pub fn port(&self, name: &str) -> Option<&PortReport> {
+        self.ports.iter().find(|port| port.name == name)
+    }
+
+    /// The lcore `name`, if the plan has it.
+    pub fn lcore(&self, name: &str) -> Option<&LcoreReport> {
+        self.lcores.iter().find(|lcore| lcore.name == name)
+    }
+
+    /// The ring `name`, if the plan has it.
+    pub fn ring(&self, name: &str) -> Option<&RingReport> {
+        self.rings.iter().find(|ring| ring.name == name)
+    }
+}
+
+/// One lcore: how it spent its time, and what woke it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LcoreReport {
+    /// Its name in the plan.
+    pub name: String,
+    /// The CPU that it is pinned to.
+    pub cpu: usize,
+    /// `poll`, `event` or `adaptive`.
+    pub idle: String,
+    /// The spin budget in force, whether from the plan or measured.
+    pub spin_ns: u64,
+    /// The dwell in force.
+    pub dwell_ns: u64,
+    /// Turns of its loop.
+    pub loops: u64,
+    /// Turns that found work.
+    pub busy_loops: u64,
+    /// Time in turns that found work.
+    pub busy_ns: u64,
+    /// Time in turns that found none.
+    pub idle_ns: u64,
+    /// Time blocked.
+    pub asleep_ns: u64,
+    /// How often it blocked.
+    pub sleeps: u64,
+    /// How often the poll after arming found something, so that it did not block.
+    pub armed_in_vain: u64,
+    /// What ended the sleeps.
+    pub wakes: Vec<WakeReport>,
+    /// Lost wake-ups that the safety time-out repaired. Anything but zero is a bug.
+    pub rescues: u64,
+    /// Completions that belonged to no port.
+    pub strays: u64,
+}
+
+impl LcoreReport {
+    /// How many sleeps `cause` ended: `completion`, `ring`, `control`, `timer` or `timeout`.
+    pub fn woken_by(&self, cause: &str) -> u64 {
+        self.wakes.iter().find(|wake| wake.cause == cause).map_or(0, |wake| wake.count)
+    }
+}
+
+/// How many sleeps one cause ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct WakeReport {
+    /// `completion`, `ring`, `control`, `timer` or `timeout`.
+    pub cause: &'static str,
+    /// Sleeps that it ended.
+    pub count: u64,
+}
+
+/// One stage.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StageReport {
+    /// Its name in the plan.
+    pub name: String,
+    /// The kind that the app registered.
+    pub kind: String,
+    /// The lcore that runs it.
+    pub lcore: String,
+    /// Calls of `process`.
+    pub calls: u64,
+    /// Calls of `poll`.
+    pub polls: u64,
+    /// Packets given to `process`.
+    pub packets_in: u64,
+    /// Packets that its outputs took.
+    pub packets_out: u64,
+    /// Time in `process`, and in those calls of `poll` that sent something.
+    pub busy_ns: u64,
+    /// The largest batch so far.
+    pub batch_max: u64,
+    /// Packets asked of the pool and not had.
+    pub alloc_failed: u64,
+    /// The stage's own counters, in the order of their registration.
+    pub counters: Vec<CounterReport>,
+}
+
+impl StageReport {
+    /// The stage's own counter `name`.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        self.counters.iter().find(|counter| counter.name == name).map(|counter| counter.value)
+    }
+}
+
+/// A counter of a stage's own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CounterReport {
+    /// As the stage named it.
+    pub name: String,
+    /// Its value.
+    pub value: u64,
+}
+
+/// One port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PortReport {
+    /// Its name in the plan.
+    pub name: String,
+    /// The lcore that owns it.
+    pub lcore: String,
+    /// The device's name.
+    pub device: String,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Their bytes, without the 40-byte GRH of UD.
+    pub rx_bytes: u64,
+    /// Packets that the send queue took.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Calls of `ibv_post_send`; `tx_packets / tx_posts` is the batch.
+    pub tx_posts: u64,
+    /// Buffers posted to the receive queue.
+    pub rx_posted: u64,
+    /// Loops that could not refill the receive queue because the pool was empty.
+    pub rx_starved: u64,
+    /// Completions for work requests no longer outstanding.
+    pub stale: u64,
+    /// Whether the QP is in the error state.
+    pub down: bool,
+    /// Completions with an error, by status; only what occurred.
+    pub errors: Vec<StatusReport>,
+}
+
+/// Completions with one error status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StatusReport {
+    /// As in verbs.h, without `IBV_WC_`.
+    pub status: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// One ring.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RingReport {
+    /// Its name in the plan.
+    pub name: String,
+    /// The lcore that fills it.
+    pub producer: String,
+    /// The lcore that empties it.
+    pub consumer: String,
+    /// Packets pushed.
+    pub pushed: u64,
+    /// Batches pushed.
+    pub push_batches: u64,
+    /// Packets popped.
+    pub popped: u64,
+    /// Batches popped.
+    pub pop_batches: u64,
+}
+
+/// One pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PoolReport {
+    /// Its name in the plan.
+    pub name: String,
+    /// Packets in all.
+    pub packets: u64,
+    /// In the shared free list.
+    pub free: u64,
+    /// In the lcores' caches.
+    pub cached: u64,
+    /// Out: posted, queued, or with a stage.
+    pub held: u64,
+    /// The page size in force, bytes.
+    pub page_bytes: u64,
+    /// Why the pages are not the ones wished for, and what to do.
+    pub fallback: Option<String>,
+}
+
+/// Packets dropped at one place for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct DropReport {
+    /// `stage.x`, `port.x` or `ring.x`.
+    pub place: String,
+    /// The reason's name.
+    pub reason: String,
+    /// How many.
+    pub packets: u64,
+}
+
+/// The accounts of all pools together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PacketReport {
+    /// Taken from the pools since the start, for receive queues and by stages.
+    pub taken: u64,
+    /// Given back.
+    pub returned: u64,
+    /// Still out; zero after an orderly stop.
+    pub held: u64,
+    /// Who holds them, as far as the engine knows. The rest is with stages, or with the app (`elsewhere`).
+    pub holders: Vec<HolderReport>,
+}
+
+/// Packets that one place holds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct HolderReport {
+    /// `port.x rx`, `port.x tx`, `ring.x`, or `elsewhere`.
+    pub place: String,
+    /// How many.
+    pub packets: u64,
+}
+
+/// Asynchronous events of one kind on one device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct EventReport {
+    /// The device's name.
+    pub device: String,
+    /// As in verbs.h.
+    pub event: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// An lcore that did not reach its end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct FailureReport {
+    /// Its name in the plan.
+    pub lcore: String,
+    /// The stage that ran, if one did.
+    pub stage: Option<String>,
+    /// What it said.
+    pub message: String,
+}

@@ -1,0 +1,103 @@
+//! A plan, running: built on the calling thread, run by one pinned thread an lcore, stopped in order.
+//!
+//! ```text
+//! Runtime::build ──start──▶ Running ──stop──▶ Report
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbline_plan::Plan;
+
+use crate::control::Control;
+use crate::error::EngineError;
+use crate::registry::Registry;
+use crate::report::Report;
+
+/// A plan with everything made that it needs: devices open, pools registered, queue pairs connected, receive queues
+/// full, stages made. No lcore runs yet.
+#[derive(Debug)]
+pub struct Runtime {
+    pub(crate) built: crate::build::Built,
+}
+
+impl Runtime {
+    /// Makes everything that the plan names, on the calling thread, and checks the plan against the devices' limits.
+    ///
+    /// # Errors
+    /// The first thing that cannot be had, with the plan's line. Nothing is left behind.
+    pub fn build(plan: &Plan, registry: &Registry) -> Result<Runtime, EngineError> {
+        Ok(Runtime { built: crate::build::build(plan, registry)? })
+    }
+
+    /// What a person should know before the run though it stops nothing, e.g. that a pool had to do without hugepages.
+    pub fn notes(&self) -> &[String] {
+        &self.built.notes
+    }
+
+    /// Starts the lcores, each pinned to its CPU, and returns once all of them run.
+    ///
+    /// # Errors
+    /// An lcore cannot be started or pinned; those that were are stopped again.
+    pub fn start(self) -> Result<Running, EngineError> {
+        crate::start::start(self.built)
+    }
+}
+
+/// Why [`Running::wait`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every source said [`Next::Done`](crate::Next::Done).
+    SourcesDone,
+    /// An lcore failed or panicked; [`Running::stop`] says which.
+    Failed,
+    /// [`Interrupter::interrupt`] was called.
+    Interrupted,
+    /// The time was up.
+    TimedOut,
+}
+
+/// A run. Dropping it stops it as [`Running::stop`] does.
+#[derive(Debug)]
+pub struct Running {
+    pub(crate) inner: crate::stop::RunningInner,
+}
+
+impl Running {
+    /// What the run has done so far. Reads the lcores' counters without stopping or slowing them.
+    pub fn snapshot(&self) -> Report {
+        self.inner.snapshot()
+    }
+
+    /// Waits until the run has a reason to be stopped, or for `timeout` (`None`: no limit). Does not stop it.
+    pub fn wait(&self, timeout: Option<Duration>) -> Ended {
+        self.inner.wait(timeout)
+    }
+
+    /// A handle by which another thread, e.g. one that waits for signals, ends [`Running::wait`].
+    pub fn interrupter(&self) -> Interrupter {
+        Interrupter { control: Arc::clone(&self.inner.control) }
+    }
+
+    /// Stops the run in order: sources first, then, once nothing is in flight or the drain budget has run out, the
+    /// queue pairs, each on its lcore; and accounts for every packet.
+    ///
+    /// # Errors
+    /// A stage panicked or an lcore failed, during the run or while it stopped. The error carries the report.
+    pub fn stop(mut self) -> Result<Report, EngineError> {
+        self.inner.stop()
+    }
+}
+
+/// Ends [`Running::wait`] from another thread.
+#[derive(Clone, Debug)]
+pub struct Interrupter {
+    control: Arc<Control>,
+}
+
+impl Interrupter {
+    /// Makes [`Running::wait`] return [`Ended::Interrupted`], now and from now on.
+    pub fn interrupt(&self) {
+        self.control.tell(|progress| progress.interrupted = true);
+    }
+}

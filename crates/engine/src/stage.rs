@@ -1,0 +1,64 @@
+//! What a user writes: a stage. A stage takes batches of packets, and hands packets on through its [`Outputs`].
+//!
+//! Guarantees: the methods of one stage are never called at the same time, and all on the thread of its lcore; one
+//! call covers a whole batch.
+
+use verbline_mem::Batch;
+
+use crate::clock::Tick;
+use crate::outputs::Outputs;
+
+/// One step of a plan, run by one lcore.
+///
+/// A stage must not block and should not allocate: while it runs, nothing else on its lcore does.
+pub trait Stage: Send {
+    /// Takes a batch. Called only with at least one packet; packets left in `input` when it returns are dropped and
+    /// counted as `unclaimed`.
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>);
+
+    /// For sources and timers. Called once a loop before `process`; the answer says when it wants to be called again.
+    /// A stage that does not override it is asked once and then left alone.
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        let _ = out;
+        Next::Done
+    }
+
+    /// The run is stopping. Called once, before the drain: a stage hands on what it holds. Packets may still arrive
+    /// afterwards, until the drain ends. A source is not polled any more after this call.
+    fn stop(&mut self, out: &mut Outputs<'_>) {
+        let _ = out;
+    }
+}
+
+/// When a stage wants its [`Stage::poll`] called again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// In the next loop: there is more to do. The lcore does not sleep.
+    Busy,
+    /// In the next loop if there is one; the lcore may sleep until something else wakes it.
+    Idle,
+    /// Not before this tick, unless packets arrive for the stage earlier. The lcore may sleep until then.
+    At(Tick),
+    /// Never again. For a source this means that it has finished; a run ends when all its sources have.
+    Done,
+}
+
+/// An output of a stage: the index of its name in [`StageSpec::outputs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OutId(pub u16);
+
+/// What an app says about a kind of stage when it registers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageSpec {
+    /// The outputs that a plan connects, by name; [`OutId`] is the index into this list.
+    pub outputs: &'static [&'static str],
+    /// Whether it makes packets of its own accord: it is stopped first, and the run ends when all sources are done.
+    pub source: bool,
+    /// The most packets that it keeps between calls (reorder buffers, retransmission); a term of the pool's sum.
+    pub holds_packets: u32,
+    /// Names for the stage's own drop reasons, [`DropReason::Stage`](crate::DropReason::Stage); at most
+    /// [`STAGE_REASONS_MAX`](crate::STAGE_REASONS_MAX).
+    pub drops: &'static [&'static str],
+    /// One line for the catalog.
+    pub summary: &'static str,
+}
