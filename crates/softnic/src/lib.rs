@@ -1,1 +1,4 @@
-//! TODO skeleton
+//! The software RNIC: a verbs provider behind `ibv_context.ops`.
+
+pub mod provider;
+pub mod qp_table;
