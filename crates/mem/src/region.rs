@@ -160,12 +160,13 @@ impl Region {
     /// # Errors
     /// As for [`Region::map`].
     pub fn map_shared(spec: &RegionSpec) -> Result<Self, RegionError> {
-        let facts = HugepageFacts::read();
-        let page = match spec.pages {
-            PageChoice::Exactly(page) => return Self::map_exactly(spec, page, PageSource::File),
-            PageChoice::Auto => default_page(&facts),
-        };
-        Self::or_fall_back(spec, page, PageSource::File, &facts)
+        match spec.pages {
+            PageChoice::Exactly(page) => Self::map_exactly(spec, page, PageSource::File),
+            PageChoice::Auto => {
+                let page = default_page().unwrap_or(PageSize::Huge2M);
+                Self::or_fall_back(spec, page, PageSource::File, PageSource::File)
+            }
+        }
     }
 
     /// The region's name.
@@ -222,28 +223,29 @@ impl Region {
         }
     }
 
+    /// Where the kernel names no default size that we know, hugepage-rs is not asked (it would panic): mmap says what is missing.
     fn map_auto(spec: &RegionSpec) -> Result<Self, RegionError> {
-        let facts = HugepageFacts::read();
-        Self::or_fall_back(spec, default_page(&facts), PageSource::Default, &facts)
+        let (page, source) = match default_page() {
+            Some(page) => (page, PageSource::Default),
+            None => (PageSize::Huge2M, PageSource::Chosen),
+        };
+        Self::or_fall_back(spec, page, source, PageSource::Chosen)
     }
 
     fn or_fall_back(
         spec: &RegionSpec,
-        page: Option<PageSize>,
+        page: PageSize,
         source: PageSource,
-        facts: &Result<HugepageFacts, FactsError>,
+        small_source: PageSource,
     ) -> Result<Self, RegionError> {
-        let (why, remedy) = match page {
-            None => shortage(PageSize::Huge2M, 0, facts),
-            Some(page) => match Self::map_exactly(spec, page, source) {
-                Err(RegionError::NoPages { why, remedy, .. }) => (why, remedy),
-                done => return done,
-            },
-        };
-        let small = if matches!(source, PageSource::File) { PageSource::File } else { PageSource::Chosen };
-        let mut region = Self::map_exactly(spec, PageSize::Small4K, small)?;
-        region.fallback = Some(Fallback { region: spec.name.clone(), why, remedy });
-        Ok(region)
+        match Self::map_exactly(spec, page, source) {
+            Err(RegionError::NoPages { why, remedy, .. }) => {
+                let mut region = Self::map_exactly(spec, PageSize::Small4K, small_source)?;
+                region.fallback = Some(Fallback { region: spec.name.clone(), why, remedy });
+                Ok(region)
+            }
+            done => done,
+        }
     }
 
     fn map_exactly(spec: &RegionSpec, page: PageSize, source: PageSource) -> Result<Self, RegionError> {
@@ -377,9 +379,9 @@ fn map_file(name: &str, page: PageSize, len: usize) -> io::Result<Mapping> {
     Ok(Mapping::Shared { map, file })
 }
 
-/// The size of the machine's default hugepage, where there is one and it is of a size that we know.
-fn default_page(facts: &Result<HugepageFacts, FactsError>) -> Option<PageSize> {
-    facts.as_ref().ok()?.default_bytes.and_then(PageSize::from_bytes)
+/// The size of the machine's default hugepage, where the kernel says one and it is a size that we know.
+fn default_page() -> Option<PageSize> {
+    HugepageFacts::read().ok()?.default_bytes.and_then(PageSize::from_bytes)
 }
 
 fn rounded_len(spec: &RegionSpec, page: PageSize) -> Result<usize, RegionError> {

@@ -49,8 +49,9 @@ impl Stash {
         self.slots.len()
     }
 
-    pub(crate) fn fresh(&self) -> View {
-        self.fresh
+    #[inline]
+    pub(crate) fn fresh(&self) -> &View {
+        &self.fresh
     }
 
     #[inline]
