@@ -9,7 +9,6 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
 
 use crate::freelist::FreeList;
 use crate::packet::Packet;
@@ -20,13 +19,13 @@ use crate::sync::{Arc, Mutex, Ordering};
 /// Buffers start on cache lines, so that no two packets share one.
 const BUFFER_ALIGN: usize = 64;
 
-static LEAKED_POOLS: AtomicUsize = AtomicUsize::new(0);
+/// The pools that were leaked. Keeping their addresses tells leak checkers that the memory is meant to stay.
+static LEAKED: std::sync::Mutex<Vec<Owner>> = std::sync::Mutex::new(Vec::new());
 
 /// How many pools of this process were leaked because packets were out when their last handle went. Above 0 is a bug in what holds packets.
 #[must_use]
 pub fn leaked_pools() -> usize {
-    // Relaxed: a count for people.
-    LEAKED_POOLS.load(StdOrdering::Relaxed)
+    LEAKED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).len()
 }
 
 /// The shape of a pool.
@@ -294,7 +293,8 @@ impl Drop for Owner {
             // SAFETY: made by Box::leak in `Pool::new`. No handle, hence no cache, is left, and every packet is home with its put over.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         } else {
-            LEAKED_POOLS.fetch_add(1, StdOrdering::Relaxed);
+            // Never dropped from there: statics are not.
+            LEAKED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Self(self.0));
         }
     }
 }
