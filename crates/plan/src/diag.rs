@@ -269,6 +269,19 @@ impl Serialize for Diagnostics {
     }
 }
 
+/// Errors that say nothing about how many packets there can be where. Behind any other, sums would mislead.
+const KEEPS_SUMS: [&str; 9] = [
+    "wrong-app",
+    "cpu-twice",
+    "cpu-not-allowed",
+    "peer-mismatch",
+    "ud-only-key",
+    "conflicting-keys",
+    "device-mismatch",
+    "two-devices",
+    "bad-name",
+];
+
 /// Where the checks put what they find.
 #[derive(Debug)]
 pub(crate) struct Sink {
@@ -291,6 +304,12 @@ impl Sink {
 
     pub(crate) fn has_errors(&self) -> bool {
         self.list.iter().any(|one| one.severity() == Severity::Error)
+    }
+
+    /// Whether the errors so far leave the flow of packets and the numbers in it as the file means them.
+    pub(crate) fn sums_are_sound(&self) -> bool {
+        let errors = self.list.iter().filter(|one| one.severity() == Severity::Error);
+        errors.into_iter().all(|one| KEEPS_SUMS.contains(&one.code()))
     }
 
     /// The places of all errors so far.

@@ -9,9 +9,11 @@ use std::ops::Index;
 use std::time::Duration;
 
 use crate::diag::Diagnostics;
+use crate::graph::Drawing;
 use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};
 use crate::params::Params;
 use crate::source::{Location, Sources, Span};
+use crate::sums::{self, Sum};
 
 /// A plan that passed every check. Only [`Loader`](crate::Loader) makes one.
 #[derive(Debug, Clone)]
@@ -26,6 +28,8 @@ pub struct Plan {
     pub(crate) rings: Vec<Ring>,
     pub(crate) stages: Vec<Stage>,
     pub(crate) sections: Vec<Section>,
+    pub(crate) sums: Vec<Sum>,
+    pub(crate) drawing: Drawing,
     pub(crate) warnings: Diagnostics,
 }
 
@@ -83,6 +87,31 @@ impl Plan {
     /// What is worth knowing though it stops nothing.
     pub fn warnings(&self) -> &Diagnostics {
         &self.warnings
+    }
+
+    /// The sums that were proved, each with its terms.
+    pub fn sums(&self) -> &[Sum] {
+        &self.sums
+    }
+
+    /// The sums as text, each term with the line that it comes from.
+    pub fn explain(&self) -> String {
+        sums::explain(&self.sums)
+    }
+
+    /// The plan as a graph.
+    pub fn drawing(&self) -> &Drawing {
+        &self.drawing
+    }
+
+    /// The graph for Graphviz.
+    pub fn to_dot(&self) -> String {
+        self.drawing.to_dot()
+    }
+
+    /// The graph for Mermaid.
+    pub fn to_mermaid(&self) -> String {
+        self.drawing.to_mermaid()
     }
 
     /// A span of this plan in lines and columns.

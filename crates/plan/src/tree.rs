@@ -85,11 +85,11 @@ impl From<TomlError> for SyntaxError {
     }
 }
 
-/// Reads a whole file, and gives what could be read even if there are errors.
-pub(crate) fn parse_document(text: &str) -> (Table, Vec<SyntaxError>) {
+/// Reads a whole text, and gives what could be read even if there are errors.
+pub(crate) fn parse_document(text: &str, source: u32) -> (Table, Vec<SyntaxError>) {
     let (table, errors) = DeTable::parse_recoverable(text);
     let mut errors: Vec<SyntaxError> = errors.into_iter().map(SyntaxError::from).collect();
-    let table = Convert { source: 0, offset: 0, errors: &mut errors }.table(table.into_inner());
+    let table = Convert { source, offset: 0, errors: &mut errors }.table(table.into_inner());
     (table, errors)
 }
 

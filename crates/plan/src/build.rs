@@ -1,0 +1,207 @@
+//! The last step: from what was checked to a [`Plan`]. Anything missing here has been complained about before.
+
+use crate::catalog::Catalog;
+use crate::diag::Diagnostics;
+use crate::flow::Flow;
+use crate::graph::Drawing;
+use crate::ids::{DeviceId, LcoreId, PoolId, PortId, RingId, StageId};
+use crate::params::Params;
+use crate::plan::{Device, Lcore, Plan, Pool, Port, Ring, Section, Stage};
+use crate::ports::PortFacts;
+use crate::raw::RawPlan;
+use crate::read::Field;
+use crate::refs::{Edge, Links};
+use crate::source::{Sources, Span};
+use crate::sums::Sum;
+
+/// Everything that the checks worked out.
+pub(crate) struct Checked<'a> {
+    pub(crate) raw: RawPlan,
+    pub(crate) links: Links<'a>,
+    pub(crate) ports: Vec<PortFacts>,
+    pub(crate) lcore_devices: Vec<Option<DeviceId>>,
+    /// The edge that fills each ring.
+    pub(crate) ring_edges: Vec<Option<Edge>>,
+    /// All stages, each before those that it feeds.
+    pub(crate) order: Vec<StageId>,
+    pub(crate) flow: Flow,
+}
+
+impl Checked<'_> {
+    /// The plan, if nothing is missing.
+    pub(crate) fn build(
+        &self,
+        catalog: &Catalog,
+        sources: &Sources,
+        sums: Vec<Sum>,
+        drawing: Drawing,
+        warnings: Diagnostics,
+    ) -> Option<Plan> {
+        let rings: Vec<Ring> = (0..self.raw.rings.len()).map(|index| self.ring(index)).collect::<Option<_>>()?;
+        Some(Plan {
+            sources: sources.clone(),
+            name: self.raw.name.clone().unwrap_or_else(|| stem(sources)),
+            app: self.raw.app.clone(),
+            devices: (0..self.raw.devices.len()).map(|index| self.device(index)).collect::<Option<_>>()?,
+            pools: (0..self.raw.pools.len()).map(|index| self.pool(index)).collect::<Option<_>>()?,
+            lcores: (0..self.raw.lcores.len()).map(|index| self.lcore(index, &rings)).collect::<Option<_>>()?,
+            ports: (0..self.raw.ports.len()).map(|index| self.port(index)).collect::<Option<_>>()?,
+            stages: (0..self.raw.stages.len()).map(|index| self.stage(index, sources)).collect::<Option<_>>()?,
+            sections: self.sections(catalog, sources),
+            rings,
+            sums,
+            drawing,
+            warnings,
+        })
+    }
+
+    fn device(&self, index: usize) -> Option<Device> {
+        let raw = &self.raw.devices[index];
+        Some(Device {
+            id: DeviceId::from_index(index),
+            name: raw.head.name.clone(),
+            span: raw.head.span,
+            provider: raw.provider.as_ref()?.value,
+            device_name: raw.device_name.as_ref()?.value.clone(),
+            port_num: u8::try_from(raw.port_num.value).ok()?,
+            gid_index: u8::try_from(raw.gid_index.value).ok()?,
+        })
+    }
+
+    fn pool(&self, index: usize) -> Option<Pool> {
+        let raw = &self.raw.pools[index];
+        let reach = &self.flow.reach[index];
+        Some(Pool {
+            id: PoolId::from_index(index),
+            name: raw.head.name.clone(),
+            span: raw.head.span,
+            device: self.links.pools[index]?,
+            packets: raw.packets.as_ref()?.value,
+            data_bytes: raw.data_bytes.as_ref()?.value,
+            headroom_bytes: raw.headroom_bytes.value,
+            pages: raw.pages.value,
+            cache_packets: raw.cache_packets.value,
+            lcores: reach.lcores.iter().copied().collect(),
+            sent_by: reach.sent_by.iter().copied().collect(),
+        })
+    }
+
+    fn lcore(&self, index: usize, rings: &[Ring]) -> Option<Lcore> {
+        let raw = &self.raw.lcores[index];
+        let id = LcoreId::from_index(index);
+        let links = &self.links;
+        let ports: Vec<PortId> = (0..links.ports.len())
+            .filter(|port| links.ports[*port].lcore == Some(id))
+            .map(PortId::from_index)
+            .collect();
+        let depth = |port: &PortId| {
+            let port = &self.raw.ports[port.index()];
+            u64::from(port.rx_depth_wr.value) + u64::from(port.tx_depth_wr.value)
+        };
+        let needed: u64 = ports.iter().map(depth).sum();
+        let pools = self.flow.reach.iter().enumerate().filter(|(_, reach)| reach.lcores.contains(&id));
+        Some(Lcore {
+            id,
+            name: raw.head.name.clone(),
+            span: raw.head.span,
+            cpu: raw.cpu.as_ref()?.value,
+            idle: raw.idle.value,
+            burst_packets: raw.burst_packets.value,
+            spin: raw.spin.as_ref().map(|field| field.value),
+            dwell: raw.dwell.as_ref().map(|field| field.value),
+            drain: raw.drain,
+            device: self.lcore_devices[index],
+            cq_depth_wc: match &raw.cq_depth_wc {
+                Some(depth) => depth.value,
+                None => u32::try_from(needed).ok()?,
+            },
+            ports,
+            stages: self.order.iter().copied().filter(|stage| links.stages[stage.index()].lcore == Some(id)).collect(),
+            rings_in: rings.iter().filter(|ring| ring.to_lcore == id).map(|ring| ring.id).collect(),
+            rings_out: rings.iter().filter(|ring| ring.from_lcore == id).map(|ring| ring.id).collect(),
+            pools: pools.map(|(pool, _)| PoolId::from_index(pool)).collect(),
+        })
+    }
+
+    fn port(&self, index: usize) -> Option<Port> {
+        let raw = &self.raw.ports[index];
+        let (links, facts) = (&self.links.ports[index], &self.ports[index]);
+        let receives = raw.rx_depth_wr.value > 0;
+        Some(Port {
+            id: PortId::from_index(index),
+            name: raw.head.name.clone(),
+            span: raw.head.span,
+            lcore: links.lcore?,
+            device: links.device?,
+            pool: links.pool.filter(|_| receives),
+            transport: raw.transport.as_ref()?.value,
+            join: facts.join.clone(),
+            destination: facts.destination,
+            rx_depth_wr: raw.rx_depth_wr.value,
+            tx_depth_wr: raw.tx_depth_wr.value,
+            inline_bytes: raw.inline_bytes.value,
+            signal_every_wr: facts.signal_every_wr,
+            next: facts.next,
+            batch_packets: self.flow.ports[index].as_ref().map_or(0, |batch| batch.packets),
+        })
+    }
+
+    fn ring(&self, index: usize) -> Option<Ring> {
+        let raw = &self.raw.rings[index];
+        let (edge, to) = (self.ring_edges[index]?, self.links.rings[index]?);
+        Some(Ring {
+            id: RingId::from_index(index),
+            name: raw.head.name.clone(),
+            span: raw.head.span,
+            depth_packets: raw.depth.as_ref()?.value,
+            from: edge.from,
+            from_lcore: edge.lcore?,
+            to,
+            to_lcore: self.links.lcore_of(to)?,
+            batch_packets: self.flow.rings[index].packets,
+        })
+    }
+
+    fn stage(&self, index: usize, sources: &Sources) -> Option<Stage> {
+        let raw = &self.raw.stages[index];
+        let links = &self.links.stages[index];
+        let path = format!("stage.{}.params", raw.head.name);
+        let params = match &raw.params {
+            Some((head, node)) => Params::new(sources, path, *head, node.clone()),
+            None => Params::absent(sources, path, raw.head.span),
+        };
+        let kind: &Field<String> = raw.kind.as_ref()?;
+        Some(Stage {
+            id: StageId::from_index(index),
+            name: raw.head.name.clone(),
+            span: raw.head.span,
+            kind: kind.value.clone(),
+            lcore: links.lcore?,
+            pool: links.pool,
+            outputs: links.outputs.iter().map(|hop| hop.target).collect(),
+            params,
+            batch_packets: self.flow.stages[index].packets,
+        })
+    }
+
+    fn sections(&self, catalog: &Catalog, sources: &Sources) -> Vec<Section> {
+        let top = Span::new(0, 0..0);
+        let pairs = catalog.sections.iter().zip(&self.raw.sections);
+        let section = |(name, read): (&&'static str, &Option<(Span, crate::tree::Node)>)| {
+            let name = (*name).to_owned();
+            let params = match read {
+                Some((head, node)) => Params::new(sources, name.clone(), *head, node.clone()),
+                None => Params::absent(sources, name.clone(), top),
+            };
+            Section { name, params }
+        };
+        pairs.map(section).collect()
+    }
+}
+
+/// The file's name without folders and ending.
+fn stem(sources: &Sources) -> String {
+    let file = sources.source(Span::new(0, 0..0)).name.as_str();
+    let stem = std::path::Path::new(file).file_stem().and_then(|stem| stem.to_str());
+    stem.unwrap_or("plan").to_owned()
+}

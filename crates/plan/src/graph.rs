@@ -1,0 +1,307 @@
+//! The plan as a picture: lcores as boxes around their ports and stages, rings between them, pools in a corner.
+//!
+//! It is drawn from the checked file, so a broken plan has one too: what an error is about is marked.
+
+use crate::build::Checked;
+use crate::diag::Sink;
+use crate::ids::{Consumer, LcoreId, PortId, Target};
+use crate::plan::{Destination, Idle, Pages};
+use crate::ports::transport_word;
+use crate::raw::Head;
+use crate::source::{Sources, Span};
+
+/// A drawn plan, to be written as Graphviz ([`Drawing::to_dot`]) or Mermaid ([`Drawing::to_mermaid`]).
+#[derive(Debug, Clone)]
+pub struct Drawing {
+    pub(crate) name: String,
+    pub(crate) clusters: Vec<Cluster>,
+    /// Pools, groups and what belongs to no lcore.
+    pub(crate) loose: Vec<Node>,
+    pub(crate) lines: Vec<Line>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Cluster {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) is_wrong: bool,
+    pub(crate) nodes: Vec<Node>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) id: String,
+    /// Lines of text.
+    pub(crate) label: Vec<String>,
+    pub(crate) shape: Shape,
+    pub(crate) is_wrong: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Port,
+    Stage,
+    Pool,
+    Group,
+    Drop,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) label: String,
+    pub(crate) style: Style,
+    pub(crate) is_wrong: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// Handed on within a lcore.
+    Batch,
+    /// Over a ring.
+    Ring,
+    /// Over the network, one way.
+    Wire,
+    /// Over the network, both ways.
+    Connection,
+}
+
+impl Drawing {
+    pub(crate) fn empty(name: &str) -> Self {
+        Drawing { name: name.to_owned(), clusters: Vec::new(), loose: Vec::new(), lines: Vec::new() }
+    }
+
+    pub(crate) fn new(checked: &Checked<'_>, sink: &Sink) -> Self {
+        let blame = Blame::new(checked, sink);
+        let mut drawing = Drawing::empty(checked.raw.name.as_deref().unwrap_or("plan"));
+        for index in 0..checked.raw.lcores.len() {
+            drawing.clusters.push(lcore(checked, LcoreId::from_index(index), &blame));
+        }
+        drawing.loose.extend(placed(checked, None, &blame));
+        drawing.pools(checked, &blame);
+        drawing.batches(checked, &blame);
+        drawing.rings(checked, &blame);
+        drawing.wires(checked, &blame);
+        drawing
+    }
+
+    fn pools(&mut self, checked: &Checked<'_>, blame: &Blame<'_>) {
+        for (pool, device) in checked.raw.pools.iter().zip(&checked.links.pools) {
+            let size = |field: &Option<crate::read::Field<u32>>| {
+                field.as_ref().map_or("?".to_owned(), |one| one.value.to_string())
+            };
+            let pages = match pool.pages.value {
+                Pages::Auto => "auto",
+                Pages::Small4K => "4 KiB",
+                Pages::Huge2M => "2 MiB",
+                Pages::Huge1G => "1 GiB",
+            };
+            let device = device.map_or("?", |id| checked.raw.devices[id.index()].head.name.as_str());
+            let label = vec![
+                format!("pool.{}", pool.head.name),
+                format!("{} x {} B", size(&pool.packets), size(&pool.data_bytes)),
+                format!("{pages} pages, {device}"),
+            ];
+            let id = format!("pool.{}", pool.head.name);
+            self.loose.push(Node { is_wrong: blame.owns(&id, &pool.head), id, label, shape: Shape::Pool });
+        }
+    }
+
+    fn batches(&mut self, checked: &Checked<'_>, blame: &Blame<'_>) {
+        for edge in checked.links.edges(&checked.raw) {
+            let from = checked.raw.producer_name(edge.from);
+            let to = match edge.hop.target {
+                Target::Stage(id) => checked.raw.consumer_name(Consumer::Stage(id)),
+                Target::Port(id) => checked.raw.consumer_name(Consumer::Port(id)),
+                Target::Drop => self.drop_node(edge.lcore, checked),
+                // Drawn as one line from end to end.
+                Target::Ring(_) => continue,
+            };
+            let label = output_name(checked, edge.hop.span);
+            self.lines.push(Line { from, to, label, style: Style::Batch, is_wrong: blame.has(edge.hop.span) });
+        }
+    }
+
+    /// One sink a lcore for what is dropped on purpose.
+    fn drop_node(&mut self, lcore: Option<LcoreId>, checked: &Checked<'_>) -> String {
+        let name = lcore.map_or("?", |id| checked.raw.lcores[id.index()].head.name.as_str());
+        let id = format!("drop.{name}");
+        let nodes = match lcore {
+            Some(id) => &mut self.clusters[id.index()].nodes,
+            None => &mut self.loose,
+        };
+        if nodes.iter().all(|node| node.id != id) {
+            nodes.push(Node { id: id.clone(), label: vec!["drop".to_owned()], shape: Shape::Drop, is_wrong: false });
+        }
+        id
+    }
+
+    fn rings(&mut self, checked: &Checked<'_>, blame: &Blame<'_>) {
+        for (index, ring) in checked.raw.rings.iter().enumerate() {
+            let id = format!("ring.{}", ring.head.name);
+            let mut is_wrong = blame.owns(&id, &ring.head);
+            let depth = ring.depth.as_ref().map_or("?".to_owned(), |depth| depth.value.to_string());
+            let to = checked.links.rings[index].map(|to| checked.raw.consumer_name(to));
+            let edges = checked.links.edges(&checked.raw);
+            let from: Vec<_> = edges
+                .iter()
+                .filter(|edge| edge.hop.target == Target::Ring(crate::ids::RingId::from_index(index)))
+                .collect();
+            // An end that is missing is drawn as the ring itself.
+            let to = to.filter(|_| !from.is_empty());
+            if to.is_none() {
+                is_wrong = true;
+                self.loose.push(Node {
+                    id: id.clone(),
+                    label: vec![id.clone(), format!("depth {depth}")],
+                    shape: Shape::Drop,
+                    is_wrong,
+                });
+            }
+            for edge in from {
+                let mut label = output_name(checked, edge.hop.span);
+                if !label.is_empty() {
+                    label += " / ";
+                }
+                self.lines.push(Line {
+                    from: checked.raw.producer_name(edge.from),
+                    to: to.clone().unwrap_or_else(|| id.clone()),
+                    label: format!("{label}{id} ({depth})"),
+                    style: Style::Ring,
+                    is_wrong: is_wrong || blame.has(edge.hop.span),
+                });
+            }
+        }
+    }
+
+    fn wires(&mut self, checked: &Checked<'_>, blame: &Blame<'_>) {
+        for (index, facts) in checked.ports.iter().enumerate() {
+            let port = &checked.raw.ports[index];
+            let from = format!("port.{}", port.head.name);
+            let word = port.transport.as_ref().map_or("?", |transport| transport_word(transport.value)).to_owned();
+            let is_wrong = port.peer.as_ref().is_some_and(|peer| blame.has(peer.span));
+            match facts.destination {
+                Destination::None => {}
+                Destination::Group(group) => {
+                    let to = self.group_node(&group.to_string());
+                    self.lines.push(Line { from: from.clone(), to, label: word.clone(), style: Style::Wire, is_wrong });
+                }
+                Destination::Peer(peer) => {
+                    let back = checked.ports[peer.index()].destination.peer() == Some(PortId::from_index(index));
+                    let to = format!("port.{}", checked.raw.ports[peer.index()].head.name);
+                    let style = if back { Style::Connection } else { Style::Wire };
+                    if !back || index < peer.index() {
+                        self.lines.push(Line { from: from.clone(), to, label: word.clone(), style, is_wrong });
+                    }
+                }
+            }
+            for group in &facts.join {
+                let group = self.group_node(&group.to_string());
+                self.lines.push(Line {
+                    from: group,
+                    to: from.clone(),
+                    label: word.clone(),
+                    style: Style::Wire,
+                    is_wrong: false,
+                });
+            }
+        }
+    }
+
+    fn group_node(&mut self, group: &str) -> String {
+        let id = format!("group.{group}");
+        if self.loose.iter().all(|node| node.id != id) {
+            self.loose.push(Node {
+                id: id.clone(),
+                label: vec![group.to_owned()],
+                shape: Shape::Group,
+                is_wrong: false,
+            });
+        }
+        id
+    }
+}
+
+fn lcore(checked: &Checked<'_>, id: LcoreId, blame: &Blame<'_>) -> Cluster {
+    let lcore = &checked.raw.lcores[id.index()];
+    let idle = match lcore.idle.value {
+        Idle::Poll => "poll",
+        Idle::Event => "event",
+        Idle::Adaptive => "adaptive",
+    };
+    let cpu = lcore.cpu.as_ref().map_or("?".to_owned(), |cpu| cpu.value.to_string());
+    let name = format!("lcore.{}", lcore.head.name);
+    Cluster {
+        title: format!("{name}: CPU {cpu}, {idle}, burst {}", lcore.burst_packets.value),
+        is_wrong: blame.owns(&name, &lcore.head),
+        id: name,
+        nodes: placed(checked, Some(id), blame),
+    }
+}
+
+/// The ports and stages of a lcore; of none, those whose lcore is not known.
+fn placed(checked: &Checked<'_>, lcore: Option<LcoreId>, blame: &Blame<'_>) -> Vec<Node> {
+    let mut nodes = Vec::new();
+    for (port, _) in checked.raw.ports.iter().zip(&checked.links.ports).filter(|(_, links)| links.lcore == lcore) {
+        let id = format!("port.{}", port.head.name);
+        let word = port.transport.as_ref().map_or("?", |transport| transport_word(transport.value));
+        let depths = format!("{word} rx {} tx {}", port.rx_depth_wr.value, port.tx_depth_wr.value);
+        let is_wrong = blame.owns(&id, &port.head);
+        nodes.push(Node { label: vec![id.clone(), depths], id, shape: Shape::Port, is_wrong });
+    }
+    for (stage, _) in checked.raw.stages.iter().zip(&checked.links.stages).filter(|(_, links)| links.lcore == lcore) {
+        let id = format!("stage.{}", stage.head.name);
+        let kind = stage.kind.as_ref().map_or("?", |kind| kind.value.as_str());
+        let is_wrong = blame.owns(&id, &stage.head);
+        nodes.push(Node { label: vec![id.clone(), format!("use {kind}")], id, shape: Shape::Stage, is_wrong });
+    }
+    nodes
+}
+
+/// The output whose target stands at `span`; empty for a port's `next`.
+fn output_name(checked: &Checked<'_>, span: Span) -> String {
+    let mut outputs = checked.raw.stages.iter().flat_map(|stage| &stage.out);
+    let found = outputs.find(|(_, _, target)| target.as_ref().is_some_and(|target| target.span == span));
+    found.map_or(String::new(), |(name, ..)| name.clone())
+}
+
+/// Which tables and places the errors are about.
+struct Blame<'a> {
+    sources: &'a Sources,
+    errors: Vec<Span>,
+    /// Where tables start in the file, sorted.
+    heads: Vec<u32>,
+}
+
+impl<'a> Blame<'a> {
+    fn new(checked: &Checked<'_>, sink: &'a Sink) -> Self {
+        let raw = &checked.raw;
+        let mut heads: Vec<u32> = Vec::new();
+        heads.extend(raw.devices.iter().map(|one| one.head.span.start));
+        heads.extend(raw.pools.iter().map(|one| one.head.span.start));
+        heads.extend(raw.lcores.iter().map(|one| one.head.span.start));
+        heads.extend(raw.ports.iter().map(|one| one.head.span.start));
+        heads.extend(raw.rings.iter().map(|one| one.head.span.start));
+        heads.extend(raw.stages.iter().map(|one| one.head.span.start));
+        heads.extend(raw.sections.iter().flatten().map(|(span, _)| span.start));
+        heads.sort_unstable();
+        Blame { sources: &sink.sources, errors: sink.error_spans(), heads }
+    }
+
+    fn has(&self, span: Span) -> bool {
+        self.errors.contains(&span)
+    }
+
+    /// Whether an error is in the table `path`: between its head and the next one, or in a flag that sets a key of it.
+    fn owns(&self, path: &str, head: &Head) -> bool {
+        let end = self.heads.iter().copied().find(|start| *start > head.span.start).unwrap_or(u32::MAX);
+        self.errors.iter().any(|error| {
+            let source = self.sources.source(*error);
+            match source.is_flag {
+                true => source.text.starts_with(&format!("{path}.")) || source.text.starts_with(&format!("{path}=")),
+                false => error.start >= head.span.start && error.start < end,
+            }
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! What holds for each lcore: its CPU, the one device of its completion queue, and that packets leave it over rings only.
+
+use crate::diag::Sink;
+use crate::ids::{Consumer, DeviceId, LcoreId, Target};
+use crate::machine::Machine;
+use crate::plan::Idle;
+use crate::raw::RawPlan;
+use crate::refs::{Edge, Links};
+use crate::source::Span;
+
+/// The device of each lcore's ports.
+pub(crate) fn check(
+    raw: &RawPlan,
+    links: &Links<'_>,
+    edges: &[Edge],
+    machine: &Machine,
+    sink: &mut Sink,
+) -> Vec<Option<DeviceId>> {
+    cpus(raw, machine, sink);
+    budgets(raw, sink);
+    for edge in edges {
+        crossing(raw, links, edge, sink);
+    }
+    devices(raw, links, sink)
+}
+
+fn cpus(raw: &RawPlan, machine: &Machine, sink: &mut Sink) {
+    let mut taken: Vec<(u32, Span, &str)> = Vec::new();
+    for lcore in &raw.lcores {
+        let Some(cpu) = &lcore.cpu else { continue };
+        if let Some((_, first, name)) = taken.iter().find(|(taken, ..)| *taken == cpu.value) {
+            sink.error("cpu-twice", cpu.span, format!("CPU {} already has a lcore, lcore.{name}", cpu.value))
+                .related(*first, "taken here")
+                .note("a lcore spins: two on one CPU would take turns by the scheduler's quantum, milliseconds each")
+                .help(free_cpus(raw, machine));
+            continue;
+        }
+        taken.push((cpu.value, cpu.span, &lcore.head.name));
+        if !machine.cpus.contains(&cpu.value) {
+            sink.error("cpu-not-allowed", cpu.span, format!("this process may not run on CPU {}", cpu.value))
+                .note(format!("it may run on {}", list_cpus(machine.cpus.iter().copied())))
+                .help(free_cpus(raw, machine));
+        }
+    }
+}
+
+fn free_cpus(raw: &RawPlan, machine: &Machine) -> String {
+    let used: Vec<u32> = raw.lcores.iter().filter_map(|lcore| lcore.cpu.as_ref()).map(|cpu| cpu.value).collect();
+    let mut free = machine.cpus.iter().copied().filter(|cpu| !used.contains(cpu)).peekable();
+    match free.peek() {
+        Some(_) => format!("free for this plan: {}", list_cpus(free)),
+        None => "no CPU is left: merge two lcores, or let the process run on more CPUs".to_owned(),
+    }
+}
+
+/// `CPU 0-3, 8`.
+fn list_cpus(cpus: impl Iterator<Item = u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for cpu in cpus {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(cpu) => *last = cpu,
+            _ => runs.push((cpu, cpu)),
+        }
+    }
+    let words: Vec<String> = runs
+        .into_iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect();
+    match words.is_empty() {
+        true => "no CPU at all".to_owned(),
+        false => format!("CPU {}", words.join(", ")),
+    }
+}
+
+fn budgets(raw: &RawPlan, sink: &mut Sink) {
+    for lcore in raw.lcores.iter().filter(|lcore| lcore.idle.value == Idle::Poll) {
+        for (key, field) in [("spin", &lcore.spin), ("dwell", &lcore.dwell)] {
+            if let Some(field) = field {
+                let message = format!("`{key}` has no effect: lcore.{} never sleeps", lcore.head.name);
+                sink.warn("no-effect", field.span, message).help("remove it, or write `idle = \"adaptive\"`");
+            }
+        }
+    }
+}
+
+/// An edge to something that another lcore runs.
+fn crossing(raw: &RawPlan, links: &Links<'_>, edge: &Edge, sink: &mut Sink) {
+    let consumer = match edge.hop.target {
+        Target::Stage(id) => Consumer::Stage(id),
+        Target::Port(id) => Consumer::Port(id),
+        Target::Ring(_) | Target::Drop => return,
+    };
+    let Some((from, to)) = edge.lcore.zip(links.lcore_of(consumer)).filter(|(from, to)| from != to) else { return };
+    let name = |id: LcoreId| raw.lcores[id.index()].head.name.as_str();
+    let target = raw.consumer_name(consumer);
+    let span = match consumer {
+        Consumer::Stage(id) => raw.stages[id.index()].lcore.as_ref().map(|field| field.span),
+        Consumer::Port(id) => raw.ports[id.index()].lcore.as_ref().map(|field| field.span),
+    };
+    let message =
+        format!("{target} is on lcore.{}, {} on lcore.{}", name(to), raw.producer_name(edge.from), name(from));
+    let one = sink.error("crosses-lcores", edge.hop.span, message);
+    if let Some(span) = span {
+        one.related(span, "on that lcore");
+    }
+    one.note("packets go from lcore to lcore over a ring")
+        .help(format!("add [ring.NAME] with `to = \"{target}\"` and `depth = 1024`, and write \"ring.NAME\" here"));
+}
+
+/// One completion queue a lcore, and a completion queue belongs to one device.
+fn devices(raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) -> Vec<Option<DeviceId>> {
+    let mut devices: Vec<Option<(DeviceId, Span)>> = vec![None; raw.lcores.len()];
+    for (port, resolved) in raw.ports.iter().zip(&links.ports) {
+        let (Some(lcore), Some(device), Some(field)) = (resolved.lcore, resolved.device, &port.device) else {
+            continue;
+        };
+        match devices[lcore.index()] {
+            None => devices[lcore.index()] = Some((device, field.span)),
+            Some((first, span)) if first != device => {
+                let name = &raw.lcores[lcore.index()].head.name;
+                sink.error("two-devices", field.span, format!("lcore.{name} has ports on two devices"))
+                    .related(span, "one is here")
+                    .note("a lcore has one completion queue, which belongs to one device")
+                    .help("give each device a lcore of its own, with a ring between them if packets must pass");
+            }
+            Some(_) => {}
+        }
+    }
+    devices.into_iter().map(|device| device.map(|(id, _)| id)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::list_cpus;
+
+    #[test]
+    fn lists_cpus_as_runs() {
+        assert_eq!(list_cpus([0, 1, 2, 5, 7, 8].into_iter()), "CPU 0-2, 5, 7-8");
+        assert_eq!(list_cpus([].into_iter()), "no CPU at all");
+    }
+}

@@ -1,0 +1,142 @@
+//! The way in: a file or a text, overrides, and every check in its order.
+
+use std::path::Path;
+
+use crate::build::Checked;
+use crate::catalog::Catalog;
+use crate::diag::{Diagnostic, Diagnostics, Severity, Sink};
+use crate::graph::Drawing;
+use crate::machine::Machine;
+use crate::plan::Plan;
+use crate::source::{Sources, Span, TEXT_BYTES_MAX};
+use crate::sums::{self, Sum};
+use crate::{flow, lcores, memory, order, ports, raw, refs, rings, set, tree, unused};
+
+/// Reads plans against what the application registered and what the machine has.
+#[derive(Debug, Clone)]
+pub struct Loader {
+    catalog: Catalog,
+    machine: Machine,
+    flags: Vec<String>,
+}
+
+/// All that can be said about a plan, valid or not.
+#[derive(Debug, Clone)]
+pub struct Inspection {
+    /// The plan, if there is no error.
+    pub plan: Option<Plan>,
+    /// Errors and warnings, sorted by position.
+    pub diagnostics: Diagnostics,
+    /// The sums that could be worked out, those that fail included.
+    pub sums: Vec<Sum>,
+    /// The graph, with what is wrong marked.
+    pub drawing: Drawing,
+}
+
+impl Inspection {
+    /// The sums as text.
+    pub fn explain(&self) -> String {
+        sums::explain(&self.sums)
+    }
+}
+
+impl Loader {
+    /// Reads plans for an application with this catalog on this machine.
+    pub fn new(catalog: Catalog, machine: Machine) -> Self {
+        Loader { catalog, machine, flags: Vec::new() }
+    }
+
+    /// Adds `KEY=VALUE` overrides, applied in order before anything is checked. KEY is dotted; VALUE is TOML, or else a string.
+    pub fn sets(mut self, flags: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.flags.extend(flags.into_iter().map(Into::into));
+        self
+    }
+
+    /// The plan in a file; or everything that is wrong with it.
+    pub fn load_path(&self, path: impl AsRef<Path>) -> Result<Plan, Diagnostics> {
+        into_result(self.inspect_path(path)?)
+    }
+
+    /// The plan in a text; `name` is what diagnostics call it.
+    pub fn load_str(&self, name: &str, text: &str) -> Result<Plan, Diagnostics> {
+        into_result(self.inspect_str(name, text))
+    }
+
+    /// All about the plan in a file; an error only if it can't be read at all.
+    pub fn inspect_path(&self, path: impl AsRef<Path>) -> Result<Inspection, Diagnostics> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let refuse = |message: String| {
+            let sources = Sources::new(&name, "", &[]);
+            let mut one = Diagnostic::new(&sources, Severity::Error, "unreadable", None, message);
+            one.help("name a plan file, e.g. config/tick-to-trade.toml");
+            Diagnostics::from(one)
+        };
+        let bytes = std::fs::read(path).map_err(|error| refuse(format!("can't read the plan: {error}")))?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            refuse(format!("the plan is not UTF-8 text: the byte at offset {at} does not belong there"))
+        })?;
+        Ok(self.inspect_str(&name, &text))
+    }
+
+    /// All about the plan in a text; `name` is what diagnostics call it.
+    pub fn inspect_str(&self, name: &str, text: &str) -> Inspection {
+        if text.len() > TEXT_BYTES_MAX {
+            let message = format!("the plan has {} bytes, more than the {TEXT_BYTES_MAX} that are read", text.len());
+            let one = Diagnostic::new(&Sources::new(name, "", &[]), Severity::Error, "unreadable", None, message);
+            let drawing = Drawing::empty(name);
+            return Inspection { plan: None, diagnostics: one.into(), sums: Vec::new(), drawing };
+        }
+        let sources = Sources::new(name, text, &self.flags);
+        let mut sink = Sink::new(sources.clone());
+        let root = self.parse(&sources, &mut sink);
+        let checked = self.check(&root, &mut sink);
+        let sums = self.sums(&checked, &mut sink);
+        let drawing = Drawing::new(&checked, &sink);
+        let is_valid = !sink.has_errors();
+        let diagnostics = sink.finish();
+        let plan = is_valid
+            .then(|| checked.build(&self.catalog, &sources, sums.clone(), drawing.clone(), diagnostics.clone()))
+            .flatten();
+        assert_eq!(plan.is_some(), is_valid, "a plan without errors has all its parts");
+        Inspection { plan, diagnostics, sums, drawing }
+    }
+
+    fn parse(&self, sources: &Sources, sink: &mut Sink) -> tree::Table {
+        let (mut root, errors) = tree::parse_document(sources.text(0), 0);
+        for error in errors {
+            let code = if error.message.contains("duplicate key") { "duplicate-name" } else { "syntax" };
+            sink.error(code, Span::new(0, error.range), error.message);
+        }
+        set::apply(&mut root, &self.flags, sink);
+        root
+    }
+
+    fn check(&self, root: &tree::Table, sink: &mut Sink) -> Checked<'_> {
+        let raw = raw::read(root, &self.catalog, sink);
+        let links = refs::resolve(&raw, &self.catalog, sink);
+        let edges = links.edges(&raw);
+        let ports = ports::check(&raw, &links, sink);
+        let lcore_devices = lcores::check(&raw, &links, &edges, &self.machine, sink);
+        let ring_edges = rings::check(&raw, &links, &edges, sink);
+        let order = order::check(&raw, &links, &edges, sink);
+        unused::check(&raw, &links, &edges, sink);
+        let flow = flow::trace(&raw, &links, &edges, sink);
+        Checked { raw, links, ports, lcore_devices, ring_edges, order, flow }
+    }
+
+    /// Sums over references that don't hold would be wrong: they wait until the rest is right.
+    fn sums(&self, checked: &Checked<'_>, sink: &mut Sink) -> Vec<Sum> {
+        if !sink.sums_are_sound() {
+            return Vec::new();
+        }
+        let mut sums = sums::check(&checked.raw, &checked.links, &checked.flow, sink);
+        sums.extend(memory::check(&checked.raw, &checked.links, &self.machine, sink));
+        sums
+    }
+}
+
+fn into_result(inspection: Inspection) -> Result<Plan, Diagnostics> {
+    inspection.plan.ok_or(inspection.diagnostics)
+}

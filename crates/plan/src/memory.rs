@@ -1,0 +1,203 @@
+//! Memory: the pools' regions against the machine's hugepages, its ordinary memory and what may be locked.
+
+use crate::diag::Sink;
+use crate::ids::PoolId;
+use crate::machine::Machine;
+use crate::plan::{Pages, Provider};
+use crate::raw::{RawPlan, RawPool};
+use crate::refs::Links;
+use crate::source::Span;
+use crate::sums::{Limit, Sum};
+
+const HUGE_2M: u64 = 2 << 20;
+const HUGE_1G: u64 = 1 << 30;
+
+/// Each packet's headroom and data are rounded up to whole cache lines, as the pool lays them out.
+const LINE_BYTES: u64 = 64;
+
+/// One pool's region, on the pages that it will probably be on.
+struct Region {
+    pool: PoolId,
+    page_bytes: u64,
+    bytes: u64,
+}
+
+pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, machine: &Machine, sink: &mut Sink) -> Vec<Sum> {
+    let regions = place(raw, machine, sink);
+    let mut sums = Vec::new();
+    for (page_bytes, free) in [(HUGE_2M, machine.huge_2m_free), (HUGE_1G, machine.huge_1g_free)] {
+        let mut sum = Sum::new(format!("hugepages of {}", size(page_bytes)), "bytes");
+        for region in regions.iter().filter(|region| region.page_bytes == page_bytes) {
+            add(&mut sum, raw, region, "", sink);
+        }
+        sum.limit = Limit::Machine(free.unwrap_or(0).saturating_mul(page_bytes));
+        if !sum.terms.is_empty() {
+            sums.push(sum);
+        }
+    }
+    sums.extend(ordinary(raw, &regions, machine, sink));
+    sums.extend(locked(raw, links, &regions, machine, sink));
+    sums
+}
+
+/// Gives out the free hugepages: first to the pools that insist, then, in the order of the file, to those that would like some.
+fn place(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> Vec<Region> {
+    let mut free = Free { pages_2m: machine.huge_2m_free, pages_1g: machine.huge_1g_free };
+    let mut regions = Vec::new();
+    let insists = |pool: &RawPool| matches!(pool.pages.value, Pages::Huge2M | Pages::Huge1G);
+    let (first, then): (Vec<_>, Vec<_>) = raw.pools.iter().enumerate().partition(|(_, pool)| insists(pool));
+    for (index, pool) in first.into_iter().chain(then) {
+        let Some(bytes) = region_bytes(pool) else { continue };
+        let page_bytes = match pool.pages.value {
+            Pages::Small4K => machine.page_bytes,
+            Pages::Huge2M | Pages::Huge1G => {
+                let page_bytes = if pool.pages.value == Pages::Huge2M { HUGE_2M } else { HUGE_1G };
+                if let Err(left) = free.take(page_bytes, bytes) {
+                    too_few(pool, page_bytes, bytes, left, sink);
+                }
+                page_bytes
+            }
+            Pages::Auto => match machine.huge_default_bytes.map(|wanted| (wanted, free.take(wanted, bytes))) {
+                Some((wanted, Ok(()))) => wanted,
+                Some((wanted, Err(left))) => {
+                    fallback(pool, wanted, bytes, left.unwrap_or(0), machine, sink);
+                    machine.page_bytes
+                }
+                None => {
+                    fallback(pool, HUGE_2M, bytes, 0, machine, sink);
+                    machine.page_bytes
+                }
+            },
+        };
+        let bytes = bytes.checked_next_multiple_of(page_bytes.max(1)).unwrap_or(u64::MAX);
+        regions.push(Region { pool: PoolId::from_index(index), page_bytes, bytes });
+    }
+    regions.sort_by_key(|region| region.pool);
+    regions
+}
+
+struct Free {
+    pages_2m: Option<u64>,
+    pages_1g: Option<u64>,
+}
+
+impl Free {
+    /// Takes the pages for `bytes`, or says how many are left; `None` if there are no pages of this size at all.
+    fn take(&mut self, page_bytes: u64, bytes: u64) -> Result<(), Option<u64>> {
+        let left = match page_bytes {
+            HUGE_2M => &mut self.pages_2m,
+            HUGE_1G => &mut self.pages_1g,
+            _ => return Err(None),
+        };
+        let pages = left.ok_or(None)?;
+        *left = Some(pages.checked_sub(bytes.div_ceil(page_bytes)).ok_or(Some(pages))?);
+        Ok(())
+    }
+}
+
+/// What the packets need. The pool's own metadata is not in the region.
+fn region_bytes(pool: &RawPool) -> Option<u64> {
+    let (packets, data) = (pool.packets.as_ref()?, pool.data_bytes.as_ref()?);
+    let stride = (u64::from(pool.headroom_bytes.value) + u64::from(data.value)).next_multiple_of(LINE_BYTES);
+    Some(u64::from(packets.value) * stride)
+}
+
+fn too_few(pool: &RawPool, page_bytes: u64, bytes: u64, left: Option<u64>, sink: &mut Sink) {
+    let pages = bytes.div_ceil(page_bytes);
+    let name = &pool.head.name;
+    let message = match left {
+        None => format!("this machine has no pages of {}", size(page_bytes)),
+        Some(left) => format!("pool.{name} needs {pages} pages of {}; {left} are free for it", size(page_bytes)),
+    };
+    sink.error("too-few-hugepages", pool.pages.span, message)
+        .note(format!("{bytes} bytes of packets"))
+        .help(how_to_get(page_bytes, pages - left.unwrap_or(0).min(pages)))
+        .help("or write `pages = \"auto\"`, which falls back to 4 KiB pages");
+}
+
+fn fallback(pool: &RawPool, page_bytes: u64, bytes: u64, left: u64, machine: &Machine, sink: &mut Sink) {
+    let pages = bytes.div_ceil(page_bytes);
+    let name = &pool.head.name;
+    let message = format!("pool.{name} will fall back to pages of {}", size(machine.page_bytes));
+    sink.warn("small-pages", pool.pages.span, message)
+        .note(format!("it needs {pages} pages of {}; {left} are free for it", size(page_bytes)))
+        .help(how_to_get(page_bytes, pages - left.min(pages)))
+        .help("or write `pages = \"4KiB\"` if that is meant");
+}
+
+fn how_to_get(page_bytes: u64, more: u64) -> String {
+    let file = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", page_bytes >> 10);
+    format!("as root, raise the number in {file} by {more}")
+}
+
+/// What is on ordinary pages must fit the memory that is available.
+fn ordinary(raw: &RawPlan, regions: &[Region], machine: &Machine, sink: &mut Sink) -> Option<Sum> {
+    let mut sum = Sum::new(format!("memory on pages of {}", size(machine.page_bytes)), "bytes");
+    for region in regions.iter().filter(|region| region.page_bytes == machine.page_bytes) {
+        add(&mut sum, raw, region, "", sink);
+    }
+    sum.limit = Limit::Machine(machine.memory_bytes);
+    if !sum.holds() {
+        sink.error("too-much-memory", largest(raw, regions), format!("the pools need {} bytes of memory", sum.needed))
+            .label("the largest")
+            .note(format!("{} bytes are available:\n{}", machine.memory_bytes, sum.table()))
+            .help("use fewer or smaller packets");
+    }
+    Some(sum).filter(|sum| !sum.terms.is_empty())
+}
+
+/// Registration with a kernel device pins a region whatever its pages (ibv_reg_mr(3)); on ordinary pages the others are locked too.
+fn locked(raw: &RawPlan, links: &Links<'_>, regions: &[Region], machine: &Machine, sink: &mut Sink) -> Option<Sum> {
+    let mut sum = Sum::new("locked memory", "bytes");
+    let mut pinned = 0_u64;
+    for region in regions {
+        let device = links.pools[region.pool.index()].map(|device| &raw.devices[device.index()]);
+        let is_kernel = device
+            .and_then(|device| device.provider.as_ref())
+            .is_some_and(|provider| provider.value == Provider::Kernel);
+        if is_kernel {
+            pinned = pinned.saturating_add(region.bytes);
+            add(&mut sum, raw, region, ", pinned by its device", sink);
+        } else if region.page_bytes == machine.page_bytes {
+            add(&mut sum, raw, region, ", kept from being swapped", sink);
+        }
+    }
+    sum.limit = machine.memlock_bytes.map_or(Limit::None, Limit::Machine);
+    let limit = machine.memlock_bytes.unwrap_or(u64::MAX);
+    if !sum.holds() {
+        let span = largest(raw, regions);
+        let message = format!("the pools lock {} bytes, but this process may lock {limit}", sum.needed);
+        let table = sum.table();
+        let one = match pinned > limit {
+            true => sink.error("locked-memory", span, message),
+            false => sink.warn("locked-memory", span, message).note("what can't be locked may be swapped out"),
+        };
+        one.label("the largest")
+            .note(format!("RLIMIT_MEMLOCK bounds it:\n{table}"))
+            .help("raise it (`ulimit -l unlimited`, LimitMEMLOCK= of a systemd unit), or grant CAP_IPC_LOCK");
+    }
+    Some(sum).filter(|sum| !sum.terms.is_empty())
+}
+
+fn add(sum: &mut Sum, raw: &RawPlan, region: &Region, why: &str, sink: &Sink) {
+    let pool = &raw.pools[region.pool.index()];
+    let span = pool.packets.as_ref().map_or(pool.head.span, |packets| packets.span);
+    sum.add(&sink.sources, format!("pool.{}{why}", pool.head.name), region.bytes, span);
+}
+
+fn largest(raw: &RawPlan, regions: &[Region]) -> Span {
+    let largest = regions.iter().max_by_key(|region| region.bytes);
+    largest.map_or(Span::new(0, 0..0), |region| {
+        let pool = &raw.pools[region.pool.index()];
+        pool.packets.as_ref().map_or(pool.head.span, |packets| packets.span)
+    })
+}
+
+/// `4 KiB`, `2 MiB`, `1 GiB`.
+fn size(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 30 => format!("{} GiB", bytes >> 30),
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
+    }
+}

@@ -1,0 +1,312 @@
+//! The shapes of the file, read as far as one table alone can be checked. References are still names here.
+//!
+//! A value that was complained about is `None` or its default, so that the checks behind can go on; no plan comes of it.
+
+use std::time::Duration;
+
+use crate::catalog::Catalog;
+use crate::diag::Sink;
+use crate::plan::{Idle, Pages, Provider, Transport};
+use crate::read::{Field, Reader};
+use crate::source::Span;
+use crate::tree::{Entry, Node, Table, Value};
+
+/// Every key that is not an application's section.
+const TOP_KEYS: [&str; 8] = ["name", "app", "device", "pool", "lcore", "port", "ring", "stage"];
+
+/// More of one sort than this is not a plan.
+const RESOURCES_MAX: usize = 4096;
+/// ibv_port_attr numbers ports in 8 bits.
+const PORT_NUM_MAX: u32 = 255;
+const PACKETS_MAX: u32 = 1 << 28;
+const DATA_BYTES_MAX: u32 = 1 << 26;
+const HEADROOM_BYTES_MAX: u32 = 1 << 16;
+const DEPTH_MAX: u32 = 1 << 20;
+const BURST_MAX: u32 = 1024;
+const CPU_MAX: u32 = 1 << 16;
+/// Longer than any sensible budget, and far from overflowing nanoseconds in 64 bits.
+const DURATION_MAX: Duration = Duration::from_secs(3600);
+
+const HEADROOM_BYTES: u32 = 64;
+const CACHE_PACKETS: u32 = 256;
+const BURST_PACKETS: u32 = 32;
+const INLINE_BYTES: u32 = 128;
+const SIGNAL_EVERY_WR: u32 = 32;
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// What a table is called, and where.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    pub(crate) name: String,
+    pub(crate) span: Span,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct RawPlan {
+    pub(crate) name: Option<String>,
+    pub(crate) app: Option<String>,
+    pub(crate) devices: Vec<RawDevice>,
+    pub(crate) pools: Vec<RawPool>,
+    pub(crate) lcores: Vec<RawLcore>,
+    pub(crate) ports: Vec<RawPort>,
+    pub(crate) rings: Vec<RawRing>,
+    pub(crate) stages: Vec<RawStage>,
+    /// One for each section of the catalog, `None` where the file has none.
+    pub(crate) sections: Vec<Option<(Span, Node)>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RawDevice {
+    pub(crate) head: Head,
+    pub(crate) provider: Option<Field<Provider>>,
+    pub(crate) device_name: Option<Field<String>>,
+    pub(crate) port_num: Field<u32>,
+    pub(crate) gid_index: Field<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RawPool {
+    pub(crate) head: Head,
+    pub(crate) device: Option<Field<String>>,
+    pub(crate) packets: Option<Field<u32>>,
+    pub(crate) data_bytes: Option<Field<u32>>,
+    pub(crate) headroom_bytes: Field<u32>,
+    pub(crate) pages: Field<Pages>,
+    pub(crate) cache_packets: Field<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RawLcore {
+    pub(crate) head: Head,
+    pub(crate) cpu: Option<Field<u32>>,
+    pub(crate) idle: Field<Idle>,
+    pub(crate) burst_packets: Field<u32>,
+    pub(crate) spin: Option<Field<Duration>>,
+    pub(crate) dwell: Option<Field<Duration>>,
+    pub(crate) drain: Duration,
+    pub(crate) cq_depth_wc: Option<Field<u32>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RawPort {
+    pub(crate) head: Head,
+    pub(crate) lcore: Option<Field<String>>,
+    pub(crate) device: Option<Field<String>>,
+    pub(crate) pool: Option<Field<String>>,
+    pub(crate) transport: Option<Field<Transport>>,
+    pub(crate) join: Vec<Field<String>>,
+    pub(crate) join_key: Option<Span>,
+    pub(crate) send_to: Option<Field<String>>,
+    pub(crate) peer: Option<Field<String>>,
+    pub(crate) rx_depth_wr: Field<u32>,
+    pub(crate) tx_depth_wr: Field<u32>,
+    pub(crate) inline_bytes: Field<u32>,
+    pub(crate) signal_every_wr: Field<u32>,
+    pub(crate) next: Option<Field<String>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RawRing {
+    pub(crate) head: Head,
+    pub(crate) to: Option<Field<String>>,
+    pub(crate) depth: Option<Field<u32>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RawStage {
+    pub(crate) head: Head,
+    pub(crate) kind: Option<Field<String>>,
+    pub(crate) lcore: Option<Field<String>>,
+    pub(crate) pool: Option<Field<String>>,
+    /// Output name, its place, and the target that it names.
+    pub(crate) out: Vec<(String, Span, Option<Field<String>>)>,
+    pub(crate) params: Option<(Span, Node)>,
+}
+
+pub(crate) fn read(root: &Table, catalog: &Catalog, sink: &mut Sink) -> RawPlan {
+    let top = Span::new(0, 0..0);
+    let mut reader = Reader::new(root, "", top, sink);
+    let mut plan = RawPlan {
+        name: reader.optional_text("name").map(|field| field.value),
+        app: None,
+        sections: catalog.sections.iter().map(|name| section(root, name, reader.sink)).collect(),
+        ..RawPlan::default()
+    };
+    if let Some(app) = reader.optional_text("app") {
+        check_app(&app, catalog, reader.sink);
+        plan.app = Some(app.value);
+    }
+    let more: Vec<&'static str> = TOP_KEYS.iter().chain(&catalog.sections).copied().collect();
+    reader.finish("unknown-key", &more);
+
+    plan.devices = tables(root, "device", sink, read_device);
+    plan.pools = tables(root, "pool", sink, read_pool);
+    plan.lcores = tables(root, "lcore", sink, read_lcore);
+    plan.ports = tables(root, "port", sink, read_port);
+    plan.rings = tables(root, "ring", sink, read_ring);
+    plan.stages = tables(root, "stage", sink, read_stage);
+    if plan.lcores.is_empty() && root.find("lcore").is_none() {
+        sink.error("missing-key", top, "the plan has no lcore, so nothing would run")
+            .help("add a table [lcore.NAME] with `cpu = 0`");
+    }
+    plan
+}
+
+fn check_app(app: &Field<String>, catalog: &Catalog, sink: &mut Sink) {
+    if let Some(own) = catalog.app.filter(|own| *own != app.value) {
+        sink.error("wrong-app", app.span, format!("this plan is for `{}`, and this is `{own}`", app.value))
+            .help(format!("run it with `{}`", app.value));
+    }
+}
+
+fn section(root: &Table, name: &'static str, sink: &mut Sink) -> Option<(Span, Node)> {
+    let entry = root.find(name)?;
+    table_of(entry, name, sink)?;
+    Some((entry.key_span, entry.node.clone()))
+}
+
+/// Reads every `[sort.NAME]`.
+fn tables<T>(root: &Table, sort: &'static str, sink: &mut Sink, read: fn(Head, &mut Reader<'_>) -> T) -> Vec<T> {
+    let Some(entry) = root.find(sort) else { return Vec::new() };
+    let Some(table) = table_of(entry, &format!("{sort}.NAME"), sink) else { return Vec::new() };
+    if table.entries.len() > RESOURCES_MAX {
+        sink.error("bad-value", entry.key_span, format!("more than {RESOURCES_MAX} {sort}s"));
+        return Vec::new();
+    }
+    let mut list = Vec::with_capacity(table.entries.len());
+    for entry in &table.entries {
+        let path = format!("{sort}.{}", entry.key);
+        check_name(entry, sort, sink);
+        let Some(table) = table_of(entry, &path, sink) else { continue };
+        let mut reader = Reader::new(table, path, entry.key_span, sink);
+        list.push(read(Head { name: entry.key.clone(), span: entry.key_span }, &mut reader));
+        reader.finish("unknown-key", &[]);
+    }
+    list
+}
+
+fn table_of<'a>(entry: &'a Entry, path: &str, sink: &mut Sink) -> Option<&'a Table> {
+    let table = entry.node.as_table();
+    if table.is_none() {
+        sink.error("wrong-type", entry.key_span, format!("`{}` must be a table, not {}", entry.key, entry.node.kind()))
+            .help(format!("write it as a table with the header [{path}]"));
+    }
+    table
+}
+
+/// A name is used in references such as `stage.NAME`, in graphs and in statistics.
+fn check_name(entry: &Entry, sort: &str, sink: &mut Sink) {
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if entry.key.is_empty() || entry.key.len() > 64 || !entry.key.chars().all(fits) {
+        sink.error("bad-name", entry.key_span, format!("`{}` can't name a {sort}", entry.key.escape_debug()))
+            .help("use letters, digits, `_` and `-`; at most 64 of them");
+    }
+}
+
+fn read_device(head: Head, reader: &mut Reader<'_>) -> RawDevice {
+    RawDevice {
+        head,
+        provider: reader.choice("provider", &[("soft", Provider::Soft), ("kernel", Provider::Kernel)]),
+        device_name: reader.text("name", "\"soft0\""),
+        port_num: reader.number_or("port", 1..=PORT_NUM_MAX, 1),
+        gid_index: reader.number_or("gid_index", 0..=255, 0),
+    }
+}
+
+fn read_pool(head: Head, reader: &mut Reader<'_>) -> RawPool {
+    let pages = [("auto", Pages::Auto), ("4KiB", Pages::Small4K), ("2MiB", Pages::Huge2M), ("1GiB", Pages::Huge1G)];
+    RawPool {
+        head,
+        device: reader.text("device", "\"NAME\", the device to register it with"),
+        packets: reader.number("packets", 1..=PACKETS_MAX, "4096"),
+        data_bytes: reader.number("data_bytes", 1..=DATA_BYTES_MAX, "2048"),
+        headroom_bytes: reader.number_or("headroom_bytes", 0..=HEADROOM_BYTES_MAX, HEADROOM_BYTES),
+        pages: reader.choice_or_first("pages", &pages),
+        cache_packets: reader.number_or("cache_packets", 0..=PACKETS_MAX, CACHE_PACKETS),
+    }
+}
+
+fn read_lcore(head: Head, reader: &mut Reader<'_>) -> RawLcore {
+    let idle = [("adaptive", Idle::Adaptive), ("poll", Idle::Poll), ("event", Idle::Event)];
+    RawLcore {
+        head,
+        cpu: reader.number("cpu", 0..=CPU_MAX, "0"),
+        idle: reader.choice_or_first("idle", &idle),
+        burst_packets: reader.number_or("burst", 1..=BURST_MAX, BURST_PACKETS),
+        spin: reader.optional_duration("spin", DURATION_MAX),
+        dwell: reader.optional_duration("dwell", DURATION_MAX),
+        drain: reader.optional_duration("drain", DURATION_MAX).map_or(DRAIN, |field| field.value),
+        cq_depth_wc: reader.optional_number("cq_depth_wc", 1..=DEPTH_MAX * 64),
+    }
+}
+
+fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
+    let transports = [("rc", Transport::Rc), ("uc", Transport::Uc), ("ud", Transport::Ud)];
+    RawPort {
+        head,
+        lcore: reader.text("lcore", "\"NAME\", the lcore that owns it"),
+        device: reader.text("device", "\"NAME\", the device that it is on"),
+        pool: reader.optional_text("pool"),
+        transport: reader.choice("transport", &transports),
+        join_key: reader.entry("join").map(|entry| entry.key_span),
+        join: reader.texts("join"),
+        send_to: reader.optional_text("send_to"),
+        peer: reader.optional_text("peer"),
+        rx_depth_wr: reader.number_or("rx_depth_wr", 0..=DEPTH_MAX, 0),
+        tx_depth_wr: reader.number_or("tx_depth_wr", 0..=DEPTH_MAX, 0),
+        inline_bytes: reader.number_or("inline_bytes", 0..=1 << 16, INLINE_BYTES),
+        signal_every_wr: reader.number_or("signal_every_wr", 1..=DEPTH_MAX, SIGNAL_EVERY_WR),
+        next: reader.optional_text("next"),
+    }
+}
+
+fn read_ring(head: Head, reader: &mut Reader<'_>) -> RawRing {
+    RawRing {
+        head,
+        to: reader.text("to", "\"stage.NAME\" or \"port.NAME\", on another lcore"),
+        depth: reader.number("depth", 1..=DEPTH_MAX, "1024"),
+    }
+}
+
+fn read_stage(head: Head, reader: &mut Reader<'_>) -> RawStage {
+    RawStage {
+        head,
+        kind: reader.text("use", "\"KIND\", one that the application registered"),
+        lcore: reader.text("lcore", "\"NAME\", the lcore that runs it"),
+        pool: reader.optional_text("pool"),
+        out: read_outputs(reader),
+        params: read_params(reader),
+    }
+}
+
+fn read_outputs(reader: &mut Reader<'_>) -> Vec<(String, Span, Option<Field<String>>)> {
+    let Some(entry) = reader.entry("out") else { return Vec::new() };
+    let Value::Table(table) = &entry.node.value else {
+        let message = format!("`out` must be a table, not {}", entry.node.kind());
+        reader.sink.error("wrong-type", entry.node.span, message).help("write `out = { OUTPUT = \"stage.NAME\" }`");
+        return Vec::new();
+    };
+    let mut list = Vec::with_capacity(table.entries.len());
+    for entry in &table.entries {
+        let target = match &entry.node.value {
+            Value::Str(text) => Some(Field { value: text.clone(), span: entry.node.span, given: true }),
+            _ => {
+                let message = format!("output `{}` must name one target, not {}", entry.key, entry.node.kind());
+                reader
+                    .sink
+                    .error("wrong-type", entry.node.span, message)
+                    .label("expected a string")
+                    .help("a packet goes to one place: \"stage.NAME\", \"port.NAME\", \"ring.NAME\" or \"drop\"");
+                None
+            }
+        };
+        list.push((entry.key.clone(), entry.key_span, target));
+    }
+    list
+}
+
+fn read_params(reader: &mut Reader<'_>) -> Option<(Span, Node)> {
+    let entry = reader.entry("params")?;
+    table_of(entry, "stage.NAME.params", reader.sink)?;
+    Some((entry.key_span, entry.node.clone()))
+}

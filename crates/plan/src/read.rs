@@ -1,0 +1,181 @@
+//! Typed access to one table of the tree. Every complaint about a key's presence, type or range is made here.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::diag::Sink;
+use crate::names;
+use crate::source::Span;
+use crate::tree::{Entry, Node, Table, Value};
+
+/// A value and the place that sums and diagnostics cite for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Field<T> {
+    pub(crate) value: T,
+    /// Where the value stands; the table's head if the file leaves it out.
+    pub(crate) span: Span,
+    /// Whether the file or a flag gives it.
+    pub(crate) given: bool,
+}
+
+/// Reads the keys of one table, and knows in the end which it was not asked for.
+pub(crate) struct Reader<'a> {
+    pub(crate) sink: &'a mut Sink,
+    table: &'a Table,
+    /// As the file writes it, e.g. `port.orders`; empty at the top.
+    path: String,
+    head: Span,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(table: &'a Table, path: impl Into<String>, head: Span, sink: &'a mut Sink) -> Self {
+        Reader { sink, table, path: path.into(), head, known: Vec::new() }
+    }
+
+    /// Complains about every key that was not asked for. `more` are keys that others read.
+    pub(crate) fn finish(mut self, code: &'static str, more: &[&'static str]) {
+        self.known.extend(more);
+        for entry in &self.table.entries {
+            if self.known.contains(&entry.key.as_str()) {
+                continue;
+            }
+            let message = match self.path.as_str() {
+                "" => format!("the plan has no key or table `{}`", entry.key),
+                path => format!("[{path}] has no key `{}`", entry.key),
+            };
+            let help = names::suggest(&entry.key, self.known.iter().copied(), "the keys here are");
+            self.sink.error(code, entry.key_span, message).help(help);
+        }
+    }
+
+    pub(crate) fn entry(&mut self, key: &'static str) -> Option<&'a Entry> {
+        self.known.push(key);
+        self.table.find(key)
+    }
+
+    /// A text that must be there.
+    pub(crate) fn text(&mut self, key: &'static str, example: &str) -> Option<Field<String>> {
+        let entry = self.entry(key);
+        self.need(entry, key, example)?;
+        self.as_text(entry?)
+    }
+
+    pub(crate) fn optional_text(&mut self, key: &'static str) -> Option<Field<String>> {
+        let entry = self.entry(key)?;
+        self.as_text(entry)
+    }
+
+    /// A list of texts, empty if left out.
+    pub(crate) fn texts(&mut self, key: &'static str) -> Vec<Field<String>> {
+        let Some(entry) = self.entry(key) else { return Vec::new() };
+        let Value::Array(items) = &entry.node.value else {
+            self.wrong_type(&entry.node, key, "an array of strings");
+            return Vec::new();
+        };
+        items.iter().filter_map(|item| self.node_text(item, key)).collect()
+    }
+
+    /// A number that must be there.
+    pub(crate) fn number(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u32>,
+        example: &str,
+    ) -> Option<Field<u32>> {
+        let entry = self.entry(key);
+        self.need(entry, key, example)?;
+        self.as_number(entry?, range)
+    }
+
+    /// A number that may be left out; a bad one counts as left out once it has been complained about.
+    pub(crate) fn number_or(&mut self, key: &'static str, range: RangeInclusive<u32>, default: u32) -> Field<u32> {
+        let read = self.entry(key).and_then(|entry| self.as_number(entry, range));
+        read.unwrap_or(Field { value: default, span: self.head, given: false })
+    }
+
+    pub(crate) fn optional_number(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Option<Field<u32>> {
+        let entry = self.entry(key)?;
+        self.as_number(entry, range)
+    }
+
+    /// One of several words that must be there.
+    pub(crate) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)]) -> Option<Field<T>> {
+        let entry = self.entry(key);
+        self.need(entry, key, &format!("\"{}\"", choices[0].0))?;
+        self.as_choice(entry?, choices)
+    }
+
+    /// One of several words, the first by default.
+    pub(crate) fn choice_or_first<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)]) -> Field<T> {
+        let read = self.entry(key).and_then(|entry| self.as_choice(entry, choices));
+        read.unwrap_or(Field { value: choices[0].1, span: self.head, given: false })
+    }
+
+    /// A duration such as "50us".
+    pub(crate) fn optional_duration(&mut self, key: &'static str, max: Duration) -> Option<Field<Duration>> {
+        let entry = self.entry(key)?;
+        let text = self.as_text(entry)?;
+        let refused = match humantime::parse_duration(&text.value) {
+            Ok(value) if value <= max => return Some(Field { value, span: text.span, given: true }),
+            Ok(_) => format!("`{key}` is longer than {}", humantime::format_duration(max)),
+            Err(error) => format!("`{}` is not a duration: {error}", text.value),
+        };
+        self.sink
+            .error("bad-value", text.span, refused)
+            .help("write a number with a unit, e.g. \"50us\", \"20ms\", \"1s\"");
+        None
+    }
+
+    /// Complains if `entry` is absent.
+    fn need(&mut self, entry: Option<&Entry>, key: &str, example: &str) -> Option<()> {
+        if entry.is_none() {
+            let message = format!("[{}] needs `{key}`", self.path);
+            self.sink.error("missing-key", self.head, message).help(format!("add `{key} = {example}`"));
+        }
+        entry.map(|_| ())
+    }
+
+    fn as_text(&mut self, entry: &Entry) -> Option<Field<String>> {
+        self.node_text(&entry.node, &entry.key)
+    }
+
+    fn node_text(&mut self, node: &Node, key: &str) -> Option<Field<String>> {
+        let Value::Str(text) = &node.value else {
+            self.wrong_type(node, key, "a string");
+            return None;
+        };
+        Some(Field { value: text.clone(), span: node.span, given: true })
+    }
+
+    fn as_number(&mut self, entry: &Entry, range: RangeInclusive<u32>) -> Option<Field<u32>> {
+        let Value::Int(number) = entry.node.value else {
+            self.wrong_type(&entry.node, &entry.key, "an integer");
+            return None;
+        };
+        let value = u32::try_from(number).ok().filter(|value| range.contains(value));
+        if value.is_none() {
+            let message = format!("`{}` is {number}, which is out of range", entry.key);
+            let label = format!("from {} to {}", range.start(), range.end());
+            self.sink.error("bad-value", entry.node.span, message).label(label);
+        }
+        value.map(|value| Field { value, span: entry.node.span, given: true })
+    }
+
+    fn as_choice<T: Copy>(&mut self, entry: &Entry, choices: &[(&'static str, T)]) -> Option<Field<T>> {
+        let text = self.as_text(entry)?;
+        let found = choices.iter().find(|(word, _)| *word == text.value);
+        if found.is_none() {
+            let message = format!("`{}` is not a choice for `{}`", text.value, entry.key);
+            let words = choices.iter().map(|(word, _)| *word);
+            let help = names::suggest(&text.value, words, "the choices are");
+            self.sink.error("bad-value", text.span, message).help(help);
+        }
+        found.map(|(_, value)| Field { value: *value, span: text.span, given: true })
+    }
+
+    fn wrong_type(&mut self, node: &Node, key: &str, expected: &str) {
+        let message = format!("`{key}` must be {expected}, not {}", node.kind());
+        self.sink.error("wrong-type", node.span, message).label(format!("expected {expected}"));
+    }
+}

@@ -1,0 +1,224 @@
+//! Sums: a limit is at least the sum of its named worst-case users, each with the line that it comes from.
+//!
+//! A pool must have a packet for every place that can own one at the same time; a completion queue must have room for every
+//! work request that can complete into it (in the error state all of them flush, signaled or not).
+
+use std::fmt::Write as _;
+
+use crate::diag::Sink;
+use crate::flow::{Batch, Flow, Reach};
+use crate::ids::{LcoreId, PoolId};
+use crate::raw::RawPlan;
+use crate::read::Field;
+use crate::refs::Links;
+use crate::source::{Location, Sources, Span};
+
+/// One proof: the terms, what they add up to, and what there is.
+#[derive(Debug, Clone)]
+pub struct Sum {
+    /// What is bounded, e.g. `pool.packets` or `hugepages of 2 MiB`.
+    pub of: String,
+    /// What is counted, e.g. `packets` or `bytes`.
+    pub unit: &'static str,
+    /// The users.
+    pub terms: Vec<Term>,
+    /// Their sum.
+    pub needed: u64,
+    /// What there is.
+    pub limit: Limit,
+}
+
+/// What a [`Sum`] must not exceed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Limit {
+    /// The plan sets it, there.
+    Plan(u64, Location),
+    /// The machine sets it.
+    Machine(u64),
+    /// Nothing does.
+    None,
+    /// The sum itself is what is made.
+    Derived,
+}
+
+/// One user in a [`Sum`].
+#[derive(Debug, Clone)]
+pub struct Term {
+    /// What it is, e.g. `receive queue of port.md_a`.
+    pub what: String,
+    /// How much.
+    pub value: u64,
+    /// The line that it comes from.
+    pub at: Location,
+}
+
+impl Sum {
+    pub(crate) fn new(of: impl Into<String>, unit: &'static str) -> Self {
+        Sum { of: of.into(), unit, terms: Vec::new(), needed: 0, limit: Limit::None }
+    }
+
+    pub(crate) fn add(&mut self, sources: &Sources, what: impl Into<String>, value: u64, at: Span) {
+        if value > 0 {
+            self.needed = self.needed.saturating_add(value);
+            self.terms.push(Term { what: what.into(), value, at: sources.locate(at) });
+        }
+    }
+
+    /// Whether what there is suffices.
+    pub fn holds(&self) -> bool {
+        match self.limit {
+            Limit::Plan(limit, _) | Limit::Machine(limit) => self.needed <= limit,
+            Limit::None | Limit::Derived => true,
+        }
+    }
+
+    /// The terms as aligned lines, the line alone as their place.
+    pub(crate) fn table(&self) -> String {
+        let lines = self.terms.iter().map(|term| {
+            let at = if term.at.line == 0 { "--set".to_owned() } else { format!("line {}", term.at.line) };
+            format!("{:>9}  {:<46}  {at}\n", term.value, term.what)
+        });
+        lines.collect::<String>() + &format!("{:>9}  {}", self.needed, self.unit)
+    }
+
+    pub(crate) fn explain(&self, out: &mut String) {
+        let width = self.terms.iter().map(|term| term.what.chars().count()).max().unwrap_or(0);
+        let _ = writeln!(out, "{}: {}", self.of, self.unit);
+        for term in &self.terms {
+            let _ = writeln!(out, "  {:>12}  {:<width$}  {}", term.value, term.what, term.at.short());
+        }
+        let verdict = |limit: u64| match limit.checked_sub(self.needed) {
+            Some(spare) => format!("{spare} to spare"),
+            None => format!("{} TOO FEW", self.needed - limit),
+        };
+        let limit = match &self.limit {
+            Limit::Plan(limit, at) => format!("of {limit} ({}): {}", at.short(), verdict(*limit)),
+            Limit::Machine(limit) => format!("of {limit} that the machine has: {}", verdict(*limit)),
+            Limit::None => "without a limit".to_owned(),
+            Limit::Derived => "and made so".to_owned(),
+        };
+        let _ = writeln!(out, "  {:>12}  needed, {limit}", self.needed);
+    }
+}
+
+/// All sums as text, one paragraph each.
+pub(crate) fn explain(sums: &[Sum]) -> String {
+    let mut out = String::new();
+    for sum in sums {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        sum.explain(&mut out);
+    }
+    out
+}
+
+/// The sums of pools and completion queues.
+pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, flow: &Flow, sink: &mut Sink) -> Vec<Sum> {
+    let mut sums = Vec::new();
+    for (index, reach) in flow.reach.iter().enumerate() {
+        sums.extend(pool(PoolId::from_index(index), reach, raw, links, flow, sink));
+    }
+    for index in 0..raw.lcores.len() {
+        sums.extend(completions(LcoreId::from_index(index), raw, links, sink));
+    }
+    sums
+}
+
+fn pool(id: PoolId, reach: &Reach, raw: &RawPlan, links: &Links<'_>, flow: &Flow, sink: &mut Sink) -> Option<Sum> {
+    let pool = &raw.pools[id.index()];
+    let packets = pool.packets.as_ref()?;
+    let name = &pool.head.name;
+    let sources = sink.sources.clone();
+    let mut sum = Sum::new(format!("pool.{name}"), "packets that can be out at once");
+    let burst = |lcore: Option<LcoreId>| lcore.map(|lcore| &raw.lcores[lcore.index()].burst_packets);
+    for id in &reach.received_by {
+        let port = &raw.ports[id.index()];
+        sum.add(
+            &sources,
+            format!("receive queue of port.{}", port.head.name),
+            port.rx_depth_wr.value.into(),
+            port.rx_depth_wr.span,
+        );
+        if let Some(burst) = burst(links.ports[id.index()].lcore) {
+            let what = format!("received by port.{}{}", port.head.name, default_mark(burst));
+            sum.add(&sources, what, burst.value.into(), burst.span);
+        }
+    }
+    for id in &reach.stages {
+        let stage = &raw.stages[id.index()];
+        let name = &stage.head.name;
+        let Batch { packets, how } = &flow.stages[id.index()];
+        sum.add(&sources, format!("input of stage.{name} ({how})"), (*packets).into(), stage.head.span);
+        if let Some(burst) = burst(links.stages[id.index()].lcore).filter(|_| reach.taken_by.contains(id)) {
+            let what = format!("taken fresh by stage.{name}{}", default_mark(burst));
+            sum.add(&sources, what, burst.value.into(), burst.span);
+        }
+        let at = stage.kind.as_ref().map_or(stage.head.span, |kind| kind.span);
+        sum.add(&sources, format!("held by stage.{name}"), links.holds(*id).into(), at);
+    }
+    for id in &reach.rings {
+        let ring = &raw.rings[id.index()];
+        let Batch { packets, how } = &flow.rings[id.index()];
+        sum.add(&sources, format!("gathered for ring.{} ({how})", ring.head.name), (*packets).into(), ring.head.span);
+        if let Some(depth) = &ring.depth {
+            sum.add(&sources, format!("ring.{}", ring.head.name), depth.value.into(), depth.span);
+        }
+    }
+    for id in &reach.sent_by {
+        let port = &raw.ports[id.index()];
+        if let Some(Batch { packets, how }) = &flow.ports[id.index()] {
+            sum.add(&sources, format!("waiting at port.{} ({how})", port.head.name), (*packets).into(), port.head.span);
+        }
+        sum.add(
+            &sources,
+            format!("send queue of port.{}", port.head.name),
+            port.tx_depth_wr.value.into(),
+            port.tx_depth_wr.span,
+        );
+    }
+    for id in &reach.lcores {
+        let what = format!("cache of lcore.{}{}", raw.lcores[id.index()].head.name, default_mark(&pool.cache_packets));
+        sum.add(&sources, what, pool.cache_packets.value.into(), pool.cache_packets.span);
+    }
+    sum.limit = Limit::Plan(packets.value.into(), sources.locate(packets.span));
+    if !sum.holds() {
+        let message = format!("pool.{name} has {} packets, but {} can be out at once", packets.value, sum.needed);
+        sink.error("pool-too-small", packets.span, message)
+            .label(format!("{} needed", sum.needed))
+            .note(format!("every place that can own a packet of it:\n{}", sum.table()))
+            .help(format!("write `packets = {}` or more, or make a term smaller", sum.needed));
+    }
+    Some(sum)
+}
+
+fn completions(id: LcoreId, raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) -> Option<Sum> {
+    let lcore = &raw.lcores[id.index()];
+    let sources = sink.sources.clone();
+    let mut sum =
+        Sum::new(format!("lcore.{} completion queue", lcore.head.name), "work requests that can complete into it");
+    for (port, _) in raw.ports.iter().zip(&links.ports).filter(|(_, resolved)| resolved.lcore == Some(id)) {
+        for (what, depth) in [("receive", &port.rx_depth_wr), ("send", &port.tx_depth_wr)] {
+            sum.add(&sources, format!("{what} queue of port.{}", port.head.name), depth.value.into(), depth.span);
+        }
+    }
+    if sum.terms.is_empty() {
+        return None;
+    }
+    sum.limit = match &lcore.cq_depth_wc {
+        Some(depth) => Limit::Plan(depth.value.into(), sources.locate(depth.span)),
+        None => Limit::Derived,
+    };
+    if let Some(depth) = lcore.cq_depth_wc.as_ref().filter(|_| !sum.holds()) {
+        let message = format!("{} completions fit, but {} can come at once", depth.value, sum.needed);
+        sink.error("cq-too-small", depth.span, message)
+            .label(format!("{} needed", sum.needed))
+            .note(format!("when queue pairs fail every work request completes, signaled or not:\n{}", sum.table()))
+            .help(format!("write `cq_depth_wc = {}` or more, or leave it out to get just that", sum.needed));
+    }
+    Some(sum)
+}
+
+fn default_mark(field: &Field<u32>) -> &'static str {
+    if field.given { "" } else { " (default)" }
+}

@@ -1,0 +1,42 @@
+//! What the tests of this crate share: a catalog, a machine and a good plan.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeSet;
+
+use verbline_plan::{Catalog, Loader, Machine, StageKind};
+
+/// The kinds and sections that the plans under test name.
+pub(crate) fn catalog() -> Catalog {
+    let kind = |name, outputs, source, holds_packets| StageKind { name, outputs, source, holds_packets, summary: "" };
+    Catalog {
+        app: Some("tick-to-trade"),
+        kinds: vec![
+            kind("publish", &["a", "b"], true, 0),
+            kind("arbiter", &["merged", "late"], false, 64),
+            kind("book", &["changed"], false, 0),
+            kind("sign", &["signed"], false, 0),
+            kind("sink", &[], false, 0),
+        ],
+        sections: vec!["feed", "risk"],
+    }
+}
+
+/// Four CPUs, hugepages to spare, nothing locked down.
+pub(crate) fn machine() -> Machine {
+    Machine {
+        cpus: BTreeSet::from([0, 1, 2, 3]),
+        huge_2m_free: Some(64),
+        huge_1g_free: None,
+        huge_default_bytes: Some(2 << 20),
+        page_bytes: 4096,
+        memlock_bytes: None,
+        memory_bytes: 8 << 30,
+    }
+}
+
+pub(crate) fn loader() -> Loader {
+    Loader::new(catalog(), machine())
+}
+
+/// A plan that passes every check without a warning.
+pub(crate) const GOOD: &str = include_str!("../good.toml");
