@@ -27,6 +27,7 @@ mod rings;
 mod set;
 mod source;
 mod sums;
+mod syntax;
 mod tree;
 mod unused;
 

@@ -8,9 +8,9 @@ use crate::diag::{Diagnostic, Diagnostics, Severity, Sink};
 use crate::graph::Drawing;
 use crate::machine::Machine;
 use crate::plan::Plan;
-use crate::source::{Sources, Span, TEXT_BYTES_MAX};
+use crate::source::{Sources, TEXT_BYTES_MAX};
 use crate::sums::{self, Sum};
-use crate::{flow, lcores, memory, order, ports, raw, refs, rings, set, tree, unused};
+use crate::{flow, lcores, memory, order, ports, raw, refs, rings, set, syntax, tree, unused};
 
 /// Reads plans against what the application registered and what the machine has.
 #[derive(Debug, Clone)]
@@ -105,10 +105,7 @@ impl Loader {
 
     fn parse(&self, sources: &Sources, sink: &mut Sink) -> tree::Table {
         let (mut root, errors) = tree::parse_document(sources.text(0), 0);
-        for error in errors {
-            let code = if error.message.contains("duplicate key") { "duplicate-name" } else { "syntax" };
-            sink.error(code, Span::new(0, error.range), error.message);
-        }
+        syntax::report(sources.text(0), errors, sink);
         set::apply(&mut root, &self.flags, sink);
         root
     }

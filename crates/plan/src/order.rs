@@ -66,7 +66,7 @@ fn report_cycle(raw: &RawPlan, graph: &Graph, group: &[NodeIndex], sink: &mut Si
     let one = sink.error("cycle", *last, format!("packets go round in a circle: {}", path.join(" -> ")));
     one.label("closes the circle");
     for span in others {
-        one.related(*span, "then back round");
+        one.related(*span, "leads on");
     }
     let over_rings = cycle.iter().any(|node| node.index() >= raw.stages.len());
     if over_rings {

@@ -187,14 +187,19 @@ impl Check<'_, '_> {
         let field = self.port.peer.as_ref()?;
         let other = &self.raw.ports[peer.index()];
         if peer == self.id {
-            self.sink.error("peer-mismatch", field.span, format!("port.{} is its own peer", self.port.head.name));
+            self.sink
+                .error("peer-mismatch", field.span, format!("port.{} is its own peer", self.port.head.name))
+                .help("name the port at the other end");
             return None;
         }
         let (own_transport, other_transport) = (self.port.transport.as_ref()?, other.transport.as_ref()?);
         if own_transport.value != other_transport.value {
             let words = (transport_word(own_transport.value), transport_word(other_transport.value));
             let message = format!("port.{} is {}, its peer {}", self.port.head.name, words.0, words.1);
-            self.sink.error("peer-mismatch", field.span, message).related(other_transport.span, "the peer's transport");
+            self.sink
+                .error("peer-mismatch", field.span, message)
+                .related(other_transport.span, "the peer's transport")
+                .help("both ends of a connection have one transport");
             return None;
         }
         self.check_providers(peer);
@@ -256,7 +261,9 @@ impl Check<'_, '_> {
         for field in &port.join {
             let Some(group) = groups::parse(field, self.sink) else { continue };
             if groups.contains(&group) {
-                self.sink.error("duplicate-name", field.span, format!("port.{} joins {group} twice", port.head.name));
+                self.sink
+                    .error("duplicate-name", field.span, format!("port.{} joins {group} twice", port.head.name))
+                    .help("remove one");
             }
             groups.push(group);
         }

@@ -11,8 +11,8 @@ use crate::read::{Field, Reader};
 use crate::source::Span;
 use crate::tree::{Entry, Node, Table, Value};
 
-/// Every key that is not an application's section.
-const TOP_KEYS: [&str; 8] = ["name", "app", "device", "pool", "lcore", "port", "ring", "stage"];
+/// The tables of resources. Every other top-level table is an application's section.
+const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
 
 /// More of one sort than this is not a plan.
 const RESOURCES_MAX: usize = 4096;
@@ -252,11 +252,20 @@ fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
         join: reader.texts("join"),
         send_to: reader.optional_text("send_to"),
         peer: reader.optional_text("peer"),
-        rx_depth_wr: reader.number_or("rx_depth_wr", 0..=DEPTH_MAX, 0),
-        tx_depth_wr: reader.number_or("tx_depth_wr", 0..=DEPTH_MAX, 0),
+        rx_depth_wr: read_depth(reader, "rx_depth_wr"),
+        tx_depth_wr: read_depth(reader, "tx_depth_wr"),
         inline_bytes: reader.number_or("inline_bytes", 0..=1 << 16, INLINE_BYTES),
         signal_every_wr: reader.number_or("signal_every_wr", 1..=DEPTH_MAX, SIGNAL_EVERY_WR),
         next: reader.optional_text("next"),
+    }
+}
+
+/// A depth that is there but bad counts as the greatest: it is not for want of a queue that the port is wrong.
+fn read_depth(reader: &mut Reader<'_>, key: &'static str) -> Field<u32> {
+    let depth = reader.number_or(key, 0..=DEPTH_MAX, 0);
+    match reader.entry(key) {
+        Some(entry) if !depth.given => Field { value: DEPTH_MAX, span: entry.node.span, given: true },
+        _ => depth,
     }
 }
 

@@ -36,6 +36,7 @@ impl<'a> Reader<'a> {
     /// Complains about every key that was not asked for. `more` are keys that others read.
     pub(crate) fn finish(mut self, code: &'static str, more: &[&'static str]) {
         self.known.extend(more);
+        self.known.dedup();
         for entry in &self.table.entries {
             if self.known.contains(&entry.key.as_str()) {
                 continue;
@@ -102,7 +103,8 @@ impl<'a> Reader<'a> {
     /// One of several words that must be there.
     pub(crate) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)]) -> Option<Field<T>> {
         let entry = self.entry(key);
-        self.need(entry, key, &format!("\"{}\"", choices[0].0))?;
+        let words: Vec<String> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        self.need(entry, key, &words.join(" | "))?;
         self.as_choice(entry?, choices)
     }
 
@@ -176,6 +178,16 @@ impl<'a> Reader<'a> {
 
     fn wrong_type(&mut self, node: &Node, key: &str, expected: &str) {
         let message = format!("`{key}` must be {expected}, not {}", node.kind());
-        self.sink.error("wrong-type", node.span, message).label(format!("expected {expected}"));
+        let one = self.sink.error("wrong-type", node.span, message);
+        one.label(format!("expected {expected}"));
+        match (&node.value, expected) {
+            (Value::Str(text), "an integer") if text.parse::<i64>().is_ok() => {
+                one.help(format!("write it without quotes: {text}"));
+            }
+            (Value::Str(text), "an array of strings") => {
+                one.help(format!("write it in brackets: {key} = [\"{text}\"]"));
+            }
+            _ => {}
+        }
     }
 }

@@ -186,9 +186,10 @@ impl Resolver<'_> {
 
     fn refuse_prefixed(&mut self, field: &Field<String>, sort: Option<Sort>, name: &str, allowed: &[Sort], drop: bool) {
         let words: Vec<String> = allowed.iter().map(|sort| format!("{}.NAME", sort.word())).collect();
+        let words = words.join(", ");
         let (code, message) = match sort {
             Some(sort) if !allowed.contains(&sort) => {
-                ("wrong-sort", format!("a {} can't stand here: expected {}", sort.word(), words.join(" or ")))
+                ("wrong-sort", format!("a {} can't stand here: expected {words}", sort.word()))
             }
             Some(sort) => ("dangling", format!("there is no {} `{name}`", sort.word())),
             None => ("dangling", format!("`{}` names nothing", field.value)),

@@ -19,10 +19,6 @@ impl Span {
         // Texts longer than u32 are refused in `Sources::new`.
         Span { source, start: range.start as u32, end: range.end.max(range.start) as u32 }
     }
-
-    pub(crate) fn range(self) -> Range<usize> {
-        self.start as usize..self.end as usize
-    }
 }
 
 /// A [`Span`]'s start, for people.

@@ -8,6 +8,10 @@ use crate::source::Span;
 
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut Sink) {
     senders(raw, links, edges, sink);
+    // What is misspelt elsewhere looks unused here.
+    if sink.has_errors() {
+        return;
+    }
     for (index, pool) in raw.pools.iter().enumerate() {
         let of_port = links.ports.iter().any(|port| port.pool.is_some_and(|id| id.index() == index));
         let of_stage = links.stages.iter().any(|stage| stage.pool.is_some_and(|id| id.index() == index));
@@ -50,7 +54,7 @@ fn senders(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut Sink) {
                     .related(port.tx_depth_wr.span, "`tx_depth_wr` is 0 here")
                     .help(format!("add `tx_depth_wr = 256` to [port.{name}]"));
             }
-        } else if spans.is_empty() && !links.incomplete {
+        } else if spans.is_empty() && !sink.has_errors() {
             sink.warn("unused", port.tx_depth_wr.span, format!("nothing sends through port.{name}"))
                 .help("remove `tx_depth_wr`, or name the port as a target");
         }

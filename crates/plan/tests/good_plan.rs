@@ -1,18 +1,137 @@
-//! A plan that passes: what it holds, its sums and its graph.
+//! A plan that passes: what it holds, its sums, its graph, its warnings.
 
 mod common;
 
-use common::{GOOD, loader};
+use std::time::Duration;
+
+use common::{GOOD, catalog, loader, machine};
+use verbline_plan::{Consumer, Destination, Idle, Loader, Machine, Pages, Plan, Producer, Provider, Target, Transport};
+
+fn good() -> Plan {
+    loader().load_str("good.toml", GOOD).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+fn names<'a>(ids: impl IntoIterator<Item = &'a str>) -> String {
+    ids.into_iter().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn holds_what_the_file_says() {
+    let plan = good();
+    assert_eq!((plan.name(), plan.app()), ("tick-to-trade", Some("tick-to-trade")));
+    let device = &plan.devices()[0];
+    assert_eq!((device.provider, device.device_name.as_str()), (Provider::Soft, "soft0"));
+    assert_eq!((device.port_num, device.gid_index), (1, 0), "the defaults");
+    let pool = &plan.pools()[0];
+    assert_eq!((pool.packets, pool.data_bytes, pool.headroom_bytes, pool.cache_packets), (8192, 2048, 64, 256));
+    assert_eq!((pool.pages, pool.device), (Pages::Auto, device.id));
+    assert_eq!(names(pool.lcores.iter().map(|id| plan[*id].name.as_str())), "exchange trader gateway");
+    assert_eq!(names(pool.sent_by.iter().map(|id| plan[*id].name.as_str())), "feed_a feed_b orders");
+    let [_, trader, gateway] = plan.lcores() else { panic!("three lcores") };
+    assert_eq!((trader.idle, trader.cpu, trader.burst_packets), (Idle::Adaptive, 1, 32));
+    assert_eq!(
+        (trader.spin, trader.dwell, trader.drain),
+        (Some(Duration::from_micros(50)), None, Duration::from_secs(1))
+    );
+    assert_eq!((gateway.idle, gateway.burst_packets), (Idle::Event, 64));
+    let orders = plan.ports().iter().find(|port| port.name == "orders").unwrap();
+    assert_eq!((orders.transport, orders.inline_bytes, orders.signal_every_wr), (Transport::Rc, 188, 64));
+    assert_eq!(orders.destination.peer().map(|id| plan[id].name.as_str()), Some("fills"));
+    assert_eq!((orders.pool, orders.next), (None, None), "it receives nothing");
+    let feed_b = plan.ports().iter().find(|port| port.name == "feed_b").unwrap();
+    assert_eq!(feed_b.signal_every_wr, 16, "the default, cut to the depth");
+    let Destination::Group(group) = feed_b.destination else { panic!("a group") };
+    assert_eq!(group.gid, [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 1, 2]);
+}
+
+#[test]
+fn derives_orders_and_sizes() {
+    let plan = good();
+    let [exchange, trader, gateway] = plan.lcores() else { panic!("three lcores") };
+    assert_eq!(names(trader.stages.iter().map(|id| plan[*id].name.as_str())), "arbiter book");
+    assert_eq!((exchange.cq_depth_wc, trader.cq_depth_wc, gateway.cq_depth_wc), (784, 2048, 256));
+    assert_eq!(
+        (trader.rings_out.as_slice(), gateway.rings_in.as_slice()),
+        (&[plan.rings()[0].id][..], &[plan.rings()[0].id][..])
+    );
+    let ring = &plan.rings()[0];
+    assert_eq!((ring.from_lcore, ring.to_lcore, ring.depth_packets), (trader.id, gateway.id, 1024));
+    assert!(matches!(ring.from, Producer::Stage(id) if plan[id].name == "book"));
+    assert!(matches!(ring.to, Consumer::Stage(id) if plan[id].name == "sign"));
+    let stage = |name: &str| plan.stages().iter().find(|stage| stage.name == name).unwrap();
+    assert_eq!(stage("arbiter").batch_packets, 64, "two ports, a burst each");
+    assert_eq!(stage("book").batch_packets, 128, "and what the arbiter may let go of");
+    assert_eq!(stage("arbiter").outputs, [Target::Stage(stage("book").id), Target::Drop], "in the kind's order");
+    assert_eq!(plan.target_name(stage("sign").outputs[0]), "port.orders");
+    assert_eq!(plan.locate(stage("sign").span).to_string(), "good.toml:96:8");
+    assert!(plan.warnings().is_empty(), "{}", plan.warnings());
+}
+
+#[test]
+fn stages_come_before_those_that_they_feed_whatever_the_files_order() {
+    let mut text = GOOD.replace("next = \"stage.arbiter\"", "next = \"stage.z\"");
+    text = text.replace("[stage.sign]", "[stage.y]\nuse = \"book\"\nlcore = \"trader\"\nout = { changed = \"stage.arbiter\" }\n\n[stage.z]\nuse = \"book\"\nlcore = \"trader\"\nout = { changed = \"stage.y\" }\n\n[stage.sign]");
+    let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(names(plan.lcores()[1].stages.iter().map(|id| plan[*id].name.as_str())), "z y arbiter book");
+}
 
 #[test]
 fn explains_its_sums() {
-    let plan = loader().load_str("good.toml", GOOD).unwrap_or_else(|faults| panic!("{faults}"));
+    let plan = good();
     insta::assert_snapshot!(plan.explain());
+    for sum in plan.sums() {
+        assert!(sum.holds());
+        assert_eq!(sum.needed, sum.terms.iter().map(|term| term.value).sum::<u64>(), "{}", sum.of);
+    }
 }
 
 #[test]
 fn draws_itself() {
-    let plan = loader().load_str("good.toml", GOOD).unwrap_or_else(|faults| panic!("{faults}"));
-    insta::assert_snapshot!("dot", plan.to_dot());
-    insta::assert_snapshot!("mermaid", plan.to_mermaid());
+    insta::assert_snapshot!("dot", good().to_dot());
+    insta::assert_snapshot!("mermaid", good().to_mermaid());
+}
+
+#[test]
+fn draws_a_broken_plan_with_the_faults_in_red() {
+    let text = GOOD.replace("cpu = 2", "cpu = 1").replace("merged = \"stage.book\"", "merged = \"stage.sign\"");
+    let inspection = loader().inspect_str("broken.toml", &text);
+    assert!(inspection.plan.is_none());
+    insta::assert_snapshot!("broken_dot", inspection.drawing.to_dot());
+    insta::assert_snapshot!("broken_mermaid", inspection.drawing.to_mermaid());
+}
+
+#[test]
+fn a_tight_pool_is_enough_and_one_packet_less_is_not() {
+    let needed = good().sums()[0].needed;
+    let with = |packets: u64| loader().sets([format!("pool.packets.packets={packets}")]).load_str("good.toml", GOOD);
+    assert!(with(needed).is_ok());
+    let faults = with(needed - 1).expect_err("one too few");
+    assert_eq!(faults.iter().map(|fault| fault.code()).collect::<Vec<_>>(), ["pool-too-small"]);
+}
+
+#[test]
+fn a_scarce_machine_gives_warnings() {
+    let scarce = Machine { huge_2m_free: Some(0), memlock_bytes: Some(8 << 20), ..machine() };
+    let text = GOOD
+        .replace("inline_bytes = 188", "inline_bytes = 4096")
+        .replace("burst = 64", "burst = 64\n\n[lcore.spare]\ncpu = 3\nidle = \"poll\"\nspin = \"1ms\"");
+    let text = text.replace("tx_depth_wr = 256\ninline", "tx_depth_wr = 256\npool = \"packets\"\ninline");
+    let plan =
+        Loader::new(catalog(), scarce).load_str("scarce.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+    insta::assert_snapshot!(plan.warnings().render(false));
+}
+
+#[test]
+fn a_kernel_device_can_pin_no_more_than_may_be_locked() {
+    let scarce = Machine { memlock_bytes: Some(8 << 20), ..machine() };
+    let text = GOOD.replace("provider = \"soft\"", "provider = \"kernel\"");
+    let faults = Loader::new(catalog(), scarce).load_str("pinned.toml", &text).expect_err("8 MiB is too little");
+    insta::assert_snapshot!(faults.render(false));
+}
+
+#[test]
+fn a_plan_without_a_name_is_called_as_its_file() {
+    let text = GOOD.replace("name = \"tick-to-trade\"\n", "");
+    let plan = loader().load_str("config/evening.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(plan.name(), "evening");
 }

@@ -1,0 +1,179 @@
+//! No text makes the loader panic, and whatever it takes keeps its promises.
+
+mod common;
+
+use common::{GOOD, loader};
+use proptest::prelude::*;
+use verbline_plan::{Consumer, Plan, Target};
+
+/// What a valid plan promises, checked apart from the code that made it.
+fn check_promises(plan: &Plan) {
+    for lcore in plan.lcores() {
+        let depths = lcore.ports.iter().map(|id| u64::from(plan[*id].rx_depth_wr) + u64::from(plan[*id].tx_depth_wr));
+        assert!(depths.sum::<u64>() <= u64::from(lcore.cq_depth_wc));
+        let place = |id| lcore.stages.iter().position(|stage| *stage == id);
+        for stage in &lcore.stages {
+            assert_eq!(plan[*stage].lcore, lcore.id);
+            for target in &plan[*stage].outputs {
+                if let Target::Stage(to) = target {
+                    assert!(place(*stage) < place(*to), "a stage runs before those that it feeds");
+                }
+            }
+        }
+    }
+    for ring in plan.rings() {
+        assert_ne!(ring.from_lcore, ring.to_lcore);
+        let to = match ring.to {
+            Consumer::Stage(id) => plan[id].lcore,
+            Consumer::Port(id) => plan[id].lcore,
+        };
+        assert_eq!(to, ring.to_lcore);
+    }
+    for port in plan.ports() {
+        assert_eq!(port.rx_depth_wr > 0, port.pool.is_some() && port.next.is_some());
+        assert!(port.signal_every_wr <= port.tx_depth_wr);
+        assert_eq!(plan[port.lcore].device, Some(port.device));
+    }
+    for pool in plan.pools() {
+        let posted =
+            plan.ports().iter().filter(|port| port.pool == Some(pool.id)).map(|port| u64::from(port.rx_depth_wr));
+        let sent = pool.sent_by.iter().map(|id| u64::from(plan[*id].tx_depth_wr));
+        let cached = pool.lcores.len() as u64 * u64::from(pool.cache_packets);
+        assert!(posted.sum::<u64>() + sent.sum::<u64>() + cached <= u64::from(pool.packets));
+    }
+    assert!(plan.sums().iter().all(|sum| sum.holds()));
+}
+
+/// Loads, and uses everything that comes of it.
+fn exercise(text: &str, flags: &[String]) {
+    let inspection = loader().sets(flags.iter().cloned()).inspect_str("fuzz.toml", text);
+    assert_eq!(inspection.plan.is_none(), inspection.diagnostics.errors().count() > 0);
+    inspection.diagnostics.render(false);
+    serde_json::to_string(&inspection.diagnostics).unwrap();
+    inspection.explain();
+    inspection.drawing.to_dot();
+    inspection.drawing.to_mermaid();
+    if let Some(plan) = &inspection.plan {
+        check_promises(plan);
+    }
+}
+
+/// Scraps of plans, to put where they don't belong.
+fn scrap() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("[".to_owned()),
+        Just("]]".to_owned()),
+        Just("\"\"\"".to_owned()),
+        Just("= 1".to_owned()),
+        Just("\n[ring.orders]\n".to_owned()),
+        Just("\n[[stage]]\n".to_owned()),
+        Just("{ a = ".to_owned()),
+        Just("\"ring.orders\"".to_owned()),
+        Just("stage.book".to_owned()),
+        Just("-1".to_owned()),
+        Just("99999999999999999999".to_owned()),
+        Just("\u{feff}ä\u{0}".to_owned()),
+        "\\PC{0,8}",
+    ]
+}
+
+/// Any TOML value.
+fn value() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        any::<i64>().prop_map(|number| number.to_string()),
+        (0..2000_u32).prop_map(|number| number.to_string()),
+        any::<bool>().prop_map(|truth| truth.to_string()),
+        Just("1.5".to_owned()),
+        Just("nan".to_owned()),
+        Just("1979-05-27T07:32:00Z".to_owned()),
+        prop_oneof![
+            Just("drop"),
+            Just("stage.book"),
+            Just("ring.orders"),
+            Just("port.orders"),
+            Just("port.md_a"),
+            Just("packets"),
+            Just("trader"),
+            Just("gateway"),
+            Just("nic0"),
+            Just("rc"),
+            Just("ud"),
+            Just("239.1.1.1"),
+            Just("1s"),
+            Just("")
+        ]
+        .prop_map(|word| format!("\"{word}\"")),
+    ];
+    leaf.prop_recursive(2, 8, 3, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..3).prop_map(|items| format!("[{}]", items.join(", "))),
+            prop::collection::vec(inner, 0..3).prop_map(|items| {
+                let items: Vec<String> = items.iter().enumerate().map(|(at, item)| format!("k{at} = {item}")).collect();
+                format!("{{ {} }}", items.join(", "))
+            }),
+        ]
+    })
+}
+
+/// The places of all lines `key = value` in the good plan.
+fn key_lines() -> Vec<usize> {
+    let lines = GOOD.lines().enumerate();
+    lines.filter(|(_, line)| line.contains(" = ") && !line.starts_with('#')).map(|(at, _)| at).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn mutated_text_never_panics(edits in prop::collection::vec((any::<prop::sample::Index>(), 0..40_usize, scrap()), 1..4)) {
+        let mut text = GOOD.to_owned();
+        for (at, cut, scrap) in edits {
+            let start = text.floor_char_boundary(at.index(text.len() + 1));
+            let end = text.floor_char_boundary((start + cut).min(text.len()));
+            text.replace_range(start..end.max(start), &scrap);
+        }
+        exercise(&text, &[]);
+    }
+
+    #[test]
+    fn lines_moved_about_never_panic(swaps in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..6)) {
+        let mut lines: Vec<&str> = GOOD.lines().collect();
+        for (from, to) in swaps {
+            let line = lines.remove(from.index(lines.len()));
+            lines.insert(to.index(lines.len() + 1), line);
+        }
+        exercise(&lines.join("\n"), &[]);
+    }
+
+    #[test]
+    fn any_value_at_any_key_never_panics(edits in prop::collection::vec((any::<prop::sample::Index>(), value()), 1..4)) {
+        let keys = key_lines();
+        let mut lines: Vec<String> = GOOD.lines().map(str::to_owned).collect();
+        for (at, value) in edits {
+            let line = &mut lines[keys[at.index(keys.len())]];
+            let key = line.split(" = ").next().unwrap_or_default().to_owned();
+            *line = format!("{key} = {value}");
+        }
+        exercise(&lines.join("\n"), &[]);
+    }
+
+    #[test]
+    fn any_flag_never_panics(
+        flags in prop::collection::vec(
+            prop_oneof![
+                "\\PC{0,20}",
+                "[a-z\\.\"= \\[\\]#]{0,12}",
+                ("(device|pool|lcore|port|ring|stage)\\.(packets|trader|orders|book|nic0)(\\.[a-z_]{1,8})?", value())
+                    .prop_map(|(key, value)| format!("{key}={value}")),
+            ],
+            1..4,
+        )
+    ) {
+        exercise(GOOD, &flags);
+    }
+
+    #[test]
+    fn any_text_never_panics(text in "\\PC{0,200}") {
+        exercise(&text, &[]);
+    }
+}
