@@ -1,1 +1,56 @@
-//! TODO skeleton
+//! The safe verbs API on rdma-sys: devices, memory registration, CQs, QPs and the packets that pass through them.
+//!
+//! One data path serves two devices: an RNIC (or the kernel's rdma_rxe) and the software RNIC of this process. Both are reached
+//! through the function table of `ibv_context`; which one it is was decided once, at [`Device::list`], by [`Provider`].
+//!
+//! What this crate guarantees to safe code:
+//! - A posted packet, or other memory of a work request, has moved into the QP. It comes back by its completion or when the QP
+//!   is gone; until then nobody can read, write or free it.
+//! - No object outlives what it stands on: each keeps its context, PD, CQs and AHs.
+//! - A completion that fits nothing outstanding is counted and refused.
+//! - Memory that peers may write is a [`PeerMr`]: never a slice.
+
+mod ah;
+mod attr;
+mod channel;
+mod completion;
+mod context;
+mod cq;
+mod device;
+mod errno;
+mod event;
+mod gid;
+mod mr;
+mod one_sided;
+mod pd;
+mod peer;
+mod post;
+mod provider;
+mod qp;
+mod qp_attr;
+mod qp_state;
+mod recv;
+mod ring;
+mod send;
+mod wr_id;
+
+pub use ah::{AddressHandle, AhSpec, MULTICAST_QPN};
+pub use attr::{AtomicCap, DeviceAttr, GidEntry, GidKind, LinkLayer, Mtu, PortAttr, PortState};
+pub use channel::{ChannelError, CompletionChannel};
+pub use completion::{Completion, Completions, Stale, Status, WcOpcode};
+pub use context::Context;
+pub use cq::{ArmedCq, CompletionQueue, CqError, Notify};
+pub use device::{Device, DeviceError};
+pub use errno::{Errno, VerbError};
+pub use event::{AsyncEvent, AsyncEventKind, AsyncEventSource, AsyncEvents};
+pub use gid::Gid;
+pub use mr::{Access, MrError, MrOptions};
+pub use one_sided::{Buffer, RcQp, Refused, UcQp, UdQp};
+pub use pd::ProtectionDomain;
+pub use peer::{PeerMr, PeerSlice, Remote};
+pub use post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome};
+pub use provider::Provider;
+pub use qp::{QpCounters, QpError, QpSpec, QueuePair, leaked_queue_pairs};
+pub use qp_attr::{AttrMask, DEFAULT_QKEY, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
+pub use recv::GRH_BYTES;
+pub use wr_id::WrKind;

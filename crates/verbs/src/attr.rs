@@ -1,0 +1,328 @@
+//! What a device and its ports report of themselves, in the words of verbs.h, without its unions and padding.
+
+use std::fmt;
+
+use rdma_sys::{ibv_device_attr, ibv_port_attr};
+
+use crate::gid::Gid;
+
+/// A device's limits (ibv_query_device(3)). Depths count work requests or completions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceAttr {
+    /// Firmware, as the vendor writes it.
+    pub firmware: String,
+    /// EUI-64 of the device, host order.
+    pub node_guid: u64,
+    /// Vendor, as its IEEE OUI.
+    pub vendor_id: u32,
+    /// The vendor's part number.
+    pub vendor_part_id: u32,
+    /// Largest MR, bytes.
+    pub max_mr_bytes: u64,
+    /// Page sizes for MRs, a bit each.
+    pub page_size_cap: u64,
+    /// `IBV_DEVICE_*` bits.
+    pub capabilities: u32,
+    /// QPs.
+    pub max_qp: u32,
+    /// Depth of one SQ or RQ.
+    pub max_qp_wr: u32,
+    /// SGEs a WR.
+    pub max_sge: u32,
+    /// CQs.
+    pub max_cq: u32,
+    /// Depth of one CQ.
+    pub max_cqe: u32,
+    /// MRs.
+    pub max_mr: u32,
+    /// PDs.
+    pub max_pd: u32,
+    /// READs and atomics that a QP serves at once.
+    pub max_qp_rd_atomic: u32,
+    /// READs and atomics that a QP starts at once.
+    pub max_qp_init_rd_atomic: u32,
+    /// Whether atomics are atomic against other HCAs, or against the CPU as well.
+    pub atomics: AtomicCap,
+    /// Memory windows.
+    pub max_mw: u32,
+    /// Multicast groups.
+    pub max_mcast_groups: u32,
+    /// QPs attached to one group.
+    pub max_mcast_qp_attach: u32,
+    /// AHs.
+    pub max_ah: u32,
+    /// SRQs.
+    pub max_srq: u32,
+    /// Depth of one SRQ.
+    pub max_srq_wr: u32,
+    /// SGEs a WR of an SRQ.
+    pub max_srq_sge: u32,
+    /// Ports, numbered from 1.
+    pub ports: u8,
+}
+
+impl DeviceAttr {
+    pub(crate) fn from_raw(raw: &ibv_device_attr) -> DeviceAttr {
+        let firmware =
+            raw.fw_ver.iter().take_while(|&&byte| byte != 0).map(|&byte| byte.cast_unsigned()).collect::<Vec<u8>>();
+        DeviceAttr {
+            firmware: String::from_utf8_lossy(&firmware).into_owned(),
+            node_guid: u64::from_be(raw.node_guid),
+            vendor_id: raw.vendor_id,
+            vendor_part_id: raw.vendor_part_id,
+            max_mr_bytes: raw.max_mr_size,
+            page_size_cap: raw.page_size_cap,
+            capabilities: raw.device_cap_flags,
+            max_qp: count(raw.max_qp),
+            max_qp_wr: count(raw.max_qp_wr),
+            max_sge: count(raw.max_sge),
+            max_cq: count(raw.max_cq),
+            max_cqe: count(raw.max_cqe),
+            max_mr: count(raw.max_mr),
+            max_pd: count(raw.max_pd),
+            max_qp_rd_atomic: count(raw.max_qp_rd_atom),
+            max_qp_init_rd_atomic: count(raw.max_qp_init_rd_atom),
+            atomics: AtomicCap::from_raw(raw.atomic_cap),
+            max_mw: count(raw.max_mw),
+            max_mcast_groups: count(raw.max_mcast_grp),
+            max_mcast_qp_attach: count(raw.max_mcast_qp_attach),
+            max_ah: count(raw.max_ah),
+            max_srq: count(raw.max_srq),
+            max_srq_wr: count(raw.max_srq_wr),
+            max_srq_sge: count(raw.max_srq_sge),
+            ports: raw.phys_port_cnt,
+        }
+    }
+}
+
+/// verbs.h counts with `int`; a negative one is a driver's mistake and counts as none.
+fn count(raw: libc::c_int) -> u32 {
+    u32::try_from(raw).unwrap_or(0)
+}
+
+/// How far atomics reach (`enum ibv_atomic_cap`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicCap {
+    /// None.
+    None,
+    /// Atomic between QPs of this device.
+    Hca,
+    /// Atomic against CPUs and other devices too.
+    Glob,
+    /// A value that verbs.h does not name.
+    Unknown(u32),
+}
+
+impl AtomicCap {
+    fn from_raw(raw: u32) -> AtomicCap {
+        match raw {
+            0 => AtomicCap::None,
+            1 => AtomicCap::Hca,
+            2 => AtomicCap::Glob,
+            other => AtomicCap::Unknown(other),
+        }
+    }
+}
+
+/// A port's state and limits (ibv_query_port(3)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortAttr {
+    /// Only [`PortState::Active`] carries traffic.
+    pub state: PortState,
+    /// Largest MTU of the port.
+    pub max_mtu: Mtu,
+    /// MTU in use: the largest UD message, and what RC and UC segment to.
+    pub active_mtu: Mtu,
+    /// Length of the GID table.
+    pub gid_table_len: u32,
+    /// Length of the P_Key table.
+    pub pkey_table_len: u16,
+    /// Largest message, bytes.
+    pub max_message_bytes: u32,
+    /// Local identifier; 0 on Ethernet.
+    pub lid: u16,
+    /// InfiniBand or Ethernet.
+    pub link_layer: LinkLayer,
+}
+
+impl PortAttr {
+    pub(crate) fn from_raw(raw: &ibv_port_attr) -> PortAttr {
+        PortAttr {
+            state: PortState::from_raw(raw.state),
+            max_mtu: Mtu::from_raw(raw.max_mtu),
+            active_mtu: Mtu::from_raw(raw.active_mtu),
+            gid_table_len: count(raw.gid_tbl_len),
+            pkey_table_len: raw.pkey_tbl_len,
+            max_message_bytes: raw.max_msg_sz,
+            lid: raw.lid,
+            link_layer: LinkLayer::from_raw(raw.link_layer),
+        }
+    }
+}
+
+/// A port's logical state (`enum ibv_port_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortState {
+    /// Not reported.
+    Nop,
+    /// No link.
+    Down,
+    /// Link, not configured.
+    Init,
+    /// Configured, waiting for the subnet manager.
+    Armed,
+    /// Carries traffic.
+    Active,
+    /// Active, link lost for a moment.
+    ActiveDefer,
+    /// A value that verbs.h does not name.
+    Unknown(u32),
+}
+
+impl PortState {
+    fn from_raw(raw: u32) -> PortState {
+        match raw {
+            0 => PortState::Nop,
+            1 => PortState::Down,
+            2 => PortState::Init,
+            3 => PortState::Armed,
+            4 => PortState::Active,
+            5 => PortState::ActiveDefer,
+            other => PortState::Unknown(other),
+        }
+    }
+}
+
+/// A path MTU: one of the five of the specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Mtu {
+    /// 256 B.
+    B256,
+    /// 512 B.
+    B512,
+    /// 1024 B.
+    #[default]
+    B1024,
+    /// 2048 B.
+    B2048,
+    /// 4096 B.
+    B4096,
+}
+
+impl Mtu {
+    /// Its size.
+    pub fn bytes(self) -> u32 {
+        128 << self.to_raw()
+    }
+
+    pub(crate) fn to_raw(self) -> u32 {
+        match self {
+            Mtu::B256 => 1,
+            Mtu::B512 => 2,
+            Mtu::B1024 => 3,
+            Mtu::B2048 => 4,
+            Mtu::B4096 => 5,
+        }
+    }
+
+    /// A value outside the enumeration is read as the nearest one.
+    pub(crate) fn from_raw(raw: u32) -> Mtu {
+        match raw {
+            0 | 1 => Mtu::B256,
+            2 => Mtu::B512,
+            3 => Mtu::B1024,
+            4 => Mtu::B2048,
+            _ => Mtu::B4096,
+        }
+    }
+}
+
+impl fmt::Display for Mtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} B", self.bytes())
+    }
+}
+
+/// What a port is wired to (`IBV_LINK_LAYER_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// Not reported.
+    Unspecified,
+    /// InfiniBand: LIDs route, GIDs only between subnets.
+    InfiniBand,
+    /// RoCE: GIDs route.
+    Ethernet,
+    /// A value that verbs.h does not name.
+    Unknown(u8),
+}
+
+impl LinkLayer {
+    fn from_raw(raw: u8) -> LinkLayer {
+        match raw {
+            0 => LinkLayer::Unspecified,
+            1 => LinkLayer::InfiniBand,
+            2 => LinkLayer::Ethernet,
+            other => LinkLayer::Unknown(other),
+        }
+    }
+}
+
+/// An entry of a GID table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GidEntry {
+    /// Its place in the table, as QPs and AHs name it.
+    pub index: u8,
+    /// The GID.
+    pub gid: Gid,
+    /// InfiniBand, RoCE v1 or RoCE v2.
+    pub kind: GidKind,
+    /// The network interface behind it; 0 when there is none.
+    pub netdev_index: u32,
+}
+
+/// What protocol a GID speaks (`enum ibv_gid_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GidKind {
+    /// InfiniBand.
+    Ib,
+    /// RoCE version 1, Ethertype 0x8915.
+    RoceV1,
+    /// RoCE version 2, UDP port 4791.
+    RoceV2,
+    /// A value that verbs.h does not name.
+    Unknown(u32),
+}
+
+impl GidKind {
+    pub(crate) fn from_raw(raw: u32) -> GidKind {
+        match raw {
+            0 => GidKind::Ib,
+            1 => GidKind::RoceV1,
+            2 => GidKind::RoceV2,
+            other => GidKind::Unknown(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtus_map_to_the_enumeration_and_back() {
+        for (mtu, bytes) in
+            [(Mtu::B256, 256), (Mtu::B512, 512), (Mtu::B1024, 1024), (Mtu::B2048, 2048), (Mtu::B4096, 4096)]
+        {
+            assert_eq!(mtu.bytes(), bytes);
+            assert_eq!(Mtu::from_raw(mtu.to_raw()), mtu);
+        }
+    }
+
+    #[test]
+    fn unknown_values_are_kept_not_transmuted() {
+        assert_eq!(PortState::from_raw(77), PortState::Unknown(77));
+        assert_eq!(GidKind::from_raw(9), GidKind::Unknown(9));
+        assert_eq!(LinkLayer::from_raw(3), LinkLayer::Unknown(3));
+        assert_eq!(AtomicCap::from_raw(4), AtomicCap::Unknown(4));
+    }
+}

@@ -1,0 +1,204 @@
+//! A completion channel: where armed CQs say that a completion has come.
+//!
+//! Its descriptor becomes readable; [`CompletionChannel::take_events`] then reads every event without blocking and
+//! acknowledges them in one call a CQ, before it returns. No event is ever left unacknowledged, so that destroying a CQ never
+//! waits for one. Waiting takes an [`ArmedCq`]: a CQ that was not armed cannot be slept on.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdma_sys::{ibv_comp_channel, ibv_cq};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::context::{Context, ContextInner, set_nonblocking};
+use crate::cq::ArmedCq;
+use crate::errno::{Errno, VerbError};
+use crate::provider::verb;
+
+/// Why a channel could not be made or read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ChannelError {
+    /// The device or the kernel refused.
+    #[error(transparent)]
+    Verb(#[from] VerbError),
+    /// The descriptor could not be waited on.
+    #[error("waiting on the completion channel of {device}: {errno}")]
+    Wait {
+        /// The device.
+        device: String,
+        /// What poll(2) said.
+        errno: Errno,
+    },
+}
+
+/// A completion channel. Its CQs keep it open.
+#[derive(Debug)]
+pub struct CompletionChannel {
+    pub(crate) inner: Arc<ChannelInner>,
+}
+
+impl CompletionChannel {
+    pub(crate) fn create(context: &Context) -> Result<CompletionChannel, ChannelError> {
+        // SAFETY: the context is open.
+        let raw = unsafe { verb!(context.provider(), ibv_create_comp_channel(context.inner.as_ptr())) };
+        let raw = NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_create_comp_channel", || context.name()))?;
+        let inner = Arc::new(ChannelInner { context: context.inner.clone(), raw });
+        set_nonblocking(inner.fd()).map_err(|errno| VerbError::new("fcntl(O_NONBLOCK)", context.name(), errno))?;
+        Ok(CompletionChannel { inner })
+    }
+
+    /// Ends the armed state: reads and acknowledges every event that is there, without blocking. Gives how many there were.
+    ///
+    /// For those who block in an epoll of their own on [`CompletionChannel::as_fd`]; call it whether or not the channel was
+    /// what woke them.
+    pub fn take_events(&mut self, armed: ArmedCq) -> Result<u32, ChannelError> {
+        armed.disarm();
+        self.drain()
+    }
+
+    /// Blocks until an armed CQ has an event or the time is over, then takes the events. 0 means that the time was over.
+    ///
+    /// Poll every armed CQ between arming and this call: a completion that came before the arm makes no event.
+    pub fn wait(&mut self, armed: ArmedCq, timeout: Option<Duration>) -> Result<u32, ChannelError> {
+        armed.disarm();
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let ready = self.block(left)?;
+            let events = self.drain()?;
+            // A signal, or an event that another thread took: look at the clock again.
+            if events > 0 || (!ready && left.is_some_and(|left| left.is_zero())) {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// Whether the descriptor became readable before `left` was over or a signal came.
+    fn block(&self, left: Option<Duration>) -> Result<bool, ChannelError> {
+        let left = left.map(|left| Timespec {
+            tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let mut fds = [PollFd::from_borrowed_fd(self.inner.fd(), PollFlags::IN)];
+        match poll(&mut fds, left.as_ref()) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(errno) => Err(ChannelError::Wait {
+                device: self.inner.context.name.clone(),
+                errno: Errno::new(errno.raw_os_error()),
+            }),
+        }
+    }
+
+    fn drain(&mut self) -> Result<u32, ChannelError> {
+        let mut unacknowledged =
+            Acknowledge { provider_of: &self.inner, cqs: [(ptr::null_mut(), 0); CQS_A_CALL], len: 0 };
+        let mut events = 0;
+        loop {
+            match self.inner.next_event() {
+                Ok(Some(cq)) => {
+                    unacknowledged.count(cq);
+                    events += 1;
+                }
+                Ok(None) => return Ok(events),
+                Err(errno) => {
+                    return Err(VerbError::new("ibv_get_cq_event", &self.inner.context.name, errno).into());
+                }
+            }
+        }
+    }
+}
+
+impl AsFd for CompletionChannel {
+    /// Readable when an armed CQ has an event.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd()
+    }
+}
+
+/// CQs whose events one acknowledgement round counts together; more of them take another round.
+const CQS_A_CALL: usize = 16;
+
+/// The events read so far, to be acknowledged in one call a CQ: each call takes a mutex of the CQ. Dropping acknowledges, so
+/// that an error on the way leaves nothing behind.
+struct Acknowledge<'a> {
+    provider_of: &'a ChannelInner,
+    cqs: [(*mut ibv_cq, u32); CQS_A_CALL],
+    len: usize,
+}
+
+impl Acknowledge<'_> {
+    fn count(&mut self, cq: *mut ibv_cq) {
+        if let Some((_, events)) = self.cqs[..self.len].iter_mut().find(|(known, _)| *known == cq) {
+            *events += 1;
+            return;
+        }
+        if self.len == CQS_A_CALL {
+            self.flush();
+        }
+        self.cqs[self.len] = (cq, 1);
+        self.len += 1;
+    }
+
+    fn flush(&mut self) {
+        for (cq, events) in &self.cqs[..self.len] {
+            // SAFETY: ibv_destroy_cq waits until the events that were read for a CQ are acknowledged, so that each of these is
+            // alive; it is not touched after.
+            unsafe { verb!(self.provider_of.context.provider, ibv_ack_cq_events(*cq, *events)) };
+        }
+        self.len = 0;
+    }
+}
+
+impl Drop for Acknowledge<'_> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ChannelInner {
+    pub(crate) context: Arc<ContextInner>,
+    raw: NonNull<ibv_comp_channel>,
+}
+
+// SAFETY: the verbs on a channel may be called from any thread.
+unsafe impl Send for ChannelInner {}
+// SAFETY: as above; events are read by the one CompletionChannel only.
+unsafe impl Sync for ChannelInner {}
+
+impl ChannelInner {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_comp_channel {
+        self.raw.as_ptr()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel is open, and the descriptor belongs to it until it is destroyed, which `self` outlives.
+        unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).fd) }
+    }
+
+    /// The CQ of the next event, to be acknowledged; `None` when there is none now.
+    fn next_event(&self) -> Result<Option<*mut ibv_cq>, Errno> {
+        let (mut cq, mut cq_context) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the channel is open; both pointers may be written by the call. The descriptor is non-blocking.
+        let ret =
+            unsafe { verb!(self.context.provider, ibv_get_cq_event(self.as_ptr(), &raw mut cq, &raw mut cq_context)) };
+        match Errno::of_return(ret) {
+            None => Ok(Some(cq)),
+            Some(errno) if errno.raw() == libc::EAGAIN || errno.raw() == libc::EINTR => Ok(None),
+            Some(errno) => Err(errno),
+        }
+    }
+}
+
+impl Drop for ChannelInner {
+    fn drop(&mut self) {
+        // SAFETY: every CQ of the channel holds the Arc of this one, so that none is left; destroyed once.
+        let ret = unsafe { verb!(self.context.provider, ibv_destroy_comp_channel(self.as_ptr())) };
+        if let Some(errno) = Errno::of_return(ret) {
+            tracing::warn!(device = %self.context.name, %errno, "the completion channel would not go");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Completions as a CQ gave them: which work request, how it ended, and what came with it.
+//!
+//! Every field is read as the integer that it is: a status or an opcode that verbs.h does not name is kept as its number.
+
+use std::fmt;
+
+use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_opcode};
+
+use crate::wr_id::{self, WrKind};
+
+/// How a work request ended (`enum ibv_wc_status`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct Status(u32);
+
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
+        impl Status {
+            $($(#[$doc])* pub const $name: Status = Status($value);)*
+
+            fn text(self) -> Option<(&'static str, &'static str)> {
+                match self {
+                    $(Status::$name => Some((stringify!($name), $text)),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// Done.
+    SUCCESS = 0, "done";
+    /// The message does not fit the buffer, or is longer than the port carries.
+    LOC_LEN_ERR = 1, "the message is longer than the posted buffer or than the port carries";
+    /// The work request is not valid on this QP.
+    LOC_QP_OP_ERR = 2, "the work request is not valid on this QP";
+    /// Internal to the discontinued RD transport.
+    LOC_EEC_OP_ERR = 3, "local end-to-end context error";
+    /// The buffer is not registered, not on this PD, or without the access needed.
+    LOC_PROT_ERR = 4, "the local buffer is not registered on this PD, or not for this access";
+    /// Flushed: the QP went to ERR before it was done.
+    WR_FLUSH_ERR = 5, "flushed, because the QP went to ERR";
+    /// A memory window could not be bound.
+    MW_BIND_ERR = 6, "the memory window could not be bound";
+    /// The peer answered something that the specification does not allow.
+    BAD_RESP_ERR = 7, "the peer's answer was not a valid one";
+    /// A receive could not be written.
+    LOC_ACCESS_ERR = 8, "the receive buffer may not be written";
+    /// The peer found the request invalid.
+    REM_INV_REQ_ERR = 9, "the peer found the request invalid (too long, or not enabled there)";
+    /// The peer's memory may not be accessed so.
+    REM_ACCESS_ERR = 10, "the peer's R_Key, range or access flags do not allow it";
+    /// The peer could not do it.
+    REM_OP_ERR = 11, "the peer could not carry it out";
+    /// No answer after all retries.
+    RETRY_EXC_ERR = 12, "no answer after all retries: the peer is gone, or not in RTR";
+    /// The peer had no receive posted, after all RNR retries.
+    RNR_RETRY_EXC_ERR = 13, "the peer had no receive posted, after all RNR retries";
+    /// Internal to the discontinued RD transport.
+    LOC_RDD_VIOL_ERR = 14, "local RDD violation";
+    /// Internal to the discontinued RD transport.
+    REM_INV_RD_REQ_ERR = 15, "remote invalid RD request";
+    /// The peer aborted.
+    REM_ABORT_ERR = 16, "the peer aborted it";
+    /// Internal to the discontinued RD transport.
+    INV_EECN_ERR = 17, "invalid end-to-end context number";
+    /// Internal to the discontinued RD transport.
+    INV_EEC_STATE_ERR = 18, "invalid end-to-end context state";
+    /// The device failed.
+    FATAL_ERR = 19, "the device failed";
+    /// The answer took too long.
+    RESP_TIMEOUT_ERR = 20, "the answer took too long";
+    /// Something else.
+    GENERAL_ERR = 21, "an error that the device does not explain";
+}
+
+impl Status {
+    /// The number, as verbs.h has it.
+    pub fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// Whether the work request succeeded.
+    pub fn is_success(self) -> bool {
+        self == Status::SUCCESS
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.text() {
+            Some((name, text)) => write!(f, "IBV_WC_{name} ({text})"),
+            None => write!(f, "completion status {} (unknown to verbs.h)", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.text() {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "Status({})", self.0),
+        }
+    }
+}
+
+/// What a completion is for (`enum ibv_wc_opcode`). Only meaningful when the status is success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WcOpcode {
+    /// A send, with or without immediate data or invalidation.
+    Send,
+    /// An RDMA WRITE.
+    RdmaWrite,
+    /// An RDMA READ.
+    RdmaRead,
+    /// A compare-and-swap.
+    CompSwap,
+    /// A fetch-and-add.
+    FetchAdd,
+    /// A memory window bound.
+    BindMw,
+    /// A local key invalidated.
+    LocalInv,
+    /// A message received.
+    Recv,
+    /// An RDMA WRITE with immediate data arrived: the data is in the written memory, not in the receive buffer.
+    RecvRdmaWithImm,
+    /// A value that this crate does not name.
+    Unknown(u32),
+}
+
+impl WcOpcode {
+    fn from_raw(raw: u32) -> WcOpcode {
+        match raw {
+            ibv_wc_opcode::IBV_WC_SEND => WcOpcode::Send,
+            ibv_wc_opcode::IBV_WC_RDMA_WRITE => WcOpcode::RdmaWrite,
+            ibv_wc_opcode::IBV_WC_RDMA_READ => WcOpcode::RdmaRead,
+            ibv_wc_opcode::IBV_WC_COMP_SWAP => WcOpcode::CompSwap,
+            ibv_wc_opcode::IBV_WC_FETCH_ADD => WcOpcode::FetchAdd,
+            ibv_wc_opcode::IBV_WC_BIND_MW => WcOpcode::BindMw,
+            ibv_wc_opcode::IBV_WC_LOCAL_INV => WcOpcode::LocalInv,
+            ibv_wc_opcode::IBV_WC_RECV => WcOpcode::Recv,
+            ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM => WcOpcode::RecvRdmaWithImm,
+            other => WcOpcode::Unknown(other),
+        }
+    }
+}
+
+/// One completion. The device's own record, read through methods; it cannot be made or copied, only polled.
+#[repr(transparent)]
+pub struct Completion {
+    raw: ibv_wc,
+}
+
+impl Completion {
+    /// The tag of the QP (or SRQ) that it is for, as [`crate::QpSpec::tag`] set it.
+    #[inline]
+    pub fn tag(&self) -> u16 {
+        wr_id::tag(self.raw.wr_id)
+    }
+
+    /// Which call takes it: [`crate::QueuePair::send_done`], [`crate::QueuePair::recv_done`],
+    /// [`crate::QueuePair::op_done`] or the SRQ's.
+    #[inline]
+    pub fn kind(&self) -> WrKind {
+        wr_id::kind(self.raw.wr_id)
+    }
+
+    /// How it ended.
+    #[inline]
+    pub fn status(&self) -> Status {
+        Status(self.raw.status)
+    }
+
+    /// Whether it succeeded. Of a completion that did not, only tag, kind, status, QP number and vendor error mean anything.
+    #[inline]
+    pub fn is_ok(&self) -> bool {
+        self.status().is_success()
+    }
+
+    /// What it is for.
+    #[inline]
+    pub fn opcode(&self) -> WcOpcode {
+        WcOpcode::from_raw(self.raw.opcode)
+    }
+
+    /// Bytes received, the 40 of the GRH included on UD; bytes transferred by a READ or an atomic. 0 for others.
+    #[inline]
+    pub fn byte_len(&self) -> u32 {
+        if self.is_ok() { self.raw.byte_len } else { 0 }
+    }
+
+    /// The immediate data that came with it, in host order.
+    #[inline]
+    pub fn imm(&self) -> Option<u32> {
+        self.has(ibv_wc_flags::IBV_WC_WITH_IMM).then(|| u32::from_be(self.imm_or_rkey()))
+    }
+
+    /// The key of ours that a SEND with invalidate took away.
+    #[inline]
+    pub fn invalidated_rkey(&self) -> Option<u32> {
+        self.has(ibv_wc_flags::IBV_WC_WITH_INV).then(|| self.imm_or_rkey())
+    }
+
+    /// Whether the first 40 bytes of the receive buffer hold a GRH.
+    #[inline]
+    pub fn has_grh(&self) -> bool {
+        self.has(ibv_wc_flags::IBV_WC_GRH)
+    }
+
+    /// The local QP.
+    #[inline]
+    pub fn qp_num(&self) -> u32 {
+        self.raw.qp_num
+    }
+
+    /// The QP that sent it (UD receives).
+    #[inline]
+    pub fn src_qp(&self) -> u32 {
+        self.raw.src_qp
+    }
+
+    /// The LID that sent it (UD receives on InfiniBand).
+    #[inline]
+    pub fn slid(&self) -> u16 {
+        self.raw.slid
+    }
+
+    /// The service level that it came with (UD receives).
+    #[inline]
+    pub fn service_level(&self) -> u8 {
+        self.raw.sl
+    }
+
+    /// What the vendor says of an error.
+    #[inline]
+    pub fn vendor_error(&self) -> u32 {
+        self.raw.vendor_err
+    }
+
+    /// The number that the work request was posted with.
+    #[inline]
+    pub fn wr_id(&self) -> u64 {
+        self.raw.wr_id
+    }
+
+    #[inline]
+    fn has(&self, flag: ibv_wc_flags) -> bool {
+        self.is_ok() && self.raw.wc_flags & flag.0 != 0
+    }
+
+    #[inline]
+    fn imm_or_rkey(&self) -> u32 {
+        // SAFETY: both members are a u32 at offset 0; the memory was zeroed before the first poll, so it is initialised.
+        unsafe { self.raw.imm_data_invalidated_rkey_union.imm_data }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Completion");
+        debug.field("tag", &self.tag()).field("kind", &self.kind()).field("status", &self.status());
+        debug.field("qp_num", &self.qp_num());
+        if self.is_ok() {
+            debug.field("opcode", &self.opcode()).field("byte_len", &self.byte_len()).field("imm", &self.imm());
+        } else {
+            debug.field("vendor_error", &self.vendor_error());
+        }
+        debug.finish_non_exhaustive()
+    }
+}
+
+/// Room for the completions of one poll. Allocated once, reused for every poll.
+pub struct Completions {
+    entries: Box<[Completion]>,
+    len: usize,
+}
+
+// SAFETY: an ibv_wc is integers only.
+unsafe impl Send for Completions {}
+
+impl Completions {
+    /// Room for `capacity` completions a poll, at least 1.
+    pub fn with_capacity(capacity: usize) -> Completions {
+        let capacity = capacity.clamp(1, i32::MAX as usize);
+        // SAFETY: ibv_wc is integers only, for which all zeros is a value.
+        let empty = || Completion { raw: unsafe { std::mem::zeroed() } };
+        Completions { entries: std::iter::repeat_with(empty).take(capacity).collect(), len: 0 }
+    }
+
+    /// What the last poll found, oldest first.
+    #[inline]
+    pub fn as_slice(&self) -> &[Completion] {
+        &self.entries[..self.len]
+    }
+
+    /// What the last poll found, oldest first.
+    #[inline]
+    pub fn iter(&self) -> std::slice::Iter<'_, Completion> {
+        self.as_slice().iter()
+    }
+
+    /// How many the last poll found.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the last poll found none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many one poll can find.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets what the last poll found.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Where a poll writes, and how many.
+    #[inline]
+    pub(crate) fn as_raw(&mut self) -> (*mut ibv_wc, i32) {
+        // `Completion` is a transparent ibv_wc. The capacity was clamped to i32.
+        (self.entries.as_mut_ptr().cast(), self.entries.len() as i32)
+    }
+
+    #[inline]
+    pub(crate) fn set_len(&mut self, len: usize) {
+        self.len = len.min(self.entries.len());
+    }
+}
+
+impl<'a> IntoIterator for &'a Completions {
+    type Item = &'a Completion;
+    type IntoIter = std::slice::Iter<'a, Completion>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Debug for Completions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+/// A completion that matches nothing the queue has outstanding. It was counted; nothing else happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "stale completion: wr_id {wr_id:#018x} (tag {}, {:?}) is not outstanding on this queue; it was handed in before, out of \
+     order, or to the wrong queue",
+    wr_id::tag(*.wr_id),
+    wr_id::kind(*.wr_id)
+)]
+pub struct Stale {
+    /// What the completion carried.
+    pub wr_id: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_numbers_are_kept() {
+        assert_eq!(Status(99).to_string(), "completion status 99 (unknown to verbs.h)");
+        assert_eq!(WcOpcode::from_raw(200), WcOpcode::Unknown(200));
+        assert!(!Status(99).is_success());
+    }
+
+    #[test]
+    fn a_status_says_its_name_and_what_it_means() {
+        assert_eq!(Status(5).to_string(), "IBV_WC_WR_FLUSH_ERR (flushed, because the QP went to ERR)");
+        assert_eq!(format!("{:?}", Status(12)), "RETRY_EXC_ERR");
+    }
+
+    #[test]
+    fn fields_of_a_failed_completion_mean_nothing() {
+        let mut completions = Completions::with_capacity(1);
+        let (raw, _) = completions.as_raw();
+        // SAFETY: `raw` points at the one entry of `completions`.
+        unsafe {
+            (*raw).status = 5;
+            (*raw).byte_len = 77;
+            (*raw).wc_flags = u32::MAX;
+        }
+        completions.set_len(9);
+        assert_eq!(completions.len(), 1);
+        let completion = &completions.as_slice()[0];
+        assert_eq!((completion.byte_len(), completion.imm(), completion.has_grh()), (0, None, false));
+    }
+}

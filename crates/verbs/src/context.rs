@@ -1,0 +1,224 @@
+//! An opened device: what it can do, its ports, and the objects that are made from it.
+//!
+//! A `Context` is shared: every object made from it keeps it open, so that nothing outlives it.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rdma_sys::{ibv_context, ibv_device_attr, ibv_gid, ibv_port_attr};
+
+use crate::attr::{DeviceAttr, GidEntry, GidKind, PortAttr};
+use crate::channel::{ChannelError, CompletionChannel};
+use crate::cq::{CompletionQueue, CqError};
+use crate::errno::{Errno, VerbError};
+use crate::event::AsyncEvents;
+use crate::gid::Gid;
+use crate::pd::ProtectionDomain;
+use crate::provider::{Provider, verb};
+
+/// An opened device. Cloning it is cheap and shares it.
+#[derive(Clone, Debug)]
+pub struct Context {
+    pub(crate) inner: Arc<ContextInner>,
+}
+
+impl Context {
+    /// # Safety
+    /// `raw` was opened by `provider` and nobody else closes it.
+    pub(crate) unsafe fn from_raw(
+        provider: Provider,
+        raw: NonNull<ibv_context>,
+        name: String,
+    ) -> Result<Context, VerbError> {
+        let inner = Arc::new(ContextInner { provider, raw, name });
+        set_nonblocking(inner.async_fd()).map_err(|errno| VerbError::new("fcntl(O_NONBLOCK)", &inner.name, errno))?;
+        Ok(Context { inner })
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Where the device comes from.
+    pub fn provider(&self) -> Provider {
+        self.inner.provider
+    }
+
+    /// What the device offers and its limits (ibv_query_device(3)).
+    pub fn query_device(&self) -> Result<DeviceAttr, VerbError> {
+        // SAFETY: ibv_device_attr is integers only: all zeros is a valid value.
+        let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
+        // SAFETY: the context is open; `attr` may be written by the call.
+        let ret = unsafe { verb!(self.inner.provider, ibv_query_device(self.inner.as_ptr(), &raw mut attr)) };
+        VerbError::check("ibv_query_device", ret, || self.name())?;
+        Ok(DeviceAttr::from_raw(&attr))
+    }
+
+    /// The state and the limits of a port; ports count from 1 (ibv_query_port(3)).
+    pub fn query_port(&self, port: u8) -> Result<PortAttr, VerbError> {
+        // SAFETY: ibv_port_attr is integers only. Zeroed first: a driver fills what it knows.
+        let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
+        let raw = self.inner.as_ptr();
+        // SAFETY: the context is open; `attr` may be written by the call. rdma-sys keeps the header's name for the inline
+        // function that picks the right version of the exported one.
+        let ret = unsafe {
+            match self.inner.provider {
+                Provider::Kernel => rdma_sys::___ibv_query_port(raw, port, &raw mut attr),
+                Provider::Soft => verbline_softnic::provider::ibv_query_port(raw, port, &raw mut attr),
+            }
+        };
+        VerbError::check("ibv_query_port", ret, || format!("{} port {port}", self.name()))?;
+        Ok(PortAttr::from_raw(&attr))
+    }
+
+    /// An entry of a port's GID table (ibv_query_gid(3)).
+    pub fn query_gid(&self, port: u8, index: u8) -> Result<Gid, VerbError> {
+        let mut gid = ibv_gid { raw: [0; 16] };
+        // SAFETY: the context is open; `gid` may be written by the call.
+        let ret =
+            unsafe { verb!(self.inner.provider, ibv_query_gid(self.inner.as_ptr(), port, index.into(), &raw mut gid)) };
+        VerbError::check("ibv_query_gid", ret, || format!("{} port {port} GID index {index}", self.name()))?;
+        Ok(Gid::from_raw(&gid))
+    }
+
+    /// An entry of a port's GID table with its kind (ibv_query_gid_ex(3)).
+    pub fn query_gid_entry(&self, port: u8, index: u8) -> Result<GidEntry, VerbError> {
+        if self.inner.provider == Provider::Soft {
+            let gid = self.query_gid(port, index)?;
+            return Ok(GidEntry { index, gid, kind: GidKind::RoceV2, netdev_index: 0 });
+        }
+        // SAFETY: ibv_gid_entry is integers only.
+        let mut entry: rdma_sys::ibv_gid_entry = unsafe { std::mem::zeroed() };
+        let size = size_of_val(&entry);
+        // SAFETY: the context is open and libibverbs' own; `entry` is `size` bytes that the call may write.
+        let ret = unsafe { _ibv_query_gid_ex(self.inner.as_ptr(), port.into(), index.into(), &raw mut entry, 0, size) };
+        VerbError::check("ibv_query_gid_ex", ret, || format!("{} port {port} GID index {index}", self.name()))?;
+        Ok(GidEntry {
+            index,
+            gid: Gid::from_raw(&entry.gid),
+            kind: GidKind::from_raw(entry.gid_type),
+            netdev_index: entry.ndev_ifindex,
+        })
+    }
+
+    /// Every entry of a port's GID table that is set.
+    pub fn gids(&self, port: u8) -> Result<Vec<GidEntry>, VerbError> {
+        let len = self.query_port(port)?.gid_table_len.min(u8::MAX.into());
+        let mut entries = Vec::new();
+        for index in 0..len {
+            // In range by the min above.
+            let index = u8::try_from(index).unwrap_or(u8::MAX);
+            match self.query_gid_entry(port, index) {
+                Ok(entry) if entry.gid.is_unset() => {}
+                Ok(entry) => entries.push(entry),
+                // ENODATA: an empty entry of the table.
+                Err(error) if error.errno.raw() == libc::ENODATA => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(entries)
+    }
+
+    /// An entry of a port's P_Key table, in host order (ibv_query_pkey(3)).
+    pub fn query_pkey(&self, port: u8, index: u16) -> Result<u16, VerbError> {
+        let mut pkey = 0;
+        // SAFETY: the context is open; `pkey` may be written by the call.
+        let ret = unsafe {
+            verb!(self.inner.provider, ibv_query_pkey(self.inner.as_ptr(), port, index.into(), &raw mut pkey))
+        };
+        VerbError::check("ibv_query_pkey", ret, || format!("{} port {port} P_Key index {index}", self.name()))?;
+        Ok(u16::from_be(pkey))
+    }
+
+    /// Completion vectors: how many event cores the device's CQs can be spread over.
+    pub fn completion_vectors(&self) -> u32 {
+        // SAFETY: the context is open; the field is not written after that.
+        u32::try_from(unsafe { (*self.inner.as_ptr()).num_comp_vectors }).unwrap_or(0)
+    }
+
+    /// A protection domain.
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain, VerbError> {
+        ProtectionDomain::alloc(self)
+    }
+
+    /// A channel on which CQs deliver their events.
+    pub fn create_comp_channel(&self) -> Result<CompletionChannel, ChannelError> {
+        CompletionChannel::create(self)
+    }
+
+    /// A CQ of at least `depth_wc` completions; with a channel it can be armed.
+    pub fn create_cq(&self, depth_wc: u32, channel: Option<&CompletionChannel>) -> Result<CompletionQueue, CqError> {
+        CompletionQueue::create(self, depth_wc, channel, 0)
+    }
+
+    /// As [`Context::create_cq`], with its events on the given completion vector.
+    pub fn create_cq_on_vector(
+        &self,
+        depth_wc: u32,
+        channel: Option<&CompletionChannel>,
+        vector: u32,
+    ) -> Result<CompletionQueue, CqError> {
+        CompletionQueue::create(self, depth_wc, channel, vector)
+    }
+
+    /// The device's asynchronous events: a descriptor to wait on and a non-blocking read.
+    pub fn async_events(&self) -> AsyncEvents {
+        AsyncEvents::new(self.inner.clone())
+    }
+}
+
+/// The open device. Closed when the last object made from it is gone.
+#[derive(Debug)]
+pub(crate) struct ContextInner {
+    pub(crate) provider: Provider,
+    raw: NonNull<ibv_context>,
+    pub(crate) name: String,
+}
+
+// SAFETY: control verbs may be called from any thread, in libibverbs and in softnic; the data path does not go through
+// this type.
+unsafe impl Send for ContextInner {}
+// SAFETY: as above.
+unsafe impl Sync for ContextInner {}
+
+impl ContextInner {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_context {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn async_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the context is open, and the descriptor belongs to it until it is closed, which `self` outlives.
+        unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
+    }
+}
+
+impl Drop for ContextInner {
+    fn drop(&mut self) {
+        // SAFETY: every object of the context holds the Arc of this one, so that none is left; closed once.
+        let ret = unsafe { verb!(self.provider, ibv_close_device(self.as_ptr())) };
+        if let Some(errno) = Errno::of_return(ret) {
+            tracing::warn!(device = %self.name, %errno, "the device would not close");
+        }
+    }
+}
+
+/// Makes reads of a descriptor of the verbs return EAGAIN instead of blocking.
+pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<RawFd, Errno> {
+    let nonblocking = |flags| rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK);
+    rustix::fs::fcntl_getfl(fd).and_then(nonblocking).map_err(|errno| Errno::new(errno.raw_os_error()))?;
+    Ok(fd.as_raw_fd())
+}
+
+unsafe extern "C" {
+    /// Exported by libibverbs since 1.11 and behind verbs.h's inline `ibv_query_gid_ex`; rdma-sys' allow-list skips it.
+    fn _ibv_query_gid_ex(
+        context: *mut ibv_context,
+        port_num: u32,
+        gid_index: u32,
+        entry: *mut rdma_sys::ibv_gid_entry,
+        flags: u32,
+        entry_size: usize,
+    ) -> libc::c_int;
+}

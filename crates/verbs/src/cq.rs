@@ -1,0 +1,226 @@
+//! A completion queue: polled in batches by whoever owns it, armed before it is slept on.
+//!
+//! A CQ is polled through `&mut self`, so by one thread at a time. Its QPs keep the device's queue alive beyond this handle.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rdma_sys::ibv_cq;
+
+use crate::channel::{ChannelInner, CompletionChannel};
+use crate::completion::Completions;
+use crate::context::{Context, ContextInner};
+use crate::errno::{Errno, VerbError};
+use crate::provider::verb;
+
+/// Why a CQ could not be made, resized or armed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CqError {
+    /// The device or the kernel refused.
+    #[error(transparent)]
+    Verb(#[from] VerbError),
+    /// A depth that no device takes.
+    #[error(
+        "a CQ of {depth_wc} completions: the depth must be 1 to {max}; see DeviceAttr::max_cqe for the device's limit"
+    )]
+    Depth {
+        /// What was asked.
+        depth_wc: u32,
+        /// The most that can be asked.
+        max: u32,
+    },
+    /// Armed without a channel to deliver the event to.
+    #[error("CQ {id} has no completion channel to wake anyone by; pass one to create_cq")]
+    NoChannel {
+        /// The CQ.
+        id: u64,
+    },
+    /// The channel is of another device.
+    #[error("the completion channel is of {channel}, the CQ of {cq}; both must come from one context")]
+    ForeignChannel {
+        /// The channel's device.
+        channel: String,
+        /// The CQ's device.
+        cq: String,
+    },
+}
+
+/// What makes an armed CQ deliver its event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notify {
+    /// The next completion.
+    Next,
+    /// The next that the sender marked as solicited, or that failed.
+    Solicited,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    pub(crate) inner: Arc<CqInner>,
+    poll_errors: u64,
+}
+
+impl CompletionQueue {
+    pub(crate) fn create(
+        context: &Context,
+        depth_wc: u32,
+        channel: Option<&CompletionChannel>,
+        vector: u32,
+    ) -> Result<CompletionQueue, CqError> {
+        let depth = check_depth(depth_wc)?;
+        if let Some(channel) = channel.filter(|channel| !Arc::ptr_eq(&channel.inner.context, &context.inner)) {
+            let (channel, cq) = (channel.inner.context.name.clone(), context.name().to_owned());
+            return Err(CqError::ForeignChannel { channel, cq });
+        }
+        let raw_channel = channel.map_or(std::ptr::null_mut(), |channel| channel.inner.as_ptr());
+        // Relaxed: only uniqueness matters, nothing is published by it.
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        // The context pointer is a number that names the CQ in asynchronous events; nobody follows it.
+        let cq_context = std::ptr::without_provenance_mut(id as usize);
+        let vector = i32::try_from(vector).unwrap_or(i32::MAX);
+        // SAFETY: context and channel are open and of one device; the new CQ holds both.
+        let raw = unsafe {
+            verb!(context.provider(), ibv_create_cq(context.inner.as_ptr(), depth, cq_context, raw_channel, vector))
+        };
+        let raw = NonNull::new(raw).ok_or_else(|| {
+            VerbError::last("ibv_create_cq", || format!("{depth} completions, vector {vector}, {}", context.name()))
+        })?;
+        let channel = channel.map(|channel| channel.inner.clone());
+        let inner = CqInner { id, raw, channel, context: context.inner.clone() };
+        Ok(CompletionQueue { inner: Arc::new(inner), poll_errors: 0 })
+    }
+
+    /// Takes the completions that are there, oldest first, at most `completions.capacity()`; gives how many. What the last
+    /// poll left in `completions` is gone.
+    ///
+    /// When the device refuses (an overrun CQ), nothing is found and [`CompletionQueue::poll_errors`] grows.
+    #[inline]
+    pub fn poll(&mut self, completions: &mut Completions) -> usize {
+        let (wc, capacity) = completions.as_raw();
+        // SAFETY: the CQ is alive and `&mut self` makes this its only poller; `wc` has room for `capacity` entries.
+        let found = unsafe { rdma_sys::ibv_poll_cq(self.inner.as_ptr(), capacity, wc) };
+        let found = usize::try_from(found).unwrap_or_else(|_| self.poll_failed());
+        completions.set_len(found);
+        found
+    }
+
+    /// Polls that the device refused. Such a CQ is beyond help: see [`crate::AsyncEventKind::CqErr`].
+    pub fn poll_errors(&self) -> u64 {
+        self.poll_errors
+    }
+
+    /// Asks for an event on the channel when a completion comes from now on.
+    ///
+    /// Poll once more before sleeping: what came before this call makes no event. The returned value is the right to sleep,
+    /// taken by [`CompletionChannel::wait`] or [`CompletionChannel::take_events`]; if the poll found work, give it up with
+    /// [`ArmedCq::disarm`]. An event may come all the same, and the next `take_events` takes it.
+    pub fn arm(&mut self, notify: Notify) -> Result<ArmedCq, CqError> {
+        if self.inner.channel.is_none() {
+            return Err(CqError::NoChannel { id: self.inner.id });
+        }
+        // SAFETY: the CQ is alive; `&mut self` keeps arming and polling to one thread.
+        let ret = unsafe { rdma_sys::ibv_req_notify_cq(self.inner.as_ptr(), (notify == Notify::Solicited).into()) };
+        VerbError::check("ibv_req_notify_cq", ret, || self.inner.describe())?;
+        Ok(ArmedCq { cqs: 1 })
+    }
+
+    /// Completions that it holds: at least what was asked.
+    pub fn depth_wc(&self) -> u32 {
+        // SAFETY: the CQ is alive; the field changes only in `resize`, which takes `&mut self`.
+        u32::try_from(unsafe { (*self.inner.as_ptr()).cqe }).unwrap_or(0)
+    }
+
+    /// Changes the depth, keeping the completions that are there (ibv_resize_cq(3)).
+    pub fn resize(&mut self, depth_wc: u32) -> Result<(), CqError> {
+        let depth = check_depth(depth_wc)?;
+        // SAFETY: the CQ is alive; `&mut self` keeps polls away meanwhile.
+        let ret = unsafe { verb!(self.inner.context.provider, ibv_resize_cq(self.inner.as_ptr(), depth)) };
+        VerbError::check("ibv_resize_cq", ret, || format!("{} to {depth} completions", self.inner.describe()))?;
+        Ok(())
+    }
+
+    /// Names this CQ in asynchronous events; never reused.
+    pub fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    #[cold]
+    fn poll_failed(&mut self) -> usize {
+        self.poll_errors += 1;
+        if self.poll_errors == 1 {
+            tracing::error!(cq = self.inner.id, device = %self.inner.context.name, "the device refuses to poll this CQ");
+        }
+        0
+    }
+}
+
+fn check_depth(depth_wc: u32) -> Result<i32, CqError> {
+    let max = i32::MAX.unsigned_abs();
+    match i32::try_from(depth_wc) {
+        Ok(depth) if depth > 0 => Ok(depth),
+        _ => Err(CqError::Depth { depth_wc, max }),
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// The right to sleep: one or more CQs are armed. Only blocking, or giving it up, uses it.
+#[must_use = "an armed CQ is either slept on (CompletionChannel::wait, take_events) or disarmed"]
+#[derive(Debug)]
+pub struct ArmedCq {
+    cqs: u32,
+}
+
+impl ArmedCq {
+    /// Both: for a channel with several CQs.
+    pub fn and(self, other: ArmedCq) -> ArmedCq {
+        ArmedCq { cqs: self.cqs + other.cqs }
+    }
+
+    /// How many CQs it stands for.
+    pub fn cqs(&self) -> u32 {
+        self.cqs
+    }
+
+    /// Gives up the right to sleep, because there is work. The device is not told: it cannot be.
+    pub fn disarm(self) {}
+}
+
+/// The device's queue. Destroyed when the handle and every QP of it are gone.
+#[derive(Debug)]
+pub(crate) struct CqInner {
+    pub(crate) id: u64,
+    raw: NonNull<ibv_cq>,
+    channel: Option<Arc<ChannelInner>>,
+    pub(crate) context: Arc<ContextInner>,
+}
+
+// SAFETY: polling and arming go through the one CompletionQueue's `&mut self`; what is shared here is the address, for
+// creating and destroying QPs.
+unsafe impl Send for CqInner {}
+// SAFETY: as above.
+unsafe impl Sync for CqInner {}
+
+impl CqInner {
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> *mut ibv_cq {
+        self.raw.as_ptr()
+    }
+
+    fn describe(&self) -> String {
+        format!("CQ {} on {}", self.id, self.context.name)
+    }
+}
+
+impl Drop for CqInner {
+    fn drop(&mut self) {
+        // SAFETY: every QP of the CQ holds the Arc of this one, so that none is left; destroyed once. Events that were read
+        // are acknowledged before `take_events` returns, so that this does not wait for ever.
+        let ret = unsafe { verb!(self.context.provider, ibv_destroy_cq(self.as_ptr())) };
+        if let Some(errno) = Errno::of_return(ret) {
+            tracing::warn!(cq = self.id, device = %self.context.name, %errno, "the CQ would not go");
+        }
+    }
+}

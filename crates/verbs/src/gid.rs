@@ -1,0 +1,108 @@
+//! A GID: 128 bits that name a port or a multicast group (InfiniBand Architecture Specification, chapter 4; RoCEv2 annex A17).
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use rdma_sys::ibv_gid;
+
+/// A GID in network order. RoCEv2 GIDs are IPv6 addresses, or IPv4 addresses mapped as `::ffff:a.b.c.d`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// The GID of an IPv4 address or multicast group: `::ffff:a.b.c.d`.
+    pub fn from_ipv4(address: Ipv4Addr) -> Gid {
+        Gid(address.to_ipv6_mapped().octets())
+    }
+
+    /// The GID as an IPv6 address.
+    pub fn to_ipv6(self) -> Ipv6Addr {
+        Ipv6Addr::from(self.0)
+    }
+
+    /// The IPv4 address that it maps, if it maps one.
+    pub fn to_ipv4(self) -> Option<Ipv4Addr> {
+        self.to_ipv6().to_ipv4_mapped()
+    }
+
+    /// An empty entry of a GID table is all zeros.
+    pub fn is_unset(self) -> bool {
+        self.0 == [0; 16]
+    }
+
+    /// Whether it names a group: `ff00::/8`, or an IPv4 multicast address mapped.
+    pub fn is_multicast(self) -> bool {
+        match self.to_ipv4() {
+            Some(address) => address.is_multicast(),
+            None => self.0[0] == 0xff,
+        }
+    }
+
+    pub(crate) fn to_raw(self) -> ibv_gid {
+        ibv_gid { raw: self.0 }
+    }
+
+    pub(crate) fn from_raw(raw: &ibv_gid) -> Gid {
+        // SAFETY: both members of the union are 16 bytes for which every value is valid; the verbs that fill one are given
+        // zeroed memory, so that all 16 are initialised.
+        Gid(unsafe { raw.raw })
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(address: Ipv6Addr) -> Gid {
+        Gid(address.octets())
+    }
+}
+
+impl From<Ipv4Addr> for Gid {
+    fn from(address: Ipv4Addr) -> Gid {
+        Gid::from_ipv4(address)
+    }
+}
+
+impl FromStr for Gid {
+    type Err = std::net::AddrParseError;
+
+    /// Reads `239.1.1.1` and `fe80::1` alike.
+    fn from_str(text: &str) -> Result<Gid, Self::Err> {
+        match text.parse::<Ipv4Addr>() {
+            Ok(address) => Ok(address.into()),
+            Err(_) => Ok(text.parse::<Ipv6Addr>()?.into()),
+        }
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.to_ipv6(), f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv4_is_mapped_and_read_back() {
+        let gid: Gid = "239.1.1.2".parse().unwrap();
+        assert_eq!(gid.to_string(), "::ffff:239.1.1.2");
+        assert_eq!(gid.to_ipv4(), Some(Ipv4Addr::new(239, 1, 1, 2)));
+        assert!(gid.is_multicast());
+        assert!(!Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, 1)).is_multicast());
+    }
+
+    #[test]
+    fn ipv6_groups_are_multicast() {
+        assert!("ff0e::1".parse::<Gid>().unwrap().is_multicast());
+        assert!(!"fe80::1".parse::<Gid>().unwrap().is_multicast());
+        assert!("nonsense".parse::<Gid>().is_err());
+    }
+}

@@ -1,0 +1,283 @@
+//! One-sided and special work requests, for those who need more than packets: RDMA WRITE and READ, atomics, invalidation.
+//!
+//! A typed handle ([`RcQp`], [`UcQp`], [`UdQp`]) has only what its transport carries (table in ibv_post_send(3)), so that a READ
+//! on UC or an atomic on UD does not compile. The memory that a work request uses moves into the QP with it and comes back
+//! from [`QueuePair::op_done`]; no one can read, write or free it meanwhile.
+
+use rdma_sys::{atomic_t, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
+use verbline_mem::Packet;
+
+use crate::peer::{PeerSlice, Remote};
+use crate::post::{PostStop, SendOptions};
+use crate::qp::QueuePair;
+
+/// Local memory of a work request.
+#[derive(Debug, Default)]
+pub enum Buffer {
+    /// No bytes.
+    #[default]
+    Empty,
+    /// A packet's data: `len()` bytes of it.
+    Packet(Packet),
+    /// A part of memory that peers may reach as well.
+    Peer(PeerSlice),
+}
+
+impl Buffer {
+    /// The packet, if it is one.
+    pub fn into_packet(self) -> Option<Packet> {
+        match self {
+            Buffer::Packet(packet) => Some(packet),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn len_bytes(&self) -> usize {
+        match self {
+            Buffer::Empty => 0,
+            Buffer::Packet(packet) => packet.len(),
+            Buffer::Peer(slice) => slice.len() as usize,
+        }
+    }
+
+    pub(crate) fn pd_id(&self) -> Option<u64> {
+        match self {
+            Buffer::Empty => None,
+            Buffer::Packet(packet) => Some(packet.pd_id()),
+            Buffer::Peer(slice) => Some(slice.pd_id()),
+        }
+    }
+
+    pub(crate) fn sge(&self) -> ibv_sge {
+        match self {
+            Buffer::Empty => ibv_sge { addr: 0, length: 0, lkey: 0 },
+            // A packet's length fits: its pool counts it in 32 bits.
+            Buffer::Packet(packet) => ibv_sge { addr: packet.addr(), length: packet.len() as u32, lkey: packet.lkey() },
+            Buffer::Peer(slice) => ibv_sge { addr: slice.addr(), length: slice.len(), lkey: slice.lkey() },
+        }
+    }
+}
+
+impl From<Packet> for Buffer {
+    fn from(packet: Packet) -> Buffer {
+        Buffer::Packet(packet)
+    }
+}
+
+impl From<PeerSlice> for Buffer {
+    fn from(slice: PeerSlice) -> Buffer {
+        Buffer::Peer(slice)
+    }
+}
+
+/// A work request that was not posted; its buffer comes back.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refused {
+    /// What was to be posted.
+    pub buffer: Buffer,
+    /// Why it was not.
+    pub reason: PostStop,
+}
+
+/// What an [`Op`] does.
+#[derive(Clone, Copy)]
+pub(crate) enum Verb {
+    Send { invalidate: Option<u32> },
+    Write { to: Remote },
+    Read { from: Remote },
+    CompareSwap { at: Remote, compare: u64, swap: u64 },
+    FetchAdd { at: Remote, add: u64 },
+    LocalInvalidate { rkey: u32 },
+}
+
+/// A work request, without its memory.
+pub(crate) struct Op {
+    pub(crate) verb: Verb,
+    pub(crate) options: SendOptions,
+    pub(crate) inline: bool,
+}
+
+impl Op {
+    pub(crate) fn is_atomic(&self) -> bool {
+        matches!(self.verb, Verb::CompareSwap { .. } | Verb::FetchAdd { .. })
+    }
+
+    /// Fills in opcode, immediate data and the remote side.
+    pub(crate) fn write(&self, wr: &mut ibv_send_wr) {
+        if let Some(imm) = self.options.imm {
+            wr.imm_data_invalidated_rkey_union.imm_data = imm.to_be();
+        }
+        let with_imm = self.options.imm.is_some();
+        wr.opcode = match self.verb {
+            Verb::Send { invalidate: None } if with_imm => ibv_wr_opcode::IBV_WR_SEND_WITH_IMM,
+            Verb::Send { invalidate: None } => ibv_wr_opcode::IBV_WR_SEND,
+            Verb::Send { invalidate: Some(rkey) } => {
+                wr.imm_data_invalidated_rkey_union.invalidated_rkey = rkey;
+                ibv_wr_opcode::IBV_WR_SEND_WITH_INV
+            }
+            Verb::Write { to } => {
+                wr.wr.rdma = rdma_t { remote_addr: to.addr, rkey: to.rkey };
+                match with_imm {
+                    true => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+                    false => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+                }
+            }
+            Verb::Read { from } => {
+                wr.wr.rdma = rdma_t { remote_addr: from.addr, rkey: from.rkey };
+                ibv_wr_opcode::IBV_WR_RDMA_READ
+            }
+            Verb::CompareSwap { at, compare, swap } => {
+                wr.wr.atomic = atomic_t { remote_addr: at.addr, compare_add: compare, swap, rkey: at.rkey };
+                ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP
+            }
+            Verb::FetchAdd { at, add } => {
+                wr.wr.atomic = atomic_t { remote_addr: at.addr, compare_add: add, swap: 0, rkey: at.rkey };
+                ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD
+            }
+            Verb::LocalInvalidate { rkey } => {
+                wr.imm_data_invalidated_rkey_union.invalidated_rkey = rkey;
+                ibv_wr_opcode::IBV_WR_LOCAL_INV
+            }
+        };
+    }
+}
+
+/// An RC QP: everything.
+#[derive(Debug)]
+pub struct RcQp<'q> {
+    qp: &'q mut QueuePair,
+}
+
+/// A UC QP: sends and WRITEs.
+#[derive(Debug)]
+pub struct UcQp<'q> {
+    qp: &'q mut QueuePair,
+}
+
+/// A UD QP: sends.
+#[derive(Debug)]
+pub struct UdQp<'q> {
+    qp: &'q mut QueuePair,
+}
+
+impl<'q> RcQp<'q> {
+    pub(crate) fn new(qp: &'q mut QueuePair) -> RcQp<'q> {
+        RcQp { qp }
+    }
+}
+
+impl<'q> UcQp<'q> {
+    pub(crate) fn new(qp: &'q mut QueuePair) -> UcQp<'q> {
+        UcQp { qp }
+    }
+}
+
+impl<'q> UdQp<'q> {
+    pub(crate) fn new(qp: &'q mut QueuePair) -> UdQp<'q> {
+        UdQp { qp }
+    }
+}
+
+macro_rules! sends {
+    ($handle:ident) => {
+        impl $handle<'_> {
+            /// Sends the buffer's bytes as one message; `options.imm` makes it a SEND with immediate data.
+            pub fn send(&mut self, local: impl Into<Buffer>, options: SendOptions) -> Result<(), Refused> {
+                self.post(Verb::Send { invalidate: None }, local, options, false)
+            }
+
+            /// As `send`, with the bytes copied during the call.
+            pub fn send_inline(&mut self, local: impl Into<Buffer>, options: SendOptions) -> Result<(), Refused> {
+                self.post(Verb::Send { invalidate: None }, local, options, true)
+            }
+
+            fn post(
+                &mut self,
+                verb: Verb,
+                local: impl Into<Buffer>,
+                options: SendOptions,
+                inline: bool,
+            ) -> Result<(), Refused> {
+                self.qp.post_op(&Op { verb, options, inline }, local.into())
+            }
+        }
+    };
+}
+
+macro_rules! writes {
+    ($handle:ident) => {
+        impl $handle<'_> {
+            /// RDMA WRITE of the buffer's bytes to the peer's memory. With `options.imm` it also takes one of the peer's
+            /// receives, which completes with the immediate data and no bytes.
+            pub fn write(&mut self, local: impl Into<Buffer>, to: Remote, options: SendOptions) -> Result<(), Refused> {
+                self.post(Verb::Write { to }, local, options, false)
+            }
+
+            /// As `write`, with the bytes copied during the call.
+            pub fn write_inline(
+                &mut self,
+                local: impl Into<Buffer>,
+                to: Remote,
+                options: SendOptions,
+            ) -> Result<(), Refused> {
+                self.post(Verb::Write { to }, local, options, true)
+            }
+
+            /// A send that also invalidates an R_Key of the receiver; its completion names the key. `options.imm` is not
+            /// sent: both use the same field.
+            pub fn send_with_invalidate(
+                &mut self,
+                local: impl Into<Buffer>,
+                rkey: u32,
+                options: SendOptions,
+            ) -> Result<(), Refused> {
+                let options = SendOptions { imm: None, ..options };
+                self.post(Verb::Send { invalidate: Some(rkey) }, local, options, false)
+            }
+
+            /// Invalidates an R_Key of this side.
+            pub fn local_invalidate(&mut self, rkey: u32, options: SendOptions) -> Result<(), Refused> {
+                let options = SendOptions { imm: None, ..options };
+                self.post(Verb::LocalInvalidate { rkey }, Buffer::Empty, options, false)
+            }
+        }
+    };
+}
+
+sends!(RcQp);
+sends!(UcQp);
+sends!(UdQp);
+writes!(RcQp);
+writes!(UcQp);
+
+impl RcQp<'_> {
+    /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long.
+    pub fn read(&mut self, local: impl Into<Buffer>, from: Remote, options: SendOptions) -> Result<(), Refused> {
+        self.post(Verb::Read { from }, local, SendOptions { imm: None, ..options }, false)
+    }
+
+    /// Puts `swap` at the peer's eight bytes if `compare` is there. What was there comes back in the buffer of eight bytes, in
+    /// this machine's byte order. The address must be a multiple of 8.
+    pub fn compare_swap(
+        &mut self,
+        local: impl Into<Buffer>,
+        at: Remote,
+        compare: u64,
+        swap: u64,
+        options: SendOptions,
+    ) -> Result<(), Refused> {
+        self.post(Verb::CompareSwap { at, compare, swap }, local, SendOptions { imm: None, ..options }, false)
+    }
+
+    /// Adds to the peer's eight bytes, wrapping. What was there comes back as from [`RcQp::compare_swap`].
+    pub fn fetch_add(
+        &mut self,
+        local: impl Into<Buffer>,
+        at: Remote,
+        add: u64,
+        options: SendOptions,
+    ) -> Result<(), Refused> {
+        self.post(Verb::FetchAdd { at, add }, local, SendOptions { imm: None, ..options }, false)
+    }
+}

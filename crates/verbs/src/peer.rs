@@ -1,0 +1,135 @@
+//! Memory that a peer may read or write, registered.
+//!
+//! There is no `&[u8]` into it: a peer may write at any moment. It is reached by copies and by atomic loads and stores
+//! ([`verbline_mem::PeerRegion`]), and by one-sided work requests that hold a [`PeerSlice`] of it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use verbline_mem::PeerRegion;
+
+use crate::mr::{Access, MrError, MrInner, MrOptions};
+use crate::pd::PdInner;
+
+/// A registered region that peers may reach. Cloning it is cheap and shares it; it is deregistered, then unmapped, when the
+/// last clone and the last work request on it are gone.
+#[derive(Clone, Debug)]
+pub struct PeerMr {
+    inner: Arc<PeerMrInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PeerMrInner {
+    // Field order is drop order: deregister before unmapping.
+    pub(crate) mr: MrInner,
+    region: PeerRegion,
+    access: Access,
+}
+
+/// Where a peer's memory is, as the peer was told: an address and the key that opens it. Sixteen bytes to put in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Remote {
+    /// Virtual address at the peer.
+    pub addr: u64,
+    /// R_Key of the MR or memory window there.
+    pub rkey: u32,
+}
+
+impl Remote {
+    /// The same memory, `bytes` further.
+    #[must_use]
+    pub fn offset(self, bytes: u64) -> Remote {
+        Remote { addr: self.addr.wrapping_add(bytes), ..self }
+    }
+}
+
+impl PeerMr {
+    pub(crate) fn register(
+        pd: &Arc<PdInner>,
+        region: PeerRegion,
+        access: Access,
+        options: MrOptions,
+    ) -> Result<PeerMr, MrError> {
+        let (addr, len) = (region.as_ptr(), region.len_bytes());
+        // SAFETY: `inner` below drops the MR before the region. A PeerRegion is memory that others may write at any time and
+        // is only reached by copies and atomics.
+        let mr = unsafe { MrInner::register(pd, addr, len, access, options, "peer region")? };
+        Ok(PeerMr { inner: Arc::new(PeerMrInner { mr, region, access }) })
+    }
+
+    /// What to tell a peer so that it can reach the bytes from `offset` on.
+    pub fn remote(&self, offset: u64) -> Remote {
+        Remote { addr: self.inner.addr().wrapping_add(offset), rkey: self.inner.mr.rkey() }
+    }
+
+    /// The key for local use.
+    pub fn lkey(&self) -> u32 {
+        self.inner.mr.lkey()
+    }
+
+    /// The key for peers.
+    pub fn rkey(&self) -> u32 {
+        self.inner.mr.rkey()
+    }
+
+    /// What was granted.
+    pub fn access(&self) -> Access {
+        self.inner.access
+    }
+
+    /// A part of it for a work request: `None` when it leaves the region.
+    pub fn slice(&self, offset: usize, len: u32) -> Option<PeerSlice> {
+        let end = offset.checked_add(usize::try_from(len).ok()?)?;
+        if end > self.inner.region.len_bytes() {
+            return None;
+        }
+        let addr = self.inner.addr() + offset as u64;
+        Some(PeerSlice { mr: self.inner.clone(), addr, len })
+    }
+}
+
+impl Deref for PeerMr {
+    type Target = PeerRegion;
+
+    fn deref(&self) -> &PeerRegion {
+        &self.inner.region
+    }
+}
+
+impl PeerMrInner {
+    fn addr(&self) -> u64 {
+        self.region.as_ptr() as u64
+    }
+}
+
+/// A part of a [`PeerMr`], for a work request to read from or write to. Keeps the memory registered and mapped.
+#[derive(Clone, Debug)]
+pub struct PeerSlice {
+    mr: Arc<PeerMrInner>,
+    addr: u64,
+    len: u32,
+}
+
+impl PeerSlice {
+    /// Length, bytes.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn addr(&self) -> u64 {
+        self.addr
+    }
+
+    pub(crate) fn lkey(&self) -> u32 {
+        self.mr.mr.lkey()
+    }
+
+    pub(crate) fn pd_id(&self) -> u64 {
+        self.mr.mr.pd().id
+    }
+}

@@ -1,0 +1,136 @@
+//! What posting a batch answers: how much was taken, and what stopped it.
+
+use crate::errno::Errno;
+use crate::qp_attr::{QpState, Transport};
+
+/// Where a UD send goes: an entry of the QP's destination table ([`crate::QueuePair::add_destination`]). The default is entry 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct DestinationId(pub(crate) u16);
+
+/// What one packet asks of its send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SendOptions {
+    /// Immediate data, host order; the receiver finds it in the completion.
+    pub imm: Option<u32>,
+    /// Wake a receiver that armed its CQ for solicited completions only.
+    pub solicited: bool,
+    /// Start only when every earlier READ and atomic of this QP is done (RC).
+    pub fence: bool,
+    /// Ask for a completion, whatever the QP's `signal_every_wr` says.
+    pub signaled: bool,
+    /// Where to (UD).
+    pub destination: DestinationId,
+}
+
+/// What a batch posted to the SQ came to.
+#[must_use = "packets that were not posted are still in the batch"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct SendOutcome {
+    /// Packets taken from the front of the batch.
+    pub posted: usize,
+    /// Of these, packets that went inline and are back in their pool already.
+    pub inlined: usize,
+    /// Why the rest stayed in the batch; `None` when nothing stayed.
+    pub stop: Option<PostStop>,
+}
+
+/// What a batch posted to an RQ came to.
+#[must_use = "packets that were not posted are still in the batch"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct RecvOutcome {
+    /// Packets taken from the front of the batch.
+    pub posted: usize,
+    /// Why the rest stayed in the batch; `None` when nothing stayed.
+    pub stop: Option<PostStop>,
+}
+
+/// Why a packet was not posted. It and all behind it stayed in the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostStop {
+    /// The queue is full: backpressure, not an error. Completions make room.
+    #[error("the queue is full; poll its CQ and post the rest again")]
+    Full,
+    /// The QP is not in a state to post in.
+    #[error("the QP is in {0}, where nothing can be posted to this queue; bring it to RTS (INIT for receives) first")]
+    NotReady(QpState),
+    /// The packet's pool is not registered where the QP can reach it.
+    #[error("{}", not_registered(*packet_pd, *qp_pd))]
+    NotRegistered {
+        /// The PD of the packet's pool; 0 when the pool is registered nowhere.
+        packet_pd: u64,
+        /// The QP's PD.
+        qp_pd: u64,
+    },
+    /// Longer than one message can be.
+    #[error(
+        "the packet is {len_bytes} bytes and one message of this QP is at most {max_bytes} (on UD, the port's MTU)"
+    )]
+    TooLong {
+        /// The packet's length.
+        len_bytes: usize,
+        /// The most that fits.
+        max_bytes: u32,
+    },
+    /// A UD send to an entry that the destination table does not have.
+    #[error("the QP has no destination {0}; set one with set_destination or add_destination")]
+    NoDestination(u16),
+    /// Something that this transport does not have.
+    #[error("{0} has no {1}")]
+    NotOn(Transport, &'static str),
+    /// Longer than can go inline.
+    #[error("{len_bytes} bytes cannot go inline: this QP takes {max_bytes}")]
+    NotInline {
+        /// The length asked.
+        len_bytes: usize,
+        /// The QP's limit.
+        max_bytes: u32,
+    },
+    /// An atomic works on eight bytes.
+    #[error("an atomic takes a result buffer of exactly 8 bytes, not {0}")]
+    NotEightBytes(usize),
+    /// The QP takes its receives from an SRQ.
+    #[error("the QP takes its receives from an SRQ; post them there")]
+    UsesSrq,
+    /// The device refused this work request.
+    #[error("the device refused the work request: {0}")]
+    Device(Errno),
+}
+
+fn not_registered(packet_pd: u64, qp_pd: u64) -> String {
+    match packet_pd {
+        0 => format!("the packet's pool is not registered; call register_pool of PD {qp_pd} with it"),
+        other => format!("the packet's pool is registered on PD {other}, the QP is on PD {qp_pd}"),
+    }
+}
+
+impl PostStop {
+    /// What a verb's answer means: a device that is out of slots says ENOMEM (ibv_post_send(3)).
+    pub(crate) fn of_device(ret: i32) -> PostStop {
+        match Errno::of_return(ret) {
+            Some(errno) if errno.raw() == libc::ENOMEM => PostStop::Full,
+            Some(errno) => PostStop::Device(errno),
+            None => PostStop::Full,
+        }
+    }
+
+    /// Whether posting again later can succeed without anything being changed.
+    pub fn is_backpressure(&self) -> bool {
+        matches!(self, PostStop::Full)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        assert_eq!(
+            PostStop::NotRegistered { packet_pd: 0, qp_pd: 7 }.to_string(),
+            "the packet's pool is not registered; call register_pool of PD 7 with it"
+        );
+        assert_eq!(PostStop::NotOn(Transport::Ud, "RDMA READ").to_string(), "UD has no RDMA READ");
+        assert!(PostStop::of_device(libc::ENOMEM).is_backpressure());
+        assert!(!PostStop::of_device(libc::EINVAL).is_backpressure());
+    }
+}

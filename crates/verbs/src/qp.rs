@@ -1,0 +1,575 @@
+//! A queue pair: what it is made of, posting to it, taking completions back, and letting go of it.
+//!
+//! - Posting moves packets into the QP; a completion moves them out. Meanwhile nobody can read, write or free them.
+//! - It keeps its PD, CQs, AHs and context alive. It does not keep pools: one that goes while the QP holds its packets is leaked.
+//! - Dropping it brings it to ERR, destroys it and returns every packet. A device that will not let go within
+//!   [`QpSpec::destroy_timeout`] keeps the packets for ever: their memory is never freed ([`leaked_queue_pairs`]).
+//! - It may move to another thread and is used by one at a time (`Send`, not `Sync`).
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rdma_sys::ibv_qp;
+use verbline_mem::{Batch, Packet};
+
+use crate::ah::AddressHandle;
+use crate::completion::{Completion, Stale};
+use crate::cq::{CompletionQueue, CqInner};
+use crate::errno::{Errno, VerbError};
+use crate::gid::Gid;
+use crate::mr::Access;
+use crate::one_sided::{Buffer, Op, RcQp, Refused, UcQp, UdQp};
+use crate::pd::{PdInner, ProtectionDomain};
+use crate::post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome};
+use crate::provider::verb;
+use crate::qp_attr::{QpState, Transport};
+use crate::recv::{RecvQueue, post_recv};
+use crate::send::{Destination, SendQueue, SendQueueSpec};
+use crate::wr_id::{MAX_SLOTS, WrKind};
+
+/// Why a QP could not be made, changed or used so.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum QpError {
+    /// The device or the kernel refused.
+    #[error(transparent)]
+    Verb(#[from] VerbError),
+    /// The state table has no such step, or an attribute is missing or too many (ibv_modify_qp(3)).
+    #[error("QP {qpn:#x} on {device}: {refusal}")]
+    Transition {
+        /// The QP.
+        qpn: u32,
+        /// Its device.
+        device: String,
+        /// What the table says.
+        refusal: verbline_softnic::qp_table::Refusal,
+    },
+    /// An attribute that cannot be set here.
+    #[error("QP {qpn:#x} on {device}: {what}")]
+    Attribute {
+        /// The QP.
+        qpn: u32,
+        /// Its device.
+        device: String,
+        /// Which, and why.
+        what: String,
+    },
+    /// A depth beyond what a queue here can have.
+    #[error("{what} of {asked} work requests; at most {max} fit a queue")]
+    Depth {
+        /// Which depth.
+        what: &'static str,
+        /// What was asked.
+        asked: u32,
+        /// The limit.
+        max: u32,
+    },
+    /// An object of another device or PD.
+    #[error("the {what} belongs to {theirs}, the QP to {ours}; make both from the same one")]
+    Foreign {
+        /// What kind of object.
+        what: &'static str,
+        /// Where it belongs.
+        theirs: String,
+        /// Where the QP belongs.
+        ours: String,
+    },
+    /// A typed handle of another transport.
+    #[error("QP {qpn:#x} is {is}, not {asked}")]
+    NotTransport {
+        /// The QP.
+        qpn: u32,
+        /// What it is.
+        is: Transport,
+        /// What was asked for.
+        asked: Transport,
+    },
+    /// More destinations than the table holds.
+    #[error("QP {qpn:#x} has {max} destinations already")]
+    Destinations {
+        /// The QP.
+        qpn: u32,
+        /// The limit.
+        max: usize,
+    },
+}
+
+/// What a QP is made of.
+#[derive(Clone, Debug)]
+pub struct QpSpec<'a> {
+    /// RC, UC or UD.
+    pub transport: Transport,
+    /// Where sends complete.
+    pub send_cq: &'a CompletionQueue,
+    /// Where receives complete.
+    pub recv_cq: &'a CompletionQueue,
+    /// Sends posted at once, at most.
+    pub tx_depth_wr: u32,
+    /// Receives posted at once, at most.
+    pub rx_depth_wr: u32,
+    /// Packets up to this length are copied into the work request and are back at once. The device may grant less.
+    pub max_inline_bytes: u32,
+    /// Signal every n-th send: 1 is every one. Taken down to `tx_depth_wr`, so that a full queue always empties.
+    pub signal_every_wr: u32,
+    /// Given back by [`Completion::tag`], for telling the QPs of a CQ apart.
+    pub tag: u16,
+    /// How long a drop tries to destroy the QP before it leaks it.
+    pub destroy_timeout: Duration,
+}
+
+impl<'a> QpSpec<'a> {
+    /// Of this transport, with both queues completing into `cq`: 128 sends and receives, 128 B inline, every 32nd signaled.
+    pub fn new(transport: Transport, cq: &'a CompletionQueue) -> QpSpec<'a> {
+        QpSpec {
+            transport,
+            send_cq: cq,
+            recv_cq: cq,
+            tx_depth_wr: 128,
+            rx_depth_wr: 128,
+            max_inline_bytes: 128,
+            signal_every_wr: 32,
+            tag: 0,
+            destroy_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What a QP holds and what went wrong with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct QpCounters {
+    /// Completions that matched nothing outstanding.
+    pub stale: u64,
+    /// Work requests that the device refused.
+    pub refused: u64,
+}
+
+/// A queue pair.
+pub struct QueuePair {
+    pub(crate) raw: NonNull<ibv_qp>,
+    pub(crate) send: ManuallyDrop<SendQueue>,
+    recv: ManuallyDrop<RecvQueue>,
+    pub(crate) state: QpState,
+    pub(crate) local: Local,
+    counters: QpCounters,
+    keep: ManuallyDrop<Keep>,
+    destroy_timeout: Duration,
+    /// Used by one thread at a time.
+    _not_sync: PhantomData<Cell<()>>,
+}
+
+// SAFETY: every use goes through `&mut self` (or reads what only `&mut self` writes), and neither libibverbs nor softnic ties a
+// QP to a thread.
+unsafe impl Send for QueuePair {}
+
+/// What the QP keeps alive.
+pub(crate) struct Keep {
+    pub(crate) pd: Arc<PdInner>,
+    _send_cq: Arc<CqInner>,
+    _recv_cq: Arc<CqInner>,
+    pub(crate) groups: Vec<(Gid, u16)>,
+}
+
+/// This side of the connection, as `to_init` learned it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Local {
+    pub(crate) port: u8,
+    pub(crate) gid_index: u8,
+    pub(crate) gid: Gid,
+    pub(crate) lid: u16,
+    pub(crate) psn: u32,
+    pub(crate) qkey: u32,
+    pub(crate) access: Access,
+}
+
+impl QueuePair {
+    pub(crate) fn create(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
+        check_spec(pd, spec)?;
+        // One more send than asked, for the marker of a drain. It is not needed for anything else, so a device that has no
+        // room for it is asked without.
+        let created = create_raw(pd, spec, spec.tx_depth_wr + 1).or_else(|_| create_raw(pd, spec, spec.tx_depth_wr))?;
+        let (raw, inline_bytes) = created;
+        let send = SendQueue::new(SendQueueSpec {
+            depth: spec.tx_depth_wr,
+            tag: spec.tag,
+            pd_id: pd.id,
+            transport: spec.transport,
+            inline_bytes,
+            signal_every: spec.signal_every_wr,
+        });
+        // SAFETY: the QP was just created.
+        let qpn = unsafe { (*raw.as_ptr()).qp_num };
+        tracing::debug!(qpn, device = %pd.context.name, transport = %spec.transport, inline_bytes, "QP created");
+        Ok(QueuePair {
+            raw,
+            send: ManuallyDrop::new(send),
+            recv: ManuallyDrop::new(RecvQueue::new(spec.rx_depth_wr, spec.tag, pd.id, spec.transport)),
+            state: QpState::Reset,
+            // Any 24 bits do; a fresh number keeps packets of an earlier connection of the same QP number out.
+            local: Local { psn: fresh_psn(), ..Local::default() },
+            counters: QpCounters::default(),
+            keep: ManuallyDrop::new(Keep {
+                pd: pd.clone(),
+                _send_cq: spec.send_cq.inner.clone(),
+                _recv_cq: spec.recv_cq.inner.clone(),
+                groups: Vec::new(),
+            }),
+            destroy_timeout: spec.destroy_timeout,
+            _not_sync: PhantomData,
+        })
+    }
+
+    /// Posts packets from the front of the batch, in order, as one list. Those posted have moved into the QP, or back to their
+    /// pool when they went inline; the rest is still in the batch.
+    #[inline]
+    pub fn post_send(&mut self, batch: &mut Batch) -> SendOutcome {
+        self.post_send_with(batch, |_, _| SendOptions::default())
+    }
+
+    /// As [`QueuePair::post_send`], with options a packet: called with its place in the batch and the packet.
+    #[inline]
+    pub fn post_send_with(
+        &mut self,
+        batch: &mut Batch,
+        options: impl FnMut(usize, &Packet) -> SendOptions,
+    ) -> SendOutcome {
+        if !self.may_send() {
+            return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
+        }
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        let outcome = unsafe { self.send.post_batch(self.raw.as_ptr(), batch, options) };
+        self.count_refusal(outcome.stop);
+        outcome
+    }
+
+    /// Posts packets from the front of the batch for receiving. Each is emptied first: what it held is overwritten.
+    #[inline]
+    pub fn post_recv(&mut self, batch: &mut Batch) -> RecvOutcome {
+        if self.state == QpState::Reset {
+            return RecvOutcome { posted: 0, stop: Some(PostStop::NotReady(self.state)) };
+        }
+        let qp = self.raw.as_ptr();
+        // SAFETY: the QP is live until drop, and `recv` is its receive queue; the packets move into its slots.
+        let outcome = unsafe { self.recv.post_batch(batch, |wr| post_recv(qp, wr)) };
+        self.count_refusal(outcome.stop);
+        outcome
+    }
+
+    /// The packet that a receive completion filled. Its length is what came; on UD the GRH is taken off. It is empty when the
+    /// receive failed, and when an RDMA WRITE with immediate put its bytes elsewhere.
+    #[inline]
+    pub fn recv_done(&mut self, completion: &Completion) -> Result<Packet, Stale> {
+        let done = match completion.kind() {
+            WrKind::Recv => self.recv.complete(completion),
+            _ => Err(Stale { wr_id: completion.wr_id() }),
+        };
+        done.inspect_err(|_| self.counters.stale += 1)
+    }
+
+    /// Takes a send's completion: the packets of all sends up to it go to `freed`, or to their pools when it is full; the last
+    /// is the completion's own, if it was not inline. Gives how many work requests are done by it. Hand completions in the
+    /// order that they were polled in; one that is overtaken is stale.
+    #[inline]
+    pub fn send_done(&mut self, completion: &Completion, freed: &mut Batch) -> Result<usize, Stale> {
+        let done = match completion.kind() {
+            WrKind::Send => self.send.complete(completion, freed),
+            _ => Err(Stale { wr_id: completion.wr_id() }),
+        };
+        done.map(|(count, _)| count).inspect_err(|_| self.counters.stale += 1)
+    }
+
+    /// Takes the completion of a one-sided or special work request: its memory comes back, and the packets of all sends up to
+    /// it go to `freed`, or to their pools when it is full.
+    pub fn op_done(&mut self, completion: &Completion, freed: &mut Batch) -> Result<Buffer, Stale> {
+        let done = match completion.kind() {
+            WrKind::Op => self.send.complete(completion, freed),
+            _ => Err(Stale { wr_id: completion.wr_id() }),
+        };
+        done.map(|(_, buffer)| buffer.unwrap_or_default()).inspect_err(|_| self.counters.stale += 1)
+    }
+
+    /// The work requests of RC.
+    pub fn rc(&mut self) -> Result<RcQp<'_>, QpError> {
+        self.check_transport(Transport::Rc)?;
+        Ok(RcQp::new(self))
+    }
+
+    /// The work requests of UC.
+    pub fn uc(&mut self) -> Result<UcQp<'_>, QpError> {
+        self.check_transport(Transport::Uc)?;
+        Ok(UcQp::new(self))
+    }
+
+    /// The work requests of UD.
+    pub fn ud(&mut self) -> Result<UdQp<'_>, QpError> {
+        self.check_transport(Transport::Ud)?;
+        Ok(UdQp::new(self))
+    }
+
+    pub(crate) fn post_op(&mut self, op: &Op, buffer: Buffer) -> Result<(), Refused> {
+        if !self.may_send() {
+            return Err(Refused { buffer, reason: PostStop::NotReady(self.state) });
+        }
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        let posted = unsafe { self.send.post_op(self.raw.as_ptr(), op, buffer) };
+        posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
+    }
+
+    /// Sets where UD packets go by default: the first destination, or its replacement.
+    pub fn set_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<(), QpError> {
+        let id = self.add_destination(ah, qpn, qkey)?;
+        self.send.destinations.swap(0, usize::from(id.0));
+        Ok(())
+    }
+
+    /// Adds where UD packets may go, for [`SendOptions::destination`]. Destinations stay as long as the QP: a posted send may
+    /// still use one. [`crate::MULTICAST_QPN`] is the QP number of a group.
+    pub fn add_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<DestinationId, QpError> {
+        self.check_transport(Transport::Ud)?;
+        if !Arc::ptr_eq(&ah.inner.pd, &self.keep.pd) {
+            let (theirs, ours) = (ah.inner.pd.describe(), self.keep.pd.describe());
+            return Err(QpError::Foreign { what: "address handle", theirs, ours });
+        }
+        let id = u16::try_from(self.send.destinations.len())
+            .map_err(|_| QpError::Destinations { qpn: self.qpn(), max: self.send.destinations.len() })?;
+        self.send.destinations.push(Destination { ah: ah.clone(), qpn, qkey });
+        Ok(DestinationId(id))
+    }
+
+    /// Its number, 24 bits.
+    pub fn qpn(&self) -> u32 {
+        // SAFETY: the QP is live; the field is not written after creation.
+        unsafe { (*self.raw.as_ptr()).qp_num }
+    }
+
+    /// Its transport.
+    pub fn transport(&self) -> Transport {
+        self.send.transport
+    }
+
+    /// What [`Completion::tag`] says of its completions.
+    pub fn tag(&self) -> u16 {
+        self.send.tag
+    }
+
+    /// Its PD.
+    pub fn pd(&self) -> ProtectionDomain {
+        ProtectionDomain { inner: self.keep.pd.clone() }
+    }
+
+    /// The longest packet that goes inline: what was asked, or what the device grants if that is less.
+    pub fn max_inline_bytes(&self) -> u32 {
+        self.send.inline_bytes
+    }
+
+    /// The longest message, bytes: on UD, the port's MTU. Known from INIT on.
+    pub fn max_message_bytes(&self) -> u32 {
+        self.send.max_message_bytes
+    }
+
+    /// Sends that can be posted now.
+    #[inline]
+    pub fn send_room(&self) -> usize {
+        self.send.room() as usize
+    }
+
+    /// Receives that can be posted now.
+    #[inline]
+    pub fn recv_room(&self) -> usize {
+        self.recv.room() as usize
+    }
+
+    /// Sends posted and not known to be done; unsignaled ones count until a later completion covers them.
+    #[inline]
+    pub fn sends_outstanding(&self) -> usize {
+        self.send.outstanding() as usize
+    }
+
+    /// Receives posted and not completed.
+    #[inline]
+    pub fn recvs_outstanding(&self) -> usize {
+        self.recv.outstanding() as usize
+    }
+
+    /// What went wrong so far.
+    pub fn counters(&self) -> QpCounters {
+        self.counters
+    }
+
+    /// Returns every packet to its pool: the device holds none. For those who brought the QP to RESET.
+    pub(crate) fn reclaim(&mut self) -> u32 {
+        self.send.reclaim() + self.recv.reclaim()
+    }
+
+    pub(crate) fn keep(&self) -> &Keep {
+        &self.keep
+    }
+
+    pub(crate) fn keep_mut(&mut self) -> &mut Keep {
+        &mut self.keep
+    }
+
+    pub(crate) fn check_transport(&self, asked: Transport) -> Result<(), QpError> {
+        match self.transport() {
+            is if is == asked => Ok(()),
+            is => Err(QpError::NotTransport { qpn: self.qpn(), is, asked }),
+        }
+    }
+
+    /// A device may take and forget a send posted in RESET, INIT or RTR (ibv_post_send(3)), so it is not asked.
+    #[inline]
+    fn may_send(&self) -> bool {
+        !matches!(self.state, QpState::Reset | QpState::Init | QpState::Rtr)
+    }
+
+    #[inline]
+    fn count_refusal(&mut self, stop: Option<PostStop>) {
+        if matches!(stop, Some(PostStop::Device(_))) {
+            self.counters.refused += 1;
+        }
+    }
+
+    /// Destroys the QP, trying again for a while. False when the device would not.
+    fn destroy(&mut self) -> Result<(), Errno> {
+        let provider = self.keep.pd.provider();
+        let deadline = Instant::now() + self.destroy_timeout;
+        loop {
+            // SAFETY: the QP is live; this is its end if the call succeeds.
+            let ret = unsafe { verb!(provider, ibv_destroy_qp(self.raw.as_ptr())) };
+            match Errno::of_return(ret) {
+                None => return Ok(()),
+                Some(errno) if Instant::now() >= deadline => return Err(errno),
+                Some(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.detach_all();
+        // Stops the device before it is asked to let go; destroying works from any state, so a refusal does not matter.
+        let _ = self.to_err();
+        match self.destroy() {
+            Ok(()) => {
+                // SAFETY: dropped once, here. ibv_destroy_qp succeeded, so the device reaches none of the packets any more.
+                unsafe {
+                    ManuallyDrop::drop(&mut self.send);
+                    ManuallyDrop::drop(&mut self.recv);
+                    ManuallyDrop::drop(&mut self.keep);
+                }
+            }
+            Err(errno) => self.leak(errno),
+        }
+    }
+}
+
+impl QueuePair {
+    /// The device may still write the packets: they, and what the QP stands on, are never freed.
+    #[cold]
+    fn leak(&mut self, errno: Errno) {
+        // Relaxed: a count for people.
+        LEAKED.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            qpn = self.qpn(),
+            device = %self.keep.pd.context.name,
+            %errno,
+            packets = self.send.outstanding() + self.recv.outstanding(),
+            "the device would not destroy the QP: its packets and their pools are leaked, because it may still write them"
+        );
+    }
+}
+
+static LEAKED: AtomicU64 = AtomicU64::new(0);
+
+/// QPs of this process that a device would not let go of. Each one's packets, and so their pools, are never freed.
+pub fn leaked_queue_pairs() -> u64 {
+    LEAKED.load(Ordering::Relaxed)
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("qpn", &self.qpn())
+            .field("transport", &self.transport())
+            .field("state", &self.state)
+            .field("sends_outstanding", &self.sends_outstanding())
+            .field("recvs_outstanding", &self.recvs_outstanding())
+            .finish_non_exhaustive()
+    }
+}
+
+fn check_spec(pd: &PdInner, spec: &QpSpec<'_>) -> Result<(), QpError> {
+    for (what, cq) in [("send CQ", spec.send_cq), ("receive CQ", spec.recv_cq)] {
+        if !Arc::ptr_eq(&cq.inner.context, &pd.context) {
+            let (theirs, ours) = (cq.inner.context.name.clone(), pd.context.name.clone());
+            return Err(QpError::Foreign { what, theirs, ours });
+        }
+    }
+    // One slot is the drain marker's.
+    for (what, asked, max) in
+        [("tx_depth_wr", spec.tx_depth_wr, MAX_SLOTS - 1), ("rx_depth_wr", spec.rx_depth_wr, MAX_SLOTS)]
+    {
+        if asked > max {
+            return Err(QpError::Depth { what, asked, max });
+        }
+    }
+    Ok(())
+}
+
+/// Creates the QP with as much inline data as the device takes, at most what is asked; gives that too. There is no verb that
+/// tells the limit, so that trying is the documented way (ibv_post_send(3)).
+fn create_raw(pd: &PdInner, spec: &QpSpec<'_>, tx_depth: u32) -> Result<(NonNull<ibv_qp>, u32), QpError> {
+    let mut inline_bytes = spec.max_inline_bytes;
+    loop {
+        // SAFETY: ibv_qp_init_attr is integers and pointers: all zeros is a value.
+        let mut init: rdma_sys::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        init.send_cq = spec.send_cq.inner.as_ptr();
+        init.recv_cq = spec.recv_cq.inner.as_ptr();
+        init.qp_type = spec.transport.to_raw();
+        // Some drivers refuse a queue of none.
+        init.cap.max_send_wr = tx_depth.max(1);
+        init.cap.max_recv_wr = spec.rx_depth_wr.max(1);
+        init.cap.max_send_sge = 1;
+        init.cap.max_recv_sge = 1;
+        init.cap.max_inline_data = inline_bytes;
+        // SAFETY: PD and CQs are alive and of one device (`check_spec`), and the QP keeps them.
+        let raw = unsafe { verb!(pd.provider(), ibv_create_qp(pd.as_ptr(), &raw mut init)) };
+        if let Some(raw) = NonNull::new(raw) {
+            // A device may grant more; what was asked is what is used.
+            return Ok((raw, inline_bytes.min(init.cap.max_inline_data)));
+        }
+        let errno = Errno::last();
+        let too_much = matches!(errno.raw(), libc::EINVAL | libc::ENOMEM | libc::EOPNOTSUPP);
+        if inline_bytes == 0 || !too_much {
+            return Err(create_error(pd, spec, errno).into());
+        }
+        inline_bytes = if inline_bytes < 16 { 0 } else { inline_bytes / 2 };
+    }
+}
+
+fn create_error(pd: &PdInner, spec: &QpSpec<'_>, errno: Errno) -> VerbError {
+    let QpSpec { transport, tx_depth_wr, rx_depth_wr, .. } = spec;
+    let object = format!("{transport} QP of {tx_depth_wr} sends and {rx_depth_wr} receives on {}", pd.describe());
+    let error = VerbError::new("ibv_create_qp", object, errno);
+    match errno.raw() {
+        libc::EINVAL | libc::ENOMEM => error.advise(
+            "a depth may be beyond DeviceAttr::max_qp_wr, the device may be out of QPs (DeviceAttr::max_qp), or locked \
+             memory may be short (`ulimit -l`)",
+        ),
+        _ => error,
+    }
+}
+
+/// 24 bits that differ from QP to QP.
+fn fresh_psn() -> u32 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // Relaxed: only spreading the numbers matters. The multiplier is 2^64 over the golden ratio, which spreads consecutive
+    // numbers evenly.
+    let n = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (n >> 40) as u32
+}

@@ -1,0 +1,300 @@
+//! What a QP is told on its way RESET → INIT → RTR → RTS, and what it tells a peer (ibv_modify_qp(3)).
+//!
+//! [`InitSpec`], [`RtrSpec`] and [`RtsSpec`] hold what each step needs, with defaults for the rest. [`QpAttr`] is the raw form,
+//! field by field, for everything else that the state table allows.
+
+use std::fmt;
+
+use rdma_sys::{ibv_qp_attr, ibv_qp_type};
+use verbline_softnic::qp_table::Transport as TableTransport;
+pub use verbline_softnic::qp_table::{AttrMask, State as QpState};
+
+use crate::ah::AhSpec;
+use crate::attr::Mtu;
+use crate::gid::Gid;
+use crate::mr::Access;
+
+/// A transport service type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+impl Transport {
+    pub(crate) fn to_raw(self) -> ibv_qp_type::Type {
+        self.to_table().raw()
+    }
+
+    pub(crate) fn to_table(self) -> TableTransport {
+        match self {
+            Transport::Rc => TableTransport::Rc,
+            Transport::Uc => TableTransport::Uc,
+            Transport::Ud => TableTransport::Ud,
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.to_table(), f)
+    }
+}
+
+/// How a peer reaches a QP: what the two sides of a connection exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// The QP's number, 24 bits.
+    pub qpn: u32,
+    /// The PSN that it starts to send with, 24 bits.
+    pub psn: u32,
+    /// Its port's GID.
+    pub gid: Gid,
+    /// Its port's LID; 0 on Ethernet.
+    pub lid: u16,
+    /// Its Q_Key; UD only.
+    pub qkey: u32,
+}
+
+/// RESET → INIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InitSpec {
+    /// The local port.
+    pub port: u8,
+    /// The local GID's index, for [`crate::QueuePair::endpoint`] and the path to the peer.
+    pub gid_index: u8,
+    /// The P_Key's index.
+    pub pkey_index: u16,
+    /// What peers may do to this QP's memory (RC and UC): only the MRs and windows that allow it too.
+    pub access: Access,
+    /// What senders must know (UD).
+    pub qkey: u32,
+}
+
+impl Default for InitSpec {
+    fn default() -> InitSpec {
+        InitSpec { port: 1, gid_index: 0, pkey_index: 0, access: Access::NONE, qkey: DEFAULT_QKEY }
+    }
+}
+
+/// The Q_Key of a UD QP that asks for none: below 2^31, which only privileged programs may exceed.
+pub const DEFAULT_QKEY: u32 = 0x5642_4c4e;
+
+/// INIT → RTR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtrSpec {
+    /// The peer; `None` for UD, which has none.
+    pub remote: Option<Endpoint>,
+    /// Path MTU, at most either port's active MTU.
+    pub mtu: Mtu,
+    /// READs and atomics of the peer that this side serves at once (RC).
+    pub max_dest_rd_atomic: u8,
+    /// How long the peer waits after "receiver not ready", in the code of ibv_modify_qp(3): 1 is 10 µs, 12 is 640 µs (RC).
+    pub min_rnr_timer: u8,
+    /// Hops before a packet is dropped.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Service level.
+    pub service_level: u8,
+}
+
+impl RtrSpec {
+    /// For RC and UC: to this peer.
+    pub fn connected(remote: Endpoint) -> RtrSpec {
+        RtrSpec { remote: Some(remote), ..RtrSpec::datagram() }
+    }
+
+    /// For UD.
+    pub fn datagram() -> RtrSpec {
+        RtrSpec {
+            remote: None,
+            mtu: Mtu::B1024,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: 1,
+            hop_limit: 64,
+            traffic_class: 0,
+            service_level: 0,
+        }
+    }
+
+    /// With this path MTU.
+    #[must_use]
+    pub fn mtu(self, mtu: Mtu) -> RtrSpec {
+        RtrSpec { mtu, ..self }
+    }
+}
+
+/// RTR → RTS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RtsSpec {
+    /// How long to wait for an ACK: 4.096 µs × 2^timeout, 0 for ever (RC).
+    pub timeout: u8,
+    /// How often to send again after that, 0 to 7 (RC).
+    pub retry_cnt: u8,
+    /// How often to send again to a peer that has no receive posted, 0 to 6; 7 is for ever (RC).
+    pub rnr_retry: u8,
+    /// READs and atomics under way at once (RC).
+    pub max_rd_atomic: u8,
+}
+
+impl Default for RtsSpec {
+    fn default() -> RtsSpec {
+        // 4.096 µs × 2^14 = 67 ms, seven times: half a second to find a peer gone.
+        RtsSpec { timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 }
+    }
+}
+
+/// Every attribute that a QP can be told, in the words of `struct ibv_qp_attr`. Which are looked at is the mask's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpAttr {
+    /// The state to go to, or that it is in.
+    pub state: QpState,
+    /// The state that it is assumed to be in.
+    pub cur_state: QpState,
+    /// Path MTU.
+    pub path_mtu: Mtu,
+    /// Path migration state (`enum ibv_mig_state`).
+    pub path_mig_state: u32,
+    /// Q_Key.
+    pub qkey: u32,
+    /// First PSN expected.
+    pub rq_psn: u32,
+    /// First PSN sent.
+    pub sq_psn: u32,
+    /// The peer's QP number.
+    pub dest_qpn: u32,
+    /// What peers may do.
+    pub access: Access,
+    /// The path to the peer.
+    pub ah: AhSpec,
+    /// The alternate path.
+    pub alt_ah: AhSpec,
+    /// P_Key index.
+    pub pkey_index: u16,
+    /// P_Key index of the alternate path.
+    pub alt_pkey_index: u16,
+    /// Whether SQD raises an event when the SQ is drained.
+    pub en_sqd_async_notify: bool,
+    /// Reported: SQD is not reached yet.
+    pub sq_draining: bool,
+    /// READs and atomics under way at once, started here.
+    pub max_rd_atomic: u8,
+    /// READs and atomics under way at once, served here.
+    pub max_dest_rd_atomic: u8,
+    /// RNR NAK timer, coded.
+    pub min_rnr_timer: u8,
+    /// Port.
+    pub port: u8,
+    /// ACK time-out, coded.
+    pub timeout: u8,
+    /// Retries after a time-out.
+    pub retry_cnt: u8,
+    /// Retries after RNR.
+    pub rnr_retry: u8,
+    /// Port of the alternate path.
+    pub alt_port: u8,
+    /// ACK time-out of the alternate path.
+    pub alt_timeout: u8,
+}
+
+impl Default for QpAttr {
+    fn default() -> QpAttr {
+        QpAttr {
+            state: QpState::Reset,
+            cur_state: QpState::Reset,
+            path_mtu: Mtu::default(),
+            path_mig_state: 0,
+            qkey: 0,
+            rq_psn: 0,
+            sq_psn: 0,
+            dest_qpn: 0,
+            access: Access::NONE,
+            ah: AhSpec::default(),
+            alt_ah: AhSpec::default(),
+            pkey_index: 0,
+            alt_pkey_index: 0,
+            en_sqd_async_notify: false,
+            sq_draining: false,
+            max_rd_atomic: 0,
+            max_dest_rd_atomic: 0,
+            min_rnr_timer: 0,
+            port: 0,
+            timeout: 0,
+            retry_cnt: 0,
+            rnr_retry: 0,
+            alt_port: 0,
+            alt_timeout: 0,
+        }
+    }
+}
+
+impl QpAttr {
+    /// Only a state, for steps that need nothing else.
+    pub fn to_state(state: QpState) -> QpAttr {
+        QpAttr { state, ..QpAttr::default() }
+    }
+
+    pub(crate) fn to_raw(self) -> ibv_qp_attr {
+        // SAFETY: ibv_qp_attr is integers and unions of integers: all zeros is a value.
+        let mut raw: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        raw.qp_state = self.state.raw();
+        raw.cur_qp_state = self.cur_state.raw();
+        raw.path_mtu = self.path_mtu.to_raw();
+        raw.path_mig_state = self.path_mig_state;
+        raw.qkey = self.qkey;
+        raw.rq_psn = self.rq_psn;
+        raw.sq_psn = self.sq_psn;
+        raw.dest_qp_num = self.dest_qpn;
+        raw.qp_access_flags = self.access.bits();
+        raw.ah_attr = self.ah.to_raw();
+        raw.alt_ah_attr = self.alt_ah.to_raw();
+        raw.pkey_index = self.pkey_index;
+        raw.alt_pkey_index = self.alt_pkey_index;
+        raw.en_sqd_async_notify = self.en_sqd_async_notify.into();
+        raw.max_rd_atomic = self.max_rd_atomic;
+        raw.max_dest_rd_atomic = self.max_dest_rd_atomic;
+        raw.min_rnr_timer = self.min_rnr_timer;
+        raw.port_num = self.port;
+        raw.timeout = self.timeout;
+        raw.retry_cnt = self.retry_cnt;
+        raw.rnr_retry = self.rnr_retry;
+        raw.alt_port_num = self.alt_port;
+        raw.alt_timeout = self.alt_timeout;
+        raw
+    }
+
+    /// A state that verbs.h does not name reads as ERR: nothing should be posted to such a QP.
+    pub(crate) fn from_raw(raw: &ibv_qp_attr) -> QpAttr {
+        QpAttr {
+            state: QpState::from_raw(raw.qp_state).unwrap_or(QpState::Err),
+            cur_state: QpState::from_raw(raw.cur_qp_state).unwrap_or(QpState::Err),
+            path_mtu: Mtu::from_raw(raw.path_mtu),
+            path_mig_state: raw.path_mig_state,
+            qkey: raw.qkey,
+            rq_psn: raw.rq_psn,
+            sq_psn: raw.sq_psn,
+            dest_qpn: raw.dest_qp_num,
+            access: Access::from_bits(raw.qp_access_flags),
+            ah: AhSpec::from_raw(&raw.ah_attr),
+            alt_ah: AhSpec::from_raw(&raw.alt_ah_attr),
+            pkey_index: raw.pkey_index,
+            alt_pkey_index: raw.alt_pkey_index,
+            en_sqd_async_notify: raw.en_sqd_async_notify != 0,
+            sq_draining: raw.sq_draining != 0,
+            max_rd_atomic: raw.max_rd_atomic,
+            max_dest_rd_atomic: raw.max_dest_rd_atomic,
+            min_rnr_timer: raw.min_rnr_timer,
+            port: raw.port_num,
+            timeout: raw.timeout,
+            retry_cnt: raw.retry_cnt,
+            rnr_retry: raw.rnr_retry,
+            alt_port: raw.alt_port_num,
+            alt_timeout: raw.alt_timeout,
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A QP's way through its states. Every step is checked against the state table before the device is asked, so that a refusal
+//! names the attribute and not only EINVAL.
+
+use rdma_sys::ibv_qp_init_attr;
+use verbline_softnic::qp_table;
+
+use crate::ah::AhSpec;
+use crate::attr::PortAttr;
+use crate::context::Context;
+use crate::errno::VerbError;
+use crate::gid::Gid;
+use crate::provider::verb;
+use crate::qp::{QpError, QueuePair};
+use crate::qp_attr::{AttrMask, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
+
+impl QueuePair {
+    /// RESET → INIT: from here on receives can be posted.
+    pub fn to_init(&mut self, spec: &InitSpec) -> Result<(), QpError> {
+        let context = self.context();
+        let gid = context.query_gid(spec.port, spec.gid_index)?;
+        let attr = QpAttr {
+            state: QpState::Init,
+            port: spec.port,
+            pkey_index: spec.pkey_index,
+            access: spec.access,
+            qkey: spec.qkey,
+            ..QpAttr::default()
+        };
+        let last = match self.transport() {
+            Transport::Ud => AttrMask::QKEY,
+            Transport::Rc | Transport::Uc => AttrMask::ACCESS_FLAGS,
+        };
+        self.modify(&attr, AttrMask::STATE | AttrMask::PORT | AttrMask::PKEY_INDEX | last)?;
+        self.local.gid_index = spec.gid_index;
+        self.local.gid = gid;
+        Ok(())
+    }
+
+    /// INIT → RTR: from here on messages are received.
+    pub fn to_rtr(&mut self, spec: &RtrSpec) -> Result<(), QpError> {
+        let (transport, Some(remote)) = (self.transport(), spec.remote) else {
+            return self.modify(&QpAttr::to_state(QpState::Rtr), AttrMask::STATE);
+        };
+        if transport == Transport::Ud {
+            return Err(self.attribute("a UD QP has no peer in RTR: use RtrSpec::datagram and set_destination"));
+        }
+        let attr = QpAttr {
+            state: QpState::Rtr,
+            path_mtu: spec.mtu,
+            dest_qpn: remote.qpn,
+            rq_psn: remote.psn,
+            max_dest_rd_atomic: spec.max_dest_rd_atomic,
+            min_rnr_timer: spec.min_rnr_timer,
+            ah: AhSpec {
+                port: self.local.port,
+                gid_index: self.local.gid_index,
+                gid: Some(remote.gid),
+                lid: remote.lid,
+                hop_limit: spec.hop_limit,
+                traffic_class: spec.traffic_class,
+                service_level: spec.service_level,
+                flow_label: 0,
+            },
+            ..QpAttr::default()
+        };
+        let mut mask = AttrMask::STATE | AttrMask::AV | AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN;
+        if transport == Transport::Rc {
+            mask |= AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER;
+        }
+        self.modify(&attr, mask)
+    }
+
+    /// RTR → RTS: from here on sends can be posted.
+    pub fn to_rts(&mut self, spec: &RtsSpec) -> Result<(), QpError> {
+        let attr = QpAttr {
+            state: QpState::Rts,
+            sq_psn: self.local.psn,
+            timeout: spec.timeout,
+            retry_cnt: spec.retry_cnt,
+            rnr_retry: spec.rnr_retry,
+            max_rd_atomic: spec.max_rd_atomic,
+            ..QpAttr::default()
+        };
+        let mut mask = AttrMask::STATE | AttrMask::SQ_PSN;
+        if self.transport() == Transport::Rc {
+            mask |= AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
+        }
+        self.modify(&attr, mask)
+    }
+
+    /// Any state → ERR: everything posted is flushed to the CQs.
+    pub fn to_err(&mut self) -> Result<(), QpError> {
+        self.step(QpState::Err)
+    }
+
+    /// Any state → RESET: everything posted is forgotten by the device, without completions; the packets return to their
+    /// pools, memory of one-sided work requests is let go.
+    pub fn to_reset(&mut self) -> Result<(), QpError> {
+        self.step(QpState::Reset)
+    }
+
+    /// RTS → SQD: sends are held back. With `notify`, the device raises [`crate::AsyncEventKind::SqDrained`] when those under
+    /// way are done.
+    pub fn to_sqd(&mut self, notify: bool) -> Result<(), QpError> {
+        let attr = QpAttr { en_sqd_async_notify: notify, ..QpAttr::to_state(QpState::Sqd) };
+        self.modify(&attr, AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY)
+    }
+
+    /// SQD or SQE → RTS: sends go on.
+    pub fn resume(&mut self) -> Result<(), QpError> {
+        self.step(QpState::Rts)
+    }
+
+    /// To ERR, with a marker behind the last send: once the completions that follow have been handed back, nothing is
+    /// outstanding ([`QueuePair::is_drained`]), unsignaled sends included. A UD QP without a destination gets no marker: its
+    /// unsignaled sends stay until it is dropped, as there are none.
+    pub fn start_drain(&mut self) -> Result<(), QpError> {
+        if self.state == QpState::Reset {
+            return Ok(());
+        }
+        self.to_err()?;
+        if self.sends_outstanding() > 0 {
+            // SAFETY: the QP is live until drop, and `send` is its send queue.
+            unsafe { self.send.post_marker(self.raw.as_ptr()) };
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is outstanding.
+    pub fn is_drained(&self) -> bool {
+        self.sends_outstanding() == 0 && self.recvs_outstanding() == 0
+    }
+
+    /// Sets attributes in the raw form: those of the mask, in one step (ibv_modify_qp(3)). Refused before the device is asked
+    /// when the state table forbids it; the message names what is missing or too much. Either all of it happens or nothing.
+    pub fn modify(&mut self, attr: &QpAttr, mask: AttrMask) -> Result<(), QpError> {
+        let to = if mask.contains(AttrMask::STATE) { attr.state } else { self.state };
+        qp_table::check(self.transport().to_table(), self.state, to, mask).map_err(|refusal| QpError::Transition {
+            qpn: self.qpn(),
+            device: self.keep().pd.context.name.clone(),
+            refusal,
+        })?;
+        let port = match mask.contains(AttrMask::PORT) {
+            true => Some(self.context().query_port(attr.port)?),
+            false => None,
+        };
+        self.modify_raw(attr, mask, to)?;
+        self.learn(attr, mask, port.as_ref());
+        self.state = to;
+        if to == QpState::Reset {
+            self.reclaim();
+        }
+        Ok(())
+    }
+
+    /// The state that this handle brought it to. A device brings it to ERR or SQE on its own; [`QueuePair::query`] tells.
+    pub fn state(&self) -> QpState {
+        self.state
+    }
+
+    /// What the device says of it (ibv_query_qp(3)); the state is noted.
+    pub fn query(&mut self, mask: AttrMask) -> Result<QpAttr, QpError> {
+        // SAFETY: both are integers and pointers: all zeros is a value.
+        let (mut attr, mut init) = unsafe { (std::mem::zeroed(), std::mem::zeroed::<ibv_qp_init_attr>()) };
+        let mask = mask | AttrMask::STATE;
+        let provider = self.keep().pd.provider();
+        // SAFETY: the QP is live; both may be written by the call.
+        let ret = unsafe {
+            verb!(provider, ibv_query_qp(self.raw.as_ptr(), &raw mut attr, mask.0.cast_signed(), &raw mut init))
+        };
+        VerbError::check("ibv_query_qp", ret, || self.describe())?;
+        let attr = QpAttr::from_raw(&attr);
+        self.state = attr.state;
+        Ok(attr)
+    }
+
+    /// What a peer must know to reach it. Complete from INIT on.
+    pub fn endpoint(&self) -> Endpoint {
+        Endpoint {
+            qpn: self.qpn(),
+            psn: self.local.psn,
+            gid: self.local.gid,
+            lid: self.local.lid,
+            qkey: self.local.qkey,
+        }
+    }
+
+    /// Joins a multicast group (ibv_attach_mcast(3)); UD only. On RoCE a switch also wants the IP-level join of rdma_cm or of
+    /// `ip maddr`.
+    pub fn attach_mcast(&mut self, group: Gid, lid: u16) -> Result<(), QpError> {
+        self.check_transport(Transport::Ud)?;
+        let raw = group.to_raw();
+        let provider = self.keep().pd.provider();
+        // SAFETY: the QP is live; the GID is read during the call.
+        let ret = unsafe { verb!(provider, ibv_attach_mcast(self.raw.as_ptr(), &raw const raw, lid)) };
+        VerbError::check("ibv_attach_mcast", ret, || format!("{} to {group}", self.describe()))?;
+        if !self.keep().groups.contains(&(group, lid)) {
+            self.keep_mut().groups.push((group, lid));
+        }
+        Ok(())
+    }
+
+    /// Leaves a multicast group (ibv_detach_mcast(3)).
+    pub fn detach_mcast(&mut self, group: Gid, lid: u16) -> Result<(), QpError> {
+        self.check_transport(Transport::Ud)?;
+        let raw = group.to_raw();
+        let provider = self.keep().pd.provider();
+        // SAFETY: the QP is live; the GID is read during the call.
+        let ret = unsafe { verb!(provider, ibv_detach_mcast(self.raw.as_ptr(), &raw const raw, lid)) };
+        VerbError::check("ibv_detach_mcast", ret, || format!("{} from {group}", self.describe()))?;
+        self.keep_mut().groups.retain(|joined| *joined != (group, lid));
+        Ok(())
+    }
+
+    /// A QP with groups cannot be destroyed (ibv_destroy_qp(3)).
+    pub(crate) fn detach_all(&mut self) {
+        while let Some(&(group, lid)) = self.keep().groups.last() {
+            if let Err(error) = self.detach_mcast(group, lid) {
+                tracing::warn!(%error, "leaving a multicast group");
+                self.keep_mut().groups.pop();
+            }
+        }
+    }
+
+    fn step(&mut self, state: QpState) -> Result<(), QpError> {
+        self.modify(&QpAttr::to_state(state), AttrMask::STATE)
+    }
+
+    fn modify_raw(&mut self, attr: &QpAttr, mask: AttrMask, to: QpState) -> Result<(), QpError> {
+        let mut raw = attr.to_raw();
+        let provider = self.keep().pd.provider();
+        // SAFETY: the QP is live; the attributes are read during the call.
+        let ret = unsafe { verb!(provider, ibv_modify_qp(self.raw.as_ptr(), &raw mut raw, mask.0.cast_signed())) };
+        VerbError::check("ibv_modify_qp", ret, || format!("{}, {} → {to} with {mask}", self.describe(), self.state))?;
+        Ok(())
+    }
+
+    /// Notes what a successful step set and what is asked again later.
+    fn learn(&mut self, attr: &QpAttr, mask: AttrMask, port: Option<&PortAttr>) {
+        if let Some(port) = port {
+            self.local.port = attr.port;
+            self.local.lid = port.lid;
+            self.send.max_message_bytes = match self.transport() {
+                Transport::Ud => port.active_mtu.bytes(),
+                Transport::Rc | Transport::Uc => port.max_message_bytes,
+            };
+        }
+        if mask.contains(AttrMask::QKEY) {
+            self.local.qkey = attr.qkey;
+        }
+        if mask.contains(AttrMask::SQ_PSN) {
+            self.local.psn = attr.sq_psn;
+        }
+        if mask.contains(AttrMask::ACCESS_FLAGS) {
+            self.local.access = attr.access;
+        }
+    }
+
+    pub(crate) fn context(&self) -> Context {
+        Context { inner: self.keep().pd.context.clone() }
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!("{} QP {:#x} on {}", self.transport(), self.qpn(), self.keep().pd.context.name)
+    }
+
+    fn attribute(&self, what: &str) -> QpError {
+        QpError::Attribute { qpn: self.qpn(), device: self.keep().pd.context.name.clone(), what: what.to_owned() }
+    }
+}

@@ -1,0 +1,184 @@
+//! The receive queue: empty packets move into slots when posted and out, filled, when their completion comes.
+
+use std::ptr;
+
+use rdma_sys::{ibv_recv_wr, ibv_sge};
+use verbline_mem::{Batch, Packet};
+
+use crate::completion::{Completion, Stale, WcOpcode};
+use crate::post::{PostStop, RecvOutcome};
+use crate::qp_attr::Transport;
+use crate::ring::WrRing;
+use crate::wr_id::{self, Sequence, WrKind};
+
+/// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean nothing when none came
+/// (InfiniBand Architecture Specification, 11.4.1.2).
+pub const GRH_BYTES: usize = 40;
+
+pub(crate) struct RecvQueue {
+    ring: WrRing<ibv_recv_wr>,
+    /// A packet that the device may write.
+    packets: Box<[Option<Packet>]>,
+    /// Position of the next post.
+    head: u32,
+    /// Slots that are taken.
+    outstanding: u32,
+    pub(crate) depth: u32,
+    sequence: Sequence,
+    pub(crate) tag: u16,
+    kind: WrKind,
+    pd_id: u64,
+    /// Bytes that come before the message.
+    lead_bytes: usize,
+}
+
+impl RecvQueue {
+    pub(crate) fn new(depth: u32, tag: u16, pd_id: u64, transport: Transport) -> RecvQueue {
+        let lead_bytes = if transport == Transport::Ud { GRH_BYTES } else { 0 };
+        RecvQueue::of_kind(WrKind::Recv, depth, tag, pd_id, lead_bytes)
+    }
+
+    pub(crate) fn of_kind(kind: WrKind, depth: u32, tag: u16, pd_id: u64, lead_bytes: usize) -> RecvQueue {
+        let ring = WrRing::new(depth);
+        RecvQueue {
+            packets: std::iter::repeat_with(|| None).take(ring.len() as usize).collect(),
+            ring,
+            head: 0,
+            outstanding: 0,
+            depth,
+            sequence: Sequence::new(),
+            tag,
+            kind,
+            pd_id,
+            lead_bytes,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    #[inline]
+    pub(crate) fn room(&self) -> u32 {
+        self.depth - self.outstanding
+    }
+
+    /// Posts the front of the batch, each packet emptied first; `post` is the verb.
+    ///
+    /// # Safety
+    /// `post` posts the list to the live queue that this one stands for, and returns what the verb returned and its `bad_wr`.
+    #[inline]
+    pub(crate) unsafe fn post_batch(
+        &mut self,
+        batch: &mut Batch,
+        mut post: impl FnMut(*mut ibv_recv_wr) -> (i32, *mut ibv_recv_wr),
+    ) -> RecvOutcome {
+        let mut outcome = RecvOutcome::default();
+        while !batch.is_empty() {
+            let room = (self.room() as usize).min(batch.len()) as u32;
+            let want = self.sequence.reserve(room);
+            let (formatted, stop) = self.format_batch(&mut batch.as_mut_slice()[..want as usize]);
+            let (taken, ret) = match formatted {
+                0 => (0, 0),
+                _ => self.ring.post(self.head, formatted, &mut post),
+            };
+            self.keep(batch, taken);
+            outcome.posted += taken as usize;
+            outcome.stop = match ret {
+                0 => stop,
+                ret => Some(PostStop::of_device(ret)),
+            };
+            if outcome.stop.is_none() && formatted == 0 {
+                outcome.stop = Some(PostStop::Full);
+            }
+            if outcome.stop.is_some() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    #[inline]
+    fn format_batch(&mut self, packets: &mut [Packet]) -> (u32, Option<PostStop>) {
+        for (ahead, packet) in (0..).zip(packets.iter_mut()) {
+            let position = self.head.wrapping_add(ahead);
+            // Completions that were never handed back, or in another order, leave their slots taken.
+            if self.packets[self.ring.slot(position)].is_some() {
+                return (ahead, Some(PostStop::Full));
+            }
+            let packet_pd = packet.pd_id();
+            if packet_pd != self.pd_id {
+                return (ahead, Some(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id }));
+            }
+            self.format(ahead, packet);
+        }
+        (packets.len() as u32, None)
+    }
+
+    #[inline]
+    fn format(&mut self, ahead: u32, packet: &mut Packet) {
+        packet.reset();
+        if self.lead_bytes > 0 {
+            // Into the headroom if it is long enough, so that the message lands where messages lie; else before it.
+            let _ = packet.prepend(self.lead_bytes);
+        }
+        let wr_id = wr_id::pack(self.tag, self.kind, self.sequence.peek(ahead));
+        let (wr, sge) = self.ring.parts(self.head.wrapping_add(ahead));
+        wr.wr_id = wr_id;
+        // An SGE of length 0 means 2^31 bytes; a packet without room has no SGE.
+        let capacity = u32::try_from(packet.capacity()).unwrap_or(u32::MAX);
+        wr.num_sge = (capacity > 0).into();
+        *sge = ibv_sge { addr: packet.addr(), length: capacity, lkey: packet.lkey() };
+    }
+
+    #[inline]
+    fn keep(&mut self, batch: &mut Batch, taken: u32) {
+        for (ahead, packet) in (0..taken).zip(batch.drain_front(taken as usize)) {
+            let slot = self.ring.slot(self.head.wrapping_add(ahead));
+            self.packets[slot] = Some(packet);
+        }
+        self.head = self.head.wrapping_add(taken);
+        self.outstanding += taken;
+        self.sequence.advance(taken);
+    }
+
+    /// The packet that the completion filled: its length set, the GRH taken off. Empty when the receive failed, or when the
+    /// data went elsewhere (RDMA WRITE with immediate).
+    #[inline]
+    pub(crate) fn complete(&mut self, completion: &Completion) -> Result<Packet, Stale> {
+        let wr_id = completion.wr_id();
+        let stale = Stale { wr_id };
+        let slot = self.ring.slot_of_sequence(wr_id::sequence(wr_id));
+        if self.ring.get(slot as u32).wr_id != wr_id {
+            return Err(stale);
+        }
+        let mut packet = self.packets[slot].take().ok_or(stale)?;
+        self.outstanding -= 1;
+        // A length beyond the packet is the device's mistake; what it wrote is not known, so nothing is shown.
+        let in_packet = completion.is_ok() && completion.opcode() != WcOpcode::RecvRdmaWithImm;
+        let len = if in_packet { completion.byte_len() as usize } else { 0 };
+        if !packet.set_len(len) || !packet.trim_front(self.lead_bytes) {
+            packet.set_len(0);
+        }
+        Ok(packet)
+    }
+
+    /// Frees every slot: the device has let go of all of them.
+    pub(crate) fn reclaim(&mut self) -> u32 {
+        for slot in &mut self.packets {
+            *slot = None;
+        }
+        std::mem::take(&mut self.outstanding)
+    }
+}
+
+/// # Safety
+/// `qp` is a live QP and the list's memory stays until the work requests complete.
+#[inline]
+pub(crate) unsafe fn post_recv(qp: *mut rdma_sys::ibv_qp, wr: *mut ibv_recv_wr) -> (i32, *mut ibv_recv_wr) {
+    let mut bad = ptr::null_mut();
+    // SAFETY: the caller's word.
+    let ret = unsafe { rdma_sys::ibv_post_recv(qp, wr, &raw mut bad) };
+    (ret, bad)
+}

@@ -1,0 +1,410 @@
+//! The send queue: packets move into slots when posted and out when a signaled completion covers them.
+//!
+//! Every `signal_every`-th work request is signaled, counted over whatever was posted, and never fewer than one in the queue's
+//! depth: a full queue always holds one that will complete. Positions count up for ever and wrap; the slot is their low bits.
+
+use std::ptr;
+
+use rdma_sys::{ibv_qp, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use verbline_mem::{Batch, Packet};
+
+use crate::ah::AddressHandle;
+use crate::completion::{Completion, Stale};
+use crate::one_sided::{Buffer, Op, Refused};
+use crate::post::{DestinationId, PostStop, SendOptions, SendOutcome};
+use crate::qp_attr::Transport;
+use crate::ring::WrRing;
+use crate::wr_id::{self, Sequence, WrKind};
+
+const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
+const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
+const SOLICITED: u32 = ibv_send_flags::IBV_SEND_SOLICITED.0;
+const INLINE: u32 = ibv_send_flags::IBV_SEND_INLINE.0;
+
+/// One entry of the destination table.
+pub(crate) struct Destination {
+    /// Kept for as long as the queue: a posted send may still use it.
+    pub(crate) ah: AddressHandle,
+    pub(crate) qpn: u32,
+    pub(crate) qkey: u32,
+}
+
+pub(crate) struct SendQueue {
+    ring: WrRing<ibv_send_wr>,
+    /// A packet that the device may still read. Empty for inline sends and for ops.
+    packets: Box<[Option<Packet>]>,
+    /// What one-sided work requests read or write.
+    ops: Box<[Option<Buffer>]>,
+    /// Position of the next post.
+    head: u32,
+    /// Position of the oldest that is not known to be done.
+    tail: u32,
+    pub(crate) depth: u32,
+    sequence: Sequence,
+    pub(crate) tag: u16,
+    pd_id: u64,
+    pub(crate) transport: Transport,
+    pub(crate) inline_bytes: u32,
+    pub(crate) max_message_bytes: u32,
+    signal_every: u32,
+    /// Posted since the last signaled one.
+    unsignaled: u32,
+    pub(crate) destinations: Vec<Destination>,
+}
+
+pub(crate) struct SendQueueSpec {
+    pub(crate) depth: u32,
+    pub(crate) tag: u16,
+    pub(crate) pd_id: u64,
+    pub(crate) transport: Transport,
+    pub(crate) inline_bytes: u32,
+    /// 1 signals all.
+    pub(crate) signal_every: u32,
+}
+
+impl SendQueue {
+    pub(crate) fn new(spec: SendQueueSpec) -> SendQueue {
+        // One more for the marker that a drain posts behind a full queue.
+        let ring = WrRing::new(spec.depth + 1);
+        let slots = ring.len() as usize;
+        SendQueue {
+            packets: std::iter::repeat_with(|| None).take(slots).collect(),
+            ops: std::iter::repeat_with(|| None).take(slots).collect(),
+            ring,
+            head: 0,
+            tail: 0,
+            depth: spec.depth,
+            sequence: Sequence::new(),
+            tag: spec.tag,
+            pd_id: spec.pd_id,
+            transport: spec.transport,
+            inline_bytes: spec.inline_bytes,
+            // Until the port is known. The specification's limit (ibv_post_send(3)).
+            max_message_bytes: 1 << 31,
+            signal_every: spec.signal_every.clamp(1, spec.depth.max(1)),
+            unsignaled: 0,
+            destinations: Vec::new(),
+        }
+    }
+
+    /// Slots that are taken.
+    #[inline]
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.head.wrapping_sub(self.tail)
+    }
+
+    /// Work requests that fit now.
+    #[inline]
+    pub(crate) fn room(&self) -> u32 {
+        self.depth.saturating_sub(self.outstanding())
+    }
+
+    /// Posts the front of the batch.
+    ///
+    /// # Safety
+    /// `qp` is the live QP whose send queue this is.
+    #[inline]
+    pub(crate) unsafe fn post_batch(
+        &mut self,
+        qp: *mut ibv_qp,
+        batch: &mut Batch,
+        mut options: impl FnMut(usize, &Packet) -> SendOptions,
+    ) -> SendOutcome {
+        let mut outcome = SendOutcome::default();
+        while !batch.is_empty() {
+            let room = (self.room() as usize).min(batch.len()) as u32;
+            // A block of sequence numbers ends once in a million posts; then the rest goes round again.
+            let want = self.sequence.reserve(room);
+            if want == 0 {
+                outcome.stop = Some(PostStop::Full);
+                break;
+            }
+            let mut list = List { len: 0, unsignaled: self.unsignaled };
+            let done = outcome.posted;
+            let mut stop = None;
+            for packet in &batch.as_slice()[..want as usize] {
+                let options = options(done + list.len as usize, packet);
+                if let Err(reason) = self.format_packet(&mut list, packet, options) {
+                    stop = Some(reason);
+                    break;
+                }
+            }
+            // SAFETY: the caller's word.
+            let (taken, refusal) = unsafe { self.ring_post(qp, list) };
+            outcome.inlined += self.keep(batch, taken);
+            outcome.posted += taken as usize;
+            outcome.stop = refusal.or(stop);
+            if outcome.stop.is_some() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// Posts one work request that is not a packet of a batch; its completion comes always.
+    ///
+    /// # Safety
+    /// `qp` is the live QP whose send queue this is.
+    pub(crate) unsafe fn post_op(&mut self, qp: *mut ibv_qp, op: &Op, buffer: Buffer) -> Result<(), Refused> {
+        // SAFETY: the caller's word.
+        match unsafe { self.try_post_op(qp, op, &buffer) } {
+            Ok(slot) => {
+                self.ops[slot] = Some(buffer);
+                Ok(())
+            }
+            Err(reason) => Err(Refused { buffer, reason }),
+        }
+    }
+
+    /// # Safety
+    /// As [`SendQueue::post_op`], and on success the caller puts the buffer into the slot.
+    unsafe fn try_post_op(&mut self, qp: *mut ibv_qp, op: &Op, buffer: &Buffer) -> Result<usize, PostStop> {
+        if self.room() == 0 || self.sequence.reserve(1) == 0 {
+            return Err(PostStop::Full);
+        }
+        self.check_op(op, buffer)?;
+        let (kind, destination) = (WrKind::Op, self.destination(op.options.destination)?);
+        let wr_id = wr_id::pack(self.tag, kind, self.sequence.peek(0));
+        let (wr, sge) = self.ring.parts(self.head);
+        wr.wr_id = wr_id;
+        wr.send_flags = SIGNALED | flags(&op.options, op.inline);
+        wr.num_sge = (buffer.len_bytes() > 0).into();
+        *sge = buffer.sge();
+        op.write(wr);
+        if let Some(to) = destination {
+            wr.wr.ud = to;
+        }
+        let slot = self.ring.slot(self.head);
+        // SAFETY: the caller's word.
+        let (taken, refusal) = unsafe { self.ring_post(qp, List { len: 1, unsignaled: 0 }) };
+        self.advance(taken);
+        match refusal {
+            Some(reason) if taken == 0 => Err(reason),
+            _ => Ok(slot),
+        }
+    }
+
+    fn check_op(&self, op: &Op, buffer: &Buffer) -> Result<(), PostStop> {
+        let len_bytes = buffer.len_bytes();
+        if len_bytes > self.max_message_bytes as usize {
+            return Err(PostStop::TooLong { len_bytes, max_bytes: self.max_message_bytes });
+        }
+        if op.inline && len_bytes > self.inline_bytes as usize {
+            return Err(PostStop::NotInline { len_bytes, max_bytes: self.inline_bytes });
+        }
+        if op.is_atomic() && len_bytes != 8 {
+            return Err(PostStop::NotEightBytes(len_bytes));
+        }
+        if op.options.fence && self.transport != Transport::Rc {
+            return Err(PostStop::NotOn(self.transport, "fence"));
+        }
+        match buffer.pd_id() {
+            Some(packet_pd) if packet_pd != self.pd_id => Err(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Posts an empty, signaled send behind everything, even a full queue: on a QP in ERR its flush completion covers all that
+    /// was posted. False when it could not be posted.
+    ///
+    /// # Safety
+    /// `qp` is the live QP whose send queue this is.
+    pub(crate) unsafe fn post_marker(&mut self, qp: *mut ibv_qp) -> bool {
+        let destination = self.destination(DestinationId::default());
+        let (true, Ok(destination)) = (self.outstanding() < self.ring.len(), destination) else { return false };
+        if self.sequence.reserve(1) == 0 {
+            return false;
+        }
+        let wr_id = wr_id::pack(self.tag, WrKind::Send, self.sequence.peek(0));
+        let (wr, _) = self.ring.parts(self.head);
+        wr.wr_id = wr_id;
+        wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
+        wr.send_flags = SIGNALED;
+        wr.num_sge = 0;
+        if let Some(to) = destination {
+            wr.wr.ud = to;
+        }
+        // SAFETY: the caller's word.
+        let (taken, _) = unsafe { self.ring_post(qp, List { len: 1, unsignaled: 0 }) };
+        self.advance(taken);
+        taken == 1
+    }
+
+    #[inline]
+    fn format_packet(&mut self, list: &mut List, packet: &Packet, options: SendOptions) -> Result<(), PostStop> {
+        let len = packet.len();
+        if len > self.max_message_bytes as usize {
+            return Err(PostStop::TooLong { len_bytes: len, max_bytes: self.max_message_bytes });
+        }
+        // Inline data needs no registration: the CPU copies it during the call (ibv_post_send(3)).
+        let inline = len <= self.inline_bytes as usize;
+        let packet_pd = packet.pd_id();
+        if !inline && packet_pd != self.pd_id {
+            return Err(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id });
+        }
+        if options.fence && self.transport != Transport::Rc {
+            return Err(PostStop::NotOn(self.transport, "fence"));
+        }
+        let destination = self.destination(options.destination)?;
+        let wr_id = wr_id::pack(self.tag, WrKind::Send, self.sequence.peek(list.len));
+        let signaled = list.signal(options.signaled, self.signal_every);
+        let (wr, sge) = self.ring.parts(self.head.wrapping_add(list.len));
+        wr.wr_id = wr_id;
+        wr.send_flags = signaled | flags(&options, inline);
+        match options.imm {
+            None => wr.opcode = ibv_wr_opcode::IBV_WR_SEND,
+            Some(imm) => {
+                wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+                wr.imm_data_invalidated_rkey_union.imm_data = imm.to_be();
+            }
+        }
+        if let Some(to) = destination {
+            wr.wr.ud = to;
+        }
+        // An SGE of length 0 means 2^31 bytes; a message without bytes has no SGE.
+        wr.num_sge = (len > 0).into();
+        *sge = ibv_sge { addr: packet.addr(), length: len as u32, lkey: packet.lkey() };
+        list.len += 1;
+        Ok(())
+    }
+
+    #[inline]
+    fn destination(&self, id: DestinationId) -> Result<Option<rdma_sys::ud_t>, PostStop> {
+        if self.transport != Transport::Ud {
+            return Ok(None);
+        }
+        match self.destinations.get(usize::from(id.0)) {
+            Some(to) => Ok(Some(rdma_sys::ud_t { ah: to.ah.inner.as_ptr(), remote_qpn: to.qpn, remote_qkey: to.qkey })),
+            None => Err(PostStop::NoDestination(id.0)),
+        }
+    }
+
+    /// Gives how many the device took, and its refusal. The caller moves what was taken into the slots and advances.
+    ///
+    /// # Safety
+    /// `qp` is the live QP whose send queue this is; the memory of the formatted work requests stays until they complete.
+    #[inline]
+    unsafe fn ring_post(&mut self, qp: *mut ibv_qp, list: List) -> (u32, Option<PostStop>) {
+        if list.len == 0 {
+            return (0, None);
+        }
+        let (taken, ret) = self.ring.post(self.head, list.len, |wr| {
+            let mut bad = ptr::null_mut();
+            // SAFETY: the QP is live; `wr` is a list of formatted work requests that ends.
+            let ret = unsafe { rdma_sys::ibv_post_send(qp, wr, &raw mut bad) };
+            (ret, bad)
+        });
+        if ret == 0 {
+            self.unsignaled = list.unsignaled;
+            return (taken, None);
+        }
+        self.recount_unsignaled(taken);
+        (taken, Some(PostStop::of_device(ret)))
+    }
+
+    /// After a post that was refused halfway: what counts is what was taken.
+    #[cold]
+    fn recount_unsignaled(&mut self, taken: u32) {
+        for ahead in 0..taken {
+            let signaled = self.ring.get(self.head.wrapping_add(ahead)).send_flags & SIGNALED != 0;
+            self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
+        }
+    }
+
+    /// Moves the first `taken` packets from the batch into their slots; those that went inline go back to their pool, and
+    /// are counted.
+    #[inline]
+    fn keep(&mut self, batch: &mut Batch, taken: u32) -> usize {
+        let mut inlined = 0;
+        for (ahead, packet) in (0..taken).zip(batch.drain_front(taken as usize)) {
+            let position = self.head.wrapping_add(ahead);
+            if self.ring.get(position).send_flags & INLINE != 0 {
+                inlined += 1;
+                drop(packet);
+            } else {
+                self.packets[self.ring.slot(position)] = Some(packet);
+            }
+        }
+        self.advance(taken);
+        inlined
+    }
+
+    #[inline]
+    fn advance(&mut self, taken: u32) {
+        self.head = self.head.wrapping_add(taken);
+        self.sequence.advance(taken);
+    }
+
+    /// Frees every slot up to the completion's. Packets go to `freed`, or to their pool when it is full; buffers of ops before
+    /// this one are dropped, this one's is given back. Gives the number of work requests that are done by it.
+    #[inline]
+    pub(crate) fn complete(
+        &mut self,
+        completion: &Completion,
+        freed: &mut Batch,
+    ) -> Result<(usize, Option<Buffer>), Stale> {
+        let wr_id = completion.wr_id();
+        let count = self.find(wr_id).ok_or(Stale { wr_id })? + 1;
+        let last = self.tail.wrapping_add(count - 1);
+        let buffer = match wr_id::kind(wr_id) {
+            WrKind::Op => self.ops[self.ring.slot(last)].take(),
+            _ => None,
+        };
+        self.release(count, |packet| drop(freed.push(packet)));
+        Ok((count as usize, buffer))
+    }
+
+    /// How far behind the tail the outstanding work request with this number is.
+    #[inline]
+    fn find(&self, wr_id: u64) -> Option<u32> {
+        let slot = self.ring.slot_of_sequence(wr_id::sequence(wr_id)) as u32;
+        let ahead = slot.wrapping_sub(self.tail) & (self.ring.len() - 1);
+        let outstanding = ahead < self.outstanding();
+        (outstanding && self.ring.get(self.tail.wrapping_add(ahead)).wr_id == wr_id).then_some(ahead)
+    }
+
+    #[inline]
+    fn release(&mut self, count: u32, mut free: impl FnMut(Packet)) {
+        for _ in 0..count {
+            let slot = self.ring.slot(self.tail);
+            match self.packets[slot].take() {
+                Some(packet) => free(packet),
+                None => self.ops[slot] = None,
+            }
+            self.tail = self.tail.wrapping_add(1);
+        }
+    }
+
+    /// Frees every slot: the device has let go of all of them.
+    pub(crate) fn reclaim(&mut self) -> u32 {
+        let count = self.outstanding();
+        self.release(count, drop);
+        self.unsignaled = 0;
+        count
+    }
+}
+
+#[inline]
+fn flags(options: &SendOptions, inline: bool) -> u32 {
+    let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+    flag(options.solicited, SOLICITED) | flag(options.fence, FENCE) | flag(inline, INLINE)
+}
+
+/// The work requests formatted for one post.
+struct List {
+    len: u32,
+    /// How many at its end are not signaled, those before the list included.
+    unsignaled: u32,
+}
+
+impl List {
+    #[inline]
+    fn signal(&mut self, asked: bool, every: u32) -> u32 {
+        self.unsignaled += 1;
+        if asked || self.unsignaled >= every {
+            self.unsignaled = 0;
+            return SIGNALED;
+        }
+        0
+    }
+}
