@@ -1,3 +1,37 @@
-//! Hand-off between lcores: batch SPSC rings with a sleep/wake protocol.
+//! Hand-off between lcores: SPSC rings that move batches, and the protocol by which an idle lcore sleeps.
+//!
+//! - [`spsc`] makes a ring: [`Producer::push_iter`] publishes a batch, [`Consumer::pop_into`] takes one. A full ring
+//!   refuses, and what it refuses stays with the caller.
+//! - [`doorbell`] makes the pair by which a lcore sleeps and is woken: a [`Sleeper`] and its [`Waker`]s. No wake-up is
+//!   lost, and while the lcore is awake ringing costs two loads of lines that nobody writes.
+//! - [`fence`] has the asymmetric fences that make this cheap, for other protocols of the same shape.
+//!
+//! After construction nothing allocates and nothing locks; only a lcore that goes to sleep, and the one that wakes it,
+//! enter the kernel.
+//!
+//! # How it is proved
+//! The doorbell and the fences run as they are under [loom](https://docs.rs/loom), which tries every interleaving and
+//! every value that a load may see:
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" cargo test -p verbline-ring --release --test loom
+//! ```
+//!
+//! Two things are stood in for. The eventfd is a mutex and a condition variable, and loom has no membarrier(2), so both
+//! fences are `SeqCst`; that `membarrier` and a compiler fence make the same pair is the kernel's promise
+//! (membarrier(2), and Documentation/scheduler/membarrier.rst). And rtrb isn't built for loom: the models publish as it
+//! does, by a Release store of an index that the consumer loads with Acquire. The ring itself is held against a
+//! `VecDeque` by generated operations, and run across two threads.
 
+#![forbid(unsafe_code)]
+
+mod doorbell;
 pub mod fence;
+mod spsc;
+mod sync;
+
+#[cfg(loom)]
+#[doc(hidden)]
+pub use doorbell::doorbell_lacking_fence;
+pub use doorbell::{ArmedDoorbell, Sleeper, Wake, Waker, doorbell};
+pub use spsc::{Consumer, PopIter, Producer, spsc};

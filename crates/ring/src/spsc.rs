@@ -1,0 +1,213 @@
+//! The ring: a bounded queue from one lcore to another, moved through in batches.
+//!
+//! It is an `rtrb` ring, reached only by its chunks: one store publishes a batch, one store frees its slots.
+//!
+//! What it guarantees: items arrive in order, each once. A full ring refuses: what doesn't fit stays with the caller,
+//! and nothing is overwritten. An empty one hands out nothing. No call waits, allocates or enters the kernel. When an
+//! end is dropped the other one can tell ([`Producer::is_abandoned`], [`Consumer::is_abandoned`]); items that are then
+//! still in the ring can be taken, or are dropped with it.
+
+use rtrb::RingBuffer;
+use rtrb::chunks::{ReadChunk, WriteChunkUninit};
+use std::iter::FusedIterator;
+use std::mem::MaybeUninit;
+
+/// Makes a ring of `capacity` items and hands out its two ends.
+///
+/// Its memory is allocated and touched here, so that no page fault is left for the first lap. A ring of capacity 0
+/// refuses every item.
+///
+/// # Panics
+/// If `capacity` items take more than `isize::MAX` bytes.
+pub fn spsc<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    let (mut inner, consumer) = RingBuffer::new(capacity);
+    if let Ok(mut chunk) = inner.write_chunk_uninit(capacity) {
+        // Not committed: the slots stay free.
+        chunk.as_mut_slices().0.fill_with(MaybeUninit::zeroed);
+    }
+    (Producer { inner }, Consumer { inner: consumer })
+}
+
+/// The end that puts items in. Moves between threads, but isn't shared by them.
+#[derive(Debug)]
+pub struct Producer<T> {
+    inner: rtrb::Producer<T>,
+}
+
+impl<T> Producer<T> {
+    /// Moves up to `n` items from `items` into the ring and publishes them at once; returns how many.
+    ///
+    /// It calls `next` at most `min(n, room)` times, so an item that doesn't fit is never taken out of the iterator:
+    /// pass `&mut items` and the rest is still there. An adaptor that empties its source when dropped (`Vec::drain`)
+    /// must be given no more items than [`room_for`](Self::room_for) says.
+    ///
+    /// After publishing, ring the consumer's [`Waker`](crate::Waker).
+    #[inline]
+    pub fn push_iter(&mut self, n: usize, items: impl IntoIterator<Item = T>) -> usize {
+        match self.chunk(n) {
+            Some(chunk) => chunk.fill_from_iter(items),
+            None => 0,
+        }
+    }
+
+    /// Moves one item into the ring, or gives it back. For control messages; batches go through
+    /// [`push_iter`](Self::push_iter).
+    ///
+    /// # Errors
+    /// The item, if the ring is full.
+    #[inline]
+    pub fn push(&mut self, item: T) -> Result<(), T> {
+        self.inner.push(item).map_err(|rtrb::PushError::Full(item)| item)
+    }
+
+    /// How many items fit now. Another core may only make it more. Reads the consumer's cache line.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.inner.slots()
+    }
+
+    /// How many of `n` items fit: `min(n, room)`. Reads the consumer's cache line only when the slots that were seen
+    /// free at the last look don't suffice; ask this, not [`room`](Self::room), before each batch.
+    #[inline]
+    pub fn room_for(&self, n: usize) -> usize {
+        match self.inner.cached_slots() {
+            seen if seen >= n => n,
+            _ => n.min(self.inner.slots()),
+        }
+    }
+
+    /// How many items are in the ring now. Another core may only make it fewer. Reads the consumer's cache line.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.capacity() - self.room()
+    }
+
+    /// Whether the ring holds nothing now: everything that was put in has been taken.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many items fit when it is empty.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.inner.buffer().capacity()
+    }
+
+    /// Whether the consumer is gone, for good. What is put in now is dropped with the ring.
+    #[inline]
+    pub fn is_abandoned(&self) -> bool {
+        self.inner.is_abandoned()
+    }
+
+    /// The next `min(n, room)` free slots, if any.
+    #[inline]
+    fn chunk(&mut self, n: usize) -> Option<WriteChunkUninit<'_, T>> {
+        let n = self.room_for(n);
+        if n == 0 { None } else { self.inner.write_chunk_uninit(n).ok() }
+    }
+}
+
+/// The end that takes items out. Moves between threads, but isn't shared by them.
+#[derive(Debug)]
+pub struct Consumer<T> {
+    inner: rtrb::Consumer<T>,
+}
+
+impl<T> Consumer<T> {
+    /// Takes up to `n` items out of the ring and hands each to `sink`, in order; returns how many.
+    ///
+    /// Their slots are free again when it returns. If `sink` panics, what it has been given is gone from the ring and
+    /// the rest is still in it.
+    #[inline]
+    pub fn pop_into(&mut self, n: usize, sink: impl FnMut(T)) -> usize {
+        let items = self.pop_iter(n);
+        let taken = items.len();
+        items.for_each(sink);
+        taken
+    }
+
+    /// Takes up to `n` items out of the ring, as they are iterated.
+    ///
+    /// The slots of the items that were taken become free when the iterator is dropped; items that it didn't reach
+    /// stay in the ring.
+    #[inline]
+    pub fn pop_iter(&mut self, n: usize) -> PopIter<'_, T> {
+        PopIter { inner: self.chunk(n).map(ReadChunk::into_iter) }
+    }
+
+    /// Takes one item out. For control messages; batches go through [`pop_into`](Self::pop_into).
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        self.inner.pop().ok()
+    }
+
+    /// How many items are in the ring now. Another core may only make it more. Reads the producer's cache line.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.inner.slots()
+    }
+
+    /// Whether there is nothing to take now. Reads the producer's cache line only if nothing was left at the last
+    /// look; this is the poll to repeat after [`Sleeper::arm`](crate::Sleeper::arm).
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.inner.is_empty()
+    }
+
+    /// How many items fit when it is empty.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        self.inner.buffer().capacity()
+    }
+
+    /// Whether the producer is gone, for good. Ask this *before* finding the ring empty, and nothing is overlooked.
+    #[inline]
+    pub fn is_abandoned(&self) -> bool {
+        self.inner.is_abandoned()
+    }
+
+    /// The next `min(n, len)` items, if any. The producer's cache line is read only when the items that were seen at
+    /// the last look don't suffice.
+    #[inline]
+    fn chunk(&mut self, n: usize) -> Option<ReadChunk<'_, T>> {
+        let n = match self.inner.cached_slots() {
+            seen if seen >= n => n,
+            _ => n.min(self.inner.slots()),
+        };
+        if n == 0 { None } else { self.inner.read_chunk(n).ok() }
+    }
+}
+
+/// Items on their way out of a ring: what [`Consumer::pop_iter`] returns.
+#[derive(Debug)]
+#[must_use = "items are taken as it is iterated"]
+pub struct PopIter<'a, T> {
+    inner: Option<rtrb::chunks::ReadChunkIntoIter<'a, T>>,
+}
+
+impl<T> Iterator for PopIter<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        self.inner.as_mut()?.next()
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.inner.as_ref().map_or((0, Some(0)), Iterator::size_hint)
+    }
+
+    // The ring's own fold goes segment by segment, without a test for the wrap at each item.
+    #[inline]
+    fn fold<B, F: FnMut(B, T) -> B>(self, init: B, f: F) -> B {
+        match self.inner {
+            Some(items) => items.fold(init, f),
+            None => init,
+        }
+    }
+}
+
+impl<T> ExactSizeIterator for PopIter<'_, T> {}
+impl<T> FusedIterator for PopIter<'_, T> {}
