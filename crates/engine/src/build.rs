@@ -1,15 +1,414 @@
-//! From a plan to everything that it names.
+//! From a plan to everything that it names, on the calling thread and in the order in which things need each other:
+//! devices, pools, lcores' wake sources and completion queues, rings, queue pairs, stages, connections.
 
-use verbline_plan::Plan;
+use std::time::Duration;
 
+use verbline_mem::PoolCache;
+use verbline_plan::{Consumer, Idle, Location, PoolId, PortId, StageId, Target};
+use verbline_ring::{Sleeper, Waker};
+use verbline_verbs::Completions;
+
+use crate::clock::Clock;
+use crate::connect::{QueuePairs, connect};
+use crate::control::Control;
+use crate::devices::{Pools, completion_source, open_devices, open_pools};
+use crate::drops::DropReason;
 use crate::error::EngineError;
-use crate::registry::Registry;
+use crate::events::Watched;
+use crate::idle::{Budget, Policy};
+use crate::lcore::LcoreParts;
+use crate::node::{Node, NodeSpec};
+use crate::outputs::{Link, Sink, SinkStats};
+use crate::port::{Port, Receiving, Sending};
+use crate::registry::{Registry, StageContext};
+use crate::rings::{Bell, Inlet, Outlet};
+use crate::snapshot::{LcoreEntry, PortEntry, RingEntry, RunStats, StageEntry};
+use crate::stage::Stage;
+use crate::stats::shared;
+use crate::wake::WakeSet;
+use crate::wake_cost::wake_cost_ns;
 
-#[derive(Debug)]
+/// A run that has not started.
 pub(crate) struct Built {
     pub(crate) notes: Vec<String>,
+    pub(crate) lcores: Vec<LcoreParts>,
+    /// Where the plan declares each lcore.
+    pub(crate) places: Vec<Location>,
+    pub(crate) control: Control,
+    pub(crate) stats: RunStats,
+    pub(crate) watched: Vec<Watched>,
+    pub(crate) sources: usize,
+    pub(crate) drain: Duration,
 }
 
-pub(crate) fn build(_plan: &Plan, _registry: &Registry) -> Result<Built, EngineError> {
-    unimplemented!("the devices follow")
+impl std::fmt::Debug for Built {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Built").field("notes", &self.notes).field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<Built, EngineError> {
+    let clock = Clock::new();
+    let made = make_stages(plan, registry, &clock)?;
+    let devices = open_devices(plan)?;
+    let (pools, notes) = open_pools(plan, &devices)?;
+    let (wakers, sleepers) = doorbells(plan)?;
+    let stats = run_stats(plan, &clock, &pools, &made);
+    let mut rings = make_rings(plan);
+    let mut stages: Vec<_> = made.into_iter().map(|made| Some(made.stage)).collect();
+    let mut wake_sets = Vec::new();
+    let mut qps = QueuePairs::new(plan);
+    for (lcore, sleeper) in plan.lcores().iter().zip(sleepers) {
+        let source = completion_source(plan, lcore, &devices)?;
+        if let Some(source) = &source {
+            qps.create(lcore, source, &devices)?;
+        }
+        let set = WakeSet::new(source, sleeper).map_err(|source| EngineError::System {
+            at: plan.locate(lcore.span),
+            lcore: lcore.name.clone(),
+            call: "putting its wake sources on an epoll",
+            source,
+            remedy: "free file descriptors (ulimit -n); the kernel must be 5.11 or newer for epoll_pwait2(2)",
+        })?;
+        wake_sets.push(set);
+    }
+    let mut lcores = Vec::new();
+    for (lcore, wakes) in plan.lcores().iter().zip(wake_sets) {
+        let making = Making { plan, registry, stats: &stats, clock: &clock, pools: &pools, wakers: &wakers };
+        lcores.push(making.lcore(lcore, wakes, &mut qps, &mut rings, &mut stages)?);
+    }
+    // Receives are posted before any peer can send: no message of the plan's own finds a queue empty at the start.
+    for lcore in &mut lcores {
+        fill(lcore);
+    }
+    connect(plan, &devices, &mut lcores)?;
+    Ok(Built {
+        notes,
+        lcores,
+        places: plan.lcores().iter().map(|lcore| plan.locate(lcore.span)).collect(),
+        control: Control::new(wakers),
+        stats,
+        watched: devices.watched(),
+        sources: count_sources(plan, registry),
+        drain: plan.lcores().iter().map(|lcore| lcore.drain).max().unwrap_or_default(),
+    })
+}
+
+fn count_sources(plan: &verbline_plan::Plan, registry: &Registry) -> usize {
+    let is_source = |stage: &&verbline_plan::Stage| registry.kind(&stage.kind).is_some_and(|kind| kind.spec.source);
+    plan.stages().iter().filter(is_source).count()
+}
+
+/// A stage as its factory made it.
+struct Made {
+    stage: Box<dyn Stage>,
+    drops: &'static [&'static str],
+    counters: Vec<(String, crate::stats::Counter)>,
+}
+
+/// The stages, in the plan's order. First of all: an error in a parameter costs nobody a device.
+fn make_stages(plan: &verbline_plan::Plan, registry: &Registry, clock: &Clock) -> Result<Vec<Made>, EngineError> {
+    let make = |stage: &verbline_plan::Stage| {
+        let Some(kind) = registry.kind(&stage.kind) else {
+            return Err(EngineError::UnknownKind {
+                at: plan.locate(stage.span),
+                stage: stage.name.clone(),
+                kind: stage.kind.clone(),
+            });
+        };
+        let context = StageContext::new(plan, stage, kind.spec, clock);
+        let made = (kind.make)(&context).map_err(|source| match source.downcast() {
+            Ok(diagnostic) => EngineError::Params(*diagnostic),
+            Err(source) => EngineError::Stage {
+                at: plan.locate(stage.span),
+                stage: stage.name.clone(),
+                kind: stage.kind.clone(),
+                source,
+            },
+        })?;
+        Ok(Made { stage: made, drops: kind.spec.drops, counters: context.into_counters() })
+    };
+    plan.stages().iter().map(make).collect()
+}
+
+fn doorbells(plan: &verbline_plan::Plan) -> Result<(Vec<Waker>, Vec<Sleeper>), EngineError> {
+    let bell = |lcore: &verbline_plan::Lcore| {
+        verbline_ring::doorbell().map_err(|source| EngineError::System {
+            at: plan.locate(lcore.span),
+            lcore: lcore.name.clone(),
+            call: "making its doorbell (eventfd)",
+            source,
+            remedy: "free file descriptors (ulimit -n)",
+        })
+    };
+    let pairs = plan.lcores().iter().map(bell).collect::<Result<Vec<_>, _>>()?;
+    Ok(pairs.into_iter().unzip())
+}
+
+type RingEnds = (Option<verbline_ring::Producer<verbline_mem::Packet>>, Option<verbline_ring::Consumer<verbline_mem::Packet>>);
+
+fn make_rings(plan: &verbline_plan::Plan) -> Vec<RingEnds> {
+    let ends = |ring: &verbline_plan::Ring| {
+        let (producer, consumer) = verbline_ring::spsc(ring.depth_packets as usize);
+        (Some(producer), Some(consumer))
+    };
+    plan.rings().iter().map(ends).collect()
+}
+
+fn run_stats(plan: &verbline_plan::Plan, clock: &Clock, pools: &Pools, made: &[Made]) -> RunStats {
+    let lcore_name = |id: verbline_plan::LcoreId| plan[id].name.clone();
+    RunStats {
+        plan: plan.name().to_owned(),
+        clock: clock.clone(),
+        lcores: (plan.lcores().iter())
+            .map(|lcore| LcoreEntry {
+                name: lcore.name.clone(),
+                cpu: lcore.cpu,
+                budget: budget(lcore),
+                stats: shared(),
+            })
+            .collect(),
+        stages: (plan.stages().iter().zip(made))
+            .map(|(stage, made)| StageEntry {
+                name: stage.name.clone(),
+                kind: stage.kind.clone(),
+                lcore: lcore_name(stage.lcore),
+                drops: made.drops,
+                counters: made.counters.clone(),
+                stats: shared(),
+            })
+            .collect(),
+        ports: (plan.ports().iter())
+            .map(|port| PortEntry {
+                name: port.name.clone(),
+                lcore: lcore_name(port.lcore),
+                device: plan[port.device].device_name.clone(),
+                stats: shared(),
+            })
+            .collect(),
+        rings: (plan.rings().iter())
+            .map(|ring| RingEntry {
+                name: ring.name.clone(),
+                producer: lcore_name(ring.from_lcore),
+                consumer: lcore_name(ring.to_lcore),
+                filled: shared(),
+                emptied: shared(),
+            })
+            .collect(),
+        pools: pools.all().to_vec(),
+    }
+}
+
+/// The plan's figures for idling; what it leaves out is measured, once a process, and only if some lcore sleeps.
+fn budget(lcore: &verbline_plan::Lcore) -> Budget {
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let (policy, spin_default_ns, wake_cost_ns) = match lcore.idle {
+        Idle::Poll => (Policy::Poll, 0, 0),
+        Idle::Event => (Policy::Event, 0, wake_cost_ns()),
+        Idle::Adaptive => (Policy::Adaptive, wake_cost_ns(), wake_cost_ns()),
+    };
+    let spin_ns = match policy {
+        Policy::Event => 0,
+        Policy::Poll | Policy::Adaptive => lcore.spin.map_or(spin_default_ns, ns),
+    };
+    Budget { policy, spin_ns, dwell_ns: lcore.dwell.map_or(spin_ns, ns), wake_cost_ns }
+}
+
+/// Posts receives through the caches that the lcore will bind on its thread.
+fn fill(lcore: &mut LcoreParts) {
+    let now_ns = lcore.clock.now_ns();
+    let LcoreParts { ports, caches, stats, .. } = lcore;
+    for port in ports {
+        if let Some(cache) = port.receiving.as_ref().map(|receiving| receiving.cache) {
+            port.refill(&caches[cache], stats, now_ns);
+        }
+    }
+}
+
+/// What the lcores are made from.
+struct Making<'a> {
+    plan: &'a verbline_plan::Plan,
+    registry: &'a Registry,
+    stats: &'a RunStats,
+    clock: &'a Clock,
+    pools: &'a Pools,
+    wakers: &'a [Waker],
+}
+
+/// The sinks of one lcore, and which target each belongs to.
+struct Sinks {
+    targets: Vec<Target>,
+    sinks: Vec<Sink>,
+}
+
+impl Sinks {
+    /// Plans have far fewer sinks an lcore than a `u16` counts, and `Making::sinks` checks it.
+    fn find(&self, target: Target) -> Option<usize> {
+        self.targets.iter().position(|known| *known == target)
+    }
+
+    /// The sink of a target that the plan has put on this lcore.
+    fn index(&self, target: Target) -> usize {
+        self.find(target).expect("a plan links only what is on one lcore, and every such target has a sink")
+    }
+
+    fn link(&self, target: Target) -> Link {
+        match target {
+            Target::Drop => Link::Drop,
+            target => Link::Sink(self.index(target) as u16),
+        }
+    }
+}
+
+impl Making<'_> {
+    fn lcore(
+        &self,
+        lcore: &verbline_plan::Lcore,
+        wakes: WakeSet,
+        qps: &mut QueuePairs<'_>,
+        rings: &mut [RingEnds],
+        stages: &mut [Option<Box<dyn Stage>>],
+    ) -> Result<LcoreParts, EngineError> {
+        let entry = &self.stats.lcores[lcore.id.index()];
+        let sinks = self.sinks(lcore);
+        let burst = lcore.burst_packets as usize;
+        let ports = lcore.ports.iter().map(|id| self.port(*id, lcore, &sinks, qps)).collect();
+        let nodes = lcore.stages.iter().map(|id| self.node(*id, lcore, &sinks, stages)).collect();
+        let (outlets, bells) = self.outlets(lcore, &sinks, rings);
+        let inlets = lcore.rings_in.iter().map(|id| {
+            let ring = &self.plan[*id];
+            Inlet {
+                consumer: rings[id.index()].1.take().expect("a ring has one consumer"),
+                sink: sinks.index(consumer_target(ring.to)),
+                burst,
+                stats: self.stats.rings[id.index()].emptied.clone(),
+            }
+        });
+        Ok(LcoreParts {
+            index: lcore.id.index(),
+            name: lcore.name.clone(),
+            cpu: lcore.cpu,
+            budget: entry.budget,
+            drain: lcore.drain,
+            clock: self.clock.clone(),
+            nodes,
+            caches: self.caches(lcore),
+            ports,
+            inlets: inlets.collect(),
+            outlets,
+            bells,
+            wakes,
+            completions: Completions::with_capacity(burst),
+            stats: entry.stats.clone(),
+            sinks: sinks.sinks,
+        })
+    }
+
+    /// One sink for each stage, sending port and outgoing ring of the lcore, as deep as the plan has proved.
+    fn sinks(&self, lcore: &verbline_plan::Lcore) -> Sinks {
+        let mut sinks = Sinks { targets: Vec::new(), sinks: Vec::new() };
+        let mut add = |target, depth: u32, full, stats| {
+            sinks.targets.push(target);
+            sinks.sinks.push(Sink::new(depth as usize, full, stats));
+        };
+        for id in &lcore.stages {
+            let stats = SinkStats::Stage(self.stats.stages[id.index()].stats.clone());
+            add(Target::Stage(*id), self.plan[*id].batch_packets, DropReason::StageFull, stats);
+        }
+        for id in lcore.ports.iter().filter(|id| self.plan[**id].tx_depth_wr > 0) {
+            let stats = SinkStats::Port(self.stats.ports[id.index()].stats.clone());
+            add(Target::Port(*id), self.plan[*id].batch_packets, DropReason::TxFull, stats);
+        }
+        for id in &lcore.rings_out {
+            let stats = SinkStats::Ring(self.stats.rings[id.index()].filled.clone());
+            add(Target::Ring(*id), self.plan[*id].batch_packets, DropReason::RingFull, stats);
+        }
+        assert!(sinks.sinks.len() <= usize::from(u16::MAX), "an lcore has at most 65,535 stages, ports and rings");
+        sinks
+    }
+
+    /// In the order of the lcore's pools.
+    fn caches(&self, lcore: &verbline_plan::Lcore) -> Vec<PoolCache> {
+        let cache = |id: &PoolId| self.pools[*id].cache(self.plan[*id].cache_packets as usize);
+        lcore.pools.iter().map(cache).collect()
+    }
+
+    fn cache_of(&self, lcore: &verbline_plan::Lcore, pool: PoolId) -> usize {
+        lcore.pools.iter().position(|known| *known == pool).expect("a plan gives an lcore a cache of every pool it uses")
+    }
+
+    fn port(
+        &self,
+        id: PortId,
+        lcore: &verbline_plan::Lcore,
+        sinks: &Sinks,
+        qps: &mut QueuePairs<'_>,
+    ) -> Port {
+        let port = &self.plan[id];
+        let burst = lcore.burst_packets as usize;
+        let receiving = port.pool.zip(port.next).filter(|_| port.rx_depth_wr > 0).map(|(pool, next)| {
+            let cache = self.cache_of(lcore, pool);
+            Receiving::new(cache, sinks.link(next), port.rx_depth_wr as usize, burst)
+        });
+        let sending = (port.tx_depth_wr > 0).then(|| {
+            Sending::new(sinks.index(Target::Port(id)), port.signal_every_wr, port.tx_depth_wr as usize)
+        });
+        Port {
+            name: port.name.clone(),
+            index: id.index() as u16,
+            qp: qps.take(id),
+            receiving,
+            sending,
+            stats: self.stats.ports[id.index()].stats.clone(),
+            down: false,
+        }
+    }
+
+    fn node(
+        &self,
+        id: StageId,
+        lcore: &verbline_plan::Lcore,
+        sinks: &Sinks,
+        stages: &mut [Option<Box<dyn Stage>>],
+    ) -> Node {
+        let stage = &self.plan[id];
+        Node::new(NodeSpec {
+            name: stage.name.clone(),
+            source: self.registry.kind(&stage.kind).is_some_and(|kind| kind.spec.source),
+            stats: self.stats.stages[id.index()].stats.clone(),
+            stage: stages[id.index()].take().expect("a stage is on one lcore"),
+            links: stage.outputs.iter().map(|target| sinks.link(*target)).collect(),
+            input: sinks.index(Target::Stage(id)),
+            cache: stage.pool.map(|pool| self.cache_of(lcore, pool)),
+            batch_packets: stage.batch_packets as usize,
+        })
+    }
+
+    /// The rings that the lcore fills, and one doorbell for each lcore that empties some of them.
+    fn outlets(&self, lcore: &verbline_plan::Lcore, sinks: &Sinks, rings: &mut [RingEnds]) -> (Vec<Outlet>, Vec<Bell>) {
+        let mut consumers = Vec::new();
+        let mut outlets = Vec::new();
+        for id in &lcore.rings_out {
+            let to = self.plan[*id].to_lcore;
+            let bell = consumers.iter().position(|known| *known == to).unwrap_or_else(|| {
+                consumers.push(to);
+                consumers.len() - 1
+            });
+            outlets.push(Outlet {
+                producer: rings[id.index()].0.take().expect("a ring has one producer"),
+                sink: sinks.index(Target::Ring(*id)),
+                bell,
+                stats: self.stats.rings[id.index()].filled.clone(),
+            });
+        }
+        let bell = |to: verbline_plan::LcoreId| Bell { waker: self.wakers[to.index()].clone(), due: false };
+        (outlets, consumers.into_iter().map(bell).collect())
+    }
+}
+
+fn consumer_target(consumer: Consumer) -> Target {
+    match consumer {
+        Consumer::Stage(id) => Target::Stage(id),
+        Consumer::Port(id) => Target::Port(id),
+    }
 }

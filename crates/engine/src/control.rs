@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use verbline_ring::Waker;
 
+use crate::error::EngineError;
 use crate::report::FailureReport;
 
 /// Where a run is. Only ever moves to a later one.
@@ -55,8 +56,12 @@ impl Pulse {
 /// What is known about a run's progress towards its end.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// Lcores pinned and running.
+    /// Lcores pinned and in their place.
     pub(crate) ready: usize,
+    /// Why others are not.
+    pub(crate) refused: Vec<EngineError>,
+    /// All are in their place: run.
+    pub(crate) go: bool,
     /// Sources that said `Done`.
     pub(crate) sources_done: usize,
     /// Lcores that have let go of everything.
@@ -112,6 +117,11 @@ impl Control {
     pub(crate) fn tell(&self, change: impl FnOnce(&mut Progress)) {
         change(&mut self.lock());
         self.changed.notify_all();
+    }
+
+    /// Looks at the progress, or takes something out of it, without waking anybody.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Progress) -> T) -> T {
+        look(&mut self.lock())
     }
 
     /// Waits until `done` says so, or for `timeout`; gives what `read` makes of the progress then.

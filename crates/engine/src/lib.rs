@@ -12,19 +12,31 @@
 
 mod build;
 mod clock;
+mod connect;
 mod control;
+mod devices;
 mod drops;
 mod error;
+mod events;
 mod idle;
+mod lcore;
+mod node;
 mod outputs;
+mod port;
 mod registry;
 mod report;
+mod rings;
 mod runtime;
 mod sleep;
+#[cfg(test)]
+mod sleep_model;
+mod snapshot;
 mod stage;
 mod start;
 mod stats;
 mod stop;
+mod wake;
+mod wake_cost;
 
 pub use clock::{Clock, Tick};
 pub use drops::{DropReason, STAGE_REASONS_MAX};

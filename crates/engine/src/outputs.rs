@@ -69,7 +69,7 @@ pub(crate) enum Link {
 pub struct Outputs<'a> {
     pub(crate) links: &'a [Link],
     pub(crate) sinks: &'a mut [Sink],
-    pub(crate) cache: Option<&'a mut PoolCache>,
+    pub(crate) cache: Option<&'a PoolCache>,
     pub(crate) stats: &'a CachePadded<StageStats>,
     pub(crate) lcore: &'a CachePadded<LcoreStats>,
     pub(crate) clock: &'a Clock,
@@ -125,7 +125,7 @@ impl Outputs<'_> {
     /// plan names none for this stage.
     #[inline]
     pub fn alloc(&mut self) -> Option<Packet> {
-        let packet = self.cache.as_mut().and_then(|cache| cache.get());
+        let packet = self.cache.and_then(PoolCache::get);
         match &packet {
             Some(_) => self.lcore.taken.add(1),
             None => self.stats.alloc_failed.add(1),
@@ -137,7 +137,7 @@ impl Outputs<'_> {
     #[inline]
     pub fn alloc_bulk(&mut self, batch: &mut Batch, n: usize) -> usize {
         let wanted = n.min(batch.room());
-        let taken = self.cache.as_mut().map_or(0, |cache| cache.get_bulk(batch, wanted));
+        let taken = self.cache.map_or(0, |cache| cache.get_bulk(batch, wanted));
         self.lcore.taken.add(taken as u64);
         self.stats.alloc_failed.add((wanted - taken) as u64);
         taken

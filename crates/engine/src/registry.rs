@@ -166,6 +166,11 @@ impl<'a> StageContext<'a> {
         self.spec.outputs.iter().position(|output| *output == name).map(|index| OutId(index as u16))
     }
 
+    /// The number that packets received by this port carry ([`Packet::port`](verbline_mem::Packet::port)).
+    pub fn port(&self, name: &str) -> Option<u16> {
+        self.plan.ports().iter().position(|port| port.name == name).map(|index| index as u16)
+    }
+
     /// The stage's `params`, as the app's own type. An error says which key is wrong, and where.
     pub fn params<T: DeserializeOwned>(&self) -> Result<T, Diagnostic> {
         self.stage.params.parse()

@@ -92,6 +92,8 @@ pub struct LcoreReport {
     pub armed_in_vain: u64,
     /// What ended the sleeps.
     pub wakes: Vec<WakeReport>,
+    /// Sleeps of other lcores that this one ended by filling a ring.
+    pub bells: u64,
     /// Lost wake-ups that the safety time-out repaired. Anything but zero is a bug.
     pub rescues: u64,
     /// Completions that belonged to no port.
@@ -286,6 +288,8 @@ pub struct FailureReport {
     pub lcore: String,
     /// The stage that ran, if one did.
     pub stage: Option<String>,
+    /// Whether it panicked; otherwise it met an error.
+    pub panicked: bool,
     /// What it said.
     pub message: String,
 }

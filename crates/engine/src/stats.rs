@@ -84,6 +84,11 @@ impl Drops {
         self.0[reason.index()].add(packets);
     }
 
+    /// Drops for this reason so far.
+    pub(crate) fn count(&self, reason: DropReason) -> u64 {
+        self.0[reason.index()].value()
+    }
+
     /// `(counter index, packets)` of the reasons that occurred.
     pub(crate) fn non_zero(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.0.iter().map(Count::value).enumerate().filter(|(_, packets)| *packets > 0)
@@ -142,7 +147,6 @@ pub(crate) struct PortStats {
 pub(crate) struct RingInStats {
     pub(crate) pushed: Count,
     pub(crate) batches: Count,
-    pub(crate) doorbells: Count,
     pub(crate) pending: Count,
     pub(crate) drops: Drops,
 }
@@ -189,6 +193,8 @@ pub(crate) struct LcoreStats {
     pub(crate) rescues: Count,
     /// Completions whose tag names no port of this lcore.
     pub(crate) strays: Count,
+    /// Sleeps of other lcores that this one ended.
+    pub(crate) bells: Count,
     /// Packets taken from pools by this lcore.
     pub(crate) taken: Count,
 }

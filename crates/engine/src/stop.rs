@@ -1,28 +1,143 @@
-//! Watching and stopping a run.
+//! A run seen from its owner: watched, waited for, and stopped in order.
+//!
+//! Stopping: sources stop and every lcore runs on in poll mode (draining). The run is quiet when all lcores took two
+//! whole turns in which none of them found work or had something on its way. Then, or when the budget is spent, every
+//! lcore lets go of what it holds, on its own thread, and the pools are counted.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
-use crate::control::Control;
+use crate::clock::Tick;
+use crate::control::{Control, Phase, Progress};
 use crate::error::EngineError;
-use crate::report::Report;
+use crate::events::Watch;
+use crate::report::{FailureReport, Report};
 use crate::runtime::Ended;
+use crate::snapshot::RunStats;
 
+/// How long the owner waits between two looks at the lcores' pulses. Also the least time for which a run must have been
+/// quiet: sends that are not signaled cannot be waited for, but are long on the wire by then.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Everything that the owner of a run holds.
 #[derive(Debug)]
 pub(crate) struct RunningInner {
     pub(crate) control: Arc<Control>,
+    stats: RunStats,
+    threads: Vec<JoinHandle<()>>,
+    watch: Option<Watch>,
+    /// Stages that are sources.
+    sources: usize,
+    /// The longest drain budget of the plan.
+    drain: Duration,
+    started_ns: Tick,
 }
 
 impl RunningInner {
+    pub(crate) fn new(
+        control: Arc<Control>,
+        stats: RunStats,
+        threads: Vec<JoinHandle<()>>,
+        watch: Watch,
+        sources: usize,
+        drain: Duration,
+        started_ns: Tick,
+    ) -> RunningInner {
+        RunningInner { control, stats, threads, watch: Some(watch), sources, drain, started_ns }
+    }
+
     pub(crate) fn snapshot(&self) -> Report {
-        unimplemented!("the lcores follow")
+        let mut report = self.stats.report(self.started_ns, self.threads.is_empty());
+        report.events = self.watch.as_ref().map(Watch::report).unwrap_or_default();
+        report.failures = self.control.with(|progress| progress.failures.clone());
+        report
     }
 
-    pub(crate) fn wait(&self, _timeout: Option<Duration>) -> Ended {
-        unimplemented!("the lcores follow")
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> Ended {
+        self.control.wait(timeout, |progress| self.reason(progress).is_some(), |progress| self.reason(progress))
+            .unwrap_or(Ended::TimedOut)
     }
 
+    fn reason(&self, progress: &Progress) -> Option<Ended> {
+        if !progress.failures.is_empty() {
+            Some(Ended::Failed)
+        } else if progress.interrupted {
+            Some(Ended::Interrupted)
+        } else if self.sources > 0 && progress.sources_done >= self.sources {
+            Some(Ended::SourcesDone)
+        } else {
+            None
+        }
+    }
+
+    /// Stops, and reports. A second call reports again.
     pub(crate) fn stop(&mut self) -> Result<Report, EngineError> {
-        unimplemented!("the lcores follow")
+        let elapsed_ns = self.stats.clock.now_ns().saturating_sub(self.started_ns);
+        self.control.advance(Phase::Draining);
+        let drained = self.await_quiet();
+        self.control.advance(Phase::Ending);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                let message = "its thread panicked outside of its lcore".to_owned();
+                let failure = FailureReport { lcore: "?".into(), stage: None, panicked: true, message };
+                self.control.tell(|progress| progress.failures.push(failure));
+            }
+        }
+        let mut report = self.snapshot();
+        // What went on after the stop was asked for is not part of the run.
+        report.elapsed_ns = elapsed_ns;
+        report.drained = drained;
+        self.watch = None;
+        match report.failures.first().cloned() {
+            None => Ok(report),
+            Some(FailureReport { lcore, stage, panicked: true, message }) => {
+                Err(EngineError::Panicked { lcore, stage, message, report: Box::new(report) })
+            }
+            Some(FailureReport { lcore, message, .. }) => {
+                Err(EngineError::Failed { lcore, message, report: Box::new(report) })
+            }
+        }
+    }
+
+    /// Waits until nothing is in flight. False if the drain budget ran out before, or an lcore is gone.
+    fn await_quiet(&self) -> bool {
+        let deadline = Instant::now() + self.drain;
+        let lcores = self.threads.len();
+        let mut base = self.pulses();
+        loop {
+            let ended = |progress: &Progress| progress.ended > 0;
+            if self.control.wait(Some(LOOK_EVERY), ended, ended) {
+                // One has ended by itself: its budget was spent, or it failed.
+                return false;
+            }
+            let now = self.pulses();
+            let quiet = base.iter().zip(&now).all(|(base, now)| base.1 == now.1 && now.0 >= base.0 + 2);
+            if quiet || lcores == 0 {
+                return true;
+            }
+            if base.iter().zip(&now).any(|(base, now)| base.1 != now.1) {
+                base = now;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+        }
+    }
+
+    /// `(turns, active turns)` of every lcore since the drain began.
+    fn pulses(&self) -> Vec<(u64, u64)> {
+        self.control.pulses.iter().map(|pulse| pulse.read()).collect()
+    }
+}
+
+impl Drop for RunningInner {
+    fn drop(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        if let Err(error) = self.stop() {
+            tracing::error!(%error, "the run did not end in order");
+        }
     }
 }

@@ -1,0 +1,177 @@
+//! The queue pairs of a plan: made on their lcores' completion queues, and brought to their peers and groups.
+//!
+//! Peers are ports of the same plan, so that both ends of every connection are at hand: endpoints are exchanged by
+//! looking at them.
+
+use verbline_plan::{Destination, Group, Lcore, Plan, PortId, Transport};
+use verbline_verbs::{
+    AhSpec, DEFAULT_QKEY, Endpoint, Gid, InitSpec, MULTICAST_QPN, Mtu, QpSpec, QueuePair, RtrSpec, RtsSpec,
+};
+
+use crate::devices::{Devices, Opened};
+use crate::error::{Cause, EngineError};
+use crate::lcore::LcoreParts;
+use crate::wake::CqSource;
+
+/// The queue pairs on their way to their ports.
+#[derive(Debug)]
+pub(crate) struct QueuePairs<'a> {
+    plan: &'a Plan,
+    qps: Vec<Option<QueuePair>>,
+}
+
+impl<'a> QueuePairs<'a> {
+    pub(crate) fn new(plan: &'a Plan) -> QueuePairs<'a> {
+        QueuePairs { plan, qps: plan.ports().iter().map(|_| None).collect() }
+    }
+
+    /// Makes the queue pairs of an lcore, in INIT and joined to their groups. A port's tag is its place on its lcore.
+    pub(crate) fn create(&mut self, lcore: &Lcore, source: &CqSource, devices: &Devices) -> Result<(), EngineError> {
+        for (tag, id) in lcore.ports.iter().enumerate() {
+            let port = &self.plan[*id];
+            let qp = create(self.plan, port, source, &devices[port.device], tag as u16)?;
+            self.qps[id.index()] = Some(qp);
+        }
+        Ok(())
+    }
+
+    /// The queue pair of a port, once.
+    pub(crate) fn take(&mut self, id: PortId) -> QueuePair {
+        self.qps[id.index()].take().expect("every port is on one lcore, which has a completion queue")
+    }
+}
+
+/// Brings every queue pair to RTS, and to whom it sends.
+pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts]) -> Result<(), EngineError> {
+    let mut endpoints = vec![None; plan.ports().len()];
+    for port in lcores.iter().flat_map(|lcore| &lcore.ports) {
+        endpoints[usize::from(port.index)] = Some(port.qp.endpoint());
+    }
+    let links = Links { plan, devices, endpoints };
+    for port in lcores.iter_mut().flat_map(|lcore| &mut lcore.ports) {
+        let declared = &plan.ports()[usize::from(port.index)];
+        links.bring_up(declared, &mut port.qp).map_err(|source| EngineError::Connect {
+            at: plan.locate(declared.span),
+            port: declared.name.clone(),
+            peer: destination_name(plan, declared.destination),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+fn create(
+    plan: &Plan,
+    port: &verbline_plan::Port,
+    source: &CqSource,
+    device: &Opened,
+    tag: u16,
+) -> Result<QueuePair, EngineError> {
+    let refused = |source: Cause| EngineError::QueuePair {
+        at: plan.locate(port.span),
+        port: port.name.clone(),
+        source,
+    };
+    let spec = QpSpec {
+        tx_depth_wr: port.tx_depth_wr,
+        rx_depth_wr: port.rx_depth_wr,
+        max_inline_bytes: if port.tx_depth_wr > 0 { port.inline_bytes } else { 0 },
+        signal_every_wr: port.signal_every_wr.max(1),
+        tag,
+        ..QpSpec::new(transport(port.transport), &source.cq)
+    };
+    let mut qp = device.pd.create_qp(&spec).map_err(|error| refused(error.into()))?;
+    if qp.max_inline_bytes() < spec.max_inline_bytes {
+        return Err(EngineError::DeviceLimit {
+            at: plan.locate(port.span),
+            place: format!("port.{}", port.name),
+            key: "inline_bytes",
+            asked: spec.max_inline_bytes.into(),
+            limit: qp.max_inline_bytes().into(),
+            device: device.context.name().to_owned(),
+        });
+    }
+    let declared = &plan[port.device];
+    let init = InitSpec { port: declared.port_num, gid_index: declared.gid_index, ..InitSpec::default() };
+    qp.to_init(&init).map_err(|error| refused(error.into()))?;
+    for group in &port.join {
+        qp.attach_mcast(gid(*group), 0).map_err(|error| EngineError::Connect {
+            at: plan.locate(port.span),
+            port: port.name.clone(),
+            peer: format!("group {group}"),
+            source: error.into(),
+        })?;
+    }
+    Ok(qp)
+}
+
+/// What a queue pair needs to know of the others.
+struct Links<'a> {
+    plan: &'a Plan,
+    devices: &'a Devices,
+    endpoints: Vec<Option<Endpoint>>,
+}
+
+impl Links<'_> {
+    fn bring_up(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<(), Cause> {
+        let rtr = match port.transport {
+            Transport::Ud => RtrSpec::datagram(),
+            Transport::Rc | Transport::Uc => {
+                let peer = port.destination.peer().ok_or("a connected port without a peer")?;
+                RtrSpec::connected(self.endpoint(peer)?).mtu(self.path_mtu(port, peer))
+            }
+        };
+        qp.to_rtr(&rtr)?;
+        qp.to_rts(&RtsSpec::default())?;
+        if port.transport == Transport::Ud && port.tx_depth_wr > 0 {
+            self.address(port, qp)?;
+        }
+        Ok(())
+    }
+
+    /// Where a datagram port sends to.
+    fn address(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<(), Cause> {
+        let (path, qpn, qkey) = match port.destination {
+            Destination::None => return Ok(()),
+            Destination::Peer(peer) => {
+                let endpoint = self.endpoint(peer)?;
+                (AhSpec::to_endpoint(&endpoint), endpoint.qpn, endpoint.qkey)
+            }
+            Destination::Group(group) => (AhSpec::to_gid(gid(group)), MULTICAST_QPN, DEFAULT_QKEY),
+        };
+        let declared = &self.plan[port.device];
+        let path = path.from_port(declared.port_num, declared.gid_index);
+        let ah = self.devices[port.device].pd.create_ah(&path)?;
+        Ok(qp.set_destination(&ah, qpn, qkey)?)
+    }
+
+    fn endpoint(&self, id: PortId) -> Result<Endpoint, Cause> {
+        self.endpoints[id.index()].ok_or_else(|| format!("port.{} has no queue pair", self.plan[id].name).into())
+    }
+
+    /// The largest MTU that both ends' ports carry.
+    fn path_mtu(&self, port: &verbline_plan::Port, peer: PortId) -> Mtu {
+        let of = |id| self.devices[id].port.active_mtu;
+        of(port.device).min(of(self.plan[peer].device))
+    }
+}
+
+fn transport(transport: Transport) -> verbline_verbs::Transport {
+    match transport {
+        Transport::Rc => verbline_verbs::Transport::Rc,
+        Transport::Uc => verbline_verbs::Transport::Uc,
+        Transport::Ud => verbline_verbs::Transport::Ud,
+    }
+}
+
+fn gid(group: Group) -> Gid {
+    Gid(group.gid)
+}
+
+fn destination_name(plan: &Plan, destination: Destination) -> String {
+    match destination {
+        Destination::None => "nobody".to_owned(),
+        Destination::Peer(id) => format!("port.{}", plan[id].name),
+        Destination::Group(group) => format!("group {group}"),
+    }
+}

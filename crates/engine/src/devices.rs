@@ -1,0 +1,191 @@
+//! The plan's devices, opened and held against the plan; the pools on them; the completion queues of the lcores.
+
+use std::ops::Index;
+
+use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
+use verbline_plan::{DeviceId, Lcore, Pages, Plan, PoolId, Provider};
+use verbline_verbs::{Context, Device, DeviceAttr, PortAttr, PortState, ProtectionDomain};
+
+use crate::error::EngineError;
+use crate::events::Watched;
+use crate::wake::CqSource;
+
+/// A device of the plan.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) context: Context,
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) attr: DeviceAttr,
+    pub(crate) port: PortAttr,
+}
+
+/// The devices, by their ids in the plan.
+#[derive(Debug)]
+pub(crate) struct Devices(Vec<Opened>);
+
+impl Devices {
+    pub(crate) fn watched(&self) -> Vec<Watched> {
+        let watched =
+            |one: &Opened| Watched { device: one.context.name().to_owned(), events: one.context.async_events() };
+        self.0.iter().map(watched).collect()
+    }
+}
+
+impl Index<DeviceId> for Devices {
+    type Output = Opened;
+
+    fn index(&self, id: DeviceId) -> &Opened {
+        &self.0[id.index()]
+    }
+}
+
+/// The pools, by their ids in the plan.
+#[derive(Debug)]
+pub(crate) struct Pools(Vec<Pool>);
+
+impl Pools {
+    pub(crate) fn all(&self) -> &[Pool] {
+        &self.0
+    }
+}
+
+impl Index<PoolId> for Pools {
+    type Output = Pool;
+
+    fn index(&self, id: PoolId) -> &Pool {
+        &self.0[id.index()]
+    }
+}
+
+/// Opens every device and holds the plan's depths against what it has.
+pub(crate) fn open_devices(plan: &Plan) -> Result<Devices, EngineError> {
+    let devices = plan.devices().iter().map(|device| open(plan, device)).collect::<Result<_, _>>()?;
+    let devices = Devices(devices);
+    check_depths(plan, &devices)?;
+    Ok(devices)
+}
+
+/// Maps and registers every pool. Also gives what a person should know of their pages.
+pub(crate) fn open_pools(plan: &Plan, devices: &Devices) -> Result<(Pools, Vec<String>), EngineError> {
+    let pools = plan.pools().iter().map(|pool| open_pool(plan, pool, devices)).collect::<Result<Vec<_>, _>>()?;
+    let fallback = |pool: &Pool| pool.region().fallback().map(|fallback| format!("pool.{}: {fallback}", pool.name()));
+    let notes = pools.iter().filter_map(fallback).collect();
+    Ok((Pools(pools), notes))
+}
+
+/// The completion queue of an lcore and the channel that wakes it; `None` for an lcore without ports.
+pub(crate) fn completion_source(
+    plan: &Plan,
+    lcore: &Lcore,
+    devices: &Devices,
+) -> Result<Option<CqSource>, EngineError> {
+    let Some(device) = lcore.device else { return Ok(None) };
+    let Opened { context, attr, .. } = &devices[device];
+    if lcore.cq_depth_wc > attr.max_cqe {
+        return Err(EngineError::DeviceLimit {
+            at: plan.locate(lcore.span),
+            place: format!("lcore.{}", lcore.name),
+            key: "cq_depth_wc (the sum of its ports' depths)",
+            asked: lcore.cq_depth_wc.into(),
+            limit: attr.max_cqe.into(),
+            device: context.name().to_owned(),
+        });
+    }
+    let refused = |source| EngineError::CompletionQueue {
+        at: plan.locate(lcore.span),
+        lcore: lcore.name.clone(),
+        source,
+    };
+    let channel = context.create_comp_channel().map_err(|error| refused(error.into()))?;
+    let cq = context.create_cq(lcore.cq_depth_wc, Some(&channel)).map_err(|error| refused(error.into()))?;
+    Ok(Some(CqSource { cq, channel }))
+}
+
+fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineError> {
+    let at = || plan.locate(device.span);
+    let provider = match device.provider {
+        Provider::Kernel => verbline_verbs::Provider::Kernel,
+        Provider::Soft => verbline_verbs::Provider::Soft,
+    };
+    let context = Device::find(provider, &device.device_name).and_then(|found| found.open()).map_err(|source| {
+        EngineError::Device { at: at(), device: device.name.clone(), source: source.into() }
+    })?;
+    let refused = |source: verbline_verbs::VerbError| EngineError::DeviceVerb {
+        at: at(),
+        device: device.name.clone(),
+        source: source.into(),
+    };
+    let attr = context.query_device().map_err(refused)?;
+    let port = context.query_port(device.port_num).map_err(refused)?;
+    if port.state != PortState::Active {
+        return Err(EngineError::PortNotActive {
+            at: at(),
+            device: device.name.clone(),
+            name: device.device_name.clone(),
+            port_num: device.port_num,
+            state: format!("{:?}", port.state),
+            remedy: format!(
+                "bring its link up (`ip link`, `rdma link`), or name another `port`; the device has {}",
+                attr.ports
+            ),
+        });
+    }
+    // Names a GID index that is not there now, and not as a failed connection later.
+    context.query_gid(device.port_num, device.gid_index).map_err(refused)?;
+    let pd = context.alloc_pd().map_err(refused)?;
+    Ok(Opened { context, pd, attr, port })
+}
+
+fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
+    for port in plan.ports() {
+        let Opened { context, attr, .. } = &devices[port.device];
+        for (key, asked) in [("rx_depth_wr", port.rx_depth_wr), ("tx_depth_wr", port.tx_depth_wr)] {
+            if asked > attr.max_qp_wr {
+                return Err(EngineError::DeviceLimit {
+                    at: plan.locate(port.span),
+                    place: format!("port.{}", port.name),
+                    key,
+                    asked: asked.into(),
+                    limit: attr.max_qp_wr.into(),
+                    device: context.name().to_owned(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn open_pool(plan: &Plan, pool: &verbline_plan::Pool, devices: &Devices) -> Result<Pool, EngineError> {
+    let at = || plan.locate(pool.span);
+    let spec = PoolSpec {
+        name: pool.name.clone(),
+        packets: pool.packets,
+        data_bytes: pool.data_bytes,
+        headroom_bytes: pool.headroom_bytes,
+    };
+    let region = Region::map(&RegionSpec {
+        name: pool.name.clone(),
+        len_bytes: Pool::required_bytes(&spec),
+        pages: match pool.pages {
+            Pages::Auto => PageChoice::Auto,
+            Pages::Small4K => PageChoice::Exactly(PageSize::Small4K),
+            Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
+            Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
+        },
+        // Hugepages are never swapped; and what a device registers, the kernel pins.
+        lock: false,
+    })
+    .map_err(|source| EngineError::Region { at: at(), pool: pool.name.clone(), source })?;
+    let len_bytes = region.len_bytes();
+    let made = Pool::new(region, spec)
+        .map_err(|source| EngineError::Pool { at: at(), pool: pool.name.clone(), source })?;
+    let Opened { context, pd, .. } = &devices[pool.device];
+    pd.register_pool(&made).map_err(|source| EngineError::Register {
+        at: at(),
+        pool: pool.name.clone(),
+        len_bytes,
+        device: context.name().to_owned(),
+        source: source.into(),
+    })?;
+    Ok(made)
+}

@@ -1,0 +1,290 @@
+//! An lcore at work: one thread that polls its queues, runs its stages, sends what they made, and sleeps when there is
+//! nothing to do.
+//!
+//! One turn of the loop: completions → rings → stages in topological order → ports → rings → doorbells. Guarantees:
+//! nothing is allocated after [`Lcore::settle`]; a stage is called once a batch; whatever arrived in a turn is handed
+//! on, sent, or counted in that turn, except for what the bounded pending batches of ports and rings keep back.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbline_mem::PoolCache;
+use verbline_verbs::Completions;
+
+use crate::clock::{Clock, Tick};
+use crate::control::{Control, Phase};
+use crate::drops::DropReason;
+use crate::idle::{Budget, Idle, Step, Turn};
+use crate::node::{Node, Surroundings};
+use crate::outputs::Sink;
+use crate::port::Port;
+use crate::rings::{Bell, Inlet, Outlet};
+use crate::sleep::{Bed, Fired, Outcome, sleep};
+use crate::stats::{LcoreStats, Shared};
+use crate::wake::{Armed, WakeSet};
+
+/// What an lcore is made of, on its way to its thread.
+pub(crate) struct LcoreParts {
+    /// Its place among the lcores of the plan.
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    pub(crate) cpu: u32,
+    pub(crate) budget: Budget,
+    pub(crate) drain: Duration,
+    pub(crate) clock: Clock,
+    /// In topological order.
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) sinks: Vec<Sink>,
+    pub(crate) caches: Vec<PoolCache>,
+    /// In the order of their tags.
+    pub(crate) ports: Vec<Port>,
+    pub(crate) inlets: Vec<Inlet>,
+    pub(crate) outlets: Vec<Outlet>,
+    pub(crate) bells: Vec<Bell>,
+    pub(crate) wakes: WakeSet,
+    pub(crate) completions: Completions,
+    pub(crate) stats: Shared<LcoreStats>,
+}
+
+/// An lcore on its thread.
+pub(crate) struct Lcore {
+    control: Arc<Control>,
+    index: usize,
+    drain_ns: u64,
+    idle: Idle,
+    around: Surroundings,
+    nodes: Vec<Node>,
+    ports: Vec<Port>,
+    inlets: Vec<Inlet>,
+    outlets: Vec<Outlet>,
+    bells: Vec<Bell>,
+    wakes: WakeSet,
+    completions: Completions,
+    /// The node whose stage runs now; left behind by a panic, to say whose it was.
+    running: Option<usize>,
+    last_busy: bool,
+}
+
+impl Lcore {
+    /// Takes its place on the current thread: from now on packets dropped here return to its caches.
+    pub(crate) fn settle(parts: LcoreParts, control: Arc<Control>) -> Lcore {
+        let around = Surroundings {
+            sinks: parts.sinks,
+            caches: parts.caches.into_iter().map(PoolCache::bind).collect(),
+            now_ns: parts.clock.now_ns(),
+            clock: parts.clock,
+            stats: parts.stats,
+        };
+        Lcore {
+            control,
+            index: parts.index,
+            drain_ns: u64::try_from(parts.drain.as_nanos()).unwrap_or(u64::MAX),
+            idle: Idle::new(parts.budget),
+            around,
+            nodes: parts.nodes,
+            ports: parts.ports,
+            inlets: parts.inlets,
+            outlets: parts.outlets,
+            bells: parts.bells,
+            wakes: parts.wakes,
+            completions: parts.completions,
+            running: None,
+            last_busy: false,
+        }
+    }
+
+    /// Runs until control says to stop, then drains.
+    pub(crate) fn run(&mut self) -> io::Result<()> {
+        self.around.now_ns = self.around.clock.now_ns();
+        while self.control.phase() == Phase::Running {
+            let turn = self.turn();
+            if let Step::Sleep { .. } = self.idle.after(turn) {
+                self.rest()?;
+            }
+        }
+        self.drain();
+        Ok(())
+    }
+
+    /// The stage that was running when this lcore panicked.
+    pub(crate) fn culprit(&self) -> Option<&str> {
+        self.running.map(|index| self.nodes[index].name.as_str())
+    }
+
+    /// Lets go of everything, on this thread: what is pending is counted, the stages go, then the queue pairs give back
+    /// what the device held, and the caches are emptied.
+    pub(crate) fn let_go(self) {
+        let Lcore { mut around, nodes, ports, inlets, outlets, wakes, .. } = self;
+        for sink in &mut around.sinks {
+            sink.stats.drops().add(DropReason::Stopped, sink.batch.len() as u64);
+            sink.batch.clear();
+        }
+        drop(nodes);
+        drop((inlets, outlets));
+        drop(ports);
+        drop(wakes);
+        drop(around);
+    }
+
+    /// Stops the sources and runs on until nothing is in flight anywhere, which only control can see, or the budget is
+    /// spent.
+    fn drain(&mut self) {
+        let until_ns = self.around.clock.now_ns().saturating_add(self.drain_ns);
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            self.running = Some(index);
+            if node.stop(&mut self.around) {
+                self.control.tell(|progress| progress.sources_done += 1);
+            }
+        }
+        self.running = None;
+        self.ports.iter_mut().for_each(Port::drain);
+        let control = Arc::clone(&self.control);
+        let pulse = &control.pulses[self.index];
+        while self.control.phase() < Phase::Ending && self.around.now_ns < until_ns {
+            let turn = self.turn();
+            pulse.beat(turn.busy || self.has_undelivered());
+        }
+    }
+
+    /// Whether something is on its way out that is not there yet.
+    fn has_undelivered(&self) -> bool {
+        self.around.sinks.iter().any(|sink| !sink.batch.is_empty()) || self.ports.iter().any(Port::awaits_completion)
+    }
+
+    /// Receives completions and hands them to their ports.
+    #[inline]
+    fn receive(&mut self) -> usize {
+        let found = self.wakes.poll(&mut self.completions);
+        for completion in &self.completions {
+            match self.ports.get_mut(usize::from(completion.tag())) {
+                Some(port) => port.complete(completion, &mut self.around),
+                None => self.around.stats.strays.add(1),
+            }
+        }
+        if found > 0 {
+            self.completions.clear();
+        }
+        found
+    }
+
+    #[inline]
+    fn run_nodes(&mut self) -> bool {
+        let mut busy = false;
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            self.running = Some(index);
+            let turn = node.turn(&mut self.around);
+            busy |= turn.busy;
+            if turn.finished {
+                self.control.tell(|progress| progress.sources_done += 1);
+            }
+        }
+        self.running = None;
+        busy
+    }
+
+    /// Publishes to the rings. A ring that stays full keeps the lcore awake: its consumer rings no bell when it empties.
+    #[inline]
+    fn publish(&mut self) -> bool {
+        let mut busy = false;
+        for outlet in &mut self.outlets {
+            if outlet.flush(&mut self.around.sinks) > 0 {
+                self.bells[outlet.bell].due = true;
+                busy = true;
+            }
+            busy |= !self.around.sinks[outlet.sink].batch.is_empty();
+        }
+        if busy {
+            for bell in &mut self.bells {
+                self.around.stats.bells.add(bell.ring_if_due().into());
+            }
+        }
+        busy
+    }
+
+    #[cold]
+    fn next_timer_ns(&self) -> Option<Tick> {
+        let nodes = self.nodes.iter().filter_map(Node::due_ns);
+        nodes.chain(self.ports.iter().filter_map(Port::retry_ns)).min()
+    }
+
+    /// Charges the time since the last turn began to what that turn was.
+    #[inline]
+    fn charge(&mut self) {
+        let now_ns = self.around.clock.now_ns();
+        let spent_ns = now_ns.saturating_sub(self.around.now_ns);
+        self.around.now_ns = now_ns;
+        let stats = &self.around.stats;
+        stats.loops.add(1);
+        if self.last_busy {
+            stats.busy_loops.add(1);
+            stats.busy_ns.add(spent_ns);
+        } else {
+            stats.idle_ns.add(spent_ns);
+        }
+    }
+
+    /// Sleeps, if arming finds nothing.
+    fn rest(&mut self) -> io::Result<()> {
+        match sleep(self)? {
+            Outcome::Stayed(_) => {
+                self.idle.stayed();
+                self.around.stats.armed_in_vain.add(1);
+            }
+            Outcome::Slept { cause, asleep_ns, rescued } => {
+                let stats = &self.around.stats;
+                stats.sleeps.add(1);
+                stats.asleep_ns.add(asleep_ns);
+                stats.woke(cause);
+                stats.rescues.add(rescued.into());
+                if rescued {
+                    tracing::error!(lcore = self.index, "a wake-up was lost, and found by the safety time-out: a bug");
+                }
+                self.around.now_ns = self.around.clock.now_ns();
+                self.last_busy = false;
+                self.idle.woke(self.around.now_ns);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Bed for Lcore {
+    type Armed = Armed;
+
+    fn arm(&mut self) -> io::Result<Armed> {
+        self.wakes.arm()
+    }
+
+    fn turn(&mut self) -> Turn {
+        self.charge();
+        let mut busy = self.receive() > 0;
+        for inlet in &mut self.inlets {
+            busy |= inlet.poll(&mut self.around.sinks) > 0;
+        }
+        busy |= self.run_nodes();
+        for port in &mut self.ports {
+            busy |= port.work(&mut self.around);
+        }
+        busy |= self.publish();
+        self.last_busy = busy;
+        let timer_ns = if busy { None } else { self.next_timer_ns() };
+        Turn { now_ns: self.around.now_ns, busy, timer_ns }
+    }
+
+    fn block(&mut self, armed: Armed, timeout_ns: u64) -> io::Result<(Fired, Armed)> {
+        self.wakes.block(armed, timeout_ns)
+    }
+
+    fn release(&mut self, armed: Armed) -> io::Result<()> {
+        self.wakes.release(armed)
+    }
+
+    fn now_ns(&self) -> Tick {
+        self.around.clock.now_ns()
+    }
+
+    fn control_calls(&self) -> bool {
+        self.control.phase() != Phase::Running
+    }
+}

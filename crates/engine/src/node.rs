@@ -1,0 +1,194 @@
+//! A stage at work: its input, its outputs, when it wants to be polled, and its counters.
+
+use crossbeam_utils::CachePadded;
+use verbline_mem::{Batch, BoundCache};
+
+use crate::clock::{Clock, Tick};
+use crate::drops::DropReason;
+use crate::outputs::{Link, Outputs, Sink};
+use crate::stage::{Next, Stage};
+use crate::stats::{LcoreStats, Shared, StageStats};
+
+/// When a stage wants its `poll` called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Polling {
+    /// In every loop; the flag says whether it keeps the lcore awake.
+    EachLoop { busy: bool },
+    /// At this tick, or after packets came.
+    At(Tick),
+    /// Never again.
+    Done,
+}
+
+/// What a node's turn came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeTurn {
+    /// It was given packets, sent some, or says that there is more to do.
+    pub(crate) busy: bool,
+    /// It is a source and has finished in this turn.
+    pub(crate) finished: bool,
+}
+
+/// A stage in its place.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) source: bool,
+    pub(crate) stats: Shared<StageStats>,
+    stage: Box<dyn Stage>,
+    links: Box<[Link]>,
+    /// Index of its input among the lcore's sinks.
+    input: usize,
+    /// Index of its pool's cache among the lcore's.
+    cache: Option<usize>,
+    /// The batch that `process` works on, while its input gathers what comes next.
+    work: Batch,
+    polling: Polling,
+}
+
+/// What the nodes of an lcore share.
+pub(crate) struct Surroundings {
+    pub(crate) sinks: Vec<Sink>,
+    pub(crate) caches: Vec<BoundCache>,
+    pub(crate) clock: Clock,
+    pub(crate) stats: Shared<LcoreStats>,
+    /// When this turn began.
+    pub(crate) now_ns: Tick,
+}
+
+/// What the plan and the registry say of a node.
+pub(crate) struct NodeSpec {
+    pub(crate) name: String,
+    pub(crate) source: bool,
+    pub(crate) stats: Shared<StageStats>,
+    pub(crate) stage: Box<dyn Stage>,
+    pub(crate) links: Box<[Link]>,
+    pub(crate) input: usize,
+    pub(crate) cache: Option<usize>,
+    pub(crate) batch_packets: usize,
+}
+
+impl Node {
+    pub(crate) fn new(spec: NodeSpec) -> Node {
+        Node {
+            name: spec.name,
+            source: spec.source,
+            stats: spec.stats,
+            stage: spec.stage,
+            links: spec.links,
+            input: spec.input,
+            cache: spec.cache,
+            work: Batch::with_capacity(spec.batch_packets),
+            polling: Polling::EachLoop { busy: false },
+        }
+    }
+
+    /// Polls the stage if it wants that now, and gives it what has gathered for it.
+    #[inline]
+    pub(crate) fn turn(&mut self, around: &mut Surroundings) -> NodeTurn {
+        let mut turn = NodeTurn::default();
+        if self.wants_poll(around.now_ns) {
+            turn = self.poll(around);
+        }
+        if !around.sinks[self.input].batch.is_empty() {
+            self.process(around);
+            turn.busy = true;
+        }
+        turn
+    }
+
+    /// Tells the stage that the run is stopping. A source is not polled from now on. True if that ends a source.
+    pub(crate) fn stop(&mut self, around: &mut Surroundings) -> bool {
+        let mut out = outputs(&self.links, &self.stats, self.cache, around);
+        self.stage.stop(&mut out);
+        self.stats.packets_out.add(out.sent);
+        let ends = self.source && self.polling != Polling::Done;
+        if self.source {
+            self.polling = Polling::Done;
+        }
+        ends
+    }
+
+    /// When it wants to be polled, if that is a time.
+    #[inline]
+    pub(crate) fn due_ns(&self) -> Option<Tick> {
+        match self.polling {
+            Polling::At(tick) => Some(tick),
+            Polling::EachLoop { .. } | Polling::Done => None,
+        }
+    }
+
+    #[inline]
+    fn wants_poll(&self, now_ns: Tick) -> bool {
+        match self.polling {
+            Polling::EachLoop { .. } => true,
+            Polling::At(tick) => tick <= now_ns,
+            Polling::Done => false,
+        }
+    }
+
+    fn poll(&mut self, around: &mut Surroundings) -> NodeTurn {
+        let began = around.clock.cycles();
+        let mut out = outputs(&self.links, &self.stats, self.cache, around);
+        let next = self.stage.poll(&mut out);
+        let sent = out.sent;
+        self.stats.polls.add(1);
+        if sent > 0 {
+            self.stats.packets_out.add(sent);
+            self.stats.cycles.add(around.clock.cycles().wrapping_sub(began));
+        }
+        self.polling = match next {
+            Next::Busy => Polling::EachLoop { busy: true },
+            Next::Idle => Polling::EachLoop { busy: false },
+            Next::At(tick) => Polling::At(tick),
+            Next::Done => Polling::Done,
+        };
+        NodeTurn { busy: sent > 0 || next == Next::Busy, finished: self.source && next == Next::Done }
+    }
+
+    fn process(&mut self, around: &mut Surroundings) {
+        std::mem::swap(&mut self.work, &mut around.sinks[self.input].batch);
+        let packets = self.work.len() as u64;
+        let began = around.clock.cycles();
+        let mut out = outputs(&self.links, &self.stats, self.cache, around);
+        self.stage.process(&mut self.work, &mut out);
+        let sent = out.sent;
+        let stats = &self.stats;
+        stats.cycles.add(around.clock.cycles().wrapping_sub(began));
+        stats.calls.add(1);
+        stats.packets_in.add(packets);
+        stats.packets_out.add(sent);
+        stats.batch_max.raise_to(packets);
+        if !self.work.is_empty() {
+            stats.drops.add(DropReason::Unclaimed, self.work.len() as u64);
+            self.work.clear();
+        }
+        if let Polling::At(_) = self.polling {
+            // What came may have changed its mind about when.
+            self.polling = Polling::EachLoop { busy: false };
+        }
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("name", &self.name).field("polling", &self.polling).finish_non_exhaustive()
+    }
+}
+
+fn outputs<'a>(
+    links: &'a [Link],
+    stats: &'a CachePadded<StageStats>,
+    cache: Option<usize>,
+    around: &'a mut Surroundings,
+) -> Outputs<'a> {
+    Outputs {
+        links,
+        sinks: &mut around.sinks,
+        cache: cache.map(|index| &*around.caches[index]),
+        stats,
+        lcore: &around.stats,
+        clock: &around.clock,
+        now_ns: around.now_ns,
+        sent: 0,
+    }
+}

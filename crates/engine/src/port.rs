@@ -1,0 +1,254 @@
+//! A port at work: one queue pair, with what waits to be sent through it and what refills its receive queue.
+//!
+//! Guarantees: a full send queue keeps packets in the port's bounded pending batch, and what does not fit there is
+//! dropped and counted (`tx_full`); receives are reposted in batches; every packet that a completion gives back is
+//! handed on or counted.
+
+use std::ops::Not;
+
+use verbline_mem::{Batch, PoolCache};
+use verbline_verbs::{Completion, PostStop, QueuePair, SendOptions, Status, WrKind};
+
+use crate::clock::Tick;
+use crate::drops::DropReason;
+use crate::node::Surroundings;
+use crate::outputs::Link;
+use crate::stats::{LcoreStats, PortStats, STATUSES, Shared};
+
+/// How long an lcore may sleep while a receive queue waits for its pool: nobody rings when packets return to a pool.
+const STARVED_RETRY_NS: u64 = 1_000_000;
+
+/// The receiving half of a port.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    /// Index of the pool's cache among the lcore's.
+    pub(crate) cache: usize,
+    pub(crate) next: Link,
+    pub(crate) depth_wr: usize,
+    /// Packets on their way into the receive queue; what the queue refused stays here.
+    pub(crate) refill: Batch,
+    /// Work requests short of `depth_wr`, those in `refill` included.
+    pub(crate) missing: usize,
+    /// When to look into an empty pool again.
+    retry_ns: Option<Tick>,
+}
+
+impl Receiving {
+    /// A receive queue with nothing posted yet.
+    pub(crate) fn new(cache: usize, next: Link, depth_wr: usize, burst: usize) -> Receiving {
+        let refill = Batch::with_capacity(burst.min(depth_wr));
+        Receiving { cache, next, depth_wr, refill, missing: depth_wr, retry_ns: None }
+    }
+
+    /// Reposting in batches: a quarter of the queue, or a burst where that is less.
+    fn is_worth_it(&self) -> bool {
+        self.missing >= self.refill.capacity().min(self.depth_wr.div_ceil(4)).max(1)
+    }
+}
+
+/// The sending half of a port.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    /// Index of the sink that gathers for it.
+    pub(crate) sink: usize,
+    pub(crate) signal_every_wr: u32,
+    /// Packets that a completion gave back, on their way to their pool.
+    pub(crate) freed: Batch,
+    /// Whether the end of every batch is signaled: while a run drains, so that its sends can be waited for.
+    signal_ends: bool,
+}
+
+impl Sending {
+    pub(crate) fn new(sink: usize, signal_every_wr: u32, depth_wr: usize) -> Sending {
+        Sending { sink, signal_every_wr, freed: Batch::with_capacity(depth_wr), signal_ends: false }
+    }
+}
+
+/// A port of an lcore.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) name: String,
+    /// Its place among the ports of the plan.
+    pub(crate) index: u16,
+    pub(crate) qp: QueuePair,
+    pub(crate) receiving: Option<Receiving>,
+    pub(crate) sending: Option<Sending>,
+    pub(crate) stats: Shared<PortStats>,
+    pub(crate) down: bool,
+}
+
+impl Port {
+    /// Takes a completion: hands a received packet on, frees what was sent.
+    #[inline]
+    pub(crate) fn complete(&mut self, completion: &Completion, around: &mut Surroundings) {
+        match completion.kind() {
+            WrKind::Recv => self.received(completion, around),
+            WrKind::Send => self.sent(completion),
+            WrKind::Op | WrKind::SrqRecv => self.stats.stale.add(1),
+        }
+    }
+
+    /// Sends what is pending and refills the receive queue. True if it moved something.
+    #[inline]
+    pub(crate) fn work(&mut self, around: &mut Surroundings) -> bool {
+        let flushed = self.sending.is_some() && self.flush(around);
+        let Some(receiving) = &self.receiving else { return flushed };
+        let due = match receiving.retry_ns {
+            Some(retry_ns) => retry_ns <= around.now_ns,
+            None => receiving.is_worth_it(),
+        };
+        let cache = receiving.cache;
+        (due && self.refill(&around.caches[cache], &around.stats, around.now_ns)) | flushed
+    }
+
+    /// When the port wants a turn though nothing arrives.
+    pub(crate) fn retry_ns(&self) -> Option<Tick> {
+        self.receiving.as_ref().and_then(|receiving| receiving.retry_ns)
+    }
+
+    /// From now on the end of every batch is signaled.
+    pub(crate) fn drain(&mut self) {
+        if let Some(sending) = &mut self.sending {
+            sending.signal_ends = true;
+        }
+    }
+
+    /// Whether a send is out whose completion will come. Between two signaled sends there are `signal_every_wr` - 1 that
+    /// are not; so many outstanding ones, and a completion is due.
+    pub(crate) fn awaits_completion(&self) -> bool {
+        let Some(sending) = &self.sending else { return false };
+        let outstanding = self.qp.sends_outstanding();
+        self.down.not() && outstanding >= if sending.signal_ends { 1 } else { sending.signal_every_wr as usize }
+    }
+
+    /// Fills the receive queue, as far as the pool goes. True if it posted something.
+    pub(crate) fn refill(&mut self, cache: &PoolCache, lcore: &LcoreStats, now_ns: Tick) -> bool {
+        let Some(receiving) = self.receiving.as_mut().filter(|_| !self.down) else { return false };
+        let before = receiving.missing;
+        receiving.retry_ns = None;
+        while receiving.missing > 0 {
+            let wanted = receiving.missing.min(receiving.refill.capacity()) - receiving.refill.len();
+            // As their last holders left them: posting resets them.
+            let taken = cache.get_bulk_unreset(&mut receiving.refill, wanted);
+            lcore.taken.add(taken as u64);
+            let outcome = self.qp.post_recv(&mut receiving.refill);
+            receiving.missing -= outcome.posted;
+            if taken < wanted {
+                self.stats.rx_starved.add(1);
+                receiving.retry_ns = Some(now_ns + STARVED_RETRY_NS);
+                break;
+            }
+            if let Some(stop) = outcome.stop {
+                if !stop.is_backpressure() {
+                    tracing::error!(port = %self.name, %stop, "cannot post receives");
+                    self.down = true;
+                    self.stats.down.set(1);
+                }
+                break;
+            }
+        }
+        self.stats.rx_posted.add((before - receiving.missing) as u64);
+        self.stats.rx_outstanding.set((receiving.depth_wr - receiving.missing + receiving.refill.len()) as u64);
+        receiving.missing < before
+    }
+
+    #[inline]
+    fn received(&mut self, completion: &Completion, around: &mut Surroundings) {
+        let Some(receiving) = &mut self.receiving else { return self.stats.stale.add(1) };
+        let Ok(mut packet) = self.qp.recv_done(completion) else { return self.stats.stale.add(1) };
+        receiving.missing += 1;
+        if !completion.is_ok() {
+            return self.failed(completion.status(), DropReason::RecvError);
+        }
+        self.stats.rx_packets.add(1);
+        self.stats.rx_bytes.add(packet.len() as u64);
+        packet.set_port(self.index);
+        packet.set_timestamp(around.now_ns);
+        match receiving.next {
+            Link::Sink(sink) => {
+                around.sinks[usize::from(sink)].push(packet);
+            }
+            Link::Drop => self.stats.drops.add(DropReason::Planned, 1),
+        }
+    }
+
+    #[inline]
+    fn sent(&mut self, completion: &Completion) {
+        let Some(sending) = &mut self.sending else { return self.stats.stale.add(1) };
+        let done = self.qp.send_done(completion, &mut sending.freed);
+        sending.freed.clear();
+        self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
+        if done.is_err() {
+            return self.stats.stale.add(1);
+        }
+        if !completion.is_ok() {
+            self.failed(completion.status(), DropReason::SendError);
+        }
+    }
+
+    /// A completion with an error: on every transport it takes its queue out of service, and all behind it is flushed.
+    #[cold]
+    fn failed(&mut self, status: Status, reason: DropReason) {
+        self.stats.statuses[(status.raw() as usize).min(STATUSES - 1)].add(1);
+        self.stats.drops.add(reason, 1);
+        if !self.down {
+            tracing::error!(port = %self.name, %status, "the port is down");
+            self.down = true;
+            self.stats.down.set(1);
+        }
+    }
+
+    /// Posts what is pending, as one list where it fits. True if something was posted or dropped.
+    #[inline]
+    fn flush(&mut self, around: &mut Surroundings) -> bool {
+        let Some(sending) = &mut self.sending else { return false };
+        let pending = &mut around.sinks[sending.sink].batch;
+        if pending.is_empty() {
+            return false;
+        }
+        let (before, bytes) = (pending.len(), bytes_of(pending));
+        let outcome = match sending.signal_ends {
+            false => self.qp.post_send(pending),
+            true => self.qp.post_send_with(pending, |index, _| SendOptions {
+                signaled: index + 1 == before,
+                ..SendOptions::default()
+            }),
+        };
+        let stats = &self.stats;
+        if outcome.posted > 0 {
+            stats.tx_posts.add(1);
+            stats.tx_packets.add(outcome.posted as u64);
+            stats.tx_bytes.add(bytes - bytes_of(pending));
+        }
+        stats.tx_pending.set(pending.len() as u64);
+        stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
+        match outcome.stop {
+            None => true,
+            Some(PostStop::Full) => outcome.posted > 0,
+            Some(stop) => self.refused(stop, around),
+        }
+    }
+
+    /// The packet at the front of the pending batch cannot be sent, or none can.
+    #[cold]
+    fn refused(&mut self, stop: PostStop, around: &mut Surroundings) -> bool {
+        let Some(sending) = &self.sending else { return false };
+        let pending = &mut around.sinks[sending.sink].batch;
+        let (reason, count) = match stop {
+            PostStop::NotReady(_) => (DropReason::PortDown, pending.len()),
+            PostStop::TooLong { .. } => (DropReason::TooLong, 1),
+            _ => (DropReason::SendError, 1),
+        };
+        // Once a port, not once a packet: the rest is in the counters.
+        if self.stats.drops.count(reason) == 0 {
+            tracing::error!(port = %self.name, %stop, "a packet cannot be sent");
+        }
+        pending.drain_front(count).for_each(drop);
+        self.stats.drops.add(reason, count as u64);
+        true
+    }
+}
+
+fn bytes_of(batch: &Batch) -> u64 {
+    batch.iter().map(|packet| packet.len() as u64).sum()
+}

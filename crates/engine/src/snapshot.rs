@@ -1,0 +1,277 @@
+//! From the counters of a run to its report.
+
+use verbline_mem::Pool;
+use verbline_verbs::Status;
+
+use crate::clock::{Clock, Tick};
+use crate::drops::reason_name;
+use crate::idle::{Budget, Policy};
+use crate::report::{
+    CounterReport, DropReport, HolderReport, LcoreReport, PacketReport, PoolReport, PortReport, Report, RingReport,
+    StageReport, StatusReport, WakeReport,
+};
+use crate::stats::{
+    Counter, Drops, LcoreStats, PortStats, RingInStats, RingOutStats, Shared, StageStats, WAKE_CAUSES,
+};
+
+/// All counters of a run, with the names that a reader needs, in the plan's order.
+#[derive(Debug)]
+pub(crate) struct RunStats {
+    pub(crate) plan: String,
+    pub(crate) clock: Clock,
+    pub(crate) lcores: Vec<LcoreEntry>,
+    pub(crate) stages: Vec<StageEntry>,
+    pub(crate) ports: Vec<PortEntry>,
+    pub(crate) rings: Vec<RingEntry>,
+    pub(crate) pools: Vec<Pool>,
+}
+
+#[derive(Debug)]
+pub(crate) struct LcoreEntry {
+    pub(crate) name: String,
+    pub(crate) cpu: u32,
+    pub(crate) budget: Budget,
+    pub(crate) stats: Shared<LcoreStats>,
+}
+
+#[derive(Debug)]
+pub(crate) struct StageEntry {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) lcore: String,
+    pub(crate) drops: &'static [&'static str],
+    pub(crate) counters: Vec<(String, Counter)>,
+    pub(crate) stats: Shared<StageStats>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PortEntry {
+    pub(crate) name: String,
+    pub(crate) lcore: String,
+    pub(crate) device: String,
+    pub(crate) stats: Shared<PortStats>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RingEntry {
+    pub(crate) name: String,
+    pub(crate) producer: String,
+    pub(crate) consumer: String,
+    pub(crate) filled: Shared<RingInStats>,
+    pub(crate) emptied: Shared<RingOutStats>,
+}
+
+impl RunStats {
+    /// What the counters say now. `ended`: the lcores have let go of everything.
+    pub(crate) fn report(&self, started_ns: Tick, ended: bool) -> Report {
+        let pools: Vec<PoolReport> = self.pools.iter().map(pool).collect();
+        Report {
+            plan: self.plan.clone(),
+            ended,
+            elapsed_ns: self.clock.now_ns().saturating_sub(started_ns),
+            drained: true,
+            lcores: self.lcores.iter().map(lcore).collect(),
+            stages: self.stages.iter().map(|entry| self.stage(entry)).collect(),
+            ports: self.ports.iter().map(port).collect(),
+            rings: self.rings.iter().map(ring).collect(),
+            drops: self.drops(ended),
+            packets: self.packets(&pools, ended),
+            pools,
+            events: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    fn stage(&self, entry: &StageEntry) -> StageReport {
+        let stats = &entry.stats;
+        let counter =
+            |(name, counter): &(String, Counter)| CounterReport { name: name.clone(), value: counter.value() };
+        StageReport {
+            name: entry.name.clone(),
+            kind: entry.kind.clone(),
+            lcore: entry.lcore.clone(),
+            calls: stats.calls.value(),
+            polls: stats.polls.value(),
+            packets_in: stats.packets_in.value(),
+            packets_out: stats.packets_out.value(),
+            busy_ns: self.clock.cycles_to_ns(stats.cycles.value()),
+            batch_max: stats.batch_max.value(),
+            alloc_failed: stats.alloc_failed.value(),
+            counters: entry.counters.iter().map(counter).collect(),
+        }
+    }
+
+    fn drops(&self, ended: bool) -> Vec<DropReport> {
+        let mut all = Vec::new();
+        let mut add = |place: String, drops: &Drops, own: &[&'static str]| {
+            all.extend(drops.non_zero().map(|(index, packets)| DropReport {
+                place: place.clone(),
+                reason: reason_name(index, own).to_owned(),
+                packets,
+            }));
+        };
+        for entry in &self.stages {
+            add(format!("stage.{}", entry.name), &entry.stats.drops, entry.drops);
+        }
+        for entry in &self.ports {
+            add(format!("port.{}", entry.name), &entry.stats.drops, &[]);
+        }
+        for entry in &self.rings {
+            add(format!("ring.{}", entry.name), &entry.filled.drops, &[]);
+        }
+        if ended {
+            all.extend(self.rings.iter().filter_map(left_in_ring));
+        }
+        all
+    }
+
+    fn packets(&self, pools: &[PoolReport], ended: bool) -> PacketReport {
+        let taken = self.lcores.iter().map(|entry| entry.stats.taken.value()).sum::<u64>();
+        let held = pools.iter().map(|pool| pool.held).sum::<u64>();
+        let holders = if ended { Vec::new() } else { self.holders() };
+        let known: u64 = holders.iter().map(|holder| holder.packets).sum();
+        let elsewhere = held.saturating_sub(known);
+        let rest = (elsewhere > 0).then(|| HolderReport { place: "elsewhere".into(), packets: elsewhere });
+        PacketReport {
+            taken,
+            returned: taken.saturating_sub(held),
+            held,
+            holders: holders.into_iter().chain(rest).collect(),
+        }
+    }
+
+    fn holders(&self) -> Vec<HolderReport> {
+        let mut holders = Vec::new();
+        let mut add = |place: String, packets: u64| {
+            if packets > 0 {
+                holders.push(HolderReport { place, packets });
+            }
+        };
+        for entry in &self.ports {
+            add(format!("port.{} rx", entry.name), entry.stats.rx_outstanding.value());
+            let tx = entry.stats.tx_outstanding.value() + entry.stats.tx_pending.value();
+            add(format!("port.{} tx", entry.name), tx);
+        }
+        for entry in &self.rings {
+            let queued = entry.filled.pushed.value().saturating_sub(entry.emptied.popped.value());
+            add(format!("ring.{}", entry.name), queued + entry.filled.pending.value());
+        }
+        holders
+    }
+}
+
+fn lcore(entry: &LcoreEntry) -> LcoreReport {
+    let stats = &entry.stats;
+    let wake = |(cause, name): &(_, &'static str)| WakeReport { cause: name, count: stats.wakes[*cause as usize].value() };
+    LcoreReport {
+        name: entry.name.clone(),
+        cpu: entry.cpu as usize,
+        idle: policy_name(entry.budget.policy).to_owned(),
+        spin_ns: entry.budget.spin_ns,
+        dwell_ns: entry.budget.dwell_ns,
+        loops: stats.loops.value(),
+        busy_loops: stats.busy_loops.value(),
+        busy_ns: stats.busy_ns.value(),
+        idle_ns: stats.idle_ns.value(),
+        asleep_ns: stats.asleep_ns.value(),
+        sleeps: stats.sleeps.value(),
+        armed_in_vain: stats.armed_in_vain.value(),
+        wakes: WAKE_CAUSES.iter().map(wake).collect(),
+        bells: stats.bells.value(),
+        rescues: stats.rescues.value(),
+        strays: stats.strays.value(),
+    }
+}
+
+fn policy_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Poll => "poll",
+        Policy::Event => "event",
+        Policy::Adaptive => "adaptive",
+    }
+}
+
+fn port(entry: &PortEntry) -> PortReport {
+    let stats = &entry.stats;
+    let status = |(index, count): (usize, u64)| StatusReport { status: status_name(index), count };
+    let counts = stats.statuses.iter().map(crate::stats::Count::value);
+    PortReport {
+        name: entry.name.clone(),
+        lcore: entry.lcore.clone(),
+        device: entry.device.clone(),
+        rx_packets: stats.rx_packets.value(),
+        rx_bytes: stats.rx_bytes.value(),
+        tx_packets: stats.tx_packets.value(),
+        tx_bytes: stats.tx_bytes.value(),
+        tx_posts: stats.tx_posts.value(),
+        rx_posted: stats.rx_posted.value(),
+        rx_starved: stats.rx_starved.value(),
+        stale: stats.stale.value(),
+        down: stats.down.value() > 0,
+        errors: counts.enumerate().filter(|(_, count)| *count > 0).map(status).collect(),
+    }
+}
+
+/// As verbs.h has it, without the prefix.
+fn status_name(index: usize) -> String {
+    const NAMED: [Status; 21] = [
+        Status::LOC_LEN_ERR,
+        Status::LOC_QP_OP_ERR,
+        Status::LOC_EEC_OP_ERR,
+        Status::LOC_PROT_ERR,
+        Status::WR_FLUSH_ERR,
+        Status::MW_BIND_ERR,
+        Status::BAD_RESP_ERR,
+        Status::LOC_ACCESS_ERR,
+        Status::REM_INV_REQ_ERR,
+        Status::REM_ACCESS_ERR,
+        Status::REM_OP_ERR,
+        Status::RETRY_EXC_ERR,
+        Status::RNR_RETRY_EXC_ERR,
+        Status::LOC_RDD_VIOL_ERR,
+        Status::REM_INV_RD_REQ_ERR,
+        Status::REM_ABORT_ERR,
+        Status::INV_EECN_ERR,
+        Status::INV_EEC_STATE_ERR,
+        Status::FATAL_ERR,
+        Status::RESP_TIMEOUT_ERR,
+        Status::GENERAL_ERR,
+    ];
+    let named = NAMED.iter().find(|status| status.raw() as usize == index);
+    named.map_or_else(|| "UNKNOWN".to_owned(), |status| format!("{status:?}"))
+}
+
+fn ring(entry: &RingEntry) -> RingReport {
+    RingReport {
+        name: entry.name.clone(),
+        producer: entry.producer.clone(),
+        consumer: entry.consumer.clone(),
+        pushed: entry.filled.pushed.value(),
+        push_batches: entry.filled.batches.value(),
+        popped: entry.emptied.popped.value(),
+        pop_batches: entry.emptied.batches.value(),
+    }
+}
+
+/// What nobody popped went back to its pool with the ring.
+fn left_in_ring(entry: &RingEntry) -> Option<DropReport> {
+    let packets = entry.filled.pushed.value() - entry.emptied.popped.value();
+    (packets > 0).then(|| DropReport {
+        place: format!("ring.{}", entry.name),
+        reason: "left_behind".to_owned(),
+        packets,
+    })
+}
+
+fn pool(pool: &Pool) -> PoolReport {
+    let account = pool.account();
+    PoolReport {
+        name: pool.name().to_owned(),
+        packets: account.packets.into(),
+        free: account.free.into(),
+        cached: account.cached.into(),
+        held: account.held.into(),
+        page_bytes: pool.region().page_size().bytes() as u64,
+        fallback: pool.region().fallback().map(ToString::to_string),
+    }
+}

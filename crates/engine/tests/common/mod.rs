@@ -1,0 +1,287 @@
+//! What the whole runs share: a registry of small stages, and plans for them on the software RNIC.
+#![allow(dead_code, reason = "every test file uses a part of it")]
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use verbline_engine::{
+    Clock, Counter, DropReason, EngineError, Next, OutId, Outputs, Registry, Report, Runtime, Stage, StageContext,
+    StageSpec, Tick,
+};
+use verbline_mem::Batch;
+use verbline_plan::{Loader, Machine, Plan};
+
+pub const OUT: OutId = OutId(0);
+
+/// The plan of a text, checked for this machine.
+pub fn plan(registry: &Registry, text: &str) -> Plan {
+    plan_on(registry, text, Machine::detect())
+}
+
+/// The plan of a text, checked for another machine.
+pub fn plan_on(registry: &Registry, text: &str, machine: Machine) -> Plan {
+    let loaded = Loader::new(registry.catalog(), machine).load_str("test.toml", text);
+    loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}"))
+}
+
+/// Runs a plan until its sources are done or something fails, and stops it.
+pub fn run(registry: &Registry, text: &str) -> Result<Report, EngineError> {
+    let running = Runtime::build(&plan(registry, text), registry)?.start()?;
+    running.wait(Some(Duration::from_secs(20)));
+    running.stop()
+}
+
+/// Runs a plan for a time, and stops it.
+pub fn run_for(registry: &Registry, text: &str, time: Duration) -> Result<Report, EngineError> {
+    let running = Runtime::build(&plan(registry, text), registry)?.start()?;
+    running.wait(Some(time));
+    running.stop()
+}
+
+/// Every packet is back, and nothing went wrong on the way.
+#[track_caller]
+pub fn assert_clean(report: &Report) {
+    assert_eq!(report.packets.held, 0, "{:?}", report.packets);
+    assert_eq!(report.packets.taken, report.packets.returned, "{:?}", report.packets);
+    assert!(report.pools.iter().all(|pool| pool.free == pool.packets && pool.cached == 0), "{:?}", report.pools);
+    assert!(report.drained, "{report:#?}");
+    for lcore in &report.lcores {
+        assert_eq!((lcore.rescues, lcore.strays), (0, 0), "{lcore:?}");
+    }
+    for port in &report.ports {
+        assert_eq!((port.stale, port.down, &port.errors[..]), (0, false, &[][..]), "{port:?}");
+    }
+}
+
+/// The stages that the tests are made of.
+pub fn registry() -> Registry {
+    let mut registry = Registry::new("test");
+    let spec = StageSpec { outputs: &["out"], source: true, summary: "numbered packets", ..StageSpec::default() };
+    registry.stage("generator", spec, |context| Ok(Box::new(Generator::new(context)?)));
+    let spec = StageSpec { outputs: &["out"], summary: "sends everything on", ..StageSpec::default() };
+    registry.stage("forward", spec, |_| Ok(Box::new(Forward)));
+    let spec = StageSpec { drops: &["odd"], summary: "checks the numbers", ..StageSpec::default() };
+    registry.stage("sink", spec, |context| Ok(Box::new(Sink::new(context)?)));
+    let spec = StageSpec {
+        outputs: &["out"],
+        source: true,
+        summary: "one packet at a time, back and forth",
+        ..StageSpec::default()
+    };
+    registry.stage("pinger", spec, |context| Ok(Box::new(Pinger::new(context)?)));
+    let spec = StageSpec { outputs: &["out"], holds_packets: 64, summary: "keeps packets", ..StageSpec::default() };
+    registry.stage("holder", spec, |context| Ok(Box::new(Holder { kept: Batch::with_capacity(context.burst()) })));
+    registry
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GeneratorParams {
+    count: u64,
+    #[serde(default = "eight")]
+    size_bytes: usize,
+    /// Between packets; 0 sends as fast as it goes.
+    #[serde(default)]
+    gap_us: u64,
+    /// Looks at the room first, and waits; otherwise what is refused is dropped.
+    #[serde(default)]
+    polite: bool,
+    /// Sleeps when there is no room, instead of trying again at once.
+    #[serde(default)]
+    patient: bool,
+}
+
+fn eight() -> usize {
+    8
+}
+
+struct Generator {
+    params: GeneratorParams,
+    burst: usize,
+    made: Counter,
+    refused: Counter,
+    next_ns: Tick,
+}
+
+impl Generator {
+    fn new(context: &StageContext<'_>) -> Result<Generator, verbline_engine::StageError> {
+        let params: GeneratorParams = context.params()?;
+        let (made, refused) = (context.counter("made"), context.counter("refused"));
+        Ok(Generator { params, burst: context.burst(), made, refused, next_ns: 0 })
+    }
+
+    fn one(&mut self, out: &mut Outputs<'_>) -> bool {
+        let Some(mut packet) = out.alloc() else { return false };
+        let number = self.made.value();
+        assert!(packet.set_len(self.params.size_bytes));
+        packet.data_mut()[..8].copy_from_slice(&number.to_le_bytes());
+        packet.set_mark(number);
+        self.made.add(1);
+        self.refused.add((!out.send(OUT, packet)).into());
+        true
+    }
+}
+
+impl Stage for Generator {
+    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.params.gap_us > 0 {
+            self.one(out);
+            self.next_ns = self.next_ns.max(out.now_ns()) + self.params.gap_us * 1000;
+            return if self.made.value() < self.params.count { Next::At(self.next_ns) } else { Next::Done };
+        }
+        let left = usize::try_from(self.params.count - self.made.value()).unwrap_or(usize::MAX);
+        let room = if self.params.polite { out.room(OUT) } else { usize::MAX };
+        for _ in 0..left.min(room).min(self.burst) {
+            if !self.one(out) {
+                break;
+            }
+        }
+        match self.made.value() < self.params.count {
+            false => Next::Done,
+            true if self.params.patient => Next::Idle,
+            true => Next::Busy,
+        }
+    }
+}
+
+struct Forward;
+
+impl Stage for Forward {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        out.send_batch(OUT, input);
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct SinkParams {
+    /// Stays away from its input for so long, once a batch.
+    work_us: u64,
+    /// Drops odd numbers for its own reason.
+    drop_odd: bool,
+    /// Leaves its input alone.
+    lazy: bool,
+    /// Panics at this number.
+    panic_at: Option<u64>,
+    /// Sends to an output that it does not have.
+    astray: bool,
+}
+
+struct Sink {
+    params: SinkParams,
+    clock: Clock,
+    seen: Counter,
+    bytes: Counter,
+    gaps: Counter,
+    late_ns: Counter,
+    expected: u64,
+}
+
+impl Sink {
+    fn new(context: &StageContext<'_>) -> Result<Sink, verbline_engine::StageError> {
+        Ok(Sink {
+            params: context.params()?,
+            clock: context.clock(),
+            seen: context.counter("seen"),
+            bytes: context.counter("bytes"),
+            gaps: context.counter("gaps"),
+            late_ns: context.counter("late_ns"),
+            expected: 0,
+        })
+    }
+}
+
+impl Stage for Sink {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        if self.params.lazy {
+            return;
+        }
+        for packet in input.drain_front(input.len()) {
+            let number = u64::from_le_bytes(packet.data()[..8].try_into().expect("8 bytes"));
+            assert_ne!(Some(number), self.params.panic_at, "as asked");
+            self.seen.add(1);
+            self.bytes.add(packet.len() as u64);
+            // Order holds; what is missing was dropped on the way.
+            assert!(number >= self.expected, "{number} after {}", self.expected);
+            self.gaps.add(number - self.expected);
+            self.expected = number + 1;
+            if self.params.drop_odd && number % 2 == 1 {
+                out.drop(packet, DropReason::Stage(0));
+            } else if self.params.astray {
+                out.send(OutId(7), packet);
+            }
+        }
+        if self.params.work_us > 0 {
+            let until_ns = self.clock.now_ns() + self.params.work_us * 1000;
+            while self.clock.now_ns() < until_ns {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PingerParams {
+    count: u64,
+    #[serde(default = "eight")]
+    size_bytes: usize,
+}
+
+/// Sends a packet, waits for it to come back, and sends the next.
+struct Pinger {
+    params: PingerParams,
+    trips: Counter,
+    total_ns: Counter,
+    sent_ns: Option<Tick>,
+}
+
+impl Pinger {
+    fn new(context: &StageContext<'_>) -> Result<Pinger, verbline_engine::StageError> {
+        let (trips, total_ns) = (context.counter("trips"), context.counter("total_ns"));
+        Ok(Pinger { params: context.params()?, trips, total_ns, sent_ns: None })
+    }
+}
+
+impl Stage for Pinger {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        assert_eq!(input.len(), 1, "one at a time");
+        let packet = input.pop().expect("not empty");
+        assert_eq!(packet.len(), self.params.size_bytes);
+        assert_eq!(packet.data()[..8], self.trips.value().to_le_bytes());
+        self.total_ns.add(out.fresh_ns() - self.sent_ns.take().expect("sent before it came back"));
+        self.trips.add(1);
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.trips.value() == self.params.count {
+            return Next::Done;
+        }
+        if self.sent_ns.is_none() {
+            let mut packet = out.alloc().expect("a packet: one is out at a time");
+            packet.set_len(self.params.size_bytes);
+            packet.data_mut()[..8].copy_from_slice(&self.trips.value().to_le_bytes());
+            self.sent_ns = Some(out.fresh_ns());
+            assert!(out.send(OUT, packet));
+        }
+        Next::Idle
+    }
+}
+
+/// Keeps what it gets until the run stops.
+struct Holder {
+    kept: Batch,
+}
+
+impl Stage for Holder {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        self.kept.append(input);
+        out.send_batch(OUT, input);
+    }
+
+    fn stop(&mut self, out: &mut Outputs<'_>) {
+        out.send_batch(OUT, &mut self.kept);
+    }
+}

@@ -1,0 +1,156 @@
+//! Whole runs over queue pairs of the software RNIC: connected, datagram, multicast.
+
+mod common;
+
+use common::{assert_clean, registry, run};
+
+/// Two ports that are each other's peers, a pinger at one and an echo at the other.
+fn echo(transport: &str, near: &str, far: &str, idle: &str, count: u64, size_bytes: usize) -> String {
+    let lcores = if near == far {
+        format!("[lcore.{near}]\ncpu = 0\nidle = \"{idle}\"\n")
+    } else {
+        format!("[lcore.{near}]\ncpu = 0\nidle = \"{idle}\"\n[lcore.{far}]\ncpu = 1\nidle = \"{idle}\"\n")
+    };
+    format!(
+        r#"
+        {lcores}
+        [device.nic0]
+        provider = "soft"
+        name = "soft0"
+        [pool.p]
+        device = "nic0"
+        packets = 2048
+        data_bytes = 1024
+        pages = "4KiB"
+        [port.near]
+        lcore = "{near}"
+        device = "nic0"
+        pool = "p"
+        transport = "{transport}"
+        peer = "port.far"
+        rx_depth_wr = 64
+        tx_depth_wr = 64
+        next = "stage.ping"
+        [port.far]
+        lcore = "{far}"
+        device = "nic0"
+        pool = "p"
+        transport = "{transport}"
+        peer = "port.near"
+        rx_depth_wr = 64
+        tx_depth_wr = 64
+        next = "stage.echo"
+        [stage.ping]
+        use = "pinger"
+        lcore = "{near}"
+        pool = "p"
+        out = {{ out = "port.near" }}
+        params = {{ count = {count}, size_bytes = {size_bytes} }}
+        [stage.echo]
+        use = "forward"
+        lcore = "{far}"
+        out = {{ out = "port.far" }}
+        "#
+    )
+}
+
+fn check_echo(text: &str, count: u64, size_bytes: u64) {
+    let report = run(&registry(), text).unwrap();
+    assert_clean(&report);
+    assert_eq!(report.stage("ping").unwrap().counter("trips"), Some(count), "{report:#?}");
+    assert!(report.drops.is_empty(), "{:?}", report.drops);
+    for port in ["near", "far"] {
+        let port = report.port(port).unwrap();
+        assert_eq!((port.rx_packets, port.tx_packets), (count, count));
+        assert_eq!((port.rx_bytes, port.tx_bytes), (count * size_bytes, count * size_bytes));
+    }
+}
+
+#[test]
+fn one_lcore_echoes_to_itself_on_every_transport() {
+    for transport in ["rc", "uc", "ud"] {
+        for size_bytes in [8, 600] {
+            check_echo(&echo(transport, "only", "only", "poll", 500, size_bytes), 500, size_bytes as u64);
+        }
+    }
+}
+
+#[test]
+fn two_lcores_echo_over_rc_polling() {
+    check_echo(&echo("rc", "a", "b", "poll", 2000, 8), 2000, 8);
+}
+
+#[test]
+fn two_lcores_echo_over_rc_beyond_inline() {
+    check_echo(&echo("rc", "a", "b", "adaptive", 1000, 1000), 1000, 1000);
+}
+
+#[test]
+fn two_lcores_echo_asleep_between_packets() {
+    let report = run(&registry(), &echo("rc", "a", "b", "event", 200, 8)).unwrap();
+    assert_clean(&report);
+    assert_eq!(report.stage("ping").unwrap().counter("trips"), Some(200));
+    for lcore in ["a", "b"] {
+        let lcore = report.lcore(lcore).unwrap();
+        assert!(lcore.sleeps > 0 && lcore.woken_by("completion") > 0, "{lcore:?}");
+    }
+}
+
+#[test]
+fn one_lcore_fans_out_by_multicast() {
+    let text = r#"
+        [lcore.only]
+        cpu = 0
+        idle = "poll"
+        [device.nic0]
+        provider = "soft"
+        name = "soft0"
+        [pool.p]
+        device = "nic0"
+        packets = 4096
+        data_bytes = 256
+        pages = "4KiB"
+        [port.tx]
+        lcore = "only"
+        device = "nic0"
+        transport = "ud"
+        send_to = "239.1.1.77"
+        tx_depth_wr = 64
+        [port.rx_a]
+        lcore = "only"
+        device = "nic0"
+        pool = "p"
+        transport = "ud"
+        join = ["239.1.1.77"]
+        rx_depth_wr = 256
+        next = "stage.a"
+        [port.rx_b]
+        lcore = "only"
+        device = "nic0"
+        pool = "p"
+        transport = "ud"
+        join = ["239.1.1.77"]
+        rx_depth_wr = 256
+        next = "stage.b"
+        [stage.gen]
+        use = "generator"
+        lcore = "only"
+        pool = "p"
+        out = { out = "port.tx" }
+        params = { count = 3000, polite = true, size_bytes = 200 }
+        [stage.a]
+        use = "sink"
+        lcore = "only"
+        [stage.b]
+        use = "sink"
+        lcore = "only"
+    "#;
+    let report = run(&registry(), text).unwrap();
+    assert_clean(&report);
+    assert_eq!(report.port("tx").unwrap().tx_packets, 3000);
+    for sink in ["a", "b"] {
+        let stage = report.stage(sink).unwrap();
+        assert_eq!((stage.counter("seen"), stage.counter("gaps")), (Some(3000), Some(0)), "{report:#?}");
+        assert_eq!(stage.counter("bytes"), Some(600_000), "the GRH is no part of a packet");
+    }
+}
