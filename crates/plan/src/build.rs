@@ -2,7 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::diag::Diagnostics;
-use crate::flow::Flow;
+use crate::flow::{Batch, Flow};
 use crate::graph::Drawing;
 use crate::ids::{DeviceId, LcoreId, PoolId, PortId, RingId, StageId};
 use crate::params::Params;
@@ -142,7 +142,7 @@ impl Checked<'_> {
             inline_bytes: raw.inline_bytes.value,
             signal_every_wr: facts.signal_every_wr,
             next: facts.next,
-            batch_packets: self.flow.ports[index].as_ref().map_or(0, |batch| batch.packets),
+            batch_packets: self.flow.ports[index].as_ref().map_or(0, Batch::packets),
         })
     }
 
@@ -158,7 +158,7 @@ impl Checked<'_> {
             from_lcore: edge.lcore?,
             to,
             to_lcore: self.links.lcore_of(to)?,
-            batch_packets: self.flow.rings[index].packets,
+            batch_packets: self.flow.rings[index].packets(),
         })
     }
 
@@ -180,7 +180,7 @@ impl Checked<'_> {
             pool: links.pool,
             outputs: links.outputs.iter().map(|hop| hop.target).collect(),
             params,
-            batch_packets: self.flow.stages[index].packets,
+            batch_packets: self.flow.stages[index].packets(),
         })
     }
 

@@ -24,11 +24,29 @@ pub(crate) struct Reach {
     pub(crate) lcores: BTreeSet<LcoreId>,
 }
 
-/// The capacity of a batch, and how it comes about.
+/// The capacity of a batch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Batch {
-    pub(crate) packets: u32,
-    pub(crate) how: String,
+    /// What comes in by bursts: one from each port, ring and allocating stage upstream.
+    pub(crate) fresh_packets: u32,
+    /// What stages upstream may let go of on top.
+    pub(crate) held_packets: u32,
+    /// How `fresh_packets` comes about.
+    pub(crate) bursts: String,
+}
+
+impl Batch {
+    pub(crate) fn packets(&self) -> u32 {
+        self.fresh_packets.saturating_add(self.held_packets)
+    }
+
+    /// How the whole comes about.
+    pub(crate) fn how(&self) -> String {
+        match self.held_packets {
+            0 => self.bursts.clone(),
+            held => format!("{} + {held} held upstream", self.bursts),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -176,16 +194,16 @@ fn batch(at: Target, raw: &RawPlan, links: &Links<'_>, edges: &[Edge]) -> Batch 
         Target::Ring(_) => edges.iter().find(|edge| edge.hop.target == at).and_then(|edge| edge.lcore),
         Target::Drop => None,
     };
-    let burst = lcore.map_or(0, |id| u64::from(raw.lcores[id.index()].burst_packets.value));
+    let burst = lcore.map_or(0, |id| raw.lcores[id.index()].burst_packets.value);
     let fresh = up.stages.iter().filter(|id| links.stages[id.index()].pool.is_some()).count();
-    let held: u64 = up.stages.iter().map(|id| u64::from(links.holds(*id))).sum();
+    let held = up.stages.iter().fold(0_u32, |sum, id| sum.saturating_add(links.holds(*id)));
     // A stage that nothing feeds still gets a batch of one burst: an empty one can't be made.
-    let bursts = (up.ports.len() + up.rings.len() + fresh).max(1) as u64;
-    let mut how = if bursts == 1 { format!("burst {burst}") } else { format!("{bursts} bursts of {burst}") };
-    if held > 0 {
-        how += &format!(" + {held} held upstream");
+    let bursts = u32::try_from((up.ports.len() + up.rings.len() + fresh).max(1)).unwrap_or(u32::MAX);
+    Batch {
+        fresh_packets: bursts.saturating_mul(burst),
+        held_packets: held,
+        bursts: if bursts == 1 { format!("burst {burst}") } else { format!("{bursts} bursts of {burst}") },
     }
-    Batch { packets: u32::try_from(bursts * burst + held).unwrap_or(u32::MAX), how }
 }
 
 impl Links<'_> {

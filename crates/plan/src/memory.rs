@@ -157,9 +157,9 @@ fn locked(raw: &RawPlan, links: &Links<'_>, regions: &[Region], machine: &Machin
             .is_some_and(|provider| provider.value == Provider::Kernel);
         if is_kernel {
             pinned = pinned.saturating_add(region.bytes);
-            add(&mut sum, raw, region, ", pinned by its device", sink);
+            add(&mut sum, raw, region, "pinned by its device", sink);
         } else if region.page_bytes == machine.page_bytes {
-            add(&mut sum, raw, region, ", kept from being swapped", sink);
+            add(&mut sum, raw, region, "kept from being swapped", sink);
         }
     }
     sum.limit = machine.memlock_bytes.map_or(Limit::None, Limit::Machine);
@@ -179,10 +179,10 @@ fn locked(raw: &RawPlan, links: &Links<'_>, regions: &[Region], machine: &Machin
     Some(sum).filter(|sum| !sum.terms.is_empty())
 }
 
-fn add(sum: &mut Sum, raw: &RawPlan, region: &Region, why: &str, sink: &Sink) {
+fn add(sum: &mut Sum, raw: &RawPlan, region: &Region, how: &str, sink: &Sink) {
     let pool = &raw.pools[region.pool.index()];
     let span = pool.packets.as_ref().map_or(pool.head.span, |packets| packets.span);
-    sum.add(&sink.sources, format!("pool.{}{why}", pool.head.name), region.bytes, span);
+    sum.add(&sink.sources, format!("pool.{}", pool.head.name), how, region.bytes, span);
 }
 
 fn largest(raw: &RawPlan, regions: &[Region]) -> Span {

@@ -66,7 +66,7 @@ impl Params {
         let make = |code, message: String| Diagnostic::new(&self.sources, Severity::Error, code, span, message);
         match error.fault {
             Fault::UnknownKey { key, known } => {
-                let mut one = make("unknown-key", format!("unknown key `{key}` in {}", self.path));
+                let mut one = make("unknown-key", format!("unknown key `{key}`"));
                 one.help(crate::names::suggest(&key, known.iter().copied(), "the keys here are"));
                 one
             }
@@ -76,7 +76,11 @@ impl Params {
                 one
             }
             Fault::MissingKey { key } => {
-                let mut one = make("missing-key", format!("missing key `{key}` in {}", self.path));
+                let message = match error.span {
+                    None => format!("[{}] needs `{key}`", self.path),
+                    Some(_) => format!("`{key}` is missing here"),
+                };
+                let mut one = make("missing-key", message);
                 if !self.present {
                     one.help(format!("there is no [{}] yet: add it, with `{key} = …`", self.path));
                 }

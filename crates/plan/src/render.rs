@@ -9,6 +9,9 @@ use crate::source::Span;
 /// Columns.
 const WIDTH: usize = 80;
 
+/// How a `--set` flag is shown.
+const FLAG: &str = "--set ";
+
 /// The narrowest that indented text is wrapped to.
 const WIDTH_MIN: usize = 30;
 
@@ -55,17 +58,23 @@ fn by_source(span: Span, related: &[(Span, String)]) -> Vec<u32> {
 
 fn snippet(one: &Diagnostic, source: u32) -> Snippet<'_, annotate_snippets::Annotation<'_>> {
     let fault = one.fault();
-    let at = Span { source, start: 0, end: 0 };
-    let text = fault.sources.source(at);
-    let path = if text.is_flag { "--set" } else { text.name.as_str() };
-    let mut snippet = Snippet::source(text.text.as_str()).path(path).line_numbering(!text.is_flag);
+    let text = fault.sources.source(Span { source, start: 0, end: 0 });
+    let range = |span: Span| {
+        let range = fault.sources.range(span);
+        let shift = if text.is_flag { FLAG.len() } else { 0 };
+        range.start + shift..range.end + shift
+    };
+    // A flag has no lines: it is shown as it was typed.
+    let mut snippet = match text.is_flag {
+        true => Snippet::source(format!("{FLAG}{}", text.text)).line_numbering(false),
+        false => Snippet::source(text.text.as_str()).path(text.name.as_str()),
+    };
     if let Some(span) = fault.span.filter(|span| span.source == source) {
         let label = Some(wrap(&fault.label, WIDTH / 2)).filter(|label| !label.is_empty());
-        snippet = snippet.annotation(AnnotationKind::Primary.span(fault.sources.range(span)).label(label));
+        snippet = snippet.annotation(AnnotationKind::Primary.span(range(span)).label(label));
     }
     for (span, label) in fault.related.iter().filter(|(span, _)| span.source == source) {
-        let range = fault.sources.range(*span);
-        snippet = snippet.annotation(AnnotationKind::Context.span(range).label(label.as_str()));
+        snippet = snippet.annotation(AnnotationKind::Context.span(range(*span)).label(label.as_str()));
     }
     snippet
 }

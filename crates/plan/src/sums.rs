@@ -2,11 +2,15 @@
 //!
 //! A pool must have a packet for every place that can own one at the same time; a completion queue must have room for every
 //! work request that can complete into it (in the error state all of them flush, signaled or not).
+//!
+//! A packet is in one place at a time. So what a holding stage lets go of is counted where it was held as long as it passes
+//! through the inputs of stages, which empty within the same loop; batches that wait at a port or for a ring can keep it, and
+//! count it again.
 
 use std::fmt::Write as _;
 
 use crate::diag::Sink;
-use crate::flow::{Batch, Flow, Reach};
+use crate::flow::{Flow, Reach};
 use crate::ids::{LcoreId, PoolId};
 use crate::raw::RawPlan;
 use crate::read::Field;
@@ -46,21 +50,26 @@ pub enum Limit {
 pub struct Term {
     /// What it is, e.g. `receive queue of port.md_a`.
     pub what: String,
+    /// How the value comes about, e.g. `2 bursts of 32`; may be empty.
+    pub how: String,
     /// How much.
     pub value: u64,
     /// The line that it comes from.
     pub at: Location,
 }
 
+/// Columns for a term's text in a diagnostic.
+const TABLE_WIDTH: usize = 44;
+
 impl Sum {
     pub(crate) fn new(of: impl Into<String>, unit: &'static str) -> Self {
         Sum { of: of.into(), unit, terms: Vec::new(), needed: 0, limit: Limit::None }
     }
 
-    pub(crate) fn add(&mut self, sources: &Sources, what: impl Into<String>, value: u64, at: Span) {
+    pub(crate) fn add(&mut self, sources: &Sources, what: String, how: &str, value: u64, at: Span) {
         if value > 0 {
             self.needed = self.needed.saturating_add(value);
-            self.terms.push(Term { what: what.into(), value, at: sources.locate(at) });
+            self.terms.push(Term { what, how: how.to_owned(), value, at: sources.locate(at) });
         }
     }
 
@@ -76,16 +85,18 @@ impl Sum {
     pub(crate) fn table(&self) -> String {
         let lines = self.terms.iter().map(|term| {
             let at = if term.at.line == 0 { "--set".to_owned() } else { format!("line {}", term.at.line) };
-            format!("{:>9}  {:<46}  {at}\n", term.value, term.what)
+            let full = term.full();
+            let what = if full.chars().count() > TABLE_WIDTH { &term.what } else { &full };
+            format!("{:>11}  {what:<TABLE_WIDTH$}  {at}\n", term.value)
         });
-        lines.collect::<String>() + &format!("{:>9}  {}", self.needed, self.unit)
+        lines.collect::<String>() + &format!("{:>11}  {}", self.needed, self.unit)
     }
 
     pub(crate) fn explain(&self, out: &mut String) {
-        let width = self.terms.iter().map(|term| term.what.chars().count()).max().unwrap_or(0);
+        let width = self.terms.iter().map(|term| term.full().chars().count()).max().unwrap_or(0);
         let _ = writeln!(out, "{}: {}", self.of, self.unit);
         for term in &self.terms {
-            let _ = writeln!(out, "  {:>12}  {:<width$}  {}", term.value, term.what, term.at.short());
+            let _ = writeln!(out, "  {:>12}  {:<width$}  {}", term.value, term.full(), term.at.short());
         }
         let verdict = |limit: u64| match limit.checked_sub(self.needed) {
             Some(spare) => format!("{spare} to spare"),
@@ -98,6 +109,15 @@ impl Sum {
             Limit::Derived => "and made so".to_owned(),
         };
         let _ = writeln!(out, "  {:>12}  needed, {limit}", self.needed);
+    }
+}
+
+impl Term {
+    fn full(&self) -> String {
+        match self.how.as_str() {
+            "" => self.what.clone(),
+            how => format!("{} ({how})", self.what),
+        }
     }
 }
 
@@ -137,49 +157,63 @@ fn pool(id: PoolId, reach: &Reach, raw: &RawPlan, links: &Links<'_>, flow: &Flow
         sum.add(
             &sources,
             format!("receive queue of port.{}", port.head.name),
+            "",
             port.rx_depth_wr.value.into(),
             port.rx_depth_wr.span,
         );
         if let Some(burst) = burst(links.ports[id.index()].lcore) {
-            let what = format!("received by port.{}{}", port.head.name, default_mark(burst));
-            sum.add(&sources, what, burst.value.into(), burst.span);
+            let what = format!("received by port.{}", port.head.name);
+            sum.add(&sources, what, burst.note(), burst.value.into(), burst.span);
         }
     }
     for id in &reach.stages {
         let stage = &raw.stages[id.index()];
         let name = &stage.head.name;
-        let Batch { packets, how } = &flow.stages[id.index()];
-        sum.add(&sources, format!("input of stage.{name} ({how})"), (*packets).into(), stage.head.span);
+        let batch = &flow.stages[id.index()];
+        sum.add(&sources, format!("input of stage.{name}"), &batch.bursts, batch.fresh_packets.into(), stage.head.span);
         if let Some(burst) = burst(links.stages[id.index()].lcore).filter(|_| reach.taken_by.contains(id)) {
-            let what = format!("taken fresh by stage.{name}{}", default_mark(burst));
-            sum.add(&sources, what, burst.value.into(), burst.span);
+            let what = format!("taken fresh by stage.{name}");
+            sum.add(&sources, what, burst.note(), burst.value.into(), burst.span);
         }
         let at = stage.kind.as_ref().map_or(stage.head.span, |kind| kind.span);
-        sum.add(&sources, format!("held by stage.{name}"), links.holds(*id).into(), at);
+        sum.add(&sources, format!("held by stage.{name}"), "", links.holds(*id).into(), at);
     }
     for id in &reach.rings {
         let ring = &raw.rings[id.index()];
-        let Batch { packets, how } = &flow.rings[id.index()];
-        sum.add(&sources, format!("gathered for ring.{} ({how})", ring.head.name), (*packets).into(), ring.head.span);
+        let batch = &flow.rings[id.index()];
+        sum.add(
+            &sources,
+            format!("gathered for ring.{}", ring.head.name),
+            &batch.how(),
+            batch.packets().into(),
+            ring.head.span,
+        );
         if let Some(depth) = &ring.depth {
-            sum.add(&sources, format!("ring.{}", ring.head.name), depth.value.into(), depth.span);
+            sum.add(&sources, format!("ring.{}", ring.head.name), "", depth.value.into(), depth.span);
         }
     }
     for id in &reach.sent_by {
         let port = &raw.ports[id.index()];
-        if let Some(Batch { packets, how }) = &flow.ports[id.index()] {
-            sum.add(&sources, format!("waiting at port.{} ({how})", port.head.name), (*packets).into(), port.head.span);
+        if let Some(batch) = &flow.ports[id.index()] {
+            sum.add(
+                &sources,
+                format!("waiting at port.{}", port.head.name),
+                &batch.how(),
+                batch.packets().into(),
+                port.head.span,
+            );
         }
         sum.add(
             &sources,
             format!("send queue of port.{}", port.head.name),
+            "",
             port.tx_depth_wr.value.into(),
             port.tx_depth_wr.span,
         );
     }
     for id in &reach.lcores {
-        let what = format!("cache of lcore.{}{}", raw.lcores[id.index()].head.name, default_mark(&pool.cache_packets));
-        sum.add(&sources, what, pool.cache_packets.value.into(), pool.cache_packets.span);
+        let what = format!("cache of lcore.{}", raw.lcores[id.index()].head.name);
+        sum.add(&sources, what, pool.cache_packets.note(), pool.cache_packets.value.into(), pool.cache_packets.span);
     }
     sum.limit = Limit::Plan(packets.value.into(), sources.locate(packets.span));
     if !sum.holds() {
@@ -199,7 +233,7 @@ fn completions(id: LcoreId, raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) -
         Sum::new(format!("lcore.{} completion queue", lcore.head.name), "work requests that can complete into it");
     for (port, _) in raw.ports.iter().zip(&links.ports).filter(|(_, resolved)| resolved.lcore == Some(id)) {
         for (what, depth) in [("receive", &port.rx_depth_wr), ("send", &port.tx_depth_wr)] {
-            sum.add(&sources, format!("{what} queue of port.{}", port.head.name), depth.value.into(), depth.span);
+            sum.add(&sources, format!("{what} queue of port.{}", port.head.name), "", depth.value.into(), depth.span);
         }
     }
     if sum.terms.is_empty() {
@@ -219,6 +253,8 @@ fn completions(id: LcoreId, raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) -
     Some(sum)
 }
 
-fn default_mark(field: &Field<u32>) -> &'static str {
-    if field.given { "" } else { " (default)" }
+impl Field<u32> {
+    fn note(&self) -> &'static str {
+        if self.given { "" } else { "default" }
+    }
 }

@@ -122,7 +122,7 @@ fn key_lines() -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn mutated_text_never_panics(edits in prop::collection::vec((any::<prop::sample::Index>(), 0..40_usize, scrap()), 1..4)) {
@@ -155,6 +155,34 @@ proptest! {
             *line = format!("{key} = {value}");
         }
         exercise(&lines.join("\n"), &[]);
+    }
+
+    #[test]
+    fn sizes_either_add_up_or_are_refused_by_a_sum(
+        depths in prop::collection::vec(1..3000_u32, 8),
+        (packets, cache, burst) in (1..20_000_u32, 0..600_u32, 1..=1024_u32),
+    ) {
+        let keys = [
+            "port.md_a.rx_depth_wr", "port.md_b.rx_depth_wr", "port.fills.rx_depth_wr", "port.feed_a.tx_depth_wr",
+            "port.feed_b.tx_depth_wr", "port.orders.tx_depth_wr", "ring.orders.depth", "lcore.trader.cq_depth_wc",
+        ];
+        let mut flags: Vec<String> = keys.iter().zip(&depths).map(|(key, depth)| format!("{key}={depth}")).collect();
+        flags.extend([
+            format!("pool.packets.packets={packets}"),
+            format!("pool.packets.cache_packets={cache}"),
+            format!("lcore.trader.burst={burst}"),
+            "port.orders.signal_every_wr=1".to_owned(),
+        ]);
+        let pool_fits = packets >= depths[..7].iter().sum::<u32>() + 3 * cache;
+        match loader().sets(flags).load_str("good.toml", GOOD) {
+            Ok(plan) => {
+                check_promises(&plan);
+                prop_assert!(pool_fits && depths[7] >= depths[0] + depths[1]);
+            }
+            Err(faults) => {
+                prop_assert!(faults.errors().all(|fault| matches!(fault.code(), "pool-too-small" | "cq-too-small")), "{}", faults);
+            }
+        }
     }
 
     #[test]
