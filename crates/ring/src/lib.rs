@@ -17,6 +17,9 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p verbline-ring --release --test loom
 //! ```
 //!
+//! Every model is exhaustive but one: two producers against a sleeper that really blocks and sleeps again, which stops at
+//! three preemptions. Mutants that skip the poll after arming, or one of the fences, must lose a wake-up.
+//!
 //! Two things are stood in for. The eventfd is a mutex and a condition variable, and loom has no membarrier(2), so both
 //! fences are `SeqCst`; that `membarrier` and a compiler fence make the same pair is the kernel's promise
 //! (membarrier(2), and Documentation/scheduler/membarrier.rst). And rtrb isn't built for loom: the models publish as it

@@ -6,7 +6,15 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::time::Duration;
-use verbline_ring::{Sleeper, Wake, doorbell, spsc};
+use verbline_ring::{Producer, Sleeper, Wake, Waker, doorbell, spsc};
+
+/// Wakers are shared between lcores; a sleeper and a ring's end move to theirs.
+const _: () = {
+    const fn shared<T: Clone + Send + Sync>() {}
+    const fn moved<T: Send>() {}
+    shared::<Waker>();
+    moved::<(Sleeper, Producer<u64>)>();
+};
 
 /// Whether blocking on the doorbell would return at once.
 fn readable(sleeper: &Sleeper) -> bool {
