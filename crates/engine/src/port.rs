@@ -56,11 +56,13 @@ pub(crate) struct Sending {
     pub(crate) freed: Batch,
     /// Whether the end of every batch is signaled: while a run drains, so that its sends can be waited for.
     signal_ends: bool,
+    /// Whether one was, so that everything outstanding has a completion to come.
+    end_signaled: bool,
 }
 
 impl Sending {
     pub(crate) fn new(sink: usize, signal_every_wr: u32, depth_wr: usize) -> Sending {
-        Sending { sink, signal_every_wr, freed: Batch::with_capacity(depth_wr), signal_ends: false }
+        Sending { sink, signal_every_wr, freed: Batch::with_capacity(depth_wr), signal_ends: false, end_signaled: false }
     }
 }
 
@@ -118,7 +120,7 @@ impl Port {
     pub(crate) fn awaits_completion(&self) -> bool {
         let Some(sending) = &self.sending else { return false };
         let outstanding = self.qp.sends_outstanding();
-        self.down.not() && outstanding >= if sending.signal_ends { 1 } else { sending.signal_every_wr as usize }
+        self.down.not() && outstanding >= if sending.end_signaled { 1 } else { sending.signal_every_wr as usize }
     }
 
     /// Fills the receive queue, as far as the pool goes. True if it posted something.
@@ -214,6 +216,7 @@ impl Port {
                 ..SendOptions::default()
             }),
         };
+        sending.end_signaled |= sending.signal_ends && outcome.posted == before;
         let stats = &self.stats;
         if outcome.posted > 0 {
             stats.tx_posts.add(1);
