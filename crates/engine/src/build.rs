@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use verbline_mem::PoolCache;
-use verbline_plan::{Consumer, Idle, Location, PoolId, PortId, StageId, Target};
+use verbline_plan::{Consumer, Idle, PoolId, PortId, StageId, Target};
 use verbline_ring::{Sleeper, Waker};
 use verbline_verbs::Completions;
 
@@ -13,7 +13,7 @@ use crate::connect::{QueuePairs, connect};
 use crate::control::Control;
 use crate::devices::{Pools, completion_source, open_devices, open_pools};
 use crate::drops::DropReason;
-use crate::error::EngineError;
+use crate::error::{EngineError, Place, place};
 use crate::events::Watched;
 use crate::idle::{Budget, Policy};
 use crate::lcore::LcoreParts;
@@ -33,7 +33,7 @@ pub(crate) struct Built {
     pub(crate) notes: Vec<String>,
     pub(crate) lcores: Vec<LcoreParts>,
     /// Where the plan declares each lcore.
-    pub(crate) places: Vec<Location>,
+    pub(crate) places: Vec<Place>,
     pub(crate) control: Control,
     pub(crate) stats: RunStats,
     pub(crate) watched: Vec<Watched>,
@@ -64,7 +64,7 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
             qps.create(lcore, source, &devices)?;
         }
         let set = WakeSet::new(source, sleeper).map_err(|source| EngineError::System {
-            at: plan.locate(lcore.span),
+            at: place(plan, lcore.span),
             lcore: lcore.name.clone(),
             call: "putting its wake sources on an epoll",
             source,
@@ -85,7 +85,7 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     Ok(Built {
         notes,
         lcores,
-        places: plan.lcores().iter().map(|lcore| plan.locate(lcore.span)).collect(),
+        places: plan.lcores().iter().map(|lcore| place(plan, lcore.span)).collect(),
         control: Control::new(wakers),
         stats,
         watched: devices.watched(),
@@ -111,7 +111,7 @@ fn make_stages(plan: &verbline_plan::Plan, registry: &Registry, clock: &Clock) -
     let make = |stage: &verbline_plan::Stage| {
         let Some(kind) = registry.kind(&stage.kind) else {
             return Err(EngineError::UnknownKind {
-                at: plan.locate(stage.span),
+                at: place(plan, stage.span),
                 stage: stage.name.clone(),
                 kind: stage.kind.clone(),
             });
@@ -120,7 +120,7 @@ fn make_stages(plan: &verbline_plan::Plan, registry: &Registry, clock: &Clock) -
         let made = (kind.make)(&context).map_err(|source| match source.downcast() {
             Ok(diagnostic) => EngineError::Params(*diagnostic),
             Err(source) => EngineError::Stage {
-                at: plan.locate(stage.span),
+                at: place(plan, stage.span),
                 stage: stage.name.clone(),
                 kind: stage.kind.clone(),
                 source,
@@ -134,7 +134,7 @@ fn make_stages(plan: &verbline_plan::Plan, registry: &Registry, clock: &Clock) -
 fn doorbells(plan: &verbline_plan::Plan) -> Result<(Vec<Waker>, Vec<Sleeper>), EngineError> {
     let bell = |lcore: &verbline_plan::Lcore| {
         verbline_ring::doorbell().map_err(|source| EngineError::System {
-            at: plan.locate(lcore.span),
+            at: place(plan, lcore.span),
             lcore: lcore.name.clone(),
             call: "making its doorbell (eventfd)",
             source,
@@ -145,7 +145,8 @@ fn doorbells(plan: &verbline_plan::Plan) -> Result<(Vec<Waker>, Vec<Sleeper>), E
     Ok(pairs.into_iter().unzip())
 }
 
-type RingEnds = (Option<verbline_ring::Producer<verbline_mem::Packet>>, Option<verbline_ring::Consumer<verbline_mem::Packet>>);
+type RingEnds =
+    (Option<verbline_ring::Producer<verbline_mem::Packet>>, Option<verbline_ring::Consumer<verbline_mem::Packet>>);
 
 fn make_rings(plan: &verbline_plan::Plan) -> Vec<RingEnds> {
     let ends = |ring: &verbline_plan::Ring| {
@@ -334,25 +335,22 @@ impl Making<'_> {
     }
 
     fn cache_of(&self, lcore: &verbline_plan::Lcore, pool: PoolId) -> usize {
-        lcore.pools.iter().position(|known| *known == pool).expect("a plan gives an lcore a cache of every pool it uses")
+        lcore
+            .pools
+            .iter()
+            .position(|known| *known == pool)
+            .expect("a plan gives an lcore a cache of every pool it uses")
     }
 
-    fn port(
-        &self,
-        id: PortId,
-        lcore: &verbline_plan::Lcore,
-        sinks: &Sinks,
-        qps: &mut QueuePairs<'_>,
-    ) -> Port {
+    fn port(&self, id: PortId, lcore: &verbline_plan::Lcore, sinks: &Sinks, qps: &mut QueuePairs<'_>) -> Port {
         let port = &self.plan[id];
         let burst = lcore.burst_packets as usize;
         let receiving = port.pool.zip(port.next).filter(|_| port.rx_depth_wr > 0).map(|(pool, next)| {
             let cache = self.cache_of(lcore, pool);
             Receiving::new(cache, sinks.link(next), port.rx_depth_wr as usize, burst)
         });
-        let sending = (port.tx_depth_wr > 0).then(|| {
-            Sending::new(sinks.index(Target::Port(id)), port.signal_every_wr, port.tx_depth_wr as usize)
-        });
+        let sending = (port.tx_depth_wr > 0)
+            .then(|| Sending::new(sinks.index(Target::Port(id)), port.signal_every_wr, port.tx_depth_wr as usize));
         Port {
             name: port.name.clone(),
             index: id.index() as u16,

@@ -9,7 +9,7 @@ use verbline_verbs::{
 };
 
 use crate::devices::{Devices, Opened};
-use crate::error::{Cause, EngineError};
+use crate::error::{Cause, EngineError, place};
 use crate::lcore::LcoreParts;
 use crate::wake::CqSource;
 
@@ -51,7 +51,7 @@ pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts])
     for port in lcores.iter_mut().flat_map(|lcore| &mut lcore.ports) {
         let declared = &plan.ports()[usize::from(port.index)];
         links.bring_up(declared, &mut port.qp).map_err(|source| EngineError::Connect {
-            at: plan.locate(declared.span),
+            at: place(plan, declared.span),
             port: declared.name.clone(),
             peer: destination_name(plan, declared.destination),
             source,
@@ -67,11 +67,8 @@ fn create(
     device: &Opened,
     tag: u16,
 ) -> Result<QueuePair, EngineError> {
-    let refused = |source: Cause| EngineError::QueuePair {
-        at: plan.locate(port.span),
-        port: port.name.clone(),
-        source,
-    };
+    let refused =
+        |source: Cause| EngineError::QueuePair { at: place(plan, port.span), port: port.name.clone(), source };
     let spec = QpSpec {
         tx_depth_wr: port.tx_depth_wr,
         rx_depth_wr: port.rx_depth_wr,
@@ -83,7 +80,7 @@ fn create(
     let mut qp = device.pd.create_qp(&spec).map_err(|error| refused(error.into()))?;
     if qp.max_inline_bytes() < spec.max_inline_bytes {
         return Err(EngineError::DeviceLimit {
-            at: plan.locate(port.span),
+            at: place(plan, port.span),
             place: format!("port.{}", port.name),
             key: "inline_bytes",
             asked: spec.max_inline_bytes.into(),
@@ -96,7 +93,7 @@ fn create(
     qp.to_init(&init).map_err(|error| refused(error.into()))?;
     for group in &port.join {
         qp.attach_mcast(gid(*group), 0).map_err(|error| EngineError::Connect {
-            at: plan.locate(port.span),
+            at: place(plan, port.span),
             port: port.name.clone(),
             peer: format!("group {group}"),
             source: error.into(),

@@ -6,7 +6,7 @@ use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
 use verbline_plan::{DeviceId, Lcore, Pages, Plan, PoolId, Provider};
 use verbline_verbs::{Context, Device, DeviceAttr, PortAttr, PortState, ProtectionDomain};
 
-use crate::error::EngineError;
+use crate::error::{EngineError, place};
 use crate::events::Watched;
 use crate::wake::CqSource;
 
@@ -83,7 +83,7 @@ pub(crate) fn completion_source(
     let Opened { context, attr, .. } = &devices[device];
     if lcore.cq_depth_wc > attr.max_cqe {
         return Err(EngineError::DeviceLimit {
-            at: plan.locate(lcore.span),
+            at: place(plan, lcore.span),
             place: format!("lcore.{}", lcore.name),
             key: "cq_depth_wc (the sum of its ports' depths)",
             asked: lcore.cq_depth_wc.into(),
@@ -91,25 +91,22 @@ pub(crate) fn completion_source(
             device: context.name().to_owned(),
         });
     }
-    let refused = |source| EngineError::CompletionQueue {
-        at: plan.locate(lcore.span),
-        lcore: lcore.name.clone(),
-        source,
-    };
+    let refused =
+        |source| EngineError::CompletionQueue { at: place(plan, lcore.span), lcore: lcore.name.clone(), source };
     let channel = context.create_comp_channel().map_err(|error| refused(error.into()))?;
     let cq = context.create_cq(lcore.cq_depth_wc, Some(&channel)).map_err(|error| refused(error.into()))?;
     Ok(Some(CqSource { cq, channel }))
 }
 
 fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineError> {
-    let at = || plan.locate(device.span);
+    let at = || place(plan, device.span);
     let provider = match device.provider {
         Provider::Kernel => verbline_verbs::Provider::Kernel,
         Provider::Soft => verbline_verbs::Provider::Soft,
     };
-    let context = Device::find(provider, &device.device_name).and_then(|found| found.open()).map_err(|source| {
-        EngineError::Device { at: at(), device: device.name.clone(), source: source.into() }
-    })?;
+    let context = Device::find(provider, &device.device_name)
+        .and_then(|found| found.open())
+        .map_err(|source| EngineError::Device { at: at(), device: device.name.clone(), source: source.into() })?;
     let refused = |source: verbline_verbs::VerbError| EngineError::DeviceVerb {
         at: at(),
         device: device.name.clone(),
@@ -142,7 +139,7 @@ fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
         for (key, asked) in [("rx_depth_wr", port.rx_depth_wr), ("tx_depth_wr", port.tx_depth_wr)] {
             if asked > attr.max_qp_wr {
                 return Err(EngineError::DeviceLimit {
-                    at: plan.locate(port.span),
+                    at: place(plan, port.span),
                     place: format!("port.{}", port.name),
                     key,
                     asked: asked.into(),
@@ -156,7 +153,7 @@ fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
 }
 
 fn open_pool(plan: &Plan, pool: &verbline_plan::Pool, devices: &Devices) -> Result<Pool, EngineError> {
-    let at = || plan.locate(pool.span);
+    let at = || place(plan, pool.span);
     let spec = PoolSpec {
         name: pool.name.clone(),
         packets: pool.packets,
@@ -175,10 +172,13 @@ fn open_pool(plan: &Plan, pool: &verbline_plan::Pool, devices: &Devices) -> Resu
         // Hugepages are never swapped; and what a device registers, the kernel pins.
         lock: false,
     })
-    .map_err(|source| EngineError::Region { at: at(), pool: pool.name.clone(), source })?;
+    .map_err(|source| EngineError::Region { at: at(), pool: pool.name.clone(), source: source.into() })?;
     let len_bytes = region.len_bytes();
-    let made = Pool::new(region, spec)
-        .map_err(|source| EngineError::Pool { at: at(), pool: pool.name.clone(), source })?;
+    let made = Pool::new(region, spec).map_err(|source| EngineError::Pool {
+        at: at(),
+        pool: pool.name.clone(),
+        source: source.into(),
+    })?;
     let Opened { context, pd, .. } = &devices[pool.device];
     pd.register_pool(&made).map_err(|source| EngineError::Register {
         at: at(),

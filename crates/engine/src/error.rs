@@ -3,13 +3,21 @@
 use std::io;
 
 use verbline_mem::{PoolError, RegionError};
-use verbline_plan::{Diagnostic, Location};
+use verbline_plan::{Diagnostic, Location, Plan, Span};
 
 use crate::registry::StageError;
 use crate::report::Report;
 
 /// What a device said: an error of `verbline_verbs`, whose message names the verb, the errno and what to do.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// A line of the plan. Boxed, so that a `Result` stays small.
+pub type Place = Box<Location>;
+
+/// Where the plan declares something.
+pub(crate) fn place(plan: &Plan, span: Span) -> Place {
+    Box::new(plan.locate(span))
+}
 
 /// Why a run could not be built, started, or ended in order.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +27,7 @@ pub enum EngineError {
     #[error("{at}: device.{device}: {source}")]
     Device {
         /// Where the plan declares it.
-        at: Location,
+        at: Place,
         /// Its name in the plan.
         device: String,
         /// What the provider said.
@@ -29,7 +37,7 @@ pub enum EngineError {
     #[error("{at}: device.{device}: {source}")]
     DeviceVerb {
         /// Where the plan declares it.
-        at: Location,
+        at: Place,
         /// Its name in the plan.
         device: String,
         /// The verb and its errno.
@@ -39,7 +47,7 @@ pub enum EngineError {
     #[error("{at}: device.{device}: port {port_num} of {name} is {state}; {remedy}")]
     PortNotActive {
         /// Where the plan declares it.
-        at: Location,
+        at: Place,
         /// The device's name in the plan.
         device: String,
         /// The device's own name.
@@ -52,10 +60,10 @@ pub enum EngineError {
         remedy: String,
     },
     /// The plan asks for more than the device has.
-    #[error("{at}: {place}: {key} is {asked}, but {device} allows {limit} at most; lower it to {limit}")]
+    #[error("{at}: {place}: {key} is {asked}, but {device} grants {limit}; lower it to that")]
     DeviceLimit {
         /// Where the plan asks.
-        at: Location,
+        at: Place,
         /// What asks, e.g. `port.orders`.
         place: String,
         /// The key of the plan.
@@ -71,21 +79,21 @@ pub enum EngineError {
     #[error("{at}: pool.{pool}: {source}")]
     Region {
         /// Where the plan declares it.
-        at: Location,
+        at: Place,
         /// Its name in the plan.
         pool: String,
         /// What is missing, and what to do.
-        source: RegionError,
+        source: Box<RegionError>,
     },
     /// The pool cannot be made of its memory.
     #[error("{at}: pool.{pool}: {source}")]
     Pool {
         /// Where the plan declares it.
-        at: Location,
+        at: Place,
         /// Its name in the plan.
         pool: String,
         /// Why.
-        source: PoolError,
+        source: Box<PoolError>,
     },
     /// The device refused the pool's memory.
     #[error(
@@ -94,7 +102,7 @@ pub enum EngineError {
     )]
     Register {
         /// Where the plan declares the pool.
-        at: Location,
+        at: Place,
         /// Its name in the plan.
         pool: String,
         /// The region's length, bytes.
@@ -108,7 +116,7 @@ pub enum EngineError {
     #[error("{at}: lcore.{lcore}: {source}")]
     CompletionQueue {
         /// Where the plan declares the lcore.
-        at: Location,
+        at: Place,
         /// Its name in the plan.
         lcore: String,
         /// The verb and its errno.
@@ -118,7 +126,7 @@ pub enum EngineError {
     #[error("{at}: port.{port}: {source}")]
     QueuePair {
         /// Where the plan declares the port.
-        at: Location,
+        at: Place,
         /// Its name in the plan.
         port: String,
         /// Why.
@@ -128,7 +136,7 @@ pub enum EngineError {
     #[error("{at}: port.{port}: cannot reach {peer}: {source}")]
     Connect {
         /// Where the plan declares the port.
-        at: Location,
+        at: Place,
         /// Its name in the plan.
         port: String,
         /// The peer or the group.
@@ -140,7 +148,7 @@ pub enum EngineError {
     #[error("{at}: stage.{stage} ({kind}): {source}")]
     Stage {
         /// Where the plan declares it.
-        at: Location,
+        at: Place,
         /// Its name in the plan.
         stage: String,
         /// Its kind.
@@ -158,7 +166,7 @@ pub enum EngineError {
     )]
     UnknownKind {
         /// Where the plan declares the stage.
-        at: Location,
+        at: Place,
         /// The stage's name.
         stage: String,
         /// What it says it is.
@@ -168,7 +176,7 @@ pub enum EngineError {
     #[error("{at}: lcore.{lcore}: {call}: {source}; {remedy}")]
     System {
         /// Where the plan declares the lcore.
-        at: Location,
+        at: Place,
         /// Its name in the plan.
         lcore: String,
         /// The call.
@@ -185,7 +193,7 @@ pub enum EngineError {
     )]
     Pin {
         /// Where the plan declares the lcore.
-        at: Location,
+        at: Place,
         /// Its name in the plan.
         lcore: String,
         /// The CPU that the plan says.

@@ -46,9 +46,8 @@ impl Watch {
             epoll::add(&epoll, watched.events.as_fd(), data, epoll::EventFlags::IN)?;
         }
         let seen = Arc::clone(&counts);
-        let thread = std::thread::Builder::new()
-            .name("vl-events".into())
-            .spawn(move || watch(&epoll, bell, &devices, &seen))?;
+        let thread =
+            std::thread::Builder::new().name("vl-events".into()).spawn(move || watch(&epoll, bell, &devices, &seen))?;
         Ok(Watch { counts, stop, thread: Some(thread) })
     }
 
@@ -120,7 +119,9 @@ fn take_all(watched: &Watched, counts: &Counts) -> bool {
                 let name = format!("{:?}", event.kind);
                 match event.kind {
                     AsyncEventKind::CommEst | AsyncEventKind::SqDrained | AsyncEventKind::QpLastWqeReached => {}
-                    _ => tracing::warn!(device = %watched.device, event = %name, source = ?event.source, "device event"),
+                    _ => {
+                        tracing::warn!(device = %watched.device, event = %name, source = ?event.source, "device event")
+                    }
                 }
                 let mut counts = counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                 *counts.entry((watched.device.clone(), name)).or_default() += 1;

@@ -40,7 +40,7 @@ mod wake_cost;
 
 pub use clock::{Clock, Tick};
 pub use drops::{DropReason, STAGE_REASONS_MAX};
-pub use error::{Cause, EngineError};
+pub use error::{Cause, EngineError, Place};
 pub use outputs::Outputs;
 pub use registry::{Registry, StageContext, StageError};
 pub use report::{

@@ -62,7 +62,13 @@ pub(crate) struct Sending {
 
 impl Sending {
     pub(crate) fn new(sink: usize, signal_every_wr: u32, depth_wr: usize) -> Sending {
-        Sending { sink, signal_every_wr, freed: Batch::with_capacity(depth_wr), signal_ends: false, end_signaled: false }
+        Sending {
+            sink,
+            signal_every_wr,
+            freed: Batch::with_capacity(depth_wr),
+            signal_ends: false,
+            end_signaled: false,
+        }
     }
 }
 

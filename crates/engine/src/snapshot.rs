@@ -10,9 +10,7 @@ use crate::report::{
     CounterReport, DropReport, HolderReport, LcoreReport, PacketReport, PoolReport, PortReport, Report, RingReport,
     StageReport, StatusReport, WakeReport,
 };
-use crate::stats::{
-    Counter, Drops, LcoreStats, PortStats, RingInStats, RingOutStats, Shared, StageStats, WAKE_CAUSES,
-};
+use crate::stats::{Counter, Drops, LcoreStats, PortStats, RingInStats, RingOutStats, Shared, StageStats, WAKE_CAUSES};
 
 /// All counters of a run, with the names that a reader needs, in the plan's order.
 #[derive(Debug)]
@@ -162,7 +160,8 @@ impl RunStats {
 
 fn lcore(entry: &LcoreEntry) -> LcoreReport {
     let stats = &entry.stats;
-    let wake = |(cause, name): &(_, &'static str)| WakeReport { cause: name, count: stats.wakes[*cause as usize].value() };
+    let wake =
+        |(cause, name): &(_, &'static str)| WakeReport { cause: name, count: stats.wakes[*cause as usize].value() };
     LcoreReport {
         name: entry.name.clone(),
         cpu: entry.cpu as usize,

@@ -10,7 +10,7 @@ use verbline_plan::Location;
 
 use crate::build::Built;
 use crate::control::{Control, Phase};
-use crate::error::EngineError;
+use crate::error::{EngineError, Place};
 use crate::events::Watch;
 use crate::idle::Policy;
 use crate::lcore::{Lcore, LcoreParts};
@@ -54,8 +54,8 @@ pub(crate) fn start(built: Built) -> Result<Running, EngineError> {
     Ok(Running { inner: RunningInner::new(control, stats, threads, watch, sources, drain, started_ns) })
 }
 
-fn nowhere() -> Location {
-    Location { file: String::new(), line: 0, column: 0 }
+fn nowhere() -> Place {
+    Box::new(Location { file: String::new(), line: 0, column: 0 })
 }
 
 /// Ends threads that have not begun to run their lcore.
@@ -68,22 +68,22 @@ fn abandon(control: &Control, threads: &mut Vec<JoinHandle<()>>) {
     }
 }
 
-fn spawn(parts: LcoreParts, at: &Location, control: &Arc<Control>) -> Result<JoinHandle<()>, EngineError> {
+fn spawn(parts: LcoreParts, at: &Place, control: &Arc<Control>) -> Result<JoinHandle<()>, EngineError> {
     let (name, place, shared) = (parts.name.clone(), at.clone(), Arc::clone(control));
     // Linux cuts a thread's name at 15 bytes.
-    std::thread::Builder::new().name(format!("vl-{name}")).spawn(move || live(parts, place, &shared)).map_err(|source| {
-        EngineError::System {
+    std::thread::Builder::new().name(format!("vl-{name}")).spawn(move || live(parts, place, &shared)).map_err(
+        |source| EngineError::System {
             at: at.clone(),
             lcore: name,
             call: "starting its thread",
             source,
             remedy: "free threads or memory (ulimit -u)",
-        }
-    })
+        },
+    )
 }
 
 /// An lcore's thread.
-fn live(parts: LcoreParts, at: Location, control: &Arc<Control>) {
+fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
     let (name, cpu, policy) = (parts.name.clone(), parts.cpu, parts.budget.policy);
     if let Err(error) = pin(&name, cpu, at) {
         drop(parts);
@@ -100,12 +100,9 @@ fn live(parts: LcoreParts, at: Location, control: &Arc<Control>) {
     // Unwind safety: after a panic the lcore is only asked whose stage ran, and taken apart.
     let failure = match catch_unwind(AssertUnwindSafe(|| lcore.run())) {
         Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(FailureReport {
-            lcore: name.clone(),
-            stage: None,
-            panicked: false,
-            message: error.to_string(),
-        }),
+        Ok(Err(error)) => {
+            Some(FailureReport { lcore: name.clone(), stage: None, panicked: false, message: error.to_string() })
+        }
         Err(panic) => Some(panicked(&name, lcore.culprit(), &*panic)),
     };
     if let Some(failure) = failure {
@@ -120,7 +117,7 @@ fn live(parts: LcoreParts, at: Location, control: &Arc<Control>) {
     control.tell(|progress| progress.ended += 1);
 }
 
-fn pin(lcore: &str, cpu: u32, at: Location) -> Result<(), EngineError> {
+fn pin(lcore: &str, cpu: u32, at: Place) -> Result<(), EngineError> {
     let id = CoreId { id: cpu as usize };
     // core_affinity's set holds 1,024 CPUs and panics beyond.
     let allowed = core_affinity::get_core_ids().unwrap_or_default();

@@ -55,7 +55,8 @@ impl RunningInner {
     }
 
     pub(crate) fn wait(&self, timeout: Option<Duration>) -> Ended {
-        self.control.wait(timeout, |progress| self.reason(progress).is_some(), |progress| self.reason(progress))
+        self.control
+            .wait(timeout, |progress| self.reason(progress).is_some(), |progress| self.reason(progress))
             .unwrap_or(Ended::TimedOut)
     }
 

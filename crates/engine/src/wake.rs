@@ -94,10 +94,8 @@ impl WakeSet {
     }
 
     fn wait(&mut self, timeout_ns: u64) -> io::Result<Fired> {
-        let timeout = Timespec {
-            tv_sec: (timeout_ns / 1_000_000_000) as i64,
-            tv_nsec: (timeout_ns % 1_000_000_000) as i64,
-        };
+        let timeout =
+            Timespec { tv_sec: (timeout_ns / 1_000_000_000) as i64, tv_nsec: (timeout_ns % 1_000_000_000) as i64 };
         let mut buffer = [MaybeUninit::uninit(); 2];
         loop {
             // epoll_pwait2(2): the timeout has nanoseconds.
