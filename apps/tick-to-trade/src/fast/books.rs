@@ -1,0 +1,400 @@
+//! The books of the FORTS feed: five levels an instrument, and whether they may be trusted.
+//!
+//! The exchange numbers the entries of each instrument (`RptSeq`). A book is [`Trust::Live`] while they come without a break.
+//! After a gap in the stream every book is [`Trust::Suspect`]: the next entry of an instrument shows by its number whether it
+//! lost any. One that did is [`Trust::Stale`] until a snapshot fits: at or after the last entry received, or before it with
+//! all entries in between held here.
+
+use super::message::{Action, Entry, EntryType, Message};
+use crate::book::{DepthBook, DepthError, DepthLevel};
+use crate::itch::Side;
+
+/// Price levels a side that the feed carries.
+pub const FORTS_DEPTH: usize = 5;
+
+/// How much there may be; everything is allocated for it at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BooksSpec {
+    /// Instruments that may appear.
+    pub instruments: u16,
+    /// Entries held for each instrument while it waits for a snapshot.
+    pub held_entries: u16,
+}
+
+impl Default for BooksSpec {
+    fn default() -> Self {
+        Self { instruments: 64, held_entries: 1024 }
+    }
+}
+
+/// How far a book can be relied on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    /// All entries were applied.
+    Live,
+    /// A gap may have held entries of it.
+    Suspect,
+    /// It lost entries, or never had a snapshot: do not trade on it.
+    Stale,
+}
+
+/// What an entry did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryOutcome {
+    /// It was applied; `top` when the best level of a side changed.
+    Applied {
+        /// The best level of a side changed.
+        top: bool,
+    },
+    /// A snapshot contained it already.
+    Old,
+    /// The book is stale; the entry is held for a snapshot.
+    Held,
+}
+
+/// What a snapshot did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotOutcome {
+    /// The book is at the same `RptSeq` and equal.
+    Equal,
+    /// The book is at the same `RptSeq` and differs; the snapshot's was taken.
+    Different,
+    /// A stale book is live again, held entries included.
+    Recovered,
+    /// It is of the past.
+    Old,
+    /// It is ahead of a book that is live: the entries are on their way.
+    Ahead,
+    /// A stale book waits on: entries after the snapshot are missing.
+    TooEarly,
+}
+
+/// Why a message could not be applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BooksError {
+    /// A new instrument exceeds the bound.
+    #[error("instrument {security_id} is one more than the {limit} there may be; raise `instruments`")]
+    InstrumentsFull {
+        /// The instrument.
+        security_id: u64,
+        /// The bound.
+        limit: u16,
+    },
+    /// An entry or snapshot that names no instrument.
+    #[error("MsgSeqNum {msg_seq_num} has an entry without SecurityID: the message is corrupt")]
+    NoInstrument {
+        /// The message.
+        msg_seq_num: u32,
+    },
+    /// A book entry without price or size, or with a price that is no multiple of 10^-5.
+    #[error(
+        "instrument {security_id}, RptSeq {rpt_seq}: an entry without a usable price, size or action; the book is stale now"
+    )]
+    Entry {
+        /// The instrument.
+        security_id: u64,
+        /// The entry.
+        rpt_seq: u32,
+    },
+    /// An entry contradicts the book.
+    #[error("instrument {security_id}, RptSeq {rpt_seq}: {error}; the book is stale now")]
+    Book {
+        /// The instrument.
+        security_id: u64,
+        /// The entry.
+        rpt_seq: u32,
+        /// The contradiction.
+        error: DepthError,
+    },
+}
+
+/// Totals since construction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FortsCounts {
+    /// Entries applied.
+    pub applied: u64,
+    /// Entries that a snapshot contained already.
+    pub old: u64,
+    /// Entries that came while the book was stale.
+    pub held: u64,
+    /// Breaks in an instrument's `RptSeq`.
+    pub breaks: u64,
+    /// Books brought back by a snapshot, first snapshots included.
+    pub recovered: u64,
+    /// Snapshots at a live book's `RptSeq` that were equal.
+    pub equal: u64,
+    /// And that were not.
+    pub different: u64,
+}
+
+/// One instrument.
+#[derive(Debug)]
+pub struct FortsBook {
+    security_id: u64,
+    trust: Trust,
+    rpt_seq: u32,
+    /// The sequence number that a snapshot must have processed to clear a suspicion.
+    gap_upto: u64,
+    depth: DepthBook<FORTS_DEPTH>,
+    /// Consecutive entries since the last break.
+    held: Vec<Entry>,
+}
+
+impl FortsBook {
+    /// `SecurityID`.
+    pub fn security_id(&self) -> u64 {
+        self.security_id
+    }
+
+    /// Whether it may be relied on.
+    #[inline]
+    pub fn trust(&self) -> Trust {
+        self.trust
+    }
+
+    /// The last entry applied.
+    pub fn rpt_seq(&self) -> u32 {
+        self.rpt_seq
+    }
+
+    /// The levels; prices are times 10^5.
+    #[inline]
+    pub fn depth(&self) -> &DepthBook<FORTS_DEPTH> {
+        &self.depth
+    }
+}
+
+/// The books of a feed.
+pub struct FortsBooks {
+    books: Vec<FortsBook>,
+    spare: Vec<FortsBook>,
+    spec: BooksSpec,
+    counts: FortsCounts,
+    scratch: DepthBook<FORTS_DEPTH>,
+}
+
+impl FortsBooks {
+    /// Allocates all that the books will ever use.
+    pub fn new(spec: BooksSpec) -> Self {
+        let spare = (0..spec.instruments)
+            .map(|_| FortsBook {
+                security_id: 0,
+                trust: Trust::Stale,
+                rpt_seq: 0,
+                gap_upto: 0,
+                depth: DepthBook::new(),
+                held: Vec::with_capacity(usize::from(spec.held_entries)),
+            })
+            .collect();
+        let books = Vec::with_capacity(usize::from(spec.instruments));
+        Self { books, spare, spec, counts: FortsCounts::default(), scratch: DepthBook::new() }
+    }
+
+    /// Totals since construction.
+    pub fn counts(&self) -> &FortsCounts {
+        &self.counts
+    }
+
+    /// All books, in the order of their first appearance.
+    pub fn books(&self) -> &[FortsBook] {
+        &self.books
+    }
+
+    /// The book of an instrument, if it has appeared.
+    #[inline]
+    pub fn index_of(&self, security_id: u64) -> Option<usize> {
+        // A dozen instruments: a walk over them beats a hash.
+        self.books.iter().position(|book| book.security_id == security_id)
+    }
+
+    /// The stream lost everything up to and including `last_missing`: every live book is suspect.
+    pub fn gap(&mut self, last_missing: u64) {
+        for book in &mut self.books {
+            book.gap_upto = last_missing;
+            if book.trust == Trust::Live {
+                book.trust = Trust::Suspect;
+            }
+        }
+    }
+
+    /// Applies one entry of an increment and says what became of it, and the book's index.
+    ///
+    /// # Errors
+    /// The entry is unusable or contradicts the book, which is stale from then on; or there is no room for its instrument.
+    pub fn apply_entry(&mut self, msg_seq_num: u32, entry: &Entry) -> Result<(usize, EntryOutcome), BooksError> {
+        let security_id = entry.security_id.ok_or(BooksError::NoInstrument { msg_seq_num })?;
+        let index = self.open(security_id)?;
+        let book = &mut self.books[index];
+        if book.trust != Trust::Stale {
+            if entry.rpt_seq <= book.rpt_seq {
+                self.counts.old += 1;
+                return Ok((index, EntryOutcome::Old));
+            }
+            if entry.rpt_seq == book.rpt_seq.wrapping_add(1) {
+                // It follows on the last one, so nothing of this instrument was in the gap.
+                book.trust = Trust::Live;
+                let top = book.apply(entry)?;
+                self.counts.applied += 1;
+                return Ok((index, EntryOutcome::Applied { top }));
+            }
+            self.counts.breaks += 1;
+            book.make_stale();
+        }
+        self.counts.held += 1;
+        book.hold(entry);
+        Ok((index, EntryOutcome::Held))
+    }
+
+    /// Applies a snapshot and says what became of it, and the book's index.
+    ///
+    /// # Errors
+    /// It names no instrument, holds an unusable entry, or there is no room for its instrument; or the entries held since
+    /// contradict it, and the book stays stale.
+    pub fn apply_snapshot(&mut self, snapshot: &Message) -> Result<(usize, SnapshotOutcome), BooksError> {
+        let msg_seq_num = snapshot.msg_seq_num;
+        let security_id = snapshot.security_id.ok_or(BooksError::NoInstrument { msg_seq_num })?;
+        let index = self.open(security_id)?;
+        self.scratch.clear();
+        for entry in &snapshot.entries {
+            let bad = BooksError::Entry { security_id, rpt_seq: snapshot.rpt_seq };
+            let Some(side) = side(entry.entry_type) else { continue };
+            self.scratch.insert(side, level(entry).ok_or(bad)?).map_err(|error| BooksError::Book {
+                security_id,
+                rpt_seq: snapshot.rpt_seq,
+                error,
+            })?;
+        }
+        let book = &mut self.books[index];
+        // Up to here nothing of this instrument was in the gap, or the snapshot has it.
+        let covers_gap = u64::from(snapshot.last_msg_seq_num_processed) >= book.gap_upto;
+        let outcome = match (book.trust, snapshot.rpt_seq.cmp(&book.rpt_seq)) {
+            (Trust::Stale, _) => book.recover(snapshot.rpt_seq, &self.scratch)?,
+            (_, std::cmp::Ordering::Less) => SnapshotOutcome::Old,
+            (Trust::Live, std::cmp::Ordering::Greater) => SnapshotOutcome::Ahead,
+            (Trust::Suspect, std::cmp::Ordering::Greater) if !covers_gap => SnapshotOutcome::Ahead,
+            (_, std::cmp::Ordering::Greater) => {
+                // The entries between were in the gap.
+                self.counts.breaks += 1;
+                book.make_stale();
+                book.recover(snapshot.rpt_seq, &self.scratch)?
+            }
+            (trust, std::cmp::Ordering::Equal) => {
+                if trust == Trust::Suspect && covers_gap {
+                    book.trust = Trust::Live;
+                }
+                book.compare(&self.scratch)
+            }
+        };
+        self.counts.recovered += u64::from(outcome == SnapshotOutcome::Recovered);
+        self.counts.equal += u64::from(outcome == SnapshotOutcome::Equal);
+        self.counts.different += u64::from(outcome == SnapshotOutcome::Different);
+        Ok((index, outcome))
+    }
+
+    fn open(&mut self, security_id: u64) -> Result<usize, BooksError> {
+        if let Some(index) = self.index_of(security_id) {
+            return Ok(index);
+        }
+        let limit = self.spec.instruments;
+        let book = self.spare.pop().ok_or(BooksError::InstrumentsFull { security_id, limit })?;
+        self.books.push(FortsBook { security_id, ..book });
+        Ok(self.books.len() - 1)
+    }
+}
+
+impl FortsBook {
+    /// Applies an entry that follows on the last; on an error the book is stale.
+    fn apply(&mut self, entry: &Entry) -> Result<bool, BooksError> {
+        self.rpt_seq = entry.rpt_seq;
+        let before = [self.depth.best(Side::Buy), self.depth.best(Side::Sell)];
+        let (security_id, rpt_seq) = (self.security_id, entry.rpt_seq);
+        let applied = self.change(entry).map_err(|error| match error {
+            Some(error) => BooksError::Book { security_id, rpt_seq, error },
+            None => BooksError::Entry { security_id, rpt_seq },
+        });
+        if let Err(error) = applied {
+            self.make_stale();
+            return Err(error);
+        }
+        Ok(before != [self.depth.best(Side::Buy), self.depth.best(Side::Sell)])
+    }
+
+    /// `Err(None)`: the entry is unusable.
+    fn change(&mut self, entry: &Entry) -> Result<(), Option<DepthError>> {
+        if entry.entry_type == EntryType::EmptyBook {
+            self.depth.clear();
+            return Ok(());
+        }
+        let Some(side) = side(entry.entry_type) else { return Ok(()) };
+        let level = level(entry).ok_or(None)?;
+        let actual = match entry.action {
+            Action::New => self.depth.insert(side, level)?,
+            Action::Change => Some(self.depth.change(side, level)?),
+            Action::Delete => Some(self.depth.delete(side, level.price)?),
+            Action::Other(_) => return Err(None),
+        };
+        match (actual, entry.level) {
+            (Some(actual), Some(expected)) if actual != expected => {
+                Err(Some(DepthError::Place { side, price: level.price, expected, actual }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn make_stale(&mut self) {
+        self.trust = Trust::Stale;
+        self.held.clear();
+    }
+
+    /// Keeps an entry for a snapshot; a break, or no room, starts anew from this entry.
+    fn hold(&mut self, entry: &Entry) {
+        let follows = self.held.last().is_none_or(|last| entry.rpt_seq == last.rpt_seq.wrapping_add(1));
+        if !follows || self.held.len() == self.held.capacity() {
+            self.held.clear();
+        }
+        if self.held.capacity() > 0 {
+            self.held.push(*entry);
+        }
+        // Without the entries before it, only a snapshot at or after this one fits.
+        self.rpt_seq = entry.rpt_seq;
+    }
+
+    /// Takes a snapshot into a stale book and applies what was held after it.
+    fn recover(&mut self, rpt_seq: u32, depth: &DepthBook<FORTS_DEPTH>) -> Result<SnapshotOutcome, BooksError> {
+        let first_held = self.held.first().map_or(self.rpt_seq.saturating_add(1), |entry| entry.rpt_seq);
+        if rpt_seq.saturating_add(1) < first_held && rpt_seq < self.rpt_seq {
+            return Ok(SnapshotOutcome::TooEarly);
+        }
+        self.depth.clone_from(depth);
+        self.rpt_seq = rpt_seq;
+        self.trust = Trust::Live;
+        for at in 0..self.held.len() {
+            let entry = self.held[at];
+            if entry.rpt_seq > rpt_seq {
+                self.apply(&entry)?;
+            }
+        }
+        self.held.clear();
+        Ok(SnapshotOutcome::Recovered)
+    }
+
+    fn compare(&mut self, depth: &DepthBook<FORTS_DEPTH>) -> SnapshotOutcome {
+        if self.depth == *depth {
+            return SnapshotOutcome::Equal;
+        }
+        self.depth.clone_from(depth);
+        SnapshotOutcome::Different
+    }
+}
+
+fn side(entry_type: EntryType) -> Option<Side> {
+    match entry_type {
+        EntryType::Bid => Some(Side::Buy),
+        EntryType::Offer => Some(Side::Sell),
+        _ => None,
+    }
+}
+
+fn level(entry: &Entry) -> Option<DepthLevel> {
+    Some(DepthLevel { price: entry.price?.to_e5()?, size: entry.size? })
+}

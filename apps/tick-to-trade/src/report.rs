@@ -1,0 +1,178 @@
+//! What a run shows: the ticks, the orders, the latency with the share of each step, and what must not have happened.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+use verbline::cli::{count, duration, percent};
+use verbline::prelude::*;
+
+use crate::arbitration::ArbiterCounts;
+use crate::risk::Refusal;
+use crate::stages::{ExchangeTally, FortsTally, ItchTally, STEPS, StrategyTally, Tallies};
+
+/// The live line.
+pub fn live(report: &Report) -> String {
+    let sum = |name| -> u64 { report.stages.iter().filter_map(|stage| stage.counter(name)).sum() };
+    // The exchange and the strategy both count orders: what has arrived is the exchange's.
+    let orders = report.stages.iter().filter(|stage| stage.counter("ticks").is_some());
+    let orders: u64 = orders.filter_map(|stage| stage.counter("orders")).sum();
+    let per_second = sum("ticks") as f64 * 1e9 / report.elapsed_ns.max(1) as f64;
+    let (ticks, gaps) = (count(sum("ticks")), count(sum("gaps")));
+    format!("{ticks} ticks ({}/s), {} orders, {gaps} gaps", count(per_second as u64), count(orders))
+}
+
+/// The app's part of the report.
+pub fn outcome(report: &Report, tallies: &Tallies) -> Outcome {
+    let mut outcome = Outcome::default();
+    if let (Some(exchange), Some(arbiter)) = (&tallies.exchange, &tallies.arbiter) {
+        ticks(exchange, arbiter, &mut outcome);
+        latency(exchange, &mut outcome);
+    } else if report.failures.is_empty() {
+        outcome.failures.push("the plan has no exchange or no arbiter, so there is nothing to report".to_owned());
+    }
+    if let Some(itch) = &tallies.itch {
+        itch_books(itch, &mut outcome);
+    }
+    if let Some(forts) = &tallies.forts {
+        forts_books(forts, &mut outcome);
+    }
+    if let Some(strategy) = &tallies.strategy {
+        orders(strategy, &mut outcome);
+    }
+    outcome
+}
+
+fn ticks(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcome) {
+    let [received_a, received_b] = arbiter.received;
+    let [dropped_a, dropped_b] = exchange.dropped;
+    // What neither channel brought and nobody dropped: lost for want of a posted receive buffer.
+    let unaccounted = exchange.published.abs_diff(arbiter.delivered + exchange.dropped_both);
+    let json = &mut outcome.json;
+    json.insert("ticks_published".into(), json!(exchange.published));
+    json.insert("ticks_received".into(), json!(arbiter.delivered));
+    json.insert("received_a".into(), json!(received_a));
+    json.insert("received_b".into(), json!(received_b));
+    json.insert("dropped_on_purpose".into(), json!({ "a": dropped_a, "b": dropped_b, "both": exchange.dropped_both }));
+    json.insert("duplicates".into(), json!(arbiter.duplicates));
+    json.insert("late".into(), json!(arbiter.late));
+    json.insert("gaps".into(), json!(arbiter.gaps));
+    json.insert("ticks_missing".into(), json!(arbiter.lost));
+    json.insert("ticks_unaccounted".into(), json!(unaccounted));
+    json.insert("orders".into(), json!(exchange.orders));
+    let _ = writeln!(
+        outcome.text,
+        "ticks    {} published, {} received ({} on A, {} on B, {} twice)\n         \
+         {} dropped on A on purpose, {} on B, {} on both\n         \
+         {} missing in {} gaps",
+        count(exchange.published),
+        count(arbiter.delivered),
+        count(received_a),
+        count(received_b),
+        count(arbiter.duplicates),
+        count(dropped_a),
+        count(dropped_b),
+        count(exchange.dropped_both),
+        count(arbiter.lost),
+        count(arbiter.gaps),
+    );
+    if unaccounted > 0 {
+        outcome.failures.push(format!(
+            "{} ticks were neither received nor dropped on purpose: the trader had no receive buffer posted for them; \
+             raise rx_depth_wr of its market-data ports, or lower the rate",
+            count(unaccounted)
+        ));
+    }
+}
+
+fn latency(exchange: &ExchangeTally, outcome: &mut Outcome) {
+    let times = &exchange.tick_to_trade_ns;
+    let (p50, p99, p999) = (times.value_at_quantile(0.5), times.value_at_quantile(0.99), times.value_at_quantile(0.999));
+    let whole: u64 = exchange.steps_ns.iter().sum();
+    let share = |part: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
+    let mean = |part: u64| part / exchange.orders.max(1);
+    let steps = STEPS.iter().zip(exchange.steps_ns);
+    let json_steps: Vec<Value> =
+        steps.clone().map(|(name, sum)| json!({ "step": name, "mean_ns": mean(sum), "share": share(sum) })).collect();
+    let mut json = Map::new();
+    for (name, value) in [("p50", p50), ("p99", p99), ("p999", p999), ("max", times.max()), ("min", times.min())] {
+        json.insert(name.to_owned(), json!(value));
+    }
+    outcome.json.insert("tick_to_trade_ns".into(), Value::Object(json));
+    outcome.json.insert("steps".into(), json!(json_steps));
+    if exchange.orders == 0 {
+        let _ = writeln!(outcome.text, "latency  no order arrived: nothing to measure");
+        return;
+    }
+    let _ = writeln!(
+        outcome.text,
+        "latency  scheduled tick to order: p50 {}  p99 {}  p99.9 {}  max {}",
+        duration(p50),
+        duration(p99),
+        duration(p999),
+        duration(times.max()),
+    );
+    let shares: Vec<_> =
+        steps.map(|(name, sum)| format!("{name} {} ({})", duration(mean(sum)), percent(share(sum)))).collect();
+    let _ = writeln!(outcome.text, "         mean of each step: {}", shares[..2].join(", "));
+    let _ = writeln!(outcome.text, "                            {}", shares[2..].join(", "));
+}
+
+fn itch_books(itch: &ItchTally, outcome: &mut Outcome) {
+    outcome.json.insert(
+        "itch".into(),
+        json!({ "messages": itch.messages, "contradictions": itch.contradictions, "malformed": itch.malformed,
+                "levels": itch.levels, "live_orders": itch.live_orders }),
+    );
+    let _ = writeln!(
+        outcome.text,
+        "books    {} messages applied, {} contradict a book (after gaps), {} malformed",
+        count(itch.messages),
+        count(itch.contradictions),
+        count(itch.malformed),
+    );
+}
+
+fn forts_books(forts: &FortsTally, outcome: &mut Outcome) {
+    let books = &forts.books;
+    outcome.json.insert(
+        "forts".into(),
+        json!({ "increments": forts.increments, "entries": forts.entries, "rpt_seq_breaks": books.breaks,
+                "snapshots": forts.snapshots, "snapshots_equal": books.equal, "snapshots_different": books.different,
+                "snapshots_compared": books.equal + books.different, "books_recovered": books.recovered,
+                "entries_held": books.held, "contradictions": forts.contradictions, "malformed": forts.malformed }),
+    );
+    let _ = writeln!(
+        outcome.text,
+        "books    {} increments with {} entries, {} RptSeq breaks\n         \
+         {} of {} book snapshots equal, {} times a book was brought back by one",
+        count(forts.increments),
+        count(forts.entries),
+        count(books.breaks),
+        count(books.equal),
+        count(books.equal + books.different),
+        count(books.recovered),
+    );
+    if books.different > 0 {
+        outcome.failures.push(format!("{} snapshots differ from a book that was held to be right", books.different));
+    }
+}
+
+fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
+    let refused = Refusal::NAMES.iter().zip(strategy.risk.refused).filter(|(_, refused)| *refused > 0);
+    let by_reason: Map<String, Value> = refused.clone().map(|(name, refused)| (name.replace(' ', "_"), json!(refused))).collect();
+    outcome.json.insert(
+        "strategy".into(),
+        json!({ "updates": strategy.updates, "intents": strategy.intents, "orders_sent": strategy.orders,
+                "unsent": strategy.unsent, "refused": by_reason, "filled": strategy.filled, "cancelled": strategy.cancelled }),
+    );
+    let _ = writeln!(
+        outcome.text,
+        "orders   {} sent, {} filled, {} cancelled",
+        count(strategy.orders),
+        count(strategy.filled),
+        count(strategy.cancelled),
+    );
+    for (name, refused) in refused {
+        let _ = writeln!(outcome.text, "         {} refused by the risk limit: {name}", count(refused));
+    }
+}

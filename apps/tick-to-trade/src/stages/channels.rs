@@ -1,0 +1,93 @@
+//! The redundant channels A and B of a feed: the same bytes on both, and some of them dropped on purpose.
+
+use verbline::prelude::*;
+
+use super::tally::ExchangeTally;
+
+/// The exchange's outputs, in the order of its registration.
+pub(super) const A: OutId = OutId(0);
+pub(super) const B: OutId = OutId(1);
+pub(super) const REPORTS: OutId = OutId(2);
+
+/// The exchange's own drop reasons.
+pub(super) const DROPS: &[&str] = &["on_purpose_a", "on_purpose_b", "malformed_order"];
+const ON_PURPOSE: [DropReason; 2] = [DropReason::Stage(0), DropReason::Stage(1)];
+pub(super) const MALFORMED_ORDER: DropReason = DropReason::Stage(2);
+
+/// Which frames each channel drops: independent, decided by a seed.
+#[derive(Debug)]
+pub(super) struct Drops {
+    /// A number below 2^32 drops if it is below this.
+    thresholds: [u64; 2],
+    seeds: [u64; 2],
+}
+
+/// Whether a frame can go out on both channels now without being refused.
+#[inline]
+pub(super) fn has_room(out: &Outputs<'_>) -> bool {
+    out.room(A) > 0 && out.room(B) > 0
+}
+
+/// Sends bytes on both channels, whatever is dropped otherwise: heartbeats and the end of a session.
+pub(super) fn announce(bytes: &[u8], out: &mut Outputs<'_>) {
+    for channel in [A, B] {
+        if let Some(mut packet) = out.alloc()
+            && packet.fill(bytes)
+        {
+            out.send(channel, packet);
+        }
+    }
+}
+
+impl Drops {
+    /// Shares of what each channel drops, and the seed that decides which.
+    pub(super) fn new(shares: [f64; 2], seed: u64) -> Drops {
+        let thresholds = shares.map(|share| (share * 2f64.powi(32)) as u64);
+        Drops { thresholds, seeds: [seed, seed ^ 0x9e37_79b9_7f4a_7c15] }
+    }
+
+    /// Sends a frame of `messages` messages on a channel (0 is A, 1 is B), or drops it on purpose. True if it was sent.
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        channel: usize,
+        packet: Packet,
+        messages: u64,
+        tally: &mut ExchangeTally,
+        out: &mut Outputs<'_>,
+    ) -> bool {
+        if self.drops(channel) {
+            tally.dropped[channel] += messages;
+            out.drop(packet, ON_PURPOSE[channel]);
+            return false;
+        }
+        out.send([A, B][channel], packet)
+    }
+
+    /// The next of an independent sequence of decisions (SplitMix64).
+    fn drops(&mut self, channel: usize) -> bool {
+        let seed = &mut self.seeds[channel];
+        *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = *seed;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) >> 32 < self.thresholds[channel]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_channel_drops_its_share_independently() {
+        let mut both = Drops::new([0.1, 0.5], 7);
+        let drops: Vec<_> = (0..100_000).map(|_| [both.drops(0), both.drops(1)]).collect();
+        let count = |wanted: fn(&[bool; 2]) -> bool| drops.iter().filter(|both| wanted(both)).count();
+        assert!((9_500..10_500).contains(&count(|both| both[0])));
+        assert!((49_000..51_000).contains(&count(|both| both[1])));
+        assert!((4_600..5_400).contains(&count(|both| both[0] && both[1])));
+        let mut never = Drops::new([0.0, 1.0], 7);
+        assert!((0..1000).all(|_| !never.drops(0) && never.drops(1)));
+    }
+}

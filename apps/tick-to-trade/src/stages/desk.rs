@@ -1,0 +1,106 @@
+//! The exchange's order desk: takes orders, measures how long they took, and answers each with a report.
+
+use hdrhistogram::Histogram;
+use verbline::prelude::*;
+
+use super::channels::{MALFORMED_ORDER, REPORTS};
+use super::tally::{ExchangeTally, Tally};
+use super::wire::{ExecutionReport, TIMING_LEN_BYTES, Timing};
+use crate::itch::Side;
+use crate::risk::{ORDER_LEN_BYTES, OrderView};
+
+/// Ticks whose times are remembered: more than can be on their way.
+const TAPE_TICKS: usize = 1 << 16;
+
+/// The desk, and the times of the ticks that orders answer to.
+#[derive(Debug)]
+pub(super) struct Desk {
+    /// Scheduled and published time of a tick, by its sequence number modulo the length.
+    tape: Box<[(u64, u64)]>,
+    pub(super) tally: ExchangeTally,
+    orders: verbline::engine::Counter,
+    ticks: verbline::engine::Counter,
+    home: Tally,
+}
+
+impl Desk {
+    /// Allocates all that measuring needs: 1 ns to 60 s at three digits.
+    pub(super) fn new(stage: &StageContext<'_>, home: &Tally) -> Result<Desk, verbline::engine::StageError> {
+        Ok(Desk {
+            tape: vec![(0, 0); TAPE_TICKS].into_boxed_slice(),
+            tally: ExchangeTally {
+                published: 0,
+                dropped: [0; 2],
+                dropped_both: 0,
+                orders: 0,
+                malformed_orders: 0,
+                tick_to_trade_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
+                steps_ns: [0; 4],
+            },
+            orders: stage.counter("orders"),
+            ticks: stage.counter("ticks"),
+            home: home.clone(),
+        })
+    }
+
+    /// Remembers when the ticks `first .. first + count` were due and went out.
+    #[inline]
+    pub(super) fn note(&mut self, first: u64, count: u64, scheduled_ns: u64, published_ns: u64) {
+        for tick in first..first + count {
+            self.tape[tick as usize % TAPE_TICKS] = (scheduled_ns, published_ns);
+        }
+        self.ticks.add(count);
+    }
+
+    /// Takes a batch of orders. `fill` says how much of (instrument, side, price, quantity) the book would fill.
+    pub(super) fn take(
+        &mut self,
+        orders: &mut Batch,
+        out: &mut Outputs<'_>,
+        mut fill: impl FnMut(u64, Side, i64, u32) -> u32,
+    ) {
+        let now_ns = out.fresh_ns();
+        for mut packet in orders.drain_front(orders.len()) {
+            let bytes = packet.data();
+            let parsed = bytes.split_at_checked(ORDER_LEN_BYTES).and_then(|(order, timing)| {
+                let timing: &[u8; TIMING_LEN_BYTES] = timing.try_into().ok()?;
+                Some((OrderView::parse(order).ok()?, Timing::from_bytes(timing)))
+            });
+            let Some((order, timing)) = parsed else {
+                self.tally.malformed_orders += 1;
+                out.drop(packet, MALFORMED_ORDER);
+                continue;
+            };
+            let filled = fill(order.instrument(), order.side(), order.price(), order.quantity()).min(order.quantity());
+            let cancelled = order.quantity() - filled;
+            let report = ExecutionReport { order_id: order.id(), side: order.side(), filled, cancelled };
+            let tick = order.tick();
+            self.measure(tick, timing, now_ns);
+            if packet.fill(&report.to_bytes()) {
+                out.send(REPORTS, packet);
+            }
+        }
+    }
+
+    fn measure(&mut self, tick: u64, timing: Timing, now_ns: u64) {
+        let (scheduled_ns, published_ns) = self.tape[tick as usize % TAPE_TICKS];
+        self.tally.orders += 1;
+        self.orders.add(1);
+        self.tally.tick_to_trade_ns.saturating_record(now_ns.saturating_sub(scheduled_ns));
+        let times = [scheduled_ns, published_ns, timing.received_ns, timing.decided_ns, now_ns];
+        for (sum, pair) in self.tally.steps_ns.iter_mut().zip(times.windows(2)) {
+            *sum += pair[1].saturating_sub(pair[0]);
+        }
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let empty = Histogram::new_from(&self.tally.tick_to_trade_ns);
+        let tally = ExchangeTally {
+            tick_to_trade_ns: std::mem::replace(&mut self.tally.tick_to_trade_ns, empty),
+            ..self.tally
+        };
+        self.home.lock().exchange = Some(tally);
+    }
+}

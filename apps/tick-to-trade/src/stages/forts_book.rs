@@ -1,0 +1,174 @@
+//! The trader's five-level books of the recorded feed: applies increments, holds each snapshot against the book, and brings
+//! a book back from a snapshot after a loss.
+
+use std::collections::VecDeque;
+
+use verbline::prelude::*;
+
+use super::arbiter::Mark;
+use super::settings::INSTRUMENTS_MAX;
+use super::tally::{FortsTally, Tally};
+use super::update::{Update, Updates};
+use super::wire::split_preamble;
+use crate::fast::{BooksSpec, Decoder, EntryOutcome, FortsBooks, Message, MessageKind, MoexFeed, SnapshotOutcome};
+use crate::itch::{Side, Symbol};
+use crate::risk::{Quote, Top};
+
+const CHANGED: OutId = OutId(0);
+const MALFORMED: DropReason = DropReason::Stage(0);
+const SNAPSHOTS_FULL: DropReason = DropReason::Stage(1);
+
+/// Snapshots that wait for their increments: no more than one turn of the lcore can bring.
+const SNAPSHOTS_HELD: usize = 256;
+
+/// Instruments that one message may touch.
+const CHANGES_MAX: usize = 16;
+
+pub(super) fn register(registry: &mut Registry, tally: &Tally) {
+    let home = tally.clone();
+    let spec = StageSpec {
+        outputs: &["changed"],
+        holds_packets: SNAPSHOTS_HELD as u32,
+        drops: &["malformed", "snapshots_full"],
+        summary: "decodes FAST, keeps five-level books, recovers from snapshots",
+        ..StageSpec::default()
+    };
+    registry.stage("forts-book", spec, move |stage| {
+        let settings = super::settings::MoexSettings::read(stage)?;
+        let feed = match MoexFeed::open(&settings.dir) {
+            Ok(feed) => feed,
+            Err(error) => return Err(stage.raw_section("feed")?.refuse("dir", error.to_string()).into()),
+        };
+        Ok(Box::new(FortsBook {
+            books: FortsBooks::new(BooksSpec { instruments: INSTRUMENTS_MAX, ..BooksSpec::default() }),
+            decoder: feed.decoder(),
+            message: Message::new(),
+            waiting: VecDeque::with_capacity(SNAPSHOTS_HELD),
+            updates: Updates::new(CHANGES_MAX),
+            tally: FortsTally::default(),
+            home: home.clone(),
+        }))
+    });
+}
+
+struct FortsBook {
+    books: FortsBooks,
+    decoder: Decoder,
+    message: Message,
+    /// Snapshots that are ahead of their book, in the order of their arrival.
+    waiting: VecDeque<Packet>,
+    updates: Updates,
+    tally: FortsTally,
+    home: Tally,
+}
+
+impl Stage for FortsBook {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        for packet in input.drain_front(input.len()) {
+            self.updates.clear();
+            let Some((sequence, fast)) = split_preamble(packet.data()) else {
+                out.drop(packet, MALFORMED);
+                continue;
+            };
+            if self.decoder.decode(fast, &mut self.message).is_err() {
+                self.tally.malformed += 1;
+                out.drop(packet, MALFORMED);
+                continue;
+            }
+            match self.message.kind {
+                MessageKind::Increment => self.increment(packet, sequence, out),
+                MessageKind::Snapshot => {
+                    self.tally.snapshots += 1;
+                    if self.compare() == Some(SnapshotOutcome::Ahead) {
+                        self.keep(packet, out);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl FortsBook {
+    fn increment(&mut self, mut packet: Packet, sequence: u32, out: &mut Outputs<'_>) {
+        if Mark::of(&packet).lost_before {
+            self.books.gap(u64::from(sequence) - 1);
+        }
+        self.tally.increments += 1;
+        self.tally.entries += self.message.entries.len() as u64;
+        for entry in &self.message.entries {
+            match self.books.apply_entry(sequence, entry) {
+                Ok((index, EntryOutcome::Applied { top: true })) => {
+                    if let Some(update) = update(&self.books, index, u64::from(sequence)) {
+                        self.updates.put(update);
+                    }
+                }
+                Ok(_) => {}
+                Err(_) => self.tally.contradictions += 1,
+            }
+        }
+        if !self.waiting.is_empty() {
+            self.retry();
+        }
+        if !self.updates.as_bytes().is_empty() && packet.fill(self.updates.as_bytes()) {
+            out.send(CHANGED, packet);
+        }
+    }
+
+    /// Holds the decoded snapshot against its book.
+    fn compare(&mut self) -> Option<SnapshotOutcome> {
+        match self.books.apply_snapshot(&self.message) {
+            Ok((_, outcome)) => Some(outcome),
+            Err(_) => {
+                self.tally.contradictions += 1;
+                None
+            }
+        }
+    }
+
+    fn keep(&mut self, packet: Packet, out: &mut Outputs<'_>) {
+        if self.waiting.len() == SNAPSHOTS_HELD
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            out.drop(oldest, SNAPSHOTS_FULL);
+        }
+        self.waiting.push_back(packet);
+    }
+
+    /// Looks again at each snapshot that was ahead.
+    fn retry(&mut self) {
+        for _ in 0..self.waiting.len() {
+            let Some(packet) = self.waiting.pop_front() else { return };
+            let decoded = split_preamble(packet.data()).map(|(_, fast)| self.decoder.decode(fast, &mut self.message));
+            if matches!(decoded, Some(Ok(()))) && self.compare() == Some(SnapshotOutcome::Ahead) {
+                self.waiting.push_back(packet);
+            }
+        }
+    }
+}
+
+/// The best levels of a book that can be relied on.
+fn update(books: &FortsBooks, index: usize, tick: u64) -> Option<Update> {
+    let book = books.books().get(index)?;
+    let quote = |side| {
+        let level = book.depth().best(side)?;
+        Some(Quote { price: level.price, size: u64::try_from(level.size).ok()? })
+    };
+    Some(Update {
+        instrument: u16::try_from(index).ok()?,
+        reset: false,
+        number: book.security_id(),
+        symbol: Symbol(*b"FORTS   "),
+        tick,
+        top: Top { bid: quote(Side::Buy)?, ask: quote(Side::Sell)? },
+        last: 0,
+    })
+}
+
+impl Drop for FortsBook {
+    fn drop(&mut self) {
+        let mut tally = std::mem::take(&mut self.tally);
+        tally.books = *self.books.counts();
+        self.home.lock().forts = Some(tally);
+    }
+}

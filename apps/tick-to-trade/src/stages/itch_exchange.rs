@@ -1,0 +1,110 @@
+//! The exchange of the generated feed: publishes MoldUDP64 frames of ITCH messages at their scheduled times, and fills
+//! orders against the book that the feed describes.
+
+use verbline::prelude::*;
+
+use super::channels::{DROPS, Drops, announce, has_room};
+use super::desk::Desk;
+use super::pacer::Pacer;
+use super::settings::ItchSettings;
+use super::tally::Tally;
+use crate::generator::{Generator, GeneratorSpec};
+use crate::itch::Side;
+use crate::mold;
+
+/// Frames in one turn: few, so that orders don't wait for a late feed to catch up.
+const FRAMES_PER_TURN: usize = 16;
+
+pub(super) fn register(registry: &mut Registry, tally: &Tally) {
+    let home = tally.clone();
+    let spec = StageSpec {
+        outputs: &["a", "b", "reports"],
+        source: true,
+        drops: DROPS,
+        summary: "publishes generated ITCH on channels A and B, takes orders",
+        ..StageSpec::default()
+    };
+    registry.stage("itch-exchange", spec, move |stage| {
+        let settings = ItchSettings::read(stage)?;
+        let ItchSettings { seed, instruments, live_orders, .. } = settings;
+        Ok(Box::new(ItchExchange {
+            generator: Generator::new(GeneratorSpec { seed, instruments, live_orders }),
+            drops: Drops::new([settings.drop_a, settings.drop_b], seed),
+            pacer: Pacer::new(settings.ticks_per_second as f64 / f64::from(settings.messages_per_frame)),
+            desk: Desk::new(stage, &home)?,
+            messages_per_frame: settings.messages_per_frame,
+        }))
+    });
+}
+
+struct ItchExchange {
+    generator: Generator,
+    drops: Drops,
+    pacer: Pacer,
+    desk: Desk,
+    messages_per_frame: u16,
+}
+
+impl Stage for ItchExchange {
+    fn process(&mut self, orders: &mut Batch, out: &mut Outputs<'_>) {
+        let generator = &self.generator;
+        self.desk.take(orders, out, |locate, side, price, quantity| fill(generator, locate, side, price, quantity));
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        for _ in 0..FRAMES_PER_TURN {
+            let now_ns = out.fresh_ns();
+            let due_ns = self.pacer.due_ns(now_ns);
+            if due_ns > now_ns {
+                return Next::At(due_ns);
+            }
+            if !self.publish(due_ns, out) {
+                break;
+            }
+        }
+        Next::Busy
+    }
+
+    fn stop(&mut self, out: &mut Outputs<'_>) {
+        let mut bytes = [0; mold::HEADER_LEN_BYTES];
+        if let Ok(writer) = mold::Writer::new(&mut bytes, self.generator.session(), self.generator.sequence()) {
+            writer.finish_session();
+            announce(&bytes, out);
+        }
+    }
+}
+
+impl ItchExchange {
+    /// Publishes the next frame on both channels. False if there are no packets or no room for it now.
+    fn publish(&mut self, due_ns: u64, out: &mut Outputs<'_>) -> bool {
+        if !has_room(out) {
+            return false;
+        }
+        let (Some(mut frame), Some(mut copy)) = (out.alloc(), out.alloc()) else { return false };
+        frame.set_len(frame.capacity());
+        let Ok(written) = self.generator.write_frame(self.messages_per_frame, due_ns, frame.data_mut()) else {
+            return false;
+        };
+        frame.set_len(written.len_bytes);
+        copy.fill(frame.data());
+        let messages = u64::from(written.count);
+        self.desk.note(written.sequence, messages, due_ns, out.fresh_ns());
+        let tally = &mut self.desk.tally;
+        let sent = [self.drops.send(0, frame, messages, tally, out), self.drops.send(1, copy, messages, tally, out)];
+        tally.published += messages;
+        tally.dropped_both += if sent == [false; 2] { messages } else { 0 };
+        self.pacer.depart();
+        true
+    }
+}
+
+/// What the other side's best level would fill of an order at `price`, without moving the book.
+fn fill(generator: &Generator, locate: u64, side: Side, price: i64, quantity: u32) -> u32 {
+    let Ok(locate) = u16::try_from(locate) else { return 0 };
+    let Some(best) = generator.truth(locate, side.opposite()).next() else { return 0 };
+    let crosses = match side {
+        Side::Buy => i64::from(best.price_e4) <= price,
+        Side::Sell => i64::from(best.price_e4) >= price,
+    };
+    if crosses { u32::try_from(best.shares).unwrap_or(u32::MAX).min(quantity) } else { 0 }
+}

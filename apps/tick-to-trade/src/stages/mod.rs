@@ -1,0 +1,38 @@
+//! The stages: the exchange's side and the trader's side, wired by a plan.
+//!
+//! ```text
+//! exchange ──A──▶ arbiter ──▶ itch-book or forts-book ──▶ strategy ──order──▶ exchange
+//!          ──B──▶                                            ▲──────report──────┘
+//! ```
+//!
+//! A packet is reused all the way: the frame that arrives becomes the note of what changed, and that becomes the order.
+
+mod arbiter;
+mod channels;
+mod desk;
+mod forts_book;
+mod itch_book;
+mod itch_exchange;
+mod moex_exchange;
+mod pacer;
+mod replay;
+mod settings;
+mod strategy;
+mod tally;
+mod update;
+mod wire;
+
+use verbline::prelude::*;
+
+pub use tally::{ExchangeTally, FortsTally, ItchTally, STEPS, StrategyTally, Tallies, Tally};
+
+/// Registers every kind of stage and the sections that they read. What they count ends up in `tally`.
+pub fn register(registry: &mut Registry, tally: &Tally) {
+    registry.section("feed").section("trigger").section("risk");
+    itch_exchange::register(registry, tally);
+    moex_exchange::register(registry, tally);
+    arbiter::register(registry, tally);
+    itch_book::register(registry, tally);
+    forts_book::register(registry, tally);
+    strategy::register(registry, tally);
+}

@@ -1,0 +1,150 @@
+//! The exchange of the recorded feed: plays the redundant incremental channels and the snapshots of a trading day at a
+//! multiple of the market's pace, and takes orders.
+//!
+//! The recording has no book of the exchange's own, so every order is filled whole at its limit.
+
+use verbline::prelude::*;
+
+use super::channels::{DROPS, Drops, announce, has_room};
+use super::desk::Desk;
+use super::replay::{Departure, Source, schedule};
+use super::settings::MoexSettings;
+use super::tally::Tally;
+use crate::fast::{MoexFeed, Recording};
+
+const SNAPSHOTS: OutId = OutId(3);
+
+/// Datagrams in one turn.
+const DATAGRAMS_PER_TURN: usize = 16;
+
+pub(super) fn register(registry: &mut Registry, tally: &Tally) {
+    let home = tally.clone();
+    let spec = StageSpec {
+        outputs: &["a", "b", "reports", "snapshots"],
+        source: true,
+        drops: DROPS,
+        summary: "plays a recorded FORTS feed, takes orders",
+        ..StageSpec::default()
+    };
+    registry.stage("moex-exchange", spec, move |stage| {
+        let settings = MoexSettings::read(stage)?;
+        let section = stage.raw_section("feed")?;
+        let feed = MoexFeed::open(&settings.dir).map_err(|error| section.refuse("dir", error.to_string()))?;
+        let departures = schedule(&feed).map_err(|error| section.refuse("dir", error.to_string()))?;
+        let [a, b] = feed.increments;
+        Ok(Box::new(MoexExchange {
+            recordings: [a, b, feed.snapshots],
+            departures,
+            next: 0,
+            start_ns: None,
+            ns_per_ms: 1e6 / settings.speed,
+            drops: Drops::new([settings.drop_a, settings.drop_b], settings.seed),
+            current: None,
+            desk: Desk::new(stage, &home)?,
+        }))
+    });
+}
+
+struct MoexExchange {
+    /// A, B, snapshots.
+    recordings: [Recording; 3],
+    departures: Vec<Departure>,
+    next: usize,
+    start_ns: Option<u64>,
+    ns_per_ms: f64,
+    drops: Drops,
+    /// The tick whose copies are going out, and whether one of them was not dropped.
+    current: Option<(u32, bool)>,
+    desk: Desk,
+}
+
+impl Stage for MoexExchange {
+    fn process(&mut self, orders: &mut Batch, out: &mut Outputs<'_>) {
+        self.desk.take(orders, out, |_, _, _, quantity| quantity);
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        for _ in 0..DATAGRAMS_PER_TURN {
+            let now_ns = out.fresh_ns();
+            let Some(departure) = self.departures.get(self.next).copied() else { return self.finish(out) };
+            let start_ns = *self.start_ns.get_or_insert(now_ns);
+            let due_ns = start_ns + (f64::from(departure.after_ms) * self.ns_per_ms) as u64;
+            if due_ns > now_ns {
+                return Next::At(due_ns);
+            }
+            if !self.publish(departure, due_ns, out) {
+                break;
+            }
+        }
+        Next::Busy
+    }
+}
+
+impl MoexExchange {
+    /// Publishes one datagram. False if there is no packet or no room for it now.
+    fn publish(&mut self, departure: Departure, due_ns: u64, out: &mut Outputs<'_>) -> bool {
+        if !has_room(out) || out.room(SNAPSHOTS) == 0 {
+            return false;
+        }
+        let recording = &self.recordings[departure.source as usize];
+        let Some(bytes) = recording.datagram(departure.index) else { return false };
+        let sequence = recording.datagrams[departure.index].msg_seq_num;
+        let Some(mut packet) = out.alloc() else { return false };
+        if !write(&mut packet, sequence, bytes) {
+            return false;
+        }
+        match departure.source {
+            Source::Snapshot => {
+                out.send(SNAPSHOTS, packet);
+            }
+            Source::A | Source::B => self.publish_increment(departure.source, sequence, packet, due_ns, out),
+        }
+        self.next += 1;
+        true
+    }
+
+    fn publish_increment(&mut self, source: Source, sequence: u32, packet: Packet, due_ns: u64, out: &mut Outputs<'_>) {
+        if self.current.is_none_or(|(current, _)| current != sequence) {
+            self.close_tick();
+            self.current = Some((sequence, false));
+            self.desk.note(u64::from(sequence), 1, due_ns, out.fresh_ns());
+        }
+        let sent = self.drops.send(source as usize, packet, 1, &mut self.desk.tally, out);
+        if let Some((_, alive)) = &mut self.current {
+            *alive |= sent;
+        }
+    }
+
+    /// Counts the tick whose copies have all gone out.
+    fn close_tick(&mut self) {
+        if let Some((_, alive)) = self.current.take() {
+            self.desk.tally.published += 1;
+            self.desk.tally.dropped_both += u64::from(!alive);
+        }
+    }
+
+    /// Tells both channels where the sequence ends, so that a loss at the end shows.
+    fn finish(&mut self, out: &mut Outputs<'_>) -> Next {
+        if let Some((sequence, _)) = self.current {
+            if !has_room(out) {
+                return Next::Busy;
+            }
+            self.close_tick();
+            announce(&sequence.wrapping_add(1).to_le_bytes(), out);
+        }
+        Next::Done
+    }
+}
+
+fn write(packet: &mut Packet, sequence: u32, fast: &[u8]) -> bool {
+    if !packet.fill(&sequence.to_le_bytes()) {
+        return false;
+    }
+    match packet.append(fast.len()) {
+        Some(place) => {
+            place.copy_from_slice(fast);
+            true
+        }
+        None => false,
+    }
+}

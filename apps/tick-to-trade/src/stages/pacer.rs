@@ -1,0 +1,49 @@
+//! When what is published is due.
+
+/// Evenly spaced departures from the first call on.
+#[derive(Debug)]
+pub(super) struct Pacer {
+    /// Nanoseconds between departures, in 1/65,536; 0: no pace.
+    interval_x65536: u128,
+    start_ns: Option<u64>,
+    departed: u64,
+}
+
+impl Pacer {
+    /// `per_second` departures a second; 0: whenever there is room.
+    pub(super) fn new(per_second: f64) -> Pacer {
+        let interval_x65536 = if per_second > 0.0 { (65_536e9 / per_second) as u128 } else { 0 };
+        Pacer { interval_x65536, start_ns: None, departed: 0 }
+    }
+
+    /// When the next departure is due. At full speed that is now.
+    #[inline]
+    pub(super) fn due_ns(&mut self, now_ns: u64) -> u64 {
+        if self.interval_x65536 == 0 {
+            return now_ns;
+        }
+        let start_ns = *self.start_ns.get_or_insert(now_ns);
+        start_ns + ((u128::from(self.departed) * self.interval_x65536) >> 16) as u64
+    }
+
+    /// It has departed.
+    #[inline]
+    pub(super) fn depart(&mut self) {
+        self.departed += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_does_not_drift() {
+        let mut pacer = Pacer::new(3.0);
+        let due: Vec<_> = (0..4).map(|_| { let due = pacer.due_ns(1_000); pacer.depart(); due }).collect();
+        assert_eq!(due, [1_000, 333_334_333, 666_667_666, 1_000_001_000]);
+        let mut unpaced = Pacer::new(0.0);
+        unpaced.depart();
+        assert_eq!(unpaced.due_ns(77), 77);
+    }
+}

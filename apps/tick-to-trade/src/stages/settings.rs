@@ -1,0 +1,185 @@
+//! The sections of a plan that the stages read, and what is refused in them.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use verbline::engine::{StageContext, StageError};
+
+use crate::risk::{RiskSpec, TriggerSpec};
+
+/// `[feed]` of the generated feed.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ItchSettings {
+    /// The same seed gives the same feed, and the same drops.
+    #[serde(default = "ItchSettings::seed")]
+    pub(super) seed: u64,
+    /// Instruments, 1 to 9,999.
+    pub(super) instruments: u16,
+    /// Live orders that each book settles at.
+    #[serde(default = "ItchSettings::live_orders")]
+    pub(super) live_orders: u32,
+    /// Messages a second; 0: as fast as the channels take them.
+    pub(super) ticks_per_second: u64,
+    /// Messages in each MoldUDP64 frame.
+    #[serde(default = "ItchSettings::messages_per_frame")]
+    pub(super) messages_per_frame: u16,
+    /// Share of frames of each channel that is dropped on purpose.
+    #[serde(default)]
+    pub(super) drop_a: f64,
+    /// Likewise.
+    #[serde(default)]
+    pub(super) drop_b: f64,
+}
+
+impl ItchSettings {
+    fn seed() -> u64 {
+        1
+    }
+
+    fn live_orders() -> u32 {
+        2_000
+    }
+
+    fn messages_per_frame() -> u16 {
+        1
+    }
+
+    /// Reads and checks the section.
+    pub(super) fn read(stage: &StageContext<'_>) -> Result<ItchSettings, StageError> {
+        let settings: ItchSettings = stage.section("feed")?;
+        let feed = stage.raw_section("feed")?;
+        share(stage, "drop_a", settings.drop_a)?;
+        share(stage, "drop_b", settings.drop_b)?;
+        if !(1..=9_999).contains(&settings.instruments) {
+            return Err(feed.refuse("instruments", "the feed has 1 to 9,999 instruments").into());
+        }
+        if !(1..=64).contains(&settings.messages_per_frame) {
+            return Err(feed.refuse("messages_per_frame", "a frame has 1 to 64 messages").into());
+        }
+        Ok(settings)
+    }
+}
+
+/// `[feed]` of the recorded feed.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MoexSettings {
+    /// The folder of the recording.
+    pub(super) dir: PathBuf,
+    /// How much faster than the market's clock the recording is played.
+    #[serde(default = "MoexSettings::speed")]
+    pub(super) speed: f64,
+    /// For the drops.
+    #[serde(default = "ItchSettings::seed")]
+    pub(super) seed: u64,
+    /// Share of datagrams of each incremental channel that is dropped on purpose.
+    #[serde(default)]
+    pub(super) drop_a: f64,
+    /// Likewise.
+    #[serde(default)]
+    pub(super) drop_b: f64,
+}
+
+impl MoexSettings {
+    fn speed() -> f64 {
+        100.0
+    }
+
+    /// Reads and checks the section.
+    pub(super) fn read(stage: &StageContext<'_>) -> Result<MoexSettings, StageError> {
+        let settings: MoexSettings = stage.section("feed")?;
+        share(stage, "drop_a", settings.drop_a)?;
+        share(stage, "drop_b", settings.drop_b)?;
+        if !(settings.speed > 0.0 && settings.speed.is_finite()) {
+            let message = format!("a speed of {} plays nothing: 1.0 is the market's own pace", settings.speed);
+            return Err(stage.raw_section("feed")?.refuse("speed", message).into());
+        }
+        Ok(settings)
+    }
+}
+
+fn share(stage: &StageContext<'_>, key: &str, value: f64) -> Result<(), StageError> {
+    if (0.0..=1.0).contains(&value) {
+        return Ok(());
+    }
+    Err(stage.raw_section("feed")?.refuse(key, format!("{value} is no share: 0.0 drops nothing, 1.0 all")).into())
+}
+
+/// `[trigger]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TriggerSettings {
+    /// Fires when one side of the best level outweighs the other by this share of both.
+    imbalance: f64,
+    /// Fires when the mid has moved this far, in the feed's price unit; 0 never.
+    move_min: i64,
+    /// Shares or contracts of an order.
+    quantity: u32,
+    /// Rest after an order, microseconds.
+    cooldown_us: u64,
+}
+
+impl Default for TriggerSettings {
+    fn default() -> Self {
+        TriggerSettings { imbalance: 0.6, move_min: 0, quantity: 100, cooldown_us: 1_000 }
+    }
+}
+
+/// `[risk]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RiskSettings {
+    quantity_max: u32,
+    notional_max: i64,
+    collar_bps: u32,
+    orders_per_second: u32,
+    burst_orders: u32,
+    position_max: u32,
+}
+
+impl Default for RiskSettings {
+    fn default() -> Self {
+        RiskSettings {
+            quantity_max: 1_000,
+            notional_max: i64::MAX,
+            collar_bps: 500,
+            orders_per_second: 10_000,
+            burst_orders: 64,
+            position_max: 100_000,
+        }
+    }
+}
+
+/// Most instruments that the trader follows.
+pub(super) const INSTRUMENTS_MAX: u16 = 1_024;
+
+/// Reads `[trigger]`.
+pub(super) fn trigger(stage: &StageContext<'_>) -> Result<TriggerSpec, StageError> {
+    let settings: TriggerSettings = stage.section("trigger")?;
+    if !(0.0..=2.0).contains(&settings.imbalance) {
+        let message = format!("{} is no share: 0.6 is three fifths, anything above 1.0 never fires", settings.imbalance);
+        return Err(stage.raw_section("trigger")?.refuse("imbalance", message).into());
+    }
+    Ok(TriggerSpec {
+        instruments: INSTRUMENTS_MAX,
+        imbalance_permille: (settings.imbalance * 1000.0) as u32,
+        move_min: settings.move_min,
+        quantity: settings.quantity,
+        cooldown_ns: settings.cooldown_us.saturating_mul(1_000),
+    })
+}
+
+/// Reads `[risk]`.
+pub(super) fn risk(stage: &StageContext<'_>) -> Result<RiskSpec, StageError> {
+    let settings: RiskSettings = stage.section("risk")?;
+    Ok(RiskSpec {
+        instruments: INSTRUMENTS_MAX,
+        quantity_max: settings.quantity_max,
+        notional_max: settings.notional_max,
+        collar_bps: settings.collar_bps,
+        orders_per_second: settings.orders_per_second,
+        burst_orders: settings.burst_orders,
+        position_max: settings.position_max,
+    })
+}

@@ -1,0 +1,134 @@
+//! The trader's strategy: looks at best levels that changed, asks the risk gate, and turns the packet into the order.
+
+use verbline::engine::Counter;
+use verbline::prelude::*;
+
+use super::settings::{self, INSTRUMENTS_MAX};
+use super::tally::{StrategyTally, Tally};
+use super::update::{UPDATE_LEN_BYTES, Update};
+use super::wire::{ExecutionReport, TIMING_LEN_BYTES, Timing};
+use crate::risk::{ORDER_LEN_BYTES, OrderIntent, OrderTemplate, RiskGate, Trigger};
+
+const ORDER: OutId = OutId(0);
+const MALFORMED: DropReason = DropReason::Stage(0);
+
+/// Who sends the orders.
+const FIRM: [u8; 4] = *b"VRBL";
+
+/// Bits of an order id that hold the instrument, so that a report finds its way without a table.
+const INSTRUMENT_BITS: u32 = 16;
+
+pub(super) fn register(registry: &mut Registry, tally: &Tally) {
+    let home = tally.clone();
+    let spec = StageSpec {
+        outputs: &["order"],
+        drops: &["malformed"],
+        summary: "trigger, risk limits, preformatted orders",
+        ..StageSpec::default()
+    };
+    registry.stage("strategy", spec, move |stage| {
+        let gate = RiskGate::new(settings::risk(stage)?);
+        Ok(Box::new(Strategy {
+            trigger: Trigger::new(settings::trigger(stage)?),
+            gate,
+            templates: vec![None; usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
+            orders: 0,
+            sent: stage.counter("orders"),
+            tally: StrategyTally::default(),
+            home: home.clone(),
+        }))
+    });
+}
+
+struct Strategy {
+    trigger: Trigger,
+    gate: RiskGate,
+    templates: Box<[Option<OrderTemplate>]>,
+    orders: u64,
+    sent: Counter,
+    tally: StrategyTally,
+    home: Tally,
+}
+
+impl Stage for Strategy {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        for packet in input.drain_front(input.len()) {
+            if let Some(report) = ExecutionReport::parse(packet.data()) {
+                self.settle(report);
+                continue;
+            }
+            self.consider(packet, out);
+        }
+    }
+}
+
+impl Strategy {
+    /// Looks at each update of a packet. The first order goes out in the packet itself; the rare others wait for the next
+    /// tick, since the trigger fires again only on a new edge.
+    fn consider(&mut self, mut packet: Packet, out: &mut Outputs<'_>) {
+        let (updates, rest) = packet.data().as_chunks::<UPDATE_LEN_BYTES>();
+        if updates.is_empty() || !rest.is_empty() {
+            return out.drop(packet, MALFORMED);
+        }
+        let now_ns = out.now_ns();
+        let mut wanted = None;
+        for update in updates.iter().map(Update::from_bytes) {
+            self.tally.updates += 1;
+            if update.reset {
+                self.trigger.reset(update.instrument);
+            }
+            let Some(intent) = self.trigger.on_top(update.instrument, &update.top, now_ns) else { continue };
+            self.tally.intents += 1;
+            let reference = if update.last > 0 { update.last } else { update.top.mid() };
+            if wanted.is_some() {
+                self.tally.unsent += 1;
+            } else if self.gate.check(&intent, Some(reference), now_ns).is_ok() {
+                wanted = Some((update, intent));
+            }
+        }
+        if let Some((update, intent)) = wanted
+            && self.write(&mut packet, &update, &intent, out.fresh_ns())
+        {
+            self.tally.orders += 1;
+            self.sent.add(1);
+            out.send(ORDER, packet);
+        }
+    }
+
+    /// Turns the packet into the order, with its timing behind it.
+    #[inline]
+    fn write(&mut self, packet: &mut Packet, update: &Update, intent: &OrderIntent, decided_ns: u64) -> bool {
+        let Some(slot) = self.templates.get_mut(usize::from(intent.instrument)) else { return false };
+        let template = slot.get_or_insert_with(|| OrderTemplate::new(update.number, update.symbol, FIRM));
+        self.orders += 1;
+        let id = self.orders << INSTRUMENT_BITS | u64::from(intent.instrument);
+        let timing = Timing { received_ns: packet.timestamp(), decided_ns };
+        packet.reset();
+        packet.set_len(ORDER_LEN_BYTES + TIMING_LEN_BYTES)
+            && template.write(intent, id, update.tick, 0, packet.data_mut()).is_some()
+            && packet.data_mut().last_chunk_mut().is_some_and(|place| {
+                *place = timing.to_bytes();
+                true
+            })
+    }
+
+    fn settle(&mut self, report: ExecutionReport) {
+        let instrument = report.order_id as u16;
+        if report.filled > 0 {
+            self.tally.filled += 1;
+            self.gate.filled(instrument, report.side, report.filled);
+        }
+        if report.cancelled > 0 {
+            self.tally.cancelled += 1;
+            self.gate.closed(instrument, report.side, report.cancelled);
+        }
+    }
+}
+
+impl Drop for Strategy {
+    fn drop(&mut self) {
+        let mut tally = std::mem::take(&mut self.tally);
+        tally.risk = *self.gate.counts();
+        self.home.lock().strategy = Some(tally);
+    }
+}

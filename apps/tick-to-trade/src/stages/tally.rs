@@ -1,0 +1,113 @@
+//! What the stages counted and measured, for the report.
+//!
+//! Each stage counts in its own memory and hands its part over when it is dropped, at the end of its lcore: no lock is near
+//! the data path.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hdrhistogram::Histogram;
+
+use crate::arbitration::ArbiterCounts;
+use crate::fast::FortsCounts;
+use crate::risk::RiskCounts;
+
+/// Where stages leave their parts.
+#[derive(Clone, Debug, Default)]
+pub struct Tally(Arc<Mutex<Tallies>>);
+
+/// One part a stage.
+#[derive(Debug, Default)]
+pub struct Tallies {
+    /// The exchange's.
+    pub exchange: Option<ExchangeTally>,
+    /// The arbiter's, in messages.
+    pub arbiter: Option<ArbiterCounts>,
+    /// That of the ITCH books.
+    pub itch: Option<ItchTally>,
+    /// That of the FORTS books.
+    pub forts: Option<FortsTally>,
+    /// The strategy's.
+    pub strategy: Option<StrategyTally>,
+}
+
+impl Tally {
+    /// The parts that have been handed over so far.
+    pub fn lock(&self) -> MutexGuard<'_, Tallies> {
+        // Plain data that is replaced whole: a panic elsewhere cannot leave it half written.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the exchange did.
+#[derive(Debug)]
+pub struct ExchangeTally {
+    /// Messages of the feed, each of which both channels carry.
+    pub published: u64,
+    /// Messages that channel A and channel B dropped on purpose.
+    pub dropped: [u64; 2],
+    /// Messages that both did.
+    pub dropped_both: u64,
+    /// Orders that arrived.
+    pub orders: u64,
+    /// Bytes that arrived as orders and were none.
+    pub malformed_orders: u64,
+    /// From the scheduled time of a tick to the arrival of its order, ns.
+    pub tick_to_trade_ns: Histogram<u64>,
+    /// The same, cut into what happened in turn, summed over all orders: scheduled to published, to received by the trader,
+    /// to decided, to arrived.
+    pub steps_ns: [u64; 4],
+}
+
+/// Names of [`ExchangeTally::steps_ns`].
+pub const STEPS: [&str; 4] = ["publish", "feed", "decide", "order"];
+
+/// What the ITCH books saw.
+#[derive(Debug, Default)]
+pub struct ItchTally {
+    /// Messages applied.
+    pub messages: u64,
+    /// Messages that contradict the book, as happens after a gap.
+    pub contradictions: u64,
+    /// Messages that are not ITCH.
+    pub malformed: u64,
+    /// Price levels at the end, over all books and sides.
+    pub levels: usize,
+    /// Live orders at the end.
+    pub live_orders: usize,
+}
+
+/// What the FORTS books saw.
+#[derive(Debug, Default)]
+pub struct FortsTally {
+    /// Increments decoded.
+    pub increments: u64,
+    /// Their entries.
+    pub entries: u64,
+    /// Snapshots decoded.
+    pub snapshots: u64,
+    /// Datagrams that are not FAST.
+    pub malformed: u64,
+    /// Entries or snapshots that contradict a book.
+    pub contradictions: u64,
+    /// The books' own counts.
+    pub books: FortsCounts,
+}
+
+/// What the strategy did.
+#[derive(Debug, Default)]
+pub struct StrategyTally {
+    /// Changes of a best level that it looked at.
+    pub updates: u64,
+    /// Orders that the trigger wanted.
+    pub intents: u64,
+    /// Orders sent.
+    pub orders: u64,
+    /// Orders wanted for which there was no packet or no room.
+    pub unsent: u64,
+    /// Orders filled and cancelled by the exchange.
+    pub filled: u64,
+    /// Cancelled.
+    pub cancelled: u64,
+    /// What the risk gate let pass and refused.
+    pub risk: RiskCounts,
+}
