@@ -55,7 +55,7 @@ pub(crate) struct Flow {
     pub(crate) reach: Vec<Reach>,
     /// Input batches, in the order of the stages.
     pub(crate) stages: Vec<Batch>,
-    /// Batches that wait to be posted; none if nothing leads to the port.
+    /// Batches that wait to be posted; none if the port has no send queue.
     pub(crate) ports: Vec<Option<Batch>>,
     /// Batches that gather packets for a ring.
     pub(crate) rings: Vec<Batch>,
@@ -73,11 +73,7 @@ pub(crate) fn trace(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut
         stages: (0..raw.stages.len()).map(|stage| size(Target::Stage(StageId::from_index(stage)))).collect(),
         ports: (0..raw.ports.len())
             .map(PortId::from_index)
-            .map(|port| {
-                let is_fed = edges.iter().any(|edge| edge.hop.target == Target::Port(port))
-                    || links.rings.contains(&Some(Consumer::Port(port)));
-                is_fed.then(|| size(Target::Port(port)))
-            })
+            .map(|port| (raw.ports[port.index()].tx_depth_wr.value > 0).then(|| size(Target::Port(port))))
             .collect(),
         rings: (0..raw.rings.len()).map(|ring| size(Target::Ring(RingId::from_index(ring)))).collect(),
     }
@@ -197,7 +193,7 @@ fn batch(at: Target, raw: &RawPlan, links: &Links<'_>, edges: &[Edge]) -> Batch 
     let burst = lcore.map_or(0, |id| raw.lcores[id.index()].burst_packets.value);
     let fresh = up.stages.iter().filter(|id| links.stages[id.index()].pool.is_some()).count();
     let held = up.stages.iter().fold(0_u32, |sum, id| sum.saturating_add(links.holds(*id)));
-    // A stage that nothing feeds still gets a batch of one burst: an empty one can't be made.
+    // What nothing feeds still gets a batch of one burst: an empty one is of no use to anybody.
     let bursts = u32::try_from((up.ports.len() + up.rings.len() + fresh).max(1)).unwrap_or(u32::MAX);
     Batch {
         fresh_packets: bursts.saturating_mul(burst),

@@ -1,4 +1,58 @@
 //! A TOML file to a validated plan.
+//!
+//! A plan says which pinned lcores there are, which queue pairs each owns, which stages run where, and what hands packets to
+//! what. [`Loader`] reads one against a [`Catalog`] (what the application registered) and a [`Machine`] (what there is), and
+//! gives a [`Plan`] or *all* its faults as [`Diagnostics`], each with its place, the line and a suggestion.
+//!
+//! What holding a [`Plan`] proves:
+//! - every name is known, every reference resolved, every value in its range; no key was ignored;
+//! - packets move between lcores over rings only, each ring with one producer and one consumer, and never in a circle;
+//! - each pool has a packet for every place that can own one at once, each completion queue room for every work request that
+//!   can complete into it, and the memory is there ([`Plan::explain`] prints these sums with the lines that they come from).
+//!
+//! The text goes through private raw shapes; `--set KEY=VALUE` overrides apply before any check and are blamed for what they
+//! break. No text makes the loader panic: it is fuzzed.
+//!
+//! ```
+//! use verbline_plan::{Catalog, Loader, Machine, StageKind};
+//!
+//! let count = StageKind { name: "count", outputs: &[], source: false, holds_packets: 0, summary: "counts packets" };
+//! let catalog = Catalog { kinds: vec![count], ..Catalog::default() };
+//! let machine = Machine { cpus: [0].into(), ..Machine::detect() };
+//! let text = r#"
+//!     [device.nic]
+//!     provider = "soft"
+//!     name = "soft0"
+//!
+//!     [pool.packets]
+//!     device = "nic"
+//!     packets = 1024
+//!     data_bytes = 2048
+//!
+//!     [lcore.worker]
+//!     cpu = 0
+//!
+//!     [port.feed]
+//!     lcore = "worker"
+//!     device = "nic"
+//!     pool = "packets"
+//!     transport = "ud"
+//!     join = ["239.1.1.1"]
+//!     rx_depth_wr = 512
+//!     next = "stage.count"
+//!
+//!     [stage.count]
+//!     use = "count"
+//!     lcore = "worker"
+//! "#;
+//! let plan = Loader::new(catalog.clone(), machine.clone()).load_str("feed.toml", text)?;
+//! assert_eq!(plan.lcores()[0].cq_depth_wc, 512);
+//!
+//! let faults = Loader::new(catalog, machine).sets(["stage.count.use=cuont"]).load_str("feed.toml", text).unwrap_err();
+//! let fault = faults.iter().next().unwrap();
+//! assert_eq!((fault.code(), fault.help_texts()[0].as_str()), ("unknown-kind", "did you mean `count`?"));
+//! # Ok::<(), verbline_plan::Diagnostics>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod build;
@@ -6,6 +60,7 @@ mod catalog;
 mod de;
 mod diag;
 mod draw;
+pub mod duration;
 mod flow;
 mod graph;
 mod groups;
@@ -25,6 +80,7 @@ mod refs;
 mod render;
 mod rings;
 mod set;
+mod sizes;
 mod source;
 mod sums;
 mod syntax;

@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::source::{Sources, TEXT_BYTES_MAX};
 use crate::sums::{self, Sum};
-use crate::{flow, lcores, memory, order, ports, raw, refs, rings, set, syntax, tree, unused};
+use crate::{flow, lcores, memory, order, ports, raw, refs, rings, set, sizes, syntax, tree, unused};
 
 /// Reads plans against what the application registered and what the machine has.
 #[derive(Debug, Clone)]
@@ -120,6 +120,7 @@ impl Loader {
         let order = order::check(&raw, &links, &edges, sink);
         unused::check(&raw, &links, &edges, sink);
         let flow = flow::trace(&raw, &links, &edges, sink);
+        sizes::check(&raw, &links, &ports, &flow, sink);
         Checked { raw, links, ports, lcore_devices, ring_edges, order, flow }
     }
 

@@ -298,7 +298,7 @@ pub struct Port {
     pub signal_every_wr: u32,
     /// Where received packets go; present if `rx_depth_wr` > 0.
     pub next: Option<Target>,
-    /// What the batch of packets that wait to be posted must hold, so that no output on this lcore overflows it; 0 if nothing sends.
+    /// What the batch of packets that wait to be posted must hold, so that no output on this lcore overflows it; 0 without a send queue.
     pub batch_packets: u32,
 }
 

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::diag::Sink;
+use crate::duration;
 use crate::names;
 use crate::source::Span;
 use crate::tree::{Entry, Node, Table, Value};
@@ -118,10 +119,10 @@ impl<'a> Reader<'a> {
     pub(crate) fn optional_duration(&mut self, key: &'static str, max: Duration) -> Option<Field<Duration>> {
         let entry = self.entry(key)?;
         let text = self.as_text(entry)?;
-        let refused = match humantime::parse_duration(&text.value) {
+        let refused = match duration::parse(&text.value) {
             Ok(value) if value <= max => return Some(Field { value, span: text.span, given: true }),
             Ok(_) => format!("`{key}` is longer than {}", humantime::format_duration(max)),
-            Err(error) => format!("`{}` is not a duration: {error}", text.value),
+            Err(refused) => refused,
         };
         self.sink
             .error("bad-value", text.span, refused)

@@ -122,7 +122,7 @@ fn key_lines() -> Vec<usize> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn mutated_text_never_panics(edits in prop::collection::vec((any::<prop::sample::Index>(), 0..40_usize, scrap()), 1..4)) {

@@ -122,6 +122,17 @@ fn a_scarce_machine_gives_warnings() {
 }
 
 #[test]
+fn messages_that_may_not_fit_give_warnings() {
+    let small =
+        "[pool.small]\ndevice = \"nic0\"\npackets = 8192\ndata_bytes = 512\nheadroom_bytes = 16\n\n[lcore.exchange]";
+    let text =
+        GOOD.replace("[lcore.exchange]", small).replace("pool = \"packets\"\ntransport", "pool = \"small\"\ntransport");
+    let text = text.replace("lcore = \"gateway\"\nout", "lcore = \"gateway\"\npool = \"packets\"\nout");
+    let plan = loader().load_str("small.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+    insta::assert_snapshot!(plan.warnings().render(false));
+}
+
+#[test]
 fn a_kernel_device_can_pin_no_more_than_may_be_locked() {
     let scarce = Machine { memlock_bytes: Some(8 << 20), ..machine() };
     let text = GOOD.replace("provider = \"soft\"", "provider = \"kernel\"");

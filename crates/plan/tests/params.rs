@@ -111,3 +111,16 @@ fn a_flag_is_blamed_for_its_value() {
     let fault = plan.section("feed").unwrap().parse::<Feed>().unwrap_err();
     assert_eq!(fault.location().to_string(), "--set feed.dir=7");
 }
+
+#[test]
+fn durations_are_written_as_the_plan_writes_them() {
+    #[derive(Debug, Deserialize)]
+    struct Timed {
+        #[serde(deserialize_with = "verbline_plan::duration::deserialize")]
+        every: std::time::Duration,
+    }
+    let timed: Timed = plan("[feed]\nevery = '50us'").section("feed").unwrap().parse().unwrap();
+    assert_eq!(timed.every, std::time::Duration::from_micros(50));
+    let fault = plan("[feed]\nevery = '50'").section("feed").unwrap().parse::<Timed>().unwrap_err();
+    assert_eq!((fault.code(), fault.location().line, fault.location().column), ("bad-value", 2, 9));
+}

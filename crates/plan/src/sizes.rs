@@ -1,0 +1,52 @@
+//! Whether messages fit the buffers that they land in. Stages decide how long a message gets, so these are warnings.
+
+use crate::diag::Sink;
+use crate::flow::Flow;
+use crate::ids::PortId;
+use crate::plan::Transport;
+use crate::ports::PortFacts;
+use crate::raw::RawPlan;
+use crate::refs::Links;
+
+/// What a UD receive puts before the message (InfiniBand Architecture Specification, 11.4.1.2).
+const GRH_BYTES: u32 = 40;
+
+pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, ports: &[PortFacts], flow: &Flow, sink: &mut Sink) {
+    for (index, facts) in ports.iter().enumerate() {
+        headroom(index, raw, links, sink);
+        if let Some(peer) = facts.destination.peer() {
+            peer_buffers(PortId::from_index(index), peer, raw, links, flow, sink);
+        }
+    }
+}
+
+fn headroom(index: usize, raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) {
+    let port = &raw.ports[index];
+    let is_datagram = port.transport.as_ref().is_some_and(|transport| transport.value == Transport::Ud);
+    let Some(pool) = links.ports[index].pool.filter(|_| is_datagram && port.rx_depth_wr.value > 0) else { return };
+    let pool = &raw.pools[pool.index()];
+    if pool.headroom_bytes.value < GRH_BYTES {
+        let (pool_name, port_name) = (&pool.head.name, &port.head.name);
+        let message =
+            format!("port.{port_name} receives datagrams, and pool.{pool_name} has no headroom for their GRH");
+        sink.warn("short-headroom", pool.headroom_bytes.span, message)
+            .note(format!("the {GRH_BYTES} bytes before each message then take their room from `data_bytes`"))
+            .help(format!("write `headroom_bytes = {GRH_BYTES}` or more"));
+    }
+}
+
+fn peer_buffers(from: PortId, to: PortId, raw: &RawPlan, links: &Links<'_>, flow: &Flow, sink: &mut Sink) {
+    let Some(landing) = links.ports[to.index()].pool.map(|id| &raw.pools[id.index()]) else { return };
+    let Some(room) = &landing.data_bytes else { return };
+    let pools = raw.pools.iter().zip(&flow.reach).filter(|(_, reach)| reach.sent_by.contains(&from));
+    for (pool, data) in pools.filter_map(|(pool, _)| Some((pool, pool.data_bytes.as_ref()?))) {
+        if data.value > room.value {
+            let (from, to) = (&raw.ports[from.index()].head.name, &raw.ports[to.index()].head.name);
+            let message = format!("port.{from} can send {} bytes, port.{to} receives {}", data.value, room.value);
+            sink.warn("short-buffers", room.span, message)
+                .related(data.span, format!("pool.{}, sent from there", pool.head.name))
+                .note("a message that is longer than its buffer fails at the receiver; a connection breaks with it")
+                .help(format!("write `data_bytes = {}` here, or keep messages to {}", data.value, room.value));
+        }
+    }
+}
