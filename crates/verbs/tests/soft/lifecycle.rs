@@ -1,0 +1,234 @@
+//! Making and destroying: everything comes back, in whatever order things are dropped.
+
+use crate::common::{Options, Side, open, pair, pool, region, spec};
+use verbline_mem::{Batch, PeerRegion};
+use verbline_verbs::{Access, Device, MrError, Provider, QpError, QpSpec, QpState, Status, Transport, WrKind};
+
+#[test]
+fn the_software_rnic_is_always_there() {
+    let devices = Device::list(Provider::Soft).unwrap();
+    let names: Vec<_> = devices.iter().map(Device::name).collect();
+    assert_eq!(names, ["soft0", "soft1"]);
+    let context = devices[0].open().unwrap();
+    drop(devices);
+    let attr = context.query_device().unwrap();
+    assert!(attr.max_qp > 0 && attr.max_cqe > 0 && attr.ports >= 1, "{attr:?}");
+    let port = context.query_port(1).unwrap();
+    assert_eq!(port.state, verbline_verbs::PortState::Active);
+    assert!(!context.gids(1).unwrap().is_empty());
+    assert_eq!(context.query_pkey(1, 0).unwrap(), 0xffff);
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_those_there_are() {
+    let error = Device::find(Provider::Soft, "soft7").unwrap_err();
+    assert_eq!(error.to_string(), "no soft device is named \"soft7\"; there are: soft0, soft1");
+}
+
+#[test]
+fn a_kernel_without_rdma_has_no_devices_and_says_what_to_do() {
+    let devices = Device::list(Provider::Kernel).unwrap();
+    let error = Device::find(Provider::Kernel, "no such device").unwrap_err();
+    let text = error.to_string();
+    if devices.is_empty() {
+        assert!(text.contains("modprobe rdma_rxe") && text.contains("\"soft\""), "{text}");
+    } else {
+        assert!(text.contains(devices[0].name()), "{text}");
+    }
+}
+
+#[test]
+fn dropping_a_qp_returns_every_packet() {
+    for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
+        let options = Options { inline_bytes: 0, ..Options::new(transport) };
+        let (mut a, mut b) = pair(&options);
+        assert_eq!(a.post_recvs(16), 16);
+        // No receive is posted at the other side of RC: these wait there.
+        let mut batch = a.batch([[9u8; 100]; 10].iter().map(|bytes| &bytes[..]));
+        assert_eq!(a.qp.post_send(&mut batch).posted, 10);
+        b.poll(|_, _, completion| panic!("{completion:?}"));
+        drop((a.qp, batch));
+        a.cache.flush();
+        assert_eq!(a.pool.account().held, 0, "{transport}");
+        assert_eq!(verbline_verbs::leaked_queue_pairs(), 0);
+    }
+}
+
+#[test]
+fn err_flushes_everything_and_a_drain_covers_unsignaled_sends() {
+    for signal_every_wr in [1, 3, 16] {
+        let options = Options { inline_bytes: 0, signal_every_wr, ..Options::new(Transport::Rc) };
+        let (mut a, mut b) = pair(&options);
+        assert_eq!((a.post_recvs(7), b.post_recvs(2)), (7, 2));
+        let mut batch = a.batch([[9u8; 100]; 5].iter().map(|bytes| &bytes[..]));
+        assert_eq!(a.qp.post_send(&mut batch).posted, 5);
+        assert_eq!(b.receive(2).len(), 2);
+        a.qp.start_drain().unwrap();
+        let mut flushed = 0;
+        while !a.qp.is_drained() {
+            a.poll(|qp, freed, completion| {
+                flushed += usize::from(completion.status() == Status::WR_FLUSH_ERR);
+                match completion.kind() {
+                    WrKind::Recv => assert!(qp.recv_done(completion).unwrap().is_empty()),
+                    _ => drop(qp.send_done(completion, freed).unwrap()),
+                }
+            });
+        }
+        assert!(flushed >= 7, "{flushed}");
+        assert_eq!(a.qp.state(), QpState::Err);
+        a.assert_all_free();
+    }
+}
+
+#[test]
+fn a_full_queue_of_unsignaled_sends_drains() {
+    let options = Options { inline_bytes: 0, tx_depth_wr: 4, signal_every_wr: 4, ..Options::new(Transport::Uc) };
+    let (mut a, mut b) = pair(&options);
+    assert_eq!(b.post_recvs(7), 7);
+    // Four fill the queue; the fourth is signaled and frees them; three more are not signaled.
+    let mut batch = a.batch([[9u8; 100]; 7].iter().map(|bytes| &bytes[..]));
+    while !batch.is_empty() {
+        let _ = a.qp.post_send(&mut batch);
+        a.poll(crate::common::hand_back);
+    }
+    b.receive(7);
+    a.qp.start_drain().unwrap();
+    a.drain();
+    a.assert_all_free();
+}
+
+#[test]
+fn reset_returns_every_packet_without_completions_and_the_qp_works_again() {
+    let options = Options { inline_bytes: 0, ..Options::new(Transport::Rc) };
+    let (mut a, mut b) = pair(&options);
+    for round in 0..3u8 {
+        assert_eq!(a.post_recvs(5), 5);
+        let mut batch = a.batch([[round; 100]; 5].iter().map(|bytes| &bytes[..]));
+        assert_eq!(a.qp.post_send(&mut batch).posted, 5);
+        for side in [&mut a, &mut b] {
+            side.qp.to_reset().unwrap();
+            assert!(side.qp.is_drained());
+            side.assert_all_free();
+            let access = options.access;
+            side.qp.to_init(&verbline_verbs::InitSpec { access, ..Default::default() }).unwrap();
+        }
+        // What an old posting left in the CQ is stale, and does no harm.
+        a.poll(|qp, freed, completion| match completion.kind() {
+            WrKind::Recv => drop(qp.recv_done(completion).unwrap_err()),
+            _ => drop(qp.send_done(completion, freed).unwrap_err()),
+        });
+        crate::common::connect(&mut a, &mut b, &options);
+        assert_eq!(b.post_recvs(1), 1);
+        a.send(&[round]);
+        assert_eq!(b.receive(1)[0].data(), [round]);
+    }
+}
+
+#[test]
+fn objects_keep_what_they_stand_on() {
+    let (a, mut b) = pair(&Options::new(Transport::Rc));
+    let Side { mut qp, cq, cache, pool, pd, context, .. } = a;
+    let device_name = context.name().to_owned();
+    drop((context, pd, cq));
+    assert_eq!(b.post_recvs(1), 1);
+    let mut packet = cache.get().unwrap();
+    packet.fill(b"still here");
+    let mut batch = Batch::with_capacity(1);
+    batch.push(packet).unwrap();
+    assert_eq!(qp.post_send(&mut batch).posted, 1);
+    assert_eq!(b.receive(1)[0].data(), b"still here");
+    assert_eq!(qp.pd().create_ah(&verbline_verbs::AhSpec::to_gid(b.qp.endpoint().gid)).is_ok(), true);
+    drop(qp);
+    // The pool's MR keeps PD and context open until the pool goes.
+    drop(cache);
+    drop(pool);
+    assert_eq!(device_name, "soft0");
+}
+
+#[test]
+fn a_pool_dropped_before_its_qp_is_leaked_and_not_freed() {
+    let before = verbline_mem::leaked_pools();
+    let options = Options { inline_bytes: 0, ..Options::new(Transport::Rc) };
+    let (mut a, _b) = pair(&options);
+    assert_eq!(a.post_recvs(3), 3);
+    drop((a.cache, a.pool));
+    drop(a.qp);
+    assert!(verbline_mem::leaked_pools() > before);
+}
+
+#[test]
+fn a_pool_is_registered_once() {
+    let context = open("soft0");
+    let (pd, other) = (context.alloc_pd().unwrap(), context.alloc_pd().unwrap());
+    let pool = pool("once", 4, 64, 0);
+    pd.register_pool(&pool).unwrap();
+    assert_eq!(pool.mr().unwrap().0, pd.id());
+    assert!(matches!(other.register_pool(&pool), Err(MrError::Pool(_))));
+    assert_eq!(pool.mr().unwrap().0, pd.id());
+}
+
+#[test]
+fn peers_may_write_only_where_the_device_may() {
+    let pd = open("soft0").alloc_pd().unwrap();
+    let window = PeerRegion::new(region("window", 4096));
+    let error = pd.register_peer_region(window, Access::REMOTE_WRITE).unwrap_err();
+    assert!(error.to_string().contains("LOCAL_WRITE"), "{error}");
+}
+
+#[test]
+fn more_inline_than_the_device_takes_is_lowered_and_reported() {
+    let context = open("soft0");
+    let pd = context.alloc_pd().unwrap();
+    let cq = context.create_cq(64, None).unwrap();
+    let qp = pd.create_qp(&QpSpec { max_inline_bytes: 1 << 30, ..QpSpec::new(Transport::Rc, &cq) }).unwrap();
+    let granted = qp.max_inline_bytes();
+    assert!(granted > 0 && granted < 1 << 30, "{granted}");
+}
+
+#[test]
+fn a_spec_that_cannot_be_is_refused_with_the_value_and_the_limit() {
+    let (soft0, soft1) = (open("soft0"), open("soft1"));
+    let pd = soft0.alloc_pd().unwrap();
+    let (cq, foreign) = (soft0.create_cq(64, None).unwrap(), soft1.create_cq(64, None).unwrap());
+    let error = pd.create_qp(&QpSpec { tx_depth_wr: 100_000, ..QpSpec::new(Transport::Rc, &cq) }).unwrap_err();
+    assert_eq!(error.to_string(), "tx_depth_wr of 100000 work requests; at most 65535 fit a queue");
+    let error = pd.create_qp(&QpSpec { recv_cq: &foreign, ..QpSpec::new(Transport::Rc, &cq) }).unwrap_err();
+    assert!(matches!(error, QpError::Foreign { what: "receive CQ", .. }), "{error}");
+    let error = soft0.create_cq(0, None).unwrap_err();
+    assert!(error.to_string().starts_with("a CQ of 0 completions: the depth must be 1 to"), "{error}");
+}
+
+#[test]
+fn making_and_destroying_leaks_nothing() {
+    let options = Options::new(Transport::Rc);
+    let round = || {
+        let (mut a, mut b) = pair(&options);
+        a.post_recvs(8);
+        b.post_recvs(8);
+        a.send(b"hello");
+        b.receive(1);
+        let mr = a.peer_region(8192, Access::LOCAL_WRITE | Access::REMOTE_READ);
+        drop(mr);
+        (a.pool, b.pool)
+    };
+    for _ in 0..20 {
+        round();
+    }
+    let (fds, maps) = (open_fds(), mappings());
+    for _ in 0..50 {
+        let (a, b) = round();
+        assert_eq!((a.account().held, b.account().held), (0, 0));
+    }
+    // Other tests of this binary run beside this one when a runner shares the process.
+    assert!(open_fds() <= fds + 40, "{} → {} descriptors", fds, open_fds());
+    assert!(mappings() <= maps + 60, "{} → {} mappings", maps, mappings());
+    drop(spec);
+}
+
+fn open_fds() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
+}
