@@ -1,1 +1,33 @@
-//! TODO skeleton
+//! Verbline: a kernel-bypass, poll-mode data plane on RDMA verbs.
+//!
+//! This crate is what an embedder depends on. It re-exports what a stage and a program that runs a plan need
+//! ([`prelude`]), and holds the command line that every app shares ([`cli`]).
+//!
+//! A plan (TOML) declares pinned lcores, the queue pairs that each owns, and the stages that packets pass through. The
+//! app registers the kinds of its stages; [`Runtime`](engine::Runtime) proves the plan, lays out memory, and runs it.
+//!
+//! # Example
+//!
+//! A plan in a string, two kinds of stages, a run, a report (`cargo run -p verbline --example echo`):
+//!
+//! ```
+#![doc = include_str!("../examples/echo.rs")]
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod cli;
+
+pub use verbline_engine as engine;
+pub use verbline_mem as mem;
+pub use verbline_plan as plan;
+pub use verbline_verbs as verbs;
+
+/// What an app's source starts with.
+pub mod prelude {
+    pub use crate::cli::{App, Outcome};
+    pub use verbline_engine::{
+        DropReason, Next, OutId, Outputs, Registry, Report, Running, Runtime, Stage, StageContext, StageSpec,
+    };
+    pub use verbline_mem::{Batch, Packet};
+    pub use verbline_plan::{Loader, Machine, Plan};
+}

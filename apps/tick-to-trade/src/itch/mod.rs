@@ -159,7 +159,7 @@ impl Message<'_> {
 ///
 /// # Errors
 /// Empty input, a type that ITCH 5.0 does not have, a length that is not the type's, a side that is neither.
-#[inline]
+#[inline(always)]
 pub fn parse(bytes: &[u8]) -> Result<Message<'_>, ItchError> {
     let Some(&tag) = bytes.first() else { return Err(ItchError::Empty) };
     // One jump table on the type byte; each arm compares the length with a constant.

@@ -1,0 +1,107 @@
+//! What the client measured, and how it is shown.
+//!
+//! The client records into a histogram of its own and hands it over when it is dropped, so that no lock is near the
+//! measurement.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hdrhistogram::Histogram;
+use serde_json::json;
+use verbline::cli::{count, duration};
+use verbline::prelude::*;
+
+/// Where the client leaves its measurements.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Results(Arc<Mutex<Option<Measured>>>);
+
+#[derive(Debug)]
+struct Measured {
+    half_trip_ns: Histogram<u64>,
+    size_bytes: usize,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+/// What the client holds while it runs.
+#[derive(Debug)]
+pub(crate) struct Timings {
+    measured: Option<Measured>,
+    exchanges: u64,
+    results: Results,
+}
+
+impl Timings {
+    /// Allocates all that recording will need: 1 ns to 60 s at three digits.
+    pub(crate) fn new(results: &Results, size_bytes: usize) -> Timings {
+        let measured = Histogram::new_with_bounds(1, 60_000_000_000, 3)
+            .ok()
+            .map(|half_trip_ns| Measured { half_trip_ns, size_bytes, first_ns: 0, last_ns: 0 });
+        Timings { measured, exchanges: 0, results: results.clone() }
+    }
+
+    /// Records one exchange, unless it is one of the first `warm_up`.
+    pub(crate) fn record(&mut self, departed_ns: u64, now_ns: u64, warm_up: u64) {
+        self.exchanges += 1;
+        let Some(measured) = self.measured.as_mut() else { return };
+        if self.exchanges <= warm_up {
+            measured.first_ns = now_ns;
+            return;
+        }
+        measured.half_trip_ns.saturating_record(now_ns.saturating_sub(departed_ns) / 2);
+        measured.last_ns = now_ns;
+    }
+}
+
+impl Drop for Timings {
+    fn drop(&mut self) {
+        *self.results.0.lock().unwrap_or_else(PoisonError::into_inner) = self.measured.take();
+    }
+}
+
+/// The live line: how many exchanges so far.
+pub(crate) fn live(report: &Report) -> String {
+    let answered: u64 = report.stages.iter().filter_map(|stage| stage.counter("answered")).sum();
+    format!("{} exchanges, {} each", count(answered), duration(report.elapsed_ns / answered.max(1)))
+}
+
+impl Results {
+    /// The measurements as JSON and text.
+    pub(crate) fn outcome(&self, _: &Report) -> Outcome {
+        let mut outcome = Outcome::default();
+        let results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(measured) = results.as_ref().filter(|measured| !measured.half_trip_ns.is_empty()) else {
+            outcome.failures.push("no exchange was measured: run longer, or lower pingpong.warm_up".to_owned());
+            return outcome;
+        };
+        measured.show(&mut outcome);
+        outcome
+    }
+}
+
+impl Measured {
+    fn show(&self, outcome: &mut Outcome) {
+        let half = &self.half_trip_ns;
+        let (p50, p99, p999) = (half.value_at_quantile(0.5), half.value_at_quantile(0.99), half.value_at_quantile(0.999));
+        // Each exchange is two messages.
+        let rate = 2.0 * half.len() as f64 * 1e9 / self.last_ns.saturating_sub(self.first_ns).max(1) as f64;
+        let latency = json!({ "min": half.min(), "p50": p50, "p99": p99, "p999": p999, "max": half.max() });
+        outcome.json.insert("half_round_trip_ns".into(), latency);
+        outcome.json.insert("size_bytes".into(), json!(self.size_bytes));
+        outcome.json.insert("exchanges".into(), json!(half.len()));
+        outcome.json.insert("messages_per_second".into(), json!(rate));
+        let _ = write!(
+            outcome.text,
+            "half round trip  min {}  p50 {}  p99 {}  p99.9 {}  max {}\n\
+             {} exchanges of {} bytes, {} messages a second",
+            duration(half.min()),
+            duration(p50),
+            duration(p99),
+            duration(p999),
+            duration(half.max()),
+            count(half.len()),
+            self.size_bytes,
+            count(rate as u64),
+        );
+    }
+}

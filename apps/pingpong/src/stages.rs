@@ -1,0 +1,114 @@
+//! The two stages: a client that starts each exchange and times it, and an echo that sends everything back.
+
+use serde::Deserialize;
+use verbline::prelude::*;
+
+use crate::results::{Results, Timings};
+
+/// The only output of either stage.
+const SEND: OutId = OutId(0);
+
+/// `[pingpong]` in the plan.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    /// Payload of each message, bytes; 8 at least, for the time that it carries.
+    size_bytes: usize,
+    /// Messages in flight at once; 1 measures latency, more measure the rate.
+    #[serde(default = "one")]
+    window: usize,
+    /// Exchanges before the first that counts.
+    #[serde(default = "warm_up")]
+    warm_up: u64,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn warm_up() -> u64 {
+    10_000
+}
+
+/// Registers both kinds, and the section that the client reads.
+pub(crate) fn register(registry: &mut Registry, results: &Results) {
+    let results = results.clone();
+    let client = StageSpec {
+        outputs: &["send"],
+        source: true,
+        summary: "starts each exchange, and times it",
+        ..StageSpec::default()
+    };
+    registry.section("pingpong").stage("client", client, move |stage| {
+        let settings: Settings = stage.section("pingpong")?;
+        check(&settings, stage)?;
+        let answered = stage.counter("answered");
+        Ok(Box::new(Client { timings: Timings::new(&results, settings.size_bytes), settings, in_flight: 0, answered }))
+    });
+    let echo = StageSpec { outputs: &["send"], summary: "sends everything back", ..StageSpec::default() };
+    registry.stage("echo", echo, |_| Ok(Box::new(Echo)));
+}
+
+fn check(settings: &Settings, stage: &StageContext<'_>) -> Result<(), verbline::engine::StageError> {
+    let section = stage.raw_section("pingpong")?;
+    let room = stage.pool().map_or(0, |pool| pool.data_bytes as usize);
+    if !(STAMP_BYTES..=room).contains(&settings.size_bytes) {
+        let message = format!("{} bytes do not fit: {STAMP_BYTES} at least, {room} in this pool", settings.size_bytes);
+        return Err(section.refuse("size_bytes", message).into());
+    }
+    if settings.window == 0 {
+        return Err(section.refuse("window", "with a window of 0 nothing is ever sent; 1 measures latency").into());
+    }
+    Ok(())
+}
+
+/// Each message carries the time of its departure, so that any number may be in flight.
+const STAMP_BYTES: usize = size_of::<u64>();
+
+struct Client {
+    settings: Settings,
+    timings: Timings,
+    in_flight: usize,
+    answered: verbline::engine::Counter,
+}
+
+impl Stage for Client {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        let now_ns = out.fresh_ns();
+        self.answered.add(input.len() as u64);
+        for packet in input.iter_mut() {
+            self.timings.record(departed_ns(packet), now_ns, self.settings.warm_up);
+            stamp(packet, now_ns);
+        }
+        out.send_batch(SEND, input);
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        while self.in_flight < self.settings.window && out.room(SEND) > 0 {
+            let Some(mut packet) = out.alloc() else { return Next::Busy };
+            packet.set_len(self.settings.size_bytes);
+            stamp(&mut packet, out.fresh_ns());
+            out.send(SEND, packet);
+            self.in_flight += 1;
+        }
+        if self.in_flight < self.settings.window { Next::Busy } else { Next::Idle }
+    }
+}
+
+fn departed_ns(packet: &Packet) -> u64 {
+    packet.data().first_chunk().map_or(0, |stamp| u64::from_le_bytes(*stamp))
+}
+
+fn stamp(packet: &mut Packet, now_ns: u64) {
+    if let Some(place) = packet.data_mut().first_chunk_mut() {
+        *place = now_ns.to_le_bytes();
+    }
+}
+
+struct Echo;
+
+impl Stage for Echo {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        out.send_batch(SEND, input);
+    }
+}

@@ -1,0 +1,86 @@
+//! The command line that every app shares: `run`, `check`, `graph` and `devices`.
+//!
+//! An app implements [`App`] and hands itself to [`main`]. Reports go to standard output, everything else to standard
+//! error. Exit codes: 0 the command did what it should, 1 a run failed, 2 the plan or the command line is wrong.
+
+mod args;
+mod check;
+mod devices;
+mod json;
+mod live;
+mod run;
+mod signals;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+use verbline_engine::{Registry, Report};
+
+use args::{Arguments, Command};
+
+pub use text::{count, duration, percent};
+
+/// What an app adds to the shared command line.
+pub trait App {
+    /// Its name: the binary's, and what a plan for it says as `app = "…"`.
+    fn name(&self) -> &'static str;
+
+    /// One line for `--help`.
+    fn about(&self) -> &'static str;
+
+    /// Registers its stage kinds and the sections of a plan that it reads itself.
+    fn register(&self, registry: &mut Registry);
+
+    /// A few words for the live line, such as a rate or a percentile. Called a few times a second.
+    fn live(&self, report: &Report) -> String {
+        let packets: u64 = report.ports.iter().map(|port| port.rx_packets).sum();
+        format!("{} received", count(packets))
+    }
+
+    /// What it has to say about a run that has ended, beside the engine's report.
+    fn outcome(&self, report: &Report) -> Outcome {
+        let _ = report;
+        Outcome::default()
+    }
+}
+
+/// An app's own part of the report.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Keys that `--json` prints beside the engine's, at the top level.
+    pub json: serde_json::Map<String, serde_json::Value>,
+    /// Lines that a person reads above the engine's tables; at most 80 columns each.
+    pub text: String,
+    /// What went wrong, one sentence each. A run with any of them exits with 1.
+    pub failures: Vec<String>,
+}
+
+/// Runs the command line of `app`, and says how the process should exit.
+pub fn main(app: &dyn App) -> ExitCode {
+    let matches = Arguments::command().name(app.name()).bin_name(app.name()).about(app.about()).get_matches();
+    let arguments = match Arguments::from_arg_matches(&matches) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    trace_to_stderr();
+    match arguments.command {
+        Command::Run(options) => run::run(app, &options),
+        Command::Check(options) => check::check(app, &options),
+        Command::Graph(options) => check::graph(app, &options),
+        Command::Devices(options) => devices::devices(&options),
+    }
+}
+
+/// Warnings of the engine (a fallback taken, a queue pair lost) reach the user; `VERBLINE_LOG=debug` shows more.
+fn trace_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("VERBLINE_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    // A second call (tests, an embedder with a subscriber of its own) keeps the first subscriber.
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .without_time()
+        .with_target(false)
+        .try_init();
+}

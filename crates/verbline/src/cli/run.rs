@@ -1,0 +1,105 @@
+//! `run`: a plan from its file to its report.
+//!
+//! A run ends when its time is up, its sources are done, an lcore fails, or the user asks; each way drains and reports.
+
+use std::io;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use verbline_engine::{Ended, EngineError, Report, Running, Runtime};
+
+use super::args::RunOptions;
+use super::check::{EXIT_PLAN, load, registry, show};
+use super::live::{LiveLine, PERIOD};
+use super::signals::StopRequest;
+use super::{App, Outcome, json, text};
+
+/// Runs the plan and prints its report.
+pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
+    let registry = registry(app);
+    let plan = match load(&registry, &options.plan) {
+        Ok(plan) => plan,
+        Err(diagnostics) => {
+            show(&diagnostics);
+            return ExitCode::from(EXIT_PLAN);
+        }
+    };
+    show(plan.warnings());
+    let stop = match StopRequest::install() {
+        Ok(stop) => stop,
+        Err(error) => return fail(&format!("cannot handle signals: {error}")),
+    };
+    let running = match Runtime::build(&plan, &registry).and_then(start) {
+        Ok(running) => running,
+        Err(error) => return fail(&error.to_string()),
+    };
+    let line = LiveLine::new(plan.name(), options.duration, options.quiet);
+    watch(app, &running, &line, options.duration, &stop);
+    line.draining();
+    let ended = running.stop();
+    line.clear();
+    conclude(app, ended, options.json)
+}
+
+/// Announces what the user should know before the run, and starts it.
+fn start(runtime: Runtime) -> Result<Running, EngineError> {
+    for note in runtime.notes() {
+        eprintln!("note: {note}");
+    }
+    runtime.start()
+}
+
+/// Shows the live line until the run should end.
+fn watch(app: &dyn App, running: &Running, line: &LiveLine, duration: Duration, stop: &StopRequest) {
+    let started = Instant::now();
+    while !stop.asked() {
+        let elapsed = started.elapsed();
+        let Some(left) = duration.checked_sub(elapsed) else { return };
+        if running.wait(Some(left.min(PERIOD))) != Ended::TimedOut {
+            return;
+        }
+        line.show(started.elapsed(), app.live(&running.snapshot()));
+    }
+}
+
+/// Prints the report, and says whether the run was a good one.
+fn conclude(app: &dyn App, ended: Result<Report, EngineError>, as_json: bool) -> ExitCode {
+    let report = match ended {
+        Ok(report) => report,
+        Err(EngineError::Panicked { report, .. } | EngineError::Failed { report, .. }) => *report,
+        Err(error) => return fail(&error.to_string()),
+    };
+    let mut outcome = app.outcome(&report);
+    outcome.failures.extend(faults(&report));
+    print(&report, &outcome, as_json);
+    if report.failures.is_empty() && outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What no run may end with, whatever the app.
+fn faults(report: &Report) -> Vec<String> {
+    let mut faults = Vec::new();
+    if report.packets.held > 0 {
+        faults.push(format!("{} packets were not given back", report.packets.held));
+    }
+    for lcore in report.lcores.iter().filter(|lcore| lcore.rescues > 0) {
+        faults.push(format!("lcore {} missed {} wake-ups, which its safety time-out repaired", lcore.name, lcore.rescues));
+    }
+    faults
+}
+
+fn print(report: &Report, outcome: &Outcome, as_json: bool) {
+    let written = if as_json {
+        serde_json::to_writer_pretty(io::stdout(), &json::report(report, outcome)).map(|()| println!())
+    } else {
+        print!("{}", text::report(report, outcome));
+        Ok(())
+    };
+    if let Err(error) = written {
+        eprintln!("error: the report could not be written: {error}");
+    }
+}
+
+fn fail(message: &str) -> ExitCode {
+    eprintln!("error: {message}");
+    ExitCode::FAILURE
+}
