@@ -19,6 +19,8 @@ mod cq;
 mod device;
 mod errno;
 mod event;
+#[cfg(test)]
+mod fake;
 mod gid;
 mod mr;
 mod one_sided;

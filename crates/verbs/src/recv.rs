@@ -182,3 +182,74 @@ pub(crate) unsafe fn post_recv(qp: *mut rdma_sys::ibv_qp, wr: *mut ibv_recv_wr) 
     let ret = unsafe { rdma_sys::ibv_post_recv(qp, wr, &raw mut bad) };
     (ret, bad)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{self, Fake, PD};
+    use verbline_mem::Pool;
+
+    fn batch(pool: &Pool, count: usize) -> Batch {
+        let mut batch = Batch::with_capacity(count);
+        assert_eq!(pool.cache(0).get_bulk(&mut batch, count), count);
+        batch
+    }
+
+    fn post(queue: &mut RecvQueue, fake: &mut Fake, batch: &mut Batch) -> RecvOutcome {
+        let qp = fake.qp();
+        // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
+        unsafe { queue.post_batch(batch, |wr| post_recv(qp, wr)) }
+    }
+
+    #[test]
+    fn what_came_before_bad_wr_stays_with_the_queue_and_the_rest_with_the_caller() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        let mut queue = RecvQueue::new(16, 1, PD, Transport::Rc);
+        (fake.takes, fake.refusal) = (3, libc::EINVAL);
+        let mut packets = batch(&pool, 8);
+        let outcome = post(&mut queue, &mut fake, &mut packets);
+        assert_eq!(outcome.posted, 3);
+        assert!(matches!(outcome.stop, Some(PostStop::Device(errno)) if errno.raw() == libc::EINVAL));
+        assert_eq!((packets.len(), queue.outstanding()), (5, 3));
+        fake.takes = 5;
+        assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 5);
+        assert!(fake.posted.windows(2).all(|pair| pair[1].wr_id == pair[0].wr_id + 1));
+    }
+
+    #[test]
+    fn a_length_that_the_device_cannot_have_written_shows_nothing() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        for (transport, byte_len, expected) in [
+            (Transport::Rc, 512, 512),
+            (Transport::Rc, 513, 0),
+            (Transport::Rc, u32::MAX, 0),
+            (Transport::Ud, 40, 0),
+            (Transport::Ud, 39, 0),
+            (Transport::Ud, 552, 512),
+            (Transport::Ud, 553, 0),
+        ] {
+            let mut queue = RecvQueue::new(4, 1, PD, transport);
+            assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 1)).posted, 1);
+            let wr_id = fake.posted.last().unwrap().wr_id;
+            let done = fake::completions(&[(wr_id, 0, byte_len)]);
+            assert_eq!(queue.complete(&done.as_slice()[0]).unwrap().len(), expected, "{transport} {byte_len}");
+        }
+    }
+
+    #[test]
+    fn completions_may_be_handed_back_in_any_order() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        let mut queue = RecvQueue::new(4, 1, PD, Transport::Rc);
+        for _ in 0..10 {
+            fake.posted.clear();
+            let mut packets = batch(&pool, 4);
+            assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 4);
+            for at in [2, 0, 3, 1] {
+                let done = fake::completions(&[(fake.posted[at].wr_id, 0, 7)]);
+                assert_eq!(queue.complete(&done.as_slice()[0]).unwrap().len(), 7);
+                assert!(queue.complete(&done.as_slice()[0]).is_err());
+            }
+            assert_eq!(queue.outstanding(), 0);
+        }
+    }
+}

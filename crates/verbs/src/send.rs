@@ -408,3 +408,136 @@ impl List {
         0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{self, Fake, PD, Posted};
+    use crate::post::PostStop;
+    use verbline_mem::Pool;
+
+    fn queue(depth: u32, signal_every: u32) -> SendQueue {
+        let transport = Transport::Rc;
+        SendQueue::new(SendQueueSpec { depth, tag: 3, pd_id: PD, transport, inline_bytes: 16, signal_every })
+    }
+
+    fn batch(pool: &Pool, lens: &[usize]) -> Batch {
+        let cache = pool.cache(0);
+        let mut batch = Batch::with_capacity(lens.len());
+        for &len in lens {
+            let mut packet = cache.get().unwrap();
+            assert!(packet.set_len(len));
+            batch.push(packet).unwrap();
+        }
+        batch
+    }
+
+    fn post(queue: &mut SendQueue, fake: &mut Fake, batch: &mut Batch) -> SendOutcome {
+        // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
+        unsafe { queue.post_batch(fake.qp(), batch, |_, _| SendOptions::default()) }
+    }
+
+    fn signaled(posted: &[Posted]) -> Vec<bool> {
+        posted.iter().map(|wr| wr.flags & SIGNALED != 0).collect()
+    }
+
+    #[test]
+    fn what_came_before_bad_wr_stays_with_the_queue_and_the_rest_with_the_caller() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        let mut queue = queue(16, 4);
+        for takes in [3, 0, 5] {
+            let mut batch = batch(&pool, &[100; 8]);
+            let kept: Vec<u64> = batch.iter().map(Packet::addr).skip(takes).collect();
+            fake.takes = takes;
+            let outcome = post(&mut queue, &mut fake, &mut batch);
+            assert_eq!((outcome.posted, outcome.stop), (takes, Some(PostStop::Full)));
+            assert_eq!(batch.iter().map(Packet::addr).collect::<Vec<_>>(), kept);
+        }
+        assert_eq!(queue.outstanding(), 8);
+        // The refused ones left no gap: every fourth of those taken is signaled, and the numbers are consecutive.
+        assert_eq!(signaled(&fake.posted), [false, false, false, true, false, false, false, true]);
+        assert!(fake.posted.windows(2).all(|pair| pair[1].wr_id == pair[0].wr_id + 1));
+        assert_eq!(pool.account().held, 8);
+        queue.reclaim();
+        assert_eq!(pool.account().held, 0);
+    }
+
+    #[test]
+    fn a_refusal_that_names_no_work_request_frees_nothing() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        let mut queue = queue(16, 4);
+        (fake.takes, fake.silent, fake.refusal) = (2, true, libc::EIO);
+        let mut batch = batch(&pool, &[100; 5]);
+        let outcome = post(&mut queue, &mut fake, &mut batch);
+        assert_eq!(outcome.posted, 5);
+        assert!(matches!(outcome.stop, Some(PostStop::Device(errno)) if errno.raw() == libc::EIO));
+        assert_eq!((batch.len(), queue.outstanding(), pool.account().held), (0, 5, 5));
+    }
+
+    #[test]
+    fn lengths_flags_and_inline_are_as_the_packet_wants() {
+        let (pool, mut fake) = (fake::pool(8), Fake::new());
+        let mut queue = queue(8, 3);
+        let mut batch = batch(&pool, &[0, 16, 17]);
+        let outcome = post(&mut queue, &mut fake, &mut batch);
+        assert_eq!((outcome.posted, outcome.inlined, outcome.stop), (3, 2, None));
+        let lens: Vec<_> = fake.posted.iter().map(|wr| wr.len).collect();
+        // An SGE of no bytes would mean 2^31.
+        assert_eq!(lens, [None, Some(16), Some(17)]);
+        let inline: Vec<_> = fake.posted.iter().map(|wr| wr.flags & INLINE != 0).collect();
+        assert_eq!(inline, [true, true, false]);
+        assert_eq!(pool.account().held, 1);
+    }
+
+    #[test]
+    fn a_signaled_completion_frees_all_before_it_in_order() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        let mut queue = queue(8, 4);
+        let mut freed = Batch::with_capacity(32);
+        for round in 0..1000 {
+            let mut batch = batch(&pool, &[100; 4]);
+            let sent: Vec<u64> = batch.iter().map(Packet::addr).collect();
+            assert_eq!(post(&mut queue, &mut fake, &mut batch).posted, 4, "round {round}");
+            let last = fake.posted.last().unwrap().wr_id;
+            let done = fake::completions(&[(last, 0, 0)]);
+            assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap().0, 4);
+            assert_eq!(freed.iter().map(Packet::addr).collect::<Vec<_>>(), sent);
+            freed.clear();
+            assert!(queue.complete(&done.as_slice()[0], &mut freed).is_err());
+        }
+    }
+
+    #[test]
+    fn numbers_go_on_across_the_end_of_a_block() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        // A million posts to the end of a block, three at a time, so that a batch straddles it.
+        let mut queue = queue(8, 1);
+        let mut freed = Batch::with_capacity(32);
+        let mut packets = batch(&pool, &[100; 3]);
+        for _ in 0..(1 << 20) / 3 + 2 {
+            let outcome = post(&mut queue, &mut fake, &mut packets);
+            assert_eq!((outcome.posted, outcome.stop), (3, None));
+            let last = fake.posted.last().unwrap().wr_id;
+            fake.posted.clear();
+            let done = fake::completions(&[(last, 0, 0)]);
+            assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap().0, 3);
+            packets.append(&mut freed);
+        }
+    }
+
+    #[test]
+    fn a_marker_fits_behind_a_full_queue() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        let mut queue = queue(4, 100);
+        let mut batch = batch(&pool, &[100; 5]);
+        assert_eq!(post(&mut queue, &mut fake, &mut batch).posted, 4);
+        // SAFETY: as in `post`.
+        assert!(unsafe { queue.post_marker(fake.qp()) });
+        let marker = *fake.posted.last().unwrap();
+        assert_eq!((marker.len, marker.flags), (None, SIGNALED));
+        let done = fake::completions(&[(marker.wr_id, 5, 0)]);
+        let mut freed = Batch::with_capacity(8);
+        assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap().0, 5);
+        assert_eq!((freed.len(), queue.outstanding()), (4, 0));
+    }
+}

@@ -99,3 +99,20 @@ fn a_refused_step_changes_nothing() {
     assert!(side.qp.to_init(&no_such_port).is_err());
     assert_eq!(side.qp.endpoint().qpn, side.qp.qpn());
 }
+
+/// A QP and a completion buffer move between threads; a QP is not shared. Checked when this compiles: were `QueuePair` `Sync`,
+/// both impls would apply and `some` would be ambiguous.
+#[test]
+fn queues_move_between_threads_and_are_not_shared() {
+    trait UnlessSync<A> {
+        fn some() {}
+    }
+    struct Both;
+    impl<T: ?Sized> UnlessSync<()> for T {}
+    impl<T: ?Sized + Sync> UnlessSync<Both> for T {}
+    fn moves<T: Send>() {}
+    <verbline_verbs::QueuePair as UnlessSync<_>>::some();
+    moves::<verbline_verbs::QueuePair>();
+    moves::<verbline_verbs::CompletionQueue>();
+    moves::<verbline_verbs::Completions>();
+}

@@ -1,0 +1,163 @@
+//! A thin layer over the verbs of either provider: safe to call with anything that a verb may be called with, and with
+//! much that it should refuse.
+//!
+//! What it guarantees: every `unsafe` of this program is below this module. Objects are kept alive by those made from
+//! them, destroyed once, and a destroyed one can't be used. Memory that a device may write is only touched through
+//! atomics and lives until the [`Rig`] is gone. Nothing is checked that the device should check: wrong keys, addresses,
+//! opcodes and attributes go through as they are.
+//!
+//! Control verbs are called by provider, `rdma_sys::*` or `verbline_softnic::provider::*`; the data path goes through
+//! rdma-sys's inline functions on both.
+
+mod ah;
+mod async_event;
+mod attr;
+mod channel;
+mod context;
+mod cq;
+mod errno;
+mod mem;
+mod mr;
+mod mw;
+mod pair;
+mod patience;
+mod pd;
+mod qp;
+mod query;
+mod srq;
+mod target;
+mod wc;
+mod wr;
+
+use crate::check::Outcome;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+pub(crate) use ah::{Ah, Gid};
+pub(crate) use async_event::{AsyncKind, Element};
+pub(crate) use attr::{Attr, AttrMask, State, Transport};
+pub(crate) use channel::Channel;
+pub(crate) use context::{Cap, Context, PortFacts};
+pub(crate) use cq::{Cq, Notify};
+pub(crate) use errno::{Refused, errno_name};
+pub(crate) use mem::Mem;
+pub(crate) use mr::{Access, Mr, Rereg};
+pub(crate) use mw::{Mw, MwType, Window};
+pub(crate) use pair::{Link, Pair, Side, SideSpec};
+pub(crate) use patience::{DEADLINE, Deadline};
+pub(crate) use pd::Pd;
+pub(crate) use qp::{Cap as QpCap, PostRefused, Qp, QpSpec};
+pub(crate) use srq::Srq;
+pub(crate) use target::{Kind, Target};
+pub(crate) use wc::{RecvOp, SendOp, Status, Wc};
+pub(crate) use wr::{Op, Recv, Remote, Sge, Wr};
+
+/// Calls a control verb of the provider: `verb!(provider, ibv_alloc_pd(context))`.
+macro_rules! verb {
+    ($provider:expr, $name:ident($($arg:expr),* $(,)?)) => {
+        match $provider {
+            $crate::rig::target::Provider::Kernel => rdma_sys::$name($($arg),*),
+            $crate::rig::target::Provider::Soft => verbline_softnic::provider::$name($($arg),*),
+        }
+    };
+}
+use verb;
+
+/// An opened device with a protection domain, and a workbench of what rows are made of.
+pub(crate) struct Rig {
+    context: Rc<Context>,
+    pd: Pd,
+    /// Every memory that was handed out: kept until nothing of this rig can write it any more.
+    memories: RefCell<Vec<Mem>>,
+}
+
+impl Rig {
+    pub(crate) fn open(target: &Target) -> Outcome<Rig> {
+        let context = Context::open(target)?;
+        let pd = Pd::alloc(&context)?;
+        Ok(Rig { context, pd, memories: RefCell::default() })
+    }
+
+    /// The opened device.
+    pub(crate) fn context(&self) -> &Rc<Context> {
+        &self.context
+    }
+
+    /// The port that everything goes through.
+    pub(crate) fn port(&self) -> &PortFacts {
+        self.context.port()
+    }
+
+    /// The protection domain that everything is made in unless a row says otherwise.
+    pub(crate) fn pd(&self) -> &Pd {
+        &self.pd
+    }
+
+    /// Another protection domain.
+    pub(crate) fn other_pd(&self) -> Outcome<Pd> {
+        Ok(Pd::alloc(&self.context)?)
+    }
+
+    /// Zeroed memory, page-aligned, not registered.
+    pub(crate) fn memory(&self, bytes: usize) -> Mem {
+        let memory = Mem::new(&self.context, bytes);
+        self.memories.borrow_mut().push(memory.clone());
+        memory
+    }
+
+    /// Memory registered with every access there is.
+    pub(crate) fn mr(&self, bytes: usize) -> Outcome<Mr> {
+        self.mr_with(bytes, Access::ALL)
+    }
+
+    /// Memory registered with this access.
+    pub(crate) fn mr_with(&self, bytes: usize, access: Access) -> Outcome<Mr> {
+        let memory = self.memory(bytes);
+        Ok(self.pd.reg(&memory, 0..bytes, access)?)
+    }
+
+    /// A completion queue without a channel.
+    pub(crate) fn cq(&self, depth: u32) -> Outcome<Cq> {
+        Ok(Cq::create(&self.context, depth, None)?)
+    }
+
+    /// A completion queue that can raise events on `channel`.
+    pub(crate) fn cq_on(&self, channel: &Channel, depth: u32) -> Outcome<Cq> {
+        Ok(Cq::create(&self.context, depth, Some(channel))?)
+    }
+
+    /// A completion channel, non-blocking.
+    pub(crate) fn channel(&self) -> Outcome<Channel> {
+        Ok(Channel::create(&self.context)?)
+    }
+
+    /// An address handle for this very port.
+    pub(crate) fn ah(&self) -> Outcome<Ah> {
+        Ok(Ah::create(&self.pd, self.port(), &self.port().gid)?)
+    }
+
+    /// An address handle for a multicast group.
+    pub(crate) fn group_ah(&self, group: &Gid) -> Outcome<Ah> {
+        Ok(Ah::create(&self.pd, self.port(), group)?)
+    }
+
+    /// Two connected (or, for UD, mutually addressed) queue pairs in RTS, with a CQ and memory each.
+    pub(crate) fn pair(&self, transport: Transport) -> Outcome<Pair> {
+        self.pair_with(transport, SideSpec::default(), Link::default())
+    }
+
+    /// As [`Rig::pair`], built and connected as told.
+    pub(crate) fn pair_with(&self, transport: Transport, spec: SideSpec<'_>, link: Link) -> Outcome<Pair> {
+        Pair::connected(self, transport, spec, link)
+    }
+
+    /// Two queue pairs in RESET with a CQ and memory each.
+    pub(crate) fn unconnected(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Pair> {
+        Pair::unconnected(self, transport, spec)
+    }
+
+    /// What could not be destroyed, for the suite to complain about.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        self.context.complaints()
+    }
+}

@@ -1,0 +1,250 @@
+//! An opened device, and what it says about itself.
+
+use super::ah::Gid;
+use super::async_event::Events;
+use super::errno::Refused;
+use super::mem::{MemInner, Mem};
+use super::patience;
+use super::target::{Provider, Target};
+use super::verb;
+use crate::check::{Failure, Outcome};
+use rdma_sys::{ibv_context, ibv_device_attr, ibv_device_cap_flags, ibv_gid, ibv_port_attr};
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+/// The only port that is used. Ports count from 1.
+pub(super) const PORT: u8 = 1;
+
+/// An opened device.
+pub(crate) struct Context {
+    pub(super) raw: *mut ibv_context,
+    pub(super) provider: Provider,
+    name: String,
+    attr: ibv_device_attr,
+    port: PortFacts,
+    pub(super) events: Events,
+    memories: RefCell<Vec<Weak<MemInner>>>,
+    complaints: RefCell<Vec<String>>,
+}
+
+/// A port, as queried when the device was opened.
+#[derive(Clone, Debug)]
+pub(crate) struct PortFacts {
+    pub(crate) attr: PortAttr,
+    pub(crate) gid: Gid,
+    pub(crate) gid_index: u8,
+}
+
+/// `struct ibv_port_attr`, what rows ask of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortAttr {
+    pub(crate) active: bool,
+    /// `enum ibv_mtu`.
+    pub(crate) active_mtu: u32,
+    pub(crate) max_mtu: u32,
+    pub(crate) max_message_bytes: u32,
+    pub(crate) gids: u32,
+    pub(crate) pkeys: u16,
+    pub(crate) lid: u16,
+    pub(crate) grh_required: bool,
+}
+
+impl PortAttr {
+    pub(crate) fn mtu_bytes(&self) -> usize {
+        128 << self.active_mtu
+    }
+}
+
+/// What a device may or may not offer, with the place where it says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cap {
+    RawPacket,
+    ResizeQp,
+    AlternatePath,
+    Srq,
+    SrqResize,
+    Multicast,
+    Atomics,
+    MemoryWindows,
+    MemoryWindowsType2,
+    /// SEND_WITH_INV and LOCAL_INV.
+    MemoryExtensions,
+    /// The port is one where every address needs a GRH.
+    GrhRequired,
+    /// The port has LIDs: addresses without a GRH work.
+    Lids,
+}
+
+impl Cap {
+    /// Why the device hasn't it, in its own terms; `None` if it has.
+    pub(crate) fn lacking(self, context: &Context) -> Option<String> {
+        use ibv_device_cap_flags as bit;
+        let attr = &context.attr;
+        let flags = ibv_device_cap_flags(attr.device_cap_flags);
+        let count = |name: &str, count: i32| (count == 0).then(|| format!("the device says {name} = 0"));
+        let flag = |name: &str, any: bit| {
+            (flags.0 & any.0 == 0).then(|| format!("{name} is not in the device's device_cap_flags"))
+        };
+        let windows = bit::IBV_DEVICE_MEM_WINDOW_TYPE_2A | bit::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+        match self {
+            Cap::RawPacket => count("max_raw_ethy_qp", attr.max_raw_ethy_qp),
+            Cap::Srq => count("max_srq", attr.max_srq),
+            Cap::Multicast => count("max_mcast_grp", attr.max_mcast_grp),
+            Cap::Atomics => (attr.atomic_cap == 0).then(|| "the device says atomic_cap = IBV_ATOMIC_NONE".to_owned()),
+            Cap::ResizeQp => flag("IBV_DEVICE_RESIZE_MAX_WR", bit::IBV_DEVICE_RESIZE_MAX_WR),
+            Cap::AlternatePath => flag("IBV_DEVICE_AUTO_PATH_MIG", bit::IBV_DEVICE_AUTO_PATH_MIG),
+            Cap::SrqResize => flag("IBV_DEVICE_SRQ_RESIZE", bit::IBV_DEVICE_SRQ_RESIZE),
+            Cap::MemoryWindows => flag("IBV_DEVICE_MEM_WINDOW", bit::IBV_DEVICE_MEM_WINDOW | windows),
+            Cap::MemoryWindowsType2 => flag("IBV_DEVICE_MEM_WINDOW_TYPE_2A or _2B", windows),
+            Cap::MemoryExtensions => flag("IBV_DEVICE_MEM_MGT_EXTENSIONS", bit::IBV_DEVICE_MEM_MGT_EXTENSIONS),
+            Cap::GrhRequired => (!context.port.attr.grh_required)
+                .then(|| "IBV_QPF_GRH_REQUIRED is not in the port's flags: no address needs a GRH".to_owned()),
+            Cap::Lids => (context.port.attr.lid == 0).then(|| "the port says lid = 0: every address needs a GRH".to_owned()),
+        }
+    }
+}
+
+impl Context {
+    pub(super) fn open(target: &Target) -> Outcome<Rc<Context>> {
+        let raw = target.open().ok_or_else(|| Refused::last("ibv_open_device"))?.as_ptr();
+        let provider = target.provider;
+        // SAFETY: the context is open.
+        let async_fd = unsafe { (*raw).async_fd };
+        patience::set_nonblocking(async_fd, true).map_err(|error| Failure::new(format!("async_fd: {error}")))?;
+        let attr = query_device(provider, raw)?;
+        let port = port_facts(provider, raw)?;
+        Ok(Rc::new(Context {
+            raw,
+            provider,
+            name: target.name.clone(),
+            attr,
+            port,
+            events: Events::new(async_fd),
+            memories: RefCell::default(),
+            complaints: RefCell::default(),
+        }))
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The port, as queried at opening.
+    pub(crate) fn port(&self) -> &PortFacts {
+        &self.port
+    }
+
+    pub(crate) fn has(&self, cap: Cap) -> bool {
+        cap.lacking(self).is_none()
+    }
+
+    /// The device's limits.
+    pub(crate) fn attr(&self) -> &ibv_device_attr {
+        &self.attr
+    }
+
+    pub(crate) fn comp_vectors(&self) -> i32 {
+        // SAFETY: the context is open.
+        unsafe { (*self.raw).num_comp_vectors }
+    }
+
+    pub(crate) fn query_device(&self) -> Result<ibv_device_attr, Refused> {
+        query_device(self.provider, self.raw)
+    }
+
+    pub(crate) fn query_port(&self, port: u8) -> Result<PortAttr, Refused> {
+        query_port(self.provider, self.raw, port)
+    }
+
+    pub(crate) fn query_gid(&self, port: u8, index: i32) -> Result<Gid, Refused> {
+        query_gid(self.provider, self.raw, port, index)
+    }
+
+    /// Entry `index` of the P_Key table, in host order.
+    pub(crate) fn query_pkey(&self, index: i32) -> Result<u16, Refused> {
+        let mut pkey = 0;
+        // SAFETY: the context is open; `pkey` may be written.
+        let value = unsafe { verb!(self.provider, ibv_query_pkey(self.raw, PORT, index, &raw mut pkey)) };
+        Refused::check("ibv_query_pkey", value)?;
+        Ok(u16::from_be(pkey))
+    }
+
+    /// Remembers that an object could not be destroyed.
+    pub(super) fn complain(&self, refused: Refused) {
+        self.complaints.borrow_mut().push(refused.to_string());
+    }
+
+    pub(super) fn complaints(&self) -> Vec<String> {
+        self.complaints.borrow().clone()
+    }
+
+    pub(super) fn remember(&self, memory: &Mem) {
+        self.memories.borrow_mut().push(memory.downgrade());
+    }
+
+    /// Whether that range is memory of this rig: what the CPU itself reads, as inline data, must be.
+    pub(super) fn owns(&self, addr: u64, length: usize) -> bool {
+        self.memories.borrow().iter().filter_map(Weak::upgrade).any(|memory| memory.contains(addr, length))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: opened by `open`, closed once; everything made from it keeps a reference, so it is gone.
+        unsafe { verb!(self.provider, ibv_close_device(self.raw)) };
+    }
+}
+
+fn query_device(provider: Provider, raw: *mut ibv_context) -> Result<ibv_device_attr, Refused> {
+    // SAFETY: integers only.
+    let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: the context is open; `attr` may be written.
+    let value = unsafe { verb!(provider, ibv_query_device(raw, &raw mut attr)) };
+    Refused::check("ibv_query_device", value).map(|()| attr)
+}
+
+fn query_port(provider: Provider, raw: *mut ibv_context, port: u8) -> Result<PortAttr, Refused> {
+    const GRH_REQUIRED: u8 = 1;
+    // SAFETY: integers only; zeroed because rdma-sys's inline function doesn't.
+    let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
+    // SAFETY: the context is open; `attr` may be written.
+    let value = unsafe {
+        match provider {
+            Provider::Kernel => rdma_sys::___ibv_query_port(raw, port, &raw mut attr),
+            Provider::Soft => verbline_softnic::provider::ibv_query_port(raw, port, &raw mut attr),
+        }
+    };
+    Refused::check("ibv_query_port", value)?;
+    Ok(PortAttr {
+        active: attr.state == rdma_sys::ibv_port_state::IBV_PORT_ACTIVE,
+        active_mtu: attr.active_mtu,
+        max_mtu: attr.max_mtu,
+        max_message_bytes: attr.max_msg_sz,
+        gids: u32::try_from(attr.gid_tbl_len).unwrap_or(0),
+        pkeys: attr.pkey_tbl_len,
+        lid: attr.lid,
+        grh_required: attr.flags & GRH_REQUIRED != 0,
+    })
+}
+
+fn query_gid(provider: Provider, raw: *mut ibv_context, port: u8, index: i32) -> Result<Gid, Refused> {
+    let mut gid = ibv_gid { raw: [0; 16] };
+    // SAFETY: the context is open; `gid` may be written.
+    let value = unsafe { verb!(provider, ibv_query_gid(raw, port, index, &raw mut gid)) };
+    Refused::check("ibv_query_gid", value)?;
+    // SAFETY: all sixteen bytes were initialised above.
+    Ok(Gid(unsafe { gid.raw }))
+}
+
+/// The port and its best address: the first IPv4 one, since that is what reaches other hosts, else the first.
+fn port_facts(provider: Provider, raw: *mut ibv_context) -> Outcome<PortFacts> {
+    let attr = query_port(provider, raw, PORT)?;
+    let entries = (0..attr.gids.min(32) as u8).filter_map(|index| {
+        let gid = query_gid(provider, raw, PORT, index.into()).ok()?;
+        (!gid.is_zero()).then_some((index, gid))
+    });
+    let entries: Vec<(u8, Gid)> = entries.collect();
+    let best = entries.iter().find(|(_, gid)| gid.is_ipv4()).or(entries.first());
+    let &(gid_index, gid) = best.ok_or_else(|| Failure::new("port 1 has no GID"))?;
+    Ok(PortFacts { attr, gid, gid_index })
+}

@@ -1,0 +1,74 @@
+//! What a verb answers when it refuses.
+
+use crate::check::Failure;
+use std::ffi::c_int;
+use std::fmt;
+
+/// A verb that did not do what it was asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) verb: &'static str,
+    pub(crate) errno: i32,
+}
+
+impl Refused {
+    /// From the thread's errno.
+    pub(super) fn last(verb: &'static str) -> Refused {
+        Refused { verb, errno: std::io::Error::last_os_error().raw_os_error().unwrap_or(0) }
+    }
+
+    /// From a verb's value: 0, an errno, or -1 with errno set.
+    pub(super) fn check(verb: &'static str, value: c_int) -> Result<(), Refused> {
+        match value {
+            0 => Ok(()),
+            -1 => Err(Refused::last(verb)),
+            errno => Err(Refused { verb, errno }),
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} answered {}", self.verb, errno_name(self.errno))
+    }
+}
+
+impl fmt::Debug for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Failure {
+        Failure::new(refused.to_string())
+    }
+}
+
+/// `EINVAL` for 22, and so on for those that verbs answer.
+pub(crate) fn errno_name(errno: i32) -> String {
+    let name = match errno {
+        0 => "success",
+        libc::EINVAL => "EINVAL",
+        libc::ENOMEM => "ENOMEM",
+        libc::EBUSY => "EBUSY",
+        libc::EAGAIN => "EAGAIN",
+        libc::EFAULT => "EFAULT",
+        libc::EPERM => "EPERM",
+        libc::EACCES => "EACCES",
+        libc::ENOENT => "ENOENT",
+        libc::ENOSYS => "ENOSYS",
+        libc::ENOSPC => "ENOSPC",
+        libc::ENODEV => "ENODEV",
+        libc::EEXIST => "EEXIST",
+        libc::EMSGSIZE => "EMSGSIZE",
+        libc::EOPNOTSUPP => "EOPNOTSUPP",
+        libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
+        libc::EADDRNOTAVAIL => "EADDRNOTAVAIL",
+        libc::ETIMEDOUT => "ETIMEDOUT",
+        libc::EHOSTUNREACH => "EHOSTUNREACH",
+        libc::ENETUNREACH => "ENETUNREACH",
+        other => return format!("errno {other}"),
+    };
+    name.to_owned()
+}

@@ -1,0 +1,131 @@
+//! Memory windows.
+
+use super::errno::Refused;
+use super::mr::{Access, Mr};
+use super::pd::Pd;
+use super::qp::Qp;
+use rdma_sys::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_mw_type, ibv_send_flags};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::ptr;
+use std::rc::Rc;
+
+/// `enum ibv_mw_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MwType {
+    /// Bound by `ibv_bind_mw(3)`.
+    One,
+    /// Bound by a work request.
+    Two,
+}
+
+/// What a memory window is bound to.
+#[derive(Clone)]
+pub(crate) struct Window {
+    pub(crate) mr: Mr,
+    /// Of the region.
+    pub(crate) range: Range<usize>,
+    pub(crate) access: Access,
+}
+
+impl Window {
+    pub(super) fn raw(&self) -> ibv_mw_bind_info {
+        ibv_mw_bind_info {
+            mr: self.mr.raw(),
+            addr: self.mr.addr() + self.range.start as u64,
+            length: self.range.len() as u64,
+            mw_access_flags: self.access.0,
+        }
+    }
+}
+
+/// A memory window. Clones are the same one; the last one deallocates it.
+#[derive(Clone)]
+pub(crate) struct Mw(Rc<MwInner>);
+
+struct MwInner {
+    pd: Pd,
+    raw: Cell<*mut ibv_mw>,
+    /// What it was bound to, kept for as long as it may be.
+    bound: RefCell<Vec<Mr>>,
+}
+
+impl Mw {
+    pub(crate) fn alloc(pd: &Pd, kind: MwType) -> Result<Mw, Refused> {
+        let kind = match kind {
+            MwType::One => ibv_mw_type::IBV_MW_TYPE_1,
+            MwType::Two => ibv_mw_type::IBV_MW_TYPE_2,
+        };
+        // SAFETY: the PD is live. The function is in the context's table, of either provider.
+        let raw = unsafe { rdma_sys::ibv_alloc_mw(pd.raw(), kind) };
+        match raw.filter(|raw| !raw.is_null()) {
+            Some(raw) => {
+                Ok(Mw(Rc::new(MwInner { pd: pd.clone(), raw: Cell::new(raw), bound: RefCell::default() })))
+            }
+            None => Err(Refused::last("ibv_alloc_mw")),
+        }
+    }
+
+    /// Its R_Key: changed by each bind of type 1.
+    pub(crate) fn rkey(&self) -> u32 {
+        // SAFETY: live.
+        unsafe { (*self.raw()).rkey }
+    }
+
+    /// The key to give to the next bind of a type 2 window (`ibv_inc_rkey(3)`).
+    pub(crate) fn next_rkey(&self) -> u32 {
+        let rkey = self.rkey();
+        rkey & !0xff | (rkey.wrapping_add(1) & 0xff)
+    }
+
+    /// `ibv_bind_mw(3)`: type 1 only. A window of length 0 unbinds.
+    pub(crate) fn bind(&self, qp: &Qp, id: u64, window: &Window) -> Result<(), Refused> {
+        self.keep(&window.mr);
+        let mut bind = ibv_mw_bind {
+            wr_id: id,
+            send_flags: ibv_send_flags::IBV_SEND_SIGNALED.0,
+            bind_info: window.raw(),
+        };
+        // SAFETY: all objects live; `bind` is read during the call.
+        let value = unsafe { rdma_sys::ibv_bind_mw(qp.raw(), self.raw(), &raw mut bind) };
+        Refused::check("ibv_bind_mw", value)
+    }
+
+    /// After a bind of a type 2 window was posted: the handle's key is the program's to keep (ibv_post_send(3)).
+    pub(crate) fn set_rkey(&self, rkey: u32) {
+        // SAFETY: live, and only this thread has it.
+        unsafe { (*self.raw()).rkey = rkey };
+    }
+
+    pub(crate) fn try_dealloc(&self) -> Result<(), Refused> {
+        self.0.dealloc()
+    }
+
+    pub(super) fn keep(&self, mr: &Mr) {
+        self.0.bound.borrow_mut().push(mr.clone());
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_mw {
+        let raw = self.0.raw.get();
+        assert!(!raw.is_null(), "the row uses a memory window that it deallocated");
+        raw
+    }
+}
+
+impl MwInner {
+    fn dealloc(&self) -> Result<(), Refused> {
+        // SAFETY: live, or the cell would be null.
+        let value = unsafe { rdma_sys::ibv_dealloc_mw(self.raw.get()) };
+        Refused::check("ibv_dealloc_mw", value)?;
+        self.raw.set(ptr::null_mut());
+        Ok(())
+    }
+}
+
+impl Drop for MwInner {
+    fn drop(&mut self) {
+        if !self.raw.get().is_null() {
+            self.dealloc().unwrap_or_else(|refused| self.pd.context().complain(refused));
+        }
+    }
+}

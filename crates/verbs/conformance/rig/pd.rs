@@ -1,0 +1,70 @@
+//! Protection domains.
+
+use super::context::Context;
+use super::errno::Refused;
+use super::mem::Mem;
+use super::mr::{Access, Mr};
+use super::verb;
+use rdma_sys::ibv_pd;
+use std::cell::Cell;
+use std::ops::Range;
+use std::ptr;
+use std::rc::Rc;
+
+/// A protection domain. Clones are the same one; the last one deallocates it.
+#[derive(Clone)]
+pub(crate) struct Pd(Rc<PdInner>);
+
+struct PdInner {
+    context: Rc<Context>,
+    raw: Cell<*mut ibv_pd>,
+}
+
+impl Pd {
+    pub(super) fn alloc(context: &Rc<Context>) -> Result<Pd, Refused> {
+        // SAFETY: the context is open.
+        let raw = unsafe { verb!(context.provider, ibv_alloc_pd(context.raw)) };
+        if raw.is_null() {
+            return Err(Refused::last("ibv_alloc_pd"));
+        }
+        Ok(Pd(Rc::new(PdInner { context: context.clone(), raw: Cell::new(raw) })))
+    }
+
+    pub(super) fn context(&self) -> &Rc<Context> {
+        &self.0.context
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_pd {
+        let raw = self.0.raw.get();
+        assert!(!raw.is_null(), "the row uses a protection domain that it deallocated");
+        raw
+    }
+
+    /// Registers part of a memory.
+    pub(crate) fn reg(&self, memory: &Mem, range: Range<usize>, access: Access) -> Result<Mr, Refused> {
+        Mr::register(self, memory, range, access)
+    }
+
+    /// Deallocates it now, if the device lets go of it.
+    pub(crate) fn try_dealloc(&self) -> Result<(), Refused> {
+        self.0.dealloc()
+    }
+}
+
+impl PdInner {
+    fn dealloc(&self) -> Result<(), Refused> {
+        // SAFETY: live, or the cell would be null; what is made in it keeps it, and is what the device may refuse for.
+        let value = unsafe { verb!(self.context.provider, ibv_dealloc_pd(self.raw.get())) };
+        Refused::check("ibv_dealloc_pd", value)?;
+        self.raw.set(ptr::null_mut());
+        Ok(())
+    }
+}
+
+impl Drop for PdInner {
+    fn drop(&mut self) {
+        if !self.raw.get().is_null() {
+            self.dealloc().unwrap_or_else(|refused| self.context.complain(refused));
+        }
+    }
+}

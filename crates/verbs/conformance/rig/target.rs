@@ -1,0 +1,92 @@
+//! Which device the suite runs on.
+
+use rdma_sys::{ibv_context, ibv_device};
+use std::ffi::{CStr, c_int};
+use std::path::Path;
+use std::ptr::NonNull;
+
+/// Whose control verbs a device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Provider {
+    Kernel,
+    Soft,
+}
+
+/// What sort of device it is: known differences are declared by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The software RNIC of this project.
+    Soft,
+    /// The kernel's rdma_rxe.
+    Rxe,
+    /// Anything else: no difference is known, the pages hold.
+    Other,
+}
+
+/// A device, by provider and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(super) provider: Provider,
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+}
+
+impl Target {
+    /// `soft` and `rxe` are the first device of that sort; anything else is a device's name.
+    pub(crate) fn find(asked: &str) -> Result<Target, String> {
+        let all: Vec<Target> = [Provider::Kernel, Provider::Soft].into_iter().flat_map(devices).collect();
+        let found = all.iter().find(|target| match asked {
+            "soft" => target.kind == Kind::Soft,
+            "rxe" => target.kind == Kind::Rxe,
+            name => target.name == name,
+        });
+        found.cloned().ok_or_else(|| {
+            let names: Vec<&str> = all.iter().map(|target| target.name.as_str()).collect();
+            format!("no device \"{asked}\" here; there are: {}", names.join(", "))
+        })
+    }
+
+    pub(super) fn open(&self) -> Option<NonNull<ibv_context>> {
+        with_list(self.provider, |list| {
+            let device = list.iter().find(|&&device| name_of(self.provider, device) == self.name)?;
+            // SAFETY: a device of the list, which is freed only after this.
+            NonNull::new(unsafe { super::verb!(self.provider, ibv_open_device(*device)) })
+        })
+    }
+}
+
+fn devices(provider: Provider) -> Vec<Target> {
+    with_list(provider, |list| {
+        let target = |name: String| Target { provider, kind: kind(provider, &name), name };
+        list.iter().map(|&device| target(name_of(provider, device))).collect()
+    })
+}
+
+/// Only rdma_rxe has the attribute `parent`: the network device that it sits on.
+fn kind(provider: Provider, name: &str) -> Kind {
+    match provider {
+        Provider::Soft => Kind::Soft,
+        Provider::Kernel if Path::new("/sys/class/infiniband").join(name).join("parent").exists() => Kind::Rxe,
+        Provider::Kernel => Kind::Other,
+    }
+}
+
+fn with_list<T>(provider: Provider, use_it: impl FnOnce(&[*mut ibv_device]) -> T) -> T {
+    let mut count: c_int = 0;
+    // SAFETY: `count` may be written.
+    let list = unsafe { super::verb!(provider, ibv_get_device_list(&raw mut count)) };
+    if list.is_null() {
+        // A kernel without RDMA answers ENOSYS: there are no devices.
+        return use_it(&[]);
+    }
+    // SAFETY: `count` devices, as the call said; alive until the list is freed.
+    let result = use_it(unsafe { std::slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0)) });
+    // SAFETY: from ibv_get_device_list of the same provider, once.
+    unsafe { super::verb!(provider, ibv_free_device_list(list)) };
+    result
+}
+
+fn name_of(provider: Provider, device: *mut ibv_device) -> String {
+    // SAFETY: a device of a live list; its name ends with a NUL.
+    unsafe { CStr::from_ptr(super::verb!(provider, ibv_get_device_name(device))) }.to_string_lossy().into_owned()
+}

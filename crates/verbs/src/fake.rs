@@ -1,0 +1,126 @@
+//! A device that does as a test tells it: takes so many work requests and refuses the next, completes what it is told to.
+//!
+//! Nothing of a real device is behind it; it fills the entries of `ibv_context.ops` that the queues use.
+
+use std::ptr;
+
+use rdma_sys::{ibv_context, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc, ibv_wc_opcode};
+use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
+
+use crate::completion::Completions;
+
+/// What a posted work request said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Posted {
+    pub(crate) wr_id: u64,
+    pub(crate) flags: u32,
+    pub(crate) opcode: u32,
+    pub(crate) len: Option<u32>,
+}
+
+/// The `ibv_qp` is first, so that its address is the device's.
+#[repr(C)]
+pub(crate) struct Fake {
+    qp: ibv_qp,
+    context: ibv_context,
+    /// What was taken.
+    pub(crate) posted: Vec<Posted>,
+    /// How many more are taken before one is refused.
+    pub(crate) takes: usize,
+    /// What a refusal says.
+    pub(crate) refusal: i32,
+    /// Whether a refusal leaves `bad_wr` as it was.
+    pub(crate) silent: bool,
+}
+
+impl Fake {
+    pub(crate) fn new() -> Box<Fake> {
+        // SAFETY: both are integers, pointers and optional function pointers: all zeros is a value.
+        let (qp, context) = unsafe { std::mem::zeroed() };
+        let mut fake =
+            Box::new(Fake { qp, context, posted: Vec::new(), takes: usize::MAX, refusal: libc::ENOMEM, silent: false });
+        fake.context.ops.post_send = Some(post_send);
+        fake.context.ops.post_recv = Some(post_recv);
+        fake.qp.context = &raw mut fake.context;
+        fake
+    }
+
+    pub(crate) fn qp(&mut self) -> *mut ibv_qp {
+        ptr::from_mut(self).cast()
+    }
+}
+
+/// # Safety
+/// `qp` came from [`Fake::qp`], and the list is valid.
+unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> i32 {
+    // SAFETY: the caller's word.
+    unsafe { take(qp, wr, bad, |wr| (wr.next, wr.wr_id, wr.send_flags, wr.opcode, wr.num_sge, wr.sg_list)) }
+}
+
+/// # Safety
+/// As [`post_send`].
+unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
+    // SAFETY: the caller's word.
+    unsafe { take(qp, wr, bad, |wr| (wr.next, wr.wr_id, 0, 0, wr.num_sge, wr.sg_list)) }
+}
+
+type Parts<W> = (*mut W, u64, u32, u32, i32, *mut rdma_sys::ibv_sge);
+
+/// # Safety
+/// As [`post_send`].
+unsafe fn take<W>(qp: *mut ibv_qp, mut wr: *mut W, bad: *mut *mut W, parts: impl Fn(&W) -> Parts<W>) -> i32 {
+    // SAFETY: the QP is the first field of the Fake, and its test does not touch it during the call.
+    let fake = unsafe { &mut *qp.cast::<Fake>() };
+    while !wr.is_null() {
+        if fake.takes == 0 {
+            if !fake.silent {
+                // SAFETY: the caller passed a place for it.
+                unsafe { *bad = wr };
+            }
+            return fake.refusal;
+        }
+        // SAFETY: the list is valid.
+        let (next, wr_id, flags, opcode, num_sge, sges) = parts(unsafe { &*wr });
+        // SAFETY: as above; an SGE is there when one is announced.
+        let len = (num_sge == 1).then(|| unsafe { (*sges).length });
+        fake.takes -= 1;
+        fake.posted.push(Posted { wr_id, flags, opcode, len });
+        wr = next;
+    }
+    0
+}
+
+/// Completions with these numbers, statuses and lengths, as a poll would have left them.
+pub(crate) fn completions(entries: &[(u64, u32, u32)]) -> Completions {
+    let mut completions = Completions::with_capacity(entries.len());
+    let (first, _) = completions.as_raw();
+    for (at, &(wr_id, status, byte_len)) in entries.iter().enumerate() {
+        // SAFETY: there is room for all entries; ibv_wc is integers only.
+        unsafe {
+            let wc: &mut ibv_wc = &mut *first.add(at);
+            wc.wr_id = wr_id;
+            wc.status = status;
+            wc.byte_len = byte_len;
+            wc.opcode = ibv_wc_opcode::IBV_WC_RECV;
+        }
+    }
+    completions.set_len(entries.len());
+    completions
+}
+
+/// A pool bound to PD 7 by no device at all.
+pub(crate) fn pool(packets: u32) -> Pool {
+    let spec = PoolSpec { name: "fake".into(), packets, data_bytes: 512, headroom_bytes: 64 };
+    let region = Region::map(&RegionSpec {
+        name: "fake".into(),
+        len_bytes: Pool::required_bytes(&spec),
+        pages: PageChoice::Exactly(PageSize::Small4K),
+        lock: false,
+    });
+    let pool = Pool::new(region.unwrap(), spec).unwrap();
+    pool.attach_mr(verbline_mem::MrBinding { pd_id: PD, lkey: 0x77, keep: Box::new(()) }).unwrap();
+    pool
+}
+
+/// The PD that [`pool`]'s packets belong to.
+pub(crate) const PD: u64 = 7;

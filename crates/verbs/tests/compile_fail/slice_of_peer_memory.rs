@@ -1,0 +1,9 @@
+//! Memory that a peer may write is never a slice.
+
+use verbline_verbs::PeerMr;
+
+fn slice(mr: &PeerMr) -> &[u8] {
+    &mr[..]
+}
+
+fn main() {}
