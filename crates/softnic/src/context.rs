@@ -1,0 +1,159 @@
+//! An open device: the `ibv_context` that every object points to, with the table through which the data path runs.
+//!
+//! What it guarantees: the allocation has `struct verbs_context`'s shape with `abi_compat` set, so that libibverbs' and
+//! rdma-sys's inline functions find every extension they ask for, or learn that it isn't there (libibverbs/verbs.h).
+//! The layout is asserted below against libibverbs 44 on x86-64.
+
+use crate::async_event::AsyncEvents;
+use crate::device::Device;
+use crate::{cq, device, errno, mw, rq, sq, srq};
+use rdma_sys::*;
+use std::ffi::c_int;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const _: () = assert!(size_of::<verbs_context>() == 648 && offset_of!(verbs_context, context) == 320);
+const _: () = assert!(offset_of!(verbs_context, sz) == 312 && offset_of!(verbs_context, query_port) == 0);
+const _: () = assert!(offset_of!(ibv_context, ops) == 8 && size_of::<ibv_context>() == 328);
+const _: () = assert!(offset_of!(ibv_context, abi_compat) == 320);
+
+/// See the [module](self).
+#[repr(C)]
+pub(crate) struct Context {
+    verbs: verbs_context,
+    pub(crate) device: &'static Device,
+    pub(crate) events: AsyncEvents,
+    /// Objects that exist in it.
+    pub(crate) objects: AtomicU32,
+}
+
+impl Context {
+    /// # Safety
+    /// `context` is one that [`open`] gave and [`close`] has not taken back.
+    pub(crate) unsafe fn from_raw<'a>(context: *mut ibv_context) -> &'a Context {
+        // SAFETY: `verbs` is first in a `Context`, and `context` is in it at the asserted offset.
+        unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Context>() }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut ibv_context {
+        (&raw const self.verbs.context).cast_mut()
+    }
+
+    /// An object was made in it.
+    pub(crate) fn adopt(&self) {
+        // Relaxed: a count; `close` is called after, by contract.
+        self.objects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An object is gone.
+    pub(crate) fn release(&self) {
+        // Relaxed: as in `adopt`.
+        self.objects.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// `ibv_open_device(3)`.
+///
+/// # Safety
+/// `device` is one of the list's.
+pub(crate) unsafe fn open(device: *mut ibv_device) -> *mut ibv_context {
+    // SAFETY: the caller's.
+    let device = unsafe { Device::from_raw(device) };
+    let events = match AsyncEvents::new() {
+        Ok(events) => events,
+        Err(code) => return errno::null(code),
+    };
+    // SAFETY: integers, pointers and optional functions, for all of which zero is a value (absent).
+    let mut verbs: verbs_context = unsafe { std::mem::zeroed() };
+    verbs.sz = size_of::<verbs_context>();
+    verbs.query_port = Some(query_port_sized);
+    let context = &mut verbs.context;
+    context.device = device.as_ptr();
+    context.cmd_fd = -1;
+    context.async_fd = events.fd();
+    context.num_comp_vectors = 1;
+    context.abi_compat = usize::MAX as *mut _;
+    let ops = &mut context.ops;
+    ops.post_send = Some(sq::post_send);
+    ops.post_recv = Some(rq::post_recv);
+    ops.post_srq_recv = Some(srq::post_srq_recv);
+    ops.poll_cq = Some(cq::poll_cq);
+    ops.req_notify_cq = Some(cq::req_notify_cq);
+    ops.alloc_mw = Some(mw::alloc_mw);
+    ops.bind_mw = Some(mw::bind_mw);
+    ops.dealloc_mw = Some(mw::dealloc_mw);
+    let context = Box::new(Context { verbs, device, events, objects: AtomicU32::new(0) });
+    // SAFETY: the context's mutex, which nobody uses yet. rdma-sys's type is as large as libc's (same header).
+    unsafe {
+        let mutex = (&raw const context.verbs.context.mutex).cast_mut().cast::<libc::pthread_mutex_t>();
+        libc::pthread_mutex_init(mutex, std::ptr::null());
+    }
+    Box::leak(context).as_ptr()
+}
+
+/// `ibv_close_device(3)`. Refuses with `EBUSY` while objects of it exist.
+///
+/// # Safety
+/// `context` is open, and isn't used after success.
+pub(crate) unsafe fn close(context: *mut ibv_context) -> c_int {
+    // SAFETY: the caller's.
+    let this = unsafe { Context::from_raw(context) };
+    // Relaxed: see `adopt`.
+    if this.objects.load(Ordering::Relaxed) != 0 {
+        return errno::minus_one(libc::EBUSY);
+    }
+    // SAFETY: the box that `open` leaked; no object refers to it any more.
+    drop(unsafe { Box::from_raw(std::ptr::from_ref(this).cast_mut()) });
+    0
+}
+
+/// `ibv_query_port(3)`.
+///
+/// # Safety
+/// `context` is open, `attr` is writable.
+pub(crate) unsafe fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
+    if port != device::PORT {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's.
+    unsafe { attr.write(Context::from_raw(context).device.port_attributes()) };
+    0
+}
+
+/// `verbs_context.query_port`: as above, for a caller whose struct may be another version's.
+unsafe extern "C" fn query_port_sized(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    attr_bytes: usize,
+) -> c_int {
+    if port != device::PORT {
+        return libc::EINVAL;
+    }
+    // SAFETY: by libibverbs' contract the context is open and `attr` has `attr_bytes` bytes.
+    unsafe {
+        let from = Context::from_raw(context).device.port_attributes();
+        attr.cast::<u8>().write_bytes(0, attr_bytes);
+        let common = attr_bytes.min(size_of::<ibv_port_attr>());
+        std::ptr::copy_nonoverlapping((&raw const from).cast::<u8>(), attr.cast::<u8>(), common);
+    }
+    0
+}
+
+/// `ibv_query_gid(3)`.
+///
+/// # Safety
+/// `context` is open, `gid` is writable.
+pub(crate) unsafe fn query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid) -> c_int {
+    // SAFETY: the caller's.
+    let device = unsafe { Context::from_raw(context) }.device;
+    let found = usize::try_from(index).ok().and_then(|index| device.gid(index));
+    match found {
+        Some(raw) if port == device::PORT => {
+            // SAFETY: the caller's.
+            unsafe { gid.write(ibv_gid { raw }) };
+            0
+        }
+        _ => errno::minus_one(libc::EINVAL),
+    }
+}

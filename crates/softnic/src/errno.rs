@@ -1,0 +1,27 @@
+//! `errno`, which is how verbs that return a pointer or -1 say why.
+
+use std::ffi::c_int;
+use std::ptr::null_mut;
+
+/// Sets `errno` and gives a null pointer.
+pub(crate) fn null<T>(code: c_int) -> *mut T {
+    set(code);
+    null_mut()
+}
+
+/// Sets `errno` and gives -1.
+pub(crate) fn minus_one(code: c_int) -> c_int {
+    set(code);
+    -1
+}
+
+fn set(code: c_int) {
+    // SAFETY: the location is this thread's own.
+    unsafe { *libc::__errno_location() = code };
+}
+
+/// The current `errno`.
+pub(crate) fn last() -> c_int {
+    // SAFETY: the location is this thread's own.
+    unsafe { *libc::__errno_location() }
+}

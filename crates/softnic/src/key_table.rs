@@ -1,0 +1,187 @@
+//! L_Keys and R_Keys: what each one lets whom do, and where the bytes are.
+//!
+//! What it guarantees: an access is let through only if the key is current, its protection domain is the queue pair's,
+//! the range is inside and the rights cover it; then the host address is given. A key is the index of an entry and an
+//! 8-bit tag that changes at each use of the entry, so a stale key is refused. Lookups take no lock: an entry's key is
+//! cleared first and set last, and whoever unregisters memory waits (`fabric::quiesce`) until nobody is using it.
+
+use rdma_sys::ibv_access_flags as flag;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+const CHUNK_BITS: u32 = 10;
+const CHUNK: usize = 1 << CHUNK_BITS;
+const CHUNKS: usize = 1 << 10;
+/// Keys that may exist at a time.
+pub(crate) const KEYS_MAX: usize = CHUNK * CHUNKS - 1;
+
+/// Rights, as `ibv_access_flags`.
+pub(crate) const LOCAL_WRITE: u32 = flag::IBV_ACCESS_LOCAL_WRITE.0;
+pub(crate) const REMOTE_WRITE: u32 = flag::IBV_ACCESS_REMOTE_WRITE.0;
+pub(crate) const REMOTE_READ: u32 = flag::IBV_ACCESS_REMOTE_READ.0;
+pub(crate) const REMOTE_ATOMIC: u32 = flag::IBV_ACCESS_REMOTE_ATOMIC.0;
+pub(crate) const MW_BIND: u32 = flag::IBV_ACCESS_MW_BIND.0;
+/// The key is a memory window's: good for remote access only.
+pub(crate) const WINDOW: u32 = 1 << 31;
+
+/// What a key stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// The protection domain.
+    pub(crate) pd: u32,
+    /// Rights, and [`WINDOW`].
+    pub(crate) access: u32,
+    /// First address, as the peer or the work request names it.
+    pub(crate) start: u64,
+    /// Bytes.
+    pub(crate) len: u64,
+    /// What to add to such an address to get the host's (0 unless the region has an address of its own).
+    pub(crate) offset: u64,
+    /// The only queue pair that may use it, or 0 for all of its protection domain.
+    pub(crate) qpn: u32,
+    /// A window's region, by its L_Key.
+    pub(crate) parent: u32,
+}
+
+/// One entry, one cache line.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+struct Entry {
+    /// 0 while unused or being changed.
+    key: AtomicU32,
+    pd: AtomicU32,
+    access: AtomicU32,
+    qpn: AtomicU32,
+    parent: AtomicU32,
+    start: AtomicU64,
+    len: AtomicU64,
+    offset: AtomicU64,
+}
+
+static TABLE: [AtomicPtr<[Entry; CHUNK]>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }; _];
+
+#[derive(Debug)]
+struct Allocator {
+    /// Entries never used so far start here; 0 is no entry.
+    fresh: usize,
+    /// Entries to use again, with the tag that each had last. First in, first out, so that tags last long.
+    free: std::collections::VecDeque<(usize, u8)>,
+}
+
+static ALLOCATOR: Mutex<Allocator> = Mutex::new(Allocator { fresh: 1, free: std::collections::VecDeque::new() });
+
+/// The key doesn't allow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denied;
+
+/// The host address of `len` bytes at `addr`, if the L_Key `key` grants `need` there. Needs a guard.
+#[inline(always)]
+pub(crate) fn check_local(pd: u32, key: u32, addr: u64, len: u64, need: u32) -> Result<*mut u8, Denied> {
+    let entry = entry((key >> 8) as usize).ok_or(Denied)?;
+    // Acquire pairs with the Release in `set`: the rest of the entry is this key's.
+    if entry.key.load(Ordering::Acquire) != key || key == 0 {
+        return Err(Denied);
+    }
+    // Relaxed, all: ordered by the key; a region's entry doesn't change before everybody in a guard has left.
+    let (start, size) = (entry.start.load(Ordering::Relaxed), entry.len.load(Ordering::Relaxed));
+    let inside = addr.wrapping_sub(start) <= size && len <= size - addr.wrapping_sub(start);
+    let rights = entry.access.load(Ordering::Relaxed);
+    if inside && rights & (need | WINDOW) == need && entry.pd.load(Ordering::Relaxed) == pd {
+        return Ok(addr.wrapping_add(entry.offset.load(Ordering::Relaxed)) as *mut u8);
+    }
+    Err(Denied)
+}
+
+/// The host address of `len` bytes at `addr`, if the R_Key `key` grants `need` there to `qpn` of `pd`. Needs a guard.
+#[inline]
+pub(crate) fn check_remote(pd: u32, qpn: u32, key: u32, addr: u64, len: u64, need: u32) -> Result<*mut u8, Denied> {
+    let grant = grant(key).ok_or(Denied)?;
+    let inside = addr.wrapping_sub(grant.start) <= grant.len && len <= grant.len - addr.wrapping_sub(grant.start);
+    if !inside || grant.access & need != need || grant.pd != pd || (grant.qpn != 0 && grant.qpn != qpn) {
+        return Err(Denied);
+    }
+    if grant.access & WINDOW == 0 {
+        return Ok(addr.wrapping_add(grant.offset) as *mut u8);
+    }
+    // The window may be bound anew right now, and what was read of it mixed; what its region covers stays true.
+    check_local(pd, grant.parent, addr, len, 0)
+}
+
+/// What `key` stands for now.
+pub(crate) fn grant(key: u32) -> Option<Grant> {
+    let entry = entry((key >> 8) as usize)?;
+    // Acquire pairs with the Release in `set`.
+    if entry.key.load(Ordering::Acquire) != key || key == 0 {
+        return None;
+    }
+    // Relaxed, all: ordered by the key.
+    Some(Grant {
+        pd: entry.pd.load(Ordering::Relaxed),
+        access: entry.access.load(Ordering::Relaxed),
+        start: entry.start.load(Ordering::Relaxed),
+        len: entry.len.load(Ordering::Relaxed),
+        offset: entry.offset.load(Ordering::Relaxed),
+        qpn: entry.qpn.load(Ordering::Relaxed),
+        parent: entry.parent.load(Ordering::Relaxed),
+    })
+}
+
+/// A new key without any grant yet. `None` when there are as many keys as there may be.
+pub(crate) fn reserve() -> Option<u32> {
+    let mut allocator = ALLOCATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    // Many free entries are kept back, so that a key comes back as late as can be.
+    let (index, tag) = if allocator.free.len() > CHUNK || allocator.fresh > KEYS_MAX {
+        allocator.free.pop_front()?
+    } else {
+        let index = allocator.fresh;
+        allocator.fresh += 1;
+        if index.is_multiple_of(CHUNK) || index == 1 {
+            add_chunk(index / CHUNK);
+        }
+        (index, 0)
+    };
+    Some((index as u32) << 8 | u32::from(tag.wrapping_add(1)))
+}
+
+/// Gives the entry of `key` back. Nobody uses it any more.
+pub(crate) fn release(key: u32) {
+    let mut allocator = ALLOCATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    allocator.free.push_back(((key >> 8) as usize, key as u8));
+}
+
+/// From now on `key` stands for `grant`. The key is reserved, and its entry has no other key.
+pub(crate) fn set(key: u32, grant: &Grant) {
+    let entry = entry((key >> 8) as usize).expect("a reserved key has an entry");
+    // Relaxed, all: published by the key.
+    entry.pd.store(grant.pd, Ordering::Relaxed);
+    entry.access.store(grant.access, Ordering::Relaxed);
+    entry.qpn.store(grant.qpn, Ordering::Relaxed);
+    entry.parent.store(grant.parent, Ordering::Relaxed);
+    entry.start.store(grant.start, Ordering::Relaxed);
+    entry.len.store(grant.len, Ordering::Relaxed);
+    entry.offset.store(grant.offset, Ordering::Relaxed);
+    // Release pairs with the Acquire in `check` and `grant`.
+    entry.key.store(key, Ordering::Release);
+}
+
+/// `key` stands for nothing any more. False if it didn't anyway. Data paths may still be using what they looked up.
+pub(crate) fn clear(key: u32) -> bool {
+    let Some(entry) = entry((key >> 8) as usize) else { return false };
+    // AcqRel: of several that clear, one succeeds; pairs with `set`.
+    key != 0 && entry.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+#[inline(always)]
+fn entry(index: usize) -> Option<&'static Entry> {
+    // Acquire pairs with the Release in `add_chunk`.
+    let chunk = TABLE.get(index >> CHUNK_BITS)?.load(Ordering::Acquire);
+    // SAFETY: chunks are never freed.
+    unsafe { chunk.as_ref() }.map(|chunk| &chunk[index % CHUNK])
+}
+
+fn add_chunk(chunk: usize) {
+    let new: Box<[Entry; CHUNK]> = Box::new(std::array::from_fn(|_| Entry::default()));
+    // Release pairs with the Acquire in `entry`.
+    TABLE[chunk].store(Box::into_raw(new), Ordering::Release);
+}

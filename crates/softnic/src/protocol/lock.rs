@@ -1,0 +1,64 @@
+//! A spin lock, for sections of some dozen instructions that several senders enter.
+//!
+//! What it guarantees: mutual exclusion, and release/acquire between successive holders. It isn't fair, and it isn't
+//! poisoned by a panic: no section under it may panic half way (they only move integers and pointers).
+
+use super::sync::{AtomicBool, Backoff, Cell, Ordering};
+use std::ops::{Deref, DerefMut};
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct SpinLock<T> {
+    held: AtomicBool,
+    value: Cell<T>,
+}
+
+// SAFETY: `value` is reached only by the holder, and holding is exclusive (`held`).
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+// SAFETY: owning the lock is owning the value.
+unsafe impl<T: Send> Send for SpinLock<T> {}
+
+impl<T> SpinLock<T> {
+    pub fn new(value: T) -> Self {
+        SpinLock { held: AtomicBool::new(false), value: Cell::new(value) }
+    }
+
+    /// Waits for the lock.
+    #[inline]
+    pub fn lock(&self) -> Held<'_, T> {
+        let mut backoff = Backoff::new();
+        // Acquire pairs with the Release in `Held::drop`: the last holder's writes are seen.
+        while self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            backoff.wait();
+        }
+        Held { lock: self }
+    }
+}
+
+/// The lock, held.
+#[derive(Debug)]
+pub struct Held<'a, T> {
+    lock: &'a SpinLock<T>,
+}
+
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: this value exists only while `held` is ours, so nobody else reaches the cell.
+        self.lock.value.with(|value| unsafe { &*value })
+    }
+}
+
+impl<T> DerefMut for Held<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; `&mut self` keeps it from being handed out twice.
+        self.lock.value.with_mut(|value| unsafe { &mut *value })
+    }
+}
+
+impl<T> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `lock`.
+        self.lock.held.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,465 @@
+//! The completion queue's ring: many producers, one consumer, 64-byte slots, and the arming of one notification.
+//!
+//! A completion takes one slot, or two when it carries a payload of more than 32 bytes. A producer claims a run of
+//! slots with one compare-and-swap, fills them, and publishes each completion by storing its sequence number last. The
+//! consumer never writes a slot: it recognises what is new by the sequence number alone.
+//!
+//! What it guarantees:
+//! - *Room.* A completion is written only where the consumer has been; when there is no room the claim is refused, and
+//!   nothing is overwritten.
+//! - *Order.* Completions come out in the order of their claims, each whole.
+//! - *Wake-ups.* After [`Consumer::arm`], either a later [`Consumer::next`] finds the completion, or its producer's
+//!   [`CqRing::fire`] says to notify; never neither. A producer has no fence between publishing and looking at
+//!   `armed`, so both may miss each other there; what saves it is the claim before (a full barrier): the armed
+//!   consumer sees that a slot is claimed, and waits for it rather than report an empty queue.
+//! - *One notification an arm*: whoever takes `armed` back to zero notifies.
+
+use super::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Cell, Ordering, after_rmw, fence};
+use crossbeam_utils::CachePadded;
+
+/// Bytes of payload that fit into the first slot of a completion, after its three header words.
+pub const FIRST_PAYLOAD_BYTES: usize = 32;
+/// Bytes of payload that the second slot adds: all of it but its sequence word, which no payload may imitate.
+pub const SECOND_PAYLOAD_BYTES: usize = 56;
+/// The longest payload that a completion carries.
+pub const PAYLOAD_BYTES_MAX: usize = FIRST_PAYLOAD_BYTES + SECOND_PAYLOAD_BYTES;
+
+/// Not armed.
+pub const DISARMED: u32 = 0;
+/// Armed for the next solicited completion, or the next error.
+pub const SOLICITED: u32 = 1;
+/// Armed for the next completion of any kind. The larger number takes precedence.
+pub const NEXT: u32 = 2;
+
+const POSITION_BITS: u32 = 40;
+const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
+const TWO_SLOTS: u64 = 1 << 63;
+/// Tags are 23 bits wide.
+pub const TAG_MASK: u32 = (1 << 23) - 1;
+/// In `tail`: the ring is being replaced; claims wait.
+const FROZEN: u64 = 1 << 63;
+
+/// One slot: a sequence word and 56 bytes.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Slot {
+    /// Position + 1 in the low 40 bits, then the producer's tag, then whether a second slot belongs to it.
+    seq: AtomicU64,
+    body: Cell<[u64; 7]>,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Slot>() == 64);
+
+impl Slot {
+    /// The 56 bytes, for their owner: a producer between claim and publish, the consumer between `next` and `advance`.
+    #[inline(always)]
+    pub fn body<R>(&self, f: impl FnOnce(*const [u64; 7]) -> R) -> R {
+        self.body.with(f)
+    }
+
+    /// As [`body`](Self::body), to write.
+    #[inline(always)]
+    pub fn body_mut<R>(&self, f: impl FnOnce(*mut [u64; 7]) -> R) -> R {
+        self.body.with_mut(f)
+    }
+}
+
+/// No room: more completions than the queue was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrun;
+
+/// What producers share. One line: with one producer it never leaves that core; `armed` is in it so that looking at it
+/// after the claim costs nothing.
+#[derive(Debug)]
+#[repr(C)]
+struct Producers {
+    /// Next free position.
+    tail: AtomicU64,
+    /// A copy of the consumer's head, refreshed when it says "full".
+    head_seen: AtomicU64,
+    slots: AtomicPtr<Slot>,
+    mask: AtomicU64,
+    armed: AtomicU32,
+    overrun: AtomicBool,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct CqRing {
+    producers: CachePadded<Producers>,
+    /// Written by the consumer once a poll, read by producers once a lap.
+    head: CachePadded<AtomicU64>,
+}
+
+/// The consumer's own state. One thread at a time.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Consumer {
+    head: u64,
+    slots: *const Slot,
+    mask: u64,
+    /// Armed, as far as this side knows: an empty poll must look for claims.
+    armed: bool,
+}
+
+// SAFETY: the raw pointer is to the ring's slots, which any thread may reach through atomics and the claim protocol.
+unsafe impl Send for Consumer {}
+
+/// Claimed slots, to be filled and published by their producer.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// Position of the first.
+    pub first: u64,
+    slots: *const Slot,
+    mask: u64,
+}
+
+/// A completion that the consumer found: the tag that it was published with, and its slots.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The producer's tag.
+    pub tag: u32,
+    /// Whether `second` belongs to it.
+    pub two_slots: bool,
+    first: *const Slot,
+    second: *const Slot,
+}
+
+impl Entry {
+    /// The first slot.
+    #[inline(always)]
+    pub fn first(&self) -> &Slot {
+        // SAFETY: slots live as long as the ring; `Consumer::next` made the pointer from it.
+        unsafe { &*self.first }
+    }
+
+    /// The second slot.
+    #[inline(always)]
+    pub fn second(&self) -> &Slot {
+        // SAFETY: as above.
+        unsafe { &*self.second }
+    }
+
+    /// How many slots it takes.
+    #[inline(always)]
+    pub fn slots(&self) -> u64 {
+        1 + u64::from(self.two_slots)
+    }
+}
+
+impl Claim {
+    /// The slot at `position`, which is one of those claimed.
+    #[inline(always)]
+    pub fn slot(&self, position: u64) -> &Slot {
+        // SAFETY: the mask keeps the index inside the ring, which outlives the claim: it is freed or replaced only
+        // when every claim is published (`Consumer::grow`) or no producer is left (the owner's quiescence).
+        unsafe { &*self.slots.add((position & self.mask) as usize) }
+    }
+
+    /// Makes the completion at `position` visible. Its slots, one or two, are filled.
+    #[inline(always)]
+    pub fn publish(&self, position: u64, tag: u32, two_slots: bool) {
+        let number = sequence(position, tag, two_slots);
+        if two_slots {
+            // Relaxed, before the Release below: never equal to what the consumer looks for in that slot, in this lap
+            // or in one that wraps the 40 bits.
+            self.slot(position + 1).seq.store(number, Ordering::Relaxed);
+        }
+        // Release pairs with the Acquire in `Consumer::peek`: the slots' content is before the number.
+        self.slot(position).seq.store(number, Ordering::Release);
+    }
+
+    /// Asks for the line of the slot at `position` (claimed or not) in writable state.
+    #[inline(always)]
+    pub fn prefetch_for_write(&self, position: u64) {
+        let slot: *const Slot = self.slot(position);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch has no effect but on timing, and the address is inside the ring.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_ET0>(slot.cast());
+        }
+        let _ = slot;
+    }
+}
+
+#[inline(always)]
+fn sequence(position: u64, tag: u32, two_slots: bool) -> u64 {
+    let number = position.wrapping_add(1) & POSITION_MASK;
+    number | u64::from(tag & TAG_MASK) << POSITION_BITS | if two_slots { TWO_SLOTS } else { 0 }
+}
+
+fn allocate(slots: usize) -> *mut Slot {
+    assert!(slots.is_power_of_two(), "a ring of {slots} slots: not a power of two");
+    let ring: Box<[Slot]> = (0..slots).map(|_| Slot::default()).collect();
+    Box::into_raw(ring).cast()
+}
+
+/// # Safety
+/// `slots` and `mask` are those of one `allocate`, and nobody uses it any more.
+unsafe fn release(slots: *mut Slot, mask: u64) {
+    // SAFETY: by the contract, this is the box that `allocate` made, with its length.
+    drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(slots, mask as usize + 1)) });
+}
+
+impl CqRing {
+    /// A ring of `slots` slots, a power of two, and its consumer.
+    pub fn new(slots: usize) -> (CqRing, Consumer) {
+        let ring = allocate(slots);
+        let mask = slots as u64 - 1;
+        let producers = Producers {
+            tail: AtomicU64::new(0),
+            head_seen: AtomicU64::new(0),
+            slots: AtomicPtr::new(ring),
+            mask: AtomicU64::new(mask),
+            armed: AtomicU32::new(DISARMED),
+            overrun: AtomicBool::new(false),
+        };
+        let queue = CqRing { producers: CachePadded::new(producers), head: CachePadded::new(AtomicU64::new(0)) };
+        (queue, Consumer { head: 0, slots: ring, mask, armed: false })
+    }
+
+    /// Producer: claims `slots` slots in a row with one compare-and-swap.
+    #[inline(always)]
+    pub fn claim(&self, slots: u64) -> Result<Claim, Overrun> {
+        let shared = &*self.producers;
+        // Relaxed: the compare-and-swap below decides.
+        let mut tail = shared.tail.load(Ordering::Relaxed);
+        loop {
+            // Acquire pairs with the Release in `has_room`: whoever refreshed it saw the consumer's reads as done.
+            let seen = shared.head_seen.load(Ordering::Acquire);
+            // Relaxed: changed only while frozen, and the compare-and-swap sees that.
+            let mask = shared.mask.load(Ordering::Relaxed);
+            if tail.wrapping_sub(seen).wrapping_add(slots) > mask + 1 {
+                tail = self.claim_slowly(tail, slots)?;
+                continue;
+            }
+            // SeqCst: this is the full barrier that the notification protocol rests on (with `after_rmw`); it pairs
+            // with `Consumer::arm`. Its Acquire part pairs with the Release in `Consumer::grow`: the new slots are seen.
+            match shared.tail.compare_exchange_weak(tail, tail + slots, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => {
+                    after_rmw();
+                    // Relaxed: not replaced while a claim is unpublished.
+                    let ring = shared.slots.load(Ordering::Relaxed);
+                    return Ok(Claim { first: tail, slots: ring, mask: shared.mask.load(Ordering::Relaxed) });
+                }
+                Err(now) => tail = now,
+            }
+        }
+    }
+
+    /// The claim can't go ahead: the ring is frozen, or looks full. Gives a fresh tail to try with.
+    #[cold]
+    fn claim_slowly(&self, tail: u64, slots: u64) -> Result<u64, Overrun> {
+        let shared = &*self.producers;
+        let mut backoff = Backoff::new();
+        if tail & FROZEN != 0 {
+            loop {
+                // Relaxed: the compare-and-swap in `claim` synchronises.
+                let now = shared.tail.load(Ordering::Relaxed);
+                if now & FROZEN == 0 {
+                    return Ok(now);
+                }
+                backoff.wait();
+            }
+        }
+        // Acquire pairs with the Release in `Consumer::publish_head`: it has read the slots that it left.
+        let head = self.head.load(Ordering::Acquire);
+        // Relaxed, both: compared only to decide whether to try again.
+        let (now, mask) = (shared.tail.load(Ordering::Relaxed), shared.mask.load(Ordering::Relaxed));
+        if now == tail && tail.wrapping_sub(head).wrapping_add(slots) > mask + 1 {
+            return Err(Overrun);
+        }
+        // Release pairs with the Acquire in `claim`, for producers that didn't read `head` themselves.
+        shared.head_seen.store(head, Ordering::Release);
+        Ok(now)
+    }
+
+    /// Producer, after publishing: whether to notify. `strong` is a solicited completion or an error.
+    #[inline(always)]
+    pub fn fire(&self, strong: bool) -> bool {
+        // SeqCst: after the claim's barrier; pairs with `Consumer::arm`. A plain load on x86.
+        let armed = self.producers.armed.load(Ordering::SeqCst);
+        armed != DISARMED && self.take_armed(armed, strong)
+    }
+
+    #[cold]
+    fn take_armed(&self, mut armed: u32, strong: bool) -> bool {
+        while armed == NEXT || (armed == SOLICITED && strong) {
+            // AcqRel: between producers that would both notify, and with `arm`.
+            match self.producers.armed.compare_exchange(armed, DISARMED, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(now) => armed = now,
+            }
+        }
+        false
+    }
+
+    /// Says that a completion was lost. True for the first to say so.
+    pub fn mark_overrun(&self) -> bool {
+        // Relaxed: a flag of its own.
+        !self.producers.overrun.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether a completion was lost.
+    pub fn is_overrun(&self) -> bool {
+        // Relaxed: a flag of its own.
+        self.producers.overrun.load(Ordering::Relaxed)
+    }
+
+    /// Slots of the ring.
+    pub fn capacity(&self) -> u64 {
+        // Relaxed: changed by the consumer's thread only.
+        self.producers.mask.load(Ordering::Relaxed) + 1
+    }
+}
+
+impl Drop for CqRing {
+    fn drop(&mut self) {
+        // Relaxed, both: exclusive access.
+        let (slots, mask) = (self.producers.slots.load(Ordering::Relaxed), self.producers.mask.load(Ordering::Relaxed));
+        // SAFETY: `&mut self`: no producer is left, and the consumer doesn't follow its pointer without the ring.
+        unsafe { release(slots, mask) };
+    }
+}
+
+impl Consumer {
+    #[inline(always)]
+    fn slot(&self, position: u64) -> &Slot {
+        // SAFETY: masked, and the slots live as long as the ring, which every method that ends here is given.
+        unsafe { &*self.slots.add((position & self.mask) as usize) }
+    }
+
+    /// The next completion, if it is published. Doesn't wait, armed or not.
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Entry> {
+        let (first, second) = (self.slot(self.head), self.slot(self.head + 1));
+        prefetch(second);
+        // Acquire pairs with the Release in `Claim::publish`.
+        let seq = first.seq.load(Ordering::Acquire);
+        if seq & POSITION_MASK != (self.head + 1) & POSITION_MASK {
+            return None;
+        }
+        let tag = (seq >> POSITION_BITS) as u32 & TAG_MASK;
+        Some(Entry { tag, two_slots: seq & TWO_SLOTS != 0, first, second })
+    }
+
+    /// The next completion. On an armed queue it waits for one that is claimed and not yet published.
+    #[inline(always)]
+    pub fn next(&mut self, ring: &CqRing) -> Option<Entry> {
+        match self.peek() {
+            None if self.armed => self.next_armed(ring),
+            found => found,
+        }
+    }
+
+    #[cold]
+    fn next_armed(&mut self, ring: &CqRing) -> Option<Entry> {
+        // Relaxed: our own store is the oldest that it can be; if a producer took it, its notification is on the way.
+        if ring.producers.armed.load(Ordering::Relaxed) == DISARMED {
+            self.armed = false;
+            return self.peek();
+        }
+        // SeqCst: after `arm`'s barrier; pairs with the claim. A producer that missed our arming claimed before it.
+        if ring.producers.tail.load(Ordering::SeqCst) & !FROZEN == self.head {
+            return None;
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(found) = self.peek() {
+                return Some(found);
+            }
+            backoff.wait();
+        }
+    }
+
+    /// The completion is taken: its slots are free at the next `publish_head`.
+    #[inline(always)]
+    pub fn advance(&mut self, slots: u64) {
+        self.head += slots;
+    }
+
+    /// Tells producers how far we are. Once a poll.
+    #[inline(always)]
+    pub fn publish_head(&self, ring: &CqRing) {
+        // Release pairs with the Acquire in `claim_slowly`: our reads of the slots are done.
+        ring.head.store(self.head, Ordering::Release);
+    }
+
+    /// Asks for one notification; `kind` is [`NEXT`] or [`SOLICITED`]. A pending request is kept, the stronger wins.
+    pub fn arm(&mut self, ring: &CqRing, kind: u32) {
+        // SeqCst, and a barrier for what follows: pairs with the claim's.
+        ring.producers.armed.fetch_max(kind, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.armed = true;
+    }
+
+    /// Grows to `slots` slots (a power of two), keeping what is unpolled. A ring that is as large already is kept.
+    ///
+    /// It never shrinks: a producer that checked for room by the old size may claim right after the change.
+    /// Producers wait meanwhile. Nobody else consumes.
+    pub fn grow(&mut self, ring: &CqRing, slots: usize) {
+        if slots as u64 <= self.mask + 1 {
+            return;
+        }
+        let shared = &*ring.producers;
+        // AcqRel: from here on nobody claims; whoever claimed before is waited for below.
+        let tail = shared.tail.fetch_or(FROZEN, Ordering::AcqRel);
+        let (new, new_mask) = (allocate(slots), slots as u64 - 1);
+        let (old, old_mask) = (self.slots.cast_mut(), self.mask);
+        let mut position = self.head;
+        while position != tail {
+            position += self.move_completion(position, new, new_mask);
+        }
+        // Relaxed, all: published by the Release of `tail`.
+        shared.slots.store(new, Ordering::Relaxed);
+        shared.mask.store(new_mask, Ordering::Relaxed);
+        ring.head.store(self.head, Ordering::Relaxed);
+        shared.head_seen.store(self.head, Ordering::Relaxed);
+        (self.slots, self.mask) = (new, new_mask);
+        // Release pairs with the Acquire of the next claim.
+        shared.tail.store(tail, Ordering::Release);
+        // SAFETY: every claim on the old ring was published (each was waited for), a producer doesn't touch a slot
+        // after publishing, later claims load the new pointer, and we are the consumer.
+        unsafe { release(old, old_mask) };
+    }
+
+    /// Copies the completion at `position` to the new ring, waiting until it is published. Gives its slots.
+    fn move_completion(&self, position: u64, new: *mut Slot, new_mask: u64) -> u64 {
+        let mut backoff = Backoff::new();
+        let seq = loop {
+            // Acquire pairs with the Release in `Claim::publish`.
+            let seq = self.slot(position).seq.load(Ordering::Acquire);
+            if seq & POSITION_MASK == (position + 1) & POSITION_MASK {
+                break seq;
+            }
+            backoff.wait();
+        };
+        let slots = if seq & TWO_SLOTS != 0 { 2 } else { 1 };
+        for at in position..position + slots {
+            // SAFETY: masked; the new ring is ours alone so far.
+            let target = unsafe { &*new.add((at & new_mask) as usize) };
+            // SAFETY: the completion is published and not yet taken: its bodies are the consumer's.
+            let body = self.slot(at).body(|body| unsafe { *body });
+            // SAFETY: ours alone.
+            target.body_mut(|to| unsafe { *to = body });
+        }
+        // SAFETY: masked.
+        let target = unsafe { &*new.add((position & new_mask) as usize) };
+        // Relaxed: read by this thread; producers overwrite it only after claims that see the Release of `tail`.
+        target.seq.store(seq, Ordering::Relaxed);
+        slots
+    }
+}
+
+#[inline(always)]
+fn prefetch(slot: &Slot) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on timing.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(slot).cast());
+    }
+    let _ = slot;
+}

@@ -1,0 +1,82 @@
+//! Atomics, cells and waiting, from std or from loom: the one place that chooses.
+
+#[cfg(loom)]
+pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, fence};
+#[cfg(not(loom))]
+pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, fence};
+
+pub use std::sync::atomic::Ordering;
+
+/// `UnsafeCell` with loom's closure interface, so that loom sees each access.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Cell<T>(#[cfg(not(loom))] std::cell::UnsafeCell<T>, #[cfg(loom)] loom::cell::UnsafeCell<T>);
+
+impl<T> Cell<T> {
+    pub fn new(value: T) -> Self {
+        #[cfg(not(loom))]
+        return Cell(std::cell::UnsafeCell::new(value));
+        #[cfg(loom)]
+        return Cell(loom::cell::UnsafeCell::new(value));
+    }
+
+    /// Shared access through a raw pointer.
+    #[inline(always)]
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        #[cfg(not(loom))]
+        return f(self.0.get());
+        #[cfg(loom)]
+        return self.0.with(f);
+    }
+
+    /// Exclusive access through a raw pointer.
+    #[inline(always)]
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        #[cfg(not(loom))]
+        return f(self.0.get());
+        #[cfg(loom)]
+        return self.0.with_mut(f);
+    }
+}
+
+/// Orders an atomic read-modify-write before every later load.
+///
+/// A `SeqCst` read-modify-write already does for later `SeqCst` loads (and, on x86, for all), at no cost. Loom treats
+/// `SeqCst` accesses as `AcqRel` and models only `SeqCst` *fences*, so there it is spelled out as one.
+#[inline(always)]
+pub fn after_rmw() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}
+
+/// Waiting for another thread: a little on the core, then by yielding it, since that thread may need this very core.
+#[derive(Debug, Default)]
+pub struct Backoff {
+    turns: u32,
+}
+
+impl Backoff {
+    const SPINS: u32 = 64;
+
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn wait(&mut self) {
+        #[cfg(loom)]
+        loom::thread::yield_now();
+        #[cfg(not(loom))]
+        if self.turns < Self::SPINS {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+        self.turns = self.turns.saturating_add(1);
+    }
+
+    /// Turns waited so far.
+    pub fn turns(&self) -> u32 {
+        let _ = Self::SPINS;
+        self.turns
+    }
+}

@@ -1,0 +1,207 @@
+//! The receive queue of one queue pair: posting, and what its sender consumes.
+//!
+//! What it guarantees: a posted receive is consumed once, in order. A connected queue pair's receives are consumed by
+//! its one peer without a lock. A datagram queue pair has any number of senders at once: they take the queue's lock for
+//! the few instructions that take a receive, since each must get another one.
+
+use crate::errors::Errors;
+use crate::protocol::credit::{FLUSHING, Posted, WAITING};
+use crate::protocol::guard::Guard;
+use crate::protocol::lock::SpinLock;
+use crate::qp::Qp;
+use crate::qp_table::State;
+use crate::scatter::WqeRing;
+use crate::{fabric, flush, stall};
+use crossbeam_utils::CachePadded;
+use rdma_sys::*;
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// See the [module](self).
+#[repr(C)]
+pub(crate) struct Rq {
+    /// The posting thread is inside while it starts a waiting sender.
+    pub(crate) guard: Guard,
+    counts: UnsafeCell<Counts>,
+    pub(crate) wqes: WqeRing,
+    /// How many bytes each receive takes: sixteen to a line, so that a sender of small messages reads nothing else of
+    /// the receiver's. The ring is longer than the queue, so that the receive posted last never shares a line with the
+    /// one consumed next: on a full queue that line would change cores at each message.
+    capacity: Box<[AtomicU32]>,
+    pub(crate) posted: CachePadded<Posted>,
+    /// Receives below are free. Written by the thread that polls the receive CQ.
+    freed: CachePadded<AtomicU64>,
+    consumed: CachePadded<UnsafeCell<Consumed>>,
+    /// Datagram senders, and flushing.
+    pub(crate) lock: SpinLock<()>,
+}
+
+/// The posting thread's own.
+#[derive(Debug, Default)]
+struct Counts {
+    posted: u64,
+    /// A copy of `freed`.
+    freed: u64,
+}
+
+/// The consuming sender's own.
+#[derive(Debug, Default)]
+pub(crate) struct Consumed {
+    /// The next receive.
+    pub(crate) head: u64,
+    /// Receives below are known to be posted.
+    pub(crate) credit: u64,
+}
+
+/// Capacities in one cache line.
+const CAPACITIES_A_LINE: u32 = 16;
+
+impl Rq {
+    pub(crate) fn new(cap: &ibv_qp_cap) -> Rq {
+        let entries = (cap.max_recv_wr + 2 * CAPACITIES_A_LINE).next_power_of_two() as usize;
+        Rq {
+            guard: Guard::new(),
+            counts: UnsafeCell::default(),
+            wqes: WqeRing::new(entries, cap.max_recv_sge),
+            capacity: (0..entries).map(|_| AtomicU32::new(0)).collect(),
+            posted: CachePadded::new(Posted::new()),
+            freed: CachePadded::new(AtomicU64::new(0)),
+            consumed: CachePadded::default(),
+            lock: SpinLock::new(()),
+        }
+    }
+
+    /// The consumer's counters.
+    ///
+    /// # Safety
+    /// The caller is the one consumer: the connected peer's sender, or the holder of `lock`.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn consumed(&self) -> &mut Consumed {
+        // SAFETY: the caller's.
+        unsafe { &mut *self.consumed.get() }
+    }
+
+    /// How many bytes receive `index` takes; 0 means "look closer".
+    #[inline(always)]
+    pub(crate) fn capacity(&self, index: u64) -> u32 {
+        // Relaxed: ordered by the count of posted receives.
+        self.capacity[index as usize & (self.capacity.len() - 1)].load(Ordering::Relaxed)
+    }
+
+    /// Takes the next receive.
+    ///
+    /// # Safety
+    /// As [`consumed`](Self::consumed).
+    #[inline]
+    pub(crate) unsafe fn take(&self) -> Option<u64> {
+        // SAFETY: the caller's.
+        let consumed = unsafe { self.consumed() };
+        if consumed.head == consumed.credit {
+            consumed.credit = self.posted.read();
+            if consumed.head == consumed.credit {
+                return None;
+            }
+        }
+        consumed.head += 1;
+        self.wqes.prefetch(consumed.head);
+        Some(consumed.head - 1)
+    }
+
+    /// The poller's: receives below `index` are free.
+    #[inline(always)]
+    pub(crate) fn free_up_to(&self, index: u64) {
+        // Release pairs with the Acquire in `post_recv`: the poller is done with the entry.
+        self.freed.store(index, Ordering::Release);
+    }
+
+    /// Control path, nobody inside a guard: as new.
+    pub(crate) fn reset(&self) {
+        // SAFETY: nobody posts or consumes while the control path resets.
+        unsafe {
+            *self.counts.get() = Counts::default();
+            *self.consumed.get() = Consumed::default();
+        }
+        self.posted.reset();
+        // Relaxed: ordered by the quiescence before.
+        self.freed.store(0, Ordering::Relaxed);
+    }
+}
+
+/// `ibv_post_recv(3)`.
+pub(crate) unsafe extern "C" fn post_recv(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_recv_wr,
+    bad_wr: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: by the verb's contract, which is also that one thread at a time posts.
+    let this = unsafe { Qp::from_raw(qp) };
+    let mut errors = Errors::new();
+    let mut next = wr;
+    // SAFETY: as above: the list is readable.
+    let code = unsafe { post_all(this, &mut next, &mut errors) };
+    errors.finish();
+    if code != 0 {
+        // SAFETY: as above.
+        unsafe { *bad_wr = next };
+    }
+    code
+}
+
+/// # Safety
+/// The list is readable; the caller is the posting thread.
+#[inline(always)]
+unsafe fn post_all(qp: &Qp, next: &mut *mut ibv_recv_wr, errors: &mut Errors) -> c_int {
+    if qp.state() == State::Reset || qp.srq().is_some() {
+        return libc::EINVAL;
+    }
+    let rq = &qp.rq;
+    // SAFETY: the caller is the posting thread.
+    let counts = unsafe { &mut *rq.counts.get() };
+    let depth = u64::from(qp.cap.max_recv_wr);
+    let before = counts.posted;
+    let mut code = 0;
+    while !next.is_null() {
+        // SAFETY: the caller's.
+        let wr = unsafe { &**next };
+        if u32::try_from(wr.num_sge).map_or(true, |count| count > qp.cap.max_recv_sge) {
+            code = libc::EINVAL;
+            break;
+        }
+        if counts.posted - counts.freed >= depth {
+            // Acquire pairs with the Release in `free_up_to`.
+            counts.freed = rq.freed.load(Ordering::Acquire);
+            if counts.posted - counts.freed >= depth {
+                code = libc::ENOMEM;
+                break;
+            }
+        }
+        // SAFETY: a free entry, the poster's to write; the list was checked.
+        let capacity = unsafe { rq.wqes.wqe(counts.posted).write(wr, qp.pd) };
+        // Relaxed: ordered by the publication below.
+        rq.capacity[counts.posted as usize & (rq.capacity.len() - 1)].store(capacity, Ordering::Relaxed);
+        counts.posted += 1;
+        *next = wr.next;
+    }
+    if counts.posted != before {
+        let attention = rq.posted.publish(counts.posted, &qp.inbound.attention);
+        if attention != 0 {
+            attend(qp, attention, errors);
+        }
+    }
+    code
+}
+
+/// After posting: a sender waits for it, or it must be flushed.
+#[cold]
+fn attend(qp: &Qp, attention: u32, errors: &mut Errors) {
+    let _inside = qp.rq.guard.enter();
+    if attention & FLUSHING != 0 {
+        flush::receives(qp);
+    } else if attention & WAITING != 0
+        && let Some(sender) = fabric::lookup(qp.sq.destination())
+    {
+        stall::progress(sender, errors);
+    }
+}
