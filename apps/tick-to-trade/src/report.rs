@@ -46,7 +46,7 @@ fn ticks(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcom
     let [received_a, received_b] = arbiter.received;
     let [dropped_a, dropped_b] = exchange.dropped;
     // What neither channel brought and nobody dropped: lost for want of a posted receive buffer.
-    let unaccounted = exchange.published.abs_diff(arbiter.delivered + exchange.dropped_both);
+    let unaccounted = exchange.published.abs_diff(arbiter.delivered + arbiter.late + exchange.dropped_both);
     let json = &mut outcome.json;
     json.insert("ticks_published".into(), json!(exchange.published));
     json.insert("ticks_received".into(), json!(arbiter.delivered));
@@ -63,7 +63,7 @@ fn ticks(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcom
         outcome.text,
         "ticks    {} published, {} received ({} on A, {} on B, {} twice)\n         \
          {} dropped on A on purpose, {} on B, {} on both\n         \
-         {} missing in {} gaps",
+         {} missing in {} gaps, {} came too late",
         count(exchange.published),
         count(arbiter.delivered),
         count(received_a),
@@ -74,6 +74,7 @@ fn ticks(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcom
         count(exchange.dropped_both),
         count(arbiter.lost),
         count(arbiter.gaps),
+        count(arbiter.late),
     );
     if unaccounted > 0 {
         outcome.failures.push(format!(
@@ -137,8 +138,10 @@ fn forts_books(forts: &FortsTally, outcome: &mut Outcome) {
     outcome.json.insert(
         "forts".into(),
         json!({ "increments": forts.increments, "entries": forts.entries, "rpt_seq_breaks": books.breaks,
-                "snapshots": forts.snapshots, "snapshots_equal": books.equal, "snapshots_different": books.different,
-                "snapshots_compared": books.equal + books.different, "books_recovered": books.recovered,
+                "snapshots": forts.snapshots, "snapshots_equal": forts.equal_of_changing,
+                "snapshots_compared": forts.equal_of_changing + books.different,
+                "snapshots_different": books.different,
+                "snapshots_equal_without_changes": books.equal - forts.equal_of_changing, "books_recovered": books.recovered,
                 "entries_held": books.held, "contradictions": forts.contradictions, "malformed": forts.malformed }),
     );
     let _ = writeln!(
@@ -148,8 +151,8 @@ fn forts_books(forts: &FortsTally, outcome: &mut Outcome) {
         count(forts.increments),
         count(forts.entries),
         count(books.breaks),
-        count(books.equal),
-        count(books.equal + books.different),
+        count(forts.equal_of_changing),
+        count(forts.equal_of_changing + books.different),
         count(books.recovered),
     );
     if books.different > 0 {

@@ -100,8 +100,8 @@ pub struct Book {
     locate: u16,
     symbol: Symbol,
     trading_state: u8,
-    bids: Ladder,
-    asks: Ladder,
+    /// Bids, asks: an index, not a branch, picks the side, which comes at random.
+    ladders: [Ladder; 2],
 }
 
 impl Book {
@@ -138,18 +138,12 @@ impl Book {
 
     #[inline]
     fn ladder(&self, side: Side) -> &Ladder {
-        match side {
-            Side::Buy => &self.bids,
-            Side::Sell => &self.asks,
-        }
+        &self.ladders[side as usize]
     }
 
     #[inline]
     fn ladder_mut(&mut self, side: Side) -> &mut Ladder {
-        match side {
-            Side::Buy => &mut self.bids,
-            Side::Sell => &mut self.asks,
-        }
+        &mut self.ladders[side as usize]
     }
 }
 
@@ -175,8 +169,7 @@ impl OrderBooks {
                 locate: 0,
                 symbol: Symbol([b' '; 8]),
                 trading_state: b' ',
-                bids: Ladder::new(Side::Buy, levels),
-                asks: Ladder::new(Side::Sell, levels),
+                ladders: [Ladder::new(Side::Buy, levels), Ladder::new(Side::Sell, levels)],
             })
             .collect();
         Self {

@@ -1,11 +1,12 @@
 //! The views: one struct a message type, a reference to exactly the bytes of that type.
 //!
-//! Offsets are those of the specification, counted from the type byte. All accessors index an array of known length with a
-//! constant, so they compile to a load and a byte swap.
+//! Offsets are those of the specification, counted from the type byte. An accessor turns the bytes into an array of the
+//! type's length, which [`super::parse`] has checked, and indexes it with a constant: a load and a byte swap. The compiler
+//! folds the length checks of several accessors into one.
 
 use std::fmt;
 
-use super::{ItchError, LEN_BYTES, Side, Symbol};
+use super::{Side, Symbol};
 
 /// Declares a view: name, type byte, length in bytes, then `field: type = reader(offset)`.
 macro_rules! view {
@@ -14,7 +15,7 @@ macro_rules! view {
     }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq)]
-        pub struct $name<'a>(&'a [u8; $len]);
+        pub struct $name<'a>(&'a [u8]);
 
         impl<'a> $name<'a> {
             /// The type byte.
@@ -22,13 +23,19 @@ macro_rules! view {
             /// The length of the message, type byte included.
             pub const LEN_BYTES: usize = $len;
 
+            /// The type has a side, at this offset.
+            pub(super) const SIDE_AT: Option<usize> = [$(Some($side_at),)? None][0];
+
+            /// `bytes` have the length of the type.
             #[inline(always)]
-            pub(super) fn read(bytes: &'a [u8]) -> Result<Self, ItchError> {
-                let Ok(array) = <&[u8; $len]>::try_from(bytes) else { return Err(wrong_length($tag, bytes.len())) };
-                $(if !matches!(array[$side_at], b'B' | b'S') {
-                    return Err(wrong_side($tag, array[$side_at]));
-                })?
-                Ok(Self(array))
+            pub(super) fn of(bytes: &'a [u8]) -> Self {
+                debug_assert_eq!(bytes.len(), $len);
+                Self(bytes)
+            }
+
+            #[inline(always)]
+            fn array(self) -> &'a [u8; $len] {
+                self.0.first_chunk().expect("parse has checked the length")
             }
 
             /// The message's bytes.
@@ -40,25 +47,25 @@ macro_rules! view {
             /// The instrument's locate code of the day, 0 for all.
             #[inline]
             pub fn stock_locate(self) -> u16 {
-                be16(self.0, 1)
+                be16(self.array(), 1)
             }
 
             /// Nasdaq's own tracking number.
             #[inline]
             pub fn tracking_number(self) -> u16 {
-                be16(self.0, 3)
+                be16(self.array(), 3)
             }
 
             /// Nanoseconds since midnight (48 bits on the wire).
             #[inline]
             pub fn timestamp_ns(self) -> u64 {
-                be48(self.0, 5)
+                be48(self.array(), 5)
             }
 
             $($(#[$field_doc])*
             #[inline]
             pub fn $field(self) -> $ty {
-                $read(self.0, $at)
+                $read(self.array(), $at)
             })*
         }
 
@@ -280,14 +287,10 @@ view! {
 pub struct Other<'a>(&'a [u8]);
 
 impl<'a> Other<'a> {
-    #[cold]
-    pub(super) fn read(bytes: &'a [u8]) -> Result<Self, ItchError> {
-        let tag = bytes[0];
-        match usize::from(LEN_BYTES[usize::from(tag)]) {
-            0 => Err(ItchError::UnknownType { tag }),
-            expected if expected != bytes.len() => Err(wrong_length(tag, bytes.len())),
-            _ => Ok(Self(bytes)),
-        }
+    /// `bytes` are not empty.
+    #[inline(always)]
+    pub(super) fn of(bytes: &'a [u8]) -> Self {
+        Self(bytes)
     }
 
     /// The type byte.
@@ -305,16 +308,6 @@ impl fmt::Debug for Other<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Other({:?}, {} bytes)", self.0[0] as char, self.0.len())
     }
-}
-
-#[cold]
-fn wrong_length(tag: u8, actual_bytes: usize) -> ItchError {
-    ItchError::Length { tag, expected_bytes: usize::from(LEN_BYTES[usize::from(tag)]), actual_bytes }
-}
-
-#[cold]
-fn wrong_side(tag: u8, value: u8) -> ItchError {
-    ItchError::Side { tag, value }
 }
 
 // `at` is always a literal within N: the slice is in bounds at compile time and no check remains after inlining.
@@ -350,7 +343,7 @@ fn be64<const N: usize>(b: &[u8; N], at: usize) -> u64 {
 
 #[inline(always)]
 fn side<const N: usize>(b: &[u8; N], at: usize) -> Side {
-    // `read` let B and S through only.
+    // `parse` let B and S through only.
     if b[at] == b'B' { Side::Buy } else { Side::Sell }
 }
 

@@ -31,6 +31,8 @@ struct Params {
     /// The port that receives channel A, as `md_a`; every other one is channel B's.
     a: String,
     framing: Framing,
+    /// The first sequence number of the feed; without it a loss at the very start goes unseen.
+    first: Option<u64>,
     /// How long a hole on one channel may be filled by the other, microseconds.
     #[serde(default = "timeout_us")]
     timeout_us: u64,
@@ -57,7 +59,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         let params: Params = stage.params()?;
         let port_a = port_index(stage, &params.a)?;
         let timeout_ns = params.timeout_us.saturating_mul(1_000);
-        let spec = ArbiterSpec { window: WINDOW, timeout_ns, ..ArbiterSpec::default() };
+        let spec = ArbiterSpec { window: WINDOW, timeout_ns, first: params.first, ..ArbiterSpec::default() };
         Ok(Box::new(Merge {
             arbiter: Arbiter::new(spec),
             port_a,

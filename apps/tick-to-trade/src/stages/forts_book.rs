@@ -45,6 +45,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             message: Message::new(),
             waiting: VecDeque::with_capacity(SNAPSHOTS_HELD),
             updates: Updates::new(CHANGES_MAX),
+            seen: vec![Seen::default(); usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
             tally: FortsTally::default(),
             home: home.clone(),
         }))
@@ -58,8 +59,19 @@ struct FortsBook {
     /// Snapshots that are ahead of their book, in the order of their arrival.
     waiting: VecDeque<Packet>,
     updates: Updates,
+    /// What was seen of each book.
+    seen: Box<[Seen]>,
     tally: FortsTally,
     home: Tally,
+}
+
+/// What was seen of one book.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    /// It has had an entry: only then does a snapshot prove anything.
+    changes: bool,
+    /// Snapshots that it equalled.
+    equal: u64,
 }
 
 impl Stage for FortsBook {
@@ -97,7 +109,11 @@ impl FortsBook {
         self.tally.increments += 1;
         self.tally.entries += self.message.entries.len() as u64;
         for entry in &self.message.entries {
-            match self.books.apply_entry(sequence, entry) {
+            let applied = self.books.apply_entry(sequence, entry);
+            if let Ok((index, _)) = applied {
+                self.seen[index].changes = true;
+            }
+            match applied {
                 Ok((index, EntryOutcome::Applied { top: true })) => {
                     if let Some(update) = update(&self.books, index, u64::from(sequence)) {
                         self.updates.put(update);
@@ -118,7 +134,10 @@ impl FortsBook {
     /// Holds the decoded snapshot against its book.
     fn compare(&mut self) -> Option<SnapshotOutcome> {
         match self.books.apply_snapshot(&self.message) {
-            Ok((_, outcome)) => Some(outcome),
+            Ok((index, outcome)) => {
+                self.seen[index].equal += u64::from(outcome == SnapshotOutcome::Equal);
+                Some(outcome)
+            }
             Err(_) => {
                 self.tally.contradictions += 1;
                 None
@@ -169,6 +188,7 @@ impl Drop for FortsBook {
     fn drop(&mut self) {
         let mut tally = std::mem::take(&mut self.tally);
         tally.books = *self.books.counts();
+        tally.equal_of_changing = self.seen.iter().filter(|seen| seen.changes).map(|seen| seen.equal).sum();
         self.home.lock().forts = Some(tally);
     }
 }

@@ -72,7 +72,7 @@ impl Stage for MoexExchange {
             if due_ns > now_ns {
                 return Next::At(due_ns);
             }
-            if !self.publish(departure, due_ns, out) {
+            if !self.publish(departure, due_ns, out) || self.turns_back(departure) {
                 break;
             }
         }
@@ -81,6 +81,13 @@ impl Stage for MoexExchange {
 }
 
 impl MoexExchange {
+    /// Whether an increment follows on a snapshot. The ports send at the end of a turn, one after the other: within a turn
+    /// the increment would overtake.
+    fn turns_back(&self, departed: Departure) -> bool {
+        let next = self.departures.get(self.next);
+        departed.source == Source::Snapshot && next.is_some_and(|next| next.source != Source::Snapshot)
+    }
+
     /// Publishes one datagram. False if there is no packet or no room for it now.
     fn publish(&mut self, departure: Departure, due_ns: u64, out: &mut Outputs<'_>) -> bool {
         if !has_room(out) || out.room(SNAPSHOTS) == 0 {

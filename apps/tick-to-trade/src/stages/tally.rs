@@ -89,6 +89,8 @@ pub struct FortsTally {
     pub malformed: u64,
     /// Entries or snapshots that contradict a book.
     pub contradictions: u64,
+    /// Snapshots equal to a book that increments had changed; the others prove nothing.
+    pub equal_of_changing: u64,
     /// The books' own counts.
     pub books: FortsCounts,
 }
