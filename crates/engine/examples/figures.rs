@@ -15,9 +15,11 @@ use verbline_plan::{Loader, Machine};
 const RUN: Duration = Duration::from_millis(300);
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let report = run(&idle())?;
-    let lcore = &report.lcores[0];
-    println!("empty turn (one port, one source that is idle): {:.1} ns", per(lcore.idle_ns, lcore.loops));
+    for (what, plan) in [("one idle source", alone()), ("one idle source, one port", idle())] {
+        let report = run(&plan)?;
+        let lcore = &report.lcores[0];
+        println!("an empty turn with {what}: {:.1} ns", per(lcore.idle_ns, lcore.loops));
+    }
     for batch in [1, 256] {
         let (short, long) = (run(&chain(batch, 2))?, run(&chain(batch, 18))?);
         let turn = |report: &Report| per(report.lcores[0].busy_ns, report.lcores[0].busy_loops);
@@ -66,7 +68,8 @@ impl Stage for Source {
         if self.idle {
             return Next::Idle;
         }
-        out.alloc_bulk(&mut self.batch, self.batch.capacity());
+        let burst = self.batch.capacity();
+        out.alloc_bulk(&mut self.batch, burst);
         out.send_batch(OutId(0), &mut self.batch);
         Next::Busy
     }
@@ -91,6 +94,14 @@ data_bytes = 64
 pages = "4KiB"
 cache_packets = 1024
 "#;
+
+/// A source that never sends.
+fn alone() -> String {
+    format!(
+        "{HEAD}\n[lcore.only]\ncpu = 1\nidle = \"poll\"\n[stage.idle]\nuse = \"source\"\nlcore = \"only\"\n\
+         pool = \"p\"\nout = {{ out = \"drop\" }}\n"
+    )
+}
 
 /// A source that never sends, and a port on which nothing arrives.
 fn idle() -> String {

@@ -19,7 +19,7 @@ use crate::idle::{Budget, Policy};
 use crate::lcore::LcoreParts;
 use crate::node::{Node, NodeSpec};
 use crate::outputs::{Link, Sink, SinkStats};
-use crate::port::{Port, Receiving, Sending};
+use crate::port::{Health, Port, Receiving, Sending};
 use crate::registry::{Registry, StageContext};
 use crate::rings::{Bell, Inlet, Outlet};
 use crate::snapshot::{LcoreEntry, PortEntry, RingEntry, RunStats, StageEntry};
@@ -358,7 +358,7 @@ impl Making<'_> {
             receiving,
             sending,
             stats: self.stats.ports[id.index()].stats.clone(),
-            down: false,
+            health: Health::Up,
         }
     }
 

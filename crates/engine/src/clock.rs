@@ -34,6 +34,13 @@ impl Clock {
         self.source.raw()
     }
 
+    /// [`Clock::now_ns`] and [`Clock::cycles`] of one instant.
+    #[inline]
+    pub(crate) fn now(&self) -> (Tick, u64) {
+        let raw = self.source.raw();
+        (self.source.delta_as_nanos(self.origin_raw, raw), raw)
+    }
+
     /// What a difference of [`Clock::cycles`] is in nanoseconds.
     pub fn cycles_to_ns(&self, cycles: u64) -> u64 {
         self.source.delta_as_nanos(0, cycles)

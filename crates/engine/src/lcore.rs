@@ -15,7 +15,7 @@ use verbline_verbs::Completions;
 use crate::clock::{Clock, Tick};
 use crate::control::{Control, Phase};
 use crate::drops::DropReason;
-use crate::idle::{Budget, Idle, Step, Turn};
+use crate::idle::{Budget, Idle, Policy, Step, Turn};
 use crate::node::{Node, Surroundings};
 use crate::outputs::Sink;
 use crate::port::Port;
@@ -64,6 +64,8 @@ pub(crate) struct Lcore {
     /// The node whose stage runs now; left behind by a panic, to say whose it was.
     running: Option<usize>,
     last_busy: bool,
+    /// Whether the policy ever asks for the next timer.
+    may_sleep: bool,
 }
 
 impl Lcore {
@@ -73,8 +75,10 @@ impl Lcore {
             sinks: parts.sinks,
             caches: parts.caches.into_iter().map(PoolCache::bind).collect(),
             now_ns: parts.clock.now_ns(),
+            now_cycles: 0,
             clock: parts.clock,
             stats: parts.stats,
+            stage_ended: None,
         };
         Lcore {
             control,
@@ -91,6 +95,7 @@ impl Lcore {
             completions: parts.completions,
             running: None,
             last_busy: false,
+            may_sleep: parts.budget.policy != Policy::Poll,
         }
     }
 
@@ -99,6 +104,11 @@ impl Lcore {
         self.around.now_ns = self.around.clock.now_ns();
         while self.control.phase() == Phase::Running {
             let turn = self.turn();
+            if !turn.busy && self.wakes.is_refused() {
+                return Err(io::Error::other(
+                    "the device refuses to poll its completion queue, which has overrun; set `cq_depth_wc` higher",
+                ));
+            }
             if let Step::Sleep { .. } = self.idle.after(turn) {
                 self.rest()?;
             }
@@ -171,6 +181,7 @@ impl Lcore {
     #[inline]
     fn run_nodes(&mut self) -> bool {
         let mut busy = false;
+        self.around.stage_ended = None;
         for (index, node) in self.nodes.iter_mut().enumerate() {
             self.running = Some(index);
             let turn = node.turn(&mut self.around);
@@ -202,7 +213,6 @@ impl Lcore {
         busy
     }
 
-    #[cold]
     fn next_timer_ns(&self) -> Option<Tick> {
         let nodes = self.nodes.iter().filter_map(Node::due_ns);
         nodes.chain(self.ports.iter().filter_map(Port::retry_ns)).min()
@@ -211,9 +221,10 @@ impl Lcore {
     /// Charges the time since the last turn began to what that turn was.
     #[inline]
     fn charge(&mut self) {
-        let now_ns = self.around.clock.now_ns();
+        let (now_ns, now_cycles) = self.around.clock.now();
         let spent_ns = now_ns.saturating_sub(self.around.now_ns);
         self.around.now_ns = now_ns;
+        self.around.now_cycles = now_cycles;
         let stats = &self.around.stats;
         stats.loops.add(1);
         if self.last_busy {
@@ -268,7 +279,7 @@ impl Bed for Lcore {
         }
         busy |= self.publish();
         self.last_busy = busy;
-        let timer_ns = if busy { None } else { self.next_timer_ns() };
+        let timer_ns = if busy || !self.may_sleep { None } else { self.next_timer_ns() };
         Turn { now_ns: self.around.now_ns, busy, timer_ns }
     }
 

@@ -23,6 +23,7 @@ mod lcore;
 mod node;
 mod outputs;
 mod port;
+mod quiet;
 mod registry;
 mod report;
 mod rings;

@@ -53,6 +53,27 @@ pub(crate) struct Surroundings {
     pub(crate) stats: Shared<LcoreStats>,
     /// When this turn began.
     pub(crate) now_ns: Tick,
+    /// The same in cycles.
+    pub(crate) now_cycles: u64,
+    /// When the last stage of this turn ended, in cycles: where the next one's time begins, so that a turn of n stages
+    /// reads the clock n + 1 times.
+    pub(crate) stage_ended: Option<u64>,
+}
+
+impl Surroundings {
+    /// When a stage that is called now began.
+    #[inline]
+    fn stage_begins(&self) -> u64 {
+        self.stage_ended.unwrap_or_else(|| self.clock.cycles())
+    }
+
+    /// Ends a stage that began at `began`; gives its cycles.
+    #[inline]
+    fn stage_ends(&mut self, began: u64) -> u64 {
+        let now = self.clock.cycles();
+        self.stage_ended = Some(now);
+        now.wrapping_sub(began)
+    }
 }
 
 /// What the plan and the registry say of a node.
@@ -127,14 +148,15 @@ impl Node {
     }
 
     fn poll(&mut self, around: &mut Surroundings) -> NodeTurn {
-        let began = around.clock.cycles();
+        // Most polls send nothing and are not charged: not worth a look at the clock, which would be half of an empty turn.
+        let began = around.stage_ended.unwrap_or(around.now_cycles);
         let mut out = outputs(&self.links, &self.stats, self.cache, around);
         let next = self.stage.poll(&mut out);
         let sent = out.sent;
         self.stats.polls.add(1);
         if sent > 0 {
             self.stats.packets_out.add(sent);
-            self.stats.cycles.add(around.clock.cycles().wrapping_sub(began));
+            self.stats.cycles.add(around.stage_ends(began));
         }
         self.polling = match next {
             Next::Busy => Polling::EachLoop { busy: true },
@@ -148,12 +170,12 @@ impl Node {
     fn process(&mut self, around: &mut Surroundings) {
         std::mem::swap(&mut self.work, &mut around.sinks[self.input].batch);
         let packets = self.work.len() as u64;
-        let began = around.clock.cycles();
+        let began = around.stage_begins();
         let mut out = outputs(&self.links, &self.stats, self.cache, around);
         self.stage.process(&mut self.work, &mut out);
         let sent = out.sent;
         let stats = &self.stats;
-        stats.cycles.add(around.clock.cycles().wrapping_sub(began));
+        stats.cycles.add(around.stage_ends(began));
         stats.calls.add(1);
         stats.packets_in.add(packets);
         stats.packets_out.add(sent);

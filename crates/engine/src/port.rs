@@ -4,10 +4,8 @@
 //! dropped and counted (`tx_full`); receives are reposted in batches; every packet that a completion gives back is
 //! handed on or counted.
 
-use std::ops::Not;
-
 use verbline_mem::{Batch, PoolCache};
-use verbline_verbs::{Completion, PostStop, QueuePair, SendOptions, Status, WrKind};
+use verbline_verbs::{Completion, PostStop, QueuePair, SendOptions, Status, Transport, WrKind};
 
 use crate::clock::Tick;
 use crate::drops::DropReason;
@@ -82,7 +80,16 @@ pub(crate) struct Port {
     pub(crate) receiving: Option<Receiving>,
     pub(crate) sending: Option<Sending>,
     pub(crate) stats: Shared<PortStats>,
-    pub(crate) down: bool,
+    pub(crate) health: Health,
+}
+
+/// Which halves of a queue pair work. An error on an RC queue pair, or in any receive, takes both out of service (state
+/// ERR); one in a send of UC or UD only the sending half (state SQE; InfiniBand Architecture Specification, 10.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Health {
+    Up,
+    SendsDown,
+    Down,
 }
 
 impl Port {
@@ -126,12 +133,13 @@ impl Port {
     pub(crate) fn awaits_completion(&self) -> bool {
         let Some(sending) = &self.sending else { return false };
         let outstanding = self.qp.sends_outstanding();
-        self.down.not() && outstanding >= if sending.end_signaled { 1 } else { sending.signal_every_wr as usize }
+        self.health == Health::Up
+            && outstanding >= if sending.end_signaled { 1 } else { sending.signal_every_wr as usize }
     }
 
     /// Fills the receive queue, as far as the pool goes. True if it posted something.
     pub(crate) fn refill(&mut self, cache: &PoolCache, lcore: &LcoreStats, now_ns: Tick) -> bool {
-        let Some(receiving) = self.receiving.as_mut().filter(|_| !self.down) else { return false };
+        let Some(receiving) = self.receiving.as_mut().filter(|_| self.health < Health::Down) else { return false };
         let before = receiving.missing;
         receiving.retry_ns = None;
         while receiving.missing > 0 {
@@ -149,7 +157,7 @@ impl Port {
             if let Some(stop) = outcome.stop {
                 if !stop.is_backpressure() {
                     tracing::error!(port = %self.name, %stop, "cannot post receives");
-                    self.down = true;
+                    self.health = Health::Down;
                     self.stats.down.set(1);
                 }
                 break;
@@ -166,7 +174,7 @@ impl Port {
         let Ok(mut packet) = self.qp.recv_done(completion) else { return self.stats.stale.add(1) };
         receiving.missing += 1;
         if !completion.is_ok() {
-            return self.failed(completion.status(), DropReason::RecvError);
+            return self.failed(completion.status(), DropReason::RecvError, Health::Down);
         }
         self.stats.rx_packets.add(1);
         self.stats.rx_bytes.add(packet.len() as u64);
@@ -190,20 +198,21 @@ impl Port {
             return self.stats.stale.add(1);
         }
         if !completion.is_ok() {
-            self.failed(completion.status(), DropReason::SendError);
+            let left = if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown };
+            self.failed(completion.status(), DropReason::SendError, left);
         }
     }
 
-    /// A completion with an error: on every transport it takes its queue out of service, and all behind it is flushed.
+    /// A completion with an error. All behind it in its queue is flushed.
     #[cold]
-    fn failed(&mut self, status: Status, reason: DropReason) {
+    fn failed(&mut self, status: Status, reason: DropReason, left: Health) {
         self.stats.statuses[(status.raw() as usize).min(STATUSES - 1)].add(1);
         self.stats.drops.add(reason, 1);
-        if !self.down {
+        if self.health == Health::Up {
             tracing::error!(port = %self.name, %status, "the port is down");
-            self.down = true;
             self.stats.down.set(1);
         }
+        self.health = self.health.max(left);
     }
 
     /// Posts what is pending, as one list where it fits. True if something was posted or dropped.
@@ -213,6 +222,11 @@ impl Port {
         let pending = &mut around.sinks[sending.sink].batch;
         if pending.is_empty() {
             return false;
+        }
+        if self.health != Health::Up {
+            self.stats.drops.add(DropReason::PortDown, pending.len() as u64);
+            pending.clear();
+            return true;
         }
         let (before, bytes) = (pending.len(), bytes_of(pending));
         let outcome = match sending.signal_ends {

@@ -1,8 +1,8 @@
 //! A run seen from its owner: watched, waited for, and stopped in order.
 //!
-//! Stopping: sources stop and every lcore runs on in poll mode (draining). The run is quiet when all lcores took two
-//! whole turns in which none of them found work or had something on its way. Then, or when the budget is spent, every
-//! lcore lets go of what it holds, on its own thread, and the pools are counted.
+//! Stopping: sources stop and every lcore runs on in poll mode (draining). Once nothing is on its way any more
+//! ([`crate::quiet`]), or the budget is spent, every lcore lets go of what it holds, on its own thread, and the pools
+//! are counted.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -12,6 +12,7 @@ use crate::clock::Tick;
 use crate::control::{Control, Phase, Progress};
 use crate::error::EngineError;
 use crate::events::Watch;
+use crate::quiet::Quiet;
 use crate::report::{FailureReport, Report};
 use crate::runtime::Ended;
 use crate::snapshot::RunStats;
@@ -104,31 +105,21 @@ impl RunningInner {
     /// Waits until nothing is in flight. False if the drain budget ran out before, or an lcore is gone.
     fn await_quiet(&self) -> bool {
         let deadline = Instant::now() + self.drain;
-        let lcores = self.threads.len();
-        let mut base = self.pulses();
+        let read = |lcore: usize| self.control.pulses[lcore].read();
+        let mut quiet = Quiet::new(self.control.pulses.len(), read);
         loop {
             let ended = |progress: &Progress| progress.ended > 0;
             if self.control.wait(Some(LOOK_EVERY), ended, ended) {
                 // One has ended by itself: its budget was spent, or it failed.
                 return false;
             }
-            let now = self.pulses();
-            let quiet = base.iter().zip(&now).all(|(base, now)| base.1 == now.1 && now.0 >= base.0 + 2);
-            if quiet || lcores == 0 {
+            if quiet.look(read) {
                 return true;
-            }
-            if base.iter().zip(&now).any(|(base, now)| base.1 != now.1) {
-                base = now;
             }
             if Instant::now() >= deadline {
                 return false;
             }
         }
-    }
-
-    /// `(turns, active turns)` of every lcore since the drain began.
-    fn pulses(&self) -> Vec<(u64, u64)> {
-        self.control.pulses.iter().map(|pulse| pulse.read()).collect()
     }
 }
 

@@ -68,6 +68,12 @@ impl WakeSet {
         }
     }
 
+    /// Whether the device has refused a poll: the queue is beyond help.
+    #[inline]
+    pub(crate) fn is_refused(&self) -> bool {
+        self.completions.as_ref().is_some_and(|source| source.cq.poll_errors() > 0)
+    }
+
     /// Arms every source. Whatever came before announces nothing: poll everything once more before blocking.
     pub(crate) fn arm(&mut self) -> io::Result<Armed> {
         let WakeSet { completions, doorbell, epoll: _ } = self;

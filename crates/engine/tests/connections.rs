@@ -154,3 +154,78 @@ fn one_lcore_fans_out_by_multicast() {
         assert_eq!(stage.counter("bytes"), Some(600_000), "the GRH is no part of a packet");
     }
 }
+
+/// A generator on a port, and a sink behind its peer whose pool has smaller packets.
+fn mismatched(transport: &str, size_bytes: usize, count: u64) -> String {
+    format!(
+        r#"
+        [lcore.only]
+        cpu = 0
+        idle = "poll"
+        drain = "200ms"
+        [device.nic0]
+        provider = "soft"
+        name = "soft0"
+        [pool.big]
+        device = "nic0"
+        packets = 1024
+        data_bytes = 8192
+        pages = "4KiB"
+        [pool.small]
+        device = "nic0"
+        packets = 1024
+        data_bytes = 64
+        pages = "4KiB"
+        [port.tx]
+        lcore = "only"
+        device = "nic0"
+        pool = "big"
+        transport = "{transport}"
+        peer = "port.rx"
+        rx_depth_wr = 8
+        tx_depth_wr = 16
+        next = "drop"
+        [port.rx]
+        lcore = "only"
+        device = "nic0"
+        pool = "small"
+        transport = "{transport}"
+        peer = "port.tx"
+        rx_depth_wr = 16
+        tx_depth_wr = 0
+        next = "stage.sink"
+        [stage.gen]
+        use = "generator"
+        lcore = "only"
+        pool = "big"
+        out = {{ out = "port.tx" }}
+        params = {{ count = {count}, size_bytes = {size_bytes}, polite = true }}
+        [stage.sink]
+        use = "sink"
+        lcore = "only"
+        "#
+    )
+}
+
+#[test]
+fn one_lcore_takes_a_failed_port_down_and_counts_every_packet() {
+    let report = run(&registry(), &mismatched("rc", 300, 100)).unwrap();
+    let (tx, rx) = (report.port("tx").unwrap(), report.port("rx").unwrap());
+    assert!(tx.down && rx.down, "{report:#?}");
+    let statuses =
+        |port: &verbline_engine::PortReport| port.errors.iter().map(|e| e.status.clone()).collect::<Vec<_>>();
+    assert!(statuses(rx).contains(&"LOC_LEN_ERR".to_owned()), "{rx:?}");
+    assert!(statuses(tx).contains(&"REM_INV_REQ_ERR".to_owned()), "{tx:?}");
+    assert!(report.dropped("port_down") > 0, "what comes after is refused: {:?}", report.drops);
+    let refused = report.dropped("port_down");
+    assert_eq!(report.stage("gen").unwrap().counter("made"), Some(tx.tx_packets + refused), "{report:#?}");
+    assert_eq!((report.packets.held, rx.rx_packets), (0, 0), "{:?}", report.packets);
+}
+
+#[test]
+fn one_lcore_drops_what_is_too_long_for_a_datagram_and_stays_up() {
+    let report = run(&registry(), &mismatched("ud", 5000, 50)).unwrap();
+    assert_clean(&report);
+    assert_eq!(report.dropped("too_long"), 50, "{:?}", report.drops);
+    assert_eq!(report.drops[0].place, "port.tx");
+}
