@@ -66,7 +66,7 @@ pub enum AsyncEventSource {
     Qp(u32),
     /// A CQ, by [`crate::CompletionQueue::id`].
     Cq(u64),
-    /// An SRQ, by its id.
+    /// An SRQ, by [`crate::SharedReceiveQueue::id`].
     Srq(u64),
     /// A port.
     Port(u8),

@@ -34,6 +34,7 @@ mod qp_state;
 mod recv;
 mod ring;
 mod send;
+mod srq;
 mod wr_id;
 
 pub use ah::{AddressHandle, AhSpec, MULTICAST_QPN};
@@ -55,4 +56,5 @@ pub use provider::Provider;
 pub use qp::{QpCounters, QpError, QpSpec, QueuePair, leaked_queue_pairs};
 pub use qp_attr::{AttrMask, DEFAULT_QKEY, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
 pub use recv::GRH_BYTES;
+pub use srq::{SharedReceiveQueue, SrqError, SrqSpec};
 pub use wr_id::WrKind;

@@ -14,6 +14,7 @@ use crate::mr::{Access, MrError, MrOptions};
 use crate::peer::PeerMr;
 use crate::provider::{Provider, verb};
 use crate::qp::{QpError, QpSpec, QueuePair};
+use crate::srq::{SharedReceiveQueue, SrqError, SrqSpec};
 
 /// A protection domain. Cloning it is cheap and shares it.
 #[derive(Clone, Debug)]
@@ -67,6 +68,11 @@ impl ProtectionDomain {
     /// A QP, in the state RESET.
     pub fn create_qp(&self, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
         QueuePair::create(&self.inner, spec)
+    }
+
+    /// An SRQ: receives that several QPs take from.
+    pub fn create_srq(&self, spec: &SrqSpec) -> Result<SharedReceiveQueue, SrqError> {
+        SharedReceiveQueue::create(&self.inner, spec)
     }
 
     /// An address handle: where UD sends go.

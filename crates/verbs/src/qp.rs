@@ -31,6 +31,7 @@ use crate::provider::verb;
 use crate::qp_attr::{QpState, Transport};
 use crate::recv::{RecvQueue, post_recv};
 use crate::send::{Destination, SendQueue, SendQueueSpec};
+use crate::srq::{SharedReceiveQueue, SrqInner};
 use crate::wr_id::{MAX_SLOTS, WrKind};
 
 /// Why a QP could not be made, changed or used so.
@@ -89,6 +90,14 @@ pub enum QpError {
         /// What was asked for.
         asked: Transport,
     },
+    /// An SRQ of datagrams cannot serve connections, nor the other way: the GRH comes before one and not the other.
+    #[error("the SRQ is for {srq}, the QP is {qp}; datagrams and connections each need an SRQ of their own")]
+    SrqTransport {
+        /// What the SRQ was made for.
+        srq: Transport,
+        /// What the QP is.
+        qp: Transport,
+    },
     /// More destinations than the table holds.
     #[error("QP {qpn:#x} has {max} destinations already")]
     Destinations {
@@ -110,8 +119,10 @@ pub struct QpSpec<'a> {
     pub recv_cq: &'a CompletionQueue,
     /// Sends posted at once, at most.
     pub tx_depth_wr: u32,
-    /// Receives posted at once, at most.
+    /// Receives posted at once, at most. Of no effect with an SRQ.
     pub rx_depth_wr: u32,
+    /// Take receives from this SRQ, which must be on the same PD and for the same kind of transport.
+    pub srq: Option<&'a SharedReceiveQueue>,
     /// Packets up to this length are copied into the work request and are back at once. The device may grant less.
     pub max_inline_bytes: u32,
     /// Signal every n-th send: 1 is every one. Taken down to `tx_depth_wr`, so that a full queue always empties.
@@ -131,6 +142,7 @@ impl<'a> QpSpec<'a> {
             recv_cq: cq,
             tx_depth_wr: 128,
             rx_depth_wr: 128,
+            srq: None,
             max_inline_bytes: 128,
             signal_every_wr: 32,
             tag: 0,
@@ -171,6 +183,7 @@ pub(crate) struct Keep {
     pub(crate) pd: Arc<PdInner>,
     _send_cq: Arc<CqInner>,
     _recv_cq: Arc<CqInner>,
+    pub(crate) srq: Option<Arc<SrqInner>>,
     pub(crate) groups: Vec<(Gid, u16)>,
 }
 
@@ -201,13 +214,15 @@ impl QueuePair {
             inline_bytes,
             signal_every: spec.signal_every_wr,
         });
+        // A QP on an SRQ has no receives of its own.
+        let rx_depth = if spec.srq.is_some() { 0 } else { spec.rx_depth_wr };
         // SAFETY: the QP was just created.
         let qpn = unsafe { (*raw.as_ptr()).qp_num };
         tracing::debug!(qpn, device = %pd.context.name, transport = %spec.transport, inline_bytes, "QP created");
         Ok(QueuePair {
             raw,
             send: ManuallyDrop::new(send),
-            recv: ManuallyDrop::new(RecvQueue::new(spec.rx_depth_wr, spec.tag, pd.id, spec.transport)),
+            recv: ManuallyDrop::new(RecvQueue::new(WrKind::Recv, rx_depth, spec.tag, pd.id, spec.transport)),
             state: QpState::Reset,
             // Any 24 bits do; a fresh number keeps packets of an earlier connection of the same QP number out.
             local: Local { psn: fresh_psn(), ..Local::default() },
@@ -216,6 +231,7 @@ impl QueuePair {
                 pd: pd.clone(),
                 _send_cq: spec.send_cq.inner.clone(),
                 _recv_cq: spec.recv_cq.inner.clone(),
+                srq: spec.srq.map(|srq| srq.inner.clone()),
                 groups: Vec::new(),
             }),
             destroy_timeout: spec.destroy_timeout,
@@ -251,6 +267,9 @@ impl QueuePair {
     pub fn post_recv(&mut self, batch: &mut Batch) -> RecvOutcome {
         if self.state == QpState::Reset {
             return RecvOutcome { posted: 0, stop: Some(PostStop::NotReady(self.state)) };
+        }
+        if self.keep.srq.is_some() {
+            return RecvOutcome { posted: 0, stop: Some(PostStop::UsesSrq) };
         }
         let qp = self.raw.as_ptr();
         // SAFETY: the QP is live until drop, and `recv` is its receive queue; the packets move into its slots.
@@ -503,11 +522,20 @@ impl fmt::Debug for QueuePair {
     }
 }
 
-fn check_spec(pd: &PdInner, spec: &QpSpec<'_>) -> Result<(), QpError> {
+fn check_spec(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<(), QpError> {
     for (what, cq) in [("send CQ", spec.send_cq), ("receive CQ", spec.recv_cq)] {
         if !Arc::ptr_eq(&cq.inner.context, &pd.context) {
             let (theirs, ours) = (cq.inner.context.name.clone(), pd.context.name.clone());
             return Err(QpError::Foreign { what, theirs, ours });
+        }
+    }
+    if let Some(srq) = spec.srq {
+        if !Arc::ptr_eq(&srq.inner.pd, pd) {
+            let (theirs, ours) = (srq.inner.pd.describe(), pd.describe());
+            return Err(QpError::Foreign { what: "SRQ", theirs, ours });
+        }
+        if (srq.transport() == Transport::Ud) != (spec.transport == Transport::Ud) {
+            return Err(QpError::SrqTransport { srq: srq.transport(), qp: spec.transport });
         }
     }
     // One slot is the drain marker's.
@@ -530,6 +558,7 @@ fn create_raw(pd: &PdInner, spec: &QpSpec<'_>, tx_depth: u32) -> Result<(NonNull
         let mut init: rdma_sys::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         init.send_cq = spec.send_cq.inner.as_ptr();
         init.recv_cq = spec.recv_cq.inner.as_ptr();
+        init.srq = spec.srq.map_or(std::ptr::null_mut(), |srq| srq.inner.as_ptr());
         init.qp_type = spec.transport.to_raw();
         // Some drivers refuse a queue of none.
         init.cap.max_send_wr = tx_depth.max(1);

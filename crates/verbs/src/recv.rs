@@ -15,17 +15,18 @@ use crate::wr_id::{self, Sequence, WrKind};
 /// (InfiniBand Architecture Specification, 11.4.1.2).
 pub const GRH_BYTES: usize = 40;
 
+/// Of a QP or of an SRQ.
 pub(crate) struct RecvQueue {
     ring: WrRing<ibv_recv_wr>,
     /// A packet that the device may write.
     packets: Box<[Option<Packet>]>,
-    /// Position of the next post.
+    /// Position of the next post, unless its slot is taken.
     head: u32,
     /// Slots that are taken.
     outstanding: u32,
-    pub(crate) depth: u32,
+    depth: u32,
     sequence: Sequence,
-    pub(crate) tag: u16,
+    tag: u16,
     kind: WrKind,
     pd_id: u64,
     /// Bytes that come before the message.
@@ -33,12 +34,7 @@ pub(crate) struct RecvQueue {
 }
 
 impl RecvQueue {
-    pub(crate) fn new(depth: u32, tag: u16, pd_id: u64, transport: Transport) -> RecvQueue {
-        let lead_bytes = if transport == Transport::Ud { GRH_BYTES } else { 0 };
-        RecvQueue::of_kind(WrKind::Recv, depth, tag, pd_id, lead_bytes)
-    }
-
-    pub(crate) fn of_kind(kind: WrKind, depth: u32, tag: u16, pd_id: u64, lead_bytes: usize) -> RecvQueue {
+    pub(crate) fn new(kind: WrKind, depth: u32, tag: u16, pd_id: u64, transport: Transport) -> RecvQueue {
         let ring = WrRing::new(depth);
         RecvQueue {
             packets: std::iter::repeat_with(|| None).take(ring.len() as usize).collect(),
@@ -50,7 +46,7 @@ impl RecvQueue {
             tag,
             kind,
             pd_id,
-            lead_bytes,
+            lead_bytes: if transport == Transport::Ud { GRH_BYTES } else { 0 },
         }
     }
 
@@ -77,8 +73,13 @@ impl RecvQueue {
         let mut outcome = RecvOutcome::default();
         while !batch.is_empty() {
             let room = (self.room() as usize).min(batch.len()) as u32;
-            let want = self.sequence.reserve(room);
-            let (formatted, stop) = self.format_batch(&mut batch.as_mut_slice()[..want as usize]);
+            if room == 0 {
+                outcome.stop = Some(PostStop::Full);
+                break;
+            }
+            self.skip_taken();
+            let want = self.sequence.reserve(room) as usize;
+            let (formatted, stop) = self.format_batch(&mut batch.as_mut_slice()[..want]);
             let (taken, ret) = match formatted {
                 0 => (0, 0),
                 _ => self.ring.post(self.head, formatted, &mut post),
@@ -89,9 +90,6 @@ impl RecvQueue {
                 0 => stop,
                 ret => Some(PostStop::of_device(ret)),
             };
-            if outcome.stop.is_none() && formatted == 0 {
-                outcome.stop = Some(PostStop::Full);
-            }
             if outcome.stop.is_some() {
                 break;
             }
@@ -99,13 +97,27 @@ impl RecvQueue {
         outcome
     }
 
+    /// Moves the head on to a free slot; there is one, because the queue is not full. Slots are freed in order unless
+    /// completions are handed back in another order, never, or come from an SRQ.
+    #[inline]
+    fn skip_taken(&mut self) {
+        while self.packets[self.ring.slot(self.head)].is_some() {
+            self.head = self.head.wrapping_add(1);
+            // Slot and sequence number go together.
+            if self.sequence.reserve(1) == 1 {
+                self.sequence.advance(1);
+            }
+        }
+    }
+
+    /// Formats work requests for the first packets, up to a slot that is taken. Gives how many, and what is wrong with the next
+    /// packet.
     #[inline]
     fn format_batch(&mut self, packets: &mut [Packet]) -> (u32, Option<PostStop>) {
         for (ahead, packet) in (0..).zip(packets.iter_mut()) {
             let position = self.head.wrapping_add(ahead);
-            // Completions that were never handed back, or in another order, leave their slots taken.
             if self.packets[self.ring.slot(position)].is_some() {
-                return (ahead, Some(PostStop::Full));
+                return (ahead, None);
             }
             let packet_pd = packet.pd_id();
             if packet_pd != self.pd_id {
@@ -204,7 +216,7 @@ mod tests {
     #[test]
     fn what_came_before_bad_wr_stays_with_the_queue_and_the_rest_with_the_caller() {
         let (pool, mut fake) = (fake::pool(32), Fake::new());
-        let mut queue = RecvQueue::new(16, 1, PD, Transport::Rc);
+        let mut queue = RecvQueue::new(WrKind::Recv, 16, 1, PD, Transport::Rc);
         (fake.takes, fake.refusal) = (3, libc::EINVAL);
         let mut packets = batch(&pool, 8);
         let outcome = post(&mut queue, &mut fake, &mut packets);
@@ -228,7 +240,7 @@ mod tests {
             (Transport::Ud, 552, 512),
             (Transport::Ud, 553, 0),
         ] {
-            let mut queue = RecvQueue::new(4, 1, PD, transport);
+            let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, transport);
             assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 1)).posted, 1);
             let wr_id = fake.posted.last().unwrap().wr_id;
             let done = fake::completions(&[(wr_id, 0, byte_len)]);
@@ -237,9 +249,36 @@ mod tests {
     }
 
     #[test]
+    fn slots_that_stay_taken_are_passed_over() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        // Five of eight slots may be taken at once.
+        let mut queue = RecvQueue::new(WrKind::SrqRecv, 5, 1, PD, Transport::Rc);
+        let mut packets = batch(&pool, 5);
+        assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 5);
+        let (kept, rest) = (fake.posted[1].wr_id, [0, 2, 3, 4]);
+        for at in rest {
+            let done = fake::completions(&[(fake.posted[at].wr_id, 0, 7)]);
+            queue.complete(&done.as_slice()[0]).unwrap();
+        }
+        for _ in 0..20 {
+            fake.posted.clear();
+            let mut packets = batch(&pool, 5);
+            let outcome = post(&mut queue, &mut fake, &mut packets);
+            assert_eq!((outcome.posted, outcome.stop, queue.outstanding()), (4, Some(PostStop::Full), 5));
+            for wr in &fake.posted {
+                let done = fake::completions(&[(wr.wr_id, 0, 7)]);
+                queue.complete(&done.as_slice()[0]).unwrap();
+            }
+        }
+        let done = fake::completions(&[(kept, 0, 9)]);
+        assert_eq!(queue.complete(&done.as_slice()[0]).unwrap().len(), 9);
+        assert_eq!((queue.outstanding(), pool.account().held), (0, 0));
+    }
+
+    #[test]
     fn completions_may_be_handed_back_in_any_order() {
         let (pool, mut fake) = (fake::pool(32), Fake::new());
-        let mut queue = RecvQueue::new(4, 1, PD, Transport::Rc);
+        let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, Transport::Rc);
         for _ in 0..10 {
             fake.posted.clear();
             let mut packets = batch(&pool, 4);

@@ -145,7 +145,7 @@ impl Side {
                 assert!(completion.is_ok(), "{completion:?}");
                 match completion.kind() {
                     WrKind::Recv => packets.push(qp.recv_done(completion).unwrap()),
-                    WrKind::Send => drop(qp.send_done(completion, freed).unwrap()),
+                    WrKind::Send => assert!(qp.send_done(completion, freed).unwrap() > 0),
                     kind => panic!("nobody posted {kind:?}"),
                 }
             });
@@ -166,7 +166,7 @@ impl Side {
             self.poll(|qp, freed, completion| match completion.kind() {
                 this if this == kind => found = Some(take(qp, freed, completion)),
                 WrKind::Recv => drop(qp.recv_done(completion)),
-                WrKind::Send => drop(qp.send_done(completion, freed)),
+                WrKind::Send => assert!(qp.send_done(completion, freed).is_ok()),
                 _ => drop(qp.op_done(completion, freed)),
             });
         }
@@ -198,7 +198,7 @@ impl Side {
 pub fn hand_back(qp: &mut QueuePair, freed: &mut Batch, completion: &Completion) {
     match completion.kind() {
         WrKind::Recv => drop(qp.recv_done(completion).unwrap()),
-        WrKind::Send => drop(qp.send_done(completion, freed).unwrap()),
+        WrKind::Send => assert!(qp.send_done(completion, freed).unwrap() > 0),
         WrKind::Op => drop(qp.op_done(completion, freed).unwrap()),
         kind => panic!("nobody posted {kind:?}"),
     }

@@ -1,6 +1,6 @@
 //! Making and destroying: everything comes back, in whatever order things are dropped.
 
-use crate::common::{Options, Side, open, pair, pool, region, spec};
+use crate::common::{Options, Side, open, pair, pool, region};
 use verbline_mem::{Batch, PeerRegion};
 use verbline_verbs::{Access, Device, MrError, Provider, QpError, QpSpec, QpState, Status, Transport, WrKind};
 
@@ -70,7 +70,7 @@ fn err_flushes_everything_and_a_drain_covers_unsignaled_sends() {
                 flushed += usize::from(completion.status() == Status::WR_FLUSH_ERR);
                 match completion.kind() {
                     WrKind::Recv => assert!(qp.recv_done(completion).unwrap().is_empty()),
-                    _ => drop(qp.send_done(completion, freed).unwrap()),
+                    _ => assert!(qp.send_done(completion, freed).unwrap() > 0),
                 }
             });
         }
@@ -115,7 +115,7 @@ fn reset_returns_every_packet_without_completions_and_the_qp_works_again() {
         // What an old posting left in the CQ is stale, and does no harm.
         a.poll(|qp, freed, completion| match completion.kind() {
             WrKind::Recv => drop(qp.recv_done(completion).unwrap_err()),
-            _ => drop(qp.send_done(completion, freed).unwrap_err()),
+            _ => assert!(qp.send_done(completion, freed).is_err()),
         });
         crate::common::connect(&mut a, &mut b, &options);
         assert_eq!(b.post_recvs(1), 1);
@@ -137,7 +137,7 @@ fn objects_keep_what_they_stand_on() {
     batch.push(packet).unwrap();
     assert_eq!(qp.post_send(&mut batch).posted, 1);
     assert_eq!(b.receive(1)[0].data(), b"still here");
-    assert_eq!(qp.pd().create_ah(&verbline_verbs::AhSpec::to_gid(b.qp.endpoint().gid)).is_ok(), true);
+    qp.pd().create_ah(&verbline_verbs::AhSpec::to_gid(b.qp.endpoint().gid)).unwrap();
     drop(qp);
     // The pool's MR keeps PD and context open until the pool goes.
     drop(cache);
@@ -222,7 +222,6 @@ fn making_and_destroying_leaks_nothing() {
     // Other tests of this binary run beside this one when a runner shares the process.
     assert!(open_fds() <= fds + 40, "{} → {} descriptors", fds, open_fds());
     assert!(mappings() <= maps + 60, "{} → {} mappings", maps, mappings());
-    drop(spec);
 }
 
 fn open_fds() -> usize {

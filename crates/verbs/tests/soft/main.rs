@@ -9,4 +9,5 @@ mod multicast;
 mod one_sided;
 mod oracle;
 mod pingpong;
+mod shared_receive;
 mod states;

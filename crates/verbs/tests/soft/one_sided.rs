@@ -95,7 +95,7 @@ fn a_write_with_immediate_takes_a_receive_that_stays_empty() {
 
 #[test]
 fn a_read_fills_a_packet_or_peer_memory() {
-    let (mut a, mut b) = pair(&Options { rts: read_once(), ..Options::new(Transport::Rc) });
+    let (mut a, mut b) = pair(&Options::new(Transport::Rc));
     let source = b.peer_region(8192, all());
     source.write_from(1000, &[0x5a; 1500]).unwrap();
     let packet = a.packet(&[0; 1500]);
@@ -108,10 +108,6 @@ fn a_read_fills_a_packet_or_peer_memory() {
     a.qp.rc().unwrap().read(into.slice(8, 100).unwrap(), source.remote(1000), SendOptions::default()).unwrap();
     finish(&mut a, &mut b, Completion::is_ok);
     assert_eq!(bytes(&into, 8, 100), [0x5a; 100]);
-}
-
-fn read_once() -> verbline_verbs::RtsSpec {
-    verbline_verbs::RtsSpec::default()
 }
 
 #[test]
@@ -142,7 +138,8 @@ fn atomics_change_the_peer_and_bring_back_what_was_there() {
 
 #[test]
 fn a_peer_that_does_not_allow_it_answers_with_an_error() {
-    let cases: [(Access, fn(&mut Side, Remote)); 3] = [
+    type Try = fn(&mut Side, Remote);
+    let cases: [(Access, Try); 3] = [
         (ALL | Access::REMOTE_READ, |a, at| {
             let packet = a.packet(&[1; 8]);
             a.qp.rc().unwrap().write(packet, at, SendOptions::default()).unwrap();

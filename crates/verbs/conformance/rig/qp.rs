@@ -1,0 +1,415 @@
+//! Queue pairs.
+
+use super::ah::{Ah, Gid};
+use super::attr::{Attr, AttrMask, State, Transport};
+use super::cq::Cq;
+use super::errno::{Refused, errno_name};
+use super::mw::Mw;
+use super::pd::Pd;
+use super::query::Queried;
+use super::srq::Srq;
+use super::verb;
+use super::wr::{Recv, Target, Wr};
+use crate::check::{Failure, Outcome, same};
+use rdma_sys::{
+    atomic_t, bind_mw_t, ibv_gid, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge,
+    rdma_t, ud_t,
+};
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+use std::ptr;
+use std::rc::Rc;
+
+/// `struct ibv_qp_cap`, the asked or the granted one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cap {
+    pub(crate) send_wr: u32,
+    pub(crate) recv_wr: u32,
+    pub(crate) send_sge: u32,
+    pub(crate) recv_sge: u32,
+    pub(crate) inline_bytes: u32,
+}
+
+impl Default for Cap {
+    fn default() -> Cap {
+        Cap { send_wr: 16, recv_wr: 16, send_sge: 4, recv_sge: 4, inline_bytes: 64 }
+    }
+}
+
+impl Cap {
+    pub(super) fn from_raw(raw: &ibv_qp_cap) -> Cap {
+        Cap {
+            send_wr: raw.max_send_wr,
+            recv_wr: raw.max_recv_wr,
+            send_sge: raw.max_send_sge,
+            recv_sge: raw.max_recv_sge,
+            inline_bytes: raw.max_inline_data,
+        }
+    }
+
+    fn raw(self) -> ibv_qp_cap {
+        ibv_qp_cap {
+            max_send_wr: self.send_wr,
+            max_recv_wr: self.recv_wr,
+            max_send_sge: self.send_sge,
+            max_recv_sge: self.recv_sge,
+            max_inline_data: self.inline_bytes,
+        }
+    }
+}
+
+/// What `ibv_create_qp(3)` takes.
+pub(crate) struct QpSpec<'a> {
+    pub(crate) transport: Transport,
+    pub(crate) send_cq: &'a Cq,
+    pub(crate) recv_cq: &'a Cq,
+    pub(crate) srq: Option<&'a Srq>,
+    pub(crate) cap: Cap,
+    pub(crate) sig_all: bool,
+}
+
+/// A queue pair. Clones are the same one; the last one destroys it.
+#[derive(Clone)]
+pub(crate) struct Qp(Rc<QpInner>);
+
+struct QpInner {
+    pd: Pd,
+    transport: Transport,
+    raw: Cell<*mut ibv_qp>,
+    granted: Cap,
+    /// What posted work requests name: kept until the queue pair is gone.
+    addresses: RefCell<Vec<Ah>>,
+    windows: RefCell<Vec<Mw>>,
+    _send_cq: Cq,
+    _recv_cq: Cq,
+    _srq: Option<Srq>,
+}
+
+impl Qp {
+    pub(crate) fn create(pd: &Pd, spec: &QpSpec<'_>) -> Result<Qp, Refused> {
+        let mut init = ibv_qp_init_attr {
+            qp_context: ptr::null_mut(),
+            send_cq: spec.send_cq.raw(),
+            recv_cq: spec.recv_cq.raw(),
+            srq: spec.srq.map_or(ptr::null_mut(), Srq::raw),
+            cap: spec.cap.raw(),
+            qp_type: spec.transport.raw(),
+            sq_sig_all: spec.sig_all.into(),
+        };
+        // SAFETY: all objects live; `init` may be read and written.
+        let raw = unsafe { verb!(pd.context().provider, ibv_create_qp(pd.raw(), &raw mut init)) };
+        if raw.is_null() {
+            return Err(Refused::last("ibv_create_qp"));
+        }
+        Ok(Qp(Rc::new(QpInner {
+            pd: pd.clone(),
+            transport: spec.transport,
+            raw: Cell::new(raw),
+            granted: Cap::from_raw(&init.cap),
+            addresses: RefCell::default(),
+            windows: RefCell::default(),
+            _send_cq: spec.send_cq.clone(),
+            _recv_cq: spec.recv_cq.clone(),
+            _srq: spec.srq.cloned(),
+        })))
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: live.
+        unsafe { (*self.raw()).qp_num }
+    }
+
+    pub(crate) fn transport(&self) -> Transport {
+        self.0.transport
+    }
+
+    /// What the device granted at creation.
+    pub(crate) fn granted(&self) -> Cap {
+        self.0.granted
+    }
+
+    /// Valid attributes for it, with an empty mask.
+    pub(crate) fn attr(&self, peer_qpn: u32) -> Attr {
+        Attr::valid(self.0.pd.context().port(), peer_qpn)
+    }
+
+    pub(crate) fn modify(&self, attr: &Attr) -> Result<(), Refused> {
+        let mut raw = attr.raw;
+        let mask = attr.mask.0 as c_int;
+        // SAFETY: live; `raw` is read during the call.
+        let value = unsafe { verb!(self.0.pd.context().provider, ibv_modify_qp(self.raw(), &raw mut raw, mask)) };
+        Refused::check("ibv_modify_qp", value)
+    }
+
+    pub(crate) fn query(&self) -> Result<Queried, Refused> {
+        // SAFETY: integers, and pointers that may be null.
+        let (mut attr, mut init) = unsafe { std::mem::zeroed::<(ibv_qp_attr, ibv_qp_init_attr)>() };
+        // Everything: that is what `ibv_query_qp` fills on every device.
+        const ALL: c_int = 0x01ff_ffff;
+        let provider = self.0.pd.context().provider;
+        // SAFETY: live; both may be written.
+        let value = unsafe { verb!(provider, ibv_query_qp(self.raw(), &raw mut attr, ALL, &raw mut init)) };
+        Refused::check("ibv_query_qp", value)?;
+        Ok(Queried::new(attr, &init))
+    }
+
+    /// As the device says.
+    pub(crate) fn state(&self) -> Outcome<State> {
+        self.query()?.state().ok_or_else(|| Failure::new("ibv_query_qp answered a state that is none"))
+    }
+
+    pub(crate) fn expect_state(&self, want: State) -> Outcome {
+        same("the state of the queue pair", self.state()?, want)
+    }
+
+    /// Posts a linked list of work requests, then scribbles over all of it: it may be reused.
+    pub(crate) fn post_send(&self, wrs: &[Wr]) -> Result<(), PostRefused> {
+        let mut raw = self.raw_sends(wrs);
+        let base = raw.wrs.as_mut_ptr();
+        for at in 1..raw.wrs.len() {
+            // SAFETY: both in bounds.
+            unsafe { (*base.add(at - 1)).next = base.add(at) };
+        }
+        let mut bad: *mut ibv_send_wr = ptr::without_provenance_mut(UNTOUCHED);
+        // SAFETY: live; the list is linked and ends, and lives during the call with its scatter/gather lists. What the
+        // CPU reads itself, inline data, was found to be ours by `raw_sends`.
+        let errno = unsafe { rdma_sys::ibv_post_send(self.raw(), base, &raw mut bad) };
+        let outcome = PostRefused::check("ibv_post_send", errno, bad.addr(), base.addr(), size_of::<ibv_send_wr>());
+        raw.scribble();
+        outcome
+    }
+
+    /// Posts one.
+    pub(crate) fn send(&self, wr: Wr) -> Result<(), PostRefused> {
+        self.post_send(&[wr])
+    }
+
+    pub(crate) fn post_recv(&self, recvs: &[Recv]) -> Result<(), PostRefused> {
+        let mut raw = RawRecvs::new(recvs);
+        let mut bad = ptr::without_provenance_mut(UNTOUCHED);
+        // SAFETY: live; the list is linked and ends, and lives during the call.
+        let errno = unsafe { rdma_sys::ibv_post_recv(self.raw(), raw.first(), &raw mut bad) };
+        raw.outcome("ibv_post_recv", errno, bad)
+    }
+
+    /// Posts one.
+    pub(crate) fn recv(&self, recv: Recv) -> Result<(), PostRefused> {
+        self.post_recv(&[recv])
+    }
+
+    pub(crate) fn attach(&self, group: &Gid) -> Result<(), Refused> {
+        let gid = ibv_gid { raw: group.0 };
+        // SAFETY: live; `gid` is read during the call.
+        let value = unsafe { verb!(self.0.pd.context().provider, ibv_attach_mcast(self.raw(), &raw const gid, 0)) };
+        Refused::check("ibv_attach_mcast", value)
+    }
+
+    pub(crate) fn detach(&self, group: &Gid) -> Result<(), Refused> {
+        let gid = ibv_gid { raw: group.0 };
+        // SAFETY: live; `gid` is read during the call.
+        let value = unsafe { verb!(self.0.pd.context().provider, ibv_detach_mcast(self.raw(), &raw const gid, 0)) };
+        Refused::check("ibv_detach_mcast", value)
+    }
+
+    pub(crate) fn try_destroy(&self) -> Result<(), Refused> {
+        self.0.destroy()
+    }
+
+    /// To ERR.
+    pub(crate) fn to_err(&self) -> Result<(), Refused> {
+        self.modify(&self.attr(0).to(State::Err))
+    }
+
+    /// To RESET.
+    pub(crate) fn to_reset(&self) -> Result<(), Refused> {
+        self.modify(&self.attr(0).to(State::Reset))
+    }
+
+    /// RESET to INIT, with what the transport needs.
+    pub(crate) fn to_init(&self) -> Result<(), Refused> {
+        let mask = match self.transport() {
+            Transport::Rc | Transport::Uc => AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::ACCESS_FLAGS,
+            Transport::Ud => AttrMask::PKEY_INDEX | AttrMask::PORT | AttrMask::QKEY,
+            Transport::RawPacket => AttrMask::PORT,
+        };
+        self.modify(&self.attr(0).to(State::Init).masked(mask | AttrMask::STATE))
+    }
+
+    pub(super) fn raw(&self) -> *mut ibv_qp {
+        let raw = self.0.raw.get();
+        assert!(!raw.is_null(), "the row uses a queue pair that it destroyed");
+        raw
+    }
+
+    fn raw_sends(&self, wrs: &[Wr]) -> RawSends {
+        let context = self.0.pd.context();
+        let mut raw = RawSends { wrs: Vec::new(), sges: Vec::new() };
+        for wr in wrs {
+            for sge in wr.sges.iter().filter(|_| wr.is_inline()) {
+                assert!(sge.length > 0, "an inline entry of length 0 may mean 2 GiB that the CPU would read");
+                assert!(context.owns(sge.addr, sge.length as usize), "inline data must be this rig's memory");
+            }
+            match &wr.target {
+                Target::Ud { ah, .. } => self.0.addresses.borrow_mut().push(ah.clone()),
+                Target::Bind { mw, window, .. } => {
+                    mw.keep(&window.mr);
+                    self.0.windows.borrow_mut().push(mw.clone());
+                }
+                Target::None | Target::Rdma(_) | Target::Atomic { .. } => {}
+            }
+            raw.push(wr);
+        }
+        raw
+    }
+}
+
+impl QpInner {
+    fn destroy(&self) -> Result<(), Refused> {
+        // SAFETY: live, or the cell would be null.
+        let value = unsafe { verb!(self.pd.context().provider, ibv_destroy_qp(self.raw.get())) };
+        Refused::check("ibv_destroy_qp", value)?;
+        self.raw.set(ptr::null_mut());
+        Ok(())
+    }
+}
+
+impl Drop for QpInner {
+    fn drop(&mut self) {
+        if !self.raw.get().is_null() {
+            self.destroy().unwrap_or_else(|refused| self.pd.context().complain(refused));
+        }
+    }
+}
+
+/// An address that is no work request's: what `bad_wr` holds if the verb doesn't write it.
+const UNTOUCHED: usize = 1;
+
+/// A post that was refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PostRefused {
+    verb: &'static str,
+    pub(crate) errno: i32,
+    /// Which of the list `bad_wr` points at; `None` if at none of it.
+    pub(crate) bad: Option<usize>,
+}
+
+impl PostRefused {
+    fn check(verb: &'static str, errno: c_int, bad: usize, base: usize, size: usize) -> Result<(), PostRefused> {
+        if errno == 0 {
+            return Ok(());
+        }
+        let errno = if errno == -1 { Refused::last(verb).errno } else { errno };
+        let bad = bad.checked_sub(base).filter(|bytes| bytes % size == 0).map(|bytes| bytes / size);
+        Err(PostRefused { verb, errno, bad })
+    }
+}
+
+impl std::fmt::Debug for PostRefused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} answered {}, bad_wr ", self.verb, errno_name(self.errno))?;
+        match self.bad {
+            Some(at) => write!(f, "at entry {at}"),
+            None => f.write_str("at none of the list"),
+        }
+    }
+}
+
+impl From<PostRefused> for Failure {
+    fn from(refused: PostRefused) -> Failure {
+        Failure::new(format!("{refused:?}"))
+    }
+}
+
+/// A list of `ibv_send_wr` with its scatter/gather lists.
+struct RawSends {
+    wrs: Vec<ibv_send_wr>,
+    sges: Vec<Box<[ibv_sge]>>,
+}
+
+impl RawSends {
+    fn push(&mut self, wr: &Wr) {
+        let mut sges: Box<[ibv_sge]> = wr.sges.iter().map(|sge| sge.raw()).collect();
+        // SAFETY: integers, unions of integers, and pointers that may be null.
+        let mut raw: ibv_send_wr = unsafe { std::mem::zeroed() };
+        raw.wr_id = wr.id;
+        raw.num_sge = sges.len() as c_int;
+        raw.sg_list = if sges.is_empty() { ptr::null_mut() } else { sges.as_mut_ptr() };
+        raw.opcode = wr.op as u32;
+        raw.send_flags = wr.flags;
+        raw.imm_data_invalidated_rkey_union.imm_data = wr.word;
+        match &wr.target {
+            Target::None => {}
+            Target::Rdma(remote) => raw.wr.rdma = rdma_t { remote_addr: remote.addr, rkey: remote.rkey },
+            &Target::Atomic { remote, compare_add, swap } => {
+                raw.wr.atomic = atomic_t { remote_addr: remote.addr, compare_add, swap, rkey: remote.rkey };
+            }
+            Target::Ud { ah, qpn, qkey } => raw.wr.ud = ud_t { ah: ah.raw(), remote_qpn: *qpn, remote_qkey: *qkey },
+            Target::Bind { mw, rkey, window } => {
+                raw.bind_mw_tso_union.bind_mw = bind_mw_t { mw: mw.raw(), rkey: *rkey, bind_info: window.raw() };
+            }
+        }
+        self.wrs.push(raw);
+        self.sges.push(sges);
+    }
+
+    /// Overwrites everything: the verb promised that it doesn't look here any more.
+    fn scribble(&mut self) {
+        for wr in &mut self.wrs {
+            wr.wr_id = u64::MAX;
+            wr.opcode = u32::MAX;
+            wr.num_sge = c_int::MAX;
+        }
+        for sge in self.sges.iter_mut().flat_map(|list| list.iter_mut()) {
+            *sge = ibv_sge { addr: u64::MAX, length: u32::MAX, lkey: u32::MAX };
+        }
+    }
+}
+
+/// A linked list of `ibv_recv_wr` with its scatter/gather lists.
+pub(super) struct RawRecvs {
+    wrs: Vec<ibv_recv_wr>,
+    sges: Vec<Box<[ibv_sge]>>,
+}
+
+impl RawRecvs {
+    pub(super) fn new(recvs: &[Recv]) -> RawRecvs {
+        let mut sges: Vec<Box<[ibv_sge]>> =
+            recvs.iter().map(|recv| recv.sges.iter().map(|sge| sge.raw()).collect()).collect();
+        let list = recvs.iter().zip(&mut sges).map(|(recv, sges)| ibv_recv_wr {
+            wr_id: recv.id,
+            next: ptr::null_mut(),
+            sg_list: if sges.is_empty() { ptr::null_mut() } else { sges.as_mut_ptr() },
+            num_sge: sges.len() as c_int,
+        });
+        let wrs = list.collect();
+        RawRecvs { wrs, sges }
+    }
+
+    /// Links the list; it must not move any more.
+    pub(super) fn first(&mut self) -> *mut ibv_recv_wr {
+        let base = self.wrs.as_mut_ptr();
+        for at in 1..self.wrs.len() {
+            // SAFETY: both in bounds.
+            unsafe { (*base.add(at - 1)).next = base.add(at) };
+        }
+        base
+    }
+
+    /// What the verb answered; then everything is overwritten, as in `RawSends::scribble`.
+    pub(super) fn outcome(
+        &mut self,
+        verb: &'static str,
+        errno: c_int,
+        bad: *mut ibv_recv_wr,
+    ) -> Result<(), PostRefused> {
+        let base = self.wrs.as_ptr().addr();
+        for wr in &mut self.wrs {
+            wr.wr_id = u64::MAX;
+            wr.num_sge = c_int::MAX;
+        }
+        for sge in self.sges.iter_mut().flat_map(|list| list.iter_mut()) {
+            *sge = ibv_sge { addr: u64::MAX, length: u32::MAX, lkey: u32::MAX };
+        }
+        PostRefused::check(verb, errno, bad.addr(), base, size_of::<ibv_recv_wr>())
+    }
+}

@@ -1,0 +1,225 @@
+//! A shared receive queue: one stock of empty packets for many QPs (ibv_create_srq(3)).
+//!
+//! Whoever owns the handle posts; each message takes the oldest packet, whichever QP it came by. The completion, in that QP's
+//! receive CQ, says [`WrKind::SrqRecv`] with the SRQ's tag and the QP's number. Packets come back out of order.
+//! When the handle is dropped while QPs still use the queue, its packets stay with the device until the last of them is gone.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rdma_sys::{ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
+use verbline_mem::{Batch, Packet};
+
+use crate::completion::{Completion, Stale};
+use crate::errno::{Errno, VerbError};
+use crate::pd::PdInner;
+use crate::post::RecvOutcome;
+use crate::provider::verb;
+use crate::qp_attr::Transport;
+use crate::recv::RecvQueue;
+use crate::wr_id::{MAX_SLOTS, WrKind};
+
+/// Why an SRQ could not be made or changed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SrqError {
+    /// The device or the kernel refused.
+    #[error(transparent)]
+    Verb(#[from] VerbError),
+    /// A depth that no queue here has.
+    #[error(
+        "an SRQ of {depth_wr} receives: the depth must be 1 to {max}; see DeviceAttr::max_srq_wr for the device's limit"
+    )]
+    Depth {
+        /// What was asked.
+        depth_wr: u32,
+        /// The limit.
+        max: u32,
+    },
+}
+
+/// What an SRQ is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct SrqSpec {
+    /// What its QPs are: datagrams come with 40 bytes before them, connections' messages do not.
+    pub transport: Transport,
+    /// Receives posted at once, at most.
+    pub depth_wr: u32,
+    /// Given back by [`Completion::tag`].
+    pub tag: u16,
+}
+
+/// A shared receive queue. `Send`, not `Sync`: one thread at a time posts.
+pub struct SharedReceiveQueue {
+    pub(crate) inner: Arc<SrqInner>,
+    /// `None` only while it is dropped.
+    queue: Option<RecvQueue>,
+    transport: Transport,
+    stale: u64,
+    _not_sync: PhantomData<Cell<()>>,
+}
+
+impl SharedReceiveQueue {
+    pub(crate) fn create(pd: &Arc<PdInner>, spec: &SrqSpec) -> Result<SharedReceiveQueue, SrqError> {
+        if spec.depth_wr == 0 || spec.depth_wr > MAX_SLOTS {
+            return Err(SrqError::Depth { depth_wr: spec.depth_wr, max: MAX_SLOTS });
+        }
+        // Relaxed: only uniqueness matters, nothing is published by it.
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let mut init = ibv_srq_init_attr {
+            // A number that names the SRQ in asynchronous events; nobody follows it.
+            srq_context: ptr::without_provenance_mut(id as usize),
+            attr: ibv_srq_attr { max_wr: spec.depth_wr, max_sge: 1, srq_limit: 0 },
+        };
+        // SAFETY: the PD is alive and kept; the attributes may be written by the call.
+        let raw = unsafe { verb!(pd.provider(), ibv_create_srq(pd.as_ptr(), &raw mut init)) };
+        let raw = NonNull::new(raw).ok_or_else(|| {
+            VerbError::last("ibv_create_srq", || format!("{} receives on {}", spec.depth_wr, pd.describe()))
+        })?;
+        let inner = SrqInner { pd: pd.clone(), raw, id, parked: Mutex::new(None) };
+        Ok(SharedReceiveQueue {
+            inner: Arc::new(inner),
+            queue: Some(RecvQueue::new(WrKind::SrqRecv, spec.depth_wr, spec.tag, pd.id, spec.transport)),
+            transport: spec.transport,
+            stale: 0,
+            _not_sync: PhantomData,
+        })
+    }
+
+    /// Posts packets from the front of the batch for receiving. Each is emptied first: what it held is overwritten.
+    #[inline]
+    pub fn post_recv(&mut self, batch: &mut Batch) -> RecvOutcome {
+        let srq = self.inner.as_ptr();
+        let Some(queue) = &mut self.queue else { return RecvOutcome::default() };
+        // SAFETY: the SRQ is alive while `inner` is, and `queue` is its; the packets move into its slots.
+        unsafe { queue.post_batch(batch, |wr| post_srq_recv(srq, wr)) }
+    }
+
+    /// The packet that a completion filled: as [`crate::QueuePair::recv_done`], in any order.
+    #[inline]
+    pub fn recv_done(&mut self, completion: &Completion) -> Result<Packet, Stale> {
+        let stale = Stale { wr_id: completion.wr_id() };
+        let done = match &mut self.queue {
+            Some(queue) if completion.kind() == WrKind::SrqRecv => queue.complete(completion),
+            _ => Err(stale),
+        };
+        done.inspect_err(|_| self.stale += 1)
+    }
+
+    /// Raises [`crate::AsyncEventKind::SrqLimitReached`] once, when fewer than `limit_wr` receives are left; 0 turns it off.
+    pub fn arm_limit(&mut self, limit_wr: u32) -> Result<(), SrqError> {
+        let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: limit_wr };
+        let mask = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0.cast_signed();
+        let provider = self.inner.pd.provider();
+        // SAFETY: the SRQ is alive; the attributes are read during the call.
+        let ret = unsafe { verb!(provider, ibv_modify_srq(self.inner.as_ptr(), &raw mut attr, mask)) };
+        VerbError::check("ibv_modify_srq", ret, || format!("{} to limit {limit_wr}", self.inner.describe()))?;
+        Ok(())
+    }
+
+    /// The limit that is armed; 0 when none is, or when it was reached (ibv_query_srq(3)).
+    pub fn limit(&self) -> Result<u32, SrqError> {
+        let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 0 };
+        let provider = self.inner.pd.provider();
+        // SAFETY: the SRQ is alive; the attributes may be written by the call.
+        let ret = unsafe { verb!(provider, ibv_query_srq(self.inner.as_ptr(), &raw mut attr)) };
+        VerbError::check("ibv_query_srq", ret, || self.inner.describe())?;
+        Ok(attr.srq_limit)
+    }
+
+    /// Receives that can be posted now.
+    #[inline]
+    pub fn recv_room(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.room() as usize)
+    }
+
+    /// Receives posted and not handed back.
+    #[inline]
+    pub fn recvs_outstanding(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.outstanding() as usize)
+    }
+
+    /// Completions that matched nothing outstanding.
+    pub fn stale(&self) -> u64 {
+        self.stale
+    }
+
+    /// What its QPs are.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Names this SRQ in asynchronous events; never reused.
+    pub fn id(&self) -> u64 {
+        self.inner.id
+    }
+}
+
+impl Drop for SharedReceiveQueue {
+    fn drop(&mut self) {
+        // QPs may still take from it: its packets stay until `inner` is destroyed.
+        *self.inner.parked.lock().unwrap_or_else(PoisonError::into_inner) = self.queue.take();
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiveQueue")
+            .field("id", &self.id())
+            .field("recvs_outstanding", &self.recvs_outstanding())
+            .finish_non_exhaustive()
+    }
+}
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// The device's queue. Destroyed when the handle and every QP of it are gone.
+pub(crate) struct SrqInner {
+    pub(crate) pd: Arc<PdInner>,
+    raw: NonNull<ibv_srq>,
+    pub(crate) id: u64,
+    /// The packets of a handle that is gone.
+    parked: Mutex<Option<RecvQueue>>,
+}
+
+// SAFETY: posting goes through the one handle's `&mut self`; what is shared here is the address, for creating QPs, and the
+// parked packets behind their mutex.
+unsafe impl Send for SrqInner {}
+// SAFETY: as above.
+unsafe impl Sync for SrqInner {}
+
+impl SrqInner {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_srq {
+        self.raw.as_ptr()
+    }
+
+    fn describe(&self) -> String {
+        format!("SRQ {} on {}", self.id, self.pd.describe())
+    }
+}
+
+impl Drop for SrqInner {
+    fn drop(&mut self) {
+        // SAFETY: every QP of the SRQ holds the Arc of this one, so that none is left; destroyed once.
+        let ret = unsafe { verb!(self.pd.provider(), ibv_destroy_srq(self.as_ptr())) };
+        let Some(errno) = Errno::of_return(ret) else { return };
+        // The device may still write them.
+        let parked = self.parked.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let packets = parked.as_ref().map_or(0, RecvQueue::outstanding);
+        std::mem::forget(parked);
+        tracing::warn!(srq = self.id, device = %self.pd.context.name, %errno, packets, "the SRQ would not go: its packets are leaked");
+    }
+}
+
+/// # Safety
+/// `srq` is a live SRQ and the list's memory stays until the work requests complete.
+#[inline]
+unsafe fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr) -> (i32, *mut ibv_recv_wr) {
+    let mut bad = ptr::null_mut();
+    // SAFETY: the caller's word.
+    let ret = unsafe { rdma_sys::ibv_post_srq_recv(srq, wr, &raw mut bad) };
+    (ret, bad)
+}

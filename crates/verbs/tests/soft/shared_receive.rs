@@ -1,0 +1,132 @@
+//! One stock of receives for several QPs.
+
+use crate::common::{Options, PATIENCE, Side, bring_up, hand_back, open, spec};
+use verbline_mem::Batch;
+use verbline_verbs::{
+    AsyncEventKind, AsyncEventSource, InitSpec, PostStop, QpError, QpSpec, QueuePair, SharedReceiveQueue, SrqSpec,
+    Transport, WrKind,
+};
+
+fn post(srq: &mut SharedReceiveQueue, side: &Side, count: usize) -> usize {
+    let mut batch = Batch::with_capacity(count);
+    assert_eq!(side.cache.get_bulk(&mut batch, count), count);
+    srq.post_recv(&mut batch).posted
+}
+
+/// A side whose PD also has an SRQ, and two QPs on it, each connected to a client of its own.
+fn served(transport: Transport) -> (Side, SharedReceiveQueue, Vec<QueuePair>, Vec<Side>) {
+    let options = Options::new(transport);
+    let server = Side::new("soft0", &options, 0);
+    let srq = server.pd.create_srq(&SrqSpec { transport, depth_wr: 8, tag: 0x5a }).unwrap();
+    let mut clients: Vec<_> = (1..=2).map(|tag| Side::new("soft1", &options, tag)).collect();
+    let mut qps = Vec::new();
+    for client in &mut clients {
+        let with_srq = QpSpec { srq: Some(&srq), ..spec(&options, &server.cq, 9) };
+        let mut qp = server.pd.create_qp(&with_srq).unwrap();
+        qp.to_init(&InitSpec::default()).unwrap();
+        let mut lent = Side { qp, ..Side::build(server.context.clone(), &options, 0, false) };
+        let (theirs, ours) = (client.qp.endpoint(), lent.qp.endpoint());
+        if transport == Transport::Ud {
+            lent.qp.to_rtr(&verbline_verbs::RtrSpec::datagram()).unwrap();
+            lent.qp.to_rts(&options.rts).unwrap();
+        } else {
+            bring_up(&mut lent, &theirs, &options);
+        }
+        bring_up(client, &ours, &options);
+        qps.push(lent.qp);
+    }
+    (server, srq, qps, clients)
+}
+
+#[test]
+fn messages_of_all_qps_take_from_one_stock() {
+    for transport in [Transport::Rc, Transport::Ud] {
+        let (mut server, mut srq, qps, mut clients) = served(transport);
+        assert_eq!(post(&mut srq, &server, 8), 8);
+        assert_eq!(post(&mut srq, &server, 1), 0);
+        for (number, client) in (0..).zip(&mut clients) {
+            for message in 0..3 {
+                client.send(&[number, message]);
+            }
+        }
+        let mut got = Vec::new();
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while got.len() < 6 {
+            assert!(std::time::Instant::now() < deadline, "{got:?}");
+            server.cq.poll(&mut server.completions);
+            for completion in &server.completions {
+                assert_eq!((completion.kind(), completion.tag()), (WrKind::SrqRecv, 0x5a));
+                let from = qps.iter().position(|qp| qp.qpn() == completion.qp_num()).unwrap();
+                let packet = srq.recv_done(completion).unwrap();
+                assert_eq!(usize::from(packet.data()[0]), from);
+                got.push((from, packet.data()[1]));
+            }
+            for client in &mut clients {
+                client.poll(hand_back);
+            }
+        }
+        got.sort_unstable();
+        assert_eq!(got, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]);
+        assert_eq!((srq.recvs_outstanding(), srq.recv_room(), srq.stale()), (2, 6, 0));
+    }
+}
+
+#[test]
+fn a_qp_on_an_srq_takes_no_receives_of_its_own() {
+    let (server, srq, mut qps, _clients) = served(Transport::Rc);
+    let mut batch = Batch::with_capacity(1);
+    server.cache.get_bulk(&mut batch, 1);
+    assert_eq!(qps[0].post_recv(&mut batch).stop, Some(PostStop::UsesSrq));
+    assert_eq!(batch.len(), 1);
+    drop(srq);
+}
+
+#[test]
+fn packets_stay_until_the_last_qp_is_gone_and_then_come_back() {
+    let (server, mut srq, qps, clients) = served(Transport::Rc);
+    assert_eq!(post(&mut srq, &server, 5), 5);
+    drop(srq);
+    server.cache.flush();
+    assert_eq!(server.pool.account().held, 5);
+    drop(qps);
+    server.assert_all_free();
+    drop(clients);
+}
+
+#[test]
+fn running_low_is_reported_once() {
+    let (mut server, mut srq, _qps, mut clients) = served(Transport::Rc);
+    let events = server.context.async_events();
+    assert_eq!(post(&mut srq, &server, 4), 4);
+    srq.arm_limit(3).unwrap();
+    assert_eq!(srq.limit().unwrap(), 3);
+    clients[0].send(b"one");
+    clients[0].send(b"two");
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let event = loop {
+        server.cq.poll(&mut server.completions);
+        for completion in &server.completions {
+            srq.recv_done(completion).unwrap();
+        }
+        match events.try_next().unwrap() {
+            Some(event) => break event,
+            None => assert!(std::time::Instant::now() < deadline, "the limit is reported"),
+        }
+    };
+    assert_eq!((event.kind, event.source), (AsyncEventKind::SrqLimitReached, AsyncEventSource::Srq(srq.id())));
+    assert_eq!(srq.limit().unwrap(), 0);
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused() {
+    let (soft0, soft1) = (open("soft0"), open("soft1"));
+    let (pd, other) = (soft0.alloc_pd().unwrap(), soft1.alloc_pd().unwrap());
+    let cq = soft0.create_cq(64, None).unwrap();
+    let datagrams = pd.create_srq(&SrqSpec { transport: Transport::Ud, depth_wr: 8, tag: 0 }).unwrap();
+    let error = pd.create_qp(&QpSpec { srq: Some(&datagrams), ..QpSpec::new(Transport::Rc, &cq) }).unwrap_err();
+    assert!(matches!(error, QpError::SrqTransport { srq: Transport::Ud, qp: Transport::Rc }), "{error}");
+    let foreign = other.create_srq(&SrqSpec { transport: Transport::Rc, depth_wr: 8, tag: 0 }).unwrap();
+    let error = pd.create_qp(&QpSpec { srq: Some(&foreign), ..QpSpec::new(Transport::Rc, &cq) }).unwrap_err();
+    assert!(matches!(error, QpError::Foreign { what: "SRQ", .. }), "{error}");
+    assert!(pd.create_srq(&SrqSpec { transport: Transport::Rc, depth_wr: 0, tag: 0 }).is_err());
+}
