@@ -23,8 +23,8 @@ macro_rules! view {
             /// The length of the message, type byte included.
             pub const LEN_BYTES: usize = $len;
 
-            /// The type has a side, at this offset.
-            pub(super) const SIDE_AT: Option<usize> = [$(Some($side_at),)? None][0];
+            $(/// Where the buy/sell indicator is.
+            pub(super) const SIDE_AT: u8 = $side_at;)?
 
             /// `bytes` have the length of the type.
             #[inline(always)]
