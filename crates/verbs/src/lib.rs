@@ -35,6 +35,7 @@ mod recv;
 mod ring;
 mod send;
 mod srq;
+mod window;
 mod wr_id;
 
 pub use ah::{AddressHandle, AhSpec, MULTICAST_QPN};
@@ -57,4 +58,5 @@ pub use qp::{QpCounters, QpError, QpSpec, QueuePair, leaked_queue_pairs};
 pub use qp_attr::{AttrMask, DEFAULT_QKEY, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
 pub use recv::GRH_BYTES;
 pub use srq::{SharedReceiveQueue, SrqError, SrqSpec};
+pub use window::{MemoryWindow, WindowKind};
 pub use wr_id::WrKind;

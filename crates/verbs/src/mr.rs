@@ -1,10 +1,11 @@
 //! Memory registration: what a device may reach, and what it says when it may not.
 
+use std::mem::ManuallyDrop;
 use std::ops::{BitOr, BitOrAssign};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use rdma_sys::{ibv_access_flags, ibv_mr};
+use rdma_sys::{ibv_access_flags, ibv_mr, ibv_rereg_mr_err_code, ibv_rereg_mr_flags};
 use verbline_mem::{MrBinding, Pool, PoolError};
 
 use crate::errno::{Errno, VerbError};
@@ -20,6 +21,14 @@ pub enum MrError {
     /// The pool refused: it has an MR already.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// Others use the registration.
+    #[error(
+        "{shared_by} clones, slices, windows or posted work requests share this MR; it can be changed when they are gone"
+    )]
+    Shared {
+        /// How many.
+        shared_by: usize,
+    },
     /// The specification wants local write wherever a peer may write (ibv_reg_mr(3)).
     #[error(
         "access {access:?} lets a peer write but not the local device; add Access::LOCAL_WRITE (ibv_reg_mr(3) demands it)"
@@ -147,15 +156,53 @@ impl MrInner {
     pub(crate) fn as_ptr(&self) -> *mut ibv_mr {
         self.raw.as_ptr()
     }
+
+    /// Drops it and says whether the device has let go of the memory.
+    pub(crate) fn deregister(self) -> bool {
+        let mut this = ManuallyDrop::new(self);
+        let gone = this.end();
+        // SAFETY: both are taken once; the rest of `this` needs no drop, and it is not dropped.
+        unsafe {
+            drop(ptr::read(&raw mut this.pd));
+            drop(ptr::read(&raw mut this.name));
+        }
+        gone
+    }
+
+    /// # Safety
+    /// No work request that uses the registration is under way, and the memory's other users know what `access` allows.
+    pub(crate) unsafe fn set_access(&mut self, access: Access) -> Result<(), VerbError> {
+        let flags = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0.cast_signed();
+        let bits = access.bits().cast_signed();
+        // SAFETY: the MR is registered; address and PD stay, so that null is passed for them.
+        let ret = unsafe {
+            verb!(self.pd.provider(), ibv_rereg_mr(self.as_ptr(), flags, ptr::null_mut(), ptr::null_mut(), 0, bits))
+        };
+        if ret == 0 {
+            return Ok(());
+        }
+        // The value is one of IBV_REREG_MR_ERR_*, the reason is in errno (ibv_rereg_mr(3)).
+        let errno = Errno::last();
+        let error = VerbError::new("ibv_rereg_mr", format!("{:?} to {access:?}", self.name), errno);
+        match ret {
+            ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT => Err(error),
+            _ => Err(error.advise("the registration may be unusable now: drop it and register again")),
+        }
+    }
+
+    /// Deregisters; false when the device would not.
+    fn end(&mut self) -> bool {
+        // SAFETY: registered by the same provider; `drop` and `deregister`, the callers, end the value's life.
+        let ret = unsafe { verb!(self.pd.provider(), ibv_dereg_mr(self.as_ptr())) };
+        let Some(errno) = Errno::of_return(ret) else { return true };
+        tracing::warn!(mr = %self.name, pd = %self.pd.describe(), %errno, "the MR would not be deregistered");
+        false
+    }
 }
 
 impl Drop for MrInner {
     fn drop(&mut self) {
-        // SAFETY: registered by the same provider, deregistered once.
-        let ret = unsafe { verb!(self.pd.provider(), ibv_dereg_mr(self.as_ptr())) };
-        if let Some(errno) = Errno::of_return(ret) {
-            tracing::warn!(mr = %self.name, pd = %self.pd.describe(), %errno, "the MR would not be deregistered");
-        }
+        self.end();
     }
 }
 

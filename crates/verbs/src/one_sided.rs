@@ -4,12 +4,16 @@
 //! on UC or an atomic on UD does not compile. The memory that a work request uses moves into the QP with it and comes back
 //! from [`QueuePair::op_done`]; no one can read, write or free it meanwhile.
 
-use rdma_sys::{atomic_t, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
+use std::sync::Arc;
+
+use rdma_sys::{atomic_t, bind_mw_t, ibv_mw, ibv_mw_bind_info, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 use verbline_mem::Packet;
 
+use crate::mr::Access;
 use crate::peer::{PeerSlice, Remote};
 use crate::post::{PostStop, SendOptions};
 use crate::qp::QueuePair;
+use crate::window::{MemoryWindow, WindowInner};
 
 /// Local memory of a work request.
 #[derive(Debug, Default)]
@@ -80,15 +84,44 @@ pub struct Refused {
     pub reason: PostStop,
 }
 
+/// What a slot of the SQ keeps for a work request that is not a packet of a batch.
+pub(crate) struct Kept {
+    /// Goes back to the user.
+    pub(crate) buffer: Buffer,
+    /// For a bind: the window, and what it was bound to before.
+    pub(crate) _window: Option<(Arc<WindowInner>, Option<PeerSlice>)>,
+}
+
 /// What an [`Op`] does.
 #[derive(Clone, Copy)]
 pub(crate) enum Verb {
-    Send { invalidate: Option<u32> },
-    Write { to: Remote },
-    Read { from: Remote },
-    CompareSwap { at: Remote, compare: u64, swap: u64 },
-    FetchAdd { at: Remote, add: u64 },
-    LocalInvalidate { rkey: u32 },
+    Send {
+        invalidate: Option<u32>,
+    },
+    Write {
+        to: Remote,
+    },
+    Read {
+        from: Remote,
+    },
+    CompareSwap {
+        at: Remote,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        at: Remote,
+        add: u64,
+    },
+    LocalInvalidate {
+        rkey: u32,
+    },
+    /// Of a type 2 window. The memory to bind to is the work request's buffer, but no bytes move.
+    BindWindow {
+        window: *mut ibv_mw,
+        rkey: u32,
+        info: ibv_mw_bind_info,
+    },
 }
 
 /// A work request, without its memory.
@@ -101,6 +134,11 @@ pub(crate) struct Op {
 impl Op {
     pub(crate) fn is_atomic(&self) -> bool {
         matches!(self.verb, Verb::CompareSwap { .. } | Verb::FetchAdd { .. })
+    }
+
+    /// Whether the buffer's bytes are read or written.
+    pub(crate) fn moves_bytes(&self) -> bool {
+        !matches!(self.verb, Verb::BindWindow { .. } | Verb::LocalInvalidate { .. })
     }
 
     /// Fills in opcode, immediate data and the remote side.
@@ -138,6 +176,10 @@ impl Op {
             Verb::LocalInvalidate { rkey } => {
                 wr.imm_data_invalidated_rkey_union.invalidated_rkey = rkey;
                 ibv_wr_opcode::IBV_WR_LOCAL_INV
+            }
+            Verb::BindWindow { window, rkey, info } => {
+                wr.bind_mw_tso_union.bind_mw = bind_mw_t { mw: window, rkey, bind_info: info };
+                ibv_wr_opcode::IBV_WR_BIND_MW
             }
         };
     }
@@ -240,6 +282,18 @@ macro_rules! writes {
             pub fn local_invalidate(&mut self, rkey: u32, options: SendOptions) -> Result<(), Refused> {
                 let options = SendOptions { imm: None, ..options };
                 self.post(Verb::LocalInvalidate { rkey }, Buffer::Empty, options, false)
+            }
+
+            /// Binds a window to a part of a region that was registered with [`Access::MW_BIND`]; a part of no bytes binds it
+            /// to nothing. [`MemoryWindow::remote`] is what peers may use once the completion has come.
+            pub fn bind_window(
+                &mut self,
+                window: &mut MemoryWindow,
+                slice: PeerSlice,
+                access: Access,
+                options: SendOptions,
+            ) -> Result<(), Refused> {
+                self.qp.bind_window(window, slice, access, options)
             }
         }
     };

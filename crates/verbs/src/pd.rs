@@ -15,6 +15,7 @@ use crate::peer::PeerMr;
 use crate::provider::{Provider, verb};
 use crate::qp::{QpError, QpSpec, QueuePair};
 use crate::srq::{SharedReceiveQueue, SrqError, SrqSpec};
+use crate::window::{MemoryWindow, WindowKind};
 
 /// A protection domain. Cloning it is cheap and shares it.
 #[derive(Clone, Debug)]
@@ -73,6 +74,11 @@ impl ProtectionDomain {
     /// An SRQ: receives that several QPs take from.
     pub fn create_srq(&self, spec: &SrqSpec) -> Result<SharedReceiveQueue, SrqError> {
         SharedReceiveQueue::create(&self.inner, spec)
+    }
+
+    /// A memory window, bound to nothing.
+    pub fn alloc_mw(&self, kind: WindowKind) -> Result<MemoryWindow, VerbError> {
+        MemoryWindow::alloc(&self.inner, kind)
     }
 
     /// An address handle: where UD sends go.

@@ -3,6 +3,7 @@
 //! There is no `&[u8]` into it: a peer may write at any moment. It is reached by copies and by atomic loads and stores
 //! ([`verbline_mem::PeerRegion`]), and by one-sided work requests that hold a [`PeerSlice`] of it.
 
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -20,9 +21,9 @@ pub struct PeerMr {
 
 #[derive(Debug)]
 pub(crate) struct PeerMrInner {
-    // Field order is drop order: deregister before unmapping.
-    pub(crate) mr: MrInner,
-    region: PeerRegion,
+    /// Gone first: see `drop`.
+    mr: ManuallyDrop<MrInner>,
+    region: ManuallyDrop<PeerRegion>,
     access: Access,
 }
 
@@ -54,7 +55,20 @@ impl PeerMr {
         // SAFETY: `inner` below drops the MR before the region. A PeerRegion is memory that others may write at any time and
         // is only reached by copies and atomics.
         let mr = unsafe { MrInner::register(pd, addr, len, access, options, "peer region")? };
+        let (mr, region) = (ManuallyDrop::new(mr), ManuallyDrop::new(region));
         Ok(PeerMr { inner: Arc::new(PeerMrInner { mr, region, access }) })
+    }
+
+    /// Changes what is granted, in place (ibv_rereg_mr(3)); the keys may change. Refused while a clone, a [`PeerSlice`], a window
+    /// or a posted work request shares the registration.
+    pub fn set_access(&mut self, access: Access) -> Result<(), MrError> {
+        access.check()?;
+        let shared_by = Arc::strong_count(&self.inner) - 1;
+        let inner = Arc::get_mut(&mut self.inner).ok_or(MrError::Shared { shared_by })?;
+        // SAFETY: nobody else has the registration, so that no work request uses it.
+        unsafe { inner.mr.set_access(access)? };
+        inner.access = access;
+        Ok(())
     }
 
     /// What to tell a peer so that it can reach the bytes from `offset` on.
@@ -102,6 +116,17 @@ impl PeerMrInner {
     }
 }
 
+impl Drop for PeerMrInner {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here.
+        let (mr, region) = unsafe { (ManuallyDrop::take(&mut self.mr), ManuallyDrop::take(&mut self.region)) };
+        if !mr.deregister() {
+            // A peer may still write it.
+            std::mem::forget(region);
+        }
+    }
+}
+
 /// A part of a [`PeerMr`], for a work request to read from or write to. Keeps the memory registered and mapped.
 #[derive(Clone, Debug)]
 pub struct PeerSlice {
@@ -131,5 +156,9 @@ impl PeerSlice {
 
     pub(crate) fn pd_id(&self) -> u64 {
         self.mr.mr.pd().id
+    }
+
+    pub(crate) fn mr_ptr(&self) -> *mut rdma_sys::ibv_mr {
+        self.mr.mr.as_ptr()
     }
 }

@@ -26,12 +26,14 @@ use crate::gid::Gid;
 use crate::mr::Access;
 use crate::one_sided::{Buffer, Op, RcQp, Refused, UcQp, UdQp};
 use crate::pd::{PdInner, ProtectionDomain};
+use crate::peer::PeerSlice;
 use crate::post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome};
 use crate::provider::verb;
 use crate::qp_attr::{QpState, Transport};
 use crate::recv::{RecvQueue, post_recv};
 use crate::send::{Destination, SendQueue, SendQueueSpec};
 use crate::srq::{SharedReceiveQueue, SrqInner};
+use crate::window::MemoryWindow;
 use crate::wr_id::{MAX_SLOTS, WrKind};
 
 /// Why a QP could not be made, changed or used so.
@@ -335,6 +337,22 @@ impl QueuePair {
         }
         // SAFETY: the QP is live until drop, and `send` is its send queue.
         let posted = unsafe { self.send.post_op(self.raw.as_ptr(), op, buffer) };
+        posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
+    }
+
+    pub(crate) fn bind_window(
+        &mut self,
+        window: &mut MemoryWindow,
+        slice: PeerSlice,
+        access: Access,
+        options: SendOptions,
+    ) -> Result<(), Refused> {
+        let options = SendOptions { imm: None, ..options };
+        if !self.may_send() {
+            return Err(Refused { buffer: slice.into(), reason: PostStop::NotReady(self.state) });
+        }
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        let posted = unsafe { self.send.bind_window(self.raw.as_ptr(), window, slice, access, options) };
         posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
     }
 

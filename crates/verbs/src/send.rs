@@ -5,15 +5,18 @@
 
 use std::ptr;
 
-use rdma_sys::{ibv_qp, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use rdma_sys::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_qp, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 use verbline_mem::{Batch, Packet};
 
 use crate::ah::AddressHandle;
 use crate::completion::{Completion, Stale};
-use crate::one_sided::{Buffer, Op, Refused};
+use crate::mr::Access;
+use crate::one_sided::{Buffer, Kept, Op, Refused, Verb};
+use crate::peer::PeerSlice;
 use crate::post::{DestinationId, PostStop, SendOptions, SendOutcome};
 use crate::qp_attr::Transport;
 use crate::ring::WrRing;
+use crate::window::{MemoryWindow, WindowKind, bind_info};
 use crate::wr_id::{self, Sequence, WrKind};
 
 const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
@@ -34,7 +37,7 @@ pub(crate) struct SendQueue {
     /// A packet that the device may still read. Empty for inline sends and for ops.
     packets: Box<[Option<Packet>]>,
     /// What one-sided work requests read or write.
-    ops: Box<[Option<Buffer>]>,
+    ops: Box<[Option<Kept>]>,
     /// Position of the next post.
     head: u32,
     /// Position of the oldest that is not known to be done.
@@ -149,11 +152,78 @@ impl SendQueue {
         // SAFETY: the caller's word.
         match unsafe { self.try_post_op(qp, op, &buffer) } {
             Ok(slot) => {
-                self.ops[slot] = Some(buffer);
+                self.ops[slot] = Some(Kept { buffer, _window: None });
                 Ok(())
             }
             Err(reason) => Err(Refused { buffer, reason }),
         }
+    }
+
+    /// Binds a window. The slot keeps the window, what it is bound to from now on, and what it was bound to before.
+    ///
+    /// # Safety
+    /// `qp` is the live QP whose send queue this is.
+    pub(crate) unsafe fn bind_window(
+        &mut self,
+        qp: *mut ibv_qp,
+        window: &mut MemoryWindow,
+        slice: PeerSlice,
+        access: Access,
+        options: SendOptions,
+    ) -> Result<(), Refused> {
+        let (buffer, inner) = (Buffer::Peer(slice.clone()), window.inner.clone());
+        if inner.pd.id != self.pd_id {
+            let reason = PostStop::NotRegistered { packet_pd: inner.pd.id, qp_pd: self.pd_id };
+            return Err(Refused { buffer, reason });
+        }
+        let info = bind_info(&slice, access);
+        let rkey = window.next_rkey();
+        let op = Op { verb: Verb::BindWindow { window: inner.as_ptr(), rkey, info }, options, inline: false };
+        let posted = match window.kind() {
+            // SAFETY: the caller's word; window and memory go into the slot below.
+            WindowKind::Type2 => unsafe { self.try_post_op(qp, &op, &buffer) },
+            // SAFETY: as above.
+            WindowKind::Type1 => unsafe { self.try_bind_type_1(qp, &op, &buffer, inner.as_ptr(), info) },
+        };
+        match posted {
+            Ok(slot) => {
+                let before = window.posted(slice);
+                self.ops[slot] = Some(Kept { buffer, _window: Some((inner, before)) });
+                Ok(())
+            }
+            Err(reason) => Err(Refused { buffer, reason }),
+        }
+    }
+
+    /// Type 1 windows have a verb of their own, which posts the work request itself.
+    ///
+    /// # Safety
+    /// As [`SendQueue::try_post_op`].
+    unsafe fn try_bind_type_1(
+        &mut self,
+        qp: *mut ibv_qp,
+        op: &Op,
+        buffer: &Buffer,
+        window: *mut ibv_mw,
+        bind_info: ibv_mw_bind_info,
+    ) -> Result<usize, PostStop> {
+        if self.room() == 0 || self.sequence.reserve(1) == 0 {
+            return Err(PostStop::Full);
+        }
+        self.check_op(op, buffer)?;
+        let wr_id = wr_id::pack(self.tag, WrKind::Op, self.sequence.peek(0));
+        let mut bind = ibv_mw_bind { wr_id, send_flags: SIGNALED | flags(&op.options, false), bind_info };
+        // SAFETY: QP, window and region are alive and of one PD.
+        let ret = unsafe { rdma_sys::ibv_bind_mw(qp, window, &raw mut bind) };
+        if ret != 0 {
+            return Err(PostStop::of_device(ret));
+        }
+        let (wr, _) = self.ring.parts(self.head);
+        (wr.wr_id, wr.send_flags) = (wr_id, SIGNALED);
+        let slot = self.ring.slot(self.head);
+        self.unsignaled = 0;
+        self.advance(1);
+        Ok(slot)
     }
 
     /// # Safety
@@ -168,7 +238,7 @@ impl SendQueue {
         let (wr, sge) = self.ring.parts(self.head);
         wr.wr_id = wr_id;
         wr.send_flags = SIGNALED | flags(&op.options, op.inline);
-        wr.num_sge = (buffer.len_bytes() > 0).into();
+        wr.num_sge = (op.moves_bytes() && buffer.len_bytes() > 0).into();
         *sge = buffer.sge();
         op.write(wr);
         if let Some(to) = destination {
@@ -185,7 +255,7 @@ impl SendQueue {
     }
 
     fn check_op(&self, op: &Op, buffer: &Buffer) -> Result<(), PostStop> {
-        let len_bytes = buffer.len_bytes();
+        let len_bytes = if op.moves_bytes() { buffer.len_bytes() } else { 0 };
         if len_bytes > self.max_message_bytes as usize {
             return Err(PostStop::TooLong { len_bytes, max_bytes: self.max_message_bytes });
         }
@@ -347,7 +417,7 @@ impl SendQueue {
         let count = self.find(wr_id).ok_or(Stale { wr_id })? + 1;
         let last = self.tail.wrapping_add(count - 1);
         let buffer = match wr_id::kind(wr_id) {
-            WrKind::Op => self.ops[self.ring.slot(last)].take(),
+            WrKind::Op => self.ops[self.ring.slot(last)].take().map(|kept| kept.buffer),
             _ => None,
         };
         self.release(count, |packet| drop(freed.push(packet)));

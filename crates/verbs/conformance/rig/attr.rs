@@ -170,6 +170,11 @@ impl Attr {
         self.and(AttrMask::AV)
     }
 
+    /// With the value that it has: see [`Attr::valid`].
+    pub(crate) fn with(self, bit: AttrMask) -> Attr {
+        self.and(bit)
+    }
+
     fn and(mut self, bit: AttrMask) -> Attr {
         self.mask |= bit;
         self

@@ -11,3 +11,4 @@ mod oracle;
 mod pingpong;
 mod shared_receive;
 mod states;
+mod windows;

@@ -1,0 +1,229 @@
+//! Two queue pairs that talk to each other through the device's own port: what most rows work on.
+
+use super::Rig;
+use super::ah::Ah;
+use super::attr::{Attr, AttrMask, State, Transport};
+use super::channel::Channel;
+use super::cq::Cq;
+use super::mr::{Access, Mr};
+use super::qp::{Cap, Qp, QpSpec};
+use super::srq::Srq;
+use super::wr::{Op, Recv, Remote, Wr};
+use crate::check::{During, Outcome, same, same_bytes};
+
+/// What both sides are made with.
+#[derive(Clone, Copy)]
+pub(crate) struct SideSpec<'a> {
+    pub(crate) cap: Cap,
+    pub(crate) sig_all: bool,
+    pub(crate) cq_depth: u32,
+    pub(crate) mr_bytes: usize,
+    pub(crate) mr_access: Access,
+    pub(crate) srq: Option<&'a Srq>,
+    /// Of the four completion queues.
+    pub(crate) channel: Option<&'a Channel>,
+}
+
+impl Default for SideSpec<'_> {
+    fn default() -> Self {
+        SideSpec {
+            cap: Cap::default(),
+            sig_all: false,
+            cq_depth: 64,
+            mr_bytes: 16 << 10,
+            mr_access: Access::ALL,
+            srq: None,
+            channel: None,
+        }
+    }
+}
+
+/// How both sides are connected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) timeout: u8,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) min_rnr_timer: u8,
+    pub(crate) rd_atomic: u8,
+    pub(crate) dest_rd_atomic: u8,
+    /// Remote operations that the queue pairs let in.
+    pub(crate) access: Access,
+}
+
+impl Default for Link {
+    fn default() -> Link {
+        let (timeout, retry_cnt, rnr_retry, min_rnr_timer) = (14, 7, 7, 1);
+        Link {
+            timeout,
+            retry_cnt,
+            rnr_retry,
+            min_rnr_timer,
+            rd_atomic: 4,
+            dest_rd_atomic: 4,
+            access: Access::ALL,
+        }
+    }
+}
+
+/// One end: a queue pair, a CQ for each of its queues, and registered memory.
+pub(crate) struct Side {
+    pub(crate) qp: Qp,
+    pub(crate) scq: Cq,
+    pub(crate) rcq: Cq,
+    pub(crate) mr: Mr,
+}
+
+/// Two ends.
+pub(crate) struct Pair {
+    pub(crate) a: Side,
+    pub(crate) b: Side,
+    /// UD: the own port.
+    ah: Option<Ah>,
+    link: Link,
+}
+
+/// What UD receives start with (ibv_post_recv(3)): room for a GRH.
+pub(crate) const GRH_BYTES: usize = 40;
+
+impl Pair {
+    pub(super) fn unconnected(rig: &Rig, transport: Transport, spec: SideSpec<'_>) -> Outcome<Pair> {
+        let ah = if transport == Transport::Ud { Some(rig.ah()?) } else { None };
+        let [a, b] = [Side::create(rig, transport, spec)?, Side::create(rig, transport, spec)?];
+        Ok(Pair { a, b, ah, link: Link::default() })
+    }
+
+    pub(super) fn connected(rig: &Rig, transport: Transport, spec: SideSpec<'_>, link: Link) -> Outcome<Pair> {
+        let pair = Pair { link, ..Pair::unconnected(rig, transport, spec)? };
+        pair.connect()?;
+        Ok(pair)
+    }
+
+    /// Both from RESET to RTS.
+    pub(crate) fn connect(&self) -> Outcome {
+        for (side, peer) in [(&self.a, &self.b), (&self.b, &self.a)] {
+            side.to_init(&self.link).during("to INIT")?;
+            side.to_rtr(peer.qp.number(), &self.link).during("to RTR")?;
+        }
+        self.a.to_rts(&self.link).during("to RTS")?;
+        self.b.to_rts(&self.link).during("to RTS")
+    }
+
+    pub(crate) fn transport(&self) -> Transport {
+        self.a.qp.transport()
+    }
+
+    /// Bytes in front of every received message.
+    pub(crate) fn header(&self) -> usize {
+        if self.transport() == Transport::Ud { GRH_BYTES } else { 0 }
+    }
+
+    /// A SEND from `a` to `b`, addressed if the transport needs that, without data yet.
+    pub(crate) fn send(&self, id: u64) -> Wr {
+        self.addressed(Wr::send(id))
+    }
+
+    /// Gives a work request of `a` its destination, if the transport needs one.
+    pub(crate) fn addressed(&self, wr: Wr) -> Wr {
+        match &self.ah {
+            Some(ah) => wr.to(ah, self.b.qp.number(), Attr::QKEY),
+            None => wr,
+        }
+    }
+
+    /// A work request of `a` with this opcode and 8 bytes of its memory, aimed at the start of `b`'s.
+    pub(crate) fn any(&self, id: u64, op: Op) -> Wr {
+        let remote = self.b.mr.remote(0);
+        let wr = match op {
+            Op::Send => Wr::send(id),
+            Op::SendImm => Wr::send(id).imm(7),
+            Op::SendInv => Wr::send(id).invalidate(remote.rkey),
+            Op::Write => Wr::write(id, remote),
+            Op::WriteImm => Wr::write(id, remote).imm(7),
+            Op::Read => Wr::read(id, remote),
+            Op::CmpSwap => Wr::cmp_swap(id, remote, 0, 1),
+            Op::FetchAdd => Wr::fetch_add(id, remote, 1),
+            Op::LocalInv | Op::BindMw | Op::Nonsense => Wr::send(id).op(op),
+        };
+        self.addressed(wr).sge(self.a.mr.sge(0..8))
+    }
+
+    /// What `a` needs to reach byte `offset` of `b`'s memory.
+    pub(crate) fn remote(&self, offset: usize) -> Remote {
+        self.b.mr.remote(offset)
+    }
+
+    /// A message goes from `a` to `b` and arrives whole: the pair works.
+    pub(crate) fn exchange(&self) -> Outcome {
+        const TEXT: &[u8] = b"still alive";
+        self.a.mr.put(0, TEXT);
+        self.b.recv(0xe0)?;
+        self.a.qp.send(self.send(0xe1).sge(self.a.mr.sge(0..TEXT.len())))?;
+        same("the send's wr_id", self.a.scq.wait_ok().during("a plain send")?.id, 0xe1)?;
+        same("the receive's wr_id", self.b.rcq.wait_ok().during("a plain receive")?.id, 0xe0)?;
+        same_bytes("what arrived", &self.b.mr.take(self.header(), TEXT.len()), TEXT)
+    }
+}
+
+impl Side {
+    fn create(rig: &Rig, transport: Transport, spec: SideSpec<'_>) -> Outcome<Side> {
+        let cq = || match spec.channel {
+            Some(channel) => rig.cq_on(channel, spec.cq_depth),
+            None => rig.cq(spec.cq_depth),
+        };
+        let (scq, rcq, mr) = (cq()?, cq()?, rig.mr_with(spec.mr_bytes, spec.mr_access)?);
+        let qp_spec = QpSpec {
+            transport,
+            send_cq: &scq,
+            recv_cq: &rcq,
+            srq: spec.srq,
+            cap: spec.cap,
+            sig_all: spec.sig_all,
+        };
+        Ok(Side { qp: Qp::create(rig.pd(), &qp_spec)?, scq, rcq, mr })
+    }
+
+    /// Posts a receive of all of its memory.
+    pub(crate) fn recv(&self, id: u64) -> Outcome {
+        Ok(self.qp.recv(Recv::new(id).sge(self.mr.all()))?)
+    }
+
+    pub(crate) fn to_init(&self, link: &Link) -> Outcome {
+        let attr = self.qp.attr(0).to(State::Init).port(1).pkey_index(0);
+        let attr = match self.qp.transport() {
+            Transport::Rc | Transport::Uc => attr.access(link.access),
+            Transport::Ud => attr.qkey(Attr::QKEY),
+            Transport::RawPacket => self.qp.attr(0).to(State::Init).port(1),
+        };
+        Ok(self.qp.modify(&attr)?)
+    }
+
+    pub(crate) fn to_rtr(&self, peer_qpn: u32, link: &Link) -> Outcome {
+        let attr = self.qp.attr(peer_qpn).to(State::Rtr);
+        const CONNECT: AttrMask =
+            AttrMask::AV.with(AttrMask::PATH_MTU).with(AttrMask::DEST_QPN).with(AttrMask::RQ_PSN);
+        let attr = match self.qp.transport() {
+            Transport::Rc => {
+                attr.with(CONNECT).dest_rd_atomic(link.dest_rd_atomic).min_rnr_timer(link.min_rnr_timer)
+            }
+            Transport::Uc => attr.with(CONNECT),
+            Transport::Ud | Transport::RawPacket => attr,
+        };
+        Ok(self.qp.modify(&attr)?)
+    }
+
+    pub(crate) fn to_rts(&self, link: &Link) -> Outcome {
+        let attr = self.qp.attr(0).to(State::Rts);
+        let attr = match self.qp.transport() {
+            Transport::Rc => attr
+                .with(AttrMask::SQ_PSN)
+                .timeout(link.timeout)
+                .retry_cnt(link.retry_cnt)
+                .rnr_retry(link.rnr_retry)
+                .rd_atomic(link.rd_atomic),
+            Transport::Uc | Transport::Ud => attr.with(AttrMask::SQ_PSN),
+            Transport::RawPacket => attr,
+        };
+        Ok(self.qp.modify(&attr)?)
+    }
+}

@@ -1,0 +1,121 @@
+//! Memory windows: an R_Key for a part of a [`PeerMr`](crate::PeerMr), given and taken by work requests (ibv_bind_mw(3)).
+//!
+//! A window keeps the memory that it is bound to registered and mapped, and is itself kept by a bind that is under way.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rdma_sys::{ibv_mw, ibv_mw_bind_info, ibv_mw_type};
+
+use crate::errno::{Errno, VerbError};
+use crate::mr::Access;
+use crate::pd::PdInner;
+use crate::peer::{PeerSlice, Remote};
+
+/// What a window belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WindowKind {
+    /// To its PD: any QP of it may be used by the peer; binding gives a new key each time.
+    Type1,
+    /// To the QP that bound it (2B): the key can be invalidated by either side's work requests.
+    Type2,
+}
+
+/// A memory window. Deallocated when it and every bind of it are gone.
+#[derive(Debug)]
+pub struct MemoryWindow {
+    pub(crate) inner: Arc<WindowInner>,
+    kind: WindowKind,
+    /// What the last posted bind gives.
+    remote: Option<Remote>,
+    /// The key of the last bind to memory, whatever came after it.
+    last_rkey: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct WindowInner {
+    pub(crate) pd: Arc<PdInner>,
+    raw: NonNull<ibv_mw>,
+    /// The memory that peers reach through it, once the last posted bind is done.
+    bound: Mutex<Option<PeerSlice>>,
+}
+
+// SAFETY: the window is bound through its one handle; `bound` is behind a mutex.
+unsafe impl Send for WindowInner {}
+// SAFETY: as above.
+unsafe impl Sync for WindowInner {}
+
+impl MemoryWindow {
+    pub(crate) fn alloc(pd: &Arc<PdInner>, kind: WindowKind) -> Result<MemoryWindow, VerbError> {
+        let raw_kind = match kind {
+            WindowKind::Type1 => ibv_mw_type::IBV_MW_TYPE_1,
+            WindowKind::Type2 => ibv_mw_type::IBV_MW_TYPE_2,
+        };
+        // SAFETY: the PD is alive; the window keeps it.
+        let raw = unsafe { rdma_sys::ibv_alloc_mw(pd.as_ptr(), raw_kind) };
+        let raw = raw
+            .and_then(NonNull::new)
+            .ok_or_else(|| VerbError::last("ibv_alloc_mw", || format!("{kind:?} on {}", pd.describe())))?;
+        // SAFETY: the window was just allocated.
+        let last_rkey = unsafe { (*raw.as_ptr()).rkey };
+        let inner = WindowInner { pd: pd.clone(), raw, bound: Mutex::new(None) };
+        Ok(MemoryWindow { inner: Arc::new(inner), kind, remote: None, last_rkey })
+    }
+
+    /// Type 1 or 2.
+    pub fn kind(&self) -> WindowKind {
+        self.kind
+    }
+
+    /// What to tell a peer, once the completion of the last bind has come; `None` before any, or after it was bound to
+    /// nothing.
+    pub fn remote(&self) -> Option<Remote> {
+        self.remote
+    }
+
+    /// The key that the next bind of a type 2 window gives: the same but for the low 8 bits, which count up and wrap.
+    pub(crate) fn next_rkey(&self) -> u32 {
+        (self.last_rkey & !0xff) | (self.last_rkey.wrapping_add(1) & 0xff)
+    }
+
+    /// Notes that a bind to `slice` was posted; gives what was bound before, which the bind's completion lets go.
+    pub(crate) fn posted(&mut self, slice: PeerSlice) -> Option<PeerSlice> {
+        let rkey = match self.kind {
+            // SAFETY: the window is alive; ibv_bind_mw, which writes the field, has returned.
+            WindowKind::Type1 => unsafe { (*self.inner.as_ptr()).rkey },
+            WindowKind::Type2 => self.next_rkey(),
+        };
+        self.last_rkey = rkey;
+        let bound = !slice.is_empty();
+        self.remote = bound.then(|| Remote { addr: slice.addr(), rkey });
+        let mut now = self.inner.bound.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *now, bound.then_some(slice))
+    }
+}
+
+/// What the device is told of the memory to bind to.
+pub(crate) fn bind_info(slice: &PeerSlice, access: Access) -> ibv_mw_bind_info {
+    ibv_mw_bind_info {
+        mr: slice.mr_ptr(),
+        addr: slice.addr(),
+        length: slice.len().into(),
+        mw_access_flags: access.bits(),
+    }
+}
+
+impl WindowInner {
+    pub(crate) fn as_ptr(&self) -> *mut ibv_mw {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for WindowInner {
+    fn drop(&mut self) {
+        // SAFETY: allocated on the same context; binds under way hold the Arc of this one. Deallocated once, before `bound` lets
+        // its memory go.
+        let ret = unsafe { rdma_sys::ibv_dealloc_mw(self.as_ptr()) };
+        if let Some(errno) = Errno::of_return(ret) {
+            tracing::warn!(pd = %self.pd.describe(), %errno, "the memory window would not go");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Memory windows and re-registration: what a peer may reach, given and taken back.
+
+use crate::common::{Options, PATIENCE, Side, hand_back, pair};
+use verbline_verbs::{
+    Access, MemoryWindow, MrError, PeerMr, PostStop, Remote, SendOptions, Status, Transport, WindowKind, WrKind,
+};
+
+fn bindable() -> Access {
+    Access::LOCAL_WRITE | Access::MW_BIND
+}
+
+/// Polls both sides until one op of `side` is done.
+fn finish(side: &mut Side, other: &mut Side) -> Status {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let mut status = None;
+    while status.is_none() {
+        assert!(std::time::Instant::now() < deadline, "the op completes");
+        other.poll(hand_back);
+        side.poll(|qp, freed, completion| {
+            if completion.kind() == WrKind::Op {
+                status = Some(completion.status());
+            }
+            hand_back(qp, freed, completion);
+        });
+    }
+    status.unwrap()
+}
+
+fn bind(b: &mut Side, a: &mut Side, window: &mut MemoryWindow, mr: &PeerMr, offset: usize, len: u32) -> Status {
+    let slice = mr.slice(offset, len).unwrap();
+    let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+    b.qp.rc().unwrap().bind_window(window, slice, access, SendOptions::default()).unwrap();
+    finish(b, a)
+}
+
+fn write(a: &mut Side, b: &mut Side, to: Remote, bytes: &[u8]) -> Status {
+    let packet = a.packet(bytes);
+    a.qp.rc().unwrap().write(packet, to, SendOptions::default()).unwrap();
+    finish(a, b)
+}
+
+#[test]
+fn a_peer_reaches_what_a_window_shows_and_no_more() {
+    for kind in [WindowKind::Type1, WindowKind::Type2] {
+        let (mut a, mut b) = pair(&Options::new(Transport::Rc));
+        let mr = b.peer_region(4096, bindable());
+        let mut window = b.pd.alloc_mw(kind).unwrap();
+        assert_eq!((window.kind(), window.remote()), (kind, None));
+        assert_eq!(bind(&mut b, &mut a, &mut window, &mr, 1024, 512), Status::SUCCESS);
+        let remote = window.remote().unwrap();
+        assert_eq!((remote.addr, remote.rkey), (mr.remote(1024).addr, window_key(&window)));
+        assert_eq!(write(&mut a, &mut b, remote, b"through the window"), Status::SUCCESS);
+        let mut bytes = [0; 18];
+        mr.read_into(1024, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"through the window");
+        assert_eq!(write(&mut a, &mut b, remote.offset(508), b"too far"), Status::REM_ACCESS_ERR);
+    }
+}
+
+fn window_key(window: &MemoryWindow) -> u32 {
+    window.remote().unwrap().rkey
+}
+
+#[test]
+fn binding_again_takes_the_old_key_away() {
+    let (mut a, mut b) = pair(&Options::new(Transport::Rc));
+    let mr = b.peer_region(4096, bindable());
+    let mut window = b.pd.alloc_mw(WindowKind::Type1).unwrap();
+    assert_eq!(bind(&mut b, &mut a, &mut window, &mr, 0, 64), Status::SUCCESS);
+    let old = window.remote().unwrap();
+    assert_eq!(bind(&mut b, &mut a, &mut window, &mr, 64, 64), Status::SUCCESS);
+    let new = window.remote().unwrap();
+    assert_ne!(old.rkey, new.rkey);
+    assert_eq!(write(&mut a, &mut b, new, b"new"), Status::SUCCESS);
+    assert_eq!(write(&mut a, &mut b, old, b"old"), Status::REM_ACCESS_ERR);
+}
+
+#[test]
+fn a_type_2_key_is_taken_by_local_or_remote_invalidation() {
+    for remotely in [false, true] {
+        let (mut a, mut b) = pair(&Options::new(Transport::Rc));
+        let mr = b.peer_region(4096, bindable());
+        let mut window = b.pd.alloc_mw(WindowKind::Type2).unwrap();
+        assert_eq!(bind(&mut b, &mut a, &mut window, &mr, 0, 64), Status::SUCCESS);
+        let remote = window.remote().unwrap();
+        assert_eq!(write(&mut a, &mut b, remote, b"before"), Status::SUCCESS);
+        if remotely {
+            assert_eq!(b.post_recvs(1), 1);
+            let packet = a.packet(b"done with it");
+            a.qp.rc().unwrap().send_with_invalidate(packet, remote.rkey, SendOptions::default()).unwrap();
+            b.wait_for(WrKind::Recv, |qp, _, completion| {
+                assert_eq!((completion.invalidated_rkey(), completion.imm()), (Some(remote.rkey), None));
+                assert_eq!(qp.recv_done(completion).unwrap().data(), b"done with it");
+            });
+            assert_eq!(finish(&mut a, &mut b), Status::SUCCESS);
+        } else {
+            b.qp.rc().unwrap().local_invalidate(remote.rkey, SendOptions::default()).unwrap();
+            assert_eq!(finish(&mut b, &mut a), Status::SUCCESS);
+        }
+        // Bound again it has another key, and works; the old one does not.
+        assert_eq!(bind(&mut b, &mut a, &mut window, &mr, 0, 64), Status::SUCCESS);
+        assert_ne!(window_key(&window), remote.rkey);
+        let again = window.remote().unwrap();
+        assert_eq!(write(&mut a, &mut b, again, b"again"), Status::SUCCESS);
+        assert_eq!(write(&mut a, &mut b, remote, b"after"), Status::REM_ACCESS_ERR);
+    }
+}
+
+#[test]
+fn a_window_keeps_its_memory() {
+    let (mut a, mut b) = pair(&Options::new(Transport::Rc));
+    let mr = b.peer_region(4096, bindable());
+    let mut window = b.pd.alloc_mw(WindowKind::Type1).unwrap();
+    assert_eq!(bind(&mut b, &mut a, &mut window, &mr, 0, 64), Status::SUCCESS);
+    let remote = window.remote().unwrap();
+    drop(mr);
+    assert_eq!(write(&mut a, &mut b, remote, b"still there"), Status::SUCCESS);
+    drop(window);
+    assert_eq!(write(&mut a, &mut b, remote, b"gone"), Status::REM_ACCESS_ERR);
+}
+
+#[test]
+fn a_region_that_does_not_allow_windows_gets_none() {
+    let (mut a, mut b) = pair(&Options::new(Transport::Rc));
+    let mr = b.peer_region(4096, Access::LOCAL_WRITE);
+    let mut window = b.pd.alloc_mw(WindowKind::Type2).unwrap();
+    let slice = mr.slice(0, 64).unwrap();
+    let access = Access::REMOTE_WRITE;
+    match b.qp.rc().unwrap().bind_window(&mut window, slice, access, SendOptions::default()) {
+        Ok(()) => assert_eq!(finish(&mut b, &mut a), Status::MW_BIND_ERR),
+        Err(refused) => assert!(matches!(refused.reason, PostStop::Device(_)), "{refused}"),
+    }
+}
+
+#[test]
+fn a_window_of_another_pd_is_refused() {
+    let (mut a, b) = pair(&Options::new(Transport::Rc));
+    let mr = a.peer_region(4096, bindable());
+    let mut window = b.pd.alloc_mw(WindowKind::Type2).unwrap();
+    let slice = mr.slice(0, 64).unwrap();
+    let refused =
+        a.qp.rc().unwrap().bind_window(&mut window, slice, Access::REMOTE_READ, SendOptions::default()).unwrap_err();
+    assert!(matches!(refused.reason, PostStop::NotRegistered { .. }), "{refused}");
+    assert_eq!(window.remote(), None);
+}
+
+#[test]
+fn access_can_be_changed_in_place_while_nobody_shares_it() {
+    let (mut a, mut b) = pair(&Options::new(Transport::Rc));
+    let mut mr = b.peer_region(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
+    let slice = mr.slice(0, 8).unwrap();
+    assert!(matches!(mr.set_access(Access::LOCAL_WRITE), Err(MrError::Shared { shared_by: 1 })));
+    drop(slice);
+    assert_eq!(write(&mut a, &mut b, mr.remote(0), b"allowed"), Status::SUCCESS);
+    mr.set_access(Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap();
+    assert!(!mr.access().contains(Access::REMOTE_WRITE));
+    assert_eq!(write(&mut a, &mut b, mr.remote(0), b"no more"), Status::REM_ACCESS_ERR);
+    assert!(matches!(mr.set_access(Access::REMOTE_WRITE), Err(MrError::NeedsLocalWrite { .. })));
+}
