@@ -1,0 +1,72 @@
+//! What one run of a measurement gave: figures by name, the unit last in the name.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Figures by name, e.g. `ns` or `messages_per_s`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Figures(BTreeMap<String, f64>);
+
+impl Figures {
+    /// One figure.
+    pub fn of(name: &str, value: f64) -> Figures {
+        Figures::default().and(name, value)
+    }
+
+    /// These and one more.
+    #[must_use]
+    pub fn and(mut self, name: &str, value: f64) -> Figures {
+        self.0.insert(name.to_owned(), value);
+        self
+    }
+
+    /// These and all of `others`.
+    #[must_use]
+    pub fn with(mut self, others: Figures) -> Figures {
+        self.0.extend(others.0);
+        self
+    }
+
+    /// The figure of this name.
+    pub fn value(&self, name: &str) -> Option<f64> {
+        self.0.get(name).copied()
+    }
+
+    /// Their names, in alphabetical order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+}
+
+/// The middle value; the mean of the two in the middle of an even number; NaN of none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.len(), sorted.len() / 2) {
+        (0, _) => f64::NAN,
+        (len, middle) if len % 2 == 0 => (sorted[middle - 1] + sorted[middle]) / 2.0,
+        (_, middle) => sorted[middle],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert!(median([]).is_nan());
+    }
+
+    #[test]
+    fn figures_are_a_plain_json_object() {
+        let figures = Figures::of("ns", 1.5).and("calls", 2.0);
+        let text = serde_json::to_string(&figures).unwrap();
+        assert_eq!(text, r#"{"calls":2.0,"ns":1.5}"#);
+        assert_eq!(serde_json::from_str::<Figures>(&text).unwrap(), figures);
+    }
+}

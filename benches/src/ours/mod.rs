@@ -1,0 +1,34 @@
+//! Our side of every row: one function a measurement, as a user of the crates would write it.
+//!
+//! Each warms up, repeats a short run several times and gives the median, so that one call takes well under two
+//! seconds and survives a neighbour's burst. Threads are pinned to [`crate::pair::cpus`].
+
+pub mod feed;
+pub mod itch;
+pub mod pool;
+pub mod ring;
+
+use crate::Figures;
+use crate::figures::median;
+use crate::floor::LineExchange;
+
+/// Repeats of a run within one measurement.
+pub const REPEATS: usize = 9;
+
+/// The median of [`REPEATS`] runs, after one that does not count.
+pub(crate) fn repeated(mut run: impl FnMut() -> f64) -> f64 {
+    run();
+    median((0..REPEATS).map(|_| run()))
+}
+
+/// One cache line one way between two cores: `ns`.
+pub fn cache_line() -> Figures {
+    const TRIPS: u32 = 200_000;
+    let mut exchange = LineExchange::start();
+    let ns = repeated(|| {
+        let began = std::time::Instant::now();
+        (0..TRIPS).for_each(|_| exchange.round_trip());
+        began.elapsed().as_nanos() as f64 / f64::from(2 * TRIPS)
+    });
+    Figures::of("ns", ns)
+}

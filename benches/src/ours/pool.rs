@@ -1,0 +1,76 @@
+//! Packets from a pool and back, through an lcore's cache.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use verbline::mem::{Batch, PageChoice, Pool, PoolSpec, Region, RegionSpec};
+
+use super::repeated;
+use crate::Figures;
+
+/// Packets got or put at once.
+pub const BULK: usize = 32;
+/// What DPDK's test gives its cache: RTE_MEMPOOL_CACHE_MAX_SIZE.
+pub const CACHE_PACKETS: usize = 512;
+const ROUNDS: usize = 100_000;
+
+/// Bulks of 32, got and put: `ns` a packet as handles alone (the work of `rte_mempool_get_bulk`), `fresh_ns` a packet
+/// made ready for data (the work of `rte_pktmbuf_alloc_bulk`).
+pub fn get_and_put() -> Figures {
+    let pool = pool(8192, 2048);
+    let cache = pool.cache(CACHE_PACKETS);
+    let mut batch = Batch::with_capacity(BULK);
+    let handles = repeated(|| {
+        a_packet(ROUNDS, || {
+            cache.get_bulk_unreset(&mut batch, BULK);
+            cache.put_bulk(black_box(&mut batch));
+        })
+    });
+    let fresh = repeated(|| {
+        a_packet(ROUNDS, || {
+            cache.get_bulk(&mut batch, BULK);
+            cache.put_bulk(black_box(&mut batch));
+        })
+    });
+    Figures::of("ns", handles).and("fresh_ns", fresh)
+}
+
+/// `packets` packets, half of them out at all times and each taken in turn: `ns` to get and put one in bulks of 32,
+/// with the shared free list visited for every bulk that the cache cannot serve.
+pub fn of_size(packets: u32) -> Figures {
+    let pool = pool(packets, 64);
+    let cache = pool.cache(CACHE_PACKETS.min(packets as usize / 4));
+    let bulks = packets as usize / 2 / BULK;
+    let mut out: Vec<Batch> = (0..bulks).map(|_| Batch::with_capacity(BULK)).collect();
+    for batch in &mut out {
+        cache.get_bulk_unreset(batch, BULK);
+    }
+    let mut next = 0;
+    let ns = repeated(|| {
+        a_packet(ROUNDS, || {
+            let batch = &mut out[next];
+            cache.put_bulk(batch);
+            cache.get_bulk_unreset(batch, BULK);
+            black_box(batch);
+            next = if next + 1 == bulks { 0 } else { next + 1 };
+        })
+    });
+    Figures::of("ns", ns)
+}
+
+/// A pool on the pages that are to be had.
+///
+/// # Panics
+/// If there is no memory for it.
+pub fn pool(packets: u32, data_bytes: u32) -> Pool {
+    let spec = PoolSpec { name: "bench".to_owned(), packets, data_bytes, headroom_bytes: 64 };
+    let len_bytes = Pool::required_bytes(&spec);
+    let region = RegionSpec { name: "bench".to_owned(), len_bytes, pages: PageChoice::Auto, lock: false };
+    Pool::new(Region::map(&region).expect("memory for the pool"), spec).expect("a pool over it")
+}
+
+fn a_packet(rounds: usize, mut bulk: impl FnMut()) -> f64 {
+    let began = Instant::now();
+    (0..rounds).for_each(|_| bulk());
+    began.elapsed().as_nanos() as f64 / (rounds * BULK) as f64
+}

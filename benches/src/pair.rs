@@ -1,0 +1,80 @@
+//! Two pinned threads: the one that measures, and its partner on another core.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use core_affinity::CoreId;
+
+/// The two CPUs that every two-core benchmark uses: the first two that this process may run on.
+///
+/// # Panics
+/// If there are fewer than two: a hand-off between cores can't be measured on one.
+pub fn cpus() -> [CoreId; 2] {
+    let cpus = core_affinity::get_core_ids().unwrap_or_default();
+    assert!(cpus.len() >= 2, "two CPUs are needed, this process may run on {}", cpus.len());
+    [cpus[0], cpus[1]]
+}
+
+/// Pins the calling thread.
+///
+/// # Panics
+/// If the kernel refuses: figures of threads that move would mean nothing.
+pub fn pin(cpu: CoreId) {
+    assert!(core_affinity::set_for_current(cpu), "cannot pin this thread to CPU {}", cpu.id);
+}
+
+/// Runs both sides from one starting line, `near` on the first CPU and `far` on the second; gives how long each took.
+pub fn race(near: impl FnOnce() + Send, far: impl FnOnce() + Send) -> [Duration; 2] {
+    let start = Barrier::new(2);
+    let [near_cpu, far_cpu] = cpus();
+    let run = |cpu: CoreId, side: Box<dyn FnOnce() + Send + '_>| {
+        pin(cpu);
+        start.wait();
+        let began = Instant::now();
+        side();
+        began.elapsed()
+    };
+    thread::scope(|scope| {
+        let far = scope.spawn(|| run(far_cpu, Box::new(far)));
+        let near = scope.spawn(|| run(near_cpu, Box::new(near)));
+        [near, far].map(|side| side.join().expect("neither side panics"))
+    })
+}
+
+/// A partner thread on the second CPU; it is told to stop, and joined, when this is dropped.
+#[derive(Debug)]
+pub struct Partner {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Partner {
+    /// Pins the calling thread to the first CPU and calls `turn` on the second until this is dropped.
+    pub fn start(mut turn: impl FnMut() + Send + 'static) -> Partner {
+        let [here, there] = cpus();
+        pin(here);
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            pin(there);
+            // Relaxed: the flag carries no data, and the line stays shared until it is written once.
+            while !seen.load(Ordering::Relaxed) {
+                turn();
+            }
+        });
+        Partner { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Partner {
+    fn drop(&mut self) {
+        // Relaxed: see above.
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the partner has been printed; a second one here would abort.
+            let _ = thread.join();
+        }
+    }
+}
