@@ -23,6 +23,7 @@ mod event;
 mod fake;
 mod gid;
 mod mr;
+mod multicast;
 mod one_sided;
 mod pd;
 mod peer;

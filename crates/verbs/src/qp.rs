@@ -24,6 +24,7 @@ use crate::cq::{CompletionQueue, CqInner};
 use crate::errno::{Errno, VerbError};
 use crate::gid::Gid;
 use crate::mr::Access;
+use crate::multicast::Membership;
 use crate::one_sided::{Buffer, Op, RcQp, Refused, UcQp, UdQp};
 use crate::pd::{PdInner, ProtectionDomain};
 use crate::peer::PeerSlice;
@@ -61,6 +62,20 @@ pub enum QpError {
         device: String,
         /// Which, and why.
         what: String,
+    },
+    /// The network interface under the device could not join a multicast group.
+    #[error("QP {qpn:#x} on {device}: the interface with {local} cannot join {group}: {source}")]
+    Multicast {
+        /// The QP.
+        qpn: u32,
+        /// Its device.
+        device: String,
+        /// The QP's own GID.
+        local: Gid,
+        /// The group.
+        group: Gid,
+        /// What the kernel said.
+        source: std::sync::Arc<std::io::Error>,
     },
     /// A depth beyond what a queue here can have.
     #[error("{what} of {asked} work requests; at most {max} fit a queue")]
@@ -186,7 +201,7 @@ pub(crate) struct Keep {
     _send_cq: Arc<CqInner>,
     _recv_cq: Arc<CqInner>,
     pub(crate) srq: Option<Arc<SrqInner>>,
-    pub(crate) groups: Vec<(Gid, u16)>,
+    pub(crate) groups: Vec<Membership>,
 }
 
 /// This side of the connection, as `to_init` learned it.

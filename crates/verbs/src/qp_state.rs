@@ -1,6 +1,8 @@
 //! A QP's way through its states. Every step is checked against the state table before the device is asked, so that a refusal
 //! names the attribute and not only EINVAL.
 
+use std::net::UdpSocket;
+
 use rdma_sys::ibv_qp_init_attr;
 use verbline_softnic::qp_table;
 
@@ -9,7 +11,8 @@ use crate::attr::PortAttr;
 use crate::context::Context;
 use crate::errno::VerbError;
 use crate::gid::Gid;
-use crate::provider::verb;
+use crate::multicast::{self, Membership};
+use crate::provider::{Provider, verb};
 use crate::qp::{QpError, QueuePair};
 use crate::qp_attr::{AttrMask, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
 
@@ -185,8 +188,8 @@ impl QueuePair {
         }
     }
 
-    /// Joins a multicast group (ibv_attach_mcast(3)); UD only. On RoCE a switch also wants the IP-level join of rdma_cm or of
-    /// `ip maddr`.
+    /// Joins a multicast group (ibv_attach_mcast(3)); UD only. On RoCE v2 the network interface joins the IP group too, as
+    /// rdma_join_multicast(3) would have it.
     pub fn attach_mcast(&mut self, group: Gid, lid: u16) -> Result<(), QpError> {
         self.check_transport(Transport::Ud)?;
         let raw = group.to_raw();
@@ -194,10 +197,27 @@ impl QueuePair {
         // SAFETY: the QP is live; the GID is read during the call.
         let ret = unsafe { verb!(provider, ibv_attach_mcast(self.raw.as_ptr(), &raw const raw, lid)) };
         VerbError::check("ibv_attach_mcast", ret, || format!("{} to {group}", self.describe()))?;
-        if !self.keep().groups.contains(&(group, lid)) {
-            self.keep_mut().groups.push((group, lid));
+        if !self.keep().groups.iter().any(|joined| joined.is(group, lid)) {
+            self.keep_mut().groups.push(Membership { group, lid, interface: None });
+            let interface = self.join_interface(provider, group)?;
+            self.keep_mut().groups.last_mut().expect("just pushed").interface = interface;
         }
         Ok(())
+    }
+
+    /// The IP side of a group, on the kernel's devices.
+    fn join_interface(&self, provider: Provider, group: Gid) -> Result<Option<UdpSocket>, QpError> {
+        if provider == Provider::Soft {
+            return Ok(None);
+        }
+        let local = self.local.gid;
+        multicast::join(local, group).map_err(|error| QpError::Multicast {
+            qpn: self.qpn(),
+            device: self.keep().pd.context.name.clone(),
+            local,
+            group,
+            source: std::sync::Arc::new(error),
+        })
     }
 
     /// Leaves a multicast group (ibv_detach_mcast(3)).
@@ -208,13 +228,13 @@ impl QueuePair {
         // SAFETY: the QP is live; the GID is read during the call.
         let ret = unsafe { verb!(provider, ibv_detach_mcast(self.raw.as_ptr(), &raw const raw, lid)) };
         VerbError::check("ibv_detach_mcast", ret, || format!("{} from {group}", self.describe()))?;
-        self.keep_mut().groups.retain(|joined| *joined != (group, lid));
+        self.keep_mut().groups.retain(|joined| !joined.is(group, lid));
         Ok(())
     }
 
     /// A QP with groups cannot be destroyed (ibv_destroy_qp(3)).
     pub(crate) fn detach_all(&mut self) {
-        while let Some(&(group, lid)) = self.keep().groups.last() {
+        while let Some(&Membership { group, lid, .. }) = self.keep().groups.last() {
             if let Err(error) = self.detach_mcast(group, lid) {
                 tracing::warn!(%error, "leaving a multicast group");
                 self.keep_mut().groups.pop();

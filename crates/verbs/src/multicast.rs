@@ -1,0 +1,50 @@
+//! The IP side of a multicast group on RoCE v2, where a group is an IPv4 group mapped into a GID.
+//!
+//! `ibv_attach_mcast` tells the device which queue pair wants the group; the frames reach the device only if its network
+//! interface has joined the group too. rdma_cm does that by an IGMP join on the interface (`rdma_join_multicast(3)`); so does
+//! this, by a socket that receives nothing and is kept for as long as the queue pair is attached.
+
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+
+use crate::gid::Gid;
+
+/// A group that a queue pair is attached to.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    pub(crate) group: Gid,
+    pub(crate) lid: u16,
+    /// The interface's own membership, which ends with the socket.
+    pub(crate) interface: Option<UdpSocket>,
+}
+
+impl Membership {
+    pub(crate) fn is(&self, group: Gid, lid: u16) -> bool {
+        self.group == group && self.lid == lid
+    }
+}
+
+/// Joins `group` on the interface that has the address in `local`. `None` where either is no IPv4 address: then there is no
+/// IP-level group to join.
+pub(crate) fn join(local: Gid, group: Gid) -> io::Result<Option<UdpSocket>> {
+    let (Some(interface), Some(address)) = (local.to_ipv4(), group.to_ipv4()) else { return Ok(None) };
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.join_multicast_v4(&address, &interface)?;
+    Ok(Some(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ipv4_groups_are_joined_and_only_on_an_interface_of_this_machine() {
+        let group = Gid::from_ipv4(Ipv4Addr::new(239, 1, 1, 1));
+        let loopback = Gid::from_ipv4(Ipv4Addr::LOCALHOST);
+        assert!(join(loopback, group).expect("the loopback interface takes groups").is_some());
+        assert!(join(Gid([0xfe; 16]), group).expect("no IPv4 interface").is_none());
+        assert!(join(loopback, Gid([0xff; 16])).expect("no IPv4 group").is_none());
+        // TEST-NET-1 (RFC 5737) is nobody's.
+        assert!(join(Gid::from_ipv4(Ipv4Addr::new(192, 0, 2, 1)), group).is_err());
+    }
+}
