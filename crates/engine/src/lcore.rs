@@ -151,6 +151,9 @@ impl Lcore {
         self.ports.iter_mut().for_each(Port::drain);
         let control = Arc::clone(&self.control);
         let pulse = &control.pulses[self.index];
+        // What this lcore sent before it took notice of the drain, or as its stages stopped, counts as activity of the
+        // drain: without it the run could be found quiet with those packets still under way.
+        pulse.beat(true);
         while self.control.phase() < Phase::Ending && self.around.now_ns < until_ns {
             let turn = self.turn();
             pulse.beat(turn.busy || self.has_undelivered());

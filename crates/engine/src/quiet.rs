@@ -66,6 +66,8 @@ mod tests {
 
     /// Lcores in a circle that hand packets on, each packet so many times.
     struct Model {
+        /// Turns that each lcore takes before it notices the drain, uncounted.
+        unnoticed: Vec<u8>,
         at: Vec<At>,
         inboxes: Vec<Vec<u8>>,
         beats: Vec<Beats>,
@@ -76,12 +78,21 @@ mod tests {
     }
 
     impl Model {
-        fn new(packets: &[u8], lcores: usize, schedule: Vec<(usize, u8)>) -> Model {
+        fn new(packets: &[u8], unnoticed: Vec<u8>, schedule: Vec<(usize, u8)>) -> Model {
+            let lcores = unnoticed.len();
             let mut inboxes = vec![Vec::new(); lcores];
             for (index, hops) in packets.iter().enumerate() {
                 inboxes[index % lcores].push(*hops);
             }
-            Model { at: vec![At::Poll; lcores], inboxes, beats: vec![(0, 0); lcores], schedule, next: 0, fair: 0 }
+            Model {
+                unnoticed,
+                at: vec![At::Poll; lcores],
+                inboxes,
+                beats: vec![(0, 0); lcores],
+                schedule,
+                next: 0,
+                fair: 0,
+            }
         }
 
         fn step(&mut self, lcore: usize) {
@@ -94,6 +105,13 @@ mod tests {
                         self.inboxes[receiver].push(left);
                     }
                     At::Beat { active: true }
+                }
+                At::Beat { .. } if self.unnoticed[lcore] > 0 => {
+                    self.unnoticed[lcore] -= 1;
+                    if self.unnoticed[lcore] == 0 {
+                        self.beats[lcore] = (1, 1);
+                    }
+                    At::Poll
                 }
                 At::Beat { active } => {
                     self.beats[lcore].1 += u64::from(active);
@@ -128,10 +146,11 @@ mod tests {
         #[test]
         fn quiet_means_that_nothing_is_under_way(
             packets in prop::collection::vec(0..6u8, 0..5),
-            lcores in 1..4usize,
+            unnoticed in prop::collection::vec(1..4u8, 1..4),
             schedule in prop::collection::vec((0..3usize, 0..10u8), 1..40),
         ) {
-            let mut model = Model::new(&packets, lcores, schedule);
+            let lcores = unnoticed.len();
+            let mut model = Model::new(&packets, unnoticed, schedule);
             let mut quiet = Quiet::new(lcores, |lcore| model.read(lcore));
             let mut found = false;
             for _ in 0..3000 {
