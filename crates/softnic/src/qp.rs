@@ -243,7 +243,7 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mu
 
 impl Qp {
     fn guards(&self) -> [&crate::protocol::guard::Guard; 2] {
-        [&self.sq.guard, &self.rq.guard]
+        [&self.sq.guard, self.rq.guard()]
     }
 }
 

@@ -21,14 +21,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// See the [module](self).
 #[repr(C)]
 pub(crate) struct Rq {
-    /// The posting thread is inside while it starts a waiting sender.
-    pub(crate) guard: Guard,
-    counts: UnsafeCell<Counts>,
+    /// Constant, as is the next: senders read them at each message, so nothing on their line is ever written.
     pub(crate) wqes: WqeRing,
     /// How many bytes each receive takes: sixteen to a line, so that a sender of small messages reads nothing else of
     /// the receiver's. The ring is longer than the queue, so that the receive posted last never shares a line with the
     /// one consumed next: on a full queue that line would change cores at each message.
     capacity: Box<[AtomicU32]>,
+    poster: CachePadded<Poster>,
     pub(crate) posted: CachePadded<Posted>,
     /// Receives below are free. Written by the thread that polls the receive CQ.
     freed: CachePadded<AtomicU64>,
@@ -38,6 +37,14 @@ pub(crate) struct Rq {
 }
 
 /// The posting thread's own.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Poster {
+    /// It is inside while it starts a waiting sender.
+    guard: Guard,
+    counts: UnsafeCell<Counts>,
+}
+
 #[derive(Debug, Default)]
 struct Counts {
     posted: u64,
@@ -61,15 +68,19 @@ impl Rq {
     pub(crate) fn new(cap: &ibv_qp_cap) -> Rq {
         let entries = (cap.max_recv_wr + 2 * CAPACITIES_A_LINE).next_power_of_two() as usize;
         Rq {
-            guard: Guard::new(),
-            counts: UnsafeCell::default(),
             wqes: WqeRing::new(entries, cap.max_recv_sge),
             capacity: (0..entries).map(|_| AtomicU32::new(0)).collect(),
+            poster: CachePadded::default(),
             posted: CachePadded::new(Posted::new()),
             freed: CachePadded::new(AtomicU64::new(0)),
             consumed: CachePadded::default(),
             lock: SpinLock::new(()),
         }
+    }
+
+    /// For `fabric` to wait for.
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.poster.guard
     }
 
     /// The consumer's counters.
@@ -120,7 +131,7 @@ impl Rq {
     pub(crate) fn reset(&self) {
         // SAFETY: nobody posts or consumes while the control path resets.
         unsafe {
-            *self.counts.get() = Counts::default();
+            *self.poster.counts.get() = Counts::default();
             *self.consumed.get() = Consumed::default();
         }
         self.posted.reset();
@@ -158,7 +169,7 @@ unsafe fn post_all(qp: &Qp, next: &mut *mut ibv_recv_wr, errors: &mut Errors) ->
     }
     let rq = &qp.rq;
     // SAFETY: the caller is the posting thread.
-    let counts = unsafe { &mut *rq.counts.get() };
+    let counts = unsafe { &mut *rq.poster.counts.get() };
     let depth = u64::from(qp.cap.max_recv_wr);
     let before = counts.posted;
     let mut code = 0;
@@ -196,7 +207,7 @@ unsafe fn post_all(qp: &Qp, next: &mut *mut ibv_recv_wr, errors: &mut Errors) ->
 /// After posting: a sender waits for it, or it must be flushed.
 #[cold]
 fn attend(qp: &Qp, attention: u32, errors: &mut Errors) {
-    let _inside = qp.rq.guard.enter();
+    let _inside = qp.rq.guard().enter();
     if attention & FLUSHING != 0 {
         flush::receives(qp);
     } else if attention & WAITING != 0

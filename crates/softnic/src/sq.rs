@@ -394,16 +394,19 @@ unsafe fn deliver(peer: &Qp, claim: &Claim, run: &[Small], mut index: u64) {
             payload: small.len as u32,
         };
         let slot = claim.slot(position);
-        header.write(slot);
         let in_first = small.len.min(FIRST_PAYLOAD_BYTES);
+        // The second slot first, then all of the first in one go: the receiver polls both lines all the time, and each
+        // return to a line may have to fetch it back.
         // SAFETY: claimed and unpublished; 32 bytes behind the header, 56 in the second slot.
         unsafe {
-            slot.body_mut(|body| copy_small(body.cast::<u64>().add(HEADER_WORDS).cast(), small.from, in_first));
             if two_slots {
                 let rest = small.len - in_first;
                 claim.slot(position + 1).body_mut(|body| copy_small(body.cast(), small.from.add(in_first), rest));
+                claim.mark_second(position);
             }
+            slot.body_mut(|body| copy_small(body.cast::<u64>().add(HEADER_WORDS).cast(), small.from, in_first));
         }
+        header.write(slot);
         claim.publish(position, tag, two_slots);
         solicited |= wr.send_flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0;
         position += 1 + u64::from(two_slots);

@@ -81,6 +81,15 @@ struct Producers {
     slots: AtomicPtr<Slot>,
     mask: AtomicU64,
     armed: AtomicU32,
+}
+
+/// What the consumer writes, or looks at on an empty poll: producers' lines are left alone there.
+#[derive(Debug)]
+#[repr(C)]
+struct Consumed {
+    /// Written by the consumer once a poll, read by producers once a lap.
+    head: AtomicU64,
+    /// A completion was lost. Written once.
     overrun: AtomicBool,
 }
 
@@ -88,8 +97,7 @@ struct Producers {
 #[derive(Debug)]
 pub struct CqRing {
     producers: CachePadded<Producers>,
-    /// Written by the consumer once a poll, read by producers once a lap.
-    head: CachePadded<AtomicU64>,
+    consumed: CachePadded<Consumed>,
 }
 
 /// The consumer's own state. One thread at a time.
@@ -160,14 +168,16 @@ impl Claim {
     /// Makes the completion at `position` visible. Its slots, one or two, are filled.
     #[inline(always)]
     pub fn publish(&self, position: u64, tag: u32, two_slots: bool) {
-        let number = sequence(position, tag, two_slots);
-        if two_slots {
-            // Relaxed, before the Release below: never equal to what the consumer looks for in that slot, in this lap
-            // or in one that wraps the 40 bits.
-            self.slot(position + 1).seq.store(number, Ordering::Relaxed);
-        }
         // Release pairs with the Acquire in `Consumer::peek`: the slots' content is before the number.
-        self.slot(position).seq.store(number, Ordering::Release);
+        self.slot(position).seq.store(sequence(position, tag, two_slots), Ordering::Release);
+    }
+
+    /// Before publishing a completion of two slots at `position`: numbers the second one, so that it never looks like
+    /// the first of another, in this lap or in one that wraps the 40 bits.
+    #[inline(always)]
+    pub fn mark_second(&self, position: u64) {
+        // Relaxed: seen, if at all, as a number that isn't looked for. The Release in `publish` follows.
+        self.slot(position + 1).seq.store(sequence(position, 0, false), Ordering::Relaxed);
     }
 
     /// Asks for the line of the slot at `position` (claimed or not) in writable state.
@@ -214,9 +224,9 @@ impl CqRing {
             slots: AtomicPtr::new(ring),
             mask: AtomicU64::new(mask),
             armed: AtomicU32::new(DISARMED),
-            overrun: AtomicBool::new(false),
         };
-        let queue = CqRing { producers: CachePadded::new(producers), head: CachePadded::new(AtomicU64::new(0)) };
+        let consumed = Consumed { head: AtomicU64::new(0), overrun: AtomicBool::new(false) };
+        let queue = CqRing { producers: CachePadded::new(producers), consumed: CachePadded::new(consumed) };
         (queue, Consumer { head: 0, slots: ring, mask, armed: false })
     }
 
@@ -265,7 +275,7 @@ impl CqRing {
             }
         }
         // Acquire pairs with the Release in `Consumer::publish_head`: it has read the slots that it left.
-        let head = self.head.load(Ordering::Acquire);
+        let head = self.consumed.head.load(Ordering::Acquire);
         // Relaxed, both: compared only to decide whether to try again.
         let (now, mask) = (shared.tail.load(Ordering::Relaxed), shared.mask.load(Ordering::Relaxed));
         if now == tail && tail.wrapping_sub(head).wrapping_add(slots) > mask + 1 {
@@ -299,13 +309,13 @@ impl CqRing {
     /// Says that a completion was lost. True for the first to say so.
     pub fn mark_overrun(&self) -> bool {
         // Relaxed: a flag of its own.
-        !self.producers.overrun.swap(true, Ordering::Relaxed)
+        !self.consumed.overrun.swap(true, Ordering::Relaxed)
     }
 
     /// Whether a completion was lost.
     pub fn is_overrun(&self) -> bool {
         // Relaxed: a flag of its own.
-        self.producers.overrun.load(Ordering::Relaxed)
+        self.consumed.overrun.load(Ordering::Relaxed)
     }
 
     /// Slots of the ring.
@@ -384,7 +394,7 @@ impl Consumer {
     #[inline(always)]
     pub fn publish_head(&self, ring: &CqRing) {
         // Release pairs with the Acquire in `claim_slowly`: our reads of the slots are done.
-        ring.head.store(self.head, Ordering::Release);
+        ring.consumed.head.store(self.head, Ordering::Release);
     }
 
     /// Asks for one notification; `kind` is [`NEXT`] or [`SOLICITED`]. A pending request is kept, the stronger wins.
@@ -415,7 +425,7 @@ impl Consumer {
         // Relaxed, all: published by the Release of `tail`.
         shared.slots.store(new, Ordering::Relaxed);
         shared.mask.store(new_mask, Ordering::Relaxed);
-        ring.head.store(self.head, Ordering::Relaxed);
+        ring.consumed.head.store(self.head, Ordering::Relaxed);
         shared.head_seen.store(self.head, Ordering::Relaxed);
         (self.slots, self.mask) = (new, new_mask);
         // Release pairs with the Acquire of the next claim.
