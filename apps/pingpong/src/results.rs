@@ -34,9 +34,12 @@ pub(crate) struct Timings {
 impl Timings {
     /// Allocates all that recording will need: 1 ns to 60 s at three digits.
     pub(crate) fn new(results: &Results, size_bytes: usize) -> Timings {
-        let measured = Histogram::new_with_bounds(1, 60_000_000_000, 3)
-            .ok()
-            .map(|half_trip_ns| Measured { half_trip_ns, size_bytes, first_ns: 0, last_ns: 0 });
+        let measured = Histogram::new_with_bounds(1, 60_000_000_000, 3).ok().map(|half_trip_ns| Measured {
+            half_trip_ns,
+            size_bytes,
+            first_ns: 0,
+            last_ns: 0,
+        });
         Timings { measured, exchanges: 0, results: results.clone() }
     }
 
@@ -82,7 +85,8 @@ impl Results {
 impl Measured {
     fn show(&self, outcome: &mut Outcome) {
         let half = &self.half_trip_ns;
-        let (p50, p99, p999) = (half.value_at_quantile(0.5), half.value_at_quantile(0.99), half.value_at_quantile(0.999));
+        let (p50, p99, p999) =
+            (half.value_at_quantile(0.5), half.value_at_quantile(0.99), half.value_at_quantile(0.999));
         // Each exchange is two messages.
         let rate = 2.0 * half.len() as f64 * 1e9 / self.last_ns.saturating_sub(self.first_ns).max(1) as f64;
         let latency = json!({ "min": half.min(), "p50": p50, "p99": p99, "p999": p999, "max": half.max() });

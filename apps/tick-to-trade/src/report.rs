@@ -87,7 +87,8 @@ fn ticks(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcom
 
 fn latency(exchange: &ExchangeTally, outcome: &mut Outcome) {
     let times = &exchange.tick_to_trade_ns;
-    let (p50, p99, p999) = (times.value_at_quantile(0.5), times.value_at_quantile(0.99), times.value_at_quantile(0.999));
+    let (p50, p99, p999) =
+        (times.value_at_quantile(0.5), times.value_at_quantile(0.99), times.value_at_quantile(0.999));
     let whole: u64 = exchange.steps_ns.iter().sum();
     let share = |part: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
     let mean = |part: u64| part / exchange.orders.max(1);
@@ -162,7 +163,8 @@ fn forts_books(forts: &FortsTally, outcome: &mut Outcome) {
 
 fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
     let refused = Refusal::NAMES.iter().zip(strategy.risk.refused).filter(|(_, refused)| *refused > 0);
-    let by_reason: Map<String, Value> = refused.clone().map(|(name, refused)| (name.replace(' ', "_"), json!(refused))).collect();
+    let by_reason: Map<String, Value> =
+        refused.clone().map(|(name, refused)| (name.replace(' ', "_"), json!(refused))).collect();
     outcome.json.insert(
         "strategy".into(),
         json!({ "updates": strategy.updates, "intents": strategy.intents, "orders_sent": strategy.orders,

@@ -40,7 +40,13 @@ mod tests {
     #[test]
     fn the_pace_does_not_drift() {
         let mut pacer = Pacer::new(3.0);
-        let due: Vec<_> = (0..4).map(|_| { let due = pacer.due_ns(1_000); pacer.depart(); due }).collect();
+        let due: Vec<_> = (0..4)
+            .map(|_| {
+                let due = pacer.due_ns(1_000);
+                pacer.depart();
+                due
+            })
+            .collect();
         assert_eq!(due, [1_000, 333_334_333, 666_667_666, 1_000_001_000]);
         let mut unpaced = Pacer::new(0.0);
         unpaced.depart();

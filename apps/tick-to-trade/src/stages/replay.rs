@@ -75,7 +75,13 @@ mod tests {
     #[test]
     fn times_count_from_the_first_and_never_go_back() {
         let at = |source, after_ms| Departure { source, index: 0, after_ms };
-        let departures = [at(Source::Snapshot, 0), at(Source::A, 500), at(Source::B, 490), at(Source::Snapshot, 0), at(Source::A, 510)];
+        let departures = [
+            at(Source::Snapshot, 0),
+            at(Source::A, 500),
+            at(Source::B, 490),
+            at(Source::Snapshot, 0),
+            at(Source::A, 510),
+        ];
         let times: Vec<_> = in_time(departures.to_vec()).iter().map(|departure| departure.after_ms).collect();
         assert_eq!(times, [0, 0, 0, 0, 10]);
     }

@@ -158,7 +158,8 @@ pub(super) const INSTRUMENTS_MAX: u16 = 1_024;
 pub(super) fn trigger(stage: &StageContext<'_>) -> Result<TriggerSpec, StageError> {
     let settings: TriggerSettings = stage.section("trigger")?;
     if !(0.0..=2.0).contains(&settings.imbalance) {
-        let message = format!("{} is no share: 0.6 is three fifths, anything above 1.0 never fires", settings.imbalance);
+        let message =
+            format!("{} is no share: 0.6 is three fifths, anything above 1.0 never fires", settings.imbalance);
         return Err(stage.raw_section("trigger")?.refuse("imbalance", message).into());
     }
     Ok(TriggerSpec {

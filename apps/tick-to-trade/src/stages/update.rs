@@ -105,7 +105,15 @@ mod tests {
     fn update(instrument: u16, tick: u64) -> Update {
         let quote = |price| Quote { price, size: 7 };
         let symbol = Symbol(*b"RIU3    ");
-        Update { instrument, reset: tick == 1, number: 3, symbol, tick, top: Top { bid: quote(-1), ask: quote(2) }, last: 9 }
+        Update {
+            instrument,
+            reset: tick == 1,
+            number: 3,
+            symbol,
+            tick,
+            top: Top { bid: quote(-1), ask: quote(2) },
+            last: 9,
+        }
     }
 
     #[test]

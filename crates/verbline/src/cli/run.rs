@@ -82,7 +82,10 @@ fn faults(report: &Report) -> Vec<String> {
         faults.push(format!("{} packets were not given back", report.packets.held));
     }
     for lcore in report.lcores.iter().filter(|lcore| lcore.rescues > 0) {
-        faults.push(format!("lcore {} missed {} wake-ups, which its safety time-out repaired", lcore.name, lcore.rescues));
+        faults.push(format!(
+            "lcore {} missed {} wake-ups, which its safety time-out repaired",
+            lcore.name, lcore.rescues
+        ));
     }
     faults
 }

@@ -70,11 +70,23 @@ fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; 
 
 fn lcores(lcores: &[LcoreReport]) -> String {
     let header = ["lcore", "cpu", "policy", "busy", "idle", "asleep", "sleeps", "rescues"];
-    table(header, lcores.iter().map(|lcore| {
-        let [busy, idle, asleep] = shares(lcore).map(percent);
-        let policy = lcore.idle.clone();
-        [lcore.name.clone(), lcore.cpu.to_string(), policy, busy, idle, asleep, count(lcore.sleeps), count(lcore.rescues)]
-    }))
+    table(
+        header,
+        lcores.iter().map(|lcore| {
+            let [busy, idle, asleep] = shares(lcore).map(percent);
+            let policy = lcore.idle.clone();
+            [
+                lcore.name.clone(),
+                lcore.cpu.to_string(),
+                policy,
+                busy,
+                idle,
+                asleep,
+                count(lcore.sleeps),
+                count(lcore.rescues),
+            ]
+        }),
+    )
 }
 
 fn stages(report: &Report) -> String {
@@ -98,11 +110,25 @@ fn stage_row(report: &Report, stage: &StageReport) -> [String; 6] {
 
 fn ports(ports: &[PortReport]) -> String {
     let header = ["port", "lcore", "received", "sent", "sent/post", "errors"];
-    table(header, ports.iter().map(|port| {
-        let errors: u64 = port.errors.iter().map(|status| status.count).sum();
-        let batch = if port.tx_posts > 0 { format!("{:.1}", ratio(port.tx_packets, port.tx_posts)) } else { "-".to_owned() };
-        [port.name.clone(), port.lcore.clone(), count(port.rx_packets), count(port.tx_packets), batch, count(errors)]
-    }))
+    table(
+        header,
+        ports.iter().map(|port| {
+            let errors: u64 = port.errors.iter().map(|status| status.count).sum();
+            let batch = if port.tx_posts > 0 {
+                format!("{:.1}", ratio(port.tx_packets, port.tx_posts))
+            } else {
+                "-".to_owned()
+            };
+            [
+                port.name.clone(),
+                port.lcore.clone(),
+                count(port.rx_packets),
+                count(port.tx_packets),
+                batch,
+                count(errors),
+            ]
+        }),
+    )
 }
 
 fn drops(report: &Report) -> String {
