@@ -43,7 +43,13 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
         let settings: Settings = stage.section("pingpong")?;
         check(&settings, stage)?;
         let answered = stage.counter("answered");
-        Ok(Box::new(Client { timings: Timings::new(&results, settings.size_bytes), settings, in_flight: 0, answered }))
+        Ok(Box::new(Client {
+            timings: Timings::new(&results, settings.size_bytes),
+            settings,
+            in_flight: 0,
+            stopping: false,
+            answered,
+        }))
     });
     let echo = StageSpec { outputs: &["send"], summary: "sends everything back", ..StageSpec::default() };
     registry.stage("echo", echo, |_| Ok(Box::new(Echo)));
@@ -69,6 +75,8 @@ struct Client {
     settings: Settings,
     timings: Timings,
     in_flight: usize,
+    /// What is answered from now on is not sent again, so that the run comes to rest.
+    stopping: bool,
     answered: verbline::engine::Counter,
 }
 
@@ -76,6 +84,9 @@ impl Stage for Client {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let now_ns = out.fresh_ns();
         self.answered.add(input.len() as u64);
+        if self.stopping {
+            return input.clear();
+        }
         for packet in input.iter_mut() {
             self.timings.record(departed_ns(packet), now_ns, self.settings.warm_up);
             stamp(packet, now_ns);
@@ -92,6 +103,10 @@ impl Stage for Client {
             self.in_flight += 1;
         }
         if self.in_flight < self.settings.window { Next::Busy } else { Next::Idle }
+    }
+
+    fn stop(&mut self, _: &mut Outputs<'_>) {
+        self.stopping = true;
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) struct Pacer {
 impl Pacer {
     /// `per_second` departures a second; 0: whenever there is room.
     pub(super) fn new(per_second: f64) -> Pacer {
-        let interval_x65536 = if per_second > 0.0 { (65_536e9 / per_second) as u128 } else { 0 };
+        let interval_x65536 = if per_second > 0.0 { (65_536e9 / per_second).round() as u128 } else { 0 };
         Pacer { interval_x65536, start_ns: None, departed: 0 }
     }
 

@@ -81,6 +81,9 @@ fn faults(report: &Report) -> Vec<String> {
     if report.packets.held > 0 {
         faults.push(format!("{} packets were not given back", report.packets.held));
     }
+    if !report.drained {
+        faults.push("the drain budget ran out with packets still on their way; raise `drain` of the lcores".to_owned());
+    }
     for lcore in report.lcores.iter().filter(|lcore| lcore.rescues > 0) {
         faults.push(format!(
             "lcore {} missed {} wake-ups, which its safety time-out repaired",
