@@ -29,11 +29,12 @@ mod target;
 mod wc;
 mod wr;
 
-use crate::check::Outcome;
+use crate::check::{Failure, Outcome};
 use std::cell::RefCell;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::rc::Rc;
 
-pub(crate) use ah::{Ah, Gid};
+pub(crate) use ah::{Ah, Flaw, Gid};
 pub(crate) use async_event::{AsyncKind, Element};
 pub(crate) use attr::{Attr, AttrMask, State, Transport};
 pub(crate) use channel::Channel;
@@ -44,7 +45,7 @@ pub(crate) use mem::Mem;
 pub(crate) use mr::{Access, Mr, Rereg};
 pub(crate) use mw::{Mw, MwType, Window};
 pub(crate) use pair::{Link, Pair, Side, SideSpec};
-pub(crate) use patience::{DEADLINE, Deadline};
+pub(crate) use patience::{Deadline, QUIET, SOON};
 pub(crate) use pd::Pd;
 pub(crate) use qp::{Cap as QpCap, PostRefused, Qp, QpSpec};
 pub(crate) use srq::Srq;
@@ -141,6 +142,18 @@ impl Rig {
         Ok(Ah::create(&self.pd, self.port(), group)?)
     }
 
+    /// What the network must do for a group's messages to come in, for as long as the value lives. A kernel device sits
+    /// on a network interface, which drops what no socket asked for; the software RNIC's fabric has no such filter.
+    pub(crate) fn join(&self, group: &Gid) -> Outcome<Option<UdpSocket>> {
+        let (Some(group), Some(own)) = (group.as_ipv4(), self.port().gid.as_ipv4()) else { return Ok(None) };
+        if self.context.provider == target::Provider::Soft {
+            return Ok(None);
+        }
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+        let joined = socket.and_then(|socket| socket.join_multicast_v4(&group, &own).map(|()| socket));
+        Ok(Some(joined.map_err(|error| Failure::new(format!("IP_ADD_MEMBERSHIP: {error}")))?))
+    }
+
     /// Two connected (or, for UD, mutually addressed) queue pairs in RTS, with a CQ and memory each.
     pub(crate) fn pair(&self, transport: Transport) -> Outcome<Pair> {
         self.pair_with(transport, SideSpec::default(), Link::default())
@@ -154,6 +167,19 @@ impl Rig {
     /// Two queue pairs in RESET with a CQ and memory each.
     pub(crate) fn unconnected(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Pair> {
         Pair::unconnected(self, transport, spec)
+    }
+
+    /// One queue pair in RESET with a CQ for each of its queues and memory.
+    pub(crate) fn side(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Side> {
+        Side::create(self, transport, spec)
+    }
+
+    /// Why the device refuses to create such a queue pair; `None` if it doesn't.
+    pub(crate) fn create_refused(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Option<Refused>> {
+        let cq = self.cq(spec.cq_depth)?;
+        let spec =
+            QpSpec { transport, send_cq: &cq, recv_cq: &cq, srq: spec.srq, cap: spec.cap, sig_all: spec.sig_all };
+        Ok(Qp::create(&self.pd, &spec).err())
     }
 
     /// What could not be destroyed, for the suite to complain about.

@@ -14,6 +14,7 @@ mod ah;
 mod attr;
 mod channel;
 mod completion;
+pub mod connection;
 mod context;
 mod cq;
 mod device;

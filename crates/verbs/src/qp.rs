@@ -213,7 +213,6 @@ pub(crate) struct Local {
     pub(crate) lid: u16,
     pub(crate) psn: u32,
     pub(crate) qkey: u32,
-    pub(crate) access: Access,
 }
 
 impl QueuePair {
@@ -455,6 +454,11 @@ impl QueuePair {
     /// Returns every packet to its pool: the device holds none. For those who brought the QP to RESET.
     pub(crate) fn reclaim(&mut self) -> u32 {
         self.send.reclaim() + self.recv.reclaim()
+    }
+
+    /// Whether its receives come from an SRQ.
+    pub fn uses_srq(&self) -> bool {
+        self.keep.srq.is_some()
     }
 
     pub(crate) fn keep(&self) -> &Keep {

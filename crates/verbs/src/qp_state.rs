@@ -3,7 +3,7 @@
 
 use std::net::UdpSocket;
 
-use rdma_sys::ibv_qp_init_attr;
+use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr};
 use verbline_softnic::qp_table;
 
 use crate::ah::AhSpec;
@@ -138,17 +138,30 @@ impl QueuePair {
     /// when the state table forbids it; the message names what is missing or too much. Either all of it happens or nothing.
     pub fn modify(&mut self, attr: &QpAttr, mask: AttrMask) -> Result<(), QpError> {
         let to = if mask.contains(AttrMask::STATE) { attr.state } else { self.state };
+        self.modify_prepared(attr.to_raw(), mask, to)
+    }
+
+    /// As [`QueuePair::modify`], with attributes that something else filled in.
+    pub(crate) fn modify_prepared(
+        &mut self,
+        mut attr: ibv_qp_attr,
+        mask: AttrMask,
+        to: QpState,
+    ) -> Result<(), QpError> {
         qp_table::check(self.transport().to_table(), self.state, to, mask).map_err(|refusal| QpError::Transition {
             qpn: self.qpn(),
             device: self.keep().pd.context.name.clone(),
             refusal,
         })?;
         let port = match mask.contains(AttrMask::PORT) {
-            true => Some(self.context().query_port(attr.port)?),
+            true => Some(self.context().query_port(attr.port_num)?),
             false => None,
         };
-        self.modify_raw(attr, mask, to)?;
-        self.learn(attr, mask, port.as_ref());
+        let provider = self.keep().pd.provider();
+        // SAFETY: the QP is live; the attributes are read during the call.
+        let ret = unsafe { verb!(provider, ibv_modify_qp(self.raw.as_ptr(), &raw mut attr, mask.0.cast_signed())) };
+        VerbError::check("ibv_modify_qp", ret, || format!("{}, {} → {to} with {mask}", self.describe(), self.state))?;
+        self.learn(&attr, mask, port.as_ref());
         self.state = to;
         if to == QpState::Reset {
             self.reclaim();
@@ -246,19 +259,10 @@ impl QueuePair {
         self.modify(&QpAttr::to_state(state), AttrMask::STATE)
     }
 
-    fn modify_raw(&mut self, attr: &QpAttr, mask: AttrMask, to: QpState) -> Result<(), QpError> {
-        let mut raw = attr.to_raw();
-        let provider = self.keep().pd.provider();
-        // SAFETY: the QP is live; the attributes are read during the call.
-        let ret = unsafe { verb!(provider, ibv_modify_qp(self.raw.as_ptr(), &raw mut raw, mask.0.cast_signed())) };
-        VerbError::check("ibv_modify_qp", ret, || format!("{}, {} → {to} with {mask}", self.describe(), self.state))?;
-        Ok(())
-    }
-
     /// Notes what a successful step set and what is asked again later.
-    fn learn(&mut self, attr: &QpAttr, mask: AttrMask, port: Option<&PortAttr>) {
+    fn learn(&mut self, attr: &ibv_qp_attr, mask: AttrMask, port: Option<&PortAttr>) {
         if let Some(port) = port {
-            self.local.port = attr.port;
+            self.local.port = attr.port_num;
             self.local.lid = port.lid;
             self.send.max_message_bytes = match self.transport() {
                 Transport::Ud => port.active_mtu.bytes(),
@@ -270,9 +274,6 @@ impl QueuePair {
         }
         if mask.contains(AttrMask::SQ_PSN) {
             self.local.psn = attr.sq_psn;
-        }
-        if mask.contains(AttrMask::ACCESS_FLAGS) {
-            self.local.access = attr.access;
         }
     }
 

@@ -7,13 +7,24 @@ use rdma_sys::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr};
 pub(crate) use verbline_softnic::qp_table::{AttrMask, State, Transport};
 
 /// `struct ibv_qp_attr` and its mask.
-#[derive(Clone, Copy)]
 pub(crate) struct Attr {
     pub(super) raw: ibv_qp_attr,
     pub(crate) mask: AttrMask,
 }
 
-/// The attributes have valid values for `ibv_qp_attr` from the start; setters change one and put it into the mask.
+impl Clone for Attr {
+    fn clone(&self) -> Attr {
+        Attr { raw: copy(&self.raw), mask: self.mask }
+    }
+}
+
+/// rdma-sys derives no `Clone` for it.
+pub(super) fn copy(raw: &ibv_qp_attr) -> ibv_qp_attr {
+    // SAFETY: integers and unions of integers: a copy of the bytes is a copy of the value.
+    unsafe { std::ptr::read(raw) }
+}
+
+/// Every attribute has a valid value from the start; setters change one and put it into the mask.
 impl Attr {
     /// No attribute in the mask; those that are put there later have valid values for a queue pair on `port` that talks
     /// to `peer`.

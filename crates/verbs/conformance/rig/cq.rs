@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What `ibv_req_notify_cq(3)` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,12 @@ impl Cq {
 
     /// Polls until there are `count` completions.
     pub(crate) fn wait(&self, count: usize) -> Outcome<Vec<Wc>> {
-        let mut deadline = Deadline::new("completions");
+        self.wait_for(count, DEADLINE)
+    }
+
+    /// As [`Cq::wait`], for rows in which a device is known to let one wait in vain.
+    pub(crate) fn wait_for(&self, count: usize, limit: Duration) -> Outcome<Vec<Wc>> {
+        let mut deadline = Deadline::within("completions", limit);
         let mut got = Vec::with_capacity(count);
         while got.len() < count {
             let more = self.poll(count - got.len())?;

@@ -166,7 +166,7 @@ impl Pair {
 }
 
 impl Side {
-    fn create(rig: &Rig, transport: Transport, spec: SideSpec<'_>) -> Outcome<Side> {
+    pub(super) fn create(rig: &Rig, transport: Transport, spec: SideSpec<'_>) -> Outcome<Side> {
         let cq = || match spec.channel {
             Some(channel) => rig.cq_on(channel, spec.cq_depth),
             None => rig.cq(spec.cq_depth),

@@ -7,20 +7,28 @@ use std::time::{Duration, Instant};
 /// What must happen has happened by then, even in an emulated guest on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
+/// For what should follow at once from something that was seen, where a device is known to miss it.
+pub(crate) const SOON: Duration = Duration::from_secs(1);
+
 /// What must *not* happen is looked for this long after the last thing that could cause it was seen. A device that is
 /// right passes whatever the time; a longer look only finds late offenders.
-pub(super) const QUIET: Duration = Duration::from_millis(4);
+pub(crate) const QUIET: Duration = Duration::from_millis(4);
 
 /// A point in time that a loop gives up at.
 pub(crate) struct Deadline {
     what: &'static str,
+    limit: Duration,
     end: Instant,
     spins: u32,
 }
 
 impl Deadline {
     pub(crate) fn new(what: &'static str) -> Deadline {
-        Deadline { what, end: Instant::now() + DEADLINE, spins: 0 }
+        Deadline::within(what, DEADLINE)
+    }
+
+    pub(super) fn within(what: &'static str, limit: Duration) -> Deadline {
+        Deadline { what, limit, end: Instant::now() + limit, spins: 0 }
     }
 
     /// Lets others run; fails when the time is over. `seen` tells how far it got.
@@ -29,7 +37,7 @@ impl Deadline {
         if self.spins.is_multiple_of(64) {
             std::thread::yield_now();
             if Instant::now() > self.end {
-                return Err(Failure::new(format!("{}: not within {DEADLINE:?}; {}", self.what, seen())));
+                return Err(Failure::new(format!("{}: not within {:?}; {}", self.what, self.limit, seen())));
             }
         }
         Ok(())

@@ -134,7 +134,7 @@ impl Qp {
     }
 
     pub(crate) fn modify(&self, attr: &Attr) -> Result<(), Refused> {
-        let mut raw = attr.raw;
+        let mut raw = super::attr::copy(&attr.raw);
         let mask = attr.mask.0 as c_int;
         // SAFETY: live; `raw` is read during the call.
         let value = unsafe { verb!(self.0.pd.context().provider, ibv_modify_qp(self.raw(), &raw mut raw, mask)) };

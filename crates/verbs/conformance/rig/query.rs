@@ -5,7 +5,6 @@ use rdma_sys::{ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr};
 use std::fmt;
 
 /// `struct ibv_qp_attr` as queried.
-#[derive(Clone)]
 pub(crate) struct Queried {
     raw: ibv_qp_attr,
     pub(crate) sig_all: bool,

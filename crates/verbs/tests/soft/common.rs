@@ -4,15 +4,55 @@ use std::time::{Duration, Instant};
 
 use verbline_mem::{Batch, Packet, PageChoice, PageSize, PeerRegion, Pool, PoolCache, PoolSpec, Region, RegionSpec};
 use verbline_verbs::{
-    Access, AhSpec, Completion, CompletionChannel, CompletionQueue, Completions, Context, Device, Endpoint, InitSpec,
-    Mtu, PeerMr, ProtectionDomain, Provider, QpSpec, QueuePair, RtrSpec, RtsSpec, Transport, WrKind,
+    Access, AhSpec, Completion, CompletionChannel, CompletionQueue, Completions, Context, Device, Endpoint, Gid,
+    InitSpec, Mtu, PeerMr, ProtectionDomain, Provider, QpSpec, QueuePair, RtrSpec, RtsSpec, Transport, WrKind,
 };
 
 /// Long enough for anything that comes at all, on a machine that is busy with other things.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-pub fn open(name: &str) -> Context {
-    Device::find(Provider::Soft, name).unwrap().open().unwrap()
+/// The software RNIC; with `VERBS_TEST_PROVIDER=kernel` the kernel's rxe0 and rxe1 instead, as tests/guest/run makes them.
+pub fn provider() -> Provider {
+    match std::env::var("VERBS_TEST_PROVIDER").as_deref() {
+        Err(_) | Ok("soft") => Provider::Soft,
+        Ok("kernel") => Provider::Kernel,
+        Ok(other) => panic!("VERBS_TEST_PROVIDER={other}: soft or kernel"),
+    }
+}
+
+/// Leaves a test that has no meaning on kernel devices, and says why.
+macro_rules! only_soft {
+    ($why:literal) => {
+        if $crate::common::provider() != verbline_verbs::Provider::Soft {
+            eprintln!("skipped on kernel devices: {}", $why);
+            return;
+        }
+    };
+}
+pub(crate) use only_soft;
+
+/// The device that stands for this soft one.
+pub fn device(name: &'static str) -> &'static str {
+    match (provider(), name) {
+        (Provider::Kernel, "soft0") => "rxe0",
+        (Provider::Kernel, "soft1") => "rxe1",
+        _ => name,
+    }
+}
+
+/// Both kinds have the IPv4 address at index 1; the kernel's link-local one at 0 needs neighbours resolved.
+pub const GID_INDEX: u8 = 1;
+
+pub fn init_spec() -> InitSpec {
+    InitSpec { gid_index: GID_INDEX, ..InitSpec::default() }
+}
+
+pub fn to_gid(gid: Gid) -> AhSpec {
+    AhSpec::to_gid(gid).from_port(1, GID_INDEX)
+}
+
+pub fn open(name: &'static str) -> Context {
+    Device::find(provider(), device(name)).unwrap().open().unwrap()
 }
 
 pub fn region(name: &str, len_bytes: usize) -> Region {
@@ -74,7 +114,7 @@ pub struct Side {
 
 impl Side {
     /// With the QP in INIT.
-    pub fn new(device: &str, options: &Options, tag: u16) -> Side {
+    pub fn new(device: &'static str, options: &Options, tag: u16) -> Side {
         Side::build(open(device), options, tag, false)
     }
 
@@ -85,7 +125,7 @@ impl Side {
         let channel = with_channel.then(|| context.create_comp_channel().unwrap());
         let cq = context.create_cq(options.cq_depth_wc, channel.as_ref()).unwrap();
         let mut qp = pd.create_qp(&spec(options, &cq, tag)).unwrap();
-        qp.to_init(&InitSpec { access: options.access, ..InitSpec::default() }).unwrap();
+        qp.to_init(&InitSpec { access: options.access, ..init_spec() }).unwrap();
         Side {
             qp,
             cq,
@@ -231,7 +271,7 @@ pub fn connect(a: &mut Side, b: &mut Side, options: &Options) {
 pub fn bring_up(side: &mut Side, peer: &Endpoint, options: &Options) {
     if options.transport == Transport::Ud {
         side.qp.to_rtr(&RtrSpec::datagram()).unwrap();
-        let ah = side.pd.create_ah(&AhSpec::to_endpoint(peer)).unwrap();
+        let ah = side.pd.create_ah(&to_gid(peer.gid)).unwrap();
         side.qp.set_destination(&ah, peer.qpn, peer.qkey).unwrap();
     } else {
         side.qp.to_rtr(&RtrSpec::connected(*peer).mtu(Mtu::B1024)).unwrap();

@@ -139,7 +139,7 @@ fn several_cqs_share_a_channel_and_each_is_acknowledged() {
     let context = b.context.clone();
     let mut second = context.create_cq(64, b.channel.as_ref()).unwrap();
     let mut qp = b.pd.create_qp(&crate::common::spec(&options, &second, 7)).unwrap();
-    qp.to_init(&Default::default()).unwrap();
+    qp.to_init(&crate::common::init_spec()).unwrap();
     let armed = b.cq.arm(Notify::Next).unwrap().and(second.arm(Notify::Next).unwrap());
     assert_eq!(armed.cqs(), 2);
     // A flushed receive completes into the second; a message into the first.

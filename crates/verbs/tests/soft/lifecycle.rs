@@ -110,7 +110,7 @@ fn reset_returns_every_packet_without_completions_and_the_qp_works_again() {
             assert!(side.qp.is_drained());
             side.assert_all_free();
             let access = options.access;
-            side.qp.to_init(&verbline_verbs::InitSpec { access, ..Default::default() }).unwrap();
+            side.qp.to_init(&verbline_verbs::InitSpec { access, ..crate::common::init_spec() }).unwrap();
         }
         // What an old posting left in the CQ is stale, and does no harm.
         a.poll(|qp, freed, completion| match completion.kind() {
@@ -137,7 +137,7 @@ fn objects_keep_what_they_stand_on() {
     batch.push(packet).unwrap();
     assert_eq!(qp.post_send(&mut batch).posted, 1);
     assert_eq!(b.receive(1)[0].data(), b"still here");
-    qp.pd().create_ah(&verbline_verbs::AhSpec::to_gid(b.qp.endpoint().gid)).unwrap();
+    qp.pd().create_ah(&crate::common::to_gid(b.qp.endpoint().gid)).unwrap();
     drop(qp);
     // The pool's MR keeps PD and context open until the pool goes.
     drop(cache);

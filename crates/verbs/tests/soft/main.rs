@@ -3,6 +3,7 @@
 
 mod backpressure;
 mod common;
+mod connections;
 mod events;
 mod lifecycle;
 mod multicast;

@@ -1,9 +1,9 @@
 //! Multicast: one datagram, a copy for every member.
 
-use crate::common::{Options, Side};
-use verbline_verbs::{AhSpec, Gid, MULTICAST_QPN, QpError, RtrSpec, Transport};
+use crate::common::{Options, Side, only_soft};
+use verbline_verbs::{Gid, MULTICAST_QPN, QpError, RtrSpec, Transport};
 
-fn member(device: &str, options: &Options, tag: u16) -> Side {
+fn member(device: &'static str, options: &Options, tag: u16) -> Side {
     let mut side = Side::new(device, options, tag);
     side.qp.to_rtr(&RtrSpec::datagram()).unwrap();
     side.qp.to_rts(&options.rts).unwrap();
@@ -12,12 +12,13 @@ fn member(device: &str, options: &Options, tag: u16) -> Side {
 
 #[test]
 fn every_member_gets_a_copy_and_those_who_left_get_none() {
+    only_soft!("rdma_rxe delivers multicast only after an IP-level join, which is rdma_cm's business");
     let options = Options::new(Transport::Ud);
     let group: Gid = "239.7.7.1".parse().unwrap();
     let other: Gid = "239.7.7.2".parse().unwrap();
     let mut sender = member("soft0", &options, 0);
     let qkey = sender.qp.endpoint().qkey;
-    let ah = sender.pd.create_ah(&AhSpec::to_gid(group)).unwrap();
+    let ah = sender.pd.create_ah(&crate::common::to_gid(group)).unwrap();
     sender.qp.set_destination(&ah, MULTICAST_QPN, qkey).unwrap();
     let mut members: Vec<_> =
         [("soft0", 1), ("soft1", 2), ("soft1", 3)].map(|(device, tag)| member(device, &options, tag)).into();

@@ -2,7 +2,7 @@
 
 use crate::common::{Options, Side, message, pair};
 use verbline_mem::Batch;
-use verbline_verbs::{AhSpec, DestinationId, GRH_BYTES, SendOptions, Transport, WcOpcode, WrKind};
+use verbline_verbs::{DestinationId, GRH_BYTES, SendOptions, Transport, WcOpcode, WrKind};
 
 const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::Uc, Transport::Ud];
 
@@ -122,7 +122,7 @@ fn one_ud_qp_talks_to_many_and_replies_to_whoever_sent() {
     let mut c = Side::new("soft1", &options, 0xc);
     crate::common::bring_up(&mut c, &a.qp.endpoint(), &options);
     let to_c = c.qp.endpoint();
-    let ah = a.pd.create_ah(&AhSpec::to_endpoint(&to_c)).unwrap();
+    let ah = a.pd.create_ah(&crate::common::to_gid(to_c.gid)).unwrap();
     let second = a.qp.add_destination(&ah, to_c.qpn, to_c.qkey).unwrap();
     drop(ah);
     assert_eq!((b.post_recvs(1), c.post_recvs(1)), (1, 1));

@@ -3,8 +3,8 @@
 use crate::common::{Options, PATIENCE, Side, bring_up, hand_back, open, spec};
 use verbline_mem::Batch;
 use verbline_verbs::{
-    AsyncEventKind, AsyncEventSource, InitSpec, PostStop, QpError, QpSpec, QueuePair, SharedReceiveQueue, SrqSpec,
-    Transport, WrKind,
+    AsyncEventKind, AsyncEventSource, PostStop, QpError, QpSpec, QueuePair, SharedReceiveQueue, SrqSpec, Transport,
+    WrKind,
 };
 
 fn post(srq: &mut SharedReceiveQueue, side: &Side, count: usize) -> usize {
@@ -23,7 +23,7 @@ fn served(transport: Transport) -> (Side, SharedReceiveQueue, Vec<QueuePair>, Ve
     for client in &mut clients {
         let with_srq = QpSpec { srq: Some(&srq), ..spec(&options, &server.cq, 9) };
         let mut qp = server.pd.create_qp(&with_srq).unwrap();
-        qp.to_init(&InitSpec::default()).unwrap();
+        qp.to_init(&crate::common::init_spec()).unwrap();
         let mut lent = Side { qp, ..Side::build(server.context.clone(), &options, 0, false) };
         let (theirs, ours) = (client.qp.endpoint(), lent.qp.endpoint());
         if transport == Transport::Ud {

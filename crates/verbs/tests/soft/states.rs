@@ -24,7 +24,7 @@ fn a_missing_attribute_is_named() {
 #[test]
 fn an_attribute_too_many_is_named() {
     let mut qp = fresh(Transport::Ud);
-    qp.to_init(&InitSpec::default()).unwrap();
+    qp.to_init(&crate::common::init_spec()).unwrap();
     let error = qp.modify(&QpAttr::to_state(QpState::Rtr), AttrMask::STATE | AttrMask::AV).unwrap_err();
     assert!(error.to_string().contains("not allowed here IBV_QP_AV"), "{error}");
 }
@@ -41,7 +41,7 @@ fn a_step_that_does_not_exist_names_those_that_do() {
 #[test]
 fn a_ud_qp_has_no_peer() {
     let mut qp = fresh(Transport::Ud);
-    qp.to_init(&InitSpec::default()).unwrap();
+    qp.to_init(&crate::common::init_spec()).unwrap();
     let peer = qp.endpoint();
     let error = qp.to_rtr(&RtrSpec::connected(peer)).unwrap_err();
     assert!(error.to_string().contains("RtrSpec::datagram"), "{error}");
@@ -95,7 +95,7 @@ fn a_refused_step_changes_nothing() {
     let before = side.qp.query(AttrMask(u32::MAX >> 11)).unwrap();
     assert!(side.qp.modify(&QpAttr::to_state(QpState::Rtr), AttrMask::STATE).is_err());
     assert_eq!(side.qp.query(AttrMask(u32::MAX >> 11)).unwrap(), before);
-    let no_such_port = InitSpec { port: 9, ..InitSpec::default() };
+    let no_such_port = InitSpec { port: 9, ..crate::common::init_spec() };
     assert!(side.qp.to_init(&no_such_port).is_err());
     assert_eq!(side.qp.endpoint().qpn, side.qp.qpn());
 }

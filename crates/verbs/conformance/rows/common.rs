@@ -1,0 +1,136 @@
+//! What rows of several themes share.
+
+use crate::check::{Failure, Outcome, one_of, same};
+use crate::rig::{Pair, PostRefused, Qp, State, Status, Transport, Wc, Wr};
+
+/// The pages that rules come from. `(3)` is a manual page of rdma-core; the two without are the long descriptions.
+pub(super) mod page {
+    pub(crate) const POST_SEND: &str = "ibv_post_send";
+    pub(crate) const NOTIFY: &str = "ibv_req_notify_cq";
+    pub(crate) const MODIFY_QP: &str = "ibv_modify_qp(3)";
+    pub(crate) const QUERY_QP: &str = "ibv_query_qp(3)";
+    pub(crate) const CREATE_QP: &str = "ibv_create_qp(3)";
+    pub(crate) const POST_RECV: &str = "ibv_post_recv(3)";
+    pub(crate) const GET_CQ_EVENT: &str = "ibv_get_cq_event(3)";
+    pub(crate) const CREATE_CQ: &str = "ibv_create_cq(3)";
+    pub(crate) const RESIZE_CQ: &str = "ibv_resize_cq(3)";
+    pub(crate) const POLL_CQ: &str = "ibv_poll_cq(3)";
+    pub(crate) const CREATE_AH: &str = "ibv_create_ah(3)";
+    pub(crate) const AH_FROM_WC: &str = "ibv_create_ah_from_wc(3)";
+    pub(crate) const ATTACH: &str = "ibv_attach_mcast(3)";
+    pub(crate) const CREATE_SRQ: &str = "ibv_create_srq(3)";
+    pub(crate) const MODIFY_SRQ: &str = "ibv_modify_srq(3)";
+    pub(crate) const POST_SRQ_RECV: &str = "ibv_post_srq_recv(3)";
+    pub(crate) const ALLOC_MW: &str = "ibv_alloc_mw(3)";
+    pub(crate) const BIND_MW: &str = "ibv_bind_mw(3)";
+    pub(crate) const REG_MR: &str = "ibv_reg_mr(3)";
+    pub(crate) const REREG_MR: &str = "ibv_rereg_mr(3)";
+    pub(crate) const ALLOC_PD: &str = "ibv_alloc_pd(3)";
+    pub(crate) const ASYNC_EVENT: &str = "ibv_get_async_event(3)";
+    pub(crate) const QUERY_DEVICE: &str = "ibv_query_device(3)";
+    pub(crate) const QUERY_PORT: &str = "ibv_query_port(3)";
+    pub(crate) const QUERY_GID: &str = "ibv_query_gid(3)";
+    pub(crate) const QUERY_PKEY: &str = "ibv_query_pkey(3)";
+}
+
+pub(super) const RC: Transport = Transport::Rc;
+pub(super) const UC: Transport = Transport::Uc;
+pub(super) const UD: Transport = Transport::Ud;
+
+/// The transport in a rule's name.
+pub(super) fn name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Rc => "rc",
+        Transport::Uc => "uc",
+        Transport::Ud => "ud",
+        Transport::RawPacket => "raw",
+    }
+}
+
+/// Bytes that are different everywhere.
+pub(super) fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at.wrapping_mul(31) ^ (at >> 8)) as u8 | 1).collect()
+}
+
+/// `a` posts the work request, `b` has a receive for it, both complete; gives the receive's completion.
+pub(super) fn deliver(pair: &Pair, wr: Wr) -> Outcome<Wc> {
+    pair.b.recv(0x20)?;
+    pair.a.qp.send(wr)?;
+    pair.a.scq.wait_ok()?;
+    pair.b.rcq.wait_ok()
+}
+
+/// A SEND of 8 bytes by `a`.
+pub(super) fn small(pair: &Pair, id: u64) -> Wr {
+    pair.send(id).sge(pair.a.mr.sge(0..8))
+}
+
+/// A SEND of 8 bytes by `a` that fails at once, locally: its lkey is nobody's.
+pub(super) fn failing(pair: &Pair, id: u64) -> Wr {
+    pair.send(id).sge(bad_key(pair))
+}
+
+/// 8 bytes with a key that no memory region has.
+pub(super) fn bad_key(pair: &Pair) -> crate::rig::Sge {
+    let sge = pair.a.mr.sge(0..8);
+    sge.with_lkey(sge.lkey ^ 0x00ff_ff00)
+}
+
+/// The post is refused with this errno and `bad_wr` at this entry.
+pub(super) fn refused_at(outcome: Result<(), PostRefused>, errno: i32, bad: usize) -> Outcome {
+    match outcome {
+        Ok(()) => Err(Failure::new("expected the post to be refused, it was taken")),
+        Err(refused) => {
+            same("errno", crate::rig::errno_name(refused.errno), crate::rig::errno_name(errno))?;
+            same("bad_wr", refused.bad, Some(bad))
+        }
+    }
+}
+
+/// `a` posts a work request that can't work: the post is refused with EINVAL, or it completes with one of `statuses`.
+pub(super) fn never_works(pair: &Pair, wr: Wr, statuses: &[Status]) -> Outcome {
+    match pair.a.qp.send(wr) {
+        Err(refused) => {
+            one_of("errno", refused.errno, &[libc::EINVAL, libc::EOPNOTSUPP, libc::EMSGSIZE])?;
+            same("bad_wr", refused.bad, Some(0))?;
+            pair.a.qp.expect_state(State::Rts)
+        }
+        Ok(()) => one_of("the completion's status", pair.a.scq.wait_one()?.status, statuses),
+    }
+}
+
+/// All of `wcs` are flushed, in this order.
+pub(super) fn flushed(wcs: &[Wc], ids: &[u64]) -> Outcome {
+    let seen: Vec<(u64, Status)> = wcs.iter().map(|wc| (wc.id, wc.status)).collect();
+    let want: Vec<(u64, Status)> = ids.iter().map(|&id| (id, Status::WR_FLUSH_ERR)).collect();
+    same("the flushed completions", seen, want)
+}
+
+/// To SQD, and until everything that was sent before is done.
+pub(super) fn to_sqd(qp: &Qp) -> Outcome {
+    qp.modify(&qp.attr(0).to(State::Sqd))?;
+    let mut deadline = crate::rig::Deadline::new("the send queue drained");
+    while qp.query()?.sq_draining() {
+        deadline.pause(|| "sq_draining is still set".to_owned())?;
+    }
+    qp.expect_state(State::Sqd)
+}
+
+/// From SQD back to RTS.
+pub(super) fn to_rts_again(qp: &Qp) -> Outcome {
+    Ok(qp.modify(&qp.attr(0).to(State::Rts))?)
+}
+
+/// Makes `a`'s send queue fail, which for UC and UD leads to SQE; takes the completions.
+pub(super) fn to_sqe(pair: &Pair) -> Outcome {
+    pair.a.qp.send(failing(pair, 0x5e))?;
+    same("the failing send's status", pair.a.scq.wait_one()?.status, Status::LOC_PROT_ERR)?;
+    pair.a.qp.expect_state(State::Sqe)
+}
+
+/// Why SQE rows are lacked on rdma_rxe.
+pub(super) const RXE_NO_SQE: (&str, &str, &str) = (
+    "expected Sqe, got Err",
+    "a failed send moves a UC or UD queue pair to ERR",
+    "rxe's requester has no SQE: rxe_completer() ends every failed work request with rxe_qp_error()",
+);

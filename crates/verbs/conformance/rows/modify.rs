@@ -1,0 +1,253 @@
+//! `ibv_modify_qp(3)` by table: every transition of a transport, with every attribute.
+//!
+//! The lists of required attributes are the page's own, written out by the themes. Which transitions there are and what
+//! else they take is the kernel's `qp_state_table`, as `verbline_softnic::qp_table` has it: on a kernel device these rows
+//! hold that table against the kernel.
+
+use super::common::*;
+use crate::check::{Failure, Outcome, ensure, same};
+use crate::rig::{Attr, AttrMask, Cap, Link, Qp, Refused, Rig, Side, SideSpec, State, Status, Transport, Wr};
+use crate::suite::Row;
+use verbline_softnic::qp_table::{self, Transition};
+
+/// Every attribute but `IBV_QP_STATE`.
+const ATTRIBUTES: [AttrMask; 21] = [
+    AttrMask::CUR_STATE,
+    AttrMask::EN_SQD_ASYNC_NOTIFY,
+    AttrMask::ACCESS_FLAGS,
+    AttrMask::PKEY_INDEX,
+    AttrMask::PORT,
+    AttrMask::QKEY,
+    AttrMask::AV,
+    AttrMask::PATH_MTU,
+    AttrMask::TIMEOUT,
+    AttrMask::RETRY_CNT,
+    AttrMask::RNR_RETRY,
+    AttrMask::RQ_PSN,
+    AttrMask::MAX_QP_RD_ATOMIC,
+    AttrMask::ALT_PATH,
+    AttrMask::MIN_RNR_TIMER,
+    AttrMask::SQ_PSN,
+    AttrMask::MAX_DEST_RD_ATOMIC,
+    AttrMask::PATH_MIG_STATE,
+    AttrMask::CAP,
+    AttrMask::DEST_QPN,
+    AttrMask::RATE_LIMIT,
+];
+
+/// What the page lists for RESET to INIT, INIT to RTR and RTR to RTS, beside `IBV_QP_STATE`.
+pub(super) struct Page {
+    pub(super) init: &'static [AttrMask],
+    pub(super) rtr: &'static [AttrMask],
+    pub(super) rts: &'static [AttrMask],
+}
+
+impl Page {
+    fn steps(&self) -> [(State, State, &'static [AttrMask]); 3] {
+        [
+            (State::Reset, State::Init, self.init),
+            (State::Init, State::Rtr, self.rtr),
+            (State::Rtr, State::Rts, self.rts),
+        ]
+    }
+}
+
+/// Every row of a transport that follows from the tables.
+pub(super) fn rows(transport: Transport, page: &Page) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (from, to, required) in page.steps() {
+        rows.push(required_row(transport, from, to, required));
+    }
+    for transition in qp_table::TABLE.iter().filter(|row| reachable(transport, row.from)) {
+        if !transition.attributes(transport).optional.is_empty() {
+            rows.push(optional_row(transport, transition));
+        }
+        rows.push(others_row(transport, transition));
+    }
+    rows.extend(State::ALL.into_iter().filter(|&from| reachable(transport, from)).map(|from| absent_row(transport, from)));
+    rows
+}
+
+/// RC and RAW_PACKET queue pairs never get to SQE.
+fn reachable(transport: Transport, state: State) -> bool {
+    state != State::Sqe || matches!(transport, Transport::Uc | Transport::Ud)
+}
+
+fn rule(transport: Transport, from: State, to: State, what: &str) -> String {
+    let text = format!("modify_{}/{from}-to-{to}-{what}", name(transport));
+    text.to_lowercase()
+}
+
+/// Adds what rows that start in SQE lack on rdma_rxe, and all of RAW_PACKET where there is none.
+fn declared(row: Row, transport: Transport, from: State) -> Row {
+    let row = if transport == Transport::RawPacket { row.needs(Cap::RawPacket) } else { row };
+    let (seen, does, why) = RXE_NO_SQE;
+    if from == State::Sqe { row.rxe(seen, does, why) } else { row }
+}
+
+fn required_row(transport: Transport, from: State, to: State, required: &'static [AttrMask]) -> Row {
+    let list = required.iter().fold(AttrMask::NONE, |all, &bit| all | bit);
+    let says = format!("{transport}, {from} to {to}: {list} must be given: without any one of them it is refused and nothing changes");
+    let row = Row::new(rule(transport, from, to, "needs"), page::MODIFY_QP, says, move |rig| {
+        needs_each(rig, transport, from, to, required)
+    });
+    declared(row, transport, from)
+}
+
+fn optional_row(transport: Transport, transition: &'static Transition) -> Row {
+    let Transition { from, to, .. } = *transition;
+    let optional = transition.attributes(transport).optional;
+    let says = format!("{transport}, {from} to {to}: {optional} may be given, each");
+    let row = Row::new(rule(transport, from, to, "takes"), page::MODIFY_QP, says, move |rig| {
+        takes_optional(rig, transport, transition)
+    });
+    declared(row, transport, from)
+}
+
+fn others_row(transport: Transport, transition: &'static Transition) -> Row {
+    let Transition { from, to, .. } = *transition;
+    let says = format!(
+        "{transport}, {from} to {to}: any attribute beside the required and the optional ones is refused and nothing changes; without them it is done"
+    );
+    let row = Row::new(rule(transport, from, to, "refuses-others"), page::MODIFY_QP, says, move |rig| {
+        refuses_others(rig, transport, transition)
+    });
+    declared(row, transport, from)
+}
+
+fn absent_row(transport: Transport, from: State) -> Row {
+    let absent: Vec<State> = State::ALL.into_iter().filter(|&to| qp_table::transition(from, to).is_none()).collect();
+    let says = format!("{transport}: from {from} there is no way to {absent:?}: refused, and nothing changes");
+    let rule = format!("modify_{}/{}-goes-nowhere-else", name(transport), from.to_string().to_lowercase());
+    let row = Row::new(rule, page::MODIFY_QP, says, move |rig| goes_nowhere_else(rig, transport, from, &absent));
+    declared(row, transport, from)
+}
+
+/// A queue pair in `state` that is its own peer.
+pub(super) fn at(rig: &Rig, transport: Transport, state: State) -> Outcome<Side> {
+    let side = rig.side(transport, SideSpec::default())?;
+    let (link, own) = (Link::default(), side.qp.number());
+    if state == State::Reset {
+        return Ok(side);
+    }
+    side.to_init(&link)?;
+    if state == State::Err {
+        side.qp.to_err()?;
+    }
+    if matches!(state, State::Init | State::Err) {
+        return Ok(side);
+    }
+    side.to_rtr(own, &link)?;
+    if state == State::Rtr {
+        return Ok(side);
+    }
+    side.to_rts(&link)?;
+    match state {
+        State::Sqd => to_sqd(&side.qp)?,
+        State::Sqe => fail_send_queue(rig, &side)?,
+        _ => {}
+    }
+    Ok(side)
+}
+
+fn fail_send_queue(rig: &Rig, side: &Side) -> Outcome {
+    let sge = side.mr.sge(0..8);
+    let mut wr = Wr::send(1).sge(sge.with_lkey(sge.lkey ^ 0x00ff_ff00));
+    if side.qp.transport() == Transport::Ud {
+        wr = wr.to(&rig.ah()?, side.qp.number(), Attr::QKEY);
+    }
+    side.qp.send(wr)?;
+    same("the failing send's status", side.scq.wait_one()?.status, Status::LOC_PROT_ERR)?;
+    side.qp.expect_state(State::Sqe)
+}
+
+/// Valid values for everything, to `to`, with this mask beside `IBV_QP_STATE`.
+fn request(side: &Side, from: State, to: State, mask: AttrMask) -> Attr {
+    side.qp.attr(side.qp.number()).to(to).cur_state(from).masked(mask | AttrMask::STATE)
+}
+
+/// The modification is refused and nothing changes.
+pub(super) fn is_refused(qp: &Qp, what: impl std::fmt::Display, attr: &Attr) -> Outcome<Refused> {
+    let before = qp.query()?;
+    let outcome = qp.modify(attr);
+    let changes = before.changes(&qp.query()?);
+    same(format_args!("{what}: changed attributes"), changes, vec![])?;
+    outcome.err().ok_or_else(|| Failure::new(format!("{what}: expected a refusal, it was taken")))
+}
+
+/// The modification is done, and the state is `to`.
+fn is_taken(qp: &Qp, what: impl std::fmt::Display, attr: &Attr, to: State) -> Outcome {
+    qp.modify(attr).map_err(|refused| Failure::from(refused).during(&what))?;
+    same(format_args!("{what}: the state"), qp.state()?, to)
+}
+
+fn needs_each(rig: &Rig, transport: Transport, from: State, to: State, required: &[AttrMask]) -> Outcome {
+    let side = at(rig, transport, from)?;
+    let all = required.iter().fold(AttrMask::NONE, |all, &bit| all | bit);
+    for &bit in required {
+        is_refused(&side.qp, format_args!("without {bit}"), &request(&side, from, to, all.without(bit)))?;
+    }
+    is_taken(&side.qp, "with all", &request(&side, from, to, all), to)
+}
+
+fn takes_optional(rig: &Rig, transport: Transport, transition: &Transition) -> Outcome {
+    let (from, to, attributes) = (transition.from, transition.to, transition.attributes(transport));
+    for bit in ATTRIBUTES.into_iter().filter(|&bit| attributes.optional.contains(bit)) {
+        let side = at(rig, transport, from)?;
+        let attr = request(&side, from, to, attributes.required | bit);
+        let alternate = AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE;
+        if alternate.contains(bit) && !rig.context().has(Cap::AlternatePath) {
+            is_refused(&side.qp, format_args!("{bit} without IBV_DEVICE_AUTO_PATH_MIG"), &attr)?;
+        } else {
+            is_taken(&side.qp, format_args!("with {bit}"), &attr, to)?;
+        }
+    }
+    Ok(())
+}
+
+fn refuses_others(rig: &Rig, transport: Transport, transition: &Transition) -> Outcome {
+    let (from, to, attributes) = (transition.from, transition.to, transition.attributes(transport));
+    let side = at(rig, transport, from)?;
+    let allowed = attributes.required | attributes.optional;
+    for bit in ATTRIBUTES.into_iter().filter(|&bit| !allowed.contains(bit)) {
+        is_refused(&side.qp, format_args!("with {bit}"), &request(&side, from, to, attributes.required | bit))?;
+    }
+    is_taken(&side.qp, "without", &request(&side, from, to, attributes.required), to)
+}
+
+fn goes_nowhere_else(rig: &Rig, transport: Transport, from: State, absent: &[State]) -> Outcome {
+    let side = at(rig, transport, from)?;
+    for &to in absent {
+        is_refused(&side.qp, format_args!("to {to}"), &request(&side, from, to, AttrMask::NONE))?;
+        // With what any way there would ask for.
+        for transition in qp_table::TABLE.iter().filter(|row| row.to == to) {
+            let mask = transition.attributes(transport).required;
+            is_refused(&side.qp, format_args!("to {to} with {mask}"), &request(&side, from, to, mask))?;
+        }
+    }
+    ensure(!absent.is_empty(), "some state can't be reached")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::{modify_raw, modify_rc, modify_uc, modify_ud};
+
+    /// The page and the table that both devices go by agree.
+    #[test]
+    fn the_page_requires_what_the_table_requires() {
+        let pages = [
+            (Transport::Rc, modify_rc::PAGE),
+            (Transport::Uc, modify_uc::PAGE),
+            (Transport::Ud, modify_ud::PAGE),
+            (Transport::RawPacket, modify_raw::PAGE),
+        ];
+        for (transport, page) in pages {
+            for (from, to, required) in page.steps() {
+                let table = qp_table::transition(from, to).expect("a transition").attributes(transport).required;
+                let page = required.iter().fold(AttrMask::NONE, |all, &bit| all | bit);
+                assert_eq!(page, table, "{transport}, {from} to {to}");
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `ibv_modify_qp(3)` for UC.
+
+use super::common::*;
+use super::modify::{self, Page, at, is_refused};
+use crate::check::{Outcome, same};
+use crate::rig::{AttrMask, Rig, State};
+use crate::suite::Row;
+
+/// What the page lists for UC.
+pub(super) const PAGE: Page = Page {
+    init: &[AttrMask::PKEY_INDEX, AttrMask::PORT, AttrMask::ACCESS_FLAGS],
+    rtr: &[AttrMask::AV, AttrMask::PATH_MTU, AttrMask::DEST_QPN, AttrMask::RQ_PSN],
+    rts: &[AttrMask::SQ_PSN],
+};
+
+pub(super) fn rows() -> Vec<Row> {
+    let row = |rule, says, test: fn(&Rig) -> Outcome| Row::new(rule, page::MODIFY_QP, says, test);
+    let mut rows = modify::rows(UC, &PAGE);
+    rows.extend([
+        row(
+            "modify_uc/cur-state-that-is-wrong",
+            "cur_qp_state is checked against the state: another one is refused and nothing changes",
+            cur_state_that_is_wrong,
+        )
+        .rxe(
+            "expected a refusal",
+            "the transition is judged from cur_qp_state, whatever the state is",
+            "rxe_qp_chk_attr() takes cur_qp_state for the state when it is given",
+        ),
+        Row::new(
+            "modify_uc/query-tells-what-was-set",
+            page::QUERY_QP,
+            "ibv_query_qp returns the attributes as they were set",
+            query_tells_what_was_set,
+        ),
+    ]);
+    rows
+}
+
+fn cur_state_that_is_wrong(rig: &Rig) -> Outcome {
+    let side = at(rig, UC, State::Rts)?;
+    is_refused(&side.qp, "SQD, in RTS", &side.qp.attr(0).to(State::Rts).cur_state(State::Sqd)).map(drop)
+}
+
+fn query_tells_what_was_set(rig: &Rig) -> Outcome {
+    let side = at(rig, UC, State::Rts)?;
+    let now = side.qp.query()?;
+    same("dest_qp_num", now.field("dest_qp_num"), side.qp.number().into())?;
+    same("path_mtu", now.field("path_mtu"), rig.port().attr.active_mtu.into())?;
+    same("rq_psn", now.field("rq_psn"), 0x1234)?;
+    same("sq_psn", now.field("sq_psn"), 0x1234)?;
+    same("the state", now.state(), Some(State::Rts))
+}

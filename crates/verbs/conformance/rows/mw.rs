@@ -1,0 +1,295 @@
+//! Memory windows and remote invalidation: BIND_MW, LOCAL_INV, SEND_WITH_INV, `ibv_bind_mw(3)`.
+
+use super::common::*;
+use crate::check::{Failure, Outcome, ensure, one_of, same, same_bytes};
+use crate::rig::{Access, Cap, Link, Mr, Mw, MwType, Pair, Remote, Rig, SendOp, SideSpec, State, Status, Window, Wr};
+use crate::suite::Row;
+
+pub(super) fn rows() -> Vec<Row> {
+    let one = |rule, says, test: fn(&Rig) -> Outcome| {
+        Row::new(rule, page::BIND_MW, says, test).needs(Cap::MemoryWindows)
+    };
+    let two = |rule, says, test: fn(&Rig) -> Outcome| {
+        Row::new(rule, page::POST_SEND, says, test).needs(Cap::MemoryWindowsType2)
+    };
+    let inv = |rule, says, test: fn(&Rig) -> Outcome| two(rule, says, test).needs(Cap::MemoryExtensions);
+    vec![
+        Row::new("mw/type-1-is-allocated", page::ALLOC_MW, "A type 1 window can be allocated and deallocated", |rig| {
+            allocated(rig, MwType::One)
+        })
+        .needs(Cap::MemoryWindows),
+        Row::new("mw/type-2-is-allocated", page::ALLOC_MW, "A type 2 window can be allocated and deallocated", |rig| {
+            allocated(rig, MwType::Two)
+        })
+        .needs(Cap::MemoryWindowsType2),
+        one("mw/type-1-bind-opens-the-window", "ibv_bind_mw lets a peer in by the window's R_Key", type_1_opens),
+        one("mw/type-1-bind-changes-the-key", "Each bind of type 1 gives the window another R_Key; the old one is void", type_1_key),
+        one("mw/type-1-of-length-0-unbinds", "A bind of length 0 closes the window", type_1_unbinds),
+        one("mw/bind-mw-is-for-type-1", "ibv_bind_mw of a type 2 window is EINVAL", bind_mw_is_for_type_1)
+            .needs(Cap::MemoryWindowsType2),
+        two("mw/type-2-bind-opens-the-window", "BIND_MW lets a peer in by the key that it gives", type_2_opens),
+        two("mw/bounds-are-the-windows", "A window opens its range only, not the rest of the region", bounds),
+        two("mw/access-is-the-windows", "A window opens with its own access: read-only refuses to be written", access),
+        two("mw/needs-mw-bind", "A region without IBV_ACCESS_MW_BIND can't have a window", needs_mw_bind),
+        two(
+            "mw/can-not-give-what-the-region-lacks",
+            "A window can't allow remote writing on a region without LOCAL_WRITE",
+            can_not_give_more,
+        ),
+        two("mw/out-of-the-region", "A window that leaves its region can't be bound", out_of_the_region),
+        two("mw/another-pd", "A window and its region belong to one protection domain", another_pd),
+        two("mw/unbound-key-opens-nothing", "A window that was never bound lets nobody in", unbound_opens_nothing),
+        inv("mw/local-inv-closes-the-window", "LOCAL_INV voids the key: who comes by it is refused", local_inv),
+        inv("mw/rebound-with-a-new-key", "After LOCAL_INV the window can be bound again, with another key", rebound),
+        inv(
+            "mw/send-with-inv-closes-the-window",
+            "SEND_WITH_INV voids the receiver's key, and the receive's completion says which",
+            send_with_inv,
+        ),
+        inv(
+            "mw/local-inv-of-nothing-fails",
+            "LOCAL_INV of a key that nothing has fails",
+            local_inv_of_nothing,
+        ),
+        inv(
+            "mw/send-with-inv-of-a-region-fails",
+            "SEND_WITH_INV of a plain memory region's key fails: such a key can't be invalidated",
+            inv_of_a_region,
+        ),
+        two(
+            "mw/deallocated-window-is-closed",
+            "The key of a window that was deallocated lets nobody in",
+            deallocated_is_closed,
+        ),
+    ]
+}
+
+/// An RC pair of whose `b` the memory may have windows.
+fn pair(rig: &Rig) -> Outcome<Pair> {
+    rig.pair_with(RC, SideSpec { mr_access: Access::ALL | Access::MW_BIND, ..SideSpec::default() }, Link::default())
+}
+
+/// Bytes 1024 to 2048 of the region, for writing and reading.
+fn window(mr: &Mr) -> Window {
+    Window { mr: mr.clone(), range: 1024..2048, access: Access::REMOTE_WRITE | Access::REMOTE_READ }
+}
+
+fn allocated(rig: &Rig, kind: MwType) -> Outcome {
+    let windows = [Mw::alloc(rig.pd(), kind)?, Mw::alloc(rig.pd(), kind)?];
+    ensure(windows[0].rkey() != windows[1].rkey() || kind == MwType::One, "two windows have two keys")?;
+    windows.iter().try_for_each(|mw| Ok(mw.try_dealloc()?))
+}
+
+/// `b` binds its type 1 window.
+fn bind_1(pair: &Pair, mw: &Mw, window: &Window) -> Outcome {
+    mw.bind(&pair.b.qp, 70, window)?;
+    let wc = pair.b.scq.wait_ok()?;
+    same("the bind's wr_id and opcode", (wc.id, wc.opcode), (70, SendOp::BIND_MW))
+}
+
+/// `b` binds its type 2 window under the next key; gives that.
+fn bind_2(pair: &Pair, mw: &Mw, window: &Window) -> Outcome<u32> {
+    let rkey = mw.next_rkey();
+    pair.b.qp.send(Wr::bind(71, mw, rkey, window))?;
+    let wc = pair.b.scq.wait_ok()?;
+    same("the bind's wr_id and opcode", (wc.id, wc.opcode), (71, SendOp::BIND_MW))?;
+    mw.set_rkey(rkey);
+    Ok(rkey)
+}
+
+/// Where byte 1024 of `b`'s memory is, by this key.
+fn inside(pair: &Pair, rkey: u32) -> Remote {
+    pair.remote(1024).with_rkey(rkey)
+}
+
+/// `a` writes 8 bytes there.
+fn write(pair: &Pair, remote: Remote) -> Outcome<Status> {
+    pair.a.mr.put(0, b"a window");
+    pair.a.qp.send(Wr::write(1, remote).sge(pair.a.mr.sge(0..8)))?;
+    Ok(pair.a.scq.wait_one()?.status)
+}
+
+/// `a` writes there and it arrives.
+fn is_open(pair: &Pair, remote: Remote) -> Outcome {
+    same("a write through the window", write(pair, remote)?, Status::SUCCESS)?;
+    same_bytes("written", &pair.b.mr.take(1024, 8), b"a window")
+}
+
+/// `a` writes there and is refused.
+fn is_closed(pair: &Pair, remote: Remote) -> Outcome {
+    let before = pair.b.mr.take(0, pair.b.mr.len());
+    same("a write through the window", write(pair, remote)?, Status::REM_ACCESS_ERR)?;
+    same_bytes("the peer's memory", &pair.b.mr.take(0, pair.b.mr.len()), &before)
+}
+
+fn type_1_opens(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::One)?;
+    bind_1(&pair, &mw, &window(&pair.b.mr))?;
+    is_open(&pair, inside(&pair, mw.rkey()))?;
+    is_closed(&pair, pair.remote(0).with_rkey(mw.rkey()))
+}
+
+fn type_1_key(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::One)?;
+    bind_1(&pair, &mw, &window(&pair.b.mr))?;
+    let old = mw.rkey();
+    bind_1(&pair, &mw, &window(&pair.b.mr))?;
+    ensure(mw.rkey() != old, "the second bind gives another key")?;
+    is_open(&pair, inside(&pair, mw.rkey()))?;
+    is_closed(&pair, inside(&pair, old))
+}
+
+fn type_1_unbinds(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::One)?;
+    bind_1(&pair, &mw, &window(&pair.b.mr))?;
+    is_open(&pair, inside(&pair, mw.rkey()))?;
+    bind_1(&pair, &mw, &Window { range: 0..0, ..window(&pair.b.mr) })?;
+    is_closed(&pair, inside(&pair, mw.rkey()))
+}
+
+fn bind_mw_is_for_type_1(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    match mw.bind(&pair.b.qp, 1, &window(&pair.b.mr)) {
+        Ok(()) => Err(Failure::new("expected a refusal, a type 2 window was bound")),
+        Err(refused) => same("errno", refused.errno, libc::EINVAL),
+    }
+}
+
+fn type_2_opens(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let rkey = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    is_open(&pair, inside(&pair, rkey))?;
+    pair.a.qp.send(Wr::read(2, inside(&pair, rkey)).sge(pair.a.mr.sge(100..108)))?;
+    pair.a.scq.wait_ok()?;
+    same_bytes("read", &pair.a.mr.take(100, 8), b"a window")
+}
+
+fn bounds(rig: &Rig) -> Outcome {
+    for offset in [1023, 2041] {
+        let pair = pair(rig)?;
+        let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+        let rkey = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+        is_closed(&pair, pair.remote(offset).with_rkey(rkey))?;
+    }
+    Ok(())
+}
+
+fn access(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let rkey = bind_2(&pair, &mw, &Window { access: Access::REMOTE_READ, ..window(&pair.b.mr) })?;
+    pair.a.qp.send(Wr::read(2, inside(&pair, rkey)).sge(pair.a.mr.sge(100..108)))?;
+    pair.a.scq.wait_ok()?;
+    is_closed(&pair, inside(&pair, rkey))
+}
+
+/// A bind that can't be: refused by the post, or completed with one of the errors that say so; the key opens nothing.
+fn can_not_bind(pair: &Pair, mw: &Mw, window: &Window) -> Outcome {
+    let rkey = mw.next_rkey();
+    match pair.b.qp.send(Wr::bind(1, mw, rkey, window)) {
+        Err(refused) => one_of("errno", refused.errno, &[libc::EINVAL, libc::EPERM])?,
+        Ok(()) => {
+            let bad = [Status::MW_BIND_ERR, Status::LOC_PROT_ERR, Status::LOC_QP_OP_ERR, Status::LOC_ACCESS_ERR];
+            one_of("the bind's status", pair.b.scq.wait_one()?.status, &bad)?;
+        }
+    }
+    ensure(pair.b.qp.state()? != State::Reset, "the queue pair has a state")
+}
+
+fn needs_mw_bind(rig: &Rig) -> Outcome {
+    let pair = rig.pair(RC)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    can_not_bind(&pair, &mw, &window(&pair.b.mr))
+}
+
+fn can_not_give_more(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mr = rig.mr_with(4096, Access::REMOTE_READ | Access::MW_BIND)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    can_not_bind(&pair, &mw, &window(&mr))
+}
+
+fn out_of_the_region(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let end = pair.b.mr.len();
+    can_not_bind(&pair, &mw, &Window { range: end - 100..end + 1, ..window(&pair.b.mr) })
+}
+
+fn another_pd(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let other = rig.other_pd()?;
+    let mw = Mw::alloc(&other, MwType::Two)?;
+    can_not_bind(&pair, &mw, &window(&pair.b.mr))
+}
+
+fn unbound_opens_nothing(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    is_closed(&pair, inside(&pair, mw.rkey()))
+}
+
+fn invalidate(pair: &Pair, rkey: u32) -> Outcome {
+    pair.b.qp.send(Wr::local_inv(72, rkey))?;
+    let wc = pair.b.scq.wait_ok()?;
+    same("LOCAL_INV's wr_id and opcode", (wc.id, wc.opcode), (72, SendOp::LOCAL_INV))
+}
+
+fn local_inv(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let rkey = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    is_open(&pair, inside(&pair, rkey))?;
+    invalidate(&pair, rkey)?;
+    is_closed(&pair, inside(&pair, rkey))
+}
+
+fn rebound(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let old = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    invalidate(&pair, old)?;
+    let new = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    ensure(new != old, "the second key is another one")?;
+    is_open(&pair, inside(&pair, new))?;
+    is_closed(&pair, inside(&pair, old))
+}
+
+fn send_with_inv(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let rkey = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    is_open(&pair, inside(&pair, rkey))?;
+    let wc = deliver(&pair, small(&pair, 1).invalidate(rkey))?;
+    same("the invalidated key in the completion", wc.invalidated_rkey, Some(rkey))?;
+    is_closed(&pair, inside(&pair, rkey))
+}
+
+fn local_inv_of_nothing(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let nobodys = pair.b.mr.rkey() ^ 0x00ff_ff00;
+    never_works(&pair, Wr::local_inv(1, nobodys), &[Status::MW_BIND_ERR, Status::LOC_QP_OP_ERR, Status::LOC_PROT_ERR])
+}
+
+fn inv_of_a_region(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    pair.b.recv(1)?;
+    pair.a.qp.send(small(&pair, 2).invalidate(pair.b.mr.rkey()))?;
+    let status = pair.a.scq.wait_one()?.status;
+    one_of("the sender's status", status, &[Status::REM_ACCESS_ERR, Status::REM_INV_REQ_ERR, Status::REM_OP_ERR])?;
+    ensure(!pair.b.rcq.wait_one()?.ok(), "the receive fails")
+}
+
+fn deallocated_is_closed(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let rkey = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    is_open(&pair, inside(&pair, rkey))?;
+    mw.try_dealloc()?;
+    is_closed(&pair, inside(&pair, rkey))
+}

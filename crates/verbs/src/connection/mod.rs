@@ -1,0 +1,393 @@
+//! Connections by IP address: resolve, connect, listen, accept, reject, disconnect, with private data and time limits.
+//!
+//! On kernel devices this is rdma_cm (rdma_cm(7)); between software RNICs of this process a directory of listeners. QPs stay the
+//! caller's own, made on the caller's own context: a connection only carries the two endpoints to each other and brings the QPs
+//! up. Nothing here blocks for longer than it was told.
+//!
+//! ```text
+//!   resolve ─▶ Route ── connect(qp) ─▶ Connecting ── finish(qp) ─▶ Connection
+//!   Listener ── next ─▶ Request ── accept(qp) ────────────────────▶ Connection
+//!                              └── reject(reason)
+//! ```
+
+mod error;
+mod kernel;
+mod soft;
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+pub use error::ConnectionError;
+
+use crate::errno::{Errno, VerbError};
+use crate::mr::Access;
+use crate::provider::Provider;
+use crate::qp::QueuePair;
+
+/// Room for private data in a connection request (rdma_connect(3), RDMA_PS_TCP).
+pub const CONNECT_PRIVATE_BYTES: usize = 56;
+/// Room for private data in an acceptance (rdma_accept(3)).
+pub const ACCEPT_PRIVATE_BYTES: usize = 196;
+/// Room for private data in a rejection (rdma_reject(3)).
+pub const REJECT_PRIVATE_BYTES: usize = 148;
+
+/// What one side brings to a connection.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Given to the peer with the request or the acceptance; may arrive followed by zeros.
+    pub private_data: Vec<u8>,
+    /// READs and atomics of the peer that this side serves at once.
+    pub responder_resources: u8,
+    /// READs and atomics that this side has under way at once.
+    pub initiator_depth: u8,
+    /// Retries without an ACK, 0 to 7.
+    pub retry_count: u8,
+    /// Retries against a peer without a receive posted, 0 to 7; 7 is for ever.
+    pub rnr_retry_count: u8,
+    /// What the peer may do to the QP's memory. Kernel connections grant what rdma_cm grants: remote read and write where
+    /// `responder_resources` is above 0.
+    pub access: Access,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> ConnectOptions {
+        ConnectOptions {
+            private_data: Vec::new(),
+            responder_resources: 1,
+            initiator_depth: 1,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            access: Access::NONE,
+        }
+    }
+}
+
+/// Finds the device and the path to an address.
+pub fn resolve(
+    provider: Provider,
+    to: SocketAddr,
+    from: Option<SocketAddr>,
+    time_limit: Duration,
+) -> Result<Route, ConnectionError> {
+    let deadline = Deadline::after(time_limit);
+    Ok(Route(match provider {
+        Provider::Kernel => RouteKind::Kernel(kernel::Route::resolve(to, from, deadline)?),
+        Provider::Soft => RouteKind::Soft(soft::Route::resolve(to, from)?),
+    }))
+}
+
+/// A path to an address. Make a QP on [`Route::device_name`] and connect it.
+#[derive(Debug)]
+pub struct Route(RouteKind);
+
+#[derive(Debug)]
+enum RouteKind {
+    Kernel(kernel::Route),
+    Soft(soft::Route),
+}
+
+impl Route {
+    /// The local device that the path leads over.
+    pub fn device_name(&self) -> &str {
+        match &self.0 {
+            RouteKind::Kernel(route) => route.device_name(),
+            RouteKind::Soft(route) => route.device_name(),
+        }
+    }
+
+    /// The local port of that device.
+    pub fn port(&self) -> u8 {
+        match &self.0 {
+            RouteKind::Kernel(route) => route.port(),
+            RouteKind::Soft(_) => soft::PORT,
+        }
+    }
+
+    /// Asks the listener there. The QP is in RESET and goes to INIT, so that receives can be posted before it is finished.
+    pub fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
+        check_private("a request", &options.private_data, CONNECT_PRIVATE_BYTES)?;
+        check_device(qp, self.device_name())?;
+        Ok(Connecting(match self.0 {
+            RouteKind::Kernel(route) => ConnectingKind::Kernel(route.connect(qp, options)?),
+            RouteKind::Soft(route) => ConnectingKind::Soft(route.connect(qp, options)?),
+        }))
+    }
+}
+
+/// A request that is under way. Dropping it takes it back.
+#[derive(Debug)]
+pub struct Connecting(ConnectingKind);
+
+#[derive(Debug)]
+enum ConnectingKind {
+    Kernel(kernel::Connecting),
+    Soft(soft::Connecting),
+}
+
+impl Connecting {
+    /// Waits for the answer and brings the QP to RTS.
+    pub fn finish(self, qp: &mut QueuePair, time_limit: Duration) -> Result<Connection, ConnectionError> {
+        let deadline = Deadline::after(time_limit);
+        Ok(Connection(match self.0 {
+            ConnectingKind::Kernel(connecting) => ConnectionKind::Kernel(connecting.finish(qp, deadline)?),
+            ConnectingKind::Soft(connecting) => ConnectionKind::Soft(connecting.finish(qp, deadline)?),
+        }))
+    }
+}
+
+impl AsFd for Connecting {
+    /// Readable when the answer is there.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            ConnectingKind::Kernel(connecting) => connecting.as_fd(),
+            ConnectingKind::Soft(connecting) => connecting.as_fd(),
+        }
+    }
+}
+
+/// Takes connection requests at an address.
+#[derive(Debug)]
+pub struct Listener(ListenerKind);
+
+#[derive(Debug)]
+enum ListenerKind {
+    Kernel(kernel::Listener),
+    Soft(soft::Listener),
+}
+
+impl Listener {
+    /// Listens at an address; the unspecified address listens on every device, port 0 picks one. Requests beyond `backlog` that
+    /// nobody took are refused.
+    pub fn bind(provider: Provider, address: SocketAddr, backlog: u32) -> Result<Listener, ConnectionError> {
+        Ok(Listener(match provider {
+            Provider::Kernel => ListenerKind::Kernel(kernel::Listener::bind(address, backlog)?),
+            Provider::Soft => ListenerKind::Soft(soft::Listener::bind(address, backlog)?),
+        }))
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        match &self.0 {
+            ListenerKind::Kernel(listener) => listener.local_addr(),
+            ListenerKind::Soft(listener) => listener.local_addr(),
+        }
+    }
+
+    /// The next request; `None` when none came in time.
+    pub fn next(&mut self, time_limit: Duration) -> Result<Option<Request>, ConnectionError> {
+        let deadline = Deadline::after(time_limit);
+        Ok(match &mut self.0 {
+            ListenerKind::Kernel(listener) => {
+                listener.next(deadline)?.map(|request| Request(RequestKind::Kernel(request)))
+            }
+            ListenerKind::Soft(listener) => listener.next(deadline)?.map(|request| Request(RequestKind::Soft(request))),
+        })
+    }
+}
+
+impl AsFd for Listener {
+    /// Readable when there is a request.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            ListenerKind::Kernel(listener) => listener.as_fd(),
+            ListenerKind::Soft(listener) => listener.as_fd(),
+        }
+    }
+}
+
+/// A peer that wants to connect. Dropping it rejects it without a reason.
+#[derive(Debug)]
+pub struct Request(RequestKind);
+
+#[derive(Debug)]
+enum RequestKind {
+    Kernel(kernel::Request),
+    Soft(soft::Request),
+}
+
+impl Request {
+    /// What the peer gave with it; may be followed by zeros.
+    pub fn private_data(&self) -> &[u8] {
+        match &self.0 {
+            RequestKind::Kernel(request) => request.private_data(),
+            RequestKind::Soft(request) => request.private_data(),
+        }
+    }
+
+    /// Who it is.
+    pub fn peer_addr(&self) -> SocketAddr {
+        match &self.0 {
+            RequestKind::Kernel(request) => request.peer_addr(),
+            RequestKind::Soft(request) => request.peer_addr(),
+        }
+    }
+
+    /// The local device that it came in by; the QP to accept with is made there.
+    pub fn device_name(&self) -> &str {
+        match &self.0 {
+            RequestKind::Kernel(request) => request.device_name(),
+            RequestKind::Soft(request) => request.device_name(),
+        }
+    }
+
+    /// The local port of that device.
+    pub fn port(&self) -> u8 {
+        match &self.0 {
+            RequestKind::Kernel(request) => request.port(),
+            RequestKind::Soft(_) => soft::PORT,
+        }
+    }
+
+    /// Accepts with a QP in RESET, which goes to RTS. Post receives before calling this with a QP that was brought to INIT, or
+    /// as soon as it returns: the peer may send once it has the answer.
+    pub fn accept(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connection, ConnectionError> {
+        check_private("an acceptance", &options.private_data, ACCEPT_PRIVATE_BYTES)?;
+        check_device(qp, self.device_name())?;
+        Ok(Connection(match self.0 {
+            RequestKind::Kernel(request) => ConnectionKind::Kernel(request.accept(qp, options)?),
+            RequestKind::Soft(request) => ConnectionKind::Soft(request.accept(qp, options)?),
+        }))
+    }
+
+    /// Says no, and why.
+    pub fn reject(self, reason: &[u8]) -> Result<(), ConnectionError> {
+        check_private("a rejection", reason, REJECT_PRIVATE_BYTES)?;
+        match self.0 {
+            RequestKind::Kernel(request) => request.reject(reason),
+            RequestKind::Soft(request) => {
+                request.reject(reason);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Two connected QPs, seen from one side. Dropping it disconnects; the QP is the caller's to drain and drop.
+#[derive(Debug)]
+pub struct Connection(ConnectionKind);
+
+#[derive(Debug)]
+enum ConnectionKind {
+    Kernel(kernel::Connection),
+    Soft(soft::Connection),
+}
+
+impl Connection {
+    /// What the peer gave with its acceptance (on the connecting side) or its request; may be followed by zeros.
+    pub fn private_data(&self) -> &[u8] {
+        match &self.0 {
+            ConnectionKind::Kernel(connection) => connection.private_data(),
+            ConnectionKind::Soft(connection) => connection.private_data(),
+        }
+    }
+
+    /// The peer.
+    pub fn peer_addr(&self) -> SocketAddr {
+        match &self.0 {
+            ConnectionKind::Kernel(connection) => connection.peer_addr(),
+            ConnectionKind::Soft(connection) => connection.peer_addr(),
+        }
+    }
+
+    /// Waits until the peer is ready too. The connecting side is at once; the accepting side is when the peer has finished.
+    pub fn wait_established(&mut self, time_limit: Duration) -> Result<(), ConnectionError> {
+        let deadline = Deadline::after(time_limit);
+        match &mut self.0 {
+            ConnectionKind::Kernel(connection) => connection.wait_established(deadline),
+            ConnectionKind::Soft(connection) => connection.wait_established(deadline),
+        }
+    }
+
+    /// Waits until the peer disconnects; false when it did not in time.
+    pub fn wait_disconnected(&mut self, time_limit: Duration) -> Result<bool, ConnectionError> {
+        let deadline = Deadline::after(time_limit);
+        match &mut self.0 {
+            ConnectionKind::Kernel(connection) => connection.wait_disconnected(deadline),
+            ConnectionKind::Soft(connection) => connection.wait_disconnected(deadline),
+        }
+    }
+
+    /// Disconnects: the QP goes to ERR, which flushes what is posted, and the peer is told.
+    pub fn disconnect(self, qp: &mut QueuePair) -> Result<(), ConnectionError> {
+        qp.to_err()?;
+        match self.0 {
+            ConnectionKind::Kernel(connection) => connection.disconnect(),
+            // Telling the peer is what dropping does.
+            ConnectionKind::Soft(connection) => {
+                drop(connection);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl AsFd for Connection {
+    /// Readable when the connection's state changed: established, disconnected.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.0 {
+            ConnectionKind::Kernel(connection) => connection.as_fd(),
+            ConnectionKind::Soft(connection) => connection.as_fd(),
+        }
+    }
+}
+
+fn check_private(what: &'static str, private_data: &[u8], max_bytes: usize) -> Result<(), ConnectionError> {
+    match private_data.len() {
+        len_bytes if len_bytes > max_bytes => Err(ConnectionError::PrivateData { what, len_bytes, max_bytes }),
+        _ => Ok(()),
+    }
+}
+
+fn check_device(qp: &QueuePair, route: &str) -> Result<(), ConnectionError> {
+    let context = qp.context();
+    match context.name() {
+        name if name == route => Ok(()),
+        name => Err(ConnectionError::WrongDevice { qp: name.to_owned(), route: route.to_owned() }),
+    }
+}
+
+/// A moment to give up at.
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    start: Instant,
+    limit: Duration,
+}
+
+impl Deadline {
+    fn after(limit: Duration) -> Deadline {
+        Deadline { start: Instant::now(), limit }
+    }
+
+    fn left(self) -> Duration {
+        self.limit.saturating_sub(self.start.elapsed())
+    }
+
+    fn left_ms(self) -> i32 {
+        // At least 1: 0 means "for ever" to some of rdma_cm's calls.
+        i32::try_from(self.left().as_millis()).unwrap_or(i32::MAX).max(1)
+    }
+
+    fn error(self, what: &'static str) -> ConnectionError {
+        ConnectionError::TimedOut { what, after: self.limit }
+    }
+
+    /// Waits until the descriptor is readable; false when the time was over before.
+    fn wait(self, fd: BorrowedFd<'_>) -> Result<bool, VerbError> {
+        loop {
+            let left = self.left();
+            let timeout =
+                Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+            match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return Ok(false),
+                Ok(_) => return Ok(true),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => {
+                    return Err(VerbError::new("poll", "a connection's events", Errno::new(errno.raw_os_error())));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! Connections between software RNICs of this process: a directory of listeners, and a mailbox a connection.
+//!
+//! A soft device is found by the IPv4 addresses of its GID table. The mailbox is a mutex and, for each side, an eventfd that the
+//! other side rings; it lives as long as either side.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{ConnectOptions, ConnectionError, Deadline};
+use crate::device::{Device, DeviceError};
+use crate::errno::{Errno, VerbError};
+use crate::gid::Gid;
+use crate::provider::Provider;
+use crate::qp::QueuePair;
+use crate::qp_attr::{Endpoint, InitSpec, QpState, RtrSpec, RtsSpec};
+
+/// Every soft device has one port.
+pub(super) const PORT: u8 = 1;
+
+/// Of an application's rejection (InfiniBand Architecture Specification, table 117: "consumer reject").
+const CONSUMER_REJECT: i32 = 28;
+
+/// The first port that is picked for those who ask for none.
+const FIRST_PORT: u16 = 49152;
+
+/// A device's address: which device, and which entry of its GID table.
+#[derive(Clone, Debug)]
+struct Home {
+    device: String,
+    gid_index: u8,
+    address: IpAddr,
+}
+
+fn homes() -> Result<Vec<Home>, ConnectionError> {
+    let mut homes = Vec::new();
+    for device in Device::list(Provider::Soft).map_err(verb_error)? {
+        for entry in device.open().map_err(verb_error)?.gids(PORT)? {
+            homes.push(Home {
+                device: device.name().to_owned(),
+                gid_index: entry.index,
+                address: address_of(entry.gid),
+            });
+        }
+    }
+    Ok(homes)
+}
+
+fn address_of(gid: Gid) -> IpAddr {
+    gid.to_ipv4().map_or(IpAddr::V6(gid.to_ipv6()), IpAddr::V4)
+}
+
+fn verb_error(error: DeviceError) -> ConnectionError {
+    match error {
+        DeviceError::Verb(error) => error.into(),
+        DeviceError::NotFound { .. } => {
+            VerbError::new("ibv_open_device", error.to_string(), Errno::new(libc::ENODEV)).into()
+        }
+    }
+}
+
+/// The listeners of this process by address and port.
+static LISTENERS: LazyLock<Mutex<HashMap<SocketAddr, Weak<Hall>>>> = LazyLock::new(Mutex::default);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while one is held leaves nothing half done: every change is one assignment or one push.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where requests wait for a listener.
+#[derive(Debug)]
+struct Hall {
+    waiting: Mutex<VecDeque<Arc<Mailbox>>>,
+    backlog: usize,
+    bell: Bell,
+}
+
+/// What the two sides of a connection tell each other.
+#[derive(Debug)]
+struct Mailbox {
+    state: Mutex<State>,
+    /// Rung for the connecting side, and for the accepting side.
+    caller: Bell,
+    callee: Bell,
+    request: Offer,
+    from: SocketAddr,
+    to: Home,
+}
+
+/// One side's endpoint and wishes.
+#[derive(Clone, Debug)]
+struct Offer {
+    endpoint: Endpoint,
+    options: ConnectOptions,
+}
+
+#[derive(Debug)]
+enum State {
+    Asked,
+    Accepted(Offer),
+    Rejected(Vec<u8>),
+    Established,
+    Ended,
+}
+
+#[derive(Debug)]
+pub(super) struct Route {
+    from: Home,
+    to: SocketAddr,
+}
+
+impl Route {
+    pub(super) fn resolve(to: SocketAddr, from: Option<SocketAddr>) -> Result<Route, ConnectionError> {
+        let homes = homes()?;
+        let home = |address: IpAddr| homes.iter().find(|home| home.address == address).cloned();
+        let unreachable = |address| ConnectionError::Unreachable { provider: Provider::Soft, address };
+        let target = home(to.ip()).ok_or_else(|| unreachable(to))?;
+        let from = match from.filter(|from| !from.ip().is_unspecified()) {
+            Some(from) => home(from.ip()).ok_or_else(|| unreachable(from))?,
+            // As a host does: to an address of its own from that very address.
+            None => target,
+        };
+        Ok(Route { from, to })
+    }
+
+    pub(super) fn device_name(&self) -> &str {
+        &self.from.device
+    }
+
+    pub(super) fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
+        let address = self.to;
+        let hall = find_hall(address).ok_or(ConnectionError::Refused { address })?;
+        bring_to_init(qp, &self.from, options)?;
+        let to = homes()?.into_iter().find(|home| home.address == address.ip());
+        let to = to.ok_or(ConnectionError::Unreachable { provider: Provider::Soft, address })?;
+        let mailbox = Arc::new(Mailbox {
+            state: Mutex::new(State::Asked),
+            caller: Bell::new()?,
+            callee: Bell::new()?,
+            request: Offer { endpoint: qp.endpoint(), options: options.clone() },
+            from: SocketAddr::new(self.from.address, FIRST_PORT),
+            to,
+        });
+        let mut waiting = lock(&hall.waiting);
+        if waiting.len() >= hall.backlog {
+            return Err(ConnectionError::Refused { address });
+        }
+        waiting.push_back(mailbox.clone());
+        drop(waiting);
+        hall.bell.ring();
+        Ok(Connecting { end: End { mailbox, side: Side::Caller }, address, options: options.clone() })
+    }
+}
+
+fn find_hall(address: SocketAddr) -> Option<Arc<Hall>> {
+    let listeners = lock(&LISTENERS);
+    let everywhere = SocketAddr::new(unspecified(address.ip()), address.port());
+    [address, everywhere].iter().find_map(|address| listeners.get(address)?.upgrade())
+}
+
+fn unspecified(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// To INIT, unless the caller brought it there to post receives.
+fn bring_to_init(qp: &mut QueuePair, home: &Home, options: &ConnectOptions) -> Result<(), ConnectionError> {
+    if qp.state() == QpState::Reset {
+        let gid_index = home.gid_index;
+        qp.to_init(&InitSpec { port: PORT, gid_index, access: options.access, ..InitSpec::default() })?;
+    }
+    Ok(())
+}
+
+/// To RTS, towards the peer. Neither side starts more READs than the other serves.
+fn bring_up(qp: &mut QueuePair, peer: &Offer, own: &ConnectOptions) -> Result<(), ConnectionError> {
+    let theirs = &peer.options;
+    let mtu = qp.context().query_port(PORT)?.active_mtu;
+    qp.to_rtr(&RtrSpec {
+        mtu,
+        max_dest_rd_atomic: own.responder_resources.min(theirs.initiator_depth),
+        ..RtrSpec::connected(peer.endpoint)
+    })?;
+    qp.to_rts(&RtsSpec {
+        retry_cnt: own.retry_count,
+        rnr_retry: own.rnr_retry_count,
+        max_rd_atomic: own.initiator_depth.min(theirs.responder_resources),
+        ..RtsSpec::default()
+    })?;
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Caller,
+    Callee,
+}
+
+/// One side's hold on a mailbox. Dropping it ends the connection.
+#[derive(Debug)]
+struct End {
+    mailbox: Arc<Mailbox>,
+    side: Side,
+}
+
+impl End {
+    fn bell(&self) -> &Bell {
+        match self.side {
+            Side::Caller => &self.mailbox.caller,
+            Side::Callee => &self.mailbox.callee,
+        }
+    }
+
+    fn ring_other(&self) {
+        match self.side {
+            Side::Caller => self.mailbox.callee.ring(),
+            Side::Callee => self.mailbox.caller.ring(),
+        }
+    }
+
+    /// Sets the state, unless the other side has ended it, and rings.
+    fn set(&self, state: State) {
+        let mut now = lock(&self.mailbox.state);
+        if !matches!(*now, State::Ended) {
+            *now = state;
+        }
+        drop(now);
+        self.ring_other();
+    }
+
+    /// Waits until `look` finds what it waits for; `None` when the time is over first.
+    fn wait<T>(
+        &self,
+        deadline: Deadline,
+        mut look: impl FnMut(&State) -> Option<T>,
+    ) -> Result<Option<T>, ConnectionError> {
+        loop {
+            // Quiet first, then look: a ring in between is heard by the next wait.
+            self.bell().quiet();
+            if let Some(found) = look(&lock(&self.mailbox.state)) {
+                return Ok(Some(found));
+            }
+            if !deadline.wait(self.bell().as_fd())? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let mut state = lock(&self.mailbox.state);
+        if !matches!(*state, State::Rejected(_)) {
+            *state = State::Ended;
+        }
+        drop(state);
+        self.ring_other();
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Connecting {
+    end: End,
+    address: SocketAddr,
+    options: ConnectOptions,
+}
+
+impl Connecting {
+    pub(super) fn finish(self, qp: &mut QueuePair, deadline: Deadline) -> Result<Connection, ConnectionError> {
+        let what = "the listener's answer";
+        let answer = self.end.wait(deadline, |state| match state {
+            State::Asked => None,
+            State::Accepted(offer) => Some(Ok(offer.clone())),
+            State::Rejected(private_data) => Some(Err(ConnectionError::Rejected {
+                address: self.address,
+                code: CONSUMER_REJECT,
+                private_data: private_data.clone(),
+            })),
+            State::Established | State::Ended => {
+                Some(Err(ConnectionError::Ended { what, event: "the listener gone".to_owned() }))
+            }
+        })?;
+        let offer = answer.ok_or_else(|| deadline.error(what))??;
+        bring_up(qp, &offer, &self.options)?;
+        self.end.set(State::Established);
+        Ok(Connection { end: self.end, peer: self.address, private_data: offer.options.private_data })
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.end.bell().as_fd()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Listener {
+    hall: Arc<Hall>,
+    address: SocketAddr,
+}
+
+impl Listener {
+    pub(super) fn bind(address: SocketAddr, backlog: u32) -> Result<Listener, ConnectionError> {
+        let known = address.ip().is_unspecified() || homes()?.iter().any(|home| home.address == address.ip());
+        if !known {
+            return Err(ConnectionError::Unreachable { provider: Provider::Soft, address });
+        }
+        let hall = Arc::new(Hall { waiting: Mutex::default(), backlog: backlog.max(1) as usize, bell: Bell::new()? });
+        let mut listeners = lock(&LISTENERS);
+        listeners.retain(|_, hall| hall.strong_count() > 0);
+        let taken = |address: &SocketAddr| listeners.contains_key(address);
+        let address = match address.port() {
+            0 => (FIRST_PORT..=u16::MAX)
+                .map(|port| SocketAddr::new(address.ip(), port))
+                .find(|address| !taken(address))
+                .ok_or(ConnectionError::AddressInUse { address })?,
+            _ if taken(&address) => return Err(ConnectionError::AddressInUse { address }),
+            _ => address,
+        };
+        listeners.insert(address, Arc::downgrade(&hall));
+        Ok(Listener { hall, address })
+    }
+
+    pub(super) fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn next(&mut self, deadline: Deadline) -> Result<Option<Request>, ConnectionError> {
+        loop {
+            self.hall.bell.quiet();
+            let mut waiting = lock(&self.hall.waiting);
+            let mailbox = waiting.pop_front();
+            let more = !waiting.is_empty();
+            drop(waiting);
+            if more {
+                // The descriptor stays readable for those who wait on it.
+                self.hall.bell.ring();
+            }
+            if let Some(mailbox) = mailbox {
+                // One that was taken back meanwhile is nobody's any more.
+                if matches!(*lock(&mailbox.state), State::Ended) {
+                    continue;
+                }
+                return Ok(Some(Request { end: End { mailbox, side: Side::Callee } }));
+            }
+            if !deadline.wait(self.hall.bell.as_fd())? {
+                return Ok(None);
+            }
+        }
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.hall.bell.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        lock(&LISTENERS).remove(&self.address);
+        // Those who still wait are told.
+        for mailbox in lock(&self.hall.waiting).drain(..) {
+            drop(End { mailbox, side: Side::Callee });
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Request {
+    end: End,
+}
+
+impl Request {
+    pub(super) fn private_data(&self) -> &[u8] {
+        &self.end.mailbox.request.options.private_data
+    }
+
+    pub(super) fn peer_addr(&self) -> SocketAddr {
+        self.end.mailbox.from
+    }
+
+    pub(super) fn device_name(&self) -> &str {
+        &self.end.mailbox.to.device
+    }
+
+    pub(super) fn accept(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connection, ConnectionError> {
+        let mailbox = &self.end.mailbox;
+        bring_to_init(qp, &mailbox.to, options)?;
+        bring_up(qp, &mailbox.request, options)?;
+        let (peer, private_data) = (mailbox.from, mailbox.request.options.private_data.clone());
+        self.end.set(State::Accepted(Offer { endpoint: qp.endpoint(), options: options.clone() }));
+        Ok(Connection { end: self.end, peer, private_data })
+    }
+
+    pub(super) fn reject(self, reason: &[u8]) {
+        self.end.set(State::Rejected(reason.to_vec()));
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    end: End,
+    peer: SocketAddr,
+    private_data: Vec<u8>,
+}
+
+impl Connection {
+    pub(super) fn private_data(&self) -> &[u8] {
+        &self.private_data
+    }
+
+    pub(super) fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(super) fn wait_established(&mut self, deadline: Deadline) -> Result<(), ConnectionError> {
+        let what = "establishing";
+        let answer = self.end.wait(deadline, |state| match state {
+            State::Established => Some(Ok(())),
+            State::Ended => Some(Err(ConnectionError::Ended { what, event: "the peer gone".to_owned() })),
+            _ => None,
+        })?;
+        answer.ok_or_else(|| deadline.error(what))?
+    }
+
+    pub(super) fn wait_disconnected(&mut self, deadline: Deadline) -> Result<bool, ConnectionError> {
+        let ended = |state: &State| matches!(state, State::Ended).then_some(());
+        Ok(self.end.wait(deadline, ended)?.is_some())
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.end.bell().as_fd()
+    }
+}
+
+/// An eventfd: rung by one thread, waited on by another.
+#[derive(Debug)]
+struct Bell(OwnedFd);
+
+impl Bell {
+    fn new() -> Result<Bell, VerbError> {
+        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+        eventfd(0, flags)
+            .map(Bell)
+            .map_err(|errno| VerbError::new("eventfd", "a connection", Errno::new(errno.raw_os_error())))
+    }
+
+    fn ring(&self) {
+        // It fails only when the count is full, and then the bell is ringing already.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    fn quiet(&self) {
+        // It fails only when the bell is quiet.
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,235 @@
+//! Connecting by address: there, refused, rejected, too late, and gone again.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::common::{Options, PATIENCE, Side, device, hand_back, open, provider, spec};
+use verbline_mem::Batch;
+use verbline_verbs::connection::{
+    ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, ConnectOptions, ConnectionError, Listener, REJECT_PRIVATE_BYTES,
+    resolve,
+};
+use verbline_verbs::{QpState, Status, Transport};
+
+const SOON: Duration = Duration::from_millis(20);
+
+/// A side whose QP is in RESET.
+fn fresh(device: &'static str) -> Side {
+    let options = Options::new(Transport::Rc);
+    let mut side = Side::build(open(device), &options, 0, false);
+    side.qp = side.pd.create_qp(&spec(&options, &side.cq, 0)).unwrap();
+    side
+}
+
+fn listen(address: &str) -> Listener {
+    Listener::bind(provider(), address.parse().unwrap(), 4).unwrap()
+}
+
+fn with(private_data: &[u8]) -> ConnectOptions {
+    ConnectOptions { private_data: private_data.to_vec(), ..ConnectOptions::default() }
+}
+
+/// Private data without the zeros that it may be followed by.
+fn words(private_data: &[u8]) -> &[u8] {
+    let end = private_data.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    &private_data[..end]
+}
+
+fn to(listener: &Listener, ip: &str) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), listener.local_addr().port())
+}
+
+#[test]
+fn two_sides_meet_exchange_words_talk_and_part() {
+    let mut listener = listen("10.9.9.2:0");
+    let address = to(&listener, "10.9.9.2");
+    let (hear, heard) = std::sync::mpsc::channel();
+    let client = std::thread::spawn(move || {
+        let route = resolve(provider(), address, Some("10.9.9.1:0".parse().unwrap()), PATIENCE).unwrap();
+        assert_eq!((route.device_name(), route.port()), (device("soft0"), 1));
+        let mut side = fresh("soft0");
+        let connecting = route.connect(&mut side.qp, &with(b"hello")).unwrap();
+        assert_eq!(side.post_recvs(2), 2);
+        let mut connection = connecting.finish(&mut side.qp, PATIENCE).unwrap();
+        assert_eq!((words(connection.private_data()), connection.peer_addr()), (&b"welcome"[..], address));
+        assert_eq!(side.qp.state(), QpState::Rts);
+        connection.wait_established(PATIENCE).unwrap();
+        side.send(b"question");
+        assert_eq!(side.receive(1)[0].data(), b"answer");
+        hear.send(()).unwrap();
+        assert!(connection.wait_disconnected(PATIENCE).unwrap());
+        side.qp.start_drain().unwrap();
+        side.drain();
+        side.assert_all_free();
+    });
+
+    let request = listener.next(PATIENCE).unwrap().unwrap();
+    assert_eq!((words(request.private_data()), request.device_name()), (&b"hello"[..], device("soft1")));
+    assert_eq!((request.port(), request.peer_addr().ip().to_string()), (1, "10.9.9.1".to_owned()));
+    let mut side = fresh("soft1");
+    let mut connection = request.accept(&mut side.qp, &with(b"welcome")).unwrap();
+    assert_eq!(side.post_recvs(2), 2);
+    connection.wait_established(PATIENCE).unwrap();
+    assert_eq!(side.receive(1)[0].data(), b"question");
+    side.send(b"answer");
+    heard.recv_timeout(PATIENCE).unwrap();
+    connection.disconnect(&mut side.qp).unwrap();
+    assert_eq!(side.qp.state(), QpState::Err);
+    side.qp.start_drain().unwrap();
+    side.drain();
+    side.assert_all_free();
+    client.join().unwrap();
+}
+
+#[test]
+fn a_listener_may_say_no_and_why() {
+    let mut listener = listen("10.9.9.2:0");
+    let address = to(&listener, "10.9.9.2");
+    let mut side = fresh("soft1");
+    let connecting = resolve(provider(), address, None, PATIENCE).unwrap().connect(&mut side.qp, &with(b"")).unwrap();
+    listener.next(PATIENCE).unwrap().unwrap().reject(b"queue 7 is taken").unwrap();
+    let error = connecting.finish(&mut side.qp, PATIENCE).unwrap_err();
+    assert_eq!(error.to_string(), format!("rejected by {address} (reason 28): queue 7 is taken"));
+}
+
+#[test]
+fn a_request_that_is_dropped_or_whose_listener_goes_ends() {
+    for look_at_it in [true, false] {
+        let mut listener = listen("10.9.9.2:0");
+        let address = to(&listener, "10.9.9.2");
+        let mut side = fresh("soft1");
+        let connecting =
+            resolve(provider(), address, None, PATIENCE).unwrap().connect(&mut side.qp, &with(b"")).unwrap();
+        if look_at_it {
+            drop(listener.next(PATIENCE).unwrap().unwrap());
+        }
+        drop(listener);
+        let error = connecting.finish(&mut side.qp, PATIENCE).unwrap_err();
+        assert!(matches!(error, ConnectionError::Ended { .. }), "{error}");
+    }
+}
+
+#[test]
+fn an_answer_that_does_not_come_is_not_waited_for_longer_than_told() {
+    let mut listener = listen("10.9.9.2:0");
+    let address = to(&listener, "10.9.9.2");
+    let mut side = fresh("soft1");
+    let connecting = resolve(provider(), address, None, PATIENCE).unwrap().connect(&mut side.qp, &with(b"")).unwrap();
+    let error = connecting.finish(&mut side.qp, SOON).unwrap_err();
+    assert!(matches!(error, ConnectionError::TimedOut { after: SOON, .. }), "{error}");
+    // It was taken back: the listener does not see it any more.
+    assert!(listener.next(SOON).unwrap().is_none());
+}
+
+#[test]
+fn an_accepted_peer_that_never_finishes_is_noticed() {
+    let mut listener = listen("10.9.9.2:0");
+    let address = to(&listener, "10.9.9.2");
+    let (mut a, mut b) = (fresh("soft1"), fresh("soft1"));
+    let connecting = resolve(provider(), address, None, PATIENCE).unwrap().connect(&mut a.qp, &with(b"")).unwrap();
+    let mut connection = listener.next(PATIENCE).unwrap().unwrap().accept(&mut b.qp, &with(b"")).unwrap();
+    assert!(matches!(connection.wait_established(SOON), Err(ConnectionError::TimedOut { .. })));
+    drop(connecting);
+    assert!(matches!(connection.wait_established(PATIENCE), Err(ConnectionError::Ended { .. })));
+    assert!(connection.wait_disconnected(PATIENCE).unwrap());
+}
+
+#[test]
+fn a_listener_on_every_device_serves_each() {
+    let mut listener = listen("0.0.0.0:0");
+    for (ip, name) in [("10.9.9.1", "soft0"), ("10.9.9.2", "soft1")] {
+        let address = to(&listener, ip);
+        let (mut a, mut b) = (fresh(name), fresh(name));
+        let route = resolve(provider(), address, None, PATIENCE).unwrap();
+        let connecting = route.connect(&mut a.qp, &with(b"")).unwrap();
+        let request = listener.next(PATIENCE).unwrap().unwrap();
+        assert_eq!(request.device_name(), device(name));
+        let accepted = request.accept(&mut b.qp, &with(b"")).unwrap();
+        assert_eq!(b.post_recvs(1), 1);
+        let connected = connecting.finish(&mut a.qp, PATIENCE).unwrap();
+        a.send(b"hello");
+        assert_eq!(b.receive(1)[0].data(), b"hello");
+        drop((accepted, connected));
+    }
+}
+
+#[test]
+fn more_requests_than_the_backlog_are_refused() {
+    let listener = Listener::bind(provider(), "10.9.9.1:0".parse().unwrap(), 2).unwrap();
+    let address = to(&listener, "10.9.9.1");
+    let mut waiting = Vec::new();
+    for at in 0..3 {
+        let mut side = fresh("soft0");
+        let route = resolve(provider(), address, None, PATIENCE).unwrap();
+        match route.connect(&mut side.qp, &with(b"")) {
+            Ok(connecting) => waiting.push((connecting, side)),
+            Err(error) => assert!(at == 2 && matches!(error, ConnectionError::Refused { .. }), "{at}: {error}"),
+        }
+    }
+    assert_eq!(waiting.len(), 2);
+}
+
+#[test]
+fn addresses_that_lead_nowhere_are_named() {
+    let nowhere: SocketAddr = "10.1.2.3:7".parse().unwrap();
+    let error = resolve(provider(), nowhere, None, PATIENCE).unwrap_err();
+    assert!(error.to_string().starts_with("no soft device reaches 10.1.2.3:7; "), "{error}");
+    assert!(matches!(Listener::bind(provider(), nowhere, 1), Err(ConnectionError::Unreachable { .. })));
+
+    let silent: SocketAddr = "10.9.9.1:9".parse().unwrap();
+    let mut side = fresh("soft0");
+    let error = resolve(provider(), silent, None, PATIENCE).unwrap().connect(&mut side.qp, &with(b"")).unwrap_err();
+    assert_eq!(error.to_string(), "nobody listens at 10.9.9.1:9");
+
+    let listener = listen("10.9.9.1:0");
+    let taken = listener.local_addr();
+    assert!(matches!(Listener::bind(provider(), taken, 1), Err(ConnectionError::AddressInUse { .. })));
+    drop(listener);
+    Listener::bind(provider(), taken, 1).unwrap();
+}
+
+#[test]
+fn private_data_and_devices_are_checked() {
+    let mut listener = listen("10.9.9.1:0");
+    let address = to(&listener, "10.9.9.1");
+    let route = || resolve(provider(), address, None, PATIENCE).unwrap();
+    let mut side = fresh("soft0");
+    let error = route().connect(&mut side.qp, &with(&[1; CONNECT_PRIVATE_BYTES + 1])).unwrap_err();
+    assert_eq!(error.to_string(), "57 bytes of private data; a request has room for 56");
+    let mut elsewhere = fresh("soft1");
+    let error = route().connect(&mut elsewhere.qp, &with(b"")).unwrap_err();
+    assert!(matches!(error, ConnectionError::WrongDevice { .. }), "{error}");
+
+    let connecting = route().connect(&mut side.qp, &with(&[1; CONNECT_PRIVATE_BYTES])).unwrap();
+    let request = listener.next(PATIENCE).unwrap().unwrap();
+    assert_eq!(words(request.private_data()), [1; CONNECT_PRIVATE_BYTES]);
+    let error = request.reject(&[2; REJECT_PRIVATE_BYTES + 1]).unwrap_err();
+    assert!(matches!(error, ConnectionError::PrivateData { .. }), "{error}");
+    // What could not be answered was dropped, which is an answer.
+    assert!(connecting.finish(&mut side.qp, PATIENCE).is_err());
+    assert_eq!(ACCEPT_PRIVATE_BYTES, 196);
+}
+
+#[test]
+fn disconnecting_flushes_what_is_posted() {
+    let mut listener = listen("10.9.9.2:0");
+    let address = to(&listener, "10.9.9.2");
+    let (mut a, mut b) = (fresh("soft1"), fresh("soft1"));
+    let connecting = resolve(provider(), address, None, PATIENCE).unwrap().connect(&mut a.qp, &with(b"")).unwrap();
+    let accepted = listener.next(PATIENCE).unwrap().unwrap().accept(&mut b.qp, &with(b"")).unwrap();
+    let connected = connecting.finish(&mut a.qp, PATIENCE).unwrap();
+    let mut batch = Batch::with_capacity(3);
+    a.cache.get_bulk(&mut batch, 3);
+    assert_eq!(a.qp.post_recv(&mut batch).posted, 3);
+    connected.disconnect(&mut a.qp).unwrap();
+    let mut flushed = 0;
+    while flushed < 3 {
+        a.poll(|qp, freed, completion| {
+            assert_eq!(completion.status(), Status::WR_FLUSH_ERR);
+            flushed += 1;
+            hand_back(qp, freed, completion);
+        });
+    }
+    let mut accepted = accepted;
+    assert!(accepted.wait_disconnected(PATIENCE).unwrap());
+}
