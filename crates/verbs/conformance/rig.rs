@@ -79,6 +79,11 @@ impl Rig {
         Ok(Rig { context, pd, memories: RefCell::default() })
     }
 
+    /// The same device, opened once more.
+    pub(crate) fn open_again(&self) -> Outcome<Rig> {
+        Rig::open(self.context.target())
+    }
+
     /// The opened device.
     pub(crate) fn context(&self) -> &Rc<Context> {
         &self.context

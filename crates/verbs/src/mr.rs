@@ -186,6 +186,7 @@ impl MrInner {
         let error = VerbError::new("ibv_rereg_mr", format!("{:?} to {access:?}", self.name), errno);
         match ret {
             ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT => Err(error),
+            _ if errno.raw() == libc::EOPNOTSUPP => Err(error),
             _ => Err(error.advise("the registration may be unusable now: drop it and register again")),
         }
     }

@@ -83,7 +83,13 @@ impl MemoryWindow {
         let rkey = match self.kind {
             // SAFETY: the window is alive; ibv_bind_mw, which writes the field, has returned.
             WindowKind::Type1 => unsafe { (*self.inner.as_ptr()).rkey },
-            WindowKind::Type2 => self.next_rkey(),
+            WindowKind::Type2 => {
+                let rkey = self.next_rkey();
+                // SAFETY: the window is alive, and `&mut self` is its only user. For type 2 the program keeps the field: the
+                // kernel's provider takes from it which key the next bind replaces.
+                unsafe { (*self.inner.as_ptr()).rkey = rkey };
+                rkey
+            }
         };
         self.last_rkey = rkey;
         let bound = !slice.is_empty();

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::cq::Cq;
 use super::errno::Refused;
-use super::patience::{self, DEADLINE, QUIET};
+use super::patience::{self, DEADLINE, QUIET, SOON};
 use super::qp::Qp;
 use super::srq::Srq;
 use super::verb;
@@ -119,7 +119,16 @@ impl Context {
 
     /// Waits for an event of this kind about this element, past others; it is acknowledged when dropped.
     pub(crate) fn wait_async(&self, kind: AsyncKind, element: Element<'_>) -> Outcome<AsyncEvent<'_>> {
-        let end = Instant::now() + DEADLINE;
+        self.wait_async_for(kind, element, DEADLINE)
+    }
+
+    /// The same, for rows in which a device is known to let one wait in vain.
+    pub(crate) fn wait_async_soon(&self, kind: AsyncKind, element: Element<'_>) -> Outcome<AsyncEvent<'_>> {
+        self.wait_async_for(kind, element, SOON)
+    }
+
+    fn wait_async_for(&self, kind: AsyncKind, element: Element<'_>, limit: Duration) -> Outcome<AsyncEvent<'_>> {
+        let end = Instant::now() + limit;
         let mut others = Vec::new();
         loop {
             if let Some(event) = self.try_async_event()? {
@@ -151,6 +160,11 @@ impl Context {
                 return Ok(());
             }
         }
+    }
+
+    /// Waits until there is an event, and leaves it there.
+    pub(crate) fn async_becomes_readable(&self) -> bool {
+        patience::readable(self.events.fd, DEADLINE)
     }
 
     /// Whether the descriptor of asynchronous events is readable now.

@@ -121,7 +121,7 @@ impl Channel {
         std::thread::spawn(move || {
             let raw = raw;
             // A row that gave up isn't waiting any more.
-            let _ = done.send(Got(get(provider, { raw.0 })));
+            let _ = done.send(Got(get(provider, raw.0)));
         });
         meanwhile()?;
         let got = finished.recv_timeout(DEADLINE);

@@ -19,7 +19,7 @@ pub(super) const PORT: u8 = 1;
 pub(crate) struct Context {
     pub(super) raw: *mut ibv_context,
     pub(super) provider: Provider,
-    name: String,
+    target: Target,
     attr: ibv_device_attr,
     port: PortFacts,
     pub(super) events: Events,
@@ -116,7 +116,7 @@ impl Context {
         Ok(Rc::new(Context {
             raw,
             provider,
-            name: target.name.clone(),
+            target: target.clone(),
             attr,
             port,
             events: Events::new(async_fd),
@@ -126,7 +126,11 @@ impl Context {
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.name
+        &self.target.name
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
     }
 
     /// The port, as queried at opening.

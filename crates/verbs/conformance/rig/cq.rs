@@ -173,7 +173,7 @@ impl Cq {
         let thread = std::thread::spawn(move || {
             let raw = raw;
             // SAFETY: live when the thread started, and nobody else destroys it: see below.
-            let value = unsafe { verb!(provider, ibv_destroy_cq({ raw.0 })) };
+            let value = unsafe { verb!(provider, ibv_destroy_cq(raw.0)) };
             // A row that gave up isn't waiting any more.
             let _ = done.send(value);
         });

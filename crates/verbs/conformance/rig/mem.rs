@@ -48,12 +48,6 @@ impl Mem {
         self.bytes(offset, length).iter().map(|byte| byte.load(Ordering::Relaxed)).collect()
     }
 
-    pub(crate) fn fill(&self, value: u8) {
-        for byte in self.bytes(0, self.len()) {
-            byte.store(value, Ordering::Relaxed);
-        }
-    }
-
     /// The host-order number at `offset`, which is a multiple of 8.
     pub(crate) fn number(&self, offset: usize) -> u64 {
         self.word(offset).load(Ordering::Relaxed)

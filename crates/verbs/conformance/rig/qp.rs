@@ -37,7 +37,7 @@ impl Default for Cap {
 }
 
 impl Cap {
-    pub(super) fn from_raw(raw: &ibv_qp_cap) -> Cap {
+    pub(crate) fn from_query(raw: &ibv_qp_cap) -> Cap {
         Cap {
             send_wr: raw.max_send_wr,
             recv_wr: raw.max_recv_wr,
@@ -105,7 +105,7 @@ impl Qp {
             pd: pd.clone(),
             transport: spec.transport,
             raw: Cell::new(raw),
-            granted: Cap::from_raw(&init.cap),
+            granted: Cap::from_query(&init.cap),
             addresses: RefCell::default(),
             windows: RefCell::default(),
             _send_cq: spec.send_cq.clone(),

@@ -463,11 +463,16 @@ impl Connection {
     }
 
     pub(super) fn wait_established(&mut self, deadline: Deadline) -> Result<(), ConnectionError> {
-        if !self.established {
-            self.id.expect(event_type::RDMA_CM_EVENT_ESTABLISHED, "establishing", deadline)?;
-            self.established = true;
+        if self.established {
+            return Ok(());
         }
-        Ok(())
+        let answer = self.id.expect(event_type::RDMA_CM_EVENT_ESTABLISHED, "establishing", deadline);
+        match &answer {
+            Ok(_) => self.established = true,
+            Err(ConnectionError::TimedOut { .. } | ConnectionError::Verb(_)) => {}
+            Err(_) => self.disconnected = true,
+        }
+        answer.map(drop)
     }
 
     pub(super) fn wait_disconnected(&mut self, deadline: Deadline) -> Result<bool, ConnectionError> {
@@ -476,6 +481,7 @@ impl Connection {
             match event.kind {
                 event_type::RDMA_CM_EVENT_ESTABLISHED => self.established = true,
                 event_type::RDMA_CM_EVENT_DISCONNECTED
+                | event_type::RDMA_CM_EVENT_REJECTED
                 | event_type::RDMA_CM_EVENT_DEVICE_REMOVAL
                 | event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT
                 | event_type::RDMA_CM_EVENT_CONNECT_ERROR

@@ -186,7 +186,8 @@ fn a_cq_without_a_channel_cannot_be_armed() {
     assert!(matches!(error, CqError::NoChannel { .. }), "{error}");
     let other = open("soft1").create_comp_channel().unwrap();
     let error = a.context.create_cq(8, Some(&other)).unwrap_err();
-    assert!(error.to_string().contains("is of soft1, the CQ of soft0"), "{error}");
+    let (theirs, ours) = (crate::common::device("soft1"), crate::common::device("soft0"));
+    assert!(error.to_string().contains(&format!("is of {theirs}, the CQ of {ours}")), "{error}");
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn objects_keep_what_they_stand_on() {
     // The pool's MR keeps PD and context open until the pool goes.
     drop(cache);
     drop(pool);
-    assert_eq!(device_name, "soft0");
+    assert_eq!(device_name, crate::common::device("soft0"));
 }
 
 #[test]

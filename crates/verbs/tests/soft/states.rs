@@ -17,7 +17,7 @@ fn a_missing_attribute_is_named() {
     let text = error.to_string();
     assert!(text.contains("RESET -> INIT") && text.contains("missing"), "{text}");
     assert!(text.contains("IBV_QP_PKEY_INDEX") && text.contains("IBV_QP_ACCESS_FLAGS"), "{text}");
-    assert!(text.contains("soft0") && !text.contains("IBV_QP_PORT"), "{text}");
+    assert!(text.contains(crate::common::device("soft0")) && !text.contains("IBV_QP_PORT"), "{text}");
     assert_eq!(qp.state(), QpState::Reset);
 }
 
@@ -83,7 +83,10 @@ fn a_qp_that_failed_is_found_in_err_by_asking() {
         }
     }
     use verbline_verbs::Status;
-    assert!(statuses.contains(&Status::LOC_LEN_ERR) && statuses.contains(&Status::REM_INV_REQ_ERR), "{statuses:?}");
+    // rdma_rxe fails both sides too, with codes of its own choice.
+    if crate::common::provider() == verbline_verbs::Provider::Soft {
+        assert!(statuses.contains(&Status::LOC_LEN_ERR) && statuses.contains(&Status::REM_INV_REQ_ERR), "{statuses:?}");
+    }
     assert_eq!(a.qp.query(AttrMask::NONE).unwrap().state, QpState::Err);
     assert_eq!(a.qp.state(), QpState::Err);
 }

@@ -1,8 +1,9 @@
 //! Memory windows and re-registration: what a peer may reach, given and taken back.
 
-use crate::common::{Options, PATIENCE, Side, hand_back, pair};
+use crate::common::{Options, PATIENCE, Side, hand_back, only_soft, pair, provider};
 use verbline_verbs::{
-    Access, MemoryWindow, MrError, PeerMr, PostStop, Remote, SendOptions, Status, Transport, WindowKind, WrKind,
+    Access, MemoryWindow, MrError, PeerMr, PostStop, Provider, Remote, SendOptions, Status, Transport, WindowKind,
+    WrKind,
 };
 
 fn bindable() -> Access {
@@ -53,7 +54,10 @@ fn a_peer_reaches_what_a_window_shows_and_no_more() {
         let mut bytes = [0; 18];
         mr.read_into(1024, &mut bytes).unwrap();
         assert_eq!(&bytes, b"through the window");
-        assert_eq!(write(&mut a, &mut b, remote.offset(508), b"too far"), Status::REM_ACCESS_ERR);
+        // rdma_rxe of Linux 6.1 checks the region's bounds and not the window's.
+        if provider() == Provider::Soft {
+            assert_eq!(write(&mut a, &mut b, remote.offset(508), b"too far"), Status::REM_ACCESS_ERR);
+        }
     }
 }
 
@@ -89,7 +93,9 @@ fn a_type_2_key_is_taken_by_local_or_remote_invalidation() {
             let packet = a.packet(b"done with it");
             a.qp.rc().unwrap().send_with_invalidate(packet, remote.rkey, SendOptions::default()).unwrap();
             b.wait_for(WrKind::Recv, |qp, _, completion| {
-                assert_eq!((completion.invalidated_rkey(), completion.imm()), (Some(remote.rkey), None));
+                // rdma_rxe of Linux 6.1 invalidates the key and does not say which.
+                let told = (provider() == Provider::Soft).then_some(remote.rkey);
+                assert_eq!((completion.invalidated_rkey(), completion.imm()), (told, None));
                 assert_eq!(qp.recv_done(completion).unwrap().data(), b"done with it");
             });
             assert_eq!(finish(&mut a, &mut b), Status::SUCCESS);
@@ -146,6 +152,7 @@ fn a_window_of_another_pd_is_refused() {
 
 #[test]
 fn access_can_be_changed_in_place_while_nobody_shares_it() {
+    only_soft!("rdma_rxe of Linux 6.1 has no ibv_rereg_mr");
     let (mut a, mut b) = pair(&Options::new(Transport::Rc));
     let mut mr = b.peer_region(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE);
     let slice = mr.slice(0, 8).unwrap();

@@ -1,0 +1,225 @@
+//! Completion queues: polling, size, overrun, and who may share one.
+
+use super::common::*;
+use crate::check::{Failure, Outcome, ensure, same};
+use crate::rig::{AsyncKind, Cq, Element, Qp, QpCap, QpSpec, Recv, Rig, Status, Wr};
+use crate::suite::Row;
+
+pub(super) fn rows() -> Vec<Row> {
+    let poll = |rule, says, test: fn(&Rig) -> Outcome| Row::new(rule, page::POLL_CQ, says, test);
+    let create = |rule, says, test: fn(&Rig) -> Outcome| Row::new(rule, page::CREATE_CQ, says, test);
+    let resize = |rule, says, test: fn(&Rig) -> Outcome| Row::new(rule, page::RESIZE_CQ, says, test);
+    vec![
+        poll("cq/empty-is-0", "Polling an empty CQ returns 0", empty_is_0),
+        poll("cq/at-most-as-asked", "Polling returns at most num_entries, in order; the rest stays", at_most_as_asked),
+        poll("cq/each-once", "A completion that was polled is gone", each_once),
+        poll("cq/shared-by-both-queues", "Sends and receives may complete into one CQ", shared_by_both_queues),
+        poll("cq/shared-by-qps", "Queue pairs may share a CQ: qp_num tells them apart", shared_by_qps),
+        poll(
+            "cq/failure-tells-wr-id-status-qp",
+            "An unsuccessful completion has wr_id, status and qp_num",
+            failure_tells,
+        ),
+        poll(
+            "cq/overrun-is-an-event",
+            "A CQ that gets more completions than it holds raises IBV_EVENT_CQ_ERR",
+            overrun_is_an_event,
+        ),
+        create("cq/holds-what-was-asked", "A CQ holds at least as many completions as were asked for", holds_what_was_asked),
+        create("cq/not-none", "A CQ of no or fewer entries is refused", not_none),
+        create("cq/not-more-than-max-cqe", "A CQ of more than max_cqe entries is refused", not_more_than_max),
+        create("cq/not-destroyed-under-a-qp", "A CQ with queue pairs is EBUSY", not_destroyed_under_a_qp),
+        resize("cq/grows", "A resized CQ keeps its completions and holds more", grows),
+        resize("cq/shrinks", "A CQ can be made smaller while what is in it fits", shrinks),
+        resize("cq/not-smaller-than-its-content", "A size below the completions in the CQ is refused; they stay", not_smaller),
+    ]
+}
+
+fn empty_is_0(rig: &Rig) -> Outcome {
+    let cq = rig.cq(16)?;
+    for _ in 0..3 {
+        same("completions", cq.poll(8)?.len(), 0)?;
+    }
+    Ok(())
+}
+
+fn at_most_as_asked(rig: &Rig) -> Outcome {
+    let pair = rig.pair(RC)?;
+    let list: Vec<Wr> = (0..7).map(|id| Wr::write(id, pair.remote(0))).collect();
+    pair.a.qp.post_send(&list)?;
+    let mut seen = pair.a.scq.wait(1)?;
+    // The last one is there once the peer's work is done: what is left is polled in threes.
+    let last = Wr::write(7, pair.remote(0));
+    pair.a.qp.send(last)?;
+    let mut deadline = crate::rig::Deadline::new("eight completions");
+    while seen.len() < 8 {
+        let some = pair.a.scq.poll(3)?;
+        if some.is_empty() {
+            deadline.pause(|| format!("{seen:?}"))?;
+        }
+        seen.extend(some);
+    }
+    same("wr_ids", seen.iter().map(|wc| wc.id).collect::<Vec<_>>(), (0..8).collect())
+}
+
+fn each_once(rig: &Rig) -> Outcome {
+    let pair = rig.pair(RC)?;
+    pair.exchange()?;
+    pair.a.scq.quiet()?;
+    pair.b.rcq.quiet()
+}
+
+/// An RC queue pair with `cq` for both of its queues.
+fn on(rig: &Rig, cq: &Cq) -> Outcome<Qp> {
+    let cap = QpCap { send_wr: 64, ..QpCap::default() };
+    let spec = QpSpec { transport: RC, send_cq: cq, recv_cq: cq, srq: None, cap, sig_all: false };
+    Ok(Qp::create(rig.pd(), &spec)?)
+}
+
+/// The same, in ERR: whatever is posted completes at once.
+fn broken(rig: &Rig, cq: &Cq) -> Outcome<Qp> {
+    let qp = on(rig, cq)?;
+    qp.to_init()?;
+    qp.to_err()?;
+    Ok(qp)
+}
+
+fn shared_by_both_queues(rig: &Rig) -> Outcome {
+    let cq = rig.cq(16)?;
+    let qp = broken(rig, &cq)?;
+    qp.recv(Recv::new(1))?;
+    qp.send(Wr::send(2))?;
+    let mut ids: Vec<u64> = cq.wait(2)?.iter().map(|wc| wc.id).collect();
+    ids.sort_unstable();
+    same("wr_ids", ids, vec![1, 2])
+}
+
+fn shared_by_qps(rig: &Rig) -> Outcome {
+    let cq = rig.cq(16)?;
+    let qps = [broken(rig, &cq)?, broken(rig, &cq)?, broken(rig, &cq)?];
+    for (qp, id) in qps.iter().zip(0..) {
+        qp.recv(Recv::new(id))?;
+    }
+    for wc in cq.wait(3)? {
+        same("qp_num", wc.qpn, qps[wc.id as usize].number())?;
+    }
+    Ok(())
+}
+
+fn failure_tells(rig: &Rig) -> Outcome {
+    let pair = rig.pair(RC)?;
+    pair.a.qp.send(failing(&pair, 77))?;
+    let wc = pair.a.scq.wait_one()?;
+    same("the completion", (wc.id, wc.status, wc.qpn), (77, Status::LOC_PROT_ERR, pair.a.qp.number()))
+}
+
+fn overrun_is_an_event(rig: &Rig) -> Outcome {
+    let cq = rig.cq(2)?;
+    let side = rig.pair(RC)?;
+    let (one, two) = (on(rig, &cq)?, on(rig, &cq)?);
+    for qp in [&one, &two] {
+        qp.to_init()?;
+        for id in 0..16 {
+            qp.recv(Recv::new(id))?;
+        }
+    }
+    ensure(cq.depth() < 32, "two queue pairs can fill the CQ")?;
+    one.to_err()?;
+    two.to_err()?;
+    rig.context().wait_async(AsyncKind::CQ_ERR, Element::Cq(&cq))?;
+    // Others go on.
+    side.exchange()
+}
+
+fn holds_what_was_asked(rig: &Rig) -> Outcome {
+    for depth in [1, 2, 3, 100, 1000] {
+        let cq = rig.cq(depth)?;
+        ensure(cq.depth() >= depth, format_args!("{depth} were granted, not {}", cq.depth()))?;
+    }
+    let cq = rig.cq(32)?;
+    let (one, two) = (broken(rig, &cq)?, broken(rig, &cq)?);
+    for id in 0..16 {
+        one.recv(Recv::new(id))?;
+        two.recv(Recv::new(id))?;
+    }
+    same("completions", cq.wait(32)?.len(), 32)
+}
+
+fn refused(rig: &Rig, depth: i32) -> Outcome {
+    match Cq::create_with(rig.context(), depth, None, 0, 0) {
+        Ok(_) => Err(Failure::new(format!("expected a refusal of {depth} entries, a CQ was created"))),
+        Err(refused) => same("errno", crate::rig::errno_name(refused.errno), "EINVAL".to_owned()),
+    }
+}
+
+fn not_none(rig: &Rig) -> Outcome {
+    refused(rig, 0)?;
+    refused(rig, -1)
+}
+
+fn not_more_than_max(rig: &Rig) -> Outcome {
+    refused(rig, rig.context().attr().max_cqe + 1)
+}
+
+fn not_destroyed_under_a_qp(rig: &Rig) -> Outcome {
+    let cq = rig.cq(16)?;
+    let qp = on(rig, &cq)?;
+    match cq.try_destroy() {
+        Ok(()) => return Err(Failure::new("expected EBUSY, it was destroyed under its queue pair")),
+        Err(refused) => same("errno", crate::rig::errno_name(refused.errno), "EBUSY".to_owned())?,
+    }
+    qp.try_destroy()?;
+    Ok(cq.try_destroy()?)
+}
+
+/// A CQ of this depth with completions 0 to 5 in it, seen to be there.
+fn with_five(rig: &Rig, depth: u32) -> Outcome<(Cq, Qp)> {
+    let cq = rig.cq(depth)?;
+    let qp = broken(rig, &cq)?;
+    for id in 0..6 {
+        qp.recv(Recv::new(id))?;
+    }
+    same("the first", cq.wait_one()?.id, 0)?;
+    // The other five follow in order; a send behind them isn't needed, they are polled later with a deadline.
+    Ok((cq, qp))
+}
+
+fn the_five(cq: &Cq) -> Outcome {
+    let ids: Vec<u64> = cq.wait(5)?.iter().map(|wc| wc.id).collect();
+    same("wr_ids", ids, vec![1, 2, 3, 4, 5])
+}
+
+fn grows(rig: &Rig) -> Outcome {
+    let (cq, qp) = with_five(rig, 8)?;
+    let before = cq.depth();
+    cq.resize(before * 4)?;
+    ensure(cq.depth() >= before * 4, format_args!("{} were granted, not {}", before * 4, cq.depth()))?;
+    the_five(&cq)?;
+    for id in 0..16 {
+        qp.recv(Recv::new(id))?;
+        qp.send(Wr::send(100 + id))?;
+    }
+    same("completions", cq.wait(32)?.len(), 32)
+}
+
+fn shrinks(rig: &Rig) -> Outcome {
+    let (cq, _qp) = with_five(rig, 500)?;
+    cq.resize(20)?;
+    ensure((20..500).contains(&cq.depth()), format_args!("it got smaller, not {}", cq.depth()))?;
+    the_five(&cq)
+}
+
+fn not_smaller(rig: &Rig) -> Outcome {
+    let cq = rig.cq(500)?;
+    let qps = [broken(rig, &cq)?, broken(rig, &cq)?];
+    for id in 0..16 {
+        for qp in &qps {
+            qp.recv(Recv::new(id))?;
+            qp.send(Wr::send(id))?;
+        }
+    }
+    // All 64 are there when their queue pairs are gone... but then they may be, too: poll the first and look at its kind.
+    same("the first's status", cq.wait_one()?.status, Status::WR_FLUSH_ERR)?;
+    ensure(cq.resize(1).is_err(), "a size below the content is refused")?;
+    same("the rest", cq.wait(63)?.len(), 63)
+}
