@@ -51,7 +51,8 @@ pub fn book_all(books: &mut OrderBooks, bytes: &[u8]) -> u64 {
         let message = itch::parse(message).expect("a generated message");
         let _ = std::hint::black_box(books.apply(&message).expect("a generated feed fits its books"));
     }
-    let best = |side| books.books().iter().filter_map(move |book| book.best(side)).map(|level| u64::from(level.price_e4));
+    let best =
+        |side| books.books().iter().filter_map(move |book| book.best(side)).map(|level| u64::from(level.price_e4));
     best(Side::Buy).chain(best(Side::Sell)).sum()
 }
 

@@ -4,9 +4,15 @@
 //! seconds and survives a neighbour's burst. Threads are pinned to [`crate::pair::cpus`].
 
 pub mod feed;
+pub mod idle;
 pub mod itch;
+pub mod lcores;
+pub mod messages;
 pub mod pool;
+pub mod rc;
 pub mod ring;
+pub mod stages;
+pub mod trading;
 
 use crate::Figures;
 use crate::figures::median;

@@ -1,0 +1,468 @@
+//! All comparisons: who runs in them, and the rows that are read off. Contenders of a group run in turn.
+
+use crate::contender::Contender;
+use crate::error::RunError;
+use crate::measure::asked_for;
+use crate::peer::ucx::{self, Test};
+use crate::peer::{dpdk_test, fabric, rivals, testpmd};
+use crate::row::{Goal, Row, Source};
+
+use Goal::{OursBelow, RatioAtLeast, RatioAtMost, Reported};
+use Source::{Figure, Known};
+
+/// Contenders that are compared with one another.
+pub(crate) struct Group {
+    pub(crate) name: &'static str,
+    pub(crate) contenders: Vec<Contender>,
+    pub(crate) rows: Vec<Row>,
+    /// For figures that do not vary, such as counted instructions; otherwise as many as were asked for.
+    pub(crate) rounds: Option<u32>,
+    /// The contenders are points of a curve.
+    pub(crate) plot: Option<Plot>,
+}
+
+/// What the points of a scaling group are.
+pub(crate) struct Plot {
+    pub(crate) x_name: &'static str,
+    /// One for each contender.
+    pub(crate) x: Vec<u32>,
+    pub(crate) y_name: &'static str,
+}
+
+impl Group {
+    /// Whether one of these rows is in it; none asks for all.
+    pub(crate) fn has(&self, names: &[String]) -> bool {
+        self.rows.iter().any(|row| asked_for(row, names))
+    }
+}
+
+/// Refuses a row that there is not.
+pub(crate) fn check_names(groups: &[Group], names: &[String]) -> Result<(), RunError> {
+    let known = || groups.iter().flat_map(|group| &group.rows).map(|row| row.name);
+    match names.iter().find(|name| !known().any(|row| row == name.as_str())) {
+        None => Ok(()),
+        Some(name) => {
+            let near = known().find(|row| row.contains(name.as_str()) || name.contains(row)).map(str::to_owned);
+            Err(RunError::UnknownRow { name: name.clone(), near })
+        }
+    }
+}
+
+/// In the order of the table.
+pub(crate) fn all() -> Vec<Group> {
+    vec![
+        one_way(),
+        send_rate(),
+        sends("send-4KiB", 4096, UCX_SEND_4K),
+        sends("send-64KiB", 65_536, UCX_SEND_64K),
+        one_sided("write-4KiB", "write", 4096, UCX_PUT_4K),
+        one_sided("write-64KiB", "write", 65_536, UCX_PUT_64K),
+        one_sided("read-4KiB", "read", 4096, UCX_GET_4K),
+        one_sided("read-64KiB", "read", 65_536, UCX_GET_64K),
+        ring(),
+        stage_call(),
+        pool(),
+        null_ports("null-io", false),
+        null_ports("null-macswap", true),
+        wake_up(),
+        idle_cpu(),
+        saturated(),
+        itch_parse(),
+        itch_book(),
+        tick_to_trade(),
+        scaling_stages(),
+        scaling_queue_pairs(),
+        scaling_lcores(),
+        scaling_pool(),
+    ]
+}
+
+fn row(name: &'static str, unit: &'static str, ours: Source, peer: Source, goal: Goal) -> Row {
+    Row { name, what: "", unit, ours, peer, peer_name: "", scale: 1.0, goal }
+}
+
+fn group(name: &'static str, contenders: Vec<Contender>, rows: Vec<Row>) -> Group {
+    Group { name, contenders, rows, rounds: None, plot: None }
+}
+
+fn one_way() -> Group {
+    const UCX: &[Test] = &[Test { env: "", args: "-d memory -x posix -t am_lat -s 64 -n 1000000" }];
+    let what = "a 64-byte RC SEND one way between two lcores, software RNIC";
+    let against = |name, peer, peer_name, goal| Row {
+        what,
+        peer_name,
+        ..row(name, "ns", Figure(0, "ns"), Figure(peer, "ns"), goal)
+    };
+    group(
+        "one-way",
+        vec![
+            Contender::ours("one-way 64"),
+            ucx::contender("UCX am_lat", UCX),
+            fabric::contender(64, 1_000_000),
+            Contender { name: "cache line", ..Contender::ours("cache-line") },
+        ],
+        vec![
+            against("one-way-ucx", 1, "UCX posix am_lat", RatioAtMost(0.8)),
+            against("one-way-libfabric", 2, "libfabric shm", RatioAtMost(0.8)),
+            against("one-way-floor", 3, "bare cache line", RatioAtMost(1.6)),
+        ],
+    )
+}
+
+fn send_rate() -> Group {
+    const UCX: &[Test] = &[Test { env: "", args: "-d memory -x posix -t am_bw -s 64 -n 4000000" }];
+    group(
+        "rate",
+        vec![Contender::ours("send-rate 64"), ucx::contender("UCX am_bw", UCX)],
+        vec![Row {
+            what: "64-byte RC SENDs a second between two lcores",
+            peer_name: "UCX posix am_bw",
+            scale: 1e6,
+            ..row(
+                "rate-64B",
+                "M messages/s",
+                Figure(0, "messages_per_s"),
+                Figure(1, "messages_per_s"),
+                RatioAtLeast(2.0),
+            )
+        }],
+    )
+}
+
+// UCX's posix transport takes messages of up to 8 KiB; beyond that a longer segment, or the kernel's copy (cma).
+const UCX_SEND_4K: &[Test] = &[Test { env: "", args: "-d memory -x posix -t am_bw -D bcopy -s 4096 -n 400000" }];
+const UCX_SEND_64K: &[Test] = &[
+    Test { env: "UCX_POSIX_SEG_SIZE=128k", args: "-d memory -x posix -t am_bw -D bcopy -s 65536 -n 40000" },
+    Test { env: "UCX_TLS=posix,cma,self", args: "-t tag_bw -s 65536 -n 40000" },
+];
+const UCX_PUT_4K: &[Test] = &[Test { env: "", args: "-d memory -x posix -t put_bw -D bcopy -s 4096 -n 1000000" }];
+const UCX_PUT_64K: &[Test] = &[Test { env: "", args: "-d memory -x posix -t put_bw -D short -s 65536 -n 100000" }];
+const UCX_GET_4K: &[Test] = &[Test { env: "", args: "-d memory -x posix -t get -D bcopy -s 4096 -n 1000000" }];
+const UCX_GET_64K: &[Test] = &[Test { env: "", args: "-d memory -x posix -t get -D bcopy -s 65536 -n 100000" }];
+
+fn sends(name: &'static str, bytes: u32, tests: &'static [Test]) -> Group {
+    transfers(name, format!("send-rate {bytes}"), bytes, tests, "RC SENDs between two lcores, bytes a second")
+}
+
+fn one_sided(name: &'static str, verb: &str, bytes: u32, tests: &'static [Test]) -> Group {
+    let what = if verb == "write" { "RDMA WRITEs, bytes a second" } else { "RDMA READs, bytes a second" };
+    transfers(name, format!("one-sided {verb} {bytes}"), bytes, tests, what)
+}
+
+fn transfers(name: &'static str, subject: String, bytes: u32, tests: &'static [Test], what: &'static str) -> Group {
+    // Both sides count messages; so does the row, in bytes of both.
+    let scale = 1e9 / f64::from(bytes);
+    let (ours, peer) = (Figure(0, "messages_per_s"), Figure(1, "messages_per_s"));
+    group(
+        name,
+        vec![Contender::ours(&subject), ucx::contender("UCX", tests)],
+        vec![Row { what, peer_name: "UCX posix", scale, ..row(name, "GB/s", ours, peer, RatioAtLeast(1.2)) }],
+    )
+}
+
+fn ring() -> Group {
+    let what = "hand-off between two cores, bulk 32, the doorbell rung after each";
+    let against = |name, peer, peer_name, goal| Row {
+        what,
+        peer_name,
+        ..row(name, "ns/item", Figure(0, "ns"), Figure(peer, "ns"), goal)
+    };
+    group(
+        "ring",
+        vec![
+            Contender::ours("ring"),
+            Contender { name: "rtrb", ..Contender::ours("rtrb") },
+            dpdk_test::ring(),
+            rivals::dpdk("rte_ring (long)", "ring"),
+        ],
+        vec![
+            against("ring-rte", 2, "rte_ring SP/SC, ring_perf_autotest", RatioAtMost(1.0)),
+            against("ring-rte-long", 3, "rte_ring SP/SC, 4 M items a run", RatioAtMost(1.0)),
+            against("ring-rtrb", 1, "rtrb, raw chunks", RatioAtMost(1.05)),
+        ],
+    )
+}
+
+fn stage_call() -> Group {
+    let against = |name, what, ours, peer| Row {
+        what,
+        peer_name: "rte_graph, graph_perf_autotest",
+        ..row(name, "ns", ours, peer, RatioAtMost(1.0))
+    };
+    let call = "in the call of a stage that sends its batch on, by the engine's own counters";
+    let turn = "a turn of an lcore over source, four such stages and sink; a walk over source, four nodes and sink";
+    group(
+        "stage",
+        vec![
+            Contender { name: "ours, batch 256", ..Contender::ours("stage-call 256") },
+            Contender { name: "ours, batch 1", ..Contender::ours("stage-call 1") },
+            dpdk_test::graph(),
+        ],
+        vec![
+            against("stage-call-256", call, Figure(0, "call_ns"), Figure(2, "call_256_ns")),
+            against("stage-call-1", call, Figure(1, "call_ns"), Figure(2, "call_1_ns")),
+            // Our turn takes packets from a pool and back, polls, and keeps the time; the walk hands on what is not there.
+            Row { goal: Reported, ..against("stage-turn-256", turn, Figure(0, "turn_ns"), Figure(2, "walk_256_ns")) },
+            Row { goal: Reported, ..against("stage-turn-1", turn, Figure(1, "turn_ns"), Figure(2, "walk_1_ns")) },
+        ],
+    )
+}
+
+fn pool() -> Group {
+    let against = |name, what, figure, peer_name, goal| Row {
+        what,
+        peer_name,
+        ..row(name, "ns/packet", Figure(0, figure), Figure(1, figure), goal)
+    };
+    group(
+        "pool",
+        vec![Contender::ours("pool"), rivals::dpdk("rte_mempool", "mempool")],
+        vec![
+            against("pool", "get and put, bulk 32, cached", "ns", "rte_mempool with cache", RatioAtMost(0.9)),
+            against(
+                "pool-packets",
+                "get and put, bulk 32, cached, packets made ready for data",
+                "fresh_ns",
+                "rte_pktmbuf_alloc_bulk, _free_bulk",
+                RatioAtMost(0.9),
+            ),
+        ],
+    )
+}
+
+fn null_ports(name: &'static str, macswap: bool) -> Group {
+    let (subject, mode, what, peer_name, goal) = if macswap {
+        let what =
+            "two null ports on one core, 64 bytes copied in and out, addresses swapped: packets a second and port";
+        ("null-ports --macswap", "macswap", what, "testpmd macswap, net_null copy=1", 1.2)
+    } else {
+        let what = "two null ports on one core, forwarding to each other: packets a second and port";
+        ("null-ports", "io", what, "testpmd io, net_null", 1.5)
+    };
+    let (ours, peer) = (Figure(0, "packets_per_s"), Figure(1, "packets_per_s"));
+    group(
+        name,
+        vec![Contender::ours(subject), testpmd::contender("testpmd", mode, macswap)],
+        vec![Row { what, peer_name, scale: 1e6, ..row(name, "M packets/s", ours, peer, RatioAtLeast(goal)) }],
+    )
+}
+
+fn wake_up() -> Group {
+    group(
+        "wake",
+        vec![Contender::ours("wake-up"), Contender { name: "eventfd, epoll", ..Contender::ours("bare-wake-up") }],
+        vec![Row {
+            what: "from a stage on one lcore to a stage on another that is asleep, median",
+            peer_name: "bare eventfd and epoll",
+            scale: 1e3,
+            ..row("wake-p50", "µs", Figure(0, "p50_ns"), Figure(1, "p50_ns"), RatioAtMost(1.15))
+        }],
+    )
+}
+
+fn idle_cpu() -> Group {
+    let against = |name, what, ours, peer, goal| Row {
+        what,
+        peer_name: "a thread in epoll_wait",
+        ..row(name, "% of a core", Figure(ours, "percent"), Figure(peer, "percent"), goal)
+    };
+    group(
+        "idle",
+        vec![
+            Contender { name: "ours, no traffic", ..Contender::ours("idle-cpu 0") },
+            Contender { name: "ours, 10 ticks/s", ..Contender::ours("idle-cpu 10") },
+            Contender { name: "epoll, 10 ticks/s", ..Contender::ours("bare-idle-cpu 10") },
+        ],
+        vec![
+            against("idle-cpu", "CPU time of two lcores in event mode without traffic", 0, 2, OursBelow(0.5)),
+            against(
+                "ten-ticks-cpu",
+                "CPU time of two lcores in event mode at ten ticks a second",
+                1,
+                2,
+                OursBelow(2.0),
+            ),
+        ],
+    )
+}
+
+fn saturated() -> Group {
+    group(
+        "saturated",
+        vec![
+            Contender { name: "ours, adaptive", ..Contender::ours("saturated adaptive") },
+            Contender { name: "ours, poll", ..Contender::ours("saturated poll") },
+        ],
+        vec![Row {
+            what: "packets a second from lcore to lcore over RC, adaptive beside poll mode",
+            peer_name: "our own poll mode",
+            scale: 1e6,
+            ..row(
+                "saturated-adaptive",
+                "M packets/s",
+                Figure(0, "packets_per_s"),
+                Figure(1, "packets_per_s"),
+                RatioAtLeast(0.99),
+            )
+        }],
+    )
+}
+
+fn itch_parse() -> Group {
+    let against = |name, peer, peer_name| Row {
+        what: "ITCH 5.0: every field that changes a book read out of every message",
+        peer_name,
+        ..row(name, "ns/message", Figure(0, "ns"), Figure(peer, "ns"), RatioAtMost(1.0))
+    };
+    group(
+        "itch-parse",
+        vec![ours_on_feed("itch-parse"), rivals::itch("itchy", "itchy"), rivals::itch("itch5", "itch5")],
+        vec![against("itch-parse-itchy", 1, "itchy 0.3"), against("itch-parse-itch5", 2, "itch5 0.1")],
+    )
+}
+
+fn itch_book() -> Group {
+    let what = "ITCH 5.0 read into full-depth books of 8 instruments";
+    let ours = Figure(0, "ns");
+    group(
+        "itch-book",
+        vec![ours_on_feed("itch-book"), rivals::itch("itch5, lobster", "lobster")],
+        vec![
+            Row {
+                what,
+                peer_name: "itch5 0.1 into lobster 0.7",
+                ..row("itch-book-lobster", "ns/message", ours, Figure(1, "ns"), RatioAtMost(1.0))
+            },
+            Row {
+                what,
+                peer_name: "itch-book (C++), its authors' figure",
+                ..row("itch-book-58ns", "ns/message", ours, Known(58.0), RatioAtMost(1.0))
+            },
+        ],
+    )
+}
+
+/// A subject of ours that reads the feed's file; the file is written when the first round starts.
+fn ours_on_feed(subject: &'static str) -> Contender {
+    let run = move || {
+        let path = crate::ours::feed_file()?.display().to_string();
+        (Contender::ours(&format!("{subject} {path}")).run)()
+    };
+    Contender { commands: vec![format!("peers ours {subject} FEED")], run: Box::new(run), ..Contender::ours(subject) }
+}
+
+fn tick_to_trade() -> Group {
+    let names = [
+        ["t2t-1x-p50", "t2t-1x-p99", "t2t-1x-p999"],
+        ["t2t-8x-p50", "t2t-8x-p99", "t2t-8x-p999"],
+        ["t2t-full-p50", "t2t-full-p99", "t2t-full-p999"],
+    ];
+    let what = [
+        "tick to trade at 100,000 ticks a second",
+        "tick to trade at 800,000 ticks a second",
+        "tick to trade, ticks as fast as the channels take them",
+    ];
+    let mut rows = Vec::new();
+    for (index, (names, what)) in names.iter().zip(what).enumerate() {
+        for (name, figure) in names.iter().zip(["p50_ns", "p99_ns", "p999_ns"]) {
+            let figure = Figure(index, figure);
+            rows.push(Row {
+                what,
+                peer_name: "none: reported",
+                scale: 1e3,
+                ..row(name, "µs", figure, figure, Reported)
+            });
+        }
+    }
+    let contenders = vec![
+        Contender { name: "ours, 1x", ..Contender::ours("tick-to-trade 100000") },
+        Contender { name: "ours, 8x", ..Contender::ours("tick-to-trade 800000") },
+        Contender { name: "ours, full rate", ..Contender::ours("tick-to-trade 0") },
+    ];
+    group("tick-to-trade", contenders, rows)
+}
+
+fn scaling(
+    name: &'static str,
+    what: &'static str,
+    unit: &'static str,
+    figure: &'static str,
+    plot: Plot,
+    subject: impl Fn(u32) -> String,
+) -> Group {
+    let contenders: Vec<Contender> = plot.x.iter().map(|x| Contender::ours(&subject(*x))).collect();
+    let last = contenders.len() - 1;
+    let row = row(name, unit, Figure(last, figure), Figure(0, figure), RatioAtMost(1.2));
+    let rows = vec![Row { what, peer_name: "ours at the least", ..row }];
+    Group { plot: Some(plot), ..group(name, contenders, rows) }
+}
+
+fn scaling_stages() -> Group {
+    let x = vec![1, 2, 4, 8, 16, 32, 64];
+    let plot = Plot { x_name: "stages in an lcore", x, y_name: "ns a packet and stage" };
+    let what = "what a stage adds to a packet, batches of 32: 64 stages beside 1";
+    scaling("scale-stages", what, "ns/packet", "ns", plot, |count| format!("stages {count}"))
+}
+
+fn scaling_queue_pairs() -> Group {
+    let x = vec![1, 4, 16, 64, 256, 1024];
+    let plot = Plot { x_name: "queue pairs in turn", x, y_name: "ns a message" };
+    let what = "a 64-byte SEND, received, on one core, a list of 32 a queue pair: 1024 queue pairs beside 1";
+    scaling("scale-queue-pairs", what, "ns/message", "ns", plot, |count| format!("queue-pairs {count}"))
+}
+
+fn scaling_pool() -> Group {
+    let x = (10..=20).step_by(2).map(|bits| 1 << bits).collect();
+    let plot = Plot { x_name: "packets in the pool", x, y_name: "ns a packet" };
+    let what = "get and put, bulk 32, half of the packets out: a pool of 1 Mi beside one of 1 Ki";
+    scaling("scale-pool", what, "ns/packet", "ns", plot, |count| format!("pool-of {count}"))
+}
+
+fn scaling_lcores() -> Group {
+    let plot = Plot { x_name: "lcores", x: vec![1, 2], y_name: "M packets/s" };
+    let what = "packets a second of lcores with a source, a stage and a sink each: 2 beside 1";
+    let mut group =
+        scaling("scale-lcores", what, "M packets/s", "packets_per_s", plot, |count| format!("lcores {count}"));
+    for row in &mut group.rows {
+        row.scale = 1e6;
+        row.goal = RatioAtLeast(1.8);
+    }
+    group
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn rows_have_names_of_their_own_and_say_what_they_are() {
+        let groups = all();
+        let rows: Vec<&Row> = groups.iter().flat_map(|group| &group.rows).collect();
+        let names: BTreeSet<&str> = rows.iter().map(|row| row.name).collect();
+        assert_eq!(names.len(), rows.len());
+        assert!(rows.iter().all(|row| !row.what.is_empty() && !row.peer_name.is_empty()));
+        for group in &groups {
+            let figures = group.rows.iter().flat_map(|row| [row.ours, row.peer]);
+            assert!(
+                figures
+                    .filter_map(|source| match source {
+                        Figure(index, _) => Some(index),
+                        Known(_) => None,
+                    })
+                    .all(|index| index < group.contenders.len()),
+                "{}",
+                group.name
+            );
+        }
+    }
+
+    #[test]
+    fn a_row_that_there_is_not_is_refused_with_a_suggestion() {
+        let error = check_names(&all(), &["pool-packet".to_owned()]).unwrap_err().to_string();
+        assert!(
+            error.contains("pool-packet") && error.contains("`pool`?") || error.contains("`pool-packets`?"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! Ours beside the peers: `cargo run --release -p verbline-benches --bin peers -- [--row NAME] [--rounds N] [--json]
+//! [--html FILE] [--list]`.
+//!
+//! Every contender runs in a process of its own, on the same two CPUs, one after another, round after round
+//! (A B C A B C …), so that whatever else the machine does hits all alike; what counts is the ratio within one run.
+//! Peers are programs of the distribution's packages, installed here when they are missing; what is to be compiled
+//! against a peer's library is in `rivals/`, which is no part of the workspace.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod contender;
+mod error;
+mod groups;
+mod machine;
+mod measure;
+mod ours;
+mod page;
+mod peer;
+mod process;
+mod row;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+use error::RunError;
+use groups::Group;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let done = match &arguments.command {
+        Some(Command::Ours(subject)) => ours::run(subject),
+        None if arguments.list => {
+            print!("{}", table::list(&groups::all()));
+            Ok(())
+        }
+        None => compare(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("peers: {error}");
+            ExitCode::from(if error.is_setup() { 2 } else { 1 })
+        }
+    }
+}
+
+fn compare(arguments: &Arguments) -> Result<(), RunError> {
+    let groups = groups::all();
+    let chosen: Vec<&Group> = groups.iter().filter(|group| group.has(arguments.rows())).collect();
+    groups::check_names(&groups, arguments.rows())?;
+    machine::provide(&chosen)?;
+    let mut results = Vec::new();
+    for group in chosen {
+        results.extend(measure::measure(group, arguments)?);
+    }
+    let machine = machine::describe();
+    if let Some(path) = &arguments.html {
+        let page = page::page(&results, &machine)?;
+        std::fs::write(path, page).map_err(|source| RunError::File { path: path.clone(), source })?;
+        eprintln!("peers: wrote {}", path.display());
+    }
+    if arguments.json {
+        println!("{}", table::json(&results, &machine));
+    } else {
+        println!("{}", table::text(&results, &machine));
+    }
+    Ok(())
+}

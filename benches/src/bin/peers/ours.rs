@@ -1,0 +1,124 @@
+//! `peers ours SUBJECT`: one measurement of ours, its figures as a line of JSON.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Subcommand, ValueEnum};
+use verbline_benches::Figures;
+use verbline_benches::ours::{self, feed, idle, itch, lcores, messages, pool, ring, trading};
+
+use crate::error::RunError;
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Subject {
+    /// A cache line one way between two cores
+    CacheLine,
+    /// Hand-off through a ring, bulk 32
+    Ring,
+    /// The same through rtrb alone
+    Rtrb,
+    /// Packets got from a pool and put back, bulk 32
+    Pool,
+    /// The same, from a pool of so many packets of which half are out
+    PoolOf { packets: u32 },
+    /// ITCH messages read from a file
+    ItchParse { feed: PathBuf },
+    /// ITCH messages read from a file into books
+    ItchBook { feed: PathBuf },
+    /// A SEND one way between two lcores
+    OneWay { bytes: u32 },
+    /// SENDs a second between two lcores
+    SendRate { bytes: u32 },
+    /// RDMA WRITEs or READs a second
+    OneSided { verb: OneSided, bytes: u32 },
+    /// SENDs over so many queue pairs in turn
+    QueuePairs { count: u16 },
+    /// A stage's call in batches of so many packets
+    StageCall { batch: usize },
+    /// What each of so many stages adds, a packet
+    Stages { count: usize },
+    /// Packets a second of so many lcores
+    Lcores { count: usize },
+    /// Null port to null port
+    NullPorts {
+        #[arg(long)]
+        macswap: bool,
+    },
+    /// From a tick on one lcore to a stage on another that sleeps
+    WakeUp,
+    /// From write(eventfd) to epoll_wait(2)'s return on another core
+    BareWakeUp,
+    /// CPU time of lcores in event mode
+    IdleCpu { ticks_per_s: u64 },
+    /// CPU time of a thread in epoll_wait(2)
+    BareIdleCpu { ticks_per_s: u64 },
+    /// Packets a second between two lcores with this idle policy
+    Saturated { idle: String },
+    /// Tick-to-trade at so many ticks a second, 0 for as fast as it goes
+    TickToTrade { ticks_per_s: u64 },
+    /// Posts and polls for callgrind to count
+    PostAndPoll { lists: u64, burst: usize },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum OneSided {
+    Write,
+    Read,
+}
+
+/// How long an idle process is watched.
+const IDLE_TIME: Duration = Duration::from_secs(3);
+/// How long tick-to-trade runs.
+const TRADING_TIME: Duration = Duration::from_millis(2_500);
+
+pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
+    let figures = match subject {
+        Subject::CacheLine => ours::cache_line(),
+        Subject::Ring => ring::ours(),
+        Subject::Rtrb => ring::rtrb(),
+        Subject::Pool => pool::get_and_put(),
+        Subject::PoolOf { packets } => pool::of_size(*packets),
+        Subject::ItchParse { feed } => itch::parse(&read(feed)?),
+        Subject::ItchBook { feed } => itch::parse_and_book(&read(feed)?),
+        Subject::OneWay { bytes } => messages::one_way(*bytes),
+        Subject::SendRate { bytes } => messages::send_rate(*bytes),
+        Subject::OneSided { verb: OneSided::Write, bytes } => {
+            messages::one_sided_rate(messages::OneSided::Write, *bytes)
+        }
+        Subject::OneSided { verb: OneSided::Read, bytes } => messages::one_sided_rate(messages::OneSided::Read, *bytes),
+        Subject::QueuePairs { count } => messages::over_queue_pairs(*count),
+        Subject::StageCall { batch } => lcores::stage_call(*batch),
+        Subject::Stages { count } => lcores::stages(*count),
+        Subject::Lcores { count } => lcores::lcores(*count),
+        Subject::NullPorts { macswap } => lcores::null_ports(*macswap),
+        Subject::WakeUp => idle::wake_up(),
+        Subject::BareWakeUp => idle::bare_wake_up(),
+        Subject::IdleCpu { ticks_per_s } => idle::idle_cpu(*ticks_per_s, IDLE_TIME),
+        Subject::BareIdleCpu { ticks_per_s } => idle::bare_idle_cpu(*ticks_per_s, IDLE_TIME),
+        Subject::Saturated { idle } => idle::saturated(idle),
+        Subject::TickToTrade { ticks_per_s } => trading::tick_to_trade(*ticks_per_s, TRADING_TIME),
+        Subject::PostAndPoll { lists, burst } => {
+            messages::post_and_poll(*lists, *burst);
+            Figures::of("messages", (*lists * *burst as u64) as f64)
+        }
+    };
+    println!("{}", serde_json::json!(figures));
+    Ok(())
+}
+
+fn read(path: &PathBuf) -> Result<Vec<u8>, RunError> {
+    std::fs::read(path).map_err(|source| RunError::File { path: path.clone(), source })
+}
+
+/// Writes the feed that all parsers read, once, and gives where it is.
+pub(crate) fn feed_file() -> Result<PathBuf, RunError> {
+    let path = std::env::temp_dir().join(format!("verbline-feed-{}.itch", feed::MESSAGES));
+    if std::fs::metadata(&path).is_err() {
+        // Under another name first, so that a run that is killed leaves no half a feed.
+        let half = path.with_extension(std::process::id().to_string());
+        let written =
+            std::fs::write(&half, feed::generate(feed::MESSAGES)).and_then(|()| std::fs::rename(&half, &path));
+        written.map_err(|source| RunError::File { path: path.clone(), source })?;
+    }
+    Ok(path)
+}

@@ -1,0 +1,80 @@
+//! Peers that are libraries: a package and a C program in `rivals/`, compiled here and not by the workspace's build.
+//!
+//! `rivals/` is a package outside the workspace, so that no peer is a dependency of the build or of the tests.
+//! `rivals/dpdk.c` calls DPDK's libraries where `dpdk-test` is of no use: its mempool test takes an hour.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use verbline_benches::Figures;
+
+use super::LIMIT;
+use crate::contender::{Contender, Needs, figures};
+use crate::error::RunError;
+use crate::machine;
+use crate::ours::feed_file;
+use crate::process::Line;
+
+const CARGO: &[Needs] = &[Needs { program: "cargo", package: "cargo" }, Needs { program: "cc", package: "gcc" }];
+const DPDK: &[Needs] = &[
+    Needs { program: "/usr/include/dpdk/rte_mempool.h", package: "libdpdk-dev" },
+    Needs { program: "pkg-config", package: "pkg-config" },
+    Needs { program: "cc", package: "gcc" },
+];
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+
+fn sources() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/rivals"))
+}
+
+/// A parser or a book of another crate, over the same feed: `ns` a message, and the checksum of what was read.
+pub(crate) fn itch(name: &'static str, subject: &'static str) -> Contender {
+    let run = move || figures(&Line::new("").args([program()?]).args([subject.to_owned(), path(&feed_file()?)]), LIMIT);
+    let commands = vec![format!("rivals {subject} FEED")];
+    Contender { name, commands, needs: CARGO, hugepages: false, run: Box::new(run) }
+}
+
+/// The path of the package's program; built when first asked for.
+pub(crate) fn program() -> Result<String, RunError> {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    if let Some(built) = BUILT.get() {
+        return Ok(built.clone());
+    }
+    let target = machine::work_dir()?.join("rivals");
+    eprintln!("peers: building rivals/ (once)");
+    let manifest = path(&sources().join("Cargo.toml"));
+    let line = Line::new("cargo build --release --quiet --locked --manifest-path");
+    line.args([manifest, "--target-dir".to_owned(), path(&target)]).run(BUILD_LIMIT)?;
+    Ok(BUILT.get_or_init(|| path(&target.join("release/rivals"))).clone())
+}
+
+/// `rivals/dpdk.c` with this subject: figures of rte_mempool, rte_mbuf or rte_ring.
+pub(crate) fn dpdk(name: &'static str, subject: &'static str) -> Contender {
+    let commands = vec![format!("rivals-dpdk {} -- {subject}", super::dpdk_test::eal())];
+    let run = move || dpdk_figures(subject);
+    Contender { name, commands, needs: DPDK, hugepages: true, run: Box::new(run) }
+}
+
+fn dpdk_figures(subject: &str) -> Result<Figures, RunError> {
+    let line = Line::new("").args([dpdk_program()?]).args(super::dpdk_test::eal().split_whitespace());
+    figures(&line.args(["--", subject]), LIMIT)
+}
+
+fn dpdk_program() -> Result<String, RunError> {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    if let Some(built) = BUILT.get() {
+        return Ok(built.clone());
+    }
+    let program = machine::work_dir()?.join("rivals-dpdk");
+    let flags = |what: &str| Line::new(&format!("pkg-config {what} libdpdk")).run(Duration::from_secs(20));
+    let (cflags, libs) = (flags("--cflags")?, flags("--libs")?);
+    // DPDK's own build is at -O3.
+    let line = Line::new("cc -O3 -Wall -Wextra -Werror -o").args([path(&program), path(&sources().join("dpdk.c"))]);
+    line.args(cflags.split_whitespace()).args(libs.split_whitespace()).run(BUILD_LIMIT)?;
+    Ok(BUILT.get_or_init(|| path(&program)).clone())
+}
+
+fn path(path: &PathBuf) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,182 @@
+//! A row of the table: what is compared, in which unit, and what is to be reached.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+use verbline_benches::figures::median;
+
+/// What a row must reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Goal {
+    /// Ours ÷ peer is at most this.
+    RatioAtMost(f64),
+    /// Ours ÷ peer is at least this.
+    RatioAtLeast(f64),
+    /// Ours is below this, whatever the peer's.
+    OursBelow(f64),
+    /// Told, with no goal.
+    Reported,
+}
+
+impl Goal {
+    fn met(self, ours: f64, ratio: f64) -> bool {
+        match self {
+            Goal::RatioAtMost(limit) => ratio <= limit,
+            Goal::RatioAtLeast(limit) => ratio >= limit,
+            Goal::OursBelow(limit) => ours < limit,
+            Goal::Reported => ours.is_finite(),
+        }
+    }
+
+    /// The ratio at which it is just met.
+    pub(crate) fn ratio(self) -> Option<f64> {
+        match self {
+            Goal::RatioAtMost(limit) | Goal::RatioAtLeast(limit) => Some(limit),
+            Goal::OursBelow(_) | Goal::Reported => None,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Goal::RatioAtMost(limit) => write!(f, "ratio ≤ {limit}"),
+            Goal::RatioAtLeast(limit) => write!(f, "ratio ≥ {limit}"),
+            Goal::OursBelow(limit) => write!(f, "ours < {limit}"),
+            Goal::Reported => f.write_str("reported"),
+        }
+    }
+}
+
+/// Which figure of which contender, or a number that nobody measures here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Source {
+    /// The figure of this name, of the contender at this place in the group.
+    Figure(usize, &'static str),
+    /// A figure from elsewhere.
+    Known(f64),
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    /// Short and unique, for `--row`.
+    pub(crate) name: &'static str,
+    /// What it measures, in a line.
+    pub(crate) what: &'static str,
+    /// The unit of both figures.
+    pub(crate) unit: &'static str,
+    /// Ours.
+    pub(crate) ours: Source,
+    /// Theirs.
+    pub(crate) peer: Source,
+    /// Who they are.
+    pub(crate) peer_name: &'static str,
+    /// Ours and theirs are divided by this, to come to the unit.
+    pub(crate) scale: f64,
+    /// What is to be reached.
+    pub(crate) goal: Goal,
+}
+
+/// A row, measured.
+#[derive(Clone, Debug)]
+pub(crate) struct RowResult {
+    pub(crate) row: Row,
+    /// A value a round.
+    pub(crate) ours: Vec<f64>,
+    pub(crate) peer: Vec<f64>,
+    /// What was run, ours first.
+    pub(crate) commands: Vec<String>,
+    /// What belongs to it beside the ratio, such as a series for a plot or the share of each step.
+    pub(crate) extra: Value,
+}
+
+impl RowResult {
+    pub(crate) fn ours_median(&self) -> f64 {
+        median(self.ours.iter().copied())
+    }
+
+    pub(crate) fn peer_median(&self) -> f64 {
+        median(self.peer.iter().copied())
+    }
+
+    /// The ratio of the medians.
+    pub(crate) fn ratio(&self) -> f64 {
+        self.ours_median() / self.peer_median()
+    }
+
+    /// The least and the greatest ratio of one round.
+    pub(crate) fn spread(&self) -> [f64; 2] {
+        let ratios = self.ours.iter().zip(&self.peer).map(|(ours, peer)| ours / peer);
+        ratios.fold([f64::INFINITY, f64::NEG_INFINITY], |[least, most], ratio| [least.min(ratio), most.max(ratio)])
+    }
+
+    pub(crate) fn met(&self) -> bool {
+        self.row.goal.met(self.ours_median(), self.ratio())
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "row": self.row.name,
+            "what": self.row.what,
+            "unit": self.row.unit,
+            "ours": rounded(self.ours_median()),
+            "peer": rounded(self.peer_median()),
+            "peer_name": self.row.peer_name,
+            "ratio": rounded(self.ratio()),
+            "spread": self.spread().map(rounded),
+            "goal": self.row.goal.to_string(),
+            "met": self.met(),
+            "rounds": self.ours.len(),
+            "commands": self.commands,
+            "extra": self.extra,
+        })
+    }
+}
+
+/// Five digits: more than any of these figures is good for.
+pub(crate) fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let unit = 10f64.powi(value.abs().log10().floor() as i32 - 4);
+    let digits = (value / unit).round();
+    // Dividing by a power of ten that is exact keeps 0.1 from becoming 0.1000…01.
+    if unit < 1.0 { digits / (1.0 / unit).round() } else { digits * unit }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(goal: Goal, ours: &[f64], peer: &[f64]) -> RowResult {
+        let (name, source) = ("r", Source::Figure(0, "ns"));
+        let row = Row { name, what: "w", unit: "ns", ours: source, peer: source, peer_name: "p", scale: 1.0, goal };
+        RowResult { row, ours: ours.to_vec(), peer: peer.to_vec(), commands: Vec::new(), extra: Value::Null }
+    }
+
+    #[test]
+    fn the_ratio_is_of_the_medians_and_the_spread_of_the_rounds() {
+        let result = result(Goal::RatioAtMost(0.8), &[70.0, 90.0, 80.0], &[100.0, 90.0, 160.0]);
+        assert_eq!((result.ratio(), result.spread(), result.met()), (0.8, [0.5, 1.0], true));
+        let json = result.json();
+        for key in ["row", "unit", "ours", "peer", "peer_name", "ratio", "spread", "goal", "met"] {
+            assert!(json.get(key).is_some_and(|value| !value.is_null()), "{key}");
+        }
+    }
+
+    #[test]
+    fn goals_know_which_way_is_better() {
+        assert!(!result(Goal::RatioAtLeast(2.0), &[19.0], &[10.0]).met());
+        assert!(result(Goal::RatioAtLeast(2.0), &[20.0], &[10.0]).met());
+        assert!(!result(Goal::RatioAtMost(1.0), &[f64::NAN], &[10.0]).met(), "nothing measured is nothing met");
+        assert!(result(Goal::OursBelow(0.5), &[0.4], &[0.1]).met());
+    }
+
+    #[test]
+    fn five_digits_are_kept() {
+        assert_eq!(rounded(0.123_456_7), 0.12346);
+        assert_eq!(rounded(1_234_567.0), 1_234_600.0);
+        assert_eq!(rounded(1.0), 1.0);
+    }
+}

@@ -1,0 +1,116 @@
+//! What the engine costs: a stage call, null port to null port, more stages, more lcores.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::stages::{Waits, Window, registry, watch};
+use crate::Figures;
+use crate::figures::median;
+use crate::pair::cpus;
+
+const WARM_UP: Duration = Duration::from_millis(100);
+const TIME: Duration = Duration::from_millis(400);
+
+/// One device and one pool of 64-byte packets, all that a plan here needs beside lcores and stages.
+pub(crate) fn preamble(packets: u32) -> String {
+    format!(
+        "app = \"bench\"\n\
+         device.nic0 = {{ provider = \"soft\", name = \"soft0\" }}\n\
+         pool.packets = {{ device = \"nic0\", packets = {packets}, data_bytes = 192, cache_packets = 512 }}\n"
+    )
+}
+
+/// A source, `forwards` stages that send everything on, and a sink, in one polling lcore.
+fn chain(plan: &mut String, lcore: &str, cpu: usize, forwards: usize, batch: usize, params: &str) {
+    let _ = writeln!(plan, "lcore.{lcore} = {{ cpu = {cpu}, idle = \"poll\", burst = {batch} }}");
+    let next = |at: usize| if at < forwards { format!("{lcore}_f{at}") } else { format!("{lcore}_sink") };
+    let _ = writeln!(
+        plan,
+        "stage.{lcore}_source = {{ use = \"source\", lcore = \"{lcore}\", pool = \"packets\", \
+         out = {{ out = \"stage.{}\" }}, params = {{ {params} }} }}",
+        next(0)
+    );
+    for at in 0..forwards {
+        let _ = writeln!(
+            plan,
+            "stage.{} = {{ use = \"forward\", lcore = \"{lcore}\", out = {{ out = \"stage.{}\" }} }}",
+            next(at),
+            next(at + 1)
+        );
+    }
+    let _ = writeln!(plan, "stage.{lcore}_sink = {{ use = \"sink\", lcore = \"{lcore}\" }}");
+}
+
+fn watch_chain(forwards: usize, batch: usize) -> Window {
+    let mut plan = preamble(8192);
+    chain(&mut plan, "a", cpus()[0].id, forwards, batch, "");
+    watch(&registry(&Waits::default()), &plan, WARM_UP, TIME)
+}
+
+/// A chain of four stages: `call_ns` in a call of a stage that sends its batch on, by the engine's own counters (the
+/// median of the four); `turn_ns`, a turn of the lcore with its source and sink.
+pub fn stage_call(batch: usize) -> Figures {
+    let window = watch_chain(4, batch);
+    let call_ns = median((0..4).map(|at| {
+        let (calls, busy_ns) = window.calls(&format!("a_f{at}"));
+        busy_ns / calls
+    }));
+    let (calls, _) = window.calls("a_f0");
+    assert_eq!(window.packets_in("a_f0"), calls * batch as f64, "every batch is full");
+    Figures::of("call_ns", call_ns).and("turn_ns", window.elapsed_ns() / window.loops("a"))
+}
+
+/// What each of `count` stages adds to a turn, a packet, in batches of 32: `ns`.
+pub fn stages(count: usize) -> Figures {
+    let turn_ns = |window: Window| window.elapsed_ns() / window.loops("a");
+    let without = turn_ns(watch_chain(0, 32));
+    let with = turn_ns(watch_chain(count, 32));
+    Figures::of("ns", (with - without) / (count * 32) as f64)
+}
+
+/// `count` lcores, each with a source, a stage and a sink of its own: `packets_per_s` of all.
+pub fn lcores(count: usize) -> Figures {
+    let mut plan = preamble(16_384);
+    let names = ["a", "b"];
+    for (name, cpu) in names.iter().zip(cpus()).take(count) {
+        chain(&mut plan, name, cpu.id, 1, 32, "");
+    }
+    let window = watch(&registry(&Waits::default()), &plan, WARM_UP, TIME);
+    let packets: f64 = names.iter().take(count).map(|name| window.packets_in(&format!("{name}_sink"))).sum();
+    Figures::of("packets_per_s", packets * 1e9 / window.elapsed_ns())
+}
+
+/// Two null ports on one lcore, forwarding to each other in bursts of 32: `packets_per_s` a port. With `macswap` the
+/// addresses are swapped, and 64 bytes copied on the way in and out.
+pub fn null_ports(macswap: bool) -> Figures {
+    let mut plan = preamble(8192);
+    let _ = writeln!(plan, "lcore.a = {{ cpu = {}, idle = \"poll\", burst = 32 }}", cpus()[1].id);
+    for port in ["p0", "p1"] {
+        let first = if macswap { format!("{port}_swap") } else { format!("{port}_tx") };
+        let _ = writeln!(
+            plan,
+            "stage.{port}_rx = {{ use = \"source\", lcore = \"a\", pool = \"packets\", \
+             out = {{ out = \"stage.{first}\" }}, params = {{ len_bytes = 64, copy = {macswap} }} }}"
+        );
+        if macswap {
+            let _ = writeln!(
+                plan,
+                "stage.{port}_swap = {{ use = \"macswap\", lcore = \"a\", out = {{ out = \"stage.{port}_tx\" }} }}"
+            );
+        }
+        let _ =
+            writeln!(plan, "stage.{port}_tx = {{ use = \"sink\", lcore = \"a\", params = {{ copy = {macswap} }} }}");
+    }
+    let window = watch(&registry(&Waits::default()), &plan, WARM_UP, 2 * TIME);
+    let rate = |port: &str| window.packets_in(&format!("{port}_tx")) * 1e9 / window.elapsed_ns();
+    Figures::of("packets_per_s", (rate("p0") + rate("p1")) / 2.0)
+}
+
+/// `packets` packets in bursts of `batch` through four stages: what callgrind counts.
+pub fn stage_calls(packets: u64, batch: usize) {
+    let mut plan = preamble(8192);
+    chain(&mut plan, "a", cpus()[0].id, 4, batch, &format!("count = {packets}"));
+    let running = super::stages::start(&registry(&Waits::default()), &plan);
+    running.wait(Some(Duration::from_secs(600)));
+    super::stages::finish(running);
+}

@@ -1,0 +1,217 @@
+//! Messages over an RC connection between two cores: one way and back, and as many as go.
+
+use std::time::{Duration, Instant};
+
+use verbline::mem::Batch;
+
+use super::rc::{Side, Spec, pair};
+use super::repeated;
+use crate::Figures;
+use crate::pair::race;
+
+/// Messages posted as one list.
+const BURST: usize = 32;
+
+/// SEND of `bytes` there and back, one at a time: `ns` one way.
+pub fn one_way(bytes: u32) -> Figures {
+    const TRIPS: u64 = 50_000;
+    let ns = repeated(|| {
+        let [near, far] = pair(&Spec { depth_wr: 64, repost: 16, ..Spec::new(bytes) });
+        let [near_took, _] = race(|| ping(near, bytes, TRIPS), || pong(far, TRIPS));
+        near_took.as_nanos() as f64 / (2 * TRIPS) as f64
+    });
+    Figures::of("ns", ns)
+}
+
+/// Starts each exchange, and checks what comes back.
+fn ping(mut side: Side, bytes: u32, trips: u64) {
+    let cache = side.cache.take().expect("bound once").bind();
+    side.fill(&cache);
+    let mut batch = Batch::with_capacity(1);
+    for number in 0..trips {
+        let mut packet = cache.get().expect("a packet");
+        packet.set_len(bytes as usize);
+        packet.data_mut()[..8].copy_from_slice(&number.to_le_bytes());
+        batch.push(packet).expect("room for one");
+        assert_eq!(side.qps[0].post_send(&mut batch).posted, 1);
+        let mut back = 0;
+        while back == 0 {
+            back = side
+                .poll(&cache, |_, packet| {
+                    assert_eq!(packet.len(), bytes as usize);
+                    assert_eq!(packet.data()[..8], number.to_le_bytes());
+                })
+                .messages;
+        }
+    }
+}
+
+/// Sends every message back as it came.
+fn pong(mut side: Side, trips: u64) {
+    let cache = side.cache.take().expect("bound once").bind();
+    side.fill(&cache);
+    let mut batch = Batch::with_capacity(1);
+    let mut answered = 0;
+    while answered < trips {
+        let done = side.poll(&cache, |qp, packet| {
+            batch.push(packet).expect("one at a time");
+            assert_eq!(qp.post_send(&mut batch).posted, 1);
+        });
+        answered += done.messages as u64;
+    }
+}
+
+/// SENDs of `bytes` in one direction, posted in lists of 32: `messages_per_s`, `bytes_per_s`.
+pub fn send_rate(bytes: u32) -> Figures {
+    let messages: u64 = if bytes <= 128 { 1 << 19 } else { (1 << 30) / u64::from(bytes) };
+    let messages = messages.min(1 << 19) / BURST as u64 * BURST as u64;
+    let seconds = repeated(|| {
+        let depth_wr = if bytes <= 4096 { 512 } else { 64 };
+        let [near, far] = pair(&Spec { depth_wr, ..Spec::new(bytes) });
+        let [near, far] = race(|| send_all(near, bytes, messages), || receive_all(far, bytes, messages));
+        near.max(far).as_secs_f64()
+    });
+    rates(messages as f64 / seconds, bytes)
+}
+
+fn send_all(mut side: Side, bytes: u32, messages: u64) {
+    let cache = side.cache.take().expect("bound once").bind();
+    let mut batch = Batch::with_capacity(BURST);
+    let (mut made, mut done) = (0, 0);
+    while done < messages {
+        if batch.is_empty() && made < messages {
+            cache.get_bulk(&mut batch, BURST);
+            for packet in &mut batch {
+                packet.set_len(bytes as usize);
+                packet.data_mut()[..8].copy_from_slice(&made.to_le_bytes());
+                made += 1;
+            }
+        }
+        let _ = side.qps[0].post_send(&mut batch);
+        done += side.poll(&cache, |_, _| {}).sent as u64;
+    }
+}
+
+fn receive_all(mut side: Side, bytes: u32, messages: u64) {
+    let cache = side.cache.take().expect("bound once").bind();
+    side.fill(&cache);
+    let mut next = 0u64;
+    while next < messages {
+        side.poll(&cache, |_, packet| {
+            assert_eq!((packet.len(), &packet.data()[..8]), (bytes as usize, &next.to_le_bytes()[..]));
+            next += 1;
+            cache.put(packet);
+        });
+    }
+}
+
+/// Which one-sided verb.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OneSided {
+    /// RDMA WRITE.
+    Write,
+    /// RDMA READ.
+    Read,
+}
+
+/// RDMA WRITEs or READs of `bytes` between one region of either side; the other core does nothing for it. In one
+/// thread, as its peer's test counts the initiator alone: `messages_per_s`, `bytes_per_s`.
+pub fn one_sided_rate(verb: OneSided, bytes: u32) -> Figures {
+    let count = ((1u64 << 30) / u64::from(bytes)).min(1 << 18);
+    let [mut near, far] = pair(&Spec { depth_wr: 64, ..Spec::new(64) });
+    let (local, remote) = (near.peer_region(bytes as usize), far.peer_region(bytes as usize));
+    remote.write_from(0, &[0x5a; 8]).expect("within the region");
+    local.write_from(0, &[0xa5; 8]).expect("within the region");
+    let cache = near.cache.take().expect("bound once").bind();
+    crate::pair::pin(crate::pair::cpus()[0]);
+    let seconds = repeated(|| one_sided(&mut near, &cache, verb, count, &local, &remote).as_secs_f64());
+    let (mut at_near, mut at_far) = ([0; 8], [0; 8]);
+    local.read_into(0, &mut at_near).expect("within the region");
+    remote.read_into(0, &mut at_far).expect("within the region");
+    assert_eq!(at_near, at_far, "what was transferred is there");
+    rates(count as f64 / seconds, bytes)
+}
+
+fn one_sided(
+    side: &mut Side,
+    cache: &verbline::mem::PoolCache,
+    verb: OneSided,
+    count: u64,
+    local: &verbline::verbs::PeerMr,
+    remote: &verbline::verbs::PeerMr,
+) -> Duration {
+    let slice = local.slice(0, local.len_bytes() as u32).expect("the whole region");
+    let target = remote.remote(0);
+    let began = Instant::now();
+    let (mut posted, mut done) = (0, 0);
+    while done < count {
+        let qp = &mut side.qps[0];
+        let room = (qp.send_room() as u64).min(count - posted);
+        let mut rc = qp.rc().expect("an RC queue pair");
+        for _ in 0..room {
+            let outcome = match verb {
+                OneSided::Write => rc.write(slice.clone(), target, Default::default()),
+                OneSided::Read => rc.read(slice.clone(), target, Default::default()),
+            };
+            outcome.expect("there is room");
+            posted += 1;
+        }
+        done += side.poll(cache, |_, _| {}).sent as u64;
+    }
+    began.elapsed()
+}
+
+fn rates(messages_per_s: f64, bytes: u32) -> Figures {
+    Figures::of("messages_per_s", messages_per_s).and("bytes_per_s", messages_per_s * f64::from(bytes))
+}
+
+/// `queue_pairs` connections used in turn on one core, a list of 32 messages of 64 bytes each: `ns` a message, sent,
+/// received, and both queues filled again.
+pub fn over_queue_pairs(queue_pairs: u16) -> Figures {
+    const LISTS: usize = 8_192;
+    let spec = Spec { queue_pairs, depth_wr: 64, ..Spec::new(64) };
+    let [mut near, mut far] = pair(&spec);
+    crate::pair::pin(crate::pair::cpus()[0]);
+    let near_cache = near.cache.take().expect("bound once").bind();
+    let far_cache = far.cache.take().expect("bound once").bind();
+    far.fill(&far_cache);
+    let mut batch = Batch::with_capacity(BURST);
+    let ns = repeated(|| {
+        let began = Instant::now();
+        for list in 0..LISTS {
+            near_cache.get_bulk(&mut batch, BURST);
+            for packet in &mut batch {
+                packet.set_len(64);
+            }
+            let qp = &mut near.qps[list % usize::from(queue_pairs)];
+            assert_eq!(qp.post_send(&mut batch).posted, BURST);
+            let mut came = 0;
+            while came < BURST {
+                came += far.poll(&far_cache, |_, packet| far_cache.put(packet)).messages;
+            }
+            near.poll(&near_cache, |_, _| {});
+        }
+        began.elapsed().as_nanos() as f64 / (LISTS * BURST) as f64
+    });
+    Figures::of("ns", ns)
+}
+
+/// `lists` lists of `burst` messages of 64 bytes from one queue pair to another in one thread, without a clock: what
+/// callgrind counts. Each is sent inline, received, and its receive posted again.
+pub fn post_and_poll(lists: u64, burst: usize) {
+    let [mut near, mut far] = pair(&Spec { depth_wr: 64, repost: burst, ..Spec::new(64) });
+    let near_cache = near.cache.take().expect("bound once").bind();
+    let far_cache = far.cache.take().expect("bound once").bind();
+    far.fill(&far_cache);
+    let mut batch = Batch::with_capacity(burst);
+    for _ in 0..lists {
+        near_cache.get_bulk(&mut batch, burst);
+        for packet in &mut batch {
+            packet.set_len(64);
+        }
+        assert_eq!(near.qps[0].post_send(&mut batch).posted, burst);
+        let came = far.poll(&far_cache, |_, packet| far_cache.put(packet)).messages;
+        assert_eq!(came, burst, "delivered at once");
+        near.poll(&near_cache, |_, _| {});
+    }
+}

@@ -1,0 +1,182 @@
+//! One side of an RC connection on the software RNIC, as a user of `verbline_verbs` would hold it.
+
+use verbline::mem::{Batch, Packet, PageChoice, PeerRegion, Pool, PoolCache, Region, RegionSpec};
+use verbline::verbs::{
+    Access, CompletionQueue, Completions, Context, Device, InitSpec, Mtu, PeerMr, ProtectionDomain, Provider, QpSpec,
+    QueuePair, RtrSpec, RtsSpec, Transport, WrKind,
+};
+
+use super::pool::pool;
+
+/// What a side is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// Queue pairs, all on one CQ.
+    pub queue_pairs: u16,
+    /// Bytes of a message.
+    pub message_bytes: u32,
+    /// Sends and receives posted at once, a queue pair.
+    pub depth_wr: u32,
+    /// Inline up to this.
+    pub inline_bytes: u32,
+    /// Receives taken before as many are posted again.
+    pub repost: usize,
+}
+
+impl Spec {
+    /// One queue pair for messages of so many bytes, inline when they are short.
+    pub fn new(message_bytes: u32) -> Spec {
+        Spec { queue_pairs: 1, message_bytes, depth_wr: 512, inline_bytes: 128, repost: 32 }
+    }
+}
+
+/// A context with a pool, a CQ and queue pairs on it.
+#[derive(Debug)]
+pub struct Side {
+    /// The queue pairs; a completion's tag is the index.
+    pub qps: Vec<QueuePair>,
+    /// Where all of them complete.
+    pub cq: CompletionQueue,
+    /// The pool's cache, to bind on the thread that uses the side.
+    pub cache: Option<PoolCache>,
+    /// What the last poll found.
+    pub completions: Completions,
+    /// What completed sends gave back.
+    pub freed: Batch,
+    fresh: Batch,
+    /// Receives taken and not yet replaced, a queue pair.
+    owed: Vec<usize>,
+    repost: usize,
+    pd: ProtectionDomain,
+    context: Context,
+}
+
+const READS_AT_ONCE: u8 = 16;
+
+impl Side {
+    fn new(device: &str, spec: &Spec) -> Side {
+        let context = Device::find(Provider::Soft, device).expect("the software RNIC").open().expect("it opens");
+        let pd = context.alloc_pd().expect("a PD");
+        let in_flight = 2 * spec.depth_wr * u32::from(spec.queue_pairs) + 1024;
+        let pool: Pool = pool(in_flight, spec.message_bytes.max(64));
+        pd.register_pool(&pool).expect("the pool registers");
+        let depth_wc = 2 * spec.depth_wr * u32::from(spec.queue_pairs);
+        let cq = context.create_cq(depth_wc, None).expect("a CQ");
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let qps = (0..spec.queue_pairs).map(|tag| {
+            let qp = QpSpec {
+                tx_depth_wr: spec.depth_wr,
+                rx_depth_wr: spec.depth_wr,
+                max_inline_bytes: spec.inline_bytes,
+                signal_every_wr: 32.min(spec.depth_wr / 2),
+                tag,
+                ..QpSpec::new(Transport::Rc, &cq)
+            };
+            let mut qp = pd.create_qp(&qp).expect("a queue pair");
+            qp.to_init(&InitSpec { access, ..InitSpec::default() }).expect("INIT");
+            qp
+        });
+        let qps: Vec<_> = qps.collect();
+        Side {
+            owed: vec![spec.depth_wr as usize; qps.len()],
+            qps,
+            cq,
+            cache: Some(pool.cache(512)),
+            completions: Completions::with_capacity(32),
+            freed: Batch::with_capacity(spec.depth_wr as usize),
+            fresh: Batch::with_capacity(spec.depth_wr as usize),
+            repost: spec.repost.min(spec.depth_wr as usize / 2),
+            pd,
+            context,
+        }
+    }
+
+    /// A region of this side that the peer may read and write.
+    pub fn peer_region(&self, len_bytes: usize) -> PeerMr {
+        let spec = RegionSpec { name: "peer".to_owned(), len_bytes, pages: PageChoice::Auto, lock: false };
+        let region = PeerRegion::new(Region::map(&spec).expect("memory for the region"));
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        self.pd.register_peer_region(region, access).expect("the region registers")
+    }
+
+    /// The device's name.
+    pub fn device(&self) -> &str {
+        self.context.name()
+    }
+
+    /// Fills the receive queues.
+    pub fn fill(&mut self, cache: &PoolCache) {
+        for index in 0..self.qps.len() {
+            self.post_owed(index, cache);
+        }
+    }
+
+    /// Polls once and hands every message to `each` with the queue pair that it came by; posts receives again in bulk.
+    /// Gives the messages and the work requests of ours that were done.
+    #[inline]
+    pub fn poll(&mut self, cache: &PoolCache, mut each: impl FnMut(&mut QueuePair, Packet)) -> Done {
+        let mut done = Done::default();
+        self.cq.poll(&mut self.completions);
+        for completion in &self.completions {
+            assert!(completion.is_ok(), "{completion:?}");
+            let index = usize::from(completion.tag());
+            let qp = &mut self.qps[index];
+            match completion.kind() {
+                WrKind::Recv => {
+                    let packet = qp.recv_done(completion).expect("a receive of ours");
+                    self.owed[index] += 1;
+                    done.messages += 1;
+                    each(qp, packet);
+                }
+                WrKind::Op => {
+                    let before = qp.sends_outstanding();
+                    drop(qp.op_done(completion, &mut self.freed).expect("a work request of ours"));
+                    done.sent += before - qp.sends_outstanding();
+                }
+                _ => done.sent += qp.send_done(completion, &mut self.freed).expect("a send of ours"),
+            }
+            if self.owed[index] >= self.repost {
+                let owed = self.owed[index];
+                let got = cache.get_bulk_unreset(&mut self.fresh, owed);
+                let posted = qp.post_recv(&mut self.fresh).posted;
+                assert_eq!((got, posted), (owed, owed), "the pool covers the queues");
+                self.owed[index] = 0;
+            }
+        }
+        if !self.freed.is_empty() {
+            cache.put_bulk(&mut self.freed);
+        }
+        done
+    }
+
+    fn post_owed(&mut self, index: usize, cache: &PoolCache) {
+        let owed = std::mem::take(&mut self.owed[index]);
+        assert_eq!(cache.get_bulk_unreset(&mut self.fresh, owed), owed, "the pool covers the queues");
+        assert_eq!(self.qps[index].post_recv(&mut self.fresh).posted, owed);
+    }
+}
+
+/// What a poll found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Messages received.
+    pub messages: usize,
+    /// Sends and one-sided work requests of ours that are done.
+    pub sent: usize,
+}
+
+/// Two connected sides, on two devices.
+pub fn pair(spec: &Spec) -> [Side; 2] {
+    let mut sides = [Side::new("soft0", spec), Side::new("soft1", spec)];
+    for index in 0..usize::from(spec.queue_pairs) {
+        let [a, b] = &mut sides;
+        let (to_a, to_b) = (a.qps[index].endpoint(), b.qps[index].endpoint());
+        for (side, peer) in [(a, to_b), (b, to_a)] {
+            let rtr = RtrSpec { max_dest_rd_atomic: READS_AT_ONCE, ..RtrSpec::connected(peer).mtu(Mtu::B4096) };
+            side.qps[index].to_rtr(&rtr).expect("RTR");
+            let rts = RtsSpec { max_rd_atomic: READS_AT_ONCE, ..RtsSpec::default() };
+            side.qps[index].to_rts(&rts).expect("RTS");
+        }
+    }
+    sides
+}

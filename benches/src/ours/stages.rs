@@ -1,0 +1,279 @@
+//! The stages that the benchmarks' plans are made of, and a way to run such a plan and read its counters.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Deserialize;
+use verbline::engine::Tick;
+use verbline::prelude::*;
+
+/// The only output of every stage here.
+const OUT: OutId = OutId(0);
+
+/// A run, looked at twice while it went at full speed.
+#[derive(Debug)]
+pub struct Window {
+    /// After the warm-up.
+    pub before: Report,
+    /// At the end of the time.
+    pub after: Report,
+}
+
+impl Window {
+    /// Nanoseconds between the two looks.
+    pub fn elapsed_ns(&self) -> f64 {
+        (self.after.elapsed_ns - self.before.elapsed_ns) as f64
+    }
+
+    /// Packets that a stage took in meanwhile.
+    ///
+    /// # Panics
+    /// If the plan has no such stage.
+    pub fn packets_in(&self, stage: &str) -> f64 {
+        let at = |report: &Report| report.stage(stage).expect("a stage of the plan").packets_in;
+        (at(&self.after) - at(&self.before)) as f64
+    }
+
+    /// Calls of a stage, and the time in them, ns.
+    ///
+    /// # Panics
+    /// If the plan has no such stage.
+    pub fn calls(&self, stage: &str) -> (f64, f64) {
+        let at = |report: &Report| {
+            let stage = report.stage(stage).expect("a stage of the plan");
+            (stage.calls, stage.busy_ns)
+        };
+        let ((calls, busy_ns), (calls_before, busy_ns_before)) = (at(&self.after), at(&self.before));
+        ((calls - calls_before) as f64, (busy_ns - busy_ns_before) as f64)
+    }
+
+    /// Turns of an lcore.
+    ///
+    /// # Panics
+    /// If the plan has no such lcore.
+    pub fn loops(&self, lcore: &str) -> f64 {
+        let at = |report: &Report| report.lcore(lcore).expect("an lcore of the plan").loops;
+        (at(&self.after) - at(&self.before)) as f64
+    }
+}
+
+/// Runs a plan of [`registry`]'s stages: warms up, watches it for `time`, stops it, and checks that every packet is back.
+///
+/// # Panics
+/// If the plan is wrong, the run fails, or a packet is lost: a figure of such a run would mean nothing.
+pub fn watch(registry: &Registry, plan: &str, warm_up: Duration, time: Duration) -> Window {
+    let running = start(registry, plan);
+    running.wait(Some(warm_up));
+    let before = running.snapshot();
+    running.wait(Some(time));
+    let after = running.snapshot();
+    finish(running);
+    Window { before, after }
+}
+
+/// Starts a plan of [`registry`]'s stages.
+///
+/// # Panics
+/// If the plan is wrong.
+pub fn start(registry: &Registry, plan: &str) -> Running {
+    let loaded = Loader::new(registry.catalog(), Machine::detect()).load_str("bench.toml", plan);
+    let plan = loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
+    let runtime = Runtime::build(&plan, registry).unwrap_or_else(|error| panic!("{error}"));
+    runtime.start().unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Stops a run and checks that every packet is back.
+///
+/// # Panics
+/// If one is not.
+pub fn finish(running: Running) -> Report {
+    let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(report.packets.held, 0, "{:?}", report.packets);
+    report
+}
+
+/// All kinds of stages; `waits` receives what `wake` stages measured.
+pub fn registry(waits: &Waits) -> Registry {
+    let mut registry = Registry::new("bench");
+    let out = StageSpec { outputs: &["out"], ..StageSpec::default() };
+    let spec = StageSpec { source: true, summary: "packets as fast as they are taken", ..out };
+    registry.stage("source", spec, |stage| {
+        let params = stage.params()?;
+        Ok(Box::new(Source { params, burst: Batch::with_capacity(stage.burst()), made: 0 }))
+    });
+    let spec = StageSpec { source: true, summary: "a packet now and then, with the time in it", ..out };
+    registry.stage("ticker", spec, |stage| Ok(Box::new(Ticker { params: stage.params()?, next_ns: 0 })));
+    let spec = StageSpec { summary: "sends everything on", ..out };
+    registry.stage("forward", spec, |_| Ok(Box::new(Forward)));
+    let spec = StageSpec { summary: "swaps the Ethernet addresses and sends everything on", ..out };
+    registry.stage("macswap", spec, |_| Ok(Box::new(MacSwap)));
+    let spec = StageSpec { summary: "frees everything", ..StageSpec::default() };
+    registry.stage("sink", spec, |stage| Ok(Box::new(Sink { params: stage.params()?, seen: [0; FRAME_BYTES] })));
+    let spec = StageSpec { summary: "measures how long ago a tick was made", ..StageSpec::default() };
+    let waits = waits.clone();
+    registry.stage("wake", spec, move |_| {
+        let ns = Histogram::new_with_bounds(1, 10_000_000_000, 3)?;
+        Ok(Box::new(Wake { ns: Some(ns), waits: waits.clone() }))
+    });
+    registry
+}
+
+/// The frame that net_null carries: 64 bytes.
+pub const FRAME_BYTES: usize = 64;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SourceParams {
+    /// Packets in all; 0 is without end.
+    #[serde(default)]
+    count: u64,
+    /// Length of each, bytes.
+    #[serde(default)]
+    len_bytes: usize,
+    /// Copies 64 bytes into each, as net_null does with copy=1.
+    #[serde(default)]
+    copy: bool,
+}
+
+/// A null device's receive side.
+struct Source {
+    params: SourceParams,
+    burst: Batch,
+    made: u64,
+}
+
+static FRAME: [u8; FRAME_BYTES] = [0x45; FRAME_BYTES];
+
+impl Stage for Source {
+    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        let left = if self.params.count == 0 { u64::MAX } else { self.params.count - self.made };
+        let wanted = self.burst.capacity().min(out.room(OUT)).min(usize::try_from(left).unwrap_or(usize::MAX));
+        out.alloc_bulk(&mut self.burst, wanted);
+        for packet in &mut self.burst {
+            packet.set_len(self.params.len_bytes);
+            if let Some(data) = packet.data_mut().first_chunk_mut().filter(|_| self.params.copy) {
+                *data = FRAME;
+            }
+        }
+        self.made += out.send_batch(OUT, &mut self.burst) as u64;
+        if self.made == self.params.count && self.params.count > 0 { Next::Done } else { Next::Busy }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TickerParams {
+    /// Between ticks.
+    gap_us: u64,
+}
+
+struct Ticker {
+    params: TickerParams,
+    next_ns: Tick,
+}
+
+impl Stage for Ticker {
+    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        let now_ns = out.now_ns();
+        // The first one comes after a gap too, when everything is asleep.
+        if self.next_ns == 0 {
+            self.next_ns = now_ns + self.params.gap_us * 1_000;
+        }
+        if now_ns < self.next_ns {
+            return Next::At(self.next_ns);
+        }
+        if let Some(mut packet) = out.alloc() {
+            packet.fill(&out.fresh_ns().to_le_bytes());
+            out.send(OUT, packet);
+        }
+        self.next_ns = now_ns + self.params.gap_us * 1_000;
+        Next::At(self.next_ns)
+    }
+}
+
+struct Forward;
+
+impl Stage for Forward {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        out.send_batch(OUT, input);
+    }
+}
+
+struct MacSwap;
+
+impl Stage for MacSwap {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        for packet in input.iter_mut() {
+            if let Some(addresses) = packet.data_mut().first_chunk_mut::<12>() {
+                addresses.rotate_left(6);
+            }
+        }
+        out.send_batch(OUT, input);
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct SinkParams {
+    /// Copies 64 bytes out of each, as net_null does with copy=1.
+    copy: bool,
+}
+
+/// A null device's transmit side.
+struct Sink {
+    params: SinkParams,
+    seen: [u8; FRAME_BYTES],
+}
+
+impl Stage for Sink {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        if self.params.copy {
+            for packet in input.iter() {
+                if let Some(frame) = packet.data().first_chunk() {
+                    self.seen = *std::hint::black_box(frame);
+                }
+                std::hint::black_box(&mut self.seen);
+            }
+        }
+        input.clear();
+    }
+}
+
+/// Where `wake` stages leave what they measured, when they are dropped.
+#[derive(Clone, Debug, Default)]
+pub struct Waits(Arc<Mutex<Option<Histogram<u64>>>>);
+
+impl Waits {
+    /// What was measured, ns.
+    pub fn take(&self) -> Option<Histogram<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+struct Wake {
+    ns: Option<Histogram<u64>>,
+    waits: Waits,
+}
+
+impl Stage for Wake {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        let now_ns = out.fresh_ns();
+        for packet in input.iter() {
+            if let (Some(made), Some(ns)) = (packet.data().first_chunk(), &mut self.ns) {
+                ns.saturating_record(now_ns.saturating_sub(u64::from_le_bytes(*made)));
+            }
+        }
+        input.clear();
+    }
+}
+
+impl Drop for Wake {
+    fn drop(&mut self) {
+        *self.waits.0.lock().unwrap_or_else(PoisonError::into_inner) = self.ns.take();
+    }
+}

@@ -1,0 +1,41 @@
+//! Tick-to-trade as it ships: the plan of `config/tick-to-trade.toml`, at another rate.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tick_to_trade::report;
+use tick_to_trade::stages::{self, Tally};
+use verbline::prelude::*;
+
+use super::stages::finish;
+use crate::Figures;
+
+/// Runs the plan for `time` with `ticks_per_second` messages a second (0: as fast as the channels take them):
+/// `p50_ns`, `p99_ns`, `p999_ns` from the scheduled publish time to the order's arrival; `share_…` of each step in the
+/// mean; `ticks_per_s` as published.
+///
+/// # Panics
+/// If the plan does not load or the run fails.
+pub fn tick_to_trade(ticks_per_second: u64, time: Duration) -> Figures {
+    let tally = Tally::default();
+    let mut registry = Registry::new("tick-to-trade");
+    stages::register(&mut registry, &tally);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/tick-to-trade.toml");
+    let set = format!("feed.ticks_per_second={ticks_per_second}");
+    let loaded = Loader::new(registry.catalog(), Machine::detect()).sets([set]).load_path(&path);
+    let plan = loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
+    let running = Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"));
+    running.wait(Some(time));
+    let report = finish(running);
+    let outcome = report::outcome(&report, &tally.lock()).json;
+    let mut figures = Figures::default();
+    for (name, key) in [("p50_ns", "p50"), ("p99_ns", "p99"), ("p999_ns", "p999")] {
+        figures = figures.and(name, outcome["tick_to_trade_ns"][key].as_f64().unwrap_or(f64::NAN));
+    }
+    for step in outcome["steps"].as_array().into_iter().flatten() {
+        let name = format!("share_{}", step["step"].as_str().unwrap_or("?").replace(' ', "_"));
+        figures = figures.and(&name, step["share"].as_f64().unwrap_or(f64::NAN));
+    }
+    let ticks = outcome["ticks_published"].as_f64().unwrap_or(0.0);
+    figures.and("ticks_per_s", ticks * 1e9 / report.elapsed_ns as f64)
+}
