@@ -28,9 +28,10 @@ impl Guard {
     pub fn enter(&self) -> Inside<'_> {
         // Relaxed: written by the entering thread only.
         let turns = self.turns.load(Ordering::Relaxed);
-        // Relaxed store, then the light fence: pairs with the heavy fence in `quiesce`. Either `quiesce` reads this
-        // odd number and waits, or this thread's later loads see what was made unreachable.
-        self.turns.store(turns + 1, Ordering::Relaxed);
+        // Then the light fence, which pairs with the heavy one in `quiesce`: either `quiesce` reads this odd number and
+        // waits, or this thread's later loads see what was made unreachable. Release: `quiesce` may read this number as
+        // the sign that the turn before it ended.
+        self.turns.store(turns + 1, Ordering::Release);
         fence::light();
         Inside { guard: self, turns }
     }
@@ -65,7 +66,7 @@ pub fn quiesce<'a>(guards: impl IntoIterator<Item = &'a Guard>) {
     // Pairs with the light fence in `enter`.
     fence::heavy();
     for guard in guards {
-        // Acquire, here and below: pairs with the Release in `Inside::drop`.
+        // Acquire, here and below: pairs with the Release in `Inside::drop` and in the next `enter`.
         let seen = guard.turns.load(Ordering::Acquire);
         if seen % 2 == 0 {
             continue;

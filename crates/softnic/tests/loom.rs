@@ -1,0 +1,338 @@
+//! Models of the protocols between threads, over the very code that runs: every interleaving that loom can tell apart.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p verbline-softnic --test loom`
+#![cfg(loom)]
+
+use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use verbline_softnic::protocol::credit::{Attention, FLUSHING, Posted, WAITING};
+use verbline_softnic::protocol::guard::{Guard, quiesce};
+use verbline_softnic::protocol::lock::SpinLock;
+use verbline_softnic::protocol::ring::{Consumer, CqRing, NEXT, Overrun, SOLICITED};
+
+fn model(f: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    // Exhaustive up to this many involuntary switches, which is where such bugs are found.
+    builder.preemption_bound = Some(3);
+    builder.check(f);
+}
+
+/// The channel's descriptor: readable once somebody has notified.
+#[derive(Default)]
+struct Eventfd {
+    readable: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Eventfd {
+    fn write(&self) {
+        *self.readable.lock().unwrap() = true;
+        self.changed.notify_one();
+    }
+    /// Blocks; loom reports a deadlock if nobody will ever write.
+    fn block(&self) {
+        let mut readable = self.readable.lock().unwrap();
+        while !*readable {
+            readable = self.changed.wait(readable).unwrap();
+        }
+        *readable = false;
+    }
+}
+
+/// Adds a completion of one slot or two, as `completion::push` and `sq::deliver` do.
+fn produce(ring: &CqRing, value: u64, two: bool) -> Result<bool, Overrun> {
+    let claim = ring.claim(1 + u64::from(two))?;
+    // SAFETY, both: claimed and unpublished.
+    claim.slot(claim.first).body_mut(|body| unsafe { (*body)[0] = value });
+    if two {
+        claim.slot(claim.first + 1).body_mut(|body| unsafe { (*body)[6] = value });
+        claim.mark_second(claim.first);
+    }
+    claim.publish(claim.first, value as u32, two);
+    Ok(ring.fire(false))
+}
+
+/// Takes a completion and checks that it is whole.
+fn take(consumer: &mut Consumer, ring: &CqRing) -> Option<u64> {
+    let entry = consumer.next(ring)?;
+    Some(taken(consumer, ring, &entry))
+}
+
+fn taken(consumer: &mut Consumer, ring: &CqRing, entry: &verbline_softnic::protocol::ring::Entry) -> u64 {
+    // SAFETY, both: published, and not given back yet.
+    let value = entry.first().body(|body| unsafe { (*body)[0] });
+    assert_eq!(entry.tag, value as u32);
+    if entry.two_slots {
+        assert_eq!(entry.second().body(|body| unsafe { (*body)[6] }), value);
+    }
+    consumer.advance(entry.slots());
+    consumer.publish_head(ring);
+    value
+}
+
+struct Shared {
+    ring: CqRing,
+    eventfd: Eventfd,
+}
+
+fn ring(slots: usize) -> (Arc<Shared>, Consumer) {
+    let (ring, consumer) = CqRing::new(slots);
+    (Arc::new(Shared { ring, eventfd: Eventfd::default() }), consumer)
+}
+
+/// Arm, look again, sleep: as every event-driven consumer does.
+#[test]
+fn an_armed_consumer_is_woken_or_finds_the_completion() {
+    model(|| {
+        let (shared, mut consumer) = ring(8);
+        let producer = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                if produce(&shared.ring, 7, true).unwrap() {
+                    shared.eventfd.write();
+                }
+            })
+        };
+        let got = loop {
+            if let Some(got) = take(&mut consumer, &shared.ring) {
+                break got;
+            }
+            consumer.arm(&shared.ring, NEXT);
+            if let Some(got) = take(&mut consumer, &shared.ring) {
+                break got;
+            }
+            shared.eventfd.block();
+        };
+        assert_eq!(got, 7);
+        producer.join().unwrap();
+    });
+}
+
+/// Without waiting for what is claimed and not yet published, the same consumer sleeps for ever: `peek` instead of
+/// `next` is the mutant.
+#[test]
+#[should_panic(expected = "a wake-up was lost")]
+fn without_waiting_for_a_claim_a_wake_up_is_lost() {
+    model(|| {
+        let (shared, mut consumer) = ring(8);
+        let producer = {
+            let shared = shared.clone();
+            thread::spawn(move || produce(&shared.ring, 7, true).unwrap())
+        };
+        consumer.arm(&shared.ring, NEXT);
+        let found = consumer.peek().map(|entry| taken(&mut consumer, &shared.ring, &entry)).is_some();
+        let notified = producer.join().unwrap();
+        assert!(found || notified, "a wake-up was lost");
+    });
+}
+
+#[test]
+fn two_producers_both_get_through_to_a_sleeping_consumer() {
+    model(|| {
+        let (shared, mut consumer) = ring(8);
+        let producers: Vec<_> = (1..=2)
+            .map(|value| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    if produce(&shared.ring, value, false).unwrap() {
+                        shared.eventfd.write();
+                    }
+                })
+            })
+            .collect();
+        let mut sum = 0;
+        while sum < 3 {
+            consumer.arm(&shared.ring, NEXT);
+            let before = sum;
+            while let Some(got) = take(&mut consumer, &shared.ring) {
+                sum += got;
+            }
+            if sum == before {
+                shared.eventfd.block();
+            }
+        }
+        assert_eq!(sum, 3);
+        producers.into_iter().for_each(|producer| producer.join().unwrap());
+    });
+}
+
+#[test]
+fn one_request_is_one_notification() {
+    model(|| {
+        let (shared, mut consumer) = ring(8);
+        consumer.arm(&shared.ring, SOLICITED);
+        consumer.arm(&shared.ring, NEXT);
+        let fired = Arc::new(AtomicUsize::new(0));
+        let producers: Vec<_> = (1..=2)
+            .map(|value| {
+                let (shared, fired) = (shared.clone(), fired.clone());
+                thread::spawn(move || {
+                    if produce(&shared.ring, value, false).unwrap() {
+                        fired.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        producers.into_iter().for_each(|producer| producer.join().unwrap());
+        assert_eq!(fired.load(Ordering::Relaxed), 1);
+        assert_eq!(take(&mut consumer, &shared.ring).unwrap() + take(&mut consumer, &shared.ring).unwrap(), 3);
+    });
+}
+
+/// A ring of four slots: the second lap may only begin behind the consumer. What is refused is refused, never torn.
+#[test]
+fn nothing_is_overwritten_before_it_was_taken() {
+    model(|| {
+        let (shared, mut consumer) = ring(4);
+        let producer = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                (1..=4).filter(|value| produce(&shared.ring, *value, value % 2 == 0).is_ok()).collect()
+            })
+        };
+        let mut got = Vec::new();
+        for _ in 0..3 {
+            got.extend(take(&mut consumer, &shared.ring));
+            thread::yield_now();
+        }
+        let sent: Vec<u64> = producer.join().unwrap();
+        got.extend(std::iter::from_fn(|| take(&mut consumer, &shared.ring)));
+        assert_eq!(got, sent);
+    });
+}
+
+#[test]
+fn a_ring_grows_under_a_producer() {
+    model(|| {
+        let (shared, mut consumer) = ring(2);
+        let producer = {
+            let shared = shared.clone();
+            thread::spawn(move || (1..=2).filter(|value| produce(&shared.ring, *value, true).is_ok()).collect())
+        };
+        consumer.grow(&shared.ring, 4);
+        let sent: Vec<u64> = producer.join().unwrap();
+        assert_eq!(sent.first(), Some(&1));
+        let got: Vec<u64> = std::iter::from_fn(|| take(&mut consumer, &shared.ring)).collect();
+        assert_eq!(got, sent);
+    });
+}
+
+/// A data path follows a pointer inside its guard; the control path takes the object away, waits, and frees it.
+#[test]
+fn what_was_taken_away_is_not_used_after_quiesce() {
+    model(|| {
+        let guard = Arc::new(Guard::new());
+        let reachable = Arc::new(AtomicBool::new(true));
+        let object = Arc::new(loom::cell::UnsafeCell::new(1u64));
+        let user = {
+            let (guard, reachable, object) = (guard.clone(), reachable.clone(), object.clone());
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let _inside = guard.enter();
+                    if reachable.load(Ordering::Acquire) {
+                        // SAFETY: reachable, and we are inside: loom fails the test if this races with the write.
+                        assert_eq!(object.with(|object| unsafe { *object }), 1);
+                    }
+                }
+            })
+        };
+        reachable.store(false, Ordering::Release);
+        quiesce([&*guard]);
+        // SAFETY: nobody can be using it: this is what the test is about.
+        object.with_mut(|object| unsafe { *object = 0 });
+        user.join().unwrap();
+    });
+}
+
+/// A sender that runs out of receives, and a receiver that posts one: it is delivered, whoever does it.
+#[test]
+fn a_pending_message_meets_its_receive() {
+    struct Link {
+        posted: Posted,
+        attention: Attention,
+        /// The sender's pending message, and how many receives were consumed.
+        pending: SpinLock<(bool, u64)>,
+        delivered: AtomicU64,
+    }
+    fn progress(link: &Link) {
+        loop {
+            let mut pending = link.pending.lock();
+            if !pending.0 {
+                return link.attention.lower(WAITING);
+            }
+            if link.posted.read() > pending.1 {
+                *pending = (false, pending.1 + 1);
+                link.delivered.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let news = link.attention.raise(WAITING);
+            drop(pending);
+            if !news {
+                return;
+            }
+            Attention::settle();
+        }
+    }
+    model(|| {
+        let link = Arc::new(Link {
+            posted: Posted::new(),
+            attention: Attention::new(),
+            pending: SpinLock::new((false, 0)),
+            delivered: AtomicU64::new(0),
+        });
+        let receiver = {
+            let link = link.clone();
+            thread::spawn(move || {
+                if link.posted.publish(1, &link.attention) & WAITING != 0 {
+                    progress(&link);
+                }
+            })
+        };
+        link.pending.lock().0 = true;
+        progress(&link);
+        receiver.join().unwrap();
+        assert_eq!(link.delivered.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// A receive that is posted while its queue is being flushed is flushed once, by the poster or by the flusher.
+#[test]
+fn a_receive_is_flushed_once() {
+    struct Queue {
+        posted: Posted,
+        attention: Attention,
+        head: SpinLock<u64>,
+        flushed: AtomicU64,
+    }
+    fn flush(queue: &Queue) {
+        let mut head = queue.head.lock();
+        while *head < queue.posted.read() {
+            *head += 1;
+            queue.flushed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    model(|| {
+        let queue = Arc::new(Queue {
+            posted: Posted::new(),
+            attention: Attention::new(),
+            head: SpinLock::new(0),
+            flushed: AtomicU64::new(0),
+        });
+        let poster = {
+            let queue = queue.clone();
+            thread::spawn(move || {
+                for count in 1..=2 {
+                    if queue.posted.publish(count, &queue.attention) & FLUSHING != 0 {
+                        flush(&queue);
+                    }
+                }
+            })
+        };
+        queue.attention.raise(FLUSHING);
+        Attention::settle();
+        flush(&queue);
+        poster.join().unwrap();
+        assert_eq!(queue.flushed.load(Ordering::Relaxed), 2);
+    });
+}
