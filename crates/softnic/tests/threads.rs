@@ -182,7 +182,7 @@ fn many_senders_share_a_completion_queue() {
             let source = Shared(source);
             scope.spawn(move || send_all(a, send, source.get(), EACH));
         }
-        let mut counts = vec![0u64; SENDERS];
+        let mut counts = [0u64; SENDERS];
         for _ in 0..EACH * SENDERS as u64 {
             let got = recv.wait();
             assert_eq!(got.status, SUCCESS);
