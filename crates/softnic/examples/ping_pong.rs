@@ -268,7 +268,9 @@ fn steps(bytes: usize, inline: bool) {
         all[all.len() / 10] as f64 / CALLS as f64
     });
     let inline = if inline { "inline" } else { "" };
-    println!("{bytes:5} B {inline:6} cycles: post_send {send:.1} poll_cq {poll:.1} post_recv {recv:.1} empty poll {empty:.1}");
+    println!(
+        "{bytes:5} B {inline:6} cycles: post_send {send:.1} poll_cq {poll:.1} post_recv {recv:.1} empty poll {empty:.1}"
+    );
 }
 
 fn main() {

@@ -72,6 +72,13 @@ struct Small {
     wr: *const ibv_send_wr,
 }
 
+impl Small {
+    #[inline(always)]
+    fn slots(&self) -> u64 {
+        1 + u64::from(self.len > FIRST_PAYLOAD_BYTES)
+    }
+}
+
 impl Sq {
     pub(crate) fn new(cap: &ibv_qp_cap) -> Sq {
         Sq {
@@ -292,25 +299,94 @@ unsafe fn post_small(qp: &Qp, next: &mut *const ibv_send_wr, errors: &mut Errors
     let consumed = unsafe { peer.rq.consumed() };
     // SAFETY: the caller is the posting thread.
     let counts = unsafe { &mut *qp.sq.counts.get() };
-    let mut run = [const { MaybeUninit::<Small>::uninit() }; RUN];
-    let (mut count, mut slots) = (0, 0);
-    let mut wr = *next;
-    while count < RUN && !wr.is_null() {
-        // SAFETY: the caller's.
-        let Some(small) = (unsafe { checked(qp, wr) }) else { break };
-        if !has_credit(peer, consumed, count as u64, small.len) || room(qp, counts, count as u64) == 0 {
-            break;
-        }
-        run[count].write(small);
-        slots += 1 + u64::from(small.len > FIRST_PAYLOAD_BYTES);
-        count += 1;
-        // SAFETY: the caller's.
-        wr = unsafe { (*wr).next };
-    }
-    if count == 0 {
+    // SAFETY: the caller's.
+    let (first, wr) = unsafe { (checked(qp, *next), (**next).next) };
+    let Some(first) = first else { return false };
+    if !has_credit(peer, consumed, 0, first.len) || room(qp, counts, 0) == 0 {
         return false;
     }
-    let Ok(claim) = peer.recv_cq().ring.claim(slots) else { return false };
+    // SAFETY: the caller's, for both.
+    unsafe {
+        if wr.is_null() {
+            post_single(qp, peer, consumed, counts, first, next, errors)
+        } else {
+            post_run(qp, peer, consumed, counts, first, next, errors)
+        }
+    }
+}
+
+/// Posts the only message of the list: nothing to collect, so everything stays in registers. Measured against a run of
+/// one: 12 cycles of 50.
+///
+/// # Safety
+/// As [`post_small`]; `message` was checked.
+#[inline(always)]
+unsafe fn post_single(
+    qp: &Qp,
+    peer: &Qp,
+    consumed: &mut Consumed,
+    counts: &mut Counts,
+    message: Small,
+    next: &mut *const ibv_send_wr,
+    errors: &mut Errors,
+) -> bool {
+    let slots = message.slots();
+    let cq = peer.recv_cq();
+    let Ok(claim) = cq.ring.claim(slots) else { return false };
+    // SAFETY: the caller's: its bytes were checked or are inline; the receive is posted; the slots are claimed.
+    let wr = unsafe {
+        write(peer, peer.tag(), &claim, claim.first, &message, consumed.head);
+        &*message.wr
+    };
+    completion::notify(cq, wr.send_flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0);
+    consumed.head += 1;
+    counts.posted += 1;
+    if execute::is_signaled(qp, wr) {
+        // SAFETY: readable.
+        unsafe { execute::complete(qp, wr, counts.posted - 1, message.len as u64, errors) };
+    }
+    *next = std::ptr::null();
+    true
+}
+
+/// Posts a run of messages with one claim.
+///
+/// # Safety
+/// As [`post_small`]; `first` was checked, and is that of `next`.
+#[inline(never)]
+unsafe fn post_run(
+    qp: &Qp,
+    peer: &Qp,
+    consumed: &mut Consumed,
+    counts: &mut Counts,
+    first: Small,
+    next: &mut *const ibv_send_wr,
+    errors: &mut Errors,
+) -> bool {
+    let mut run = [const { MaybeUninit::<Small>::uninit() }; RUN];
+    let (mut count, mut slots) = (0, 0);
+    let mut message = first;
+    loop {
+        run[count].write(message);
+        slots += message.slots();
+        count += 1;
+        // SAFETY: the caller's.
+        let wr = unsafe { (*message.wr).next };
+        *next = wr;
+        if count == RUN || wr.is_null() {
+            break;
+        }
+        // SAFETY: the caller's.
+        let Some(another) = (unsafe { checked(qp, wr) }) else { break };
+        if !has_credit(peer, consumed, count as u64, another.len) || room(qp, counts, count as u64) == 0 {
+            break;
+        }
+        message = another;
+    }
+    let Ok(claim) = peer.recv_cq().ring.claim(slots) else {
+        *next = first.wr;
+        return false;
+    };
     // SAFETY: the first `count` are written.
     let run = unsafe { std::slice::from_raw_parts(run.as_ptr().cast::<Small>(), count) };
     // SAFETY: the work requests are readable, their buffers were checked or are inline.
@@ -320,7 +396,6 @@ unsafe fn post_small(qp: &Qp, next: &mut *const ibv_send_wr, errors: &mut Errors
         complete_run(qp, run, counts.posted, errors);
     }
     counts.posted += count as u64;
-    *next = wr;
     true
 }
 
@@ -376,45 +451,59 @@ fn has_credit(peer: &Qp, consumed: &mut Consumed, ahead: u64, len: usize) -> boo
 unsafe fn deliver(peer: &Qp, claim: &Claim, run: &[Small], mut index: u64) {
     let tag = peer.tag();
     let mut position = claim.first;
-    let mut solicited = false;
-    for small in run {
-        let two_slots = small.len > FIRST_PAYLOAD_BYTES;
+    let mut flags = 0;
+    for message in run {
         // SAFETY: the caller's.
-        let wr = unsafe { &*small.wr };
-        let with_imm = wr.opcode == ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
-        let header = Header {
-            word: index,
-            qpn: peer.qpn,
-            status: completion::SUCCESS,
-            byte_len: small.len as u32,
-            // SAFETY: a number, whichever it is.
-            imm: if with_imm { unsafe { wr.imm_data_invalidated_rkey_union.imm_data } } else { 0 },
-            opcode: completion::RECV,
-            flags: if with_imm { ibv_wc_flags::IBV_WC_WITH_IMM.0 } else { 0 },
-            payload: small.len as u32,
-        };
-        let slot = claim.slot(position);
-        let in_first = small.len.min(FIRST_PAYLOAD_BYTES);
-        // The second slot first, then all of the first in one go: the receiver polls both lines all the time, and each
-        // return to a line may have to fetch it back.
-        // SAFETY: claimed and unpublished; 32 bytes behind the header, 56 in the second slot.
         unsafe {
-            if two_slots {
-                let rest = small.len - in_first;
-                claim.slot(position + 1).body_mut(|body| copy_small(body.cast(), small.from.add(in_first), rest));
-                claim.mark_second(position);
-            }
-            slot.body_mut(|body| copy_small(body.cast::<u64>().add(HEADER_WORDS).cast(), small.from, in_first));
+            write(peer, tag, claim, position, message, index);
+            flags |= (*message.wr).send_flags;
         }
-        header.write(slot);
-        claim.publish(position, tag, two_slots);
-        solicited |= wr.send_flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0;
-        position += 1 + u64::from(two_slots);
+        position += message.slots();
         index += 1;
     }
-    completion::notify(peer.recv_cq(), solicited);
-    claim.prefetch_for_write(position);
-    claim.prefetch_for_write(position + 1);
+    completion::notify(peer.recv_cq(), flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0);
+}
+
+/// Writes one message at `position` and publishes it.
+///
+/// # Safety
+/// Its slots are claimed, its bytes readable, receive `index` posted.
+#[inline(always)]
+unsafe fn write(peer: &Qp, tag: u32, claim: &Claim, position: u64, message: &Small, index: u64) {
+    // SAFETY: the caller's.
+    let wr = unsafe { &*message.wr };
+    let two_slots = message.len > FIRST_PAYLOAD_BYTES;
+    let with_imm = wr.opcode == ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+    let header = Header {
+        word: index,
+        qpn: peer.qpn,
+        status: completion::SUCCESS,
+        byte_len: message.len as u32,
+        // SAFETY: a number, whichever it is.
+        imm: if with_imm { unsafe { wr.imm_data_invalidated_rkey_union.imm_data } } else { 0 },
+        opcode: completion::RECV,
+        flags: if with_imm { ibv_wc_flags::IBV_WC_WITH_IMM.0 } else { 0 },
+        payload: message.len as u32,
+    };
+    let slot = claim.slot(position);
+    // The second slot first, then all of the first in one go: the receiver polls both lines all the time, and each
+    // return to a line may have to fetch it back.
+    // SAFETY: claimed and unpublished; 32 bytes behind the header, 56 in the second slot.
+    unsafe {
+        if two_slots {
+            let rest = message.len - FIRST_PAYLOAD_BYTES;
+            let from = message.from.add(FIRST_PAYLOAD_BYTES);
+            claim.slot(position + 1).body_mut(|body| copy_small(body.cast(), from, rest));
+            claim.mark_second(position);
+            slot.body_mut(|body| {
+                copy_small(body.cast::<u64>().add(HEADER_WORDS).cast(), message.from, FIRST_PAYLOAD_BYTES)
+            });
+        } else {
+            slot.body_mut(|body| copy_small(body.cast::<u64>().add(HEADER_WORDS).cast(), message.from, message.len));
+        }
+    }
+    header.write(slot);
+    claim.publish(position, tag, two_slots);
 }
 
 /// Adds the send completions of a run whose first is at `position`: one claim for all that are signaled.
