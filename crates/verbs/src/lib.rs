@@ -37,6 +37,7 @@ mod recv;
 mod ring;
 mod send;
 mod srq;
+mod thread_domain;
 mod window;
 mod wr_id;
 

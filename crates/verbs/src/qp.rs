@@ -381,7 +381,7 @@ impl QueuePair {
     /// still use one. [`crate::MULTICAST_QPN`] is the QP number of a group.
     pub fn add_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<DestinationId, QpError> {
         self.check_transport(Transport::Ud)?;
-        if !Arc::ptr_eq(&ah.inner.pd, &self.keep.pd) {
+        if ah.inner.pd.id != self.keep.pd.id {
             let (theirs, ours) = (ah.inner.pd.describe(), self.keep.pd.describe());
             return Err(QpError::Foreign { what: "address handle", theirs, ours });
         }
@@ -567,7 +567,7 @@ fn check_spec(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<(), QpError> {
         }
     }
     if let Some(srq) = spec.srq {
-        if !Arc::ptr_eq(&srq.inner.pd, pd) {
+        if srq.inner.pd.id != pd.id {
             let (theirs, ours) = (srq.inner.pd.describe(), pd.describe());
             return Err(QpError::Foreign { what: "SRQ", theirs, ours });
         }

@@ -38,6 +38,8 @@ pub(crate) struct SendQueue {
     packets: Box<[Option<Packet>]>,
     /// What one-sided work requests read or write.
     ops: Box<[Option<Kept>]>,
+    /// How many of `ops` are taken.
+    ops_kept: u32,
     /// Position of the next post.
     head: u32,
     /// Position of the oldest that is not known to be done.
@@ -73,6 +75,7 @@ impl SendQueue {
         SendQueue {
             packets: std::iter::repeat_with(|| None).take(slots).collect(),
             ops: std::iter::repeat_with(|| None).take(slots).collect(),
+            ops_kept: 0,
             ring,
             head: 0,
             tail: 0,
@@ -122,7 +125,7 @@ impl SendQueue {
                 outcome.stop = Some(PostStop::Full);
                 break;
             }
-            let mut list = List { len: 0, unsignaled: self.unsignaled };
+            let mut list = List { len: 0, inlined: 0, unsignaled: self.unsignaled };
             let done = outcome.posted;
             let mut stop = None;
             for packet in &batch.as_slice()[..want as usize] {
@@ -132,9 +135,10 @@ impl SendQueue {
                     break;
                 }
             }
+            let inlined = list.inlined;
             // SAFETY: the caller's word.
             let (taken, refusal) = unsafe { self.ring_post(qp, list) };
-            outcome.inlined += self.keep(batch, taken);
+            outcome.inlined += self.keep(batch, taken, inlined);
             outcome.posted += taken as usize;
             outcome.stop = refusal.or(stop);
             if outcome.stop.is_some() {
@@ -152,11 +156,16 @@ impl SendQueue {
         // SAFETY: the caller's word.
         match unsafe { self.try_post_op(qp, op, &buffer) } {
             Ok(slot) => {
-                self.ops[slot] = Some(Kept { buffer, _window: None });
+                self.keep_op(slot, Kept { buffer, _window: None });
                 Ok(())
             }
             Err(reason) => Err(Refused { buffer, reason }),
         }
+    }
+
+    fn keep_op(&mut self, slot: usize, kept: Kept) {
+        self.ops[slot] = Some(kept);
+        self.ops_kept += 1;
     }
 
     /// Binds a window. The slot keeps the window, what it is bound to from now on, and what it was bound to before.
@@ -188,7 +197,7 @@ impl SendQueue {
         match posted {
             Ok(slot) => {
                 let before = window.posted(slice);
-                self.ops[slot] = Some(Kept { buffer, _window: Some((inner, before)) });
+                self.keep_op(slot, Kept { buffer, _window: Some((inner, before)) });
                 Ok(())
             }
             Err(reason) => Err(Refused { buffer, reason }),
@@ -246,7 +255,7 @@ impl SendQueue {
         }
         let slot = self.ring.slot(self.head);
         // SAFETY: the caller's word.
-        let (taken, refusal) = unsafe { self.ring_post(qp, List { len: 1, unsignaled: 0 }) };
+        let (taken, refusal) = unsafe { self.ring_post(qp, List { len: 1, inlined: 0, unsignaled: 0 }) };
         self.advance(taken);
         match refusal {
             Some(reason) if taken == 0 => Err(reason),
@@ -295,7 +304,7 @@ impl SendQueue {
             wr.wr.ud = to;
         }
         // SAFETY: the caller's word.
-        let (taken, _) = unsafe { self.ring_post(qp, List { len: 1, unsignaled: 0 }) };
+        let (taken, _) = unsafe { self.ring_post(qp, List { len: 1, inlined: 0, unsignaled: 0 }) };
         self.advance(taken);
         taken == 1
     }
@@ -308,10 +317,7 @@ impl SendQueue {
         }
         // Inline data needs no registration: the CPU copies it during the call (ibv_post_send(3)).
         let inline = len <= self.inline_bytes as usize;
-        let packet_pd = packet.pd_id();
-        if !inline && packet_pd != self.pd_id {
-            return Err(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id });
-        }
+        let lkey = if inline { 0 } else { self.lkey(packet)? };
         if options.fence && self.transport != Transport::Rc {
             return Err(PostStop::NotOn(self.transport, "fence"));
         }
@@ -333,9 +339,19 @@ impl SendQueue {
         }
         // An SGE of length 0 means 2^31 bytes; a message without bytes has no SGE.
         wr.num_sge = (len > 0).into();
-        *sge = ibv_sge { addr: packet.addr(), length: len as u32, lkey: packet.lkey() };
+        *sge = ibv_sge { addr: packet.addr(), length: len as u32, lkey };
         list.len += 1;
+        list.inlined += u32::from(inline);
         Ok(())
+    }
+
+    /// The packet's key, if it is registered where this QP reaches it.
+    #[inline]
+    fn lkey(&self, packet: &Packet) -> Result<u32, PostStop> {
+        match packet.pd_id() {
+            packet_pd if packet_pd == self.pd_id => Ok(packet.lkey()),
+            packet_pd => Err(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id }),
+        }
     }
 
     #[inline]
@@ -384,7 +400,27 @@ impl SendQueue {
     /// Moves the first `taken` packets from the batch into their slots; those that went inline go back to their pool, and
     /// are counted.
     #[inline]
-    fn keep(&mut self, batch: &mut Batch, taken: u32) -> usize {
+    fn keep(&mut self, batch: &mut Batch, taken: u32, inlined: u32) -> usize {
+        let all = taken as usize == batch.len();
+        let inlined = match inlined {
+            // Back in bulk: 51 ns a packet for the whole of examples/overhead, against 59 one by one.
+            _ if all && inlined == taken => {
+                batch.clear();
+                taken as usize
+            }
+            0 => {
+                for (ahead, packet) in (0..taken).zip(batch.drain_front(taken as usize)) {
+                    self.packets[self.ring.slot(self.head.wrapping_add(ahead))] = Some(packet);
+                }
+                0
+            }
+            _ => self.keep_mixed(batch, taken),
+        };
+        self.advance(taken);
+        inlined
+    }
+
+    fn keep_mixed(&mut self, batch: &mut Batch, taken: u32) -> usize {
         let mut inlined = 0;
         for (ahead, packet) in (0..taken).zip(batch.drain_front(taken as usize)) {
             let position = self.head.wrapping_add(ahead);
@@ -395,7 +431,6 @@ impl SendQueue {
                 self.packets[self.ring.slot(position)] = Some(packet);
             }
         }
-        self.advance(taken);
         inlined
     }
 
@@ -420,6 +455,7 @@ impl SendQueue {
             WrKind::Op => self.ops[self.ring.slot(last)].take().map(|kept| kept.buffer),
             _ => None,
         };
+        self.ops_kept -= u32::from(buffer.is_some());
         self.release(count, |packet| drop(freed.push(packet)));
         Ok((count as usize, buffer))
     }
@@ -439,7 +475,9 @@ impl SendQueue {
             let slot = self.ring.slot(self.tail);
             match self.packets[slot].take() {
                 Some(packet) => free(packet),
-                None => self.ops[slot] = None,
+                // Inline sends leave nothing behind either.
+                None if self.ops_kept > 0 => self.ops_kept -= u32::from(self.ops[slot].take().is_some()),
+                None => {}
             }
             self.tail = self.tail.wrapping_add(1);
         }
@@ -463,6 +501,7 @@ fn flags(options: &SendOptions, inline: bool) -> u32 {
 /// The work requests formatted for one post.
 struct List {
     len: u32,
+    inlined: u32,
     /// How many at its end are not signaled, those before the list included.
     unsignaled: u32,
 }

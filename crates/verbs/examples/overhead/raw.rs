@@ -24,9 +24,8 @@ pub(crate) fn run(case: Case, rounds: usize) -> Figures {
     // SAFETY: one thread; every object is made here, used as its man page says and never freed before the last use.
     unsafe {
         let (mut a, mut b) = (Side::new(0, case), Side::new(1, case));
-        let (a_qpn, b_qpn) = ((*a.qp).qp_num, (*b.qp).qp_num);
-        a.connect(b_qpn);
-        b.connect(a_qpn);
+        a.connect(b.qp);
+        b.connect(a.qp);
         let mut completions: Vec<ibv_wc> = (0..2 * BURST).map(|_| zeroed()).collect();
         let capacity = completions.len() as i32;
         let mut round = || {
@@ -121,19 +120,19 @@ impl Side {
     }
 
     /// # Safety
-    /// The QP is in RESET and the other one exists.
-    unsafe fn connect(&mut self, peer: u32) {
+    /// Both QPs exist, this one in RESET.
+    unsafe fn connect(&mut self, peer: *mut ibv_qp) {
         use ibv_qp_attr_mask as mask;
-        // SAFETY: as the man page says; the peer's port is on either device's fabric.
+        // SAFETY: as the man pages say.
         unsafe {
             let mut attr: ibv_qp_attr = zeroed();
             (attr.qp_state, attr.port_num) = (ibv_qp_state::IBV_QPS_INIT, 1);
             let to_init = mask::IBV_QP_STATE | mask::IBV_QP_PORT | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_ACCESS_FLAGS;
             assert_eq!(provider::ibv_modify_qp(self.qp, &raw mut attr, to_init.0 as i32), 0);
             let mut gid: ibv_gid = zeroed();
-            provider::ibv_query_gid((*self.qp).context, 1, 0, &raw mut gid);
+            assert_eq!(provider::ibv_query_gid((*peer).context, 1, 0, &raw mut gid), 0);
             (attr.qp_state, attr.path_mtu) = (ibv_qp_state::IBV_QPS_RTR, ibv_mtu::IBV_MTU_1024);
-            (attr.dest_qp_num, attr.max_dest_rd_atomic, attr.min_rnr_timer) = (peer, 1, 1);
+            (attr.dest_qp_num, attr.max_dest_rd_atomic, attr.min_rnr_timer) = ((*peer).qp_num, 1, 1);
             (attr.ah_attr.is_global, attr.ah_attr.port_num, attr.ah_attr.grh.dgid) = (1, 1, gid);
             attr.ah_attr.grh.hop_limit = 64;
             let to_rtr = mask::IBV_QP_STATE

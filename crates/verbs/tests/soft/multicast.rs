@@ -1,6 +1,6 @@
 //! Multicast: one datagram, a copy for every member.
 
-use crate::common::{Options, Side, only_soft};
+use crate::common::{Options, Side};
 use verbline_verbs::{Gid, MULTICAST_QPN, QpError, RtrSpec, Transport};
 
 fn member(device: &'static str, options: &Options, tag: u16) -> Side {
@@ -12,7 +12,6 @@ fn member(device: &'static str, options: &Options, tag: u16) -> Side {
 
 #[test]
 fn every_member_gets_a_copy_and_those_who_left_get_none() {
-    only_soft!("rdma_rxe delivers multicast only after an IP-level join, which is rdma_cm's business");
     let options = Options::new(Transport::Ud);
     let group: Gid = "239.7.7.1".parse().unwrap();
     let other: Gid = "239.7.7.2".parse().unwrap();
