@@ -185,18 +185,22 @@ unsafe fn decode(entry: &Entry, wc: *mut ibv_wc, errors: &mut Errors) -> bool {
 /// As [`decode`].
 #[inline(always)]
 unsafe fn decode_receive(entry: &Entry, header: &Header, qp: &Qp, wc: *mut ibv_wc, errors: &mut Errors) {
-    let mut status = header.status;
-    // SAFETY: the index came from that queue's sender, and its slot is free only after we say so below.
-    let wqe = unsafe { qp.receives().wqe(header.word) };
-    // SAFETY: as above.
-    let wr_id = unsafe { wqe.wr_id() };
     if header.payload > 0 {
+        let mut status = header.status;
+        // SAFETY: the index came from that queue's sender, and its slot is free only after we say so below. A payload
+        // in the ring is that of a connected queue pair without a shared queue.
+        let wqe = unsafe { qp.rq.wqes.wqe(header.word) };
         // SAFETY: as above, and the payload is in the entry's slots.
         if unsafe { place(entry, header.payload as usize, qp.pd, &wqe) }.is_err() {
             status = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
             errors.fail(qp);
         }
+        // SAFETY: as above, and the caller's.
+        unsafe { write_wc(wc, header, wqe.wr_id(), status, 0, 0) };
+        return qp.rq.free_up_to(header.word + 1);
     }
+    // SAFETY: as above.
+    let wr_id = unsafe { qp.receives().wqe(header.word).wr_id() };
     let (mut source, mut slid) = (0, 0);
     if qp.is_datagram() {
         let [from, _] = completion::read_extra(entry.first());
@@ -204,7 +208,7 @@ unsafe fn decode_receive(entry: &Entry, header: &Header, qp: &Qp, wc: *mut ibv_w
     }
     qp.receive_polled(header.word);
     // SAFETY: the caller's.
-    unsafe { write_wc(wc, header, wr_id, status, source, slid) };
+    unsafe { write_wc(wc, header, wr_id, header.status, source, slid) };
 }
 
 /// Copies a payload out of the ring into the receive's buffers.

@@ -34,10 +34,11 @@ pub(crate) unsafe fn send(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Er
     if ah.pd != qp.pd {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
     }
+    let mut source = Pieces::new();
     // SAFETY: the caller's.
-    let Ok(source) = (unsafe { message::source(qp, wr) }) else {
+    if unsafe { message::add_source(&mut source, qp, wr) }.is_err() {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
-    };
+    }
     // Relaxed: changed by the control path only.
     let own = qp.inbound.qkey.load(Ordering::Relaxed);
     let qkey = if ud.remote_qkey & CONTROLLED_QKEY != 0 { own } else { ud.remote_qkey };
@@ -131,12 +132,12 @@ impl Datagram<'_> {
             dgid: attr.grh.dgid,
         };
         let pd = target.srq().map_or(target.pd, crate::srq::Srq::pd);
-        let mut source = Pieces::new();
+        let (mut front, mut source) = (Pieces::new(), Pieces::new());
         source.push((&raw const grh).cast_mut().cast(), GRH_BYTES as usize);
         // SAFETY: as in `deliver`; a local as the source.
         unsafe {
             let wqe = target.receives().wqe(index);
-            if let Ok(front) = Pieces::of_wqe(pd, &wqe, 0, GRH_BYTES) {
+            if front.add_wqe(pd, &wqe, 0, GRH_BYTES).is_ok() {
                 move_bytes(&front, &source, GRH_BYTES);
             }
         }

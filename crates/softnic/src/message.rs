@@ -45,10 +45,11 @@ pub(crate) struct Fault {
 /// # Safety
 /// As [`crate::execute::execute`].
 pub(crate) unsafe fn send(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Errors) -> Outcome {
+    let mut source = Pieces::new();
     // SAFETY: the caller's.
-    let Ok(source) = (unsafe { source(qp, wr) }) else {
+    if unsafe { add_source(&mut source, qp, wr) }.is_err() {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
-    };
+    }
     let Some(peer) = peer(qp) else { return unreachable_peer(qp) };
     let Some(index) = take(peer) else { return no_receive(qp, peer) };
     let (imm, flags) = extra(wr);
@@ -67,15 +68,15 @@ pub(crate) unsafe fn send(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Er
     }
 }
 
-/// Where the bytes of a work request are.
+/// Adds where the bytes of a work request are.
 ///
 /// # Safety
 /// As [`crate::execute::execute`].
 #[inline]
-pub(crate) unsafe fn source(qp: &Qp, wr: &ibv_send_wr) -> Result<Pieces, key_table::Denied> {
+pub(crate) unsafe fn add_source(source: &mut Pieces, qp: &Qp, wr: &ibv_send_wr) -> Result<(), key_table::Denied> {
     let inline = wr.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0;
     // SAFETY: the caller's.
-    unsafe { Pieces::of_list(qp.pd, wr.sg_list, wr.num_sge as usize, inline, 0) }
+    unsafe { source.add_list(qp.pd, wr.sg_list, wr.num_sge as usize, inline, 0) }
 }
 
 /// The peer, if it exists and accepts our messages. The first one establishes the connection.
@@ -135,7 +136,8 @@ pub(crate) unsafe fn place(peer: &Qp, index: u64, source: &Pieces, skip: u64, by
                 remote: ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
             });
         }
-        let target = Pieces::of_wqe(pd, &wqe, skip, bytes).map_err(|_| Fault {
+        let mut target = Pieces::new();
+        target.add_wqe(pd, &wqe, skip, bytes).map_err(|_| Fault {
             local: ibv_wc_status::IBV_WC_LOC_PROT_ERR,
             remote: ibv_wc_status::IBV_WC_REM_OP_ERR,
         })?;

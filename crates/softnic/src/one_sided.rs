@@ -21,16 +21,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// # Safety
 /// As [`crate::execute::execute`].
 pub(crate) unsafe fn write(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Errors) -> Outcome {
+    let (mut source, mut target) = (Pieces::new(), Pieces::new());
     // SAFETY: the caller's.
-    let Ok(source) = (unsafe { message::source(qp, wr) }) else {
+    if unsafe { message::add_source(&mut source, qp, wr) }.is_err() {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
-    };
+    }
     let Some(peer) = message::peer(qp) else { return message::unreachable_peer(qp) };
     // SAFETY: a write's arm of the union.
     let remote = unsafe { wr.wr.rdma };
-    let Some(target) = remote_range(peer, remote.rkey, remote.remote_addr, bytes, key_table::REMOTE_WRITE) else {
+    if !add_remote(&mut target, peer, remote.rkey, remote.remote_addr, bytes, key_table::REMOTE_WRITE) {
         return refuse_access(qp, peer, errors);
-    };
+    }
     // With immediate data the receive comes first: without one nothing is written.
     let with_imm = wr.opcode == ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
     let receive = if with_imm { message::take(peer) } else { None };
@@ -51,20 +52,20 @@ pub(crate) unsafe fn write(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut E
 /// # Safety
 /// As [`crate::execute::execute`].
 pub(crate) unsafe fn read(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Errors) -> Outcome {
+    let (mut source, mut target) = (Pieces::new(), Pieces::new());
     // SAFETY: the caller's.
-    let target = match unsafe { local_target(qp, wr) } {
-        Ok(target) => target,
-        Err(status) => return Outcome::Failed(status),
-    };
+    if let Err(status) = unsafe { add_local_target(&mut target, qp, wr) } {
+        return Outcome::Failed(status);
+    }
     let peer = match reading_peer(qp, errors) {
         Ok(peer) => peer,
         Err(outcome) => return outcome,
     };
     // SAFETY: a read's arm of the union.
     let remote = unsafe { wr.wr.rdma };
-    let Some(source) = remote_range(peer, remote.rkey, remote.remote_addr, bytes, key_table::REMOTE_READ) else {
+    if !add_remote(&mut source, peer, remote.rkey, remote.remote_addr, bytes, key_table::REMOTE_READ) {
         return refuse_access(qp, peer, errors);
-    };
+    }
     // SAFETY: both ranges were granted by their keys, inside this guard.
     unsafe { move_bytes(&target, &source, bytes) };
     Outcome::Done(bytes)
@@ -75,11 +76,11 @@ pub(crate) unsafe fn read(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Er
 /// # Safety
 /// As [`crate::execute::execute`].
 pub(crate) unsafe fn atomic(qp: &Qp, wr: &ibv_send_wr, errors: &mut Errors) -> Outcome {
+    let (mut source, mut target) = (Pieces::new(), Pieces::new());
     // SAFETY: the caller's.
-    let target = match unsafe { local_target(qp, wr) } {
-        Ok(target) => target,
-        Err(status) => return Outcome::Failed(status),
-    };
+    if let Err(status) = unsafe { add_local_target(&mut target, qp, wr) } {
+        return Outcome::Failed(status);
+    }
     let peer = match reading_peer(qp, errors) {
         Ok(peer) => peer,
         Err(outcome) => return outcome,
@@ -107,24 +108,23 @@ pub(crate) unsafe fn atomic(qp: &Qp, wr: &ibv_send_wr, errors: &mut Errors) -> O
             Ok(before) | Err(before) => before,
         }
     };
-    let mut source = Pieces::new();
     source.push((&raw const before).cast_mut().cast(), 8);
     // SAFETY: a local, and a range that its key granted; validation made sure that it has eight bytes.
     unsafe { move_bytes(&target, &source, 8) };
     Outcome::Done(8)
 }
 
-/// Where a read's or an atomic's answer goes; or the status with which it fails.
+/// Adds where a read's or an atomic's answer goes; or the status with which it fails.
 ///
 /// # Safety
 /// As [`crate::execute::execute`].
-unsafe fn local_target(qp: &Qp, wr: &ibv_send_wr) -> Result<Pieces, u32> {
+unsafe fn add_local_target(target: &mut Pieces, qp: &Qp, wr: &ibv_send_wr) -> Result<(), u32> {
     // Relaxed: changed by the control path only.
     if qp.sq.max_rd_atomic.load(Ordering::Relaxed) == 0 {
         return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
     }
     // SAFETY: the caller's.
-    unsafe { Pieces::of_list(qp.pd, wr.sg_list, wr.num_sge as usize, false, key_table::LOCAL_WRITE) }
+    unsafe { target.add_list(qp.pd, wr.sg_list, wr.num_sge as usize, false, key_table::LOCAL_WRITE) }
         .map_err(|_| ibv_wc_status::IBV_WC_LOC_PROT_ERR)
 }
 
@@ -138,19 +138,18 @@ fn reading_peer<'a>(qp: &'a Qp, errors: &mut Errors) -> Result<&'a Qp, Outcome> 
     Ok(peer)
 }
 
-/// The peer's range, if the queue pair and the key allow it. Nothing is checked for an empty one (IB specification,
+/// Adds the peer's range, if the queue pair and the key allow it. Nothing is checked for an empty one (IB specification,
 /// vol. 1, 9.7.4.1.5: a zero-length request's R_Key isn't validated).
-fn remote_range(peer: &Qp, rkey: u32, addr: u64, bytes: u64, need: u32) -> Option<Pieces> {
+fn add_remote(range: &mut Pieces, peer: &Qp, rkey: u32, addr: u64, bytes: u64, need: u32) -> bool {
     // Relaxed: changed by the control path only.
     if peer.inbound.access.load(Ordering::Relaxed) & need == 0 {
-        return None;
+        return false;
     }
-    let mut range = Pieces::new();
     if bytes > 0 {
-        let at = key_table::check_remote(peer.pd, peer.qpn, rkey, addr, bytes, need).ok()?;
+        let Ok(at) = key_table::check_remote(peer.pd, peer.qpn, rkey, addr, bytes, need) else { return false };
         range.push(at, bytes as usize);
     }
-    Some(range)
+    true
 }
 
 #[cold]
