@@ -277,9 +277,6 @@ pub struct Completions {
     len: usize,
 }
 
-// SAFETY: an ibv_wc is integers only.
-unsafe impl Send for Completions {}
-
 impl Completions {
     /// Room for `capacity` completions a poll, at least 1.
     pub fn with_capacity(capacity: usize) -> Completions {

@@ -9,6 +9,40 @@
 //! - No object outlives what it stands on: each keeps its context, PD, CQs and AHs.
 //! - A completion that fits nothing outstanding is counted and refused.
 //! - Memory that peers may write is a [`PeerMr`]: never a slice.
+//!
+//! ```
+//! use verbline_mem::{Batch, PageChoice, Pool, PoolSpec, Region, RegionSpec};
+//! use verbline_verbs::{Completions, Device, InitSpec, Provider, QpSpec, RtrSpec, RtsSpec, Transport};
+//!
+//! let context = Device::find(Provider::Soft, "soft0")?.open()?;
+//! let pd = context.alloc_pd()?;
+//! let spec = PoolSpec { name: "demo".into(), packets: 64, data_bytes: 2048, headroom_bytes: 64 };
+//! let len_bytes = Pool::required_bytes(&spec);
+//! let region = Region::map(&RegionSpec { name: "demo".into(), len_bytes, pages: PageChoice::Auto, lock: false })?;
+//! let pool = Pool::new(region, spec)?;
+//! pd.register_pool(&pool)?;
+//!
+//! // A QP that talks to itself.
+//! let mut cq = context.create_cq(256, None)?;
+//! let mut qp = pd.create_qp(&QpSpec::new(Transport::Rc, &cq))?;
+//! qp.to_init(&InitSpec::default())?;
+//! qp.to_rtr(&RtrSpec::connected(qp.endpoint()))?;
+//! qp.to_rts(&RtsSpec::default())?;
+//!
+//! let cache = pool.cache(32);
+//! let mut batch = Batch::with_capacity(32);
+//! cache.get_bulk(&mut batch, 1);
+//! assert_eq!(qp.post_recv(&mut batch).posted, 1);
+//! let mut packet = cache.get().expect("packets are free");
+//! packet.fill(b"hello");
+//! batch.push(packet).expect("the batch is empty");
+//! assert_eq!(qp.post_send(&mut batch).posted, 1);
+//!
+//! let mut completions = Completions::with_capacity(32);
+//! while cq.poll(&mut completions) == 0 {}
+//! assert_eq!(qp.recv_done(&completions.as_slice()[0])?.data(), b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod ah;
 mod attr;

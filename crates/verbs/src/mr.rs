@@ -243,23 +243,45 @@ fn register_error(pd: &PdInner, name: &str, len: usize, errno: Errno) -> MrError
     let error = VerbError::new("ibv_reg_mr", format!("{name:?} ({len} bytes, {})", pd.describe()), errno);
     match errno.raw() {
         // Pinning pages counts against RLIMIT_MEMLOCK: drivers say ENOMEM, some EPERM (ibv_reg_mr(3)).
-        libc::ENOMEM | libc::EPERM | libc::EAGAIN => error.advise(memlock_advice(len)).into(),
+        libc::ENOMEM | libc::EPERM | libc::EAGAIN => {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+            error.advise(memlock_advice(len, limit)).into()
+        }
         _ => error.into(),
     }
 }
 
-fn memlock_advice(len: usize) -> String {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
-    match limit {
-        None => "locked memory is unlimited here, so that the machine or the device ran out of memory".to_owned(),
-        Some(limit) => {
-            let need = len.div_ceil(1024);
-            format!(
-                "locked memory is limited to {} KiB and this region alone needs {need} KiB: run `ulimit -l unlimited` in \
-                 the shell that starts this program (for a service, LimitMEMLOCK=infinity; for a login, a memlock line \
-                 in /etc/security/limits.conf)",
-                limit / 1024
-            )
+fn memlock_advice(len: usize, limit: Option<u64>) -> String {
+    let Some(limit) = limit else {
+        return "locked memory is unlimited here, so that the machine or the device ran out of memory".to_owned();
+    };
+    format!(
+        "locked memory is limited to {} KiB and this region alone needs {} KiB: run `ulimit -l unlimited` in the shell that starts \
+         this program (for a service, LimitMEMLOCK=infinity; for a login, a memlock line in /etc/security/limits.conf)",
+        limit / 1024,
+        len.div_ceil(1024)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memlock_refusal_gives_the_command_and_the_numbers() {
+        let advice = memlock_advice(16 << 20, Some(8 << 20));
+        assert!(advice.starts_with(
+            "locked memory is limited to 8192 KiB and this region alone needs 16384 KiB: run `ulimit -l unlimited`"
+        ));
+        assert!(memlock_advice(1, None).contains("unlimited here"));
+    }
+
+    #[test]
+    fn peers_that_write_need_local_write() {
+        for access in [Access::REMOTE_WRITE, Access::REMOTE_ATOMIC] {
+            assert!(access.check().is_err());
+            assert!((access | Access::LOCAL_WRITE).check().is_ok());
         }
+        assert!(Access::REMOTE_READ.check().is_ok());
     }
 }

@@ -6,6 +6,8 @@
 //!   [`QpSpec::destroy_timeout`] keeps the packets for ever: their memory is never freed ([`leaked_queue_pairs`]).
 //! - It may move to another thread and is used by one at a time (`Send`, not `Sync`).
 
+mod spec;
+
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,9 +20,11 @@ use std::time::{Duration, Instant};
 use rdma_sys::ibv_qp;
 use verbline_mem::{Batch, Packet};
 
+pub use spec::QpSpec;
+
 use crate::ah::AddressHandle;
 use crate::completion::{Completion, Stale};
-use crate::cq::{CompletionQueue, CqInner};
+use crate::cq::CqInner;
 use crate::errno::{Errno, VerbError};
 use crate::gid::Gid;
 use crate::mr::Access;
@@ -33,9 +37,9 @@ use crate::provider::verb;
 use crate::qp_attr::{QpState, Transport};
 use crate::recv::{RecvQueue, post_recv};
 use crate::send::{Destination, SendQueue, SendQueueSpec};
-use crate::srq::{SharedReceiveQueue, SrqInner};
+use crate::srq::SrqInner;
 use crate::window::MemoryWindow;
-use crate::wr_id::{MAX_SLOTS, WrKind};
+use crate::wr_id::WrKind;
 
 /// Why a QP could not be made, changed or used so.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -125,49 +129,6 @@ pub enum QpError {
     },
 }
 
-/// What a QP is made of.
-#[derive(Clone, Debug)]
-pub struct QpSpec<'a> {
-    /// RC, UC or UD.
-    pub transport: Transport,
-    /// Where sends complete.
-    pub send_cq: &'a CompletionQueue,
-    /// Where receives complete.
-    pub recv_cq: &'a CompletionQueue,
-    /// Sends posted at once, at most.
-    pub tx_depth_wr: u32,
-    /// Receives posted at once, at most. Of no effect with an SRQ.
-    pub rx_depth_wr: u32,
-    /// Take receives from this SRQ, which must be on the same PD and for the same kind of transport.
-    pub srq: Option<&'a SharedReceiveQueue>,
-    /// Packets up to this length are copied into the work request and are back at once. The device may grant less.
-    pub max_inline_bytes: u32,
-    /// Signal every n-th send: 1 is every one. Taken down to `tx_depth_wr`, so that a full queue always empties.
-    pub signal_every_wr: u32,
-    /// Given back by [`Completion::tag`], for telling the QPs of a CQ apart.
-    pub tag: u16,
-    /// How long a drop tries to destroy the QP before it leaks it.
-    pub destroy_timeout: Duration,
-}
-
-impl<'a> QpSpec<'a> {
-    /// Of this transport, with both queues completing into `cq`: 128 sends and receives, 128 B inline, every 32nd signaled.
-    pub fn new(transport: Transport, cq: &'a CompletionQueue) -> QpSpec<'a> {
-        QpSpec {
-            transport,
-            send_cq: cq,
-            recv_cq: cq,
-            tx_depth_wr: 128,
-            rx_depth_wr: 128,
-            srq: None,
-            max_inline_bytes: 128,
-            signal_every_wr: 32,
-            tag: 0,
-            destroy_timeout: Duration::from_secs(1),
-        }
-    }
-}
-
 /// What a QP holds and what went wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct QpCounters {
@@ -217,10 +178,11 @@ pub(crate) struct Local {
 
 impl QueuePair {
     pub(crate) fn create(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
-        check_spec(pd, spec)?;
+        spec::check(pd, spec)?;
         // One more send than asked, for the marker of a drain. It is not needed for anything else, so a device that has no
         // room for it is asked without.
-        let created = create_raw(pd, spec, spec.tx_depth_wr + 1).or_else(|_| create_raw(pd, spec, spec.tx_depth_wr))?;
+        let created =
+            spec::create(pd, spec, spec.tx_depth_wr + 1).or_else(|_| spec::create(pd, spec, spec.tx_depth_wr))?;
         let (raw, inline_bytes) = created;
         let send = SendQueue::new(SendQueueSpec {
             depth: spec.tx_depth_wr,
@@ -370,10 +332,14 @@ impl QueuePair {
         posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
     }
 
-    /// Sets where UD packets go by default: the first destination, or its replacement.
+    /// Sets where UD packets go by default: the first destination, or its replacement. What it replaces is let go when nothing is
+    /// outstanding; else it stays as long as the QP, since a posted send may still use it.
     pub fn set_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<(), QpError> {
-        let id = self.add_destination(ah, qpn, qkey)?;
-        self.send.destinations.swap(0, usize::from(id.0));
+        let id = usize::from(self.add_destination(ah, qpn, qkey)?.0);
+        self.send.destinations.swap(0, id);
+        if id > 0 && self.sends_outstanding() == 0 {
+            self.send.destinations.pop();
+        }
         Ok(())
     }
 
@@ -556,78 +522,6 @@ impl fmt::Debug for QueuePair {
             .field("sends_outstanding", &self.sends_outstanding())
             .field("recvs_outstanding", &self.recvs_outstanding())
             .finish_non_exhaustive()
-    }
-}
-
-fn check_spec(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<(), QpError> {
-    for (what, cq) in [("send CQ", spec.send_cq), ("receive CQ", spec.recv_cq)] {
-        if !Arc::ptr_eq(&cq.inner.context, &pd.context) {
-            let (theirs, ours) = (cq.inner.context.name.clone(), pd.context.name.clone());
-            return Err(QpError::Foreign { what, theirs, ours });
-        }
-    }
-    if let Some(srq) = spec.srq {
-        if srq.inner.pd.id != pd.id {
-            let (theirs, ours) = (srq.inner.pd.describe(), pd.describe());
-            return Err(QpError::Foreign { what: "SRQ", theirs, ours });
-        }
-        if (srq.transport() == Transport::Ud) != (spec.transport == Transport::Ud) {
-            return Err(QpError::SrqTransport { srq: srq.transport(), qp: spec.transport });
-        }
-    }
-    // One slot is the drain marker's.
-    for (what, asked, max) in
-        [("tx_depth_wr", spec.tx_depth_wr, MAX_SLOTS - 1), ("rx_depth_wr", spec.rx_depth_wr, MAX_SLOTS)]
-    {
-        if asked > max {
-            return Err(QpError::Depth { what, asked, max });
-        }
-    }
-    Ok(())
-}
-
-/// Creates the QP with as much inline data as the device takes, at most what is asked; gives that too. There is no verb that
-/// tells the limit, so that trying is the documented way (ibv_post_send(3)).
-fn create_raw(pd: &PdInner, spec: &QpSpec<'_>, tx_depth: u32) -> Result<(NonNull<ibv_qp>, u32), QpError> {
-    let mut inline_bytes = spec.max_inline_bytes;
-    loop {
-        // SAFETY: ibv_qp_init_attr is integers and pointers: all zeros is a value.
-        let mut init: rdma_sys::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
-        init.send_cq = spec.send_cq.inner.as_ptr();
-        init.recv_cq = spec.recv_cq.inner.as_ptr();
-        init.srq = spec.srq.map_or(std::ptr::null_mut(), |srq| srq.inner.as_ptr());
-        init.qp_type = spec.transport.to_raw();
-        // Some drivers refuse a queue of none.
-        init.cap.max_send_wr = tx_depth.max(1);
-        init.cap.max_recv_wr = spec.rx_depth_wr.max(1);
-        init.cap.max_send_sge = 1;
-        init.cap.max_recv_sge = 1;
-        init.cap.max_inline_data = inline_bytes;
-        // SAFETY: PD and CQs are alive and of one device (`check_spec`), and the QP keeps them.
-        let raw = unsafe { verb!(pd.provider(), ibv_create_qp(pd.as_ptr(), &raw mut init)) };
-        if let Some(raw) = NonNull::new(raw) {
-            // A device may grant more; what was asked is what is used.
-            return Ok((raw, inline_bytes.min(init.cap.max_inline_data)));
-        }
-        let errno = Errno::last();
-        let too_much = matches!(errno.raw(), libc::EINVAL | libc::ENOMEM | libc::EOPNOTSUPP);
-        if inline_bytes == 0 || !too_much {
-            return Err(create_error(pd, spec, errno).into());
-        }
-        inline_bytes = if inline_bytes < 16 { 0 } else { inline_bytes / 2 };
-    }
-}
-
-fn create_error(pd: &PdInner, spec: &QpSpec<'_>, errno: Errno) -> VerbError {
-    let QpSpec { transport, tx_depth_wr, rx_depth_wr, .. } = spec;
-    let object = format!("{transport} QP of {tx_depth_wr} sends and {rx_depth_wr} receives on {}", pd.describe());
-    let error = VerbError::new("ibv_create_qp", object, errno);
-    match errno.raw() {
-        libc::EINVAL | libc::ENOMEM => error.advise(
-            "a depth may be beyond DeviceAttr::max_qp_wr, the device may be out of QPs (DeviceAttr::max_qp), or locked \
-             memory may be short (`ulimit -l`)",
-        ),
-        _ => error,
     }
 }
 

@@ -3,20 +3,19 @@
 //! Every `signal_every`-th work request is signaled, counted over whatever was posted, and never fewer than one in the queue's
 //! depth: a full queue always holds one that will complete. Positions count up for ever and wrap; the slot is their low bits.
 
+mod op;
+
 use std::ptr;
 
-use rdma_sys::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_qp, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use rdma_sys::{ibv_qp, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 use verbline_mem::{Batch, Packet};
 
 use crate::ah::AddressHandle;
 use crate::completion::{Completion, Stale};
-use crate::mr::Access;
-use crate::one_sided::{Buffer, Kept, Op, Refused, Verb};
-use crate::peer::PeerSlice;
+use crate::one_sided::{Buffer, Kept};
 use crate::post::{DestinationId, PostStop, SendOptions, SendOutcome};
 use crate::qp_attr::Transport;
 use crate::ring::WrRing;
-use crate::window::{MemoryWindow, WindowKind, bind_info};
 use crate::wr_id::{self, Sequence, WrKind};
 
 const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
@@ -146,141 +145,6 @@ impl SendQueue {
             }
         }
         outcome
-    }
-
-    /// Posts one work request that is not a packet of a batch; its completion comes always.
-    ///
-    /// # Safety
-    /// `qp` is the live QP whose send queue this is.
-    pub(crate) unsafe fn post_op(&mut self, qp: *mut ibv_qp, op: &Op, buffer: Buffer) -> Result<(), Refused> {
-        // SAFETY: the caller's word.
-        match unsafe { self.try_post_op(qp, op, &buffer) } {
-            Ok(slot) => {
-                self.keep_op(slot, Kept { buffer, _window: None });
-                Ok(())
-            }
-            Err(reason) => Err(Refused { buffer, reason }),
-        }
-    }
-
-    fn keep_op(&mut self, slot: usize, kept: Kept) {
-        self.ops[slot] = Some(kept);
-        self.ops_kept += 1;
-    }
-
-    /// Binds a window. The slot keeps the window, what it is bound to from now on, and what it was bound to before.
-    ///
-    /// # Safety
-    /// `qp` is the live QP whose send queue this is.
-    pub(crate) unsafe fn bind_window(
-        &mut self,
-        qp: *mut ibv_qp,
-        window: &mut MemoryWindow,
-        slice: PeerSlice,
-        access: Access,
-        options: SendOptions,
-    ) -> Result<(), Refused> {
-        let (buffer, inner) = (Buffer::Peer(slice.clone()), window.inner.clone());
-        if inner.pd.id != self.pd_id {
-            let reason = PostStop::NotRegistered { packet_pd: inner.pd.id, qp_pd: self.pd_id };
-            return Err(Refused { buffer, reason });
-        }
-        let info = bind_info(&slice, access);
-        let rkey = window.next_rkey();
-        let op = Op { verb: Verb::BindWindow { window: inner.as_ptr(), rkey, info }, options, inline: false };
-        let posted = match window.kind() {
-            // SAFETY: the caller's word; window and memory go into the slot below.
-            WindowKind::Type2 => unsafe { self.try_post_op(qp, &op, &buffer) },
-            // SAFETY: as above.
-            WindowKind::Type1 => unsafe { self.try_bind_type_1(qp, &op, &buffer, inner.as_ptr(), info) },
-        };
-        match posted {
-            Ok(slot) => {
-                let before = window.posted(slice);
-                self.keep_op(slot, Kept { buffer, _window: Some((inner, before)) });
-                Ok(())
-            }
-            Err(reason) => Err(Refused { buffer, reason }),
-        }
-    }
-
-    /// Type 1 windows have a verb of their own, which posts the work request itself.
-    ///
-    /// # Safety
-    /// As [`SendQueue::try_post_op`].
-    unsafe fn try_bind_type_1(
-        &mut self,
-        qp: *mut ibv_qp,
-        op: &Op,
-        buffer: &Buffer,
-        window: *mut ibv_mw,
-        bind_info: ibv_mw_bind_info,
-    ) -> Result<usize, PostStop> {
-        if self.room() == 0 || self.sequence.reserve(1) == 0 {
-            return Err(PostStop::Full);
-        }
-        self.check_op(op, buffer)?;
-        let wr_id = wr_id::pack(self.tag, WrKind::Op, self.sequence.peek(0));
-        let mut bind = ibv_mw_bind { wr_id, send_flags: SIGNALED | flags(&op.options, false), bind_info };
-        // SAFETY: QP, window and region are alive and of one PD.
-        let ret = unsafe { rdma_sys::ibv_bind_mw(qp, window, &raw mut bind) };
-        if ret != 0 {
-            return Err(PostStop::of_device(ret));
-        }
-        let (wr, _) = self.ring.parts(self.head);
-        (wr.wr_id, wr.send_flags) = (wr_id, SIGNALED);
-        let slot = self.ring.slot(self.head);
-        self.unsignaled = 0;
-        self.advance(1);
-        Ok(slot)
-    }
-
-    /// # Safety
-    /// As [`SendQueue::post_op`], and on success the caller puts the buffer into the slot.
-    unsafe fn try_post_op(&mut self, qp: *mut ibv_qp, op: &Op, buffer: &Buffer) -> Result<usize, PostStop> {
-        if self.room() == 0 || self.sequence.reserve(1) == 0 {
-            return Err(PostStop::Full);
-        }
-        self.check_op(op, buffer)?;
-        let (kind, destination) = (WrKind::Op, self.destination(op.options.destination)?);
-        let wr_id = wr_id::pack(self.tag, kind, self.sequence.peek(0));
-        let (wr, sge) = self.ring.parts(self.head);
-        wr.wr_id = wr_id;
-        wr.send_flags = SIGNALED | flags(&op.options, op.inline);
-        wr.num_sge = (op.moves_bytes() && buffer.len_bytes() > 0).into();
-        *sge = buffer.sge();
-        op.write(wr);
-        if let Some(to) = destination {
-            wr.wr.ud = to;
-        }
-        let slot = self.ring.slot(self.head);
-        // SAFETY: the caller's word.
-        let (taken, refusal) = unsafe { self.ring_post(qp, List { len: 1, inlined: 0, unsignaled: 0 }) };
-        self.advance(taken);
-        match refusal {
-            Some(reason) if taken == 0 => Err(reason),
-            _ => Ok(slot),
-        }
-    }
-
-    fn check_op(&self, op: &Op, buffer: &Buffer) -> Result<(), PostStop> {
-        let len_bytes = if op.moves_bytes() { buffer.len_bytes() } else { 0 };
-        if len_bytes > self.max_message_bytes as usize {
-            return Err(PostStop::TooLong { len_bytes, max_bytes: self.max_message_bytes });
-        }
-        if op.inline && len_bytes > self.inline_bytes as usize {
-            return Err(PostStop::NotInline { len_bytes, max_bytes: self.inline_bytes });
-        }
-        if op.is_atomic() && len_bytes != 8 {
-            return Err(PostStop::NotEightBytes(len_bytes));
-        }
-        if op.options.fence && self.transport != Transport::Rc {
-            return Err(PostStop::NotOn(self.transport, "fence"));
-        }
-        match buffer.pd_id() {
-            Some(packet_pd) if packet_pd != self.pd_id => Err(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id }),
-            _ => Ok(()),
-        }
     }
 
     /// Posts an empty, signaled send behind everything, even a full queue: on a QP in ERR its flush completion covers all that

@@ -1,0 +1,256 @@
+//! An rdma_cm id with a channel of its own, and the events that come by it.
+
+use std::ffi::CStr;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::{self, NonNull};
+
+use rdma_sys::{ibv_qp_attr, rdma_port_space};
+use rdma_sys::{rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma_event_channel};
+
+use super::address::read_address;
+use crate::connection::{ConnectionError, Deadline};
+use crate::context::set_nonblocking;
+use crate::errno::{Errno, VerbError};
+use crate::provider::Provider;
+use crate::qp::QueuePair;
+use crate::qp_attr::{AttrMask, QpState};
+
+/// The CM's reason when nobody listens (InfiniBand Architecture Specification, table 117: "invalid service ID").
+const INVALID_SERVICE: i32 = 8;
+
+/// An id and the channel that its events come by.
+#[derive(Debug)]
+pub(super) struct CmId {
+    pub(super) id: NonNull<rdma_cm_id>,
+    pub(super) channel: Channel,
+}
+
+// SAFETY: the verbs of rdma_cm may be called from any thread; a CmId is used through `&mut self` where they change it.
+unsafe impl Send for CmId {}
+// SAFETY: what `&self` reads is written only by the events that `&mut self` takes.
+unsafe impl Sync for CmId {}
+
+impl CmId {
+    pub(super) fn create() -> Result<CmId, VerbError> {
+        let channel = Channel::create()?;
+        let mut id = ptr::null_mut();
+        // SAFETY: the channel is open; `id` may be written by the call.
+        let ret = unsafe {
+            rdma_sys::rdma_create_id(channel.0.as_ptr(), &raw mut id, ptr::null_mut(), rdma_port_space::RDMA_PS_TCP)
+        };
+        check("rdma_create_id", ret, || "a connection".to_owned())?;
+        let id = NonNull::new(id)
+            .ok_or_else(|| VerbError::new("rdma_create_id", "a connection", Errno::new(libc::EINVAL)))?;
+        Ok(CmId { id, channel })
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut rdma_cm_id {
+        self.id.as_ptr()
+    }
+
+    /// The next event, copied and acknowledged; `None` when the time is over.
+    pub(super) fn next_event(&mut self, deadline: Deadline) -> Result<Option<Event>, VerbError> {
+        self.channel.next_event(deadline)
+    }
+
+    /// Waits for an event of this type.
+    pub(super) fn expect(
+        &mut self,
+        kind: u32,
+        what: &'static str,
+        deadline: Deadline,
+    ) -> Result<Event, ConnectionError> {
+        let event = self.next_event(deadline)?.ok_or_else(|| deadline.error(what))?;
+        if event.kind == kind {
+            return Ok(event);
+        }
+        let address = self.peer_addr();
+        Err(match event.kind {
+            event_type::RDMA_CM_EVENT_ADDR_ERROR
+            | event_type::RDMA_CM_EVENT_ROUTE_ERROR
+            | event_type::RDMA_CM_EVENT_UNREACHABLE => {
+                ConnectionError::Unreachable { provider: Provider::Kernel, address }
+            }
+            event_type::RDMA_CM_EVENT_REJECTED if event.status == INVALID_SERVICE => {
+                ConnectionError::Refused { address }
+            }
+            event_type::RDMA_CM_EVENT_REJECTED => {
+                ConnectionError::Rejected { address, code: event.status, private_data: event.private_data }
+            }
+            _ => ConnectionError::Ended { what, event: event.describe() },
+        })
+    }
+
+    pub(super) fn local_addr(&self) -> SocketAddr {
+        // SAFETY: the id is alive; both address fields are as long as a sockaddr_storage and were zeroed by rdma_create_id.
+        unsafe { read_address(&raw const (*self.as_ptr()).route.addr.src_addr_union.src_storage) }
+    }
+
+    pub(super) fn peer_addr(&self) -> SocketAddr {
+        // SAFETY: as above.
+        unsafe { read_address(&raw const (*self.as_ptr()).route.addr.dst_addr_union.dst_storage) }
+    }
+
+    pub(super) fn port(&self) -> u8 {
+        // SAFETY: the id is alive.
+        unsafe { (*self.as_ptr()).port_num }
+    }
+
+    /// The device that the id is bound to.
+    pub(super) fn device_name(&self) -> Result<String, ConnectionError> {
+        // SAFETY: the id is alive; a bound id has a context, which librdmacm keeps open, and a device a name.
+        let name = unsafe {
+            let context = (*self.as_ptr()).verbs;
+            if context.is_null() {
+                let address = self.peer_addr();
+                return Err(ConnectionError::Unreachable { provider: Provider::Kernel, address });
+            }
+            CStr::from_ptr(rdma_sys::ibv_get_device_name((*context).device))
+        };
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// Brings a QP to a state with the attributes that the connection manager knows.
+    pub(super) fn bring(&self, qp: &mut QueuePair, state: QpState, rtr: Option<u8>) -> Result<(), ConnectionError> {
+        // SAFETY: ibv_qp_attr is integers and unions of them: all zeros is a value.
+        let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attr.qp_state = state.raw();
+        let mut mask = 0;
+        // SAFETY: the id is alive; both may be written by the call, which reads the state.
+        let ret = unsafe { rdma_sys::rdma_init_qp_attr(self.as_ptr(), &raw mut attr, &raw mut mask) };
+        check("rdma_init_qp_attr", ret, || format!("{} to {state}", qp.describe()))?;
+        if let Some(served) = rtr {
+            attr.max_dest_rd_atomic = served;
+        }
+        qp.modify_prepared(attr, AttrMask(mask.cast_unsigned()), state)?;
+        Ok(())
+    }
+
+    /// INIT, unless the caller brought it there to post receives.
+    pub(super) fn bring_to_init(&self, qp: &mut QueuePair) -> Result<(), ConnectionError> {
+        match qp.state() {
+            QpState::Reset => self.bring(qp, QpState::Init, None),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for CmId {
+    fn drop(&mut self) {
+        // SAFETY: created once, destroyed once, before the channel; its events are acknowledged, so that this does not wait.
+        let ret = unsafe { rdma_sys::rdma_destroy_id(self.as_ptr()) };
+        if ret != 0 {
+            tracing::warn!(errno = %Errno::last(), "an rdma_cm id would not go");
+        }
+    }
+}
+
+impl AsFd for CmId {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.fd()
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Channel(pub(super) NonNull<rdma_event_channel>);
+
+impl Channel {
+    pub(super) fn create() -> Result<Channel, VerbError> {
+        // SAFETY: no arguments.
+        let raw = unsafe { rdma_sys::rdma_create_event_channel() };
+        let raw = NonNull::new(raw).ok_or_else(|| {
+            let error = VerbError::last("rdma_create_event_channel", || "a connection");
+            match error.errno.raw() {
+                libc::ENODEV | libc::ENOENT => error.advise(
+                    "this kernel has no RDMA connection manager: load the module rdma_ucm and a device's driver",
+                ),
+                _ => error,
+            }
+        })?;
+        let channel = Channel(raw);
+        set_nonblocking(channel.fd()).map_err(|errno| VerbError::new("fcntl(O_NONBLOCK)", "a connection", errno))?;
+        Ok(channel)
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel is open, and the descriptor belongs to it until it is destroyed, which `self` outlives.
+        unsafe { BorrowedFd::borrow_raw((*self.0.as_ptr()).fd) }
+    }
+
+    pub(super) fn next_event(&self, deadline: Deadline) -> Result<Option<Event>, VerbError> {
+        loop {
+            let mut event = ptr::null_mut();
+            // SAFETY: the channel is open; `event` may be written by the call. The descriptor is non-blocking.
+            let ret = unsafe { rdma_sys::rdma_get_cm_event(self.0.as_ptr(), &raw mut event) };
+            if ret == 0 {
+                // SAFETY: the call succeeded, so `event` is one that is not acknowledged yet; acknowledged once, here.
+                return unsafe {
+                    let copy = Event::read(event);
+                    rdma_sys::rdma_ack_cm_event(event);
+                    Ok(Some(copy))
+                };
+            }
+            let errno = Errno::last();
+            if errno.raw() != libc::EAGAIN && errno.raw() != libc::EINTR {
+                return Err(VerbError::new("rdma_get_cm_event", "a connection", errno));
+            }
+            if !deadline.wait(self.fd())? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: created once, destroyed once; its id is gone.
+        unsafe { rdma_sys::rdma_destroy_event_channel(self.0.as_ptr()) };
+    }
+}
+
+/// A copy of what an event said.
+pub(super) struct Event {
+    /// `enum rdma_cm_event_type`, as the integer that it is.
+    pub(super) kind: u32,
+    status: i32,
+    /// Of a request: the new id.
+    pub(super) id: *mut rdma_cm_id,
+    pub(super) private_data: Vec<u8>,
+    /// READs and atomics that the peer serves, and starts.
+    pub(super) responder_resources: u8,
+    pub(super) initiator_depth: u8,
+}
+
+impl Event {
+    /// # Safety
+    /// `event` came from rdma_get_cm_event and is not acknowledged yet.
+    unsafe fn read(event: *const rdma_cm_event) -> Event {
+        // SAFETY: the caller's word. Ids here are of RDMA_PS_TCP, whose events fill the `conn` part; the union is zeroed before, so
+        // that every field of it can be read.
+        unsafe {
+            let conn = &(*event).param.conn;
+            let (data, len) = (conn.private_data.cast::<u8>(), usize::from(conn.private_data_len));
+            let has_data = !data.is_null() && len > 0;
+            let private_data = if has_data { std::slice::from_raw_parts(data, len).to_vec() } else { Vec::new() };
+            Event {
+                kind: (*event).event,
+                status: (*event).status,
+                id: (*event).id,
+                private_data,
+                responder_resources: conn.responder_resources,
+                initiator_depth: conn.initiator_depth,
+            }
+        }
+    }
+
+    pub(super) fn describe(&self) -> String {
+        // SAFETY: gives a static string for any value.
+        let name = unsafe { CStr::from_ptr(rdma_sys::rdma_event_str(self.kind)) };
+        format!("{} (status {})", name.to_string_lossy(), self.status)
+    }
+}
+
+pub(super) fn check(verb: &'static str, ret: i32, object: impl FnOnce() -> String) -> Result<(), VerbError> {
+    VerbError::check(verb, ret, object)
+}
