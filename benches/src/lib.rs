@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod callgrind;
 pub mod figures;
 pub mod floor;
 pub mod ours;

@@ -1,61 +1,65 @@
-//! A book of another crate, fed by the fastest of the other parsers.
+//! Books of another crate, fed by the fastest of the other parsers.
 //!
-//! lobster's books match orders; those of a recorded feed never cross, so that each add rests where it is put. What it
-//! has no call for is made of what it has: a reduced order is cancelled and placed again with what is left.
+//! hftbacktest's depth by order, in its fastest form: a vector over a range of prices. What it has no call for is made
+//! of what it has: a reduced order is looked up and modified, a replaced one deleted and added.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use hftbacktest::depth::{INVALID_MAX, INVALID_MIN, L3MarketDepth, MarketDepth, ROIVectorMarketDepth};
+use hftbacktest::types::Side;
 use itch5::messages as m;
-use lobster::{OrderBook, OrderType, Side};
 
-/// itch5 into one lobster book an instrument. Gives how many messages there were, and the sum of the best prices.
-pub fn lobster(feed: &[u8]) -> (u64, u64) {
+/// A cent, the price step of the feed.
+const TICK: f64 = 0.01;
+const TICK_E4: u64 = 100;
+/// Dollars. The feed stays within.
+const PRICES: [f64; 2] = [0.01, 600.0];
+
+/// itch5 into one book an instrument. Gives how many messages there were, and the sum of the best prices.
+pub fn hftbacktest(feed: &[u8]) -> (u64, u64) {
     let mut books = Books::default();
     itch5::Parser::new(feed).parse_stream(&mut books).expect("messages of ITCH 5.0");
-    let best = |book: &OrderBook| book.max_bid().unwrap_or(0) + book.min_ask().unwrap_or(0);
+    let best = |book: &ROIVectorMarketDepth| {
+        let ticks = [book.best_bid_tick(), book.best_ask_tick()];
+        ticks
+            .into_iter()
+            .filter(|tick| ![INVALID_MIN, INVALID_MAX].contains(tick))
+            .map(|tick| tick as u64 * TICK_E4)
+            .sum::<u64>()
+    };
     (books.count, books.by_locate.iter().map(best).sum())
-}
-
-/// What lobster does not tell of an order that rests.
-struct Resting {
-    locate: u16,
-    side: Side,
-    shares: u32,
-    price: u32,
 }
 
 #[derive(Default)]
 struct Books {
-    by_locate: Vec<OrderBook>,
-    resting: HashMap<u64, Resting>,
+    by_locate: Vec<ROIVectorMarketDepth>,
     count: u64,
 }
 
 impl Books {
-    fn add(&mut self, reference: u64, order: Resting) {
-        let event = OrderType::Limit {
-            id: u128::from(reference),
-            side: order.side,
-            qty: u64::from(order.shares),
-            price: u64::from(order.price),
+    fn add(&mut self, locate: u16, reference: u64, side: Side, shares: u32, price_e4: u32) {
+        let book = &mut self.by_locate[usize::from(locate)];
+        let (price, shares) = (f64::from(price_e4) / 10_000.0, f64::from(shares));
+        let change = match side {
+            Side::Buy => book.add_buy_order(reference, price, shares, 0),
+            _ => book.add_sell_order(reference, price, shares, 0),
         };
-        std::hint::black_box(self.by_locate[usize::from(order.locate)].execute(event));
-        self.resting.insert(reference, order);
+        std::hint::black_box(change.expect("a new order"));
     }
 
-    fn take_out(&mut self, reference: u64) -> Resting {
-        let order = self.resting.remove(&reference).expect("an order that was added");
-        let cancel = OrderType::Cancel { id: u128::from(reference) };
-        std::hint::black_box(self.by_locate[usize::from(order.locate)].execute(cancel));
-        order
+    fn take_out(&mut self, locate: u16, reference: u64) -> Side {
+        let book = &mut self.by_locate[usize::from(locate)];
+        std::hint::black_box(book.delete_order(reference, 0)).expect("an order that was added").0
     }
 
-    fn reduce(&mut self, reference: u64, shares: u32) {
-        let mut order = self.take_out(reference);
-        order.shares -= shares;
-        if order.shares > 0 {
-            self.add(reference, order);
+    fn reduce(&mut self, locate: u16, reference: u64, shares: u32) {
+        let book = &mut self.by_locate[usize::from(locate)];
+        let order = book.orders().get(&reference).expect("an order that was added");
+        let (left, price) = (order.qty - f64::from(shares), order.price_tick as f64 * TICK);
+        if left > 0.0 {
+            std::hint::black_box(book.modify_order(reference, price, left, 0).expect("an order that was added"));
+        } else {
+            self.take_out(locate, reference);
         }
     }
 
@@ -78,11 +82,10 @@ macro_rules! adds {
     ($($method:ident: $message:ident),* $(,)?) => {
         $(fn $method(&mut self, m: &m::$message) -> ControlFlow<()> {
             let side = match m.buy_sell_indicator() {
-                m::BuySellIndicator::Buy => Side::Bid,
-                _ => Side::Ask,
+                m::BuySellIndicator::Buy => Side::Buy,
+                _ => Side::Sell,
             };
-            let (locate, shares, price) = (m.stock_locate(), m.shares(), m.price().into_u32());
-            self.add(m.order_reference_number(), Resting { locate, side, shares, price });
+            self.add(m.stock_locate(), m.order_reference_number(), side, m.shares(), m.price().into_u32());
             self.done()
         })*
     };
@@ -108,34 +111,35 @@ impl itch5::MessageHandler for Books {
     fn on_stock_directory(&mut self, m: &m::StockDirectory) -> ControlFlow<()> {
         let books = usize::from(m.stock_locate()) + 1;
         let more = books.saturating_sub(self.by_locate.len());
-        self.by_locate.extend((0..more).map(|_| OrderBook::default()));
+        let book = || ROIVectorMarketDepth::new(TICK, 1.0, PRICES[0], PRICES[1]);
+        self.by_locate.extend((0..more).map(|_| book()));
         self.done()
     }
 
     fn on_order_executed(&mut self, m: &m::OrderExecuted) -> ControlFlow<()> {
-        self.reduce(m.order_reference_number(), m.executed_shares());
+        self.reduce(m.stock_locate(), m.order_reference_number(), m.executed_shares());
         self.done()
     }
 
     fn on_order_executed_with_price(&mut self, m: &m::OrderExecutedWithPrice) -> ControlFlow<()> {
-        self.reduce(m.order_reference_number(), m.executed_shares());
+        self.reduce(m.stock_locate(), m.order_reference_number(), m.executed_shares());
         self.done()
     }
 
     fn on_order_cancel(&mut self, m: &m::OrderCancel) -> ControlFlow<()> {
-        self.reduce(m.order_reference_number(), m.cancelled_shares());
+        self.reduce(m.stock_locate(), m.order_reference_number(), m.cancelled_shares());
         self.done()
     }
 
     fn on_order_delete(&mut self, m: &m::OrderDelete) -> ControlFlow<()> {
-        self.take_out(m.order_reference_number());
+        self.take_out(m.stock_locate(), m.order_reference_number());
         self.done()
     }
 
     fn on_order_replace(&mut self, m: &m::OrderReplace) -> ControlFlow<()> {
-        let old = self.take_out(m.original_order_reference_number());
-        let order = Resting { shares: m.shares(), price: m.price().into_u32(), ..old };
-        self.add(m.new_order_reference_number(), order);
+        let side = self.take_out(m.stock_locate(), m.original_order_reference_number());
+        let (shares, price_e4) = (m.shares(), m.price().into_u32());
+        self.add(m.stock_locate(), m.new_order_reference_number(), side, shares, price_e4);
         self.done()
     }
 }

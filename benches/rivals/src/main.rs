@@ -1,4 +1,5 @@
-//! Other crates at the work of ours: `rivals SUBJECT FEED`, figures as a line of JSON.
+//! Other crates, and C, at the work of ours. `rivals SUBJECT FEED` prints figures as a line of JSON;
+//! `rivals post-and-poll LISTS BURST` does what callgrind then counts.
 //!
 //! The feed is as Nasdaq's recorded files are: each message after its length in two big-endian bytes. A parser reads
 //! every field that can change a book and folds it into a sum, which must be the same for all; a book gives the sum of
@@ -6,6 +7,7 @@
 
 mod books;
 mod parsers;
+mod verbs;
 
 use std::time::Instant;
 
@@ -14,14 +16,20 @@ const REPEATS: usize = 5;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [subject, path] = &arguments[..] else { panic!("usage: rivals itchy|itch5|lobster FEED") };
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["itchy", feed] => timed(feed, parsers::itchy),
+        ["itch5", feed] => timed(feed, parsers::itch5),
+        ["hftbacktest", feed] => timed(feed, books::hftbacktest),
+        ["post-and-poll", lists, burst] => {
+            verbs::run(lists.parse().expect("a count of lists"), burst.parse().expect("a count of messages"));
+        }
+        _ => panic!("usage: rivals itchy|itch5|hftbacktest FEED, or post-and-poll LISTS BURST"),
+    }
+}
+
+fn timed(path: &str, run: fn(&[u8]) -> (u64, u64)) {
     let feed = std::fs::read(path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let run: fn(&[u8]) -> (u64, u64) = match subject.as_str() {
-        "itchy" => parsers::itchy,
-        "itch5" => parsers::itch5,
-        "lobster" => books::lobster,
-        other => panic!("no subject is called {other}"),
-    };
     let mut checksum = 0;
     let mut times: Vec<f64> = (0..REPEATS)
         .map(|_| {

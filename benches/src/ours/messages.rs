@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use verbline::mem::Batch;
+use verbline::mem::{Batch, PoolCache};
+use verbline::verbs::PeerMr;
 
 use super::rc::{Side, Spec, pair};
 use super::repeated;
@@ -124,7 +125,7 @@ pub fn one_sided_rate(verb: OneSided, bytes: u32) -> Figures {
     local.write_from(0, &[0xa5; 8]).expect("within the region");
     let cache = near.cache.take().expect("bound once").bind();
     crate::pair::pin(crate::pair::cpus()[0]);
-    let seconds = repeated(|| one_sided(&mut near, &cache, verb, count, &local, &remote).as_secs_f64());
+    let seconds = repeated(|| one_sided(&mut near, &cache, verb, count, bytes, [&local, &remote]).as_secs_f64());
     let (mut at_near, mut at_far) = ([0; 8], [0; 8]);
     local.read_into(0, &mut at_near).expect("within the region");
     remote.read_into(0, &mut at_far).expect("within the region");
@@ -134,13 +135,14 @@ pub fn one_sided_rate(verb: OneSided, bytes: u32) -> Figures {
 
 fn one_sided(
     side: &mut Side,
-    cache: &verbline::mem::PoolCache,
+    cache: &PoolCache,
     verb: OneSided,
     count: u64,
-    local: &verbline::verbs::PeerMr,
-    remote: &verbline::verbs::PeerMr,
+    bytes: u32,
+    [local, remote]: [&PeerMr; 2],
 ) -> Duration {
-    let slice = local.slice(0, local.len_bytes() as u32).expect("the whole region");
+    // A region is whole pages, and longer.
+    let slice = local.slice(0, bytes).expect("within the region");
     let target = remote.remote(0);
     let began = Instant::now();
     let (mut posted, mut done) = (0, 0);

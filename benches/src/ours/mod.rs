@@ -3,6 +3,7 @@
 //! Each warms up, repeats a short run several times and gives the median, so that one call takes well under two
 //! seconds and survives a neighbour's burst. Threads are pinned to [`crate::pair::cpus`].
 
+pub mod counted;
 pub mod feed;
 pub mod idle;
 pub mod itch;

@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use verbline_benches::callgrind::CallgrindError;
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
     #[error("no row is called `{name}`; --list names them all{}", suggestion(.near))]
@@ -34,6 +36,8 @@ pub(crate) enum RunError {
     OtherWork { what: String, ours: f64, theirs: f64 },
     #[error("{}: {source}", .path.display())]
     File { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Callgrind(#[from] CallgrindError),
     #[error("the page's plots: {0}")]
     Plot(String),
 }

@@ -4,7 +4,7 @@ use crate::contender::Contender;
 use crate::error::RunError;
 use crate::measure::asked_for;
 use crate::peer::ucx::{self, Test};
-use crate::peer::{dpdk_test, fabric, rivals, testpmd};
+use crate::peer::{counted, dpdk_test, fabric, rivals, testpmd};
 use crate::row::{Goal, Row, Source};
 
 use Goal::{OursBelow, RatioAtLeast, RatioAtMost, Reported};
@@ -67,6 +67,7 @@ pub(crate) fn all() -> Vec<Group> {
         wake_up(),
         idle_cpu(),
         saturated(),
+        post_and_poll(),
         itch_parse(),
         itch_book(),
         tick_to_trade(),
@@ -308,6 +309,26 @@ fn saturated() -> Group {
     )
 }
 
+fn post_and_poll() -> Group {
+    let what =
+        "SENDs of 64 bytes posted, polled, receives posted again: instructions of all that runs, the device's included";
+    let against = |name, what, ours, peer| Row {
+        what,
+        peer_name: "the same in C, same provider",
+        ..row(name, "instructions", Figure(ours, "instructions"), Figure(peer, "instructions"), RatioAtMost(1.05))
+    };
+    let single = "the same, one at a time";
+    let contenders = vec![
+        counted::ours("ours, lists of 32", 32),
+        counted::in_c("C, lists of 32", 32),
+        counted::ours("ours, one by one", 1),
+        counted::in_c("C, one by one", 1),
+    ];
+    let rows = vec![against("post-poll-32", what, 0, 1), against("post-poll-1", single, 2, 3)];
+    // Counts do not vary from run to run.
+    Group { rounds: Some(1), ..group("post-poll", contenders, rows) }
+}
+
 fn itch_parse() -> Group {
     let against = |name, peer, peer_name| Row {
         what: "ITCH 5.0: every field that changes a book read out of every message",
@@ -326,12 +347,12 @@ fn itch_book() -> Group {
     let ours = Figure(0, "ns");
     group(
         "itch-book",
-        vec![ours_on_feed("itch-book"), rivals::itch("itch5, lobster", "lobster")],
+        vec![ours_on_feed("itch-book"), rivals::itch("itch5, hftbacktest", "hftbacktest")],
         vec![
             Row {
                 what,
-                peer_name: "itch5 0.1 into lobster 0.7",
-                ..row("itch-book-lobster", "ns/message", ours, Figure(1, "ns"), RatioAtMost(1.0))
+                peer_name: "itch5 0.1 into hftbacktest 0.9",
+                ..row("itch-book-hftbacktest", "ns/message", ours, Figure(1, "ns"), RatioAtMost(1.0))
             },
             Row {
                 what,

@@ -8,6 +8,7 @@ use verbline_benches::Figures;
 use verbline_benches::ours::{self, feed, idle, itch, lcores, messages, pool, ring, trading};
 
 use crate::error::RunError;
+use crate::machine;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Subject {
@@ -112,7 +113,7 @@ fn read(path: &PathBuf) -> Result<Vec<u8>, RunError> {
 
 /// Writes the feed that all parsers read, once, and gives where it is.
 pub(crate) fn feed_file() -> Result<PathBuf, RunError> {
-    let path = std::env::temp_dir().join(format!("verbline-feed-{}.itch", feed::MESSAGES));
+    let path = machine::work_dir()?.join(format!("feed-{}.itch", feed::MESSAGES));
     if std::fs::metadata(&path).is_err() {
         // Under another name first, so that a run that is killed leaves no half a feed.
         let half = path.with_extension(std::process::id().to_string());

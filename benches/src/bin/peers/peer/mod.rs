@@ -1,5 +1,6 @@
 //! The peers: how each is run, and how its output is read.
 
+pub(crate) mod counted;
 pub(crate) mod dpdk_test;
 pub(crate) mod fabric;
 pub(crate) mod rivals;

@@ -1,0 +1,84 @@
+//! Counting a program's instructions with valgrind's callgrind: the same count on a busy machine as on a quiet one.
+
+use std::ffi::OsStr;
+use std::io;
+use std::process::Command;
+
+/// Why there is no count.
+#[derive(Debug, thiserror::Error)]
+pub enum CallgrindError {
+    /// valgrind is not there.
+    #[error("valgrind does not start ({0}); install the package valgrind")]
+    Spawn(io::Error),
+    /// The program failed, or valgrind could not run it.
+    #[error("`{command}` failed under valgrind:\n{said}")]
+    Failed {
+        /// The program and its arguments.
+        command: String,
+        /// Standard error of both.
+        said: String,
+    },
+}
+
+/// What is run, for a person to read.
+pub const COMMAND: &str = "valgrind --tool=callgrind --callgrind-out-file=/dev/null";
+
+/// Runs the program to its end and gives the instructions that all of its threads executed.
+///
+/// # Errors
+/// valgrind is not there, or the program fails.
+pub fn instructions(program: impl AsRef<OsStr>, args: &[&str]) -> Result<f64, CallgrindError> {
+    let mut words = COMMAND.split(' ');
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).arg(program).args(args);
+    let output = command.output().map_err(CallgrindError::Spawn)?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    match collected(&said) {
+        Some(count) if output.status.success() => Ok(count),
+        _ => Err(CallgrindError::Failed { command: format!("{command:?}"), said }),
+    }
+}
+
+/// Instructions of one operation: the difference of runs with two counts of them, over the difference of the counts, so
+/// that what a program does only once is not in it. Of some runs the least counts: threads that wait add to it.
+///
+/// # Errors
+/// As [`instructions`].
+pub fn per_operation(
+    [fewer, more]: [u64; 2],
+    runs: usize,
+    mut run: impl FnMut(u64) -> Result<f64, CallgrindError>,
+) -> Result<f64, CallgrindError> {
+    let mut least = |count| (0..runs).try_fold(f64::INFINITY, |least, _| run(count).map(|counted| counted.min(least)));
+    let (few, many) = (least(fewer)?, least(more)?);
+    Ok((many - few) / (more - fewer) as f64)
+}
+
+/// Reads the line `==PID== Collected : N`.
+fn collected(said: &str) -> Option<f64> {
+    let (_, count) = said.lines().find_map(|line| line.split_once("Collected :"))?;
+    count.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_is_read() {
+        let said =
+            "==8733== Events    : Ir\n==8733== Collected : 1034963\n==8733== \n==8733== I   refs:      1,034,963\n";
+        assert_eq!(collected(said), Some(1_034_963.0));
+        assert_eq!(collected("==1== error"), None);
+    }
+
+    #[test]
+    fn what_is_done_once_is_not_counted() {
+        let mut runs = 0;
+        let mut noisy = |count: u64| {
+            runs += 1;
+            Ok(1e6 + 7.0 * count as f64 + f64::from(runs % 2) * 1e3)
+        };
+        assert_eq!(per_operation([10, 110], 2, &mut noisy).unwrap(), 7.0);
+    }
+}

@@ -1,0 +1,133 @@
+//! Work for callgrind to count: each subject does its work a given number of times, single-threaded and without a clock
+//! where that can be. What one operation costs is the difference between two such runs, divided.
+
+use std::hint::black_box;
+
+use tick_to_trade::book::OrderBooks;
+use verbline::mem::Batch;
+use verbline_ring::{doorbell, spsc};
+
+use super::{feed, itch, lcores, messages, pool, ring};
+
+/// One operation of the hot path.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject {
+    /// The row's name.
+    pub name: &'static str,
+    /// What an operation is.
+    pub what: &'static str,
+    /// The two counts of operations that are run, fewer and more.
+    pub counts: [u64; 2],
+    /// Does so many operations.
+    pub run: fn(u64),
+}
+
+/// All subjects, in the order of the table.
+pub const SUBJECTS: &[Subject] = &[
+    Subject {
+        name: "ring-hop",
+        what: "32 items into a ring, the doorbell rung, and out of it",
+        counts: [10_000, 110_000],
+        run: ring_hops,
+    },
+    Subject {
+        name: "pool-bulk",
+        what: "32 packets got fresh from a pool's cache, and put back",
+        counts: [10_000, 110_000],
+        run: pool_bulks,
+    },
+    Subject {
+        name: "pool-shared",
+        what: "32 packets got and put past the cache, by the shared free list",
+        counts: [1_000, 21_000],
+        run: shared_bulks,
+    },
+    Subject {
+        name: "post-poll-32",
+        what: "a list of 32 SENDs of 64 bytes posted, received, and 32 receives posted again",
+        counts: [1_000, 11_000],
+        run: |lists| messages::post_and_poll(lists, 32),
+    },
+    Subject {
+        name: "post-poll-1",
+        what: "one SEND of 64 bytes posted, received, and a receive posted again",
+        counts: [10_000, 110_000],
+        run: |lists| messages::post_and_poll(lists, 1),
+    },
+    Subject {
+        name: "stage-call-32",
+        what: "a turn of an lcore: 32 packets from a source through four stages to a sink",
+        counts: [5_000, 55_000],
+        run: |turns| lcores::stage_calls(turns * 32, 32),
+    },
+    Subject {
+        name: "stage-call-1",
+        what: "a turn of an lcore with one packet",
+        counts: [50_000, 350_000],
+        run: |turns| lcores::stage_calls(turns, 1),
+    },
+    Subject {
+        name: "itch-parse",
+        what: "an ITCH message read",
+        counts: [20_000, 120_000],
+        run: |messages| {
+            black_box(itch::read_all(&feed::generate(messages as usize)));
+        },
+    },
+    Subject {
+        name: "itch-book",
+        what: "an ITCH message read into a full-depth book",
+        counts: [20_000, 120_000],
+        run: |messages| {
+            let mut books = OrderBooks::new(itch::BOOKS);
+            black_box(itch::book_all(&mut books, &feed::generate(messages as usize)));
+        },
+    },
+    Subject {
+        name: FEED,
+        what: "an ITCH message generated: part of the two rows above, and taken off them",
+        counts: [20_000, 120_000],
+        run: |messages| {
+            black_box(feed::generate(messages as usize));
+        },
+    },
+];
+
+/// What `itch-parse` and `itch-book` do beside their work.
+pub const FEED: &str = "itch-feed";
+
+fn ring_hops(count: u64) {
+    let (mut producer, mut consumer) = spsc::<u64>(ring::DEPTH);
+    let (waker, _awake) = doorbell().expect("an eventfd");
+    let burst = black_box([7; ring::BULK]);
+    let mut taken = [0; ring::BULK];
+    for _ in 0..count {
+        assert_eq!(producer.push_iter(ring::BULK, burst), ring::BULK);
+        waker.ring();
+        let mut slots = taken.iter_mut();
+        consumer.pop_into(ring::BULK, |item| {
+            if let Some(slot) = slots.next() {
+                *slot = item;
+            }
+        });
+        black_box(&mut taken);
+    }
+}
+
+fn pool_bulks(count: u64) {
+    bulks(count, pool::CACHE_PACKETS);
+}
+
+fn shared_bulks(count: u64) {
+    bulks(count, 0);
+}
+
+fn bulks(count: u64, cache_packets: usize) {
+    let pool = pool::pool(2048, 2048);
+    let cache = pool.cache(cache_packets);
+    let mut batch = Batch::with_capacity(pool::BULK);
+    for _ in 0..count {
+        assert_eq!(cache.get_bulk(&mut batch, pool::BULK), pool::BULK);
+        cache.put_bulk(black_box(&mut batch));
+    }
+}
