@@ -97,6 +97,9 @@ impl Datagram<'_> {
             target.device().qkey_violations.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        // Several senders at a time: each must get another receive, and receives complete in the order in which they
+        // were posted, so the lock is held until this one has.
+        let _lock = target.rq.lock.lock();
         let Some(index) = take(target) else { return };
         // SAFETY: the receive is ours since `take`; a guard is entered; the source has that many bytes.
         let placed = unsafe { message::place(target, index, self.source, GRH_BYTES, self.bytes) };
@@ -144,14 +147,11 @@ impl Datagram<'_> {
     }
 }
 
-/// Takes a receive of a datagram queue pair: under its lock, since it has any number of senders at a time.
+/// Takes a receive of a datagram queue pair, whose lock is held.
 fn take(target: &Qp) -> Option<u64> {
     match target.srq() {
         Some(srq) => srq.take(),
-        None => {
-            let _lock = target.rq.lock.lock();
-            // SAFETY: under the queue's lock.
-            unsafe { target.rq.take() }
-        }
+        // SAFETY: under the queue's lock.
+        None => unsafe { target.rq.take() },
     }
 }

@@ -1,8 +1,9 @@
 //! RDMA WRITE, READ and atomics: the initiator reaches into the peer's memory itself.
 //!
 //! What it guarantees: before a byte is touched, the peer queue pair's access flags, the R_Key's protection domain,
-//! bounds and rights are checked; a refusal is `REM_ACCESS_ERR` and moves an RC peer to ERR, as the specification has
-//! it for a responder's class C errors. Atomics are atomic to each other and to the CPU's (`IBV_ATOMIC_GLOB`).
+//! bounds and rights are checked. An operation that the queue pair doesn't let in is `REM_INV_REQ_ERR`, one that the key
+//! doesn't grant `REM_ACCESS_ERR`; either moves an RC peer to ERR, as the specification has it for a responder's class
+//! C errors (IB specification, vol. 1, 9.7.4.1 and 9.9). Atomics are atomic to each other and to the CPU's (`IBV_ATOMIC_GLOB`).
 
 use crate::async_event::Kind;
 use crate::completion;
@@ -29,7 +30,11 @@ pub(crate) unsafe fn write(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut E
     let Some(peer) = message::peer(qp) else { return message::unreachable_peer(qp) };
     // SAFETY: a write's arm of the union.
     let remote = unsafe { wr.wr.rdma };
-    if !add_remote(&mut target, peer, remote.rkey, remote.remote_addr, bytes, key_table::REMOTE_WRITE) {
+    let need = key_table::REMOTE_WRITE;
+    if !lets_in(peer, need) {
+        return refuse_request(qp, peer, errors);
+    }
+    if add_remote(&mut target, peer, remote.rkey, remote.remote_addr, bytes, need).is_err() {
         return refuse_access(qp, peer, errors);
     }
     // With immediate data the receive comes first: without one nothing is written.
@@ -57,13 +62,13 @@ pub(crate) unsafe fn read(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Er
     if let Err(status) = unsafe { add_local_target(&mut target, qp, wr) } {
         return Outcome::Failed(status);
     }
-    let peer = match reading_peer(qp, errors) {
+    let peer = match reading_peer(qp, key_table::REMOTE_READ, errors) {
         Ok(peer) => peer,
         Err(outcome) => return outcome,
     };
     // SAFETY: a read's arm of the union.
     let remote = unsafe { wr.wr.rdma };
-    if !add_remote(&mut source, peer, remote.rkey, remote.remote_addr, bytes, key_table::REMOTE_READ) {
+    if add_remote(&mut source, peer, remote.rkey, remote.remote_addr, bytes, key_table::REMOTE_READ).is_err() {
         return refuse_access(qp, peer, errors);
     }
     // SAFETY: both ranges were granted by their keys, inside this guard.
@@ -81,16 +86,13 @@ pub(crate) unsafe fn atomic(qp: &Qp, wr: &ibv_send_wr, errors: &mut Errors) -> O
     if let Err(status) = unsafe { add_local_target(&mut target, qp, wr) } {
         return Outcome::Failed(status);
     }
-    let peer = match reading_peer(qp, errors) {
+    let need = key_table::REMOTE_ATOMIC;
+    let peer = match reading_peer(qp, need, errors) {
         Ok(peer) => peer,
         Err(outcome) => return outcome,
     };
     // SAFETY: an atomic's arm of the union.
     let remote = unsafe { wr.wr.atomic };
-    if peer.inbound.access.load(Ordering::Relaxed) & key_table::REMOTE_ATOMIC == 0 {
-        return refuse_access(qp, peer, errors);
-    }
-    let need = key_table::REMOTE_ATOMIC;
     let Ok(at) = key_table::check_remote(peer.pd, peer.qpn, remote.rkey, remote.remote_addr, 8, need) else {
         return refuse_access(qp, peer, errors);
     };
@@ -128,28 +130,36 @@ unsafe fn add_local_target(target: &mut Pieces, qp: &Qp, wr: &ibv_send_wr) -> Re
         .map_err(|_| ibv_wc_status::IBV_WC_LOC_PROT_ERR)
 }
 
-/// The peer of a read or an atomic, which needs its resources; or what becomes of the request.
-fn reading_peer<'a>(qp: &'a Qp, errors: &mut Errors) -> Result<&'a Qp, Outcome> {
+/// The peer of a read or an atomic, which needs its leave and its resources; or what becomes of the request.
+fn reading_peer<'a>(qp: &'a Qp, need: u32, errors: &mut Errors) -> Result<&'a Qp, Outcome> {
     let peer = message::peer(qp).ok_or_else(|| message::unreachable_peer(qp))?;
     // Relaxed: set before the peer accepted.
-    if peer.inbound.max_dest_rd_atomic.load(Ordering::Relaxed) == 0 {
+    if !lets_in(peer, need) || peer.inbound.max_dest_rd_atomic.load(Ordering::Relaxed) == 0 {
         return Err(refuse_request(qp, peer, errors));
     }
     Ok(peer)
 }
 
-/// Adds the peer's range, if the queue pair and the key allow it. Nothing is checked for an empty one (IB specification,
-/// vol. 1, 9.7.4.1.5: a zero-length request's R_Key isn't validated).
-fn add_remote(range: &mut Pieces, peer: &Qp, rkey: u32, addr: u64, bytes: u64, need: u32) -> bool {
+/// Whether the queue pair's access flags let the operation in.
+fn lets_in(peer: &Qp, need: u32) -> bool {
     // Relaxed: changed by the control path only.
-    if peer.inbound.access.load(Ordering::Relaxed) & need == 0 {
-        return false;
-    }
+    peer.inbound.access.load(Ordering::Relaxed) & need != 0
+}
+
+/// Adds the peer's range, if the key allows it. Nothing is checked for an empty one (IB specification,
+/// vol. 1, 9.7.4.1.5: a zero-length request's R_Key isn't validated).
+fn add_remote(
+    range: &mut Pieces,
+    peer: &Qp,
+    rkey: u32,
+    addr: u64,
+    bytes: u64,
+    need: u32,
+) -> Result<(), key_table::Denied> {
     if bytes > 0 {
-        let Ok(at) = key_table::check_remote(peer.pd, peer.qpn, rkey, addr, bytes, need) else { return false };
-        range.push(at, bytes as usize);
+        range.push(key_table::check_remote(peer.pd, peer.qpn, rkey, addr, bytes, need)?, bytes as usize);
     }
-    true
+    Ok(())
 }
 
 #[cold]

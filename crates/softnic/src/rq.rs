@@ -1,8 +1,8 @@
 //! The receive queue of one queue pair: posting, and what its sender consumes.
 //!
 //! What it guarantees: a posted receive is consumed once, in order. A connected queue pair's receives are consumed by
-//! its one peer without a lock. A datagram queue pair has any number of senders at once: they take the queue's lock for
-//! the few instructions that take a receive, since each must get another one.
+//! its one peer without a lock. A datagram queue pair has any number of senders at once: they take the queue's lock
+//! while they deliver, since each must get another receive and receives complete in order.
 
 use crate::errors::Errors;
 use crate::protocol::credit::{FLUSHING, Posted, WAITING};

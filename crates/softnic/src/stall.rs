@@ -295,16 +295,17 @@ fn wait(qp: &Qp, why: Why) -> bool {
     }
 }
 
-/// Nothing is pending any more.
+/// Nothing is pending any more. Also where nothing was: a flag that a reset left behind is lowered.
 fn unstall(qp: &Qp) {
-    if !qp.sq.is_stalled() {
-        return;
-    }
     if let Some(peer) = fabric::lookup(qp.sq.destination())
         && !qp.is_datagram()
         && peer.sq.destination() == qp.qpn
+        && peer.inbound.attention.read() & WAITING != 0
     {
         peer.inbound.attention.lower(WAITING);
+    }
+    if !qp.sq.is_stalled() {
+        return;
     }
     qp.send_cq().stalled.remove(qp);
     qp.sq.set_stalled(false);

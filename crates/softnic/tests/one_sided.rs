@@ -134,7 +134,9 @@ fn remote_access_is_checked_as_hardware_checks_it() {
         let mut none = attr(IBV_QPS_RTS);
         none.qp_access_flags = LOCAL_WRITE;
         assert_eq!(pair.b.modify(&mut none, ibv_qp_attr_mask::IBV_QP_STATE | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS), 0);
-        assert_eq!(outcome(&pair, wr(&pair, pair.b_mem.addr(), pair.b_mem.key())), access_error);
+        let request_error = (IBV_WC_REM_INV_REQ_ERR, IBV_QPS_ERR);
+        assert_eq!(outcome(&pair, wr(&pair, pair.b_mem.addr(), pair.b_mem.key())), request_error);
+        assert_eq!(async_event(&pair.other), Some(ibv_event_type::IBV_EVENT_QP_REQ_ERR as u32));
     }
     // Nothing was written by any of them but the good ones; and UC says nothing.
     let pair = Pair::connected(IBV_QPT_UC);

@@ -242,6 +242,7 @@ fn datagram_senders_meet_in_one_receive_queue() {
         let (recv, mem, target, done) = (&recv, Shared(&mem), &target, &done);
         let receiver = scope.spawn(move || {
             let mut seen = std::collections::HashSet::new();
+            let mut next_slot = 0;
             while let Some(got) = recv.poll().or_else(|| {
                 while !done.load(Ordering::Acquire) {
                     if let Some(got) = recv.poll() {
@@ -253,6 +254,8 @@ fn datagram_senders_meet_in_one_receive_queue() {
             }) {
                 let offset = got.wr_id as usize * 256;
                 assert_eq!((got.status, got.byte_len), (SUCCESS, 148));
+                assert_eq!(got.wr_id, next_slot, "receives complete in the order in which they were posted");
+                next_slot = (next_slot + 1) % 64;
                 let number = u64::from_ne_bytes(mem.get().read(offset + 140, 8).try_into().unwrap());
                 check_message(mem.get(), offset + 40, number, 100);
                 assert!(seen.insert(number), "datagram {number} came twice");
