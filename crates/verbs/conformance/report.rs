@@ -49,10 +49,8 @@ pub(crate) fn text(target: &Target, results: &[(Row, Ran)]) -> String {
                 let verdict = if at == 0 { ran.verdict.to_string() } else { String::new() };
                 let _ = writeln!(out, "  {verdict:<6}{line}");
             }
-            if ran.verdict != Verdict::Pass {
-                for line in wrap(&ran.reason, WIDTH - 10) {
-                    let _ = writeln!(out, "          {line}");
-                }
+            for line in wrap(&ran.reason, WIDTH - 10).iter().filter(|line| !line.is_empty()) {
+                let _ = writeln!(out, "          {line}");
             }
         }
         out.push('\n');

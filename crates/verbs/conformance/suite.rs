@@ -77,6 +77,11 @@ impl Row {
         self.differs(Kind::Rxe, seen, does, why)
     }
 
+    /// Only the test, for rows that are made of others.
+    pub(crate) fn test(&self, rig: &Rig) -> Outcome {
+        (self.test)(rig)
+    }
+
     /// What is in front of the slash.
     pub(crate) fn theme(&self) -> &str {
         self.rule.split_once('/').map_or(&self.rule, |(theme, _)| theme)
@@ -106,7 +111,7 @@ impl fmt::Display for Verdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Ran {
     pub(crate) verdict: Verdict,
-    /// Why it did not pass; empty if it did.
+    /// Why it did not pass; or what was declared and not seen.
     pub(crate) reason: String,
     pub(crate) took: Duration,
 }
@@ -147,11 +152,15 @@ fn attempt(test: &Arc<Test>, needs: &[Cap], target: &Target) -> Outcome {
 }
 
 fn judge(row: &Row, kind: Kind, outcome: Outcome) -> (Verdict, String) {
-    let mine = row.differences.iter().filter(|difference| difference.on == kind);
+    let mut mine = row.differences.iter().filter(|difference| difference.on == kind);
     match outcome {
-        Ok(()) => (Verdict::Pass, String::new()),
+        Ok(()) => match mine.next() {
+            // Not a failure: the device got better than what is written of it.
+            Some(known) => (Verdict::Pass, format!("not seen on this device: {}", known.does)),
+            None => (Verdict::Pass, String::new()),
+        },
         Err(Failure::Lacks(reason)) => (Verdict::Lacks, reason),
-        Err(Failure::Broken(seen)) => match mine.into_iter().find(|difference| seen.contains(difference.seen)) {
+        Err(Failure::Broken(seen)) => match mine.find(|difference| seen.contains(difference.seen)) {
             Some(known) => (Verdict::Lacks, format!("{}: {} (seen: {seen})", known.does, known.why)),
             None => (Verdict::Fail, seen),
         },

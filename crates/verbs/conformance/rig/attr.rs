@@ -73,7 +73,7 @@ impl Attr {
     }
 
     /// The number of a state that need not exist.
-    pub(crate) fn to_number(mut self, state: u32) -> Attr {
+    pub(crate) fn state_number(mut self, state: u32) -> Attr {
         self.raw.qp_state = state;
         self.and(AttrMask::STATE)
     }
@@ -201,13 +201,5 @@ pub(super) fn ah_attr(port: &PortFacts, gid: &Gid) -> ibv_ah_attr {
         hop_limit: 64,
         traffic_class: 0,
     };
-    ibv_ah_attr {
-        grh,
-        dlid: port.attr.lid,
-        sl: 0,
-        src_path_bits: 0,
-        static_rate: 0,
-        is_global: 1,
-        port_num: PORT,
-    }
+    ibv_ah_attr { grh, dlid: port.attr.lid, sl: 0, src_path_bits: 0, static_rate: 0, is_global: 1, port_num: PORT }
 }

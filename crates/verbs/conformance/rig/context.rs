@@ -3,7 +3,7 @@
 use super::ah::Gid;
 use super::async_event::Events;
 use super::errno::Refused;
-use super::mem::{MemInner, Mem};
+use super::mem::{Mem, MemInner};
 use super::patience;
 use super::target::{Provider, Target};
 use super::verb;
@@ -47,6 +47,7 @@ pub(crate) struct PortAttr {
     pub(crate) pkeys: u16,
     pub(crate) lid: u16,
     pub(crate) grh_required: bool,
+    pub(crate) is_ethernet: bool,
 }
 
 impl PortAttr {
@@ -92,14 +93,19 @@ impl Cap {
             Cap::Multicast => count("max_mcast_grp", attr.max_mcast_grp),
             Cap::Atomics => (attr.atomic_cap == 0).then(|| "the device says atomic_cap = IBV_ATOMIC_NONE".to_owned()),
             Cap::ResizeQp => flag("IBV_DEVICE_RESIZE_MAX_WR", bit::IBV_DEVICE_RESIZE_MAX_WR),
-            Cap::AlternatePath => flag("IBV_DEVICE_AUTO_PATH_MIG", bit::IBV_DEVICE_AUTO_PATH_MIG),
+            Cap::AlternatePath => flag("IBV_DEVICE_AUTO_PATH_MIG", bit::IBV_DEVICE_AUTO_PATH_MIG).or_else(|| {
+                let limit = "kernel limit: ib_modify_qp() takes alternate paths on InfiniBand ports only";
+                context.port.attr.is_ethernet.then(|| format!("{limit}, and this one's link layer is Ethernet"))
+            }),
             Cap::SrqResize => flag("IBV_DEVICE_SRQ_RESIZE", bit::IBV_DEVICE_SRQ_RESIZE),
             Cap::MemoryWindows => flag("IBV_DEVICE_MEM_WINDOW", bit::IBV_DEVICE_MEM_WINDOW | windows),
             Cap::MemoryWindowsType2 => flag("IBV_DEVICE_MEM_WINDOW_TYPE_2A or _2B", windows),
             Cap::MemoryExtensions => flag("IBV_DEVICE_MEM_MGT_EXTENSIONS", bit::IBV_DEVICE_MEM_MGT_EXTENSIONS),
             Cap::GrhRequired => (!context.port.attr.grh_required)
                 .then(|| "IBV_QPF_GRH_REQUIRED is not in the port's flags: no address needs a GRH".to_owned()),
-            Cap::Lids => (context.port.attr.lid == 0).then(|| "the port says lid = 0: every address needs a GRH".to_owned()),
+            Cap::Lids => {
+                (context.port.attr.lid == 0).then(|| "the port says lid = 0: every address needs a GRH".to_owned())
+            }
         }
     }
 }
@@ -208,7 +214,9 @@ fn query_device(provider: Provider, raw: *mut ibv_context) -> Result<ibv_device_
 }
 
 fn query_port(provider: Provider, raw: *mut ibv_context, port: u8) -> Result<PortAttr, Refused> {
+    // IBV_QPF_GRH_REQUIRED and IBV_LINK_LAYER_ETHERNET of verbs.h.
     const GRH_REQUIRED: u8 = 1;
+    const LINK_LAYER_ETHERNET: u8 = 2;
     // SAFETY: integers only; zeroed because rdma-sys's inline function doesn't.
     let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
     // SAFETY: the context is open; `attr` may be written.
@@ -227,6 +235,7 @@ fn query_port(provider: Provider, raw: *mut ibv_context, port: u8) -> Result<Por
         gids: u32::try_from(attr.gid_tbl_len).unwrap_or(0),
         pkeys: attr.pkey_tbl_len,
         lid: attr.lid,
+        is_ethernet: attr.link_layer == LINK_LAYER_ETHERNET,
         grh_required: attr.flags & GRH_REQUIRED != 0,
     })
 }

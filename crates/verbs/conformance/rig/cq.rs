@@ -19,6 +19,18 @@ use std::time::{Duration, Instant};
 pub(crate) enum Notify {
     Next,
     Solicited,
+    /// Any other number than 0 and 1.
+    Other(i32),
+}
+
+impl Notify {
+    fn number(self) -> i32 {
+        match self {
+            Notify::Next => 0,
+            Notify::Solicited => 1,
+            Notify::Other(number) => number,
+        }
+    }
 }
 
 /// A completion queue. Clones are the same one; the last one acknowledges what is left and destroys it.
@@ -140,7 +152,7 @@ impl Cq {
 
     pub(crate) fn arm(&self, notify: Notify) -> Result<(), Refused> {
         // SAFETY: live.
-        let value = unsafe { rdma_sys::ibv_req_notify_cq(self.raw(), i32::from(notify == Notify::Solicited)) };
+        let value = unsafe { rdma_sys::ibv_req_notify_cq(self.raw(), notify.number()) };
         Refused::check("ibv_req_notify_cq", value)
     }
 

@@ -91,13 +91,7 @@ impl Mr {
         Mr::made(pd, memory, 0..memory.len(), raw, "ibv_reg_mr_iova2")
     }
 
-    fn made(
-        pd: &Pd,
-        memory: &Mem,
-        range: Range<usize>,
-        raw: *mut ibv_mr,
-        verb: &'static str,
-    ) -> Result<Mr, Refused> {
+    fn made(pd: &Pd, memory: &Mem, range: Range<usize>, raw: *mut ibv_mr, verb: &'static str) -> Result<Mr, Refused> {
         if raw.is_null() {
             return Err(Refused::last(verb));
         }
@@ -186,9 +180,8 @@ impl Mr {
             Rereg::Access(access) => (rereg::IBV_REREG_MR_CHANGE_ACCESS, (none.0, none.1, none.2, *access)),
         };
         // SAFETY: all objects live; the range is allocated, and kept below for as long as the region.
-        let value = unsafe {
-            verb!(provider, ibv_rereg_mr(raw, flags.0 as c_int, pd, addr, length, access.0 as c_int))
-        };
+        let value =
+            unsafe { verb!(provider, ibv_rereg_mr(raw, flags.0 as c_int, pd, addr, length, access.0 as c_int)) };
         if value != 0 {
             // One of enum ibv_rereg_mr_err_code; the reason is in errno (ibv_rereg_mr(3)).
             return Err(Refused::last("ibv_rereg_mr"));

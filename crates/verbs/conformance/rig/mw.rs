@@ -59,9 +59,7 @@ impl Mw {
         // SAFETY: the PD is live. The function is in the context's table, of either provider.
         let raw = unsafe { rdma_sys::ibv_alloc_mw(pd.raw(), kind) };
         match raw.filter(|raw| !raw.is_null()) {
-            Some(raw) => {
-                Ok(Mw(Rc::new(MwInner { pd: pd.clone(), raw: Cell::new(raw), bound: RefCell::default() })))
-            }
+            Some(raw) => Ok(Mw(Rc::new(MwInner { pd: pd.clone(), raw: Cell::new(raw), bound: RefCell::default() }))),
             None => Err(Refused::last("ibv_alloc_mw")),
         }
     }
@@ -81,11 +79,8 @@ impl Mw {
     /// `ibv_bind_mw(3)`: type 1 only. A window of length 0 unbinds.
     pub(crate) fn bind(&self, qp: &Qp, id: u64, window: &Window) -> Result<(), Refused> {
         self.keep(&window.mr);
-        let mut bind = ibv_mw_bind {
-            wr_id: id,
-            send_flags: ibv_send_flags::IBV_SEND_SIGNALED.0,
-            bind_info: window.raw(),
-        };
+        let mut bind =
+            ibv_mw_bind { wr_id: id, send_flags: ibv_send_flags::IBV_SEND_SIGNALED.0, bind_info: window.raw() };
         // SAFETY: all objects live; `bind` is read during the call.
         let value = unsafe { rdma_sys::ibv_bind_mw(qp.raw(), self.raw(), &raw mut bind) };
         Refused::check("ibv_bind_mw", value)

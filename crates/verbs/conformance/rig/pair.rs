@@ -54,15 +54,7 @@ pub(crate) struct Link {
 impl Default for Link {
     fn default() -> Link {
         let (timeout, retry_cnt, rnr_retry, min_rnr_timer) = (14, 7, 7, 1);
-        Link {
-            timeout,
-            retry_cnt,
-            rnr_retry,
-            min_rnr_timer,
-            rd_atomic: 4,
-            dest_rd_atomic: 4,
-            access: Access::ALL,
-        }
+        Link { timeout, retry_cnt, rnr_retry, min_rnr_timer, rd_atomic: 4, dest_rd_atomic: 4, access: Access::ALL }
     }
 }
 
@@ -172,14 +164,8 @@ impl Side {
             None => rig.cq(spec.cq_depth),
         };
         let (scq, rcq, mr) = (cq()?, cq()?, rig.mr_with(spec.mr_bytes, spec.mr_access)?);
-        let qp_spec = QpSpec {
-            transport,
-            send_cq: &scq,
-            recv_cq: &rcq,
-            srq: spec.srq,
-            cap: spec.cap,
-            sig_all: spec.sig_all,
-        };
+        let qp_spec =
+            QpSpec { transport, send_cq: &scq, recv_cq: &rcq, srq: spec.srq, cap: spec.cap, sig_all: spec.sig_all };
         Ok(Side { qp: Qp::create(rig.pd(), &qp_spec)?, scq, rcq, mr })
     }
 
@@ -200,12 +186,9 @@ impl Side {
 
     pub(crate) fn to_rtr(&self, peer_qpn: u32, link: &Link) -> Outcome {
         let attr = self.qp.attr(peer_qpn).to(State::Rtr);
-        const CONNECT: AttrMask =
-            AttrMask::AV.with(AttrMask::PATH_MTU).with(AttrMask::DEST_QPN).with(AttrMask::RQ_PSN);
+        const CONNECT: AttrMask = AttrMask::AV.with(AttrMask::PATH_MTU).with(AttrMask::DEST_QPN).with(AttrMask::RQ_PSN);
         let attr = match self.qp.transport() {
-            Transport::Rc => {
-                attr.with(CONNECT).dest_rd_atomic(link.dest_rd_atomic).min_rnr_timer(link.min_rnr_timer)
-            }
+            Transport::Rc => attr.with(CONNECT).dest_rd_atomic(link.dest_rd_atomic).min_rnr_timer(link.min_rnr_timer),
             Transport::Uc => attr.with(CONNECT),
             Transport::Ud | Transport::RawPacket => attr,
         };

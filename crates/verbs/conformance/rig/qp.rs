@@ -265,6 +265,8 @@ impl Qp {
 
 impl QpInner {
     fn destroy(&self) -> Result<(), Refused> {
+        // A window that is bound by this queue pair would keep it.
+        self.windows.take();
         // SAFETY: live, or the cell would be null.
         let value = unsafe { verb!(self.pd.context().provider, ibv_destroy_qp(self.raw.get())) };
         Refused::check("ibv_destroy_qp", value)?;

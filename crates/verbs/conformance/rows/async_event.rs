@@ -8,7 +8,11 @@ use crate::suite::Row;
 pub(super) fn rows() -> Vec<Row> {
     let row = |rule, says, test: fn(&Rig) -> Outcome| Row::new(rule, page::ASYNC_EVENT, says, test);
     vec![
-        row("async_event/none-is-eagain", "On a non-blocking descriptor without an event it fails with EAGAIN", none_is_eagain),
+        row(
+            "async_event/none-is-eagain",
+            "On a non-blocking descriptor without an event it fails with EAGAIN",
+            none_is_eagain,
+        ),
         row(
             "async_event/descriptor-tells-of-events",
             "The descriptor is readable when there is an event, and not when there is none",
@@ -25,7 +29,11 @@ pub(super) fn rows() -> Vec<Row> {
             "A remote access error raises IBV_EVENT_QP_ACCESS_ERR at the responder",
             access_error,
         )
-        .rxe("expected QP_ACCESS_ERR", "the event isn't raised", "rxe has no place that raises IB_EVENT_QP_ACCESS_ERR"),
+        .rxe(
+            "expected QP_ACCESS_ERR",
+            "the event isn't raised",
+            "rxe has no place that raises IB_EVENT_QP_ACCESS_ERR",
+        ),
         row(
             "async_event/drained-event-names-its-qp",
             "IBV_EVENT_SQ_DRAINED names the queue pair that was drained, of several",
@@ -98,7 +106,9 @@ fn goes_with_its_object(rig: &Rig) -> Outcome {
     pair.a.qp.try_destroy()?;
     match rig.context().try_async_event()? {
         None => Ok(()),
-        Some(event) => Err(Failure::new(format!("expected no event of a destroyed queue pair, got {:?}", event.kind()))),
+        Some(event) => {
+            Err(Failure::new(format!("expected no event of a destroyed queue pair, got {:?}", event.kind())))
+        }
     }
 }
 

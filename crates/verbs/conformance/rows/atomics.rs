@@ -8,11 +8,19 @@ use crate::suite::Row;
 pub(super) fn rows() -> Vec<Row> {
     let row = |rule, says, test: fn(&Rig) -> Outcome| Row::new(rule, page::POST_SEND, says, test).needs(Cap::Atomics);
     vec![
-        row("atomics/cmp-swap-equal-swaps", "CMP_AND_SWP writes the swap value when the compared one was there", equal_swaps),
+        row(
+            "atomics/cmp-swap-equal-swaps",
+            "CMP_AND_SWP writes the swap value when the compared one was there",
+            equal_swaps,
+        ),
         row("atomics/cmp-swap-unequal-keeps", "CMP_AND_SWP writes nothing when another value was there", unequal_keeps),
         row("atomics/fetch-add-adds", "FETCH_AND_ADD adds and returns what was there", adds),
         row("atomics/fetch-add-wraps", "FETCH_AND_ADD is modulo 2^64: adding 2^64-1 takes 1 away", wraps),
-        row("atomics/touches-eight-bytes", "An atomic changes eight bytes at either side, no more", touches_eight_bytes),
+        row(
+            "atomics/touches-eight-bytes",
+            "An atomic changes eight bytes at either side, no more",
+            touches_eight_bytes,
+        ),
         row("atomics/each-is-done-once", "A chain of atomics is done in order, each once", each_is_done_once),
         row(
             "atomics/from-two-sides-at-once",
@@ -38,11 +46,6 @@ pub(super) fn rows() -> Vec<Row> {
             "atomics/result-needs-local-write",
             "The result is written to local memory, which must have LOCAL_WRITE",
             result_needs_local_write,
-        )
-        .rxe(
-            "REM_ACCESS_ERR",
-            "the completion says REM_ACCESS_ERR",
-            "rxe_completer() takes a refusal of the own memory for the peer's",
         ),
     ]
 }
@@ -151,7 +154,11 @@ fn more_than_outstanding(rig: &Rig) -> Outcome {
     let list: Vec<Wr> = (0..12)
         .map(|id| {
             let sge = pair.a.mr.sge(0..8);
-            if id % 2 == 0 { Wr::fetch_add(id, pair.remote(0), 1).sge(sge) } else { Wr::read(id, pair.remote(0)).sge(sge) }
+            if id % 2 == 0 {
+                Wr::fetch_add(id, pair.remote(0), 1).sge(sge)
+            } else {
+                Wr::read(id, pair.remote(0)).sge(sge)
+            }
         })
         .collect();
     pair.a.qp.post_send(&list)?;

@@ -1,7 +1,7 @@
 //! What rows of several themes share.
 
 use crate::check::{Failure, Outcome, one_of, same};
-use crate::rig::{Pair, PostRefused, Qp, State, Status, Transport, Wc, Wr};
+use crate::rig::{Mr, Pair, PostRefused, Qp, Sge, State, Status, Transport, Wc, Wr};
 
 /// The pages that rules come from. `(3)` is a manual page of rdma-core; the two without are the long descriptions.
 pub(super) mod page {
@@ -60,18 +60,31 @@ pub(super) fn deliver(pair: &Pair, wr: Wr) -> Outcome<Wc> {
     pair.b.rcq.wait_ok()
 }
 
+/// Lengths that devices have different ways for: in a completion, in a slot, in several packets.
+pub(super) const SIZES: [usize; 3] = [8, 300, 5000];
+
+/// A SEND of so many bytes by `a`.
+pub(super) fn sized(pair: &Pair, id: u64, bytes: usize) -> Wr {
+    pair.send(id).sge(pair.a.mr.sge(0..bytes))
+}
+
 /// A SEND of 8 bytes by `a`.
 pub(super) fn small(pair: &Pair, id: u64) -> Wr {
     pair.send(id).sge(pair.a.mr.sge(0..8))
 }
 
-/// A SEND of 8 bytes by `a` that fails at once, locally: its lkey is nobody's.
+/// A SEND by `a` that fails at once, locally, with LOC_PROT_ERR: its data isn't in its region.
 pub(super) fn failing(pair: &Pair, id: u64) -> Wr {
-    pair.send(id).sge(bad_key(pair))
+    pair.send(id).sge(out_of_bounds(&pair.a.mr))
+}
+
+/// 8 bytes of which some are beyond the region.
+pub(super) fn out_of_bounds(mr: &Mr) -> Sge {
+    mr.sge(mr.len() - 4..mr.len()).with_length(8)
 }
 
 /// 8 bytes with a key that no memory region has.
-pub(super) fn bad_key(pair: &Pair) -> crate::rig::Sge {
+pub(super) fn bad_key(pair: &Pair) -> Sge {
     let sge = pair.a.mr.sge(0..8);
     sge.with_lkey(sge.lkey ^ 0x00ff_ff00)
 }
@@ -127,6 +140,13 @@ pub(super) fn to_sqe(pair: &Pair) -> Outcome {
     same("the failing send's status", pair.a.scq.wait_one()?.status, Status::LOC_PROT_ERR)?;
     pair.a.qp.expect_state(State::Sqe)
 }
+
+/// What rdma_rxe says of a local key that it doesn't know.
+pub(super) const RXE_BAD_KEY: (&str, &str, &str) = (
+    "LOC_QP_OP_ERR",
+    "the status is LOC_QP_OP_ERR",
+    "rxe's copy_data() doesn't tell a key that it doesn't know from a malformed work request",
+);
 
 /// Why SQE rows are lacked on rdma_rxe.
 pub(super) const RXE_NO_SQE: (&str, &str, &str) = (

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{Failure, Outcome, ensure, same};
-use crate::rig::{AsyncKind, Cq, Element, Qp, QpCap, QpSpec, Recv, Rig, Status, Wr};
+use crate::rig::{AsyncKind, Cq, Element, Link, Qp, QpCap, QpSpec, Recv, Rig, SideSpec, State, Status, Wr};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -25,13 +25,30 @@ pub(super) fn rows() -> Vec<Row> {
             "A CQ that gets more completions than it holds raises IBV_EVENT_CQ_ERR",
             overrun_is_an_event,
         ),
-        create("cq/holds-what-was-asked", "A CQ holds at least as many completions as were asked for", holds_what_was_asked),
+        poll(
+            "cq/overrun-fails-its-queue-pairs",
+            "A queue pair that can't complete into its CQ any more is in ERR",
+            overrun_fails_its_qps,
+        ),
+        create(
+            "cq/holds-what-was-asked",
+            "A CQ holds at least as many completions as were asked for",
+            holds_what_was_asked,
+        ),
         create("cq/not-none", "A CQ of no or fewer entries is refused", not_none),
         create("cq/not-more-than-max-cqe", "A CQ of more than max_cqe entries is refused", not_more_than_max),
         create("cq/not-destroyed-under-a-qp", "A CQ with queue pairs is EBUSY", not_destroyed_under_a_qp),
         resize("cq/grows", "A resized CQ keeps its completions and holds more", grows),
-        resize("cq/shrinks", "A CQ can be made smaller while what is in it fits", shrinks),
-        resize("cq/not-smaller-than-its-content", "A size below the completions in the CQ is refused; they stay", not_smaller),
+        resize(
+            "cq/smaller-keeps-what-is-in-it",
+            "Resized to less, the CQ has at least the asked size, and its completions stay",
+            smaller_keeps,
+        ),
+        resize(
+            "cq/below-its-content-loses-nothing",
+            "A size below the completions in the CQ is refused or ignored: they stay",
+            below_its_content,
+        ),
     ]
 }
 
@@ -45,21 +62,19 @@ fn empty_is_0(rig: &Rig) -> Outcome {
 
 fn at_most_as_asked(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
-    let list: Vec<Wr> = (0..7).map(|id| Wr::write(id, pair.remote(0))).collect();
+    let list: Vec<Wr> = (0..8).map(|id| Wr::write(id, pair.remote(0))).collect();
     pair.a.qp.post_send(&list)?;
-    let mut seen = pair.a.scq.wait(1)?;
-    // The last one is there once the peer's work is done: what is left is polled in threes.
-    let last = Wr::write(7, pair.remote(0));
-    pair.a.qp.send(last)?;
     let mut deadline = crate::rig::Deadline::new("eight completions");
+    let mut seen: Vec<u64> = Vec::new();
     while seen.len() < 8 {
+        // `poll` fails if it gets more than it asked for.
         let some = pair.a.scq.poll(3)?;
         if some.is_empty() {
             deadline.pause(|| format!("{seen:?}"))?;
         }
-        seen.extend(some);
+        seen.extend(some.iter().map(|wc| wc.id));
     }
-    same("wr_ids", seen.iter().map(|wc| wc.id).collect::<Vec<_>>(), (0..8).collect())
+    same("wr_ids", seen, (0..8).collect())
 }
 
 fn each_once(rig: &Rig) -> Outcome {
@@ -76,34 +91,34 @@ fn on(rig: &Rig, cq: &Cq) -> Outcome<Qp> {
     Ok(Qp::create(rig.pd(), &spec)?)
 }
 
-/// The same, in ERR: whatever is posted completes at once.
-fn broken(rig: &Rig, cq: &Cq) -> Outcome<Qp> {
+/// The same, in ERR, with as many flushed receives in `cq`: wr_ids from 0.
+fn flushing(rig: &Rig, cq: &Cq, receives: u64) -> Outcome<Qp> {
     let qp = on(rig, cq)?;
     qp.to_init()?;
+    for id in 0..receives {
+        qp.recv(Recv::new(id))?;
+    }
     qp.to_err()?;
     Ok(qp)
 }
 
 fn shared_by_both_queues(rig: &Rig) -> Outcome {
     let cq = rig.cq(16)?;
-    let qp = broken(rig, &cq)?;
-    qp.recv(Recv::new(1))?;
-    qp.send(Wr::send(2))?;
+    let qp = flushing(rig, &cq, 1)?;
+    qp.send(Wr::send(1))?;
     let mut ids: Vec<u64> = cq.wait(2)?.iter().map(|wc| wc.id).collect();
     ids.sort_unstable();
-    same("wr_ids", ids, vec![1, 2])
+    same("wr_ids", ids, vec![0, 1])
 }
 
 fn shared_by_qps(rig: &Rig) -> Outcome {
     let cq = rig.cq(16)?;
-    let qps = [broken(rig, &cq)?, broken(rig, &cq)?, broken(rig, &cq)?];
-    for (qp, id) in qps.iter().zip(0..) {
-        qp.recv(Recv::new(id))?;
-    }
-    for wc in cq.wait(3)? {
-        same("qp_num", wc.qpn, qps[wc.id as usize].number())?;
-    }
-    Ok(())
+    let qps = [flushing(rig, &cq, 2)?, flushing(rig, &cq, 2)?, flushing(rig, &cq, 2)?];
+    let mut want: Vec<u32> = qps.iter().flat_map(|qp| [qp.number(); 2]).collect();
+    let mut seen: Vec<u32> = cq.wait(6)?.iter().map(|wc| wc.qpn).collect();
+    want.sort_unstable();
+    seen.sort_unstable();
+    same("qp_num", seen, want)
 }
 
 fn failure_tells(rig: &Rig) -> Outcome {
@@ -131,17 +146,30 @@ fn overrun_is_an_event(rig: &Rig) -> Outcome {
     side.exchange()
 }
 
+fn overrun_fails_its_qps(rig: &Rig) -> Outcome {
+    let cap = QpCap { recv_wr: 500, send_wr: 500, ..QpCap::default() };
+    let pair = rig.pair_with(RC, SideSpec { cap, cq_depth: 2, ..SideSpec::default() }, Link::default())?;
+    // A CQ may hold more than was asked for.
+    for id in 0..500 {
+        pair.b.qp.recv(Recv::new(id))?;
+    }
+    let list: Vec<Wr> = (0..500).map(|id| Wr::send(id).unsignaled()).collect();
+    pair.a.qp.post_send(&list)?;
+    rig.context().wait_async(AsyncKind::CQ_ERR, Element::Cq(&pair.b.rcq))?;
+    let mut deadline = crate::rig::Deadline::new("ERR");
+    while pair.b.qp.state()? != State::Err {
+        deadline.pause(|| format!("{:?}", pair.b.qp.state()))?;
+    }
+    Ok(())
+}
+
 fn holds_what_was_asked(rig: &Rig) -> Outcome {
     for depth in [1, 2, 3, 100, 1000] {
         let cq = rig.cq(depth)?;
         ensure(cq.depth() >= depth, format_args!("{depth} were granted, not {}", cq.depth()))?;
     }
     let cq = rig.cq(32)?;
-    let (one, two) = (broken(rig, &cq)?, broken(rig, &cq)?);
-    for id in 0..16 {
-        one.recv(Recv::new(id))?;
-        two.recv(Recv::new(id))?;
-    }
+    let _qps = [flushing(rig, &cq, 16)?, flushing(rig, &cq, 16)?];
     same("completions", cq.wait(32)?.len(), 32)
 }
 
@@ -172,15 +200,11 @@ fn not_destroyed_under_a_qp(rig: &Rig) -> Outcome {
     Ok(cq.try_destroy()?)
 }
 
-/// A CQ of this depth with completions 0 to 5 in it, seen to be there.
+/// A CQ of this depth that gets completions 0 to 5, of which the first was polled.
 fn with_five(rig: &Rig, depth: u32) -> Outcome<(Cq, Qp)> {
     let cq = rig.cq(depth)?;
-    let qp = broken(rig, &cq)?;
-    for id in 0..6 {
-        qp.recv(Recv::new(id))?;
-    }
+    let qp = flushing(rig, &cq, 6)?;
     same("the first", cq.wait_one()?.id, 0)?;
-    // The other five follow in order; a send behind them isn't needed, they are polled later with a deadline.
     Ok((cq, qp))
 }
 
@@ -195,31 +219,25 @@ fn grows(rig: &Rig) -> Outcome {
     cq.resize(before * 4)?;
     ensure(cq.depth() >= before * 4, format_args!("{} were granted, not {}", before * 4, cq.depth()))?;
     the_five(&cq)?;
-    for id in 0..16 {
-        qp.recv(Recv::new(id))?;
-        qp.send(Wr::send(100 + id))?;
+    for id in 0..before.into() {
+        qp.send(Wr::send(id))?;
     }
-    same("completions", cq.wait(32)?.len(), 32)
+    let _more = [flushing(rig, &cq, 8)?, flushing(rig, &cq, 8)?];
+    same("completions", cq.wait(before as usize + 16)?.len(), before as usize + 16)
 }
 
-fn shrinks(rig: &Rig) -> Outcome {
+fn smaller_keeps(rig: &Rig) -> Outcome {
     let (cq, _qp) = with_five(rig, 500)?;
     cq.resize(20)?;
-    ensure((20..500).contains(&cq.depth()), format_args!("it got smaller, not {}", cq.depth()))?;
+    ensure(cq.depth() >= 20, format_args!("20 were granted, not {}", cq.depth()))?;
     the_five(&cq)
 }
 
-fn not_smaller(rig: &Rig) -> Outcome {
+fn below_its_content(rig: &Rig) -> Outcome {
     let cq = rig.cq(500)?;
-    let qps = [broken(rig, &cq)?, broken(rig, &cq)?];
-    for id in 0..16 {
-        for qp in &qps {
-            qp.recv(Recv::new(id))?;
-            qp.send(Wr::send(id))?;
-        }
-    }
-    // All 64 are there when their queue pairs are gone... but then they may be, too: poll the first and look at its kind.
+    let _qps = [flushing(rig, &cq, 16)?, flushing(rig, &cq, 16)?];
     same("the first's status", cq.wait_one()?.status, Status::WR_FLUSH_ERR)?;
-    ensure(cq.resize(1).is_err(), "a size below the content is refused")?;
-    same("the rest", cq.wait(63)?.len(), 63)
+    // Either answer is right: "may not do anything", says the page.
+    let _ = cq.resize(1);
+    same("the rest", cq.wait(31)?.len(), 31)
 }

@@ -10,7 +10,7 @@ use crate::suite::Row;
 pub(super) const PAGE: Page = Page { init: &[AttrMask::PORT], rtr: &[], rts: &[] };
 
 pub(super) fn rows() -> Vec<Row> {
-    let mut rows = modify::rows(Transport::RawPacket, &PAGE);
+    let mut rows = modify::few_rows(Transport::RawPacket, &PAGE);
     rows.push(Row::new(
         "modify_raw/no-raw-packet-where-there-is-none",
         page::CREATE_QP,
@@ -26,8 +26,6 @@ fn none_where_there_is_none(rig: &Rig) -> Outcome {
     }
     match rig.create_refused(Transport::RawPacket, SideSpec::default())? {
         None => Err(Failure::new("expected a refusal, a RAW_PACKET queue pair was created")),
-        Some(refused) => {
-            one_of("errno", refused.errno, &[libc::EOPNOTSUPP, libc::EINVAL, libc::ENOSYS, libc::EPERM])
-        }
+        Some(refused) => one_of("errno", refused.errno, &[libc::EOPNOTSUPP, libc::EINVAL, libc::ENOSYS, libc::EPERM]),
     }
 }

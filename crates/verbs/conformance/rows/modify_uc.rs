@@ -27,6 +27,11 @@ pub(super) fn rows() -> Vec<Row> {
             "the transition is judged from cur_qp_state, whatever the state is",
             "rxe_qp_chk_attr() takes cur_qp_state for the state when it is given",
         ),
+        row("modify_uc/sqd-to-sqd-takes-av", "UC, SQD to SQD: IBV_QP_AV may be given", sqd_to_sqd_takes_av).rxe(
+            "ibv_modify_qp answered EINVAL",
+            "IBV_QP_AV is refused",
+            "kernel limit: uverbs adds IBV_QP_PORT to IBV_QP_AV in SQD, which the kernel's table allows for RC only",
+        ),
         Row::new(
             "modify_uc/query-tells-what-was-set",
             page::QUERY_QP,
@@ -40,6 +45,12 @@ pub(super) fn rows() -> Vec<Row> {
 fn cur_state_that_is_wrong(rig: &Rig) -> Outcome {
     let side = at(rig, UC, State::Rts)?;
     is_refused(&side.qp, "SQD, in RTS", &side.qp.attr(0).to(State::Rts).cur_state(State::Sqd)).map(drop)
+}
+
+fn sqd_to_sqd_takes_av(rig: &Rig) -> Outcome {
+    let side = at(rig, UC, State::Sqd)?;
+    side.qp.modify(&side.qp.attr(side.qp.number()).to(State::Sqd).with(AttrMask::AV))?;
+    side.qp.expect_state(State::Sqd)
 }
 
 fn query_tells_what_was_set(rig: &Rig) -> Outcome {

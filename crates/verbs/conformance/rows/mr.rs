@@ -23,9 +23,7 @@ pub(super) fn rows() -> Vec<Row> {
             without(rig, Access::REMOTE_READ, |pair| Wr::read(1, pair.remote(0)).sge(pair.a.mr.sge(0..8)))
         }),
         row("mr/atomic-needs-remote-atomic", "An atomic on a region without REMOTE_ATOMIC is REM_ACCESS_ERR", |rig| {
-            without(rig, Access::REMOTE_ATOMIC, |pair| {
-                Wr::fetch_add(1, pair.remote(0), 1).sge(pair.a.mr.sge(0..8))
-            })
+            without(rig, Access::REMOTE_ATOMIC, |pair| Wr::fetch_add(1, pair.remote(0), 1).sge(pair.a.mr.sge(0..8)))
         })
         .needs(Cap::Atomics),
         row("mr/wrong-rkey", "An rkey that no region has is REM_ACCESS_ERR", |rig| {
@@ -64,14 +62,32 @@ pub(super) fn rows() -> Vec<Row> {
             registration_refused(rig, Access::REMOTE_ATOMIC)
         }),
         reg("mr/any-address-any-length", "A region may start and end anywhere, not only at pages", any_address),
-        reg("mr/regions-may-overlap", "The same memory may be registered several times, each with its own access", overlap),
+        reg(
+            "mr/regions-may-overlap",
+            "The same memory may be registered several times, each with its own access",
+            overlap,
+        ),
         reg("mr/keys-are-different", "Each region has its own keys", keys_are_different),
         reg("mr/relaxed-ordering-is-optional", "RELAXED_ORDERING is a wish: it is taken, or ignored", relaxed_ordering),
-        reg("mr/at-another-address", "A region can be registered to be addressed from another start (iova)", at_another_address),
+        reg(
+            "mr/at-another-address",
+            "A region can be registered to be addressed from another start (iova)",
+            at_another_address,
+        ),
         reg("mr/on-demand", "ON_DEMAND works where the device offers it, and is refused where it doesn't", on_demand),
-        reg("mr/whole-page-of-zero-bytes", "A message of no bytes may be sent from a region's very end", end_of_region),
-        Row::new("mr/pd-with-a-region-is-busy", page::ALLOC_PD, "A protection domain with a region in it is EBUSY", pd_is_busy),
-        Row::new("mr/pd-with-a-qp-is-busy", page::ALLOC_PD, "A protection domain with a queue pair in it is EBUSY", pd_with_qp),
+        reg("mr/no-bytes-at-the-very-end", "A message of no bytes may be sent from a region's very end", end_of_region),
+        Row::new(
+            "mr/pd-with-a-region-is-busy",
+            page::ALLOC_PD,
+            "A protection domain with a region in it is EBUSY",
+            pd_is_busy,
+        ),
+        Row::new(
+            "mr/pd-with-a-qp-is-busy",
+            page::ALLOC_PD,
+            "A protection domain with a queue pair in it is EBUSY",
+            pd_with_qp,
+        ),
         rereg("mr/rereg-access", "A region's access can be changed", rereg_access),
         rereg("mr/rereg-translation", "A region can be moved to other memory", rereg_translation),
         rereg("mr/rereg-pd", "A region can be moved to another protection domain", rereg_pd),
@@ -122,7 +138,8 @@ fn deregistered_rkey(rig: &Rig) -> Outcome {
 }
 
 fn qp_must_allow_it(rig: &Rig) -> Outcome {
-    let cases: [(Access, fn(&Pair) -> Wr); 3] = [
+    type Case = (Access, fn(&Pair) -> Wr);
+    let cases: [Case; 3] = [
         (Access::REMOTE_WRITE, |pair| Wr::write(1, pair.remote(0))),
         (Access::REMOTE_READ, |pair| Wr::read(1, pair.remote(0))),
         (Access::REMOTE_ATOMIC, |pair| Wr::fetch_add(1, pair.remote(0), 1)),

@@ -40,10 +40,16 @@ pub(super) fn rows() -> Vec<Row> {
     }
     rows.extend([
         row("notify/nothing-unasked", "Without a request there is no event", nothing_unasked),
+        row("notify/next-failed-send", "An unsuccessful send completion is a next completion", next_failed_send),
         row(
-            "notify/next-failed-send",
-            "An unsuccessful send completion is a next completion",
-            next_failed_send,
+            "notify/next-flushed-receive",
+            "An unsuccessful receive completion is a next completion",
+            next_flushed_receive,
+        ),
+        row(
+            "notify/next-is-solicited-ones-too",
+            "A solicited completion is a next completion as well",
+            next_is_solicited_too,
         ),
         row(
             "notify/failed-send-counts-as-solicited",
@@ -55,6 +61,11 @@ pub(super) fn rows() -> Vec<Row> {
             "notify/failed-receive-counts-as-solicited",
             "An unsuccessful receive completion raises a solicited event, whatever the sender's flags",
             failed_receive_counts_as_solicited,
+        )
+        .rxe(
+            no_send_error.0,
+            "a failed receive raises a solicited event only if the message had SOLICITED",
+            "rxe's do_complete() looks at the packet's flag, whatever the status",
         ),
         row(
             "notify/solicited-write-with-imm-raises",
@@ -80,6 +91,11 @@ pub(super) fn rows() -> Vec<Row> {
             "notify/imm-send-solicited-raises",
             "A SEND WITH IMMEDIATE with SOLICITED raises a solicited event",
             imm_send_solicited_raises,
+        ),
+        row(
+            "notify/waited-for-its-receive",
+            "A message that waited for its receive raises an event as any other",
+            waited_solicited_raises,
         ),
         row(
             "notify/existing-completions-raise-nothing",
@@ -112,6 +128,11 @@ pub(super) fn rows() -> Vec<Row> {
             solicited_then_next,
         ),
         row(
+            "notify/any-number-but-0-is-solicited",
+            "solicited_only is 0 for the next completion; any other number is for solicited ones",
+            any_number_is_solicited,
+        ),
+        row(
             "notify/many-requests-one-for-next",
             "If at least one of several requests was for the next completion, the next one raises the event",
             many_requests,
@@ -121,7 +142,11 @@ pub(super) fn rows() -> Vec<Row> {
             "After the event, completions raise none until it is asked for again",
             one_event_per_request,
         ),
-        row("notify/asked-again-raises-again", "Asked for again, the next completion raises an event again", asked_again),
+        row(
+            "notify/asked-again-raises-again",
+            "Asked for again, the next completion raises an event again",
+            asked_again,
+        ),
         row(
             "notify/asked-again-before-the-event-is-read",
             "The request counts from when the event occurred, not from when it was read",
@@ -214,6 +239,23 @@ fn next_failed_send(rig: &Rig) -> Outcome {
     same("the completion", pair.a.scq.wait_one()?.status, Status::LOC_PROT_ERR)
 }
 
+fn next_flushed_receive(rig: &Rig) -> Outcome {
+    let (channel, pair) = wired(rig, RC)?;
+    pair.b.recv(1)?;
+    pair.b.rcq.arm(Notify::Next)?;
+    pair.b.qp.to_err()?;
+    channel.wait_ack(&pair.b.rcq)?;
+    flushed(&pair.b.rcq.wait(1)?, &[1])
+}
+
+fn next_is_solicited_too(rig: &Rig) -> Outcome {
+    let (channel, pair) = wired(rig, RC)?;
+    pair.b.rcq.arm(Notify::Next)?;
+    deliver(&pair, small(&pair, 1).solicited())?;
+    channel.wait_ack(&pair.b.rcq)?;
+    channel.quiet()
+}
+
 fn failed_send_counts_as_solicited(rig: &Rig) -> Outcome {
     let (channel, pair) = wired(rig, RC)?;
     pair.a.scq.arm(Notify::Solicited)?;
@@ -227,8 +269,8 @@ fn failed_receive_counts_as_solicited(rig: &Rig) -> Outcome {
     pair.b.rcq.arm(Notify::Solicited)?;
     pair.b.qp.recv(Recv::new(1).sge(pair.b.mr.sge(0..1)))?;
     pair.a.qp.send(small(&pair, 2))?;
-    channel.wait_ack(&pair.b.rcq)?;
-    same("the completion", pair.b.rcq.wait_one()?.status, Status::LOC_LEN_ERR)
+    ensure(!pair.b.rcq.wait_one()?.ok(), "the receive fails: it is too short")?;
+    channel.wait_soon(&pair.b.rcq)
 }
 
 fn flush_counts_as_solicited(rig: &Rig, transport: Transport) -> Outcome {
@@ -241,18 +283,36 @@ fn flush_counts_as_solicited(rig: &Rig, transport: Transport) -> Outcome {
 }
 
 fn solicited_send_raises(rig: &Rig, transport: Transport) -> Outcome {
-    let (channel, pair) = wired(rig, transport)?;
-    pair.b.rcq.arm(Notify::Solicited)?;
-    deliver(&pair, small(&pair, 1).solicited())?;
-    channel.wait_ack(&pair.b.rcq)?;
-    channel.quiet()
+    for bytes in SIZES.into_iter().filter(|&bytes| bytes <= rig.port().attr.mtu_bytes()) {
+        let (channel, pair) = wired(rig, transport)?;
+        pair.b.rcq.arm(Notify::Solicited)?;
+        deliver(&pair, sized(&pair, 1, bytes).solicited())?;
+        channel.wait_ack(&pair.b.rcq).during(format_args!("{bytes} bytes"))?;
+        channel.quiet()?;
+    }
+    Ok(())
 }
 
 fn plain_send_does_not(rig: &Rig, transport: Transport) -> Outcome {
-    let (channel, pair) = wired(rig, transport)?;
+    for bytes in SIZES.into_iter().filter(|&bytes| bytes <= rig.port().attr.mtu_bytes()) {
+        let (channel, pair) = wired(rig, transport)?;
+        pair.b.rcq.arm(Notify::Solicited)?;
+        deliver(&pair, sized(&pair, 1, bytes))?;
+        channel.quiet().during(format_args!("{bytes} bytes"))?;
+    }
+    Ok(())
+}
+
+fn waited_solicited_raises(rig: &Rig) -> Outcome {
+    let (channel, pair) = wired(rig, RC)?;
     pair.b.rcq.arm(Notify::Solicited)?;
-    deliver(&pair, small(&pair, 1))?;
-    channel.quiet()
+    pair.a.qp.post_send(&[small(&pair, 1), small(&pair, 2).solicited()])?;
+    pair.b.recv(1)?;
+    pair.b.rcq.wait_ok()?;
+    channel.quiet().during("the plain one")?;
+    pair.b.recv(2)?;
+    channel.wait_ack(&pair.b.rcq)?;
+    pair.a.scq.wait_all_ok::<2>().map(drop)
 }
 
 fn solicited_write_with_imm_raises(rig: &Rig) -> Outcome {
@@ -375,6 +435,18 @@ fn solicited_then_next(rig: &Rig) -> Outcome {
 fn many_requests(rig: &Rig) -> Outcome {
     use Notify::{Next, Solicited};
     plain_raises_after(rig, &[Solicited, Solicited, Next, Solicited, Solicited])
+}
+
+fn any_number_is_solicited(rig: &Rig) -> Outcome {
+    for number in [2, -1] {
+        let (channel, pair) = wired(rig, RC)?;
+        pair.b.rcq.arm(Notify::Other(number))?;
+        deliver(&pair, small(&pair, 1))?;
+        channel.quiet().during(number)?;
+        deliver(&pair, small(&pair, 2).solicited())?;
+        channel.wait_ack(&pair.b.rcq).during(number)?;
+    }
+    Ok(())
 }
 
 fn one_event_per_request(rig: &Rig) -> Outcome {

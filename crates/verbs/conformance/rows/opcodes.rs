@@ -32,7 +32,11 @@ pub(super) fn rows() -> Vec<Row> {
     let row = |rule, says, test: fn(&Rig) -> Outcome| Row::new(rule, page::POST_SEND, says, test);
     rows.extend([
         row("opcodes/rc-send-of-many-packets", "A SEND may be longer than the path MTU", rc_send_of_many_packets),
-        row("opcodes/rc-write-of-many-packets", "An RDMA WRITE may be longer than the path MTU", rc_write_of_many_packets),
+        row(
+            "opcodes/rc-write-of-many-packets",
+            "An RDMA WRITE may be longer than the path MTU",
+            rc_write_of_many_packets,
+        ),
         row("opcodes/rc-read-of-many-packets", "An RDMA READ may be longer than the path MTU", rc_read_of_many_packets),
         row("opcodes/uc-send-of-many-packets", "A UC SEND may be longer than the path MTU", uc_send_of_many_packets),
         row(
@@ -79,13 +83,16 @@ fn with_atomics(row: Row, op: Op) -> Row {
 }
 
 fn works_row(op: Op, label: &str, transport: Transport) -> Row {
-    let says = format!("{transport} has {op:?}: it does what the page says, completes with its own opcode, and consumes a receive only if it should");
+    let says = format!(
+        "{transport} has {op:?}: it does what the page says, completes with its own opcode, and consumes a receive only if it should"
+    );
     let rule = format!("opcodes/{}-{label}", name(transport));
     with_atomics(Row::new(rule, page::POST_SEND, says, move |rig| works(rig, transport, op)), op)
 }
 
 fn refused_row(op: Op, label: &str, transport: Transport) -> Row {
-    let says = format!("{transport} has no {op:?}: it is refused or completes with LOC_QP_OP_ERR, and the peer sees nothing");
+    let says =
+        format!("{transport} has no {op:?}: it is refused or completes with LOC_QP_OP_ERR, and the peer sees nothing");
     let rule = format!("opcodes/{}-has-no-{label}", name(transport));
     Row::new(rule, page::POST_SEND, says, move |rig| has_not(rig, transport, op))
 }
@@ -295,7 +302,7 @@ fn message_is_at_most_2_31(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
     let sge = pair.a.mr.sge(0..8);
     let wr = Wr::write(2, pair.remote(0)).sge(sge.with_length(1 << 31)).sge(sge.with_length(1));
-    never_works(&pair, wr, &[Status::LOC_PROT_ERR, Status::LOC_LEN_ERR])?;
+    never_works(&pair, wr, &[Status::LOC_PROT_ERR, Status::LOC_LEN_ERR, Status::LOC_QP_OP_ERR])?;
     same_bytes("the peer's memory", &pair.b.mr.take(0, 64), &[0; 64])?;
     match pair.a.qp.state()? {
         State::Rts | State::Err => Ok(()),

@@ -20,9 +20,9 @@ pub(super) fn rows() -> Vec<Row> {
             full_queue_is_enomem,
         ),
         row("post_recv/reset-refuses", "In RESET a receive can't be posted", reset_refuses).rxe(
-            "expected the post to be refused",
-            "it is taken",
-            "rxe's user library puts it into the queue without asking for the state",
+            "bad_wr: expected Some(0), got None",
+            "it is refused, but bad_wr is not set",
+            "rxe's user library returns before it looks at the list",
         ),
         row(
             "post_recv/init-accepts",

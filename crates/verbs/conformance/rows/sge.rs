@@ -1,7 +1,7 @@
 //! Scatter/gather lists: many regions in one message, their limits, and keys that don't fit.
 
 use super::common::*;
-use crate::check::{During, Outcome, ensure, same, same_bytes};
+use crate::check::{During, Outcome, ensure, one_of, same, same_bytes};
 use crate::rig::{Access, Link, Op, Pair, QpCap, Recv, Rig, SideSpec, State, Status, Wr};
 use crate::suite::Row;
 
@@ -21,27 +21,22 @@ pub(super) fn rows() -> Vec<Row> {
         row("sge/whole-region-fits", "An entry may reach to the last byte of its region", whole_region_fits),
         row("sge/one-byte-too-far", "An entry that leaves its region by a byte is LOC_PROT_ERR", one_byte_too_far),
         row("sge/starts-before-the-region", "An entry that starts before its region is LOC_PROT_ERR", starts_before),
-        row("sge/wrong-lkey", "An lkey that no region has is LOC_PROT_ERR", wrong_lkey),
+        bad_key_row(row("sge/wrong-lkey", "An lkey that no region has is LOC_PROT_ERR", wrong_lkey)),
         row("sge/second-entry-is-checked-too", "Each entry of a list is checked", second_entry_is_checked),
-        row(
+        bad_key_row(row(
             "sge/region-of-another-pd",
             "A region of another protection domain than the queue pair's is LOC_PROT_ERR",
             region_of_another_pd,
-        ),
-        row(
+        )),
+        bad_key_row(row(
             "sge/deregistered-lkey",
-            "The lkey of a region that was deregistered is nobody's",
+            "The lkey of a region that was deregistered is nobody's: LOC_PROT_ERR",
             deregistered_lkey,
-        ),
+        )),
         row(
             "sge/read-into-read-only-memory",
             "RDMA READ writes local memory: without LOCAL_WRITE it fails locally",
             read_into_read_only_memory,
-        )
-        .rxe(
-            "REM_ACCESS_ERR",
-            "the completion says REM_ACCESS_ERR",
-            "rxe_completer() takes a refusal of the own memory for the peer's",
         ),
         row(
             "sge/send-from-read-only-memory",
@@ -50,7 +45,7 @@ pub(super) fn rows() -> Vec<Row> {
         ),
         row(
             "sge/uc-and-ud-check-too",
-            "A wrong lkey is LOC_PROT_ERR on UC and UD as well",
+            "An entry that leaves its region is LOC_PROT_ERR on UC and UD as well",
             uc_and_ud_check_too,
         ),
         Row::new("sge/scatters", page::POST_RECV, "A message fills the entries of a receive one after the other", scatters),
@@ -65,19 +60,24 @@ pub(super) fn rows() -> Vec<Row> {
             page::POST_RECV,
             "A receive that is too short for the message is LOC_LEN_ERR, and REM_INV_REQ_ERR for the sender; both are in ERR",
             receive_too_short,
+        )
+        .rxe(
+            "expected REM_INV_REQ_ERR, got REM_OP_ERR",
+            "the sender gets REM_OP_ERR, the receiver LOC_QP_OP_ERR",
+            "rxe's copy_data() doesn't tell a list that is too short from a malformed work request",
         ),
-        Row::new(
+        bad_key_row(Row::new(
             "sge/receive-with-wrong-lkey",
             page::POST_RECV,
             "A receive whose lkey no region has is LOC_PROT_ERR, and REM_OP_ERR for the sender",
             receive_with_wrong_lkey,
-        ),
-        Row::new(
+        )),
+        bad_key_row(Row::new(
             "sge/receive-into-read-only-memory",
             page::POST_RECV,
             "A receive into memory without LOCAL_WRITE fails: LOC_PROT_ERR, or LOC_ACCESS_ERR",
             receive_into_read_only_memory,
-        ),
+        )),
         Row::new(
             "sge/receive-entries-as-many-as-granted",
             page::POST_RECV,
@@ -91,6 +91,11 @@ pub(super) fn rows() -> Vec<Row> {
             rest_is_left_alone,
         ),
     ]
+}
+
+fn bad_key_row(row: Row) -> Row {
+    let (seen, does, why) = RXE_BAD_KEY;
+    row.rxe(seen, does, why)
 }
 
 fn gathers_from_several_regions(rig: &Rig) -> Outcome {
@@ -140,47 +145,54 @@ fn is_protected(pair: &Pair, sge: crate::rig::Sge) -> Outcome {
     pair.a.qp.expect_state(State::Err)
 }
 
+/// The same for messages of several lengths, each on a pair of its own.
+fn is_protected_at_any_length(rig: &Rig, sge: impl Fn(&Pair, usize) -> Outcome<crate::rig::Sge>) -> Outcome {
+    SIZES.into_iter().try_for_each(|bytes| {
+        let pair = rig.pair(RC)?;
+        is_protected(&pair, sge(&pair, bytes)?).during(format_args!("{bytes} bytes"))
+    })
+}
+
 fn one_byte_too_far(rig: &Rig) -> Outcome {
-    let pair = rig.pair(RC)?;
-    let memory = rig.memory(8192);
-    let mr = rig.pd().reg(&memory, 0..5000, Access::ALL)?;
-    is_protected(&pair, mr.sge(4900..5000).with_length(101))
+    let memory = rig.memory(16 << 10);
+    let mr = rig.pd().reg(&memory, 0..9001, Access::ALL)?;
+    is_protected_at_any_length(rig, |_, bytes| Ok(mr.sge(9001 - (bytes - 1)..9001).with_length(bytes as u32)))
 }
 
 fn starts_before(rig: &Rig) -> Outcome {
-    let pair = rig.pair(RC)?;
-    let memory = rig.memory(8192);
-    let mr = rig.pd().reg(&memory, 100..5000, Access::ALL)?;
-    let sge = mr.sge(0..8);
-    is_protected(&pair, crate::rig::Sge { addr: sge.addr - 1, ..sge })
+    let memory = rig.memory(16 << 10);
+    let mr = rig.pd().reg(&memory, 100..9001, Access::ALL)?;
+    is_protected_at_any_length(rig, |_, bytes| {
+        let sge = mr.sge(0..bytes);
+        Ok(crate::rig::Sge { addr: sge.addr - 1, ..sge })
+    })
 }
 
 fn wrong_lkey(rig: &Rig) -> Outcome {
-    let pair = rig.pair(RC)?;
-    is_protected(&pair, bad_key(&pair))
+    is_protected_at_any_length(rig, |pair, bytes| Ok(bad_key(pair).with_length(bytes as u32)))
 }
 
 fn second_entry_is_checked(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
     pair.b.recv(1)?;
-    pair.a.qp.send(pair.send(2).sge(pair.a.mr.sge(0..8)).sge(bad_key(&pair)))?;
+    pair.a.qp.send(pair.send(2).sge(pair.a.mr.sge(0..8)).sge(out_of_bounds(&pair.a.mr)))?;
     same("the completion", pair.a.scq.wait_one()?.status, Status::LOC_PROT_ERR)?;
     pair.b.rcq.quiet()
 }
 
 fn region_of_another_pd(rig: &Rig) -> Outcome {
-    let pair = rig.pair(RC)?;
     let other = rig.other_pd()?;
-    let mr = other.reg(&rig.memory(4096), 0..4096, Access::ALL)?;
-    is_protected(&pair, mr.sge(0..8))
+    let mr = other.reg(&rig.memory(8192), 0..8192, Access::ALL)?;
+    is_protected_at_any_length(rig, |_, bytes| Ok(mr.sge(0..bytes)))
 }
 
 fn deregistered_lkey(rig: &Rig) -> Outcome {
-    let pair = rig.pair(RC)?;
-    let mr = rig.mr(4096)?;
-    let sge = mr.sge(0..8);
-    mr.deregister()?;
-    is_protected(&pair, sge)
+    is_protected_at_any_length(rig, |_, bytes| {
+        let mr = rig.mr(8192)?;
+        let sge = mr.sge(0..bytes);
+        mr.deregister()?;
+        Ok(sge)
+    })
 }
 
 fn read_into_read_only_memory(rig: &Rig) -> Outcome {
@@ -215,61 +227,78 @@ fn uc_and_ud_check_too(rig: &Rig) -> Outcome {
 }
 
 fn scatters(rig: &Rig) -> Outcome {
-    let pair = rig.pair(RC)?;
-    let other = rig.mr(4096)?;
-    let to = &pair.b.mr;
-    pair.b.qp.recv(Recv::new(1).sge(to.sge(50..53)).sge(other.sge(0..2)).sge(to.sge(0..100)))?;
-    pair.a.mr.put(0, b"abcdefgh");
-    pair.a.qp.send(small(&pair, 2))?;
-    pair.a.scq.wait_ok()?;
-    same("byte_len", pair.b.rcq.wait_ok()?.bytes, 8)?;
-    same_bytes("the first entry", &to.take(50, 3), b"abc")?;
-    same_bytes("the second entry", &other.take(0, 3), b"de\0")?;
-    same_bytes("the third entry", &to.take(0, 4), b"fgh\0")
+    for bytes in SIZES {
+        let pair = rig.pair(RC)?;
+        let other = rig.mr(4096)?;
+        let to = &pair.b.mr;
+        pair.b.qp.recv(Recv::new(1).sge(to.sge(6000..6003)).sge(other.sge(0..2)).sge(to.sge(0..bytes)))?;
+        let text = pattern(bytes);
+        pair.a.mr.put(0, &text);
+        pair.a.qp.send(sized(&pair, 2, bytes))?;
+        pair.a.scq.wait_ok()?;
+        same("byte_len", pair.b.rcq.wait_ok()?.bytes as usize, bytes)?;
+        same_bytes("the first entry", &to.take(6000, 4), &[&text[..3], &[0]].concat())?;
+        same_bytes("the second entry", &other.take(0, 3), &[&text[3..5], &[0]].concat())?;
+        same_bytes("the third entry", &to.take(0, bytes - 4), &[&text[5..], &[0]].concat())?;
+    }
+    Ok(())
 }
 
 fn receive_of_exactly(rig: &Rig) -> Outcome {
     for transport in [RC, UC, UD] {
-        let pair = rig.pair(transport)?;
-        pair.b.qp.recv(Recv::new(1).sge(pair.b.mr.sge(0..pair.header() + 8)))?;
-        pair.a.qp.send(small(&pair, 2))?;
-        pair.a.scq.wait_ok().during(transport)?;
-        pair.b.rcq.wait_ok().during(transport)?;
+        for bytes in SIZES.into_iter().filter(|&bytes| transport != UD || bytes <= rig.port().attr.mtu_bytes()) {
+            let pair = rig.pair(transport)?;
+            pair.b.qp.recv(Recv::new(1).sge(pair.b.mr.sge(0..pair.header() + bytes)))?;
+            pair.a.qp.send(sized(&pair, 2, bytes))?;
+            let what = format!("{transport}, {bytes} bytes");
+            pair.a.scq.wait_ok().during(&what)?;
+            same("byte_len", pair.b.rcq.wait_ok().during(&what)?.bytes as usize, pair.header() + bytes)?;
+        }
     }
     Ok(())
 }
 
 fn receive_too_short(rig: &Rig) -> Outcome {
-    let pair = rig.pair(RC)?;
-    pair.b.qp.recv(Recv::new(1).sge(pair.b.mr.sge(0..7)))?;
-    pair.a.qp.send(small(&pair, 2))?;
-    same("the sender's status", pair.a.scq.wait_one()?.status, Status::REM_INV_REQ_ERR)?;
-    same("the receiver's status", pair.b.rcq.wait_one()?.status, Status::LOC_LEN_ERR)?;
-    same_bytes("behind the receive", &pair.b.mr.take(7, 8), &[0; 8])?;
-    pair.a.qp.expect_state(State::Err)?;
-    pair.b.qp.expect_state(State::Err)
+    for bytes in SIZES {
+        let pair = rig.pair(RC)?;
+        pair.a.mr.fill(0x77);
+        pair.b.qp.recv(Recv::new(1).sge(pair.b.mr.sge(0..bytes - 1)))?;
+        pair.a.qp.send(sized(&pair, 2, bytes))?;
+        same("the sender's status", pair.a.scq.wait_one()?.status, Status::REM_INV_REQ_ERR)?;
+        same("the receiver's status", pair.b.rcq.wait_one()?.status, Status::LOC_LEN_ERR)?;
+        same_bytes("behind the receive", &pair.b.mr.take(bytes - 1, 8), &[0; 8])?;
+        pair.a.qp.expect_state(State::Err)?;
+        pair.b.qp.expect_state(State::Err)?;
+    }
+    Ok(())
 }
 
 fn receive_with_wrong_lkey(rig: &Rig) -> Outcome {
-    let pair = rig.pair(RC)?;
-    let sge = pair.b.mr.sge(0..64);
-    pair.b.qp.recv(Recv::new(1).sge(sge.with_lkey(sge.lkey ^ 0x00ff_ff00)))?;
-    pair.a.qp.send(small(&pair, 2))?;
-    same("the sender's status", pair.a.scq.wait_one()?.status, Status::REM_OP_ERR)?;
-    same("the receiver's status", pair.b.rcq.wait_one()?.status, Status::LOC_PROT_ERR)?;
-    pair.b.qp.expect_state(State::Err)
+    for bytes in SIZES {
+        let pair = rig.pair(RC)?;
+        let sge = pair.b.mr.all();
+        pair.b.qp.recv(Recv::new(1).sge(sge.with_lkey(sge.lkey ^ 0x00ff_ff00)))?;
+        pair.a.qp.send(sized(&pair, 2, bytes))?;
+        same("the receiver's status", pair.b.rcq.wait_one()?.status, Status::LOC_PROT_ERR)?;
+        same("the sender's status", pair.a.scq.wait_one()?.status, Status::REM_OP_ERR)?;
+        pair.b.qp.expect_state(State::Err).during(format_args!("{bytes} bytes"))?;
+    }
+    Ok(())
 }
 
 fn receive_into_read_only_memory(rig: &Rig) -> Outcome {
-    let pair = rig.pair(RC)?;
-    let mr = rig.mr_with(4096, Access::NONE)?;
-    pair.b.qp.recv(Recv::new(1).sge(mr.all()))?;
-    pair.a.mr.fill(0x77);
-    pair.a.qp.send(small(&pair, 2))?;
-    let status = pair.b.rcq.wait_one()?.status;
-    crate::check::one_of("the receiver's status", status, &[Status::LOC_PROT_ERR, Status::LOC_ACCESS_ERR])?;
-    ensure(!pair.a.scq.wait_one()?.ok(), "the sender hears of it")?;
-    same_bytes("the memory", &mr.take(0, 8), &[0; 8])
+    for bytes in SIZES {
+        let pair = rig.pair(RC)?;
+        let mr = rig.mr_with(8192, Access::NONE)?;
+        pair.b.qp.recv(Recv::new(1).sge(mr.all()))?;
+        pair.a.mr.fill(0x77);
+        pair.a.qp.send(sized(&pair, 2, bytes))?;
+        let status = pair.b.rcq.wait_one()?.status;
+        one_of("the receiver's status", status, &[Status::LOC_PROT_ERR, Status::LOC_ACCESS_ERR])?;
+        ensure(!pair.a.scq.wait_one()?.ok(), format_args!("the sender hears of it, {bytes} bytes"))?;
+        same_bytes("the memory", &mr.take(0, 8), &[0; 8])?;
+    }
+    Ok(())
 }
 
 fn receive_entries(rig: &Rig) -> Outcome {

@@ -8,22 +8,38 @@ use crate::suite::Row;
 pub(super) fn rows() -> Vec<Row> {
     let row = |rule, seed, says, test: fn(&Rig) -> Outcome| Row::new(rule, seed, says, test).needs(Cap::Srq);
     vec![
-        row("srq/feeds-a-qp", page::CREATE_SRQ, "Messages to a queue pair take their receives from its SRQ", feeds_a_qp),
-        row("srq/shared-by-qps", page::CREATE_SRQ, "Several queue pairs take from one SRQ, in order", shared_by_qps),
-        row("srq/feeds-uc-and-ud", page::CREATE_SRQ, "UC and UD queue pairs may have an SRQ too", feeds_uc_and_ud).rxe(
-            "not within",
-            "a UC queue pair with an SRQ doesn't receive from it",
-            "rxe_resp.c: check_resource() looks at the SRQ, but a UC queue pair's is never set up",
+        row(
+            "srq/feeds-a-qp",
+            page::CREATE_SRQ,
+            "Messages to a queue pair take their receives from its SRQ",
+            feeds_a_qp,
         ),
+        row("srq/shared-by-qps", page::CREATE_SRQ, "Several queue pairs take from one SRQ, in order", shared_by_qps),
+        row("srq/feeds-uc-and-ud", page::CREATE_SRQ, "UC and UD queue pairs may have an SRQ too", feeds_uc_and_ud),
         row(
             "srq/write-with-imm-takes-from-it",
             page::CREATE_SRQ,
             "An RDMA WRITE WITH IMMEDIATE takes its receive from the SRQ",
             write_with_imm,
         ),
-        row("srq/list-stops-at-the-bad-one", page::POST_SRQ_RECV, "At a bad work request posting stops: those before it are posted, bad_wr points at it", list_stops),
-        row("srq/full-queue-is-enomem", page::POST_SRQ_RECV, "A full SRQ is ENOMEM, and bad_wr points at the first that did not fit", full_queue),
-        row("srq/query-tells-its-size", page::CREATE_SRQ, "The queried attributes are at least the asked ones", query_tells),
+        row(
+            "srq/list-stops-at-the-bad-one",
+            page::POST_SRQ_RECV,
+            "At a bad work request posting stops: those before it are posted, bad_wr points at it",
+            list_stops,
+        ),
+        row(
+            "srq/full-queue-is-enomem",
+            page::POST_SRQ_RECV,
+            "A full SRQ is ENOMEM, and bad_wr points at the first that did not fit",
+            full_queue,
+        ),
+        row(
+            "srq/query-tells-its-size",
+            page::CREATE_SRQ,
+            "The queried attributes are at least the asked ones",
+            query_tells,
+        ),
         row(
             "srq/limit-raises-an-event-once",
             page::MODIFY_SRQ,
@@ -68,8 +84,18 @@ pub(super) fn rows() -> Vec<Row> {
             page::ASYNC_EVENT,
             "IBV_EVENT_QP_LAST_WQE_REACHED tells that a failed queue pair takes nothing from its SRQ any more",
             last_wqe_reached,
+        )
+        .rxe(
+            "expected QP_LAST_WQE_REACHED",
+            "the event isn't raised",
+            "rxe has no place that raises IB_EVENT_QP_LAST_WQE_REACHED",
         ),
-        row("srq/not-destroyed-under-a-qp", page::CREATE_SRQ, "An SRQ with queue pairs is EBUSY", not_destroyed_under_a_qp),
+        row(
+            "srq/not-destroyed-under-a-qp",
+            page::CREATE_SRQ,
+            "An SRQ with queue pairs is EBUSY",
+            not_destroyed_under_a_qp,
+        ),
     ]
 }
 
@@ -120,7 +146,7 @@ fn feeds_uc_and_ud(rig: &Rig) -> Outcome {
         post(&srq, &pair.b.mr, 0)?;
         pair.a.qp.send(small(&pair, 1))?;
         pair.a.scq.wait_ok()?;
-        let wc = pair.b.rcq.wait_for(1, crate::rig::SOON)?[0];
+        let wc = pair.b.rcq.wait_ok()?;
         same(transport, (wc.id, wc.bytes as usize), (0, pair.header() + 8))?;
     }
     Ok(())
@@ -283,7 +309,7 @@ fn last_wqe_reached(rig: &Rig) -> Outcome {
     post(&srq, &pair.b.mr, 0)?;
     take_one(&pair)?;
     pair.b.qp.to_err()?;
-    rig.context().wait_async(AsyncKind::QP_LAST_WQE_REACHED, Element::Qp(&pair.b.qp))?;
+    rig.context().wait_async_soon(AsyncKind::QP_LAST_WQE_REACHED, Element::Qp(&pair.b.qp))?;
     // The sender of the next message learns that nobody answers, but nothing of the SRQ is taken.
     post(&srq, &pair.b.mr, 1)?;
     pair.b.qp.send(Wr::send(2))?;

@@ -23,6 +23,16 @@ pub(super) fn rows() -> Vec<Row> {
             "rxe's user library queues first and asks the kernel then, whose refusal it passes on without a place",
         ),
         row(
+            "states/refused-send-is-never-sent",
+            "A send that was refused, or ignored, for the state is not sent later either",
+            refused_is_never_sent,
+        )
+        .rxe(
+            "the first completion",
+            "a send that was refused in INIT or RTR is sent when the queue pair gets to RTS",
+            "rxe's user library leaves it in the queue when the kernel refuses",
+        ),
+        row(
             "states/sqd-sends-start-with-rts",
             "What was posted in SQD is processed when the queue pair is back in RTS",
             sqd_sends_start_with_rts,
@@ -32,15 +42,16 @@ pub(super) fn rows() -> Vec<Row> {
             "held sends start at the next post",
             "rxe_modify_qp() doesn't run the requester after SQD to RTS",
         ),
-        row(
-            "states/sqd-still-receives",
-            "SQD holds the send queue only: messages are received",
-            sqd_still_receives,
-        ),
+        row("states/sqd-still-receives", "SQD holds the send queue only: messages are received", sqd_still_receives),
         row(
             "states/sqd-lets-the-rest-finish",
             "What was sent before SQD is finished before the queue counts as drained",
             sqd_lets_the_rest_finish,
+        )
+        .rxe(
+            "draining:",
+            "a send that the peer isn't ready for counts as not begun: the queue drains without it, or never",
+            "req_next_wqe() goes by whether a packet is out, and hands out nothing new in SQD",
         ),
         row("states/sqd-to-err-flushes", "What SQD holds is flushed by ERR", sqd_to_err_flushes),
         row(
@@ -48,11 +59,7 @@ pub(super) fn rows() -> Vec<Row> {
             "ERR completes everything posted, sends and receives, with WR_FLUSH_ERR, each queue in its order",
             error_flushes_both_queues,
         ),
-        row(
-            "states/rtr-receives-but-does-not-send",
-            "A queue pair in RTR receives",
-            rtr_receives,
-        ),
+        row("states/rtr-receives-but-does-not-send", "A queue pair in RTR receives", rtr_receives),
         row(
             "states/reset-forgets-what-was-posted",
             "RESET drops what was posted, without completions; the queue pair can be connected again",
@@ -103,19 +110,36 @@ fn of_transport(transport: Transport) -> Vec<Row> {
             format!("states/{t}-err-flushes-receives"),
             "In ERR receives are posted and complete with WR_FLUSH_ERR",
             err_flushes_receives,
+        )
+        .rxe(
+            "not within",
+            "receives posted in ERR lie there until the queue pair is destroyed",
+            "rxe's user library puts them into shared memory without a word to the kernel, which looks there once, on the way to ERR",
         ),
     ];
     if transport != RC {
         let (seen, does, why) = RXE_NO_SQE;
         let sqe = [
-            row(format!("states/{t}-failed-send-is-sqe"), "A failed send moves the queue pair to SQE", failed_send_is_sqe),
+            row(
+                format!("states/{t}-failed-send-is-sqe"),
+                "A failed send moves the queue pair to SQE",
+                failed_send_is_sqe,
+            ),
             row(
                 format!("states/{t}-sqe-flushes-sends"),
                 "In SQE sends are posted and complete with WR_FLUSH_ERR",
                 sqe_flushes,
             ),
-            row(format!("states/{t}-sqe-still-receives"), "SQE stops the send queue only: messages are received", sqe_receives),
-            row(format!("states/{t}-sqe-to-rts-sends-again"), "From SQE back in RTS the queue pair sends again", sqe_to_rts),
+            row(
+                format!("states/{t}-sqe-still-receives"),
+                "SQE stops the send queue only: messages are received",
+                sqe_receives,
+            ),
+            row(
+                format!("states/{t}-sqe-to-rts-sends-again"),
+                "From SQE back in RTS the queue pair sends again",
+                sqe_to_rts,
+            ),
         ];
         rows.extend(sqe.map(|row| row.rxe(seen, does, why)));
     }
@@ -152,6 +176,21 @@ fn refusal_sets_bad_wr(rig: &Rig) -> Outcome {
     }
 }
 
+fn refused_is_never_sent(rig: &Rig) -> Outcome {
+    let pair = rig.unconnected(RC, SideSpec::default())?;
+    let link = Link::default();
+    for (side, peer) in [(&pair.a, &pair.b), (&pair.b, &pair.a)] {
+        side.to_init(&link)?;
+        // Refused or not: see `not_yet`.
+        let _ = side.qp.send(Wr::write(1, peer.mr.remote(0)));
+        side.to_rtr(peer.qp.number(), &link)?;
+    }
+    pair.a.to_rts(&link)?;
+    pair.a.qp.send(Wr::write(2, pair.remote(0)))?;
+    same("the first completion", pair.a.scq.wait_ok()?.id, 2)?;
+    pair.a.scq.quiet()
+}
+
 fn rts_sends(rig: &Rig, transport: Transport) -> Outcome {
     let pair = rig.pair(transport)?;
     pair.a.qp.expect_state(State::Rts)?;
@@ -184,10 +223,13 @@ fn err_flushes(rig: &Rig, transport: Transport) -> Outcome {
 
 fn err_flushes_receives(rig: &Rig, transport: Transport) -> Outcome {
     let pair = rig.pair(transport)?;
+    pair.a.recv(0)?;
     pair.a.qp.to_err()?;
+    // The way to ERR is over: what is posted now is posted in ERR.
+    flushed(&pair.a.rcq.wait(1)?, &[0])?;
     pair.a.recv(1)?;
     pair.a.recv(2)?;
-    flushed(&pair.a.rcq.wait(2)?, &[1, 2])
+    flushed(&pair.a.rcq.wait_for(2, SOON)?, &[1, 2])
 }
 
 fn failed_send_is_sqe(rig: &Rig, transport: Transport) -> Outcome {
@@ -213,7 +255,7 @@ fn sqe_receives(rig: &Rig, transport: Transport) -> Outcome {
     // The other way round: what fails is the receiver's send queue.
     let pair = rig.pair(transport)?;
     let back = rig.ah()?;
-    let mut wr = Wr::send(1).sge(bad_key(&pair));
+    let mut wr = Wr::send(1).sge(out_of_bounds(&pair.b.mr));
     if transport == UD {
         wr = wr.to(&back, pair.a.qp.number(), crate::rig::Attr::QKEY);
     }
@@ -248,6 +290,10 @@ fn sqd_still_receives(rig: &Rig) -> Outcome {
 }
 
 fn sqd_lets_the_rest_finish(rig: &Rig) -> Outcome {
+    drains_with_the_rest(rig).during("draining")
+}
+
+fn drains_with_the_rest(rig: &Rig) -> Outcome {
     let pair = rig.pair(RC)?;
     // Can't finish before the peer posts a receive.
     pair.a.qp.send(small(&pair, 1))?;
@@ -255,7 +301,7 @@ fn sqd_lets_the_rest_finish(rig: &Rig) -> Outcome {
     ensure(pair.a.qp.query()?.sq_draining(), "sq_draining is set while a send is on its way")?;
     rig.context().no_async(AsyncKind::SQ_DRAINED)?;
     pair.b.recv(2)?;
-    same("the send", pair.a.scq.wait_ok()?.id, 1)?;
+    same("the send", pair.a.scq.wait_for(1, SOON)?[0].id, 1)?;
     rig.context().wait_async(AsyncKind::SQ_DRAINED, Element::Qp(&pair.a.qp))?;
     ensure(!pair.a.qp.query()?.sq_draining(), "sq_draining is clear when everything is done")
 }
