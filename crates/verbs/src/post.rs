@@ -53,7 +53,7 @@ pub enum PostStop {
     /// The QP is not in a state to post in.
     #[error("the QP is in {0}, where nothing can be posted to this queue; bring it to RTS (INIT for receives) first")]
     NotReady(QpState),
-    /// The packet's pool is not registered where the QP can reach it.
+    /// The packet's pool is not registered where the QP can reach it. What goes inline is copied and needs no registration.
     #[error("{}", not_registered(*packet_pd, *qp_pd))]
     NotRegistered {
         /// The PD of the packet's pool; 0 when the pool is registered nowhere.

@@ -34,7 +34,7 @@ pub struct QpSpec<'a> {
     pub max_inline_bytes: u32,
     /// Signal every n-th send: 1 is every one. Taken down to `tx_depth_wr`, so that a full queue always empties.
     pub signal_every_wr: u32,
-    /// Given back by [`Completion::tag`], for telling the QPs of a CQ apart.
+    /// Given back by [`crate::Completion::tag`], for telling the QPs of a CQ apart.
     pub tag: u16,
     /// How long a drop tries to destroy the QP before it leaks it.
     pub destroy_timeout: Duration,
