@@ -1,1 +1,73 @@
-//! Tests live in tests/.
+//! What tests of whole programs share: a command run to its end under a time limit, a terminal to run it in, and the places
+//! of the repository that it is given.
+//!
+//! Guarantees: a run that hangs is killed and shown, never waited for without end; runs that take whole cores run one after
+//! another, whatever runs the tests; what a test can't do here it says with [`skipped`], and in CI that is a failure.
+#![forbid(unsafe_code)]
+
+mod program;
+mod shown;
+mod terminal;
+
+use std::path::{Path, PathBuf};
+
+use verbline::plan::Machine;
+
+pub use program::{Finished, Program, Started};
+pub use shown::{assert_fits, normalised};
+pub use terminal::Terminal;
+
+/// The repository.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// A plan that is shipped, by its stem.
+pub fn config(stem: &str) -> PathBuf {
+    root().join("config").join(stem).with_extension("toml")
+}
+
+/// The recorded MOEX feed: `VERBLINE_MOEX_DIR`, or where it lies beside the repository.
+///
+/// # Panics
+/// In CI, if it is in neither place: CI has the recording.
+pub fn recording() -> Option<PathBuf> {
+    let beside = root().join("../shared/data/moex-forts");
+    let dir = std::env::var_os("VERBLINE_MOEX_DIR").map_or(beside, PathBuf::from);
+    if dir.join("micex_increment_a.dat").is_file() {
+        return Some(dir);
+    }
+    skipped(&format!("no MOEX recording in {}; set VERBLINE_MOEX_DIR", dir.display()));
+    None
+}
+
+/// Arguments that put two lcores on two CPUs that this process may use, and give them all the time they need to drain: on a
+/// busy machine a thread may be kept from its CPU for seconds.
+///
+/// # Panics
+/// In CI, if there is one CPU only.
+pub fn two_lcores(lcores: [&str; 2]) -> Option<Vec<String>> {
+    let cpus: Vec<u32> = Machine::detect().cpus.into_iter().take(2).collect();
+    let &[first, second] = cpus.as_slice() else {
+        skipped("a run of two lcores needs two CPUs");
+        return None;
+    };
+    let place = |(lcore, cpu)| [format!("lcore.{lcore}.cpu={cpu}"), format!("lcore.{lcore}.drain=60s")];
+    let sets = lcores.into_iter().zip([first, second]).flat_map(place);
+    Some(sets.flat_map(|set| ["--set".to_owned(), set]).collect())
+}
+
+/// The text with every run of white space as one space: for sentences that may be wrapped anywhere.
+pub fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Says that a test can't show here what it should.
+///
+/// # Panics
+/// If the environment has `CI`: there a test that shows nothing is a failure.
+pub fn skipped(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "CI must not skip this: {why}");
+    eprintln!("skipped: {why}");
+}

@@ -1,46 +1,10 @@
-//! Ping-pong: SEND of N bytes back and forth between two lcores over one connected pair of queue pairs, and how long half
-//! a round trip takes.
-//!
-//! `config/pingpong.toml` is the plan. `--set lcore.ping.idle=event --set lcore.pong.idle=event` measures wake-ups;
-//! `--set pingpong.window=64` measures the message rate.
-
+//! The command: `pingpong run config/pingpong.toml`.
 #![forbid(unsafe_code)]
-
-mod results;
-mod stages;
 
 use std::process::ExitCode;
 
-use verbline::prelude::*;
-
-use results::Results;
-
-struct PingPong {
-    results: Results,
-}
-
-impl App for PingPong {
-    fn name(&self) -> &'static str {
-        "pingpong"
-    }
-
-    fn about(&self) -> &'static str {
-        "SEND back and forth between two lcores: half the round trip, and the message rate"
-    }
-
-    fn register(&self, registry: &mut Registry) {
-        stages::register(registry, &self.results);
-    }
-
-    fn live(&self, report: &Report) -> String {
-        results::live(report)
-    }
-
-    fn outcome(&self, report: &Report) -> Outcome {
-        self.results.outcome(report)
-    }
-}
+use pingpong::PingPong;
 
 fn main() -> ExitCode {
-    verbline::cli::main(&PingPong { results: Results::default() })
+    verbline::cli::main(&PingPong::default())
 }

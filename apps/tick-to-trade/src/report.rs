@@ -61,19 +61,20 @@ fn ticks(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcom
     json.insert("orders".into(), json!(exchange.orders));
     let _ = writeln!(
         outcome.text,
-        "ticks    {} published, {} received ({} on A, {} on B, {} twice)\n         \
-         {} dropped on A on purpose, {} on B, {} on both\n         \
-         {} missing in {} gaps, {} came too late",
+        "ticks    {} published, {} received, {} of them twice\n         \
+         channel A: {} received, {} dropped on purpose\n         \
+         channel B: {} received, {} dropped on purpose, {} on both\n         \
+         gaps: {}, with {} ticks missing; {} came too late",
         count(exchange.published),
         count(arbiter.delivered),
-        count(received_a),
-        count(received_b),
         count(arbiter.duplicates),
+        count(received_a),
         count(dropped_a),
+        count(received_b),
         count(dropped_b),
         count(exchange.dropped_both),
-        count(arbiter.lost),
         count(arbiter.gaps),
+        count(arbiter.lost),
         count(arbiter.late),
     );
     if unaccounted > 0 {
@@ -107,7 +108,8 @@ fn latency(exchange: &ExchangeTally, outcome: &mut Outcome) {
     }
     let _ = writeln!(
         outcome.text,
-        "latency  scheduled tick to order: p50 {}  p99 {}  p99.9 {}  max {}",
+        "latency  from the scheduled time of a tick to the arrival of its order:\n         \
+         p50 {}  p99 {}  p99.9 {}  max {}",
         duration(p50),
         duration(p99),
         duration(p999),
@@ -115,8 +117,8 @@ fn latency(exchange: &ExchangeTally, outcome: &mut Outcome) {
     );
     let shares: Vec<_> =
         steps.map(|(name, sum)| format!("{name} {} ({})", duration(mean(sum)), percent(share(sum)))).collect();
-    let _ = writeln!(outcome.text, "         mean of each step: {}", shares[..2].join(", "));
-    let _ = writeln!(outcome.text, "                            {}", shares[2..].join(", "));
+    let _ = writeln!(outcome.text, "         mean of each step: {},", shares[..2].join(", "));
+    let _ = writeln!(outcome.text, "         {}", shares[2..].join(", "));
 }
 
 fn itch_books(itch: &ItchTally, outcome: &mut Outcome) {
@@ -127,10 +129,11 @@ fn itch_books(itch: &ItchTally, outcome: &mut Outcome) {
     );
     let _ = writeln!(
         outcome.text,
-        "books    {} messages applied, {} contradict a book (after gaps), {} malformed",
+        "books    {} messages applied, {} malformed\n         \
+         {} contradict a book, as happens after a gap",
         count(itch.messages),
-        count(itch.contradictions),
         count(itch.malformed),
+        count(itch.contradictions),
     );
 }
 
@@ -148,7 +151,7 @@ fn forts_books(forts: &FortsTally, outcome: &mut Outcome) {
     let _ = writeln!(
         outcome.text,
         "books    {} increments with {} entries, {} RptSeq breaks\n         \
-         {} of {} book snapshots equal, {} times a book was brought back by one",
+         {} of {} book snapshots equal; {} brought a book back",
         count(forts.increments),
         count(forts.entries),
         count(books.breaks),
@@ -172,7 +175,7 @@ fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
     );
     let _ = writeln!(
         outcome.text,
-        "orders   {} sent, {} filled, {} cancelled",
+        "orders   {} sent; {} filled, {} cancelled (in part or whole)",
         count(strategy.orders),
         count(strategy.filled),
         count(strategy.cancelled),

@@ -1,20 +1,24 @@
 //! The command line that every app shares: `run`, `check`, `graph` and `devices`.
 //!
 //! An app implements [`App`] and hands itself to [`main`]. Reports go to standard output, everything else to standard
-//! error. Exit codes: 0 the command did what it should, 1 a run failed, 2 the plan or the command line is wrong.
+//! error. Exit codes: 0 the command did what it should, 1 it could not, or the run failed, 2 the plan or the command line is
+//! wrong, 130 a second Ctrl-C aborted a run.
 
 mod args;
 mod check;
 mod devices;
+mod explain;
 mod json;
 mod live;
+mod output;
 mod run;
 mod signals;
+mod tables;
 mod text;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::FromArgMatches;
 use verbline_engine::{Registry, Report};
 
 use args::{Arguments, Command};
@@ -58,7 +62,7 @@ pub struct Outcome {
 
 /// Runs the command line of `app`, and says how the process should exit.
 pub fn main(app: &dyn App) -> ExitCode {
-    let matches = Arguments::command().name(app.name()).bin_name(app.name()).about(app.about()).get_matches();
+    let matches = args::command(app.name(), app.about()).get_matches();
     let arguments = match Arguments::from_arg_matches(&matches) {
         Ok(arguments) => arguments,
         Err(error) => error.exit(),
@@ -79,7 +83,8 @@ fn trace_to_stderr() {
     // A second call (tests, an embedder with a subscriber of its own) keeps the first subscriber.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr)
+        .with_writer(live::AroundTheLine)
+        .with_ansi(output::is_coloured(&std::io::stderr()))
         .without_time()
         .with_target(false)
         .try_init();

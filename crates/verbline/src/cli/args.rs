@@ -3,11 +3,45 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    the command did what it should
+  1    the run failed or could not start, or something could not be written
+  2    the plan or the command line is wrong
+  130  a second Ctrl-C or SIGTERM aborted a run";
+
+/// The whole command line of the app of this name.
+pub(super) fn command(name: &'static str, about: &'static str) -> clap::Command {
+    let run = format!(
+        "Ctrl-C drains, reports and exits with 0; a second one aborts.\n\nExamples:\n  \
+         {name} run plan.toml --for 3s\n  \
+         {name} run plan.toml --set lcore.main.cpu=2 --json > report.json\n\n{EXIT_CODES}"
+    );
+    let check = format!(
+        "Every fault of the file is reported in one go, with its line and column. What\n\
+         only a stage can judge (its params) is judged when the plan is run.\n\n{EXIT_CODES}"
+    );
+    let graph = format!(
+        "A plan that can't run is drawn too, with what is wrong in red; the faults go to\n\
+         standard error.\n\nExamples:\n  \
+         {name} graph plan.toml | dot -Tsvg > plan.svg\n  \
+         {name} graph plan.toml --format mermaid\n\n{EXIT_CODES}"
+    );
+    Arguments::command()
+        .name(name)
+        .bin_name(name)
+        .about(about)
+        .mut_subcommand("run", |command| command.after_help(run))
+        .mut_subcommand("check", |command| command.after_help(check))
+        .mut_subcommand("graph", |command| command.after_help(graph))
+        .mut_subcommand("devices", |command| command.after_help(EXIT_CODES))
+}
 
 /// The whole command line.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 80, arg_required_else_help = true)]
+#[command(version, max_term_width = 80, arg_required_else_help = true, after_help = EXIT_CODES)]
 pub(super) struct Arguments {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -17,16 +51,10 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     /// Run a plan, show a live line, and report at the end
-    #[command(after_help = "Ctrl-C drains, reports and exits; a second one aborts.\n\nExamples:\n  \
-                            run config/pingpong.toml --for 3s\n  \
-                            run config/tick-to-trade.toml --set feed.ticks_per_second=1000 --json")]
     Run(RunOptions),
-    /// Check a plan without running it; exit code 2 if it has faults
-    #[command(after_help = "Every fault of the file is reported in one go, with its line and column.")]
+    /// Check a plan without running it
     Check(CheckOptions),
     /// Draw a plan: lcores as clusters, packets as arrows
-    #[command(after_help = "Examples:\n  graph config/pingpong.toml | dot -Tsvg > pingpong.svg\n  \
-                            graph config/pingpong.toml --format mermaid")]
     Graph(GraphOptions),
     /// List the RDMA devices that a plan can name, kernel and software
     Devices(DevicesOptions),
@@ -37,7 +65,7 @@ pub(super) enum Command {
 pub(super) struct PlanOptions {
     /// The plan's TOML file
     pub(super) plan: PathBuf,
-    /// Override a key of the plan, e.g. --set lcore.trader.cpu=3; may be repeated
+    /// Override a key of the plan, e.g. lcore.main.cpu=3; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(super) sets: Vec<String>,
 }
@@ -47,13 +75,13 @@ pub(super) struct PlanOptions {
 pub(super) struct RunOptions {
     #[command(flatten)]
     pub(super) plan: PlanOptions,
-    /// How long to run, e.g. 500ms, 10s, 1h; a run ends earlier when all its sources are done
+    /// How long to run: seconds, or e.g. 500ms, 10s, 1h; a run ends earlier when all its sources are done
     #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub(super) duration: Duration,
     /// Print one JSON report to standard output, and nothing else there
     #[arg(long)]
     pub(super) json: bool,
-    /// No live line
+    /// Show nothing while it runs
     #[arg(long, short)]
     pub(super) quiet: bool,
 }
@@ -63,10 +91,10 @@ pub(super) struct RunOptions {
 pub(super) struct CheckOptions {
     #[command(flatten)]
     pub(super) plan: PlanOptions,
-    /// Print every sum that was proved, with the lines that its terms come from
+    /// Print every sum that the plan is held against, with the lines that its terms come from
     #[arg(long)]
     pub(super) explain: bool,
-    /// Print the diagnostics as JSON
+    /// Print one JSON document to standard output
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -99,6 +127,31 @@ pub(super) struct DevicesOptions {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let duration = humantime::parse_duration(text).map_err(|error| format!("{error}; write e.g. 500ms, 10s or 1h"))?;
-    if duration.is_zero() { Err("a run needs more than no time".to_owned()) } else { Ok(duration) }
+    let advice = "write seconds, or e.g. 500ms, 10s or 1h";
+    let duration = match text.parse() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| format!("{error}; {advice}"))?,
+        Err(_) => humantime::parse_duration(text).map_err(|error| format!("{error}; {advice}"))?,
+    };
+    if duration.is_zero() { Err(format!("a run needs more than no time; {advice}")) } else { Ok(duration) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_declaration_is_sound() {
+        command("app", "what it is").debug_assert();
+    }
+
+    #[test]
+    fn a_time_is_seconds_or_has_a_unit() {
+        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("0.25"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1m 500ms"), Ok(Duration::from_millis(60_500)));
+        for wrong in ["0", "0s", "-1", "nan", "inf", "1e300", "ten", "", "10 parsecs"] {
+            let message = duration(wrong).expect_err(wrong);
+            assert!(message.contains("500ms, 10s or 1h"), "{wrong}: {message}");
+        }
+    }
 }

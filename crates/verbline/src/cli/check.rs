@@ -1,13 +1,14 @@
 //! `check` and `graph`: a plan without a run.
 
-use std::io::IsTerminal;
+use std::io;
 use std::process::ExitCode;
 
 use verbline_engine::Registry;
-use verbline_plan::{Diagnostics, Loader, Machine, Plan};
+use verbline_plan::{Diagnostics, Drawing, Inspection, Loader, Machine, Plan};
 
-use super::App;
 use super::args::{CheckOptions, Format, GraphOptions, PlanOptions};
+use super::output::{is_coloured, message, result};
+use super::{App, explain};
 
 /// A plan, or a command line, that is wrong.
 pub(super) const EXIT_PLAN: u8 = 2;
@@ -21,71 +22,84 @@ pub(super) fn registry(app: &dyn App) -> Registry {
 
 /// Loads the plan against what the app has registered and what this machine has.
 pub(super) fn load(registry: &Registry, options: &PlanOptions) -> Result<Plan, Diagnostics> {
-    Loader::new(registry.catalog(), Machine::detect()).sets(options.sets.iter().cloned()).load_path(&options.plan)
+    loader(registry, options).load_path(&options.plan)
+}
+
+fn loader(registry: &Registry, options: &PlanOptions) -> Loader {
+    Loader::new(registry.catalog(), Machine::detect()).sets(options.sets.iter().cloned())
 }
 
 /// Prints diagnostics to standard error as a person reads them.
 pub(super) fn show(diagnostics: &Diagnostics) {
     if !diagnostics.is_empty() {
-        eprintln!("{}", diagnostics.render(std::io::stderr().is_terminal()));
+        message(&diagnostics.render(is_coloured(&io::stderr())));
     }
 }
 
 /// `check`: every fault in one go, exit code 2 if there is any.
 pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
-    let loaded = load(&registry(app), &options.plan);
-    let (plan, diagnostics) = match &loaded {
-        Ok(plan) => (Some(plan), plan.warnings()),
-        Err(diagnostics) => (None, diagnostics),
+    let (plan, diagnostics, sums) = match inspect(app, &options.plan) {
+        Ok(Inspection { plan, diagnostics, sums, .. }) => (plan, diagnostics, sums),
+        Err(unreadable) => (None, unreadable, Vec::new()),
     };
+    let code = if plan.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PLAN) };
     if options.json {
-        let whole = serde_json::json!({ "valid": plan.is_some(), "diagnostics": diagnostics });
-        println!("{whole:#}");
-    } else {
-        show(diagnostics);
-        if let Some(plan) = plan {
-            println!("{}: {}", options.plan.plan.display(), summary(plan));
+        let mut whole = serde_json::json!({ "valid": plan.is_some(), "diagnostics": diagnostics });
+        if options.explain {
+            whole["sums"] = explain::json(&sums);
+        }
+        return result(&format!("{whole:#}\n"), code);
+    }
+    show(&diagnostics);
+    let mut text = String::new();
+    if let Some(plan) = &plan {
+        text = format!("{}: valid; {}\n", options.plan.plan.display(), summary(plan));
+    }
+    if options.explain {
+        let gap = if text.is_empty() { "" } else { "\n" };
+        text = format!("{text}{gap}{}", explain::text(&sums, is_coloured(&io::stdout())));
+    }
+    result(&text, code)
+}
+
+/// `graph`: the plan as a drawing, what is wrong in red.
+pub(super) fn graph(app: &dyn App, options: &GraphOptions) -> ExitCode {
+    match inspect(app, &options.plan) {
+        Ok(Inspection { plan, diagnostics, drawing, .. }) => {
+            show(&diagnostics);
+            let code = if plan.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PLAN) };
+            result(&draw(&drawing, options.format), code)
+        }
+        Err(unreadable) => {
+            show(&unreadable);
+            ExitCode::from(EXIT_PLAN)
         }
     }
-    match plan {
-        Some(plan) => {
-            if options.explain && !options.json {
-                println!("\n{}", plan.explain());
-            }
-            ExitCode::SUCCESS
-        }
-        None => ExitCode::from(EXIT_PLAN),
+}
+
+/// All that can be said about the plan; an error only if there is nothing to read.
+fn inspect(app: &dyn App, options: &PlanOptions) -> Result<Inspection, Diagnostics> {
+    loader(&registry(app), options).inspect_path(&options.plan)
+}
+
+fn draw(drawing: &Drawing, format: Format) -> String {
+    match format {
+        Format::Dot => drawing.to_dot(),
+        Format::Mermaid => drawing.to_mermaid(),
     }
 }
 
 fn summary(plan: &Plan) -> String {
-    format!(
-        "a valid plan: {} on {}, {} and {}",
-        plural(plan.stages().len(), "stage"),
-        plural(plan.lcores().len(), "lcore"),
-        plural(plan.ports().len(), "port"),
-        plural(plan.rings().len(), "ring"),
-    )
+    let counts = [
+        (plan.lcores().len(), "lcore"),
+        (plan.stages().len(), "stage"),
+        (plan.ports().len(), "port"),
+        (plan.rings().len(), "ring"),
+    ];
+    let words: Vec<String> = counts.into_iter().filter(|(count, _)| *count > 0).map(plural).collect();
+    words.join(", ")
 }
 
-fn plural(count: usize, noun: &str) -> String {
+fn plural((count, noun): (usize, &str)) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
-}
-
-/// `graph`: the plan as a drawing.
-pub(super) fn graph(app: &dyn App, options: &GraphOptions) -> ExitCode {
-    match load(&registry(app), &options.plan) {
-        Ok(plan) => {
-            let drawing = match options.format {
-                Format::Dot => plan.to_dot(),
-                Format::Mermaid => plan.to_mermaid(),
-            };
-            print!("{drawing}");
-            ExitCode::SUCCESS
-        }
-        Err(diagnostics) => {
-            show(&diagnostics);
-            ExitCode::from(EXIT_PLAN)
-        }
-    }
 }

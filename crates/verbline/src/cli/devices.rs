@@ -1,11 +1,14 @@
 //! `devices`: what a plan can name, with the limits that matter to it.
 
+use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use serde::Serialize;
 use verbline_verbs::{Context, Device, DeviceError, Provider};
 
 use super::args::DevicesOptions;
+use super::output::{COLUMNS, message, result, wrapped};
+use super::text::count;
 
 /// One device as it is shown.
 #[derive(Debug, Serialize)]
@@ -48,18 +51,19 @@ pub(super) fn devices(options: &DevicesOptions) -> ExitCode {
             Err(error) => faults.push(format!("{provider} devices: {error}")),
         }
     }
-    if options.json {
-        println!("{:#}", serde_json::json!({ "devices": rows, "errors": faults }));
+    let text = if options.json {
+        format!("{:#}\n", serde_json::json!({ "devices": rows, "errors": faults }))
     } else {
-        rows.iter().for_each(show);
+        let mut text: String = rows.iter().map(show).collect();
         if !rows.iter().any(|row| row.provider == Provider::Kernel.to_string()) {
-            println!("no kernel devices: this kernel has no RDMA device, or its driver is not loaded");
+            text.push_str("no kernel devices: this kernel has no RDMA device, or its driver is not loaded\n");
         }
-    }
+        text
+    };
     for fault in &faults {
-        eprintln!("error: {fault}");
+        message(&format!("error: {}", wrapped(fault, COLUMNS, "error: ".len())));
     }
-    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    result(&text, if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn list(provider: Provider) -> Result<Vec<Row>, DeviceError> {
@@ -94,16 +98,17 @@ fn port_row(context: &Context, port: u8) -> Result<PortRow, verbline_verbs::Verb
     })
 }
 
-fn show(row: &Row) {
-    println!("{}  (provider = \"{}\")", row.name, row.provider);
-    println!(
-        "  up to {} queue pairs of {} work requests, {} SGEs each; completion queues of {}",
-        row.max_qp, row.max_qp_wr, row.max_sge, row.max_cqe
-    );
+fn show(row: &Row) -> String {
+    let mut text = format!("{}  (provider = \"{}\")\n", row.name, row.provider);
+    let (qp, wr, sge, cqe) = (row.max_qp, row.max_qp_wr, row.max_sge, row.max_cqe);
+    let [qp, wr, sge, cqe] = [qp, wr, sge, cqe].map(|limit| count(limit.into()));
+    let _ = writeln!(text, "  up to {qp} queue pairs of {wr} work requests with {sge} SGEs");
+    let _ = writeln!(text, "  completion queues of up to {cqe}");
     for port in &row.ports {
-        println!("  port {}: {}, MTU {} bytes, LID {}", port.port, port.state, port.mtu_bytes, port.lid);
+        let _ = writeln!(text, "  port {}: {}, MTU {} bytes, LID {}", port.port, port.state, port.mtu_bytes, port.lid);
         for gid in &port.gids {
-            println!("    gid_index {}: {}", gid.index, gid.gid);
+            let _ = writeln!(text, "    gid_index {}: {}", gid.index, gid.gid);
         }
     }
+    text
 }

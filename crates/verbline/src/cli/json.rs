@@ -7,12 +7,11 @@ use verbline_engine::{LcoreReport, Report, StageReport};
 
 use super::Outcome;
 
-/// One object for the whole run. The app's keys come first and may not shadow the engine's.
+/// One object for the whole run. The engine's keys win over the app's.
 pub(super) fn report(report: &Report, outcome: &Outcome) -> Value {
-    let mut whole = Map::new();
+    let mut whole = outcome.json.clone();
     whole.insert("plan".into(), json!(report.plan));
     whole.insert("elapsed_ns".into(), json!(report.elapsed_ns));
-    whole.extend(outcome.json.clone());
     whole.insert("drops".into(), drops(report));
     whole.insert("drops_by_place".into(), json!(report.drops));
     whole.insert("lcores".into(), report.lcores.iter().map(|lcore| lcore_json(report, lcore)).collect());
@@ -56,7 +55,7 @@ fn stage_json(stage: &StageReport, lcore: &LcoreReport) -> Value {
         Value::Object(object) => object,
         other => return other,
     };
-    object.insert("ns_per_packet".into(), json!(ratio(stage.busy_ns, stage.packets_in)));
+    object.insert("ns_per_packet".into(), json!(ns_per_packet(stage)));
     object.insert("packets_per_call".into(), json!(ratio(stage.packets_in, stage.calls)));
     object.insert("share_of_busy".into(), json!(ratio(stage.busy_ns, lcore.busy_ns)));
     Value::Object(object)
@@ -71,6 +70,11 @@ fn failures(report: &Report, outcome: &Outcome) -> Value {
 pub(super) fn shares(lcore: &LcoreReport) -> [f64; 3] {
     let whole = lcore.busy_ns + lcore.idle_ns + lcore.asleep_ns;
     [lcore.busy_ns, lcore.idle_ns, lcore.asleep_ns].map(|part| ratio(part, whole))
+}
+
+/// A stage's cost, spread over what it took or what it gave, whichever is more: a source has little or no input.
+pub(super) fn ns_per_packet(stage: &StageReport) -> f64 {
+    ratio(stage.busy_ns, stage.packets_in.max(stage.packets_out))
 }
 
 /// A quotient that is 0 where there is nothing to divide by.

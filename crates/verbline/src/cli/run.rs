@@ -7,22 +7,22 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use verbline_engine::{Ended, EngineError, Report, Running, Runtime};
+use verbline_plan::Diagnostics;
 
 use super::args::RunOptions;
 use super::check::{EXIT_PLAN, load, registry, show};
 use super::live::{LiveLine, PERIOD};
+use super::output::{COLUMNS, alarming, is_coloured, message, result, wrapped};
 use super::signals::StopRequest;
-use super::{App, Outcome, json, text};
+use super::text::count;
+use super::{App, json, text};
 
 /// Runs the plan and prints its report.
 pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
     let registry = registry(app);
     let plan = match load(&registry, &options.plan) {
         Ok(plan) => plan,
-        Err(diagnostics) => {
-            show(&diagnostics);
-            return ExitCode::from(EXIT_PLAN);
-        }
+        Err(diagnostics) => return refuse(&diagnostics),
     };
     show(plan.warnings());
     let stop = match StopRequest::install() {
@@ -31,10 +31,12 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
     };
     let running = match Runtime::build(&plan, &registry).and_then(start) {
         Ok(running) => running,
+        // What only the app can judge: as much a fault of the plan as any other.
+        Err(EngineError::Params(diagnostic)) => return refuse(&diagnostic.into()),
         Err(error) => return fail(&error.to_string()),
     };
-    let line = LiveLine::new(plan.name(), options.duration, options.quiet);
-    watch(app, &running, &line, options.duration, &stop);
+    let mut line = LiveLine::new(plan.name(), options.duration, options.quiet);
+    watch(app, &running, &mut line, options.duration, &stop);
     line.draining();
     let ended = running.stop();
     line.clear();
@@ -44,13 +46,13 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
 /// Announces what the user should know before the run, and starts it.
 fn start(runtime: Runtime) -> Result<Running, EngineError> {
     for note in runtime.notes() {
-        eprintln!("note: {note}");
+        message(&format!("note: {}", wrapped(note, COLUMNS, "note: ".len())));
     }
     runtime.start()
 }
 
 /// Shows the live line until the run should end.
-fn watch(app: &dyn App, running: &Running, line: &LiveLine, duration: Duration, stop: &StopRequest) {
+fn watch(app: &dyn App, running: &Running, line: &mut LiveLine, duration: Duration, stop: &StopRequest) {
     let started = Instant::now();
     while !stop.asked() {
         let elapsed = started.elapsed();
@@ -58,7 +60,7 @@ fn watch(app: &dyn App, running: &Running, line: &LiveLine, duration: Duration, 
         if running.wait(Some(left.min(PERIOD))) != Ended::TimedOut {
             return;
         }
-        line.show(started.elapsed(), app.live(&running.snapshot()));
+        line.show(started.elapsed(), || app.live(&running.snapshot()));
     }
 }
 
@@ -71,17 +73,27 @@ fn conclude(app: &dyn App, ended: Result<Report, EngineError>, as_json: bool) ->
     };
     let mut outcome = app.outcome(&report);
     outcome.failures.extend(faults(&report));
-    print(&report, &outcome, as_json);
-    if report.failures.is_empty() && outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let is_good = report.failures.is_empty() && outcome.failures.is_empty();
+    let code = if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if !as_json {
+        return result(&text::report(&report, &outcome, is_coloured(&io::stdout())), code);
+    }
+    let code = result(&format!("{:#}\n", json::report(&report, &outcome)), code);
+    // The document goes to a file or a program; who started the run sees what went wrong here.
+    for failure in text::failures(&report, &outcome) {
+        message(&alarming(&failure, is_coloured(&io::stderr())));
+    }
+    code
 }
 
 /// What no run may end with, whatever the app.
 fn faults(report: &Report) -> Vec<String> {
     let mut faults = Vec::new();
     if report.packets.held > 0 {
-        faults.push(format!("{} packets were not given back", report.packets.held));
+        faults.push(format!("{} packets were not given back", count(report.packets.held)));
     }
-    if !report.drained {
+    // An lcore that failed could not drain: that it failed says it all.
+    if !report.drained && report.failures.is_empty() {
         faults.push("the drain budget ran out with packets still on their way; raise `drain` of the lcores".to_owned());
     }
     for lcore in report.lcores.iter().filter(|lcore| lcore.rescues > 0) {
@@ -93,19 +105,13 @@ fn faults(report: &Report) -> Vec<String> {
     faults
 }
 
-fn print(report: &Report, outcome: &Outcome, as_json: bool) {
-    let written = if as_json {
-        serde_json::to_writer_pretty(io::stdout(), &json::report(report, outcome)).map(|()| println!())
-    } else {
-        print!("{}", text::report(report, outcome));
-        Ok(())
-    };
-    if let Err(error) = written {
-        eprintln!("error: the report could not be written: {error}");
-    }
+fn refuse(diagnostics: &Diagnostics) -> ExitCode {
+    show(diagnostics);
+    ExitCode::from(EXIT_PLAN)
 }
 
-fn fail(message: &str) -> ExitCode {
-    eprintln!("error: {message}");
+fn fail(why: &str) -> ExitCode {
+    let head = alarming("error:", is_coloured(&io::stderr()));
+    message(&format!("{head} {}", wrapped(why, COLUMNS, "error: ".len())));
     ExitCode::FAILURE
 }

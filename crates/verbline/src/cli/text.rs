@@ -1,16 +1,13 @@
-//! The report as a person reads it: tables that fit 80 columns, and the formats of their numbers.
+//! The report as a person reads it, within 80 columns, and the formats of its numbers.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use indicatif::HumanCount;
-use verbline_engine::{LcoreReport, PortReport, Report, StageReport};
+use verbline_engine::{LcoreReport, PortReport, Report};
 
-use super::Outcome;
-use super::json::{ratio, shares};
-
-const WIDTH_COLUMNS: u16 = 80;
+use super::output::{COLUMNS, alarming, wrapped};
+use super::{Outcome, tables};
 
 /// A count with thousands separators, e.g. `1,250,000`.
 pub fn count(value: u64) -> String {
@@ -30,113 +27,77 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// The whole report.
-pub(super) fn report(report: &Report, outcome: &Outcome) -> String {
-    let mut text = String::new();
-    let _ = writeln!(text, "{}: ran {:.1?}\n", report.plan, Duration::from_nanos(report.elapsed_ns));
+/// The whole report. What went wrong stands at the end, where a terminal shows it.
+pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> String {
+    let failures = failures(report, outcome);
+    let verdict = if failures.is_empty() { String::new() } else { alarming(", FAILED", coloured) };
+    let elapsed = duration(report.elapsed_ns);
+    let mut text = format!("{}: ran {elapsed}{verdict}\n\n", report.plan);
     if !outcome.text.is_empty() {
         let _ = writeln!(text, "{}\n", outcome.text.trim_end());
     }
-    let _ = writeln!(text, "{}\n", lcores(&report.lcores));
-    let _ = writeln!(text, "{}\n", stages(report));
-    let _ = writeln!(text, "{}\n", ports(&report.ports));
-    text.push_str(&drops(report));
-    text.push_str(&packets(report));
-    for failure in &report.failures {
-        let stage = failure.stage.as_deref().map(|stage| format!(", stage {stage}")).unwrap_or_default();
-        let _ = writeln!(text, "FAILED: lcore {}{stage}: {}", failure.lcore, failure.message);
+    let _ = writeln!(text, "{}\n", tables::lcores(&report.lcores));
+    text.push_str(&wakes(&report.lcores));
+    let _ = writeln!(text, "{}\n", tables::stages(report));
+    if !report.ports.is_empty() {
+        let _ = writeln!(text, "{}\n", tables::ports(&report.ports));
     }
-    for failure in &outcome.failures {
-        let _ = writeln!(text, "FAILED: {failure}");
+    text.push_str(&port_errors(&report.ports));
+    if !report.rings.is_empty() {
+        let _ = writeln!(text, "{}\n", tables::rings(&report.rings));
+    }
+    match report.drops.as_slice() {
+        [] => text.push_str("drops    none\n"),
+        drops => _ = writeln!(text, "{}\n", tables::drops(drops)),
+    }
+    text.push_str(&packets(report));
+    text.push_str(&notes(report));
+    for (index, failure) in failures.iter().enumerate() {
+        let gap = if index == 0 { "\n" } else { "" };
+        let _ = writeln!(text, "{gap}{}", alarming(failure, coloured));
     }
     text
 }
 
-fn table<const N: usize>(header: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let mut table = Table::new();
-    table.load_style(TableStyle::new()).set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH_COLUMNS);
-    table.set_header(header.map(str::to_owned));
-    for row in rows {
-        table.add_row(row);
+/// What went wrong, one paragraph each.
+pub(super) fn failures(report: &Report, outcome: &Outcome) -> Vec<String> {
+    let of_lcore = report.failures.iter().map(|failure| {
+        let stage = failure.stage.as_deref().map(|stage| format!(", stage {stage}")).unwrap_or_default();
+        let verb = if failure.panicked { "panicked" } else { "failed" };
+        format!("lcore {}{stage} {verb}: {}", failure.lcore, failure.message)
+    });
+    let sentences = of_lcore.chain(outcome.failures.iter().cloned());
+    const HEAD: &str = "FAILED   ";
+    sentences.map(|sentence| format!("{HEAD}{}", wrapped(&sentence, COLUMNS, HEAD.len()))).collect()
+}
+
+/// What woke the lcores that slept.
+fn wakes(lcores: &[LcoreReport]) -> String {
+    let slept = lcores.iter().filter(|lcore| lcore.sleeps > 0);
+    let mut text = String::new();
+    for lcore in slept {
+        let causes = lcore.wakes.iter().filter(|wake| wake.count > 0);
+        let causes: Vec<_> = causes.map(|wake| format!("{} {}", wake.cause, count(wake.count))).collect();
+        let _ = writeln!(text, "{}", labelled("wakes", &format!("lcore {}: {}", lcore.name, causes.join(", "))));
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-        // Names on the left, numbers on the right.
-        let alignment = if column.index == 0 { CellAlignment::Left } else { CellAlignment::Right };
-        column.set_cell_alignment(alignment);
+    if !text.is_empty() {
+        text.push('\n');
     }
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    text
 }
 
-fn lcores(lcores: &[LcoreReport]) -> String {
-    let header = ["lcore", "cpu", "policy", "busy", "idle", "asleep", "sleeps", "rescues"];
-    table(
-        header,
-        lcores.iter().map(|lcore| {
-            let [busy, idle, asleep] = shares(lcore).map(percent);
-            let policy = lcore.idle.clone();
-            [
-                lcore.name.clone(),
-                lcore.cpu.to_string(),
-                policy,
-                busy,
-                idle,
-                asleep,
-                count(lcore.sleeps),
-                count(lcore.rescues),
-            ]
-        }),
-    )
-}
-
-fn stages(report: &Report) -> String {
-    let header = ["stage", "lcore", "packets", "batch", "ns/packet", "share of busy"];
-    table(header, report.stages.iter().map(|stage| stage_row(report, stage)))
-}
-
-fn stage_row(report: &Report, stage: &StageReport) -> [String; 6] {
-    let busy_ns = report.lcore(&stage.lcore).map_or(0, |lcore| lcore.busy_ns);
-    // A source has no input: its cost is spread over what it sends.
-    let (packets, calls) = if stage.packets_in > 0 { (stage.packets_in, stage.calls) } else { (stage.packets_out, 0) };
-    [
-        stage.name.clone(),
-        stage.lcore.clone(),
-        count(packets),
-        if calls > 0 { format!("{:.1}", ratio(packets, calls)) } else { "-".to_owned() },
-        format!("{:.0}", ratio(stage.busy_ns, packets)),
-        percent(ratio(stage.busy_ns, busy_ns)),
-    ]
-}
-
-fn ports(ports: &[PortReport]) -> String {
-    let header = ["port", "lcore", "received", "sent", "sent/post", "errors"];
-    table(
-        header,
-        ports.iter().map(|port| {
-            let errors: u64 = port.errors.iter().map(|status| status.count).sum();
-            let batch = if port.tx_posts > 0 {
-                format!("{:.1}", ratio(port.tx_packets, port.tx_posts))
-            } else {
-                "-".to_owned()
-            };
-            [
-                port.name.clone(),
-                port.lcore.clone(),
-                count(port.rx_packets),
-                count(port.tx_packets),
-                batch,
-                count(errors),
-            ]
-        }),
-    )
-}
-
-fn drops(report: &Report) -> String {
-    if report.drops.is_empty() {
-        return "drops    none\n".to_owned();
+fn port_errors(ports: &[PortReport]) -> String {
+    let mut text = String::new();
+    for port in ports.iter().filter(|port| port.down || !port.errors.is_empty()) {
+        let statuses = port.errors.iter().map(|status| format!("{} {}", status.status, count(status.count)));
+        let down = port.down.then(|| "its queue pair is in the error state".to_owned());
+        let all: Vec<_> = statuses.chain(down).collect();
+        let _ = writeln!(text, "{}", labelled("errors", &format!("port {}: {}", port.name, all.join(", "))));
     }
-    let rows = report.drops.iter().map(|drop| [drop.place.clone(), drop.reason.clone(), count(drop.packets)]);
-    format!("{}\n\n", table(["dropped at", "reason", "packets"], rows))
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
 }
 
 fn packets(report: &Report) -> String {
@@ -144,12 +105,147 @@ fn packets(report: &Report) -> String {
     let (taken, returned) = (count(packets.taken), count(packets.returned));
     let mut text = format!("packets  {taken} taken, {returned} returned, {} held\n", count(packets.held));
     for holder in packets.holders.iter().filter(|holder| holder.packets > 0) {
-        let _ = writeln!(text, "         {} held by {}", count(holder.packets), holder.place);
-    }
-    for pool in &report.pools {
-        if let Some(fallback) = &pool.fallback {
-            let _ = writeln!(text, "note     pool {}: {fallback}", pool.name);
-        }
+        let place = if holder.place == "elsewhere" { "a stage or the app" } else { &holder.place };
+        let _ = writeln!(text, "         {} held by {place}", count(holder.packets));
     }
     text
+}
+
+fn notes(report: &Report) -> String {
+    let fallbacks = report.pools.iter().filter_map(|pool| Some((pool, pool.fallback.as_ref()?)));
+    let fallbacks = fallbacks.map(|(pool, why)| format!("pool {}: {why}", pool.name));
+    let events = report.events.iter().filter(|event| event.count > 0);
+    let events = events.map(|event| format!("device {}: {} events {}", event.device, count(event.count), event.event));
+    fallbacks.chain(events).map(|note| labelled("note", &note) + "\n").collect()
+}
+
+/// A label in the first column, the text beside it.
+fn labelled(label: &str, text: &str) -> String {
+    const INDENT: usize = 9;
+    format!("{label:<INDENT$}{}", wrapped(text, COLUMNS, INDENT))
+}
+
+#[cfg(test)]
+mod tests {
+    use verbline_engine::{
+        DropReport, EventReport, FailureReport, HolderReport, PacketReport, PoolReport, RingReport, StageReport,
+        StatusReport, WakeReport,
+    };
+
+    use super::*;
+
+    /// Everything that a report can have, with numbers of a long run.
+    fn bad_day() -> Report {
+        let wakes =
+            [("completion", 1_234_567_890), ("ring", 987_654_321), ("control", 0), ("timer", 4_096), ("timeout", 2)];
+        let lcore = LcoreReport {
+            name: "market-data".into(),
+            cpu: 127,
+            idle: "adaptive".into(),
+            busy_ns: 2_000_000_000,
+            idle_ns: 1_000_000_000,
+            asleep_ns: 1_000_000_000,
+            sleeps: 2_222_226_309,
+            wakes: wakes.map(|(cause, count)| WakeReport { cause, count }).into(),
+            rescues: 2,
+            ..LcoreReport::default()
+        };
+        let stage = StageReport {
+            name: "arbiter".into(),
+            lcore: "market-data".into(),
+            calls: 100_000_000,
+            packets_in: 1_250_000_000,
+            packets_out: 625_000_000,
+            busy_ns: 1_500_000_000,
+            ..StageReport::default()
+        };
+        let error = |status: &str, count| StatusReport { status: status.into(), count };
+        let port = PortReport {
+            name: "orders".into(),
+            lcore: "market-data".into(),
+            rx_packets: 1_250_000_000,
+            tx_packets: 40_000_000,
+            tx_posts: 10_000_000,
+            down: true,
+            errors: vec![error("RNR_RETRY_EXC_ERR", 1), error("WR_FLUSH_ERR", 255)],
+            ..PortReport::default()
+        };
+        let ring = RingReport {
+            name: "signals".into(),
+            producer: "market-data".into(),
+            consumer: "gateway".into(),
+            pushed: 10_000,
+            push_batches: 1_000,
+            popped: 9_999,
+            pop_batches: 500,
+        };
+        Report {
+            plan: "bad-day".into(),
+            elapsed_ns: 86_400_000_000_000,
+            lcores: vec![lcore],
+            stages: vec![stage],
+            ports: vec![port],
+            rings: vec![ring],
+            drops: vec![DropReport { place: "ring.signals".into(), reason: "left_behind".into(), packets: 1 }],
+            packets: PacketReport {
+                taken: 1_250_000_512,
+                returned: 1_250_000_000,
+                held: 512,
+                holders: vec![HolderReport { place: "elsewhere".into(), packets: 512 }],
+            },
+            pools: vec![PoolReport {
+                name: "packets".into(),
+                fallback: Some(
+                    "4 KiB pages, since the machine has no free hugepages: echo 64 > /proc/sys/vm/nr_hugepages".into(),
+                ),
+                ..PoolReport::default()
+            }],
+            events: vec![EventReport { device: "mlx5_0".into(), event: "PORT_ERR".into(), count: 3 }],
+            failures: vec![FailureReport {
+                lcore: "gateway".into(),
+                stage: Some("sign".into()),
+                panicked: true,
+                message: "index out of bounds: the len is 3 but the index is 99".into(),
+            }],
+            ..Report::default()
+        }
+    }
+
+    fn outcome() -> Outcome {
+        Outcome {
+            text: "ticks    1,250,000,000 received\n".into(),
+            failures: vec!["12 ticks were neither received nor dropped on purpose; lower the rate".into()],
+            ..Outcome::default()
+        }
+    }
+
+    #[test]
+    fn a_bad_day_in_full() {
+        let text = report(&bad_day(), &outcome(), false);
+        for line in text.lines() {
+            assert!(line.chars().count() <= COLUMNS, "too wide: {line}");
+        }
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn a_report_of_nothing_is_short_and_no_failure() {
+        let empty = Report { plan: "nothing".into(), drained: true, ..Report::default() };
+        insta::assert_snapshot!(report(&empty, &Outcome::default(), true));
+    }
+
+    #[test]
+    fn failures_are_red_in_a_terminal() {
+        let text = report(&bad_day(), &outcome(), true);
+        assert!(text.starts_with("bad-day: ran 86400.0s\x1b[1;31m, FAILED\x1b[0m\n"), "{text}");
+        assert_eq!(text.matches("\x1b[1;31mFAILED   ").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn numbers_have_their_units() {
+        assert_eq!((count(0).as_str(), count(1_250_000).as_str()), ("0", "1,250,000"));
+        let durations = [0, 999, 1_300, 12_000_000, 3_000_000_000].map(duration);
+        assert_eq!(durations, ["0ns", "999ns", "1.3µs", "12.0ms", "3.0s"]);
+        assert_eq!((percent(0.125), percent(0.0)), ("12.5 %".to_owned(), "0.0 %".to_owned()));
+    }
 }

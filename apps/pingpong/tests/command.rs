@@ -1,0 +1,90 @@
+//! The command as a user runs it: what it measures, what it prints, and what it says to a plan that can't be.
+
+use insta::assert_snapshot;
+use serde_json::json;
+use verbline_tests::{Program, assert_fits, normalised, two_lcores, unwrapped};
+
+fn app() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_pingpong"))
+}
+
+/// A short run of the shipped plan. `None` where two lcores can't run.
+fn short(sets: &[&str]) -> Option<Program> {
+    let run = app().with(["run", "config/pingpong.toml", "--for", "500ms"]).with(two_lcores(["ping", "pong"])?);
+    // A busy machine may leave few turns for either side.
+    let all = ["pingpong.warm_up=10"].iter().chain(sets);
+    Some(run.with(all.flat_map(|set| ["--set", set])))
+}
+
+#[test]
+fn two_lcores_measure_half_a_round_trip_in_every_mode() {
+    for idle in ["poll", "event", "adaptive"] {
+        let sets = [format!("lcore.ping.idle={idle}"), format!("lcore.pong.idle={idle}")];
+        let Some(run) = short(&sets.each_ref().map(String::as_str)) else { return };
+        let shown = run.with(["--json"]).run().exited(0);
+        let json = shown.json();
+        let number = |key: &str| json["half_round_trip_ns"][key].as_u64().unwrap_or_else(|| panic!("{key}: {shown}"));
+        let [min, p50, p99, p999, max] = ["min", "p50", "p99", "p999", "max"].map(number);
+        assert!(0 < min && min <= p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{shown}");
+        assert!(json["exchanges"].as_u64() > Some(0), "{shown}");
+        assert!(json["messages_per_second"].as_f64() > Some(0.0), "{shown}");
+        assert_eq!(json["size_bytes"], 64, "{shown}");
+        assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
+        assert_eq!(json["drops"], json!({}), "{shown}");
+        for lcore in json["lcores"].as_array().expect("a list") {
+            assert_eq!((&lcore["policy"], &lcore["rescues"]), (&idle.into(), &0.into()), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn two_lcores_keep_a_window_in_flight() {
+    let Some(run) = short(&["pingpong.window=48", "pingpong.size_bytes=1500"]) else { return };
+    let json = run.with(["--json"]).run().exited(0).json();
+    assert_eq!(json["size_bytes"], 1500, "{json:#}");
+    let ping = &json["ports"][0];
+    assert!(ping["tx_packets"].as_u64() > ping["tx_posts"].as_u64(), "posts are gathered: {ping:#}");
+    assert_eq!(json["packets"]["held"], 0, "{json:#}");
+}
+
+#[test]
+fn two_lcores_report() {
+    let Some(run) = short(&[]) else { return };
+    let shown = run.run().exited(0);
+    assert_fits(&shown.stdout);
+    assert_snapshot!("report", normalised(&shown.stdout));
+}
+
+#[test]
+fn two_lcores_that_measure_nothing_say_so() {
+    let Some(run) = short(&["pingpong.warm_up=1000000000000"]) else { return };
+    let shown = run.run().exited(1);
+    let said = unwrapped(&shown.stdout);
+    assert!(said.ends_with("FAILED no exchange was measured: run longer, or lower pingpong.warm_up"), "{shown}");
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_at_their_place() {
+    let cases = [
+        ("pingpong.size_bytes=7", "7 bytes do not fit: 8 at least, 4096 in this pool"),
+        ("pingpong.size_bytes=4097", "4097 bytes do not fit"),
+        ("pingpong.window=0", "with a window of 0 nothing is ever sent"),
+        ("pingpong.windows=3", "did you mean `window`?"),
+    ];
+    for (set, says) in cases {
+        let shown = app().with(["run", "config/pingpong.toml", "--set", set]).run().exited(2);
+        let said = unwrapped(&shown.stderr);
+        assert!(said.contains(says) && said.contains(&format!("--set {set}")), "{shown}");
+        assert_fits(&shown.stderr);
+    }
+}
+
+#[test]
+fn sums_of_the_shipped_plan() {
+    let shown = app().with(["check", "--explain", "config/pingpong.toml"]).run().exited(0);
+    assert_fits(&shown.stdout);
+    // The memory is this machine's affair.
+    let of_the_plan = |part: &&str| ["config/", "pool.", "lcore."].iter().any(|start| part.starts_with(start));
+    let sums: Vec<_> = shown.stdout.split("\n\n").filter(of_the_plan).collect();
+    assert_snapshot!("sums", sums.join("\n\n"));
+}

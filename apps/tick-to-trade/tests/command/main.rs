@@ -1,0 +1,27 @@
+//! The command as a user runs it: what it prints, what it exits with, and what it does with what is wrong.
+
+mod feed_files;
+mod memory;
+mod replay;
+mod report;
+mod shown;
+mod stop;
+
+use verbline_tests::{Program, two_lcores};
+
+/// The command.
+fn app() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_tick-to-trade"))
+}
+
+/// A run of the generated feed for `seconds`, slow enough that a trader that is kept from its CPU for all that time loses
+/// nothing. `None` where two lcores can't run.
+fn generated(seconds: &str, sets: &[&str]) -> Option<Program> {
+    let run =
+        app().with(["run", "config/tick-to-trade.toml", "--for", seconds]).with(two_lcores(["exchange", "trader"])?);
+    let slow = ["feed.ticks_per_second=2000", PATIENT];
+    Some(run.with(slow.iter().chain(sets).flat_map(|set| ["--set", set])))
+}
+
+/// A channel's copy of a frame may come as late as a busy machine makes it.
+const PATIENT: &str = "stage.arbiter.params.timeout_us=60000000";

@@ -1,0 +1,98 @@
+//! What a person reads: help, the report, sums, drawings, devices. Every line fits 80 columns.
+
+use std::process::{Command, Stdio};
+
+use insta::assert_snapshot;
+use verbline_tests::{assert_fits, normalised, skipped};
+
+use crate::{app, generated};
+
+const PLANS: [&str; 2] = ["tick-to-trade", "moex-replay"];
+
+#[test]
+fn help() {
+    for command in ["", "run", "check", "graph", "devices"] {
+        let arguments = [command, "--help"];
+        let shown = app().with(arguments.into_iter().filter(|part| !part.is_empty())).run().exited(0);
+        assert_eq!(shown.stderr, "", "{shown}");
+        assert_fits(&shown.stdout);
+        let name = format!("help_{}", if command.is_empty() { "all" } else { command });
+        assert_snapshot!(name, shown.stdout);
+    }
+}
+
+#[test]
+fn two_lcores_report() {
+    let Some(run) = generated("1s", &["feed.drop_a=0.3", "feed.drop_b=0.3"]) else { return };
+    let shown = run.run().exited(0);
+    assert_fits(&shown.stdout);
+    // What wakes a lcore depends on the moment.
+    let lines: Vec<_> = shown.stdout.lines().filter(|line| !line.starts_with("wakes ")).collect();
+    assert_snapshot!("report", normalised(&lines.join("\n")).replace("\n\n\n", "\n\n"));
+}
+
+#[test]
+fn sums_of_the_shipped_plans() {
+    for plan in PLANS {
+        let shown = app().with(["check", "--explain", &format!("config/{plan}.toml")]).run().exited(0);
+        assert_fits(&shown.stdout);
+        // The memory is this machine's affair.
+        let of_the_plan = |part: &&str| ["config/", "pool.", "lcore."].iter().any(|start| part.starts_with(start));
+        let sums: Vec<_> = shown.stdout.split("\n\n").filter(of_the_plan).collect();
+        assert_snapshot!(format!("sums_{plan}"), sums.join("\n\n"));
+    }
+}
+
+#[test]
+fn the_shipped_plans_are_drawn_as_graphviz_reads_it() {
+    for plan in PLANS {
+        let plan = format!("config/{plan}.toml");
+        let mermaid = app().with(["graph", &plan, "--format", "mermaid"]).run().exited(0);
+        assert!(mermaid.stdout.starts_with("flowchart LR\n"), "{mermaid}");
+        let dot = app().with(["graph", &plan]).run().exited(0);
+        for name in ["lcore.exchange", "lcore.trader", "port.md_a", "stage.strategy", "239.1.1.2"] {
+            assert!(dot.stdout.contains(name) && mermaid.stdout.contains(name), "{name}: {dot}");
+        }
+        let Some(svg) = drawn(&dot.stdout) else { return };
+        assert!(svg.contains("<svg") && svg.contains("stage.strategy"), "{svg}");
+    }
+}
+
+/// What Graphviz makes of a drawing; it must have nothing to say about it.
+fn drawn(dot: &str) -> Option<String> {
+    let mut command = Command::new("dot");
+    command.arg("-Tsvg").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut child) = command.spawn() else {
+        skipped("Graphviz (dot) is not installed");
+        return None;
+    };
+    let mut stdin = child.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut stdin, dot.as_bytes()).expect("dot reads");
+    drop(stdin);
+    let output = child.wait_with_output().expect("dot ends");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    let of_syntax: Vec<_> = complaints.lines().filter(|line| line.contains("syntax")).collect();
+    assert!(output.status.success() && of_syntax.is_empty(), "{complaints}\n{dot}");
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn devices() {
+    let shown = app().with(["devices"]).run().exited(0);
+    assert_fits(&shown.stdout);
+    assert!(shown.stdout.contains("soft0  (provider = \"soft\")\n"), "{shown}");
+
+    let json = app().with(["devices", "--json"]).run().exited(0).json();
+    assert_eq!(json["errors"], serde_json::json!([]));
+    let devices = json["devices"].as_array().expect("a list");
+    for name in ["soft0", "soft1"] {
+        let device = devices.iter().find(|device| device["name"] == name && device["provider"] == "soft");
+        let device = device.unwrap_or_else(|| panic!("no {name}: {json:#}"));
+        for limit in ["max_qp", "max_qp_wr", "max_cqe", "max_sge", "max_mr", "max_mcast_groups"] {
+            assert!(device[limit].as_u64() > Some(0), "{limit}: {device:#}");
+        }
+        let port = &device["ports"][0];
+        assert_eq!((&port["port"], &port["state"]), (&1.into(), &"ACTIVE".into()), "{device:#}");
+        assert!(port["gids"].as_array().is_some_and(|gids| !gids.is_empty()), "{device:#}");
+    }
+}

@@ -1,0 +1,74 @@
+//! The sums that a plan was held against: for a person within 80 columns, and for a script.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+use verbline_plan::{Limit, Location, Sum, Term};
+
+use super::output::alarming;
+use super::text::count;
+
+/// Columns for what a term is; its value stands before it and its line behind, 80 in all.
+const TERM_COLUMNS: usize = 54;
+
+/// All sums as text, one paragraph each.
+pub(super) fn text(sums: &[Sum], coloured: bool) -> String {
+    if sums.is_empty() {
+        return "no sum can be worked out before the errors are mended\n".to_owned();
+    }
+    sums.iter().map(|sum| paragraph(sum, coloured)).collect::<Vec<_>>().join("\n")
+}
+
+fn paragraph(sum: &Sum, coloured: bool) -> String {
+    let mut out = format!("{}: {}\n", sum.of, sum.unit);
+    for term in &sum.terms {
+        out += &line(term);
+    }
+    let verdict = |limit: u64| match limit.checked_sub(sum.needed) {
+        Some(spare) => format!("{} to spare", count(spare)),
+        None => alarming(&format!("{} TOO FEW", count(sum.needed - limit)), coloured),
+    };
+    let limit = match &sum.limit {
+        Limit::Plan(limit, at) => format!(" of {} ({}): {}", count(*limit), place(at), verdict(*limit)),
+        Limit::Machine(limit) => format!(" of the machine's {}: {}", count(*limit), verdict(*limit)),
+        Limit::None => ", and nothing limits it".to_owned(),
+        Limit::Derived => ", and made so".to_owned(),
+    };
+    let _ = writeln!(out, "{:>14}  needed{limit}", count(sum.needed));
+    out
+}
+
+fn line(term: &Term) -> String {
+    let Term { what, how, value, at } = term;
+    let (value, at) = (count(*value), place(at));
+    let whole = if how.is_empty() { what.clone() } else { format!("{what} ({how})") };
+    if whole.chars().count() <= TERM_COLUMNS {
+        return format!("{value:>14}  {whole:<TERM_COLUMNS$}{at:>10}\n");
+    }
+    format!("{value:>14}  {what:<TERM_COLUMNS$}{at:>10}\n{:>16}({how})\n", "")
+}
+
+/// The file is known: a line of it, or the flag that overrode it.
+fn place(at: &Location) -> String {
+    if at.line == 0 { "--set".to_owned() } else { format!("line {}", at.line) }
+}
+
+/// All sums as JSON.
+pub(super) fn json(sums: &[Sum]) -> Value {
+    sums.iter().map(sum_json).collect()
+}
+
+fn sum_json(sum: &Sum) -> Value {
+    let limit = match &sum.limit {
+        Limit::Plan(limit, at) => json!({ "by": "plan", "value": limit, "at": at.to_string() }),
+        Limit::Machine(limit) => json!({ "by": "machine", "value": limit }),
+        Limit::None => Value::Null,
+        Limit::Derived => json!({ "by": "sum", "value": sum.needed }),
+    };
+    let terms: Vec<Value> = sum.terms.iter().map(term_json).collect();
+    json!({ "of": sum.of, "unit": sum.unit, "needed": sum.needed, "limit": limit, "holds": sum.holds(), "terms": terms })
+}
+
+fn term_json(term: &Term) -> Value {
+    json!({ "what": term.what, "how": term.how, "value": term.value, "at": term.at.to_string() })
+}

@@ -1,0 +1,91 @@
+//! The report's tables: names on the left, numbers on the right.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use verbline_engine::{DropReport, LcoreReport, PortReport, Report, RingReport, StageReport};
+
+use super::json::{ns_per_packet, ratio, shares};
+use super::output::COLUMNS;
+use super::text::{count, percent};
+
+/// Stands where there is nothing to divide by.
+const NONE: &str = "-";
+
+/// A table whose first `names` columns are names.
+fn table<const N: usize>(header: [&str; N], names: usize, rows: impl Iterator<Item = [String; N]>) -> String {
+    let mut table = Table::new();
+    let arrangement = ContentArrangement::Dynamic;
+    table.load_style(TableStyle::new()).set_content_arrangement(arrangement).set_width(COLUMNS as u16);
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+        let is_name = column.index < names;
+        column.set_cell_alignment(if is_name { CellAlignment::Left } else { CellAlignment::Right });
+    }
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// How lcores spent their time.
+pub(super) fn lcores(lcores: &[LcoreReport]) -> String {
+    let header = ["lcore", "policy", "cpu", "busy", "idle", "asleep", "sleeps", "rescues"];
+    let rows = lcores.iter().map(|lcore| {
+        let [busy, idle, asleep] = shares(lcore).map(percent);
+        let (cpu, sleeps, rescues) = (lcore.cpu.to_string(), count(lcore.sleeps), count(lcore.rescues));
+        [lcore.name.clone(), lcore.idle.clone(), cpu, busy, idle, asleep, sleeps, rescues]
+    });
+    table(header, 2, rows)
+}
+
+/// What went through the stages, and what it cost.
+pub(super) fn stages(report: &Report) -> String {
+    let header = ["stage", "lcore", "in", "out", "batch", "ns/packet", "of busy"];
+    table(header, 2, report.stages.iter().map(|stage| stage_row(report, stage)))
+}
+
+fn stage_row(report: &Report, stage: &StageReport) -> [String; 7] {
+    let busy_ns = report.lcore(&stage.lcore).map_or(0, |lcore| lcore.busy_ns);
+    [
+        stage.name.clone(),
+        stage.lcore.clone(),
+        count(stage.packets_in),
+        count(stage.packets_out),
+        mean(stage.packets_in, stage.calls),
+        format!("{:.0}", ns_per_packet(stage)),
+        percent(ratio(stage.busy_ns, busy_ns)),
+    ]
+}
+
+/// What went through the ports.
+pub(super) fn ports(ports: &[PortReport]) -> String {
+    let header = ["port", "lcore", "received", "sent", "sent/post", "errors"];
+    let rows = ports.iter().map(|port| {
+        let errors: u64 = port.errors.iter().map(|status| status.count).sum();
+        let (received, sent) = (count(port.rx_packets), count(port.tx_packets));
+        let batch = mean(port.tx_packets, port.tx_posts);
+        [port.name.clone(), port.lcore.clone(), received, sent, batch, count(errors)]
+    });
+    table(header, 2, rows)
+}
+
+/// What went over the rings, and in which batches.
+pub(super) fn rings(rings: &[RingReport]) -> String {
+    let header = ["ring", "from", "to", "pushed", "batch", "popped", "batch"];
+    let rows = rings.iter().map(|ring| {
+        let (from, to) = (ring.producer.clone(), ring.consumer.clone());
+        let (push_batch, pop_batch) = (mean(ring.pushed, ring.push_batches), mean(ring.popped, ring.pop_batches));
+        [ring.name.clone(), from, to, count(ring.pushed), push_batch, count(ring.popped), pop_batch]
+    });
+    table(header, 3, rows)
+}
+
+/// What was dropped, where and why.
+pub(super) fn drops(drops: &[DropReport]) -> String {
+    let rows = drops.iter().map(|drop| [drop.place.clone(), drop.reason.clone(), count(drop.packets)]);
+    table(["dropped at", "reason", "packets"], 2, rows)
+}
+
+fn mean(sum: u64, of: u64) -> String {
+    if of == 0 { NONE.to_owned() } else { format!("{:.1}", ratio(sum, of)) }
+}

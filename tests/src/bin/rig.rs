@@ -1,0 +1,153 @@
+//! An app whose stages do on purpose what no app should: the command line is tested on how it tells.
+//!
+//! It also registers the kinds that `tests/broken-plans` name, so that those plans can be given to a real command.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use serde::Deserialize;
+use verbline::engine::{Counter, StageError};
+use verbline::prelude::*;
+
+const OUT: OutId = OutId(0);
+
+/// Between two packets of a source without an end.
+const ENDLESS_INTERVAL_NS: u64 = 1_000_000;
+
+/// What `[stage.numbers.params]` says.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NumbersParams {
+    /// Packets in all; without it they never end, and come at a pace that leaves the CPU alone.
+    count: Option<u64>,
+}
+
+/// What `[stage.sink.params]` says: the bad habit, and the packets that are taken well before.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SinkParams {
+    habit: Habit,
+    #[serde(default)]
+    after: u64,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum Habit {
+    /// None: packets are given back.
+    None,
+    /// Panics in the middle of a batch.
+    Panic,
+    /// Loses packets for good.
+    Leak,
+    /// Sends everything round again, so that the run never comes to rest.
+    Bounce,
+    /// Can't be made at all.
+    Refuse,
+}
+
+struct Numbers {
+    left: u64,
+    endless: bool,
+}
+
+impl Stage for Numbers {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        input.clear();
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.endless {
+            if let Some(packet) = out.alloc() {
+                out.send(OUT, packet);
+            }
+            return Next::At(out.now_ns() + ENDLESS_INTERVAL_NS);
+        }
+        for _ in 0..out.room(OUT).min(32) {
+            if self.left == 0 {
+                return Next::Done;
+            }
+            let Some(mut packet) = out.alloc() else { break };
+            packet.fill(&self.left.to_le_bytes());
+            out.send(OUT, packet);
+            self.left -= 1;
+        }
+        Next::Busy
+    }
+}
+
+struct Sink {
+    params: SinkParams,
+    received: Counter,
+}
+
+impl Stage for Sink {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        for packet in input.drain_front(input.len()) {
+            self.received.add(1);
+            if self.received.value() <= self.params.after {
+                continue;
+            }
+            match self.params.habit {
+                Habit::None | Habit::Refuse => drop(packet),
+                Habit::Panic => panic!("the sink is full to the brim"),
+                Habit::Leak => std::mem::forget(packet),
+                Habit::Bounce => _ = out.send(OUT, packet),
+            }
+        }
+    }
+}
+
+struct Rig;
+
+impl App for Rig {
+    fn name(&self) -> &'static str {
+        "rig"
+    }
+
+    fn about(&self) -> &'static str {
+        "stages with bad habits"
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let numbers = StageSpec { outputs: &["out"], source: true, summary: "counts down", ..StageSpec::default() };
+        registry.stage("numbers", numbers, |stage| {
+            let NumbersParams { count } = stage.params()?;
+            Ok(Box::new(Numbers { left: count.unwrap_or(0), endless: count.is_none() }))
+        });
+        let sink = StageSpec { outputs: &["back"], summary: "has a habit", ..StageSpec::default() };
+        registry.stage("habit", sink, make_sink);
+        of_broken_plans(registry);
+    }
+}
+
+fn make_sink(stage: &StageContext<'_>) -> Result<Box<dyn Stage>, StageError> {
+    let params: SinkParams = stage.params()?;
+    if params.habit == Habit::Refuse {
+        return Err("the plumber is on holiday; ask again in autumn".into());
+    }
+    if params.after > 1_000_000 {
+        return Err(stage.raw_params().refuse("after", "no sink takes more than a million").into());
+    }
+    Ok(Box::new(Sink { params, received: stage.counter("received") }))
+}
+
+/// Those plans are refused before any stage is made.
+fn of_broken_plans(registry: &mut Registry) {
+    const KINDS: [(&str, &[&str], bool, u32); 5] = [
+        ("publish", &["a", "b"], true, 0),
+        ("arbiter", &["merged", "late"], false, 64),
+        ("book", &["changed"], false, 0),
+        ("sign", &["signed"], false, 0),
+        ("sink", &[], false, 0),
+    ];
+    for (name, outputs, source, holds_packets) in KINDS {
+        let spec = StageSpec { outputs, source, holds_packets, ..StageSpec::default() };
+        registry.stage(name, spec, |_| Err("this kind is for plans that are checked only".into()));
+    }
+    registry.section("feed").section("risk");
+}
+
+fn main() -> ExitCode {
+    verbline::cli::main(&Rig)
+}

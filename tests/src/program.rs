@@ -1,0 +1,228 @@
+//! A program under test, run as a user's shell runs it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A run that takes longer hangs, however busy the machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often a wait looks.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A program, and the arguments that every run of it gets.
+#[derive(Clone, Debug)]
+pub struct Program {
+    binary: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Program {
+    /// The binary that cargo built, as `env!("CARGO_BIN_EXE_…")` names it.
+    pub fn new(binary: impl AsRef<Path>) -> Program {
+        Program { binary: binary.as_ref().to_owned(), arguments: Vec::new() }
+    }
+
+    /// The same with more arguments at the end.
+    pub fn with<T: AsRef<str>>(&self, arguments: impl IntoIterator<Item = T>) -> Program {
+        let mut program = self.clone();
+        program.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        program
+    }
+
+    /// A command that is to be started in another way.
+    pub fn command(&self) -> Command {
+        self.command_under(&self.binary)
+    }
+
+    /// Runs it to its end.
+    pub fn run(&self) -> Finished {
+        self.run_as(&mut self.command())
+    }
+
+    /// Runs `command`, which is this program dressed in some way, to its end.
+    pub fn run_as(&self, command: &mut Command) -> Finished {
+        self.start_as(command).finish()
+    }
+
+    /// Starts it, with its output kept for [`Started::finish`].
+    pub fn start(&self) -> Started {
+        self.start_as(&mut self.command())
+    }
+
+    fn start_as(&self, command: &mut Command) -> Started {
+        let turn = self.turn();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
+        Started { shown: format!("{command:?}"), child, _turn: turn }
+    }
+
+    /// The same arguments for another binary, e.g. a copy.
+    pub fn command_under(&self, binary: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(binary);
+        // What a developer's shell sets must not reach a snapshot.
+        command.args(&self.arguments).env_remove("COLUMNS").env_remove("VERBLINE_LOG").env("TERM", "xterm");
+        command.current_dir(crate::root());
+        command
+    }
+
+    /// Holds the machine for this run. A file's lock, for tests may be threads or processes.
+    pub(crate) fn turn(&self) -> File {
+        let path = self.binary.with_file_name("verbline-tests.lock");
+        let file = File::create(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        file.lock().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        file
+    }
+}
+
+/// A program that runs. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Started {
+    shown: String,
+    child: Child,
+    _turn: File,
+}
+
+impl Started {
+    /// The process, e.g. to close a pipe of it.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap_or_else(|error| panic!("{}: {error}", self.shown));
+    }
+
+    /// Waits until no signal sent to it is still to be delivered.
+    pub fn await_delivery(&self) {
+        self.wait_for("its signals to be delivered", || {
+            let status = std::fs::read_to_string(self.proc("status")).unwrap_or_default();
+            // proc(5): what is sent to a process waits in the mask that its threads share.
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix("ShdPnd:"))
+                .is_none_or(|mask| u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask == 0))
+        });
+    }
+
+    /// Waits until the threads of these lcores are there.
+    pub fn await_lcores(&self, lcores: &[&str]) {
+        self.wait_for("its lcores", || {
+            let threads = std::fs::read_dir(self.proc("task")).into_iter().flatten().flatten();
+            let names: Vec<String> =
+                threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok()).collect();
+            // Linux cuts a thread's name at 15 bytes.
+            let is_there = |lcore: &&str| names.iter().any(|name| format!("vl-{lcore}").starts_with(name.trim()));
+            lcores.iter().all(is_there)
+        });
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If it hangs.
+    pub fn finish(mut self) -> Finished {
+        let (stdout, stderr) = (reader(self.child.stdout.take()), reader(self.child.stderr.take()));
+        let status = self.status();
+        let text = |reader: JoinHandle<Vec<u8>>| {
+            String::from_utf8(reader.join().unwrap_or_default()).unwrap_or_else(|error| panic!("not UTF-8: {error}"))
+        };
+        Finished { shown: self.shown.clone(), status, stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    /// Waits for its end without reading what it writes.
+    ///
+    /// # Panics
+    /// If it hangs.
+    pub fn status(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return status,
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
+                other => {
+                    let _ = self.child.kill();
+                    panic!("{} did not end: {other:?}", self.shown);
+                }
+            }
+        }
+    }
+
+    fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < deadline, "{}: waited in vain for {what}", self.shown);
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn proc(&self, entry: &str) -> PathBuf {
+        Path::new("/proc").join(self.child.id().to_string()).join(entry)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Fails if it has ended, which is as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads a pipe to its end beside the program, so that a full pipe doesn't stop it.
+fn reader(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        bytes
+    })
+}
+
+/// A program that has ended, and what it said.
+#[derive(Debug)]
+pub struct Finished {
+    shown: String,
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it wrote to standard output.
+    pub stdout: String,
+    /// What it wrote to standard error.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// Insists that it exited with `code`, by itself and without a panic.
+    #[track_caller]
+    pub fn exited(self, code: i32) -> Finished {
+        assert_eq!((self.status.code(), self.status.signal()), (Some(code), None), "{self}");
+        assert!(!self.stderr.contains("panicked at"), "{self}");
+        self
+    }
+
+    /// Its standard output, which must be one JSON document and nothing else.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        match serde_json::from_str(&self.stdout) {
+            Ok(value) => value,
+            Err(error) => panic!("standard output is not one JSON document: {error}\n{self}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Finished {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Finished { shown, status, stdout, stderr } = self;
+        write!(f, "{shown}\n{status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
+    }
+}

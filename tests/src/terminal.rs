@@ -1,0 +1,128 @@
+//! A terminal of 80 columns for a program under test: what a person would see, after every escape sequence has had its effect.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::num::NonZero;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, ExitStatus};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::program::{LOOK_EVERY, PATIENCE, Program};
+
+const ROWS: NonZero<u16> = NonZero::new(60).unwrap();
+const COLUMNS: NonZero<u16> = NonZero::new(80).unwrap();
+
+/// A program that runs in a terminal. It is killed when this is dropped.
+pub struct Terminal {
+    child: Child,
+    screen: vt100::Parser,
+    output: Receiver<Vec<u8>>,
+    _turn: File,
+}
+
+impl Terminal {
+    /// Starts a program in a new terminal.
+    pub fn start(program: &Program) -> Terminal {
+        let turn = program.turn();
+        let (master, slave) = pair().unwrap_or_else(|error| panic!("no terminal: {error}"));
+        let mut command = program.command();
+        let end = || slave.try_clone().unwrap_or_else(|error| panic!("no terminal: {error}"));
+        command.stdin(end()).stdout(end()).stderr(end());
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
+        Terminal { child, screen: vt100::Parser::new(ROWS, COLUMNS, 0), output: read(master), _turn: turn }
+    }
+
+    /// What is on the screen when `is_there` is content with it.
+    ///
+    /// # Panics
+    /// If that never happens.
+    pub fn wait_for(&mut self, is_there: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let shown = self.screen.screen().contents();
+            if is_there(&shown) {
+                return shown;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(left) {
+                Ok(bytes) => self.screen.process(&bytes),
+                Err(error) => panic!("waited in vain ({error}); the screen shows\n{shown}"),
+            }
+        }
+    }
+
+    /// Whether `text` is on the screen, and red wherever it is.
+    pub fn is_red(&self, text: &str) -> bool {
+        let screen = self.screen.screen();
+        let mut found = screen.rows(0, COLUMNS.get()).zip(0..).filter_map(|(row, y)| {
+            // What a program under test prints here is one column a character.
+            let x = row[..row.find(text)?].chars().count() as u16;
+            Some(screen.cell(y, x).is_some_and(|cell| cell.fgcolor() == vt100::Color::Idx(1)))
+        });
+        found.next().is_some_and(|first| first && found.all(|red| red))
+    }
+
+    /// Sends the program a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap_or_else(|error| panic!("no signal sent: {error}"));
+    }
+
+    /// Waits for its end; gives how it ended and what is left on the screen.
+    ///
+    /// # Panics
+    /// If it hangs.
+    pub fn finish(mut self) -> (ExitStatus, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it hangs; the screen shows\n{}", self.screen.screen().contents());
+            std::thread::sleep(LOOK_EVERY);
+        };
+        // The reader ends with the terminal, and the channel with it.
+        while let Ok(bytes) = self.output.recv() {
+            self.screen.process(&bytes);
+        }
+        (status, self.screen.screen().contents())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Fails if it has ended, which is as well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Both ends of a new pseudo-terminal (pty(7)).
+fn pair() -> std::io::Result<(File, File)> {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let name = ptsname(&master, Vec::new())?;
+    let slave = OpenOptions::new().read(true).write(true).open(OsStr::from_bytes(name.as_bytes()))?;
+    tcsetwinsize(&slave, Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 })?;
+    Ok((File::from(master), slave))
+}
+
+/// Reads until the last one who has the terminal open has closed it (the kernel then says EIO).
+fn read(mut master: File) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(len @ 1..) = master.read(&mut buffer) {
+            if sender.send(buffer[..len].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

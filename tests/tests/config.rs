@@ -1,0 +1,68 @@
+//! Every plan that is shipped loads with the catalog of the very app that it is for.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use pingpong::PingPong;
+use tick_to_trade::stages::{self, Tally};
+use verbline::plan::{Loader, Machine};
+use verbline::prelude::*;
+use verbline_tests::root;
+
+/// The apps of this repository.
+fn registry(app: &str) -> Registry {
+    match app {
+        "pingpong" => {
+            let mut registry = Registry::new("pingpong");
+            PingPong::default().register(&mut registry);
+            registry
+        }
+        "tick-to-trade" => {
+            let mut registry = Registry::new("tick-to-trade");
+            stages::register(&mut registry, &Tally::default());
+            registry
+        }
+        other => panic!("no app is named `{other}`"),
+    }
+}
+
+/// What the README asks for: two CPUs, and nothing else. No hugepages, and little memory that may be locked.
+fn modest() -> Machine {
+    Machine {
+        cpus: BTreeSet::from([0, 1]),
+        huge_2m_free: None,
+        huge_1g_free: None,
+        huge_default_bytes: None,
+        page_bytes: 4096,
+        memlock_bytes: Some(8 << 20),
+        memory_bytes: 1 << 30,
+    }
+}
+
+fn generous() -> Machine {
+    Machine { huge_2m_free: Some(64), huge_default_bytes: Some(2 << 20), memlock_bytes: None, ..modest() }
+}
+
+#[test]
+fn every_shipped_plan_loads_with_its_apps_catalog() {
+    let mut seen = BTreeSet::new();
+    for entry in fs::read_dir(root().join("config")).expect("config/") {
+        let path = entry.expect("an entry of config/").path();
+        let text = fs::read_to_string(&path).expect("a plan is text");
+        let (_, app) = text.split_once("app = \"").unwrap_or_else(|| panic!("{}: for no app", path.display()));
+        let app = app.split('"').next().unwrap_or_default();
+        let loader = |machine| Loader::new(registry(app).catalog(), machine);
+
+        let plan = loader(generous()).load_path(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        assert!(plan.warnings().is_empty(), "{}", plan.warnings());
+        assert_eq!(plan.app(), Some(app));
+        assert_eq!(Some(plan.name()), path.file_stem().and_then(|stem| stem.to_str()));
+
+        let plan = loader(modest()).load_path(&path).unwrap_or_else(|faults| panic!("{faults}"));
+        let codes: Vec<_> = plan.warnings().iter().map(|warning| warning.code()).collect();
+        let of_memory = |code: &&str| ["small-pages", "locked-memory"].contains(code);
+        assert!(codes.contains(&"small-pages") && codes.iter().all(of_memory), "{}", plan.warnings());
+        seen.insert(app.to_owned());
+    }
+    assert_eq!(Vec::from_iter(seen), ["pingpong", "tick-to-trade"], "every app has a plan");
+}

@@ -1,0 +1,137 @@
+//! Runs that end badly: each says why at the end, where a terminal shows it, and exits with 1; nothing hangs.
+
+use std::fs::OpenOptions;
+use std::process::Stdio;
+
+use verbline_tests::{Finished, Program, assert_fits, unwrapped};
+
+/// `rig run` of its plan, with these keys set.
+fn rig(sets: &[&str]) -> Program {
+    let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(["run", "tests/plans/rig.toml", "--for", "1h"]);
+    program.with(sets.iter().flat_map(|set| ["--set", set]))
+}
+
+/// Insists that standard output ends with this failure alone, and fits.
+#[track_caller]
+fn ends_with(shown: &Finished, failure: &str) {
+    let (_, end) = shown.stdout.rsplit_once("\n\n").unwrap_or_else(|| panic!("{shown}"));
+    assert_eq!(unwrapped(end), format!("FAILED {failure}"), "{shown}");
+    assert!(shown.stdout.lines().next().is_some_and(|line| line.ends_with(", FAILED")), "{shown}");
+    assert_fits(&shown.stdout);
+}
+
+#[test]
+fn a_run_whose_sources_are_done_ends_before_its_time() {
+    let shown = rig(&[]).run().exited(0);
+    assert_eq!(shown.stderr, "", "{shown}");
+    assert_fits(&shown.stdout);
+    let json = rig(&[]).with(["--json"]).run().exited(0).json();
+    assert_eq!(json["lcores"][0]["stages"][1]["counters"][0]["value"], 1000, "{json:#}");
+    assert_eq!((json["packets"]["held"].as_u64(), json["drained"].as_bool()), (Some(0), Some(true)), "{json:#}");
+}
+
+#[test]
+fn a_panic_of_a_stage_is_told_with_the_stage() {
+    let panics = rig(&["stage.sink.params.habit=panic", "stage.sink.params.after=100"]);
+    let failure = "lcore main, stage sink panicked: the sink is full to the brim";
+    let shown = panics.run();
+    assert_eq!(shown.status.code(), Some(1), "{shown}");
+    ends_with(&shown, failure);
+
+    let shown = panics.with(["--json"]).run();
+    assert_eq!(shown.status.code(), Some(1), "{shown}");
+    let json = shown.json();
+    assert_eq!(json["failures"][0]["message"], "the sink is full to the brim", "{json:#}");
+    assert_eq!((&json["failures"][0]["stage"], &json["packets"]["held"]), (&"sink".into(), &0.into()), "{json:#}");
+    assert!(shown.stderr.ends_with(&format!("FAILED   {failure}\n")), "{shown}");
+}
+
+#[test]
+fn packets_that_a_stage_lost_are_counted() {
+    let shown = rig(&["stage.sink.params.habit=leak", "stage.sink.params.after=990"]).run().exited(1);
+    assert!(shown.stdout.contains("10 held\n         10 held by a stage or the app\n"), "{shown}");
+    ends_with(&shown, "10 packets were not given back");
+}
+
+#[test]
+fn a_run_that_does_not_come_to_rest_ends_with_its_drain_budget() {
+    let sets = ["stage.sink.params.habit=bounce", "stage.sink.out.back=port.out", "lcore.main.drain=50ms"];
+    let shown = rig(&sets).run().exited(1);
+    ends_with(&shown, "the drain budget ran out with packets still on their way; raise `drain` of the lcores");
+}
+
+#[test]
+fn what_cannot_start_says_where_the_plan_asks_for_it() {
+    let cases = [
+        ("device.nic.name=nope", "device.nic: no soft device is named \"nope\"; there are: soft0, soft1"),
+        ("device.nic.port=7", "device.nic"),
+        ("device.nic.gid_index=200", "device.nic"),
+        ("stage.sink.params.habit=refuse", "stage.sink (habit): the plumber is on holiday; ask again in autumn"),
+    ];
+    for (set, says) in cases {
+        let shown = rig(&[set]).run().exited(1);
+        let said = unwrapped(&shown.stderr);
+        assert!(said.starts_with("error: tests/plans/rig.toml:") && said.contains(says), "{shown}");
+        assert_eq!(shown.stdout, "", "{shown}");
+        assert_fits(&shown.stderr);
+    }
+}
+
+#[test]
+fn what_a_stage_refuses_of_the_plan_is_the_plans_fault() {
+    let cases = [
+        ("stage.sink.params.after=2000000", "no sink takes more than a million"),
+        ("stage.sink.params.after=-1", "`-1` does not fit"),
+        ("stage.sink.params.until=5", "`until`"),
+        ("stage.sink.params.habit=biting", "biting"),
+    ];
+    for (set, says) in cases {
+        let shown = rig(&[set]).run().exited(2);
+        assert!(unwrapped(&shown.stderr).contains(says) && shown.stderr.contains("--set stage.sink"), "{shown}");
+        assert_fits(&shown.stderr);
+    }
+}
+
+#[test]
+fn a_set_that_cannot_be_is_shown_as_it_was_typed() {
+    let cases =
+        ["lcore.main.cpus=0", "lcore.main.cpu=zero", "lcore.main.cpu=9999", "lcore", "=3", "pool.packets.packets=10"];
+    for set in cases {
+        let shown = rig(&[set]).run().exited(2);
+        assert!(shown.stderr.contains(&format!("--set {set}")), "{shown}");
+        assert!(shown.stderr.contains("= help: ") || shown.stderr.contains("expected"), "it says what to do: {shown}");
+        assert_eq!(shown.stdout, "", "{shown}");
+        assert_fits(&shown.stderr);
+    }
+}
+
+#[test]
+fn a_command_line_that_cannot_be_exits_with_2() {
+    let program = Program::new(env!("CARGO_BIN_EXE_rig"));
+    for wrong in [&["walk"][..], &["run"], &["run", "x.toml", "--for", "soon"], &["check", "x.toml", "--fix"], &[]] {
+        let shown = program.with(wrong).run().exited(2);
+        assert!(shown.stderr.contains("--help") || shown.stderr.contains("Usage: "), "{shown}");
+        assert_eq!(shown.stdout, "", "{shown}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    for program in [rig(&[]), rig(&[]).with(["--json"])] {
+        let mut started = program.start();
+        drop(started.child().stdout.take());
+        let shown = started.finish().exited(0);
+        assert_eq!(shown.stderr, "", "{shown}");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_a_failure() {
+    let full = OpenOptions::new().write(true).open("/dev/full").expect("full(4)");
+    let mut command = rig(&[]).command();
+    command.stdout(full).stderr(Stdio::piped());
+    let output = command.output().expect("rig runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said, "error: standard output cannot be written: No space left on device (os error 28)\n");
+}

@@ -1,0 +1,62 @@
+//! What a person in a terminal of 80 columns sees of a run while it lasts, and what is left.
+
+use rustix::process::Signal;
+use verbline_tests::{Program, Terminal};
+
+/// A run without an end.
+fn endless() -> Program {
+    let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(["run", "tests/plans/rig.toml", "--for", "1h"]);
+    program.with(["--set", "stage.numbers.params={}"])
+}
+
+#[test]
+fn the_line_is_there_while_the_run_lasts_and_gone_at_its_end() {
+    let mut terminal = Terminal::start(&endless());
+    let shown = terminal.wait_for(|screen| screen.contains(" received"));
+    let lines: Vec<_> = shown.lines().collect();
+    assert!(matches!(lines.as_slice(), [line] if line.starts_with("rig ")), "one line and nothing else:\n{shown}");
+    // The counter moves.
+    let earlier = shown;
+    terminal.wait_for(|screen| screen.contains(" received") && screen != earlier);
+
+    terminal.signal(Signal::INT);
+    let (status, left) = terminal.finish();
+    assert!(status.success(), "{status}\n{left}");
+    assert!(left.starts_with("rig: ran "), "the report stands alone:\n{left}");
+    assert!(!left.contains(" received ["), "{left}");
+    assert!(!left.contains("draining"), "{left}");
+}
+
+#[test]
+fn quiet_is_quiet() {
+    let program =
+        Program::new(env!("CARGO_BIN_EXE_rig")).with(["run", "tests/plans/rig.toml", "--quiet", "--for", "500ms"]);
+    let terminal = Terminal::start(&program.with(["--set", "stage.numbers.params={}"]));
+    let (status, left) = terminal.finish();
+    assert!(status.success() && left.starts_with("rig: ran "), "{status}\n{left}");
+}
+
+#[test]
+fn failures_stand_out_in_a_terminal_and_only_there() {
+    let leak = ["run", "tests/plans/rig.toml", "--set", "stage.sink.params.habit=leak"];
+    let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(leak);
+    let mut terminal = Terminal::start(&program);
+    terminal.wait_for(|screen| screen.contains("were not given back"));
+    assert!(terminal.is_red("FAILED"), "the verdict is red");
+    let (status, _) = terminal.finish();
+    assert_eq!(status.code(), Some(1));
+    let piped = program.run().exited(1);
+    assert!(!piped.stdout.contains('\x1b'), "{piped}");
+}
+
+#[test]
+fn a_log_gets_no_line() {
+    let shown = endless().with(["--json"]).start();
+    shown.await_lcores(&["main"]);
+    // Long enough for a few updates of the line, were there one.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    shown.signal(Signal::TERM);
+    let shown = shown.finish().exited(0);
+    assert_eq!(shown.stderr, "", "{shown}");
+    assert_eq!(shown.json()["plan"], "rig", "{shown}");
+}
