@@ -52,13 +52,19 @@ pub struct Partner {
 
 impl Partner {
     /// Pins the calling thread to the first CPU and calls `turn` on the second until this is dropped.
-    pub fn start(mut turn: impl FnMut() + Send + 'static) -> Partner {
+    pub fn start(turn: impl FnMut() + Send + 'static) -> Partner {
+        Partner::start_with(move || turn)
+    }
+
+    /// The same with what `setup` makes on the partner's own thread, which need not be able to leave it.
+    pub fn start_with<T: FnMut()>(setup: impl FnOnce() -> T + Send + 'static) -> Partner {
         let [here, there] = cpus();
         pin(here);
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         let thread = thread::spawn(move || {
             pin(there);
+            let mut turn = setup();
             // Relaxed: the flag carries no data, and the line stays shared until it is written once.
             while !seen.load(Ordering::Relaxed) {
                 turn();

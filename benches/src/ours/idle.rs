@@ -104,7 +104,7 @@ fn percentiles(waits: &Histogram<u64>) -> Figures {
 
 /// CPU time of the whole process, in event mode on both lcores, as a share of one core: `percent`.
 pub fn idle_cpu(ticks_per_s: u64, time: Duration) -> Figures {
-    let gap_us = if ticks_per_s == 0 { 3_600_000_000 } else { 1_000_000 / ticks_per_s };
+    let gap_us = 1_000_000_u64.checked_div(ticks_per_s).unwrap_or(3_600_000_000);
     let source = format!("use = \"ticker\", params = {{ gap_us = {gap_us} }}");
     let running = start(&registry(&Waits::default()), &two_lcores("event", "event", &source, "sink"));
     running.wait(Some(Duration::from_millis(200)));
@@ -124,7 +124,7 @@ pub fn bare_idle_cpu(ticks_per_s: u64, time: Duration) -> Figures {
     let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).expect("an eventfd");
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
     epoll::add(&poll, &event, epoll::EventData::new_u64(1), epoll::EventFlags::IN).expect("it takes the eventfd");
-    let gap = if ticks_per_s == 0 { time } else { Duration::from_micros(1_000_000 / ticks_per_s) };
+    let gap = 1_000_000_u64.checked_div(ticks_per_s).map_or(time, Duration::from_micros);
     let ticks = (time.as_secs_f64() / gap.as_secs_f64()) as u64;
     let (cpu, began) = (cpu_time(), Instant::now());
     std::thread::scope(|scope| {

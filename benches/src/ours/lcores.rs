@@ -56,7 +56,8 @@ pub fn stage_call(batch: usize) -> Figures {
         busy_ns / calls
     }));
     let (calls, _) = window.calls("a_f0");
-    assert_eq!(window.packets_in("a_f0"), calls * batch as f64, "every batch is full");
+    // The two counters are not read at one instant.
+    assert!((window.packets_in("a_f0") / calls / batch as f64 - 1.0).abs() < 0.05, "every batch is full");
     Figures::of("call_ns", call_ns).and("turn_ns", window.elapsed_ns() / window.loops("a"))
 }
 

@@ -3,7 +3,7 @@
 //! `rivals/` is a package outside the workspace, so that no peer is a dependency of the build or of the tests.
 //! `rivals/dpdk.c` calls DPDK's libraries where `dpdk-test` is of no use: its mempool test takes an hour.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -75,6 +75,6 @@ fn dpdk_program() -> Result<String, RunError> {
     Ok(BUILT.get_or_init(|| path(&program)).clone())
 }
 
-fn path(path: &PathBuf) -> String {
+fn path(path: &Path) -> String {
     path.display().to_string()
 }

@@ -1,0 +1,51 @@
+//! The engine: a stage's call at batch 1 and 256, throughput of adaptive mode beside poll mode, and the CPU time of event
+//! mode. The last two print a ratio and a share: they are runs of a second, not something to repeat a million times.
+
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use verbline_benches::figures::median;
+use verbline_benches::ours::{idle, lcores};
+
+/// Time in the call of a stage that sends its batch on, by the engine's own counters over a run of half a second.
+fn stage_call(c: &mut Criterion) {
+    let mut group = c.benchmark_group("stage call");
+    group.sample_size(10).measurement_time(Duration::from_millis(10)).warm_up_time(Duration::from_millis(1));
+    for batch in [1, 32, 256] {
+        group.bench_function(BenchmarkId::new("batch", batch), |bencher| {
+            // A sample is one run, whatever number of calls criterion asks for.
+            bencher.iter_custom(|calls| {
+                let call_ns = lcores::stage_call(batch).value("call_ns").unwrap_or(f64::NAN);
+                Duration::from_secs_f64(call_ns * calls as f64 / 1e9)
+            });
+        });
+    }
+    group.finish();
+}
+
+const ROUNDS: usize = 5;
+
+/// Adaptive mode at full rate beside poll mode, in turn.
+fn adaptive_beside_poll(_: &mut Criterion) {
+    let rate = |mode| idle::saturated(mode).value("packets_per_s").unwrap_or(f64::NAN);
+    let rounds: Vec<[f64; 2]> = (0..ROUNDS).map(|_| ["adaptive", "poll"].map(rate)).collect();
+    let [adaptive, poll] = [0, 1].map(|mode| median(rounds.iter().map(|round| round[mode])) / 1e6);
+    println!(
+        "full rate: adaptive {adaptive:.2} M packets/s, poll {poll:.2} M packets/s, ratio {:.3} (goal ≥ 0.98)\n",
+        adaptive / poll
+    );
+}
+
+/// Event mode at ten ticks a second, and without any.
+fn event_mode(_: &mut Criterion) {
+    for ticks_per_s in [10, 0] {
+        let percent = median(
+            (0..ROUNDS)
+                .map(|_| idle::idle_cpu(ticks_per_s, Duration::from_secs(2)).value("percent").unwrap_or(f64::NAN)),
+        );
+        println!("event mode, two lcores, {ticks_per_s} ticks/s: {percent:.3} % of a core (goal < 2)");
+    }
+}
+
+criterion_group!(benches, stage_call, adaptive_beside_poll, event_mode);
+criterion_main!(benches);
