@@ -65,7 +65,7 @@ impl Baseline {
 
     pub(crate) fn judge(&self, name: &str, count: f64) -> Verdict {
         let Some(&stored) = self.0.get(name) else { return Verdict::New };
-        let percent = 100.0 * (count / stored - 1.0);
+        let percent = (count - stored) * 100.0 / stored;
         match percent {
             _ if percent > RISE_PERCENT => Verdict::Risen { stored, percent },
             _ if percent < -RISE_PERCENT => Verdict::Fallen { stored, percent },
@@ -94,7 +94,7 @@ mod tests {
         let baseline = Baseline::parse("# head\nring-hop = 100.0\n").unwrap();
         assert_eq!(
             baseline.judge("ring-hop", 103.0),
-            Verdict::Held { stored: 100.0, percent: 100.0 * (103.0 / 100.0 - 1.0) }
+            Verdict::Held { stored: 100.0, percent: 3.0 }
         );
         assert!(matches!(baseline.judge("ring-hop", 103.1), Verdict::Risen { .. }));
         assert!(matches!(baseline.judge("ring-hop", 96.0), Verdict::Fallen { .. }));

@@ -93,7 +93,7 @@ fn extra(row: &Row, group: &Group, rounds: &[Vec<Figures>]) -> Value {
         return json!({ "x": x_name, "y": y_name, "points": points });
     }
     let names = rounds.first().map(|figures| figures[index].names().map(str::to_owned).collect::<Vec<_>>());
-    let shares = names.into_iter().flatten().filter(|name| name.starts_with("share_") || name.ends_with("_per_s"));
+    let shares = names.into_iter().flatten().filter(|name| name.starts_with("share_") || name == "ticks_per_s");
     let shares: serde_json::Map<_, _> = shares
         .map(|name| {
             let value = rounded(median(rounds.iter().filter_map(|figures| figures[index].value(&name))));

@@ -41,7 +41,7 @@ fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::op
     let area = SVGBackend::with_string(svg, (1080, height)).into_drawing_area();
     let lines = rows.len() as f64;
     let mut chart = ChartBuilder::on(&area)
-        .margin_right(70)
+        .margin_right(100)
         .margin_top(8)
         .x_label_area_size(50)
         .y_label_area_size(170)
@@ -76,11 +76,11 @@ fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::op
         }
         let ratio = result.ratio();
         chart.draw_series([Circle::new((ratio.log2(), y), 5, colour.filled())])?;
-        let [_, at] = [0, chart.backend_coord(&(span.start, y)).1];
+        let (_, at) = chart.backend_coord(&(span.start, y));
         area.draw(&Text::new(result.row.name, (162, at), name.clone()))?;
         let sign = match result.row.goal {
-            Goal::RatioAtMost(goal) => format!("{ratio:.2} ≤ {goal}"),
-            Goal::RatioAtLeast(goal) => format!("{ratio:.2} ≥ {goal}"),
+            Goal::RatioAtMost(goal) => format!("{ratio:.2} (≤ {goal})"),
+            Goal::RatioAtLeast(goal) => format!("{ratio:.2} (≥ {goal})"),
             Goal::OursBelow(_) | Goal::Reported => format!("{ratio:.2}"),
         };
         let beside = TextStyle::from((FONT, 12).into_font()).color(&colour).pos(Pos::new(HPos::Right, VPos::Center));
