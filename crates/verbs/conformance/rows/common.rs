@@ -24,6 +24,7 @@ pub(super) mod page {
     pub(crate) const ALLOC_MW: &str = "ibv_alloc_mw(3)";
     pub(crate) const BIND_MW: &str = "ibv_bind_mw(3)";
     pub(crate) const REG_MR: &str = "ibv_reg_mr(3)";
+    pub(crate) const DEREG_MR: &str = "ibv_dereg_mr(3)";
     pub(crate) const REREG_MR: &str = "ibv_rereg_mr(3)";
     pub(crate) const ALLOC_PD: &str = "ibv_alloc_pd(3)";
     pub(crate) const ASYNC_EVENT: &str = "ibv_get_async_event(3)";

@@ -3,7 +3,7 @@
 use super::common::*;
 use super::modify::{self, Page, at, is_refused};
 use crate::check::{Outcome, same};
-use crate::rig::{AttrMask, Rig, State};
+use crate::rig::{Access, Attr, AttrMask, Rig, Side, State};
 use crate::suite::Row;
 
 /// What the page lists for UC.
@@ -27,6 +27,12 @@ pub(super) fn rows() -> Vec<Row> {
             "the transition is judged from cur_qp_state, whatever the state is",
             "rxe_qp_chk_attr() takes cur_qp_state for the state when it is given",
         ),
+        sqe_row("modify_uc/sqe-to-rts-takes-access-flags", "UC, SQE to RTS: qp_access_flags may be given", |side| {
+            side.qp.attr(0).to(State::Rts).access(Access::REMOTE_READ)
+        }),
+        sqe_row("modify_uc/sqe-to-rts-takes-cur-state", "UC, SQE to RTS: cur_qp_state may be given", |side| {
+            side.qp.attr(0).to(State::Rts).cur_state(State::Sqe)
+        }),
         row("modify_uc/sqd-to-sqd-takes-av", "UC, SQD to SQD: IBV_QP_AV may be given", sqd_to_sqd_takes_av).rxe(
             "ibv_modify_qp answered EINVAL",
             "IBV_QP_AV is refused",
@@ -40,6 +46,17 @@ pub(super) fn rows() -> Vec<Row> {
         ),
     ]);
     rows
+}
+
+/// What no kernel device that runs in a guest can show: written out, not by the table that the software RNIC goes by.
+fn sqe_row(rule: &str, says: &str, attr: fn(&Side) -> Attr) -> Row {
+    let (seen, does, why) = RXE_NO_SQE;
+    let test = move |rig: &Rig| {
+        let side = at(rig, UC, State::Sqe)?;
+        side.qp.modify(&attr(&side))?;
+        side.qp.expect_state(State::Rts)
+    };
+    Row::new(rule, page::MODIFY_QP, says, test).rxe(seen, does, why)
 }
 
 fn cur_state_that_is_wrong(rig: &Rig) -> Outcome {

@@ -65,6 +65,19 @@ pub(super) fn rows() -> Vec<Row> {
             inv_of_a_region,
         ),
         two(
+            "mw/bound-type-2-is-not-bound-again",
+            "A type 2 window must be invalidated before it is bound again",
+            not_bound_again,
+        ),
+        Row::new(
+            "mw/region-under-a-window-is-kept",
+            page::DEREG_MR,
+            "A region with a window bound to it can't be deregistered",
+            region_is_kept,
+        )
+        .needs(Cap::MemoryWindowsType2)
+        .needs(Cap::MemoryExtensions),
+        two(
             "mw/type-2-belongs-to-its-qp",
             "A type 2 window is open to those who come through the queue pair that bound it, and to nobody else",
             belongs_to_its_qp,
@@ -311,4 +324,28 @@ fn belongs_to_its_qp(rig: &Rig) -> Outcome {
     let rkey = bind_2(&own, &mw, &window(&own.b.mr))?;
     is_open(&own, inside(&own, rkey))?;
     is_closed(&other, inside(&own, rkey))
+}
+
+fn not_bound_again(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    can_not_bind(&pair, &mw, &window(&pair.b.mr))
+}
+
+fn region_is_kept(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mr = rig.mr_with(4096, Access::ALL | Access::MW_BIND)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let rkey = bind_2(&pair, &mw, &window(&mr))?;
+    ensure(mr.deregister().is_err(), "deregistering is refused")?;
+    is_through(&pair, &mr, rkey)?;
+    invalidate(&pair, rkey)?;
+    Ok(mr.deregister()?)
+}
+
+/// `a` writes through the window of a region that isn't `b`'s usual one.
+fn is_through(pair: &Pair, mr: &Mr, rkey: u32) -> Outcome {
+    same("a write through the window", write(pair, mr.remote(1024).with_rkey(rkey))?, Status::SUCCESS)?;
+    same_bytes("written", &mr.take(1024, 8), b"a window")
 }
