@@ -92,10 +92,7 @@ mod tests {
     #[test]
     fn a_rise_of_more_than_three_percent_is_seen() {
         let baseline = Baseline::parse("# head\nring-hop = 100.0\n").unwrap();
-        assert_eq!(
-            baseline.judge("ring-hop", 103.0),
-            Verdict::Held { stored: 100.0, percent: 3.0 }
-        );
+        assert_eq!(baseline.judge("ring-hop", 103.0), Verdict::Held { stored: 100.0, percent: 3.0 });
         assert!(matches!(baseline.judge("ring-hop", 103.1), Verdict::Risen { .. }));
         assert!(matches!(baseline.judge("ring-hop", 96.0), Verdict::Fallen { .. }));
         assert_eq!(baseline.judge("another", 1.0), Verdict::New);
