@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn differences_md_lists_what_is_declared() {
         let declared = crate::report::differences(&super::all());
-        let written = include_str!("DIFFERENCES.md");
+        let written = include_str!("../DIFFERENCES.md");
         assert!(
             written.contains(&declared),
             "conformance/DIFFERENCES.md is out of date: replace its table with what `conformance --differences` prints"
