@@ -155,7 +155,7 @@ fn cpu_time() -> Duration {
 pub fn saturated(idle: &str) -> Figures {
     let source = "use = \"source\", params = { len_bytes = 64 }";
     let plan = two_lcores(idle, idle, source, "sink");
-    let (warm_up, time) = (Duration::from_millis(200), Duration::from_secs(1));
+    let (warm_up, time) = (Duration::from_millis(30), Duration::from_millis(120));
     let window = watch(&registry(&Waits::default()), &plan, warm_up, time);
     Figures::of("packets_per_s", window.packets_in("sink") * 1e9 / window.elapsed_ns())
 }
