@@ -33,22 +33,16 @@ impl Route {
         from: Option<SocketAddr>,
         deadline: Deadline,
     ) -> Result<Route, ConnectionError> {
-        let mut id = CmId::create()?;
-        let (mut to_raw, mut from_raw) = (RawAddress::new(to), from.map(RawAddress::new));
-        let from_ptr = from_raw.as_mut().map_or(ptr::null_mut(), RawAddress::as_ptr);
-        // SAFETY: the id is alive; both addresses are read during the call.
-        let ret = unsafe { rdma_sys::rdma_resolve_addr(id.as_ptr(), from_ptr, to_raw.as_ptr(), deadline.left_ms()) };
-        if let Err(error) = check("rdma_resolve_addr", ret, || to.to_string()) {
-            // What the kernel says when no route or no RDMA device leads there.
-            let nowhere = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENODEV, libc::EADDRNOTAVAIL];
-            let unreachable = ConnectionError::Unreachable { provider: Provider::Kernel, address: to };
-            return Err(if nowhere.contains(&error.errno.raw()) { unreachable } else { error.into() });
-        }
         let unreachable = |error| match error {
             ConnectionError::Unreachable { provider, .. } => ConnectionError::Unreachable { provider, address: to },
             other => other,
         };
-        id.expect(event_type::RDMA_CM_EVENT_ADDR_RESOLVED, "resolving the address", deadline).map_err(unreachable)?;
+        let mut id = loop {
+            match resolve_address(to, from, deadline) {
+                Err(ConnectionError::TimedOut { .. }) if !deadline.left().is_zero() => {}
+                resolved => break resolved.map_err(unreachable)?,
+            }
+        };
         // SAFETY: the id is alive and bound.
         let ret = unsafe { rdma_sys::rdma_resolve_route(id.as_ptr(), deadline.left_ms()) };
         check("rdma_resolve_route", ret, || to.to_string())?;
@@ -66,13 +60,33 @@ impl Route {
     }
 
     pub(super) fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
-        self.id.bring_to_init(qp)?;
+        self.id.bring_to_init(qp, options.access)?;
         let mut param = conn_param(qp, options, options.responder_resources, options.initiator_depth);
         // SAFETY: the id's route is resolved; the parameters and the private data are read during the call.
         let ret = unsafe { rdma_sys::rdma_connect(self.id.as_ptr(), &raw mut param) };
         check("rdma_connect", ret, || self.id.peer_addr().to_string())?;
         Ok(Connecting { id: self.id })
     }
+}
+
+/// Tries for a second at most. The kernel may miss the answer to its ARP request when it comes at once, and then looks again
+/// only when the time is over: short tries find it.
+fn resolve_address(to: SocketAddr, from: Option<SocketAddr>, deadline: Deadline) -> Result<CmId, ConnectionError> {
+    const TRY_MS: i32 = 1_000;
+    let mut id = CmId::create()?;
+    let (mut to_raw, mut from_raw) = (RawAddress::new(to), from.map(RawAddress::new));
+    let from_ptr = from_raw.as_mut().map_or(ptr::null_mut(), RawAddress::as_ptr);
+    let try_ms = deadline.left_ms().min(TRY_MS);
+    // SAFETY: the id is alive; both addresses are read during the call.
+    let ret = unsafe { rdma_sys::rdma_resolve_addr(id.as_ptr(), from_ptr, to_raw.as_ptr(), try_ms) };
+    if let Err(error) = check("rdma_resolve_addr", ret, || to.to_string()) {
+        // What the kernel says when no route or no RDMA device leads there.
+        let nowhere = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENODEV, libc::EADDRNOTAVAIL];
+        let unreachable = ConnectionError::Unreachable { provider: Provider::Kernel, address: to };
+        return Err(if nowhere.contains(&error.errno.raw()) { unreachable } else { error.into() });
+    }
+    id.expect(event_type::RDMA_CM_EVENT_ADDR_RESOLVED, "resolving the address", deadline)?;
+    Ok(id)
 }
 
 #[derive(Debug)]
@@ -195,7 +209,7 @@ impl Request {
         // Neither side starts more READs than the other serves (rdma_accept(3)). The event speaks from this side's view.
         let served = options.responder_resources.min(self.responder_resources);
         let started = options.initiator_depth.min(self.initiator_depth);
-        self.id.bring_to_init(qp)?;
+        self.id.bring_to_init(qp, options.access)?;
         self.id.bring(qp, QpState::Rtr, Some(served))?;
         self.id.bring(qp, QpState::Rts, None)?;
         let mut param = conn_param(qp, options, served, started);

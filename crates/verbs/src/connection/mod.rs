@@ -47,8 +47,8 @@ pub struct ConnectOptions {
     pub retry_count: u8,
     /// Retries against a peer without a receive posted, 0 to 7; 7 is for ever.
     pub rnr_retry_count: u8,
-    /// What the peer may do to the QP's memory. Kernel connections grant what rdma_cm grants: remote read and write where
-    /// `responder_resources` is above 0.
+    /// What the peer may do to memory through the QP, whatever the QP was brought to INIT with. READs and atomics also need
+    /// `responder_resources` above 0.
     pub access: Access,
 }
 
@@ -106,7 +106,7 @@ impl Route {
         }
     }
 
-    /// Asks the listener there. The QP is in RESET and goes to INIT, so that receives can be posted before it is finished.
+    /// Asks the listener there. The QP is in RESET or INIT and goes to INIT, so that receives can be posted before it is finished.
     pub fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
         check_private("a request", &options.private_data, CONNECT_PRIVATE_BYTES)?;
         check_device(qp, self.device_name())?;
@@ -241,8 +241,8 @@ impl Request {
         }
     }
 
-    /// Accepts with a QP in RESET, which goes to RTS. Post receives before calling this with a QP that was brought to INIT, or
-    /// as soon as it returns: the peer may send once it has the answer.
+    /// Accepts with a QP in RESET or INIT, which goes to RTS. Post receives before calling this with a QP that was brought to
+    /// INIT, or as soon as it returns: the peer may send once it has the answer.
     pub fn accept(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connection, ConnectionError> {
         check_private("an acceptance", &options.private_data, ACCEPT_PRIVATE_BYTES)?;
         check_device(qp, self.device_name())?;

@@ -16,7 +16,7 @@ use crate::errno::{Errno, VerbError};
 use crate::gid::Gid;
 use crate::provider::Provider;
 use crate::qp::QueuePair;
-use crate::qp_attr::{Endpoint, InitSpec, QpState, RtrSpec, RtsSpec};
+use crate::qp_attr::{Endpoint, InitSpec, RtrSpec, RtsSpec};
 
 /// Every soft device has one port.
 pub(super) const PORT: u8 = 1;
@@ -168,12 +168,10 @@ fn unspecified(like: IpAddr) -> IpAddr {
     }
 }
 
-/// To INIT, unless the caller brought it there to post receives.
+/// To INIT, again if the caller brought it there to post receives.
 fn bring_to_init(qp: &mut QueuePair, home: &Home, options: &ConnectOptions) -> Result<(), ConnectionError> {
-    if qp.state() == QpState::Reset {
-        let gid_index = home.gid_index;
-        qp.to_init(&InitSpec { port: PORT, gid_index, access: options.access, ..InitSpec::default() })?;
-    }
+    let gid_index = home.gid_index;
+    qp.to_init(&InitSpec { port: PORT, gid_index, access: options.access, ..InitSpec::default() })?;
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use super::address::read_address;
 use crate::connection::{ConnectionError, Deadline};
 use crate::context::set_nonblocking;
 use crate::errno::{Errno, VerbError};
+use crate::mr::Access;
 use crate::provider::Provider;
 use crate::qp::QueuePair;
 use crate::qp_attr::{AttrMask, QpState};
@@ -67,6 +68,7 @@ impl CmId {
         }
         let address = self.peer_addr();
         Err(match event.kind {
+            event_type::RDMA_CM_EVENT_ADDR_ERROR if event.status == -libc::ETIMEDOUT => deadline.error(what),
             event_type::RDMA_CM_EVENT_ADDR_ERROR
             | event_type::RDMA_CM_EVENT_ROUTE_ERROR
             | event_type::RDMA_CM_EVENT_UNREACHABLE => {
@@ -113,6 +115,24 @@ impl CmId {
 
     /// Brings a QP to a state with the attributes that the connection manager knows.
     pub(super) fn bring(&self, qp: &mut QueuePair, state: QpState, rtr: Option<u8>) -> Result<(), ConnectionError> {
+        let (mut attr, mask) = self.attributes(qp, state)?;
+        if let Some(served) = rtr {
+            attr.max_dest_rd_atomic = served;
+        }
+        qp.modify_prepared(attr, mask, state)?;
+        Ok(())
+    }
+
+    /// INIT, again if the caller brought it there to post receives. Before the request is under way rdma_cm grants the peer
+    /// nothing, after that more than may be wished: the access is ours to say.
+    pub(super) fn bring_to_init(&self, qp: &mut QueuePair, access: Access) -> Result<(), ConnectionError> {
+        let (mut attr, mask) = self.attributes(qp, QpState::Init)?;
+        attr.qp_access_flags = access.bits();
+        qp.modify_prepared(attr, mask, QpState::Init)?;
+        Ok(())
+    }
+
+    fn attributes(&self, qp: &QueuePair, state: QpState) -> Result<(ibv_qp_attr, AttrMask), ConnectionError> {
         // SAFETY: ibv_qp_attr is integers and unions of them: all zeros is a value.
         let mut attr: ibv_qp_attr = unsafe { std::mem::zeroed() };
         attr.qp_state = state.raw();
@@ -120,19 +140,7 @@ impl CmId {
         // SAFETY: the id is alive; both may be written by the call, which reads the state.
         let ret = unsafe { rdma_sys::rdma_init_qp_attr(self.as_ptr(), &raw mut attr, &raw mut mask) };
         check("rdma_init_qp_attr", ret, || format!("{} to {state}", qp.describe()))?;
-        if let Some(served) = rtr {
-            attr.max_dest_rd_atomic = served;
-        }
-        qp.modify_prepared(attr, AttrMask(mask.cast_unsigned()), state)?;
-        Ok(())
-    }
-
-    /// INIT, unless the caller brought it there to post receives.
-    pub(super) fn bring_to_init(&self, qp: &mut QueuePair) -> Result<(), ConnectionError> {
-        match qp.state() {
-            QpState::Reset => self.bring(qp, QpState::Init, None),
-            _ => Ok(()),
-        }
+        Ok((attr, AttrMask(mask.cast_unsigned())))
     }
 }
 
