@@ -1,6 +1,7 @@
 //! From a plan to everything that it names, on the calling thread and in the order in which things need each other:
 //! devices, pools, lcores' wake sources and completion queues, rings, queue pairs, stages, connections.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use verbline_mem::PoolCache;
@@ -9,14 +10,16 @@ use verbline_ring::{Sleeper, Waker};
 use verbline_verbs::Completions;
 
 use crate::clock::Clock;
-use crate::connect::{QueuePairs, connect};
+use crate::connect::{QueuePairs, connect, dials};
 use crate::control::Control;
 use crate::devices::{Pools, completion_source, open_devices, open_pools};
+use crate::dial::Dial;
 use crate::drops::DropReason;
 use crate::error::{EngineError, Place, place};
 use crate::events::Watched;
 use crate::idle::{Budget, Policy};
 use crate::lcore::LcoreParts;
+use crate::links::Links;
 use crate::node::{Node, NodeSpec};
 use crate::outputs::{Link, Sink, SinkStats};
 use crate::port::{Health, Port, Receiving, Sending};
@@ -31,10 +34,12 @@ use crate::wake_cost::wake_cost_ns;
 /// A run that has not started.
 pub(crate) struct Built {
     pub(crate) notes: Vec<String>,
+    /// Ports that are still to be connected.
+    pub(crate) dials: Vec<Dial>,
     pub(crate) lcores: Vec<LcoreParts>,
     /// Where the plan declares each lcore.
     pub(crate) places: Vec<Place>,
-    pub(crate) control: Control,
+    pub(crate) control: Arc<Control>,
     pub(crate) stats: RunStats,
     pub(crate) watched: Vec<Watched>,
     pub(crate) sources: usize,
@@ -84,9 +89,10 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     connect(plan, &devices, &mut lcores)?;
     Ok(Built {
         notes,
+        dials: dials(plan, &devices)?,
         lcores,
         places: plan.lcores().iter().map(|lcore| place(plan, lcore.span)).collect(),
-        control: Control::new(wakers),
+        control: Arc::new(Control::new(wakers)),
         stats,
         watched: devices.watched(),
         sources: count_sources(plan, registry),
@@ -197,6 +203,7 @@ fn run_stats(plan: &verbline_plan::Plan, clock: &Clock, pools: &Pools, made: &[M
             })
             .collect(),
         pools: pools.all().to_vec(),
+        links: Links::default(),
     }
 }
 
@@ -213,6 +220,36 @@ fn budget(lcore: &verbline_plan::Lcore) -> Budget {
         Policy::Poll | Policy::Adaptive => lcore.spin.map_or(spin_default_ns, ns),
     };
     Budget { policy, spin_ns, dwell_ns: lcore.dwell.map_or(spin_ns, ns), wake_cost_ns }
+}
+
+impl Built {
+    /// Connects the ports that have an address and are not connected yet.
+    pub(crate) fn connect(&mut self, mut stop: impl FnMut() -> bool) -> Result<(), EngineError> {
+        let control = &self.control;
+        let stop = || stop() || control.with(|progress| progress.interrupted);
+        let made = crate::dial::connect(std::mem::take(&mut self.dials), &mut self.lcores, stop)?;
+        // What an attempt that failed half-way has cost. A peer that is quicker than this waits and sends again (RNR).
+        for lcore in &mut self.lcores {
+            let posted = |port: &mut Port| port.qp.recvs_outstanding();
+            for port in &mut lcore.ports {
+                let posted = posted(port);
+                if let Some(receiving) = &mut port.receiving {
+                    receiving.missing = receiving.depth_wr - posted;
+                }
+            }
+            fill(lcore);
+        }
+        if !made.is_empty() {
+            self.stats.links = Links::watch(made, &self.stats.clock).map_err(|source| EngineError::System {
+                at: self.places.first().cloned().unwrap_or_else(crate::start::nowhere),
+                lcore: "(all)".into(),
+                call: "starting the thread that watches the connections",
+                source,
+                remedy: "free file descriptors or threads (ulimit -n, ulimit -u)",
+            })?;
+        }
+        Ok(())
+    }
 }
 
 /// Posts receives through the caches that the lcore will bind on its thread.

@@ -1,14 +1,18 @@
 //! The queue pairs of a plan: made on their lcores' completion queues, and brought to their peers and groups.
 //!
 //! Peers are ports of the same plan, so that both ends of every connection are at hand: endpoints are exchanged by
-//! looking at them.
+//! looking at them. A port with an address is left in INIT, for [`crate::dial`] to connect once everything else is there.
+
+use std::net::{IpAddr, SocketAddr};
 
 use verbline_plan::{Destination, Group, Lcore, Plan, PortId, Transport};
+use verbline_verbs::connection::Listener;
 use verbline_verbs::{
     AhSpec, DEFAULT_QKEY, Endpoint, Gid, InitSpec, MULTICAST_QPN, Mtu, QpSpec, QueuePair, RtrSpec, RtsSpec,
 };
 
-use crate::devices::{Devices, Opened};
+use crate::devices::{Devices, Opened, provider};
+use crate::dial::{Dial, Way, Who};
 use crate::error::{Cause, EngineError, place};
 use crate::lcore::LcoreParts;
 use crate::wake::CqSource;
@@ -50,6 +54,9 @@ pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts])
     let links = Links { plan, devices, endpoints };
     for port in lcores.iter_mut().flat_map(|lcore| &mut lcore.ports) {
         let declared = &plan.ports()[usize::from(port.index)];
+        if matches!(declared.destination, Destination::Listen(_) | Destination::Connect(_)) {
+            continue;
+        }
         links.bring_up(declared, &mut port.qp).map_err(|source| EngineError::Connect {
             at: place(plan, declared.span),
             port: declared.name.clone(),
@@ -58,6 +65,61 @@ pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts])
         })?;
     }
     Ok(())
+}
+
+/// The ports that have an address, in the plan's order. Those that listen do so from here on: an address that is not to be had
+/// is told of before anything waits for anybody.
+pub(crate) fn dials(plan: &Plan, devices: &Devices) -> Result<Vec<Dial>, EngineError> {
+    let mut dials = Vec::new();
+    for port in plan.ports() {
+        let provider = provider(plan[port.device].provider);
+        let way = match port.destination {
+            Destination::Listen(address) => {
+                // One more than the one that is taken, so that who comes second is refused and not left waiting.
+                let listener = Listener::bind(provider, address, 2).map_err(|source| EngineError::Address {
+                    at: place(plan, port.span),
+                    port: port.name.clone(),
+                    doing: format!("listen at {address}"),
+                    source: source.into(),
+                })?;
+                Way::Listen(listener, address)
+            }
+            Destination::Connect(to) => {
+                Way::Connect { provider, to, from: own_address(&plan[port.device], &devices[port.device], to) }
+            }
+            Destination::None | Destination::Peer(_) | Destination::Group(_) => continue,
+        };
+        let who = Who {
+            index: port.id.index(),
+            port: port.name.clone(),
+            at: place(plan, port.span),
+            timeout: port.connect_timeout,
+            device: devices[port.device].context.name().to_owned(),
+            init: init_spec(plan, port),
+        };
+        dials.push(Dial { who, way });
+    }
+    Ok(dials)
+}
+
+/// An address of the port's own device, so that the path leads over it and not over another one of this host; that of the
+/// plan's GID if it is of the same kind. `None` lets the host choose, as on InfiniBand, where GIDs are no IP addresses.
+fn own_address(declared: &verbline_plan::Device, device: &Opened, to: SocketAddr) -> Option<SocketAddr> {
+    let mut gids = device.context.gids(declared.port_num).unwrap_or_default();
+    gids.sort_by_key(|entry| entry.index != declared.gid_index);
+    let of_kind = |gid: Gid| match to.ip() {
+        IpAddr::V4(_) => gid.to_ipv4().map(IpAddr::V4),
+        // A link-local address means nothing without its interface.
+        IpAddr::V6(_) => Some(gid.to_ipv6())
+            .filter(|ip| ip.to_ipv4_mapped().is_none() && !ip.is_unicast_link_local())
+            .map(IpAddr::V6),
+    };
+    gids.iter().find_map(|entry| of_kind(entry.gid)).map(|ip| SocketAddr::new(ip, 0))
+}
+
+fn init_spec(plan: &Plan, port: &verbline_plan::Port) -> InitSpec {
+    let declared = &plan[port.device];
+    InitSpec { port: declared.port_num, gid_index: declared.gid_index, ..InitSpec::default() }
 }
 
 fn create(
@@ -88,9 +150,7 @@ fn create(
             device: device.context.name().to_owned(),
         });
     }
-    let declared = &plan[port.device];
-    let init = InitSpec { port: declared.port_num, gid_index: declared.gid_index, ..InitSpec::default() };
-    qp.to_init(&init).map_err(|error| refused(error.into()))?;
+    qp.to_init(&init_spec(plan, port)).map_err(|error| refused(error.into()))?;
     for group in &port.join {
         qp.attach_mcast(gid(*group), 0).map_err(|error| EngineError::Connect {
             at: place(plan, port.span),
@@ -129,7 +189,7 @@ impl Links<'_> {
     /// Where a datagram port sends to.
     fn address(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<(), Cause> {
         let (path, qpn, qkey) = match port.destination {
-            Destination::None => return Ok(()),
+            Destination::None | Destination::Listen(_) | Destination::Connect(_) => return Ok(()),
             Destination::Peer(peer) => {
                 let endpoint = self.endpoint(peer)?;
                 (AhSpec::to_endpoint(&endpoint), endpoint.qpn, endpoint.qkey)
@@ -170,5 +230,6 @@ fn destination_name(plan: &Plan, destination: Destination) -> String {
         Destination::None => "nobody".to_owned(),
         Destination::Peer(id) => format!("port.{}", plan[id].name),
         Destination::Group(group) => format!("group {group}"),
+        Destination::Listen(address) | Destination::Connect(address) => address.to_string(),
     }
 }

@@ -100,11 +100,7 @@ pub(crate) fn completion_source(
 
 fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineError> {
     let at = || place(plan, device.span);
-    let provider = match device.provider {
-        Provider::Kernel => verbline_verbs::Provider::Kernel,
-        Provider::Soft => verbline_verbs::Provider::Soft,
-    };
-    let context = Device::find(provider, &device.device_name)
+    let context = Device::find(provider(device.provider), &device.device_name)
         .and_then(|found| found.open())
         .map_err(|source| EngineError::Device { at: at(), device: device.name.clone(), source: source.into() })?;
     let refused = |source: verbline_verbs::VerbError| EngineError::DeviceVerb {
@@ -131,6 +127,13 @@ fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineErr
     context.query_gid(device.port_num, device.gid_index).map_err(refused)?;
     let pd = context.alloc_pd().map_err(refused)?;
     Ok(Opened { context, pd, attr, port })
+}
+
+pub(crate) fn provider(provider: Provider) -> verbline_verbs::Provider {
+    match provider {
+        Provider::Kernel => verbline_verbs::Provider::Kernel,
+        Provider::Soft => verbline_verbs::Provider::Soft,
+    }
 }
 
 fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {

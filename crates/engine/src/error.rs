@@ -1,6 +1,7 @@
 //! Why a plan could not be run. Each error says what, on which line of the plan, with which value, and what to do.
 
 use std::io;
+use std::time::Duration;
 
 use verbline_mem::{PoolError, RegionError};
 use verbline_plan::{Diagnostic, Location, Plan, Span};
@@ -144,6 +145,40 @@ pub enum EngineError {
         /// Why.
         source: Cause,
     },
+    /// The port can't listen at its address or connect to it, and waiting would not help.
+    #[error("{at}: port.{port}: cannot {doing}: {source}")]
+    Address {
+        /// Where the plan declares the port.
+        at: Place,
+        /// Its name in the plan.
+        port: String,
+        /// What it was to do, with the address.
+        doing: String,
+        /// Why it can't.
+        source: Cause,
+    },
+    /// The port was not connected within its time.
+    #[error(
+        "{at}: port.{port} {role} and has no connection after {timeout:?} and {attempts} {}: {last}; start the \
+         other end, or raise `connect_timeout`", if *.attempts == 1 { "attempt" } else { "attempts" }
+    )]
+    NotConnected {
+        /// Where the plan declares the port.
+        at: Place,
+        /// Its name in the plan.
+        port: String,
+        /// `listens at` or `connects to`, and the address.
+        role: String,
+        /// How often it tried, or was tried by others.
+        attempts: u64,
+        /// `connect_timeout`.
+        timeout: Duration,
+        /// Why the last attempt failed.
+        last: String,
+    },
+    /// Told to stop before all ports were connected.
+    #[error("stopped before all ports were connected")]
+    Interrupted,
     /// The factory of a stage refused.
     #[error("{at}: stage.{stage} ({kind}): {source}")]
     Stage {

@@ -15,11 +15,13 @@ mod clock;
 mod connect;
 mod control;
 mod devices;
+mod dial;
 mod drops;
 mod error;
 mod events;
 mod idle;
 mod lcore;
+mod links;
 mod node;
 mod outputs;
 mod port;
@@ -45,8 +47,8 @@ pub use error::{Cause, EngineError, Place};
 pub use outputs::Outputs;
 pub use registry::{Registry, StageContext, StageError};
 pub use report::{
-    CounterReport, DropReport, EventReport, FailureReport, HolderReport, LcoreReport, PacketReport, PoolReport,
-    PortReport, Report, RingReport, StageReport, StatusReport, WakeReport,
+    ConnectionReport, ConnectionState, CounterReport, DropReport, EventReport, FailureReport, HolderReport,
+    LcoreReport, PacketReport, PoolReport, PortReport, Report, RingReport, StageReport, StatusReport, WakeReport,
 };
 pub use runtime::{Ended, Interrupter, Running, Runtime};
 pub use stage::{Next, OutId, Stage, StageSpec};

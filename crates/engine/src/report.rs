@@ -22,6 +22,8 @@ pub struct Report {
     pub stages: Vec<StageReport>,
     /// In the plan's order.
     pub ports: Vec<PortReport>,
+    /// Connections by address, in the order of their ports.
+    pub connections: Vec<ConnectionReport>,
     /// In the plan's order.
     pub rings: Vec<RingReport>,
     /// In the plan's order.
@@ -50,6 +52,11 @@ impl Report {
     /// The port `name`, if the plan has it.
     pub fn port(&self, name: &str) -> Option<&PortReport> {
         self.ports.iter().find(|port| port.name == name)
+    }
+
+    /// The connection of the port `name`, if it has an address.
+    pub fn connection(&self, name: &str) -> Option<&ConnectionReport> {
+        self.connections.iter().find(|connection| connection.port == name)
     }
 
     /// The lcore `name`, if the plan has it.
@@ -197,6 +204,42 @@ pub struct StatusReport {
     pub status: String,
     /// How many.
     pub count: u64,
+}
+
+/// One connection that a port made by address.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ConnectionReport {
+    /// The port's name in the plan.
+    pub port: String,
+    /// `listens` or `connects`.
+    pub role: &'static str,
+    /// Where it listens or connects to, as the plan has it.
+    pub address: String,
+    /// Who is at the other end.
+    pub peer_address: String,
+    /// How it is, or was when the run was stopped.
+    pub state: ConnectionState,
+    /// Why it is not connected any more.
+    pub reason: Option<String>,
+    /// How often it was tried, the last time included.
+    pub attempts: u64,
+    /// From the first attempt until it was connected.
+    pub connect_ns: u64,
+    /// When it ended, since the lcores started.
+    pub ended_ns: Option<u64>,
+}
+
+/// How a connection is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectionState {
+    /// As far as the connection manager knows.
+    #[default]
+    Connected,
+    /// The peer went away, and said so; it stays disconnected for the rest of the run.
+    Disconnected,
+    /// Its queue pair is in the error state, and nobody said why.
+    Failed,
 }
 
 /// One ring.

@@ -14,8 +14,9 @@ use crate::error::EngineError;
 use crate::registry::Registry;
 use crate::report::Report;
 
-/// A plan with everything made that it needs: devices open, pools registered, queue pairs connected, receive queues
-/// full, stages made. No lcore runs yet.
+/// A plan with everything made that it needs: devices open, pools registered, queue pairs connected to their peers in the plan,
+/// receive queues full, stages made. Ports that listen do; those that connect to an address wait for [`Runtime::connect`]. No
+/// lcore runs yet.
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) built: crate::build::Built,
@@ -35,10 +36,28 @@ impl Runtime {
         &self.built.notes
     }
 
-    /// Starts the lcores, each pinned to its CPU, and returns once all of them run.
+    /// Connects the ports that have an address, all at once, and returns when every one is connected. `stop` is asked fifty times
+    /// a second whether to give up; so is [`Interrupter::interrupt`]. A connection that is lost later stays lost: the report
+    /// says so ([`ConnectionReport`](crate::ConnectionReport)), and the port's sends are counted as dropped.
     ///
     /// # Errors
-    /// An lcore cannot be started or pinned; those that were are stopped again.
+    /// [`EngineError::NotConnected`]: some port was not connected within its `connect_timeout`. [`EngineError::Address`]: some
+    /// port cannot be, e.g. since the listener said no, with a reason. [`EngineError::Interrupted`]: it was told to stop. The
+    /// runtime is of no use after an error.
+    pub fn connect(&mut self, stop: impl FnMut() -> bool) -> Result<(), EngineError> {
+        self.built.connect(stop)
+    }
+
+    /// A handle by which another thread ends [`Runtime::connect`], and later [`Running::wait`].
+    pub fn interrupter(&self) -> Interrupter {
+        Interrupter { control: Arc::clone(&self.built.control) }
+    }
+
+    /// Starts the lcores, each pinned to its CPU, and returns once all of them run. Ports that have an address are connected
+    /// first, if [`Runtime::connect`] has not done so.
+    ///
+    /// # Errors
+    /// Those of [`Runtime::connect`]; or an lcore cannot be started or pinned; those that were are stopped again.
     pub fn start(self) -> Result<Running, EngineError> {
         crate::start::start(self.built)
     }

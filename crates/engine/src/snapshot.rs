@@ -6,6 +6,7 @@ use verbline_verbs::Status;
 use crate::clock::{Clock, Tick};
 use crate::drops::reason_name;
 use crate::idle::{Budget, Policy};
+use crate::links::Links;
 use crate::report::{
     CounterReport, DropReport, HolderReport, LcoreReport, PacketReport, PoolReport, PortReport, Report, RingReport,
     StageReport, StatusReport, WakeReport,
@@ -22,6 +23,7 @@ pub(crate) struct RunStats {
     pub(crate) ports: Vec<PortEntry>,
     pub(crate) rings: Vec<RingEntry>,
     pub(crate) pools: Vec<Pool>,
+    pub(crate) links: Links,
 }
 
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl RunStats {
             lcores: self.lcores.iter().map(lcore).collect(),
             stages: self.stages.iter().map(|entry| self.stage(entry)).collect(),
             ports: self.ports.iter().map(port).collect(),
+            connections: self.links.report(started_ns, |port| self.ports[port].stats.down.value() > 0),
             rings: self.rings.iter().map(ring).collect(),
             drops: self.drops(ended),
             packets: self.packets(&pools, ended),

@@ -18,10 +18,10 @@ use crate::report::FailureReport;
 use crate::runtime::Running;
 use crate::stop::RunningInner;
 
-/// Starts all lcores and lets them go once every one is in its place.
-pub(crate) fn start(built: Built) -> Result<Running, EngineError> {
+/// Connects what is not connected yet, starts all lcores and lets them go once every one is in its place.
+pub(crate) fn start(mut built: Built) -> Result<Running, EngineError> {
+    built.connect(|| false)?;
     let Built { lcores, places, control, stats, watched, sources, drain, .. } = built;
-    let control = Arc::new(control);
     let count = lcores.len();
     let mut threads = Vec::with_capacity(count);
     let mut failed = None;
@@ -54,7 +54,7 @@ pub(crate) fn start(built: Built) -> Result<Running, EngineError> {
     Ok(Running { inner: RunningInner::new(control, stats, threads, watch, sources, drain, started_ns) })
 }
 
-fn nowhere() -> Place {
+pub(crate) fn nowhere() -> Place {
     Box::new(Location { file: String::new(), line: 0, column: 0 })
 }
 

@@ -78,6 +78,8 @@ impl RunningInner {
         let elapsed_ns = self.stats.clock.now_ns().saturating_sub(self.started_ns);
         self.control.advance(Phase::Draining);
         let drained = self.await_quiet();
+        // A connection that ends from here on ends because the run does.
+        self.stats.links.freeze();
         self.control.advance(Phase::Ending);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -86,6 +88,7 @@ impl RunningInner {
                 self.control.tell(|progress| progress.failures.push(failure));
             }
         }
+        self.stats.links.close();
         let mut report = self.snapshot();
         // What went on after the stop was asked for is not part of the run.
         report.elapsed_ns = elapsed_ns;

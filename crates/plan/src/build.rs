@@ -137,6 +137,7 @@ impl Checked<'_> {
             transport: raw.transport.as_ref()?.value,
             join: facts.join.clone(),
             destination: facts.destination,
+            connect_timeout: raw.connect_timeout.value,
             rx_depth_wr: raw.rx_depth_wr.value,
             tx_depth_wr: raw.tx_depth_wr.value,
             inline_bytes: raw.inline_bytes.value,

@@ -182,7 +182,8 @@ impl Drawing {
             let word = port.transport.as_ref().map_or("?", |transport| transport_word(transport.value)).to_owned();
             let is_wrong = port.peer.as_ref().is_some_and(|peer| blame.has(peer.span));
             match facts.destination {
-                Destination::None => {}
+                // Those with an address come below.
+                Destination::None | Destination::Listen(_) | Destination::Connect(_) => {}
                 Destination::Group(group) => {
                     let to = self.group_node(&group.to_string());
                     self.lines.push(Line { from: from.clone(), to, label: word.clone(), style: Style::Wire, is_wrong });
@@ -195,6 +196,20 @@ impl Drawing {
                         self.lines.push(Line { from: from.clone(), to, label: word.clone(), style, is_wrong });
                     }
                 }
+            }
+            if let Destination::Listen(address) | Destination::Connect(address) = facts.destination {
+                let is_wrong = port.address_keys().any(|(_, field)| blame.has(field.span));
+                let listens = matches!(facts.destination, Destination::Listen(_));
+                // A connection with both ends in this plan is drawn once, from the end that connects.
+                let to = match facts.across {
+                    Some(_) if listens => None,
+                    Some(other) => Some(format!("port.{}", checked.raw.ports[other.index()].head.name)),
+                    None => Some(self.group_node(&address.to_string())),
+                };
+                let role = if listens { "listens at" } else { "connects to" };
+                let label = format!("{word} {role} {address}");
+                let line = |to| Line { from: from.clone(), to, label, style: Style::Connection, is_wrong };
+                self.lines.extend(to.map(line));
             }
             for group in &facts.join {
                 let group = self.group_node(&group.to_string());

@@ -55,6 +55,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod build;
 mod catalog;
 mod de;

@@ -4,7 +4,7 @@
 //! queue, packets move between lcores over rings only, and packets can't go round in a circle.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Index;
 use std::time::Duration;
 
@@ -286,8 +286,10 @@ pub struct Port {
     pub transport: Transport,
     /// The multicast groups to receive; UD only.
     pub join: Vec<Group>,
-    /// Who it sends to; RC and UC always have a peer.
+    /// Who it sends to; UC always has a peer, RC a peer or an address.
     pub destination: Destination,
+    /// How long the run's start waits for a connection by address.
+    pub connect_timeout: Duration,
     /// Receive work requests kept posted.
     pub rx_depth_wr: u32,
     /// Send work requests that may be outstanding.
@@ -322,6 +324,10 @@ pub enum Destination {
     Peer(PortId),
     /// A multicast group; UD only.
     Group(Group),
+    /// Whoever connects to this address, one that is local; RC only.
+    Listen(SocketAddr),
+    /// Whoever listens at this address; RC only.
+    Connect(SocketAddr),
 }
 
 impl Destination {

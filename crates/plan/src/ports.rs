@@ -1,11 +1,13 @@
 //! What a queue pair's keys must say together: transport, peer, groups, depths, device and pool.
 
+use crate::addresses::{self, End};
 use crate::diag::Sink;
 use crate::groups;
 use crate::ids::{PortId, Target};
 use crate::plan::{Destination, Group, Transport};
 use crate::raw::{RawPlan, RawPort};
 use crate::refs::Links;
+use crate::source::Span;
 
 /// Asking for more inline data than this is likely to be refused by a device.
 const INLINE_BYTES_LIKELY: u32 = 512;
@@ -15,6 +17,8 @@ const INLINE_BYTES_LIKELY: u32 = 512;
 pub(crate) struct PortFacts {
     pub(crate) join: Vec<Group>,
     pub(crate) destination: Destination,
+    /// The port at the other end of a connection by address, if this plan has it.
+    pub(crate) across: Option<PortId>,
     /// Clamped to the depth if it was left out.
     pub(crate) signal_every_wr: u32,
     /// Where received packets go; `None` if nothing is received or it could not be resolved.
@@ -23,7 +27,31 @@ pub(crate) struct PortFacts {
 
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) -> Vec<PortFacts> {
     let ids = (0..raw.ports.len()).map(PortId::from_index);
-    ids.map(|id| Check { raw, links, id, port: &raw.ports[id.index()], sink }.run()).collect()
+    let mut all: Vec<PortFacts> =
+        ids.map(|id| Check { raw, links, id, port: &raw.ports[id.index()], sink }.run()).collect();
+    let ends: Vec<Option<End>> = all.iter().map(PortFacts::end).collect();
+    let others = addresses::meet(raw, links, &ends, sink);
+    for (index, (facts, other)) in all.iter_mut().zip(others).enumerate() {
+        facts.across = other;
+        let Some((other, (_, field))) = other.zip(raw.ports[index].address_keys().next()) else { continue };
+        warn_deaf(&raw.ports[index], &raw.ports[other.index()], field.span, sink);
+    }
+    all
+}
+
+impl PortFacts {
+    /// The port of this plan that gets what this one sends, over a connection or by datagram.
+    pub(crate) fn other_end(&self) -> Option<PortId> {
+        self.destination.peer().or(self.across)
+    }
+
+    fn end(&self) -> Option<End> {
+        match self.destination {
+            Destination::Listen(address) => Some(End::Listen(address)),
+            Destination::Connect(address) => Some(End::Connect(address)),
+            Destination::None | Destination::Peer(_) | Destination::Group(_) => None,
+        }
+    }
 }
 
 struct Check<'a, 'c> {
@@ -58,6 +86,7 @@ impl Check<'_, '_> {
         PortFacts {
             join,
             destination,
+            across: None,
             signal_every_wr: self.signal_every(),
             next: self.links.ports[self.id.index()].next.filter(|_| port.rx_depth_wr.value > 0).map(|hop| hop.target),
         }
@@ -115,6 +144,16 @@ impl Check<'_, '_> {
 
     fn destination(&mut self) -> Destination {
         let Some(transport) = self.port.transport.clone() else { return Destination::None };
+        let port = self.port;
+        if transport.value != Transport::Rc {
+            addresses::check_transport(port, transport.value, self.sink);
+        }
+        if port.connect_timeout.given && port.address_keys().next().is_none() {
+            let message = format!("`connect_timeout` has no effect: port.{} has no address", port.head.name);
+            self.sink
+                .warn("no-effect", port.connect_timeout.span, message)
+                .help("remove it, or add `listen` or `connect`");
+        }
         match transport.value {
             Transport::Ud => self.datagram_destination(),
             Transport::Rc | Transport::Uc => self.connected_destination(transport.value),
@@ -166,11 +205,18 @@ impl Check<'_, '_> {
                     .help(format!("remove `{key}`, or write `transport = \"ud\"`"));
             }
         }
+        if let Some(other_end) = self.address(transport) {
+            return other_end;
+        }
         if port.peer.is_none() {
-            self.sink
+            let one = self
+                .sink
                 .error("missing-key", port.head.span, format!("[port.{}] needs `peer`", port.head.name))
                 .note(format!("{word} connects two queue pairs"))
                 .help("add `peer = \"port.NAME\"`, and the same the other way round");
+            if transport == Transport::Rc {
+                one.help("or `connect = \"ADDRESS:PORT\"`, or `listen = \"ADDRESS:PORT\"`, to meet somebody else's");
+            }
         }
         match self.peer() {
             Some(peer) => {
@@ -179,6 +225,30 @@ impl Check<'_, '_> {
             }
             None => Destination::None,
         }
+    }
+
+    /// Where it listens or connects to. `Some` if the plan wants that, `Some(None)` if it says it wrongly.
+    fn address(&mut self, transport: Transport) -> Option<Destination> {
+        let port = self.port;
+        let (key, field) = port.address_keys().next()?;
+        let peer = port.peer.as_ref().map(|peer| ("peer", peer));
+        for (other, second) in port.address_keys().skip(1).chain(peer) {
+            let message = format!("port.{} has both `{key}` and `{other}`", port.head.name);
+            self.sink
+                .error("conflicting-keys", second.span, message)
+                .related(field.span, format!("`{key}`"))
+                .help("a connection has one other end: keep one of `peer`, `listen` and `connect`");
+        }
+        let parsed: Vec<_> = port
+            .address_keys()
+            .map(|(key, field)| addresses::parse(field, key, self.sink).map(|at| at.value))
+            .collect();
+        Some(match (parsed[0], key) {
+            _ if transport != Transport::Rc => Destination::None,
+            (Some(address), "listen") => Destination::Listen(address),
+            (Some(address), _) => Destination::Connect(address),
+            (None, _) => Destination::None,
+        })
     }
 
     /// The peer, once it is known to be one that a queue pair can reach.
@@ -203,16 +273,7 @@ impl Check<'_, '_> {
             return None;
         }
         self.check_providers(peer);
-        if self.port.tx_depth_wr.value > 0 && other.rx_depth_wr.value == 0 {
-            self.sink
-                .warn(
-                    "peer-deaf",
-                    field.span,
-                    format!("port.{} sends to port.{}, which receives nothing", self.port.head.name, other.head.name),
-                )
-                .related(other.rx_depth_wr.span, "no `rx_depth_wr` here")
-                .help(format!("add `rx_depth_wr = {}` to [port.{}]", self.port.tx_depth_wr.value, other.head.name));
-        }
+        warn_deaf(self.port, other, field.span, self.sink);
         Some(peer)
     }
 
@@ -293,6 +354,17 @@ impl Check<'_, '_> {
         }
         every.value.min(depth.value)
     }
+}
+
+/// `at`: where the sender names the other end.
+fn warn_deaf(sender: &RawPort, other: &RawPort, at: Span, sink: &mut Sink) {
+    if sender.tx_depth_wr.value == 0 || other.rx_depth_wr.value > 0 {
+        return;
+    }
+    let (name, other_name) = (&sender.head.name, &other.head.name);
+    sink.warn("peer-deaf", at, format!("port.{name} sends to port.{other_name}, which receives nothing"))
+        .related(other.rx_depth_wr.span, "no `rx_depth_wr` here")
+        .help(format!("add `rx_depth_wr = {}` to [port.{other_name}]", sender.tx_depth_wr.value));
 }
 
 pub(crate) fn transport_word(transport: Transport) -> &'static str {

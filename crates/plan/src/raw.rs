@@ -33,6 +33,8 @@ const BURST_PACKETS: u32 = 32;
 const INLINE_BYTES: u32 = 128;
 const SIGNAL_EVERY_WR: u32 = 32;
 const DRAIN: Duration = Duration::from_secs(1);
+/// Long enough to start the other end by hand.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a table is called, and where.
 #[derive(Debug, Clone)]
@@ -98,6 +100,9 @@ pub(crate) struct RawPort {
     pub(crate) join_key: Option<Span>,
     pub(crate) send_to: Option<Field<String>>,
     pub(crate) peer: Option<Field<String>>,
+    pub(crate) listen: Option<Field<String>>,
+    pub(crate) connect: Option<Field<String>>,
+    pub(crate) connect_timeout: Field<Duration>,
     pub(crate) rx_depth_wr: Field<u32>,
     pub(crate) tx_depth_wr: Field<u32>,
     pub(crate) inline_bytes: Field<u32>,
@@ -242,6 +247,7 @@ fn read_lcore(head: Head, reader: &mut Reader<'_>) -> RawLcore {
 
 fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
     let transports = [("rc", Transport::Rc), ("uc", Transport::Uc), ("ud", Transport::Ud)];
+    let span = head.span;
     RawPort {
         head,
         lcore: reader.text("lcore", "\"NAME\", the lcore that owns it"),
@@ -252,6 +258,13 @@ fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
         join: reader.texts("join"),
         send_to: reader.optional_text("send_to"),
         peer: reader.optional_text("peer"),
+        listen: reader.optional_text("listen"),
+        connect: reader.optional_text("connect"),
+        connect_timeout: reader.optional_duration("connect_timeout", DURATION_MAX).unwrap_or(Field {
+            value: CONNECT_TIMEOUT,
+            span,
+            given: false,
+        }),
         rx_depth_wr: read_depth(reader, "rx_depth_wr"),
         tx_depth_wr: read_depth(reader, "tx_depth_wr"),
         inline_bytes: reader.number_or("inline_bytes", 0..=1 << 16, INLINE_BYTES),

@@ -14,7 +14,7 @@ const GRH_BYTES: u32 = 40;
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, ports: &[PortFacts], flow: &Flow, sink: &mut Sink) {
     for (index, facts) in ports.iter().enumerate() {
         headroom(index, raw, links, sink);
-        if let Some(peer) = facts.destination.peer() {
+        if let Some(peer) = facts.other_end() {
             peer_buffers(PortId::from_index(index), peer, raw, links, flow, sink);
         }
     }

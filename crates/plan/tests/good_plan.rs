@@ -146,3 +146,77 @@ fn a_plan_without_a_name_is_called_as_its_file() {
     let plan = loader().load_str("config/evening.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(plan.name(), "evening");
 }
+
+/// The good plan with its connection made by address instead of by name.
+fn by_address(listens: bool, connects: bool) -> String {
+    let mut text = GOOD.to_owned();
+    let group = |group: &str, depth: &str| format!("transport = \"ud\"\nsend_to = \"{group}\"\n{depth}");
+    if listens {
+        text = text.replace("peer = \"port.orders\"", "listen = \"10.9.9.1:4420\"");
+    } else {
+        text = text.replace("transport = \"rc\"\npeer = \"port.orders\"", "transport = \"ud\"\njoin = [\"239.1.1.9\"]");
+    }
+    if connects {
+        text = text.replace("peer = \"port.fills\"", "connect = \"10.9.9.1:4420\"\nconnect_timeout = \"5s\"");
+    } else {
+        text = text.replace("transport = \"rc\"\npeer = \"port.fills\"", &group("239.1.1.9", ""));
+    }
+    text
+}
+
+#[test]
+fn a_connection_by_address_has_one_end_here_or_both() {
+    for (listens, connects) in [(true, true), (true, false), (false, true)] {
+        let text = by_address(listens, connects);
+        let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+        assert!(plan.warnings().is_empty(), "{}", plan.warnings());
+        let port = |name: &str| plan.ports().iter().find(|port| port.name == name).unwrap();
+        let address = "10.9.9.1:4420".parse().unwrap();
+        let (fills, orders) = (port("fills"), port("orders"));
+        assert_eq!(fills.destination == Destination::Listen(address), listens);
+        assert_eq!(orders.destination == Destination::Connect(address), connects);
+        assert_eq!(fills.connect_timeout.as_secs(), 30);
+        assert_eq!(orders.connect_timeout.as_secs(), if connects { 5 } else { 30 });
+        let drawn: String = plan
+            .to_mermaid()
+            .lines()
+            .filter(|line| line.contains("10.9.9.1"))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        insta::assert_snapshot!(format!("by_address_{listens}_{connects}"), drawn);
+        if listens && connects {
+            // Queues are what they are, whoever they talk to. Only the lines of the file move.
+            let sums = |plan: &Plan| plan.sums().iter().map(|sum| (sum.of.clone(), sum.needed)).collect::<Vec<_>>();
+            assert_eq!(sums(&plan), sums(&good()));
+        }
+    }
+}
+
+#[test]
+fn both_ends_of_an_address_are_held_against_each_other_as_peers_are() {
+    let small = "[pool.small]\ndevice = \"nic0\"\npackets = 8192\ndata_bytes = 512\n\n[lcore.exchange]";
+    let text = by_address(true, true)
+        .replace("[lcore.exchange]", small)
+        .replace("pool = \"packets\"\ntransport = \"rc\"", "pool = \"small\"\ntransport = \"rc\"")
+        .replace("lcore = \"gateway\"\nout", "lcore = \"gateway\"\npool = \"packets\"\nout");
+    let plan = loader().load_str("small.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(
+        plan.warnings().iter().map(|one| one.code()).collect::<Vec<_>>(),
+        ["short-buffers"],
+        "{}",
+        plan.warnings()
+    );
+
+    let text = text
+        .replace("rx_depth_wr = 512\nnext = \"drop\"", "tx_depth_wr = 1")
+        .replace("connect_timeout", "rx_depth_wr = 1\nnext=\"drop\"\npool = \"packets\"\nconnect_timeout");
+    let deaf = loader().load_str("deaf.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+    assert!(deaf.warnings().iter().any(|one| one.code() == "peer-deaf"), "{}", deaf.warnings());
+}
+
+#[test]
+fn a_time_out_without_an_address_has_no_effect() {
+    let text = GOOD.replace("peer = \"port.fills\"", "peer = \"port.fills\"\nconnect_timeout = \"5s\"");
+    let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+    insta::assert_snapshot!(plan.warnings().render(false));
+}

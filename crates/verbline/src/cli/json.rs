@@ -16,6 +16,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome) -> Value {
     whole.insert("drops_by_place".into(), json!(report.drops));
     whole.insert("lcores".into(), report.lcores.iter().map(|lcore| lcore_json(report, lcore)).collect());
     whole.insert("ports".into(), json!(report.ports));
+    whole.insert("connections".into(), json!(report.connections));
     whole.insert("rings".into(), json!(report.rings));
     whole.insert("pools".into(), json!(report.pools));
     whole.insert("packets".into(), json!(report.packets));

@@ -29,7 +29,7 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
         Ok(stop) => stop,
         Err(error) => return fail(&format!("cannot handle signals: {error}")),
     };
-    let running = match Runtime::build(&plan, &registry).and_then(start) {
+    let running = match Runtime::build(&plan, &registry).and_then(|runtime| start(runtime, &stop)) {
         Ok(running) => running,
         // What only the app can judge: as much a fault of the plan as any other.
         Err(EngineError::Params(diagnostic)) => return refuse(&diagnostic.into()),
@@ -43,11 +43,12 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
     conclude(app, ended, options.json)
 }
 
-/// Announces what the user should know before the run, and starts it.
-fn start(runtime: Runtime) -> Result<Running, EngineError> {
+/// Announces what the user should know before the run, connects and starts it.
+fn start(mut runtime: Runtime, stop: &StopRequest) -> Result<Running, EngineError> {
     for note in runtime.notes() {
         message(&format!("note: {}", wrapped(note, COLUMNS, "note: ".len())));
     }
+    runtime.connect(|| stop.asked())?;
     runtime.start()
 }
 

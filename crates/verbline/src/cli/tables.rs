@@ -1,11 +1,13 @@
 //! The report's tables: names on the left, numbers on the right.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
-use verbline_engine::{DropReport, LcoreReport, PortReport, Report, RingReport, StageReport};
+use verbline_engine::{
+    ConnectionReport, ConnectionState, DropReport, LcoreReport, PortReport, Report, RingReport, StageReport,
+};
 
 use super::json::{ns_per_packet, ratio, shares};
 use super::output::COLUMNS;
-use super::text::{count, percent};
+use super::text::{count, duration, percent};
 
 /// Stands where there is nothing to divide by.
 const NONE: &str = "-";
@@ -67,6 +69,21 @@ pub(super) fn ports(ports: &[PortReport]) -> String {
         [port.name.clone(), port.lcore.clone(), received, sent, batch, count(errors)]
     });
     table(header, 2, rows)
+}
+
+/// Who the ports were connected to by address.
+pub(super) fn connections(connections: &[ConnectionReport]) -> String {
+    let header = ["port", "role", "state", "peer", "attempts", "connected in"];
+    let rows = connections.iter().map(|one| {
+        let state = match one.state {
+            ConnectionState::Connected => "connected",
+            ConnectionState::Disconnected => "disconnected",
+            ConnectionState::Failed => "failed",
+        };
+        let (role, state, took) = (one.role.to_owned(), state.to_owned(), duration(one.connect_ns));
+        [one.port.clone(), role, state, one.peer_address.clone(), count(one.attempts), took]
+    });
+    table(header, 4, rows)
 }
 
 /// What went over the rings, and in which batches.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use indicatif::HumanCount;
-use verbline_engine::{LcoreReport, PortReport, Report};
+use verbline_engine::{ConnectionReport, LcoreReport, PortReport, Report};
 
 use super::output::{COLUMNS, alarming, wrapped};
 use super::{Outcome, tables};
@@ -43,6 +43,10 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
         let _ = writeln!(text, "{}\n", tables::ports(&report.ports));
     }
     text.push_str(&port_errors(&report.ports));
+    if !report.connections.is_empty() {
+        let _ = writeln!(text, "{}\n", tables::connections(&report.connections));
+    }
+    text.push_str(&lost(&report.connections));
     if !report.rings.is_empty() {
         let _ = writeln!(text, "{}\n", tables::rings(&report.rings));
     }
@@ -100,6 +104,21 @@ fn port_errors(ports: &[PortReport]) -> String {
     text
 }
 
+/// Why connections ended before the run did.
+fn lost(connections: &[ConnectionReport]) -> String {
+    let mut text = String::new();
+    for connection in connections {
+        let Some(reason) = &connection.reason else { continue };
+        let when = connection.ended_ns.map(|ns| format!(" after {}", duration(ns))).unwrap_or_default();
+        let line = format!("port {} ({}): {reason}{when}", connection.port, connection.address);
+        let _ = writeln!(text, "{}", labelled("lost", &line));
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
 fn packets(report: &Report) -> String {
     let packets = &report.packets;
     let (taken, returned) = (count(packets.taken), count(packets.returned));
@@ -128,8 +147,8 @@ fn labelled(label: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use verbline_engine::{
-        DropReport, EventReport, FailureReport, HolderReport, PacketReport, PoolReport, RingReport, StageReport,
-        StatusReport, WakeReport,
+        ConnectionState, DropReport, EventReport, FailureReport, HolderReport, PacketReport, PoolReport, RingReport,
+        StageReport, StatusReport, WakeReport,
     };
 
     use super::*;
@@ -170,6 +189,25 @@ mod tests {
             errors: vec![error("RNR_RETRY_EXC_ERR", 1), error("WR_FLUSH_ERR", 255)],
             ..PortReport::default()
         };
+        let connection = ConnectionReport {
+            port: "orders".into(),
+            role: "connects",
+            address: "[2001:db8:7:8::1234:5678]:44200".into(),
+            peer_address: "[2001:db8:7:8::1234:5678]:44200".into(),
+            state: ConnectionState::Disconnected,
+            reason: Some("the peer disconnected".into()),
+            attempts: 1_024,
+            connect_ns: 12_345_678_901,
+            ended_ns: Some(86_300_000_000_000),
+        };
+        let listening = ConnectionReport {
+            port: "audit".into(),
+            role: "listens",
+            peer_address: "10.9.9.1:49152".into(),
+            attempts: 1,
+            connect_ns: 1_300_000,
+            ..ConnectionReport::default()
+        };
         let ring = RingReport {
             name: "signals".into(),
             producer: "market-data".into(),
@@ -185,6 +223,7 @@ mod tests {
             lcores: vec![lcore],
             stages: vec![stage],
             ports: vec![port],
+            connections: vec![connection, listening],
             rings: vec![ring],
             drops: vec![DropReport { place: "ring.signals".into(), reason: "left_behind".into(), packets: 1 }],
             packets: PacketReport {

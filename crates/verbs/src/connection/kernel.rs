@@ -104,7 +104,7 @@ impl Connecting {
         // SAFETY: the id has its answer and no QP.
         let ret = unsafe { rdma_sys::rdma_establish(self.id.as_ptr()) };
         check("rdma_establish", ret, || self.id.peer_addr().to_string())?;
-        Ok(Connection { id: self.id, private_data: event.private_data, established: true, disconnected: false })
+        Ok(Connection { id: self.id, private_data: event.private_data, established: true, ended: None })
     }
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -217,7 +217,7 @@ impl Request {
         let ret = unsafe { rdma_sys::rdma_accept(self.id.as_ptr(), &raw mut param) };
         check("rdma_accept", ret, || self.id.peer_addr().to_string())?;
         let Request { id, private_data, .. } = self;
-        Ok(Connection { id, private_data, established: false, disconnected: false })
+        Ok(Connection { id, private_data, established: false, ended: None })
     }
 
     pub(super) fn reject(self, reason: &[u8]) -> Result<(), ConnectionError> {
@@ -235,7 +235,8 @@ pub(super) struct Connection {
     id: CmId,
     private_data: Vec<u8>,
     established: bool,
-    disconnected: bool,
+    /// Why it is over.
+    ended: Option<&'static str>,
 }
 
 impl Connection {
@@ -255,26 +256,30 @@ impl Connection {
         match &answer {
             Ok(_) => self.established = true,
             Err(ConnectionError::TimedOut { .. } | ConnectionError::Verb(_)) => {}
-            Err(_) => self.disconnected = true,
+            Err(_) => self.ended = Some("it was never established"),
         }
         answer.map(drop)
     }
 
     pub(super) fn wait_disconnected(&mut self, deadline: Deadline) -> Result<bool, ConnectionError> {
-        while !self.disconnected {
+        while self.ended.is_none() {
             let Some(event) = self.id.next_event(deadline)? else { return Ok(false) };
             match event.kind {
                 event_type::RDMA_CM_EVENT_ESTABLISHED => self.established = true,
-                event_type::RDMA_CM_EVENT_DISCONNECTED
-                | event_type::RDMA_CM_EVENT_REJECTED
-                | event_type::RDMA_CM_EVENT_DEVICE_REMOVAL
-                | event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT
+                event_type::RDMA_CM_EVENT_DISCONNECTED => self.ended = Some("the peer disconnected"),
+                event_type::RDMA_CM_EVENT_DEVICE_REMOVAL => self.ended = Some("the device was removed"),
+                event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT => self.ended = Some("the connection timed out"),
+                event_type::RDMA_CM_EVENT_REJECTED
                 | event_type::RDMA_CM_EVENT_CONNECT_ERROR
-                | event_type::RDMA_CM_EVENT_UNREACHABLE => self.disconnected = true,
+                | event_type::RDMA_CM_EVENT_UNREACHABLE => self.ended = Some("it was never established"),
                 _ => {}
             }
         }
         Ok(true)
+    }
+
+    pub(super) fn end_reason(&self) -> Option<&'static str> {
+        self.ended
     }
 
     pub(super) fn disconnect(self) -> Result<(), ConnectionError> {

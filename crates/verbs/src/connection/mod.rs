@@ -310,6 +310,14 @@ impl Connection {
         }
     }
 
+    /// Why it is over, once [`Connection::wait_disconnected`] has said so.
+    pub fn end_reason(&self) -> Option<&'static str> {
+        match &self.0 {
+            ConnectionKind::Kernel(connection) => connection.end_reason(),
+            ConnectionKind::Soft(connection) => connection.end_reason(),
+        }
+    }
+
     /// Disconnects: the QP goes to ERR, which flushes what is posted, and the peer is told.
     pub fn disconnect(self, qp: &mut QueuePair) -> Result<(), ConnectionError> {
         qp.to_err()?;

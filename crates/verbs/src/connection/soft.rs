@@ -428,6 +428,10 @@ impl Connection {
         Ok(self.end.wait(deadline, ended)?.is_some())
     }
 
+    pub(super) fn end_reason(&self) -> Option<&'static str> {
+        matches!(*lock(&self.end.mailbox.state), State::Ended).then_some("the peer disconnected")
+    }
+
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.bell().as_fd()
     }

@@ -1,0 +1,286 @@
+//! Connections by address on the software RNIC: both ends in one plan, one end in each of two engines, and none at all.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use common::{assert_clean, plan, registry, run};
+use verbline_engine::{ConnectionState, Ended, EngineError, Report, Running, Runtime};
+use verbline_verbs::connection::{ConnectOptions, Listener, resolve};
+use verbline_verbs::{CompletionQueue, Context, Device, Provider, QpSpec, QueuePair, Transport};
+
+/// Long enough for anything that comes at all. Each test has port numbers of its own: the software RNICs share one set of listeners.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn pinger(other_end: &str, cpu: u32, count: u64) -> String {
+    format!(
+        r#"
+        [lcore.near]
+        cpu = {cpu}
+        [port.near]
+        lcore = "near"
+        device = "nic0"
+        pool = "p"
+        transport = "rc"
+        {other_end}
+        rx_depth_wr = 64
+        tx_depth_wr = 64
+        next = "stage.ping"
+        [stage.ping]
+        use = "pinger"
+        lcore = "near"
+        pool = "p"
+        out = {{ out = "port.near" }}
+        params = {{ count = {count} }}
+        "#
+    )
+}
+
+fn echo(other_end: &str, cpu: u32) -> String {
+    format!(
+        r#"
+        [lcore.far]
+        cpu = {cpu}
+        [port.far]
+        lcore = "far"
+        device = "nic0"
+        pool = "p"
+        transport = "rc"
+        {other_end}
+        rx_depth_wr = 64
+        tx_depth_wr = 64
+        next = "stage.echo"
+        [stage.echo]
+        use = "forward"
+        lcore = "far"
+        out = {{ out = "port.far" }}
+        "#
+    )
+}
+
+fn on(device: &str, ports: &[String]) -> String {
+    let ports = ports.concat();
+    format!(
+        r#"
+        [device.nic0]
+        provider = "soft"
+        name = "{device}"
+        [pool.p]
+        device = "nic0"
+        packets = 2048
+        data_bytes = 1024
+        pages = "4KiB"
+        {ports}
+        "#
+    )
+}
+
+fn build(text: &str) -> Runtime {
+    let registry = registry();
+    Runtime::build(&plan(&registry, text), &registry).unwrap()
+}
+
+fn refused(text: &str) -> EngineError {
+    let registry = registry();
+    let built = Runtime::build(&plan(&registry, text), &registry);
+    built.and_then(Runtime::start).map(drop).expect_err("it cannot be connected")
+}
+
+#[track_caller]
+fn state(report: &Report, port: &str) -> ConnectionState {
+    report.connection(port).unwrap_or_else(|| panic!("{report:#?}")).state
+}
+
+/// Waits for what another thread brings about.
+#[track_caller]
+fn until(running: &Running, what: impl Fn(&Report) -> bool) -> Report {
+    let start = Instant::now();
+    loop {
+        let report = running.snapshot();
+        if what(&report) {
+            return report;
+        }
+        assert!(start.elapsed() < PATIENCE, "{report:#?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn two_lcores_of_one_plan_meet_at_an_address() {
+    let near = pinger(r#"connect = "10.9.9.1:7001""#, 0, 200);
+    let report = run(&registry(), &on("soft0", &[near, echo(r#"listen = "10.9.9.1:7001""#, 1)])).unwrap();
+    assert_clean(&report);
+    assert_eq!(report.stage("ping").unwrap().counter("trips"), Some(200));
+    let [near, far] = &report.connections[..] else { panic!("{report:#?}") };
+    assert_eq!((near.port.as_str(), near.role, near.address.as_str()), ("near", "connects", "10.9.9.1:7001"));
+    assert_eq!((far.port.as_str(), far.role, far.attempts), ("far", "listens", 1));
+    assert_eq!(near.peer_address, "10.9.9.1:7001");
+    for end in [near, far] {
+        assert_eq!((end.state, &end.reason, end.ended_ns), (ConnectionState::Connected, &None, None));
+        assert!(end.attempts >= 1 && end.connect_ns > 0, "{end:?}");
+    }
+}
+
+#[test]
+fn two_lcores_of_two_engines_meet_whoever_comes_first_and_the_one_that_stays_is_told() {
+    let listening = on("soft1", &[echo(r#"listen = "10.9.9.2:7002""#, 1)]);
+    let connecting = on("soft0", &[pinger(r#"connect = "10.9.9.2:7002""#, 0, 100)]);
+    // The connecting one is there first, and tries until somebody listens.
+    let first = build(&connecting);
+    let client = std::thread::spawn(move || first.start());
+    std::thread::sleep(Duration::from_millis(50));
+    let server = build(&listening).start().unwrap();
+    let client = client.join().unwrap().unwrap();
+    assert_eq!(client.wait(Some(PATIENCE)), Ended::SourcesDone);
+    let report = client.stop().unwrap();
+    assert_clean(&report);
+    assert_eq!(report.stage("ping").unwrap().counter("trips"), Some(100));
+    let near = report.connection("near").unwrap();
+    assert_eq!((near.state, near.peer_address.as_str()), (ConnectionState::Connected, "10.9.9.2:7002"));
+    assert!(near.attempts > 1, "{near:?}");
+
+    let report = until(&server, |report| state(report, "far") == ConnectionState::Disconnected);
+    let far = report.connection("far").unwrap();
+    assert_eq!(far.reason.as_deref(), Some("the peer disconnected"));
+    assert!(far.ended_ns.is_some_and(|ended_ns| ended_ns <= report.elapsed_ns), "{far:?}");
+    let report = server.stop().unwrap();
+    assert_eq!((report.packets.held, state(&report, "far")), (0, ConnectionState::Disconnected));
+
+    // Nothing of the first two is left: the same addresses serve again.
+    let server = build(&listening);
+    let client = std::thread::spawn(move || build(&connecting).start());
+    let server = server.start().unwrap();
+    let client = client.join().unwrap().unwrap();
+    assert_eq!(client.wait(Some(PATIENCE)), Ended::SourcesDone);
+    assert_clean(&client.stop().unwrap());
+    server.stop().unwrap();
+}
+
+#[test]
+fn nobody_there_is_said_with_line_address_attempts_and_reason() {
+    let error = refused(&on("soft0", &[pinger("connect = \"10.9.9.2:7003\"\nconnect_timeout = \"60ms\"", 0, 1)]));
+    let EngineError::NotConnected { attempts, .. } = &error else { panic!("{error:?}") };
+    assert!((2..=7).contains(attempts), "the pauses double: {attempts}");
+    let shown = error.to_string().replace(&format!("{attempts} attempts"), "N attempts");
+    insta::assert_snapshot!(shown, @r"test.toml:13:15: port.near connects to 10.9.9.2:7003 and has no connection after 60ms and N attempts: nobody listens at 10.9.9.2:7003; start the other end, or raise `connect_timeout`");
+
+    let error = refused(&on("soft0", &[echo("listen = \"10.9.9.1:7003\"\nconnect_timeout = \"60ms\"", 0)]));
+    insta::assert_snapshot!(error.to_string(), @r"test.toml:13:15: port.far listens at 10.9.9.1:7003 and has no connection after 60ms and 0 attempts: nobody came; start the other end, or raise `connect_timeout`");
+}
+
+#[test]
+fn an_address_that_is_not_ours_or_taken_is_said_before_anything_waits() {
+    let error = refused(&on("soft0", &[echo(r#"listen = "10.1.1.1:7004""#, 0)]));
+    insta::assert_snapshot!(error.to_string(), @r"test.toml:13:15: port.far: cannot listen at 10.1.1.1:7004: no soft device reaches 10.1.1.1:7004; `rdma link` and `ip addr` show which addresses devices have (soft0 is 10.9.9.1, soft1 10.9.9.2)");
+    let _taken = Listener::bind(Provider::Soft, "10.9.9.1:7004".parse().unwrap(), 1).unwrap();
+    let error = refused(&on("soft0", &[echo(r#"listen = "10.9.9.1:7004""#, 0)]));
+    insta::assert_snapshot!(error.to_string(), @r"test.toml:13:15: port.far: cannot listen at 10.9.9.1:7004: 10.9.9.1:7004 is taken: another listener has it");
+}
+
+/// Somebody who is no engine.
+struct Stranger {
+    qp: QueuePair,
+    _cq: CompletionQueue,
+}
+
+impl Stranger {
+    fn on(device: &str) -> Stranger {
+        let context: Context = Device::find(Provider::Soft, device).unwrap().open().unwrap();
+        let cq = context.create_cq(16, None).unwrap();
+        let spec = QpSpec { tx_depth_wr: 4, rx_depth_wr: 4, ..QpSpec::new(Transport::Rc, &cq) };
+        Stranger { qp: context.alloc_pd().unwrap().create_qp(&spec).unwrap(), _cq: cq }
+    }
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_listener_that_says_why_not_is_believed_at_once() {
+    let mut listener = Listener::bind(Provider::Soft, address("10.9.9.2:7005"), 1).unwrap();
+    let runtime = build(&on("soft0", &[pinger(r#"connect = "10.9.9.2:7005""#, 0, 1)]));
+    let client = std::thread::spawn(move || runtime.start().map(drop));
+    // Without a reason it may be on its way out: the port asks again.
+    drop(listener.next(PATIENCE).unwrap().unwrap());
+    listener.next(PATIENCE).unwrap().unwrap().reject(b"the session is over").unwrap();
+    insta::assert_snapshot!(client.join().unwrap().unwrap_err().to_string(), @r"test.toml:13:15: port.near: cannot connect to 10.9.9.2:7005: rejected by 10.9.9.2:7005 (reason 28): the session is over");
+}
+
+#[test]
+fn a_peer_that_goes_away_half_way_is_not_the_last_that_may_come() {
+    let mut runtime = build(&on("soft0", &[echo(r#"listen = "10.9.9.1:7006""#, 0)]));
+    let engine = std::thread::spawn(move || runtime.connect(|| false).map(|()| runtime));
+    let to = address("10.9.9.1:7006");
+    let route = || resolve(Provider::Soft, to, Some(address("10.9.9.1:0")), PATIENCE).unwrap();
+    let mut stranger = Stranger::on("soft0");
+    let asked = route().connect(&mut stranger.qp, &ConnectOptions::default()).unwrap();
+    std::thread::sleep(Duration::from_millis(60));
+    drop(asked);
+    let mut stranger = Stranger::on("soft0");
+    let asked = route().connect(&mut stranger.qp, &ConnectOptions::default()).unwrap();
+    let connection = asked.finish(&mut stranger.qp, PATIENCE).unwrap();
+    let running = engine.join().unwrap().unwrap().start().unwrap();
+    let report = running.snapshot();
+    let far = report.connection("far").unwrap();
+    assert_eq!((far.state, far.attempts), (ConnectionState::Connected, 2));
+    assert_eq!(report.port("far").unwrap().rx_posted, 128, "the receives of the first attempt were posted again");
+    drop(connection);
+    until(&running, |report| state(report, "far") == ConnectionState::Disconnected);
+    assert_eq!(running.stop().unwrap().packets.held, 0);
+}
+
+#[test]
+fn who_comes_by_another_device_is_told_why_not() {
+    let mut runtime = build(&on("soft0", &[echo("listen = \"0.0.0.0:7007\"\nconnect_timeout = \"300ms\"", 0)]));
+    let engine = std::thread::spawn(move || runtime.connect(|| false));
+    let mut stranger = Stranger::on("soft1");
+    let route = resolve(Provider::Soft, address("10.9.9.2:7007"), None, PATIENCE).unwrap();
+    let asked = route.connect(&mut stranger.qp, &ConnectOptions::default()).unwrap();
+    let error = asked.finish(&mut stranger.qp, PATIENCE).unwrap_err();
+    insta::assert_snapshot!(error.to_string(), @r"rejected by 10.9.9.2:7007 (reason 28): port.far is on soft0, this came by soft1");
+    insta::assert_snapshot!(engine.join().unwrap().unwrap_err().to_string(), @r"test.toml:13:15: port.far listens at 0.0.0.0:7007 and has no connection after 300ms and 1 attempt: the QP is on soft0, the route leads over soft1; make the QP on the route's device; start the other end, or raise `connect_timeout`");
+}
+
+#[test]
+fn a_wish_to_stop_ends_connecting_at_once() {
+    let text = on(
+        "soft0",
+        &[
+            pinger("connect = \"10.9.9.2:7008\"\nconnect_timeout = \"1h\"", 0, 1),
+            echo("listen = \"10.9.9.1:7009\"\nconnect_timeout = \"1h\"", 0)
+                .replace("[lcore.far]\n        cpu = 0\n", "")
+                .replace("\"far\"", "\"near\""),
+        ],
+    );
+    let start = Instant::now();
+    let mut asked = 0;
+    let error = build(&text).connect(|| {
+        asked += 1;
+        asked > 3
+    });
+    assert!(matches!(error, Err(EngineError::Interrupted)), "{error:?}");
+    let runtime = build(&text);
+    let interrupter = runtime.interrupter();
+    let client = std::thread::spawn(move || runtime.start().map(drop));
+    interrupter.interrupt();
+    let error = client.join().unwrap().unwrap_err();
+    assert_eq!(error.to_string(), "stopped before all ports were connected");
+    assert!(start.elapsed() < PATIENCE);
+}
+
+#[test]
+fn the_first_port_that_gives_up_ends_the_others() {
+    let text = on(
+        "soft0",
+        &[
+            pinger("connect = \"10.9.9.2:7010\"\nconnect_timeout = \"50ms\"", 0, 1),
+            echo("listen = \"10.9.9.1:7011\"\nconnect_timeout = \"1h\"", 0)
+                .replace("[lcore.far]\n        cpu = 0\n", "")
+                .replace("\"far\"", "\"near\""),
+        ],
+    );
+    let error = refused(&text);
+    assert!(matches!(&error, EngineError::NotConnected { port, .. } if port == "near"), "{error}");
+}
