@@ -169,6 +169,12 @@ impl Attr {
         self.and(AttrMask::AV)
     }
 
+    /// An alternate path by LID.
+    pub(crate) fn alternate_without_grh(mut self) -> Attr {
+        self.raw.alt_ah_attr.is_global = 0;
+        self.and(AttrMask::ALT_PATH)
+    }
+
     /// The primary path by an entry of the GID table that need not exist.
     pub(crate) fn gid_index(mut self, index: u8) -> Attr {
         self.raw.ah_attr.grh.sgid_index = index;

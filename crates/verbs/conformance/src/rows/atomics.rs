@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{During, Outcome, ensure, one_of, same, same_bytes};
-use crate::rig::{Cap, Link, Pair, Rig, SideSpec, Status, Wr};
+use crate::rig::{Cap, Link, Op, Pair, Rig, SideSpec, Status, Wr};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -16,6 +16,11 @@ pub(super) fn rows() -> Vec<Row> {
         row("atomics/cmp-swap-unequal-keeps", "CMP_AND_SWP writes nothing when another value was there", unequal_keeps),
         row("atomics/fetch-add-adds", "FETCH_AND_ADD adds and returns what was there", adds),
         row("atomics/fetch-add-wraps", "FETCH_AND_ADD is modulo 2^64: adding 2^64-1 takes 1 away", wraps),
+        row(
+            "atomics/swap-means-nothing-to-fetch-add",
+            "wr.atomic.swap is relevant for CMP_AND_SWP only: FETCH_AND_ADD doesn't look at it",
+            swap_means_nothing_to_fetch_add,
+        ),
         row(
             "atomics/touches-eight-bytes",
             "An atomic changes eight bytes at either side, no more",
@@ -86,6 +91,14 @@ fn wraps(rig: &Rig) -> Outcome {
     same("the remote value", pair.b.mr.number(8), u64::MAX)?;
     same("the result", done(&pair, Wr::fetch_add(1, pair.remote(8), 2))?, u64::MAX)?;
     same("the remote value", pair.b.mr.number(8), 1)
+}
+
+fn swap_means_nothing_to_fetch_add(rig: &Rig) -> Outcome {
+    let pair = rig.pair(RC)?;
+    pair.b.mr.set_number(8, 40);
+    let wr = Wr::cmp_swap(1, pair.remote(8), 2, 99).op(Op::FetchAdd);
+    same("what was there", done(&pair, wr)?, 40)?;
+    same("what is there", pair.b.mr.number(8), 42)
 }
 
 fn touches_eight_bytes(rig: &Rig) -> Outcome {

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{During, Outcome, ensure, same, same_bytes};
-use crate::rig::{Cap, Cq, Link, Op, Qp, QpCap, QpSpec, Rig, Sge, SideSpec, Status, Transport, Wr};
+use crate::rig::{Cap, Cq, Link, Op, Qp, QpCap, QpSpec, Rig, Sge, SideSpec, State, Status, Transport, Wr, errno_name};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -19,6 +19,11 @@ pub(super) fn rows() -> Vec<Row> {
             fence_waits_for_atomics,
         )
         .needs(Cap::Atomics),
+        row(
+            "flags/fence-is-for-rc",
+            "FENCE is valid for RC only: UC and UD refuse it, or send as if it weren't there",
+            fence_is_for_rc,
+        ),
         row(
             "flags/unsignaled-completes-silently",
             "Without SIGNALED (and sq_sig_all 0) a success makes no completion",
@@ -62,6 +67,22 @@ pub(super) fn rows() -> Vec<Row> {
             "INLINE is valid for SEND and RDMA WRITE only: a READ with it is refused or fails",
             inline_read_never_works,
         ),
+        row(
+            "flags/inline-atomic-never-works",
+            "INLINE is valid for SEND and RDMA WRITE only: an atomic with it is refused or fails, and changes nothing",
+            inline_atomic_never_works,
+        )
+        .needs(Cap::Atomics)
+        .rxe(
+            "the peer's memory",
+            "the atomic is carried out at the peer, and then fails locally",
+            "rxe's user library writes the data over the list, which the completer looks at when the answer comes",
+        ),
+        row(
+            "flags/inline-looks-the-same-to-the-peer",
+            "INLINE is how the device gets the data: the receiver's completion and memory are as without it",
+            inline_looks_the_same,
+        ),
         Row::new(
             "flags/inline-asked-too-much-is-refused",
             page::CREATE_QP,
@@ -99,6 +120,26 @@ fn fence_waits_for_atomics(rig: &Rig) -> Outcome {
         pair.a.qp.post_send(&list)?;
         pair.a.scq.wait_all_ok::<2>()?;
         same("the fenced write brought", pair.b.mr.number(64), 1000 + round)?;
+    }
+    Ok(())
+}
+
+fn fence_is_for_rc(rig: &Rig) -> Outcome {
+    for transport in [UC, UD] {
+        let pair = rig.pair(transport)?;
+        pair.a.mr.put(0, b"unfenced");
+        pair.b.recv(1)?;
+        match pair.a.qp.send(small(&pair, 2).fenced()) {
+            Err(refused) => {
+                same("errno", errno_name(refused.errno), errno_name(libc::EINVAL)).during(transport)?;
+                pair.a.qp.expect_state(State::Rts)?;
+            }
+            Ok(()) => {
+                same("the send's wr_id", pair.a.scq.wait_ok().during(transport)?.id, 2)?;
+                pair.b.rcq.wait_ok().during(transport)?;
+                same_bytes(transport, &pair.b.mr.take(pair.header(), 8), b"unfenced")?;
+            }
+        }
     }
     Ok(())
 }
@@ -226,6 +267,31 @@ fn inline_read_never_works(rig: &Rig) -> Outcome {
     let wr = Wr::read(1, pair.remote(0)).sge(pair.a.mr.sge(0..8)).inline();
     never_works(&pair, wr, &[Status::LOC_PROT_ERR, Status::LOC_QP_OP_ERR, Status::LOC_LEN_ERR])?;
     same_bytes("the own memory", &pair.a.mr.take(0, 8), &[0; 8])
+}
+
+fn inline_atomic_never_works(rig: &Rig) -> Outcome {
+    for op in [Op::CmpSwap, Op::FetchAdd] {
+        let pair = rig.pair(RC)?;
+        let statuses = [Status::LOC_PROT_ERR, Status::LOC_QP_OP_ERR, Status::LOC_LEN_ERR];
+        never_works(&pair, pair.any(1, op).inline(), &statuses).during(format_args!("{op:?}"))?;
+        same_bytes("the own memory", &pair.a.mr.take(0, 8), &[0; 8])?;
+        same_bytes("the peer's memory", &pair.b.mr.take(0, 8), &[0; 8]).during(format_args!("{op:?}"))?;
+    }
+    Ok(())
+}
+
+fn inline_looks_the_same(rig: &Rig) -> Outcome {
+    for transport in [RC, UC, UD] {
+        let pair = rig.pair(transport)?;
+        pair.a.mr.put(0, b"the same");
+        let facts = |wc: crate::rig::Wc| (wc.status, wc.opcode, wc.bytes, wc.imm, wc.has_grh, wc.src_qpn);
+        let plain = facts(deliver(&pair, small(&pair, 1).imm(3))?);
+        pair.b.mr.fill(0);
+        let inline = facts(deliver(&pair, small(&pair, 2).imm(3).inline())?);
+        same("the receiver's completion", inline, plain).during(transport)?;
+        same_bytes(transport, &pair.b.mr.take(pair.header(), 9), b"the same\0")?;
+    }
+    Ok(())
 }
 
 fn with_inline(rig: &Rig, cq: &Cq, transport: Transport, bytes: u32) -> Result<Qp, crate::rig::Refused> {

@@ -79,6 +79,13 @@ pub(super) fn rows() -> Vec<Row> {
         )
         .needs(Cap::GrhRequired),
         row(
+            "modify_rc/grh-on-the-alternate-path-too",
+            "With IBV_QPF_GRH_REQUIRED an alternate path without GRH is refused, too",
+            grh_on_the_alternate_path,
+        )
+        .needs(Cap::GrhRequired)
+        .needs(Cap::AlternatePath),
+        row(
             "modify_rc/lid-is-an-address",
             "Without IBV_QPF_GRH_REQUIRED an address vector may be a LID alone",
             lid_is_an_address,
@@ -269,6 +276,12 @@ fn grh_where_required(rig: &Rig) -> Outcome {
         is_refused(&side.qp, "ah_attr without GRH", &attr).during(transport)?;
     }
     Ok(())
+}
+
+fn grh_on_the_alternate_path(rig: &Rig) -> Outcome {
+    let side = at(rig, RC, State::Rts)?;
+    let attr = side.qp.attr(0).to(State::Rts).alternate_without_grh();
+    is_refused(&side.qp, "alt_ah_attr without GRH", &attr).map(drop)
 }
 
 fn lid_is_an_address(rig: &Rig) -> Outcome {

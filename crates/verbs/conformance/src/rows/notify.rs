@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{During, Outcome, ensure, same};
-use crate::rig::{Channel, Link, Notify, Op, Pair, Recv, Rig, SideSpec, Status, Transport, Wr};
+use crate::rig::{Cap, Channel, Link, Notify, Op, Pair, Recv, Rig, SideSpec, Status, Transport, Wr};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -81,6 +81,17 @@ pub(super) fn rows() -> Vec<Row> {
             "notify/solicited-means-nothing-to-a-plain-write",
             "SOLICITED is relevant for SEND and RDMA WRITE WITH IMMEDIATE only: a WRITE raises nothing at the peer",
             solicited_plain_write,
+        ),
+        row(
+            "notify/solicited-means-nothing-to-reads-and-atomics",
+            "SOLICITED is relevant for SEND and RDMA WRITE WITH IMMEDIATE only: a READ or an atomic wakes neither side",
+            solicited_reads_and_atomics,
+        )
+        .needs(Cap::Atomics),
+        row(
+            "notify/next-spends-solicited-too",
+            "Requests of both types that are pending together are one: its event spends both",
+            next_spends_solicited_too,
         ),
         row(
             "notify/solicited-send-does-not-wake-its-sender",
@@ -338,6 +349,35 @@ fn solicited_plain_write(rig: &Rig) -> Outcome {
     pair.a.scq.wait_ok()?;
     channel.quiet()?;
     pair.b.rcq.quiet()
+}
+
+fn solicited_reads_and_atomics(rig: &Rig) -> Outcome {
+    for op in [Op::Read, Op::FetchAdd, Op::CmpSwap] {
+        let (channel, pair) = wired(rig, RC)?;
+        pair.b.recv(1)?;
+        pair.b.rcq.arm(Notify::Next)?;
+        pair.a.scq.arm(Notify::Solicited)?;
+        pair.a.qp.send(pair.any(1, op).solicited())?;
+        pair.a.scq.wait_ok()?;
+        channel.quiet().during(format_args!("{op:?}"))?;
+        pair.b.rcq.quiet()?;
+    }
+    Ok(())
+}
+
+fn next_spends_solicited_too(rig: &Rig) -> Outcome {
+    use Notify::{Next, Solicited};
+    for requests in [[Next, Solicited], [Solicited, Next]] {
+        let (channel, pair) = wired(rig, RC)?;
+        for request in requests {
+            pair.b.rcq.arm(request)?;
+        }
+        deliver(&pair, small(&pair, 1))?;
+        channel.wait_ack(&pair.b.rcq).during(format_args!("{requests:?}"))?;
+        deliver(&pair, small(&pair, 2).solicited())?;
+        channel.quiet().during(format_args!("{requests:?}"))?;
+    }
+    Ok(())
 }
 
 fn solicited_does_not_wake_its_sender(rig: &Rig) -> Outcome {

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{During, Outcome, same, same_bytes};
-use crate::rig::{Cap, Link, Op, Pair, RecvOp, Rig, SendOp, SideSpec, State, Status, Transport, Wr};
+use crate::rig::{Cap, Link, Op, Pair, RecvOp, Remote, Rig, SendOp, SideSpec, State, Status, Transport, Wr};
 use crate::suite::Row;
 
 /// The table of the page: which transports have which opcode.
@@ -58,6 +58,16 @@ pub(super) fn rows() -> Vec<Row> {
             "opcodes/read-takes-from-anywhere-in-the-region",
             "RDMA READ takes from the remote address into the local list",
             read_takes_from_anywhere,
+        ),
+        row(
+            "opcodes/remote-address-means-nothing-to-a-send",
+            "wr.rdma is relevant for RDMA operations only: a SEND doesn't look at it",
+            remote_address_means_nothing_to_a_send,
+        ),
+        row(
+            "opcodes/imm-data-means-nothing-without-imm",
+            "imm_data is relevant for opcodes WITH_IMM only: SEND and RDMA WRITE don't bring it",
+            imm_data_means_nothing_without_imm,
         ),
         row(
             "opcodes/sge-length-0-means-2-31",
@@ -286,6 +296,37 @@ fn read_takes_from_anywhere(rig: &Rig) -> Outcome {
         pair.a.scq.wait_ok()?;
         let got = [pair.a.mr.take(0, 1), pair.a.mr.take(8, 2)].concat();
         same_bytes("read", &got, &pattern(bytes)[offset..offset + 3])?;
+    }
+    Ok(())
+}
+
+fn remote_address_means_nothing_to_a_send(rig: &Rig) -> Outcome {
+    for transport in [RC, UC] {
+        let pair = rig.pair(transport)?;
+        pair.b.mr.fill(0x66);
+        pair.a.mr.put(0, b"ABCDEFGH");
+        // Where the message would land if it were an RDMA WRITE; and nowhere at all.
+        for remote in [pair.remote(4096), Remote { addr: 8, rkey: 0xdead_beef }] {
+            let wr = Wr::write(1, remote).op(Op::Send).sge(pair.a.mr.sge(0..8));
+            same("opcode", deliver(&pair, wr).during(transport)?.opcode, RecvOp::RECV)?;
+            same_bytes("received", &pair.b.mr.take(0, 8), b"ABCDEFGH")?;
+            same_bytes("at the remote address", &pair.b.mr.take(4096, 8), &[0x66; 8])?;
+        }
+    }
+    Ok(())
+}
+
+fn imm_data_means_nothing_without_imm(rig: &Rig) -> Outcome {
+    for transport in [RC, UC, UD] {
+        let pair = rig.pair(transport)?;
+        let wc = deliver(&pair, small(&pair, 1).imm(0x1234).op(Op::Send))?;
+        same("immediate data of a SEND", wc.imm, None).during(transport)?;
+        if transport != UD {
+            pair.b.recv(2)?;
+            pair.a.qp.send(pair.any(3, Op::Write).imm(0x1234).op(Op::Write))?;
+            pair.a.scq.wait_ok()?;
+            pair.b.rcq.quiet().during("an RDMA WRITE")?;
+        }
     }
     Ok(())
 }

@@ -48,6 +48,16 @@ pub(super) fn rows() -> Vec<Row> {
             "An entry that leaves its region is LOC_PROT_ERR on UC and UD as well",
             uc_and_ud_check_too,
         ),
+        row(
+            "sge/gathers-the-same-memory-twice",
+            "The message is the sum of the entries, also of entries that overlap",
+            gathers_the_same_memory_twice,
+        ),
+        row(
+            "sge/overlapping-entries-of-a-receive",
+            "What entries that overlap are filled with is undefined where they overlap, and only there",
+            overlapping_entries_of_a_receive,
+        ),
         Row::new("sge/scatters", page::POST_RECV, "A message fills the entries of a receive one after the other", scatters),
         Row::new(
             "sge/receive-of-exactly-the-message",
@@ -224,6 +234,28 @@ fn uc_and_ud_check_too(rig: &Rig) -> Outcome {
         pair.b.rcq.quiet()?;
     }
     Ok(())
+}
+
+fn gathers_the_same_memory_twice(rig: &Rig) -> Outcome {
+    let pair = rig.pair(RC)?;
+    pair.a.mr.put(0, b"abcdef");
+    let wr = pair.send(1).sge(pair.a.mr.sge(0..4)).sge(pair.a.mr.sge(2..6)).sge(pair.a.mr.sge(0..4));
+    same("byte_len", deliver(&pair, wr)?.bytes, 12)?;
+    same_bytes("received", &pair.b.mr.take(0, 12), b"abcdcdefabcd")
+}
+
+fn overlapping_entries_of_a_receive(rig: &Rig) -> Outcome {
+    let pair = rig.pair(RC)?;
+    let to = &pair.b.mr;
+    to.fill(0x33);
+    pair.a.mr.put(0, b"abcdefgh");
+    pair.b.qp.recv(Recv::new(1).sge(to.sge(100..104)).sge(to.sge(102..106)))?;
+    pair.a.qp.send(small(&pair, 2))?;
+    pair.a.scq.wait_ok()?;
+    same("byte_len", pair.b.rcq.wait_ok()?.bytes, 8)?;
+    // Bytes 102 and 103 are in both entries: undefined.
+    same_bytes("in front of the overlap", &to.take(99, 3), b"\x33ab")?;
+    same_bytes("behind the overlap", &to.take(104, 3), b"gh\x33")
 }
 
 fn scatters(rig: &Rig) -> Outcome {
