@@ -2,6 +2,7 @@
 //!
 //! What it guarantees: every row is the same code on every device, the software RNIC's or the kernel's. A row passes,
 //! fails, or is lacked for a reason that the device gives itself or that is declared with the row (DIFFERENCES.md).
+//! PAGES.md goes through the pages by statement.
 //!
 //! ```text
 //! conformance --device soft                      every row on the software RNIC

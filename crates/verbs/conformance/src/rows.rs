@@ -77,4 +77,43 @@ mod tests {
             "conformance/DIFFERENCES.md is out of date: replace its table with what `conformance --differences` prints"
         );
     }
+
+    /// `*` stands for any text.
+    fn matches(pattern: &str, rule: &str) -> bool {
+        let mut rest = rule;
+        let mut parts = pattern.split('*').peekable();
+        let Some(tail) = rest.strip_prefix(parts.next().unwrap_or_default()) else { return false };
+        rest = tail;
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                return rest.ends_with(part);
+            }
+            let Some(at) = rest.find(part) else { return false };
+            rest = &rest[at + part.len()..];
+        }
+        rest.is_empty()
+    }
+
+    #[test]
+    fn pages_md_names_what_there_is() {
+        use super::common::page;
+        let rows = super::all();
+        let text = include_str!("../PAGES.md");
+        let table = text.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+        let named: Vec<&str> = table.flat_map(|line| line.split('`').skip(1).step_by(2)).collect();
+        assert!(named.len() > 80, "{} rules", named.len());
+        for pattern in &named {
+            assert!(rows.iter().any(|row| matches(pattern, &row.rule)), "PAGES.md names {pattern}: no such row");
+        }
+        for row in rows.iter().filter(|row| [page::POST_SEND, page::NOTIFY, page::MODIFY_QP].contains(&row.seed)) {
+            assert!(named.iter().any(|pattern| matches(pattern, &row.rule)), "PAGES.md lacks {}", row.rule);
+        }
+    }
+
+    #[test]
+    fn a_star_is_any_text() {
+        assert!(matches("a/b", "a/b") && !matches("a/b", "a/bc"));
+        assert!(matches("a/*-x", "a/b-x") && !matches("a/*-x", "a/b-xy"));
+        assert!(matches("*lkey*", "a/lkey-b") && matches("a/*b*c", "a/1b2c") && !matches("a/*b*c", "a/1c2b"));
+    }
 }
