@@ -4,7 +4,7 @@
 //! - A [`Pool`] cuts a region into [`Packet`]s: 8-byte handles that move, and return to the pool when dropped.
 //! - A [`PoolCache`] is one lcore's share of a pool; a [`Batch`] carries packets from stage to stage. Moving either way is copying words.
 //! - A [`PeerRegion`] is a region that a peer may write: copies and atomics, never references.
-//! - [`facts`] tells what the machine has.
+//! - [`facts`] tells what the machine has; [`prefetch`] is a hint to its caches.
 //!
 //! Nothing is allocated after the pools, caches and batches are made. Every packet is on the free list, in a cache, or held ([`Pool::account`]);
 //! a pool that goes while packets are held is leaked, never freed ([`leaked_pools`]).
@@ -19,6 +19,7 @@ pub mod packet;
 pub mod pages;
 pub mod peer;
 pub mod pool;
+mod prefetch;
 pub mod region;
 mod shared;
 mod shared_file;
@@ -31,4 +32,5 @@ pub use packet::Packet;
 pub use pages::{Fallback, PageChoice, PageSize};
 pub use peer::{PeerAccessError, PeerRegion};
 pub use pool::{MrBinding, Pool, PoolAccount, PoolError, PoolSpec, leaked_pools};
+pub use prefetch::prefetch;
 pub use region::{Region, RegionError, RegionSpec};

@@ -1,7 +1,8 @@
-//! One side of a full-depth book: its price levels in one sorted array, the best level last.
+//! One side of a full-depth book: its price levels, found by price when an order comes and by place when it leaves.
 //!
-//! The best price is one load. Most updates are within a few levels of the best, so a search walks back from the end and an
-//! insertion moves few entries; a level far from the best costs a binary search and a move of what lies before it.
+//! A level stays at its place for as long as it has orders, and each order knows that place, so that nothing which happens to
+//! an order later needs a search. A new order is searched by price in one sorted array of keys, the best last: sixteen keys are
+//! a cache line, and the sixteen best are compared all at once, with no branch that could be mispredicted. The rest is bisected.
 
 use crate::itch::Side;
 
@@ -23,116 +24,170 @@ pub(super) struct Touched {
     pub(super) top: bool,
 }
 
+/// A price, turned so that for both sides greater is better. Signed, since SSE2 compares signed words only.
+type Key = i32;
+
 #[derive(Clone, Copy)]
-struct Entry {
-    /// The price, inverted for asks, so that for both sides greater is better.
-    key: u32,
+struct Node {
+    key: Key,
     orders: u32,
+    /// Of a free node, the next free place.
     shares: u64,
 }
 
+/// All that an update needs of a ladder before its level: one cache line.
+#[repr(align(64))]
 pub(super) struct Ladder {
-    /// 0 for bids, all ones for asks: `price ^ flip` orders both sides alike.
+    /// The first `len`, ascending: the best last.
+    keys: Box<[Key]>,
+    /// The place in `nodes` of the key at the same index.
+    places: Box<[u32]>,
+    nodes: Box<[Node]>,
+    len: u32,
+    /// The place of the best level, [`NONE`] of an empty ladder.
+    best: u32,
+    /// The first free place, [`NONE`] when all are taken.
+    free: u32,
+    /// `(price ^ flip) as i32` orders bids as their prices are, asks the other way round.
     flip: u32,
-    entries: Vec<Entry>,
-    capacity: usize,
 }
 
-/// Entries that a search walks from the best before it turns to bisection.
-const NEAR: usize = 8;
+const _: () = assert!(size_of::<Ladder>() == 64);
+
+const NONE: u32 = u32::MAX;
+
+/// Keys that are compared at once, from the best.
+const NEAR: usize = 16;
 
 impl Ladder {
-    pub(super) fn new(side: Side, capacity: usize) -> Self {
+    pub(super) fn new(side: Side, capacity: u32) -> Self {
         let flip = match side {
-            Side::Buy => 0,
-            Side::Sell => u32::MAX,
+            Side::Buy => 1 << 31,
+            Side::Sell => !(1 << 31),
         };
-        Self { flip, entries: Vec::with_capacity(capacity), capacity }
+        let next = |place| if place + 1 == capacity { NONE } else { place + 1 };
+        Self {
+            keys: vec![0; capacity as usize].into_boxed_slice(),
+            places: vec![0; capacity as usize].into_boxed_slice(),
+            nodes: (0..capacity).map(|place| Node { key: 0, orders: 0, shares: u64::from(next(place)) }).collect(),
+            len: 0,
+            best: NONE,
+            free: if capacity == 0 { NONE } else { 0 },
+            flip,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        self.len as usize
     }
 
     #[inline]
     pub(super) fn best(&self) -> Option<Level> {
-        self.entries.last().map(|entry| self.level(entry))
+        self.nodes.get(self.best as usize).map(|node| self.level(node))
     }
 
     /// Best first.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = Level> + '_ {
-        self.entries.iter().rev().map(|entry| self.level(entry))
+        self.places[..self.len()].iter().rev().map(|&place| self.level(&self.nodes[place as usize]))
     }
 
-    /// Whether an order at this price would need a level that there is no room for.
     #[inline]
-    pub(super) fn is_full_for(&self, price_e4: u32) -> bool {
-        self.entries.len() == self.capacity && self.find(price_e4 ^ self.flip).is_err()
+    pub(super) fn price_e4(&self, place: u32) -> u32 {
+        self.nodes[place as usize].key as u32 ^ self.flip
     }
 
-    /// Adds an order; the caller has asked [`Ladder::is_full_for`].
+    /// Adds an order and gives its level's place; `None` when that would be a new level and there is no room for one.
     #[inline]
-    pub(super) fn add(&mut self, price_e4: u32, shares: u32) -> Touched {
-        let key = price_e4 ^ self.flip;
-        match self.find(key) {
-            Ok(at) => {
-                let entry = &mut self.entries[at];
-                entry.orders += 1;
-                entry.shares += u64::from(shares);
-                Touched { top: at + 1 == self.entries.len() }
-            }
-            Err(at) => {
-                debug_assert!(self.entries.len() < self.capacity);
-                let top = at == self.entries.len();
-                self.entries.insert(at, Entry { key, orders: 1, shares: u64::from(shares) });
-                Touched { top }
-            }
-        }
+    pub(super) fn add(&mut self, price_e4: u32, shares: u32) -> Option<(u32, Touched)> {
+        let key = (price_e4 ^ self.flip) as Key;
+        let place = match self.find(key) {
+            Ok(at) => self.places[at],
+            Err(at) => self.open(at, key)?,
+        };
+        let node = &mut self.nodes[place as usize];
+        node.orders += 1;
+        node.shares += u64::from(shares);
+        Some((place, self.touched(place)))
     }
 
     /// Takes shares from an order that stays.
     #[inline]
-    pub(super) fn reduce(&mut self, price_e4: u32, shares: u32) -> Touched {
-        let Ok(at) = self.find(price_e4 ^ self.flip) else { return self.missing(price_e4) };
-        self.entries[at].shares -= u64::from(shares);
-        Touched { top: at + 1 == self.entries.len() }
+    pub(super) fn reduce(&mut self, place: u32, shares: u32) -> Touched {
+        self.nodes[place as usize].shares -= u64::from(shares);
+        self.touched(place)
     }
 
     /// Takes an order with its last shares.
     #[inline]
-    pub(super) fn remove(&mut self, price_e4: u32, shares: u32) -> Touched {
-        let Ok(at) = self.find(price_e4 ^ self.flip) else { return self.missing(price_e4) };
-        let top = at + 1 == self.entries.len();
-        let entry = &mut self.entries[at];
-        entry.orders -= 1;
-        entry.shares -= u64::from(shares);
-        if entry.orders == 0 {
-            self.entries.remove(at);
+    pub(super) fn remove(&mut self, place: u32, shares: u32) -> Touched {
+        let touched = self.touched(place);
+        let node = &mut self.nodes[place as usize];
+        node.orders -= 1;
+        node.shares -= u64::from(shares);
+        if node.orders == 0 {
+            self.close(place);
         }
-        Touched { top }
+        touched
     }
 
-    fn level(&self, entry: &Entry) -> Level {
-        Level { price_e4: entry.key ^ self.flip, orders: entry.orders, shares: entry.shares }
+    #[inline]
+    fn touched(&self, place: u32) -> Touched {
+        Touched { top: place == self.best }
+    }
+
+    #[inline]
+    fn level(&self, node: &Node) -> Level {
+        Level { price_e4: node.key as u32 ^ self.flip, orders: node.orders, shares: node.shares }
+    }
+
+    /// A new level, before the key at `at`.
+    #[inline(never)]
+    fn open(&mut self, at: usize, key: Key) -> Option<u32> {
+        let place = self.free;
+        let node = self.nodes.get_mut(place as usize)?;
+        self.free = node.shares as u32;
+        *node = Node { key, orders: 0, shares: 0 };
+        let len = self.len();
+        self.keys.copy_within(at..len, at + 1);
+        self.places.copy_within(at..len, at + 1);
+        self.keys[at] = key;
+        self.places[at] = place;
+        self.len += 1;
+        if at == len {
+            self.best = place;
+        }
+        Some(place)
+    }
+
+    /// Frees a level that has lost its last order.
+    #[inline(never)]
+    fn close(&mut self, place: u32) {
+        let Ok(at) = self.find(self.nodes[place as usize].key) else {
+            debug_assert!(false, "no key for the level at {place}: `open` and `close` keep keys and nodes together");
+            return;
+        };
+        let len = self.len();
+        self.keys.copy_within(at + 1..len, at);
+        self.places.copy_within(at + 1..len, at);
+        self.len -= 1;
+        if place == self.best {
+            self.best = self.places[..self.len()].last().copied().unwrap_or(NONE);
+        }
+        self.nodes[place as usize].shares = u64::from(self.free);
+        self.free = place;
     }
 
     /// Where the key is, or where it belongs.
     #[inline]
-    fn find(&self, key: u32) -> Result<usize, usize> {
-        let far = self.entries.len().saturating_sub(NEAR);
-        for (back, entry) in self.entries[far..].iter().rev().enumerate() {
-            if entry.key <= key {
-                let at = self.entries.len() - 1 - back;
-                return if entry.key == key { Ok(at) } else { Err(at + 1) };
-            }
-        }
-        self.entries[..far].binary_search_by_key(&key, |entry| entry.key)
-    }
-
-    /// The order table and the ladder are updated together, so an order's level always exists.
-    #[cold]
-    fn missing(&self, price_e4: u32) -> Touched {
-        debug_assert!(false, "no level at {price_e4}: the order table and the ladder disagree");
-        Touched { top: false }
+    fn find(&self, key: Key) -> Result<usize, usize> {
+        let keys = &self.keys[..self.len()];
+        let below = match keys.last_chunk::<NEAR>() {
+            Some(near) => match near.iter().map(|&near| i32::from(near >= key)).sum::<i32>() as usize {
+                NEAR => keys[..keys.len() - NEAR + 1].partition_point(|&far| far < key),
+                not_below => keys.len() - not_below,
+            },
+            None => keys.partition_point(|&near| near < key),
+        };
+        if keys.get(below) == Some(&key) { Ok(below) } else { Err(below) }
     }
 }

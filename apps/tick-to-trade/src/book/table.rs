@@ -1,17 +1,23 @@
-//! Live orders by reference number: open addressing, sized up front, at most half full.
+//! Live orders by reference number: a hash table of cache lines, sized up front, four orders of 16 bytes a line.
 //!
-//! Linear probing with backward-shift deletion: no tombstones, so a table that has run all day probes as short as a fresh
-//! one. Reference numbers come from the wire, hence the multiplication: neighbours spread, and a feed cannot fill one run by
-//! counting upwards.
+//! Reference numbers count upwards through the day, so four that follow each other share a line: the table takes up one new
+//! line every four adds. Which line that is comes from a multiplication, so that lines spread evenly however the numbers are
+//! strided. All four orders of a line are compared at once; which of them it is, or whether any is free, is no branch.
+//!
+//! An order whose line is full goes to the next line with room and marks the lines that it passed; a search goes on from a
+//! marked line. A removal from a marked line fetches one such order back, or takes the mark off when there is none. There
+//! are no tombstones, and no order lies further than [`REACH_LINES`] from home: whatever the numbers are, each operation
+//! touches so many lines at most, and a number that finds no room within them is refused.
+
+use verbline::mem::prefetch;
 
 /// What the book keeps of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Order {
-    pub(super) price_e4: u32,
     /// Never 0 for a live order.
     pub(super) shares: u32,
-    /// The book's index times two, plus the side.
-    pub(super) book_side: u32,
+    /// Its price level, for the book to split into book, side and place.
+    pub(super) level: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -21,21 +27,52 @@ struct Slot {
     order: Order,
 }
 
-const FREE: Slot = Slot { reference: 0, order: Order { price_e4: 0, shares: 0, book_side: 0 } };
-const _: () = assert!(size_of::<Slot>() == 24);
+const FREE: Slot = Slot { reference: 0, order: Order { shares: 0, level: 0 } };
+const LINE_SLOTS: usize = 4;
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line([Slot; LINE_SLOTS]);
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+/// Lines from an order's home, itself included, that it may lie in. Numbers that are not made to collide stay within a
+/// tenth of it when the table is at its fullest.
+pub(super) const REACH_LINES: usize = 256;
 
 pub(super) struct OrderTable {
-    slots: Box<[Slot]>,
-    /// Turns a 64-bit hash into a slot's index.
+    lines: Box<[Line]>,
+    /// A bit a line: an order that belongs there or before may lie further on.
+    passed: Box<[u64]>,
+    /// Turns a 64-bit hash into a line's index.
     shift: u32,
     len: usize,
     capacity: usize,
 }
 
+/// Where a reference is, or belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Its slot.
+    Taken(usize),
+    /// A free slot for it.
+    Free(usize),
+    /// Too many others are in the way.
+    Crowded,
+}
+
 impl OrderTable {
+    /// Room for `capacity` orders, which take up three quarters of the slots at most.
     pub(super) fn new(capacity: usize) -> Self {
-        let slots = (capacity * 2).next_power_of_two().max(16);
-        Self { slots: vec![FREE; slots].into_boxed_slice(), shift: 64 - slots.trailing_zeros(), len: 0, capacity }
+        // Not fewer than two: a shift by all 64 bits would be none.
+        let lines = (capacity + capacity / 3).div_ceil(LINE_SLOTS).next_power_of_two().max(2);
+        Self {
+            lines: vec![Line([FREE; LINE_SLOTS]); lines].into_boxed_slice(),
+            passed: vec![0; lines.div_ceil(64)].into_boxed_slice(),
+            shift: 64 - lines.trailing_zeros(),
+            len: 0,
+            capacity,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -47,66 +84,164 @@ impl OrderTable {
         self.len == self.capacity
     }
 
+    /// Starts loading the line where a reference is or belongs, most likely.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, reference: u64) {
+        prefetch(self.line(self.home(reference)));
+    }
+
+    /// Where a reference is, or belongs.
+    #[inline]
+    pub(super) fn place(&self, reference: u64) -> Place {
+        let home = self.home(reference);
+        let (found, free) = self.line(home).look_for(reference);
+        if found != 0 {
+            return Place::Taken(slot(home, found));
+        }
+        if free != 0 && !self.is_passed(home) {
+            return Place::Free(slot(home, free));
+        }
+        self.place_beyond(home, reference)
+    }
+
     /// The slot of an order.
     #[inline]
     pub(super) fn find(&self, reference: u64) -> Option<usize> {
-        let slot = self.probe(reference);
-        (self.slots[slot].order.shares != 0).then_some(slot)
+        match self.place(reference) {
+            Place::Taken(slot) => Some(slot),
+            Place::Free(_) | Place::Crowded => None,
+        }
     }
 
     #[inline]
     pub(super) fn at(&mut self, slot: usize) -> &mut Order {
-        &mut self.slots[slot].order
+        &mut self.slot_mut(slot).order
     }
 
-    /// The caller has checked that there is room and that the reference is new.
+    /// Into the free slot that [`OrderTable::place`] gave for this reference; the caller has checked that there is room.
     #[inline]
-    pub(super) fn insert(&mut self, reference: u64, order: Order) {
-        debug_assert!(order.shares > 0 && !self.is_full());
-        let slot = self.probe(reference);
-        debug_assert!(self.slots[slot].order.shares == 0, "the caller checks for duplicates");
-        self.slots[slot] = Slot { reference, order };
+    pub(super) fn fill(&mut self, slot: usize, reference: u64, order: Order) {
+        debug_assert!(order.shares > 0 && self.place(reference) == Place::Free(slot));
+        *self.slot_mut(slot) = Slot { reference, order };
         self.len += 1;
+        let home = self.home(reference);
+        if slot / LINE_SLOTS != home {
+            self.mark(home, slot / LINE_SLOTS);
+        }
     }
 
-    /// Frees a slot and closes the run behind it.
+    /// Frees a slot. Other orders may move.
     #[inline]
     pub(super) fn remove(&mut self, slot: usize) {
-        let mask = self.slots.len() - 1;
-        let mut hole = slot;
-        let mut next = (hole + 1) & mask;
-        while self.slots[next].order.shares != 0 {
-            // An entry may move back into the hole unless its home lies after the hole.
-            let home = self.home(self.slots[next].reference);
-            if (next.wrapping_sub(home) & mask) >= (next.wrapping_sub(hole) & mask) {
-                self.slots[hole] = self.slots[next];
-                hole = next;
-            }
-            next = (next + 1) & mask;
-        }
-        self.slots[hole] = FREE;
+        *self.slot_mut(slot) = FREE;
         self.len -= 1;
-    }
-
-    /// The slot that holds the reference, or the free one where it belongs. Half of the slots are free, so it ends.
-    #[inline]
-    fn probe(&self, reference: u64) -> usize {
-        let mask = self.slots.len() - 1;
-        let mut slot = self.home(reference);
-        loop {
-            let here = &self.slots[slot & mask];
-            if here.order.shares == 0 || here.reference == reference {
-                return slot & mask;
-            }
-            slot += 1;
+        if self.is_passed(slot / LINE_SLOTS) {
+            self.fetch_back(slot);
         }
     }
 
-    #[inline]
+    /// As [`OrderTable::place`], when the home line is full or was passed.
+    #[cold]
+    fn place_beyond(&self, home: usize, reference: u64) -> Place {
+        let mut place = Place::Crowded;
+        let mut may_follow = true;
+        for line in self.reach(home) {
+            let (found, free) = self.line(line).look_for(reference);
+            if may_follow && found != 0 {
+                return Place::Taken(slot(line, found));
+            }
+            if place == Place::Crowded && free != 0 {
+                place = Place::Free(slot(line, free));
+            }
+            may_follow &= self.is_passed(line);
+            if !may_follow && place != Place::Crowded {
+                break;
+            }
+        }
+        place
+    }
+
+    /// An order lies in `line` and not in its home: marks what it passed.
+    #[cold]
+    fn mark(&mut self, home: usize, line: usize) {
+        for passed in self.reach(home).take_while(|&passed| passed != line) {
+            self.passed[passed / 64] |= 1 << (passed % 64);
+        }
+    }
+
+    /// Moves an order that passed the line of this free slot into it, or takes the line's mark off.
+    #[cold]
+    fn fetch_back(&mut self, free: usize) {
+        let line = free / LINE_SLOTS;
+        let mut before = line;
+        for behind in self.reach(line).skip(1) {
+            if !self.is_passed(before) {
+                break;
+            }
+            for at in behind * LINE_SLOTS..(behind + 1) * LINE_SLOTS {
+                let moving = *self.slot_mut(at);
+                let home = self.home(moving.reference);
+                if moving.order.shares != 0 && self.distance(home, line) < self.distance(home, behind) {
+                    *self.slot_mut(free) = moving;
+                    *self.slot_mut(at) = FREE;
+                    return;
+                }
+            }
+            before = behind;
+        }
+        self.passed[line / 64] &= !(1 << (line % 64));
+    }
+
+    /// The lines where an order of this home may lie, in the order in which they are tried.
+    fn reach(&self, home: usize) -> impl Iterator<Item = usize> + use<> {
+        let lines = self.lines.len();
+        (home..home + REACH_LINES.min(lines)).map(move |line| line & (lines - 1))
+    }
+
+    /// Lines from one to another, upwards and around.
+    fn distance(&self, from: usize, to: usize) -> usize {
+        to.wrapping_sub(from) & (self.lines.len() - 1)
+    }
+
+    #[inline(always)]
     fn home(&self, reference: u64) -> usize {
         // 2^64 / golden ratio (Knuth, The Art of Computer Programming 6.4, multiplicative hashing).
-        (reference.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+        ((reference / LINE_SLOTS as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
+
+    #[inline(always)]
+    fn is_passed(&self, line: usize) -> bool {
+        self.passed[line / 64] >> (line % 64) & 1 != 0
+    }
+
+    #[inline(always)]
+    fn line(&self, line: usize) -> &Line {
+        &self.lines[line]
+    }
+
+    #[inline(always)]
+    fn slot_mut(&mut self, slot: usize) -> &mut Slot {
+        &mut self.lines[slot / LINE_SLOTS].0[slot % LINE_SLOTS]
+    }
+}
+
+impl Line {
+    /// A bit a slot: the live order of this reference, and the free slots.
+    #[inline(always)]
+    fn look_for(&self, reference: u64) -> (u32, u32) {
+        let (mut same, mut free) = (0, 0);
+        for (at, slot) in self.0.iter().enumerate() {
+            same |= u32::from(slot.reference == reference) << at;
+            free |= u32::from(slot.order.shares == 0) << at;
+        }
+        (same & !free, free)
+    }
+}
+
+/// The first slot of a line's bits.
+#[inline(always)]
+fn slot(line: usize, bits: u32) -> usize {
+    line * LINE_SLOTS + bits.trailing_zeros() as usize % LINE_SLOTS
 }
 
 #[cfg(test)]
@@ -115,33 +250,102 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
+    /// Times four, a reference number with one of four homes, whatever the key and the table's size.
+    fn meeting(key: u64) -> u64 {
+        // By the multiplier's inverse, hashes that count upwards: their upper bits are equal, but for two that are cut off.
+        key.wrapping_mul(0xf1de_83e1_9937_733d) & (u64::MAX / 4)
+    }
+
+    fn check(table: &mut OrderTable, map: &HashMap<u64, Order>) -> Result<(), TestCaseError> {
+        prop_assert_eq!(table.len(), map.len());
+        for (&reference, order) in map {
+            let slot = table.find(reference);
+            prop_assert!(slot.is_some(), "{} is lost", reference);
+            prop_assert_eq!(&*table.at(slot.unwrap()), order);
+        }
+        Ok(())
+    }
+
     proptest! {
         #[test]
-        fn behaves_like_a_map(ops in prop::collection::vec((any::<bool>(), 0u64..40), 0..400)) {
-            let mut table = OrderTable::new(16);
+        fn behaves_like_a_map(
+            capacity in 1usize..70,
+            ops in prop::collection::vec((any::<bool>(), 0u64..90, 0u8..3), 0..400),
+        ) {
+            let mut table = OrderTable::new(capacity);
             let mut map = HashMap::new();
-            for (step, (adds, key)) in ops.into_iter().enumerate() {
-                // Multiples of the hash's inverse collide in their homes.
-                let reference = key.wrapping_mul(0xf1de_83e1_9937_733d).wrapping_mul(1 + (key & 1));
-                match (table.find(reference), adds) {
-                    (None, true) if !table.is_full() => {
-                        let order = Order { price_e4: step as u32, shares: 1, book_side: 0 };
-                        table.insert(reference, order);
+            for (step, (adds, key, kind)) in ops.into_iter().enumerate() {
+                // As a feed counts, all in one place, and spread with 0 and the greatest among them.
+                let reference = match kind {
+                    0 => key,
+                    1 => meeting(key) * 4,
+                    _ => (key % 4).wrapping_sub(2),
+                };
+                match (table.place(reference), adds) {
+                    (Place::Free(slot), true) if !table.is_full() => {
+                        prop_assert!(!map.contains_key(&reference));
+                        let order = Order { shares: 1 + step as u32, level: key as u32 };
+                        table.fill(slot, reference, order);
                         map.insert(reference, order);
                     }
-                    (Some(slot), false) => {
+                    (Place::Taken(slot), false) => {
                         prop_assert_eq!(Some(*table.at(slot)), map.remove(&reference));
                         table.remove(slot);
                     }
-                    (found, _) => prop_assert_eq!(found.is_some(), map.contains_key(&reference)),
+                    (found, _) => {
+                        prop_assert_ne!(found, Place::Crowded, "all lines are within reach");
+                        prop_assert_eq!(matches!(found, Place::Taken(_)), map.contains_key(&reference));
+                    }
                 }
-                prop_assert_eq!(table.len(), map.len());
-                for (&reference, order) in &map {
-                    let slot = table.find(reference);
-                    prop_assert!(slot.is_some());
-                    prop_assert_eq!(&*table.at(slot.unwrap()), order);
+                check(&mut table, &map)?;
+            }
+            // Emptied, it is as it was made: no mark is left that a search would follow for ever.
+            for reference in map.into_keys() {
+                let slot = table.find(reference).unwrap();
+                table.remove(slot);
+            }
+            prop_assert_eq!(table.len(), 0);
+            prop_assert!(table.lines.iter().all(|line| line.look_for(0) == (0, 0b1111)));
+        }
+    }
+
+    #[test]
+    fn numbers_that_count_upwards_fill_it_to_capacity() {
+        for first in [0, 1 << 40, u64::MAX - 50_000] {
+            for stride in [1, 2, 3, 4, 64, 1 << 20] {
+                let mut table = OrderTable::new(20_000);
+                let numbers = || (0..20_000u64).map(|n| first.wrapping_add(n.wrapping_mul(stride)));
+                for reference in numbers() {
+                    let Place::Free(slot) = table.place(reference) else { panic!("{reference}: {stride}") };
+                    table.fill(slot, reference, Order { shares: 1, level: 0 });
                 }
+                assert!(table.is_full());
+                assert!(numbers().all(|reference| table.find(reference).is_some()));
             }
         }
+    }
+
+    #[test]
+    fn numbers_made_to_collide_are_refused_beyond_the_reach() {
+        let mut table = OrderTable::new(20_000);
+        let mut held = Vec::new();
+        for key in 0..10_000 {
+            let reference = meeting(key) * 4;
+            match table.place(reference) {
+                Place::Free(slot) => {
+                    table.fill(slot, reference, Order { shares: 1, level: 0 });
+                    held.push(reference);
+                }
+                place => assert_eq!(place, Place::Crowded),
+            }
+        }
+        assert!(held.len() >= REACH_LINES * LINE_SLOTS && held.len() < 10_000, "{} held", held.len());
+        for (number, &reference) in held.iter().enumerate() {
+            let slot = table.find(reference).unwrap();
+            table.remove(slot);
+            assert_eq!(table.find(reference), None);
+            assert!(held[number + 1..].iter().step_by(97).all(|&reference| table.find(reference).is_some()));
+        }
+        assert_eq!(table.len(), 0);
     }
 }
