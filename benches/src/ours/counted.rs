@@ -71,7 +71,15 @@ pub const SUBJECTS: &[Subject] = &[
         what: "an ITCH message read",
         counts: [20_000, 120_000],
         run: |messages| {
-            black_box(itch::read_all(&feed::generate(messages as usize)));
+            black_box(itch::read_all(&feed::generate(feed::SMALL, messages as usize)));
+        },
+    },
+    Subject {
+        name: "itch-views",
+        what: "an ITCH message read through the view of its type",
+        counts: [20_000, 120_000],
+        run: |messages| {
+            black_box(itch::read_by_view(&feed::generate(feed::SMALL, messages as usize)));
         },
     },
     Subject {
@@ -79,21 +87,21 @@ pub const SUBJECTS: &[Subject] = &[
         what: "an ITCH message read into a full-depth book",
         counts: [20_000, 120_000],
         run: |messages| {
-            let mut books = OrderBooks::new(itch::BOOKS);
-            black_box(itch::book_all(&mut books, &feed::generate(messages as usize)));
+            let mut books = OrderBooks::new(feed::books(feed::SMALL));
+            black_box(itch::book_all(&mut books, &feed::generate(feed::SMALL, messages as usize)));
         },
     },
     Subject {
         name: FEED,
-        what: "an ITCH message generated: part of the two rows above, and taken off them",
+        what: "an ITCH message generated: part of the three rows above, and taken off them",
         counts: [20_000, 120_000],
         run: |messages| {
-            black_box(feed::generate(messages as usize));
+            black_box(feed::generate(feed::SMALL, messages as usize));
         },
     },
 ];
 
-/// What `itch-parse` and `itch-book` do beside their work.
+/// What `itch-parse`, `itch-views` and `itch-book` do beside their work.
 pub const FEED: &str = "itch-feed";
 
 fn ring_hops(count: u64) {

@@ -5,10 +5,12 @@
 
 use std::time::Instant;
 
-use tick_to_trade::book::{BookSpec, OrderBooks};
-use tick_to_trade::itch::{self, Message, Side};
+use tick_to_trade::book::OrderBooks;
+use tick_to_trade::generator::GeneratorSpec;
+use tick_to_trade::itch::{self, Message, OrderAction, Side};
+use tick_to_trade::mold::Packet;
 
-use super::feed;
+use super::feed::{self, Packets};
 use crate::Figures;
 use crate::figures::median;
 
@@ -16,44 +18,102 @@ use crate::figures::median;
 pub const CHECKSUM: &str = "checksum";
 const REPEATS: usize = 5;
 
-/// What the books of [`feed::SPEC`] need.
-pub const BOOKS: BookSpec =
-    BookSpec { instruments: feed::SPEC.instruments, orders: 8 * 2_000 * 3 / 2, levels_per_side: 2_048 };
-
-/// Each message parsed: `ns` a message.
+/// Each message parsed: `ns` a message, and `views_ns` when each type is read through its own view.
 pub fn parse(bytes: &[u8]) -> Figures {
-    let mut sum = 0;
+    let [mut sum, mut by_view] = [0; 2];
     let ns = timed(bytes, || sum = read_all(bytes));
-    Figures::of("ns", ns).and(CHECKSUM, low_bits(sum))
+    let views_ns = timed(bytes, || by_view = read_by_view(bytes));
+    assert_eq!(sum, by_view, "two ways to read the same fields");
+    Figures::of("ns", ns).and("views_ns", views_ns).and(CHECKSUM, low_bits(sum))
 }
 
 /// Each message parsed and applied to full-depth books of its instruments: `ns` a message.
-pub fn parse_and_book(bytes: &[u8]) -> Figures {
-    let mut best = 0;
-    let ns = timed(bytes, || {
-        let mut books = OrderBooks::new(BOOKS);
-        best = book_all(&mut books, bytes);
-    });
-    Figures::of("ns", ns).and(CHECKSUM, low_bits(best))
+pub fn parse_and_book(spec: GeneratorSpec, bytes: &[u8]) -> Figures {
+    booked(spec, bytes, |books| book_all(books, bytes))
+}
+
+/// The same from MoldUDP64 packets: `ns` a message.
+pub fn mold_and_book(spec: GeneratorSpec, bytes: &[u8]) -> Figures {
+    let packets = Packets::of(bytes);
+    booked(spec, bytes, |books| book_packets(books, &packets))
 }
 
 /// The sum over all fields that matter to a book.
 pub fn read_all(bytes: &[u8]) -> u64 {
+    feed::messages(bytes).fold(0u64, |sum, message| {
+        let fields = match itch::parse_order(message).expect("a generated message") {
+            Some(order) => {
+                let side = if order.action == OrderAction::Add { order.side.to_byte() } else { 0 };
+                order.reference
+                    ^ order.new_reference.rotate_left(32)
+                    ^ u64::from(side)
+                    ^ u64::from(order.shares)
+                    ^ u64::from(order.price_e4)
+                    ^ order.timestamp_ns
+            }
+            None => u64::from(message[0]),
+        };
+        sum.wrapping_add(fields)
+    })
+}
+
+/// As [`read_all`], through the views of the types.
+pub fn read_by_view(bytes: &[u8]) -> u64 {
     feed::messages(bytes).fold(0u64, |sum, message| {
         let message = itch::parse(message).expect("a generated message");
         sum.wrapping_add(fields(&message))
     })
 }
 
-/// Applies all messages; gives the sum of the best prices of both sides of all books at the end.
+/// Applies all messages, and lets the books know of each some messages before; gives the sum of the best prices of both
+/// sides of all books at the end.
 pub fn book_all(books: &mut OrderBooks, bytes: &[u8]) -> u64 {
+    const AHEAD: usize = 16;
+    let mut ahead = feed::messages(bytes);
+    ahead.by_ref().take(AHEAD).for_each(|message| books.prefetch(message));
     for message in feed::messages(bytes) {
-        let message = itch::parse(message).expect("a generated message");
-        let _ = std::hint::black_box(books.apply(&message).expect("a generated feed fits its books"));
+        if let Some(later) = ahead.next() {
+            books.prefetch(later);
+        }
+        apply(books, message);
     }
+    best_prices(books)
+}
+
+/// The same from packets, a packet at a time.
+pub fn book_packets(books: &mut OrderBooks, packets: &Packets) -> u64 {
+    for packet in packets.iter() {
+        let packet = Packet::parse(packet).expect("a whole packet");
+        packet.messages().for_each(|message| books.prefetch(message));
+        packet.messages().for_each(|message| apply(books, message));
+    }
+    best_prices(books)
+}
+
+#[inline(always)]
+fn apply(books: &mut OrderBooks, message: &[u8]) {
+    let message = itch::parse(message).expect("a generated message");
+    let _ = std::hint::black_box(books.apply(&message).expect("a generated feed fits its books"));
+}
+
+fn best_prices(books: &OrderBooks) -> u64 {
     let best =
         |side| books.books().iter().filter_map(move |book| book.best(side)).map(|level| u64::from(level.price_e4));
     best(Side::Buy).chain(best(Side::Sell)).sum()
+}
+
+/// Runs over new books, which are allocated outside the time.
+fn booked(spec: GeneratorSpec, bytes: &[u8], run: impl Fn(&mut OrderBooks) -> u64) -> Figures {
+    let mut best = 0;
+    let mut books = OrderBooks::new(feed::books(spec));
+    let messages = feed::messages(bytes).count() as f64;
+    let ns = median((0..REPEATS).map(|_| {
+        books = OrderBooks::new(feed::books(spec));
+        let began = Instant::now();
+        best = run(&mut books);
+        began.elapsed().as_nanos() as f64 / messages
+    }));
+    Figures::of("ns", ns).and(CHECKSUM, low_bits(best))
 }
 
 #[inline]

@@ -3,6 +3,7 @@
 use crate::contender::Contender;
 use crate::error::RunError;
 use crate::measure::asked_for;
+use crate::ours::Books;
 use crate::peer::ucx::{self, Test};
 use crate::peer::{counted, dpdk_test, fabric, rivals, testpmd};
 use crate::row::{Goal, Row, Source};
@@ -70,6 +71,7 @@ pub(crate) fn all() -> Vec<Group> {
         post_and_poll(),
         itch_parse(),
         itch_book(),
+        itch_book_large(),
         tick_to_trade(),
         scaling_stages(),
         scaling_queue_pairs(),
@@ -335,41 +337,71 @@ fn itch_parse() -> Group {
         peer_name,
         ..row(name, "ns/message", Figure(0, "ns"), Figure(peer, "ns"), RatioAtMost(1.0))
     };
+    let views = Row {
+        what: "the same, ours through the view of each type",
+        ours: Figure(0, "views_ns"),
+        goal: Reported,
+        ..against("itch-parse-views", 2, "itch5 0.1")
+    };
+    let small = Books::Small;
     group(
         "itch-parse",
-        vec![ours_on_feed("itch-parse"), rivals::itch("itchy", "itchy"), rivals::itch("itch5", "itch5")],
-        vec![against("itch-parse-itchy", 1, "itchy 0.3"), against("itch-parse-itch5", 2, "itch5 0.1")],
+        vec![
+            ours_on_feed("itch-parse", small, "itch-parse"),
+            rivals::itch("itchy", "itchy", small),
+            rivals::itch("itch5", "itch5", small),
+        ],
+        vec![against("itch-parse-itchy", 1, "itchy 0.3"), against("itch-parse-itch5", 2, "itch5 0.1"), views],
     )
 }
 
 fn itch_book() -> Group {
-    let what = "ITCH 5.0 read into full-depth books of 8 instruments";
-    let ours = Figure(0, "ns");
+    let what = "ITCH 5.0 read into full-depth books of 8 instruments, 10,700 live orders";
+    let mold = "MoldUDP64 and ITCH 5.0 read into full-depth books of 8 instruments, 10,700 live orders";
+    itch_books(Books::Small, "itch-book", [("itch-book-hftbacktest", what), ("itch-book-58ns", mold)])
+}
+
+fn itch_book_large() -> Group {
+    let what = "ITCH 5.0 read into full-depth books of 64 instruments, 221,000 live orders";
+    let mold = "MoldUDP64 and ITCH 5.0 read into full-depth books of 64 instruments, 221,000 live orders";
+    let rows = [("itch-book-large-hftbacktest", what), ("itch-book-large-58ns", mold)];
+    itch_books(Books::Large, "itch-book-large", rows)
+}
+
+fn itch_books(books: Books, name: &'static str, rows: [(&'static str, &'static str); 2]) -> Group {
+    let size = books.name();
+    let [(hftbacktest, what), (known, mold)] = rows;
     group(
-        "itch-book",
-        vec![ours_on_feed("itch-book"), rivals::itch("itch5, hftbacktest", "hftbacktest")],
+        name,
+        vec![
+            ours_on_feed("itch-book", books, &format!("itch-book {size}")),
+            ours_on_feed("mold-book", books, &format!("mold-book {size}")),
+            rivals::itch("itch5, hftbacktest", "hftbacktest", books),
+        ],
         vec![
             Row {
                 what,
                 peer_name: "itch5 0.1 into hftbacktest 0.9",
-                ..row("itch-book-hftbacktest", "ns/message", ours, Figure(1, "ns"), RatioAtMost(1.0))
+                ..row(hftbacktest, "ns/message", Figure(0, "ns"), Figure(2, "ns"), RatioAtMost(1.0))
             },
             Row {
-                what,
+                what: mold,
                 peer_name: "itch-book (C++), its authors' figure",
-                ..row("itch-book-58ns", "ns/message", ours, Known(58.0), RatioAtMost(1.0))
+                ..row(known, "ns/message", Figure(1, "ns"), Known(58.0), RatioAtMost(1.0))
             },
         ],
     )
 }
 
-/// A subject of ours that reads the feed's file; the file is written when the first round starts.
-fn ours_on_feed(subject: &'static str) -> Contender {
+/// A subject of ours that reads a feed's file; the file is written when the first round starts.
+fn ours_on_feed(name: &'static str, books: Books, subject: &str) -> Contender {
+    let commands = vec![format!("peers ours {subject} FEED-{}", books.name())];
+    let subject = subject.to_owned();
     let run = move || {
-        let path = crate::ours::feed_file()?.display().to_string();
+        let path = crate::ours::feed_file(books)?.display().to_string();
         (Contender::ours(&format!("{subject} {path}")).run)()
     };
-    Contender { commands: vec![format!("peers ours {subject} FEED")], run: Box::new(run), ..Contender::ours(subject) }
+    Contender { name, commands, run: Box::new(run), ..Contender::ours(name) }
 }
 
 fn tick_to_trade() -> Group {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
+use tick_to_trade::generator::GeneratorSpec;
 use verbline_benches::Figures;
 use verbline_benches::ours::{self, feed, idle, itch, lcores, messages, pool, ring, trading};
 
@@ -25,7 +26,9 @@ pub(crate) enum Subject {
     /// ITCH messages read from a file
     ItchParse { feed: PathBuf },
     /// ITCH messages read from a file into books
-    ItchBook { feed: PathBuf },
+    ItchBook { books: Books, feed: PathBuf },
+    /// The same, after the messages were put into MoldUDP64 packets
+    MoldBook { books: Books, feed: PathBuf },
     /// A SEND one way between two lcores
     OneWay { bytes: u32 },
     /// SENDs a second between two lcores
@@ -67,6 +70,30 @@ pub(crate) enum OneSided {
     Read,
 }
 
+/// Which feed, and books of which size.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Books {
+    Small,
+    Large,
+}
+
+impl Books {
+    /// As on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Books::Small => "small",
+            Books::Large => "large",
+        }
+    }
+
+    fn spec(self) -> GeneratorSpec {
+        match self {
+            Books::Small => feed::SMALL,
+            Books::Large => feed::LARGE,
+        }
+    }
+}
+
 /// How long an idle process is watched.
 const IDLE_TIME: Duration = Duration::from_secs(3);
 /// How long tick-to-trade runs.
@@ -80,7 +107,8 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::Pool => pool::get_and_put(),
         Subject::PoolOf { packets } => pool::of_size(*packets),
         Subject::ItchParse { feed } => itch::parse(&read(feed)?),
-        Subject::ItchBook { feed } => itch::parse_and_book(&read(feed)?),
+        Subject::ItchBook { books, feed } => itch::parse_and_book(books.spec(), &read(feed)?),
+        Subject::MoldBook { books, feed } => itch::mold_and_book(books.spec(), &read(feed)?),
         Subject::OneWay { bytes } => messages::one_way(*bytes),
         Subject::SendRate { bytes } => messages::send_rate(*bytes),
         Subject::OneSided { verb: OneSided::Write, bytes } => {
@@ -111,14 +139,14 @@ fn read(path: &PathBuf) -> Result<Vec<u8>, RunError> {
     std::fs::read(path).map_err(|source| RunError::File { path: path.clone(), source })
 }
 
-/// Writes the feed that all parsers read, once, and gives where it is.
-pub(crate) fn feed_file() -> Result<PathBuf, RunError> {
-    let path = machine::work_dir()?.join(format!("feed-{}.itch", feed::MESSAGES));
+/// Writes a feed that all parsers read, once, and gives where it is.
+pub(crate) fn feed_file(books: Books) -> Result<PathBuf, RunError> {
+    let path = machine::work_dir()?.join(format!("feed-{}-{}.itch", books.name(), feed::MESSAGES));
     if std::fs::metadata(&path).is_err() {
         // Under another name first, so that a run that is killed leaves no half a feed.
         let half = path.with_extension(std::process::id().to_string());
-        let written =
-            std::fs::write(&half, feed::generate(feed::MESSAGES)).and_then(|()| std::fs::rename(&half, &path));
+        let written = std::fs::write(&half, feed::generate(books.spec(), feed::MESSAGES))
+            .and_then(|()| std::fs::rename(&half, &path));
         written.map_err(|source| RunError::File { path: path.clone(), source })?;
     }
     Ok(path)

@@ -13,7 +13,7 @@ use super::LIMIT;
 use crate::contender::{Contender, Needs, figures};
 use crate::error::RunError;
 use crate::machine;
-use crate::ours::feed_file;
+use crate::ours::{Books, feed_file};
 use crate::process::Line;
 
 const CARGO: &[Needs] = &[Needs { program: "cargo", package: "cargo" }, Needs { program: "cc", package: "gcc" }];
@@ -29,9 +29,12 @@ fn sources() -> &'static Path {
 }
 
 /// A parser or a book of another crate, over the same feed: `ns` a message, and the checksum of what was read.
-pub(crate) fn itch(name: &'static str, subject: &'static str) -> Contender {
-    let run = move || figures(&Line::new("").args([program()?]).args([subject.to_owned(), path(&feed_file()?)]), LIMIT);
-    let commands = vec![format!("rivals {subject} FEED")];
+pub(crate) fn itch(name: &'static str, subject: &'static str, books: Books) -> Contender {
+    let run = move || {
+        let arguments = [program()?, subject.to_owned(), path(&feed_file(books)?)];
+        figures(&Line::new("").args(arguments), LIMIT)
+    };
+    let commands = vec![format!("rivals {subject} FEED-{}", books.name())];
     Contender { name, commands, needs: CARGO, hugepages: false, run: Box::new(run) }
 }
 
