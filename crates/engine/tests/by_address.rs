@@ -158,6 +158,33 @@ fn two_lcores_of_two_engines_meet_whoever_comes_first_and_the_one_that_stays_is_
 }
 
 #[test]
+fn two_lcores_of_two_engines_and_the_one_that_sends_is_left_alone() {
+    let sink = echo(r#"listen = "10.9.9.2:7012""#, 1)
+        .replace("\"forward\"", "\"sink\"")
+        .replace("out = { out = \"port.far\" }", "")
+        .replace("tx_depth_wr = 64", "");
+    let listening = on("soft1", &[sink]);
+    let connecting = pinger(r#"connect = "10.9.9.2:7012""#, 0, 1)
+        .replace("\"pinger\"", "\"generator\"")
+        .replace("count = 1", "count = 1000000, gap_us = 200")
+        .replace("next = \"stage.ping\"", "next = \"drop\"");
+    let server = build(&listening);
+    let client = std::thread::spawn(move || build(&on("soft0", &[connecting])).start());
+    let server = server.start().unwrap();
+    let client = client.join().unwrap().unwrap();
+    until(&server, |report| report.port("far").unwrap().rx_packets > 0);
+    assert_eq!(server.stop().unwrap().packets.held, 0);
+    let gone =
+        |report: &Report| report.port("near").unwrap().down && state(report, "near") != ConnectionState::Connected;
+    until(&client, gone);
+    let report = until(&client, |report| state(report, "near") == ConnectionState::Disconnected);
+    assert!(!report.port("near").unwrap().errors.is_empty(), "{report:#?}");
+    let report = client.stop().unwrap();
+    assert_eq!((report.packets.held, state(&report, "near")), (0, ConnectionState::Disconnected));
+    assert!(report.dropped("port_down") > 0, "{:?}", report.drops);
+}
+
+#[test]
 fn nobody_there_is_said_with_line_address_attempts_and_reason() {
     let error = refused(&on("soft0", &[pinger("connect = \"10.9.9.2:7003\"\nconnect_timeout = \"60ms\"", 0, 1)]));
     let EngineError::NotConnected { attempts, .. } = &error else { panic!("{error:?}") };

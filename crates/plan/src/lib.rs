@@ -10,6 +10,10 @@
 //! - each pool has a packet for every place that can own one at once, each completion queue room for every work request that
 //!   can complete into it, and the memory is there ([`Plan::explain`] prints these sums with the lines that they come from).
 //!
+//! A connected port's other end is another port of the plan (`peer = "port.NAME"`), or somebody with an address: with
+//! `connect = "10.9.9.1:4420"` the port connects to whoever listens there, with `listen = "10.9.9.1:4420"` it takes the first who
+//! connects. RC only; `connect_timeout = "30s"` bounds the wait at the start of a run. A plan may have one end or both.
+//!
 //! The text goes through private raw shapes; `--set KEY=VALUE` overrides apply before any check and are blamed for what they
 //! break. No text makes the loader panic: it is fuzzed.
 //!

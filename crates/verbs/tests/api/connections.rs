@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::common::{Options, PATIENCE, Side, device, hand_back, only_soft, open, provider, spec};
+use crate::common::{Options, PATIENCE, Side, device, hand_back, init_spec, only_soft, open, provider, spec};
 use verbline_mem::Batch;
 use verbline_verbs::connection::{
     ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, ConnectOptions, ConnectionError, Listener, REJECT_PRIVATE_BYTES,
     Route, resolve,
 };
-use verbline_verbs::{Provider, QpState, Status, Transport};
+use verbline_verbs::{Access, AttrMask, InitSpec, Provider, QpState, Status, Transport};
 
 const SOON: Duration = Duration::from_millis(20);
 
@@ -84,6 +84,22 @@ fn two_sides_meet_exchange_words_talk_and_part() {
     side.drain();
     side.assert_all_free();
     client.join().unwrap();
+}
+
+#[test]
+fn each_side_grants_what_it_says_whatever_its_qp_was_brought_to_init_with() {
+    let mut listener = listen("10.9.9.2:0");
+    let address = to(&listener, "10.9.9.2");
+    let (mut a, mut b) = (fresh("soft0"), fresh("soft1"));
+    a.qp.to_init(&init_spec()).unwrap();
+    b.qp.to_init(&InitSpec { access: Access::REMOTE_WRITE, ..init_spec() }).unwrap();
+    let reads = ConnectOptions { access: Access::REMOTE_READ, ..ConnectOptions::default() };
+    let connecting = route(address).unwrap().connect(&mut a.qp, &reads).unwrap();
+    let accepted = listener.next(PATIENCE).unwrap().unwrap().accept(&mut b.qp, &ConnectOptions::default()).unwrap();
+    let connected = connecting.finish(&mut a.qp, PATIENCE).unwrap();
+    assert_eq!(a.qp.query(AttrMask::ACCESS_FLAGS).unwrap().access, Access::REMOTE_READ);
+    assert_eq!(b.qp.query(AttrMask::ACCESS_FLAGS).unwrap().access, Access::NONE);
+    assert_eq!((accepted.end_reason(), connected.end_reason()), (None, None));
 }
 
 #[test]
