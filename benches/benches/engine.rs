@@ -7,13 +7,13 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use verbline_benches::figures::median;
 use verbline_benches::ours::{idle, lcores};
 
-/// Time in the call of a stage that sends its batch on, by the engine's own counters over a run of half a second.
+/// What one more stage that sends its batch on adds to a turn, from two runs of half a second.
 fn stage_call(c: &mut Criterion) {
     let mut group = c.benchmark_group("stage call");
     group.sample_size(10).measurement_time(Duration::from_millis(10)).warm_up_time(Duration::from_millis(1));
     for batch in [1, 32, 256] {
         group.bench_function(BenchmarkId::new("batch", batch), |bencher| {
-            // A sample is one run, whatever number of calls criterion asks for.
+            // A sample is such a pair of runs, whatever number of calls criterion asks for.
             bencher.iter_custom(|calls| {
                 let call_ns = lcores::stage_call(batch).value("call_ns").unwrap_or(f64::NAN);
                 Duration::from_secs_f64(call_ns * calls as f64 / 1e9)

@@ -35,17 +35,13 @@ impl Window {
         (at(&self.after) - at(&self.before)) as f64
     }
 
-    /// Calls of a stage, and the time in them, ns.
+    /// Calls of a stage.
     ///
     /// # Panics
     /// If the plan has no such stage.
-    pub fn calls(&self, stage: &str) -> (f64, f64) {
-        let at = |report: &Report| {
-            let stage = report.stage(stage).expect("a stage of the plan");
-            (stage.calls, stage.busy_ns)
-        };
-        let ((calls, busy_ns), (calls_before, busy_ns_before)) = (at(&self.after), at(&self.before));
-        ((calls - calls_before) as f64, (busy_ns - busy_ns_before) as f64)
+    pub fn calls(&self, stage: &str) -> f64 {
+        let at = |report: &Report| report.stage(stage).expect("a stage of the plan").calls;
+        (at(&self.after) - at(&self.before)) as f64
     }
 
     /// Turns of an lcore.

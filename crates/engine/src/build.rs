@@ -68,14 +68,7 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
         if let Some(source) = &source {
             qps.create(lcore, source, &devices)?;
         }
-        let set = WakeSet::new(source, sleeper).map_err(|source| EngineError::System {
-            at: place(plan, lcore.span),
-            lcore: lcore.name.clone(),
-            call: "putting its wake sources on an epoll",
-            source,
-            remedy: "free file descriptors (ulimit -n); the kernel must be 5.11 or newer for epoll_pwait2(2)",
-        })?;
-        wake_sets.push(set);
+        wake_sets.push(WakeSet::new(source, sleeper));
     }
     let mut lcores = Vec::new();
     for (lcore, wakes) in plan.lcores().iter().zip(wake_sets) {

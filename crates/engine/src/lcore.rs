@@ -20,6 +20,7 @@ use crate::node::{Node, Surroundings};
 use crate::outputs::Sink;
 use crate::port::Port;
 use crate::rings::{Bell, Inlet, Outlet};
+use crate::sampling::Sampler;
 use crate::sleep::{Bed, Fired, Outcome, sleep};
 use crate::stats::{LcoreStats, Shared};
 use crate::wake::{Armed, WakeSet};
@@ -64,6 +65,7 @@ pub(crate) struct Lcore {
     /// The node whose stage runs now; left behind by a panic, to say whose it was.
     running: Option<usize>,
     last_busy: bool,
+    sampler: Sampler,
     /// Whether the policy ever asks for the next timer.
     may_sleep: bool,
 }
@@ -78,6 +80,7 @@ impl Lcore {
             now_cycles: 0,
             clock: parts.clock,
             stats: parts.stats,
+            weight: 1,
             stage_ended: None,
         };
         Lcore {
@@ -95,6 +98,7 @@ impl Lcore {
             completions: parts.completions,
             running: None,
             last_busy: false,
+            sampler: Sampler::new(parts.index as u64),
             may_sleep: parts.budget.policy != Policy::Poll,
         }
     }
@@ -185,6 +189,7 @@ impl Lcore {
     fn run_nodes(&mut self) -> bool {
         let mut busy = false;
         self.around.stage_ended = None;
+        self.around.weight = self.sampler.weigh(self.last_busy);
         for (index, node) in self.nodes.iter_mut().enumerate() {
             self.running = Some(index);
             let turn = node.turn(&mut self.around);
@@ -254,9 +259,7 @@ impl Lcore {
                 if rescued {
                     tracing::error!(lcore = self.index, "a wake-up was lost, and found by the safety time-out: a bug");
                 }
-                self.around.now_ns = self.around.clock.now_ns();
-                self.last_busy = false;
-                self.idle.woke(self.around.now_ns);
+                self.idle.woke(self.around.clock.now_ns());
             }
         }
         Ok(())
@@ -287,7 +290,11 @@ impl Bed for Lcore {
     }
 
     fn block(&mut self, armed: Armed, timeout_ns: u64) -> io::Result<(Fired, Armed)> {
-        self.wakes.block(armed, timeout_ns)
+        let woken = self.wakes.block(armed, timeout_ns);
+        // The time asleep is neither busy nor idle.
+        self.around.now_ns = self.around.clock.now_ns();
+        self.last_busy = false;
+        woken
     }
 
     fn release(&mut self, armed: Armed) -> io::Result<()> {

@@ -30,6 +30,7 @@ mod registry;
 mod report;
 mod rings;
 mod runtime;
+mod sampling;
 mod sleep;
 #[cfg(test)]
 mod sleep_model;

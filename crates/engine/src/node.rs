@@ -7,17 +7,36 @@ use crate::clock::{Clock, Tick};
 use crate::drops::DropReason;
 use crate::outputs::{Link, Outputs, Sink};
 use crate::stage::{Next, Stage};
-use crate::stats::{LcoreStats, Shared, StageStats};
+use crate::stats::{Count, LcoreStats, Shared, StageStats};
 
-/// When a stage wants its `poll` called.
+/// When a stage wants its `poll` called: at this tick or after packets came; in every loop; or never again. One number, as every
+/// node of every turn compares it with the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Polling {
-    /// In every loop; the flag says whether it keeps the lcore awake.
-    EachLoop { busy: bool },
-    /// At this tick, or after packets came.
-    At(Tick),
-    /// Never again.
-    Done,
+struct Polling(Tick);
+
+impl Polling {
+    const EACH_LOOP: Polling = Polling(0);
+    const DONE: Polling = Polling(Tick::MAX);
+
+    fn after(next: Next) -> Polling {
+        match next {
+            Next::Busy | Next::Idle => Polling::EACH_LOOP,
+            // A tick that is out of reach is not the end of a source.
+            Next::At(tick) => Polling(tick.min(Tick::MAX - 1)),
+            Next::Done => Polling::DONE,
+        }
+    }
+
+    #[inline]
+    fn is_due(self, now_ns: Tick) -> bool {
+        self.0 <= now_ns
+    }
+
+    /// The tick, if it is one.
+    #[inline]
+    fn at(self) -> Option<Tick> {
+        (self != Polling::EACH_LOOP && self != Polling::DONE).then_some(self.0)
+    }
 }
 
 /// What a node's turn came to.
@@ -55,24 +74,31 @@ pub(crate) struct Surroundings {
     pub(crate) now_ns: Tick,
     /// The same in cycles.
     pub(crate) now_cycles: u64,
-    /// When the last stage of this turn ended, in cycles: where the next one's time begins, so that a turn of n stages
-    /// reads the clock n + 1 times.
+    /// What the time of this turn's stages counts for; 0 in a turn that is not timed ([`crate::sampling`]).
+    pub(crate) weight: u64,
+    /// When the last stage of this turn ended, in cycles: where the next one's time begins, so that a timed turn of n
+    /// stages reads the clock n + 1 times.
     pub(crate) stage_ended: Option<u64>,
 }
 
 impl Surroundings {
-    /// When a stage that is called now began.
+    /// When a stage that is called now began, if this turn is timed.
     #[inline]
     fn stage_begins(&self) -> u64 {
-        self.stage_ended.unwrap_or_else(|| self.clock.cycles())
+        match self.weight {
+            0 => 0,
+            _ => self.stage_ended.unwrap_or_else(|| self.clock.cycles()),
+        }
     }
 
-    /// Ends a stage that began at `began`; gives its cycles.
+    /// Ends a stage that began at `began`; charges it with its cycles, if this turn is timed.
     #[inline]
-    fn stage_ends(&mut self, began: u64) -> u64 {
-        let now = self.clock.cycles();
-        self.stage_ended = Some(now);
-        now.wrapping_sub(began)
+    fn stage_ends(&mut self, began: u64, cycles: &Count) {
+        if self.weight > 0 {
+            let now = self.clock.cycles();
+            self.stage_ended = Some(now);
+            cycles.add(now.wrapping_sub(began) * self.weight);
+        }
     }
 }
 
@@ -99,7 +125,7 @@ impl Node {
             input: spec.input,
             cache: spec.cache,
             work: Batch::with_capacity(spec.batch_packets),
-            polling: Polling::EachLoop { busy: false },
+            polling: Polling::EACH_LOOP,
         }
     }
 
@@ -107,7 +133,7 @@ impl Node {
     #[inline]
     pub(crate) fn turn(&mut self, around: &mut Surroundings) -> NodeTurn {
         let mut turn = NodeTurn::default();
-        if self.wants_poll(around.now_ns) {
+        if self.polling.is_due(around.now_ns) {
             turn = self.poll(around);
         }
         if !around.sinks[self.input].batch.is_empty() {
@@ -122,9 +148,9 @@ impl Node {
         let mut out = outputs(&self.links, &self.stats, self.cache, around);
         self.stage.stop(&mut out);
         self.stats.packets_out.add(out.sent);
-        let ends = self.source && self.polling != Polling::Done;
+        let ends = self.source && self.polling != Polling::DONE;
         if self.source {
-            self.polling = Polling::Done;
+            self.polling = Polling::DONE;
         }
         ends
     }
@@ -132,19 +158,7 @@ impl Node {
     /// When it wants to be polled, if that is a time.
     #[inline]
     pub(crate) fn due_ns(&self) -> Option<Tick> {
-        match self.polling {
-            Polling::At(tick) => Some(tick),
-            Polling::EachLoop { .. } | Polling::Done => None,
-        }
-    }
-
-    #[inline]
-    fn wants_poll(&self, now_ns: Tick) -> bool {
-        match self.polling {
-            Polling::EachLoop { .. } => true,
-            Polling::At(tick) => tick <= now_ns,
-            Polling::Done => false,
-        }
+        self.polling.at()
     }
 
     fn poll(&mut self, around: &mut Surroundings) -> NodeTurn {
@@ -156,14 +170,9 @@ impl Node {
         self.stats.polls.add(1);
         if sent > 0 {
             self.stats.packets_out.add(sent);
-            self.stats.cycles.add(around.stage_ends(began));
+            around.stage_ends(began, &self.stats.cycles);
         }
-        self.polling = match next {
-            Next::Busy => Polling::EachLoop { busy: true },
-            Next::Idle => Polling::EachLoop { busy: false },
-            Next::At(tick) => Polling::At(tick),
-            Next::Done => Polling::Done,
-        };
+        self.polling = Polling::after(next);
         NodeTurn { busy: sent > 0 || next == Next::Busy, finished: self.source && next == Next::Done }
     }
 
@@ -175,7 +184,7 @@ impl Node {
         self.stage.process(&mut self.work, &mut out);
         let sent = out.sent;
         let stats = &self.stats;
-        stats.cycles.add(around.stage_ends(began));
+        around.stage_ends(began, &stats.cycles);
         stats.calls.add(1);
         stats.packets_in.add(packets);
         stats.packets_out.add(sent);
@@ -184,9 +193,9 @@ impl Node {
             stats.drops.add(DropReason::Unclaimed, self.work.len() as u64);
             self.work.clear();
         }
-        if let Polling::At(_) = self.polling {
-            // What came may have changed its mind about when.
-            self.polling = Polling::EachLoop { busy: false };
+        // What came may have changed a stage's mind about when.
+        if self.polling != Polling::DONE {
+            self.polling = Polling::EACH_LOOP;
         }
     }
 }

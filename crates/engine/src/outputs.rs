@@ -174,6 +174,7 @@ impl Outputs<'_> {
         false
     }
 
+    #[cold]
     fn refuse_all(&mut self, batch: &mut Batch, reason: DropReason) -> usize {
         self.stats.drops.add(reason, batch.len() as u64);
         batch.clear();

@@ -77,7 +77,12 @@ pub(crate) fn sleep<B: Bed>(bed: &mut B) -> io::Result<Outcome> {
     let (cause, rescued, armed) = match fired {
         Fired::Nothing if bed.now_ns() >= due_ns => (WakeCause::Timer, false, armed),
         Fired::Nothing => examine(bed, armed)?,
-        fired => (cause_of(bed, fired), false, armed),
+        fired => {
+            let cause = cause_of(bed, fired);
+            // What it was woken for comes first; the system calls that take the events back can wait for it.
+            bed.turn();
+            (cause, false, armed)
+        }
     };
     bed.release(armed)?;
     Ok(Outcome::Slept { cause, asleep_ns, rescued })

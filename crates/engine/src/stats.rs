@@ -108,7 +108,8 @@ pub(crate) struct StageStats {
     pub(crate) polls: Count,
     pub(crate) packets_in: Count,
     pub(crate) packets_out: Count,
-    /// Time in `process` and in polls that produced something, in cycles of the clock.
+    /// Time in `process` and in polls that produced something, in cycles of the clock; estimated from the turns that
+    /// were timed ([`crate::sampling`]).
     pub(crate) cycles: Count,
     pub(crate) batch_max: Count,
     pub(crate) alloc_failed: Count,

@@ -1,23 +1,21 @@
-//! What wakes an lcore: its completion queue's channel and its doorbell, on one epoll.
+//! What wakes an lcore: its completion queue's channel and its doorbell, in one ppoll(2).
 //!
 //! Guarantees: only a full set of armed sources can block ([`Armed`] has one token for each, and [`WakeSet::arm`] takes
 //! the set apart by name, so that a source that is added and not armed does not compile); events are acknowledged in
 //! one call; after [`WakeSet::release`] no source is readable, so that none can make the lcore spin.
 //!
+//! ppoll and not epoll: there are two descriptors at most, its time-out has nanoseconds on every kernel, and it runs under
+//! valgrind, which counts our instructions.
+//!
 //! Rings and control both come by the doorbell. Devices' asynchronous events don't wake lcores: see [`crate::events`].
 
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbline_ring::{ArmedDoorbell, Sleeper};
 use verbline_verbs::{ArmedCq, CompletionChannel, CompletionQueue, Completions, Notify};
 
 use crate::sleep::Fired;
-
-const COMPLETIONS: u64 = 0;
-const DOORBELL: u64 = 1;
 
 /// The completion queue of an lcore that has ports, and the channel by which it wakes.
 #[derive(Debug)]
@@ -32,7 +30,6 @@ pub(crate) struct WakeSet {
     /// `None` on an lcore without ports.
     completions: Option<CqSource>,
     doorbell: Sleeper,
-    epoll: OwnedFd,
 }
 
 /// Every wake source of one lcore, armed.
@@ -44,19 +41,8 @@ pub(crate) struct Armed {
 }
 
 impl WakeSet {
-    /// Puts the sources on one epoll.
-    pub(crate) fn new(completions: Option<CqSource>, doorbell: Sleeper) -> io::Result<WakeSet> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Level-triggered: what is left unread shows again instead of being lost.
-        let readable = epoll::EventFlags::IN;
-        if let Some(source) = &completions {
-            epoll::add(&epoll, source.channel.as_fd(), epoll::EventData::new_u64(COMPLETIONS), readable)?;
-        }
-        epoll::add(&epoll, doorbell.as_fd(), epoll::EventData::new_u64(DOORBELL), readable)?;
-        let mut set = WakeSet { completions, doorbell, epoll };
-        // Says now, and not at the first sleep, if this kernel lacks epoll_pwait2(2).
-        set.wait(0)?;
-        Ok(set)
+    pub(crate) fn new(completions: Option<CqSource>, doorbell: Sleeper) -> WakeSet {
+        WakeSet { completions, doorbell }
     }
 
     /// Polls the completion queue, if there is one.
@@ -76,7 +62,7 @@ impl WakeSet {
 
     /// Arms every source. Whatever came before announces nothing: poll everything once more before blocking.
     pub(crate) fn arm(&mut self) -> io::Result<Armed> {
-        let WakeSet { completions, doorbell, epoll: _ } = self;
+        let WakeSet { completions, doorbell } = self;
         let completions = match completions {
             Some(source) => Some(source.cq.arm(Notify::Next).map_err(io::Error::other)?),
             None => None,
@@ -99,29 +85,32 @@ impl WakeSet {
         Ok(())
     }
 
-    fn wait(&mut self, timeout_ns: u64) -> io::Result<Fired> {
+    fn wait(&self, timeout_ns: u64) -> io::Result<Fired> {
         let timeout =
             Timespec { tv_sec: (timeout_ns / 1_000_000_000) as i64, tv_nsec: (timeout_ns % 1_000_000_000) as i64 };
-        let mut buffer = [MaybeUninit::uninit(); 2];
+        let bell = PollFd::new(&self.doorbell, PollFlags::IN);
+        let mut fds = match &self.completions {
+            Some(source) => [bell, PollFd::new(&source.channel, PollFlags::IN)],
+            // Twice the same: told by the first.
+            None => [bell.clone(), bell],
+        };
         loop {
-            // epoll_pwait2(2): the timeout has nanoseconds.
-            match epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) {
-                Ok((events, _)) => return Ok(fired(events)),
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(_) => return Ok(self.fired(&fds)),
                 // Starts the time anew: a sleep may last longer by what has passed, which the safety time-out bounds.
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
     }
-}
 
-fn fired(events: &[epoll::Event]) -> Fired {
-    let has = |source| events.iter().any(|event| event.data.u64() == source);
-    if has(COMPLETIONS) {
-        Fired::Completion
-    } else if has(DOORBELL) {
-        Fired::Doorbell
-    } else {
-        Fired::Nothing
+    fn fired(&self, [bell, channel]: &[PollFd<'_>; 2]) -> Fired {
+        if self.completions.is_some() && !channel.revents().is_empty() {
+            Fired::Completion
+        } else if !bell.revents().is_empty() {
+            Fired::Doorbell
+        } else {
+            Fired::Nothing
+        }
     }
 }

@@ -110,6 +110,17 @@ impl Batch {
     /// Moves packets from the front of `from` to the end of this batch, as many as fit, in order; gives how many.
     #[inline]
     pub fn append(&mut self, from: &mut Batch) -> usize {
+        if self.is_empty() && self.capacity == from.capacity {
+            // Two batches of one size change places, whatever they hold: no packet is copied.
+            mem::swap(&mut self.packets, &mut from.packets);
+            return self.len();
+        }
+        self.append_by_copy(from)
+    }
+
+    /// [`Batch::append`] of some: apart, so that the usual case is small enough to be part of its callers.
+    #[inline(never)]
+    fn append_by_copy(&mut self, from: &mut Batch) -> usize {
         let moved = from.len().min(self.room());
         if moved == from.len() {
             self.packets.append(&mut from.packets);

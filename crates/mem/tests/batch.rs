@@ -48,6 +48,19 @@ fn append_moves_from_the_front_what_fits() {
 }
 
 #[test]
+fn batches_of_one_size_append_into_an_empty_one_and_keep_their_sizes() {
+    let pool = pool(16);
+    let (mut from, mut to) = (marked(&pool, 3, 6), Batch::with_capacity(6));
+    assert_eq!(to.append(&mut from), 3);
+    assert_eq!((marks(&to), from.is_empty()), (vec![0, 1, 2], true));
+    assert_eq!((to.capacity(), to.room(), from.capacity(), from.room()), (6, 3, 6, 6));
+    assert_eq!(from.append(&mut Batch::with_capacity(6)), 0);
+    from.append(&mut marked(&pool, 4, 4));
+    assert_eq!(to.append(&mut from), 3);
+    assert_eq!((marks(&to), marks(&from)), (vec![0, 1, 2, 0, 1, 2], vec![3]));
+}
+
+#[test]
 fn drain_front_takes_in_order_and_returns_what_is_not_taken() {
     let pool = pool(8);
     let mut batch = marked(&pool, 6, 6);
