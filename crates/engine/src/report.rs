@@ -140,7 +140,7 @@ pub struct StageReport {
     pub packets_in: u64,
     /// Packets that its outputs took.
     pub packets_out: u64,
-    /// Time in `process`, and in those calls of `poll` that sent something. Under load it is estimated from one turn in
+    /// Time in `process`, and in those calls of `poll` that sent something. Unless the lcore is lightly loaded, it is estimated from one turn in
     /// sixteen: the clock costs as much as a small stage.
     pub busy_ns: u64,
     /// The largest batch so far.
