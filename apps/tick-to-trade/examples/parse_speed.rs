@@ -72,10 +72,14 @@ fn itch_speed(spec: GeneratorSpec, rounds: u32) {
             least(1, messages, || {
                 let mut tops = 0;
                 for packet in packets() {
+                    let mut later = packet.messages();
                     if ahead {
-                        packet.messages().for_each(|bytes| books.prefetch(bytes));
+                        later.by_ref().take(OrderBooks::AHEAD).for_each(|bytes| books.prefetch(bytes));
                     }
                     for bytes in packet.messages() {
+                        if ahead && let Some(later) = later.next() {
+                            books.prefetch(later);
+                        }
                         let message = itch::parse(bytes).expect("a generated message");
                         let change = books.apply(&message).expect("a generated feed fits its books");
                         tops += u64::from(change.is_some_and(|c| c.top));

@@ -68,15 +68,7 @@ pub fn read_by_view(bytes: &[u8]) -> u64 {
 /// Applies all messages, and lets the books know of each some messages before; gives the sum of the best prices of both
 /// sides of all books at the end.
 pub fn book_all(books: &mut OrderBooks, bytes: &[u8]) -> u64 {
-    const AHEAD: usize = 16;
-    let mut ahead = feed::messages(bytes);
-    ahead.by_ref().take(AHEAD).for_each(|message| books.prefetch(message));
-    for message in feed::messages(bytes) {
-        if let Some(later) = ahead.next() {
-            books.prefetch(later);
-        }
-        apply(books, message);
-    }
+    apply_all(books, feed::messages(bytes), feed::messages(bytes));
     best_prices(books)
 }
 
@@ -84,16 +76,26 @@ pub fn book_all(books: &mut OrderBooks, bytes: &[u8]) -> u64 {
 pub fn book_packets(books: &mut OrderBooks, packets: &Packets) -> u64 {
     for packet in packets.iter() {
         let packet = Packet::parse(packet).expect("a whole packet");
-        packet.messages().for_each(|message| books.prefetch(message));
-        packet.messages().for_each(|message| apply(books, message));
+        apply_all(books, packet.messages(), packet.messages());
     }
     best_prices(books)
 }
 
+/// `later` are the same messages once more, to be looked at ahead of their time.
 #[inline(always)]
-fn apply(books: &mut OrderBooks, message: &[u8]) {
-    let message = itch::parse(message).expect("a generated message");
-    let _ = std::hint::black_box(books.apply(&message).expect("a generated feed fits its books"));
+fn apply_all<'a>(
+    books: &mut OrderBooks,
+    messages: impl Iterator<Item = &'a [u8]>,
+    mut later: impl Iterator<Item = &'a [u8]>,
+) {
+    later.by_ref().take(OrderBooks::AHEAD).for_each(|message| books.prefetch(message));
+    for message in messages {
+        if let Some(later) = later.next() {
+            books.prefetch(later);
+        }
+        let message = itch::parse(message).expect("a generated message");
+        let _ = std::hint::black_box(books.apply(&message).expect("a generated feed fits its books"));
+    }
 }
 
 fn best_prices(books: &OrderBooks) -> u64 {

@@ -171,6 +171,9 @@ pub struct OrderBooks {
 }
 
 impl OrderBooks {
+    /// How many messages ahead [`OrderBooks::prefetch`] is best called: enough to cover a load from memory.
+    pub const AHEAD: usize = 16;
+
     /// Allocates all that the books will ever use.
     ///
     /// # Panics
@@ -220,8 +223,8 @@ impl OrderBooks {
 
     /// Starts loading what [`OrderBooks::apply`] of this message will look for first, and returns at once.
     ///
-    /// Worth calling some messages ahead: for a packet's messages before the first of them is applied, or for the next
-    /// packet. `message` is as it came, not yet parsed, and may be anything: this is a hint.
+    /// Worth calling [`OrderBooks::AHEAD`] messages early, so that loads overlap. `message` is as it came, not yet parsed, and
+    /// may be anything: this is a hint.
     #[inline(always)]
     pub fn prefetch(&self, message: &[u8]) {
         // The order's reference number is at 11 in every message that has one; a replace has the new order's at 19. Types come
