@@ -202,6 +202,9 @@ fn absent_and_cut_files_are_named() {
         matches!(&error, MoexError::Decode { messages: 2, error, .. } if error.offset_bytes == 40 && error.cause == Cause::Truncated),
         "{error}"
     );
+    std::fs::write(dir.path().join("micex_increment_a.dat"), "").unwrap();
+    let error = MoexFeed::open(dir.path()).unwrap_err();
+    assert!(matches!(&error, MoexError::Empty { path } if path.ends_with("micex_increment_a.dat")), "{error}");
     std::fs::write(dir.path().join("micex_increment_a.dat"), GOOD[..15].repeat(2)).unwrap();
     let feed = MoexFeed::open(dir.path()).unwrap();
     assert_eq!((feed.increments[0].datagrams.len(), feed.snapshots.datagrams.len()), (2, 3));

@@ -67,9 +67,8 @@ pub(crate) fn open_devices(plan: &Plan) -> Result<Devices, EngineError> {
 
 /// Maps and registers every pool. Also gives what a person should know of their pages.
 pub(crate) fn open_pools(plan: &Plan, devices: &Devices) -> Result<(Pools, Vec<String>), EngineError> {
-    let pools = plan.pools().iter().map(|pool| open_pool(plan, pool, devices)).collect::<Result<Vec<_>, _>>()?;
-    let fallback = |pool: &Pool| pool.region().fallback().map(|fallback| format!("pool.{}: {fallback}", pool.name()));
-    let notes = pools.iter().filter_map(fallback).collect();
+    let mut notes = Vec::new();
+    let pools = plan.pools().iter().map(|pool| open_pool(plan, pool, devices, &mut notes)).collect::<Result<_, _>>()?;
     Ok((Pools(pools), notes))
 }
 
@@ -155,7 +154,27 @@ fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
     Ok(())
 }
 
-fn open_pool(plan: &Plan, pool: &verbline_plan::Pool, devices: &Devices) -> Result<Pool, EngineError> {
+/// A region that can't be swapped out, where this process may lock memory; one that can, announced, where it may not.
+fn map_locked(
+    mut spec: RegionSpec,
+    note: &mut impl FnMut(&dyn std::fmt::Display),
+) -> Result<Region, verbline_mem::RegionError> {
+    match Region::map(&spec) {
+        Err(refused @ verbline_mem::RegionError::Lock { .. }) => {
+            note(&format_args!("its memory may be swapped out, at the price of milliseconds: {refused}"));
+            spec.lock = false;
+            Region::map(&spec)
+        }
+        done => done,
+    }
+}
+
+fn open_pool(
+    plan: &Plan,
+    pool: &verbline_plan::Pool,
+    devices: &Devices,
+    notes: &mut Vec<String>,
+) -> Result<Pool, EngineError> {
     let at = || place(plan, pool.span);
     let spec = PoolSpec {
         name: pool.name.clone(),
@@ -163,19 +182,26 @@ fn open_pool(plan: &Plan, pool: &verbline_plan::Pool, devices: &Devices) -> Resu
         data_bytes: pool.data_bytes,
         headroom_bytes: pool.headroom_bytes,
     };
-    let region = Region::map(&RegionSpec {
-        name: pool.name.clone(),
-        len_bytes: Pool::required_bytes(&spec),
-        pages: match pool.pages {
-            Pages::Auto => PageChoice::Auto,
-            Pages::Small4K => PageChoice::Exactly(PageSize::Small4K),
-            Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
-            Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
+    let mut note = |what: &dyn std::fmt::Display| notes.push(format!("pool.{}: {what}", pool.name));
+    let region = map_locked(
+        RegionSpec {
+            name: pool.name.clone(),
+            len_bytes: Pool::required_bytes(&spec),
+            pages: match pool.pages {
+                Pages::Auto => PageChoice::Auto,
+                Pages::Small4K => PageChoice::Exactly(PageSize::Small4K),
+                Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
+                Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
+            },
+            // What a kernel device registers, the kernel pins: to lock it as well would count it twice against the limit.
+            lock: plan[pool.device].provider == Provider::Soft,
         },
-        // Hugepages are never swapped; and what a device registers, the kernel pins.
-        lock: false,
-    })
+        &mut note,
+    )
     .map_err(|source| EngineError::Region { at: at(), pool: pool.name.clone(), source: source.into() })?;
+    if let Some(fallback) = region.fallback() {
+        note(fallback);
+    }
     let len_bytes = region.len_bytes();
     let made = Pool::new(region, spec).map_err(|source| EngineError::Pool {
         at: at(),

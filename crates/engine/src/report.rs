@@ -279,6 +279,8 @@ pub struct PoolReport {
     pub page_bytes: u64,
     /// Why the pages are not the ones wished for, and what to do.
     pub fallback: Option<String>,
+    /// It can't be swapped out: locked, or on hugepages. What a kernel device registers is pinned whether or not it is.
+    pub locked: bool,
 }
 
 /// Packets dropped at one place for one reason.

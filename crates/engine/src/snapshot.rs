@@ -273,6 +273,7 @@ fn pool(pool: &Pool) -> PoolReport {
         free: account.free.into(),
         cached: account.cached.into(),
         held: account.held.into(),
+        locked: pool.region().is_locked(),
         page_bytes: pool.region().page_size().bytes() as u64,
         fallback: pool.region().fallback().map(ToString::to_string),
     }

@@ -52,6 +52,12 @@ pub enum MoexError {
         /// What is wrong with it.
         what: String,
     },
+    /// A recording without a byte, which is what an interrupted download leaves.
+    #[error("{} is empty; fetch the file again", .path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
     /// A recording does not decode to its end.
     #[error("{} after {messages} messages: {error}; fetch the file again", .path.display())]
     Decode {
@@ -168,6 +174,9 @@ impl MoexFeed {
         let mut load = |file| {
             let path = dir.join(file);
             let bytes = std::fs::read(&path).map_err(|error| MoexError::Read { path: path.clone(), error })?;
+            if bytes.is_empty() {
+                return Err(MoexError::Empty { path });
+            }
             Recording::split(bytes, &mut decoder).map_err(|(messages, error)| MoexError::Decode {
                 path,
                 messages,

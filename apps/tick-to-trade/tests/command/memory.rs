@@ -45,11 +45,15 @@ fn two_lcores_do_without_hugepages_and_say_so() {
 }
 
 #[test]
-fn two_lcores_need_no_right_to_lock_memory_with_the_software_rnic() {
-    let Some(lcores) = two_lcores(["exchange", "trader"]) else { return };
-    let Some(shown) = unprivileged(&["run", "--for", "500ms", "--json"], &lcores) else { return };
+fn two_lcores_need_no_right_to_lock_memory_with_the_software_rnic_and_say_that_it_is_not_locked() {
+    let Some(mut settings) = two_lcores(["exchange", "trader"]) else { return };
+    settings.extend(["--set".to_owned(), "pool.packets.pages=4KiB".to_owned()]);
+    let Some(shown) = unprivileged(&["run", "--for", "500ms", "--json"], &settings) else { return };
     let shown = shown.exited(0);
     assert_eq!(shown.json()["packets"]["held"], 0, "{shown}");
+    assert_eq!(shown.json()["pools"][0]["locked"], false, "{shown}");
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("may be swapped out") && said.contains("ulimit -l"), "{shown}");
 }
 
 #[test]

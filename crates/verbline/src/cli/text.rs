@@ -234,6 +234,7 @@ mod tests {
             },
             pools: vec![PoolReport {
                 name: "packets".into(),
+                locked: true,
                 fallback: Some(
                     "4 KiB pages, since the machine has no free hugepages: echo 64 > /proc/sys/vm/nr_hugepages".into(),
                 ),
