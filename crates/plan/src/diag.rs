@@ -130,11 +130,6 @@ impl Diagnostic {
     pub fn help_texts(&self) -> &[String] {
         &self.0.help
     }
-
-    /// With the line shown, at most 80 columns wide; coloured for a terminal if `colour`.
-    pub fn render(&self, colour: bool) -> String {
-        crate::render::render(self, colour)
-    }
 }
 
 /// `error[code] file:line:column: message`.

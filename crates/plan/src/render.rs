@@ -15,7 +15,14 @@ const FLAG: &str = "--set ";
 /// The narrowest that indented text is wrapped to.
 const WIDTH_MIN: usize = 30;
 
-pub(crate) fn render(one: &Diagnostic, colour: bool) -> String {
+impl Diagnostic {
+    /// With the line shown, at most 80 columns wide; coloured for a terminal if `colour`.
+    pub fn render(&self, colour: bool) -> String {
+        render(self, colour)
+    }
+}
+
+fn render(one: &Diagnostic, colour: bool) -> String {
     let fault = one.fault();
     let level = match fault.severity {
         Severity::Error => Level::ERROR,

@@ -9,6 +9,7 @@
 
 mod books;
 mod decode;
+mod error;
 mod message;
 mod recording;
 mod template;
@@ -17,7 +18,8 @@ mod wire;
 pub use books::{
     BooksError, BooksSpec, EntryOutcome, FORTS_DEPTH, FortsBook, FortsBooks, FortsCounts, SnapshotOutcome, Trust,
 };
-pub use decode::{Cause, DecodeError, Decoder};
+pub use decode::Decoder;
+pub use error::{Cause, DecodeError};
 pub use message::{Action, Decimal, ENTRIES_MAX, Entry, EntryType, Message, MessageKind};
 pub use recording::{Datagram, Instrument, MoexError, MoexFeed, Recording};
 pub use template::{TemplateError, Templates};

@@ -7,7 +7,8 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::decode::{DecodeError, Decoder};
+use super::decode::Decoder;
+use super::error::DecodeError;
 use super::message::{Message, MessageKind};
 use super::template::{TemplateError, Templates};
 

@@ -3,7 +3,7 @@
 //! A byte carries 7 bits, most significant first; the top bit marks the last byte. In a nullable field the value 0 means
 //! "absent" and the others are moved up by one.
 
-use super::decode::Cause;
+use super::error::Cause;
 use super::message::Text;
 
 /// A position in a datagram.
