@@ -8,6 +8,7 @@ mod args;
 mod check;
 mod devices;
 mod explain;
+mod figures;
 mod json;
 mod live;
 mod output;
@@ -23,7 +24,7 @@ use verbline_engine::{Registry, Report};
 
 use args::{Arguments, Command};
 
-pub use text::{count, duration, percent};
+pub use figures::{count, duration, percent};
 
 /// What an app adds to the shared command line.
 pub trait App {

@@ -7,8 +7,8 @@ use serde::Serialize;
 use verbline_verbs::{Context, Device, DeviceError, Provider};
 
 use super::args::DevicesOptions;
+use super::figures::count;
 use super::output::{COLUMNS, message, result, wrapped};
-use super::text::count;
 
 /// One device as it is shown.
 #[derive(Debug, Serialize)]

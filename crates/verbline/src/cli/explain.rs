@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use verbline_plan::{Limit, Location, Sum, Term};
 
+use super::figures::count;
 use super::output::alarming;
-use super::text::count;
 
 /// Columns for what a term is; its value stands before it and its line behind, 80 in all.
 const TERM_COLUMNS: usize = 54;

@@ -11,10 +11,10 @@ use verbline_plan::Diagnostics;
 
 use super::args::RunOptions;
 use super::check::{EXIT_PLAN, load, registry, show};
+use super::figures::count;
 use super::live::{LiveLine, PERIOD};
 use super::output::{COLUMNS, alarming, is_coloured, message, result, wrapped};
 use super::signals::StopRequest;
-use super::text::count;
 use super::{App, json, text};
 
 /// Runs the plan and prints its report.

@@ -5,9 +5,9 @@ use verbline_engine::{
     ConnectionReport, ConnectionState, DropReport, LcoreReport, PortReport, Report, RingReport, StageReport,
 };
 
+use super::figures::{count, duration, percent};
 use super::json::{ns_per_packet, ratio, shares};
 use super::output::COLUMNS;
-use super::text::{count, duration, percent};
 
 /// Stands where there is nothing to divide by.
 const NONE: &str = "-";

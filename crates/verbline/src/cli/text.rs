@@ -1,31 +1,12 @@
 //! The report as a person reads it, within 80 columns, and the formats of its numbers.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use indicatif::HumanCount;
 use verbline_engine::{ConnectionReport, LcoreReport, PortReport, Report};
 
+use super::figures::{count, duration};
 use super::output::{COLUMNS, alarming, wrapped};
 use super::{Outcome, tables};
-
-/// A count with thousands separators, e.g. `1,250,000`.
-pub fn count(value: u64) -> String {
-    HumanCount(value).to_string()
-}
-
-/// A time in the unit that suits it, e.g. `1.3µs`.
-pub fn duration(value_ns: u64) -> String {
-    match value_ns {
-        0..1_000 => format!("{value_ns}ns"),
-        _ => format!("{:.1?}", Duration::from_nanos(value_ns)),
-    }
-}
-
-/// A share between 0 and 1 as a percentage, e.g. `12.5 %`.
-pub fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
 
 /// The whole report. What went wrong stands at the end, where a terminal shows it.
 pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> String {
