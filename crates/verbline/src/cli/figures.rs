@@ -21,3 +21,16 @@ pub fn duration(value_ns: u64) -> String {
 pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_their_units() {
+        assert_eq!((count(0).as_str(), count(1_250_000).as_str()), ("0", "1,250,000"));
+        let durations = [0, 999, 1_300, 12_000_000, 3_000_000_000].map(duration);
+        assert_eq!(durations, ["0ns", "999ns", "1.3µs", "12.0ms", "3.0s"]);
+        assert_eq!((percent(0.125), percent(0.0)), ("12.5 %".to_owned(), "0.0 %".to_owned()));
+    }
+}

@@ -1,4 +1,4 @@
-//! The report as a person reads it, within 80 columns, and the formats of its numbers.
+//! The report as a person reads it, within 80 columns.
 
 use std::fmt::Write as _;
 
@@ -260,13 +260,5 @@ mod tests {
         let text = report(&bad_day(), &outcome(), true);
         assert!(text.starts_with("bad-day: ran 86400.0s\x1b[1;31m, FAILED\x1b[0m\n"), "{text}");
         assert_eq!(text.matches("\x1b[1;31mFAILED   ").count(), 2, "{text}");
-    }
-
-    #[test]
-    fn numbers_have_their_units() {
-        assert_eq!((count(0).as_str(), count(1_250_000).as_str()), ("0", "1,250,000"));
-        let durations = [0, 999, 1_300, 12_000_000, 3_000_000_000].map(duration);
-        assert_eq!(durations, ["0ns", "999ns", "1.3µs", "12.0ms", "3.0s"]);
-        assert_eq!((percent(0.125), percent(0.0)), ("12.5 %".to_owned(), "0.0 %".to_owned()));
     }
 }
