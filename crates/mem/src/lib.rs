@@ -13,6 +13,7 @@ pub mod batch;
 pub mod cache;
 pub mod facts;
 mod freelist;
+mod handles;
 #[cfg(all(test, loom))]
 mod model;
 pub mod packet;

@@ -8,18 +8,34 @@ use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
+use crate::handles::Handles;
 use crate::shared::{RawPacket, Shared, View};
 use crate::sync::{AtomicU32, Ordering};
+
+/// Eight slots on a cache line of their own: full batches then move line by line. From where malloc puts an array, 16 bytes into a line, every other
+/// vector crossed into the next, and a bulk of 32 got and put took 0.30 ns a packet instead of 0.24 (Zen 4).
+#[repr(C, align(64))]
+struct Line([UnsafeCell<MaybeUninit<RawPacket>>; 8]);
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+impl Line {
+    fn new() -> Self {
+        Self([const { UnsafeCell::new(MaybeUninit::uninit()) }; 8])
+    }
+}
 
 /// Not `Sync`: one thread at a time, which owns every slot below `len`. `len` alone is read by others, to count.
 pub(crate) struct Stash {
     /// Slots in use. Atomic for `account`'s sake; the owner's loads and stores of it are plain moves.
     len: AtomicU32,
-    slots: Box<[UnsafeCell<MaybeUninit<RawPacket>>]>,
+    capacity: u32,
+    slots: Box<[Line]>,
     /// Copies of `shared.lines`' own, so that the hot path stays in this struct.
     base: usize,
     mask: usize,
     fresh: View,
+    handles: Handles,
     shared: NonNull<Shared>,
     next_bound: Cell<*const Stash>,
 }
@@ -32,10 +48,12 @@ impl Stash {
         let pool = unsafe { shared.as_ref() };
         Self {
             len: AtomicU32::new(0),
-            slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+            capacity,
+            slots: (0..(capacity as usize).div_ceil(8)).map(|_| Line::new()).collect(),
             base: pool.lines.base_addr(),
             mask: pool.lines.mask(),
             fresh: pool.fresh,
+            handles: Handles::new(),
             shared,
             next_bound: Cell::new(ptr::null()),
         }
@@ -45,8 +63,9 @@ impl Stash {
         NonNull::from(&self.len)
     }
 
+    #[inline]
     pub(crate) fn capacity(&self) -> usize {
-        self.slots.len()
+        self.capacity as usize
     }
 
     #[inline]
@@ -70,7 +89,7 @@ impl Stash {
     /// The slots, as the array of handles that they are.
     #[inline]
     fn slots(&self) -> *mut RawPacket {
-        // UnsafeCell and MaybeUninit are both transparent.
+        // Lines are arrays without padding; UnsafeCell and MaybeUninit are both transparent.
         self.slots.as_ptr().cast_mut().cast()
     }
 
@@ -102,7 +121,7 @@ impl Stash {
         let rest = len - out.len();
         // SAFETY: slots below `len` hold handles and this thread owns them; `out` is foreign to them, being borrowed mutably. Lowering `len`
         // passes the rights on.
-        unsafe { ptr::copy_nonoverlapping(self.slots().add(rest), out.as_mut_ptr().cast(), out.len()) };
+        unsafe { self.handles.copy(self.slots().add(rest), out.as_mut_ptr().cast(), out.len()) };
         self.set_len(rest);
     }
 
@@ -145,13 +164,9 @@ impl Stash {
         }
         // SAFETY: there is room for all above `len`.
         let slot = unsafe { self.slots().add(len) };
-        // Copy and check in one pass that the compiler can make vectors of.
-        let mut differing = 0;
-        for (k, &packet) in packets.iter().enumerate() {
-            differing |= packet.addr().get() ^ self.base;
-            // SAFETY: `k` is below `packets.len()`, which the room covers. What lies above `len` is nobody's, so it may be written and given up.
-            unsafe { slot.add(k).write(packet) };
-        }
+        // SAFETY: readable as a slice, writable as found; a stash's slots are nobody else's. What lies above `len` is nobody's, so it may be written
+        // and given up.
+        let differing = unsafe { self.handles.copy_and_compare(packets.as_ptr(), slot, packets.len(), self.base) };
         if differing & self.mask != 0 {
             return false;
         }

@@ -124,6 +124,31 @@ fn packets_of_other_pools_find_their_own_way_home() {
     assert!(batch.iter().all(|packet| ours.owns(packet)));
 }
 
+/// Handles are copied and checked several at a time: at every length, order is kept, and a stranger is found at every place.
+#[test]
+fn bulks_of_every_length_keep_their_order_and_find_the_stranger() {
+    let (ours, theirs) = (pool(256), pool(1));
+    let cache = ours.cache(80);
+    let mut batch = Batch::with_capacity(64);
+    for n in 1..=64 {
+        assert_eq!(cache.get_bulk(&mut batch, n), n);
+        let addresses: Vec<u64> = batch.iter().map(|packet| packet.addr()).collect();
+        cache.put_bulk(&mut batch);
+        assert!(batch.is_empty());
+        assert_eq!(cache.get_bulk(&mut batch, n), n);
+        assert!(batch.iter().map(|packet| packet.addr()).eq(addresses), "{n} packets");
+        for place in 0..n {
+            let own = std::mem::replace(&mut batch.as_mut_slice()[place], theirs.cache(0).get().expect("it is home"));
+            assert_eq!(ours.account().held as usize, n);
+            cache.put_bulk(&mut batch);
+            assert_eq!((theirs.account().free, ours.account().held), (1, 1), "a stranger at {place} of {n}");
+            drop(own);
+            assert_eq!(cache.get_bulk(&mut batch, n), n);
+        }
+        batch.clear();
+    }
+}
+
 #[test]
 fn a_drop_returns_to_the_bound_cache_else_to_the_free_list() {
     let pool = pool(32);
