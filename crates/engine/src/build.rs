@@ -12,7 +12,7 @@ use verbline_verbs::Completions;
 use crate::clock::Clock;
 use crate::connect::{QueuePairs, connect, dials};
 use crate::control::Control;
-use crate::devices::{Pools, completion_source, open_devices, open_pools};
+use crate::devices::{Devices, Pools, completion_source, open_devices, open_pools};
 use crate::dial::Dial;
 use crate::drops::DropReason;
 use crate::error::{EngineError, Place, place};
@@ -58,7 +58,7 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     let devices = open_devices(plan)?;
     let (pools, notes) = open_pools(plan, &devices)?;
     let (wakers, sleepers) = doorbells(plan)?;
-    let stats = run_stats(plan, &clock, &pools, &made);
+    let stats = run_stats(plan, &clock, &devices, &pools, &made);
     let mut rings = make_rings(plan);
     let mut stages: Vec<_> = made.into_iter().map(|made| Some(made.stage)).collect();
     let mut wake_sets = Vec::new();
@@ -155,7 +155,7 @@ fn make_rings(plan: &verbline_plan::Plan) -> Vec<RingEnds> {
     plan.rings().iter().map(ends).collect()
 }
 
-fn run_stats(plan: &verbline_plan::Plan, clock: &Clock, pools: &Pools, made: &[Made]) -> RunStats {
+fn run_stats(plan: &verbline_plan::Plan, clock: &Clock, devices: &Devices, pools: &Pools, made: &[Made]) -> RunStats {
     let lcore_name = |id: verbline_plan::LcoreId| plan[id].name.clone();
     RunStats {
         plan: plan.name().to_owned(),
@@ -182,7 +182,7 @@ fn run_stats(plan: &verbline_plan::Plan, clock: &Clock, pools: &Pools, made: &[M
             .map(|port| PortEntry {
                 name: port.name.clone(),
                 lcore: lcore_name(port.lcore),
-                device: plan[port.device].device_name.clone(),
+                device: devices[port.device].context.name().to_owned(),
                 stats: shared(),
             })
             .collect(),

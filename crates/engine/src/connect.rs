@@ -95,18 +95,18 @@ pub(crate) fn dials(plan: &Plan, devices: &Devices) -> Result<Vec<Dial>, EngineE
             at: place(plan, port.span),
             timeout: port.connect_timeout,
             device: devices[port.device].context.name().to_owned(),
-            init: init_spec(plan, port),
+            init: init_spec(plan, port, &devices[port.device]),
         };
         dials.push(Dial { who, way });
     }
     Ok(dials)
 }
 
-/// An address of the port's own device, so that the path leads over it and not over another one of this host; that of the
-/// plan's GID if it is of the same kind. `None` lets the host choose, as on InfiniBand, where GIDs are no IP addresses.
+/// An address of the port's own device, so that the path leads over it and not over another one of this host; that of its
+/// GID if it is of the same kind. `None` lets the host choose, as on InfiniBand, where GIDs are no IP addresses.
 fn own_address(declared: &verbline_plan::Device, device: &Opened, to: SocketAddr) -> Option<SocketAddr> {
     let mut gids = device.context.gids(declared.port_num).unwrap_or_default();
-    gids.sort_by_key(|entry| entry.index != declared.gid_index);
+    gids.sort_by_key(|entry| entry.index != device.gid_index);
     let of_kind = |gid: Gid| match to.ip() {
         IpAddr::V4(_) => gid.to_ipv4().map(IpAddr::V4),
         // A link-local address means nothing without its interface.
@@ -117,9 +117,8 @@ fn own_address(declared: &verbline_plan::Device, device: &Opened, to: SocketAddr
     gids.iter().find_map(|entry| of_kind(entry.gid)).map(|ip| SocketAddr::new(ip, 0))
 }
 
-fn init_spec(plan: &Plan, port: &verbline_plan::Port) -> InitSpec {
-    let declared = &plan[port.device];
-    InitSpec { port: declared.port_num, gid_index: declared.gid_index, ..InitSpec::default() }
+fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> InitSpec {
+    InitSpec { port: plan[port.device].port_num, gid_index: device.gid_index, ..InitSpec::default() }
 }
 
 fn create(
@@ -150,7 +149,7 @@ fn create(
             device: device.context.name().to_owned(),
         });
     }
-    qp.to_init(&init_spec(plan, port)).map_err(|error| refused(error.into()))?;
+    qp.to_init(&init_spec(plan, port, device)).map_err(|error| refused(error.into()))?;
     for group in &port.join {
         qp.attach_mcast(gid(*group), 0).map_err(|error| EngineError::Connect {
             at: place(plan, port.span),
@@ -196,9 +195,9 @@ impl Links<'_> {
             }
             Destination::Group(group) => (AhSpec::to_gid(gid(group)), MULTICAST_QPN, DEFAULT_QKEY),
         };
-        let declared = &self.plan[port.device];
-        let path = path.from_port(declared.port_num, declared.gid_index);
-        let ah = self.devices[port.device].pd.create_ah(&path)?;
+        let device = &self.devices[port.device];
+        let path = path.from_port(self.plan[port.device].port_num, device.gid_index);
+        let ah = device.pd.create_ah(&path)?;
         Ok(qp.set_destination(&ah, qpn, qkey)?)
     }
 

@@ -4,10 +4,11 @@ use std::ops::Index;
 
 use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
 use verbline_plan::{DeviceId, Lcore, Pages, Plan, PoolId, Provider};
-use verbline_verbs::{Context, Device, DeviceAttr, PortAttr, PortState, ProtectionDomain};
+use verbline_verbs::{Context, Device, DeviceAttr, DeviceError, PortAttr, PortState, ProtectionDomain};
 
-use crate::error::{EngineError, place};
+use crate::error::{Cause, EngineError, place};
 use crate::events::Watched;
+use crate::pick::{self, Candidate, PickError};
 use crate::wake::CqSource;
 
 /// A device of the plan.
@@ -17,6 +18,8 @@ pub(crate) struct Opened {
     pub(crate) pd: ProtectionDomain,
     pub(crate) attr: DeviceAttr,
     pub(crate) port: PortAttr,
+    /// The entry of the GID table that its queue pairs go by.
+    pub(crate) gid_index: u8,
 }
 
 /// The devices, by their ids in the plan.
@@ -99,9 +102,13 @@ pub(crate) fn completion_source(
 
 fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineError> {
     let at = || place(plan, device.span);
-    let context = Device::find(provider(device.provider), &device.device_name)
-        .and_then(|found| found.open())
-        .map_err(|source| EngineError::Device { at: at(), device: device.name.clone(), source: source.into() })?;
+    let unfit = |source| EngineError::Device { at: at(), device: device.name.clone(), source };
+    let context = match &device.device_name {
+        Some(name) => Device::find(provider(device.provider), name)
+            .and_then(|found| found.open())
+            .map_err(|error| unfit(error.into()))?,
+        None => open_the_one(provider(device.provider), device.port_num).map_err(unfit)?,
+    };
     let refused = |source: verbline_verbs::VerbError| EngineError::DeviceVerb {
         at: at(),
         device: device.name.clone(),
@@ -113,7 +120,7 @@ fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineErr
         return Err(EngineError::PortNotActive {
             at: at(),
             device: device.name.clone(),
-            name: device.device_name.clone(),
+            name: context.name().to_owned(),
             port_num: device.port_num,
             state: format!("{:?}", port.state),
             remedy: format!(
@@ -122,10 +129,48 @@ fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineErr
             ),
         });
     }
-    // Names a GID index that is not there now, and not as a failed connection later.
-    context.query_gid(device.port_num, device.gid_index).map_err(refused)?;
+    let gid = match device.gid_index {
+        // Names a GID index that is not there now, and not as a failed connection later.
+        Some(index) => context.query_gid_entry(device.port_num, index).map_err(refused)?,
+        None => pick::gid(&context.gids(device.port_num).map_err(refused)?).ok_or_else(|| {
+            unfit(PickError::NoGid { device: context.name().to_owned(), port_num: device.port_num }.into())
+        })?,
+    };
+    tracing::info!(
+        "device.{}: {}, port {}, by GID {} ({})",
+        device.name,
+        context.name(),
+        device.port_num,
+        gid.index,
+        gid.gid
+    );
     let pd = context.alloc_pd().map_err(refused)?;
-    Ok(Opened { context, pd, attr, port })
+    Ok(Opened { context, pd, attr, port, gid_index: gid.index })
+}
+
+/// Opens the device that a plan without a name means.
+fn open_the_one(provider: verbline_verbs::Provider, port_num: u8) -> Result<Context, Cause> {
+    let (mut candidates, mut contexts) = (Vec::new(), Vec::new());
+    for device in Device::list(provider)? {
+        let opened = device.open();
+        candidates.push(Candidate { name: device.name().to_owned(), fault: fault(&opened, port_num) });
+        contexts.push(opened);
+    }
+    let index = pick::device(provider, port_num, &candidates)?;
+    Ok(contexts.swap_remove(index)?)
+}
+
+/// Why a port carries no traffic, if so.
+fn fault(opened: &Result<Context, DeviceError>, port_num: u8) -> Option<String> {
+    let context = match opened {
+        Ok(context) => context,
+        Err(error) => return Some(error.to_string()),
+    };
+    match context.query_port(port_num) {
+        Ok(port) if port.state == PortState::Active => None,
+        Ok(port) => Some(format!("{:?}", port.state)),
+        Err(_) => Some(format!("no port {port_num}")),
+    }
 }
 
 pub(crate) fn provider(provider: Provider) -> verbline_verbs::Provider {

@@ -23,6 +23,7 @@ use crate::rings::{Bell, Inlet, Outlet};
 use crate::sampling::Sampler;
 use crate::sleep::{Bed, Fired, Outcome, sleep};
 use crate::stats::{LcoreStats, Shared};
+use crate::turn_time::TurnTime;
 use crate::wake::{Armed, WakeSet};
 
 /// What an lcore is made of, on its way to its thread.
@@ -76,9 +77,7 @@ impl Lcore {
         let around = Surroundings {
             sinks: parts.sinks,
             caches: parts.caches.into_iter().map(PoolCache::bind).collect(),
-            now_ns: parts.clock.now_ns(),
-            now_cycles: 0,
-            clock: parts.clock,
+            time: TurnTime::new(parts.clock, Shared::clone(&parts.stats)),
             stats: parts.stats,
             weight: 1,
             stage_ended: None,
@@ -105,7 +104,7 @@ impl Lcore {
 
     /// Runs until control says to stop, then drains.
     pub(crate) fn run(&mut self) -> io::Result<()> {
-        self.around.now_ns = self.around.clock.now_ns();
+        self.around.time.restart();
         while self.control.phase() == Phase::Running {
             let turn = self.turn();
             if !turn.busy && self.wakes.is_refused() {
@@ -144,7 +143,7 @@ impl Lcore {
     /// Stops the sources and runs on until nothing is in flight anywhere, which only control can see, or the budget is
     /// spent.
     fn drain(&mut self) {
-        let until_ns = self.around.clock.now_ns().saturating_add(self.drain_ns);
+        let until_ns = self.now_ns().saturating_add(self.drain_ns);
         for (index, node) in self.nodes.iter_mut().enumerate() {
             self.running = Some(index);
             if node.stop(&mut self.around) {
@@ -158,7 +157,7 @@ impl Lcore {
         // What this lcore sent before it took notice of the drain, or as its stages stopped, counts as activity of the
         // drain: without it the run could be found quiet with those packets still under way.
         pulse.beat(true);
-        while self.control.phase() < Phase::Ending && self.around.now_ns < until_ns {
+        while self.control.phase() < Phase::Ending && self.around.time.last_ns() < until_ns {
             let turn = self.turn();
             pulse.beat(turn.busy || self.has_undelivered());
         }
@@ -173,6 +172,9 @@ impl Lcore {
     #[inline]
     fn receive(&mut self) -> usize {
         let found = self.wakes.poll(&mut self.completions);
+        if found > 0 {
+            self.around.time.wake();
+        }
         for completion in &self.completions {
             match self.ports.get_mut(usize::from(completion.tag())) {
                 Some(port) => port.complete(completion, &mut self.around),
@@ -189,7 +191,6 @@ impl Lcore {
     fn run_nodes(&mut self) -> bool {
         let mut busy = false;
         self.around.stage_ended = None;
-        self.around.weight = self.sampler.weigh(self.last_busy);
         for (index, node) in self.nodes.iter_mut().enumerate() {
             self.running = Some(index);
             let turn = node.turn(&mut self.around);
@@ -226,21 +227,13 @@ impl Lcore {
         nodes.chain(self.ports.iter().filter_map(Port::retry_ns)).min()
     }
 
-    /// Charges the time since the last turn began to what that turn was.
+    /// Begins a turn. The policy of an lcore that may sleep counts its idle time turn by turn; the others read the clock
+    /// when there is a reason.
     #[inline]
-    fn charge(&mut self) {
-        let (now_ns, now_cycles) = self.around.clock.now();
-        let spent_ns = now_ns.saturating_sub(self.around.now_ns);
-        self.around.now_ns = now_ns;
-        self.around.now_cycles = now_cycles;
-        let stats = &self.around.stats;
-        stats.loops.add(1);
-        if self.last_busy {
-            stats.busy_loops.add(1);
-            stats.busy_ns.add(spent_ns);
-        } else {
-            stats.idle_ns.add(spent_ns);
-        }
+    fn begin(&mut self) {
+        let weight = self.sampler.weigh(self.last_busy);
+        self.around.weight = weight;
+        self.around.time.begin(self.last_busy, weight > 0 || self.may_sleep);
     }
 
     /// Sleeps, if arming finds nothing.
@@ -259,7 +252,7 @@ impl Lcore {
                 if rescued {
                     tracing::error!(lcore = self.index, "a wake-up was lost, and found by the safety time-out: a bug");
                 }
-                self.idle.woke(self.around.clock.now_ns());
+                self.idle.woke(self.now_ns());
             }
         }
         Ok(())
@@ -274,10 +267,13 @@ impl Bed for Lcore {
     }
 
     fn turn(&mut self) -> Turn {
-        self.charge();
+        self.begin();
         let mut busy = self.receive() > 0;
         for inlet in &mut self.inlets {
-            busy |= inlet.poll(&mut self.around.sinks) > 0;
+            if inlet.poll(&mut self.around.sinks) > 0 {
+                self.around.time.wake();
+                busy = true;
+            }
         }
         busy |= self.run_nodes();
         for port in &mut self.ports {
@@ -286,13 +282,13 @@ impl Bed for Lcore {
         busy |= self.publish();
         self.last_busy = busy;
         let timer_ns = if busy || !self.may_sleep { None } else { self.next_timer_ns() };
-        Turn { now_ns: self.around.now_ns, busy, timer_ns }
+        Turn { now_ns: self.around.time.last_ns(), busy, timer_ns }
     }
 
     fn block(&mut self, armed: Armed, timeout_ns: u64) -> io::Result<(Fired, Armed)> {
         let woken = self.wakes.block(armed, timeout_ns);
         // The time asleep is neither busy nor idle.
-        self.around.now_ns = self.around.clock.now_ns();
+        self.around.time.restart();
         self.last_busy = false;
         woken
     }
@@ -302,7 +298,7 @@ impl Bed for Lcore {
     }
 
     fn now_ns(&self) -> Tick {
-        self.around.clock.now_ns()
+        self.around.time.clock().now_ns()
     }
 
     fn control_calls(&self) -> bool {

@@ -24,6 +24,7 @@ mod lcore;
 mod links;
 mod node;
 mod outputs;
+mod pick;
 mod port;
 mod quiet;
 mod registry;
@@ -39,6 +40,7 @@ mod stage;
 mod start;
 mod stats;
 mod stop;
+mod turn_time;
 mod wake;
 mod wake_cost;
 

@@ -3,11 +3,12 @@
 use crossbeam_utils::CachePadded;
 use verbline_mem::{Batch, BoundCache};
 
-use crate::clock::{Clock, Tick};
+use crate::clock::Tick;
 use crate::drops::DropReason;
 use crate::outputs::{Link, Outputs, Sink};
 use crate::stage::{Next, Stage};
 use crate::stats::{Count, LcoreStats, Shared, StageStats};
+use crate::turn_time::TurnTime;
 
 /// When a stage wants its `poll` called: at this tick or after packets came; in every loop; or never again. One number, as every
 /// node of every turn compares it with the time.
@@ -27,9 +28,14 @@ impl Polling {
         }
     }
 
+    /// Only who waits for a tick needs the time.
     #[inline]
-    fn is_due(self, now_ns: Tick) -> bool {
-        self.0 <= now_ns
+    fn is_due(self, time: &TurnTime) -> bool {
+        match self {
+            Polling::EACH_LOOP => true,
+            Polling::DONE => false,
+            Polling(tick) => tick <= time.now_ns(),
+        }
     }
 
     /// The tick, if it is one.
@@ -68,13 +74,10 @@ pub(crate) struct Node {
 pub(crate) struct Surroundings {
     pub(crate) sinks: Vec<Sink>,
     pub(crate) caches: Vec<BoundCache>,
-    pub(crate) clock: Clock,
+    pub(crate) time: TurnTime,
     pub(crate) stats: Shared<LcoreStats>,
-    /// When this turn began.
-    pub(crate) now_ns: Tick,
-    /// The same in cycles.
-    pub(crate) now_cycles: u64,
-    /// What the time of this turn's stages counts for; 0 in a turn that is not timed ([`crate::sampling`]).
+    /// What the time of this turn's stages counts for; 0 in a turn that is not timed ([`crate::sampling`]). A timed one has
+    /// read the clock as it began.
     pub(crate) weight: u64,
     /// When the last stage of this turn ended, in cycles: where the next one's time begins, so that a timed turn of n
     /// stages reads the clock n + 1 times.
@@ -87,7 +90,7 @@ impl Surroundings {
     fn stage_begins(&self) -> u64 {
         match self.weight {
             0 => 0,
-            _ => self.stage_ended.unwrap_or_else(|| self.clock.cycles()),
+            _ => self.stage_ended.unwrap_or_else(|| self.time.clock().cycles()),
         }
     }
 
@@ -95,7 +98,7 @@ impl Surroundings {
     #[inline]
     fn stage_ends(&mut self, began: u64, cycles: &Count) {
         if self.weight > 0 {
-            let now = self.clock.cycles();
+            let now = self.time.clock().cycles();
             self.stage_ended = Some(now);
             cycles.add(now.wrapping_sub(began) * self.weight);
         }
@@ -133,7 +136,7 @@ impl Node {
     #[inline]
     pub(crate) fn turn(&mut self, around: &mut Surroundings) -> NodeTurn {
         let mut turn = NodeTurn::default();
-        if self.polling.is_due(around.now_ns) {
+        if self.polling.is_due(&around.time) {
             turn = self.poll(around);
         }
         if !around.sinks[self.input].batch.is_empty() {
@@ -163,7 +166,7 @@ impl Node {
 
     fn poll(&mut self, around: &mut Surroundings) -> NodeTurn {
         // Most polls send nothing and are not charged: not worth a look at the clock, which would be half of an empty turn.
-        let began = around.stage_ended.unwrap_or(around.now_cycles);
+        let began = around.stage_ended.unwrap_or(around.time.last_cycles());
         let mut out = outputs(&self.links, &self.stats, self.cache, around);
         let next = self.stage.poll(&mut out);
         let sent = out.sent;
@@ -173,7 +176,11 @@ impl Node {
             around.stage_ends(began, &self.stats.cycles);
         }
         self.polling = Polling::after(next);
-        NodeTurn { busy: sent > 0 || next == Next::Busy, finished: self.source && next == Next::Done }
+        let busy = sent > 0 || next == Next::Busy;
+        if busy {
+            around.time.wake();
+        }
+        NodeTurn { busy, finished: self.source && next == Next::Done }
     }
 
     fn process(&mut self, around: &mut Surroundings) {
@@ -218,8 +225,7 @@ fn outputs<'a>(
         cache: cache.map(|index| &*around.caches[index]),
         stats,
         lcore: &around.stats,
-        clock: &around.clock,
-        now_ns: around.now_ns,
+        time: &around.time,
         sent: 0,
     }
 }

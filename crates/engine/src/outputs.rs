@@ -7,10 +7,11 @@
 use crossbeam_utils::CachePadded;
 use verbline_mem::{Batch, Packet, PoolCache};
 
-use crate::clock::{Clock, Tick};
+use crate::clock::Tick;
 use crate::drops::DropReason;
 use crate::stage::OutId;
 use crate::stats::{Drops, LcoreStats, PortStats, RingInStats, Shared, StageStats};
+use crate::turn_time::TurnTime;
 
 /// The counters of the place that a sink belongs to.
 #[derive(Debug)]
@@ -72,8 +73,7 @@ pub struct Outputs<'a> {
     pub(crate) cache: Option<&'a PoolCache>,
     pub(crate) stats: &'a CachePadded<StageStats>,
     pub(crate) lcore: &'a CachePadded<LcoreStats>,
-    pub(crate) clock: &'a Clock,
-    pub(crate) now_ns: Tick,
+    pub(crate) time: &'a TurnTime,
     pub(crate) sent: u64,
 }
 
@@ -156,16 +156,16 @@ impl Outputs<'_> {
         self.refuse_all(batch, reason);
     }
 
-    /// When this loop of the lcore began. Free of charge.
+    /// The time of this loop of the lcore: read when it is first asked for, or when something arrived; free from then on.
     #[inline]
     pub fn now_ns(&self) -> Tick {
-        self.now_ns
+        self.time.now_ns()
     }
 
     /// The time now, for what must not be a loop old. One `rdtsc`.
     #[inline]
     pub fn fresh_ns(&self) -> Tick {
-        self.clock.now_ns()
+        self.time.clock().now_ns()
     }
 
     #[cold]

@@ -109,11 +109,11 @@ impl Port {
         let flushed = self.sending.is_some() && self.flush(around);
         let Some(receiving) = &self.receiving else { return flushed };
         let due = match receiving.retry_ns {
-            Some(retry_ns) => retry_ns <= around.now_ns,
+            Some(retry_ns) => retry_ns <= around.time.now_ns(),
             None => receiving.is_worth_it(),
         };
         let cache = receiving.cache;
-        (due && self.refill(&around.caches[cache], &around.stats, around.now_ns)) | flushed
+        (due && self.refill(&around.caches[cache], &around.stats, around.time.last_ns())) | flushed
     }
 
     /// When the port wants a turn though nothing arrives.
@@ -179,7 +179,7 @@ impl Port {
         self.stats.rx_packets.add(1);
         self.stats.rx_bytes.add(packet.len() as u64);
         packet.set_port(self.index);
-        packet.set_timestamp(around.now_ns);
+        packet.set_timestamp(around.time.now_ns());
         match receiving.next {
             Link::Sink(sink) => {
                 around.sinks[usize::from(sink)].push(packet);

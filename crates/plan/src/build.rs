@@ -62,9 +62,9 @@ impl Checked<'_> {
             name: raw.head.name.clone(),
             span: raw.head.span,
             provider: raw.provider.as_ref()?.value,
-            device_name: raw.device_name.as_ref()?.value.clone(),
+            device_name: raw.device_name.as_ref().map(|field| field.value.clone()),
             port_num: u8::try_from(raw.port_num.value).ok()?,
-            gid_index: u8::try_from(raw.gid_index.value).ok()?,
+            gid_index: raw.gid_index.as_ref().map(|field| u8::try_from(field.value)).transpose().ok()?,
         })
     }
 

@@ -162,12 +162,14 @@ pub struct Device {
     pub span: Span,
     /// Which stack has it.
     pub provider: Provider,
-    /// The device's name there, e.g. `mlx5_0` or `soft0`.
-    pub device_name: String,
+    /// The device's name there, e.g. `mlx5_0` or `soft0`. Without one it is the only device of the provider whose port is active;
+    /// `soft0` of the software devices, which are alike.
+    pub device_name: Option<String>,
     /// The device's port, from 1.
     pub port_num: u8,
-    /// Index into the port's GID table.
-    pub gid_index: u8,
+    /// Index into the port's GID table. Without one it is the GID that reaches furthest: RoCE v2 by an IPv4 address, if there is
+    /// one.
+    pub gid_index: Option<u8>,
 }
 
 /// The stack that a device belongs to.

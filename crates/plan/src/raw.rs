@@ -63,7 +63,7 @@ pub(crate) struct RawDevice {
     pub(crate) provider: Option<Field<Provider>>,
     pub(crate) device_name: Option<Field<String>>,
     pub(crate) port_num: Field<u32>,
-    pub(crate) gid_index: Field<u32>,
+    pub(crate) gid_index: Option<Field<u32>>,
 }
 
 #[derive(Debug)]
@@ -212,9 +212,9 @@ fn read_device(head: Head, reader: &mut Reader<'_>) -> RawDevice {
     RawDevice {
         head,
         provider: reader.choice("provider", &[("soft", Provider::Soft), ("kernel", Provider::Kernel)]),
-        device_name: reader.text("name", "\"soft0\""),
+        device_name: reader.optional_text("name"),
         port_num: reader.number_or("port", 1..=PORT_NUM_MAX, 1),
-        gid_index: reader.number_or("gid_index", 0..=255, 0),
+        gid_index: reader.optional_number("gid_index", 0..=255),
     }
 }
 

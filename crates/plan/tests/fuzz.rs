@@ -4,7 +4,21 @@ mod common;
 
 use common::{GOOD, loader};
 use proptest::prelude::*;
-use verbline_plan::{Consumer, Plan, Target};
+use verbline_plan::{Consumer, Destination, Plan, Port, Target, Transport};
+
+/// The good plan with its connection made by address, both ends of it.
+fn by_address() -> String {
+    let text = GOOD
+        .replace("peer = \"port.orders\"", "listen = \"10.9.9.1:4420\"")
+        .replace("peer = \"port.fills\"", "connect = \"10.9.9.1:4420\"\nconnect_timeout = \"5s\"");
+    assert_eq!(text.matches("10.9.9.1:4420").count(), 2);
+    text
+}
+
+/// One of the two.
+fn plan() -> impl Strategy<Value = String> {
+    prop_oneof![Just(GOOD.to_owned()), Just(by_address())]
+}
 
 /// What a valid plan promises, checked apart from the code that made it.
 fn check_promises(plan: &Plan) {
@@ -33,6 +47,7 @@ fn check_promises(plan: &Plan) {
         assert_eq!(port.rx_depth_wr > 0, port.pool.is_some() && port.next.is_some());
         assert!(port.signal_every_wr <= port.tx_depth_wr);
         assert_eq!(plan[port.lcore].device, Some(port.device));
+        check_ends(plan, port);
     }
     for pool in plan.pools() {
         let posted =
@@ -42,6 +57,20 @@ fn check_promises(plan: &Plan) {
         assert!(posted.sum::<u64>() + sent.sum::<u64>() + cached <= u64::from(pool.packets));
     }
     assert!(plan.sums().iter().all(|sum| sum.holds()));
+}
+
+/// An address is one that can be listened at or reached, on a reliable connection, and no two ports of a provider listen there.
+fn check_ends(plan: &Plan, port: &Port) {
+    let (Destination::Listen(address) | Destination::Connect(address)) = port.destination else { return };
+    assert_eq!(port.transport, Transport::Rc);
+    assert!(address.port() != 0 && !address.ip().is_multicast());
+    assert!(matches!(port.destination, Destination::Listen(_)) || !address.ip().is_unspecified());
+    let same = |other: &&Port| {
+        other.destination == port.destination && plan[other.device].provider == plan[port.device].provider
+    };
+    if matches!(port.destination, Destination::Listen(_)) {
+        assert_eq!(plan.ports().iter().filter(same).count(), 1, "one listens at {address}");
+    }
 }
 
 /// Loads, and uses everything that comes of it.
@@ -70,6 +99,9 @@ fn scrap() -> impl Strategy<Value = String> {
         Just("{ a = ".to_owned()),
         Just("\"ring.orders\"".to_owned()),
         Just("stage.book".to_owned()),
+        Just("\nlisten = \"0.0.0.0:4420\"\n".to_owned()),
+        Just("\nconnect = \"[fe80::1]:1\"\n".to_owned()),
+        Just("\npeer = \"port.fills\"\n".to_owned()),
         Just("-1".to_owned()),
         Just("99999999999999999999".to_owned()),
         Just("\u{feff}ä\u{0}".to_owned()),
@@ -100,6 +132,14 @@ fn value() -> impl Strategy<Value = String> {
             Just("ud"),
             Just("239.1.1.1"),
             Just("1s"),
+            Just("10.9.9.1:4420"),
+            Just("0.0.0.0:4420"),
+            Just("[::]:4420"),
+            Just("[fe80::1%3]:4420"),
+            Just("10.9.9.1:0"),
+            Just("10.9.9.1:65536"),
+            Just("239.1.1.1:4420"),
+            Just("10.9.9.1"),
             Just("")
         ]
         .prop_map(|word| format!("\"{word}\"")),
@@ -115,9 +155,25 @@ fn value() -> impl Strategy<Value = String> {
     })
 }
 
-/// The places of all lines `key = value` in the good plan.
-fn key_lines() -> Vec<usize> {
-    let lines = GOOD.lines().enumerate();
+/// An address, or nearly one.
+fn address() -> impl Strategy<Value = String> {
+    let host = prop_oneof![
+        Just("10.9.9.1".to_owned()),
+        Just("0.0.0.0".to_owned()),
+        Just("[::]".to_owned()),
+        Just("[fe80::1]".to_owned()),
+        Just("[::ffff:10.9.9.1]".to_owned()),
+        Just("239.1.1.1".to_owned()),
+        Just("[ff02::1]".to_owned()),
+        "\\PC{0,6}",
+    ];
+    let port = prop_oneof![Just("4420".to_owned()), Just("4421".to_owned()), Just("0".to_owned()), "[0-9]{0,6}"];
+    (host, port).prop_map(|(host, port)| format!("{host}:{port}").replace(['"', '\\'], ""))
+}
+
+/// The places of all lines `key = value`.
+fn key_lines(text: &str) -> Vec<usize> {
+    let lines = text.lines().enumerate();
     lines.filter(|(_, line)| line.contains(" = ") && !line.starts_with('#')).map(|(at, _)| at).collect()
 }
 
@@ -125,8 +181,10 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn mutated_text_never_panics(edits in prop::collection::vec((any::<prop::sample::Index>(), 0..40_usize, scrap()), 1..4)) {
-        let mut text = GOOD.to_owned();
+    fn mutated_text_never_panics(
+        mut text in plan(),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..40_usize, scrap()), 1..4),
+    ) {
         for (at, cut, scrap) in edits {
             let start = text.floor_char_boundary(at.index(text.len() + 1));
             let end = text.floor_char_boundary((start + cut).min(text.len()));
@@ -136,8 +194,11 @@ proptest! {
     }
 
     #[test]
-    fn lines_moved_about_never_panic(swaps in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..6)) {
-        let mut lines: Vec<&str> = GOOD.lines().collect();
+    fn lines_moved_about_never_panic(
+        text in plan(),
+        swaps in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..6),
+    ) {
+        let mut lines: Vec<&str> = text.lines().collect();
         for (from, to) in swaps {
             let line = lines.remove(from.index(lines.len()));
             lines.insert(to.index(lines.len() + 1), line);
@@ -146,9 +207,12 @@ proptest! {
     }
 
     #[test]
-    fn any_value_at_any_key_never_panics(edits in prop::collection::vec((any::<prop::sample::Index>(), value()), 1..4)) {
-        let keys = key_lines();
-        let mut lines: Vec<String> = GOOD.lines().map(str::to_owned).collect();
+    fn any_value_at_any_key_never_panics(
+        text in plan(),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), value()), 1..4),
+    ) {
+        let keys = key_lines(&text);
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         for (at, value) in edits {
             let line = &mut lines[keys[at.index(keys.len())]];
             let key = line.split(" = ").next().unwrap_or_default().to_owned();
@@ -183,6 +247,21 @@ proptest! {
                 prop_assert!(faults.errors().all(|fault| matches!(fault.code(), "pool-too-small" | "cq-too-small")), "{}", faults);
             }
         }
+    }
+
+    // The addresses alone, in every combination that makes sense of them or none.
+    #[test]
+    fn addresses_meet_or_are_refused(
+        ends in prop::collection::vec((prop_oneof![Just("listen"), Just("connect"), Just("peer")], address()), 2..5),
+        transport in prop_oneof![4 => Just("rc"), 1 => Just("uc"), 1 => Just("ud")],
+    ) {
+        let ports = ["orders", "fills", "orders", "fills"];
+        let mut flags: Vec<String> = (ends.iter().zip(ports))
+            .map(|((key, address), port)| format!("port.{port}.{key}=\"{address}\""))
+            .collect();
+        flags.push(format!("port.fills.transport=\"{transport}\""));
+        exercise(&by_address(), &flags);
+        exercise(GOOD, &flags);
     }
 
     #[test]

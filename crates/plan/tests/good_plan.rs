@@ -20,8 +20,8 @@ fn holds_what_the_file_says() {
     let plan = good();
     assert_eq!((plan.name(), plan.app()), ("tick-to-trade", Some("tick-to-trade")));
     let device = &plan.devices()[0];
-    assert_eq!((device.provider, device.device_name.as_str()), (Provider::Soft, "soft0"));
-    assert_eq!((device.port_num, device.gid_index), (1, 0), "the defaults");
+    assert_eq!((device.provider, device.device_name.as_deref()), (Provider::Soft, Some("soft0")));
+    assert_eq!((device.port_num, device.gid_index), (1, None), "the defaults");
     let pool = &plan.pools()[0];
     assert_eq!((pool.packets, pool.data_bytes, pool.headroom_bytes, pool.cache_packets), (8192, 2048, 64, 256));
     assert_eq!((pool.pages, pool.device), (Pages::Auto, device.id));
