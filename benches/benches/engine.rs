@@ -26,28 +26,18 @@ fn stage_call(c: &mut Criterion) {
 const ROUNDS: usize = 5;
 const PAIRS: usize = 160;
 
-/// Adaptive mode at full rate beside poll mode, in pairs; which of the two comes first changes from pair to pair, so that
-/// neither a drift nor the order favours one. The ratio is the median of the pairs' own.
+/// Adaptive mode at full rate beside poll mode, in pairs; the ratio is the median of the pairs' own.
 fn adaptive_beside_poll(_: &mut Criterion) {
-    let rate = |mode| idle::saturated(mode).value("packets_per_s").unwrap_or(f64::NAN);
-    let pairs: Vec<[f64; 2]> = (0..PAIRS)
-        .map(|pair| match pair % 2 {
-            0 => ["adaptive", "poll"].map(rate),
-            _ => {
-                let [poll, adaptive] = ["poll", "adaptive"].map(rate);
-                [adaptive, poll]
-            }
-        })
-        .collect();
-    let [adaptive, poll] = [0, 1].map(|mode| median(pairs.iter().map(|pair| pair[mode])) / 1e6);
-    let mut ratios: Vec<f64> = pairs.iter().map(|[adaptive, poll]| adaptive / poll).collect();
-    ratios.sort_by(f64::total_cmp);
+    let figures = idle::adaptive_beside_poll(PAIRS);
+    let value = |name| figures.value(name).unwrap_or(f64::NAN);
     println!(
-        "full rate, {PAIRS} pairs: adaptive {adaptive:.2} M packets/s, poll {poll:.2} M packets/s, \
+        "full rate, {PAIRS} pairs: adaptive {:.2} M packets/s, poll {:.2} M packets/s, \
          ratio {:.3} (half of the pairs from {:.3} to {:.3}; goal ≥ 0.98)\n",
-        median(ratios.iter().copied()),
-        ratios[PAIRS / 4],
-        ratios[PAIRS - 1 - PAIRS / 4],
+        value("adaptive_packets_per_s") / 1e6,
+        value("poll_packets_per_s") / 1e6,
+        value("ratio"),
+        value("ratio_q1"),
+        value("ratio_q3"),
     );
 }
 

@@ -16,7 +16,8 @@ pub struct Subject {
     pub name: &'static str,
     /// What an operation is.
     pub what: &'static str,
-    /// The two counts of operations that are run, fewer and more.
+    /// The two counts of operations that are run, fewer and more: so far apart that what differs from run to run, such as
+    /// the clock's calibration and an lcore's idle turns at its end, is under 0.3 % of the difference.
     pub counts: [u64; 2],
     /// Does so many operations.
     pub run: fn(u64),
@@ -57,13 +58,13 @@ pub const SUBJECTS: &[Subject] = &[
     Subject {
         name: "stage-call-32",
         what: "a turn of an lcore: 32 packets from a source through four stages to a sink",
-        counts: [5_000, 55_000],
+        counts: [5_000, 405_000],
         run: |turns| lcores::stage_calls(turns * 32, 32),
     },
     Subject {
         name: "stage-call-1",
         what: "a turn of an lcore with one packet",
-        counts: [50_000, 350_000],
+        counts: [10_000, 810_000],
         run: |turns| lcores::stage_calls(turns, 1),
     },
     Subject {

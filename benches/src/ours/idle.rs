@@ -11,6 +11,7 @@ use verbline::engine::Clock;
 use super::lcores::preamble;
 use super::stages::{Waits, finish, registry, start, watch};
 use crate::Figures;
+use crate::figures::median;
 use crate::pair::{cpus, race};
 
 /// Between wake-ups: long enough for the other side to be asleep again.
@@ -158,4 +159,29 @@ pub fn saturated(idle: &str) -> Figures {
     let (warm_up, time) = (Duration::from_millis(30), Duration::from_millis(120));
     let window = watch(&registry(&Waits::default()), &plan, warm_up, time);
     Figures::of("packets_per_s", window.packets_in("sink") * 1e9 / window.elapsed_ns())
+}
+
+/// Adaptive mode at full rate beside poll mode, in so many pairs of short runs: `adaptive_packets_per_s` and
+/// `poll_packets_per_s`, medians; `ratio`, the median of the pairs' own, and `ratio_q1` and `ratio_q3`, between which half
+/// of the pairs lie. Which of the two comes first changes from pair to pair, so that neither a drift nor the order favours
+/// one.
+pub fn adaptive_beside_poll(pairs: usize) -> Figures {
+    let rate = |mode| saturated(mode).value("packets_per_s").unwrap_or(f64::NAN);
+    let rates: Vec<[f64; 2]> = (0..pairs)
+        .map(|pair| match pair % 2 {
+            0 => ["adaptive", "poll"].map(rate),
+            _ => {
+                let [poll, adaptive] = ["poll", "adaptive"].map(rate);
+                [adaptive, poll]
+            }
+        })
+        .collect();
+    let mut ratios: Vec<f64> = rates.iter().map(|[adaptive, poll]| adaptive / poll).collect();
+    ratios.sort_by(f64::total_cmp);
+    let [adaptive, poll] = [0, 1].map(|mode| median(rates.iter().map(|pair| pair[mode])));
+    Figures::of("adaptive_packets_per_s", adaptive)
+        .and("poll_packets_per_s", poll)
+        .and("ratio", median(ratios.iter().copied()))
+        .and("ratio_q1", ratios.get(pairs / 4).copied().unwrap_or(f64::NAN))
+        .and("ratio_q3", ratios.get(pairs - pairs.min(1 + pairs / 4)).copied().unwrap_or(f64::NAN))
 }

@@ -10,6 +10,9 @@ use verbline::prelude::*;
 use super::stages::finish;
 use crate::Figures;
 
+/// What the name of a step's share starts with.
+pub const SHARE: &str = "share_";
+
 /// Runs the plan for `time` with `ticks_per_second` messages a second (0: as fast as the channels take them):
 /// `p50_ns`, `p99_ns`, `p999_ns` from the scheduled publish time to the order's arrival; `share_…` of each step in the
 /// mean; `ticks_per_s` as published.
@@ -33,7 +36,7 @@ pub fn tick_to_trade(ticks_per_second: u64, time: Duration) -> Figures {
         figures = figures.and(name, outcome["tick_to_trade_ns"][key].as_f64().unwrap_or(f64::NAN));
     }
     for step in outcome["steps"].as_array().into_iter().flatten() {
-        let name = format!("share_{}", step["step"].as_str().unwrap_or("?").replace(' ', "_"));
+        let name = format!("{SHARE}{}", step["step"].as_str().unwrap_or("?").replace(' ', "_"));
         figures = figures.and(&name, step["share"].as_f64().unwrap_or(f64::NAN));
     }
     let ticks = outcome["ticks_published"].as_f64().unwrap_or(0.0);

@@ -20,6 +20,7 @@ mod peer;
 mod process;
 mod row;
 mod table;
+mod wrap;
 
 use std::process::ExitCode;
 
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     let done = match &arguments.command {
         Some(Command::Ours(subject)) => ours::run(subject),
         None if arguments.list => {
-            print!("{}", table::list(&groups::all()));
+            print!("{}", table::list(&groups::all(), wrap::columns()));
             Ok(())
         }
         None => compare(&arguments),
@@ -66,7 +67,7 @@ fn compare(arguments: &Arguments) -> Result<(), RunError> {
     if arguments.json {
         println!("{}", table::json(&results, &machine));
     } else {
-        println!("{}", table::text(&results, &machine));
+        println!("{}", table::text(&results, &machine, wrap::columns()));
     }
     Ok(())
 }

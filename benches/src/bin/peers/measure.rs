@@ -1,9 +1,10 @@
 //! The rounds: every contender of a group in turn, again and again, and the rows that come of it.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use verbline_benches::Figures;
 use verbline_benches::figures::median;
 use verbline_benches::ours::itch::CHECKSUM;
+use verbline_benches::ours::trading::SHARE;
 
 use crate::args::Arguments;
 use crate::contender::Contender;
@@ -55,6 +56,11 @@ fn result(row: &Row, group: &Group, rounds: &[Vec<Figures>]) -> Result<RowResult
     let values = |source| -> Result<Vec<f64>, RunError> {
         rounds.iter().map(|figures| value(source, group, figures).map(|value| value / row.scale)).collect()
     };
+    let own_ratio = match (row.ratio, row.ours) {
+        (Some(name), Source::Figure(index, _)) => Some(Source::Figure(index, name)),
+        _ => None,
+    };
+    let ratios = own_ratio.map(|source| rounds.iter().map(|figures| value(source, group, figures)).collect());
     let mut commands = Vec::new();
     for source in [row.ours, row.peer] {
         if let Source::Figure(index, _) = source {
@@ -66,6 +72,7 @@ fn result(row: &Row, group: &Group, rounds: &[Vec<Figures>]) -> Result<RowResult
         row: *row,
         ours: values(row.ours)?,
         peer: values(row.peer)?,
+        ratios: ratios.transpose()?,
         commands,
         extra: extra(row, group, rounds),
     })
@@ -74,6 +81,7 @@ fn result(row: &Row, group: &Group, rounds: &[Vec<Figures>]) -> Result<RowResult
 fn value(source: Source, group: &Group, figures: &[Figures]) -> Result<f64, RunError> {
     match source {
         Source::Known(value) => Ok(value),
+        Source::Nobody => Ok(f64::NAN),
         Source::Figure(index, name) => figures[index].value(name).ok_or_else(|| RunError::Unreadable {
             command: group.contenders[index].commands.join("; "),
             wanted: name,
@@ -82,23 +90,20 @@ fn value(source: Source, group: &Group, figures: &[Figures]) -> Result<f64, RunE
     }
 }
 
-/// The series behind a scaling row, or all medians of our contender.
+/// What belongs to a row beside its ratio: the curve behind a scaling row, `points` over `x` and `y`; the `shares` of each
+/// step of tick-to-trade, and its rate.
 fn extra(row: &Row, group: &Group, rounds: &[Vec<Figures>]) -> Value {
-    let at = |index: usize, name: &str| {
-        rounded(median(rounds.iter().filter_map(|figures| figures[index].value(name))) / row.scale)
-    };
-    let (Source::Figure(index, name), plot) = (row.ours, &group.plot) else { return Value::Null };
-    if let Some(Plot { x_name, x, y_name }) = plot {
-        let points: Vec<_> = x.iter().enumerate().map(|(index, x)| json!([x, at(index, name)])).collect();
-        return json!({ "x": x_name, "y": y_name, "points": points });
+    let Source::Figure(index, name) = row.ours else { return Value::Null };
+    let at = |index: usize, name: &str| median(rounds.iter().filter_map(|figures| figures[index].value(name)));
+    if let Some(Plot { x_name, x, y_name }) = &group.plot {
+        let points = x.iter().enumerate().map(|(index, x)| json!([x, rounded(at(index, name) / row.scale)]));
+        return json!({ "x": x_name, "y": y_name, "points": points.collect::<Vec<_>>() });
     }
-    let names = rounds.first().map(|figures| figures[index].names().map(str::to_owned).collect::<Vec<_>>());
-    let shares = names.into_iter().flatten().filter(|name| name.starts_with("share_") || name == "ticks_per_s");
-    let shares: serde_json::Map<_, _> = shares
-        .map(|name| {
-            let value = rounded(median(rounds.iter().filter_map(|figures| figures[index].value(&name))));
-            (name, json!(value))
-        })
-        .collect();
-    if shares.is_empty() { Value::Null } else { Value::Object(shares) }
+    let Some(figures) = rounds.first().map(|figures| &figures[index]) else { return Value::Null };
+    let steps = figures.names().filter_map(|name| Some((name, name.strip_prefix(SHARE)?)));
+    let shares: Map<_, _> = steps.map(|(name, step)| (step.to_owned(), json!(rounded(at(index, name))))).collect();
+    if shares.is_empty() {
+        return Value::Null;
+    }
+    json!({ "shares": shares, "ticks_per_s": rounded(at(index, "ticks_per_s")) })
 }

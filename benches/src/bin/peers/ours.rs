@@ -56,8 +56,8 @@ pub(crate) enum Subject {
     IdleCpu { ticks_per_s: u64 },
     /// CPU time of a thread in epoll_wait(2)
     BareIdleCpu { ticks_per_s: u64 },
-    /// Packets a second between two lcores with this idle policy
-    Saturated { idle: String },
+    /// Packets a second between two lcores, adaptive beside poll mode, in so many pairs of short runs
+    Saturated { pairs: usize },
     /// Tick-to-trade at so many ticks a second, 0 for as fast as it goes
     TickToTrade { ticks_per_s: u64 },
     /// Posts and polls for callgrind to count
@@ -124,7 +124,7 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::BareWakeUp => idle::bare_wake_up(),
         Subject::IdleCpu { ticks_per_s } => idle::idle_cpu(*ticks_per_s, IDLE_TIME),
         Subject::BareIdleCpu { ticks_per_s } => idle::bare_idle_cpu(*ticks_per_s, IDLE_TIME),
-        Subject::Saturated { idle } => idle::saturated(idle),
+        Subject::Saturated { pairs } => idle::adaptive_beside_poll(*pairs),
         Subject::TickToTrade { ticks_per_s } => trading::tick_to_trade(*ticks_per_s, TRADING_TIME),
         Subject::PostAndPoll { lists, burst } => {
             messages::post_and_poll(*lists, *burst);

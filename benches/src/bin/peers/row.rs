@@ -55,6 +55,8 @@ pub(crate) enum Source {
     Figure(usize, &'static str),
     /// A figure from elsewhere.
     Known(f64),
+    /// There is none: the row is told for itself.
+    Nobody,
 }
 
 /// What is compared.
@@ -76,6 +78,9 @@ pub(crate) struct Row {
     pub(crate) scale: f64,
     /// What is to be reached.
     pub(crate) goal: Goal,
+    /// Our figure that is a round's ratio, where both sides take turns many times within a round; otherwise the ratio is
+    /// that of the two figures.
+    pub(crate) ratio: Option<&'static str>,
 }
 
 /// A row, measured.
@@ -85,6 +90,8 @@ pub(crate) struct RowResult {
     /// A value a round.
     pub(crate) ours: Vec<f64>,
     pub(crate) peer: Vec<f64>,
+    /// Each round's own ratio, of a row that has one.
+    pub(crate) ratios: Option<Vec<f64>>,
     /// What was run, ours first.
     pub(crate) commands: Vec<String>,
     /// What belongs to it beside the ratio, such as a series for a plot or the share of each step.
@@ -100,23 +107,33 @@ impl RowResult {
         median(self.peer.iter().copied())
     }
 
-    /// The ratio of the medians.
+    /// The ratio of the medians, or the median of the rounds' own ratios.
     pub(crate) fn ratio(&self) -> f64 {
-        self.ours_median() / self.peer_median()
+        match &self.ratios {
+            Some(ratios) => median(ratios.iter().copied()),
+            None => self.ours_median() / self.peer_median(),
+        }
     }
 
-    /// The least and the greatest ratio of one round.
+    /// The least and the greatest ratio of one round; with no peer, of a round to our median.
     pub(crate) fn spread(&self) -> [f64; 2] {
-        let ratios = self.ours.iter().zip(&self.peer).map(|(ours, peer)| ours / peer);
-        ratios.fold([f64::INFINITY, f64::NEG_INFINITY], |[least, most], ratio| [least.min(ratio), most.max(ratio)])
+        let of_figures = || match self.row.peer {
+            Source::Nobody => self.ours.iter().map(|ours| ours / self.ours_median()).collect(),
+            _ => self.ours.iter().zip(&self.peer).map(|(ours, peer)| ours / peer).collect(),
+        };
+        let ratios = self.ratios.clone().unwrap_or_else(of_figures);
+        ratios
+            .iter()
+            .fold([f64::INFINITY, f64::NEG_INFINITY], |[least, most], ratio| [least.min(*ratio), most.max(*ratio)])
     }
 
     pub(crate) fn met(&self) -> bool {
         self.row.goal.met(self.ours_median(), self.ratio())
     }
 
+    /// One object; what there is not, such as a ratio with no peer, is null. Beside the common keys it has those of `extra`.
     pub(crate) fn json(&self) -> Value {
-        json!({
+        let mut json = json!({
             "row": self.row.name,
             "what": self.row.what,
             "unit": self.row.unit,
@@ -129,17 +146,25 @@ impl RowResult {
             "met": self.met(),
             "rounds": self.ours.len(),
             "commands": self.commands,
-            "extra": self.extra,
-        })
+        });
+        if let (Some(json), Some(extra)) = (json.as_object_mut(), self.extra.as_object()) {
+            json.extend(extra.clone());
+        }
+        json
     }
 }
 
 /// Five digits: more than any of these figures is good for.
 pub(crate) fn rounded(value: f64) -> f64 {
+    round_to(value, 5)
+}
+
+/// So many digits.
+pub(crate) fn round_to(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
-    let unit = 10f64.powi(value.abs().log10().floor() as i32 - 4);
+    let unit = 10f64.powi(value.abs().log10().floor() as i32 + 1 - digits);
     let digits = (value / unit).round();
     // Dividing by a power of ten that is exact keeps 0.1 from becoming 0.1000…01.
     if unit < 1.0 { digits / (1.0 / unit).round() } else { digits * unit }
@@ -151,8 +176,19 @@ mod tests {
 
     fn result(goal: Goal, ours: &[f64], peer: &[f64]) -> RowResult {
         let (name, source) = ("r", Source::Figure(0, "ns"));
-        let row = Row { name, what: "w", unit: "ns", ours: source, peer: source, peer_name: "p", scale: 1.0, goal };
-        RowResult { row, ours: ours.to_vec(), peer: peer.to_vec(), commands: Vec::new(), extra: Value::Null }
+        let row = Row {
+            name,
+            what: "w",
+            unit: "ns",
+            ours: source,
+            peer: source,
+            peer_name: "p",
+            scale: 1.0,
+            goal,
+            ratio: None,
+        };
+        let (ours, peer) = (ours.to_vec(), peer.to_vec());
+        RowResult { row, ours, peer, ratios: None, commands: Vec::new(), extra: Value::Null }
     }
 
     #[test]
@@ -163,6 +199,13 @@ mod tests {
         for key in ["row", "unit", "ours", "peer", "peer_name", "ratio", "spread", "goal", "met"] {
             assert!(json.get(key).is_some_and(|value| !value.is_null()), "{key}");
         }
+    }
+
+    #[test]
+    fn rounds_may_have_ratios_of_their_own() {
+        let mut result = result(Goal::RatioAtLeast(0.99), &[50.0, 100.0], &[60.0, 90.0]);
+        result.ratios = Some(vec![0.98, 1.01, 0.995]);
+        assert_eq!((result.ratio(), result.spread(), result.met()), (0.995, [0.98, 1.01], true));
     }
 
     #[test]

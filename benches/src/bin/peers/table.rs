@@ -3,10 +3,14 @@
 use std::fmt::Write as _;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::groups::Group;
-use crate::row::{RowResult, rounded};
+use crate::row::{Goal, Row, RowResult, Source, round_to, rounded};
+use crate::wrap::{command, words};
+
+/// A terminal of fewer columns gets two lines a row.
+const WIDE_COLUMNS: usize = 132;
 
 /// One object, one line a row.
 pub(crate) fn json(results: &[RowResult], machine: &Value) -> String {
@@ -14,13 +18,33 @@ pub(crate) fn json(results: &[RowResult], machine: &Value) -> String {
     format!("{{\"machine\":{machine},\"rows\":[\n{}\n]}}", rows.join(",\n"))
 }
 
-/// For a person: the table, then every command line.
-pub(crate) fn text(results: &[RowResult], machine: &Value) -> String {
+/// For a person: the table, then every command line, in so many columns.
+pub(crate) fn text(results: &[RowResult], machine: &Value, columns: usize) -> String {
+    let mut text = if columns >= WIDE_COLUMNS { wide(results) } else { narrow(results) };
+    let met = results.iter().filter(|result| result.met()).count();
+    let _ = writeln!(text, "\n{met} of {} rows met\n", results.len());
+    for key in ["cpu", "cpus", "kernel", "date", "load_after", "command"] {
+        let value = &machine[key];
+        let _ = writeln!(text, "{key:<10} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+    }
+    let _ = writeln!(text, "\nWhat was run, ours first:");
+    for result in results {
+        text.push_str(&words(&format!("{}: {}", result.row.name, result.row.what), "", "    ", columns));
+        for line in &result.commands {
+            text.push_str(&command(line, "    $ ", columns));
+        }
+        for (name, value) in result.extra.as_object().into_iter().flatten() {
+            text.push_str(&words(&format!("{name} {value}"), "    ", "        ", columns));
+        }
+    }
+    text
+}
+
+fn wide(results: &[RowResult]) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY);
     table.set_header(["row", "unit", "ours", "peer", "", "ratio", "least … most", "goal", ""]);
     for result in results {
-        let [least, most] = result.spread();
         table.add_row([
             Cell::new(result.row.name),
             Cell::new(result.row.unit),
@@ -28,44 +52,99 @@ pub(crate) fn text(results: &[RowResult], machine: &Value) -> String {
             number(result.peer_median()),
             Cell::new(result.row.peer_name),
             number(result.ratio()),
-            Cell::new(format!("{} … {}", rounded(least), rounded(most))),
+            Cell::new(spread(result)),
             Cell::new(result.row.goal),
-            Cell::new(if result.met() { "met" } else { "MISSED" }),
+            Cell::new(verdict(result)),
         ]);
     }
-    let mut text = format!("{table}\n\n");
-    for key in ["cpu", "cpus", "kernel", "date", "load_after", "command"] {
-        let value = &machine[key];
-        let _ = writeln!(text, "{key:<10} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-    }
-    let _ = writeln!(text, "\nWhat was run, ours first:");
+    format!("{table}\n")
+}
+
+/// Two lines a row: how it went, and below it the figures.
+fn narrow(results: &[RowResult]) -> String {
+    let rule = "─".repeat(79);
+    let mut text = format!("{:<28} {:>8}  {:<13} {:<7} {}\n", "row", "ratio", "goal", "", "least … most");
+    let _ = writeln!(text, "    ours, and what it is held against\n{rule}");
     for result in results {
-        let _ = writeln!(text, "{}: {}", result.row.name, result.row.what);
-        for command in &result.commands {
-            let _ = writeln!(text, "    {command}");
-        }
-        if let Value::Object(extra) = &result.extra {
-            let _ = writeln!(text, "    {}", json!(extra));
-        }
+        let row = &result.row;
+        let (ratio, goal) = (told(result.ratio()), row.goal.to_string());
+        let _ = writeln!(text, "{:<28} {ratio:>8}  {goal:<13} {:<7} {}", row.name, verdict(result), spread(result));
+        let _ = writeln!(text, "    {}", figures(result));
     }
-    text
+    text + &rule + "\n"
+}
+
+fn figures(result: &RowResult) -> String {
+    let (row, ours) = (&result.row, rounded(result.ours_median()));
+    if row.peer == Source::Nobody {
+        return format!("{ours} {}", row.unit);
+    }
+    format!("{ours} against {} {}: {}", rounded(result.peer_median()), row.unit, row.peer_name)
+}
+
+fn verdict(result: &RowResult) -> &'static str {
+    match result.row.goal {
+        Goal::Reported => "",
+        _ if result.met() => "met",
+        _ => "MISSED",
+    }
+}
+
+fn spread(result: &RowResult) -> String {
+    let [least, most] = result.spread();
+    format!("{} … {}", told(least), told(most))
+}
+
+/// Four digits; nothing for what there is not.
+fn told(value: f64) -> String {
+    if value.is_finite() { format!("{}", round_to(value, 4)) } else { "–".to_owned() }
 }
 
 fn number(value: f64) -> Cell {
-    Cell::new(rounded(value)).set_alignment(CellAlignment::Right)
+    let text = if value.is_finite() { rounded(value).to_string() } else { "–".to_owned() };
+    Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-/// Every row with its goal and its commands.
-pub(crate) fn list(groups: &[Group]) -> String {
+/// Every row with its goal, and the commands of each group.
+pub(crate) fn list(groups: &[Group], columns: usize) -> String {
     let mut text = String::new();
     for group in groups {
         for row in &group.rows {
-            let _ =
-                writeln!(text, "{:<26} {} [{}; beside {}; {}]", row.name, row.what, row.unit, row.peer_name, row.goal);
+            text.push_str(&about(row, columns));
         }
-        let commands: Vec<&str> =
-            group.contenders.iter().flat_map(|contender| &contender.commands).map(String::as_str).collect();
-        let _ = writeln!(text, "    {}", commands.join("\n    "));
+        for line in group.contenders.iter().flat_map(|contender| &contender.commands) {
+            text.push_str(&command(line, "    $ ", columns));
+        }
+        text.push('\n');
     }
     text
+}
+
+fn about(row: &Row, columns: usize) -> String {
+    let peer = if row.peer == Source::Nobody { String::new() } else { format!(", beside {}", row.peer_name) };
+    let head = format!("{:<28} {}\n", row.name, row.goal);
+    head + &words(&format!("{} ({}{peer})", row.what, row.unit), "    ", "    ", columns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn result(row: Row) -> RowResult {
+        let (ours, peer) = (vec![123.456, 120.0], vec![100.0, 101.0]);
+        let commands =
+            vec!["ucx_perftest -c 1 -d memory -x posix -t am_lat -s 64 -n 1000000 & ucx_perftest -c 0".into()];
+        RowResult { row, ours, peer, ratios: None, commands, extra: json!({"shares": {"wire": 0.5}}) }
+    }
+
+    #[test]
+    fn a_table_for_eighty_columns_has_no_longer_line() {
+        let groups = crate::groups::all();
+        let rows: Vec<RowResult> = groups.iter().flat_map(|group| &group.rows).map(|row| result(*row)).collect();
+        let text = text(&rows, &json!({"cpu": "a CPU"}), 80) + &list(&groups, 80);
+        let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(long.is_empty(), "{long:#?}");
+        assert!(groups.iter().flat_map(|group| &group.rows).all(|row| text.contains(row.name)));
+    }
 }

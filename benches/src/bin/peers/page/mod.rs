@@ -1,22 +1,30 @@
 //! The page: the table, the ratios with their goals, and a plot of each curve; one file, nothing fetched.
 
 mod plots;
+mod trading;
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
 use crate::error::RunError;
-use crate::row::{RowResult, rounded};
+use crate::row::{Goal, RowResult, round_to};
 
+/// Plots are dark on white, in a frame of their own when the page is dark.
 const STYLE: &str = "\
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1080px; padding: 0 1rem; color: #1b1f24; background: #fff }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --rule: #d0d7de; --code: #f3f4f6; --met: #116329; --missed: #b42318 }
+@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --paper: #16191d; --rule: #3d444d; --code: #262b31; --met: #57d27c; --missed: #ff8d80 } }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1120px; padding: 0 1rem; color: var(--ink); background: var(--paper) }
+h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.2rem } h3 { font-size: 1rem; margin-bottom: .3rem }
 table { border-collapse: collapse; width: 100%; font-size: 13px } th, td { padding: 4px 8px; text-align: left; vertical-align: top }
-th { border-bottom: 2px solid #57606a } td { border-bottom: 1px solid #d0d7de } td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-.met { color: #116329; font-weight: 600 } .missed { color: #b42318; font-weight: 600 }
-code { font-size: 12px; background: #f3f4f6; padding: 1px 4px; overflow-wrap: anywhere } svg { max-width: 100%; height: auto }
-.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(480px, 1fr)); gap: 1rem }";
+th { border-bottom: 2px solid var(--rule) } td { border-bottom: 1px solid var(--rule) } tr { break-inside: avoid }
+th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
+.met { color: var(--met); font-weight: 600 } .missed { color: var(--missed); font-weight: 600 }
+code { font-size: 12px; background: var(--code); padding: 1px 4px; overflow-wrap: anywhere }
+svg { display: block; max-width: 100%; height: auto; background: #fff; border-radius: 6px } figure { margin: 0 0 1rem; break-inside: avoid }
+.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(480px, 1fr)); gap: 1rem } .run { break-inside: avoid }
+@media print { body { margin: 0; max-width: none; font-size: 11px } table { font-size: 9px } th, td { padding: 2px 4px } .curves { grid-template-columns: 1fr 1fr } }
+@page { margin: 14mm }";
 
 /// The whole page.
 pub(crate) fn page(results: &[RowResult], machine: &Value) -> Result<String, RunError> {
@@ -25,33 +33,25 @@ pub(crate) fn page(results: &[RowResult], machine: &Value) -> Result<String, Run
          <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head><body>\
          <h1>Verbline beside its peers</h1><p>{}, {} CPUs, Linux {}, {}; load {} at the end. <code>{}</code></p>\
          <p>Ours and the peer run in turn on the same two CPUs, round after round. A ratio is that of the medians; its bar \
-         spans the least and the greatest ratio of one round.</p>",
+         spans the least and the greatest ratio of one round. {}</p>",
         text(&machine["cpu"]),
         machine["cpus"],
         text(&machine["kernel"]),
         text(&machine["date"]),
         text(&machine["load_after"]),
         text(&machine["command"]),
+        summary(results),
     );
-    let _ = write!(html, "<h2>Ours ÷ peer</h2>{}", plots::ratios(results)?);
+    html.push_str(&ratios(results)?);
     html.push_str("<h2>Table</h2>");
     html.push_str(&table(results));
-    let curves: Vec<&RowResult> = results.iter().filter(|result| result.extra.get("points").is_some()).collect();
-    if !curves.is_empty() {
-        html.push_str("<h2>Scaling</h2><div class=\"curves\">");
-        for result in curves {
-            let _ = write!(html, "<div><p>{}</p>{}</div>", escape(result.row.what), plots::curve(result)?);
-        }
-        html.push_str("</div>");
-    }
+    html.push_str(&trading(results)?);
+    html.push_str(&scaling(results)?);
     html.push_str("<h2>What was run</h2>");
     for result in results {
-        let _ = write!(html, "<p><b>{}</b>: {}<br>", result.row.name, escape(result.row.what));
+        let _ = write!(html, "<p class=\"run\"><b>{}</b>: {}", result.row.name, escape(result.row.what));
         for command in &result.commands {
-            let _ = write!(html, "<code>{}</code><br>", escape(command));
-        }
-        if result.extra.get("points").is_none() && result.extra.is_object() {
-            let _ = write!(html, "{}", escape(&result.extra.to_string()));
+            let _ = write!(html, "<br><code>{}</code>", escape(command));
         }
         html.push_str("</p>");
     }
@@ -59,14 +59,64 @@ pub(crate) fn page(results: &[RowResult], machine: &Value) -> Result<String, Run
     Ok(html)
 }
 
+fn summary(results: &[RowResult]) -> String {
+    let with_goal = || results.iter().filter(|result| result.row.goal != Goal::Reported);
+    let met = with_goal().filter(|result| result.met()).count();
+    format!("{met} of {} goals are met.", with_goal().count())
+}
+
+/// A plot for the rows that are better when lower, and one for the others.
+fn ratios(results: &[RowResult]) -> Result<String, RunError> {
+    let (higher, lower): (Vec<_>, Vec<_>) =
+        results.iter().filter(plots::has_ratio).partition(|result| matches!(result.row.goal, Goal::RatioAtLeast(_)));
+    let mut html = String::new();
+    for (title, rows) in [("Times: lower is better", lower), ("Rates: higher is better", higher)] {
+        if !rows.is_empty() {
+            let _ = write!(html, "<h2>{title}</h2><figure>{}</figure>", plots::ratios(&rows)?);
+        }
+    }
+    Ok(html)
+}
+
+fn trading(results: &[RowResult]) -> Result<String, RunError> {
+    let runs: Vec<&RowResult> = results.iter().filter(|result| result.extra.get("shares").is_some()).collect();
+    if runs.is_empty() {
+        return Ok(String::new());
+    }
+    Ok(format!(
+        "<h2>Tick to trade</h2><figure><h3>From the scheduled time of a tick to the arrival of its order</h3>{}</figure>\
+         <figure><h3>Where the mean of that time goes</h3>{}</figure>",
+        trading::latencies(&runs)?,
+        trading::shares(&runs)?
+    ))
+}
+
+fn scaling(results: &[RowResult]) -> Result<String, RunError> {
+    let curves: Vec<&RowResult> = results.iter().filter(|result| result.extra.get("points").is_some()).collect();
+    let mut html = String::new();
+    if !curves.is_empty() {
+        html.push_str("<h2>Scaling</h2><div class=\"curves\">");
+        for result in curves {
+            let (name, what) = (result.row.name, escape(result.row.what));
+            let _ = write!(html, "<figure><h3>{name}</h3><p>{what}</p>{}</figure>", plots::curve(result)?);
+        }
+        html.push_str("</div>");
+    }
+    Ok(html)
+}
+
 fn table(results: &[RowResult]) -> String {
     let mut html = String::from(
-        "<table><tr><th>row</th><th>unit</th><th>ours</th><th>peer</th><th></th><th>ratio</th><th>least … most</th>\
-         <th>goal</th><th></th></tr>",
+        "<table><thead><tr><th>row</th><th>unit</th><th class=\"n\">ours</th><th class=\"n\">peer</th><th></th>\
+         <th class=\"n\">ratio</th><th class=\"n\">least … most</th><th>goal</th><th></th></tr></thead><tbody>",
     );
     for result in results {
         let [least, most] = result.spread();
-        let (class, word) = if result.met() { ("met", "met") } else { ("missed", "missed") };
+        let (class, word) = match result.row.goal {
+            Goal::Reported => ("", ""),
+            _ if result.met() => ("met", "met"),
+            _ => ("missed", "missed"),
+        };
         let _ = write!(
             html,
             "<tr><td title=\"{}\">{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{}</td>\
@@ -74,16 +124,20 @@ fn table(results: &[RowResult]) -> String {
             escape(result.row.what),
             result.row.name,
             escape(result.row.unit),
-            rounded(result.ours_median()),
-            rounded(result.peer_median()),
+            number(result.ours_median()),
+            number(result.peer_median()),
             escape(result.row.peer_name),
-            rounded(result.ratio()),
-            rounded(least),
-            rounded(most),
+            number(result.ratio()),
+            number(least),
+            number(most),
             escape(&result.row.goal.to_string()),
         );
     }
-    html + "</table>"
+    html + "</tbody></table>"
+}
+
+fn number(value: f64) -> String {
+    if value.is_finite() { round_to(value, 4).to_string() } else { "–".to_owned() }
 }
 
 fn text(value: &Value) -> String {
@@ -92,4 +146,49 @@ fn text(value: &Value) -> String {
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::Source;
+    use serde_json::json;
+
+    /// Every row with made-up figures.
+    fn results() -> Vec<RowResult> {
+        let groups = crate::groups::all();
+        let rows = groups.iter().flat_map(|group| group.rows.iter().map(move |row| (group, *row)));
+        rows.map(|(group, row)| {
+            let extra = match &group.plot {
+                Some(plot) => {
+                    let points: Vec<_> = plot.x.iter().map(|x| json!([x, 1.5])).collect();
+                    json!({ "x": plot.x_name, "y": plot.y_name, "points": points })
+                }
+                None if row.name.starts_with("t2t-") => {
+                    json!({ "shares": { "publish": 0.25, "feed": 0.75 }, "ticks_per_s": 5e4 })
+                }
+                None => Value::Null,
+            };
+            let commands = vec!["a & b".to_owned()];
+            let peer = if row.peer == Source::Nobody { f64::NAN } else { 2.5 };
+            RowResult { row, ours: vec![2.0, 3.0], peer: vec![peer; 2], ratios: None, commands, extra }
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_page_holds_every_row_names_its_axes_and_fetches_nothing() {
+        let results = results();
+        let page = page(&results, &json!({ "cpu": "a CPU", "cpus": 2 })).unwrap();
+        for result in &results {
+            assert!(page.contains(&format!(">{}</td>", result.row.name)), "{}", result.row.name);
+            for axis in ["x", "y"].iter().filter_map(|axis| result.extra.get(axis)?.as_str()) {
+                assert!(page.contains(axis), "{axis}");
+            }
+        }
+        for link in ["href", "src=", "url(", "@import", "<script"] {
+            assert!(!page.contains(link), "{link}");
+        }
+        assert!(page.contains("a &amp; b"));
+    }
 }

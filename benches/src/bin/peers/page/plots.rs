@@ -6,23 +6,22 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use crate::error::RunError;
 use crate::row::{Goal, RowResult};
 
-const FONT: &str = "system-ui, sans-serif";
-const INK: RGBColor = RGBColor(27, 31, 36);
-const FAINT: RGBColor = RGBColor(208, 215, 222);
+pub(super) const FONT: &str = "system-ui, sans-serif";
+pub(super) const INK: RGBColor = RGBColor(27, 31, 36);
+pub(super) const FAINT: RGBColor = RGBColor(208, 215, 222);
 const MET: RGBColor = RGBColor(17, 99, 41);
 const MISSED: RGBColor = RGBColor(180, 35, 24);
-const OURS: RGBColor = RGBColor(9, 105, 218);
-const GOAL: RGBColor = RGBColor(87, 96, 106);
+pub(super) const OURS: RGBColor = RGBColor(9, 105, 218);
+pub(super) const GOAL: RGBColor = RGBColor(87, 96, 106);
 
-/// Rows whose two figures are of the same thing, so that their ratio says something.
-fn has_ratio(result: &&RowResult) -> bool {
+/// Rows with a ratio.
+pub(super) fn has_ratio(result: &&RowResult) -> bool {
     let ratio = result.ratio();
-    result.row.ours != result.row.peer && ratio.is_finite() && ratio > 0.0
+    ratio.is_finite() && ratio > 0.0
 }
 
 /// One line a row on a logarithmic axis: the spread as a bar, the ratio as a dot, the goal as a tick.
-pub(crate) fn ratios(results: &[RowResult]) -> Result<String, RunError> {
-    let rows: Vec<&RowResult> = results.iter().filter(has_ratio).collect();
+pub(super) fn ratios(rows: &[&RowResult]) -> Result<String, RunError> {
     let values = rows
         .iter()
         .flat_map(|result| result.spread().into_iter().chain([result.ratio()]).chain(result.row.goal.ratio()));
@@ -31,20 +30,20 @@ pub(crate) fn ratios(results: &[RowResult]) -> Result<String, RunError> {
     let (least, most) = (least.log2().floor(), most.log2().ceil());
     let mut svg = String::new();
     let height = 70 + 26 * rows.len() as u32;
-    draw_ratios(&mut svg, height, &rows, least..most).map_err(|error| RunError::Plot(error.to_string()))?;
+    draw_ratios(&mut svg, height, rows, least..most).map_err(|error| RunError::Plot(error.to_string()))?;
     Ok(svg)
 }
 
-type Drawn = Result<(), Box<dyn std::error::Error>>;
+pub(super) type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::ops::Range<f64>) -> Drawn {
-    let area = SVGBackend::with_string(svg, (1080, height)).into_drawing_area();
+    let area = SVGBackend::with_string(svg, (1100, height)).into_drawing_area();
     let lines = rows.len() as f64;
     let mut chart = ChartBuilder::on(&area)
-        .margin_right(100)
+        .margin_right(110)
         .margin_top(8)
         .x_label_area_size(50)
-        .y_label_area_size(170)
+        .y_label_area_size(210)
         .build_cartesian_2d(span.clone(), lines..0.0)?;
     // Whole powers of two on the axis: one grid line each.
     let powers = (span.end - span.start) as usize + 1;
@@ -54,9 +53,7 @@ fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::op
         .disable_y_axis()
         .x_labels(powers)
         .x_label_formatter(&|power| power_of_two(*power))
-        .x_desc(
-            "ours ÷ peer (dot: ratio of the medians, bar: rounds, tick: goal; ≤ lower is better, ≥ higher is better)",
-        )
+        .x_desc("ours ÷ peer (dot: ratio of the medians; bar: least to greatest of the rounds; tick: goal)")
         .axis_desc_style((FONT, 13, &INK))
         .label_style((FONT, 13, &INK))
         .light_line_style(TRANSPARENT)
@@ -66,7 +63,11 @@ fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::op
     let name = TextStyle::from((FONT, 13).into_font()).color(&INK).pos(Pos::new(HPos::Right, VPos::Center));
     for (index, result) in rows.iter().enumerate() {
         let y = index as f64 + 0.5;
-        let colour = if result.met() { MET } else { MISSED };
+        let colour = match result.row.goal {
+            Goal::Reported => OURS,
+            _ if result.met() => MET,
+            _ => MISSED,
+        };
         let [least, most] =
             result.spread().map(|ratio| ratio.max(f64::MIN_POSITIVE).log2().clamp(span.start, span.end));
         chart.draw_series([PathElement::new([(least, y), (most, y)], colour.mix(0.45).stroke_width(7))])?;
@@ -77,14 +78,14 @@ fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::op
         let ratio = result.ratio();
         chart.draw_series([Circle::new((ratio.log2(), y), 5, colour.filled())])?;
         let (_, at) = chart.backend_coord(&(span.start, y));
-        area.draw(&Text::new(result.row.name, (162, at), name.clone()))?;
+        area.draw(&Text::new(result.row.name, (202, at), name.clone()))?;
         let sign = match result.row.goal {
             Goal::RatioAtMost(goal) => format!("{ratio:.2} (≤ {goal})"),
             Goal::RatioAtLeast(goal) => format!("{ratio:.2} (≥ {goal})"),
             Goal::OursBelow(_) | Goal::Reported => format!("{ratio:.2}"),
         };
         let beside = TextStyle::from((FONT, 12).into_font()).color(&colour).pos(Pos::new(HPos::Right, VPos::Center));
-        area.draw(&Text::new(sign, (1076, at), beside))?;
+        area.draw(&Text::new(sign, (1096, at), beside))?;
     }
     area.present()?;
     Ok(())
@@ -95,7 +96,7 @@ fn power_of_two(power: f64) -> String {
 }
 
 /// A scaling row's curve over a logarithmic axis, from zero, with the band of 20 % around its first point.
-pub(crate) fn curve(result: &RowResult) -> Result<String, RunError> {
+pub(super) fn curve(result: &RowResult) -> Result<String, RunError> {
     let points: Vec<(f64, f64)> =
         serde_json::from_value(result.extra["points"].clone()).map_err(|error| RunError::Plot(error.to_string()))?;
     let name = |key: &str| result.extra[key].as_str().unwrap_or_default().to_owned();
@@ -109,7 +110,8 @@ fn draw_curve(svg: &mut String, points: &[(f64, f64)], x_name: &str, y_name: &st
     let area = SVGBackend::with_string(svg, (520, 320)).into_drawing_area();
     let powers: Vec<(f64, f64)> = points.iter().map(|(x, y)| (x.log2(), *y)).collect();
     let (first, last) = (powers.first().map_or(0.0, |point| point.0), powers.last().map_or(1.0, |point| point.0));
-    let top = powers.iter().map(|point| point.1).fold(0.0, f64::max) * 1.3;
+    let goal_y = goal.ratio().unwrap_or(0.0) * powers.first().map_or(0.0, |point| point.1);
+    let top = powers.iter().map(|point| point.1).fold(goal_y, f64::max) * 1.2;
     let mut chart = ChartBuilder::on(&area)
         .margin(10)
         .x_label_area_size(46)
@@ -127,9 +129,13 @@ fn draw_curve(svg: &mut String, points: &[(f64, f64)], x_name: &str, y_name: &st
         .light_line_style(TRANSPARENT)
         .bold_line_style(FAINT)
         .draw()?;
-    if let (Goal::RatioAtMost(limit), Some((_, base))) = (goal, powers.first()) {
+    if let (Some(limit), Some((_, base))) = (goal.ratio(), powers.first()) {
         let line = [(first - 0.2, base * limit), (last + 0.2, base * limit)];
         chart.draw_series(DashedLineSeries::new(line, 6, 4, GOAL.stroke_width(1)))?;
+        let sign = if matches!(goal, Goal::RatioAtLeast(_)) { '≥' } else { '≤' };
+        let (_, at) = chart.backend_coord(&(first, base * limit));
+        let style = TextStyle::from((FONT, 12).into_font()).color(&GOAL).pos(Pos::new(HPos::Right, VPos::Bottom));
+        area.draw(&Text::new(format!("goal: {sign} {limit} × the first"), (505, at - 3), style))?;
     }
     chart.draw_series(LineSeries::new(powers.iter().copied(), OURS.stroke_width(2)))?;
     chart.draw_series(powers.iter().map(|point| Circle::new(*point, 4, OURS.filled())))?;

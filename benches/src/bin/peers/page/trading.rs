@@ -1,0 +1,128 @@
+//! Tick-to-trade's plots: its percentiles at each rate, and the share of each step.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::plots::{Drawn, FAINT, FONT, INK};
+use crate::error::RunError;
+use crate::row::{RowResult, rounded};
+
+const COLOURS: [RGBColor; 4] =
+    [RGBColor(9, 105, 218), RGBColor(191, 135, 0), RGBColor(17, 99, 41), RGBColor(130, 80, 223)];
+const WIDTH: u32 = 1100;
+const LEFT: u32 = 210;
+
+/// A line a row on a logarithmic axis of microseconds: the median of the rounds, and their span.
+pub(super) fn latencies(rows: &[&RowResult]) -> Result<String, RunError> {
+    let values = rows.iter().flat_map(|row| row.ours.iter().copied()).filter(|value| *value > 0.0);
+    let [least, most] = values.fold([1.0, 10.0f64], |[least, most], us| [us.min(least), us.max(most)]);
+    let span = least.log10().floor()..most.log10().ceil();
+    drawn(|svg| draw_latencies(svg, rows, span))
+}
+
+fn draw_latencies(svg: &mut String, rows: &[&RowResult], span: std::ops::Range<f64>) -> Drawn {
+    let area = SVGBackend::with_string(svg, (WIDTH, 70 + 26 * rows.len() as u32)).into_drawing_area();
+    let mut chart = ChartBuilder::on(&area)
+        .margin_right(110)
+        .margin_top(8)
+        .x_label_area_size(50)
+        .y_label_area_size(LEFT)
+        .build_cartesian_2d(span.clone(), rows.len() as f64..0.0)?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .disable_y_axis()
+        .x_labels((span.end - span.start) as usize + 1)
+        .x_label_formatter(&|power| format!("{}", rounded(10f64.powf(*power))))
+        .x_desc("µs (dot: median of the rounds; bar: least to greatest)")
+        .axis_desc_style((FONT, 13, &INK))
+        .label_style((FONT, 13, &INK))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(FAINT)
+        .draw()?;
+    for (index, row) in rows.iter().enumerate() {
+        let y = index as f64 + 0.5;
+        let log = |us: f64| us.max(f64::MIN_POSITIVE).log10().clamp(span.start, span.end);
+        let [least, most] = row.spread().map(|ratio| log(ratio * row.ours_median()));
+        chart.draw_series([PathElement::new([(least, y), (most, y)], COLOURS[0].mix(0.45).stroke_width(7))])?;
+        chart.draw_series([Circle::new((log(row.ours_median()), y), 5, COLOURS[0].filled())])?;
+        let (_, at) = chart.backend_coord(&(span.start, y));
+        area.draw(&Text::new(row.row.name, (LEFT as i32 - 8, at), label(HPos::Right)))?;
+        let value = format!("{} µs", rounded(row.ours_median()));
+        area.draw(&Text::new(value, (WIDTH as i32 - 4, at), label(HPos::Right)))?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// A bar a rate, cut into its steps; the rows of one rate have the same shares.
+pub(super) fn shares(rows: &[&RowResult]) -> Result<String, RunError> {
+    let mut runs = rows.to_vec();
+    runs.dedup_by_key(|row| row.row.what);
+    drawn(|svg| draw_shares(svg, &runs))
+}
+
+fn draw_shares(svg: &mut String, runs: &[&RowResult]) -> Drawn {
+    let area = SVGBackend::with_string(svg, (WIDTH, 100 + 44 * runs.len() as u32)).into_drawing_area();
+    let mut chart = ChartBuilder::on(&area)
+        .margin_right(24)
+        .margin_top(38)
+        .x_label_area_size(50)
+        .y_label_area_size(LEFT)
+        .build_cartesian_2d(0.0..100.0, runs.len() as f64..0.0)?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .disable_y_axis()
+        .x_labels(11)
+        .x_label_formatter(&|percent| format!("{percent:.0}"))
+        .x_desc("% of the mean time from tick to order")
+        .axis_desc_style((FONT, 13, &INK))
+        .label_style((FONT, 13, &INK))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(FAINT)
+        .draw()?;
+    for (index, run) in runs.iter().enumerate() {
+        let (top, bottom) = (index as f64 + 0.15, index as f64 + 0.85);
+        let mut from = 0.0;
+        for ((_, share), colour) in steps(run).into_iter().zip(COLOURS) {
+            let to = from + share;
+            chart.draw_series([Rectangle::new([(from, top), (to, bottom)], colour.filled())])?;
+            // A step too narrow for its figure goes without.
+            if share >= 4.0 {
+                let (x, y) = chart.backend_coord(&((from + to) / 2.0, index as f64 + 0.5));
+                area.draw(&Text::new(format!("{share:.0} %"), (x, y), label(HPos::Center).color(&WHITE)))?;
+            }
+            from = to;
+        }
+        let (_, at) = chart.backend_coord(&(0.0, index as f64 + 0.5));
+        let rate = run.extra["ticks_per_s"].as_f64().unwrap_or(f64::NAN);
+        let name = format!("{:.0} thousand ticks/s", rate / 1e3);
+        area.draw(&Text::new(name, (LEFT as i32 - 8, at), label(HPos::Right)))?;
+    }
+    let names = runs.first().map(|run| steps(run)).unwrap_or_default();
+    for (index, ((name, _), colour)) in names.into_iter().zip(COLOURS).enumerate() {
+        let x = LEFT as i32 + 110 * index as i32;
+        area.draw(&Rectangle::new([(x, 12), (x + 14, 26)], colour.filled()))?;
+        area.draw(&Text::new(name, (x + 20, 19), label(HPos::Left)))?;
+    }
+    area.present()?;
+    Ok(())
+}
+
+/// Its steps in the order in which they happen, with their shares in percent.
+fn steps(run: &RowResult) -> Vec<(&'static str, f64)> {
+    let shares = &run.extra["shares"];
+    let percent = |step: &'static str| Some((step, 100.0 * shares.get(step)?.as_f64()?));
+    tick_to_trade::stages::STEPS.into_iter().filter_map(percent).collect()
+}
+
+fn label(side: HPos) -> TextStyle<'static> {
+    TextStyle::from((FONT, 13).into_font()).color(&INK).pos(Pos::new(side, VPos::Center))
+}
+
+fn drawn(draw: impl FnOnce(&mut String) -> Drawn) -> Result<String, RunError> {
+    let mut svg = String::new();
+    draw(&mut svg).map_err(|error| RunError::Plot(error.to_string()))?;
+    Ok(svg)
+}
