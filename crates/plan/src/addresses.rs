@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 
 use crate::diag::Sink;
 use crate::ids::PortId;
-use crate::plan::{Provider, Transport};
-use crate::ports::transport_word;
 use crate::raw::{RawPlan, RawPort};
 use crate::read::Field;
 use crate::refs::Links;
+use crate::words::{Provider, Transport, transport_word};
 
 /// An address from its text. `listen` may name every local address.
 pub(crate) fn parse(field: &Field<String>, key: &'static str, sink: &mut Sink) -> Option<Field<SocketAddr>> {

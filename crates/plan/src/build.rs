@@ -1,31 +1,16 @@
 //! The last step: from what was checked to a [`Plan`]. Anything missing here has been complained about before.
 
 use crate::catalog::Catalog;
+use crate::checked::Checked;
 use crate::diag::Diagnostics;
-use crate::flow::{Batch, Flow};
+use crate::flow::Batch;
 use crate::graph::Drawing;
 use crate::ids::{DeviceId, LcoreId, PoolId, PortId, RingId, StageId};
 use crate::params::Params;
 use crate::plan::{Device, Lcore, Plan, Pool, Port, Ring, Section, Stage};
-use crate::ports::PortFacts;
-use crate::raw::RawPlan;
 use crate::read::Field;
-use crate::refs::{Edge, Links};
 use crate::source::{Sources, Span};
 use crate::sums::Sum;
-
-/// Everything that the checks worked out.
-pub(crate) struct Checked<'a> {
-    pub(crate) raw: RawPlan,
-    pub(crate) links: Links<'a>,
-    pub(crate) ports: Vec<PortFacts>,
-    pub(crate) lcore_devices: Vec<Option<DeviceId>>,
-    /// The edge that fills each ring.
-    pub(crate) ring_edges: Vec<Option<Edge>>,
-    /// All stages, each before those that it feeds.
-    pub(crate) order: Vec<StageId>,
-    pub(crate) flow: Flow,
-}
 
 impl Checked<'_> {
     /// The plan, if nothing is missing.

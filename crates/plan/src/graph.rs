@@ -2,13 +2,12 @@
 //!
 //! It is drawn from the checked file, so a broken plan has one too: what an error is about is marked.
 
-use crate::build::Checked;
+use crate::checked::Checked;
 use crate::diag::Sink;
 use crate::ids::{Consumer, LcoreId, PortId, Target};
-use crate::plan::{Destination, Idle, Pages};
-use crate::ports::transport_word;
 use crate::raw::Head;
 use crate::source::{Sources, Span};
+use crate::words::{Destination, Idle, Pages, transport_word};
 
 /// A drawn plan, to be written as Graphviz ([`Drawing::to_dot`]) or Mermaid ([`Drawing::to_mermaid`]).
 #[derive(Debug, Clone)]

@@ -3,10 +3,10 @@
 use crate::diag::Sink;
 use crate::ids::{Consumer, DeviceId, LcoreId, Target};
 use crate::machine::Machine;
-use crate::plan::Idle;
 use crate::raw::RawPlan;
 use crate::refs::{Edge, Links};
 use crate::source::Span;
+use crate::words::Idle;
 
 /// The device of each lcore's ports.
 pub(crate) fn check(

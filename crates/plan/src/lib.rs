@@ -62,6 +62,7 @@
 mod addresses;
 mod build;
 mod catalog;
+mod checked;
 mod de;
 mod diag;
 mod draw;
@@ -91,6 +92,7 @@ mod sums;
 mod syntax;
 mod tree;
 mod unused;
+mod words;
 
 pub use catalog::{Catalog, StageKind};
 pub use diag::{Diagnostic, Diagnostics, Severity};
@@ -99,8 +101,7 @@ pub use ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, Sta
 pub use load::{Inspection, Loader};
 pub use machine::Machine;
 pub use params::Params;
-pub use plan::{
-    Destination, Device, Group, Idle, Lcore, Pages, Plan, Pool, Port, Provider, Ring, Section, Stage, Transport,
-};
+pub use plan::{Device, Lcore, Plan, Pool, Port, Ring, Section, Stage};
 pub use source::{Location, Span};
 pub use sums::{Limit, Sum, Term};
+pub use words::{Destination, Group, Idle, Pages, Provider, Transport};

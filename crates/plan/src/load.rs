@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::build::Checked;
 use crate::catalog::Catalog;
+use crate::checked::Checked;
 use crate::diag::{Diagnostic, Diagnostics, Severity, Sink};
 use crate::graph::Drawing;
 use crate::machine::Machine;

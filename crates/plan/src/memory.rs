@@ -3,11 +3,11 @@
 use crate::diag::Sink;
 use crate::ids::PoolId;
 use crate::machine::Machine;
-use crate::plan::{Pages, Provider};
 use crate::raw::{RawPlan, RawPool};
 use crate::refs::Links;
 use crate::source::Span;
 use crate::sums::{Limit, Sum};
+use crate::words::{Pages, Provider};
 
 const HUGE_2M: u64 = 2 << 20;
 const HUGE_1G: u64 = 1 << 30;

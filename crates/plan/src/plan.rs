@@ -3,8 +3,6 @@
 //! Every reference is an id that indexes into the same plan, every queue's packets fit their pool, every completion fits its
 //! queue, packets move between lcores over rings only, and packets can't go round in a circle.
 
-use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Index;
 use std::time::Duration;
 
@@ -14,6 +12,7 @@ use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, 
 use crate::params::Params;
 use crate::source::{Location, Sources, Span};
 use crate::sums::{self, Sum};
+use crate::words::{Destination, Group, Idle, Pages, Provider, Transport};
 
 /// A plan that passed every check. Only [`Loader`](crate::Loader) makes one.
 #[derive(Debug, Clone)]
@@ -172,15 +171,6 @@ pub struct Device {
     pub gid_index: Option<u8>,
 }
 
-/// The stack that a device belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Provider {
-    /// libibverbs and the kernel.
-    Kernel,
-    /// The software RNIC in this process.
-    Soft,
-}
-
 /// `[pool.NAME]`: one region of memory, registered with one device and cut into packets.
 #[derive(Debug, Clone)]
 pub struct Pool {
@@ -206,19 +196,6 @@ pub struct Pool {
     pub lcores: Vec<LcoreId>,
     /// The ports that can be given packets of it to send.
     pub sent_by: Vec<PortId>,
-}
-
-/// The pages that a pool asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Pages {
-    /// The default hugepages; 4 KiB pages, announced, where there are too few.
-    Auto,
-    /// 4 KiB pages.
-    Small4K,
-    /// 2 MiB pages or nothing.
-    Huge2M,
-    /// 1 GiB pages or nothing.
-    Huge1G,
 }
 
 /// `[lcore.NAME]`: one thread, pinned to one CPU, with at most one completion queue.
@@ -258,17 +235,6 @@ pub struct Lcore {
     pub pools: Vec<PoolId>,
 }
 
-/// What a lcore does when there is no work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Idle {
-    /// Spins for ever.
-    Poll,
-    /// Arms and sleeps at once.
-    Event,
-    /// Spins for the budget, then arms and sleeps.
-    Adaptive,
-}
-
 /// `[port.NAME]`: one queue pair.
 #[derive(Debug, Clone)]
 pub struct Port {
@@ -304,65 +270,6 @@ pub struct Port {
     pub next: Option<Target>,
     /// What the batch of packets that wait to be posted must hold, so that no output on this lcore overflows it; 0 without a send queue.
     pub batch_packets: u32,
-}
-
-/// A queue pair's transport service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Transport {
-    /// Reliable connection.
-    Rc,
-    /// Unreliable connection.
-    Uc,
-    /// Unreliable datagram.
-    Ud,
-}
-
-/// Who a port sends to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Destination {
-    /// Nobody: a UD port that only receives.
-    None,
-    /// Another port of this plan. Mutual on RC and UC.
-    Peer(PortId),
-    /// A multicast group; UD only.
-    Group(Group),
-    /// Whoever connects to this address, one that is local; RC only.
-    Listen(SocketAddr),
-    /// Whoever listens at this address; RC only.
-    Connect(SocketAddr),
-}
-
-impl Destination {
-    /// The peer, if it is one.
-    pub fn peer(self) -> Option<PortId> {
-        match self {
-            Destination::Peer(id) => Some(id),
-            _ => None,
-        }
-    }
-}
-
-/// A multicast GID: an IPv4 group mapped as RoCE v2 does (`::ffff:a.b.c.d`), or an IPv6-style one (`ff…`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Group {
-    /// The GID in network order.
-    pub gid: [u8; 16],
-}
-
-impl Group {
-    /// The IPv4 group, if it is one.
-    pub fn ipv4(&self) -> Option<Ipv4Addr> {
-        Ipv6Addr::from(self.gid).to_ipv4_mapped()
-    }
-}
-
-impl fmt::Display for Group {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.ipv4() {
-            Some(group) => group.fmt(f),
-            None => Ipv6Addr::from(self.gid).fmt(f),
-        }
-    }
 }
 
 /// `[ring.NAME]`: a single-producer single-consumer hand-off from one lcore to another.

@@ -4,10 +4,10 @@ use crate::addresses::{self, End};
 use crate::diag::Sink;
 use crate::groups;
 use crate::ids::{PortId, Target};
-use crate::plan::{Destination, Group, Transport};
 use crate::raw::{RawPlan, RawPort};
 use crate::refs::Links;
 use crate::source::Span;
+use crate::words::{Destination, Group, Transport, transport_word};
 
 /// Asking for more inline data than this is likely to be refused by a device.
 const INLINE_BYTES_LIKELY: u32 = 512;
@@ -365,12 +365,4 @@ fn warn_deaf(sender: &RawPort, other: &RawPort, at: Span, sink: &mut Sink) {
     sink.warn("peer-deaf", at, format!("port.{name} sends to port.{other_name}, which receives nothing"))
         .related(other.rx_depth_wr.span, "no `rx_depth_wr` here")
         .help(format!("add `rx_depth_wr = {}` to [port.{other_name}]", sender.tx_depth_wr.value));
-}
-
-pub(crate) fn transport_word(transport: Transport) -> &'static str {
-    match transport {
-        Transport::Rc => "RC",
-        Transport::Uc => "UC",
-        Transport::Ud => "UD",
-    }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::catalog::Catalog;
 use crate::diag::Sink;
-use crate::plan::{Idle, Pages, Provider, Transport};
 use crate::read::{Field, Reader};
 use crate::source::Span;
 use crate::tree::{Entry, Node, Table, Value};
+use crate::words::{Idle, Pages, Provider, Transport};
 
 /// The tables of resources. Every other top-level table is an application's section.
 const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];

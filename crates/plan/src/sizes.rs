@@ -3,10 +3,10 @@
 use crate::diag::Sink;
 use crate::flow::Flow;
 use crate::ids::PortId;
-use crate::plan::Transport;
 use crate::ports::PortFacts;
 use crate::raw::RawPlan;
 use crate::refs::Links;
+use crate::words::Transport;
 
 /// What a UD receive puts before the message (InfiniBand Architecture Specification, 11.4.1.2).
 const GRH_BYTES: u32 = 40;

@@ -1,0 +1,20 @@
+//! What the checks of a plan hand to those that come after them: the drawing, the sums, the build.
+
+use crate::flow::Flow;
+use crate::ids::{DeviceId, StageId};
+use crate::ports::PortFacts;
+use crate::raw::RawPlan;
+use crate::refs::{Edge, Links};
+
+/// Everything that the checks worked out.
+pub(crate) struct Checked<'a> {
+    pub(crate) raw: RawPlan,
+    pub(crate) links: Links<'a>,
+    pub(crate) ports: Vec<PortFacts>,
+    pub(crate) lcore_devices: Vec<Option<DeviceId>>,
+    /// The edge that fills each ring.
+    pub(crate) ring_edges: Vec<Option<Edge>>,
+    /// All stages, each before those that it feeds.
+    pub(crate) order: Vec<StageId>,
+    pub(crate) flow: Flow,
+}

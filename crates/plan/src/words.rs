@@ -1,0 +1,106 @@
+//! What the words of a plan stand for: providers, page sizes, idle policies, transports, and whom a port sends to.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::ids::PortId;
+
+/// The stack that a device belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Provider {
+    /// libibverbs and the kernel.
+    Kernel,
+    /// The software RNIC in this process.
+    Soft,
+}
+
+/// The pages that a pool asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Pages {
+    /// The default hugepages; 4 KiB pages, announced, where there are too few.
+    Auto,
+    /// 4 KiB pages.
+    Small4K,
+    /// 2 MiB pages or nothing.
+    Huge2M,
+    /// 1 GiB pages or nothing.
+    Huge1G,
+}
+
+/// What a lcore does when there is no work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Idle {
+    /// Spins for ever.
+    Poll,
+    /// Arms and sleeps at once.
+    Event,
+    /// Spins for the budget, then arms and sleeps.
+    Adaptive,
+}
+
+/// A queue pair's transport service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+/// Who a port sends to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Destination {
+    /// Nobody: a UD port that only receives.
+    None,
+    /// Another port of this plan. Mutual on RC and UC.
+    Peer(PortId),
+    /// A multicast group; UD only.
+    Group(Group),
+    /// Whoever connects to this address, one that is local; RC only.
+    Listen(SocketAddr),
+    /// Whoever listens at this address; RC only.
+    Connect(SocketAddr),
+}
+
+impl Destination {
+    /// The peer, if it is one.
+    pub fn peer(self) -> Option<PortId> {
+        match self {
+            Destination::Peer(id) => Some(id),
+            _ => None,
+        }
+    }
+}
+
+/// A multicast GID: an IPv4 group mapped as RoCE v2 does (`::ffff:a.b.c.d`), or an IPv6-style one (`ff…`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group {
+    /// The GID in network order.
+    pub gid: [u8; 16],
+}
+
+impl Group {
+    /// The IPv4 group, if it is one.
+    pub fn ipv4(&self) -> Option<Ipv4Addr> {
+        Ipv6Addr::from(self.gid).to_ipv4_mapped()
+    }
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ipv4() {
+            Some(group) => group.fmt(f),
+            None => Ipv6Addr::from(self.gid).fmt(f),
+        }
+    }
+}
+
+pub(crate) fn transport_word(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Rc => "RC",
+        Transport::Uc => "UC",
+        Transport::Ud => "UD",
+    }
+}
