@@ -137,12 +137,42 @@ impl Batch {
         DrainFront(self.packets.drain(..n))
     }
 
+    /// Takes the first packet; the rest moves up.
+    #[inline]
+    pub fn take_first(&mut self) -> Option<Packet> {
+        match self.len() {
+            0 | 1 => self.packets.pop(),
+            _ => Some(self.packets.remove(0)),
+        }
+    }
+
+    /// Moves packets from the front into `places`, as many as there are of both, and gives how many; the rest of the batch moves up. What the places
+    /// held before is not dropped.
+    #[inline]
+    pub fn move_front(&mut self, places: &mut [MaybeUninit<Packet>]) -> usize {
+        let len = self.len();
+        let moved = len.min(places.len());
+        let packets = self.packets.as_mut_ptr();
+        // SAFETY: both ranges are `moved` long, and `places` is foreign to the batch, being borrowed mutably. The packets that were moved are the
+        // places' now: the rest takes their room, and the length covers the rest alone.
+        unsafe {
+            self.packets.set_len(len - moved);
+            std::ptr::copy_nonoverlapping(packets, places.as_mut_ptr().cast(), moved);
+            if moved < len {
+                std::ptr::copy(packets.add(moved), packets, len - moved);
+            }
+        }
+        moved
+    }
+
     /// The packets in order.
+    #[inline]
     pub fn iter(&self) -> slice::Iter<'_, Packet> {
         self.packets.iter()
     }
 
     /// The packets in order, to change.
+    #[inline]
     pub fn iter_mut(&mut self) -> slice::IterMut<'_, Packet> {
         self.packets.iter_mut()
     }
@@ -168,6 +198,7 @@ impl Batch {
     }
 
     /// Keeps the first `len` packets and returns the others to their pools, in bulk. No effect when there are no more than that.
+    #[inline]
     pub fn truncate(&mut self, len: usize) {
         let Some(others) = self.packets.get(len..) else { return };
         let others = raw(others);
@@ -189,6 +220,7 @@ impl Batch {
     }
 
     /// The first `n` free slots, to write handles to.
+    #[inline]
     pub(crate) fn spare(&mut self, n: usize) -> &mut [MaybeUninit<RawPacket>] {
         let n = n.min(self.room());
         let spare = &mut self.packets.spare_capacity_mut()[..n];
@@ -200,6 +232,7 @@ impl Batch {
     ///
     /// # Safety
     /// They hold handles, and the caller gives up the right to each.
+    #[inline]
     pub(crate) unsafe fn assume(&mut self, n: usize) {
         debug_assert!(n <= self.room());
         // SAFETY: the caller's word; a packet is a transparent handle.
@@ -207,17 +240,20 @@ impl Batch {
     }
 
     /// The handles of all packets.
+    #[inline]
     pub(crate) fn raw(&self) -> &[RawPacket] {
         raw(&self.packets)
     }
 
     /// Forgets all packets: something else has taken over the rights.
+    #[inline]
     pub(crate) fn disown(&mut self) {
         // SAFETY: shortening a vector; what is cut off is not dropped.
         unsafe { self.packets.set_len(0) };
     }
 }
 
+#[inline]
 fn raw(packets: &[Packet]) -> &[RawPacket] {
     // SAFETY: a packet is a transparent handle.
     unsafe { mem::transmute::<&[Packet], &[RawPacket]>(packets) }

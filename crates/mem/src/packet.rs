@@ -212,6 +212,29 @@ impl Packet {
         self.at(self.view().start).addr() as u64
     }
 
+    /// Address and length of the data: [`Packet::addr`] and [`Packet::len`].
+    #[inline]
+    #[must_use]
+    pub fn span(&self) -> (u64, usize) {
+        (self.addr(), self.len())
+    }
+
+    /// [`Packet::reset`], and where a device may then write: [`Packet::addr`] and [`Packet::capacity`].
+    #[inline]
+    pub fn reset_span(&mut self) -> (u64, usize) {
+        let headroom = self.meta().headroom_bytes;
+        let fresh = View::fresh(headroom);
+        self.renew(&fresh);
+        (self.at(headroom).addr() as u64, (self.meta().buffer_bytes - headroom) as usize)
+    }
+
+    /// Which pool it is of: a number, not 0, that no other pool has while this packet is out.
+    #[inline]
+    #[must_use]
+    pub fn pool_id(&self) -> usize {
+        self.meta().pool.addr().get()
+    }
+
     /// The lkey of the pool's MR (ibv_reg_mr(3)); 0 before [`Pool::attach_mr`](crate::Pool::attach_mr), with `pd_id()` 0 as well.
     #[inline]
     #[must_use]
@@ -283,6 +306,7 @@ impl Packet {
         unsafe { self.meta().buffer.as_ptr().add(offset as usize) }
     }
 
+    #[inline]
     pub(crate) fn raw(&self) -> RawPacket {
         self.0
     }

@@ -4,7 +4,7 @@
 mod support;
 
 use support::pool;
-use verbline_mem::{Batch, Pool};
+use verbline_mem::{Batch, Packet, Pool};
 
 /// A batch of `n` packets marked 0, 1, 2, …
 fn marked(pool: &Pool, n: usize, capacity: usize) -> Batch {
@@ -58,6 +58,34 @@ fn batches_of_one_size_append_into_an_empty_one_and_keep_their_sizes() {
     from.append(&mut marked(&pool, 4, 4));
     assert_eq!(to.append(&mut from), 3);
     assert_eq!((marks(&to), marks(&from)), (vec![0, 1, 2, 0, 1, 2], vec![3]));
+}
+
+#[test]
+fn move_front_fills_the_places_in_order_and_the_rest_moves_up() {
+    let pool = pool(16);
+    let mut batch = marked(&pool, 6, 8);
+    let mut places = [const { std::mem::MaybeUninit::<Packet>::uninit() }; 4];
+    assert_eq!(batch.move_front(&mut places), 4);
+    assert_eq!((marks(&batch), pool.account().held), (vec![4, 5], 6));
+    // SAFETY: all four were written.
+    let moved: Vec<Packet> = places.into_iter().map(|place| unsafe { place.assume_init() }).collect();
+    assert_eq!(moved.iter().map(Packet::mark).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    drop(moved);
+    let mut places = [const { std::mem::MaybeUninit::<Packet>::uninit() }; 4];
+    assert_eq!((batch.move_front(&mut places), batch.len(), pool.account().held), (2, 0, 2));
+    // SAFETY: the first two were written.
+    places.into_iter().take(2).for_each(|place| drop(unsafe { place.assume_init() }));
+    assert_eq!(batch.move_front(&mut []), 0);
+}
+
+#[test]
+fn take_first_takes_the_oldest() {
+    let pool = pool(8);
+    let mut batch = marked(&pool, 3, 3);
+    for mark in 0..3 {
+        assert_eq!(batch.take_first().unwrap().mark(), mark);
+    }
+    assert!(batch.take_first().is_none() && pool.account().held == 0);
 }
 
 #[test]

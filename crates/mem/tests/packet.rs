@@ -162,3 +162,18 @@ fn a_packet_has_its_pools_key_once_there_is_one() {
     assert_eq!((packet.lkey(), packet.pool_name()), (0x1234, "test"));
     assert_eq!(format!("{packet:?}"), r#"Packet { pool: "test", len: 0, headroom: 0, tailroom: 64, port: 0, .. }"#);
 }
+
+#[test]
+fn spans_are_address_with_length_or_capacity_and_pools_have_numbers() {
+    let pool = || pool_of(spec(2, DATA as u32, HEADROOM as u32));
+    let (one, other) = (pool(), pool());
+    let (mut packet, second, foreign) =
+        (one.cache(0).get().unwrap(), one.cache(0).get().unwrap(), other.cache(0).get().unwrap());
+    assert!(packet.fill(b"order") && packet.prepend(3).is_some());
+    packet.set_mark(7);
+    assert_eq!(packet.span(), (packet.addr(), 8));
+    assert_eq!(packet.reset_span(), (packet.addr(), DATA));
+    assert_eq!((packet.headroom(), packet.len(), packet.mark(), packet.capacity()), (HEADROOM, 0, 0, DATA));
+    assert_eq!(packet.pool_id(), second.pool_id());
+    assert!(packet.pool_id() != 0 && packet.pool_id() != foreign.pool_id());
+}

@@ -14,6 +14,11 @@
 //! `connect = "10.9.9.1:4420"` the port connects to whoever listens there, with `listen = "10.9.9.1:4420"` it takes the first who
 //! connects. RC only; `connect_timeout = "30s"` bounds the wait at the start of a run. A plan may have one end or both.
 //!
+//! Of a device only `provider` ("soft" or "kernel") must be said. Without a `name` it is the only one of the provider whose port is
+//! active (more than one, and the run is refused with their names; software devices are alike, the first is taken). `port` is 1 unless
+//! said. Without a `gid_index` queue pairs go by the GID that reaches furthest: RoCE v2 by an IPv4 address, by an IPv6 address, by a
+//! link-local one, InfiniBand, RoCE v1. The plan doesn't look at devices: the engine chooses as it opens them, and logs what it took.
+//!
 //! The text goes through private raw shapes; `--set KEY=VALUE` overrides apply before any check and are blamed for what they
 //! break. No text makes the loader panic: it is fuzzed.
 //!

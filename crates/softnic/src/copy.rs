@@ -6,10 +6,10 @@
 //! are assembly, elsewhere and under a sanitizer (which must see them) they are relaxed atomics, byte by byte.
 
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
-pub(crate) use x86::{copy, copy_small};
+pub(crate) use x86::{copy, copy_32, copy_small};
 
 #[cfg(not(all(target_arch = "x86_64", not(portable_copy))))]
-pub(crate) use portable::{copy, copy as copy_small};
+pub(crate) use portable::{copy, copy as copy_small, copy_32};
 
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
 mod x86 {
@@ -50,7 +50,9 @@ mod x86 {
         unsafe {
             if len >= 32 {
                 pair(to, from);
-                pair(to.add(len - 32), from.add(len - 32));
+                if len > 32 {
+                    pair(to.add(len - 32), from.add(len - 32));
+                }
             } else if len >= 16 {
                 two_of_16(to, from, len - 16);
             } else if len >= 8 {
@@ -61,6 +63,16 @@ mod x86 {
                 up_to_3(to, from, len);
             }
         }
+    }
+
+    /// Copies 32 bytes.
+    ///
+    /// # Safety
+    /// As [`copy`], for 32 bytes.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
+        // SAFETY: the caller's.
+        unsafe { pair(to, from) };
     }
 
     /// `len` bytes rounded up to 32, which the caller has beyond it.
@@ -193,6 +205,15 @@ mod portable {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
+
+    /// Copies 32 bytes.
+    ///
+    /// # Safety
+    /// As [`copy`], for 32 bytes.
+    pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
+        // SAFETY: the caller's.
+        unsafe { copy(to, from, 32) };
+    }
 }
 
 #[cfg(test)]
@@ -216,6 +237,18 @@ mod tests {
                 unsafe { portable::copy(portably.as_mut_ptr().add(to), source.as_ptr().add(from), len) };
                 assert_eq!(portably, target);
             }
+        }
+    }
+
+    #[test]
+    fn copies_32_bytes() {
+        let source: Vec<u8> = (1..=40).collect();
+        let both: [unsafe fn(*mut u8, *const u8); 2] = [super::copy_32, portable::copy_32];
+        for copy in both {
+            let mut target = [0u8; 40];
+            // SAFETY: both ranges are inside their arrays.
+            unsafe { copy(target.as_mut_ptr().add(3), source.as_ptr().add(1)) };
+            assert_eq!((&target[..3], &target[3..35], &target[35..]), (&[0; 3][..], &source[1..33], &[0; 5][..]));
         }
     }
 }

@@ -93,6 +93,61 @@ pub(crate) fn check_local(pd: u32, key: u32, addr: u64, len: u64, need: u32) -> 
     Err(Denied)
 }
 
+/// An L_Key of one protection domain, looked up once for a run of accesses that all name it. Good for as long as the
+/// guard that it was made in: until that is left, what a key granted stays registered.
+#[derive(Debug)]
+pub(crate) struct LocalKey {
+    pd: u32,
+    need: u32,
+    key: u32,
+    start: u64,
+    len: u64,
+    offset: u64,
+}
+
+impl LocalKey {
+    /// None looked up yet; for accesses that need the right `need`, to memory of `pd`.
+    #[inline(always)]
+    pub(crate) fn new(pd: u32, need: u32) -> LocalKey {
+        // A number that no key has, and that grants nothing.
+        LocalKey { pd, need, key: u32::MAX, start: 0, len: 0, offset: 0 }
+    }
+
+    /// As [`check_local`]. `len` is not 0.
+    #[inline(always)]
+    pub(crate) fn check(&mut self, key: u32, addr: u64, len: u64) -> Result<*mut u8, Denied> {
+        debug_assert!(len > 0);
+        if key != self.key {
+            self.look_up(key)?;
+        }
+        let at = addr.wrapping_sub(self.start);
+        if at <= self.len && len <= self.len - at {
+            return Ok(addr.wrapping_add(self.offset) as *mut u8);
+        }
+        Err(Denied)
+    }
+
+    #[inline(always)]
+    fn look_up(&mut self, key: u32) -> Result<(), Denied> {
+        let entry = entry((key >> 8) as usize).ok_or(Denied)?;
+        // Acquire pairs with the Release in `set`: the rest of the entry is this key's.
+        if entry.key.load(Ordering::Acquire) != key || key == 0 {
+            return Err(Denied);
+        }
+        // Relaxed, all: ordered by the key; a region's entry doesn't change before everybody in a guard has left.
+        if entry.access.load(Ordering::Relaxed) & (self.need | WINDOW) != self.need
+            || entry.pd.load(Ordering::Relaxed) != self.pd
+        {
+            return Err(Denied);
+        }
+        self.key = key;
+        self.start = entry.start.load(Ordering::Relaxed);
+        self.len = entry.len.load(Ordering::Relaxed);
+        self.offset = entry.offset.load(Ordering::Relaxed);
+        Ok(())
+    }
+}
+
 /// The host address of `len` bytes at `addr`, if the R_Key `key` grants `need` there to `qpn` of `pd`. Needs a guard.
 #[inline]
 pub(crate) fn check_remote(pd: u32, qpn: u32, key: u32, addr: u64, len: u64, need: u32) -> Result<*mut u8, Denied> {

@@ -187,7 +187,6 @@ pub(crate) fn complete_receive(
         imm: arrival.imm,
         opcode: arrival.opcode,
         flags: arrival.flags,
-        payload: 0,
     };
     let strong = arrival.solicited || status != completion::SUCCESS;
     completion::push(peer.recv_cq(), peer.tag(), &header, extra, strong)

@@ -12,6 +12,7 @@ use crate::device::{self, Device};
 use crate::modify::Attributes;
 use crate::pd::Pd;
 use crate::protocol::credit::Attention;
+use crate::protocol::mailbox::Mailbox;
 use crate::qp_table::{State, Transport};
 use crate::rq::Rq;
 use crate::scatter::WqeRing;
@@ -23,6 +24,7 @@ use rdma_sys::*;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// See the [module](self).
@@ -41,6 +43,8 @@ pub(crate) struct Qp {
     send_cq: *const Cq,
     recv_cq: *const Cq,
     srq: *const Srq,
+    /// Where a message to it may go that is alone on its way; in `recv_cq`.
+    mailbox: Option<NonNull<Mailbox>>,
     /// `State`, as a number. Changed by the control path, and to an error state by anybody.
     state: CachePadded<AtomicU32>,
     /// What senders read of a receiver.
@@ -132,6 +136,13 @@ impl Qp {
         unsafe { self.srq.as_ref() }
     }
 
+    /// Its mailbox, if it has one.
+    #[inline(always)]
+    pub(crate) fn mailbox(&self) -> Option<&Mailbox> {
+        // SAFETY: part of the completion queue, which outlives its queue pairs.
+        self.mailbox.map(|mailbox| unsafe { mailbox.as_ref() })
+    }
+
     #[inline(always)]
     pub(crate) fn is_datagram(&self) -> bool {
         self.transport == Transport::Ud
@@ -194,7 +205,11 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mu
         Err(code) => return errno::null(code),
     };
     let transport = Transport::from_raw(init.qp_type).expect("granted");
-    let Some(qpn) = fabric::control().reserve() else { return errno::null(libc::ENOMEM) };
+    let mut control = fabric::control();
+    let Some(qpn) = control.reserve() else { return errno::null(libc::ENOMEM) };
+    // SAFETY: the caller's: it is alive, and stays as long as the queue pair.
+    let recv_cq = unsafe { Cq::from_raw(init.recv_cq) };
+    let has_mailbox = transport != Transport::Ud && init.srq.is_null();
     // SAFETY: integers, pointers and optional functions, for all of which zero is a value.
     let mut raw: ibv_qp_ex = unsafe { std::mem::zeroed() };
     let base = &mut raw.qp_base;
@@ -222,6 +237,7 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mu
         send_cq: init.send_cq.cast_const().cast(),
         recv_cq: init.recv_cq.cast_const().cast(),
         srq: init.srq.cast_const().cast(),
+        mailbox: if has_mailbox { recv_cq.attach(qpn).map(NonNull::from) } else { None },
         state: CachePadded::new(AtomicU32::new(State::Reset.raw())),
         inbound: CachePadded::new(inbound),
         sq: Sq::new(&cap),
@@ -237,7 +253,7 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mu
     count_users(qp, true);
     domain.adopt();
     fabric::register(&qp.guards());
-    fabric::control().insert(qpn, qp);
+    control.insert(qpn, qp);
     qp.raw()
 }
 
@@ -297,6 +313,7 @@ pub(crate) unsafe fn destroy(qp: *mut ibv_qp) -> c_int {
         this.send_cq().stalled.remove(this);
         // Nobody who found it before is left after this; nobody finds it any more.
         fabric::quiesce();
+        this.recv_cq().detach(this.qpn);
     }
     this.context().events.forget_qp(this);
     fabric::unregister(&this.guards());

@@ -5,6 +5,7 @@
 //! while they deliver, since each must get another receive and receives complete in order.
 
 use crate::errors::Errors;
+use crate::key_table::{self, LocalKey};
 use crate::protocol::credit::{FLUSHING, Posted, WAITING};
 use crate::protocol::guard::Guard;
 use crate::protocol::lock::SpinLock;
@@ -98,7 +99,13 @@ impl Rq {
     #[inline(always)]
     pub(crate) fn capacity(&self, index: u64) -> u32 {
         // Relaxed: ordered by the count of posted receives.
-        self.capacity[index as usize & (self.capacity.len() - 1)].load(Ordering::Relaxed)
+        self.capacity_of(index).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn capacity_of(&self, index: u64) -> &AtomicU32 {
+        // SAFETY: the length is a power of two (`new`), so this is below it.
+        unsafe { self.capacity.get_unchecked(index as usize & (self.capacity.len() - 1)) }
     }
 
     /// Takes the next receive.
@@ -127,16 +134,26 @@ impl Rq {
         self.freed.store(index, Ordering::Release);
     }
 
-    /// Control path, nobody inside a guard: as new.
+    /// How many receives were polled: all below this index.
+    #[inline(always)]
+    pub(crate) fn polled(&self) -> u64 {
+        // Acquire pairs with the Release in `free_up_to`: the poller is done with what they brought.
+        self.freed.load(Ordering::Acquire)
+    }
+
+    /// Control path, nobody inside a guard: empty. Indices go on from where they were, so that a sender never takes the
+    /// end of what it knows of an earlier connection for that of this one (`Sq::mailbox_of`).
     pub(crate) fn reset(&self) {
         // SAFETY: nobody posts or consumes while the control path resets.
-        unsafe {
-            *self.poster.counts.get() = Counts::default();
-            *self.consumed.get() = Consumed::default();
-        }
-        self.posted.reset();
+        let next = unsafe {
+            let counts = &mut *self.poster.counts.get();
+            counts.freed = counts.posted;
+            *self.consumed.get() = Consumed { head: counts.posted, credit: counts.posted };
+            counts.posted
+        };
+        self.posted.reset(next);
         // Relaxed: ordered by the quiescence before.
-        self.freed.store(0, Ordering::Relaxed);
+        self.freed.store(next, Ordering::Relaxed);
     }
 }
 
@@ -170,31 +187,38 @@ unsafe fn post_all(qp: &Qp, next: &mut *mut ibv_recv_wr, errors: &mut Errors) ->
     let rq = &qp.rq;
     // SAFETY: the caller is the posting thread.
     let counts = unsafe { &mut *rq.poster.counts.get() };
-    let depth = u64::from(qp.cap.max_recv_wr);
-    let before = counts.posted;
+    // Copies, since what is stored below could be any of the queue pair as far as the compiler knows.
+    let (depth, max_sge) = (u64::from(qp.cap.max_recv_wr), qp.cap.max_recv_sge);
+    let (before, mut posted) = (counts.posted, counts.posted);
+    let mut limit = counts.freed + depth;
+    let mut key = LocalKey::new(qp.pd, key_table::LOCAL_WRITE);
+    let mut wr: *mut ibv_recv_wr = *next;
     let mut code = 0;
-    while !next.is_null() {
+    while !wr.is_null() {
         // SAFETY: the caller's.
-        let wr = unsafe { &**next };
-        if u32::try_from(wr.num_sge).map_or(true, |count| count > qp.cap.max_recv_sge) {
+        let request = unsafe { &*wr };
+        if request.num_sge as u32 > max_sge {
+            // A negative number is a large one.
             code = libc::EINVAL;
             break;
         }
-        if counts.posted - counts.freed >= depth {
+        if posted >= limit {
             // Acquire pairs with the Release in `free_up_to`.
             counts.freed = rq.freed.load(Ordering::Acquire);
-            if counts.posted - counts.freed >= depth {
+            limit = counts.freed + depth;
+            if posted >= limit {
                 code = libc::ENOMEM;
                 break;
             }
         }
         // SAFETY: a free entry, the poster's to write; the list was checked.
-        let capacity = unsafe { rq.wqes.wqe(counts.posted).write(wr, qp.pd) };
+        let capacity = unsafe { rq.wqes.wqe(posted).write(request, &mut key) };
         // Relaxed: ordered by the publication below.
-        rq.capacity[counts.posted as usize & (rq.capacity.len() - 1)].store(capacity, Ordering::Relaxed);
-        counts.posted += 1;
-        *next = wr.next;
+        rq.capacity_of(posted).store(capacity, Ordering::Relaxed);
+        posted += 1;
+        wr = request.next;
     }
+    (*next, counts.posted) = (wr, posted);
     if counts.posted != before {
         let attention = rq.posted.publish(counts.posted, &qp.inbound.attention);
         if attention != 0 {

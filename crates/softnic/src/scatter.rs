@@ -5,7 +5,7 @@
 
 use crate::copy::copy;
 use crate::device::{MESSAGE_BYTES_MAX, SGE_MAX};
-use crate::key_table::{self, Denied};
+use crate::key_table::{self, Denied, LocalKey};
 use rdma_sys::{ibv_recv_wr, ibv_sge};
 use std::mem::MaybeUninit;
 
@@ -103,13 +103,13 @@ impl Wqe {
         unsafe { self.0.add(WQE_HEAD_WORDS + SGE_WORDS * index).cast::<ibv_sge>().read() }
     }
 
-    /// Writes the entry; gives how many bytes it can take, of protection domain `pd`: 0 if a key doesn't grant it, so
-    /// that a sender looks closer.
+    /// Writes the entry; gives how many bytes it can take by what `key` grants: 0 if it doesn't, so that a sender looks
+    /// closer.
     ///
     /// # Safety
     /// The entry is the caller's to write; `wr` and its list are readable and no longer than the ring's `max_sge`.
     #[inline(always)]
-    pub(crate) unsafe fn write(&self, wr: &ibv_recv_wr, pd: u32) -> u32 {
+    pub(crate) unsafe fn write(&self, wr: &ibv_recv_wr, key: &mut LocalKey) -> u32 {
         let mut capacity = 0u64;
         let mut granted = true;
         // SAFETY: the caller's.
@@ -120,7 +120,7 @@ impl Wqe {
                 let sge = *wr.sg_list.add(index);
                 let bytes = sge_bytes(&sge);
                 capacity += bytes;
-                granted &= key_table::check_local(pd, sge.lkey, sge.addr, bytes, key_table::LOCAL_WRITE).is_ok();
+                granted &= key.check(sge.lkey, sge.addr, bytes).is_ok();
                 self.0.add(WQE_HEAD_WORDS + SGE_WORDS * index).cast::<ibv_sge>().write(sge);
             }
         }

@@ -8,6 +8,7 @@
 use crate::acknowledged::Fields;
 use crate::async_event::{HandedOut, Kind};
 use crate::context::Context;
+use crate::key_table::{self, LocalKey};
 use crate::pd::Pd;
 use crate::protocol::lock::SpinLock;
 use crate::scatter::WqeRing;
@@ -139,6 +140,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 unsafe fn post_all(srq: &Srq, next: &mut *mut ibv_recv_wr) -> (c_int, Vec<u32>) {
     let mut queue = srq.queue.lock();
     let queue = &mut *queue;
+    let mut key = LocalKey::new(srq.pd, key_table::LOCAL_WRITE);
     let mut code = 0;
     while !next.is_null() {
         // SAFETY: the caller's.
@@ -152,7 +154,7 @@ unsafe fn post_all(srq: &Srq, next: &mut *mut ibv_recv_wr) -> (c_int, Vec<u32>) 
             break;
         };
         // SAFETY: a free entry, ours since it was taken from the list; the list of elements was checked.
-        unsafe { srq.wqes.wqe(u64::from(index)).write(wr, srq.pd) };
+        unsafe { srq.wqes.wqe(u64::from(index)).write(wr, &mut key) };
         queue.posted.push_back(index);
         *next = wr.next;
     }

@@ -9,6 +9,7 @@ use loom::thread;
 use verbline_softnic::protocol::credit::{Attention, FLUSHING, Posted, WAITING};
 use verbline_softnic::protocol::guard::{Guard, quiesce};
 use verbline_softnic::protocol::lock::SpinLock;
+use verbline_softnic::protocol::mailbox::{Mailbox, Reader};
 use verbline_softnic::protocol::ring::{Consumer, CqRing, NEXT, Overrun, SOLICITED};
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
@@ -124,6 +125,144 @@ fn without_waiting_for_a_claim_a_wake_up_is_lost() {
         let found = consumer.peek().map(|entry| taken(&mut consumer, &shared.ring, &entry)).is_some();
         let notified = producer.join().unwrap();
         assert!(found || notified, "a wake-up was lost");
+    });
+}
+
+/// Writes a message into the mailbox, as `sq::post_single` does.
+fn send(mailbox: &Mailbox, ring: &CqRing, value: u64) -> bool {
+    // SAFETY, both: the test sends what the mailbox is free for.
+    mailbox.second().body_mut(|body| unsafe { (*body)[0] = value });
+    mailbox.first().body_mut(|body| unsafe { (*body)[0] = value });
+    mailbox.publish(value, value as u32, true);
+    ring.fire(false)
+}
+
+/// Takes it, and checks that it is whole.
+fn receive(reader: &mut Reader, mailbox: &Mailbox) -> Option<u64> {
+    let entry = reader.peek(mailbox)?;
+    // SAFETY, both: published, and not acknowledged yet.
+    let value = entry.first().body(|body| unsafe { (*body)[0] });
+    assert_eq!(entry.tag, value as u32);
+    assert_eq!(entry.second().body(|body| unsafe { (*body)[0] }), value);
+    reader.advance(mailbox);
+    Some(value)
+}
+
+#[test]
+fn an_armed_consumer_is_woken_or_finds_what_is_in_the_mailbox() {
+    model(|| {
+        let (shared, mut consumer) = ring(8);
+        let (mailbox, mut reader) = (Arc::new(Mailbox::default()), Reader::default());
+        let sender = {
+            let (shared, mailbox) = (shared.clone(), mailbox.clone());
+            thread::spawn(move || {
+                if send(&mailbox, &shared.ring, 7) {
+                    shared.eventfd.write();
+                }
+            })
+        };
+        let got = loop {
+            if let Some(got) = receive(&mut reader, &mailbox) {
+                break got;
+            }
+            consumer.arm(&shared.ring, NEXT);
+            if let Some(got) = receive(&mut reader, &mailbox) {
+                break got;
+            }
+            shared.eventfd.block();
+        };
+        assert_eq!(got, 7);
+        sender.join().unwrap();
+    });
+}
+
+/// The mutant arms and doesn't look again.
+#[test]
+#[should_panic(expected = "a wake-up was lost")]
+fn without_looking_again_what_is_in_the_mailbox_is_missed() {
+    model(|| {
+        let (shared, mut consumer) = ring(8);
+        let (mailbox, mut reader) = (Arc::new(Mailbox::default()), Reader::default());
+        let sender = {
+            let (shared, mailbox) = (shared.clone(), mailbox.clone());
+            thread::spawn(move || send(&mailbox, &shared.ring, 7))
+        };
+        let found = receive(&mut reader, &mailbox).is_some();
+        consumer.arm(&shared.ring, NEXT);
+        let notified = sender.join().unwrap();
+        assert!(found || notified, "a wake-up was lost");
+    });
+}
+
+/// One message by the mailbox and, not knowing that it was taken, one by the ring. `ring_first` says how the consumer looks.
+fn mailbox_then_ring(ring_first: bool) {
+    model(move || {
+        let (shared, mut consumer) = ring(8);
+        let (mailbox, mut reader) = (Arc::new(Mailbox::default()), Reader::default());
+        let sender = {
+            let (shared, mailbox) = (shared.clone(), mailbox.clone());
+            thread::spawn(move || {
+                send(&mailbox, &shared.ring, 1);
+                produce(&shared.ring, 2, false).unwrap();
+            })
+        };
+        let mut got = Vec::new();
+        if ring_first {
+            let next = consumer.next(&shared.ring);
+            got.extend(receive(&mut reader, &mailbox));
+            got.extend(next.map(|entry| taken(&mut consumer, &shared.ring, &entry)));
+        } else {
+            got.extend(receive(&mut reader, &mailbox));
+            got.extend(take(&mut consumer, &shared.ring));
+        }
+        sender.join().unwrap();
+        got.extend(receive(&mut reader, &mailbox));
+        got.extend(take(&mut consumer, &shared.ring));
+        assert_eq!(got, [1, 2], "messages came out of order");
+    });
+}
+
+#[test]
+fn looking_at_the_ring_first_keeps_the_order() {
+    mailbox_then_ring(true);
+}
+
+#[test]
+#[should_panic(expected = "messages came out of order")]
+fn looking_at_the_mailbox_first_does_not() {
+    mailbox_then_ring(false);
+}
+
+/// The answer says how much was taken; the mailbox is written over only then.
+#[test]
+fn the_mailbox_is_written_over_once_the_answer_says_so() {
+    model(|| {
+        let (shared, _) = ring(8);
+        let (mailbox, acked) = (Arc::new(Mailbox::default()), Arc::new(AtomicU64::new(0)));
+        let sender = {
+            let (shared, mailbox, acked) = (shared.clone(), mailbox.clone(), acked.clone());
+            thread::spawn(move || {
+                send(&mailbox, &shared.ring, 1);
+                // As `Sq::mailbox_of`.
+                while acked.load(Ordering::Acquire) != 1 {
+                    thread::yield_now();
+                }
+                send(&mailbox, &shared.ring, 2);
+            })
+        };
+        let mut reader = Reader::default();
+        for value in [1, 2] {
+            loop {
+                if let Some(got) = receive(&mut reader, &mailbox) {
+                    assert_eq!(got, value);
+                    break;
+                }
+                thread::yield_now();
+            }
+            // As `Rq::free_up_to`, by way of the answer.
+            acked.store(value, Ordering::Release);
+        }
+        sender.join().unwrap();
     });
 }
 

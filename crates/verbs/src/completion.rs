@@ -191,6 +191,12 @@ impl Completion {
         if self.is_ok() { self.raw.byte_len } else { 0 }
     }
 
+    /// Whether a receive put its bytes into the buffer that was posted: an RDMA WRITE with immediate puts them elsewhere.
+    #[inline]
+    pub(crate) fn filled_its_buffer(&self) -> bool {
+        self.is_ok() && self.raw.opcode != ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
+    }
+
     /// The immediate data that came with it, in host order.
     #[inline]
     pub fn imm(&self) -> Option<u32> {

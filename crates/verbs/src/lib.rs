@@ -68,12 +68,13 @@ mod qp;
 mod qp_attr;
 mod qp_state;
 mod recv;
-mod ring;
 mod send;
+mod slots;
 mod srq;
 mod thread_domain;
 mod window;
 mod wr_id;
+mod wr_list;
 
 pub use ah::{AddressHandle, AhSpec, MULTICAST_QPN};
 pub use attr::{AtomicCap, DeviceAttr, GidEntry, GidKind, LinkLayer, Mtu, PortAttr, PortState};

@@ -1,5 +1,7 @@
 //! What posting a batch answers: how much was taken, and what stopped it.
 
+use verbline_mem::Packet;
+
 use crate::errno::Errno;
 use crate::qp_attr::{QpState, Transport};
 
@@ -94,6 +96,38 @@ pub enum PostStop {
     /// The device refused this work request.
     #[error("the device refused the work request: {0}")]
     Device(Errno),
+}
+
+/// The key of the packets of one post. They are of one pool most of the time, so it is looked up when the pool changes; the
+/// packets keep their pools, and so what was looked up, for that long.
+pub(crate) struct PoolKey {
+    pd_id: u64,
+    /// Which pool the key is of; 0 at first.
+    pool: usize,
+    lkey: u32,
+}
+
+impl PoolKey {
+    /// For packets whose pools are to be registered on this PD.
+    #[inline]
+    pub(crate) fn new(pd_id: u64) -> PoolKey {
+        PoolKey { pd_id, pool: 0, lkey: 0 }
+    }
+
+    /// The packet's key, if it is registered where it must be.
+    #[inline]
+    pub(crate) fn lkey(&mut self, packet: &Packet) -> Result<u32, PostStop> {
+        if packet.pool_id() == self.pool { Ok(self.lkey) } else { self.look_up(packet) }
+    }
+
+    fn look_up(&mut self, packet: &Packet) -> Result<u32, PostStop> {
+        let packet_pd = packet.pd_id();
+        if packet_pd != self.pd_id {
+            return Err(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id });
+        }
+        (self.pool, self.lkey) = (packet.pool_id(), packet.lkey());
+        Ok(self.lkey)
+    }
 }
 
 fn not_registered(packet_pd: u64, qp_pd: u64) -> String {

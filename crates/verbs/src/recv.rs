@@ -5,11 +5,12 @@ use std::ptr;
 use rdma_sys::{ibv_recv_wr, ibv_sge};
 use verbline_mem::{Batch, Packet};
 
-use crate::completion::{Completion, Stale, WcOpcode};
-use crate::post::{PostStop, RecvOutcome};
+use crate::completion::{Completion, Stale};
+use crate::post::{PoolKey, PostStop, RecvOutcome};
 use crate::qp_attr::Transport;
-use crate::ring::WrRing;
+use crate::slots::Slots;
 use crate::wr_id::{self, Sequence, WrKind};
+use crate::wr_list::WrList;
 
 /// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean nothing when none came
 /// (InfiniBand Architecture Specification, 11.4.1.2).
@@ -17,17 +18,19 @@ pub const GRH_BYTES: usize = 40;
 
 /// Of a QP or of an SRQ.
 pub(crate) struct RecvQueue {
-    ring: WrRing<ibv_recv_wr>,
+    list: WrList<ibv_recv_wr>,
     /// A packet that the device may write.
-    packets: Box<[Option<Packet>]>,
+    packets: Slots,
+    /// What each slot's packet was last posted as.
+    wr_ids: Box<[u64]>,
     /// Position of the next post, unless its slot is taken.
     head: u32,
     /// Slots that are taken.
     outstanding: u32,
     depth: u32,
-    sequence: Sequence,
     tag: u16,
     kind: WrKind,
+    sequence: Sequence,
     pd_id: u64,
     /// Bytes that come before the message.
     lead_bytes: usize,
@@ -35,10 +38,11 @@ pub(crate) struct RecvQueue {
 
 impl RecvQueue {
     pub(crate) fn new(kind: WrKind, depth: u32, tag: u16, pd_id: u64, transport: Transport) -> RecvQueue {
-        let ring = WrRing::new(depth);
+        let packets = Slots::new(depth);
         RecvQueue {
-            packets: std::iter::repeat_with(|| None).take(ring.len() as usize).collect(),
-            ring,
+            list: WrList::new(depth),
+            wr_ids: vec![0; packets.len() as usize].into(),
+            packets,
             head: 0,
             outstanding: 0,
             depth,
@@ -78,11 +82,15 @@ impl RecvQueue {
                 break;
             }
             self.skip_taken();
-            let want = self.sequence.reserve(room) as usize;
-            let (formatted, stop) = self.format_batch(&mut batch.as_mut_slice()[..want]);
+            // The first slot is free, as was just seen.
+            let want = match self.sequence.reserve(room) as usize {
+                1 => 1,
+                want => self.packets.free_run(self.head, want),
+            };
+            let (formatted, stop) = self.format(&mut batch.as_mut_slice()[..want]);
             let (taken, ret) = match formatted {
                 0 => (0, 0),
-                _ => self.ring.post(self.head, formatted, &mut post),
+                _ => self.list.post(formatted, &mut post),
             };
             self.keep(batch, taken);
             outcome.posted += taken as usize;
@@ -101,7 +109,7 @@ impl RecvQueue {
     /// completions are handed back in another order, never, or come from an SRQ.
     #[inline]
     fn skip_taken(&mut self) {
-        while self.packets[self.ring.slot(self.head)].is_some() {
+        while self.packets.at(self.head.into()).is_some() {
             self.head = self.head.wrapping_add(1);
             // Slot and sequence number go together.
             if self.sequence.reserve(1) == 1 {
@@ -110,49 +118,65 @@ impl RecvQueue {
         }
     }
 
-    /// Formats work requests for the first packets, up to a slot that is taken. Gives how many, and what is wrong with the next
-    /// packet.
+    /// Writes work requests for the packets, which are no more than there are free slots from the head on and numbers reserved.
+    /// Gives how many, and what is wrong with the next packet.
     #[inline]
-    fn format_batch(&mut self, packets: &mut [Packet]) -> (u32, Option<PostStop>) {
-        for (ahead, packet) in (0..).zip(packets.iter_mut()) {
-            let position = self.head.wrapping_add(ahead);
-            if self.packets[self.ring.slot(position)].is_some() {
-                return (ahead, None);
-            }
-            let packet_pd = packet.pd_id();
-            if packet_pd != self.pd_id {
-                return (ahead, Some(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id }));
-            }
-            self.format(ahead, packet);
+    fn format(&mut self, packets: &mut [Packet]) -> (u32, Option<PostStop>) {
+        let lead_bytes = self.lead_bytes;
+        let first = wr_id::pack(self.tag, self.kind, self.sequence.peek(0));
+        let mut wr_id = first;
+        let mut key = PoolKey::new(self.pd_id);
+        let mut stop = None;
+        for (packet, entry) in packets.iter_mut().zip(self.list.entries()) {
+            let lkey = match key.lkey(packet) {
+                Ok(lkey) => lkey,
+                Err(reason) => {
+                    stop = Some(reason);
+                    break;
+                }
+            };
+            let (addr, capacity) = match lead_bytes {
+                0 => packet.reset_span(),
+                // Into the headroom if it is long enough, so that the message lands where messages lie; else before it.
+                lead => {
+                    packet.reset();
+                    let _ = packet.prepend(lead);
+                    (packet.addr(), packet.capacity())
+                }
+            };
+            let length = u32::try_from(capacity).unwrap_or(u32::MAX);
+            entry.wr.wr_id = wr_id;
+            // An SGE of length 0 means 2^31 bytes; a packet without room has no SGE.
+            entry.wr.num_sge = (length > 0).into();
+            entry.sge = ibv_sge { addr, length, lkey };
+            wr_id += 1;
         }
-        (packets.len() as u32, None)
-    }
-
-    #[inline]
-    fn format(&mut self, ahead: u32, packet: &mut Packet) {
-        packet.reset();
-        if self.lead_bytes > 0 {
-            // Into the headroom if it is long enough, so that the message lands where messages lie; else before it.
-            let _ = packet.prepend(self.lead_bytes);
-        }
-        let wr_id = wr_id::pack(self.tag, self.kind, self.sequence.peek(ahead));
-        let (wr, sge) = self.ring.parts(self.head.wrapping_add(ahead));
-        wr.wr_id = wr_id;
-        // An SGE of length 0 means 2^31 bytes; a packet without room has no SGE.
-        let capacity = u32::try_from(packet.capacity()).unwrap_or(u32::MAX);
-        wr.num_sge = (capacity > 0).into();
-        *sge = ibv_sge { addr: packet.addr(), length: capacity, lkey: packet.lkey() };
+        ((wr_id - first) as u32, stop)
     }
 
     #[inline]
     fn keep(&mut self, batch: &mut Batch, taken: u32) {
-        for (ahead, packet) in (0..taken).zip(batch.drain_front(taken as usize)) {
-            let slot = self.ring.slot(self.head.wrapping_add(ahead));
-            self.packets[slot] = Some(packet);
+        let first = wr_id::pack(self.tag, self.kind, self.sequence.peek(0));
+        if taken == 1 {
+            let slot = self.packets.slot(self.head.into());
+            self.wr_ids[slot] = first;
+            *self.packets.at(self.head.into()) = batch.take_first();
+        } else {
+            self.keep_list(batch, taken, first);
         }
         self.head = self.head.wrapping_add(taken);
         self.outstanding += taken;
         self.sequence.advance(taken);
+    }
+
+    fn keep_list(&mut self, batch: &mut Batch, taken: u32, mut wr_id: u64) {
+        for part in self.packets.parts(self.head, taken as usize) {
+            for posted in &mut self.wr_ids[part] {
+                *posted = wr_id;
+                wr_id += 1;
+            }
+        }
+        self.packets.take_front(self.head, batch, taken as usize);
     }
 
     /// The packet that the completion filled: its length set, the GRH taken off. Empty when the receive failed, or when the
@@ -160,17 +184,15 @@ impl RecvQueue {
     #[inline]
     pub(crate) fn complete(&mut self, completion: &Completion) -> Result<Packet, Stale> {
         let wr_id = completion.wr_id();
-        let stale = Stale { wr_id };
-        let slot = self.ring.slot_of_sequence(wr_id::sequence(wr_id));
-        if self.ring.get(slot as u32).wr_id != wr_id {
-            return Err(stale);
+        let slot = self.packets.slot(wr_id);
+        if self.wr_ids[slot] != wr_id {
+            return Err(Stale { wr_id });
         }
-        let mut packet = self.packets[slot].take().ok_or(stale)?;
+        let mut packet = self.packets.at(wr_id).take().ok_or(Stale { wr_id })?;
         self.outstanding -= 1;
         // A length beyond the packet is the device's mistake; what it wrote is not known, so nothing is shown.
-        let in_packet = completion.is_ok() && completion.opcode() != WcOpcode::RecvRdmaWithImm;
-        let len = if in_packet { completion.byte_len() as usize } else { 0 };
-        if !packet.set_len(len) || !packet.trim_front(self.lead_bytes) {
+        let len = if completion.filled_its_buffer() { completion.byte_len() as usize } else { 0 };
+        if !packet.set_len(len) || (self.lead_bytes > 0 && !packet.trim_front(self.lead_bytes)) {
             packet.set_len(0);
         }
         Ok(packet)
@@ -178,9 +200,7 @@ impl RecvQueue {
 
     /// Frees every slot: the device has let go of all of them.
     pub(crate) fn reclaim(&mut self) -> u32 {
-        for slot in &mut self.packets {
-            *slot = None;
-        }
+        self.packets.clear();
         std::mem::take(&mut self.outstanding)
     }
 }

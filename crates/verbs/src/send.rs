@@ -1,7 +1,8 @@
 //! The send queue: packets move into slots when posted and out when a signaled completion covers them.
 //!
 //! Every `signal_every`-th work request is signaled, counted over whatever was posted, and never fewer than one in the queue's
-//! depth: a full queue always holds one that will complete. Positions count up for ever and wrap; the slot is their low bits.
+//! depth: a full queue always holds one that will complete. Positions count up for ever and wrap, together with the numbers in
+//! `wr_id`: how many posts ago a number was taken says which work request it is, so no table is kept of them.
 
 mod op;
 
@@ -13,10 +14,11 @@ use verbline_mem::{Batch, Packet};
 use crate::ah::AddressHandle;
 use crate::completion::{Completion, Stale};
 use crate::one_sided::{Buffer, Kept};
-use crate::post::{DestinationId, PostStop, SendOptions, SendOutcome};
+use crate::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome};
 use crate::qp_attr::Transport;
-use crate::ring::WrRing;
+use crate::slots::Slots;
 use crate::wr_id::{self, Sequence, WrKind};
+use crate::wr_list::{Entry, WrList};
 
 const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
 const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
@@ -32,27 +34,29 @@ pub(crate) struct Destination {
 }
 
 pub(crate) struct SendQueue {
-    ring: WrRing<ibv_send_wr>,
-    /// A packet that the device may still read. Empty for inline sends and for ops.
-    packets: Box<[Option<Packet>]>,
-    /// What one-sided work requests read or write.
-    ops: Box<[Option<Kept>]>,
-    /// How many of `ops` are taken.
-    ops_kept: u32,
+    list: WrList<ibv_send_wr>,
     /// Position of the next post.
     head: u32,
     /// Position of the oldest that is not known to be done.
     tail: u32,
     pub(crate) depth: u32,
-    sequence: Sequence,
-    pub(crate) tag: u16,
-    pd_id: u64,
-    pub(crate) transport: Transport,
-    pub(crate) inline_bytes: u32,
-    pub(crate) max_message_bytes: u32,
-    signal_every: u32,
+    /// How many of `packets` are taken.
+    packets_kept: u32,
+    /// How many of `ops` are taken.
+    ops_kept: u32,
     /// Posted since the last signaled one.
     unsignaled: u32,
+    signal_every: u32,
+    pub(crate) inline_bytes: u32,
+    pub(crate) max_message_bytes: u32,
+    sequence: Sequence,
+    pd_id: u64,
+    pub(crate) tag: u16,
+    pub(crate) transport: Transport,
+    /// A packet that the device may still read. Empty for inline sends and for ops.
+    packets: Slots,
+    /// What one-sided work requests read or write, in the same slots.
+    ops: Box<[Option<Kept>]>,
     pub(crate) destinations: Vec<Destination>,
 }
 
@@ -69,13 +73,13 @@ pub(crate) struct SendQueueSpec {
 impl SendQueue {
     pub(crate) fn new(spec: SendQueueSpec) -> SendQueue {
         // One more for the marker that a drain posts behind a full queue.
-        let ring = WrRing::new(spec.depth + 1);
-        let slots = ring.len() as usize;
+        let packets = Slots::new(spec.depth + 1);
         SendQueue {
-            packets: std::iter::repeat_with(|| None).take(slots).collect(),
-            ops: std::iter::repeat_with(|| None).take(slots).collect(),
+            list: WrList::new(spec.depth),
+            ops: std::iter::repeat_with(|| None).take(packets.len() as usize).collect(),
+            packets,
+            packets_kept: 0,
             ops_kept: 0,
-            ring,
             head: 0,
             tail: 0,
             depth: spec.depth,
@@ -115,6 +119,11 @@ impl SendQueue {
         batch: &mut Batch,
         mut options: impl FnMut(usize, &Packet) -> SendOptions,
     ) -> SendOutcome {
+        if let ([packet], true) = (batch.as_slice(), self.outstanding() < self.depth) {
+            let options = options(0, packet);
+            // SAFETY: the caller's word.
+            return unsafe { self.post_single(qp, batch, &options) };
+        }
         let mut outcome = SendOutcome::default();
         while !batch.is_empty() {
             let room = (self.room() as usize).min(batch.len()) as u32;
@@ -124,19 +133,11 @@ impl SendQueue {
                 outcome.stop = Some(PostStop::Full);
                 break;
             }
-            let mut list = List { len: 0, inlined: 0, unsignaled: self.unsignaled };
             let done = outcome.posted;
-            let mut stop = None;
-            for packet in &batch.as_slice()[..want as usize] {
-                let options = options(done + list.len as usize, packet);
-                if let Err(reason) = self.format_packet(&mut list, packet, options) {
-                    stop = Some(reason);
-                    break;
-                }
-            }
+            let (list, stop) = self.format(&batch.as_slice()[..want as usize], |at, packet| options(done + at, packet));
             let inlined = list.inlined;
             // SAFETY: the caller's word.
-            let (taken, refusal) = unsafe { self.ring_post(qp, list) };
+            let (taken, refusal) = unsafe { self.post_list(qp, list) };
             outcome.inlined += self.keep(batch, taken, inlined);
             outcome.posted += taken as usize;
             outcome.stop = refusal.or(stop);
@@ -147,6 +148,42 @@ impl SendQueue {
         outcome
     }
 
+    /// Posts the only packet of the batch; there is room. A list of one took 60 instructions more.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_batch`].
+    #[inline]
+    unsafe fn post_single(&mut self, qp: *mut ibv_qp, batch: &mut Batch, options: &SendOptions) -> SendOutcome {
+        let refused = |stop| SendOutcome { posted: 0, inlined: 0, stop: Some(stop) };
+        if self.sequence.reserve(1) == 0 {
+            return refused(PostStop::Full);
+        }
+        let [packet] = batch.as_slice() else { return SendOutcome::default() };
+        let mut form = Form::new(self);
+        let entry = self.list.first();
+        let inline = match form.write(entry, packet, options, &self.destinations) {
+            Ok(inline) => inline,
+            Err(stop) => return refused(stop),
+        };
+        let signal = options.signaled | (self.unsignaled + 1 >= self.signal_every);
+        entry.wr.send_flags |= if signal { SIGNALED } else { 0 };
+        entry.wr.wr_id = wr_id::pack(self.tag, WrKind::Send, self.sequence.peek(0));
+        // SAFETY: the caller's word.
+        let (taken, ret) = self.list.post(1, |wr| unsafe { post(qp, wr) });
+        if taken == 1 {
+            self.unsignaled = if signal { 0 } else { self.unsignaled + 1 };
+            if inline {
+                batch.clear();
+            } else {
+                *self.packets.at(self.head.into()) = batch.pop();
+                self.packets_kept += 1;
+            }
+            self.advance(1);
+        }
+        let stop = if ret == 0 { None } else { Some(PostStop::of_device(ret)) };
+        SendOutcome { posted: taken as usize, inlined: usize::from(inline) & taken as usize, stop }
+    }
+
     /// Posts an empty, signaled send behind everything, even a full queue: on a QP in ERR its flush completion covers all that
     /// was posted. False when it could not be posted.
     ///
@@ -154,12 +191,12 @@ impl SendQueue {
     /// `qp` is the live QP whose send queue this is.
     pub(crate) unsafe fn post_marker(&mut self, qp: *mut ibv_qp) -> bool {
         let destination = self.destination(DestinationId::default());
-        let (true, Ok(destination)) = (self.outstanding() < self.ring.len(), destination) else { return false };
+        let (true, Ok(destination)) = (self.outstanding() < self.packets.len(), destination) else { return false };
         if self.sequence.reserve(1) == 0 {
             return false;
         }
         let wr_id = wr_id::pack(self.tag, WrKind::Send, self.sequence.peek(0));
-        let (wr, _) = self.ring.parts(self.head);
+        let wr = &mut self.list.first().wr;
         wr.wr_id = wr_id;
         wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
         wr.send_flags = SIGNALED;
@@ -168,64 +205,40 @@ impl SendQueue {
             wr.wr.ud = to;
         }
         // SAFETY: the caller's word.
-        let (taken, _) = unsafe { self.ring_post(qp, List { len: 1, inlined: 0, unsignaled: 0 }) };
+        let (taken, _) = unsafe { self.post_list(qp, List { len: 1, inlined: 0, unsignaled: 0 }) };
         self.advance(taken);
         taken == 1
     }
 
+    /// Writes work requests for the packets, which are no more than the depth and the numbers reserved. Gives those written, and
+    /// what is wrong with the packet behind them.
     #[inline]
-    fn format_packet(&mut self, list: &mut List, packet: &Packet, options: SendOptions) -> Result<(), PostStop> {
-        let len = packet.len();
-        if len > self.max_message_bytes as usize {
-            return Err(PostStop::TooLong { len_bytes: len, max_bytes: self.max_message_bytes });
-        }
-        // Inline data needs no registration: the CPU copies it during the call (ibv_post_send(3)).
-        let inline = len <= self.inline_bytes as usize;
-        let lkey = if inline { 0 } else { self.lkey(packet)? };
-        if options.fence && self.transport != Transport::Rc {
-            return Err(PostStop::NotOn(self.transport, "fence"));
-        }
-        let destination = self.destination(options.destination)?;
-        let wr_id = wr_id::pack(self.tag, WrKind::Send, self.sequence.peek(list.len));
-        let signaled = list.signal(options.signaled, self.signal_every);
-        let (wr, sge) = self.ring.parts(self.head.wrapping_add(list.len));
-        wr.wr_id = wr_id;
-        wr.send_flags = signaled | flags(&options, inline);
-        match options.imm {
-            None => wr.opcode = ibv_wr_opcode::IBV_WR_SEND,
-            Some(imm) => {
-                wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
-                wr.imm_data_invalidated_rkey_union.imm_data = imm.to_be();
+    fn format(
+        &mut self,
+        packets: &[Packet],
+        mut options: impl FnMut(usize, &Packet) -> SendOptions,
+    ) -> (List, Option<PostStop>) {
+        let first = wr_id::pack(self.tag, WrKind::Send, self.sequence.peek(0));
+        let mut form = Form::new(self);
+        let mut list = List { len: 0, inlined: 0, unsignaled: self.unsignaled };
+        for (packet, entry) in packets.iter().zip(self.list.entries()) {
+            let options = options(list.len as usize, packet);
+            match form.write(entry, packet, &options, &self.destinations) {
+                Ok(inline) => list.inlined += u32::from(inline),
+                Err(stop) => return (list, Some(stop)),
             }
+            entry.wr.wr_id = first + u64::from(list.len);
+            entry.wr.send_flags |= list.signal(options.signaled, self.signal_every);
+            list.len += 1;
         }
-        if let Some(to) = destination {
-            wr.wr.ud = to;
-        }
-        // An SGE of length 0 means 2^31 bytes; a message without bytes has no SGE.
-        wr.num_sge = (len > 0).into();
-        *sge = ibv_sge { addr: packet.addr(), length: len as u32, lkey };
-        list.len += 1;
-        list.inlined += u32::from(inline);
-        Ok(())
-    }
-
-    /// The packet's key, if it is registered where this QP reaches it.
-    #[inline]
-    fn lkey(&self, packet: &Packet) -> Result<u32, PostStop> {
-        match packet.pd_id() {
-            packet_pd if packet_pd == self.pd_id => Ok(packet.lkey()),
-            packet_pd => Err(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id }),
-        }
+        (list, None)
     }
 
     #[inline]
     fn destination(&self, id: DestinationId) -> Result<Option<rdma_sys::ud_t>, PostStop> {
-        if self.transport != Transport::Ud {
-            return Ok(None);
-        }
-        match self.destinations.get(usize::from(id.0)) {
-            Some(to) => Ok(Some(rdma_sys::ud_t { ah: to.ah.inner.as_ptr(), remote_qpn: to.qpn, remote_qkey: to.qkey })),
-            None => Err(PostStop::NoDestination(id.0)),
+        match self.transport {
+            Transport::Ud => destination(&self.destinations, id).map(Some),
+            _ => Ok(None),
         }
     }
 
@@ -234,16 +247,12 @@ impl SendQueue {
     /// # Safety
     /// `qp` is the live QP whose send queue this is; the memory of the formatted work requests stays until they complete.
     #[inline]
-    unsafe fn ring_post(&mut self, qp: *mut ibv_qp, list: List) -> (u32, Option<PostStop>) {
+    unsafe fn post_list(&mut self, qp: *mut ibv_qp, list: List) -> (u32, Option<PostStop>) {
         if list.len == 0 {
             return (0, None);
         }
-        let (taken, ret) = self.ring.post(self.head, list.len, |wr| {
-            let mut bad = ptr::null_mut();
-            // SAFETY: the QP is live; `wr` is a list of formatted work requests that ends.
-            let ret = unsafe { rdma_sys::ibv_post_send(qp, wr, &raw mut bad) };
-            (ret, bad)
-        });
+        // SAFETY: the caller's word; `wr` is a list of formatted work requests that ends.
+        let (taken, ret) = self.list.post(list.len, |wr| unsafe { post(qp, wr) });
         if ret == 0 {
             self.unsignaled = list.unsignaled;
             return (taken, None);
@@ -255,9 +264,8 @@ impl SendQueue {
     /// After a post that was refused halfway: what counts is what was taken.
     #[cold]
     fn recount_unsignaled(&mut self, taken: u32) {
-        for ahead in 0..taken {
-            let signaled = self.ring.get(self.head.wrapping_add(ahead)).send_flags & SIGNALED != 0;
-            self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
+        for entry in &self.list.entries()[..taken as usize] {
+            self.unsignaled = if entry.wr.send_flags & SIGNALED != 0 { 0 } else { self.unsignaled + 1 };
         }
     }
 
@@ -265,17 +273,15 @@ impl SendQueue {
     /// are counted.
     #[inline]
     fn keep(&mut self, batch: &mut Batch, taken: u32, inlined: u32) -> usize {
-        let all = taken as usize == batch.len();
         let inlined = match inlined {
             // Back in bulk: 51 ns a packet for the whole of examples/overhead, against 59 one by one.
-            _ if all && inlined == taken => {
+            _ if taken as usize == batch.len() && inlined == taken => {
                 batch.clear();
                 taken as usize
             }
             0 => {
-                for (ahead, packet) in (0..taken).zip(batch.drain_front(taken as usize)) {
-                    self.packets[self.ring.slot(self.head.wrapping_add(ahead))] = Some(packet);
-                }
+                self.packets.take_front(self.head, batch, taken as usize);
+                self.packets_kept += taken;
                 0
             }
             _ => self.keep_mixed(batch, taken),
@@ -286,13 +292,14 @@ impl SendQueue {
 
     fn keep_mixed(&mut self, batch: &mut Batch, taken: u32) -> usize {
         let mut inlined = 0;
-        for (ahead, packet) in (0..taken).zip(batch.drain_front(taken as usize)) {
-            let position = self.head.wrapping_add(ahead);
-            if self.ring.get(position).send_flags & INLINE != 0 {
+        let entries = self.list.entries().iter();
+        for ((position, entry), packet) in (self.head..).zip(entries).zip(batch.drain_front(taken as usize)) {
+            if entry.wr.send_flags & INLINE != 0 {
                 inlined += 1;
                 drop(packet);
             } else {
-                self.packets[self.ring.slot(position)] = Some(packet);
+                *self.packets.at(position.into()) = Some(packet);
+                self.packets_kept += 1;
             }
         }
         inlined
@@ -313,37 +320,51 @@ impl SendQueue {
         freed: &mut Batch,
     ) -> Result<(usize, Option<Buffer>), Stale> {
         let wr_id = completion.wr_id();
-        let count = self.find(wr_id).ok_or(Stale { wr_id })? + 1;
-        let last = self.tail.wrapping_add(count - 1);
+        let count = self.count_to(wr_id).ok_or(Stale { wr_id })?;
         let buffer = match wr_id::kind(wr_id) {
-            WrKind::Op => self.ops[self.ring.slot(last)].take().map(|kept| kept.buffer),
+            WrKind::Op => self.take_op(self.tail.wrapping_add(count - 1)),
             _ => None,
         };
-        self.ops_kept -= u32::from(buffer.is_some());
         self.release(count, |packet| drop(freed.push(packet)));
         Ok((count as usize, buffer))
     }
 
-    /// How far behind the tail the outstanding work request with this number is.
+    fn take_op(&mut self, position: u32) -> Option<Buffer> {
+        let kept = self.ops[self.packets.slot(position.into())].take()?;
+        self.ops_kept -= 1;
+        Some(kept.buffer)
+    }
+
+    /// How many are outstanding up to the one with this number, it included.
     #[inline]
-    fn find(&self, wr_id: u64) -> Option<u32> {
-        let slot = self.ring.slot_of_sequence(wr_id::sequence(wr_id)) as u32;
-        let ahead = slot.wrapping_sub(self.tail) & (self.ring.len() - 1);
-        let outstanding = ahead < self.outstanding();
-        (outstanding && self.ring.get(self.tail.wrapping_add(ahead)).wr_id == wr_id).then_some(ahead)
+    fn count_to(&self, wr_id: u64) -> Option<u32> {
+        let outstanding = self.outstanding();
+        let age = self.sequence.age(wr_id::sequence(wr_id), outstanding)?;
+        (wr_id::tag(wr_id) == self.tag).then_some(outstanding - age)
     }
 
     #[inline]
-    fn release(&mut self, count: u32, mut free: impl FnMut(Packet)) {
-        for _ in 0..count {
-            let slot = self.ring.slot(self.tail);
-            match self.packets[slot].take() {
-                Some(packet) => free(packet),
-                // Inline sends leave nothing behind either.
-                None if self.ops_kept > 0 => self.ops_kept -= u32::from(self.ops[slot].take().is_some()),
+    fn release(&mut self, count: u32, free: impl FnMut(Packet)) {
+        // Inline sends leave nothing behind.
+        if self.packets_kept | self.ops_kept > 0 {
+            self.release_kept(count, free);
+        }
+        self.tail = self.tail.wrapping_add(count);
+    }
+
+    fn release_kept(&mut self, count: u32, mut free: impl FnMut(Packet)) {
+        for ahead in 0..count {
+            let position = u64::from(self.tail.wrapping_add(ahead));
+            match self.packets.at(position).take() {
+                Some(packet) => {
+                    self.packets_kept -= 1;
+                    free(packet);
+                }
+                None if self.ops_kept > 0 => {
+                    self.ops_kept -= u32::from(self.ops[self.packets.slot(position)].take().is_some());
+                }
                 None => {}
             }
-            self.tail = self.tail.wrapping_add(1);
         }
     }
 
@@ -354,6 +375,79 @@ impl SendQueue {
         self.unsignaled = 0;
         count
     }
+}
+
+/// What work requests are written by: copies, since the compiler can't know that work requests are not part of the queue.
+struct Form {
+    transport: Transport,
+    inline_bytes: usize,
+    max_bytes: u32,
+    key: PoolKey,
+}
+
+impl Form {
+    #[inline]
+    fn new(queue: &SendQueue) -> Form {
+        Form {
+            transport: queue.transport,
+            inline_bytes: queue.inline_bytes as usize,
+            max_bytes: queue.max_message_bytes,
+            key: PoolKey::new(queue.pd_id),
+        }
+    }
+
+    /// Writes all but the number and the signal; says whether it goes inline.
+    #[inline(always)]
+    fn write(
+        &mut self,
+        entry: &mut Entry<ibv_send_wr>,
+        packet: &Packet,
+        options: &SendOptions,
+        destinations: &[Destination],
+    ) -> Result<bool, PostStop> {
+        let (addr, len) = packet.span();
+        if len > self.max_bytes as usize {
+            return Err(PostStop::TooLong { len_bytes: len, max_bytes: self.max_bytes });
+        }
+        // Inline data needs no registration: the CPU copies it during the call (ibv_post_send(3)).
+        let inline = len <= self.inline_bytes;
+        let lkey = if inline { 0 } else { self.key.lkey(packet)? };
+        if options.fence && self.transport != Transport::Rc {
+            return Err(PostStop::NotOn(self.transport, "fence"));
+        }
+        let Entry { sge, wr } = entry;
+        if self.transport == Transport::Ud {
+            wr.wr.ud = destination(destinations, options.destination)?;
+        }
+        wr.send_flags = flags(options, inline);
+        wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
+        if let Some(imm) = options.imm {
+            wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+            wr.imm_data_invalidated_rkey_union.imm_data = imm.to_be();
+        }
+        // An SGE of length 0 means 2^31 bytes; a message without bytes has no SGE.
+        wr.num_sge = (len > 0).into();
+        *sge = ibv_sge { addr, length: len as u32, lkey };
+        Ok(inline)
+    }
+}
+
+#[inline]
+fn destination(table: &[Destination], id: DestinationId) -> Result<rdma_sys::ud_t, PostStop> {
+    match table.get(usize::from(id.0)) {
+        Some(to) => Ok(rdma_sys::ud_t { ah: to.ah.inner.as_ptr(), remote_qpn: to.qpn, remote_qkey: to.qkey }),
+        None => Err(PostStop::NoDestination(id.0)),
+    }
+}
+
+/// # Safety
+/// `qp` is a live QP, and `wr` a list of work requests that ends, whose memory stays until they complete.
+#[inline]
+unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr) -> (i32, *mut ibv_send_wr) {
+    let mut bad = ptr::null_mut();
+    // SAFETY: the caller's word.
+    let ret = unsafe { rdma_sys::ibv_post_send(qp, wr, &raw mut bad) };
+    (ret, bad)
 }
 
 #[inline]

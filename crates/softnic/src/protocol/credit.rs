@@ -48,9 +48,9 @@ impl Posted {
     }
 
     /// Control path, nobody else being there.
-    pub fn reset(&self) {
+    pub fn reset(&self, posted: u64) {
         // Relaxed: ordered by the quiescence that the caller waited for.
-        self.0.store(0, Ordering::Relaxed);
+        self.0.store(posted, Ordering::Relaxed);
     }
 }
 

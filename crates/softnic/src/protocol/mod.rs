@@ -6,5 +6,6 @@
 pub mod credit;
 pub mod guard;
 pub mod lock;
+pub mod mailbox;
 pub mod ring;
 pub mod sync;

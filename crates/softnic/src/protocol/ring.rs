@@ -2,7 +2,8 @@
 //!
 //! A completion takes one slot, or two when it carries a payload of more than 32 bytes. A producer claims a run of
 //! slots with one compare-and-swap, fills them, and publishes each completion by storing its sequence number last. The
-//! consumer never writes a slot: it recognises what is new by the sequence number alone.
+//! consumer never writes a slot: it recognises what is new by the sequence number alone. A message that is alone on its
+//! way may go by a `mailbox` instead.
 //!
 //! What it guarantees:
 //! - *Room.* A completion is written only where the consumer has been; when there is no room the claim is refused, and
@@ -14,8 +15,9 @@
 //!   consumer sees that a slot is claimed, and waits for it rather than report an empty queue.
 //! - *One notification an arm*: whoever takes `armed` back to zero notifies.
 
-use super::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Cell, Ordering, after_rmw, fence};
+use super::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Cell, Ordering, after_rmw};
 use crossbeam_utils::CachePadded;
+use verbline_ring::fence::heavy;
 
 /// Bytes of payload that fit into the first slot of a completion, after its three header words.
 pub const FIRST_PAYLOAD_BYTES: usize = 32;
@@ -33,7 +35,7 @@ pub const NEXT: u32 = 2;
 
 const POSITION_BITS: u32 = 40;
 const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
-const TWO_SLOTS: u64 = 1 << 63;
+pub(super) const TWO_SLOTS: u64 = 1 << 63;
 /// Tags are 23 bits wide.
 pub const TAG_MASK: u32 = (1 << 23) - 1;
 /// In `tail`: the ring is being replaced; claims wait.
@@ -44,7 +46,7 @@ const FROZEN: u64 = 1 << 63;
 #[repr(C, align(64))]
 pub struct Slot {
     /// Position + 1 in the low 40 bits, then the producer's tag, then whether a second slot belongs to it.
-    seq: AtomicU64,
+    pub(super) seq: AtomicU64,
     body: Cell<[u64; 7]>,
 }
 
@@ -135,6 +137,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    #[inline(always)]
+    pub(super) fn new(tag: u32, two_slots: bool, first: &Slot, second: &Slot) -> Entry {
+        Entry { tag, two_slots, first, second }
+    }
+
     /// The first slot.
     #[inline(always)]
     pub fn first(&self) -> &Slot {
@@ -195,7 +202,12 @@ impl Claim {
 }
 
 #[inline(always)]
-fn sequence(position: u64, tag: u32, two_slots: bool) -> u64 {
+pub(super) fn tag_of(seq: u64) -> u32 {
+    (seq >> POSITION_BITS) as u32 & TAG_MASK
+}
+
+#[inline(always)]
+pub(super) fn sequence(position: u64, tag: u32, two_slots: bool) -> u64 {
     let number = position.wrapping_add(1) & POSITION_MASK;
     number | u64::from(tag & TAG_MASK) << POSITION_BITS | if two_slots { TWO_SLOTS } else { 0 }
 }
@@ -351,8 +363,7 @@ impl Consumer {
         if seq & POSITION_MASK != (self.head + 1) & POSITION_MASK {
             return None;
         }
-        let tag = (seq >> POSITION_BITS) as u32 & TAG_MASK;
-        Some(Entry { tag, two_slots: seq & TWO_SLOTS != 0, first, second })
+        Some(Entry { tag: tag_of(seq), two_slots: seq & TWO_SLOTS != 0, first, second })
     }
 
     /// The next completion. On an armed queue it waits for one that is claimed and not yet published.
@@ -399,9 +410,11 @@ impl Consumer {
 
     /// Asks for one notification; `kind` is [`NEXT`] or [`SOLICITED`]. A pending request is kept, the stronger wins.
     pub fn arm(&mut self, ring: &CqRing, kind: u32) {
-        // SeqCst, and a barrier for what follows: pairs with the claim's.
+        // SeqCst: pairs with the claim's.
         ring.producers.armed.fetch_max(kind, Ordering::SeqCst);
-        fence(Ordering::SeqCst);
+        // A barrier for what follows, for both kinds of producer: it pairs with the claim in the ring and with the light
+        // fence in `Mailbox::publish`.
+        heavy();
         self.armed = true;
     }
 

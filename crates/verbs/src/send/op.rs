@@ -12,6 +12,7 @@ use crate::post::{PostStop, SendOptions};
 use crate::qp_attr::Transport;
 use crate::window::{MemoryWindow, WindowKind, bind_info};
 use crate::wr_id::{self, WrKind};
+use crate::wr_list::Entry;
 
 impl SendQueue {
     /// Posts one work request that is not a packet of a batch; its completion comes always.
@@ -93,9 +94,7 @@ impl SendQueue {
         if ret != 0 {
             return Err(PostStop::of_device(ret));
         }
-        let (wr, _) = self.ring.parts(self.head);
-        (wr.wr_id, wr.send_flags) = (wr_id, SIGNALED);
-        let slot = self.ring.slot(self.head);
+        let slot = self.packets.slot(self.head.into());
         self.unsignaled = 0;
         self.advance(1);
         Ok(slot)
@@ -110,7 +109,8 @@ impl SendQueue {
         self.check_op(op, buffer)?;
         let (kind, destination) = (WrKind::Op, self.destination(op.options.destination)?);
         let wr_id = wr_id::pack(self.tag, kind, self.sequence.peek(0));
-        let (wr, sge) = self.ring.parts(self.head);
+        let slot = self.packets.slot(self.head.into());
+        let Entry { wr, sge } = self.list.first();
         wr.wr_id = wr_id;
         wr.send_flags = SIGNALED | flags(&op.options, op.inline);
         wr.num_sge = (op.moves_bytes() && buffer.len_bytes() > 0).into();
@@ -119,9 +119,8 @@ impl SendQueue {
         if let Some(to) = destination {
             wr.wr.ud = to;
         }
-        let slot = self.ring.slot(self.head);
         // SAFETY: the caller's word.
-        let (taken, refusal) = unsafe { self.ring_post(qp, List { len: 1, inlined: 0, unsignaled: 0 }) };
+        let (taken, refusal) = unsafe { self.post_list(qp, List { len: 1, inlined: 0, unsignaled: 0 }) };
         self.advance(taken);
         match refusal {
             Some(reason) if taken == 0 => Err(reason),

@@ -1,0 +1,81 @@
+//! The packets that a queue holds: one place for each work request that can be outstanding, used in turn.
+//!
+//! Positions count up for ever and wrap; the slot is their low bits. Packets move in and out in bulk, as an array of handles.
+
+use std::mem::MaybeUninit;
+
+use verbline_mem::{Batch, Packet};
+
+/// A power of two of places.
+pub(crate) struct Slots {
+    packets: Box<[Option<Packet>]>,
+    /// Length - 1.
+    mask: u32,
+}
+
+impl Slots {
+    /// At least `len`, at least 1.
+    pub(crate) fn new(len: u32) -> Slots {
+        let len = len.max(1).next_power_of_two();
+        Slots { packets: std::iter::repeat_with(|| None).take(len as usize).collect(), mask: len - 1 }
+    }
+
+    /// Places.
+    #[inline]
+    pub(crate) fn len(&self) -> u32 {
+        self.mask + 1
+    }
+
+    /// The place of a position or a number.
+    #[inline]
+    pub(crate) fn slot(&self, position: u64) -> usize {
+        (position & u64::from(self.mask)) as usize
+    }
+
+    /// The place of a position, to put a packet into or take it out of.
+    #[inline]
+    pub(crate) fn at(&mut self, position: u64) -> &mut Option<Packet> {
+        let slot = self.slot(position);
+        // SAFETY: masked, and there are mask + 1.
+        unsafe { self.packets.get_unchecked_mut(slot) }
+    }
+
+    /// How many of the `count` places from `position` on are free before the first that is not.
+    #[inline]
+    pub(crate) fn free_run(&self, position: u32, count: usize) -> usize {
+        let [first, second] = self.parts(position, count);
+        let taken = |places: &[Option<Packet>]| places.iter().fold(false, |any, place| any | place.is_some());
+        if taken(&self.packets[first.clone()]) | taken(&self.packets[second.clone()]) {
+            return self.packets[first].iter().chain(&self.packets[second]).take_while(|place| place.is_none()).count();
+        }
+        count
+    }
+
+    /// Moves the first `count` packets of the batch into the places from `position` on, which are free.
+    #[inline]
+    pub(crate) fn take_front(&mut self, position: u32, batch: &mut Batch, count: usize) {
+        for part in self.parts(position, count) {
+            let places = &mut self.packets[part];
+            debug_assert!(places.iter().all(Option::is_none));
+            let (places, len) = (places.as_mut_ptr(), places.len());
+            // SAFETY: borrowed from the slice of that length. An `Option<Packet>` has a packet's layout, and a packet's bits are
+            // its `Some`; `None` needs no drop.
+            let places = unsafe { std::slice::from_raw_parts_mut(places.cast::<MaybeUninit<Packet>>(), len) };
+            batch.move_front(places);
+        }
+    }
+
+    /// Returns all packets to their pools.
+    pub(crate) fn clear(&mut self) {
+        self.packets.fill_with(|| None);
+    }
+
+    /// The `count` places from `position` on: up to the end of the array, and from its start.
+    #[inline]
+    pub(crate) fn parts(&self, position: u32, count: usize) -> [std::ops::Range<usize>; 2] {
+        let (start, len) = (self.slot(position.into()), self.packets.len());
+        let count = count.min(len);
+        let end = (start + count).min(len);
+        [start..end, 0..count - (end - start)]
+    }
+}
