@@ -15,7 +15,7 @@ use crate::control::Control;
 use crate::devices::{Devices, Pools, completion_source, open_devices, open_pools};
 use crate::dial::Dial;
 use crate::drops::DropReason;
-use crate::error::{EngineError, Place, place};
+use crate::error::{EngineError, Place, nowhere, place};
 use crate::events::Watched;
 use crate::idle::{Budget, Policy};
 use crate::lcore::LcoreParts;
@@ -234,7 +234,7 @@ impl Built {
         }
         if !made.is_empty() {
             self.stats.links = Links::watch(made, &self.stats.clock).map_err(|source| EngineError::System {
-                at: self.places.first().cloned().unwrap_or_else(crate::start::nowhere),
+                at: self.places.first().cloned().unwrap_or_else(nowhere),
                 lcore: "(all)".into(),
                 call: "starting the thread that watches the connections",
                 source,

@@ -15,6 +15,11 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// A line of the plan. Boxed, so that a `Result` stays small.
 pub type Place = Box<Location>;
 
+/// The place of what no line of the plan is to blame for.
+pub(crate) fn nowhere() -> Place {
+    Box::new(Location { file: String::new(), line: 0, column: 0 })
+}
+
 /// Where the plan declares something.
 pub(crate) fn place(plan: &Plan, span: Span) -> Place {
     Box::new(plan.locate(span))

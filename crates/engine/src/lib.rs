@@ -47,12 +47,13 @@ mod wake_cost;
 pub use clock::{Clock, Tick};
 pub use drops::{DropReason, STAGE_REASONS_MAX};
 pub use error::{Cause, EngineError, Place};
-pub use outputs::Outputs;
+pub use outputs::{OutId, Outputs};
 pub use registry::{Registry, StageContext, StageError};
 pub use report::{
     ConnectionReport, ConnectionState, CounterReport, DropReport, EventReport, FailureReport, HolderReport,
     LcoreReport, PacketReport, PoolReport, PortReport, Report, RingReport, StageReport, StatusReport, WakeReport,
 };
-pub use runtime::{Ended, Interrupter, Running, Runtime};
-pub use stage::{Next, OutId, Stage, StageSpec};
+pub use runtime::{Interrupter, Running, Runtime};
+pub use stage::{Next, Stage, StageSpec};
 pub use stats::Counter;
+pub use stop::Ended;

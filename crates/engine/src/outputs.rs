@@ -9,7 +9,6 @@ use verbline_mem::{Batch, Packet, PoolCache};
 
 use crate::clock::Tick;
 use crate::drops::DropReason;
-use crate::stage::OutId;
 use crate::stats::{Drops, LcoreStats, PortStats, RingInStats, Shared, StageStats};
 use crate::turn_time::TurnTime;
 
@@ -64,6 +63,10 @@ pub(crate) enum Link {
     Sink(u16),
     Drop,
 }
+
+/// An output of a stage: the index of its name in [`StageSpec::outputs`](crate::StageSpec::outputs).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OutId(pub u16);
 
 /// What a stage sends through, and its view of the lcore: outputs by [`OutId`], its pool, the time.
 #[derive(Debug)]

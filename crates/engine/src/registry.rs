@@ -29,7 +29,8 @@ use verbline_plan::{Catalog, Diagnostic, Params, Plan, StageKind};
 
 use crate::clock::Clock;
 use crate::drops::STAGE_REASONS_MAX;
-use crate::stage::{OutId, Stage, StageSpec};
+use crate::outputs::OutId;
+use crate::stage::{Stage, StageSpec};
 use crate::stats::Counter;
 
 /// Why a factory could not make its stage. A [`Diagnostic`] (from [`StageContext::params`] or

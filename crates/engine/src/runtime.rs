@@ -13,6 +13,7 @@ use crate::control::Control;
 use crate::error::EngineError;
 use crate::registry::Registry;
 use crate::report::Report;
+use crate::stop::Ended;
 
 /// A plan with everything made that it needs: devices open, pools registered, queue pairs connected to their peers in the plan,
 /// receive queues full, stages made. Ports that listen do; those that connect to an address wait for [`Runtime::connect`]. No
@@ -59,21 +60,8 @@ impl Runtime {
     /// # Errors
     /// Those of [`Runtime::connect`]; or an lcore cannot be started or pinned; those that were are stopped again.
     pub fn start(self) -> Result<Running, EngineError> {
-        crate::start::start(self.built)
+        Ok(Running { inner: crate::start::start(self.built)? })
     }
-}
-
-/// Why [`Running::wait`] returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// Every source said [`Next::Done`](crate::Next::Done).
-    SourcesDone,
-    /// An lcore failed or panicked; [`Running::stop`] says which.
-    Failed,
-    /// [`Interrupter::interrupt`] was called.
-    Interrupted,
-    /// The time was up.
-    TimedOut,
 }
 
 /// A run. Dropping it stops it as [`Running::stop`] does.

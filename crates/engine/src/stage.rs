@@ -46,14 +46,10 @@ pub enum Next {
     Done,
 }
 
-/// An output of a stage: the index of its name in [`StageSpec::outputs`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct OutId(pub u16);
-
 /// What an app says about a kind of stage when it registers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageSpec {
-    /// The outputs that a plan connects, by name; [`OutId`] is the index into this list.
+    /// The outputs that a plan connects, by name; [`OutId`](crate::OutId) is the index into this list.
     pub outputs: &'static [&'static str],
     /// Whether it makes packets of its own accord: it is stopped first, and the run ends when all sources are done.
     pub source: bool,

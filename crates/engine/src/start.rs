@@ -6,20 +6,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use core_affinity::CoreId;
-use verbline_plan::Location;
 
 use crate::build::Built;
 use crate::control::{Control, Phase};
-use crate::error::{EngineError, Place};
+use crate::error::{EngineError, Place, nowhere};
 use crate::events::Watch;
 use crate::idle::Policy;
 use crate::lcore::{Lcore, LcoreParts};
 use crate::report::FailureReport;
-use crate::runtime::Running;
 use crate::stop::RunningInner;
 
 /// Connects what is not connected yet, starts all lcores and lets them go once every one is in its place.
-pub(crate) fn start(mut built: Built) -> Result<Running, EngineError> {
+pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
     built.connect(|| false)?;
     let Built { lcores, places, control, stats, watched, sources, drain, .. } = built;
     let count = lcores.len();
@@ -51,11 +49,7 @@ pub(crate) fn start(mut built: Built) -> Result<Running, EngineError> {
     let watch = watch.inspect_err(|_| abandon(&control, &mut threads))?;
     let started_ns = stats.clock.now_ns();
     control.tell(|progress| progress.go = true);
-    Ok(Running { inner: RunningInner::new(control, stats, threads, watch, sources, drain, started_ns) })
-}
-
-pub(crate) fn nowhere() -> Place {
-    Box::new(Location { file: String::new(), line: 0, column: 0 })
+    Ok(RunningInner::new(control, stats, threads, watch, sources, drain, started_ns))
 }
 
 /// Ends threads that have not begun to run their lcore.

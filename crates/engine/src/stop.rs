@@ -14,12 +14,24 @@ use crate::error::EngineError;
 use crate::events::Watch;
 use crate::quiet::Quiet;
 use crate::report::{FailureReport, Report};
-use crate::runtime::Ended;
 use crate::snapshot::RunStats;
 
 /// How long the owner waits between two looks at the lcores' pulses. Also the least time for which a run must have been
 /// quiet: sends that are not signaled cannot be waited for, but are long on the wire by then.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Why [`Running::wait`](crate::Running::wait) returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every source said [`Next::Done`](crate::Next::Done).
+    SourcesDone,
+    /// An lcore failed or panicked; [`Running::stop`](crate::Running::stop) says which.
+    Failed,
+    /// [`Interrupter::interrupt`](crate::Interrupter::interrupt) was called.
+    Interrupted,
+    /// The time was up.
+    TimedOut,
+}
 
 /// Everything that the owner of a run holds.
 #[derive(Debug)]
