@@ -35,27 +35,33 @@ pub fn get_and_put() -> Figures {
     Figures::of("ns", handles).and("fresh_ns", fresh)
 }
 
-/// `packets` packets, half of them out at all times and each taken in turn: `ns` to get and put one in bulks of 32,
-/// with the shared free list visited for every bulk that the cache cannot serve.
+/// `packets` packets, half of them out at all times, in batches that are taken in turn. `ns` to put a packet and get one in
+/// bulks of 32, which the cache serves alone; `shared_ns` when so many bulks are put, and then got, that the cache spills
+/// to the shared free list and refills from it each time.
 pub fn of_size(packets: u32) -> Figures {
+    const SWING: usize = 16;
     let pool = pool(packets, 64);
-    let cache = pool.cache(CACHE_PACKETS.min(packets as usize / 4));
+    let cache = pool.cache(SWING * BULK / 2);
     let bulks = packets as usize / 2 / BULK;
     let mut out: Vec<Batch> = (0..bulks).map(|_| Batch::with_capacity(BULK)).collect();
     for batch in &mut out {
         cache.get_bulk_unreset(batch, BULK);
     }
-    let mut next = 0;
-    let ns = repeated(|| {
-        a_packet(ROUNDS, || {
-            let batch = &mut out[next];
-            cache.put_bulk(batch);
-            cache.get_bulk_unreset(batch, BULK);
-            black_box(batch);
-            next = if next + 1 == bulks { 0 } else { next + 1 };
+    let mut exchange = |swing: usize| {
+        let mut next = 0;
+        repeated(|| {
+            let began = Instant::now();
+            for _ in 0..ROUNDS / swing {
+                let batches = &mut out[next..next + swing];
+                batches.iter_mut().for_each(|batch| cache.put_bulk(batch));
+                batches.iter_mut().for_each(|batch| _ = cache.get_bulk_unreset(batch, BULK));
+                black_box(batches);
+                next = (next + swing) % bulks;
+            }
+            began.elapsed().as_nanos() as f64 / (ROUNDS * BULK) as f64
         })
-    });
-    Figures::of("ns", ns)
+    };
+    Figures::of("ns", exchange(1)).and("shared_ns", exchange(SWING))
 }
 
 /// A pool on the pages that are to be had.
