@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::stages::{Waits, Window, registry, watch};
+use super::stages::{Waits, registry, watch};
 use crate::Figures;
 use crate::figures::median;
 use crate::pair::cpus;
@@ -43,12 +43,6 @@ fn chain(plan: &mut String, lcore: &str, cpu: usize, forwards: usize, batch: usi
     let _ = writeln!(plan, "stage.{lcore}_sink = {{ use = \"sink\", lcore = \"{lcore}\" }}");
 }
 
-fn watch_chain(forwards: usize, batch: usize) -> Window {
-    let mut plan = preamble(8192);
-    chain(&mut plan, "a", cpus()[0].id, forwards, batch, "");
-    watch(&registry(&Waits::default()), &plan, WARM_UP, TIME)
-}
-
 /// `call_ns`, what one more stage that sends its batch on adds to a turn: the difference of a turn over twelve such stages and
 /// one over four, an eighth of it, so that everything which a stage costs is in it: the call, the way of its batch, its
 /// counters and its share of the clock. `turn_ns`, the turn over source, four stages and sink.
@@ -67,12 +61,20 @@ pub fn stage_call(batch: usize) -> Figures {
     Figures::of("call_ns", call_ns).and("turn_ns", median(pairs.iter().map(|pair| pair[0])))
 }
 
-/// What each of `count` stages adds to a turn, a packet, in batches of 32: `ns`.
+/// What each of `count` stages adds to a turn, a packet, in batches of 32: `ns`, the median of short runs with them and
+/// without in turn, as a single stage adds little to a turn that drifts.
 pub fn stages(count: usize) -> Figures {
-    let turn_ns = |window: Window| window.elapsed_ns() / window.loops("a");
-    let without = turn_ns(watch_chain(0, 32));
-    let with = turn_ns(watch_chain(count, 32));
-    Figures::of("ns", (with - without) / (count * 32) as f64)
+    let turn_ns = |stages| {
+        let mut plan = preamble(8192);
+        chain(&mut plan, "a", cpus()[0].id, stages, 32, "");
+        let window = watch(&registry(&Waits::default()), &plan, WARM_UP / 5, TIME / 5);
+        window.elapsed_ns() / window.loops("a")
+    };
+    let added_ns = (0..PAIRS).map(|_| {
+        let [without, with] = [0, count].map(turn_ns);
+        (with - without) / (count * 32) as f64
+    });
+    Figures::of("ns", median(added_ns))
 }
 
 /// `count` lcores, each with a source, a stage and a sink of its own: `packets_per_s` of all.

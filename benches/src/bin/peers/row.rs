@@ -21,7 +21,8 @@ pub(crate) enum Goal {
 impl Goal {
     fn met(self, ours: f64, ratio: f64) -> bool {
         match self {
-            Goal::RatioAtMost(limit) => ratio <= limit,
+            // A figure that noise has made negative is no time.
+            Goal::RatioAtMost(limit) => ratio > 0.0 && ratio <= limit,
             Goal::RatioAtLeast(limit) => ratio >= limit,
             Goal::OursBelow(limit) => ours < limit,
             Goal::Reported => ours.is_finite(),
@@ -213,6 +214,7 @@ mod tests {
         assert!(!result(Goal::RatioAtLeast(2.0), &[19.0], &[10.0]).met());
         assert!(result(Goal::RatioAtLeast(2.0), &[20.0], &[10.0]).met());
         assert!(!result(Goal::RatioAtMost(1.0), &[f64::NAN], &[10.0]).met(), "nothing measured is nothing met");
+        assert!(!result(Goal::RatioAtMost(1.0), &[0.2], &[-0.9]).met());
         assert!(result(Goal::OursBelow(0.5), &[0.4], &[0.1]).met());
     }
 

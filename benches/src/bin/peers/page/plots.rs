@@ -134,8 +134,8 @@ fn draw_curve(svg: &mut String, points: &[(f64, f64)], x_name: &str, y_name: &st
         chart.draw_series(DashedLineSeries::new(line, 6, 4, GOAL.stroke_width(1)))?;
         let sign = if matches!(goal, Goal::RatioAtLeast(_)) { '≥' } else { '≤' };
         let (_, at) = chart.backend_coord(&(first, base * limit));
-        let style = TextStyle::from((FONT, 12).into_font()).color(&GOAL).pos(Pos::new(HPos::Right, VPos::Bottom));
-        area.draw(&Text::new(format!("goal: {sign} {limit} × the first"), (505, at - 3), style))?;
+        let style = TextStyle::from((FONT, 12).into_font()).color(&GOAL).pos(Pos::new(HPos::Left, VPos::Bottom));
+        area.draw(&Text::new(format!("goal: {sign} {limit} × the first"), (82, at - 3), style))?;
     }
     chart.draw_series(LineSeries::new(powers.iter().copied(), OURS.stroke_width(2)))?;
     chart.draw_series(powers.iter().map(|point| Circle::new(*point, 4, OURS.filled())))?;
