@@ -143,9 +143,9 @@ impl Op {
 
     /// Fills in opcode, immediate data and the remote side.
     pub(crate) fn write(&self, wr: &mut ibv_send_wr) {
-        if let Some(imm) = self.options.imm {
-            wr.imm_data_invalidated_rkey_union.imm_data = imm.to_be();
-        }
+        // Written though most opcodes don't read it: the place is used again, and rxe refuses a bind that finds the key of an
+        // invalidation there.
+        wr.imm_data_invalidated_rkey_union.imm_data = self.options.imm.unwrap_or(0).to_be();
         let with_imm = self.options.imm.is_some();
         wr.opcode = match self.verb {
             Verb::Send { invalidate: None } if with_imm => ibv_wr_opcode::IBV_WR_SEND_WITH_IMM,
