@@ -17,6 +17,9 @@ mod x86 {
 
     /// Below this, moves of 16 bytes beat `rep movsb`, whose start-up is some 30 cycles on Zen 4.
     const STRING_BYTES_MIN: usize = 512;
+    /// From here on the copy waits for caches, and `rep movsb` is as fast as any. Below, moves of 32 bytes are faster: 116
+    /// GB/s at 4 KiB where it had 98, 96 where it had 73 into 2 MiB in turn (Zen 4).
+    const WIDE_BYTES_MAX: usize = 32 << 10;
 
     /// Copies `len` bytes.
     ///
@@ -24,11 +27,28 @@ mod x86 {
     /// `from` is readable and `to` writable for `len` bytes; the ranges don't overlap.
     #[inline]
     pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
-        // SAFETY: the caller's, for each part of the range.
+        // SAFETY: the caller's.
         unsafe {
             if len <= 64 {
                 copy_small(to, from, len);
-            } else if len < STRING_BYTES_MIN {
+            } else if len <= WIDE_BYTES_MAX && std::is_x86_feature_detected!("avx") {
+                wide(to, from, len);
+            } else {
+                narrow(to, from, len);
+            }
+        }
+    }
+
+    /// Copies 65 bytes or more, without AVX.
+    ///
+    /// # Safety
+    /// As [`copy`].
+    #[inline]
+    pub(crate) unsafe fn narrow(to: *mut u8, from: *const u8, len: usize) {
+        debug_assert!(len > 64);
+        // SAFETY: the caller's, for each part of the range.
+        unsafe {
+            if len < STRING_BYTES_MIN {
                 blocks(to, from, len - 32);
                 pair(to.add(len - 32), from.add(len - 32));
             } else {
@@ -73,6 +93,66 @@ mod x86 {
     pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
         // SAFETY: the caller's.
         unsafe { pair(to, from) };
+    }
+
+    /// Copies 65 bytes or more, 32 at a time.
+    ///
+    /// # Safety
+    /// As [`copy`]; the CPU has AVX.
+    #[target_feature(enable = "avx")]
+    unsafe fn wide(to: *mut u8, from: *const u8, len: usize) {
+        debug_assert!(len > 64);
+        let body = len - 64;
+        let mut at = 0;
+        // SAFETY: the caller's: steps of 32 from below len - 64 end below len - 32.
+        unsafe {
+            while at + 128 <= body {
+                two_of_32(to.add(at), from.add(at));
+                two_of_32(to.add(at + 64), from.add(at + 64));
+                at += 128;
+            }
+            while at < body {
+                one_of_32(to.add(at), from.add(at));
+                at += 32;
+            }
+            two_of_32(to.add(body), from.add(body));
+            // Else what follows, which is made for SSE, may wait for the upper halves.
+            asm!("vzeroupper", options(nomem, nostack, preserves_flags), clobber_abi("C"));
+        }
+    }
+
+    /// # Safety
+    /// 64 bytes of each; the CPU has AVX.
+    #[inline]
+    #[target_feature(enable = "avx")]
+    unsafe fn two_of_32(to: *mut u8, from: *const u8) {
+        // SAFETY: the caller's.
+        unsafe {
+            asm!(
+                "vmovups {a}, [{from}]",
+                "vmovups {b}, [{from} + 32]",
+                "vmovups [{to}], {a}",
+                "vmovups [{to} + 32], {b}",
+                a = out(ymm_reg) _, b = out(ymm_reg) _, from = in(reg) from, to = in(reg) to,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
+    /// # Safety
+    /// 32 bytes of each; the CPU has AVX.
+    #[inline]
+    #[target_feature(enable = "avx")]
+    unsafe fn one_of_32(to: *mut u8, from: *const u8) {
+        // SAFETY: the caller's.
+        unsafe {
+            asm!(
+                "vmovups {a}, [{from}]",
+                "vmovups [{to}], {a}",
+                a = out(ymm_reg) _, from = in(reg) from, to = in(reg) to,
+                options(nostack, preserves_flags),
+            );
+        }
     }
 
     /// `len` bytes rounded up to 32, which the caller has beyond it.
@@ -223,16 +303,24 @@ mod tests {
     /// Every length around the borders between methods, at several alignments, with sentinels around the target.
     #[test]
     fn copies_exactly_the_range() {
-        let source: Vec<u8> = (0..4096u32).map(|i| (i * 7 + i / 256) as u8 | 1).collect();
-        for len in (0..700).chain([1000, 2047, 2048, 3000]) {
+        let source: Vec<u8> = (0..36_864u32).map(|i| (i * 7 + i / 256) as u8 | 1).collect();
+        for len in (0..700).chain([1000, 2047, 2048, 3000, 32 << 10, (32 << 10) + 1]) {
             for (from, to) in [(0, 0), (1, 3), (8, 5), (15, 16)] {
-                let mut target = vec![0u8; 4096];
+                let mut target = vec![0u8; source.len()];
                 // SAFETY: both ranges are inside their vectors.
                 unsafe { super::copy(target.as_mut_ptr().add(to), source.as_ptr().add(from), len) };
                 assert_eq!(&target[to..to + len], &source[from..from + len], "len {len}");
                 assert!(target[..to].iter().chain(&target[to + len..]).all(|byte| *byte == 0), "len {len} strays");
 
-                let mut portably = vec![0u8; 4096];
+                #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
+                if len > 64 {
+                    let mut narrowly = vec![0u8; source.len()];
+                    // SAFETY: as above.
+                    unsafe { super::x86::narrow(narrowly.as_mut_ptr().add(to), source.as_ptr().add(from), len) };
+                    assert_eq!(narrowly, target);
+                }
+
+                let mut portably = vec![0u8; source.len()];
                 // SAFETY: as above.
                 unsafe { portable::copy(portably.as_mut_ptr().add(to), source.as_ptr().add(from), len) };
                 assert_eq!(portably, target);
