@@ -29,14 +29,19 @@ pub const COMMAND: &str = "valgrind --tool=callgrind --callgrind-out-file=/dev/n
 pub const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable,-AVX_Fast_Unaligned_Load,-AVX512F,-AVX512VL,-ERMS,-FSRM,\
 -SSSE3,-SSE4_1,-SSE4_2,-MOVBE,-BMI2";
 
-/// Runs the program to its end and gives the instructions that all of its threads executed.
+/// Runs the program to its end and gives the instructions that all of its threads executed, everywhere or within a function.
 ///
 /// # Errors
 /// valgrind is not there, or the program fails.
-pub fn instructions(program: impl AsRef<OsStr>, args: &[&str]) -> Result<f64, CallgrindError> {
+pub fn instructions(within: Option<&str>, program: impl AsRef<OsStr>, args: &[&str]) -> Result<f64, CallgrindError> {
     let mut words = COMMAND.split(' ');
     let mut command = Command::new(words.next().unwrap_or_default());
-    command.args(words).arg(program).args(args).env("GLIBC_TUNABLES", TUNABLES);
+    command
+        .args(words)
+        .args(within.map(|function| format!("--toggle-collect={function}")))
+        .arg(program)
+        .args(args)
+        .env("GLIBC_TUNABLES", TUNABLES);
     let output = command.output().map_err(CallgrindError::Spawn)?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     match collected(&said) {

@@ -81,9 +81,9 @@ fn subject(name: &str) -> Result<&'static Subject, String> {
 /// Instructions of one operation.
 fn count(subject: &Subject) -> Result<f64, String> {
     /// Of each size.
-    const RUNS: usize = 2;
+    const RUNS: usize = 3;
     let exe = std::env::current_exe().map_err(|error| format!("this program's own path: {error}"))?;
-    let run = |count: u64| callgrind::instructions(&exe, &["run", subject.name, &count.to_string()]);
+    let run = |count: u64| callgrind::instructions(subject.within, &exe, &["run", subject.name, &count.to_string()]);
     callgrind::per_operation(subject.counts, RUNS, run).map_err(|error| error.to_string())
 }
 
