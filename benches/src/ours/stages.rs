@@ -106,6 +106,8 @@ pub fn registry(waits: &Waits) -> Registry {
     registry.stage("macswap", spec, |_| Ok(Box::new(MacSwap)));
     let spec = StageSpec { summary: "frees everything", ..StageSpec::default() };
     registry.stage("sink", spec, |stage| Ok(Box::new(Sink { params: stage.params()?, seen: [0; FRAME_BYTES] })));
+    let spec = StageSpec { summary: "frees everything, and ends the process with the last packet", ..StageSpec::default() };
+    registry.stage("end", spec, |stage| Ok(Box::new(End { left: stage.params::<EndParams>()?.count })));
     let spec = StageSpec { summary: "measures how long ago a tick was made", ..StageSpec::default() };
     let waits = waits.clone();
     registry.stage("wake", spec, move |_| {
@@ -237,6 +239,29 @@ impl Stage for Sink {
             }
         }
         input.clear();
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EndParams {
+    /// Packets until the end.
+    count: u64,
+}
+
+/// Ends the process in the turn that brings the last packet. A run that another thread stops takes as many turns more as that
+/// thread takes to wake, and under valgrind, which runs one thread at a time, that can be billions of instructions.
+struct End {
+    left: u64,
+}
+
+impl Stage for End {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        self.left = self.left.saturating_sub(input.len() as u64);
+        input.clear();
+        if self.left == 0 {
+            std::process::exit(0);
+        }
     }
 }
 
