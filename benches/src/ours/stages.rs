@@ -106,7 +106,8 @@ pub fn registry(waits: &Waits) -> Registry {
     registry.stage("macswap", spec, |_| Ok(Box::new(MacSwap)));
     let spec = StageSpec { summary: "frees everything", ..StageSpec::default() };
     registry.stage("sink", spec, |stage| Ok(Box::new(Sink { params: stage.params()?, seen: [0; FRAME_BYTES] })));
-    let spec = StageSpec { summary: "frees everything, and ends the process with the last packet", ..StageSpec::default() };
+    let spec =
+        StageSpec { summary: "frees everything, and ends the process with the last packet", ..StageSpec::default() };
     registry.stage("end", spec, |stage| Ok(Box::new(End { left: stage.params::<EndParams>()?.count })));
     let spec = StageSpec { summary: "measures how long ago a tick was made", ..StageSpec::default() };
     let waits = waits.clone();
