@@ -14,7 +14,7 @@ use crate::completion::{self, HEADER_WORDS, Header, SmallHeader};
 use crate::context::Context;
 use crate::copy::{copy_32, copy_small};
 use crate::errors::Errors;
-use crate::key_table::{self, LocalKey};
+use crate::key_table::{self, RegionKey};
 use crate::protocol::guard::Guard;
 use crate::protocol::mailbox::{Mailbox, Reader};
 use crate::protocol::ring::{self, Consumer, CqRing, Entry, FIRST_PAYLOAD_BYTES};
@@ -222,7 +222,7 @@ impl Mail<'_> {
         }
         let (header, _) = SmallHeader::read(entry.first());
         let header = header.expect("what goes by a mailbox is small, and has bytes");
-        let mut key = LocalKey::new(qp.pd, key_table::LOCAL_WRITE);
+        let mut key = RegionKey::new(qp.pd, key_table::LOCAL_WRITE);
         // SAFETY: the caller's.
         let received = unsafe { give_small(&entry, &header, qp, qp.rq.polled(), &mut key, wc, errors) };
         qp.rq.free_up_to(received);
@@ -246,7 +246,7 @@ struct Run<'a> {
     qpn: u32,
     tag: u32,
     qp: Option<&'a Qp>,
-    key: LocalKey,
+    key: RegionKey,
     /// Receives below are polled, small messages included whose queue pair was not told yet.
     polled: u64,
     acked: u64,
@@ -255,7 +255,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     #[inline(always)]
     fn none() -> Run<'a> {
-        Run { qpn: 0, tag: 0, qp: None, key: LocalKey::new(0, key_table::LOCAL_WRITE), polled: 0, acked: 0 }
+        Run { qpn: 0, tag: 0, qp: None, key: RegionKey::new(0, key_table::LOCAL_WRITE), polled: 0, acked: 0 }
     }
 
     /// The queue pair of that number, if `tag` is its present one. The caller is inside a guard.
@@ -276,7 +276,7 @@ impl<'a> Run<'a> {
         };
         // Its tag changes only while nobody is inside a guard.
         let polled = qp.rq.polled();
-        let key = LocalKey::new(qp.pd, key_table::LOCAL_WRITE);
+        let key = RegionKey::new(qp.pd, key_table::LOCAL_WRITE);
         *self = Run { qpn, tag: qp.tag(), qp: Some(qp), key, polled, acked: Sq::UNKNOWN };
     }
 
@@ -381,7 +381,7 @@ unsafe fn give_small(
     header: &SmallHeader,
     qp: &Qp,
     received: u64,
-    key: &mut LocalKey,
+    key: &mut RegionKey,
     wc: *mut ibv_wc,
     errors: &mut Errors,
 ) -> u64 {
@@ -435,7 +435,7 @@ unsafe fn place(
     entry: &Entry,
     len: usize,
     pd: u32,
-    key: &mut LocalKey,
+    key: &mut RegionKey,
     wqe: &scatter::Wqe,
 ) -> Result<(), key_table::Denied> {
     // SAFETY: the caller's.

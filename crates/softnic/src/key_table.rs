@@ -93,10 +93,11 @@ pub(crate) fn check_local(pd: u32, key: u32, addr: u64, len: u64, need: u32) -> 
     Err(Denied)
 }
 
-/// An L_Key of one protection domain, looked up once for a run of accesses that all name it. Good for as long as the
-/// guard that it was made in: until that is left, what a key granted stays registered.
+/// A region's key, to be used by its own side or by a peer, looked up once for a run of accesses that all name it. Good for as
+/// long as the guard that it was made in: until that is left, what a key granted stays registered. A window's key is
+/// denied: what it grants may change at any time.
 #[derive(Debug)]
-pub(crate) struct LocalKey {
+pub(crate) struct RegionKey {
     pd: u32,
     need: u32,
     key: u32,
@@ -105,15 +106,15 @@ pub(crate) struct LocalKey {
     offset: u64,
 }
 
-impl LocalKey {
+impl RegionKey {
     /// None looked up yet; for accesses that need the right `need`, to memory of `pd`.
     #[inline(always)]
-    pub(crate) fn new(pd: u32, need: u32) -> LocalKey {
+    pub(crate) fn new(pd: u32, need: u32) -> RegionKey {
         // A number that no key has, and that grants nothing.
-        LocalKey { pd, need, key: u32::MAX, start: 0, len: 0, offset: 0 }
+        RegionKey { pd, need, key: u32::MAX, start: 0, len: 0, offset: 0 }
     }
 
-    /// As [`check_local`]. `len` is not 0.
+    /// As [`check_local`]; or as [`check_remote`], if `pd` is the peer's and `need` a remote right. `len` is not 0.
     #[inline(always)]
     pub(crate) fn check(&mut self, key: u32, addr: u64, len: u64) -> Result<*mut u8, Denied> {
         debug_assert!(len > 0);

@@ -90,6 +90,8 @@ mod rq;
 #[cfg(not(loom))]
 mod scatter;
 #[cfg(not(loom))]
+mod small;
+#[cfg(not(loom))]
 mod sq;
 #[cfg(not(loom))]
 mod srq;
@@ -97,3 +99,5 @@ mod srq;
 mod stall;
 #[cfg(not(loom))]
 mod timer;
+#[cfg(not(loom))]
+mod transfer;

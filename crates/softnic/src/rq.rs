@@ -5,7 +5,7 @@
 //! while they deliver, since each must get another receive and receives complete in order.
 
 use crate::errors::Errors;
-use crate::key_table::{self, LocalKey};
+use crate::key_table::{self, RegionKey};
 use crate::protocol::credit::{FLUSHING, Posted, WAITING};
 use crate::protocol::guard::Guard;
 use crate::protocol::lock::SpinLock;
@@ -191,7 +191,7 @@ unsafe fn post_all(qp: &Qp, next: &mut *mut ibv_recv_wr, errors: &mut Errors) ->
     let (depth, max_sge) = (u64::from(qp.cap.max_recv_wr), qp.cap.max_recv_sge);
     let (before, mut posted) = (counts.posted, counts.posted);
     let mut limit = counts.freed + depth;
-    let mut key = LocalKey::new(qp.pd, key_table::LOCAL_WRITE);
+    let mut key = RegionKey::new(qp.pd, key_table::LOCAL_WRITE);
     let mut wr: *mut ibv_recv_wr = *next;
     let mut code = 0;
     while !wr.is_null() {

@@ -5,7 +5,7 @@
 
 use crate::copy::copy;
 use crate::device::{MESSAGE_BYTES_MAX, SGE_MAX};
-use crate::key_table::{self, Denied, LocalKey};
+use crate::key_table::{self, Denied, RegionKey};
 use rdma_sys::{ibv_recv_wr, ibv_sge};
 use std::mem::MaybeUninit;
 
@@ -109,7 +109,7 @@ impl Wqe {
     /// # Safety
     /// The entry is the caller's to write; `wr` and its list are readable and no longer than the ring's `max_sge`.
     #[inline(always)]
-    pub(crate) unsafe fn write(&self, wr: &ibv_recv_wr, key: &mut LocalKey) -> u32 {
+    pub(crate) unsafe fn write(&self, wr: &ibv_recv_wr, key: &mut RegionKey) -> u32 {
         let mut capacity = 0u64;
         let mut granted = true;
         // SAFETY: the caller's.

@@ -8,7 +8,7 @@
 use crate::acknowledged::Fields;
 use crate::async_event::{HandedOut, Kind};
 use crate::context::Context;
-use crate::key_table::{self, LocalKey};
+use crate::key_table::{self, RegionKey};
 use crate::pd::Pd;
 use crate::protocol::lock::SpinLock;
 use crate::scatter::WqeRing;
@@ -140,7 +140,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 unsafe fn post_all(srq: &Srq, next: &mut *mut ibv_recv_wr) -> (c_int, Vec<u32>) {
     let mut queue = srq.queue.lock();
     let queue = &mut *queue;
-    let mut key = LocalKey::new(srq.pd, key_table::LOCAL_WRITE);
+    let mut key = RegionKey::new(srq.pd, key_table::LOCAL_WRITE);
     let mut code = 0;
     while !next.is_null() {
         // SAFETY: the caller's.

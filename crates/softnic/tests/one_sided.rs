@@ -243,3 +243,84 @@ fn re_registering_changes_what_a_key_stands_for() {
     assert_eq!(unsafe { soft::ibv_dereg_mr(mr) }, 0);
     assert_eq!(unsafe { soft::ibv_dealloc_pd(other_pd) }, 0);
 }
+
+/// WRITEs, then READs, of parts of `a_mem` to and from parts of `b_mem`, more than a run has, in one list.
+#[test]
+fn a_list_moves_what_one_by_one_would() {
+    let more = |init: &mut ibv_qp_init_attr| (init.cap.max_send_wr, init.cap.max_inline_data) = (200, 64);
+    for qp_type in [IBV_QPT_RC, IBV_QPT_UC] {
+        let pair = Pair::connected_with(qp_type, more, |_| {});
+        let data = pattern(1 << 15, 5);
+        pair.a_mem.fill(0, &data);
+        let (key, to) = (pair.b_mem.key(), pair.b_mem.addr());
+        let len = |part: usize| 1 + (part * 37) % 300;
+        let mut list: Vec<Wr> = (0..80)
+            .map(|part| {
+                let flags = if part % 7 == 0 && len(part) <= 64 { INLINE } else { 0 };
+                let flags = if part % 16 == 15 { flags | SIGNALED } else { flags };
+                let sge = pair.a_mem.sge(part * 301, len(part));
+                Wr::new(part as u64, IBV_WR_RDMA_WRITE, flags, &[sge]).remote(to + 400 * part as u64, key)
+            })
+            .collect();
+        if qp_type == IBV_QPT_RC {
+            list.extend((0..20).map(|part| {
+                let sge = pair.a_mem.sge((1 << 15) + 300 * part, len(part));
+                let flags = if part == 19 { SIGNALED } else { 0 };
+                Wr::new(100 + part as u64, IBV_WR_RDMA_READ, flags, &[sge]).remote(to + 400 * part as u64, key)
+            }));
+        }
+        pair.a.post(&mut list).unwrap();
+        let done = pair.a_send.poll_all();
+        assert!(done.iter().all(|wc| wc.status == SUCCESS), "{done:?}");
+        let done: Vec<u64> = done.iter().map(|wc| wc.wr_id).collect();
+        let reads: &[u64] = if qp_type == IBV_QPT_RC { &[119] } else { &[] };
+        assert_eq!(done, [&[15, 31, 47, 63, 79], reads].concat());
+        for part in 0..80 {
+            assert_eq!(pair.b_mem.read(400 * part, len(part)), data[part * 301..][..len(part)], "part {part}");
+            assert_eq!(pair.b_mem.read(400 * part + len(part), 1), [0], "and no more than part {part}");
+        }
+        for part in (0..20).take(20 * reads.len()) {
+            assert_eq!(pair.a_mem.read((1 << 15) + 300 * part, len(part)), data[part * 301..][..len(part)]);
+        }
+    }
+}
+
+/// What isn't granted fails at its place: the work requests before it are done, those behind it flushed.
+#[test]
+fn a_list_ends_where_an_access_is_not_granted() {
+    type Spoil = fn(&mut Wr, &Pair, &Memory);
+    let cases: [(&str, u32, Spoil); 7] = [
+        ("a stale R_Key", IBV_WC_REM_ACCESS_ERR, |wr, pair, _| wr.raw.wr.rdma.rkey = pair.b_mem.key() ^ 1),
+        ("no R_Key", IBV_WC_REM_ACCESS_ERR, |wr, _, _| wr.raw.wr.rdma.rkey = 0),
+        ("another domain's R_Key", IBV_WC_REM_ACCESS_ERR, |wr, pair, _| wr.raw.wr.rdma.rkey = pair.a_mem.key()),
+        ("beyond the region", IBV_WC_REM_ACCESS_ERR, |wr, pair, _| {
+            wr.raw.wr.rdma.remote_addr = pair.b_mem.addr() + (1 << 16) - 7;
+        }),
+        ("a region without the right", IBV_WC_REM_ACCESS_ERR, |wr, _, other| {
+            wr.raw.wr.rdma = rdma_t { remote_addr: other.addr(), rkey: other.key() };
+        }),
+        ("another domain's L_Key", IBV_WC_LOC_PROT_ERR, |wr, pair, _| wr.sges[0].lkey = pair.b_mem.key()),
+        ("before the own region", IBV_WC_LOC_PROT_ERR, |wr, pair, _| wr.sges[0].addr = pair.a_mem.addr() - 1),
+    ];
+    for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ] {
+        for (what, status, spoil) in cases {
+            let pair = Pair::rc();
+            let local_only = pair.other.memory_with(4096, ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0);
+            pair.a_mem.fill(0, &pattern(64, 1));
+            pair.b_mem.fill(0, &pattern(64, 2));
+            let mut list: Vec<Wr> = (0..4)
+                .map(|part| {
+                    let wr = Wr::new(part, opcode, SIGNALED, &[pair.a_mem.sge(8 * part as usize, 8)]);
+                    wr.remote(pair.b_mem.addr() + 8 * part, pair.b_mem.key())
+                })
+                .collect();
+            spoil(&mut list[2], &pair, &local_only);
+            pair.a.post(&mut list).unwrap();
+            let statuses: Vec<u32> = pair.a_send.poll_all().iter().map(|wc| wc.status).collect();
+            assert_eq!(statuses, [SUCCESS, SUCCESS, status, IBV_WC_WR_FLUSH_ERR], "{what}");
+            let (near, far) = (pair.a_mem.read(0, 32), pair.b_mem.read(0, 32));
+            assert_eq!(near[..16], far[..16], "{what}: what came before is done");
+            assert_eq!((&near[16..], &far[16..]), (&pattern(64, 1)[16..32], &pattern(64, 2)[16..32]), "{what}");
+        }
+    }
+}
