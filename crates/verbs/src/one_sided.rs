@@ -11,8 +11,9 @@ use verbline_mem::Packet;
 
 use crate::mr::Access;
 use crate::peer::{PeerSlice, Remote};
-use crate::post::{PostStop, SendOptions};
+use crate::post::{PostStop, SendOptions, SendOutcome};
 use crate::qp::QueuePair;
+use crate::send::Direction;
 use crate::window::{MemoryWindow, WindowInner};
 
 /// Local memory of a work request.
@@ -266,6 +267,20 @@ macro_rules! writes {
                 self.post(Verb::Write { to }, local, options, true)
             }
 
+            /// RDMA WRITEs of the slices' bytes, as one list. As with sends, every `signal_every_wr`-th completes, or all with
+            /// `options.signaled`; a completion stands for all before it. `options.imm` is not sent.
+            ///
+            /// What was not posted is `transfers` without its first `posted`. The regions stay registered until the work
+            /// requests are done.
+            #[inline]
+            pub fn write_list<'a>(
+                &mut self,
+                transfers: impl IntoIterator<Item = (&'a PeerSlice, Remote)>,
+                options: SendOptions,
+            ) -> SendOutcome {
+                self.qp.post_transfers(Direction::Write, &options, transfers.into_iter())
+            }
+
             /// A send that also invalidates an R_Key of the receiver; its completion names the key. `options.imm` is not
             /// sent: both use the same field.
             pub fn send_with_invalidate(
@@ -309,6 +324,16 @@ impl RcQp<'_> {
     /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long.
     pub fn read(&mut self, local: impl Into<Buffer>, from: Remote, options: SendOptions) -> Result<(), Refused> {
         self.post(Verb::Read { from }, local, SendOptions { imm: None, ..options }, false)
+    }
+
+    /// RDMA READs into the slices, as one list: completions and what is left as with [`RcQp::write_list`].
+    #[inline]
+    pub fn read_list<'a>(
+        &mut self,
+        transfers: impl IntoIterator<Item = (&'a PeerSlice, Remote)>,
+        options: SendOptions,
+    ) -> SendOutcome {
+        self.qp.post_transfers(Direction::Read, &options, transfers.into_iter())
     }
 
     /// Puts `swap` at the peer's eight bytes if `compare` is there. What was there comes back in the buffer of eight bytes, in

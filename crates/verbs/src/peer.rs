@@ -137,6 +137,7 @@ pub struct PeerSlice {
 
 impl PeerSlice {
     /// Length, bytes.
+    #[inline]
     pub fn len(&self) -> u32 {
         self.len
     }
@@ -146,6 +147,13 @@ impl PeerSlice {
         self.len == 0
     }
 
+    /// Whether both are of one region.
+    #[inline]
+    pub(crate) fn is_of_region_of(&self, other: &PeerSlice) -> bool {
+        Arc::ptr_eq(&self.mr, &other.mr)
+    }
+
+    #[inline]
     pub(crate) fn addr(&self) -> u64 {
         self.addr
     }

@@ -31,12 +31,12 @@ use crate::mr::Access;
 use crate::multicast::Membership;
 use crate::one_sided::{Buffer, Op, RcQp, Refused, UcQp, UdQp};
 use crate::pd::{PdInner, ProtectionDomain};
-use crate::peer::PeerSlice;
+use crate::peer::{PeerSlice, Remote};
 use crate::post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome};
 use crate::provider::verb;
 use crate::qp_attr::{QpState, Transport};
 use crate::recv::{RecvQueue, post_recv};
-use crate::send::{Destination, SendQueue, SendQueueSpec};
+use crate::send::{Destination, Direction, SendQueue, SendQueueSpec};
 use crate::srq::SrqInner;
 use crate::window::MemoryWindow;
 use crate::wr_id::WrKind;
@@ -280,7 +280,7 @@ impl QueuePair {
     }
 
     /// Takes the completion of a one-sided or special work request: its memory comes back, and the packets of all sends up to
-    /// it go to `freed`, or to their pools when it is full.
+    /// it go to `freed`, or to their pools when it is full. Of a list, what comes back is [`Buffer::Empty`], or one of its slices.
     pub fn op_done(&mut self, completion: &Completion, freed: &mut Batch) -> Result<Buffer, Stale> {
         let done = match completion.kind() {
             WrKind::Op => self.send.complete(completion, freed),
@@ -314,6 +314,22 @@ impl QueuePair {
         // SAFETY: the QP is live until drop, and `send` is its send queue.
         let posted = unsafe { self.send.post_op(self.raw.as_ptr(), op, buffer) };
         posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
+    }
+
+    #[inline]
+    pub(crate) fn post_transfers<'a>(
+        &mut self,
+        direction: Direction,
+        options: &SendOptions,
+        transfers: impl Iterator<Item = (&'a PeerSlice, Remote)>,
+    ) -> SendOutcome {
+        if !self.may_send() {
+            return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
+        }
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        let outcome = unsafe { self.send.post_transfers(self.raw.as_ptr(), direction, options, transfers) };
+        self.count_refusal(outcome.stop);
+        outcome
     }
 
     pub(crate) fn bind_window(

@@ -5,6 +5,7 @@
 //! `wr_id`: how many posts ago a number was taken says which work request it is, so no table is kept of them.
 
 mod op;
+mod transfers;
 
 use std::ptr;
 
@@ -19,6 +20,8 @@ use crate::qp_attr::Transport;
 use crate::slots::Slots;
 use crate::wr_id::{self, Sequence, WrKind};
 use crate::wr_list::{Entry, WrList};
+
+pub(crate) use transfers::Direction;
 
 const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
 const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;

@@ -30,7 +30,7 @@ impl SendQueue {
         }
     }
 
-    fn keep_op(&mut self, slot: usize, kept: Kept) {
+    pub(super) fn keep_op(&mut self, slot: usize, kept: Kept) {
         self.ops[slot] = Some(kept);
         self.ops_kept += 1;
     }

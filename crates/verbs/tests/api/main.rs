@@ -8,6 +8,7 @@ mod common;
 mod connections;
 mod events;
 mod lifecycle;
+mod lists;
 mod multicast;
 mod one_sided;
 mod oracle;
