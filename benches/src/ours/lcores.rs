@@ -23,13 +23,7 @@ pub(crate) fn preamble(packets: u32) -> String {
 }
 
 /// A source, `forwards` stages that send everything on, and a sink, in one polling lcore.
-fn chain(plan: &mut String, lcore: &str, cpu: usize, forwards: usize, batch: usize) {
-    links(plan, lcore, cpu, forwards, batch, "");
-    let _ = writeln!(plan, "stage.{lcore}_sink = {{ use = \"sink\", lcore = \"{lcore}\" }}");
-}
-
-/// What goes before the sink in such a chain.
-fn links(plan: &mut String, lcore: &str, cpu: usize, forwards: usize, batch: usize, params: &str) {
+fn chain(plan: &mut String, lcore: &str, cpu: usize, forwards: usize, batch: usize, params: &str) {
     let _ = writeln!(plan, "lcore.{lcore} = {{ cpu = {cpu}, idle = \"poll\", burst = {batch} }}");
     let next = |at: usize| if at < forwards { format!("{lcore}_f{at}") } else { format!("{lcore}_sink") };
     let _ = writeln!(
@@ -46,6 +40,7 @@ fn links(plan: &mut String, lcore: &str, cpu: usize, forwards: usize, batch: usi
             next(at + 1)
         );
     }
+    let _ = writeln!(plan, "stage.{lcore}_sink = {{ use = \"sink\", lcore = \"{lcore}\" }}");
 }
 
 /// `call_ns`, what one more stage that sends its batch on adds to a turn: the difference of a turn over twelve such stages and
@@ -54,7 +49,7 @@ fn links(plan: &mut String, lcore: &str, cpu: usize, forwards: usize, batch: usi
 pub fn stage_call(batch: usize) -> Figures {
     let turn_ns = |stages| {
         let mut plan = preamble(8192);
-        chain(&mut plan, "a", cpus()[0].id, stages, batch);
+        chain(&mut plan, "a", cpus()[0].id, stages, batch, "");
         let window = watch(&registry(&Waits::default()), &plan, WARM_UP / 5, TIME / 4);
         // The two counters are not read at one instant.
         let filled = window.packets_in("a_f0") / window.calls("a_f0") / batch as f64;
@@ -71,7 +66,7 @@ pub fn stage_call(batch: usize) -> Figures {
 pub fn stages(count: usize) -> Figures {
     let turn_ns = |stages| {
         let mut plan = preamble(8192);
-        chain(&mut plan, "a", cpus()[0].id, stages, 32);
+        chain(&mut plan, "a", cpus()[0].id, stages, 32, "");
         let window = watch(&registry(&Waits::default()), &plan, WARM_UP / 5, TIME / 5);
         window.elapsed_ns() / window.loops("a")
     };
@@ -87,7 +82,7 @@ pub fn lcores(count: usize) -> Figures {
     let mut plan = preamble(16_384);
     let names = ["a", "b"];
     for (name, cpu) in names.iter().zip(cpus()).take(count) {
-        chain(&mut plan, name, cpu.id, 1, 32);
+        chain(&mut plan, name, cpu.id, 1, 32, "");
     }
     let window = watch(&registry(&Waits::default()), &plan, WARM_UP, TIME);
     let packets: f64 = names.iter().take(count).map(|name| window.packets_in(&format!("{name}_sink"))).sum();
@@ -120,13 +115,38 @@ pub fn null_ports(macswap: bool) -> Figures {
     Figures::of("packets_per_s", (rate("p0") + rate("p1")) / 2.0)
 }
 
-/// `packets` packets in bursts of `batch` through four stages: what callgrind counts. Ends the process with the last packet,
-/// so that no idle turn is counted.
-pub fn stage_calls(packets: u64, batch: usize) {
+/// `turns` turns of an lcore, each with a batch of `batch` packets through four stages: what callgrind counts. Ends the process.
+pub fn stage_turns(turns: u64, batch: usize) -> ! {
     let mut plan = preamble(8192);
-    links(&mut plan, "a", cpus()[0].id, 4, batch, &format!("count = {packets}"));
-    let _ = writeln!(plan, "stage.a_sink = {{ use = \"end\", lcore = \"a\", params = {{ count = {packets} }} }}");
-    let running = super::stages::start(&registry(&Waits::default()), &plan);
+    chain(&mut plan, "a", cpus()[0].id, 4, batch, &format!("turns = {turns}"));
+    run_to_the_end(&plan)
+}
+
+/// `turns` turns of an lcore with two ports that are connected with each other, and a stage behind each that sends back what comes:
+/// the turns of a ping-pong, all on one lcore, with `packets` messages of 64 bytes under way. Ends the process.
+pub fn port_turns(turns: u64, packets: u64) -> ! {
+    let mut plan = preamble(2048);
+    let _ = writeln!(
+        plan,
+        "lcore.a = {{ cpu = {}, idle = \"poll\" }}\n\
+         stage.source = {{ use = \"source\", lcore = \"a\", pool = \"packets\", out = {{ out = \"port.p0\" }}, \
+         params = {{ count = {packets}, turns = {turns}, len_bytes = 64 }} }}",
+        cpus()[0].id
+    );
+    for (port, peer) in [("p0", "p1"), ("p1", "p0")] {
+        let _ = writeln!(
+            plan,
+            "port.{port} = {{ lcore = \"a\", device = \"nic0\", pool = \"packets\", transport = \"rc\", peer = \"port.{peer}\", \
+             rx_depth_wr = 64, tx_depth_wr = 64, inline_bytes = 128, next = \"stage.{port}_echo\" }}\n\
+             stage.{port}_echo = {{ use = \"forward\", lcore = \"a\", out = {{ out = \"port.{port}\" }} }}"
+        );
+    }
+    run_to_the_end(&plan)
+}
+
+/// Runs a plan whose source ends the process.
+fn run_to_the_end(plan: &str) -> ! {
+    let running = super::stages::start(&registry(&Waits::default()), plan);
     let ended = running.wait(None);
-    panic!("{ended:?} before the last packet");
+    panic!("{ended:?} before the last turn");
 }

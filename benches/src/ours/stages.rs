@@ -96,7 +96,7 @@ pub fn registry(waits: &Waits) -> Registry {
     let spec = StageSpec { source: true, summary: "packets as fast as they are taken", ..out };
     registry.stage("source", spec, |stage| {
         let params = stage.params()?;
-        Ok(Box::new(Source { params, burst: Batch::with_capacity(stage.burst()), made: 0 }))
+        Ok(Box::new(Source { params, burst: Batch::with_capacity(stage.burst()), made: 0, polls: 0 }))
     });
     let spec = StageSpec { source: true, summary: "a packet now and then, with the time in it", ..out };
     registry.stage("ticker", spec, |stage| Ok(Box::new(Ticker { params: stage.params()?, next_ns: 0 })));
@@ -106,9 +106,6 @@ pub fn registry(waits: &Waits) -> Registry {
     registry.stage("macswap", spec, |_| Ok(Box::new(MacSwap)));
     let spec = StageSpec { summary: "frees everything", ..StageSpec::default() };
     registry.stage("sink", spec, |stage| Ok(Box::new(Sink { params: stage.params()?, seen: [0; FRAME_BYTES] })));
-    let spec =
-        StageSpec { summary: "frees everything, and ends the process with the last packet", ..StageSpec::default() };
-    registry.stage("end", spec, |stage| Ok(Box::new(End { left: stage.params::<EndParams>()?.count })));
     let spec = StageSpec { summary: "measures how long ago a tick was made", ..StageSpec::default() };
     let waits = waits.clone();
     registry.stage("wake", spec, move |_| {
@@ -124,9 +121,12 @@ pub const FRAME_BYTES: usize = 64;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SourceParams {
-    /// Packets in all; 0 is without end.
-    #[serde(default)]
-    count: u64,
+    /// Packets in all; without end if it isn't given.
+    count: Option<u64>,
+    /// Ends the process, with exit code 0, when it has been polled so often; never if it isn't given. A run that another
+    /// thread stops takes as many turns more as that thread takes to wake: under valgrind, which runs one thread at a time,
+    /// that can be billions of instructions.
+    turns: Option<u64>,
     /// Length of each, bytes.
     #[serde(default)]
     len_bytes: usize,
@@ -140,6 +140,7 @@ struct Source {
     params: SourceParams,
     burst: Batch,
     made: u64,
+    polls: u64,
 }
 
 static FRAME: [u8; FRAME_BYTES] = [0x45; FRAME_BYTES];
@@ -148,8 +149,15 @@ impl Stage for Source {
     fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        let left = if self.params.count == 0 { u64::MAX } else { self.params.count - self.made };
-        let wanted = self.burst.capacity().min(out.room(OUT)).min(usize::try_from(left).unwrap_or(usize::MAX));
+        if self.params.turns == Some(self.polls) {
+            std::process::exit(0);
+        }
+        self.polls += 1;
+        let left = usize::try_from(self.params.count.map_or(u64::MAX, |count| count - self.made)).unwrap_or(usize::MAX);
+        if left == 0 {
+            return Next::Idle;
+        }
+        let wanted = self.burst.capacity().min(out.room(OUT)).min(left);
         out.alloc_bulk(&mut self.burst, wanted);
         for packet in &mut self.burst {
             packet.set_len(self.params.len_bytes);
@@ -158,7 +166,7 @@ impl Stage for Source {
             }
         }
         self.made += out.send_batch(OUT, &mut self.burst) as u64;
-        if self.made == self.params.count && self.params.count > 0 { Next::Done } else { Next::Busy }
+        Next::Busy
     }
 }
 
@@ -240,29 +248,6 @@ impl Stage for Sink {
             }
         }
         input.clear();
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EndParams {
-    /// Packets until the end.
-    count: u64,
-}
-
-/// Ends the process in the turn that brings the last packet. A run that another thread stops takes as many turns more as that
-/// thread takes to wake, and under valgrind, which runs one thread at a time, that can be billions of instructions.
-struct End {
-    left: u64,
-}
-
-impl Stage for End {
-    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
-        self.left = self.left.saturating_sub(input.len() as u64);
-        input.clear();
-        if self.left == 0 {
-            std::process::exit(0);
-        }
     }
 }
 
