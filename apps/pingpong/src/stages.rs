@@ -1,6 +1,7 @@
 //! The two stages: a client that starts each exchange and times it, and an echo that sends everything back.
 
 use serde::Deserialize;
+use verbline::engine::Tick;
 use verbline::prelude::*;
 
 use crate::results::{Results, Timings};
@@ -103,7 +104,8 @@ impl Stage for Client {
             out.send(SEND, packet);
             self.in_flight += 1;
         }
-        if self.in_flight < self.settings.window { Next::Busy } else { Next::Idle }
+        // All under way: the answers are what comes next.
+        if self.in_flight < self.settings.window { Next::Busy } else { Next::At(Tick::MAX) }
     }
 
     fn stop(&mut self, _: &mut Outputs<'_>) {

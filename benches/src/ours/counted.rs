@@ -26,7 +26,7 @@ pub struct Subject {
 }
 
 /// An lcore's turn.
-const TURN: &str = "*lcore::Lcore*::turn*";
+const TURN: &str = "*lcore::Lcore*::walk*";
 
 /// All subjects, in the order of the table.
 pub const SUBJECTS: &[Subject] = &[

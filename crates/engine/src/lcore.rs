@@ -1,7 +1,7 @@
 //! An lcore at work: one thread that polls its queues, runs its stages, sends what they made, and sleeps when there is
 //! nothing to do.
 //!
-//! One turn of the loop: completions → rings → stages in topological order → ports → rings → doorbells. Guarantees:
+//! One turn of the loop: completions → rings → polls → stages in topological order → ports → rings → doorbells. Guarantees:
 //! nothing is allocated after [`Lcore::settle`]; a stage is called once a batch; whatever arrived in a turn is handed
 //! on, sent, or counted in that turn, except for what the bounded pending batches of ports and rings keep back.
 
@@ -16,11 +16,11 @@ use crate::clock::{Clock, Tick};
 use crate::control::{Control, Phase};
 use crate::drops::DropReason;
 use crate::idle::{Budget, Idle, Policy, Step, Turn};
-use crate::node::{Node, Surroundings};
+use crate::node::{Node, Polling, Surroundings};
 use crate::outputs::Sink;
 use crate::port::Port;
 use crate::rings::{Bell, Inlet, Outlet};
-use crate::sampling::Sampler;
+use crate::sampling::{Sampler, Weights};
 use crate::sleep::{Bed, Fired, Outcome, sleep};
 use crate::stats::{LcoreStats, Shared};
 use crate::turn_time::TurnTime;
@@ -66,6 +66,12 @@ pub(crate) struct Lcore {
     /// The node whose stage runs now; left behind by a panic, to say whose it was.
     running: Option<usize>,
     last_busy: bool,
+    /// When the first of the nodes wants to be polled.
+    polling: Polling,
+    /// From this node on none wants to be polled ever again; sources, which do, are the first in topological order.
+    askers: usize,
+    /// The last turn found nothing to do, and left nothing that the next one could do of itself, polls aside.
+    settled: bool,
     sampler: Sampler,
     /// Whether the policy ever asks for the next timer.
     may_sleep: bool,
@@ -79,7 +85,7 @@ impl Lcore {
             caches: parts.caches.into_iter().map(PoolCache::bind).collect(),
             time: TurnTime::new(parts.clock, Shared::clone(&parts.stats)),
             stats: parts.stats,
-            weight: 1,
+            weights: Weights::default(),
             stage_ended: None,
         };
         Lcore {
@@ -88,7 +94,6 @@ impl Lcore {
             drain_ns: u64::try_from(parts.drain.as_nanos()).unwrap_or(u64::MAX),
             idle: Idle::new(parts.budget),
             around,
-            nodes: parts.nodes,
             ports: parts.ports,
             inlets: parts.inlets,
             outlets: parts.outlets,
@@ -97,6 +102,10 @@ impl Lcore {
             completions: parts.completions,
             running: None,
             last_busy: false,
+            polling: Polling::EACH_LOOP,
+            askers: parts.nodes.len(),
+            nodes: parts.nodes,
+            settled: false,
             sampler: Sampler::new(parts.index as u64),
             may_sleep: parts.budget.policy != Policy::Poll,
         }
@@ -106,18 +115,25 @@ impl Lcore {
     pub(crate) fn run(&mut self) -> io::Result<()> {
         self.around.time.restart();
         while self.control.phase() == Phase::Running {
-            let turn = self.turn();
-            if !turn.busy && self.wakes.is_refused() {
+            let busy = if self.may_sleep { self.turn_or_rest()? } else { self.walk() };
+            if !busy && self.wakes.is_refused() {
                 return Err(io::Error::other(
                     "the device refuses to poll its completion queue, which has overrun; set `cq_depth_wc` higher",
                 ));
             }
-            if let Step::Sleep { .. } = self.idle.after(turn) {
-                self.rest()?;
-            }
         }
         self.drain();
         Ok(())
+    }
+
+    /// A turn, and what the policy asks for after it.
+    #[inline]
+    fn turn_or_rest(&mut self) -> io::Result<bool> {
+        let turn = self.turn();
+        if let Step::Sleep { .. } = self.idle.after(turn) {
+            self.rest()?;
+        }
+        Ok(turn.busy)
     }
 
     /// The stage that was running when this lcore panicked.
@@ -151,6 +167,7 @@ impl Lcore {
             }
         }
         self.running = None;
+        self.settled = false;
         self.ports.iter_mut().for_each(Port::drain);
         let control = Arc::clone(&self.control);
         let pulse = &control.pulses[self.index];
@@ -158,8 +175,8 @@ impl Lcore {
         // drain: without it the run could be found quiet with those packets still under way.
         pulse.beat(true);
         while self.control.phase() < Phase::Ending && self.around.time.last_ns() < until_ns {
-            let turn = self.turn();
-            pulse.beat(turn.busy || self.has_undelivered());
+            let busy = self.walk();
+            pulse.beat(busy || self.has_undelivered());
         }
     }
 
@@ -168,38 +185,78 @@ impl Lcore {
         self.around.sinks.iter().any(|sink| !sink.batch.is_empty()) || self.ports.iter().any(Port::awaits_completion)
     }
 
-    /// Receives completions and hands them to their ports.
+    /// Receives completions and hands them to their ports. True if there were any.
     #[inline]
-    fn receive(&mut self) -> usize {
-        let found = self.wakes.poll(&mut self.completions);
-        if found > 0 {
-            self.around.time.wake();
+    fn receive(&mut self) -> bool {
+        let any = self.wakes.poll(&mut self.completions) > 0;
+        if any {
+            self.complete();
         }
+        any
+    }
+
+    // Not inlined, like everything else that a turn without work does without: such a turn is short, and with it what a packet
+    // waits for on average.
+    #[inline(never)]
+    fn complete(&mut self) {
+        self.around.time.wake();
         for completion in &self.completions {
             match self.ports.get_mut(usize::from(completion.tag())) {
                 Some(port) => port.complete(completion, &mut self.around),
                 None => self.around.stats.strays.add(1),
             }
         }
-        if found > 0 {
-            self.completions.clear();
-        }
-        found
+        self.completions.clear();
     }
 
+    /// Polls the stages that want it now. True if one sent something, or has more to do.
+    #[inline(never)]
+    fn poll_nodes(&mut self) -> bool {
+        let (mut busy, mut polling, mut askers) = (false, Polling::DONE, 0);
+        for (index, node) in self.nodes[..self.askers].iter_mut().enumerate() {
+            if node.polling().is_due(&self.around.time) {
+                self.running = Some(index);
+                let turn = node.poll(&mut self.around);
+                busy |= turn.busy;
+                if turn.finished {
+                    self.control.tell(|progress| progress.sources_done += 1);
+                }
+            }
+            if node.polling() != Polling::DONE {
+                askers = index + 1;
+            }
+            polling = polling.min(node.polling());
+        }
+        self.running = None;
+        (self.polling, self.askers) = (polling, askers);
+        busy
+    }
+
+    /// Gives the stages what has gathered for them, in topological order. True if there was anything.
     #[inline]
     fn run_nodes(&mut self) -> bool {
         let mut busy = false;
-        self.around.stage_ended = None;
         for (index, node) in self.nodes.iter_mut().enumerate() {
-            self.running = Some(index);
-            let turn = node.turn(&mut self.around);
-            busy |= turn.busy;
-            if turn.finished {
-                self.control.tell(|progress| progress.sources_done += 1);
+            if node.has_input(&self.around) {
+                self.running = Some(index);
+                node.process(&mut self.around);
+                self.polling = self.polling.min(node.polling());
+                busy = true;
             }
         }
         self.running = None;
+        busy
+    }
+
+    /// What there is to do once something has come, or may have been left: stages, ports, rings, in this order.
+    #[inline(never)]
+    fn work(&mut self, came: bool) -> bool {
+        let mut busy = came | self.run_nodes();
+        for port in &mut self.ports {
+            busy |= port.work(&mut self.around);
+        }
+        busy |= self.publish();
+        self.settled = !busy && self.ports.iter().all(|port| port.is_settled(&self.around.sinks));
         busy
     }
 
@@ -231,9 +288,35 @@ impl Lcore {
     /// when there is a reason.
     #[inline]
     fn begin(&mut self) {
-        let weight = self.sampler.weigh(self.last_busy);
-        self.around.weight = weight;
-        self.around.time.begin(self.last_busy, weight > 0 || self.may_sleep);
+        let weights = self.sampler.weigh(self.last_busy);
+        self.around.weights = weights;
+        self.around.stage_ended = None;
+        self.around.time.begin(self.last_busy, weights.polls > 0 || self.may_sleep);
+    }
+
+    /// Takes what has come, by completions and by rings.
+    #[inline]
+    fn take_in(&mut self) -> bool {
+        let mut came = self.receive();
+        for inlet in &mut self.inlets {
+            if inlet.poll(&mut self.around.sinks) > 0 {
+                self.around.time.wake();
+                came = true;
+            }
+        }
+        came
+    }
+
+    /// One turn. True if it found work. After one that left nothing to do, the next ones look only where work can come from.
+    #[inline(never)]
+    fn walk(&mut self) -> bool {
+        self.begin();
+        let mut came = self.take_in();
+        if self.polling.is_due(&self.around.time) {
+            came |= self.poll_nodes();
+        }
+        self.last_busy = (came || !self.settled) && self.work(came);
+        self.last_busy
     }
 
     /// Sleeps, if arming finds nothing.
@@ -267,21 +350,8 @@ impl Bed for Lcore {
     }
 
     fn turn(&mut self) -> Turn {
-        self.begin();
-        let mut busy = self.receive() > 0;
-        for inlet in &mut self.inlets {
-            if inlet.poll(&mut self.around.sinks) > 0 {
-                self.around.time.wake();
-                busy = true;
-            }
-        }
-        busy |= self.run_nodes();
-        for port in &mut self.ports {
-            busy |= port.work(&mut self.around);
-        }
-        busy |= self.publish();
-        self.last_busy = busy;
-        let timer_ns = if busy || !self.may_sleep { None } else { self.next_timer_ns() };
+        let busy = self.walk();
+        let timer_ns = if busy { None } else { self.next_timer_ns() };
         Turn { now_ns: self.around.time.last_ns(), busy, timer_ns }
     }
 

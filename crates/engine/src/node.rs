@@ -6,51 +6,60 @@ use verbline_mem::{Batch, BoundCache};
 use crate::clock::Tick;
 use crate::drops::DropReason;
 use crate::outputs::{Link, Outputs, Sink};
+use crate::sampling::Weights;
 use crate::stage::{Next, Stage};
 use crate::stats::{Count, LcoreStats, Shared, StageStats};
 use crate::turn_time::TurnTime;
 
-/// When a stage wants its `poll` called: at this tick or after packets came; in every loop; or never again. One number, as every
-/// node of every turn compares it with the time.
+/// When a stage wants its `poll` called: at this tick or after packets came; after packets came; in every loop; or never again. One
+/// number, as every turn compares it with the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Polling(Tick);
+pub(crate) struct Polling(Tick);
 
 impl Polling {
-    const EACH_LOOP: Polling = Polling(0);
-    const DONE: Polling = Polling(Tick::MAX);
+    pub(crate) const EACH_LOOP: Polling = Polling(0);
+    /// A tick that is out of reach.
+    const FED: Polling = Polling(Tick::MAX - 1);
+    pub(crate) const DONE: Polling = Polling(Tick::MAX);
 
     fn after(next: Next) -> Polling {
         match next {
             Next::Busy | Next::Idle => Polling::EACH_LOOP,
-            // A tick that is out of reach is not the end of a source.
-            Next::At(tick) => Polling(tick.min(Tick::MAX - 1)),
+            // Out of reach, which is not the end of a source.
+            Next::At(tick) => Polling(tick.min(Polling::FED.0)),
             Next::Done => Polling::DONE,
         }
     }
 
     /// Only who waits for a tick needs the time.
     #[inline]
-    fn is_due(self, time: &TurnTime) -> bool {
+    pub(crate) fn is_due(self, time: &TurnTime) -> bool {
         match self {
             Polling::EACH_LOOP => true,
-            Polling::DONE => false,
+            Polling::FED | Polling::DONE => false,
             Polling(tick) => tick <= time.now_ns(),
         }
+    }
+
+    /// The earlier of both.
+    #[inline]
+    pub(crate) fn min(self, other: Polling) -> Polling {
+        Polling(self.0.min(other.0))
     }
 
     /// The tick, if it is one.
     #[inline]
     fn at(self) -> Option<Tick> {
-        (self != Polling::EACH_LOOP && self != Polling::DONE).then_some(self.0)
+        (Polling::EACH_LOOP.0 + 1..Polling::FED.0).contains(&self.0).then_some(self.0)
     }
 }
 
-/// What a node's turn came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeTurn {
-    /// It was given packets, sent some, or says that there is more to do.
+/// What polling a stage came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NodePolled {
+    /// It sent some packets, or says that there is more to do.
     pub(crate) busy: bool,
-    /// It is a source and has finished in this turn.
+    /// It is a source and has finished now.
     pub(crate) finished: bool,
 }
 
@@ -76,31 +85,30 @@ pub(crate) struct Surroundings {
     pub(crate) caches: Vec<BoundCache>,
     pub(crate) time: TurnTime,
     pub(crate) stats: Shared<LcoreStats>,
-    /// What the time of this turn's stages counts for; 0 in a turn that is not timed ([`crate::sampling`]). A timed one has
-    /// read the clock as it began.
-    pub(crate) weight: u64,
+    /// What the time of this turn's stages counts for.
+    pub(crate) weights: Weights,
     /// When the last stage of this turn ended, in cycles: where the next one's time begins, so that a timed turn of n
     /// stages reads the clock n + 1 times.
     pub(crate) stage_ended: Option<u64>,
 }
 
 impl Surroundings {
-    /// When a stage that is called now began, if this turn is timed.
+    /// When a stage that is called now began, if that is timed.
     #[inline]
     fn stage_begins(&self) -> u64 {
-        match self.weight {
+        match self.weights.calls {
             0 => 0,
             _ => self.stage_ended.unwrap_or_else(|| self.time.clock().cycles()),
         }
     }
 
-    /// Ends a stage that began at `began`; charges it with its cycles, if this turn is timed.
+    /// Ends a stage that began at `began`; charges it with its cycles, if they count for something.
     #[inline]
-    fn stage_ends(&mut self, began: u64, cycles: &Count) {
-        if self.weight > 0 {
+    fn stage_ends(&mut self, began: u64, weight: u64, cycles: &Count) {
+        if weight > 0 {
             let now = self.time.clock().cycles();
             self.stage_ended = Some(now);
-            cycles.add(now.wrapping_sub(began) * self.weight);
+            cycles.add(now.wrapping_sub(began) * weight);
         }
     }
 }
@@ -132,18 +140,10 @@ impl Node {
         }
     }
 
-    /// Polls the stage if it wants that now, and gives it what has gathered for it.
+    /// Whether something has gathered for it.
     #[inline]
-    pub(crate) fn turn(&mut self, around: &mut Surroundings) -> NodeTurn {
-        let mut turn = NodeTurn::default();
-        if self.polling.is_due(&around.time) {
-            turn = self.poll(around);
-        }
-        if !around.sinks[self.input].batch.is_empty() {
-            self.process(around);
-            turn.busy = true;
-        }
-        turn
+    pub(crate) fn has_input(&self, around: &Surroundings) -> bool {
+        !around.sinks[self.input].batch.is_empty()
     }
 
     /// Tells the stage that the run is stopping. A source is not polled from now on. True if that ends a source.
@@ -158,13 +158,21 @@ impl Node {
         ends
     }
 
-    /// When it wants to be polled, if that is a time.
+    /// When it wants to be polled.
+    #[inline]
+    pub(crate) fn polling(&self) -> Polling {
+        self.polling
+    }
+
+    /// The same, if that is a time.
     #[inline]
     pub(crate) fn due_ns(&self) -> Option<Tick> {
         self.polling.at()
     }
 
-    fn poll(&mut self, around: &mut Surroundings) -> NodeTurn {
+    /// Polls the stage.
+    #[inline]
+    pub(crate) fn poll(&mut self, around: &mut Surroundings) -> NodePolled {
         // Most polls send nothing and are not charged: not worth a look at the clock, which would be half of an empty turn.
         let began = around.stage_ended.unwrap_or(around.time.last_cycles());
         let mut out = outputs(&self.links, &self.stats, self.cache, around);
@@ -173,17 +181,19 @@ impl Node {
         self.stats.polls.add(1);
         if sent > 0 {
             self.stats.packets_out.add(sent);
-            around.stage_ends(began, &self.stats.cycles);
+            around.stage_ends(began, around.weights.polls, &self.stats.cycles);
         }
         self.polling = Polling::after(next);
         let busy = sent > 0 || next == Next::Busy;
         if busy {
             around.time.wake();
         }
-        NodeTurn { busy, finished: self.source && next == Next::Done }
+        NodePolled { busy, finished: self.source && next == Next::Done }
     }
 
-    fn process(&mut self, around: &mut Surroundings) {
+    /// Gives the stage what has gathered for it.
+    #[inline]
+    pub(crate) fn process(&mut self, around: &mut Surroundings) {
         std::mem::swap(&mut self.work, &mut around.sinks[self.input].batch);
         let packets = self.work.len() as u64;
         let began = around.stage_begins();
@@ -191,7 +201,7 @@ impl Node {
         self.stage.process(&mut self.work, &mut out);
         let sent = out.sent;
         let stats = &self.stats;
-        around.stage_ends(began, &stats.cycles);
+        around.stage_ends(began, around.weights.calls, &stats.cycles);
         stats.calls.add(1);
         stats.packets_in.add(packets);
         stats.packets_out.add(sent);

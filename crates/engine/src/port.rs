@@ -10,7 +10,7 @@ use verbline_verbs::{Completion, PostStop, QueuePair, SendOptions, Status, Trans
 use crate::clock::Tick;
 use crate::drops::DropReason;
 use crate::node::Surroundings;
-use crate::outputs::Link;
+use crate::outputs::{Link, Sink};
 use crate::stats::{LcoreStats, PortStats, STATUSES, Shared};
 
 /// How long an lcore may sleep while a receive queue waits for its pool: nobody rings when packets return to a pool.
@@ -23,6 +23,8 @@ pub(crate) struct Receiving {
     pub(crate) cache: usize,
     pub(crate) next: Link,
     pub(crate) depth_wr: usize,
+    /// So many missing are worth a call: a quarter of the queue, or a burst where that is less.
+    worth_wr: usize,
     /// Packets on their way into the receive queue; what the queue refused stays here.
     pub(crate) refill: Batch,
     /// Work requests short of `depth_wr`, those in `refill` included.
@@ -35,12 +37,8 @@ impl Receiving {
     /// A receive queue with nothing posted yet.
     pub(crate) fn new(cache: usize, next: Link, depth_wr: usize, burst: usize) -> Receiving {
         let refill = Batch::with_capacity(burst.min(depth_wr));
-        Receiving { cache, next, depth_wr, refill, missing: depth_wr, retry_ns: None }
-    }
-
-    /// Reposting in batches: a quarter of the queue, or a burst where that is less.
-    fn is_worth_it(&self) -> bool {
-        self.missing >= self.refill.capacity().min(self.depth_wr.div_ceil(4)).max(1)
+        let worth_wr = refill.capacity().min(depth_wr.div_ceil(4)).max(1);
+        Receiving { cache, next, depth_wr, worth_wr, refill, missing: depth_wr, retry_ns: None }
     }
 }
 
@@ -110,10 +108,19 @@ impl Port {
         let Some(receiving) = &self.receiving else { return flushed };
         let due = match receiving.retry_ns {
             Some(retry_ns) => retry_ns <= around.time.now_ns(),
-            None => receiving.is_worth_it(),
+            None => receiving.missing >= receiving.worth_wr,
         };
         let cache = receiving.cache;
         (due && self.refill(&around.caches[cache], &around.stats, around.time.last_ns())) | flushed
+    }
+
+    /// Whether its next turn has nothing to do unless something arrives or is sent.
+    pub(crate) fn is_settled(&self, sinks: &[Sink]) -> bool {
+        let sent = self.sending.as_ref().is_none_or(|sending| sinks[sending.sink].batch.is_empty());
+        sent && self
+            .receiving
+            .as_ref()
+            .is_none_or(|receiving| receiving.retry_ns.is_none() && receiving.missing < receiving.worth_wr)
     }
 
     /// When the port wants a turn though nothing arrives.

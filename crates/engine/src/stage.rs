@@ -40,7 +40,8 @@ pub enum Next {
     Busy,
     /// In the next loop if there is one; the lcore may sleep until something else wakes it.
     Idle,
-    /// Not before this tick, unless packets arrive for the stage earlier. The lcore may sleep until then.
+    /// Not before this tick, unless packets arrive for the stage earlier. The lcore may sleep until then. `At(Tick::MAX)`: once
+    /// packets have arrived; until then the stage costs the lcore nothing.
     At(Tick),
     /// Never again. For a source this means that it has finished; a run ends when all its sources have.
     Done,

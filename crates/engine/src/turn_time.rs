@@ -42,11 +42,13 @@ impl TurnTime {
     #[inline]
     pub(crate) fn begin(&self, last_busy: bool, at_once: bool) {
         self.stats.loops.add(1);
-        self.stats.busy_loops.add(last_busy.into());
         self.busy.set(last_busy);
         self.is_read.set(false);
         // What was busy ends here, and not where somebody asks for the time.
-        if last_busy || at_once {
+        if last_busy {
+            self.stats.busy_loops.add(1);
+            self.read();
+        } else if at_once {
             self.read();
         }
     }
