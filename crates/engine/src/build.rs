@@ -377,7 +377,7 @@ impl Making<'_> {
         let burst = lcore.burst_packets as usize;
         let receiving = port.pool.zip(port.next).filter(|_| port.rx_depth_wr > 0).map(|(pool, next)| {
             let cache = self.cache_of(lcore, pool);
-            Receiving::new(cache, sinks.link(next), port.rx_depth_wr as usize, burst)
+            Receiving::new(cache, sinks.link(next), port.rx_depth_wr as usize, burst, port.timestamps)
         });
         let sending = (port.tx_depth_wr > 0)
             .then(|| Sending::new(sinks.index(Target::Port(id)), port.signal_every_wr, port.tx_depth_wr as usize));

@@ -291,7 +291,7 @@ impl Lcore {
         let weights = self.sampler.weigh(self.last_busy);
         self.around.weights = weights;
         self.around.stage_ended = None;
-        self.around.time.begin(self.last_busy, weights.polls > 0 || self.may_sleep);
+        self.around.time.begin(self.last_busy, weights.calls > 0, weights.polls > 0 || self.may_sleep);
     }
 
     /// Takes what has come, by completions and by rings.

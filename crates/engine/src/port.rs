@@ -23,6 +23,8 @@ pub(crate) struct Receiving {
     pub(crate) cache: usize,
     pub(crate) next: Link,
     pub(crate) depth_wr: usize,
+    /// Whether what comes is stamped with the turn's time.
+    timestamps: bool,
     /// So many missing are worth a call: a quarter of the queue, or a burst where that is less.
     worth_wr: usize,
     /// Packets on their way into the receive queue; what the queue refused stays here.
@@ -35,10 +37,10 @@ pub(crate) struct Receiving {
 
 impl Receiving {
     /// A receive queue with nothing posted yet.
-    pub(crate) fn new(cache: usize, next: Link, depth_wr: usize, burst: usize) -> Receiving {
+    pub(crate) fn new(cache: usize, next: Link, depth_wr: usize, burst: usize, timestamps: bool) -> Receiving {
         let refill = Batch::with_capacity(burst.min(depth_wr));
         let worth_wr = refill.capacity().min(depth_wr.div_ceil(4)).max(1);
-        Receiving { cache, next, depth_wr, worth_wr, refill, missing: depth_wr, retry_ns: None }
+        Receiving { cache, next, depth_wr, timestamps, worth_wr, refill, missing: depth_wr, retry_ns: None }
     }
 }
 
@@ -186,7 +188,9 @@ impl Port {
         self.stats.rx_packets.add(1);
         self.stats.rx_bytes.add(packet.len() as u64);
         packet.set_port(self.index);
-        packet.set_timestamp(around.time.now_ns());
+        if receiving.timestamps {
+            packet.set_timestamp(around.time.now_ns());
+        }
         match receiving.next {
             Link::Sink(sink) => {
                 around.sinks[usize::from(sink)].push(packet);

@@ -13,7 +13,8 @@ use crate::outputs::Outputs;
 /// A stage must not block and should not allocate: while it runs, nothing else on its lcore does.
 pub trait Stage: Send {
     /// Takes a batch. A packet that came in by a port carries that port's number
-    /// ([`StageContext::port`](crate::StageContext::port)) and, as its timestamp, the tick of the loop that received it.
+    /// ([`StageContext::port`](crate::StageContext::port)) and, as its timestamp, the tick of the loop that received it (0 if the
+    /// plan says `timestamps = false` for the port).
     ///
     /// Called only with at least one packet; packets left in `input` when it returns are dropped and
     /// counted as `unclaimed`.

@@ -2,9 +2,11 @@
 //! an lcore's time went: every reading charges the time since the last one to busy or idle.
 //!
 //! Reading the clock is a good part of an empty turn, and what an empty turn takes is what a packet waits for on average twice
-//! over. So a turn that nothing asks has no time: nothing came, no timer is set, and it isn't one of those that are timed
-//! ([`crate::sampling`]), which are frequent enough to keep the figures up to date. Guarantees: the time never runs backwards;
-//! what follows a reading in a turn sees that reading; no time is charged twice or not at all.
+//! over; and when something has come, the packet waits for the reading. So a turn that nothing asks has no time: nobody
+//! looks at it, no timer is set, and it isn't one of those that are timed ([`crate::sampling`]), which are frequent enough
+//! to keep the figures up to date. Where idle time ended in a busy turn that nobody asked is an estimate: it was busy for as
+//! long as the last timed one. Guarantees: the time never runs backwards; what follows a reading in a turn sees that reading;
+//! no time is charged twice or not at all.
 
 use std::cell::Cell;
 
@@ -21,8 +23,10 @@ pub(crate) struct TurnTime {
     now_cycles: Cell<u64>,
     /// Whether `now_ns` is of this turn.
     is_read: Cell<bool>,
-    /// What the time up to the next reading is charged to.
-    busy: Cell<bool>,
+    /// Whether this turn is timed, if it turns out to be busy.
+    timed: Cell<bool>,
+    /// How long the last busy turn that was timed took from where something came.
+    busy_ns: Cell<u64>,
 }
 
 impl TurnTime {
@@ -34,23 +38,26 @@ impl TurnTime {
             now_ns: Cell::new(now_ns),
             now_cycles: Cell::new(now_cycles),
             is_read: Cell::new(true),
-            busy: Cell::new(false),
+            timed: Cell::new(false),
+            busy_ns: Cell::new(0),
         }
     }
 
-    /// Begins a turn after one that was busy or not. `at_once` reads the clock now, for who wants the beginning of the turn.
+    /// Begins a turn after one that was busy or not. `timed`: if this one is busy, the time when something came matters. `at_once`
+    /// reads the clock now, for who wants the beginning of the turn.
     #[inline]
-    pub(crate) fn begin(&self, last_busy: bool, at_once: bool) {
+    pub(crate) fn begin(&self, last_busy: bool, timed: bool, at_once: bool) {
         self.stats.loops.add(1);
-        self.busy.set(last_busy);
-        self.is_read.set(false);
-        // What was busy ends here, and not where somebody asks for the time.
         if last_busy {
-            self.stats.busy_loops.add(1);
-            self.read();
+            // What was busy ends here, and not where somebody asks for the time.
+            self.end_busy();
         } else if at_once {
-            self.read();
+            self.is_read.set(false);
+            self.now_ns();
+        } else {
+            self.is_read.set(false);
         }
+        self.timed.set(timed);
     }
 
     /// Starts anew from now: the time since the last reading is charged to nothing.
@@ -59,11 +66,11 @@ impl TurnTime {
         self.set(now_ns, now_cycles);
     }
 
-    /// The turn's time.
+    /// The turn's time. What has passed until it is first asked for was idle: after a busy turn it is read at once.
     #[inline]
     pub(crate) fn now_ns(&self) -> Tick {
         if !self.is_read.get() {
-            self.read();
+            self.stats.idle_ns.add(self.read());
         }
         self.now_ns.get()
     }
@@ -83,7 +90,9 @@ impl TurnTime {
     /// Something came: what was idle so far ends here.
     #[inline]
     pub(crate) fn wake(&self) {
-        self.now_ns();
+        if self.timed.get() {
+            self.now_ns();
+        }
     }
 
     /// The clock, for what must not be a turn old.
@@ -93,11 +102,25 @@ impl TurnTime {
     }
 
     #[inline]
-    fn read(&self) {
+    fn end_busy(&self) {
+        let was_read = self.is_read.get();
+        let spent_ns = self.read();
+        if self.timed.get() {
+            self.busy_ns.set(spent_ns);
+        }
+        let busy_ns = if was_read { spent_ns } else { self.busy_ns.get().min(spent_ns) };
+        self.stats.busy_loops.add(1);
+        self.stats.busy_ns.add(busy_ns);
+        self.stats.idle_ns.add(spent_ns - busy_ns);
+    }
+
+    /// Reads the clock. Gives how long ago it was read before.
+    #[inline]
+    fn read(&self) -> u64 {
         let (now_ns, now_cycles) = self.clock.now();
         let spent_ns = now_ns.saturating_sub(self.now_ns.get());
-        if self.busy.get() { &self.stats.busy_ns } else { &self.stats.idle_ns }.add(spent_ns);
         self.set(now_ns, now_cycles);
+        spent_ns
     }
 
     #[inline]
@@ -129,14 +152,14 @@ mod tests {
     fn a_turn_has_one_time_which_is_read_when_asked_for() {
         let (time, _) = time();
         let before = time.last_ns();
-        time.begin(false, false);
+        time.begin(false, false, false);
         pass(time.clock());
         assert_eq!(time.last_ns(), before, "nobody has asked");
         let asked = time.now_ns();
         assert!(asked >= before + 50_000);
         pass(time.clock());
         assert_eq!((time.now_ns(), time.last_ns()), (asked, asked));
-        time.begin(false, true);
+        time.begin(false, false, true);
         assert!(time.last_ns() >= asked + 50_000, "read at once");
     }
 
@@ -144,21 +167,41 @@ mod tests {
     fn all_time_is_charged_and_none_twice() {
         let (time, stats) = time();
         let start_ns = time.last_ns();
-        time.begin(false, false); // finds nothing: the idle time goes on
+        time.begin(false, false, false); // finds nothing: the idle time goes on
         pass(time.clock());
-        time.begin(false, false);
+        time.begin(false, true, false);
         time.wake(); // something came
         let woken_ns = time.last_ns();
         assert_eq!((stats.idle_ns.value(), stats.busy_ns.value()), (woken_ns - start_ns, 0));
         pass(time.clock());
-        time.begin(true, false);
+        time.begin(true, false, false);
         let done_ns = time.last_ns();
         assert_eq!((stats.idle_ns.value(), stats.busy_ns.value()), (woken_ns - start_ns, done_ns - woken_ns));
-        time.begin(false, false);
+        time.begin(false, false, false);
         pass(time.clock());
         time.restart(); // as after a sleep
-        time.begin(false, true);
+        time.begin(false, false, true);
         assert!(stats.idle_ns.value() < woken_ns - start_ns + 50_000, "the time asleep is nobody's");
         assert_eq!((stats.loops.value(), stats.busy_loops.value()), (5, 1));
+    }
+
+    #[test]
+    fn a_busy_turn_that_nobody_asked_was_busy_as_long_as_the_last_one_that_was_timed() {
+        let (time, stats) = time();
+        time.begin(false, true, false);
+        time.wake();
+        pass(time.clock());
+        time.begin(true, false, false);
+        let (idle_ns, busy_ns) = (stats.idle_ns.value(), stats.busy_ns.value());
+        let before_ns = time.last_ns();
+        time.begin(false, false, false);
+        pass(time.clock());
+        pass(time.clock());
+        time.wake(); // reads no clock
+        assert_eq!(time.last_ns(), before_ns);
+        time.begin(true, false, false);
+        let passed_ns = time.last_ns() - before_ns;
+        let (idle_ns, busier_ns) = (stats.idle_ns.value() - idle_ns, stats.busy_ns.value() - busy_ns);
+        assert_eq!((idle_ns + busier_ns, busier_ns), (passed_ns, busy_ns.min(passed_ns)));
     }
 }

@@ -76,6 +76,17 @@ fn one_lcore_echoes_to_itself_on_every_transport() {
 }
 
 #[test]
+fn what_a_port_receives_is_stamped_unless_the_plan_says_no() {
+    let stamped = echo("rc", "only", "only", "poll", 500, 8);
+    let plain = stamped.replace("next = \"stage.echo\"", "timestamps = false\nnext = \"stage.echo\"");
+    for (text, expected) in [(stamped, 500), (plain, 0)] {
+        let report = run(&registry(), &text).unwrap();
+        assert_clean(&report);
+        assert_eq!(report.stage("echo").unwrap().counter("stamped"), Some(expected), "{text}");
+    }
+}
+
+#[test]
 fn two_lcores_echo_over_rc_polling() {
     check_echo(&echo("rc", "a", "b", "poll", 2000, 8), 2000, 8);
 }

@@ -127,6 +127,7 @@ impl Checked<'_> {
             tx_depth_wr: raw.tx_depth_wr.value,
             inline_bytes: raw.inline_bytes.value,
             signal_every_wr: facts.signal_every_wr,
+            timestamps: raw.timestamps.value,
             next: facts.next,
             batch_packets: self.flow.ports[index].as_ref().map_or(0, Batch::packets),
         })

@@ -266,6 +266,9 @@ pub struct Port {
     pub inline_bytes: u32,
     /// One send in so many is signaled; 1 ≤ it ≤ `tx_depth_wr`, or 0 if `tx_depth_wr` is.
     pub signal_every_wr: u32,
+    /// Whether received packets carry the time of the turn that received them. Without, a turn in which no stage asks for the time
+    /// reads no clock.
+    pub timestamps: bool,
     /// Where received packets go; present if `rx_depth_wr` > 0.
     pub next: Option<Target>,
     /// What the batch of packets that wait to be posted must hold, so that no output on this lcore overflows it; 0 without a send queue.

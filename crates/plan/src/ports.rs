@@ -119,6 +119,15 @@ impl Check<'_, '_> {
                 _ => {}
             }
         }
+        if port.timestamps.given && !receives {
+            self.sink
+                .warn(
+                    "no-effect",
+                    port.timestamps.span,
+                    format!("`timestamps` has no effect: port.{} receives nothing", port.head.name),
+                )
+                .help("remove it, or add `rx_depth_wr`");
+        }
     }
 
     fn device(&mut self) {

@@ -107,6 +107,7 @@ pub(crate) struct RawPort {
     pub(crate) tx_depth_wr: Field<u32>,
     pub(crate) inline_bytes: Field<u32>,
     pub(crate) signal_every_wr: Field<u32>,
+    pub(crate) timestamps: Field<bool>,
     pub(crate) next: Option<Field<String>>,
 }
 
@@ -269,6 +270,7 @@ fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
         tx_depth_wr: read_depth(reader, "tx_depth_wr"),
         inline_bytes: reader.number_or("inline_bytes", 0..=1 << 16, INLINE_BYTES),
         signal_every_wr: reader.number_or("signal_every_wr", 1..=DEPTH_MAX, SIGNAL_EVERY_WR),
+        timestamps: reader.flag_or("timestamps", true),
         next: reader.optional_text("next"),
     }
 }

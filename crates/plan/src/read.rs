@@ -96,6 +96,17 @@ impl<'a> Reader<'a> {
         read.unwrap_or(Field { value: default, span: self.head, given: false })
     }
 
+    /// Yes or no, which may be left out.
+    pub(crate) fn flag_or(&mut self, key: &'static str, default: bool) -> Field<bool> {
+        let left_out = Field { value: default, span: self.head, given: false };
+        let Some(entry) = self.entry(key) else { return left_out };
+        let Value::Bool(value) = entry.node.value else {
+            self.wrong_type(&entry.node, key, "true or false");
+            return left_out;
+        };
+        Field { value, span: entry.node.span, given: true }
+    }
+
     pub(crate) fn optional_number(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Option<Field<u32>> {
         let entry = self.entry(key)?;
         self.as_number(entry, range)
@@ -183,6 +194,9 @@ impl<'a> Reader<'a> {
         one.label(format!("expected {expected}"));
         match (&node.value, expected) {
             (Value::Str(text), "an integer") if text.parse::<i64>().is_ok() => {
+                one.help(format!("write it without quotes: {text}"));
+            }
+            (Value::Str(text), "true or false") if ["true", "false"].contains(&text.as_str()) => {
                 one.help(format!("write it without quotes: {text}"));
             }
             (Value::Str(text), "an array of strings") => {

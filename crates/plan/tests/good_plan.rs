@@ -38,6 +38,7 @@ fn holds_what_the_file_says() {
     assert_eq!((orders.transport, orders.inline_bytes, orders.signal_every_wr), (Transport::Rc, 188, 64));
     assert_eq!(orders.destination.peer().map(|id| plan[id].name.as_str()), Some("fills"));
     assert_eq!((orders.pool, orders.next), (None, None), "it receives nothing");
+    assert!(plan.ports().iter().all(|port| port.timestamps), "the default");
     let feed_b = plan.ports().iter().find(|port| port.name == "feed_b").unwrap();
     assert_eq!(feed_b.signal_every_wr, 16, "the default, cut to the depth");
     let Destination::Group(group) = feed_b.destination else { panic!("a group") };
@@ -115,7 +116,8 @@ fn a_scarce_machine_gives_warnings() {
     let text = GOOD
         .replace("inline_bytes = 188", "inline_bytes = 4096")
         .replace("burst = 64", "burst = 64\n\n[lcore.spare]\ncpu = 3\nidle = \"poll\"\nspin = \"1ms\"");
-    let text = text.replace("tx_depth_wr = 256\ninline", "tx_depth_wr = 256\npool = \"packets\"\ninline");
+    let text =
+        text.replace("tx_depth_wr = 256\ninline", "tx_depth_wr = 256\npool = \"packets\"\ntimestamps = false\ninline");
     let plan =
         Loader::new(catalog(), scarce).load_str("scarce.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
     insta::assert_snapshot!(plan.warnings().render(false));

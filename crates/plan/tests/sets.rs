@@ -17,12 +17,14 @@ fn values_are_toml_or_else_strings() {
         "name=\"quoted\"",
         "port.md_a.join=[\"239.9.9.9\", \"239.9.9.8\"]",
         "port.feed_a.send_to=239.9.9.9",
+        "port.md_b.timestamps=false",
         "feed.dir=/tmp/a=b",
         "risk.limits.orders=5",
     ])
     .unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!((plan.lcores()[1].idle, plan.lcores()[1].burst_packets, plan.name()), (Idle::Event, 16, "quoted"));
     assert_eq!(plan.ports().iter().find(|port| port.name == "md_a").unwrap().join.len(), 2);
+    assert!(plan.ports().iter().all(|port| port.timestamps == (port.name != "md_b")));
     let feed: std::collections::HashMap<String, serde_json::Value> = plan.section("feed").unwrap().parse().unwrap();
     assert_eq!(feed["dir"], "/tmp/a=b");
     let risk: serde_json::Value = plan.section("risk").unwrap().parse().unwrap();

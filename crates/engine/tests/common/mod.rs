@@ -59,7 +59,7 @@ pub(crate) fn registry() -> Registry {
     let spec = StageSpec { outputs: &["out"], source: true, summary: "numbered packets", ..StageSpec::default() };
     registry.stage("generator", spec, |context| Ok(Box::new(Generator::new(context)?)));
     let spec = StageSpec { outputs: &["out"], summary: "sends everything on", ..StageSpec::default() };
-    registry.stage("forward", spec, |_| Ok(Box::new(Forward)));
+    registry.stage("forward", spec, |context| Ok(Box::new(Forward { stamped: context.counter("stamped") })));
     let spec = StageSpec { drops: &["odd"], summary: "checks the numbers", ..StageSpec::default() };
     registry.stage("sink", spec, |context| Ok(Box::new(Sink::new(context)?)));
     let spec = StageSpec {
@@ -146,10 +146,14 @@ impl Stage for Generator {
     }
 }
 
-struct Forward;
+struct Forward {
+    /// Packets that carried a time.
+    stamped: Counter,
+}
 
 impl Stage for Forward {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        self.stamped.add(input.iter().filter(|packet| packet.timestamp() > 0).count() as u64);
         out.send_batch(OUT, input);
     }
 }
