@@ -32,7 +32,7 @@ fn post_and_poll(c: &mut Criterion) {
                 let posted = near.qps[0].post_send(&mut batch).posted;
                 let mut came = 0;
                 while came < posted {
-                    came += far.poll(&far_cache, |_, packet| far_cache.put(packet)).messages;
+                    came += far.poll(&far_cache, |_, _| {}).messages;
                 }
                 near.poll(&near_cache, |_, _| {});
             });
@@ -49,11 +49,9 @@ fn ping_pong(c: &mut Criterion) {
         let _partner = Partner::start_with(move || {
             let cache = far.cache.take().expect("bound once").bind();
             far.fill(&cache);
-            let mut answer = Batch::with_capacity(1);
             move || {
-                far.poll(&cache, |qp, packet| {
-                    answer.push(packet).expect("one at a time");
-                    let _ = qp.post_send(&mut answer);
+                far.poll(&cache, |qp, messages| {
+                    let _ = qp.post_send(messages);
                 });
             }
         });
@@ -66,7 +64,7 @@ fn ping_pong(c: &mut Criterion) {
                 packet.set_len(bytes as usize);
                 batch.push(packet).expect("room for one");
                 let _ = near.qps[0].post_send(&mut batch);
-                while near.poll(&cache, |_, packet| cache.put(packet)).messages == 0 {}
+                while near.poll(&cache, |_, _| {}).messages == 0 {}
             });
         });
     }

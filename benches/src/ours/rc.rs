@@ -1,9 +1,9 @@
 //! One side of an RC connection on the software RNIC, as a user of `verbline_verbs` would hold it.
 
-use verbline::mem::{Batch, Packet, PageChoice, PeerRegion, Pool, PoolCache, Region, RegionSpec};
+use verbline::mem::{Batch, PageChoice, PeerRegion, Pool, PoolCache, Region, RegionSpec};
 use verbline::verbs::{
-    Access, CompletionQueue, Completions, Context, Device, InitSpec, Mtu, PeerMr, ProtectionDomain, Provider, QpSpec,
-    QueuePair, RtrSpec, RtsSpec, Transport, WrKind,
+    Access, Completion, CompletionQueue, Completions, Context, Device, InitSpec, Mtu, PeerMr, ProtectionDomain,
+    Provider, QpSpec, QueuePair, RtrSpec, RtsSpec, Transport, WrKind,
 };
 
 use super::pool::pool;
@@ -43,6 +43,7 @@ pub struct Side {
     pub completions: Completions,
     /// What completed sends gave back.
     pub freed: Batch,
+    messages: Batch,
     fresh: Batch,
     /// Receives taken and not yet replaced, a queue pair.
     owed: Vec<usize>,
@@ -84,6 +85,7 @@ impl Side {
             cache: Some(pool.cache(512)),
             completions: Completions::with_capacity(32),
             freed: Batch::with_capacity(spec.depth_wr as usize),
+            messages: Batch::with_capacity(32),
             fresh: Batch::with_capacity(spec.depth_wr as usize),
             repost: spec.repost.min(spec.depth_wr as usize / 2),
             pd,
@@ -111,37 +113,39 @@ impl Side {
         }
     }
 
-    /// Polls once and hands every message to `each` with the queue pair that it came by; posts receives again in bulk.
-    /// Gives the messages and the work requests of ours that were done.
+    /// Polls once and hands the messages to `each`, those in a row by one queue pair together; what it leaves goes back to the
+    /// pool. Posts receives again in bulk. Gives the messages and the work requests of ours that were done.
     #[inline]
-    pub fn poll(&mut self, cache: &PoolCache, mut each: impl FnMut(&mut QueuePair, Packet)) -> Done {
+    pub fn poll(&mut self, cache: &PoolCache, mut each: impl FnMut(&mut QueuePair, &mut Batch)) -> Done {
         let mut done = Done::default();
         self.cq.poll(&mut self.completions);
-        for completion in &self.completions {
-            assert!(completion.is_ok(), "{completion:?}");
-            let index = usize::from(completion.tag());
+        let mut rest = self.completions.as_slice();
+        while let Some(first) = rest.first() {
+            let index = usize::from(first.tag());
             let qp = &mut self.qps[index];
-            match completion.kind() {
+            let count = match first.kind() {
                 WrKind::Recv => {
-                    let packet = qp.recv_done(completion).expect("a receive of ours");
-                    self.owed[index] += 1;
-                    done.messages += 1;
-                    each(qp, packet);
+                    let count = qp.recv_run(rest, &mut self.messages);
+                    assert!(count > 0, "{first:?}");
+                    each(qp, &mut self.messages);
+                    cache.put_bulk(&mut self.messages);
+                    done.messages += count;
+                    let owed = &mut self.owed[index];
+                    *owed += count;
+                    if *owed >= self.repost {
+                        let owed = std::mem::take(owed);
+                        let got = cache.get_bulk_unreset(&mut self.fresh, owed);
+                        let posted = qp.post_recv(&mut self.fresh).posted;
+                        assert!(got == owed && posted == owed, "the pool covers the queues");
+                    }
+                    count
                 }
-                WrKind::Op => {
-                    let before = qp.sends_outstanding();
-                    drop(qp.op_done(completion, &mut self.freed).expect("a work request of ours"));
-                    done.sent += before - qp.sends_outstanding();
+                kind => {
+                    done.sent += sent(qp, kind, first, &mut self.freed);
+                    1
                 }
-                _ => done.sent += qp.send_done(completion, &mut self.freed).expect("a send of ours"),
-            }
-            if self.owed[index] >= self.repost {
-                let owed = self.owed[index];
-                let got = cache.get_bulk_unreset(&mut self.fresh, owed);
-                let posted = qp.post_recv(&mut self.fresh).posted;
-                assert_eq!((got, posted), (owed, owed), "the pool covers the queues");
-                self.owed[index] = 0;
-            }
+            };
+            rest = &rest[count..];
         }
         if !self.freed.is_empty() {
             cache.put_bulk(&mut self.freed);
@@ -154,6 +158,17 @@ impl Side {
         assert_eq!(cache.get_bulk_unreset(&mut self.fresh, owed), owed, "the pool covers the queues");
         assert_eq!(self.qps[index].post_recv(&mut self.fresh).posted, owed);
     }
+}
+
+/// How many work requests of ours the completion of one says are done.
+fn sent(qp: &mut QueuePair, kind: WrKind, completion: &Completion, freed: &mut Batch) -> usize {
+    assert!(completion.is_ok(), "{completion:?}");
+    if kind == WrKind::Op {
+        let before = qp.sends_outstanding();
+        drop(qp.op_done(completion, freed).expect("a work request of ours"));
+        return before - qp.sends_outstanding();
+    }
+    qp.send_done(completion, freed).expect("a send of ours")
 }
 
 /// What a poll found.

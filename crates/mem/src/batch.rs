@@ -101,6 +101,33 @@ impl Batch {
         self.len() - before
     }
 
+    /// Adds packets as long as `next` gives one, at most `n` and what there is room for; gives how many. It is asked with 0, 1, 2, ….
+    #[inline]
+    pub fn push_up_to(&mut self, n: usize, mut next: impl FnMut(usize) -> Option<Packet>) -> usize {
+        /// Takes in what was written, also if `next` panics.
+        struct Written<'a> {
+            batch: &'a mut Batch,
+            count: usize,
+        }
+        impl Drop for Written<'_> {
+            #[inline]
+            fn drop(&mut self) {
+                // SAFETY: so many slots behind the packets were written.
+                unsafe { self.batch.assume(self.count) };
+            }
+        }
+        let n = n.min(self.room());
+        let first = self.packets.spare_capacity_mut().as_mut_ptr();
+        let mut written = Written { batch: self, count: 0 };
+        while written.count < n {
+            let Some(packet) = next(written.count) else { break };
+            // SAFETY: below the room, which the vector has allocated behind its packets; the batch is borrowed, so that they stay there.
+            unsafe { first.add(written.count).write(MaybeUninit::new(packet)) };
+            written.count += 1;
+        }
+        written.count
+    }
+
     /// Takes the last packet.
     #[inline]
     pub fn pop(&mut self) -> Option<Packet> {
@@ -223,7 +250,8 @@ impl Batch {
     #[inline]
     pub(crate) fn spare(&mut self, n: usize) -> &mut [MaybeUninit<RawPacket>] {
         let n = n.min(self.room());
-        let spare = &mut self.packets.spare_capacity_mut()[..n];
+        // SAFETY: the vector was made with room for `capacity`, so that this is at most what it has spare.
+        let spare = unsafe { self.packets.spare_capacity_mut().get_unchecked_mut(..n) };
         // SAFETY: a packet is a transparent handle, so the slots have that type's layout; uninitialised either way.
         unsafe { mem::transmute::<&mut [MaybeUninit<Packet>], &mut [MaybeUninit<RawPacket>]>(spare) }
     }

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use crate::batch::Batch;
 use crate::packet::Packet;
 use crate::pool::Pool;
-use crate::shared::CachedCount;
+use crate::shared::{CachedCount, View};
 use crate::stash::{self, Stash};
 
 impl Pool {
@@ -72,6 +72,21 @@ impl PoolCache {
         let fresh = self.stash().fresh();
         for packet in &mut batch.as_mut_slice()[before..] {
             packet.renew(fresh);
+        }
+        taken
+    }
+
+    /// As [`PoolCache::get_bulk`] and [`Packet::set_len`] of each, in one go. None are got when a fresh packet cannot hold so many bytes.
+    #[inline]
+    pub fn get_bulk_of_len(&self, batch: &mut Batch, n: usize, len_bytes: usize) -> usize {
+        if len_bytes > self.stash().data_bytes() {
+            return 0;
+        }
+        let view = View { len: len_bytes as u32, ..*self.stash().fresh() };
+        let before = batch.len();
+        let taken = self.get_bulk_unreset(batch, n);
+        for packet in &mut batch.as_mut_slice()[before..] {
+            packet.renew(&View { timestamp: 0, mark: 0, port: 0, ..view });
         }
         taken
     }

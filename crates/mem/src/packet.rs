@@ -219,20 +219,43 @@ impl Packet {
         (self.addr(), self.len())
     }
 
-    /// [`Packet::reset`], and where a device may then write: [`Packet::addr`] and [`Packet::capacity`].
-    #[inline]
-    pub fn reset_span(&mut self) -> (u64, usize) {
-        let headroom = self.meta().headroom_bytes;
-        let fresh = View::fresh(headroom);
-        self.renew(&fresh);
-        (self.at(headroom).addr() as u64, (self.meta().buffer_bytes - headroom) as usize)
-    }
-
-    /// Which pool it is of: a number, not 0, that no other pool has while this packet is out.
+    /// Where its buffer starts: the headroom's first byte, if all before the data were headroom. Never changes.
     #[inline]
     #[must_use]
-    pub fn pool_id(&self) -> usize {
-        self.meta().pool.addr().get()
+    pub fn buffer_addr(&self) -> u64 {
+        self.at(0).addr() as u64
+    }
+
+    /// The headroom that it has after [`Packet::reset`], bytes: the same for all of a pool.
+    #[inline]
+    #[must_use]
+    pub fn fresh_headroom(&self) -> usize {
+        self.meta().headroom_bytes as usize
+    }
+
+    /// The capacity that it has after [`Packet::reset`], bytes: the same for all of a pool.
+    #[inline]
+    #[must_use]
+    pub fn fresh_capacity(&self) -> usize {
+        (self.meta().buffer_bytes - self.meta().headroom_bytes) as usize
+    }
+
+    /// [`Packet::reset`] and [`Packet::set_len`]. False, and no change, above [`Packet::fresh_capacity`].
+    #[inline]
+    pub fn reset_to(&mut self, n: usize) -> bool {
+        let fits = n <= self.fresh_capacity();
+        if fits {
+            let fresh = View { len: n as u32, ..View::fresh(self.meta().headroom_bytes) };
+            self.renew(&fresh);
+        }
+        fits
+    }
+
+    /// Which pool it is of: a number, not 0, that no other pool of this process has, before or after.
+    #[inline]
+    #[must_use]
+    pub fn pool_id(&self) -> u64 {
+        self.meta().pool_id
     }
 
     /// The lkey of the pool's MR (ibv_reg_mr(3)); 0 before [`Pool::attach_mr`](crate::Pool::attach_mr), with `pd_id()` 0 as well.
@@ -316,7 +339,7 @@ impl Drop for Packet {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: the packet is the right, and it ends here.
-        unsafe { stash::give_back(slice::from_ref(&self.0)) };
+        unsafe { stash::give_back_one(self.0) };
     }
 }
 

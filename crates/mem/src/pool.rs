@@ -9,6 +9,7 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 
 use crate::freelist::FreeList;
 use crate::packet::Packet;
@@ -21,6 +22,9 @@ const BUFFER_ALIGN: usize = 64;
 
 /// The pools that were leaked. Keeping their addresses tells leak checkers that the memory is meant to stay.
 static LEAKED: std::sync::Mutex<Vec<Owner>> = std::sync::Mutex::new(Vec::new());
+
+/// The next [`Packet::pool_id`].
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// How many pools of this process were leaked because packets were out when their last handle went. Above 0 is a bug in what holds packets.
 #[must_use]
@@ -198,6 +202,7 @@ impl Pool {
             lines,
             name: spec.name.clone(),
             fresh: View::fresh(spec.headroom_bytes),
+            data_bytes: spec.data_bytes,
             caches: Mutex::new(Vec::new()),
             region,
         });
@@ -344,6 +349,8 @@ fn write_lines(shared: NonNull<Shared>, spec: &PoolSpec) {
     // SAFETY: just made, and nobody else has it.
     let pool = unsafe { shared.as_ref() };
     let base = pool.region.as_ptr();
+    // Relaxed: only uniqueness matters, nothing is published by it.
+    let pool_id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     for index in 0..spec.packets {
         // SAFETY: `check` found the region to hold `packets` strides, so this is inside it and not null.
         let buffer = unsafe { NonNull::new_unchecked(base.add(index as usize * stride_bytes(spec))) };
@@ -353,6 +360,7 @@ fn write_lines(shared: NonNull<Shared>, spec: &PoolSpec) {
             pool: shared,
             buffer_bytes: spec.headroom_bytes + spec.data_bytes,
             headroom_bytes: spec.headroom_bytes,
+            pool_id,
         };
         // SAFETY: below `packets`; no handle has been made yet.
         unsafe { pool.lines.write(index, meta) };

@@ -29,6 +29,8 @@ pub(crate) struct Meta {
     pub(crate) buffer_bytes: u32,
     /// Where data starts in a fresh packet, bytes.
     pub(crate) headroom_bytes: u32,
+    /// Which pool: above 0, and no other pool's, ever.
+    pub(crate) pool_id: u64,
 }
 
 /// What a packet's holder may change. The data is `start .. start + len` of the buffer, and never leaves it.
@@ -72,6 +74,8 @@ pub(crate) struct Shared {
     pub(crate) lines: Lines,
     pub(crate) name: String,
     pub(crate) fresh: View,
+    /// What a fresh packet can hold.
+    pub(crate) data_bytes: u32,
     /// Control path only: caches come and go, and are counted.
     pub(crate) caches: Mutex<Vec<CachedCount>>,
     pub(crate) region: Region,

@@ -39,6 +39,8 @@ pub(crate) struct Stash {
     base: usize,
     mask: usize,
     fresh: View,
+    /// What a fresh packet can hold, bytes.
+    data_bytes: u32,
     handles: Handles,
     shared: NonNull<Shared>,
     next_bound: Cell<*const Stash>,
@@ -57,6 +59,7 @@ impl Stash {
             base: pool.lines.base_addr(),
             mask: pool.lines.mask(),
             fresh: pool.fresh,
+            data_bytes: pool.data_bytes,
             handles: Handles::new(),
             shared,
             next_bound: Cell::new(ptr::null()),
@@ -75,6 +78,11 @@ impl Stash {
     #[inline]
     pub(crate) fn fresh(&self) -> &View {
         &self.fresh
+    }
+
+    #[inline]
+    pub(crate) fn data_bytes(&self) -> usize {
+        self.data_bytes as usize
     }
 
     #[inline]
@@ -112,11 +120,20 @@ impl Stash {
     #[inline]
     pub(crate) fn take(&self, out: &mut [MaybeUninit<RawPacket>]) -> usize {
         let len = self.len();
-        if out.len() > len {
-            return self.take_refilled(out);
+        match out {
+            // A lone packet, without the copying of arrays.
+            [slot] if len > 0 => {
+                // SAFETY: below `len`, so a handle that this thread owns; lowering `len` passes the right on.
+                slot.write(unsafe { self.slots().add(len - 1).read() });
+                self.set_len(len - 1);
+                1
+            }
+            _ if out.len() > len => self.take_refilled(out),
+            _ => {
+                self.copy_top(len, out);
+                out.len()
+            }
         }
-        self.copy_top(len, out);
-        out.len()
     }
 
     /// Moves the top `out.len()` of the `len` slots out.
@@ -165,6 +182,15 @@ impl Stash {
         if packets.len() > self.capacity() - len {
             // SAFETY: the caller's word.
             return unsafe { self.put_spilled(packets) };
+        }
+        if let &[packet] = packets {
+            let owns = self.owns(packet);
+            if owns {
+                // SAFETY: there is room above `len`.
+                unsafe { self.slots().add(len).write(packet) };
+                self.set_len(len + 1);
+            }
+            return owns;
         }
         // SAFETY: there is room for all above `len`.
         let slot = unsafe { self.slots().add(len) };
@@ -254,11 +280,27 @@ fn bound_for<'a>(packet: RawPacket) -> Option<&'a Stash> {
     None
 }
 
+/// Returns a packet: to the stash bound on this thread for its pool, else to the pool's free list.
+///
+/// # Safety
+/// The caller has the right to the packet and gives it up.
+pub(crate) unsafe fn give_back_one(packet: RawPacket) {
+    if let Some(stash) = bound_for(packet) {
+        let len = stash.len();
+        if len < stash.capacity() {
+            // SAFETY: a slot above `len` is nobody's, and there is one.
+            unsafe { stash.slots().add(len).write(packet) };
+            return stash.set_len(len + 1);
+        }
+    }
+    // SAFETY: the caller's word.
+    unsafe { give_back(std::slice::from_ref(&packet)) }
+}
+
 /// Returns packets of any pools: each run of one pool's to the stash bound on this thread, else to that pool's free list in one swap.
 ///
 /// # Safety
 /// The caller has the right to each packet and gives it up.
-#[inline]
 pub(crate) unsafe fn give_back(mut packets: &[RawPacket]) {
     while let Some(&first) = packets.first() {
         let run = match bound_for(first) {

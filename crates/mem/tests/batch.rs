@@ -172,3 +172,28 @@ fn a_panic_returns_what_it_passes() {
     drop(batch);
     assert_eq!(pool.account().held, 0);
 }
+
+#[test]
+fn push_up_to_asks_for_no_more_than_fits_and_keeps_what_came_before_a_panic() {
+    let pool = pool(8);
+    let mut from = marked(&pool, 6, 6);
+    let mut batch = Batch::with_capacity(4);
+    assert_eq!(batch.push_up_to(9, |_| from.take_first().filter(|packet| packet.mark() < 1)), 1);
+    let mut asked = 0;
+    assert_eq!(
+        batch.push_up_to(9, |at| {
+            assert_eq!(at, asked);
+            asked += 1;
+            from.take_first()
+        }),
+        3
+    );
+    assert_eq!((asked, marks(&batch), marks(&from)), (3, vec![0, 2, 3, 4], vec![5]));
+    batch.truncate(1);
+    assert_eq!(batch.push_up_to(0, |_| from.take_first()), 0);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        batch.push_up_to(3, |_| Some(from.take_first().expect("one is left")))
+    }));
+    assert!(panicked.is_err());
+    assert_eq!((marks(&batch), pool.account().held), (vec![0, 5], 2));
+}

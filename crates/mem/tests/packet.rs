@@ -172,8 +172,13 @@ fn spans_are_address_with_length_or_capacity_and_pools_have_numbers() {
     assert!(packet.fill(b"order") && packet.prepend(3).is_some());
     packet.set_mark(7);
     assert_eq!(packet.span(), (packet.addr(), 8));
-    assert_eq!(packet.reset_span(), (packet.addr(), DATA));
-    assert_eq!((packet.headroom(), packet.len(), packet.mark(), packet.capacity()), (HEADROOM, 0, 0, DATA));
+    assert_eq!(packet.buffer_addr() + packet.headroom() as u64, packet.addr());
+    assert_eq!((packet.fresh_headroom(), packet.fresh_capacity()), (HEADROOM, DATA));
+    assert!(!packet.reset_to(DATA + 1));
+    assert_eq!((packet.len(), packet.mark()), (8, 7));
+    assert!(packet.reset_to(DATA));
+    assert_eq!((packet.headroom(), packet.len(), packet.mark(), packet.capacity()), (HEADROOM, DATA, 0, DATA));
+    assert_eq!(packet.buffer_addr() + HEADROOM as u64, packet.addr());
     assert_eq!(packet.pool_id(), second.pool_id());
     assert!(packet.pool_id() != 0 && packet.pool_id() != foreign.pool_id());
 }

@@ -197,6 +197,20 @@ impl Completion {
         self.is_ok() && self.raw.opcode != ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
     }
 
+    /// Whether it is of a receive that succeeded and put its bytes into the buffer that was posted.
+    #[inline]
+    pub(crate) fn brought_a_message(&self) -> bool {
+        // One load and one compare: the fields are neighbours.
+        const RECEIVED: u64 = (ibv_wc_opcode::IBV_WC_RECV as u64) << 32;
+        u64::from(self.raw.status) | u64::from(self.raw.opcode) << 32 == RECEIVED
+    }
+
+    /// Its length field, which means something when [`Completion::brought_a_message`].
+    #[inline]
+    pub(crate) fn raw_len(&self) -> usize {
+        self.raw.byte_len as usize
+    }
+
     /// The immediate data that came with it, in host order.
     #[inline]
     pub fn imm(&self) -> Option<u32> {
@@ -295,7 +309,8 @@ impl Completions {
     /// What the last poll found, oldest first.
     #[inline]
     pub fn as_slice(&self) -> &[Completion] {
-        &self.entries[..self.len]
+        // SAFETY: `set_len` keeps the length within the entries.
+        unsafe { self.entries.get_unchecked(..self.len) }
     }
 
     /// What the last poll found, oldest first.

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rdma_sys::ibv_cq;
+use rdma_sys::{ibv_cq, ibv_wc};
 
 use crate::channel::{ChannelInner, CompletionChannel};
 use crate::completion::Completions;
@@ -55,12 +55,26 @@ pub enum Notify {
     Solicited,
 }
 
+type PollCq = unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32;
+
+unsafe extern "C" fn no_poll_cq(_: *mut ibv_cq, _: i32, _: *mut ibv_wc) -> i32 {
+    -1
+}
+
 /// A completion queue.
 #[derive(Debug)]
 pub struct CompletionQueue {
+    /// What `inner` points to, and the verb: looked up once.
+    raw: NonNull<ibv_cq>,
+    poll: PollCq,
     pub(crate) inner: Arc<CqInner>,
     poll_errors: u64,
 }
+
+// SAFETY: the address is that of `inner`, which is Send; polling and arming take `&mut self`.
+unsafe impl Send for CompletionQueue {}
+// SAFETY: as above; by `&self` it is read only.
+unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
     pub(crate) fn create(
@@ -89,7 +103,9 @@ impl CompletionQueue {
         })?;
         let channel = channel.map(|channel| channel.inner.clone());
         let inner = CqInner { id, raw, channel, context: context.inner.clone() };
-        Ok(CompletionQueue { inner: Arc::new(inner), poll_errors: 0 })
+        // SAFETY: the CQ was just created; its context is open, and the table of functions filled.
+        let poll = unsafe { (*(*raw.as_ptr()).context).ops.poll_cq }.unwrap_or(no_poll_cq);
+        Ok(CompletionQueue { raw, poll, inner: Arc::new(inner), poll_errors: 0 })
     }
 
     /// Takes the completions that are there, oldest first, at most `completions.capacity()`; gives how many. What the last
@@ -100,7 +116,7 @@ impl CompletionQueue {
     pub fn poll(&mut self, completions: &mut Completions) -> usize {
         let (wc, capacity) = completions.as_raw();
         // SAFETY: the CQ is alive and `&mut self` makes this its only poller; `wc` has room for `capacity` entries.
-        let found = unsafe { rdma_sys::ibv_poll_cq(self.inner.as_ptr(), capacity, wc) };
+        let found = unsafe { (self.poll)(self.raw.as_ptr(), capacity, wc) };
         let found = usize::try_from(found).unwrap_or_else(|_| self.poll_failed());
         completions.set_len(found);
         found

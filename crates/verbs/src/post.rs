@@ -98,18 +98,26 @@ pub enum PostStop {
     Device(Errno),
 }
 
-/// The key of the packets of one post. They are of one pool most of the time, so it is looked up when the pool changes; the
-/// packets keep their pools, and so what was looked up, for that long.
+/// The key of the packet's pool, if that is registered on this PD.
+pub(crate) fn registered_lkey(packet: &Packet, pd_id: u64) -> Result<u32, PostStop> {
+    match packet.pd_id() {
+        packet_pd if packet_pd != pd_id => Err(PostStop::NotRegistered { packet_pd, qp_pd: pd_id }),
+        _ => Ok(packet.lkey()),
+    }
+}
+
+/// The key of the packets that were posted last. They are of one pool most of the time, so it is looked up when the pool
+/// changes; a pool has one key, and its number is never another's.
+#[derive(Clone, Copy)]
 pub(crate) struct PoolKey {
     pd_id: u64,
     /// Which pool the key is of; 0 at first.
-    pool: usize,
+    pool: u64,
     lkey: u32,
 }
 
 impl PoolKey {
     /// For packets whose pools are to be registered on this PD.
-    #[inline]
     pub(crate) fn new(pd_id: u64) -> PoolKey {
         PoolKey { pd_id, pool: 0, lkey: 0 }
     }
@@ -120,12 +128,10 @@ impl PoolKey {
         if packet.pool_id() == self.pool { Ok(self.lkey) } else { self.look_up(packet) }
     }
 
+    #[cold]
     fn look_up(&mut self, packet: &Packet) -> Result<u32, PostStop> {
-        let packet_pd = packet.pd_id();
-        if packet_pd != self.pd_id {
-            return Err(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id });
-        }
-        (self.pool, self.lkey) = (packet.pool_id(), packet.lkey());
+        self.lkey = registered_lkey(packet, self.pd_id)?;
+        self.pool = packet.pool_id();
         Ok(self.lkey)
     }
 }

@@ -124,7 +124,7 @@ impl QueuePair {
         self.to_err()?;
         if self.sends_outstanding() > 0 {
             // SAFETY: the QP is live until drop, and `send` is its send queue.
-            unsafe { self.send.post_marker(self.raw.as_ptr()) };
+            unsafe { self.send.post_marker(self.post_send) };
         }
         Ok(())
     }
@@ -162,7 +162,7 @@ impl QueuePair {
         let ret = unsafe { verb!(provider, ibv_modify_qp(self.raw.as_ptr(), &raw mut attr, mask.0.cast_signed())) };
         VerbError::check("ibv_modify_qp", ret, || format!("{}, {} → {to} with {mask}", self.describe(), self.state))?;
         self.learn(&attr, mask, port.as_ref());
-        self.state = to;
+        self.set_state(to);
         if to == QpState::Reset {
             self.reclaim();
         }
@@ -186,7 +186,7 @@ impl QueuePair {
         };
         VerbError::check("ibv_query_qp", ret, || self.describe())?;
         let attr = QpAttr::from_raw(&attr);
-        self.state = attr.state;
+        self.set_state(attr.state);
         Ok(attr)
     }
 
@@ -264,10 +264,11 @@ impl QueuePair {
         if let Some(port) = port {
             self.local.port = attr.port_num;
             self.local.lid = port.lid;
-            self.send.max_message_bytes = match self.transport() {
+            let max_message_bytes = match self.transport() {
                 Transport::Ud => port.active_mtu.bytes(),
                 Transport::Rc | Transport::Uc => port.max_message_bytes,
             };
+            self.send.set_max_message_bytes(max_message_bytes);
         }
         if mask.contains(AttrMask::QKEY) {
             self.local.qkey = attr.qkey;

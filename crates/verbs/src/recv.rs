@@ -1,57 +1,97 @@
 //! The receive queue: empty packets move into slots when posted and out, filled, when their completion comes.
 
-use std::ptr;
-
-use rdma_sys::{ibv_recv_wr, ibv_sge};
+use rdma_sys::{ibv_qp, ibv_recv_wr, ibv_sge};
 use verbline_mem::{Batch, Packet};
 
 use crate::completion::{Completion, Stale};
-use crate::post::{PoolKey, PostStop, RecvOutcome};
+use crate::post::{PostStop, RecvOutcome, registered_lkey};
 use crate::qp_attr::Transport;
 use crate::slots::Slots;
-use crate::wr_id::{self, Sequence, WrKind};
-use crate::wr_list::WrList;
+use crate::wr_id::{NO_WR_ID, Sequence, WrKind};
+use crate::wr_list::{LONGEST, WrList};
 
 /// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean nothing when none came
 /// (InfiniBand Architecture Specification, 11.4.1.2).
 pub const GRH_BYTES: usize = 40;
 
+/// The verb, and the QP that it is called for.
+#[derive(Clone, Copy)]
+pub(crate) struct PostRecv {
+    qp: *mut ibv_qp,
+    verb: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
+}
+
+impl PostRecv {
+    /// # Safety
+    /// The QP is live.
+    pub(crate) unsafe fn of(qp: *mut ibv_qp) -> PostRecv {
+        // SAFETY: a live QP's context is open, and its table of functions is filled.
+        PostRecv { qp, verb: unsafe { (*(*qp).context).ops.post_recv }.unwrap_or(no_post_recv) }
+    }
+
+    /// # Safety
+    /// The QP is live, and `wr` a list of work requests that ends, whose memory stays until they complete.
+    #[inline(always)]
+    pub(crate) unsafe fn call(self, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
+        // SAFETY: the caller's word.
+        unsafe { (self.verb)(self.qp, wr, bad) }
+    }
+}
+
+/// # Safety
+/// `bad` may be written.
+unsafe extern "C" fn no_post_recv(_: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
+    // SAFETY: the caller's word.
+    unsafe { *bad = wr };
+    libc::ENOSYS
+}
+
 /// Of a QP or of an SRQ.
 pub(crate) struct RecvQueue {
-    list: WrList<ibv_recv_wr>,
+    /// The number that completes next, while receives complete in the order that they were posted in: then the slots that are
+    /// taken are the last `outstanding` before the next. [`NO_WR_ID`] once one overtook another, until none is outstanding.
+    expected: u64,
+    /// The low bits of a number are its slot.
+    sequence: Sequence,
     /// A packet that the device may write.
     packets: Slots,
-    /// What each slot's packet was last posted as.
-    wr_ids: Box<[u64]>,
-    /// Position of the next post, unless its slot is taken.
-    head: u32,
     /// Slots that are taken.
     outstanding: u32,
     depth: u32,
-    tag: u16,
-    kind: WrKind,
-    sequence: Sequence,
-    pd_id: u64,
-    /// Bytes that come before the message.
-    lead_bytes: usize,
+    /// The depth; 0 where [`RecvQueue::post_one`] is not for: nothing may be posted, or a slot may be taken.
+    usual_depth: u32,
+    open: bool,
+    form: Form,
+    /// The number of a packet that stayed in its slot while the numbers went round all slots; else 0.
+    passed: Box<[u64]>,
 }
 
 impl RecvQueue {
     pub(crate) fn new(kind: WrKind, depth: u32, tag: u16, pd_id: u64, transport: Transport) -> RecvQueue {
         let packets = Slots::new(depth);
+        let lead_bytes = if transport == Transport::Ud { GRH_BYTES } else { 0 };
+        let sequence = Sequence::new(tag, kind);
         RecvQueue {
-            list: WrList::new(depth),
-            wr_ids: vec![0; packets.len() as usize].into(),
+            expected: sequence.next(),
+            sequence,
+            passed: vec![0; packets.len() as usize].into(),
             packets,
-            head: 0,
             outstanding: 0,
             depth,
-            sequence: Sequence::new(),
-            tag,
-            kind,
-            pd_id,
-            lead_bytes: if transport == Transport::Ud { GRH_BYTES } else { 0 },
+            usual_depth: depth,
+            open: true,
+            form: Form { pd_id, lead_bytes, pool: 0, offset: 0, length: 0, lkey: 0 },
         }
+    }
+
+    /// Says whether anything may be posted. It has no say in [`RecvQueue::post_batch`].
+    pub(crate) fn set_open(&mut self, open: bool) {
+        self.open = open;
+        self.set_usual_depth();
+    }
+
+    fn set_usual_depth(&mut self) {
+        self.usual_depth = if self.open && self.expected != NO_WR_ID { self.depth } else { 0 };
     }
 
     #[inline]
@@ -64,119 +104,130 @@ impl RecvQueue {
         self.depth - self.outstanding
     }
 
-    /// Posts the front of the batch, each packet emptied first; `post` is the verb.
+    /// Posts the only packet of the batch, in the usual case; `None`, and nothing done, in any other. A list of one takes
+    /// twice as many instructions.
     ///
     /// # Safety
-    /// `post` posts the list to the live queue that this one stands for, and returns what the verb returned and its `bad_wr`.
+    /// `post` posts the list to the live queue that this one stands for, sets `bad_wr` and returns what the verb returns; it
+    /// calls nothing else.
+    #[inline(always)]
+    pub(crate) unsafe fn post_one(
+        &mut self,
+        batch: &mut Batch,
+        post: impl FnOnce(*mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> i32,
+    ) -> Option<RecvOutcome> {
+        let [packet] = batch.as_slice() else { return None };
+        let fits = self.outstanding < self.usual_depth && self.sequence.has_next();
+        if !fits || packet.pool_id() != self.form.pool {
+            return None;
+        }
+        // SAFETY: the device is called and nothing else, by the caller's word.
+        let mut list = unsafe { WrList::<ibv_recv_wr>::of_thread() };
+        let lone = list.lone();
+        lone.wr.wr_id = self.sequence.next();
+        lone.sge = self.form.sge(packet);
+        let refusal = list.post_lone(post);
+        if refusal.is_some_and(|(taken, _)| taken == 0) {
+            return Some(RecvOutcome { posted: 0, stop: refusal.map(|(_, ret)| PostStop::of_device(ret)) });
+        }
+        self.packets.put(self.sequence.next(), batch.pop());
+        self.take(1);
+        Some(RecvOutcome { posted: 1, stop: refusal.map(|(_, ret)| PostStop::of_device(ret)) })
+    }
+
+    /// Posts the front of the batch.
+    ///
+    /// # Safety
+    /// As [`RecvQueue::post_one`].
     #[inline]
     pub(crate) unsafe fn post_batch(
         &mut self,
         batch: &mut Batch,
-        mut post: impl FnMut(*mut ibv_recv_wr) -> (i32, *mut ibv_recv_wr),
+        mut post: impl FnMut(*mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> i32,
     ) -> RecvOutcome {
-        let mut outcome = RecvOutcome::default();
+        let mut posted = 0;
         while !batch.is_empty() {
-            let room = (self.room() as usize).min(batch.len()) as u32;
-            if room == 0 {
-                outcome.stop = Some(PostStop::Full);
-                break;
+            let want = self.free_slots(batch.len());
+            if want == 0 {
+                return RecvOutcome { posted, stop: Some(PostStop::Full) };
             }
-            self.skip_taken();
-            // The first slot is free, as was just seen.
-            let want = match self.sequence.reserve(room) as usize {
-                1 => 1,
-                want => self.packets.free_run(self.head, want),
-            };
-            let (formatted, stop) = self.format(&mut batch.as_mut_slice()[..want]);
-            let (taken, ret) = match formatted {
-                0 => (0, 0),
-                _ => self.list.post(formatted, &mut post),
-            };
-            self.keep(batch, taken);
-            outcome.posted += taken as usize;
-            outcome.stop = match ret {
-                0 => stop,
-                ret => Some(PostStop::of_device(ret)),
-            };
-            if outcome.stop.is_some() {
-                break;
+            // SAFETY: the device is called and nothing else, by the caller's word.
+            let mut list = unsafe { WrList::<ibv_recv_wr>::of_thread() };
+            let (formatted, mut stop) = self.format(&mut list, &batch.as_slice()[..want]);
+            if formatted > 0 {
+                let (taken, ret) = list.post(formatted, &mut post);
+                self.packets.take_front(self.sequence.next(), batch, taken as usize);
+                self.take(taken);
+                posted += taken as usize;
+                if ret != 0 {
+                    stop = Some(PostStop::of_device(ret));
+                }
+            }
+            if stop.is_some() {
+                return RecvOutcome { posted, stop };
             }
         }
-        outcome
+        RecvOutcome { posted, stop: None }
     }
 
-    /// Moves the head on to a free slot; there is one, because the queue is not full. Slots are freed in order unless
-    /// completions are handed back in another order, never, or come from an SRQ.
     #[inline]
-    fn skip_taken(&mut self) {
-        while self.packets.at(self.head.into()).is_some() {
-            self.head = self.head.wrapping_add(1);
-            // Slot and sequence number go together.
-            if self.sequence.reserve(1) == 1 {
-                self.sequence.advance(1);
-            }
+    fn take(&mut self, count: u32) {
+        self.outstanding += count;
+        self.sequence.advance(count);
+    }
+
+    /// How many can be posted as a list, at most `want`: so many slots from the next number on are free, and numbers reserved.
+    #[inline]
+    fn free_slots(&mut self, want: usize) -> usize {
+        let want = want.min(self.room() as usize).min(LONGEST) as u32;
+        if self.expected == NO_WR_ID && want > 0 {
+            return self.free_slots_between(want);
         }
+        self.sequence.reserve(want) as usize
     }
 
-    /// Writes work requests for the packets, which are no more than there are free slots from the head on and numbers reserved.
-    /// Gives how many, and what is wrong with the next packet.
+    #[cold]
+    fn free_slots_between(&mut self, want: u32) -> usize {
+        // There is a free one, because the queue is not full.
+        while self.packets.at(self.sequence.next()).is_some() {
+            let slot = self.packets.slot(self.sequence.next());
+            if self.passed[slot] == 0 {
+                self.passed[slot] = self.sequence.taken(self.packets.len());
+            }
+            // Slot and number go together.
+            self.sequence.reserve(1);
+            self.sequence.advance(1);
+        }
+        let want = self.sequence.reserve(want);
+        self.packets.free_run(self.sequence.next(), want as usize)
+    }
+
+    /// Writes work requests for the packets, which are no more than there are free slots and numbers reserved. Gives how many,
+    /// and what is wrong with the next packet.
     #[inline]
-    fn format(&mut self, packets: &mut [Packet]) -> (u32, Option<PostStop>) {
-        let lead_bytes = self.lead_bytes;
-        let first = wr_id::pack(self.tag, self.kind, self.sequence.peek(0));
+    fn format(&mut self, list: &mut WrList<ibv_recv_wr>, packets: &[Packet]) -> (u32, Option<PostStop>) {
+        let first = self.sequence.next();
         let mut wr_id = first;
-        let mut key = PoolKey::new(self.pd_id);
+        // A copy, since the compiler can't know that work requests are not part of the queue.
+        let mut form = self.form;
         let mut stop = None;
-        for (packet, entry) in packets.iter_mut().zip(self.list.entries()) {
-            let lkey = match key.lkey(packet) {
-                Ok(lkey) => lkey,
-                Err(reason) => {
-                    stop = Some(reason);
-                    break;
+        for (packet, entry) in packets.iter().zip(list.entries()) {
+            if packet.pool_id() != form.pool {
+                // By value, so that it is in registers.
+                match form.learned(packet) {
+                    Ok(learned) => form = learned,
+                    Err(reason) => {
+                        stop = Some(reason);
+                        break;
+                    }
                 }
-            };
-            let (addr, capacity) = match lead_bytes {
-                0 => packet.reset_span(),
-                // Into the headroom if it is long enough, so that the message lands where messages lie; else before it.
-                lead => {
-                    packet.reset();
-                    let _ = packet.prepend(lead);
-                    (packet.addr(), packet.capacity())
-                }
-            };
-            let length = u32::try_from(capacity).unwrap_or(u32::MAX);
+            }
             entry.wr.wr_id = wr_id;
-            // An SGE of length 0 means 2^31 bytes; a packet without room has no SGE.
-            entry.wr.num_sge = (length > 0).into();
-            entry.sge = ibv_sge { addr, length, lkey };
+            entry.sge = form.sge(packet);
             wr_id += 1;
         }
+        self.form = form;
         ((wr_id - first) as u32, stop)
-    }
-
-    #[inline]
-    fn keep(&mut self, batch: &mut Batch, taken: u32) {
-        let first = wr_id::pack(self.tag, self.kind, self.sequence.peek(0));
-        if taken == 1 {
-            let slot = self.packets.slot(self.head.into());
-            self.wr_ids[slot] = first;
-            *self.packets.at(self.head.into()) = batch.take_first();
-        } else {
-            self.keep_list(batch, taken, first);
-        }
-        self.head = self.head.wrapping_add(taken);
-        self.outstanding += taken;
-        self.sequence.advance(taken);
-    }
-
-    fn keep_list(&mut self, batch: &mut Batch, taken: u32, mut wr_id: u64) {
-        for part in self.packets.parts(self.head, taken as usize) {
-            for posted in &mut self.wr_ids[part] {
-                *posted = wr_id;
-                wr_id += 1;
-            }
-        }
-        self.packets.take_front(self.head, batch, taken as usize);
     }
 
     /// The packet that the completion filled: its length set, the GRH taken off. Empty when the receive failed, or when the
@@ -184,35 +235,165 @@ impl RecvQueue {
     #[inline]
     pub(crate) fn complete(&mut self, completion: &Completion) -> Result<Packet, Stale> {
         let wr_id = completion.wr_id();
-        let slot = self.packets.slot(wr_id);
-        if self.wr_ids[slot] != wr_id {
-            return Err(Stale { wr_id });
-        }
-        let mut packet = self.packets.at(wr_id).take().ok_or(Stale { wr_id })?;
-        self.outstanding -= 1;
+        let mut packet = match self.take_expected(wr_id) {
+            Some(packet) => packet,
+            None => self.take_unexpected(wr_id).ok_or(Stale { wr_id })?,
+        };
         // A length beyond the packet is the device's mistake; what it wrote is not known, so nothing is shown.
         let len = if completion.filled_its_buffer() { completion.byte_len() as usize } else { 0 };
-        if !packet.set_len(len) || (self.lead_bytes > 0 && !packet.trim_front(self.lead_bytes)) {
-            packet.set_len(0);
+        if !self.form.fill(&mut packet, len) {
+            packet.reset();
         }
         Ok(packet)
+    }
+
+    /// Moves the packets of the completions at the front, as far as they are this queue's next and succeeded, into `packets`;
+    /// gives how many. What is known of the queue stays in registers, which halves what each takes.
+    #[inline]
+    pub(crate) fn complete_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
+        let first = self.expected;
+        let (form, slots) = (self.form, &mut self.packets);
+        let count = packets.push_up_to(completions.len(), |at| {
+            // SAFETY: it is asked with less than the number of completions, as it was told.
+            let (completion, expected) = (unsafe { completions.get_unchecked(at) }, first + at as u64);
+            if completion.wr_id() != expected || !completion.brought_a_message() {
+                return None;
+            }
+            let mut packet = slots.at(expected).take()?;
+            if !form.fill(&mut packet, completion.raw_len()) {
+                slots.put(expected, Some(packet));
+                return None;
+            }
+            Some(packet)
+        });
+        self.expected = first + count as u64;
+        self.outstanding -= count as u32;
+        if count == 0 { self.complete_first(completions, packets) } else { count }
+    }
+
+    /// As [`RecvQueue::complete_run`], of one completion; `packets` has room.
+    #[inline(always)]
+    pub(crate) fn complete_one(&mut self, completion: &Completion, packets: &mut Batch) -> usize {
+        let wr_id = completion.wr_id();
+        if wr_id == self.expected
+            && completion.brought_a_message()
+            && let Some(mut packet) = self.packets.at(wr_id).take()
+        {
+            if self.form.fill(&mut packet, completion.raw_len()) {
+                self.expected = wr_id + 1;
+                self.outstanding -= 1;
+                return usize::from(packets.push(packet).is_ok());
+            }
+            self.packets.put(wr_id, Some(packet));
+        }
+        self.complete_first(std::slice::from_ref(completion), packets)
+    }
+
+    /// As [`RecvQueue::complete_run`], of one whose number was not expected.
+    #[cold]
+    fn complete_first(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
+        let Some(first) = completions.first().filter(|first| first.brought_a_message()) else { return 0 };
+        if packets.is_full() || first.wr_id() == self.expected {
+            return 0;
+        }
+        let packet = self.complete(first);
+        packet.map_or(0, |packet| usize::from(packets.push(packet).is_ok()))
+    }
+
+    /// The packet of this number, if it is the one that completes next.
+    #[inline]
+    fn take_expected(&mut self, wr_id: u64) -> Option<Packet> {
+        if wr_id != self.expected {
+            return None;
+        }
+        // Empty when nothing is outstanding: then the number is not one yet.
+        let packet = self.packets.at(wr_id).take()?;
+        self.expected = wr_id + 1;
+        self.outstanding -= 1;
+        Some(packet)
+    }
+
+    /// The packet of this number, if it is outstanding: the first of a block, or one that completes out of order.
+    #[cold]
+    fn take_unexpected(&mut self, wr_id: u64) -> Option<Packet> {
+        let slot = self.packets.slot(wr_id);
+        let age = self.sequence.age(wr_id, self.packets.len());
+        // A slot that was passed over holds an older number than the last that fell on it.
+        let is_its = if self.passed[slot] == 0 { age.is_some() } else { self.passed[slot] == wr_id };
+        if !is_its {
+            return None;
+        }
+        let packet = self.packets.at(wr_id).take()?;
+        self.passed[slot] = 0;
+        let oldest = self.expected != NO_WR_ID && age == Some(self.outstanding - 1);
+        self.outstanding -= 1;
+        self.expected = match self.outstanding {
+            0 => self.sequence.next(),
+            _ if oldest => wr_id + 1,
+            _ => NO_WR_ID,
+        };
+        self.set_usual_depth();
+        Some(packet)
     }
 
     /// Frees every slot: the device has let go of all of them.
     pub(crate) fn reclaim(&mut self) -> u32 {
         self.packets.clear();
+        self.passed.fill(0);
+        self.expected = self.sequence.next();
+        self.set_usual_depth();
         std::mem::take(&mut self.outstanding)
     }
 }
 
-/// # Safety
-/// `qp` is a live QP and the list's memory stays until the work requests complete.
-#[inline]
-pub(crate) unsafe fn post_recv(qp: *mut rdma_sys::ibv_qp, wr: *mut ibv_recv_wr) -> (i32, *mut ibv_recv_wr) {
-    let mut bad = ptr::null_mut();
-    // SAFETY: the caller's word.
-    let ret = unsafe { rdma_sys::ibv_post_recv(qp, wr, &raw mut bad) };
-    (ret, bad)
+/// What a work request says of its packet: the same for all of a pool, so it is looked up when the pool changes.
+#[derive(Clone, Copy)]
+struct Form {
+    /// The pool's number, which no other pool ever has; 0 at first.
+    pool: u64,
+    /// Where the device writes, from the buffer's start on, bytes.
+    offset: u64,
+    length: u32,
+    lkey: u32,
+    /// Bytes that come before the message.
+    lead_bytes: usize,
+    pd_id: u64,
+}
+
+impl Form {
+    #[cold]
+    fn learned(self, packet: &Packet) -> Result<Form, PostStop> {
+        let lkey = registered_lkey(packet, self.pd_id)?;
+        // What comes before the message goes into the headroom if that is long enough, so that the message lands where messages
+        // lie; else where those lie.
+        let (headroom, capacity) = (packet.fresh_headroom(), packet.fresh_capacity());
+        let lead = if headroom < self.lead_bytes { 0 } else { self.lead_bytes };
+        let length = u32::try_from(capacity + lead).unwrap_or(u32::MAX);
+        Ok(Form { pool: packet.pool_id(), offset: (headroom - lead) as u64, length, lkey, ..self })
+    }
+
+    #[inline]
+    fn sge(&self, packet: &Packet) -> ibv_sge {
+        // The length is not 0, which would mean 2^31: a pool's packets have room.
+        ibv_sge { addr: packet.buffer_addr() + self.offset, length: self.length, lkey: self.lkey }
+    }
+
+    /// Makes the packet hold the message; `len` counts what came before it too. False, and no change, when so many bytes
+    /// cannot have come.
+    #[inline]
+    fn fill(&self, packet: &mut Packet, len: usize) -> bool {
+        match self.lead_bytes {
+            0 => packet.reset_to(len),
+            lead => Self::fill_behind(packet, lead, len),
+        }
+    }
+
+    fn fill_behind(packet: &mut Packet, lead: usize, len: usize) -> bool {
+        if packet.fresh_headroom() >= lead {
+            return len.checked_sub(lead).is_some_and(|len| packet.reset_to(len));
+        }
+        len >= lead && packet.reset_to(len) && packet.trim_front(lead)
+    }
 }
 
 #[cfg(test)]
@@ -230,7 +411,11 @@ mod tests {
     fn post(queue: &mut RecvQueue, fake: &mut Fake, batch: &mut Batch) -> RecvOutcome {
         let qp = fake.qp();
         // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
-        unsafe { queue.post_batch(batch, |wr| post_recv(qp, wr)) }
+        let verb = unsafe { PostRecv::of(qp) };
+        // SAFETY: as above.
+        let one = unsafe { queue.post_one(batch, |wr, bad| verb.call(wr, bad)) };
+        // SAFETY: as above.
+        one.unwrap_or_else(|| unsafe { queue.post_batch(batch, |wr, bad| verb.call(wr, bad)) })
     }
 
     #[test]
@@ -310,5 +495,127 @@ mod tests {
             }
             assert_eq!(queue.outstanding(), 0);
         }
+    }
+
+    /// What the device holds, oldest first, with what it was posted as.
+    fn outstanding(fake: &mut Fake) -> std::collections::VecDeque<(u64, u32)> {
+        fake.posted.drain(..).map(|wr| (wr.wr_id, wr.len.unwrap())).collect()
+    }
+
+    #[test]
+    fn a_run_ends_where_something_else_begins() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        let mut queue = RecvQueue::new(WrKind::Recv, 8, 1, PD, Transport::Rc);
+        assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 8)).posted, 8);
+        let ids: Vec<u64> = fake.posted.iter().map(|wr| wr.wr_id).collect();
+        let mut packets = Batch::with_capacity(3);
+        // Four came, one failed; one is longer than can be; one came to another queue.
+        let done = fake::completions(&[
+            (ids[0], 0, 10),
+            (ids[1], 0, 11),
+            (ids[2], 0, 12),
+            (ids[3], 0, 13),
+            (ids[4], 5, 0),
+            (ids[5], 0, 513),
+            (ids[6] ^ 1 << 48, 0, 7),
+            (ids[6], 0, 16),
+        ]);
+        let mut rest = done.as_slice();
+        let mut lens = Vec::new();
+        let mut runs = Vec::new();
+        while let Some(first) = rest.first() {
+            let mut count = queue.complete_run(rest, &mut packets);
+            lens.extend(packets.iter().map(Packet::len));
+            packets.clear();
+            runs.push(count);
+            if count == 0 {
+                lens.extend(queue.complete(first).map(|packet| packet.len()));
+                count = 1;
+            }
+            rest = &rest[count..];
+        }
+        // The first of a block of numbers comes by itself.
+        assert_eq!(runs, [1, 3, 0, 0, 0, 1]);
+        assert_eq!(lens, [10, 11, 12, 13, 0, 0, 16]);
+        assert_eq!(queue.complete_run(done.as_slice(), &mut packets), 0);
+        assert_eq!(queue.outstanding(), 1);
+    }
+
+    #[test]
+    fn runs_go_on_across_the_end_of_a_block_and_after_disorder() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        let mut queue = RecvQueue::new(WrKind::Recv, 8, 1, PD, Transport::Ud);
+        let mut packets = batch(&pool, 8);
+        assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 8);
+        let mut device = outstanding(&mut fake);
+        // A million receives to the end of a block, three at a time, so that a list straddles it.
+        for round in 0..(1 << 20) / 3 + 20 {
+            let disorder = round % 100_000 == 17;
+            let mut entries: Vec<_> = device.drain(..3).map(|(wr_id, _)| (wr_id, 0, 47)).collect();
+            if disorder {
+                entries.swap(0, 2);
+            }
+            let done = fake::completions(&entries);
+            let mut taken = 0;
+            while taken < 3 {
+                let run = queue.complete_run(&done.as_slice()[taken..], &mut packets);
+                assert!(run > 0, "round {round}, {taken} taken");
+                taken += run;
+            }
+            assert!(packets.iter().all(|packet| packet.len() == 7));
+            assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 3);
+            assert_eq!(queue.outstanding(), 8);
+            device.extend(outstanding(&mut fake));
+            if disorder {
+                // Once all are home, receives are in order again.
+                let entries: Vec<_> = device.drain(..).map(|(wr_id, len)| (wr_id, 0, len)).collect();
+                let done = fake::completions(&entries);
+                for completion in &done {
+                    packets.push(queue.complete(completion).unwrap()).unwrap();
+                }
+                assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 8);
+                device.extend(outstanding(&mut fake));
+                assert_ne!(queue.expected, NO_WR_ID);
+            }
+        }
+    }
+
+    #[test]
+    fn any_order_gives_each_packet_once() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        let mut random = 1u64;
+        let mut below = |n: usize| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) as usize % n
+        };
+        let mut queue = RecvQueue::new(WrKind::SrqRecv, 6, 1, PD, Transport::Rc);
+        let mut device = std::collections::VecDeque::new();
+        let mut old = Vec::new();
+        for _ in 0..20_000 {
+            let count = below(8) + 1;
+            let mut packets = batch(&pool, count);
+            let addrs: Vec<u64> = packets.iter().map(Packet::addr).collect();
+            let mut posted = 0;
+            // Slots that stay taken cut a list short.
+            while let Some(more) = Some(post(&mut queue, &mut fake, &mut packets)).filter(|more| more.posted > 0) {
+                posted += more.posted;
+            }
+            assert_eq!(posted, count.min(6 - device.len()));
+            device.extend(fake.posted.drain(..).map(|wr| wr.wr_id).zip(addrs));
+            // The first is held back most of the time, so that it is passed over again and again.
+            for _ in 0..below(device.len() + 1) {
+                let at = if below(50) == 0 { 0 } else { below(device.len()) };
+                let (wr_id, addr) = device.remove(at).unwrap();
+                let done = fake::completions(&[(wr_id, 0, 9)]);
+                let packet = queue.complete(&done.as_slice()[0]).unwrap();
+                assert_eq!((packet.addr(), packet.len()), (addr, 9));
+                old.push(wr_id);
+            }
+            let stale = fake::completions(&[(old.get(below(old.len() + 1)).copied().unwrap_or(0), 0, 9)]);
+            assert!(queue.complete(&stale.as_slice()[0]).is_err());
+            assert_eq!(queue.outstanding() as usize, device.len());
+        }
+        queue.reclaim();
+        assert_eq!(pool.account().held, 0);
     }
 }

@@ -7,8 +7,6 @@
 mod op;
 mod transfers;
 
-use std::ptr;
-
 use rdma_sys::{ibv_qp, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 use verbline_mem::{Batch, Packet};
 
@@ -19,7 +17,7 @@ use crate::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome};
 use crate::qp_attr::Transport;
 use crate::slots::Slots;
 use crate::wr_id::{self, Sequence, WrKind};
-use crate::wr_list::{Entry, WrList};
+use crate::wr_list::{Entry, LONGEST, WrList};
 
 pub(crate) use transfers::Direction;
 
@@ -27,6 +25,38 @@ const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
 const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
 const SOLICITED: u32 = ibv_send_flags::IBV_SEND_SOLICITED.0;
 const INLINE: u32 = ibv_send_flags::IBV_SEND_INLINE.0;
+
+/// The verb, and the QP that it is called for.
+#[derive(Clone, Copy)]
+pub(crate) struct PostSend {
+    pub(crate) qp: *mut ibv_qp,
+    verb: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32,
+}
+
+impl PostSend {
+    /// # Safety
+    /// The QP is live.
+    pub(crate) unsafe fn of(qp: *mut ibv_qp) -> PostSend {
+        // SAFETY: a live QP's context is open, and its table of functions is filled.
+        PostSend { qp, verb: unsafe { (*(*qp).context).ops.post_send }.unwrap_or(no_post_send) }
+    }
+
+    /// # Safety
+    /// The QP is live, and `wr` a list of work requests that ends, whose memory stays until they complete.
+    #[inline(always)]
+    unsafe fn call(self, wr: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr) -> i32 {
+        // SAFETY: the caller's word.
+        unsafe { (self.verb)(self.qp, wr, bad) }
+    }
+}
+
+/// # Safety
+/// `bad` may be written.
+unsafe extern "C" fn no_post_send(_: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> i32 {
+    // SAFETY: the caller's word.
+    unsafe { *bad = wr };
+    libc::ENOSYS
+}
 
 /// One entry of the destination table.
 pub(crate) struct Destination {
@@ -37,23 +67,26 @@ pub(crate) struct Destination {
 }
 
 pub(crate) struct SendQueue {
-    list: WrList<ibv_send_wr>,
-    /// Position of the next post.
-    head: u32,
-    /// Position of the oldest that is not known to be done.
-    tail: u32,
+    /// The low bits of a number are its slot.
+    sequence: Sequence,
+    /// How many, the last taken included, are not known to be done.
+    outstanding: u32,
     pub(crate) depth: u32,
+    /// The depth; 0 where nothing may be posted.
+    usual_depth: u32,
+    /// The post in which this comes to 0 is signaled.
+    until_signal: u32,
+    signal_every: u32,
+    /// What goes inline by [`SendQueue::post_one`]; 0 on UD, which has more to write.
+    one_inline_bytes: u32,
+    pub(crate) inline_bytes: u32,
+    max_message_bytes: u32,
     /// How many of `packets` are taken.
     packets_kept: u32,
     /// How many of `ops` are taken.
     ops_kept: u32,
-    /// Posted since the last signaled one.
-    unsignaled: u32,
-    signal_every: u32,
-    pub(crate) inline_bytes: u32,
-    pub(crate) max_message_bytes: u32,
-    sequence: Sequence,
-    pd_id: u64,
+    key: PoolKey,
+    pub(crate) pd_id: u64,
     pub(crate) tag: u16,
     pub(crate) transport: Transport,
     /// A packet that the device may still read. Empty for inline sends and for ops.
@@ -77,164 +110,311 @@ impl SendQueue {
     pub(crate) fn new(spec: SendQueueSpec) -> SendQueue {
         // One more for the marker that a drain posts behind a full queue.
         let packets = Slots::new(spec.depth + 1);
-        SendQueue {
-            list: WrList::new(spec.depth),
+        let signal_every = spec.signal_every.clamp(1, spec.depth.max(1));
+        let mut queue = SendQueue {
             ops: std::iter::repeat_with(|| None).take(packets.len() as usize).collect(),
             packets,
             packets_kept: 0,
             ops_kept: 0,
-            head: 0,
-            tail: 0,
+            outstanding: 0,
             depth: spec.depth,
-            sequence: Sequence::new(),
+            usual_depth: 0,
+            sequence: Sequence::new(spec.tag, WrKind::Send),
+            key: PoolKey::new(spec.pd_id),
             tag: spec.tag,
             pd_id: spec.pd_id,
             transport: spec.transport,
             inline_bytes: spec.inline_bytes,
-            // Until the port is known. The specification's limit (ibv_post_send(3)).
-            max_message_bytes: 1 << 31,
-            signal_every: spec.signal_every.clamp(1, spec.depth.max(1)),
-            unsignaled: 0,
+            one_inline_bytes: 0,
+            max_message_bytes: 0,
+            signal_every,
+            until_signal: signal_every,
             destinations: Vec::new(),
-        }
+        };
+        // Until the port is known. The specification's limit (ibv_post_send(3)).
+        queue.set_max_message_bytes(1 << 31);
+        queue
+    }
+
+    /// Says whether anything may be posted. It has no say in what takes lists.
+    pub(crate) fn set_open(&mut self, open: bool) {
+        self.usual_depth = if open { self.depth } else { 0 };
+    }
+
+    pub(crate) fn max_message_bytes(&self) -> u32 {
+        self.max_message_bytes
+    }
+
+    pub(crate) fn set_max_message_bytes(&mut self, bytes: u32) {
+        self.max_message_bytes = bytes;
+        self.one_inline_bytes = if self.transport == Transport::Ud { 0 } else { self.inline_bytes.min(bytes) };
     }
 
     /// Slots that are taken.
     #[inline]
     pub(crate) fn outstanding(&self) -> u32 {
-        self.head.wrapping_sub(self.tail)
+        self.outstanding
     }
 
     /// Work requests that fit now.
     #[inline]
     pub(crate) fn room(&self) -> u32 {
-        self.depth.saturating_sub(self.outstanding())
+        self.depth.saturating_sub(self.outstanding)
+    }
+
+    /// Posts the only packet of the batch inline, in the usual case; `None`, and nothing done, in any other. A list of one takes
+    /// twice as many instructions.
+    ///
+    /// # Safety
+    /// `post` is for the live QP whose send queue this is.
+    #[inline(always)]
+    pub(crate) unsafe fn post_one(&mut self, post: PostSend, batch: &mut Batch) -> Option<SendOutcome> {
+        let [packet] = batch.as_slice() else { return None };
+        let (addr, len) = packet.span();
+        let fits = self.outstanding < self.usual_depth && self.sequence.has_next();
+        // One compare for both: a message without bytes has no SGE.
+        if !fits || (len as u32).wrapping_sub(1) >= self.one_inline_bytes {
+            return None;
+        }
+        // SAFETY: from here to the end nothing but the device is called.
+        let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
+        let lone = list.lone();
+        lone.sge = ibv_sge { addr, length: len as u32, lkey: 0 };
+        lone.wr.wr_id = self.sequence.next();
+        let until_signal = self.until_signal - 1;
+        lone.wr.send_flags = if until_signal == 0 { INLINE | SIGNALED } else { INLINE };
+        // SAFETY: the caller's word; inline data is copied during the call.
+        let refusal = list.post_lone(|wr, bad| unsafe { post.call(wr, bad) });
+        if refusal.is_some_and(|(taken, _)| taken == 0) {
+            let stop = refusal.map(|(_, ret)| PostStop::of_device(ret));
+            return Some(SendOutcome { stop, ..SendOutcome::default() });
+        }
+        self.until_signal = if until_signal == 0 { self.signal_every } else { until_signal };
+        self.advance(1);
+        drop(batch.pop());
+        Some(SendOutcome { posted: 1, inlined: 1, stop: refusal.map(|(_, ret)| PostStop::of_device(ret)) })
+    }
+
+    /// Posts the front of the batch, without options.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`].
+    #[inline]
+    pub(crate) unsafe fn post_batch(&mut self, post: PostSend, batch: &mut Batch) -> SendOutcome {
+        let mut outcome = SendOutcome::default();
+        while !batch.is_empty() && outcome.stop.is_none() {
+            let want = self.reserve(batch.len());
+            // SAFETY: the caller's word.
+            unsafe { self.post_list_of(post, batch, want, None, &mut outcome) };
+        }
+        outcome
     }
 
     /// Posts the front of the batch.
     ///
     /// # Safety
-    /// `qp` is the live QP whose send queue this is.
+    /// As [`SendQueue::post_one`].
     #[inline]
-    pub(crate) unsafe fn post_batch(
+    pub(crate) unsafe fn post_batch_with(
         &mut self,
-        qp: *mut ibv_qp,
+        post: PostSend,
         batch: &mut Batch,
         mut options: impl FnMut(usize, &Packet) -> SendOptions,
     ) -> SendOutcome {
-        if let ([packet], true) = (batch.as_slice(), self.outstanding() < self.depth) {
-            let options = options(0, packet);
-            // SAFETY: the caller's word.
-            return unsafe { self.post_single(qp, batch, &options) };
-        }
         let mut outcome = SendOutcome::default();
-        while !batch.is_empty() {
-            let room = (self.room() as usize).min(batch.len()) as u32;
-            // A block of sequence numbers ends once in a million posts; then the rest goes round again.
-            let want = self.sequence.reserve(room);
-            if want == 0 {
-                outcome.stop = Some(PostStop::Full);
-                break;
+        let mut asked = [SendOptions::default(); LONGEST];
+        while !batch.is_empty() && outcome.stop.is_none() {
+            let want = self.reserve(batch.len());
+            // Before the list is taken, since whoever answers may post to another queue.
+            for (at, (packet, asked)) in batch.iter().zip(&mut asked[..want]).enumerate() {
+                *asked = options(outcome.posted + at, packet);
             }
-            let done = outcome.posted;
-            let (list, stop) = self.format(&batch.as_slice()[..want as usize], |at, packet| options(done + at, packet));
-            let inlined = list.inlined;
             // SAFETY: the caller's word.
-            let (taken, refusal) = unsafe { self.post_list(qp, list) };
-            outcome.inlined += self.keep(batch, taken, inlined);
-            outcome.posted += taken as usize;
-            outcome.stop = refusal.or(stop);
-            if outcome.stop.is_some() {
-                break;
-            }
+            unsafe { self.post_list_of(post, batch, want, Some(&asked[..want]), &mut outcome) };
         }
         outcome
     }
 
-    /// Posts the only packet of the batch; there is room. A list of one took 60 instructions more.
+    /// How many can be posted as a list, at most `want`.
+    #[inline]
+    fn reserve(&mut self, want: usize) -> usize {
+        // A block of numbers ends once in a million posts; then the rest goes round again.
+        self.sequence.reserve(want.min(self.room() as usize).min(LONGEST) as u32) as usize
+    }
+
+    /// Posts the first `want` of the batch, for which there is room and numbers.
     ///
     /// # Safety
-    /// As [`SendQueue::post_batch`].
+    /// As [`SendQueue::post_one`].
     #[inline]
-    unsafe fn post_single(&mut self, qp: *mut ibv_qp, batch: &mut Batch, options: &SendOptions) -> SendOutcome {
-        let refused = |stop| SendOutcome { posted: 0, inlined: 0, stop: Some(stop) };
-        if self.sequence.reserve(1) == 0 {
-            return refused(PostStop::Full);
+    unsafe fn post_list_of(
+        &mut self,
+        post: PostSend,
+        batch: &mut Batch,
+        want: usize,
+        options: Option<&[SendOptions]>,
+        outcome: &mut SendOutcome,
+    ) {
+        if want == 0 {
+            outcome.stop = Some(PostStop::Full);
+            return;
         }
-        let [packet] = batch.as_slice() else { return SendOutcome::default() };
-        let mut form = Form::new(self);
-        let entry = self.list.first();
-        let inline = match form.write(entry, packet, options, &self.destinations) {
-            Ok(inline) => inline,
-            Err(stop) => return refused(stop),
+        // SAFETY: from here to the end nothing but the device is called.
+        let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
+        let packets = &batch.as_slice()[..want];
+        let formatted = match options {
+            None => self.format(list.entries(), packets),
+            Some(options) => self.format_with(list.entries(), packets, options),
         };
-        let signal = options.signaled | (self.unsignaled + 1 >= self.signal_every);
-        entry.wr.send_flags |= if signal { SIGNALED } else { 0 };
-        entry.wr.wr_id = wr_id::pack(self.tag, WrKind::Send, self.sequence.peek(0));
-        // SAFETY: the caller's word.
-        let (taken, ret) = self.list.post(1, |wr| unsafe { post(qp, wr) });
-        if taken == 1 {
-            self.unsignaled = if signal { 0 } else { self.unsignaled + 1 };
-            if inline {
-                batch.clear();
-            } else {
-                *self.packets.at(self.head.into()) = batch.pop();
-                self.packets_kept += 1;
+        outcome.stop = formatted.stop;
+        if formatted.len > 0 {
+            // SAFETY: the caller's word; packets that do not go inline move into their slots below.
+            let (taken, ret) = list.post(formatted.len, |wr, bad| unsafe { post.call(wr, bad) });
+            self.count_signals(ret, formatted.until_signal, &list.entries()[..taken as usize]);
+            if ret != 0 {
+                outcome.stop = Some(PostStop::of_device(ret));
             }
-            self.advance(1);
+            outcome.inlined += self.keep(batch, taken, formatted.kept, list.entries());
+            outcome.posted += taken as usize;
         }
-        let stop = if ret == 0 { None } else { Some(PostStop::of_device(ret)) };
-        SendOutcome { posted: taken as usize, inlined: usize::from(inline) & taken as usize, stop }
+        if formatted.altered {
+            list.altered(want);
+        }
     }
 
     /// Posts an empty, signaled send behind everything, even a full queue: on a QP in ERR its flush completion covers all that
     /// was posted. False when it could not be posted.
     ///
     /// # Safety
-    /// `qp` is the live QP whose send queue this is.
-    pub(crate) unsafe fn post_marker(&mut self, qp: *mut ibv_qp) -> bool {
+    /// As [`SendQueue::post_one`].
+    pub(crate) unsafe fn post_marker(&mut self, post: PostSend) -> bool {
         let destination = self.destination(DestinationId::default());
-        let (true, Ok(destination)) = (self.outstanding() < self.packets.len(), destination) else { return false };
+        let (true, Ok(destination)) = (self.outstanding < self.packets.len(), destination) else { return false };
         if self.sequence.reserve(1) == 0 {
             return false;
         }
-        let wr_id = wr_id::pack(self.tag, WrKind::Send, self.sequence.peek(0));
-        let wr = &mut self.list.first().wr;
-        wr.wr_id = wr_id;
-        wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
-        wr.send_flags = SIGNALED;
-        wr.num_sge = 0;
-        if let Some(to) = destination {
-            wr.wr.ud = to;
-        }
+        let write = |wr: &mut ibv_send_wr, _: &mut ibv_sge| {
+            wr.send_flags = SIGNALED;
+            wr.num_sge = 0;
+            if let Some(to) = destination {
+                wr.wr.ud = to;
+            }
+        };
         // SAFETY: the caller's word.
-        let (taken, _) = unsafe { self.post_list(qp, List { len: 1, inlined: 0, unsignaled: 0 }) };
-        self.advance(taken);
-        taken == 1
+        unsafe { self.post_special(post, WrKind::Send, write) }.is_ok()
     }
 
-    /// Writes work requests for the packets, which are no more than the depth and the numbers reserved. Gives those written, and
-    /// what is wrong with the packet behind them.
-    #[inline]
-    fn format(
+    /// Posts one signaled work request; `write` writes all but its number, and calls nothing. There is a number for it. What
+    /// the device refused is not in the queue.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`]; the memory of the work request stays until it completes.
+    unsafe fn post_special(
         &mut self,
-        packets: &[Packet],
-        mut options: impl FnMut(usize, &Packet) -> SendOptions,
-    ) -> (List, Option<PostStop>) {
-        let first = wr_id::pack(self.tag, WrKind::Send, self.sequence.peek(0));
-        let mut form = Form::new(self);
-        let mut list = List { len: 0, inlined: 0, unsignaled: self.unsignaled };
-        for (packet, entry) in packets.iter().zip(self.list.entries()) {
-            let options = options(list.len as usize, packet);
-            match form.write(entry, packet, &options, &self.destinations) {
-                Ok(inline) => list.inlined += u32::from(inline),
-                Err(stop) => return (list, Some(stop)),
-            }
-            entry.wr.wr_id = first + u64::from(list.len);
-            entry.wr.send_flags |= list.signal(options.signaled, self.signal_every);
-            list.len += 1;
+        post: PostSend,
+        kind: WrKind,
+        write: impl FnOnce(&mut ibv_send_wr, &mut ibv_sge),
+    ) -> Result<(), PostStop> {
+        // SAFETY: from here to the end nothing but the device is called.
+        let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
+        let Entry { wr, sge } = list.lone();
+        write(wr, sge);
+        wr.wr_id = self.sequence.next() | wr_id::kind_bits(kind);
+        // SAFETY: the caller's word.
+        let refusal = list.post_lone(|wr, bad| unsafe { post.call(wr, bad) });
+        list.altered(0);
+        if let Some((0, ret)) = refusal {
+            return Err(PostStop::of_device(ret));
         }
-        (list, None)
+        self.until_signal = self.signal_every;
+        self.advance(1);
+        Ok(())
+    }
+
+    /// Writes work requests for the packets, which are no more than there is room and numbers for, without options.
+    #[inline]
+    fn format(&mut self, entries: &mut [Entry<ibv_send_wr>; LONGEST], packets: &[Packet]) -> Formatted {
+        let mut formatted = Formatted::new(self.until_signal);
+        let destination = match self.destination(DestinationId::default()) {
+            Ok(destination) => destination,
+            Err(stop) => return Formatted { stop: Some(stop), ..formatted },
+        };
+        // Copies, since the compiler can't know that work requests are not part of the queue.
+        let (first, mut form) = (self.sequence.next(), Form::new(self));
+        let mut wr_id = first;
+        for (packet, Entry { sge, wr }) in packets.iter().zip(&mut *entries) {
+            let (addr, len) = packet.span();
+            // Length and key, as one word.
+            let mut length_lkey = len as u64;
+            wr.send_flags = INLINE;
+            if !form.is_inline(len) {
+                match form.unusual(packet, len, wr, &mut formatted) {
+                    Ok(lkey) => length_lkey |= u64::from(lkey) << 32,
+                    Err(stop) => {
+                        formatted.stop = Some(stop);
+                        break;
+                    }
+                }
+            }
+            *sge = ibv_sge { addr, length: length_lkey as u32, lkey: (length_lkey >> 32) as u32 };
+            wr.wr_id = wr_id;
+            wr_id += 1;
+        }
+        self.key = form.key;
+        formatted.len = (wr_id - first) as u32;
+        let formatted_entries = &mut entries[..formatted.len as usize];
+        if let Some(to) = destination {
+            formatted_entries.iter_mut().for_each(|entry| entry.wr.wr.ud = to);
+        }
+        // Signals last: where they fall does not hang on the packets.
+        while let Some(entry) = formatted_entries.get_mut(formatted.until_signal as usize - 1) {
+            entry.wr.send_flags |= SIGNALED;
+            formatted.until_signal += self.signal_every;
+        }
+        formatted.until_signal -= formatted.len;
+        formatted
+    }
+
+    /// As [`SendQueue::format`], with options.
+    fn format_with(
+        &mut self,
+        entries: &mut [Entry<ibv_send_wr>; LONGEST],
+        packets: &[Packet],
+        options: &[SendOptions],
+    ) -> Formatted {
+        let (first, mut form) = (self.sequence.next(), Form::new(self));
+        let mut formatted = Formatted::new(self.until_signal);
+        for ((packet, options), Entry { sge, wr }) in packets.iter().zip(options).zip(entries) {
+            let (addr, len) = packet.span();
+            let mut write = || {
+                if options.fence && self.transport != Transport::Rc {
+                    return Err(PostStop::NotOn(self.transport, "fence"));
+                }
+                if let Some(to) = self.destination(options.destination)? {
+                    wr.wr.ud = to;
+                }
+                wr.send_flags = INLINE;
+                if form.is_inline(len) { Ok(0) } else { form.unusual(packet, len, wr, &mut formatted) }
+            };
+            let lkey = match write() {
+                Ok(lkey) => lkey,
+                Err(stop) => {
+                    formatted.stop = Some(stop);
+                    break;
+                }
+            };
+            if let Some(imm) = options.imm {
+                wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
+                wr.imm_data_invalidated_rkey_union.imm_data = imm.to_be();
+                formatted.altered = true;
+            }
+            *sge = ibv_sge { addr, length: len as u32, lkey };
+            wr.wr_id = first + u64::from(formatted.len);
+            wr.send_flags |= flags(options) | formatted.signal(options.signaled, self.signal_every);
+            formatted.len += 1;
+        }
+        self.key = form.key;
+        formatted
     }
 
     #[inline]
@@ -245,63 +425,54 @@ impl SendQueue {
         }
     }
 
-    /// Gives how many the device took, and its refusal. The caller moves what was taken into the slots and advances.
-    ///
-    /// # Safety
-    /// `qp` is the live QP whose send queue this is; the memory of the formatted work requests stays until they complete.
+    /// After a post: what is until the next signal when all was taken, or what was.
     #[inline]
-    unsafe fn post_list(&mut self, qp: *mut ibv_qp, list: List) -> (u32, Option<PostStop>) {
-        if list.len == 0 {
-            return (0, None);
-        }
-        // SAFETY: the caller's word; `wr` is a list of formatted work requests that ends.
-        let (taken, ret) = self.list.post(list.len, |wr| unsafe { post(qp, wr) });
+    fn count_signals(&mut self, ret: i32, until_signal: u32, taken: &[Entry<ibv_send_wr>]) {
         if ret == 0 {
-            self.unsignaled = list.unsignaled;
-            return (taken, None);
+            self.until_signal = until_signal;
+        } else {
+            self.recount(taken);
         }
-        self.recount_unsignaled(taken);
-        (taken, Some(PostStop::of_device(ret)))
     }
 
-    /// After a post that was refused halfway: what counts is what was taken.
     #[cold]
-    fn recount_unsignaled(&mut self, taken: u32) {
-        for entry in &self.list.entries()[..taken as usize] {
-            self.unsignaled = if entry.wr.send_flags & SIGNALED != 0 { 0 } else { self.unsignaled + 1 };
+    fn recount(&mut self, taken: &[Entry<ibv_send_wr>]) {
+        for entry in taken {
+            let signaled = entry.wr.send_flags & SIGNALED != 0;
+            self.until_signal = if signaled { self.signal_every } else { self.until_signal - 1 };
         }
     }
 
     /// Moves the first `taken` packets from the batch into their slots; those that went inline go back to their pool, and
     /// are counted.
     #[inline]
-    fn keep(&mut self, batch: &mut Batch, taken: u32, inlined: u32) -> usize {
-        let inlined = match inlined {
+    fn keep(&mut self, batch: &mut Batch, taken: u32, kept: u32, entries: &[Entry<ibv_send_wr>; LONGEST]) -> usize {
+        let inlined = match kept {
             // Back in bulk: 51 ns a packet for the whole of examples/overhead, against 59 one by one.
-            _ if taken as usize == batch.len() && inlined == taken => {
+            0 if taken as usize == batch.len() => {
                 batch.clear();
                 taken as usize
             }
-            0 => {
-                self.packets.take_front(self.head, batch, taken as usize);
+            _ if kept == taken => {
+                self.packets.take_front(self.sequence.next(), batch, taken as usize);
                 self.packets_kept += taken;
                 0
             }
-            _ => self.keep_mixed(batch, taken),
+            _ => self.keep_mixed(batch, taken, entries),
         };
         self.advance(taken);
         inlined
     }
 
-    fn keep_mixed(&mut self, batch: &mut Batch, taken: u32) -> usize {
+    fn keep_mixed(&mut self, batch: &mut Batch, taken: u32, entries: &[Entry<ibv_send_wr>; LONGEST]) -> usize {
         let mut inlined = 0;
-        let entries = self.list.entries().iter();
-        for ((position, entry), packet) in (self.head..).zip(entries).zip(batch.drain_front(taken as usize)) {
+        for ((position, entry), packet) in (self.sequence.next()..).zip(entries).zip(batch.drain_front(taken as usize))
+        {
             if entry.wr.send_flags & INLINE != 0 {
                 inlined += 1;
                 drop(packet);
             } else {
-                *self.packets.at(position.into()) = Some(packet);
+                self.packets.put(position, Some(packet));
                 self.packets_kept += 1;
             }
         }
@@ -310,7 +481,7 @@ impl SendQueue {
 
     #[inline]
     fn advance(&mut self, taken: u32) {
-        self.head = self.head.wrapping_add(taken);
+        self.outstanding += taken;
         self.sequence.advance(taken);
     }
 
@@ -323,27 +494,20 @@ impl SendQueue {
         freed: &mut Batch,
     ) -> Result<(usize, Option<Buffer>), Stale> {
         let wr_id = completion.wr_id();
-        let count = self.count_to(wr_id).ok_or(Stale { wr_id })?;
-        let buffer = match wr_id::kind(wr_id) {
-            WrKind::Op => self.take_op(self.tail.wrapping_add(count - 1)),
-            _ => None,
-        };
+        let kind = wr_id::kind(wr_id);
+        // The numbers of ops are drawn with those of sends.
+        let number = if kind == WrKind::Op { wr_id ^ wr_id::kind_bits(kind) } else { wr_id };
+        let age = self.sequence.age(number, self.outstanding).ok_or(Stale { wr_id })?;
+        let count = self.outstanding - age;
+        let buffer = if kind == WrKind::Op { self.take_op(number) } else { None };
         self.release(count, |packet| drop(freed.push(packet)));
         Ok((count as usize, buffer))
     }
 
-    fn take_op(&mut self, position: u32) -> Option<Buffer> {
-        let kept = self.ops[self.packets.slot(position.into())].take()?;
+    fn take_op(&mut self, number: u64) -> Option<Buffer> {
+        let kept = self.ops[self.packets.slot(number)].take()?;
         self.ops_kept -= 1;
         Some(kept.buffer)
-    }
-
-    /// How many are outstanding up to the one with this number, it included.
-    #[inline]
-    fn count_to(&self, wr_id: u64) -> Option<u32> {
-        let outstanding = self.outstanding();
-        let age = self.sequence.age(wr_id::sequence(wr_id), outstanding)?;
-        (wr_id::tag(wr_id) == self.tag).then_some(outstanding - age)
     }
 
     #[inline]
@@ -352,12 +516,14 @@ impl SendQueue {
         if self.packets_kept | self.ops_kept > 0 {
             self.release_kept(count, free);
         }
-        self.tail = self.tail.wrapping_add(count);
+        self.outstanding -= count;
     }
 
     fn release_kept(&mut self, count: u32, mut free: impl FnMut(Packet)) {
+        // Slots go round without a jump, also where numbers jump to another block.
+        let oldest = self.sequence.next().wrapping_sub(self.outstanding.into());
         for ahead in 0..count {
-            let position = u64::from(self.tail.wrapping_add(ahead));
+            let position = oldest.wrapping_add(ahead.into());
             match self.packets.at(position).take() {
                 Some(packet) => {
                     self.packets_kept -= 1;
@@ -373,17 +539,16 @@ impl SendQueue {
 
     /// Frees every slot: the device has let go of all of them.
     pub(crate) fn reclaim(&mut self) -> u32 {
-        let count = self.outstanding();
+        let count = self.outstanding;
         self.release(count, drop);
-        self.unsignaled = 0;
+        self.until_signal = self.signal_every;
         count
     }
 }
 
-/// What work requests are written by: copies, since the compiler can't know that work requests are not part of the queue.
+/// What work requests are written by.
 struct Form {
-    transport: Transport,
-    inline_bytes: usize,
+    inline_bytes: u32,
     max_bytes: u32,
     key: PoolKey,
 }
@@ -392,46 +557,40 @@ impl Form {
     #[inline]
     fn new(queue: &SendQueue) -> Form {
         Form {
-            transport: queue.transport,
-            inline_bytes: queue.inline_bytes as usize,
+            inline_bytes: queue.inline_bytes.min(queue.max_message_bytes),
             max_bytes: queue.max_message_bytes,
-            key: PoolKey::new(queue.pd_id),
+            key: queue.key,
         }
     }
 
-    /// Writes all but the number and the signal; says whether it goes inline.
-    #[inline(always)]
-    fn write(
+    /// Whether the message goes inline, and has bytes.
+    #[inline]
+    fn is_inline(&self, len: usize) -> bool {
+        (len as u32).wrapping_sub(1) < self.inline_bytes
+    }
+
+    /// A message that is empty, or does not go inline, or is too long. Gives its key.
+    #[inline]
+    fn unusual(
         &mut self,
-        entry: &mut Entry<ibv_send_wr>,
         packet: &Packet,
-        options: &SendOptions,
-        destinations: &[Destination],
-    ) -> Result<bool, PostStop> {
-        let (addr, len) = packet.span();
+        len: usize,
+        wr: &mut ibv_send_wr,
+        formatted: &mut Formatted,
+    ) -> Result<u32, PostStop> {
         if len > self.max_bytes as usize {
             return Err(PostStop::TooLong { len_bytes: len, max_bytes: self.max_bytes });
         }
-        // Inline data needs no registration: the CPU copies it during the call (ibv_post_send(3)).
-        let inline = len <= self.inline_bytes;
-        let lkey = if inline { 0 } else { self.key.lkey(packet)? };
-        if options.fence && self.transport != Transport::Rc {
-            return Err(PostStop::NotOn(self.transport, "fence"));
+        if len == 0 {
+            // An SGE of length 0 means 2^31 bytes; a message without bytes has no SGE.
+            (wr.num_sge, formatted.altered) = (0, true);
+            return Ok(0);
         }
-        let Entry { sge, wr } = entry;
-        if self.transport == Transport::Ud {
-            wr.wr.ud = destination(destinations, options.destination)?;
-        }
-        wr.send_flags = flags(options, inline);
-        wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
-        if let Some(imm) = options.imm {
-            wr.opcode = ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
-            wr.imm_data_invalidated_rkey_union.imm_data = imm.to_be();
-        }
-        // An SGE of length 0 means 2^31 bytes; a message without bytes has no SGE.
-        wr.num_sge = (len > 0).into();
-        *sge = ibv_sge { addr, length: len as u32, lkey };
-        Ok(inline)
+        // Inline data needs no registration: the CPU copies it during the call (ibv_post_send(3)). This is not.
+        let lkey = self.key.lkey(packet)?;
+        wr.send_flags = 0;
+        formatted.kept += 1;
+        Ok(lkey)
     }
 }
 
@@ -443,36 +602,37 @@ fn destination(table: &[Destination], id: DestinationId) -> Result<rdma_sys::ud_
     }
 }
 
-/// # Safety
-/// `qp` is a live QP, and `wr` a list of work requests that ends, whose memory stays until they complete.
+/// The flags that options ask for.
 #[inline]
-unsafe fn post(qp: *mut ibv_qp, wr: *mut ibv_send_wr) -> (i32, *mut ibv_send_wr) {
-    let mut bad = ptr::null_mut();
-    // SAFETY: the caller's word.
-    let ret = unsafe { rdma_sys::ibv_post_send(qp, wr, &raw mut bad) };
-    (ret, bad)
-}
-
-#[inline]
-fn flags(options: &SendOptions, inline: bool) -> u32 {
+fn flags(options: &SendOptions) -> u32 {
     let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-    flag(options.solicited, SOLICITED) | flag(options.fence, FENCE) | flag(inline, INLINE)
+    flag(options.solicited, SOLICITED) | flag(options.fence, FENCE)
 }
 
 /// The work requests formatted for one post.
-struct List {
+struct Formatted {
     len: u32,
-    inlined: u32,
-    /// How many at its end are not signaled, those before the list included.
-    unsignaled: u32,
+    /// How many do not go inline.
+    kept: u32,
+    /// Behind the last.
+    until_signal: u32,
+    /// Some are not as they are between posts.
+    altered: bool,
+    /// What is wrong with the packet behind them.
+    stop: Option<PostStop>,
 }
 
-impl List {
+impl Formatted {
+    #[inline]
+    fn new(until_signal: u32) -> Formatted {
+        Formatted { len: 0, kept: 0, until_signal, altered: false, stop: None }
+    }
+
     #[inline]
     fn signal(&mut self, asked: bool, every: u32) -> u32 {
-        self.unsignaled += 1;
-        if asked || self.unsignaled >= every {
-            self.unsignaled = 0;
+        self.until_signal -= 1;
+        if asked || self.until_signal == 0 {
+            self.until_signal = every;
             return SIGNALED;
         }
         0
@@ -488,7 +648,10 @@ mod tests {
 
     fn queue(depth: u32, signal_every: u32) -> SendQueue {
         let transport = Transport::Rc;
-        SendQueue::new(SendQueueSpec { depth, tag: 3, pd_id: PD, transport, inline_bytes: 16, signal_every })
+        let mut queue =
+            SendQueue::new(SendQueueSpec { depth, tag: 3, pd_id: PD, transport, inline_bytes: 16, signal_every });
+        queue.set_open(true);
+        queue
     }
 
     fn batch(pool: &Pool, lens: &[usize]) -> Batch {
@@ -504,7 +667,10 @@ mod tests {
 
     fn post(queue: &mut SendQueue, fake: &mut Fake, batch: &mut Batch) -> SendOutcome {
         // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
-        unsafe { queue.post_batch(fake.qp(), batch, |_, _| SendOptions::default()) }
+        unsafe {
+            let post = PostSend::of(fake.qp());
+            queue.post_one(post, batch).unwrap_or_else(|| queue.post_batch(post, batch))
+        }
     }
 
     fn signaled(posted: &[Posted]) -> Vec<bool> {
@@ -602,7 +768,7 @@ mod tests {
         let mut batch = batch(&pool, &[100; 5]);
         assert_eq!(post(&mut queue, &mut fake, &mut batch).posted, 4);
         // SAFETY: as in `post`.
-        assert!(unsafe { queue.post_marker(fake.qp()) });
+        assert!(unsafe { queue.post_marker(PostSend::of(fake.qp())) });
         let marker = *fake.posted.last().unwrap();
         assert_eq!((marker.len, marker.flags), (None, SIGNALED));
         let done = fake::completions(&[(marker.wr_id, 5, 0)]);

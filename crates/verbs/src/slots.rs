@@ -40,9 +40,18 @@ impl Slots {
         unsafe { self.packets.get_unchecked_mut(slot) }
     }
 
+    /// Puts a packet into its place, which is free.
+    #[inline]
+    pub(crate) fn put(&mut self, position: u64, packet: Option<Packet>) {
+        // Forgotten rather than dropped: a free place needs no look.
+        let before = std::mem::replace(self.at(position), packet);
+        debug_assert!(before.is_none());
+        std::mem::forget(before);
+    }
+
     /// How many of the `count` places from `position` on are free before the first that is not.
     #[inline]
-    pub(crate) fn free_run(&self, position: u32, count: usize) -> usize {
+    pub(crate) fn free_run(&self, position: u64, count: usize) -> usize {
         let [first, second] = self.parts(position, count);
         let taken = |places: &[Option<Packet>]| places.iter().fold(false, |any, place| any | place.is_some());
         if taken(&self.packets[first.clone()]) | taken(&self.packets[second.clone()]) {
@@ -53,8 +62,12 @@ impl Slots {
 
     /// Moves the first `count` packets of the batch into the places from `position` on, which are free.
     #[inline]
-    pub(crate) fn take_front(&mut self, position: u32, batch: &mut Batch, count: usize) {
+    pub(crate) fn take_front(&mut self, position: u64, batch: &mut Batch, count: usize) {
         for part in self.parts(position, count) {
+            // The second most of the time.
+            if part.is_empty() {
+                continue;
+            }
             let places = &mut self.packets[part];
             debug_assert!(places.iter().all(Option::is_none));
             let (places, len) = (places.as_mut_ptr(), places.len());
@@ -72,8 +85,8 @@ impl Slots {
 
     /// The `count` places from `position` on: up to the end of the array, and from its start.
     #[inline]
-    pub(crate) fn parts(&self, position: u32, count: usize) -> [std::ops::Range<usize>; 2] {
-        let (start, len) = (self.slot(position.into()), self.packets.len());
+    fn parts(&self, position: u64, count: usize) -> [std::ops::Range<usize>; 2] {
+        let (start, len) = (self.slot(position), self.packets.len());
         let count = count.min(len);
         let end = (start + count).min(len);
         [start..end, 0..count - (end - start)]

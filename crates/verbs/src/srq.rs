@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rdma_sys::{ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
+use rdma_sys::{ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
 use verbline_mem::{Batch, Packet};
 
 use crate::completion::{Completion, Stale};
@@ -95,7 +95,9 @@ impl SharedReceiveQueue {
         let srq = self.inner.as_ptr();
         let Some(queue) = &mut self.queue else { return RecvOutcome::default() };
         // SAFETY: the SRQ is alive while `inner` is, and `queue` is its; the packets move into its slots.
-        unsafe { queue.post_batch(batch, |wr| post_srq_recv(srq, wr)) }
+        let one = unsafe { queue.post_one(batch, |wr, bad| rdma_sys::ibv_post_srq_recv(srq, wr, bad)) };
+        // SAFETY: as above.
+        one.unwrap_or_else(|| unsafe { queue.post_batch(batch, |wr, bad| rdma_sys::ibv_post_srq_recv(srq, wr, bad)) })
     }
 
     /// The packet that a completion filled: as [`crate::QueuePair::recv_done`], in any order.
@@ -107,6 +109,12 @@ impl SharedReceiveQueue {
             _ => Err(stale),
         };
         done.inspect_err(|_| self.stale += 1)
+    }
+
+    /// The packets of the completions at the front: as [`crate::QueuePair::recv_run`], of whichever QPs.
+    #[inline]
+    pub fn recv_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
+        self.queue.as_mut().map_or(0, |queue| queue.complete_run(completions, packets))
     }
 
     /// Raises [`crate::AsyncEventKind::SrqLimitReached`] once, when fewer than `limit_wr` receives are left; 0 turns it off.
@@ -212,14 +220,4 @@ impl Drop for SrqInner {
         std::mem::forget(parked);
         tracing::warn!(srq = self.id, device = %self.pd.context.name, %errno, packets, "the SRQ would not go: its packets are leaked");
     }
-}
-
-/// # Safety
-/// `srq` is a live SRQ and the list's memory stays until the work requests complete.
-#[inline]
-unsafe fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr) -> (i32, *mut ibv_recv_wr) {
-    let mut bad = ptr::null_mut();
-    // SAFETY: the caller's word.
-    let ret = unsafe { rdma_sys::ibv_post_srq_recv(srq, wr, &raw mut bad) };
-    (ret, bad)
 }

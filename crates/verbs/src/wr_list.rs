@@ -1,45 +1,17 @@
-//! The work requests that a queue posts from: linked once, each with its own SGE, and written anew for every post.
+//! The work requests that a thread posts from: linked once, each with its own SGE, and written anew for every post.
 //!
-//! A device copies a work request before the post returns, so every post begins at the first one: what is written again and
-//! again is as many lines as the longest list, and what never changes is never written. A post cuts the list at its end for the
-//! time of the call.
+//! A device copies work requests before the post returns, so one list serves all queues that a thread posts to: it stays in
+//! the nearest cache whichever queue is next, and what never changes is never written. Between posts every work request has one
+//! SGE, its own, and is a plain SEND: who posts something else says so ([`WrList::altered`]), and it is put right behind the
+//! post. A post cuts the list at its end for the time of the call.
 
+use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge};
+use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 
-/// What differs between `ibv_send_wr` and `ibv_recv_wr` as far as the list goes.
-///
-/// # Safety
-/// All zeros is a value of the type.
-pub(crate) unsafe trait WorkRequest {
-    fn set_next(&mut self, next: *mut Self);
-    fn set_sges(&mut self, sges: *mut ibv_sge);
-}
-
-// SAFETY: integers, pointers and unions of them.
-unsafe impl WorkRequest for ibv_send_wr {
-    #[inline]
-    fn set_next(&mut self, next: *mut Self) {
-        self.next = next;
-    }
-
-    fn set_sges(&mut self, sges: *mut ibv_sge) {
-        self.sg_list = sges;
-    }
-}
-
-// SAFETY: integers and pointers.
-unsafe impl WorkRequest for ibv_recv_wr {
-    #[inline]
-    fn set_next(&mut self, next: *mut Self) {
-        self.next = next;
-    }
-
-    fn set_sges(&mut self, sges: *mut ibv_sge) {
-        self.sg_list = sges;
-    }
-}
+/// The longest list that is posted at once.
+pub(crate) const LONGEST: usize = 64;
 
 /// A work request behind its SGE: all that a send without immediate, address or remote memory writes is in one line.
 #[repr(C, align(64))]
@@ -48,52 +20,154 @@ pub(crate) struct Entry<W> {
     pub(crate) wr: W,
 }
 
-/// The work requests of one post at a time.
-pub(crate) struct WrList<W> {
-    /// Reached through pointers inside itself, so it is no box.
-    entries: NonNull<Entry<W>>,
-    len: u32,
+/// What differs between `ibv_send_wr` and `ibv_recv_wr` as far as the list goes.
+pub(crate) trait WorkRequest: Sized {
+    fn set_next(&mut self, next: *mut Self);
+    /// Makes it what it is between posts.
+    fn set_usual(&mut self, sge: *mut ibv_sge);
+    /// The thread's entries of this type.
+    fn entries(lists: NonNull<Lists>) -> *mut Entries<Self>;
 }
 
-// SAFETY: the list owns its entries; nothing else points into them between calls.
-unsafe impl<W> Send for WrList<W> {}
+impl WorkRequest for ibv_send_wr {
+    #[inline]
+    fn set_next(&mut self, next: *mut Self) {
+        self.next = next;
+    }
+
+    fn set_usual(&mut self, sge: *mut ibv_sge) {
+        (self.sg_list, self.num_sge, self.opcode) = (sge, 1, ibv_wr_opcode::IBV_WR_SEND);
+    }
+
+    #[inline]
+    fn entries(lists: NonNull<Lists>) -> *mut Entries<Self> {
+        // SAFETY: the address of a field of a live allocation.
+        unsafe { &raw mut (*lists.as_ptr()).send }
+    }
+}
+
+impl WorkRequest for ibv_recv_wr {
+    #[inline]
+    fn set_next(&mut self, next: *mut Self) {
+        self.next = next;
+    }
+
+    fn set_usual(&mut self, sge: *mut ibv_sge) {
+        (self.sg_list, self.num_sge) = (sge, 1);
+    }
+
+    #[inline]
+    fn entries(lists: NonNull<Lists>) -> *mut Entries<Self> {
+        // SAFETY: as above.
+        unsafe { &raw mut (*lists.as_ptr()).recv }
+    }
+}
+
+/// The entries of one thread.
+#[repr(C)]
+pub(crate) struct Entries<W> {
+    /// Posted by itself, so linked to nothing.
+    lone: Entry<W>,
+    /// Linked. The last is never posted, so that a list of any length has something behind it.
+    list: [Entry<W>; LONGEST + 1],
+}
+
+pub(crate) struct Lists {
+    recv: Entries<ibv_recv_wr>,
+    send: Entries<ibv_send_wr>,
+}
+
+thread_local! {
+    /// This thread's lists; null before its first post. Plain memory without a destructor, so that it is quick to reach.
+    static HERE: Cell<*mut Lists> = const { Cell::new(ptr::null_mut()) };
+    /// Frees them when the thread ends.
+    static OWNED: Owned = const { Owned };
+}
+
+struct Owned;
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        let lists = HERE.replace(ptr::null_mut());
+        if !lists.is_null() {
+            // SAFETY: came from a box in `make`, and nobody has the address any more. No handle is in use: the thread is ending.
+            drop(unsafe { Box::from_raw(lists) });
+        }
+    }
+}
+
+#[cold]
+fn make() -> NonNull<Lists> {
+    // SAFETY: work requests and SGEs are integers, pointers and unions of them: all zeros is a value.
+    let lists = Box::into_raw(unsafe { Box::<Lists>::new_zeroed().assume_init() });
+    // SAFETY: a box is not null.
+    let lists = unsafe { NonNull::new_unchecked(lists) };
+    for_each_usual::<ibv_send_wr>(lists);
+    for_each_usual::<ibv_recv_wr>(lists);
+    HERE.set(lists.as_ptr());
+    // Where the thread is ending already, they are leaked.
+    let _ = OWNED.try_with(|_| ());
+    lists
+}
+
+fn for_each_usual<W: WorkRequest>(lists: NonNull<Lists>) {
+    let mut list = WrList { entries: W::entries(lists) };
+    list.restore(list.lone_ptr());
+    for index in 0..=LONGEST {
+        list.restore(list.at(index));
+        list.relink(index);
+    }
+}
+
+/// The right to this thread's work requests of one type.
+pub(crate) struct WrList<W> {
+    /// They are reached through pointers inside themselves, so by address only.
+    entries: *mut Entries<W>,
+}
 
 impl<W: WorkRequest> WrList<W> {
-    /// `len` of them, at least 1, linked.
-    pub(crate) fn new(len: u32) -> WrList<W> {
-        let len = len.max(1);
-        let entries = Box::<[Entry<W>]>::new_zeroed_slice(len as usize);
-        // SAFETY: `WorkRequest` promises that zeros are a value; an ibv_sge is integers.
-        let entries: *mut Entry<W> = Box::into_raw(unsafe { entries.assume_init() }).cast();
-        // SAFETY: a box is not null.
-        let list = WrList { entries: unsafe { NonNull::new_unchecked(entries) }, len };
-        for index in 0..len {
-            let entry = list.at(index);
-            // SAFETY: `at` gives addresses of entries of ours, initialised, and nobody else has them yet.
-            unsafe {
-                (*entry).wr.set_sges(&raw mut (*entry).sge);
-                (*entry).wr.set_next(list.after(index));
-            }
-        }
-        list
-    }
-
-    /// All of them, to format from the first on. Links and `sg_list` are to stay as they are.
+    /// # Safety
+    /// The thread has no other handle of this type while this one is used: whoever has one calls nothing that may post, but
+    /// for the device.
     #[inline]
-    pub(crate) fn entries(&mut self) -> &mut [Entry<W>] {
-        // SAFETY: ours, initialised, and borrowed as long as the list is.
-        unsafe { std::slice::from_raw_parts_mut(self.entries.as_ptr(), self.len as usize) }
+    pub(crate) unsafe fn of_thread() -> WrList<W> {
+        WrList { entries: W::entries(NonNull::new(HERE.get()).unwrap_or_else(make)) }
     }
 
-    /// The first one.
+    /// The list, to format from the first on. Links, `sg_list` and what is as usual are to stay as they are.
     #[inline]
-    pub(crate) fn first(&mut self) -> &mut Entry<W> {
-        // SAFETY: there is at least one; as above.
-        unsafe { self.entries.as_mut() }
+    pub(crate) fn entries(&mut self) -> &mut [Entry<W>; LONGEST] {
+        // SAFETY: alive, initialised, and the handle is the only one.
+        unsafe { &mut *(&raw mut (*self.entries).list).cast() }
     }
 
-    /// Hands the first `count` on to `post` as a list. It returns what the verb returned and the `bad_wr` that it set. Gives how
-    /// many of them the device took, and the verb's answer.
+    /// The work request to post by itself; likewise.
+    #[inline]
+    pub(crate) fn lone(&mut self) -> &mut Entry<W> {
+        // SAFETY: as above.
+        unsafe { &mut *self.lone_ptr() }
+    }
+
+    /// Hands the lone one to `post`, which returns what the verb returned and may set `bad_wr`. Gives nothing when it was posted;
+    /// else how many were taken all the same, as for [`WrList::post`], and the verb's answer.
+    #[inline(always)]
+    pub(crate) fn post_lone(&mut self, post: impl FnOnce(*mut W, &mut *mut W) -> i32) -> Option<(u32, i32)> {
+        // SAFETY: the address of a field of ours.
+        let wr = unsafe { &raw mut (*self.lone_ptr()).wr };
+        let mut bad = ptr::null_mut();
+        let ret = post(wr, &mut bad);
+        if ret == 0 { None } else { self.refused(bad, ret) }
+    }
+
+    #[cold]
+    fn refused(&mut self, bad: *mut W, ret: i32) -> Option<(u32, i32)> {
+        // SAFETY: the address of a field of ours.
+        let wr = unsafe { &raw mut (*self.lone_ptr()).wr };
+        Some((u32::from(!ptr::eq(wr, bad)), ret))
+    }
+
+    /// Hands the first `count` on to `post` as a list; it returns what the verb returned and may set `bad_wr`. Gives how many of
+    /// them the device took, and the verb's answer.
     ///
     /// A refusal whose `bad_wr` is not one of the list's is taken as "all were posted": a slot too many may stay occupied, but
     /// no memory is given back that the device may still write.
@@ -101,49 +175,60 @@ impl<W: WorkRequest> WrList<W> {
     /// # Panics
     /// If there are fewer than `count`, or that is 0.
     #[inline]
-    pub(crate) fn post(&mut self, count: u32, post: impl FnOnce(*mut W) -> (i32, *mut W)) -> (u32, i32) {
-        assert!(count.wrapping_sub(1) < self.len, "a list of {count} of {} work requests", self.len);
-        let last = self.at(count - 1);
+    pub(crate) fn post(&mut self, count: u32, post: impl FnOnce(*mut W, &mut *mut W) -> i32) -> (u32, i32) {
+        let last = (count as usize).wrapping_sub(1);
+        assert!(last < LONGEST, "a list of {count} of {LONGEST} work requests");
         // SAFETY: an entry of ours, initialised, that nothing else uses outside of `post`.
-        unsafe { (*last).wr.set_next(ptr::null_mut()) };
-        // SAFETY: as above.
-        let (ret, bad) = post(unsafe { &raw mut (*self.entries.as_ptr()).wr });
-        let next = self.after(count - 1);
-        // SAFETY: as above.
-        unsafe { (*last).wr.set_next(next) };
+        unsafe { (*self.at(last)).wr.set_next(ptr::null_mut()) };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the address of a field of ours.
+        let ret = post(unsafe { &raw mut (*self.at(0)).wr }, &mut bad);
+        self.relink(last);
         if ret == 0 { (count, 0) } else { (self.taken_before(bad, count), ret) }
+    }
+
+    /// To be called behind the post, when the first `count` of the list, or the lone one, may not be as usual.
+    #[cold]
+    pub(crate) fn altered(&mut self, count: usize) {
+        self.restore(self.lone_ptr());
+        for index in 0..count.min(LONGEST) {
+            self.restore(self.at(index));
+        }
     }
 
     #[cold]
     fn taken_before(&self, bad: *mut W, count: u32) -> u32 {
         // SAFETY: an address within an entry of ours.
-        let taken = (0..count).find(|&index| ptr::eq(unsafe { &raw const (*self.at(index)).wr }, bad));
+        let taken = (0..count).find(|&index| ptr::eq(unsafe { &raw const (*self.at(index as usize)).wr }, bad));
         taken.unwrap_or(count)
     }
 
-    /// The address of an entry; `index` is below `len`, as everything here sees to.
-    #[inline]
-    fn at(&self, index: u32) -> *mut Entry<W> {
-        debug_assert!(index < self.len);
-        // SAFETY: inside the array.
-        unsafe { self.entries.as_ptr().add(index as usize) }
+    fn restore(&mut self, entry: *mut Entry<W>) {
+        // SAFETY: an entry of ours, initialised; the handle is the only one.
+        unsafe { (*entry).wr.set_usual(&raw mut (*entry).sge) };
     }
 
-    /// What follows on an entry in the whole list.
+    /// Ties an entry of the list to the one behind it.
     #[inline]
-    fn after(&self, index: u32) -> *mut W {
-        if index + 1 == self.len {
-            return ptr::null_mut();
+    fn relink(&mut self, index: usize) {
+        if index < LONGEST {
+            // SAFETY: both are entries of ours, initialised; the handle is the only one.
+            unsafe { (*self.at(index)).wr.set_next(&raw mut (*self.at(index + 1)).wr) };
         }
-        // SAFETY: the address of a field of an entry of ours.
-        unsafe { &raw mut (*self.at(index + 1)).wr }
     }
-}
 
-impl<W> Drop for WrList<W> {
-    fn drop(&mut self) {
-        // SAFETY: came from a box of this length and is freed once.
-        drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(self.entries.as_ptr(), self.len as usize)) });
+    #[inline]
+    fn lone_ptr(&self) -> *mut Entry<W> {
+        // SAFETY: the address of a field of a live allocation.
+        unsafe { &raw mut (*self.entries).lone }
+    }
+
+    /// The address of an entry of the list; `index` is at most [`LONGEST`], as everything here sees to.
+    #[inline]
+    fn at(&self, index: usize) -> *mut Entry<W> {
+        debug_assert!(index <= LONGEST);
+        // SAFETY: inside the array.
+        unsafe { (&raw mut (*self.entries).list).cast::<Entry<W>>().add(index) }
     }
 }
 
@@ -151,11 +236,16 @@ impl<W> Drop for WrList<W> {
 mod tests {
     use super::*;
 
+    fn list<W: WorkRequest>() -> WrList<W> {
+        // SAFETY: each test has one, on its own thread.
+        unsafe { WrList::of_thread() }
+    }
+
     #[test]
     fn a_post_sees_its_list_and_no_more_and_the_list_stays_whole() {
-        let mut list = WrList::<ibv_recv_wr>::new(5);
-        for count in [1, 4, 5, 2, 5] {
-            let (taken, _) = list.post(count, |mut wr| {
+        let mut list = list::<ibv_recv_wr>();
+        for count in [1, 4, 64, 2, 63, 64] {
+            let (taken, _) = list.post(count, |mut wr, _| {
                 let mut seen = 0;
                 while !wr.is_null() {
                     seen += 1;
@@ -163,20 +253,50 @@ mod tests {
                     wr = unsafe { (*wr).next };
                 }
                 assert_eq!(seen, count);
-                (0, ptr::null_mut())
+                0
             });
             assert_eq!(taken, count);
         }
-        assert!(list.entries().iter().all(|entry| ptr::eq(entry.wr.sg_list, &entry.sge)));
+        assert!(list.entries().iter().all(|entry| ptr::eq(entry.wr.sg_list, &entry.sge) && entry.wr.num_sge == 1));
+        let refusal = list.post_lone(|wr, _| {
+            // SAFETY: as above.
+            assert!(unsafe { (*wr).next }.is_null());
+            0
+        });
+        assert_eq!(refusal, None);
     }
 
     #[test]
     fn what_came_before_bad_wr_was_taken() {
-        let mut list = WrList::<ibv_send_wr>::new(8);
-        let bad = &raw mut list.entries()[2].wr;
-        assert_eq!(list.post(4, |_| (libc::ENOMEM, bad)), (2, libc::ENOMEM));
-        assert_eq!(list.post(4, |first| (libc::ENOMEM, first)), (0, libc::ENOMEM));
-        assert_eq!(list.post(2, |_| (libc::ENOMEM, bad)), (2, libc::ENOMEM));
-        assert_eq!(list.post(4, |_| (libc::EINVAL, ptr::null_mut())), (4, libc::EINVAL));
+        let mut list = list::<ibv_send_wr>();
+        let third = &raw mut list.entries()[2].wr;
+        let refuse = |at: *mut ibv_send_wr| {
+            move |_: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr| {
+                *bad = at;
+                libc::ENOMEM
+            }
+        };
+        assert_eq!(list.post(4, refuse(third)), (2, libc::ENOMEM));
+        let first = &raw mut list.entries()[0].wr;
+        assert_eq!(list.post(4, refuse(first)), (0, libc::ENOMEM));
+        assert_eq!(list.post(2, refuse(third)), (2, libc::ENOMEM));
+        assert_eq!(list.post(4, |_, _| libc::EINVAL), (4, libc::EINVAL));
+        let lone = &raw mut list.lone().wr;
+        assert_eq!(list.post_lone(refuse(lone)), Some((0, libc::ENOMEM)));
+        assert_eq!(list.post_lone(|_, _| libc::EINVAL), Some((1, libc::EINVAL)));
+    }
+
+    #[test]
+    fn what_was_altered_is_put_right() {
+        let mut list = list::<ibv_send_wr>();
+        for entry in &mut list.entries()[..3] {
+            (entry.wr.num_sge, entry.wr.opcode) = (0, ibv_wr_opcode::IBV_WR_RDMA_READ);
+        }
+        list.lone().wr.num_sge = 0;
+        list.altered(3);
+        assert_eq!(list.lone().wr.num_sge, 1);
+        assert!(
+            list.entries().iter().all(|entry| (entry.wr.num_sge, entry.wr.opcode) == (1, ibv_wr_opcode::IBV_WR_SEND))
+        );
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Each is posted by itself and always signaled; its slot keeps the memory that it uses until its completion.
 
-use rdma_sys::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_qp};
+use rdma_sys::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_send_wr, ibv_sge};
 
-use super::{List, SIGNALED, SendQueue, flags};
+use super::{INLINE, PostSend, SIGNALED, SendQueue, flags};
 use crate::mr::Access;
 use crate::one_sided::{Buffer, Kept, Op, Refused, Verb};
 use crate::peer::PeerSlice;
@@ -12,16 +12,15 @@ use crate::post::{PostStop, SendOptions};
 use crate::qp_attr::Transport;
 use crate::window::{MemoryWindow, WindowKind, bind_info};
 use crate::wr_id::{self, WrKind};
-use crate::wr_list::Entry;
 
 impl SendQueue {
     /// Posts one work request that is not a packet of a batch; its completion comes always.
     ///
     /// # Safety
-    /// `qp` is the live QP whose send queue this is.
-    pub(crate) unsafe fn post_op(&mut self, qp: *mut ibv_qp, op: &Op, buffer: Buffer) -> Result<(), Refused> {
+    /// `post` is for the live QP whose send queue this is.
+    pub(crate) unsafe fn post_op(&mut self, post: PostSend, op: &Op, buffer: Buffer) -> Result<(), Refused> {
         // SAFETY: the caller's word.
-        match unsafe { self.try_post_op(qp, op, &buffer) } {
+        match unsafe { self.try_post_op(post, op, &buffer) } {
             Ok(slot) => {
                 self.keep_op(slot, Kept { buffer, _window: None });
                 Ok(())
@@ -38,10 +37,10 @@ impl SendQueue {
     /// Binds a window. The slot keeps the window, what it is bound to from now on, and what it was bound to before.
     ///
     /// # Safety
-    /// `qp` is the live QP whose send queue this is.
+    /// `post` is for the live QP whose send queue this is.
     pub(crate) unsafe fn bind_window(
         &mut self,
-        qp: *mut ibv_qp,
+        post: PostSend,
         window: &mut MemoryWindow,
         slice: PeerSlice,
         access: Access,
@@ -57,9 +56,9 @@ impl SendQueue {
         let op = Op { verb: Verb::BindWindow { window: inner.as_ptr(), rkey, info }, options, inline: false };
         let posted = match window.kind() {
             // SAFETY: the caller's word; window and memory go into the slot below.
-            WindowKind::Type2 => unsafe { self.try_post_op(qp, &op, &buffer) },
+            WindowKind::Type2 => unsafe { self.try_post_op(post, &op, &buffer) },
             // SAFETY: as above.
-            WindowKind::Type1 => unsafe { self.try_bind_type_1(qp, &op, &buffer, inner.as_ptr(), info) },
+            WindowKind::Type1 => unsafe { self.try_bind_type_1(post, &op, &buffer, inner.as_ptr(), info) },
         };
         match posted {
             Ok(slot) => {
@@ -77,7 +76,7 @@ impl SendQueue {
     /// As [`SendQueue::try_post_op`].
     unsafe fn try_bind_type_1(
         &mut self,
-        qp: *mut ibv_qp,
+        post: PostSend,
         op: &Op,
         buffer: &Buffer,
         window: *mut ibv_mw,
@@ -87,45 +86,39 @@ impl SendQueue {
             return Err(PostStop::Full);
         }
         self.check_op(op, buffer)?;
-        let wr_id = wr_id::pack(self.tag, WrKind::Op, self.sequence.peek(0));
-        let mut bind = ibv_mw_bind { wr_id, send_flags: SIGNALED | flags(&op.options, false), bind_info };
+        let wr_id = self.sequence.next() | wr_id::kind_bits(WrKind::Op);
+        let mut bind = ibv_mw_bind { wr_id, send_flags: SIGNALED | flags(&op.options), bind_info };
         // SAFETY: QP, window and region are alive and of one PD.
-        let ret = unsafe { rdma_sys::ibv_bind_mw(qp, window, &raw mut bind) };
+        let ret = unsafe { rdma_sys::ibv_bind_mw(post.qp, window, &raw mut bind) };
         if ret != 0 {
             return Err(PostStop::of_device(ret));
         }
-        let slot = self.packets.slot(self.head.into());
-        self.unsignaled = 0;
+        let slot = self.packets.slot(self.sequence.next());
+        self.until_signal = self.signal_every;
         self.advance(1);
         Ok(slot)
     }
 
     /// # Safety
     /// As [`SendQueue::post_op`], and on success the caller puts the buffer into the slot.
-    unsafe fn try_post_op(&mut self, qp: *mut ibv_qp, op: &Op, buffer: &Buffer) -> Result<usize, PostStop> {
+    unsafe fn try_post_op(&mut self, post: PostSend, op: &Op, buffer: &Buffer) -> Result<usize, PostStop> {
         if self.room() == 0 || self.sequence.reserve(1) == 0 {
             return Err(PostStop::Full);
         }
         self.check_op(op, buffer)?;
-        let (kind, destination) = (WrKind::Op, self.destination(op.options.destination)?);
-        let wr_id = wr_id::pack(self.tag, kind, self.sequence.peek(0));
-        let slot = self.packets.slot(self.head.into());
-        let Entry { wr, sge } = self.list.first();
-        wr.wr_id = wr_id;
-        wr.send_flags = SIGNALED | flags(&op.options, op.inline);
-        wr.num_sge = (op.moves_bytes() && buffer.len_bytes() > 0).into();
-        *sge = buffer.sge();
-        op.write(wr);
-        if let Some(to) = destination {
-            wr.wr.ud = to;
-        }
+        let destination = self.destination(op.options.destination)?;
+        let slot = self.packets.slot(self.sequence.next());
+        let write = |wr: &mut ibv_send_wr, sge: &mut ibv_sge| {
+            wr.send_flags = SIGNALED | flags(&op.options) | if op.inline { INLINE } else { 0 };
+            wr.num_sge = (op.moves_bytes() && buffer.len_bytes() > 0).into();
+            *sge = buffer.sge();
+            op.write(wr);
+            if let Some(to) = destination {
+                wr.wr.ud = to;
+            }
+        };
         // SAFETY: the caller's word.
-        let (taken, refusal) = unsafe { self.post_list(qp, List { len: 1, inlined: 0, unsignaled: 0 }) };
-        self.advance(taken);
-        match refusal {
-            Some(reason) if taken == 0 => Err(reason),
-            _ => Ok(slot),
-        }
+        unsafe { self.post_special(post, WrKind::Op, write) }.map(|()| slot)
     }
 
     fn check_op(&self, op: &Op, buffer: &Buffer) -> Result<(), PostStop> {

@@ -5,14 +5,15 @@
 
 use std::iter::Peekable;
 
-use rdma_sys::{ibv_qp, ibv_sge, ibv_wr_opcode, rdma_t};
+use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 
-use super::{List, SendQueue, flags};
+use super::{Formatted, PostSend, SendQueue, flags};
 use crate::one_sided::{Buffer, Kept};
 use crate::peer::{PeerSlice, Remote};
 use crate::post::{PostStop, SendOptions, SendOutcome};
 use crate::qp_attr::Transport;
 use crate::wr_id::{self, WrKind};
+use crate::wr_list::{LONGEST, WrList};
 
 /// What a list does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,96 +22,122 @@ pub(crate) enum Direction {
     Read,
 }
 
+/// Where to, or from, and which bytes.
+type Part = (ibv_sge, rdma_t);
+
 impl SendQueue {
     /// Posts transfers in order until the queue is full, or one is refused.
     ///
     /// # Safety
-    /// `qp` is the live QP whose send queue this is.
+    /// As [`SendQueue::post_one`].
     #[inline]
     pub(crate) unsafe fn post_transfers<'a>(
         &mut self,
-        qp: *mut ibv_qp,
+        post: PostSend,
         direction: Direction,
         options: &SendOptions,
         transfers: impl Iterator<Item = (&'a PeerSlice, Remote)>,
     ) -> SendOutcome {
         let mut transfers = transfers.peekable();
         let mut outcome = SendOutcome::default();
+        let nothing = (ibv_sge { addr: 0, length: 0, lkey: 0 }, rdma_t { remote_addr: 0, rkey: 0 });
+        let mut parts = [nothing; LONGEST];
         while let Some(&(first, _)) = transfers.peek() {
-            outcome.stop = self.check_region(first, options);
+            outcome.stop = self.check_transfer(first, options);
             if outcome.stop.is_some() {
                 break;
             }
-            let room = self.sequence.reserve(self.room());
+            let room = self.reserve(LONGEST);
             if room == 0 {
                 outcome.stop = Some(PostStop::Full);
                 break;
             }
-            let (list, last, stop) = self.format_transfers(first, room, direction, options, &mut transfers);
+            // Before the list is taken, since whoever gives the transfers may post to another queue.
+            let (count, last) = take_region(first, self.max_message_bytes, &mut parts[..room], &mut transfers);
             // SAFETY: the caller's word; the region is kept below for as long as the device may use it.
-            let (taken, refusal) = unsafe { self.post_list(qp, list) };
+            let (taken, ret) = unsafe { self.post_parts(post, direction, options, &parts[..count]) };
             if taken > 0 {
                 // Of the same region as all of the list, whichever of it was the last to be taken.
                 let buffer = Buffer::Peer(last.clone());
-                self.keep_op(
-                    self.packets.slot(self.head.wrapping_add(taken - 1).into()),
-                    Kept { buffer, _window: None },
-                );
+                let position = self.sequence.next() + u64::from(taken - 1);
+                self.keep_op(self.packets.slot(position), Kept { buffer, _window: None });
                 self.advance(taken);
             }
             outcome.posted += taken as usize;
-            outcome.stop = refusal.or(stop);
-            if outcome.stop.is_some() {
+            if ret != 0 {
+                outcome.stop = Some(PostStop::of_device(ret));
                 break;
             }
         }
         outcome
     }
 
-    /// Writes work requests for the transfers of `first`'s region, up to `room`. Gives them, the last of their slices, and what
-    /// is wrong with the transfer behind them.
-    #[inline]
-    fn format_transfers<'a>(
+    /// Posts the parts, of which there is one at least. Gives how many were taken, and the verb's answer.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`]; the parts' memory stays until they complete.
+    unsafe fn post_parts(
         &mut self,
-        first: &'a PeerSlice,
-        room: u32,
+        post: PostSend,
         direction: Direction,
         options: &SendOptions,
-        transfers: &mut Peekable<impl Iterator<Item = (&'a PeerSlice, Remote)>>,
-    ) -> (List, &'a PeerSlice, Option<PostStop>) {
-        let wr_id = wr_id::pack(self.tag, WrKind::Op, self.sequence.peek(0));
+        parts: &[Part],
+    ) -> (u32, i32) {
+        // SAFETY: from here to the end nothing but the device is called.
+        let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
+        let first = self.sequence.next() | wr_id::kind_bits(WrKind::Op);
         let opcode = match direction {
             Direction::Write => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
             Direction::Read => ibv_wr_opcode::IBV_WR_RDMA_READ,
         };
         // Copies, since the compiler can't know that work requests are not part of the queue.
-        let (flags, lkey) = (flags(options, false), first.lkey());
-        let (max_bytes, signal_every) = (self.max_message_bytes, self.signal_every);
-        let mut list = List { len: 0, inlined: 0, unsignaled: self.unsignaled };
-        let mut last = first;
-        for entry in &mut self.list.entries()[..room as usize] {
-            let Some((slice, remote)) = transfers.next_if(|(slice, _)| slice.is_of_region_of(first)) else { break };
-            let length = slice.len();
-            if length > max_bytes {
-                return (list, last, Some(PostStop::TooLong { len_bytes: length as usize, max_bytes }));
-            }
+        let (flags, signal_every) = (flags(options), self.signal_every);
+        let mut formatted = Formatted::new(self.until_signal);
+        for (&(sge, rdma), entry) in parts.iter().zip(list.entries()) {
+            entry.sge = sge;
             // An SGE of length 0 means 2^31 bytes; a transfer of no bytes has no SGE.
-            entry.sge = ibv_sge { addr: slice.addr(), length, lkey };
-            entry.wr.num_sge = (length > 0).into();
-            entry.wr.wr_id = wr_id + u64::from(list.len);
+            entry.wr.num_sge = (sge.length > 0).into();
+            entry.wr.wr_id = first + u64::from(formatted.len);
             entry.wr.opcode = opcode;
-            entry.wr.send_flags = flags | list.signal(options.signaled, signal_every);
-            entry.wr.wr.rdma = rdma_t { remote_addr: remote.addr, rkey: remote.rkey };
-            list.len += 1;
-            last = slice;
+            entry.wr.send_flags = flags | formatted.signal(options.signaled, signal_every);
+            entry.wr.wr.rdma = rdma;
+            formatted.len += 1;
         }
-        (list, last, None)
+        // SAFETY: the caller's word.
+        let (taken, ret) = list.post(formatted.len, |wr, bad| unsafe { post.call(wr, bad) });
+        self.count_signals(ret, formatted.until_signal, &list.entries()[..taken as usize]);
+        list.altered(parts.len());
+        (taken, ret)
     }
 
-    fn check_region(&self, slice: &PeerSlice, options: &SendOptions) -> Option<PostStop> {
+    fn check_transfer(&self, slice: &PeerSlice, options: &SendOptions) -> Option<PostStop> {
+        let (len_bytes, max_bytes) = (slice.len() as usize, self.max_message_bytes);
         if slice.pd_id() != self.pd_id {
             return Some(PostStop::NotRegistered { packet_pd: slice.pd_id(), qp_pd: self.pd_id });
         }
+        if len_bytes > max_bytes as usize {
+            return Some(PostStop::TooLong { len_bytes, max_bytes });
+        }
         (options.fence && self.transport != Transport::Rc).then_some(PostStop::NotOn(self.transport, "fence"))
     }
+}
+
+/// Takes the transfers at the front that are of `first`'s region and not too long, as many as there are parts. Gives how many,
+/// and the last of their slices.
+#[inline]
+fn take_region<'a>(
+    first: &'a PeerSlice,
+    max_bytes: u32,
+    parts: &mut [Part],
+    transfers: &mut Peekable<impl Iterator<Item = (&'a PeerSlice, Remote)>>,
+) -> (usize, &'a PeerSlice) {
+    let (mut count, mut last, lkey) = (0, first, first.lkey());
+    for (sge, rdma) in parts {
+        let fits = |slice: &PeerSlice| slice.is_of_region_of(first) && slice.len() <= max_bytes;
+        let Some((slice, remote)) = transfers.next_if(|(slice, _)| fits(slice)) else { break };
+        *sge = ibv_sge { addr: slice.addr(), length: slice.len(), lkey };
+        *rdma = rdma_t { remote_addr: remote.addr, rkey: remote.rkey };
+        (count, last) = (count + 1, slice);
+    }
+    (count, last)
 }
