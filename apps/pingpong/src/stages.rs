@@ -48,6 +48,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             timings: Timings::new(&results, settings.size_bytes),
             settings,
             in_flight: 0,
+            answers: Vec::with_capacity(stage.batch_max()),
             stopping: false,
             answered,
         }))
@@ -76,6 +77,8 @@ struct Client {
     settings: Settings,
     timings: Timings,
     in_flight: usize,
+    /// When the messages of the last turn departed, and when they came back: recorded once their successors are on their way.
+    answers: Vec<(Tick, Tick)>,
     /// What is answered from now on is not sent again, so that the run comes to rest.
     stopping: bool,
     answered: verbline::engine::Counter,
@@ -90,13 +93,14 @@ impl Stage for Client {
             return input.clear();
         }
         for packet in input.iter_mut() {
-            self.timings.record(departed_ns(packet), now_ns, self.settings.warm_up);
+            self.answers.push((departed_ns(packet), now_ns));
             stamp(packet, now_ns);
         }
         out.send_batch(SEND, input);
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        self.record();
         while self.in_flight < self.settings.window && out.room(SEND) > 0 {
             let Some(mut packet) = out.alloc() else { return Next::Busy };
             packet.set_len(self.settings.size_bytes);
@@ -109,7 +113,16 @@ impl Stage for Client {
     }
 
     fn stop(&mut self, _: &mut Outputs<'_>) {
+        self.record();
         self.stopping = true;
+    }
+}
+
+impl Client {
+    fn record(&mut self) {
+        for (departed_ns, now_ns) in self.answers.drain(..) {
+            self.timings.record(departed_ns, now_ns, self.settings.warm_up);
+        }
     }
 }
 

@@ -9,8 +9,8 @@
 /// Turns that one timed turn stands for.
 pub(crate) const PERIOD: u64 = 16;
 
-/// So many idle turns, a few microseconds, are a rest: more than a round trip of the fastest ping-pong.
-pub(crate) const RESTED: u64 = 256;
+/// So many idle turns, some tens of microseconds, are a rest: who is called more often than that is sampled often enough.
+pub(crate) const RESTED: u64 = 4096;
 
 /// What the time of a turn's stages counts for; 0 if it isn't measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
