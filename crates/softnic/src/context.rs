@@ -6,7 +6,7 @@
 
 use crate::async_event::AsyncEvents;
 use crate::device::Device;
-use crate::{cq, device, errno, mw, rq, sq, srq};
+use crate::{cq, device, errno, mw, poll, rq, sq, srq};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -77,7 +77,7 @@ pub(crate) unsafe fn open(device: *mut ibv_device) -> *mut ibv_context {
     ops.post_send = Some(sq::post_send);
     ops.post_recv = Some(rq::post_recv);
     ops.post_srq_recv = Some(srq::post_srq_recv);
-    ops.poll_cq = Some(cq::poll_cq);
+    ops.poll_cq = Some(poll::poll_cq);
     ops.req_notify_cq = Some(cq::req_notify_cq);
     ops.alloc_mw = Some(mw::alloc_mw);
     ops.bind_mw = Some(mw::bind_mw);

@@ -96,7 +96,7 @@ pub(crate) fn check_local(pd: u32, key: u32, addr: u64, len: u64, need: u32) -> 
 /// A region's key, to be used by its own side or by a peer, looked up once for a run of accesses that all name it. Good for as
 /// long as the guard that it was made in: until that is left, what a key granted stays registered. A window's key is
 /// denied: what it grants may change at any time.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionKey {
     pd: u32,
     need: u32,
@@ -121,11 +121,15 @@ impl RegionKey {
         if key != self.key {
             self.look_up(key)?;
         }
+        self.known(key, addr, len).ok_or(Denied)
+    }
+
+    /// As [`check`](Self::check), but `None` for any key other than the one looked up last.
+    #[inline(always)]
+    pub(crate) fn known(&self, key: u32, addr: u64, len: u64) -> Option<*mut u8> {
         let at = addr.wrapping_sub(self.start);
-        if at <= self.len && len <= self.len - at {
-            return Ok(addr.wrapping_add(self.offset) as *mut u8);
-        }
-        Err(Denied)
+        let inside = key == self.key && at <= self.len && len <= self.len - at;
+        inside.then(|| addr.wrapping_add(self.offset) as *mut u8)
     }
 
     #[inline(always)]

@@ -81,6 +81,8 @@ mod one_sided;
 #[cfg(not(loom))]
 mod pd;
 #[cfg(not(loom))]
+mod poll;
+#[cfg(not(loom))]
 pub mod provider;
 #[cfg(not(loom))]
 mod qp;

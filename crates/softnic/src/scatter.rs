@@ -18,7 +18,11 @@ pub(crate) fn sge_bytes(sge: &ibv_sge) -> u64 {
 /// Receive work requests: `wr_id`, the number of elements, the elements; one stride each. The receiver writes an entry
 /// before it publishes its index; a sender reads it after; its slot is used again only once its completion was polled.
 #[derive(Debug)]
-pub(crate) struct WqeRing {
+pub(crate) struct WqeRing(Places);
+
+/// Where the entries are, to have in registers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
     words: *mut u64,
     stride: usize,
     mask: u64,
@@ -42,7 +46,7 @@ impl WqeRing {
         assert!(entries.is_power_of_two());
         let stride = WQE_HEAD_WORDS + SGE_WORDS * max_sge as usize;
         let words = vec![0u64; entries * stride].into_boxed_slice();
-        WqeRing { words: Box::into_raw(words).cast(), stride, mask: entries as u64 - 1 }
+        WqeRing(Places { words: Box::into_raw(words).cast(), stride, mask: entries as u64 - 1 })
     }
 
     /// The entry of that index.
@@ -51,8 +55,14 @@ impl WqeRing {
     /// The caller owns the entry by the protocol of the type.
     #[inline(always)]
     pub(crate) unsafe fn wqe(&self, index: u64) -> Wqe {
-        // SAFETY: masked.
-        Wqe(unsafe { self.words.add((index & self.mask) as usize * self.stride) })
+        // SAFETY: the caller's; the ring is there.
+        unsafe { self.0.wqe(index) }
+    }
+
+    /// A copy, good for as long as the ring.
+    #[inline(always)]
+    pub(crate) fn places(&self) -> Places {
+        self.0
     }
 
     /// Asks for the entry's line.
@@ -62,17 +72,30 @@ impl WqeRing {
         // SAFETY: masked, and a prefetch has no effect but on timing.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.words.add((index & self.mask) as usize * self.stride).cast());
+            _mm_prefetch::<_MM_HINT_T0>(self.0.words.add((index & self.0.mask) as usize * self.0.stride).cast());
         }
         let _ = index;
     }
 }
 
+impl Places {
+    /// As [`WqeRing::wqe`].
+    ///
+    /// # Safety
+    /// As there, and the ring is there.
+    #[inline(always)]
+    pub(crate) unsafe fn wqe(&self, index: u64) -> Wqe {
+        // SAFETY: masked.
+        Wqe(unsafe { self.words.add((index & self.mask) as usize * self.stride) })
+    }
+}
+
 impl Drop for WqeRing {
     fn drop(&mut self) {
-        let len = (self.mask as usize + 1) * self.stride;
+        let Places { words, stride, mask } = self.0;
+        let len = (mask as usize + 1) * stride;
         // SAFETY: the box that `new` made.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.words, len)) });
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(words, len)) });
     }
 }
 

@@ -15,9 +15,9 @@
 //!   consumer sees that a slot is claimed, and waits for it rather than report an empty queue.
 //! - *One notification an arm*: whoever takes `armed` back to zero notifies.
 
+pub use super::consumer::{Consumer, Cursor};
 use super::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Cell, Ordering, after_rmw};
 use crossbeam_utils::CachePadded;
-use verbline_ring::fence::heavy;
 
 /// Bytes of payload that fit into the first slot of a completion, after its three header words.
 pub const FIRST_PAYLOAD_BYTES: usize = 32;
@@ -34,12 +34,12 @@ pub const SOLICITED: u32 = 1;
 pub const NEXT: u32 = 2;
 
 const POSITION_BITS: u32 = 40;
-const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
+pub(super) const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
 pub(super) const TWO_SLOTS: u64 = 1 << 63;
 /// Tags are 23 bits wide.
 pub const TAG_MASK: u32 = (1 << 23) - 1;
 /// In `tail`: the ring is being replaced; claims wait.
-const FROZEN: u64 = 1 << 63;
+pub(super) const FROZEN: u64 = 1 << 63;
 
 /// One slot: a sequence word and 56 bytes.
 #[derive(Debug, Default)]
@@ -75,22 +75,22 @@ pub struct Overrun;
 /// after the claim costs nothing.
 #[derive(Debug)]
 #[repr(C)]
-struct Producers {
+pub(super) struct Producers {
     /// Next free position.
-    tail: AtomicU64,
+    pub(super) tail: AtomicU64,
     /// A copy of the consumer's head, refreshed when it says "full".
-    head_seen: AtomicU64,
-    slots: AtomicPtr<Slot>,
-    mask: AtomicU64,
-    armed: AtomicU32,
+    pub(super) head_seen: AtomicU64,
+    pub(super) slots: AtomicPtr<Slot>,
+    pub(super) mask: AtomicU64,
+    pub(super) armed: AtomicU32,
 }
 
 /// What the consumer writes, or looks at on an empty poll: producers' lines are left alone there.
 #[derive(Debug)]
 #[repr(C)]
-struct Consumed {
+pub(super) struct Consumed {
     /// Written by the consumer once a poll, read by producers once a lap.
-    head: AtomicU64,
+    pub(super) head: AtomicU64,
     /// A completion was lost. Written once.
     overrun: AtomicBool,
 }
@@ -98,23 +98,9 @@ struct Consumed {
 /// See the [module](self).
 #[derive(Debug)]
 pub struct CqRing {
-    producers: CachePadded<Producers>,
-    consumed: CachePadded<Consumed>,
+    pub(super) producers: CachePadded<Producers>,
+    pub(super) consumed: CachePadded<Consumed>,
 }
-
-/// The consumer's own state. One thread at a time.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Consumer {
-    head: u64,
-    slots: *const Slot,
-    mask: u64,
-    /// Armed, as far as this side knows: an empty poll must look for claims.
-    armed: bool,
-}
-
-// SAFETY: the raw pointer is to the ring's slots, which any thread may reach through atomics and the claim protocol.
-unsafe impl Send for Consumer {}
 
 /// Claimed slots, to be filled and published by their producer.
 #[derive(Clone, Copy, Debug)]
@@ -212,7 +198,7 @@ pub(super) fn sequence(position: u64, tag: u32, two_slots: bool) -> u64 {
     number | u64::from(tag & TAG_MASK) << POSITION_BITS | if two_slots { TWO_SLOTS } else { 0 }
 }
 
-fn allocate(slots: usize) -> *mut Slot {
+pub(super) fn allocate(slots: usize) -> *mut Slot {
     assert!(slots.is_power_of_two(), "a ring of {slots} slots: not a power of two");
     let ring: Box<[Slot]> = (0..slots).map(|_| Slot::default()).collect();
     Box::into_raw(ring).cast()
@@ -220,7 +206,7 @@ fn allocate(slots: usize) -> *mut Slot {
 
 /// # Safety
 /// `slots` and `mask` are those of one `allocate`, and nobody uses it any more.
-unsafe fn release(slots: *mut Slot, mask: u64) {
+pub(super) unsafe fn release(slots: *mut Slot, mask: u64) {
     // SAFETY: by the contract, this is the box that `allocate` made, with its length.
     drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(slots, mask as usize + 1)) });
 }
@@ -239,7 +225,7 @@ impl CqRing {
         };
         let consumed = Consumed { head: AtomicU64::new(0), overrun: AtomicBool::new(false) };
         let queue = CqRing { producers: CachePadded::new(producers), consumed: CachePadded::new(consumed) };
-        (queue, Consumer { head: 0, slots: ring, mask, armed: false })
+        (queue, Consumer::new(ring, mask))
     }
 
     /// Producer: claims `slots` slots in a row with one compare-and-swap.
@@ -344,145 +330,4 @@ impl Drop for CqRing {
         // SAFETY: `&mut self`: no producer is left, and the consumer doesn't follow its pointer without the ring.
         unsafe { release(slots, mask) };
     }
-}
-
-impl Consumer {
-    #[inline(always)]
-    fn slot(&self, position: u64) -> &Slot {
-        // SAFETY: masked, and the slots live as long as the ring, which every method that ends here is given.
-        unsafe { &*self.slots.add((position & self.mask) as usize) }
-    }
-
-    /// The next completion, if it is published. Doesn't wait, armed or not.
-    #[inline(always)]
-    pub fn peek(&self) -> Option<Entry> {
-        let (first, second) = (self.slot(self.head), self.slot(self.head + 1));
-        prefetch(second);
-        // Acquire pairs with the Release in `Claim::publish`.
-        let seq = first.seq.load(Ordering::Acquire);
-        if seq & POSITION_MASK != (self.head + 1) & POSITION_MASK {
-            return None;
-        }
-        Some(Entry { tag: tag_of(seq), two_slots: seq & TWO_SLOTS != 0, first, second })
-    }
-
-    /// The next completion. On an armed queue it waits for one that is claimed and not yet published.
-    #[inline(always)]
-    pub fn next(&mut self, ring: &CqRing) -> Option<Entry> {
-        match self.peek() {
-            None if self.armed => self.next_armed(ring),
-            found => found,
-        }
-    }
-
-    #[cold]
-    fn next_armed(&mut self, ring: &CqRing) -> Option<Entry> {
-        // Relaxed: our own store is the oldest that it can be; if a producer took it, its notification is on the way.
-        if ring.producers.armed.load(Ordering::Relaxed) == DISARMED {
-            self.armed = false;
-            return self.peek();
-        }
-        // SeqCst: after `arm`'s barrier; pairs with the claim. A producer that missed our arming claimed before it.
-        if ring.producers.tail.load(Ordering::SeqCst) & !FROZEN == self.head {
-            return None;
-        }
-        let mut backoff = Backoff::new();
-        loop {
-            if let Some(found) = self.peek() {
-                return Some(found);
-            }
-            backoff.wait();
-        }
-    }
-
-    /// The completion is taken: its slots are free at the next `publish_head`.
-    #[inline(always)]
-    pub fn advance(&mut self, slots: u64) {
-        self.head += slots;
-    }
-
-    /// Tells producers how far we are. Once a poll.
-    #[inline(always)]
-    pub fn publish_head(&self, ring: &CqRing) {
-        // Release pairs with the Acquire in `claim_slowly`: our reads of the slots are done.
-        ring.consumed.head.store(self.head, Ordering::Release);
-    }
-
-    /// Asks for one notification; `kind` is [`NEXT`] or [`SOLICITED`]. A pending request is kept, the stronger wins.
-    pub fn arm(&mut self, ring: &CqRing, kind: u32) {
-        // SeqCst: pairs with the claim's.
-        ring.producers.armed.fetch_max(kind, Ordering::SeqCst);
-        // A barrier for what follows, for both kinds of producer: it pairs with the claim in the ring and with the light
-        // fence in `Mailbox::publish`.
-        heavy();
-        self.armed = true;
-    }
-
-    /// Grows to `slots` slots (a power of two), keeping what is unpolled. A ring that is as large already is kept.
-    ///
-    /// It never shrinks: a producer that checked for room by the old size may claim right after the change.
-    /// Producers wait meanwhile. Nobody else consumes.
-    pub fn grow(&mut self, ring: &CqRing, slots: usize) {
-        if slots as u64 <= self.mask + 1 {
-            return;
-        }
-        let shared = &*ring.producers;
-        // AcqRel: from here on nobody claims; whoever claimed before is waited for below.
-        let tail = shared.tail.fetch_or(FROZEN, Ordering::AcqRel);
-        let (new, new_mask) = (allocate(slots), slots as u64 - 1);
-        let (old, old_mask) = (self.slots.cast_mut(), self.mask);
-        let mut position = self.head;
-        while position != tail {
-            position += self.move_completion(position, new, new_mask);
-        }
-        // Relaxed, all: published by the Release of `tail`.
-        shared.slots.store(new, Ordering::Relaxed);
-        shared.mask.store(new_mask, Ordering::Relaxed);
-        ring.consumed.head.store(self.head, Ordering::Relaxed);
-        shared.head_seen.store(self.head, Ordering::Relaxed);
-        (self.slots, self.mask) = (new, new_mask);
-        // Release pairs with the Acquire of the next claim.
-        shared.tail.store(tail, Ordering::Release);
-        // SAFETY: every claim on the old ring was published (each was waited for), a producer doesn't touch a slot
-        // after publishing, later claims load the new pointer, and we are the consumer.
-        unsafe { release(old, old_mask) };
-    }
-
-    /// Copies the completion at `position` to the new ring, waiting until it is published. Gives its slots.
-    fn move_completion(&self, position: u64, new: *mut Slot, new_mask: u64) -> u64 {
-        let mut backoff = Backoff::new();
-        let seq = loop {
-            // Acquire pairs with the Release in `Claim::publish`.
-            let seq = self.slot(position).seq.load(Ordering::Acquire);
-            if seq & POSITION_MASK == (position + 1) & POSITION_MASK {
-                break seq;
-            }
-            backoff.wait();
-        };
-        let slots = if seq & TWO_SLOTS != 0 { 2 } else { 1 };
-        for at in position..position + slots {
-            // SAFETY: masked; the new ring is ours alone so far.
-            let target = unsafe { &*new.add((at & new_mask) as usize) };
-            // SAFETY: the completion is published and not yet taken: its bodies are the consumer's.
-            let body = self.slot(at).body(|body| unsafe { *body });
-            // SAFETY: ours alone.
-            target.body_mut(|to| unsafe { *to = body });
-        }
-        // SAFETY: masked.
-        let target = unsafe { &*new.add((position & new_mask) as usize) };
-        // Relaxed: read by this thread; producers overwrite it only after claims that see the Release of `tail`.
-        target.seq.store(seq, Ordering::Relaxed);
-        slots
-    }
-}
-
-#[inline(always)]
-fn prefetch(slot: &Slot) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on timing.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(slot).cast());
-    }
-    let _ = slot;
 }

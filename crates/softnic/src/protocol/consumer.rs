@@ -1,0 +1,210 @@
+//! The consuming side of the completion queue's ring: finding what was published, arming, growing.
+//!
+//! What it guarantees is said in `ring`.
+
+use super::ring::{CqRing, DISARMED, Entry, FROZEN, POSITION_MASK, Slot, TWO_SLOTS, allocate, release, tag_of};
+use super::sync::{Backoff, Ordering};
+use std::marker::PhantomData;
+use verbline_ring::fence::heavy;
+
+/// The consumer's own state. One thread at a time.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Consumer {
+    head: u64,
+    slots: *const Slot,
+    mask: u64,
+    /// Armed, as far as this side knows: an empty poll must look for claims.
+    armed: bool,
+}
+
+// SAFETY: the raw pointer is to the ring's slots, which any thread may reach through atomics and the claim protocol.
+unsafe impl Send for Consumer {}
+
+/// A copy of where a consumer is, to go on from in registers: what is stored meanwhile could be the consumer as far as the
+/// compiler knows. [`Consumer::advance_to`] makes its way the consumer's.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor<'a> {
+    head: u64,
+    slots: *const Slot,
+    mask: u64,
+    /// Its slots are there as long as the ring isn't replaced, which needs the consumer.
+    consumer: PhantomData<&'a Consumer>,
+}
+
+impl Cursor<'_> {
+    #[inline(always)]
+    fn slot(&self, position: u64) -> &Slot {
+        // SAFETY: masked, and the slots live as long as the ring, which outlives its consumer's use.
+        unsafe { &*self.slots.add((position & self.mask) as usize) }
+    }
+
+    /// The next completion, if it is published.
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Entry> {
+        let (first, second) = (self.slot(self.head), self.slot(self.head + 1));
+        prefetch(second);
+        // Acquire pairs with the Release in `Claim::publish`.
+        let seq = first.seq.load(Ordering::Acquire);
+        if seq & POSITION_MASK != (self.head + 1) & POSITION_MASK {
+            return None;
+        }
+        Some(Entry::new(tag_of(seq), seq & TWO_SLOTS != 0, first, second))
+    }
+
+    /// The completion is taken.
+    #[inline(always)]
+    pub fn advance(&mut self, slots: u64) {
+        self.head += slots;
+    }
+
+    /// The position of the next completion.
+    #[inline(always)]
+    pub fn position(&self) -> u64 {
+        self.head
+    }
+}
+
+impl Consumer {
+    pub(super) fn new(slots: *const Slot, mask: u64) -> Consumer {
+        Consumer { head: 0, slots, mask, armed: false }
+    }
+
+    /// A copy of where it is.
+    #[inline(always)]
+    pub fn cursor(&self) -> Cursor<'_> {
+        Cursor { head: self.head, slots: self.slots, mask: self.mask, consumer: PhantomData }
+    }
+
+    /// The next completion, if it is published. Doesn't wait, armed or not.
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Entry> {
+        self.cursor().peek()
+    }
+
+    /// The next completion. On an armed queue it waits for one that is claimed and not yet published.
+    #[inline(always)]
+    pub fn next(&mut self, ring: &CqRing) -> Option<Entry> {
+        match self.peek() {
+            None if self.armed => self.next_armed(ring),
+            found => found,
+        }
+    }
+
+    #[cold]
+    fn next_armed(&mut self, ring: &CqRing) -> Option<Entry> {
+        // Relaxed: our own store is the oldest that it can be; if a producer took it, its notification is on the way.
+        if ring.producers.armed.load(Ordering::Relaxed) == DISARMED {
+            self.armed = false;
+            return self.peek();
+        }
+        // SeqCst: after `arm`'s barrier; pairs with the claim. A producer that missed our arming claimed before it.
+        if ring.producers.tail.load(Ordering::SeqCst) & !FROZEN == self.head {
+            return None;
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(found) = self.peek() {
+                return Some(found);
+            }
+            backoff.wait();
+        }
+    }
+
+    /// The completion is taken: its slots are free at the next `publish_head`.
+    #[inline(always)]
+    pub fn advance(&mut self, slots: u64) {
+        self.head += slots;
+    }
+
+    /// As [`advance`](Self::advance), to where a cursor is.
+    #[inline(always)]
+    pub fn advance_to(&mut self, position: u64) {
+        self.head = position;
+    }
+
+    /// Tells producers how far we are. Once a poll.
+    #[inline(always)]
+    pub fn publish_head(&self, ring: &CqRing) {
+        // Release pairs with the Acquire in `claim_slowly`: our reads of the slots are done.
+        ring.consumed.head.store(self.head, Ordering::Release);
+    }
+
+    /// Asks for one notification; `kind` is [`NEXT`] or [`SOLICITED`]. A pending request is kept, the stronger wins.
+    pub fn arm(&mut self, ring: &CqRing, kind: u32) {
+        // SeqCst: pairs with the claim's.
+        ring.producers.armed.fetch_max(kind, Ordering::SeqCst);
+        // A barrier for what follows, for both kinds of producer: it pairs with the claim in the ring and with the light
+        // fence in `Mailbox::publish`.
+        heavy();
+        self.armed = true;
+    }
+
+    /// Grows to `slots` slots (a power of two), keeping what is unpolled. A ring that is as large already is kept.
+    ///
+    /// It never shrinks: a producer that checked for room by the old size may claim right after the change.
+    /// Producers wait meanwhile. Nobody else consumes.
+    pub fn grow(&mut self, ring: &CqRing, slots: usize) {
+        if slots as u64 <= self.mask + 1 {
+            return;
+        }
+        let shared = &*ring.producers;
+        // AcqRel: from here on nobody claims; whoever claimed before is waited for below.
+        let tail = shared.tail.fetch_or(FROZEN, Ordering::AcqRel);
+        let (new, new_mask) = (allocate(slots), slots as u64 - 1);
+        let (old, old_mask) = (self.slots.cast_mut(), self.mask);
+        let mut position = self.head;
+        while position != tail {
+            position += self.move_completion(position, new, new_mask);
+        }
+        // Relaxed, all: published by the Release of `tail`.
+        shared.slots.store(new, Ordering::Relaxed);
+        shared.mask.store(new_mask, Ordering::Relaxed);
+        ring.consumed.head.store(self.head, Ordering::Relaxed);
+        shared.head_seen.store(self.head, Ordering::Relaxed);
+        (self.slots, self.mask) = (new, new_mask);
+        // Release pairs with the Acquire of the next claim.
+        shared.tail.store(tail, Ordering::Release);
+        // SAFETY: every claim on the old ring was published (each was waited for), a producer doesn't touch a slot
+        // after publishing, later claims load the new pointer, and we are the consumer.
+        unsafe { release(old, old_mask) };
+    }
+
+    /// Copies the completion at `position` to the new ring, waiting until it is published. Gives its slots.
+    fn move_completion(&self, position: u64, new: *mut Slot, new_mask: u64) -> u64 {
+        let mut backoff = Backoff::new();
+        let seq = loop {
+            // Acquire pairs with the Release in `Claim::publish`.
+            let seq = self.cursor().slot(position).seq.load(Ordering::Acquire);
+            if seq & POSITION_MASK == (position + 1) & POSITION_MASK {
+                break seq;
+            }
+            backoff.wait();
+        };
+        let slots = if seq & TWO_SLOTS != 0 { 2 } else { 1 };
+        for at in position..position + slots {
+            // SAFETY: masked; the new ring is ours alone so far.
+            let target = unsafe { &*new.add((at & new_mask) as usize) };
+            // SAFETY: the completion is published and not yet taken: its bodies are the consumer's.
+            let body = self.cursor().slot(at).body(|body| unsafe { *body });
+            // SAFETY: ours alone.
+            target.body_mut(|to| unsafe { *to = body });
+        }
+        // SAFETY: masked.
+        let target = unsafe { &*new.add((position & new_mask) as usize) };
+        // Relaxed: read by this thread; producers overwrite it only after claims that see the Release of `tail`.
+        target.seq.store(seq, Ordering::Relaxed);
+        slots
+    }
+}
+
+#[inline(always)]
+fn prefetch(slot: &Slot) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no effect but on timing.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(slot).cast());
+    }
+    let _ = slot;
+}
