@@ -241,6 +241,18 @@ impl QueuePair {
 
     #[inline(never)]
     fn post_send_list(&mut self, batch: &mut Batch) -> SendOutcome {
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        match unsafe { self.send.post_all(self.post_send, batch) } {
+            Some(outcome) => {
+                self.count_refusal(outcome.stop);
+                outcome
+            }
+            None => self.post_send_any(batch),
+        }
+    }
+
+    #[inline(never)]
+    fn post_send_any(&mut self, batch: &mut Batch) -> SendOutcome {
         if !self.may_send() {
             return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
         }
@@ -284,6 +296,19 @@ impl QueuePair {
 
     #[inline(never)]
     fn post_recv_list(&mut self, batch: &mut Batch) -> RecvOutcome {
+        let verb = self.post_recv;
+        // SAFETY: the QP is live until drop, and `recv` is its receive queue.
+        match unsafe { self.recv.post_all(batch, |wr, bad| verb.call(wr, bad)) } {
+            Some(outcome) => {
+                self.count_refusal(outcome.stop);
+                outcome
+            }
+            None => self.post_recv_any(batch),
+        }
+    }
+
+    #[inline(never)]
+    fn post_recv_any(&mut self, batch: &mut Batch) -> RecvOutcome {
         if self.state == QpState::Reset {
             return RecvOutcome { posted: 0, stop: Some(PostStop::NotReady(self.state)) };
         }

@@ -135,6 +135,40 @@ impl RecvQueue {
         Some(RecvOutcome { posted: 1, stop: refusal.map(|(_, ret)| PostStop::of_device(ret)) })
     }
 
+    /// Posts all of the batch as one list, in the usual case; `None`, and nothing done, in any other.
+    ///
+    /// # Safety
+    /// As [`RecvQueue::post_one`].
+    #[inline]
+    pub(crate) unsafe fn post_all(
+        &mut self,
+        batch: &mut Batch,
+        post: impl FnOnce(*mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> i32,
+    ) -> Option<RecvOutcome> {
+        let packets = batch.as_slice();
+        let room = self.usual_depth.saturating_sub(self.outstanding) as usize;
+        if packets.is_empty() || packets.len() > room.min(LONGEST) || !self.sequence.has(packets.len()) {
+            return None;
+        }
+        // SAFETY: the device is called and nothing else, by the caller's word.
+        let mut list = unsafe { WrList::<ibv_recv_wr>::of_thread() };
+        // A copy, since the compiler can't know that work requests are not part of the queue.
+        let (form, mut wr_id) = (self.form, self.sequence.next());
+        for (packet, entry) in packets.iter().zip(list.entries()) {
+            if packet.pool_id() != form.pool {
+                return None;
+            }
+            entry.wr.wr_id = wr_id;
+            entry.sge = form.sge(packet);
+            wr_id += 1;
+        }
+        let (taken, ret) = list.post(packets.len() as u32, post);
+        self.packets.take_front(self.sequence.next(), batch, taken as usize);
+        self.take(taken);
+        let stop = if ret == 0 { None } else { Some(PostStop::of_device(ret)) };
+        Some(RecvOutcome { posted: taken as usize, stop })
+    }
+
     /// Posts the front of the batch.
     ///
     /// # Safety
@@ -415,7 +449,9 @@ mod tests {
         // SAFETY: as above.
         let one = unsafe { queue.post_one(batch, |wr, bad| verb.call(wr, bad)) };
         // SAFETY: as above.
-        one.unwrap_or_else(|| unsafe { queue.post_batch(batch, |wr, bad| verb.call(wr, bad)) })
+        let posted = one.or_else(|| unsafe { queue.post_all(batch, |wr, bad| verb.call(wr, bad)) });
+        // SAFETY: as above.
+        posted.unwrap_or_else(|| unsafe { queue.post_batch(batch, |wr, bad| verb.call(wr, bad)) })
     }
 
     #[test]

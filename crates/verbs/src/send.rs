@@ -195,6 +195,48 @@ impl SendQueue {
         Some(SendOutcome { posted: 1, inlined: 1, stop: refusal.map(|(_, ret)| PostStop::of_device(ret)) })
     }
 
+    /// Posts all of the batch inline as one list, in the usual case; `None`, and nothing done, in any other.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`].
+    #[inline]
+    pub(crate) unsafe fn post_all(&mut self, post: PostSend, batch: &mut Batch) -> Option<SendOutcome> {
+        let packets = batch.as_slice();
+        let room = self.usual_depth.saturating_sub(self.outstanding) as usize;
+        if packets.is_empty() || packets.len() > room.min(LONGEST) || !self.sequence.has(packets.len()) {
+            return None;
+        }
+        // SAFETY: from here to the end nothing but the device is called.
+        let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
+        let entries = list.entries();
+        let (inline_bytes, mut wr_id) = (self.one_inline_bytes, self.sequence.next());
+        for (packet, Entry { sge, wr }) in packets.iter().zip(&mut *entries) {
+            let (addr, len) = packet.span();
+            if (len as u32).wrapping_sub(1) >= inline_bytes {
+                return None;
+            }
+            // Length and no key, as one word.
+            let length_lkey = len as u64;
+            *sge = ibv_sge { addr, length: length_lkey as u32, lkey: (length_lkey >> 32) as u32 };
+            wr.send_flags = INLINE;
+            wr.wr_id = wr_id;
+            wr_id += 1;
+        }
+        let until_signal = signal(&mut entries[..packets.len()], self.until_signal, self.signal_every);
+        // SAFETY: the caller's word; inline data is copied during the call.
+        let (taken, ret) = list.post(packets.len() as u32, |wr, bad| unsafe { post.call(wr, bad) });
+        self.advance(taken);
+        if ret != 0 {
+            self.recount(&list.entries()[..taken as usize]);
+            drop(batch.drain_front(taken as usize));
+            let stop = Some(PostStop::of_device(ret));
+            return Some(SendOutcome { posted: taken as usize, inlined: taken as usize, stop });
+        }
+        self.until_signal = until_signal;
+        batch.clear();
+        Some(SendOutcome { posted: taken as usize, inlined: taken as usize, stop: None })
+    }
+
     /// Posts the front of the batch, without options.
     ///
     /// # Safety
@@ -366,12 +408,7 @@ impl SendQueue {
         if let Some(to) = destination {
             formatted_entries.iter_mut().for_each(|entry| entry.wr.wr.ud = to);
         }
-        // Signals last: where they fall does not hang on the packets.
-        while let Some(entry) = formatted_entries.get_mut(formatted.until_signal as usize - 1) {
-            entry.wr.send_flags |= SIGNALED;
-            formatted.until_signal += self.signal_every;
-        }
-        formatted.until_signal -= formatted.len;
+        formatted.until_signal = signal(formatted_entries, formatted.until_signal, self.signal_every);
         formatted
     }
 
@@ -602,6 +639,17 @@ fn destination(table: &[Destination], id: DestinationId) -> Result<rdma_sys::ud_
     }
 }
 
+/// Marks every `every`-th entry as signaled, the first after `until_signal`, and gives how many it is until the next behind
+/// them. Done last, since where signals fall does not hang on the packets.
+#[inline]
+fn signal(entries: &mut [Entry<ibv_send_wr>], mut until_signal: u32, every: u32) -> u32 {
+    while let Some(entry) = entries.get_mut(until_signal as usize - 1) {
+        entry.wr.send_flags |= SIGNALED;
+        until_signal += every;
+    }
+    until_signal - entries.len() as u32
+}
+
 /// The flags that options ask for.
 #[inline]
 fn flags(options: &SendOptions) -> u32 {
@@ -669,7 +717,8 @@ mod tests {
         // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
         unsafe {
             let post = PostSend::of(fake.qp());
-            queue.post_one(post, batch).unwrap_or_else(|| queue.post_batch(post, batch))
+            let posted = queue.post_one(post, batch).or_else(|| queue.post_all(post, batch));
+            posted.unwrap_or_else(|| queue.post_batch(post, batch))
         }
     }
 

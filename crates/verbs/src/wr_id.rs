@@ -105,6 +105,12 @@ impl Sequence {
         self.next != self.end
     }
 
+    /// Whether so many numbers can be had without a new block.
+    #[inline]
+    pub(crate) fn has(&self, count: usize) -> bool {
+        count as u64 <= self.end - self.next
+    }
+
     /// How many numbers, at most `want`, can be had before the next block; never 0 unless `want` is.
     #[inline]
     pub(crate) fn reserve(&mut self, want: u32) -> u32 {
