@@ -825,4 +825,28 @@ mod tests {
         assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap().0, 5);
         assert_eq!((freed.len(), queue.outstanding()), (4, 0));
     }
+
+    #[test]
+    fn whoever_is_asked_for_options_may_post_to_another_queue() {
+        let (pool, mut fake, mut other_fake) = (fake::pool(32), Fake::new(), Fake::new());
+        let (mut queue, mut other) = (queue(8, 4), queue(8, 4));
+        let mut packets = batch(&pool, &[100; 3]);
+        let options = |at: usize, _: &Packet| {
+            let mut others = batch(&pool, &[7, 0]);
+            assert_eq!(post(&mut other, &mut other_fake, &mut others).posted, 2);
+            SendOptions { imm: (at == 1).then_some(5), ..SendOptions::default() }
+        };
+        // SAFETY: as in `post`.
+        let outcome = unsafe { queue.post_batch_with(PostSend::of(fake.qp()), &mut packets, options) };
+        assert_eq!((outcome.posted, outcome.stop), (3, None));
+        let seen: Vec<_> = fake.posted.iter().map(|wr| (wr.len, wr.opcode, wr.flags)).collect();
+        let (plain, with_imm) = (ibv_wr_opcode::IBV_WR_SEND, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM);
+        assert_eq!(seen, [(Some(100), plain, 0), (Some(100), with_imm, 0), (Some(100), plain, 0)]);
+        // What was unusual is as usual in the next list.
+        fake.posted.clear();
+        assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, &[9; 3])).posted, 3);
+        assert!(fake.posted.iter().all(|wr| (wr.len, wr.opcode) == (Some(9), plain)));
+        queue.reclaim();
+        other.reclaim();
+    }
 }
