@@ -139,12 +139,20 @@ impl Wqe {
         unsafe {
             *self.0 = wr.wr_id;
             *self.0.add(1) = wr.num_sge as u64;
-            for index in 0..wr.num_sge as usize {
-                let sge = *wr.sg_list.add(index);
-                let bytes = sge_bytes(&sge);
-                capacity += bytes;
-                granted &= key.check(sge.lkey, sge.addr, bytes).is_ok();
-                self.0.add(WQE_HEAD_WORDS + SGE_WORDS * index).cast::<ibv_sge>().write(sge);
+            if wr.num_sge == 1 {
+                // As below, once: a fifth of the whole call.
+                let sge = *wr.sg_list;
+                capacity = sge_bytes(&sge);
+                granted = key.check(sge.lkey, sge.addr, capacity).is_ok();
+                self.0.add(WQE_HEAD_WORDS).cast::<ibv_sge>().write(sge);
+            } else {
+                for index in 0..wr.num_sge as usize {
+                    let sge = *wr.sg_list.add(index);
+                    let bytes = sge_bytes(&sge);
+                    capacity += bytes;
+                    granted &= key.check(sge.lkey, sge.addr, bytes).is_ok();
+                    self.0.add(WQE_HEAD_WORDS + SGE_WORDS * index).cast::<ibv_sge>().write(sge);
+                }
             }
         }
         if granted { capacity.min(MESSAGE_BYTES_MAX) as u32 } else { 0 }
