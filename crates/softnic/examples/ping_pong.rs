@@ -153,12 +153,7 @@ fn stream(messages: u64, bytes: usize, batch: usize) -> f64 {
     let a = nic.qp_with(ibv_qp_type::IBV_QPT_RC, &send, &unused, deep);
     let b = other.qp_with(ibv_qp_type::IBV_QPT_RC, &unused_b, &recv, deep);
     let (a_mem, b_mem) = (nic.memory(1 << 16), other.memory(1 << 20));
-    a.to_init();
-    b.to_init();
-    a.to_rtr(b.num(), 2);
-    b.to_rtr(a.num(), 1);
-    a.to_rts();
-    b.to_rts();
+    connect((&a, 1), (&b, 2));
     let start = Barrier::new(2);
     let credit = Line(AtomicU64::new(2048));
     let mut elapsed = 0.0;

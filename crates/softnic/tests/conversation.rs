@@ -64,12 +64,7 @@ fn a_reset_takes_what_is_in_the_mailbox_along() {
         for qp in [&pair.a, &pair.b] {
             assert_eq!(qp.to(ibv_qp_state::IBV_QPS_RESET), 0);
         }
-        pair.a.to_init();
-        pair.b.to_init();
-        pair.a.to_rtr(pair.b.num(), 2);
-        pair.b.to_rtr(pair.a.num(), 1);
-        pair.a.to_rts();
-        pair.b.to_rts();
+        connect((&pair.a, 1), (&pair.b, 2));
     }
     assert!(pair.b_recv.poll().is_none());
 }
@@ -127,12 +122,7 @@ fn an_armed_queue_is_woken_by_the_mailbox() {
     let (a_cq, b_cq) = (nic.cq(64), nic.cq_on(64, channel.0));
     let a = nic.qp(ibv_qp_type::IBV_QPT_RC, &a_cq, &a_cq);
     let b = nic.qp(ibv_qp_type::IBV_QPT_RC, &b_cq, &b_cq);
-    a.to_init();
-    b.to_init();
-    a.to_rtr(b.num(), 1);
-    b.to_rtr(a.num(), 1);
-    a.to_rts();
-    b.to_rts();
+    connect((&a, 1), (&b, 1));
     let mem = nic.memory(1 << 16);
     for id in 0..6 {
         recv(&a, &mem, id);
@@ -157,12 +147,7 @@ fn queue_pairs_come_and_go_on_one_completion_queue() {
     let connect = || {
         let a = nic.qp(ibv_qp_type::IBV_QPT_RC, &near, &near);
         let b = nic.qp(ibv_qp_type::IBV_QPT_RC, &far, &far);
-        a.to_init();
-        b.to_init();
-        a.to_rtr(b.num(), 1);
-        b.to_rtr(a.num(), 1);
-        a.to_rts();
-        b.to_rts();
+        connect((&a, 1), (&b, 1));
         (a, b)
     };
     let mut pairs: VecDeque<_> = (0..6).map(|_| connect()).collect();

@@ -26,12 +26,7 @@ fn rig() -> Rig {
     let (send, recv) = (nic.cq(256), nic.cq_on(256, channel.0));
     let a = nic.qp(ibv_qp_type::IBV_QPT_RC, &send, &send);
     let b = nic.qp(ibv_qp_type::IBV_QPT_RC, &recv, &recv);
-    a.to_init();
-    b.to_init();
-    a.to_rtr(b.num(), 1);
-    b.to_rtr(a.num(), 1);
-    a.to_rts();
-    b.to_rts();
+    connect((&a, 1), (&b, 1));
     let mem = nic.memory(4096);
     for _ in 0..64 {
         b.recv(1, &[mem.sge(0, 4096)]);

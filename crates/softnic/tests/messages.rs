@@ -444,12 +444,7 @@ fn an_overrun_is_an_event_and_no_silence() {
     let unused = other.cq(16);
     let a = nic.qp(IBV_QPT_RC, &send, &send);
     let b = other.qp(IBV_QPT_RC, &unused, &small);
-    a.to_init();
-    b.to_init();
-    a.to_rtr(b.num(), 2);
-    b.to_rtr(a.num(), 1);
-    a.to_rts();
-    b.to_rts();
+    connect((&a, 1), (&b, 2));
     for _ in 0..20 {
         assert_eq!(b.recv(1, &[]), 0);
     }

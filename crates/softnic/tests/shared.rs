@@ -57,12 +57,7 @@ fn rig(count: usize, depth: u32) -> Rig {
     for _ in 0..count {
         let a = nic.qp(IBV_QPT_RC, &send, &send);
         let b = nic.qp_with(IBV_QPT_RC, &send, &recv, |init| init.srq = srq.0);
-        a.to_init();
-        b.to_init();
-        a.to_rtr(b.num(), 1);
-        b.to_rtr(a.num(), 1);
-        a.to_rts();
-        b.to_rts();
+        connect((&a, 1), (&b, 1));
         senders.push(a);
         receivers.push(b);
     }

@@ -257,12 +257,7 @@ fn reset_forgets_everything_and_the_pair_can_be_connected_again() {
         assert_eq!(pair.b.to(IBV_QPS_RESET), 0);
         assert!(pair.a_send.poll().is_none(), "completions of before a reset are gone");
         assert!(pair.b_recv.poll().is_none());
-        pair.a.to_init();
-        pair.b.to_init();
-        pair.a.to_rtr(pair.b.num(), 2);
-        pair.b.to_rtr(pair.a.num(), 1);
-        pair.a.to_rts();
-        pair.b.to_rts();
+        connect((&pair.a, 1), (&pair.b, 2));
         pair.b.recv(100 + round, &[pair.b_mem.sge(0, 64)]);
         pair.a.post(&mut [Wr::send(round, SIGNALED, &[pair.a_mem.sge(0, 64)])]).unwrap();
         assert_eq!(pair.b_recv.poll().unwrap().wr_id, 100 + round);

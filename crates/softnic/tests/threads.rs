@@ -93,12 +93,7 @@ fn two_lcores_sleep_and_wake_without_losing_any() {
     let (a_send, b_send) = (nic.cq(64), other.cq(64));
     let (a_recv, b_recv) = (nic.cq_on(64, a_channel.0), other.cq_on(64, b_channel.0));
     let (a, b) = (nic.qp(IBV_QPT_RC, &a_send, &a_recv), other.qp(IBV_QPT_RC, &b_send, &b_recv));
-    a.to_init();
-    b.to_init();
-    a.to_rtr(b.num(), 2);
-    b.to_rtr(a.num(), 1);
-    a.to_rts();
-    b.to_rts();
+    connect((&a, 1), (&b, 2));
     let (a_mem, b_mem) = (nic.memory(4096), other.memory(4096));
     let next = |cq: &Cq, channel: &Channel| loop {
         if let Some(wc) = cq.poll() {
@@ -161,12 +156,7 @@ fn many_senders_share_a_completion_queue() {
         .iter()
         .map(|send| {
             let (a, b) = (nic.qp(IBV_QPT_RC, send, send), other.qp(IBV_QPT_RC, &unused, &recv));
-            a.to_init();
-            b.to_init();
-            a.to_rtr(b.num(), 2);
-            b.to_rtr(a.num(), 1);
-            a.to_rts();
-            b.to_rts();
+            connect((&a, 1), (&b, 2));
             (a, b)
         })
         .collect();
@@ -279,12 +269,7 @@ fn objects_go_away_while_a_peer_sends() {
     for round in 0..ROUNDS {
         let (send, recv, unused) = (nic.cq(256), other.cq(256), other.cq(16));
         let (a, b) = (nic.qp(IBV_QPT_RC, &send, &send), other.qp(IBV_QPT_RC, &unused, &recv));
-        a.to_init();
-        b.to_init();
-        a.to_rtr(b.num(), 2);
-        b.to_rtr(a.num(), 1);
-        a.to_rts();
-        b.to_rts();
+        connect((&a, 1), (&b, 2));
         let source = nic.memory(8192);
         let len = 1 << 16;
         let map = unsafe {

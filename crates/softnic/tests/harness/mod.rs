@@ -429,6 +429,21 @@ impl Wr {
     }
 }
 
+/// Brings two queue pairs to RTS, connected to each other. Each beside the LID of its device.
+pub fn connect((a, a_lid): (&Qp, u16), (b, b_lid): (&Qp, u16)) {
+    connect_with((a, a_lid), (b, b_lid), |_| {});
+}
+
+/// As [`connect`], with other attributes for the move to RTS.
+pub fn connect_with((a, a_lid): (&Qp, u16), (b, b_lid): (&Qp, u16), rts: impl Fn(&mut ibv_qp_attr)) {
+    a.to_init();
+    b.to_init();
+    a.to_rtr(b.num(), b_lid);
+    b.to_rtr(a.num(), a_lid);
+    a.to_rts_with(&rts);
+    b.to_rts_with(&rts);
+}
+
 /// Two connected queue pairs, each with queues of its own, and memory on either side.
 pub struct Pair {
     pub a: Qp,
@@ -451,12 +466,7 @@ impl Pair {
 
     pub fn connected_with(qp_type: u32, init: impl Fn(&mut ibv_qp_init_attr), rts: impl Fn(&mut ibv_qp_attr)) -> Pair {
         let pair = Pair::unconnected(qp_type, init);
-        pair.a.to_init();
-        pair.b.to_init();
-        pair.a.to_rtr(pair.b.num(), 2);
-        pair.b.to_rtr(pair.a.num(), 1);
-        pair.a.to_rts_with(&rts);
-        pair.b.to_rts_with(&rts);
+        connect_with((&pair.a, 1), (&pair.b, 2), rts);
         pair
     }
 
