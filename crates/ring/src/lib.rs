@@ -26,10 +26,11 @@
 //! does, by a Release store of an index that the consumer loads with Acquire. The ring itself is held against a
 //! `VecDeque` by generated operations, and run across two threads.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod doorbell;
 pub mod fence;
+mod prefetch;
 mod spsc;
 mod sync;
 

@@ -3,14 +3,25 @@
 //! It is an `rtrb` ring, reached only by its chunks: one store publishes a batch, one store frees its slots.
 //!
 //! What it guarantees: items arrive in order, each once. A full ring refuses: what doesn't fit stays with the caller,
-//! and nothing is overwritten. An empty one hands out nothing. No call waits, allocates or enters the kernel. When an
+//! and nothing is overwritten. An empty one hands out nothing. No call waits for the other end, allocates or enters the kernel. When an
 //! end is dropped the other one can tell ([`Producer::is_abandoned`], [`Consumer::is_abandoned`]); items that are then
 //! still in the ring can be taken, or are dropped with it.
 
 use rtrb::RingBuffer;
 use rtrb::chunks::{ReadChunk, WriteChunkUninit};
+use std::hint::spin_loop;
 use std::iter::FusedIterator;
 use std::mem::MaybeUninit;
+
+use crate::prefetch;
+
+/// How far ahead of the last item written the producer asks for lines to write: 20 of them, some 100 ns, which is what taking a line from another
+/// core costs. 8 to 32 lines ahead are equally good. On its own this takes 0 to 10 % off an item in bulks of 32, with
+/// the consumer's pause 8 to 30 % (EPYC 9004, two cores, both in turn with the ring before it in one process).
+const AHEAD_BYTES: usize = 1280;
+
+/// PAUSE instructions (about 15 ns each on an EPYC 9004) between emptying the ring and looking for more; see [`Consumer::look`].
+const PAUSES: usize = 2;
 
 /// Makes a ring of `capacity` items and hands out its two ends.
 ///
@@ -25,7 +36,7 @@ pub fn spsc<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
         // Not committed: the slots stay free.
         chunk.as_mut_slices().0.fill_with(MaybeUninit::zeroed);
     }
-    (Producer { inner }, Consumer { inner: consumer })
+    (Producer { inner }, Consumer { inner: consumer, fed: false })
 }
 
 /// The end that puts items in. Moves between threads, but isn't shared by them.
@@ -52,10 +63,12 @@ impl<T> Producer<T> {
     // (0.46 and 0.43 ns an item into and out of the ring on one core of an EPYC 9004, batches of 32 of 8 bytes).
     #[inline]
     pub fn push_iter(&mut self, n: usize, items: impl IntoIterator<Item = T>) -> usize {
-        match self.chunk(n) {
+        let pushed = match self.chunk(n) {
             Some(chunk) => chunk.fill_from_iter(items),
             None => 0,
-        }
+        };
+        self.look_ahead(pushed);
+        pushed
     }
 
     /// Moves one item into the ring, or gives it back. For control messages; batches go through
@@ -108,6 +121,23 @@ impl<T> Producer<T> {
         self.inner.is_abandoned()
     }
 
+    /// Asks for the lines that a later push will write, of as many items as the last one moved, if their slots are known to be
+    /// free: what the consumer has yet to read is left to it.
+    #[inline(always)]
+    fn look_ahead(&mut self, items: usize) {
+        let ahead = AHEAD_BYTES / size_of::<T>().max(1);
+        if self.inner.cached_slots() < ahead + items {
+            return;
+        }
+        if let Ok(mut chunk) = self.inner.write_chunk_uninit(ahead + items) {
+            let (first, second) = chunk.as_mut_slices();
+            match first.get(ahead..) {
+                Some(far) => prefetch::for_writing(far),
+                None => prefetch::for_writing(&second[ahead - first.len()..]),
+            }
+        }
+    }
+
     /// The next `min(n, room)` free slots, if any.
     #[inline]
     fn chunk(&mut self, n: usize) -> Option<WriteChunkUninit<'_, T>> {
@@ -122,6 +152,8 @@ impl<T> Producer<T> {
 #[repr(align(128))]
 pub struct Consumer<T> {
     inner: rtrb::Consumer<T>,
+    /// Whether the last look at the producer's line found anything.
+    fed: bool,
 }
 
 impl<T> Consumer<T> {
@@ -131,9 +163,9 @@ impl<T> Consumer<T> {
     /// the rest is still in it.
     #[inline]
     pub fn pop_into(&mut self, n: usize, sink: impl FnMut(T)) -> usize {
-        let items = self.pop_iter(n);
-        let taken = items.len();
-        items.for_each(sink);
+        let Some(chunk) = self.chunk(n) else { return 0 };
+        let taken = chunk.len();
+        chunk.into_iter().for_each(sink);
         taken
     }
 
@@ -183,9 +215,24 @@ impl<T> Consumer<T> {
     fn chunk(&mut self, n: usize) -> Option<ReadChunk<'_, T>> {
         let n = match self.inner.cached_slots() {
             seen if seen >= n => n,
-            _ => n.min(self.inner.slots()),
+            _ => n.min(self.look()),
         };
         if n == 0 { None } else { self.inner.read_chunk(n).ok() }
+    }
+
+    /// Reads the producer's cache line: how many items there are.
+    ///
+    /// A consumer that has just emptied the ring and looks at once takes that line from a producer that is about to write it, whose
+    /// stores then wait in order behind it: the faster the consumer, the slower the producer. So the first look after one that
+    /// found something waits for a moment, in which more comes. Later looks don't wait, so a lone batch isn't found later.
+    #[inline]
+    fn look(&mut self) -> usize {
+        if self.fed {
+            (0..PAUSES).for_each(|_| spin_loop());
+        }
+        let items = self.inner.slots();
+        self.fed = items > 0;
+        items
     }
 }
 
