@@ -168,28 +168,44 @@ fn rates(messages_per_s: f64, bytes: u32) -> Figures {
     Figures::of("messages_per_s", messages_per_s).and("bytes_per_s", messages_per_s * f64::from(bytes))
 }
 
+/// Receives that the shared queue holds, however many queue pairs share it.
+const SHARED_DEPTH_WR: u32 = 512;
+
 /// `queue_pairs` connections used in turn on one core, a list of 32 messages of 64 bytes each: `ns` a message, sent,
-/// received, and both queues filled again.
+/// received, and both queues filled again. Each queue pair has receives of its own, 64 of them.
 pub fn over_queue_pairs(queue_pairs: u16) -> Figures {
+    let [near, mut far] = pair(&Spec { queue_pairs, depth_wr: 64, ..Spec::new(64) });
+    let cache = far.cache.take().expect("bound once").bind();
+    far.fill(&cache);
+    in_turn(near, || far.poll(&cache, |_, _| {}).messages)
+}
+
+/// The same with receives that all queue pairs of the receiver share, 512 of them: an SRQ.
+pub fn over_shared_receives(queue_pairs: u16) -> Figures {
+    let spec = Spec { queue_pairs, depth_wr: 64, shared_depth_wr: SHARED_DEPTH_WR, ..Spec::new(64) };
+    let [near, mut far] = pair(&spec);
+    let cache = far.cache.take().expect("bound once").bind();
+    far.fill_shared(&cache, SHARED_DEPTH_WR as usize);
+    in_turn(near, || far.poll_shared(&cache))
+}
+
+/// Sends by each queue pair in turn; `receive` polls the other side and says how many messages came.
+fn in_turn(mut near: Side, mut receive: impl FnMut() -> usize) -> Figures {
     const LISTS: usize = 8_192;
-    let spec = Spec { queue_pairs, depth_wr: 64, ..Spec::new(64) };
-    let [mut near, mut far] = pair(&spec);
     crate::pair::pin(crate::pair::cpus()[0]);
-    let near_cache = near.cache.take().expect("bound once").bind();
-    let far_cache = far.cache.take().expect("bound once").bind();
-    far.fill(&far_cache);
+    let cache = near.cache.take().expect("bound once").bind();
+    let queue_pairs = near.qps.len();
     let mut batch = Batch::with_capacity(BURST);
     let ns = repeated(|| {
         let began = Instant::now();
         for list in 0..LISTS {
-            near_cache.get_bulk_of_len(&mut batch, BURST, 64);
-            let qp = &mut near.qps[list % usize::from(queue_pairs)];
-            assert_eq!(qp.post_send(&mut batch).posted, BURST);
+            cache.get_bulk_of_len(&mut batch, BURST, 64);
+            assert_eq!(near.qps[list % queue_pairs].post_send(&mut batch).posted, BURST);
             let mut came = 0;
             while came < BURST {
-                came += far.poll(&far_cache, |_, _| {}).messages;
+                came += receive();
             }
-            near.poll(&near_cache, |_, _| {});
+            near.poll(&cache, |_, _| {});
         }
         began.elapsed().as_nanos() as f64 / (LISTS * BURST) as f64
     });

@@ -3,7 +3,7 @@
 use verbline::mem::{Batch, PageChoice, PeerRegion, Pool, PoolCache, Region, RegionSpec};
 use verbline::verbs::{
     Access, Completion, CompletionQueue, Completions, Context, Device, InitSpec, Mtu, PeerMr, ProtectionDomain,
-    Provider, QpSpec, QueuePair, RtrSpec, RtsSpec, Transport, WrKind,
+    Provider, QpSpec, QueuePair, RtrSpec, RtsSpec, SharedReceiveQueue, SrqSpec, Transport, WrKind,
 };
 
 use super::pool::pool;
@@ -21,20 +21,25 @@ pub struct Spec {
     pub inline_bytes: u32,
     /// Receives taken before as many are posted again.
     pub repost: usize,
+    /// Receives of one SRQ that all queue pairs share, instead of `depth_wr` for each; 0 for none. The CQ is then as deep as the SRQ and
+    /// `depth_wr` sends: whoever sends polls before more than those are unpolled, over all queue pairs.
+    pub shared_depth_wr: u32,
 }
 
 impl Spec {
     /// One queue pair for messages of so many bytes, inline when they are short.
     pub fn new(message_bytes: u32) -> Spec {
-        Spec { queue_pairs: 1, message_bytes, depth_wr: 512, inline_bytes: 128, repost: 32 }
+        Spec { queue_pairs: 1, message_bytes, depth_wr: 512, inline_bytes: 128, repost: 32, shared_depth_wr: 0 }
     }
 }
 
 /// A context with a pool, a CQ and queue pairs on it.
 #[derive(Debug)]
 pub struct Side {
-    /// The queue pairs; a completion's tag is the index.
+    /// The queue pairs; a completion's tag is the index, unless it is the SRQ's.
     pub qps: Vec<QueuePair>,
+    /// What they take receives from, when they share them.
+    shared: Option<SharedReceiveQueue>,
     /// Where all of them complete.
     pub cq: CompletionQueue,
     /// The pool's cache, to bind on the thread that uses the side.
@@ -58,11 +63,20 @@ impl Side {
     fn new(device: &str, spec: &Spec) -> Side {
         let context = Device::find(Provider::Soft, device).expect("the software RNIC").open().expect("it opens");
         let pd = context.alloc_pd().expect("a PD");
-        let in_flight = 2 * spec.depth_wr * u32::from(spec.queue_pairs) + 1024;
+        let own_wr = spec.depth_wr * u32::from(spec.queue_pairs);
+        // Receives that can be posted at once, and sends that can be unpolled at once.
+        let [receives, sends] = match spec.shared_depth_wr {
+            0 => [own_wr, own_wr],
+            shared => [shared, spec.depth_wr],
+        };
+        let in_flight = receives + sends + 1024;
         let pool: Pool = pool(in_flight, spec.message_bytes.max(64));
         pd.register_pool(&pool).expect("the pool registers");
-        let depth_wc = 2 * spec.depth_wr * u32::from(spec.queue_pairs);
-        let cq = context.create_cq(depth_wc, None).expect("a CQ");
+        let cq = context.create_cq(receives + sends, None).expect("a CQ");
+        let shared = (spec.shared_depth_wr > 0).then(|| {
+            let srq = SrqSpec { transport: Transport::Rc, depth_wr: spec.shared_depth_wr, tag: 0 };
+            pd.create_srq(&srq).expect("an SRQ")
+        });
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let qps = (0..spec.queue_pairs).map(|tag| {
             let qp = QpSpec {
@@ -71,6 +85,7 @@ impl Side {
                 max_inline_bytes: spec.inline_bytes,
                 signal_every_wr: 32.min(spec.depth_wr / 2),
                 tag,
+                srq: shared.as_ref(),
                 ..QpSpec::new(Transport::Rc, &cq)
             };
             let mut qp = pd.create_qp(&qp).expect("a queue pair");
@@ -79,14 +94,16 @@ impl Side {
         });
         let qps: Vec<_> = qps.collect();
         Side {
-            owed: vec![spec.depth_wr as usize; qps.len()],
+            // With an SRQ the queue pairs have no receives of their own.
+            owed: vec![if shared.is_some() { 0 } else { spec.depth_wr as usize }; qps.len()],
             qps,
+            shared,
             cq,
             cache: Some(pool.cache(512)),
             completions: Completions::with_capacity(32),
             freed: Batch::with_capacity(spec.depth_wr as usize),
             messages: Batch::with_capacity(32),
-            fresh: Batch::with_capacity(spec.depth_wr as usize),
+            fresh: Batch::with_capacity(spec.depth_wr.max(spec.shared_depth_wr) as usize),
             repost: spec.repost.min(spec.depth_wr as usize / 2),
             pd,
             context,
@@ -151,6 +168,29 @@ impl Side {
             cache.put_bulk(&mut self.freed);
         }
         done
+    }
+
+    /// Fills the shared receive queue: `count` packets into it.
+    pub fn fill_shared(&mut self, cache: &PoolCache, count: usize) {
+        let shared = self.shared.as_mut().expect("made with an SRQ");
+        assert_eq!(cache.get_bulk_unreset(&mut self.fresh, count), count, "the pool covers the queue");
+        assert_eq!(shared.post_recv(&mut self.fresh).posted, count);
+    }
+
+    /// Polls once for messages that took a shared receive, gives them back to the pool, and posts as many again as one list. Gives
+    /// the messages.
+    #[inline]
+    pub fn poll_shared(&mut self, cache: &PoolCache) -> usize {
+        let came = self.cq.poll(&mut self.completions);
+        if came == 0 {
+            return 0;
+        }
+        let shared = self.shared.as_mut().expect("made with an SRQ");
+        let taken = shared.recv_run(self.completions.as_slice(), &mut self.messages);
+        assert!(taken == came, "receives of ours alone: {:?}", self.completions.as_slice()[taken]);
+        cache.put_bulk(&mut self.messages);
+        self.fill_shared(cache, came);
+        came
     }
 
     fn post_owed(&mut self, index: usize, cache: &PoolCache) {

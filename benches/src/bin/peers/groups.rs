@@ -75,6 +75,7 @@ pub(crate) fn all() -> Vec<Group> {
         tick_to_trade(),
         scaling_stages(),
         scaling_queue_pairs(),
+        scaling_queue_pairs_shared(),
         scaling_lcores(),
         scaling_pool(),
     ]
@@ -454,11 +455,20 @@ fn scaling_stages() -> Group {
     scaling("scale-stages", what, "ns/packet", "ns", plot, |count| format!("stages {count}"))
 }
 
+const QUEUE_PAIRS: [u32; 6] = [1, 4, 16, 64, 256, 1024];
+
 fn scaling_queue_pairs() -> Group {
-    let x = vec![1, 4, 16, 64, 256, 1024];
-    let plot = Plot { x_name: "queue pairs in turn", x, y_name: "ns a message" };
-    let what = "a 64-byte SEND, received, on one core, a list of 32 a queue pair: 1024 queue pairs beside 1";
+    let plot = Plot { x_name: "queue pairs in turn", x: QUEUE_PAIRS.to_vec(), y_name: "ns a message" };
+    let what = "a 64-byte SEND, received, on one core, a list of 32 a queue pair, each with 64 receives of its own: \
+                1024 queue pairs beside 1";
     scaling("scale-queue-pairs", what, "ns/message", "ns", plot, |count| format!("queue-pairs {count}"))
+}
+
+fn scaling_queue_pairs_shared() -> Group {
+    let plot = Plot { x_name: "queue pairs in turn, one SRQ", x: QUEUE_PAIRS.to_vec(), y_name: "ns a message" };
+    let what = "the same with 512 receives that all queue pairs share, an SRQ: 1024 queue pairs beside 1";
+    let name = "scale-queue-pairs-srq";
+    scaling(name, what, "ns/message", "ns", plot, |count| format!("queue-pairs-shared {count}"))
 }
 
 fn scaling_pool() -> Group {

@@ -37,6 +37,8 @@ pub(crate) enum Subject {
     OneSided { verb: OneSided, bytes: u32 },
     /// SENDs over so many queue pairs in turn
     QueuePairs { count: u16 },
+    /// The same with one shared receive queue for all
+    QueuePairsShared { count: u16 },
     /// A stage's call in batches of so many packets
     StageCall { batch: usize },
     /// What each of so many stages adds, a packet
@@ -116,6 +118,7 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         }
         Subject::OneSided { verb: OneSided::Read, bytes } => messages::one_sided_rate(messages::OneSided::Read, *bytes),
         Subject::QueuePairs { count } => messages::over_queue_pairs(*count),
+        Subject::QueuePairsShared { count } => messages::over_shared_receives(*count),
         Subject::StageCall { batch } => lcores::stage_call(*batch),
         Subject::Stages { count } => lcores::stages(*count),
         Subject::Lcores { count } => lcores::lcores(*count),
