@@ -10,19 +10,28 @@ use serde_json::Value;
 use crate::error::RunError;
 use crate::row::{Goal, RowResult, round_to};
 
-/// Plots are dark on white, in a frame of their own when the page is dark.
+/// Plots are drawn dark on white. When the page is dark, rules for the colours of [`plots`] turn them: an attribute yields to a rule.
+/// Bars keep theirs, since they are written on in white.
 const STYLE: &str = "\
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --rule: #d0d7de; --code: #f3f4f6; --met: #116329; --missed: #b42318 }
-@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --paper: #16191d; --rule: #3d444d; --code: #262b31; --met: #57d27c; --missed: #ff8d80 } }
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --rule: #d0d7de; --code: #f3f4f6; --met: #116329; --missed: #b42318; --ours: #0969da }
+@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --paper: #16191d; --rule: #3d444d; --code: #262b31; --met: #57d27c; --missed: #ff8d80; --ours: #6cb6ff } }
+@media screen and (prefers-color-scheme: dark) { svg { background: none }
+  svg text[fill=\"#1B1F24\"] { fill: var(--ink) } svg [stroke=\"#D0D7DE\"] { stroke: var(--rule) } svg [stroke=\"#000000\"] { stroke: #8b949e }
+  svg [stroke=\"#57606A\"] { stroke: #9aa4af } svg text[fill=\"#57606A\"] { fill: #9aa4af }
+  svg [stroke=\"#116329\"] { stroke: var(--met) } svg text[fill=\"#116329\"], svg circle[fill=\"#116329\"] { fill: var(--met) }
+  svg [stroke=\"#B42318\"] { stroke: var(--missed) } svg text[fill=\"#B42318\"], svg circle[fill=\"#B42318\"] { fill: var(--missed) }
+  svg [stroke=\"#0969DA\"] { stroke: var(--ours) } svg text[fill=\"#0969DA\"], svg circle[fill=\"#0969DA\"] { fill: var(--ours) } }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1120px; padding: 0 1rem; color: var(--ink); background: var(--paper) }
 h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.2rem } h3 { font-size: 1rem; margin-bottom: .3rem }
 table { border-collapse: collapse; width: 100%; font-size: 13px } th, td { padding: 4px 8px; text-align: left; vertical-align: top }
 th { border-bottom: 2px solid var(--rule) } td { border-bottom: 1px solid var(--rule) } tr { break-inside: avoid }
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-.met { color: var(--met); font-weight: 600 } .missed { color: var(--missed); font-weight: 600 }
+.met { color: var(--met); font-weight: 600 } .none { color: var(--ours); font-weight: 600 } .missed { color: var(--missed); font-weight: 600 }
 code { font-size: 12px; background: var(--code); padding: 1px 4px; overflow-wrap: anywhere }
-svg { display: block; max-width: 100%; height: auto; background: #fff; border-radius: 6px } figure { margin: 0 0 1rem; break-inside: avoid }
-.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(480px, 1fr)); gap: 1rem } .run { break-inside: avoid }
+td:first-child { white-space: nowrap } svg { display: block; max-width: 100%; height: auto; background: #fff; border-radius: 6px } figure { margin: 0 0 1rem; break-inside: avoid }
+.wide { overflow-x: auto } @media screen { .wide svg { min-width: 820px } }
+h2, h3 { break-after: avoid } thead { display: table-header-group }
+.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); gap: 1rem } .run { break-inside: avoid }
 @media print { body { margin: 0; max-width: none; font-size: 11px } table { font-size: 9px } th, td { padding: 2px 4px } .curves { grid-template-columns: 1fr 1fr } }
 @page { margin: 14mm }";
 
@@ -33,7 +42,8 @@ pub(crate) fn page(results: &[RowResult], machine: &Value) -> Result<String, Run
          <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head><body>\
          <h1>Verbline beside its peers</h1><p>{}, {} CPUs, Linux {}, {}; load {} at the end. <code>{}</code></p>\
          <p>Ours and the peer run in turn on the same two CPUs, round after round. A ratio is that of the medians; its bar \
-         spans the least and the greatest ratio of one round. {}</p>",
+         spans the least and the greatest ratio of one round. <span class=\"met\">Green</span> meets its goal, \
+         <span class=\"missed\">red</span> misses it, <span class=\"none\">blue</span> has none. {}</p>",
         text(&machine["cpu"]),
         machine["cpus"],
         text(&machine["kernel"]),
@@ -72,7 +82,7 @@ fn ratios(results: &[RowResult]) -> Result<String, RunError> {
     let mut html = String::new();
     for (title, rows) in [("Times: lower is better", lower), ("Rates: higher is better", higher)] {
         if !rows.is_empty() {
-            let _ = write!(html, "<h2>{title}</h2><figure>{}</figure>", plots::ratios(&rows)?);
+            let _ = write!(html, "<h2>{title}</h2><figure class=\"wide\">{}</figure>", plots::ratios(&rows)?);
         }
     }
     Ok(html)
@@ -84,8 +94,8 @@ fn trading(results: &[RowResult]) -> Result<String, RunError> {
         return Ok(String::new());
     }
     Ok(format!(
-        "<h2>Tick to trade</h2><figure><h3>From the scheduled time of a tick to the arrival of its order</h3>{}</figure>\
-         <figure><h3>Where the mean of that time goes</h3>{}</figure>",
+        "<h2>Tick to trade</h2><figure class=\"wide\"><h3>From the scheduled time of a tick to the arrival of its order</h3>{}</figure>\
+         <figure class=\"wide\"><h3>Where the mean of that time goes</h3>{}</figure>",
         trading::latencies(&runs)?,
         trading::shares(&runs)?
     ))
@@ -107,7 +117,7 @@ fn scaling(results: &[RowResult]) -> Result<String, RunError> {
 
 fn table(results: &[RowResult]) -> String {
     let mut html = String::from(
-        "<table><thead><tr><th>row</th><th>unit</th><th class=\"n\">ours</th><th class=\"n\">peer</th><th></th>\
+        "<div class=\"wide\"><table><thead><tr><th>row</th><th>unit</th><th class=\"n\">ours</th><th class=\"n\">peer</th><th>the peer</th>\
          <th class=\"n\">ratio</th><th class=\"n\">least … most</th><th>goal</th><th></th></tr></thead><tbody>",
     );
     for result in results {
@@ -133,7 +143,7 @@ fn table(results: &[RowResult]) -> String {
             escape(&result.row.goal.to_string()),
         );
     }
-    html + "</tbody></table>"
+    html + "</tbody></table></div>"
 }
 
 fn number(value: f64) -> String {

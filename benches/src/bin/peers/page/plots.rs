@@ -4,9 +4,14 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::error::RunError;
-use crate::row::{Goal, RowResult};
+use crate::row::{Goal, RowResult, round_to};
 
 pub(super) const FONT: &str = "system-ui, sans-serif";
+/// The size that is asked for and the one that is drawn differ: plotters divides by 1.24.
+pub(super) const LARGE: u32 = 17;
+const SMALL: u32 = 15;
+/// Room for a row's name to the left of a plot over the whole width.
+pub(super) const LEFT: u32 = 236;
 pub(super) const INK: RGBColor = RGBColor(27, 31, 36);
 pub(super) const FAINT: RGBColor = RGBColor(208, 215, 222);
 const MET: RGBColor = RGBColor(17, 99, 41);
@@ -29,7 +34,7 @@ pub(super) fn ratios(rows: &[&RowResult]) -> Result<String, RunError> {
     let [least, most] = values.fold([0.5, 2.0f64], |[least, most], value| [value.min(least), value.max(most)]);
     let (least, most) = (least.log2().floor(), most.log2().ceil());
     let mut svg = String::new();
-    let height = 70 + 26 * rows.len() as u32;
+    let height = 74 + 28 * rows.len() as u32;
     draw_ratios(&mut svg, height, rows, least..most).map_err(|error| RunError::Plot(error.to_string()))?;
     Ok(svg)
 }
@@ -40,10 +45,10 @@ fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::op
     let area = SVGBackend::with_string(svg, (1100, height)).into_drawing_area();
     let lines = rows.len() as f64;
     let mut chart = ChartBuilder::on(&area)
-        .margin_right(110)
+        .margin_right(124)
         .margin_top(8)
-        .x_label_area_size(50)
-        .y_label_area_size(210)
+        .x_label_area_size(56)
+        .y_label_area_size(LEFT)
         .build_cartesian_2d(span.clone(), lines..0.0)?;
     // Whole powers of two on the axis: one grid line each.
     let powers = (span.end - span.start) as usize + 1;
@@ -54,13 +59,13 @@ fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::op
         .x_labels(powers)
         .x_label_formatter(&|power| power_of_two(*power))
         .x_desc("ours ÷ peer (dot: ratio of the medians; bar: least to greatest of the rounds; tick: goal)")
-        .axis_desc_style((FONT, 13, &INK))
-        .label_style((FONT, 13, &INK))
+        .axis_desc_style((FONT, LARGE, &INK))
+        .label_style((FONT, LARGE, &INK))
         .light_line_style(TRANSPARENT)
         .bold_line_style(FAINT)
         .draw()?;
     chart.draw_series([PathElement::new([(0.0, 0.0), (0.0, lines)], GOAL.stroke_width(1))])?;
-    let name = TextStyle::from((FONT, 13).into_font()).color(&INK).pos(Pos::new(HPos::Right, VPos::Center));
+    let name = TextStyle::from((FONT, LARGE).into_font()).color(&INK).pos(Pos::new(HPos::Right, VPos::Center));
     for (index, result) in rows.iter().enumerate() {
         let y = index as f64 + 0.5;
         let colour = match result.row.goal {
@@ -78,13 +83,13 @@ fn draw_ratios(svg: &mut String, height: u32, rows: &[&RowResult], span: std::op
         let ratio = result.ratio();
         chart.draw_series([Circle::new((ratio.log2(), y), 5, colour.filled())])?;
         let (_, at) = chart.backend_coord(&(span.start, y));
-        area.draw(&Text::new(result.row.name, (202, at), name.clone()))?;
+        area.draw(&Text::new(result.row.name, (LEFT as i32 - 8, at), name.clone()))?;
         let sign = match result.row.goal {
             Goal::RatioAtMost(goal) => format!("{ratio:.2} (≤ {goal})"),
             Goal::RatioAtLeast(goal) => format!("{ratio:.2} (≥ {goal})"),
             Goal::OursBelow(_) | Goal::Reported => format!("{ratio:.2}"),
         };
-        let beside = TextStyle::from((FONT, 12).into_font()).color(&colour).pos(Pos::new(HPos::Right, VPos::Center));
+        let beside = TextStyle::from((FONT, SMALL).into_font()).color(&colour).pos(Pos::new(HPos::Right, VPos::Center));
         area.draw(&Text::new(sign, (1096, at), beside))?;
     }
     area.present()?;
@@ -114,18 +119,19 @@ fn draw_curve(svg: &mut String, points: &[(f64, f64)], x_name: &str, y_name: &st
     let top = powers.iter().map(|point| point.1).fold(goal_y, f64::max) * 1.2;
     let mut chart = ChartBuilder::on(&area)
         .margin(10)
-        .x_label_area_size(46)
-        .y_label_area_size(64)
+        .x_label_area_size(52)
+        .y_label_area_size(72)
         .build_cartesian_2d(first - 0.2..last + 0.2, 0.0..top.max(f64::MIN_POSITIVE))?;
     chart
         .configure_mesh()
         .x_labels((last - first) as usize + 1)
         .x_label_formatter(&|power| count(2f64.powf(*power)))
         .y_labels(6)
+        .y_label_formatter(&|y| format!("{}", round_to(*y, 3)))
         .x_desc(x_name)
         .y_desc(y_name)
-        .axis_desc_style((FONT, 13, &INK))
-        .label_style((FONT, 12, &INK))
+        .axis_desc_style((FONT, LARGE, &INK))
+        .label_style((FONT, SMALL, &INK))
         .light_line_style(TRANSPARENT)
         .bold_line_style(FAINT)
         .draw()?;
@@ -134,8 +140,8 @@ fn draw_curve(svg: &mut String, points: &[(f64, f64)], x_name: &str, y_name: &st
         chart.draw_series(DashedLineSeries::new(line, 6, 4, GOAL.stroke_width(1)))?;
         let sign = if matches!(goal, Goal::RatioAtLeast(_)) { '≥' } else { '≤' };
         let (_, at) = chart.backend_coord(&(first, base * limit));
-        let style = TextStyle::from((FONT, 12).into_font()).color(&GOAL).pos(Pos::new(HPos::Left, VPos::Bottom));
-        area.draw(&Text::new(format!("goal: {sign} {limit} × the first"), (82, at - 3), style))?;
+        let style = TextStyle::from((FONT, SMALL).into_font()).color(&GOAL).pos(Pos::new(HPos::Left, VPos::Bottom));
+        area.draw(&Text::new(format!("goal: {sign} {limit} × the first"), (90, at - 3), style))?;
     }
     chart.draw_series(LineSeries::new(powers.iter().copied(), OURS.stroke_width(2)))?;
     chart.draw_series(powers.iter().map(|point| Circle::new(*point, 4, OURS.filled())))?;

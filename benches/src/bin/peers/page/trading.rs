@@ -3,14 +3,13 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::plots::{Drawn, FAINT, FONT, INK};
+use super::plots::{Drawn, FAINT, FONT, INK, LARGE, LEFT};
 use crate::error::RunError;
 use crate::row::{RowResult, rounded};
 
 const COLOURS: [RGBColor; 4] =
     [RGBColor(9, 105, 218), RGBColor(191, 135, 0), RGBColor(17, 99, 41), RGBColor(130, 80, 223)];
 const WIDTH: u32 = 1100;
-const LEFT: u32 = 210;
 
 /// A line a row on a logarithmic axis of microseconds: the median of the rounds, and their span.
 pub(super) fn latencies(rows: &[&RowResult]) -> Result<String, RunError> {
@@ -21,11 +20,11 @@ pub(super) fn latencies(rows: &[&RowResult]) -> Result<String, RunError> {
 }
 
 fn draw_latencies(svg: &mut String, rows: &[&RowResult], span: std::ops::Range<f64>) -> Drawn {
-    let area = SVGBackend::with_string(svg, (WIDTH, 70 + 26 * rows.len() as u32)).into_drawing_area();
+    let area = SVGBackend::with_string(svg, (WIDTH, 74 + 28 * rows.len() as u32)).into_drawing_area();
     let mut chart = ChartBuilder::on(&area)
-        .margin_right(110)
+        .margin_right(124)
         .margin_top(8)
-        .x_label_area_size(50)
+        .x_label_area_size(56)
         .y_label_area_size(LEFT)
         .build_cartesian_2d(span.clone(), rows.len() as f64..0.0)?;
     chart
@@ -35,8 +34,8 @@ fn draw_latencies(svg: &mut String, rows: &[&RowResult], span: std::ops::Range<f
         .x_labels((span.end - span.start) as usize + 1)
         .x_label_formatter(&|power| format!("{}", rounded(10f64.powf(*power))))
         .x_desc("µs (dot: median of the rounds; bar: least to greatest)")
-        .axis_desc_style((FONT, 13, &INK))
-        .label_style((FONT, 13, &INK))
+        .axis_desc_style((FONT, LARGE, &INK))
+        .label_style((FONT, LARGE, &INK))
         .light_line_style(TRANSPARENT)
         .bold_line_style(FAINT)
         .draw()?;
@@ -63,11 +62,11 @@ pub(super) fn shares(rows: &[&RowResult]) -> Result<String, RunError> {
 }
 
 fn draw_shares(svg: &mut String, runs: &[&RowResult]) -> Drawn {
-    let area = SVGBackend::with_string(svg, (WIDTH, 100 + 44 * runs.len() as u32)).into_drawing_area();
+    let area = SVGBackend::with_string(svg, (WIDTH, 106 + 44 * runs.len() as u32)).into_drawing_area();
     let mut chart = ChartBuilder::on(&area)
         .margin_right(24)
         .margin_top(38)
-        .x_label_area_size(50)
+        .x_label_area_size(56)
         .y_label_area_size(LEFT)
         .build_cartesian_2d(0.0..100.0, runs.len() as f64..0.0)?;
     chart
@@ -77,8 +76,8 @@ fn draw_shares(svg: &mut String, runs: &[&RowResult]) -> Drawn {
         .x_labels(11)
         .x_label_formatter(&|percent| format!("{percent:.0}"))
         .x_desc("% of the mean time from tick to order")
-        .axis_desc_style((FONT, 13, &INK))
-        .label_style((FONT, 13, &INK))
+        .axis_desc_style((FONT, LARGE, &INK))
+        .label_style((FONT, LARGE, &INK))
         .light_line_style(TRANSPARENT)
         .bold_line_style(FAINT)
         .draw()?;
@@ -118,7 +117,7 @@ fn steps(run: &RowResult) -> Vec<(&'static str, f64)> {
 }
 
 fn label(side: HPos) -> TextStyle<'static> {
-    TextStyle::from((FONT, 13).into_font()).color(&INK).pos(Pos::new(side, VPos::Center))
+    TextStyle::from((FONT, LARGE).into_font()).color(&INK).pos(Pos::new(side, VPos::Center))
 }
 
 fn drawn(draw: impl FnOnce(&mut String) -> Drawn) -> Result<String, RunError> {
