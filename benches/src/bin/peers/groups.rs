@@ -1,8 +1,7 @@
 //! All comparisons: who runs in them, and the rows that are read off. Contenders of a group run in turn.
 
 use crate::contender::Contender;
-use crate::error::RunError;
-use crate::measure::asked_for;
+use crate::group::{Group, Plot};
 use crate::ours::Books;
 use crate::peer::ucx::{self, Test};
 use crate::peer::{counted, dpdk_test, fabric, rivals, testpmd};
@@ -10,44 +9,6 @@ use crate::row::{Goal, Row, Source};
 
 use Goal::{OursBelow, RatioAtLeast, RatioAtMost, Reported};
 use Source::{Figure, Known, Nobody};
-
-/// Contenders that are compared with one another.
-pub(crate) struct Group {
-    pub(crate) name: &'static str,
-    pub(crate) contenders: Vec<Contender>,
-    pub(crate) rows: Vec<Row>,
-    /// For figures that do not vary, such as counted instructions; otherwise as many as were asked for.
-    pub(crate) rounds: Option<u32>,
-    /// The contenders are points of a curve.
-    pub(crate) plot: Option<Plot>,
-}
-
-/// What the points of a scaling group are.
-pub(crate) struct Plot {
-    pub(crate) x_name: &'static str,
-    /// One for each contender.
-    pub(crate) x: Vec<u32>,
-    pub(crate) y_name: &'static str,
-}
-
-impl Group {
-    /// Whether one of these rows is in it; none asks for all.
-    pub(crate) fn has(&self, names: &[String]) -> bool {
-        self.rows.iter().any(|row| asked_for(row, names))
-    }
-}
-
-/// Refuses a row that there is not.
-pub(crate) fn check_names(groups: &[Group], names: &[String]) -> Result<(), RunError> {
-    let known = || groups.iter().flat_map(|group| &group.rows).map(|row| row.name);
-    match names.iter().find(|name| !known().any(|row| row == name.as_str())) {
-        None => Ok(()),
-        Some(name) => {
-            let near = known().find(|row| row.contains(name.as_str()) || name.contains(row)).map(str::to_owned);
-            Err(RunError::UnknownRow { name: name.clone(), near })
-        }
-    }
-}
 
 /// In the order of the table.
 pub(crate) fn all() -> Vec<Group> {
@@ -493,6 +454,7 @@ fn scaling_lcores() -> Group {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::check_names;
     use std::collections::BTreeSet;
 
     #[test]

@@ -8,9 +8,8 @@ use std::time::Duration;
 use core_affinity::get_core_ids;
 use serde_json::{Value, json};
 
-use crate::contender::Needs;
+use crate::contender::{Contender, Needs};
 use crate::error::RunError;
-use crate::groups::Group;
 use crate::process::{Line, tail};
 
 /// 2 MiB pages that a DPDK program takes (`-m 256`), and some for our own pools.
@@ -20,15 +19,14 @@ const HUGEPAGES: u64 = 512;
 const NR_HUGEPAGES: &str = "/proc/sys/vm/nr_hugepages";
 const INSTALL_LIMIT: Duration = Duration::from_secs(600);
 
-/// Sees to it that all that these groups need is there. Nothing is undone afterwards.
-pub(crate) fn provide(groups: &[&Group]) -> Result<(), RunError> {
+/// Sees to it that all that these contenders need is there. Nothing is undone afterwards.
+pub(crate) fn provide(contenders: &[&Contender]) -> Result<(), RunError> {
     let found = get_core_ids().map_or(0, |cpus| cpus.len());
     if found < 2 {
         return Err(RunError::Cpus { found });
     }
-    let contenders = || groups.iter().flat_map(|group| &group.contenders);
-    install(contenders().flat_map(|contender| contender.needs))?;
-    if contenders().any(|contender| contender.hugepages) {
+    install(contenders.iter().flat_map(|contender| contender.needs))?;
+    if contenders.iter().any(|contender| contender.hugepages) {
         hugepages()?;
     }
     Ok(())

@@ -11,6 +11,7 @@
 mod args;
 mod contender;
 mod error;
+mod group;
 mod groups;
 mod machine;
 mod measure;
@@ -27,8 +28,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Arguments, Command};
+use contender::Contender;
 use error::RunError;
-use groups::Group;
+use group::Group;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -52,11 +54,12 @@ fn main() -> ExitCode {
 fn compare(arguments: &Arguments) -> Result<(), RunError> {
     let groups = groups::all();
     let chosen: Vec<&Group> = groups.iter().filter(|group| group.has(arguments.rows())).collect();
-    groups::check_names(&groups, arguments.rows())?;
-    machine::provide(&chosen)?;
+    group::check_names(&groups, arguments.rows())?;
+    let contenders: Vec<&Contender> = chosen.iter().flat_map(|group| &group.contenders).collect();
+    machine::provide(&contenders)?;
     let mut results = Vec::new();
     for group in chosen {
-        results.extend(measure::measure(group, arguments)?);
+        results.extend(measure::measure(group, arguments.rounds, arguments.rows())?);
     }
     let machine = machine::describe();
     if let Some(path) = &arguments.html {

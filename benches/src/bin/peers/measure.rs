@@ -6,15 +6,14 @@ use verbline_benches::figures::median;
 use verbline_benches::ours::itch::CHECKSUM;
 use verbline_benches::ours::trading::SHARE;
 
-use crate::args::Arguments;
 use crate::contender::Contender;
 use crate::error::RunError;
-use crate::groups::{Group, Plot};
+use crate::group::{Group, Plot, asked_for};
 use crate::row::{Row, RowResult, Source, rounded};
 
-/// Runs a group for all rounds and gives the rows that were asked for.
-pub(crate) fn measure(group: &Group, arguments: &Arguments) -> Result<Vec<RowResult>, RunError> {
-    let count = group.rounds.unwrap_or(arguments.rounds).min(arguments.rounds);
+/// Runs a group for so many rounds, or fewer if that is enough for it, and gives those of its rows that have these names, or all.
+pub(crate) fn measure(group: &Group, rounds: u32, names: &[String]) -> Result<Vec<RowResult>, RunError> {
+    let count = group.rounds.unwrap_or(rounds).min(rounds);
     let mut rounds: Vec<Vec<Figures>> = Vec::new();
     for round in 1..=count {
         let mut figures = Vec::new();
@@ -27,12 +26,8 @@ pub(crate) fn measure(group: &Group, arguments: &Arguments) -> Result<Vec<RowRes
         check_work(&group.contenders, &figures)?;
         rounds.push(figures);
     }
-    let rows = group.rows.iter().filter(|row| asked_for(row, arguments.rows()));
+    let rows = group.rows.iter().filter(|row| asked_for(row, names));
     rows.map(|row| result(row, group, &rounds)).collect()
-}
-
-pub(crate) fn asked_for(row: &Row, names: &[String]) -> bool {
-    names.is_empty() || names.iter().any(|name| name == row.name)
 }
 
 fn brief(figures: &Figures) -> String {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde_json::Value;
 
-use crate::groups::Group;
+use crate::group::Group;
 use crate::row::{Goal, Row, RowResult, Source, round_to, rounded};
 use crate::wrap::{command, words};
 
