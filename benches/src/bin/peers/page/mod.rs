@@ -13,9 +13,9 @@ use crate::row::{Goal, RowResult, round_to};
 /// Plots are drawn dark on white. When the page is dark, rules for the colours of [`plots`] turn them: an attribute yields to a rule.
 /// Bars keep theirs, since they are written on in white.
 const STYLE: &str = "\
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --rule: #d0d7de; --code: #f3f4f6; --met: #116329; --missed: #b42318; --ours: #0969da }
-@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --paper: #16191d; --rule: #3d444d; --code: #262b31; --met: #57d27c; --missed: #ff8d80; --ours: #6cb6ff } }
-@media screen and (prefers-color-scheme: dark) { svg { background: none }
+:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --rule: #d0d7de; --code: #f3f4f6; --met: #116329; --missed: #b42318; --ours: #0969da; --plot: #fff }
+@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --paper: #16191d; --rule: #3d444d; --code: #262b31; --met: #57d27c; --missed: #ff8d80; --ours: #6cb6ff; --plot: transparent } }
+@media screen and (prefers-color-scheme: dark) {
   svg text[fill=\"#1B1F24\"] { fill: var(--ink) } svg [stroke=\"#D0D7DE\"] { stroke: var(--rule) } svg [stroke=\"#000000\"] { stroke: #8b949e }
   svg [stroke=\"#57606A\"] { stroke: #9aa4af } svg text[fill=\"#57606A\"] { fill: #9aa4af }
   svg [stroke=\"#116329\"] { stroke: var(--met) } svg text[fill=\"#116329\"], svg circle[fill=\"#116329\"] { fill: var(--met) }
@@ -28,7 +28,7 @@ th { border-bottom: 2px solid var(--rule) } td { border-bottom: 1px solid var(--
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 .met { color: var(--met); font-weight: 600 } .none { color: var(--ours); font-weight: 600 } .missed { color: var(--missed); font-weight: 600 }
 code { font-size: 12px; background: var(--code); padding: 1px 4px; overflow-wrap: anywhere }
-td:first-child { white-space: nowrap } svg { display: block; max-width: 100%; height: auto; background: #fff; border-radius: 6px } figure { margin: 0 0 1rem; break-inside: avoid }
+td:first-child { white-space: nowrap } svg { display: block; max-width: 100%; height: auto; background: var(--plot); border-radius: 6px } figure { margin: 0 0 1rem; break-inside: avoid }
 .wide { overflow-x: auto } @media screen { .wide svg { min-width: 820px } }
 h2, h3 { break-after: avoid } thead { display: table-header-group }
 .curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); gap: 1rem } .run { break-inside: avoid }
