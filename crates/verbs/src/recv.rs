@@ -121,21 +121,36 @@ impl RecvQueue {
         if !fits || packet.pool_id() != self.form.pool {
             return None;
         }
+        // Out of the batch before the post, as its length is known only until then.
+        let (sge, packet) = (self.form.sge(packet), batch.pop());
         // SAFETY: the device is called and nothing else, by the caller's word.
         let mut list = unsafe { WrList::<ibv_recv_wr>::of_thread() };
         let lone = list.lone();
         lone.wr.wr_id = self.sequence.next();
-        lone.sge = self.form.sge(packet);
-        let refusal = list.post_lone(post);
-        if refusal.is_some_and(|(taken, _)| taken == 0) {
-            return Some(RecvOutcome { posted: 0, stop: refusal.map(|(_, ret)| PostStop::of_device(ret)) });
+        lone.sge = sge;
+        if let Some((taken, ret)) = list.post_lone(post) {
+            return Some(self.one_refused(batch, packet, taken, ret));
         }
-        self.packets.put(self.sequence.next(), batch.pop());
+        self.packets.put(self.sequence.next(), packet);
         self.take(1);
-        Some(RecvOutcome { posted: 1, stop: refusal.map(|(_, ret)| PostStop::of_device(ret)) })
+        Some(RecvOutcome { posted: 1, stop: None })
     }
 
-    /// Posts all of the batch as one list, in the usual case; `None`, and nothing done, in any other.
+    /// What the device refused goes back into the batch, unless it was taken all the same.
+    #[cold]
+    fn one_refused(&mut self, batch: &mut Batch, packet: Option<Packet>, taken: u32, ret: i32) -> RecvOutcome {
+        if taken == 0 {
+            // It came from there, so there is room.
+            batch.push_iter(packet);
+        } else {
+            self.packets.put(self.sequence.next(), packet);
+            self.take(1);
+        }
+        RecvOutcome { posted: taken as usize, stop: Some(PostStop::of_device(ret)) }
+    }
+
+    /// Posts all of the batch as one list, in the usual case, and gives how many the device took and its answer; `None`, and
+    /// nothing done, in any other.
     ///
     /// # Safety
     /// As [`RecvQueue::post_one`].
@@ -144,10 +159,11 @@ impl RecvQueue {
         &mut self,
         batch: &mut Batch,
         post: impl FnOnce(*mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> i32,
-    ) -> Option<RecvOutcome> {
+    ) -> Option<(u32, i32)> {
         let packets = batch.as_slice();
-        let room = self.usual_depth.saturating_sub(self.outstanding) as usize;
-        if packets.is_empty() || packets.len() > room.min(LONGEST) || !self.sequence.has(packets.len()) {
+        let would_be = u64::from(self.outstanding) + packets.len() as u64;
+        let fits = would_be <= self.usual_depth.into() && self.sequence.has(packets.len());
+        if !fits || !(1..=LONGEST).contains(&packets.len()) {
             return None;
         }
         // SAFETY: the device is called and nothing else, by the caller's word.
@@ -165,8 +181,7 @@ impl RecvQueue {
         let (taken, ret) = list.post(packets.len() as u32, post);
         self.packets.take_front(self.sequence.next(), batch, taken as usize);
         self.take(taken);
-        let stop = if ret == 0 { None } else { Some(PostStop::of_device(ret)) };
-        Some(RecvOutcome { posted: taken as usize, stop })
+        Some((taken, ret))
     }
 
     /// Posts the front of the batch.
@@ -283,7 +298,7 @@ impl RecvQueue {
 
     /// Moves the packets of the completions at the front, as far as they are this queue's next and succeeded, into `packets`;
     /// gives how many. What is known of the queue stays in registers, which halves what each takes.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn complete_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         let first = self.expected;
         let (form, slots) = (self.form, &mut self.packets);
@@ -305,22 +320,24 @@ impl RecvQueue {
         if count == 0 { self.complete_first(completions, packets) } else { count }
     }
 
-    /// As [`RecvQueue::complete_run`], of one completion; `packets` has room.
+    /// As [`RecvQueue::complete_run`], of one completion: without what a loop has around it.
     #[inline(always)]
     pub(crate) fn complete_one(&mut self, completion: &Completion, packets: &mut Batch) -> usize {
         let wr_id = completion.wr_id();
-        if wr_id == self.expected
-            && completion.brought_a_message()
-            && let Some(mut packet) = self.packets.at(wr_id).take()
-        {
-            if self.form.fill(&mut packet, completion.raw_len()) {
-                self.expected = wr_id + 1;
-                self.outstanding -= 1;
-                return usize::from(packets.push(packet).is_ok());
+        let count = packets.push_up_to(1, |_| {
+            if wr_id != self.expected || !completion.brought_a_message() {
+                return None;
             }
-            self.packets.put(wr_id, Some(packet));
-        }
-        self.complete_first(std::slice::from_ref(completion), packets)
+            let mut packet = self.packets.at(wr_id).take()?;
+            if !self.form.fill(&mut packet, completion.raw_len()) {
+                self.packets.put(wr_id, Some(packet));
+                return None;
+            }
+            self.expected = wr_id + 1;
+            self.outstanding -= 1;
+            Some(packet)
+        });
+        if count == 0 { self.complete_first(std::slice::from_ref(completion), packets) } else { 1 }
     }
 
     /// As [`RecvQueue::complete_run`], of one whose number was not expected.
@@ -442,6 +459,50 @@ mod tests {
         batch
     }
 
+    /// As the QP makes it.
+    fn outcome((taken, ret): (u32, i32)) -> RecvOutcome {
+        RecvOutcome { posted: taken as usize, stop: (ret != 0).then(|| PostStop::of_device(ret)) }
+    }
+
+    #[test]
+    fn a_lone_packet_that_is_refused_stays_with_the_caller_unless_the_device_may_have_it() {
+        let (pool, mut fake) = (fake::pool(8), Fake::new());
+        let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, Transport::Rc);
+        // The queue learns the pool, and the usual case is the next.
+        assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 2)).posted, 2);
+        let mut lone = batch(&pool, 1);
+        let addr = lone.as_slice()[0].addr();
+        (fake.takes, fake.refusal) = (0, libc::EINVAL);
+        let refused = post(&mut queue, &mut fake, &mut lone);
+        assert_eq!(refused, outcome((0, libc::EINVAL)));
+        assert_eq!((lone.as_slice()[0].addr(), queue.outstanding(), pool.account().held), (addr, 2, 3));
+        fake.silent = true;
+        assert_eq!(post(&mut queue, &mut fake, &mut lone), outcome((1, libc::EINVAL)));
+        assert_eq!((lone.len(), queue.outstanding(), pool.account().held), (0, 3, 3));
+        queue.reclaim();
+        assert_eq!(pool.account().held, 0);
+    }
+
+    #[test]
+    fn a_lone_completion_does_nothing_where_there_is_no_room_or_it_is_not_the_next() {
+        let (pool, mut fake) = (fake::pool(8), Fake::new());
+        let mut queue = RecvQueue::new(WrKind::Recv, 4, 1, PD, Transport::Rc);
+        assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 2)).posted, 2);
+        let mut first = Batch::with_capacity(1);
+        let done = fake::completions(&[(fake.posted[0].wr_id, 0, 5)]);
+        assert_eq!(queue.complete_one(&done.as_slice()[0], &mut first), 1);
+        let next = fake.posted[1].wr_id;
+        let one = |status, len| fake::completions(&[(next, status, len)]);
+        let mut full = batch(&pool, 1);
+        assert_eq!(queue.complete_one(&one(0, 5).as_slice()[0], &mut full), 0);
+        let mut packets = Batch::with_capacity(4);
+        // It failed; it is longer than the packet; it is as it should be; it is stale.
+        for (status, len, count) in [(5, 5, 0), (0, 4096, 0), (0, 5, 1), (0, 5, 0)] {
+            assert_eq!(queue.complete_one(&one(status, len).as_slice()[0], &mut packets), count, "{status} {len}");
+        }
+        assert_eq!((packets.len(), packets.as_slice()[0].len(), queue.outstanding()), (1, 5, 0));
+    }
+
     fn post(queue: &mut RecvQueue, fake: &mut Fake, batch: &mut Batch) -> RecvOutcome {
         let qp = fake.qp();
         // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
@@ -449,7 +510,7 @@ mod tests {
         // SAFETY: as above.
         let one = unsafe { queue.post_one(batch, |wr, bad| verb.call(wr, bad)) };
         // SAFETY: as above.
-        let posted = one.or_else(|| unsafe { queue.post_all(batch, |wr, bad| verb.call(wr, bad)) });
+        let posted = one.or_else(|| unsafe { queue.post_all(batch, |wr, bad| verb.call(wr, bad)) }.map(outcome));
         // SAFETY: as above.
         posted.unwrap_or_else(|| unsafe { queue.post_batch(batch, |wr, bad| verb.call(wr, bad)) })
     }

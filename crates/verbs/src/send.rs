@@ -176,38 +176,64 @@ impl SendQueue {
         if !fits || (len as u32).wrapping_sub(1) >= self.one_inline_bytes {
             return None;
         }
+        // Out of the batch before the post, as its length is known only until then.
+        let packet = batch.pop();
         // SAFETY: from here to the end nothing but the device is called.
-        let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
+        let mut list = unsafe { WrList::inline_of_thread() };
         let lone = list.lone();
-        lone.sge = ibv_sge { addr, length: len as u32, lkey: 0 };
+        (lone.sge.addr, lone.sge.length) = (addr, len as u32);
         lone.wr.wr_id = self.sequence.next();
         let until_signal = self.until_signal - 1;
         lone.wr.send_flags = if until_signal == 0 { INLINE | SIGNALED } else { INLINE };
         // SAFETY: the caller's word; inline data is copied during the call.
-        let refusal = list.post_lone(|wr, bad| unsafe { post.call(wr, bad) });
-        if refusal.is_some_and(|(taken, _)| taken == 0) {
-            let stop = refusal.map(|(_, ret)| PostStop::of_device(ret));
-            return Some(SendOutcome { stop, ..SendOutcome::default() });
+        if let Some((taken, ret)) = list.post_lone(|wr, bad| unsafe { post.call(wr, bad) }) {
+            return Some(self.one_refused(until_signal, batch, packet, taken, ret));
         }
-        self.until_signal = if until_signal == 0 { self.signal_every } else { until_signal };
-        self.advance(1);
-        drop(batch.pop());
-        Some(SendOutcome { posted: 1, inlined: 1, stop: refusal.map(|(_, ret)| PostStop::of_device(ret)) })
+        self.count_one(until_signal);
+        drop(packet);
+        Some(SendOutcome { posted: 1, inlined: 1, stop: None })
     }
 
-    /// Posts all of the batch inline as one list, in the usual case; `None`, and nothing done, in any other.
+    #[inline]
+    fn count_one(&mut self, until_signal: u32) {
+        self.until_signal = if until_signal == 0 { self.signal_every } else { until_signal };
+        self.advance(1);
+    }
+
+    /// What the device refused goes back into the batch, unless it was taken all the same.
+    #[cold]
+    fn one_refused(
+        &mut self,
+        until_signal: u32,
+        batch: &mut Batch,
+        packet: Option<Packet>,
+        taken: u32,
+        ret: i32,
+    ) -> SendOutcome {
+        if taken == 0 {
+            // It came from there, so there is room.
+            batch.push_iter(packet);
+        } else {
+            self.count_one(until_signal);
+        }
+        SendOutcome { posted: taken as usize, inlined: taken as usize, stop: Some(PostStop::of_device(ret)) }
+    }
+
+    /// Posts all of the batch inline as one list, in the usual case, and gives how many the device took and its answer; `None`,
+    /// and nothing done, in any other.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`].
     #[inline]
-    pub(crate) unsafe fn post_all(&mut self, post: PostSend, batch: &mut Batch) -> Option<SendOutcome> {
+    pub(crate) unsafe fn post_all(&mut self, post: PostSend, batch: &mut Batch) -> Option<(u32, i32)> {
         let packets = batch.as_slice();
-        let room = self.usual_depth.saturating_sub(self.outstanding) as usize;
-        if packets.is_empty() || packets.len() > room.min(LONGEST) || !self.sequence.has(packets.len()) {
+        let would_be = u64::from(self.outstanding) + packets.len() as u64;
+        let fits = would_be <= self.usual_depth.into() && self.sequence.has(packets.len());
+        if !fits || !(1..=LONGEST).contains(&packets.len()) {
             return None;
         }
         // SAFETY: from here to the end nothing but the device is called.
-        let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
+        let mut list = unsafe { WrList::inline_of_thread() };
         let entries = list.entries();
         let (inline_bytes, mut wr_id) = (self.one_inline_bytes, self.sequence.next());
         for (packet, Entry { sge, wr }) in packets.iter().zip(&mut *entries) {
@@ -215,26 +241,25 @@ impl SendQueue {
             if (len as u32).wrapping_sub(1) >= inline_bytes {
                 return None;
             }
-            // Length and no key, as one word.
-            let length_lkey = len as u64;
-            *sge = ibv_sge { addr, length: length_lkey as u32, lkey: (length_lkey >> 32) as u32 };
-            wr.send_flags = INLINE;
+            (sge.addr, sge.length) = (addr, len as u32);
             wr.wr_id = wr_id;
             wr_id += 1;
         }
-        let until_signal = signal(&mut entries[..packets.len()], self.until_signal, self.signal_every);
+        let (count, first, every) = (packets.len(), self.until_signal, self.signal_every);
+        let until_signal = signal(&mut entries[..count], first, every);
         // SAFETY: the caller's word; inline data is copied during the call.
-        let (taken, ret) = list.post(packets.len() as u32, |wr, bad| unsafe { post.call(wr, bad) });
+        let (taken, ret) = list.post(count as u32, |wr, bad| unsafe { post.call(wr, bad) });
         self.advance(taken);
-        if ret != 0 {
-            self.recount(&list.entries()[..taken as usize]);
+        let entries = list.entries();
+        if ret == 0 {
+            self.until_signal = until_signal;
+            batch.clear();
+        } else {
+            self.recount(&entries[..taken as usize]);
             drop(batch.drain_front(taken as usize));
-            let stop = Some(PostStop::of_device(ret));
-            return Some(SendOutcome { posted: taken as usize, inlined: taken as usize, stop });
         }
-        self.until_signal = until_signal;
-        batch.clear();
-        Some(SendOutcome { posted: taken as usize, inlined: taken as usize, stop: None })
+        for_each_signaled(&mut entries[..count], first, every, |flags| *flags = INLINE);
+        Some((taken, ret))
     }
 
     /// Posts the front of the batch, without options.
@@ -642,12 +667,24 @@ fn destination(table: &[Destination], id: DestinationId) -> Result<rdma_sys::ud_
 /// Marks every `every`-th entry as signaled, the first after `until_signal`, and gives how many it is until the next behind
 /// them. Done last, since where signals fall does not hang on the packets.
 #[inline]
-fn signal(entries: &mut [Entry<ibv_send_wr>], mut until_signal: u32, every: u32) -> u32 {
+fn signal(entries: &mut [Entry<ibv_send_wr>], until_signal: u32, every: u32) -> u32 {
+    let behind = for_each_signaled(entries, until_signal, every, |flags| *flags |= SIGNALED);
+    behind - entries.len() as u32
+}
+
+/// Hands on the flags of every `every`-th entry, the first after `until_signal`, and gives the place of the first behind them.
+#[inline]
+fn for_each_signaled(
+    entries: &mut [Entry<ibv_send_wr>],
+    mut until_signal: u32,
+    every: u32,
+    mut each: impl FnMut(&mut u32),
+) -> u32 {
     while let Some(entry) = entries.get_mut(until_signal as usize - 1) {
-        entry.wr.send_flags |= SIGNALED;
+        each(&mut entry.wr.send_flags);
         until_signal += every;
     }
-    until_signal - entries.len() as u32
+    until_signal
 }
 
 /// The flags that options ask for.
@@ -713,11 +750,51 @@ mod tests {
         batch
     }
 
+    /// As the QP makes it.
+    fn outcome((taken, ret): (u32, i32)) -> SendOutcome {
+        let stop = (ret != 0).then(|| PostStop::of_device(ret));
+        SendOutcome { posted: taken as usize, inlined: taken as usize, stop }
+    }
+
+    #[test]
+    fn inline_lists_are_signaled_where_they_should_be_and_nowhere_else_also_after_a_refusal() {
+        let (pool, mut fake) = (fake::pool(32), Fake::new());
+        let (mut queue, mut other) = (queue(64, 5), queue(64, 3));
+        for (takes, lens) in [(9, 4), (2, 7), (9, 6), (0, 3), (9, 1), (9, 8), (9, 2)] {
+            fake.takes = takes;
+            let mut packets = batch(&pool, &[9; 9][..lens]);
+            let took = takes.min(lens);
+            let stop = (took < lens).then_some(PostStop::Full);
+            let posted = post(&mut queue, &mut fake, &mut packets);
+            assert_eq!(posted, SendOutcome { posted: took, inlined: took, stop });
+            // Another queue of the thread marks others of the same work requests.
+            assert_eq!(post(&mut other, &mut Fake::new(), &mut batch(&pool, &[3; 7])).posted, 7);
+            assert_eq!(pool.account().held, (lens - took) as u32);
+        }
+        let expected: Vec<_> = (1..=23).map(|number| number % 5 == 0).collect();
+        assert_eq!(signaled(&fake.posted), expected);
+        assert!(fake.posted.iter().all(|wr| wr.flags & !SIGNALED == INLINE));
+    }
+
+    #[test]
+    fn a_lone_packet_that_is_refused_stays_with_the_caller_unless_the_device_may_have_it() {
+        let (pool, mut fake) = (fake::pool(8), Fake::new());
+        let mut queue = queue(8, 2);
+        let mut lone = batch(&pool, &[9]);
+        let addr = lone.as_slice()[0].addr();
+        (fake.takes, fake.refusal) = (0, libc::EINVAL);
+        assert_eq!(post(&mut queue, &mut fake, &mut lone), outcome((0, libc::EINVAL)));
+        assert_eq!((lone.as_slice()[0].addr(), queue.outstanding(), pool.account().held), (addr, 0, 1));
+        fake.silent = true;
+        assert_eq!(post(&mut queue, &mut fake, &mut lone), outcome((1, libc::EINVAL)));
+        assert_eq!((lone.len(), queue.outstanding(), pool.account().held), (0, 1, 0));
+    }
+
     fn post(queue: &mut SendQueue, fake: &mut Fake, batch: &mut Batch) -> SendOutcome {
         // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
         unsafe {
             let post = PostSend::of(fake.qp());
-            let posted = queue.post_one(post, batch).or_else(|| queue.post_all(post, batch));
+            let posted = queue.post_one(post, batch).or_else(|| queue.post_all(post, batch).map(outcome));
             posted.unwrap_or_else(|| queue.post_batch(post, batch))
         }
     }

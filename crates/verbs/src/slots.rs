@@ -63,18 +63,14 @@ impl Slots {
     /// Moves the first `count` packets of the batch into the places from `position` on, which are free.
     #[inline]
     pub(crate) fn take_front(&mut self, position: u64, batch: &mut Batch, count: usize) {
-        for part in self.parts(position, count) {
-            // The second most of the time.
-            if part.is_empty() {
-                continue;
-            }
-            let places = &mut self.packets[part];
-            debug_assert!(places.iter().all(Option::is_none));
-            let (places, len) = (places.as_mut_ptr(), places.len());
-            // SAFETY: borrowed from the slice of that length. An `Option<Packet>` has a packet's layout, and a packet's bits are
-            // its `Some`; `None` needs no drop.
-            let places = unsafe { std::slice::from_raw_parts_mut(places.cast::<MaybeUninit<Packet>>(), len) };
-            batch.move_front(places);
+        let start = self.slot(position);
+        let (wrapped, places) = self.packets.split_at_mut(start);
+        if count <= places.len() {
+            move_front(batch, &mut places[..count]);
+        } else {
+            let behind = (count - places.len()).min(start);
+            move_front(batch, places);
+            move_front(batch, &mut wrapped[..behind]);
         }
     }
 
@@ -91,4 +87,15 @@ impl Slots {
         let end = (start + count).min(len);
         [start..end, 0..count - (end - start)]
     }
+}
+
+/// Moves packets from the front of the batch into the places, which are free.
+#[inline]
+fn move_front(batch: &mut Batch, places: &mut [Option<Packet>]) {
+    debug_assert!(places.iter().all(Option::is_none));
+    let (places, len) = (places.as_mut_ptr(), places.len());
+    // SAFETY: borrowed from the slice of that length. An `Option<Packet>` has a packet's layout, and a packet's bits are its
+    // `Some`; `None` needs no drop.
+    let places = unsafe { std::slice::from_raw_parts_mut(places.cast::<MaybeUninit<Packet>>(), len) };
+    batch.move_front(places);
 }

@@ -4,11 +4,14 @@
 //! the nearest cache whichever queue is next, and what never changes is never written. Between posts every work request has one
 //! SGE, its own, and is a plain SEND: who posts something else says so ([`WrList::altered`]), and it is put right behind the
 //! post. A post cuts the list at its end for the time of the call.
+//!
+//! Sends of which all go inline have work requests of their own ([`WrList::inline_of_thread`]), whose flags and keys are so
+//! between posts that an address, a length and a number make a send of one.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use rdma_sys::{ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use rdma_sys::{ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 
 /// The longest list that is posted at once.
 pub(crate) const LONGEST: usize = 64;
@@ -75,6 +78,7 @@ pub(crate) struct Entries<W> {
 pub(crate) struct Lists {
     recv: Entries<ibv_recv_wr>,
     send: Entries<ibv_send_wr>,
+    inline: Entries<ibv_send_wr>,
 }
 
 thread_local! {
@@ -102,20 +106,41 @@ fn make() -> NonNull<Lists> {
     let lists = Box::into_raw(unsafe { Box::<Lists>::new_zeroed().assume_init() });
     // SAFETY: a box is not null.
     let lists = unsafe { NonNull::new_unchecked(lists) };
-    for_each_usual::<ibv_send_wr>(lists);
-    for_each_usual::<ibv_recv_wr>(lists);
+    for_each_usual(WrList { entries: ibv_send_wr::entries(lists) }, |_| ());
+    for_each_usual(WrList { entries: inline_entries(lists) }, |wr| wr.send_flags = ibv_send_flags::IBV_SEND_INLINE.0);
+    for_each_usual(WrList { entries: ibv_recv_wr::entries(lists) }, |_| ());
     HERE.set(lists.as_ptr());
     // Where the thread is ending already, they are leaked.
     let _ = OWNED.try_with(|_| ());
     lists
 }
 
-fn for_each_usual<W: WorkRequest>(lists: NonNull<Lists>) {
-    let mut list = WrList { entries: W::entries(lists) };
+/// Makes and links what is as usual in all, and `more` what is in this list.
+fn for_each_usual<W: WorkRequest>(mut list: WrList<W>, more: impl Fn(&mut W)) {
     list.restore(list.lone_ptr());
+    more(&mut list.lone().wr);
     for index in 0..=LONGEST {
         list.restore(list.at(index));
         list.relink(index);
+    }
+    list.entries().iter_mut().for_each(|entry| more(&mut entry.wr));
+}
+
+#[inline]
+fn inline_entries(lists: NonNull<Lists>) -> *mut Entries<ibv_send_wr> {
+    // SAFETY: the address of a field of a live allocation.
+    unsafe { &raw mut (*lists.as_ptr()).inline }
+}
+
+impl WrList<ibv_send_wr> {
+    /// The work requests for sends that all go inline. Between posts their flags are INLINE alone and their keys 0; whoever sets
+    /// another flag in the list takes it back behind the post. Those of the lone one are the poster's to write.
+    ///
+    /// # Safety
+    /// As [`WrList::of_thread`], of these.
+    #[inline]
+    pub(crate) unsafe fn inline_of_thread() -> WrList<ibv_send_wr> {
+        WrList { entries: inline_entries(NonNull::new(HERE.get()).unwrap_or_else(make)) }
     }
 }
 
@@ -284,6 +309,20 @@ mod tests {
         let lone = &raw mut list.lone().wr;
         assert_eq!(list.post_lone(refuse(lone)), Some((0, libc::ENOMEM)));
         assert_eq!(list.post_lone(|_, _| libc::EINVAL), Some((1, libc::EINVAL)));
+    }
+
+    #[test]
+    fn the_inline_ones_are_so_from_the_start() {
+        // SAFETY: the only one of this thread.
+        let mut list = unsafe { WrList::inline_of_thread() };
+        let inline = |entry: &Entry<ibv_send_wr>| {
+            let wr = &entry.wr;
+            assert_eq!((entry.sge.lkey, wr.send_flags), (0, ibv_send_flags::IBV_SEND_INLINE.0));
+            assert_eq!((wr.num_sge, wr.opcode), (1, ibv_wr_opcode::IBV_WR_SEND));
+            assert!(ptr::eq(wr.sg_list, &entry.sge));
+        };
+        inline(list.lone());
+        list.entries().iter().for_each(inline);
     }
 
     #[test]
