@@ -1,8 +1,8 @@
 //! RDMA WRITEs and READs posted as lists.
 
-use crate::common::{Options, Side, hand_back, pair};
+use crate::common::{Options, Side, hand_back, pair, provider};
 use verbline_verbs::{
-    Access, MrError, PeerMr, PeerSlice, PostStop, Remote, SendOptions, SendOutcome, Transport, WrKind,
+    Access, MrError, PeerMr, PeerSlice, PostStop, Provider, Remote, SendOptions, SendOutcome, Transport, WrKind,
 };
 
 fn all() -> Access {
@@ -138,7 +138,12 @@ fn a_list_keeps_its_regions_until_it_is_done() {
     }
     finish(&mut a);
     for region in &mut regions {
-        region.set_access(Access::LOCAL_WRITE).unwrap();
+        // What the device then says is its own affair: rdma_rxe of Linux 6.1 has no ibv_rereg_mr.
+        match region.set_access(Access::LOCAL_WRITE) {
+            Err(MrError::Shared { .. }) => panic!("nobody holds it any more"),
+            Err(error) => assert_eq!(provider(), Provider::Kernel, "{error}"),
+            Ok(()) => {}
+        }
     }
 }
 
