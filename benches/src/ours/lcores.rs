@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::stages::{Waits, registry, watch};
+use super::stages::{Waits, Window, registry, watch};
 use crate::Figures;
 use crate::figures::median;
 use crate::pair::cpus;
@@ -43,14 +43,19 @@ fn chain(plan: &mut String, lcore: &str, cpu: usize, forwards: usize, batch: usi
     let _ = writeln!(plan, "stage.{lcore}_sink = {{ use = \"sink\", lcore = \"{lcore}\" }}");
 }
 
+/// A short run of a chain in one lcore, one of many.
+fn watch_chain(forwards: usize, batch: usize, time: Duration) -> Window {
+    let mut plan = preamble(8192);
+    chain(&mut plan, "a", cpus()[0].id, forwards, batch, "");
+    watch(&registry(&Waits::default()), &plan, WARM_UP / 5, time)
+}
+
 /// `call_ns`, what one more stage that sends its batch on adds to a turn: the difference of a turn over twelve such stages and
 /// one over four, an eighth of it, so that everything which a stage costs is in it: the call, the way of its batch, its
 /// counters and its share of the clock. `turn_ns`, the turn over source, four stages and sink.
 pub fn stage_call(batch: usize) -> Figures {
     let turn_ns = |stages| {
-        let mut plan = preamble(8192);
-        chain(&mut plan, "a", cpus()[0].id, stages, batch, "");
-        let window = watch(&registry(&Waits::default()), &plan, WARM_UP / 5, TIME / 4);
+        let window = watch_chain(stages, batch, TIME / 4);
         // The two counters are not read at one instant.
         let filled = window.packets_in("a_f0") / window.calls("a_f0") / batch as f64;
         assert!((filled - 1.0).abs() < 0.05, "every batch is full");
@@ -65,9 +70,7 @@ pub fn stage_call(batch: usize) -> Figures {
 /// without in turn, as a single stage adds little to a turn that drifts.
 pub fn stages(count: usize) -> Figures {
     let turn_ns = |stages| {
-        let mut plan = preamble(8192);
-        chain(&mut plan, "a", cpus()[0].id, stages, 32, "");
-        let window = watch(&registry(&Waits::default()), &plan, WARM_UP / 5, TIME / 5);
+        let window = watch_chain(stages, 32, TIME / 5);
         window.elapsed_ns() / window.loops("a")
     };
     let added_ns = (0..PAIRS).map(|_| {

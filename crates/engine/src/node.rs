@@ -13,7 +13,7 @@ use crate::turn_time::TurnTime;
 
 /// When a stage wants its `poll` called: at this tick or after packets came; after packets came; in every loop; or never again. One
 /// number, as every turn compares it with the time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Polling(Tick);
 
 impl Polling {
@@ -39,12 +39,6 @@ impl Polling {
             Polling::FED | Polling::DONE => false,
             Polling(tick) => tick <= time.now_ns(),
         }
-    }
-
-    /// The earlier of both.
-    #[inline]
-    pub(crate) fn min(self, other: Polling) -> Polling {
-        Polling(self.0.min(other.0))
     }
 
     /// The tick, if it is one.

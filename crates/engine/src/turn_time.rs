@@ -51,11 +51,11 @@ impl TurnTime {
         if last_busy {
             // What was busy ends here, and not where somebody asks for the time.
             self.end_busy();
-        } else if at_once {
-            self.is_read.set(false);
-            self.now_ns();
         } else {
             self.is_read.set(false);
+            if at_once {
+                self.now_ns();
+            }
         }
         self.timed.set(timed);
     }

@@ -172,19 +172,6 @@ impl Claim {
         // Relaxed: seen, if at all, as a number that isn't looked for. The Release in `publish` follows.
         self.slot(position + 1).seq.store(sequence(position, 0, false), Ordering::Relaxed);
     }
-
-    /// Asks for the line of the slot at `position` (claimed or not) in writable state.
-    #[inline(always)]
-    pub fn prefetch_for_write(&self, position: u64) {
-        let slot: *const Slot = self.slot(position);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch has no effect but on timing, and the address is inside the ring.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_ET0>(slot.cast());
-        }
-        let _ = slot;
-    }
 }
 
 #[inline(always)]
