@@ -63,6 +63,7 @@ mod one_sided;
 mod pd;
 mod peer;
 mod post;
+mod post_verb;
 mod provider;
 mod qp;
 mod qp_attr;

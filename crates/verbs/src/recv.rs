@@ -1,6 +1,6 @@
 //! The receive queue: empty packets move into slots when posted and out, filled, when their completion comes.
 
-use rdma_sys::{ibv_qp, ibv_recv_wr, ibv_sge};
+use rdma_sys::{ibv_recv_wr, ibv_sge};
 use verbline_mem::{Batch, Packet};
 
 use crate::completion::{Completion, Stale};
@@ -13,38 +13,6 @@ use crate::wr_list::{LONGEST, WrList};
 /// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean nothing when none came
 /// (InfiniBand Architecture Specification, 11.4.1.2).
 pub const GRH_BYTES: usize = 40;
-
-/// The verb, and the QP that it is called for.
-#[derive(Clone, Copy)]
-pub(crate) struct PostRecv {
-    qp: *mut ibv_qp,
-    verb: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
-}
-
-impl PostRecv {
-    /// # Safety
-    /// The QP is live.
-    pub(crate) unsafe fn of(qp: *mut ibv_qp) -> PostRecv {
-        // SAFETY: a live QP's context is open, and its table of functions is filled.
-        PostRecv { qp, verb: unsafe { (*(*qp).context).ops.post_recv }.unwrap_or(no_post_recv) }
-    }
-
-    /// # Safety
-    /// The QP is live, and `wr` a list of work requests that ends, whose memory stays until they complete.
-    #[inline(always)]
-    pub(crate) unsafe fn call(self, wr: *mut ibv_recv_wr, bad: &mut *mut ibv_recv_wr) -> i32 {
-        // SAFETY: the caller's word.
-        unsafe { (self.verb)(self.qp, wr, bad) }
-    }
-}
-
-/// # Safety
-/// `bad` may be written.
-unsafe extern "C" fn no_post_recv(_: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
-    // SAFETY: the caller's word.
-    unsafe { *bad = wr };
-    libc::ENOSYS
-}
 
 /// Of a QP or of an SRQ.
 pub(crate) struct RecvQueue {
@@ -451,6 +419,7 @@ impl Form {
 mod tests {
     use super::*;
     use crate::fake::{self, Fake, PD};
+    use crate::post_verb::PostRecv;
     use verbline_mem::Pool;
 
     fn batch(pool: &Pool, count: usize) -> Batch {

@@ -7,13 +7,14 @@
 mod op;
 mod transfers;
 
-use rdma_sys::{ibv_qp, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use rdma_sys::{ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 use verbline_mem::{Batch, Packet};
 
 use crate::ah::AddressHandle;
 use crate::completion::{Completion, Stale};
 use crate::one_sided::{Buffer, Kept};
 use crate::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome};
+use crate::post_verb::PostSend;
 use crate::qp_attr::Transport;
 use crate::slots::Slots;
 use crate::wr_id::{self, Sequence, WrKind};
@@ -25,38 +26,6 @@ const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
 const SIGNALED: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
 const SOLICITED: u32 = ibv_send_flags::IBV_SEND_SOLICITED.0;
 const INLINE: u32 = ibv_send_flags::IBV_SEND_INLINE.0;
-
-/// The verb, and the QP that it is called for.
-#[derive(Clone, Copy)]
-pub(crate) struct PostSend {
-    pub(crate) qp: *mut ibv_qp,
-    verb: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32,
-}
-
-impl PostSend {
-    /// # Safety
-    /// The QP is live.
-    pub(crate) unsafe fn of(qp: *mut ibv_qp) -> PostSend {
-        // SAFETY: a live QP's context is open, and its table of functions is filled.
-        PostSend { qp, verb: unsafe { (*(*qp).context).ops.post_send }.unwrap_or(no_post_send) }
-    }
-
-    /// # Safety
-    /// The QP is live, and `wr` a list of work requests that ends, whose memory stays until they complete.
-    #[inline(always)]
-    unsafe fn call(self, wr: *mut ibv_send_wr, bad: &mut *mut ibv_send_wr) -> i32 {
-        // SAFETY: the caller's word.
-        unsafe { (self.verb)(self.qp, wr, bad) }
-    }
-}
-
-/// # Safety
-/// `bad` may be written.
-unsafe extern "C" fn no_post_send(_: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> i32 {
-    // SAFETY: the caller's word.
-    unsafe { *bad = wr };
-    libc::ENOSYS
-}
 
 /// One entry of the destination table.
 pub(crate) struct Destination {

@@ -4,11 +4,12 @@
 
 use rdma_sys::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_send_wr, ibv_sge};
 
-use super::{INLINE, PostSend, SIGNALED, SendQueue, flags};
+use super::{INLINE, SIGNALED, SendQueue, flags};
 use crate::mr::Access;
 use crate::one_sided::{Buffer, Kept, Op, Refused, Verb};
 use crate::peer::PeerSlice;
 use crate::post::{PostStop, SendOptions};
+use crate::post_verb::PostSend;
 use crate::qp_attr::Transport;
 use crate::window::{MemoryWindow, WindowKind, bind_info};
 use crate::wr_id::{self, WrKind};

@@ -7,10 +7,11 @@ use std::iter::Peekable;
 
 use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 
-use super::{Formatted, PostSend, SendQueue, flags};
+use super::{Formatted, SendQueue, flags};
 use crate::one_sided::{Buffer, Kept};
 use crate::peer::{PeerSlice, Remote};
 use crate::post::{PostStop, SendOptions, SendOutcome};
+use crate::post_verb::PostSend;
 use crate::qp_attr::Transport;
 use crate::wr_id::{self, WrKind};
 use crate::wr_list::{LONGEST, WrList};
