@@ -202,7 +202,7 @@ fn an_address_that_is_not_ours_or_taken_is_said_before_anything_waits() {
     insta::assert_snapshot!(error.to_string(), @r"test.toml:13:15: port.far: cannot listen at 10.1.1.1:7004: no soft device reaches 10.1.1.1:7004; `rdma link` and `ip addr` show which addresses devices have (soft0 is 10.9.9.1, soft1 10.9.9.2)");
     let _taken = Listener::bind(Provider::Soft, "10.9.9.1:7004".parse().unwrap(), 1).unwrap();
     let error = refused(&on("soft0", &[echo(r#"listen = "10.9.9.1:7004""#, 0)]));
-    insta::assert_snapshot!(error.to_string(), @r"test.toml:13:15: port.far: cannot listen at 10.9.9.1:7004: 10.9.9.1:7004 is taken: another listener has it");
+    insta::assert_snapshot!(error.to_string(), @r"test.toml:13:15: port.far: cannot listen at 10.9.9.1:7004: 10.9.9.1:7004 is taken: another listener or connection has the port, on this address or on every one");
 }
 
 /// Somebody who is no engine.

@@ -32,8 +32,8 @@ pub enum ConnectionError {
         /// What was asked.
         address: SocketAddr,
     },
-    /// Somebody else listens there.
-    #[error("{address} is taken: another listener has it")]
+    /// Somebody else listens there, or connects from there.
+    #[error("{address} is taken: another listener or connection has the port, on this address or on every one")]
     AddressInUse {
         /// What was asked.
         address: SocketAddr,

@@ -80,6 +80,9 @@ fn resolve_address(to: SocketAddr, from: Option<SocketAddr>, deadline: Deadline)
     // SAFETY: the id is alive; both addresses are read during the call.
     let ret = unsafe { rdma_sys::rdma_resolve_addr(id.as_ptr(), from_ptr, to_raw.as_ptr(), try_ms) };
     if let Err(error) = check("rdma_resolve_addr", ret, || to.to_string()) {
+        if let Some(address) = from.filter(|from| is_taken(*from, &error)) {
+            return Err(ConnectionError::AddressInUse { address });
+        }
         // What the kernel says when no route or no RDMA device leads there.
         let nowhere = [libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENODEV, libc::EADDRNOTAVAIL];
         let unreachable = ConnectionError::Unreachable { provider: Provider::Kernel, address: to };
@@ -87,6 +90,22 @@ fn resolve_address(to: SocketAddr, from: Option<SocketAddr>, deadline: Deadline)
     }
     id.expect(event_type::RDMA_CM_EVENT_ADDR_RESOLVED, "resolving the address", deadline)?;
     Ok(id)
+}
+
+/// Whether an address could not be bound because somebody has its port. EADDRINUSE says so when they have it on the same address;
+/// EADDRNOTAVAIL when either is on every address, but also when no device has the address: then another port of it fails as well.
+fn is_taken(address: SocketAddr, error: &VerbError) -> bool {
+    match error.errno.raw() {
+        libc::EADDRINUSE => true,
+        libc::EADDRNOTAVAIL => address.ip().is_unspecified() || can_bind(SocketAddr::new(address.ip(), 0)),
+        _ => false,
+    }
+}
+
+fn can_bind(address: SocketAddr) -> bool {
+    let mut raw = RawAddress::new(address);
+    // SAFETY: the id is alive; the address is read during the call.
+    CmId::create().is_ok_and(|id| unsafe { rdma_sys::rdma_bind_addr(id.as_ptr(), raw.as_ptr()) } == 0)
 }
 
 #[derive(Debug)]
@@ -124,7 +143,7 @@ impl Listener {
         // SAFETY: the id is alive; the address is read during the call.
         let ret = unsafe { rdma_sys::rdma_bind_addr(id.as_ptr(), raw.as_ptr()) };
         check("rdma_bind_addr", ret, || address.to_string()).map_err(|error| match error.errno.raw() {
-            libc::EADDRINUSE => ConnectionError::AddressInUse { address },
+            _ if is_taken(address, &error) => ConnectionError::AddressInUse { address },
             libc::ENODEV | libc::EADDRNOTAVAIL => ConnectionError::Unreachable { provider: Provider::Kernel, address },
             _ => error.into(),
         })?;

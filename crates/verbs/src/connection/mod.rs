@@ -65,7 +65,7 @@ impl Default for ConnectOptions {
     }
 }
 
-/// Finds the device and the path to an address.
+/// Finds the device and the path to an address. `from` is the address to come from; without one, or with port 0, one is picked.
 pub fn resolve(
     provider: Provider,
     to: SocketAddr,
@@ -159,8 +159,9 @@ enum ListenerKind {
 }
 
 impl Listener {
-    /// Listens at an address; the unspecified address listens on every device, port 0 picks one. Requests beyond `backlog` that
-    /// nobody took are refused.
+    /// Listens at an address; the unspecified address listens on every device, that of IPv6 for IPv4 too; port 0 picks one that
+    /// nobody has. A port that another has on the same address, on every address or, with the unspecified address, on any is
+    /// [`ConnectionError::AddressInUse`]. Requests beyond `backlog` that nobody took are refused.
     pub fn bind(provider: Provider, address: SocketAddr, backlog: u32) -> Result<Listener, ConnectionError> {
         Ok(Listener(match provider {
             Provider::Kernel => ListenerKind::Kernel(kernel::Listener::bind(address, backlog)?),

@@ -3,13 +3,16 @@
 //! A soft device is found by the IPv4 addresses of its GID table. The mailbox is a mutex and, for each side, an eventfd that the
 //! other side rings; it lives as long as either side.
 
-use std::collections::{HashMap, VecDeque};
+mod ports;
+
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use self::ports::Port;
 use super::{ConnectOptions, ConnectionError, Deadline};
 use crate::device::{Device, DeviceError};
 use crate::errno::{Errno, VerbError};
@@ -23,9 +26,6 @@ pub(super) const PORT: u8 = 1;
 
 /// Of an application's rejection (InfiniBand Architecture Specification, table 117: "consumer reject").
 const CONSUMER_REJECT: i32 = 28;
-
-/// The first port that is picked for those who ask for none.
-const FIRST_PORT: u16 = 49152;
 
 /// A device's address: which device, and which entry of its GID table.
 #[derive(Clone, Debug)]
@@ -62,9 +62,6 @@ fn verb_error(error: DeviceError) -> ConnectionError {
     }
 }
 
-/// The listeners of this process by address and port.
-static LISTENERS: LazyLock<Mutex<HashMap<SocketAddr, Weak<Hall>>>> = LazyLock::new(Mutex::default);
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic while one is held leaves nothing half done: every change is one assignment or one push.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -78,6 +75,15 @@ struct Hall {
     bell: Bell,
 }
 
+impl Drop for Hall {
+    /// Those who still wait are told: also one who came in as the listener left, and held the hall open behind it.
+    fn drop(&mut self) {
+        for mailbox in lock(&self.waiting).drain(..) {
+            drop(End { mailbox, side: Side::Callee });
+        }
+    }
+}
+
 /// What the two sides of a connection tell each other.
 #[derive(Debug)]
 struct Mailbox {
@@ -86,7 +92,7 @@ struct Mailbox {
     caller: Bell,
     callee: Bell,
     request: Offer,
-    from: SocketAddr,
+    from: Port,
     to: Home,
 }
 
@@ -109,6 +115,7 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Route {
     from: Home,
+    port: Port,
     to: SocketAddr,
 }
 
@@ -118,12 +125,14 @@ impl Route {
         let home = |address: IpAddr| homes.iter().find(|home| home.address == address).cloned();
         let unreachable = |address| ConnectionError::Unreachable { provider: Provider::Soft, address };
         let target = home(to.ip()).ok_or_else(|| unreachable(to))?;
+        let port = from.map_or(0, |from| from.port());
         let from = match from.filter(|from| !from.ip().is_unspecified()) {
             Some(from) => home(from.ip()).ok_or_else(|| unreachable(from))?,
             // As a host does: to an address of its own from that very address.
             None => target,
         };
-        Ok(Route { from, to })
+        let port = Port::claim(SocketAddr::new(from.address, port), Weak::new())?;
+        Ok(Route { from, port, to })
     }
 
     pub(super) fn device_name(&self) -> &str {
@@ -132,7 +141,7 @@ impl Route {
 
     pub(super) fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
         let address = self.to;
-        let hall = find_hall(address).ok_or(ConnectionError::Refused { address })?;
+        let hall = ports::hall_at(address).ok_or(ConnectionError::Refused { address })?;
         bring_to_init(qp, &self.from, options)?;
         let to = homes()?.into_iter().find(|home| home.address == address.ip());
         let to = to.ok_or(ConnectionError::Unreachable { provider: Provider::Soft, address })?;
@@ -141,7 +150,7 @@ impl Route {
             caller: Bell::new()?,
             callee: Bell::new()?,
             request: Offer { endpoint: qp.endpoint(), options: options.clone() },
-            from: SocketAddr::new(self.from.address, FIRST_PORT),
+            from: self.port,
             to,
         });
         let mut waiting = lock(&hall.waiting);
@@ -152,19 +161,6 @@ impl Route {
         drop(waiting);
         hall.bell.ring();
         Ok(Connecting { end: End { mailbox, side: Side::Caller }, address, options: options.clone() })
-    }
-}
-
-fn find_hall(address: SocketAddr) -> Option<Arc<Hall>> {
-    let listeners = lock(&LISTENERS);
-    let everywhere = SocketAddr::new(unspecified(address.ip()), address.port());
-    [address, everywhere].iter().find_map(|address| listeners.get(address)?.upgrade())
-}
-
-fn unspecified(like: IpAddr) -> IpAddr {
-    match like {
-        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 
@@ -296,8 +292,9 @@ impl Connecting {
 
 #[derive(Debug)]
 pub(super) struct Listener {
+    /// Dropped before the hall: when that is closed, nobody finds it any more.
+    port: Port,
     hall: Arc<Hall>,
-    address: SocketAddr,
 }
 
 impl Listener {
@@ -307,23 +304,12 @@ impl Listener {
             return Err(ConnectionError::Unreachable { provider: Provider::Soft, address });
         }
         let hall = Arc::new(Hall { waiting: Mutex::default(), backlog: backlog.max(1) as usize, bell: Bell::new()? });
-        let mut listeners = lock(&LISTENERS);
-        listeners.retain(|_, hall| hall.strong_count() > 0);
-        let taken = |address: &SocketAddr| listeners.contains_key(address);
-        let address = match address.port() {
-            0 => (FIRST_PORT..=u16::MAX)
-                .map(|port| SocketAddr::new(address.ip(), port))
-                .find(|address| !taken(address))
-                .ok_or(ConnectionError::AddressInUse { address })?,
-            _ if taken(&address) => return Err(ConnectionError::AddressInUse { address }),
-            _ => address,
-        };
-        listeners.insert(address, Arc::downgrade(&hall));
-        Ok(Listener { hall, address })
+        let port = Port::claim(address, Arc::downgrade(&hall))?;
+        Ok(Listener { port, hall })
     }
 
     pub(super) fn local_addr(&self) -> SocketAddr {
-        self.address
+        self.port.address()
     }
 
     pub(super) fn next(&mut self, deadline: Deadline) -> Result<Option<Request>, ConnectionError> {
@@ -355,16 +341,6 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        lock(&LISTENERS).remove(&self.address);
-        // Those who still wait are told.
-        for mailbox in lock(&self.hall.waiting).drain(..) {
-            drop(End { mailbox, side: Side::Callee });
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Request {
     end: End,
@@ -376,7 +352,7 @@ impl Request {
     }
 
     pub(super) fn peer_addr(&self) -> SocketAddr {
-        self.end.mailbox.from
+        self.end.mailbox.from.address()
     }
 
     pub(super) fn device_name(&self) -> &str {
@@ -387,7 +363,7 @@ impl Request {
         let mailbox = &self.end.mailbox;
         bring_to_init(qp, &mailbox.to, options)?;
         bring_up(qp, &mailbox.request, options)?;
-        let (peer, private_data) = (mailbox.from, mailbox.request.options.private_data.clone());
+        let (peer, private_data) = (mailbox.from.address(), mailbox.request.options.private_data.clone());
         self.end.set(State::Accepted(Offer { endpoint: qp.endpoint(), options: options.clone() }));
         Ok(Connection { end: self.end, peer, private_data })
     }

@@ -182,6 +182,68 @@ fn a_listener_on_every_device_serves_each() {
 }
 
 #[test]
+fn a_port_is_taken_once_on_an_address_and_on_every_address() {
+    let all = ["0.0.0.0", "[::]", "10.9.9.1", "10.9.9.2"];
+    for (first, second) in all.iter().flat_map(|first| all.map(|second| (*first, second))) {
+        let holder = listen(&format!("{first}:0"));
+        let port = holder.local_addr().port();
+        let wanted: SocketAddr = format!("{second}:{port}").parse().unwrap();
+        let bound = Listener::bind(provider(), wanted, 4);
+        if first != second && first.starts_with("10.") && second.starts_with("10.") {
+            assert_eq!(bound.unwrap().local_addr(), wanted, "{first} and {second} are two addresses");
+            continue;
+        }
+        let error = bound.unwrap_err();
+        assert!(matches!(error, ConnectionError::AddressInUse { address } if address == wanted), "{first}: {error}");
+        drop(holder);
+        assert_eq!(listen(&wanted.to_string()).local_addr(), wanted, "after {first} is gone");
+    }
+}
+
+#[test]
+fn a_picked_port_is_nobody_else_s_on_any_address() {
+    let all = ["0.0.0.0:0", "10.9.9.1:0", "[::]:0", "10.9.9.2:0", "10.9.9.1:0"];
+    let listeners = all.map(listen);
+    let mut side = fresh("soft0");
+    let mut ports: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().port()).collect();
+    // Those who connect have ports from the same space: their requests are told apart by them.
+    let mut listener = listen("10.9.9.2:0");
+    ports.push(listener.local_addr().port());
+    let mut under_way = Vec::new();
+    for _ in 0..3 {
+        let mut side = fresh("soft0");
+        let connecting = route(to(&listener, "10.9.9.2")).unwrap().connect(&mut side.qp, &with(b"")).unwrap();
+        let request = listener.next(PATIENCE).unwrap().unwrap();
+        ports.push(request.peer_addr().port());
+        under_way.push((connecting, request, side));
+    }
+    let mut once = ports.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), ports.len(), "{ports:?}");
+
+    // One who says from which port gets that one, and not somebody else's.
+    drop(under_way);
+    let from = SocketAddr::new("10.9.9.1".parse().unwrap(), listeners[0].local_addr().port());
+    let error = resolve(provider(), to(&listener, "10.9.9.2"), Some(from), PATIENCE).unwrap_err();
+    assert!(matches!(error, ConnectionError::AddressInUse { address } if address == from), "{error}");
+    drop(listeners);
+    let route = resolve(provider(), to(&listener, "10.9.9.2"), Some(from), PATIENCE).unwrap();
+    let _connecting = route.connect(&mut side.qp, &with(b"")).unwrap();
+    assert_eq!(listener.next(PATIENCE).unwrap().unwrap().peer_addr(), from);
+    assert!(matches!(Listener::bind(provider(), from, 1), Err(ConnectionError::AddressInUse { .. })));
+}
+
+#[test]
+fn a_listener_on_every_address_of_ipv6_hears_ipv4_too() {
+    let mut listener = listen("[::]:0");
+    let mut side = fresh("soft0");
+    let _connecting = route(to(&listener, "10.9.9.2")).unwrap().connect(&mut side.qp, &with(b"six")).unwrap();
+    let request = listener.next(PATIENCE).unwrap().unwrap();
+    assert_eq!((words(request.private_data()), request.device_name()), (&b"six"[..], device("soft1")));
+}
+
+#[test]
 fn more_requests_than_the_backlog_are_refused() {
     only_soft!("rdma_cm takes the backlog as a hint");
     let listener = Listener::bind(provider(), "10.9.9.1:0".parse().unwrap(), 2).unwrap();
