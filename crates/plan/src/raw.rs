@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::catalog::Catalog;
 use crate::diag::Sink;
-use crate::read::{Field, Reader};
-use crate::source::Span;
+use crate::read::{Field, Key, Reader};
+use crate::source::{Sources, Span};
 use crate::tree::{Entry, Node, Table, Value};
 use crate::words::{Idle, Pages, Provider, Transport};
 
@@ -41,6 +41,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct Head {
     pub(crate) name: String,
     pub(crate) span: Span,
+}
+
+impl Head {
+    fn nobody() -> Head {
+        Head { name: String::new(), span: Span::new(0, 0..0) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -133,15 +139,9 @@ pub(crate) fn read(root: &Table, catalog: &Catalog, sink: &mut Sink) -> RawPlan 
     let top = Span::new(0, 0..0);
     let mut reader = Reader::new(root, "", top, sink);
     let mut plan = RawPlan {
-        name: reader.optional_text("name").map(|field| field.value),
-        app: None,
         sections: catalog.sections.iter().map(|name| section(root, name, reader.sink)).collect(),
-        ..RawPlan::default()
+        ..read_top(&mut reader, catalog)
     };
-    if let Some(app) = reader.optional_text("app") {
-        check_app(&app, catalog, reader.sink);
-        plan.app = Some(app.value);
-    }
     let more: Vec<&'static str> = TOP_KEYS.iter().chain(&catalog.sections).copied().collect();
     reader.finish("unknown-key", &more);
 
@@ -156,6 +156,36 @@ pub(crate) fn read(root: &Table, catalog: &Catalog, sink: &mut Sink) -> RawPlan 
             .help("add a table [lcore.NAME] with `cpu = 0`");
     }
     plan
+}
+
+/// Every key that a plan's tables are asked for, by table (`""` is the top), each in the order in which it is read.
+pub(crate) fn keys() -> Vec<(&'static str, Vec<Key>)> {
+    vec![
+        ("", keys_of(|reader| drop(read_top(reader, &Catalog::default())))),
+        ("device", keys_of(|reader| drop(read_device(Head::nobody(), reader)))),
+        ("pool", keys_of(|reader| drop(read_pool(Head::nobody(), reader)))),
+        ("lcore", keys_of(|reader| drop(read_lcore(Head::nobody(), reader)))),
+        ("port", keys_of(|reader| drop(read_port(Head::nobody(), reader)))),
+        ("ring", keys_of(|reader| drop(read_ring(Head::nobody(), reader)))),
+        ("stage", keys_of(|reader| drop(read_stage(Head::nobody(), reader)))),
+    ]
+}
+
+/// What a table of nothing is asked for; that it is not there is nobody's fault.
+fn keys_of(read: impl FnOnce(&mut Reader<'_>)) -> Vec<Key> {
+    let (table, mut sink) = (Table::default(), Sink::new(Sources::new("", "", &[])));
+    let mut reader = Reader::new(&table, "", Span::new(0, 0..0), &mut sink);
+    read(&mut reader);
+    reader.into_keys()
+}
+
+fn read_top(reader: &mut Reader<'_>, catalog: &Catalog) -> RawPlan {
+    let name = reader.optional_text("name").map(|field| field.value);
+    let app = reader.optional_text("app");
+    if let Some(app) = &app {
+        check_app(app, catalog, reader.sink);
+    }
+    RawPlan { name, app: app.map(|field| field.value), ..RawPlan::default() }
 }
 
 fn check_app(app: &Field<String>, catalog: &Catalog, sink: &mut Sink) {
@@ -241,31 +271,26 @@ fn read_lcore(head: Head, reader: &mut Reader<'_>) -> RawLcore {
         burst_packets: reader.number_or("burst", 1..=BURST_MAX, BURST_PACKETS),
         spin: reader.optional_duration("spin", DURATION_MAX),
         dwell: reader.optional_duration("dwell", DURATION_MAX),
-        drain: reader.optional_duration("drain", DURATION_MAX).map_or(DRAIN, |field| field.value),
+        drain: reader.duration_or("drain", DURATION_MAX, DRAIN).value,
         cq_depth_wc: reader.optional_number("cq_depth_wc", 1..=DEPTH_MAX * 64),
     }
 }
 
 fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
     let transports = [("rc", Transport::Rc), ("uc", Transport::Uc), ("ud", Transport::Ud)];
-    let span = head.span;
     RawPort {
         head,
         lcore: reader.text("lcore", "\"NAME\", the lcore that owns it"),
         device: reader.text("device", "\"NAME\", the device that it is on"),
         pool: reader.optional_text("pool"),
         transport: reader.choice("transport", &transports),
-        join_key: reader.entry("join").map(|entry| entry.key_span),
+        join_key: reader.place("join").map(|entry| entry.key_span),
         join: reader.texts("join"),
         send_to: reader.optional_text("send_to"),
         peer: reader.optional_text("peer"),
         listen: reader.optional_text("listen"),
         connect: reader.optional_text("connect"),
-        connect_timeout: reader.optional_duration("connect_timeout", DURATION_MAX).unwrap_or(Field {
-            value: CONNECT_TIMEOUT,
-            span,
-            given: false,
-        }),
+        connect_timeout: reader.duration_or("connect_timeout", DURATION_MAX, CONNECT_TIMEOUT),
         rx_depth_wr: read_depth(reader, "rx_depth_wr"),
         tx_depth_wr: read_depth(reader, "tx_depth_wr"),
         inline_bytes: reader.number_or("inline_bytes", 0..=1 << 16, INLINE_BYTES),
@@ -278,7 +303,7 @@ fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
 /// A depth that is there but bad counts as the greatest: it is not for want of a queue that the port is wrong.
 fn read_depth(reader: &mut Reader<'_>, key: &'static str) -> Field<u32> {
     let depth = reader.number_or(key, 0..=DEPTH_MAX, 0);
-    match reader.entry(key) {
+    match reader.place(key) {
         Some(entry) if !depth.given => Field { value: DEPTH_MAX, span: entry.node.span, given: true },
         _ => depth,
     }
@@ -304,7 +329,7 @@ fn read_stage(head: Head, reader: &mut Reader<'_>) -> RawStage {
 }
 
 fn read_outputs(reader: &mut Reader<'_>) -> Vec<(String, Span, Option<Field<String>>)> {
-    let Some(entry) = reader.entry("out") else { return Vec::new() };
+    let Some(entry) = reader.table("out") else { return Vec::new() };
     let Value::Table(table) = &entry.node.value else {
         let message = format!("`out` must be a table, not {}", entry.node.kind());
         reader.sink.error("wrong-type", entry.node.span, message).help("write `out = { OUTPUT = \"stage.NAME\" }`");
@@ -330,7 +355,7 @@ fn read_outputs(reader: &mut Reader<'_>) -> Vec<(String, Span, Option<Field<Stri
 }
 
 fn read_params(reader: &mut Reader<'_>) -> Option<(Span, Node)> {
-    let entry = reader.entry("params")?;
+    let entry = reader.table("params")?;
     table_of(entry, "stage.NAME.params", reader.sink)?;
     Some((entry.key_span, entry.node.clone()))
 }

@@ -19,6 +19,36 @@ pub(crate) struct Field<T> {
     pub(crate) given: bool,
 }
 
+/// What a reader asked its table for: the schema of that table.
+#[derive(Debug, Clone)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) takes: Takes,
+    pub(crate) left_out: LeftOut,
+}
+
+/// What a key's value must be.
+#[derive(Debug, Clone)]
+pub(crate) enum Takes {
+    Text,
+    Texts,
+    Number(RangeInclusive<u32>),
+    Choice(Vec<&'static str>),
+    Flag,
+    /// At most so long.
+    Duration(Duration),
+    Table,
+}
+
+/// What a table without the key means.
+#[derive(Debug, Clone)]
+pub(crate) enum LeftOut {
+    Refused,
+    /// Something that the checks behind work out, if anything.
+    Open,
+    Default(String),
+}
+
 /// Reads the keys of one table, and knows in the end which it was not asked for.
 pub(crate) struct Reader<'a> {
     pub(crate) sink: &'a mut Sink,
@@ -26,7 +56,7 @@ pub(crate) struct Reader<'a> {
     /// As the file writes it, e.g. `port.orders`; empty at the top.
     path: String,
     head: Span,
-    known: Vec<&'static str>,
+    known: Vec<Key>,
 }
 
 impl<'a> Reader<'a> {
@@ -35,42 +65,56 @@ impl<'a> Reader<'a> {
     }
 
     /// Complains about every key that was not asked for. `more` are keys that others read.
-    pub(crate) fn finish(mut self, code: &'static str, more: &[&'static str]) {
-        self.known.extend(more);
-        self.known.dedup();
+    pub(crate) fn finish(self, code: &'static str, more: &[&'static str]) {
+        let known: Vec<&str> = self.known.iter().map(|key| key.name).chain(more.iter().copied()).collect();
         for entry in &self.table.entries {
-            if self.known.contains(&entry.key.as_str()) {
+            if known.contains(&entry.key.as_str()) {
                 continue;
             }
             let message = match self.path.as_str() {
                 "" => format!("the plan has no key or table `{}`", entry.key),
                 path => format!("[{path}] has no key `{}`", entry.key),
             };
-            let help = names::suggest(&entry.key, self.known.iter().copied(), "the keys here are");
+            let help = names::suggest(&entry.key, known.iter().copied(), "the keys here are");
             self.sink.error(code, entry.key_span, message).help(help);
         }
     }
 
-    pub(crate) fn entry(&mut self, key: &'static str) -> Option<&'a Entry> {
-        self.known.push(key);
+    /// Every key that was asked for, in that order.
+    pub(crate) fn into_keys(self) -> Vec<Key> {
+        self.known
+    }
+
+    /// Where a key stands that is asked for elsewhere.
+    pub(crate) fn place(&self, key: &'static str) -> Option<&'a Entry> {
         self.table.find(key)
+    }
+
+    /// A table within this one, to be looked into by the caller.
+    pub(crate) fn table(&mut self, key: &'static str) -> Option<&'a Entry> {
+        self.entry(key, Takes::Table, LeftOut::Open)
+    }
+
+    fn entry(&mut self, name: &'static str, takes: Takes, left_out: LeftOut) -> Option<&'a Entry> {
+        self.known.push(Key { name, takes, left_out });
+        self.table.find(name)
     }
 
     /// A text that must be there.
     pub(crate) fn text(&mut self, key: &'static str, example: &str) -> Option<Field<String>> {
-        let entry = self.entry(key);
+        let entry = self.entry(key, Takes::Text, LeftOut::Refused);
         self.need(entry, key, example)?;
         self.as_text(entry?)
     }
 
     pub(crate) fn optional_text(&mut self, key: &'static str) -> Option<Field<String>> {
-        let entry = self.entry(key)?;
+        let entry = self.entry(key, Takes::Text, LeftOut::Open)?;
         self.as_text(entry)
     }
 
     /// A list of texts, empty if left out.
     pub(crate) fn texts(&mut self, key: &'static str) -> Vec<Field<String>> {
-        let Some(entry) = self.entry(key) else { return Vec::new() };
+        let Some(entry) = self.entry(key, Takes::Texts, LeftOut::Open) else { return Vec::new() };
         let Value::Array(items) = &entry.node.value else {
             self.wrong_type(&entry.node, key, "an array of strings");
             return Vec::new();
@@ -85,21 +129,22 @@ impl<'a> Reader<'a> {
         range: RangeInclusive<u32>,
         example: &str,
     ) -> Option<Field<u32>> {
-        let entry = self.entry(key);
+        let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Refused);
         self.need(entry, key, example)?;
         self.as_number(entry?, range)
     }
 
     /// A number that may be left out; a bad one counts as left out once it has been complained about.
     pub(crate) fn number_or(&mut self, key: &'static str, range: RangeInclusive<u32>, default: u32) -> Field<u32> {
-        let read = self.entry(key).and_then(|entry| self.as_number(entry, range));
+        let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Default(default.to_string()));
+        let read = entry.and_then(|entry| self.as_number(entry, range));
         read.unwrap_or(Field { value: default, span: self.head, given: false })
     }
 
     /// Yes or no, which may be left out.
     pub(crate) fn flag_or(&mut self, key: &'static str, default: bool) -> Field<bool> {
         let left_out = Field { value: default, span: self.head, given: false };
-        let Some(entry) = self.entry(key) else { return left_out };
+        let Some(entry) = self.entry(key, Takes::Flag, LeftOut::Default(default.to_string())) else { return left_out };
         let Value::Bool(value) = entry.node.value else {
             self.wrong_type(&entry.node, key, "true or false");
             return left_out;
@@ -108,13 +153,13 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn optional_number(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Option<Field<u32>> {
-        let entry = self.entry(key)?;
+        let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Open)?;
         self.as_number(entry, range)
     }
 
     /// One of several words that must be there.
     pub(crate) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)]) -> Option<Field<T>> {
-        let entry = self.entry(key);
+        let entry = self.entry(key, choice_of(choices), LeftOut::Refused);
         let words: Vec<String> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
         self.need(entry, key, &words.join(" | "))?;
         self.as_choice(entry?, choices)
@@ -122,13 +167,27 @@ impl<'a> Reader<'a> {
 
     /// One of several words, the first by default.
     pub(crate) fn choice_or_first<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)]) -> Field<T> {
-        let read = self.entry(key).and_then(|entry| self.as_choice(entry, choices));
+        let entry = self.entry(key, choice_of(choices), LeftOut::Default(choices[0].0.to_owned()));
+        let read = entry.and_then(|entry| self.as_choice(entry, choices));
         read.unwrap_or(Field { value: choices[0].1, span: self.head, given: false })
     }
 
     /// A duration such as "50us".
     pub(crate) fn optional_duration(&mut self, key: &'static str, max: Duration) -> Option<Field<Duration>> {
-        let entry = self.entry(key)?;
+        let entry = self.entry(key, Takes::Duration(max), LeftOut::Open)?;
+        self.as_duration(entry, max)
+    }
+
+    /// A duration that may be left out; a bad one counts as left out once it has been complained about.
+    pub(crate) fn duration_or(&mut self, key: &'static str, max: Duration, default: Duration) -> Field<Duration> {
+        let words = LeftOut::Default(humantime::format_duration(default).to_string());
+        let entry = self.entry(key, Takes::Duration(max), words);
+        let read = entry.and_then(|entry| self.as_duration(entry, max));
+        read.unwrap_or(Field { value: default, span: self.head, given: false })
+    }
+
+    fn as_duration(&mut self, entry: &Entry, max: Duration) -> Option<Field<Duration>> {
+        let key = &entry.key;
         let text = self.as_text(entry)?;
         let refused = match duration::parse(&text.value) {
             Ok(value) if value <= max => return Some(Field { value, span: text.span, given: true }),
@@ -205,4 +264,8 @@ impl<'a> Reader<'a> {
             _ => {}
         }
     }
+}
+
+fn choice_of<T>(choices: &[(&'static str, T)]) -> Takes {
+    Takes::Choice(choices.iter().map(|(word, _)| *word).collect())
 }

@@ -1,4 +1,4 @@
-//! The command line that every app shares: `run`, `check`, `graph` and `devices`.
+//! The command line that every app shares: `run`, `check`, `graph`, `keys` and `devices`.
 //!
 //! An app implements [`App`] and hands itself to [`main`]. Reports go to standard output, everything else to standard
 //! error. Exit codes: 0 the command did what it should, 1 it could not, or the run failed, 2 the plan or the command line is
@@ -10,6 +10,7 @@ mod devices;
 mod explain;
 mod figures;
 mod json;
+mod keys;
 mod live;
 mod output;
 mod run;
@@ -73,6 +74,7 @@ pub fn main(app: &dyn App) -> ExitCode {
         Command::Run(options) => run::run(app, &options),
         Command::Check(options) => check::check(app, &options),
         Command::Graph(options) => check::graph(app, &options),
+        Command::Keys(options) => keys::keys(&options),
         Command::Devices(options) => devices::devices(&options),
     }
 }

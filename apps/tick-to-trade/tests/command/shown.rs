@@ -11,7 +11,7 @@ const PLANS: [&str; 2] = ["tick-to-trade", "moex-replay"];
 
 #[test]
 fn help() {
-    for command in ["", "run", "check", "graph", "devices"] {
+    for command in ["", "run", "check", "graph", "keys", "devices"] {
         let arguments = [command, "--help"];
         let shown = app().with(arguments.into_iter().filter(|part| !part.is_empty())).run().exited(0);
         assert_eq!(shown.stderr, "", "{shown}");
@@ -19,6 +19,18 @@ fn help() {
         let name = format!("help_{}", if command.is_empty() { "all" } else { command });
         assert_snapshot!(name, shown.stdout);
     }
+}
+
+#[test]
+fn keys_of_a_plan() {
+    let all = app().with(["keys"]).run().exited(0);
+    assert_fits(&all.stdout);
+    let port = app().with(["keys", "port"]).run().exited(0);
+    assert!(port.stdout.starts_with("[port.NAME]: one queue pair\nkey "), "{port}");
+    let stands_alone = format!("\n{}\n[ring.NAME]: ", port.stdout);
+    assert!(all.stdout.contains(&stands_alone), "{all}");
+    let refused = app().with(["keys", "prot"]).run().exited(2);
+    assert!(refused.stderr.contains("a similar value exists: 'port'"), "{refused}");
 }
 
 #[test]

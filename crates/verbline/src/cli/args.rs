@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use verbline_plan::reference;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -36,6 +38,7 @@ pub(super) fn command(name: &'static str, about: &'static str) -> clap::Command 
         .mut_subcommand("run", |command| command.after_help(run))
         .mut_subcommand("check", |command| command.after_help(check))
         .mut_subcommand("graph", |command| command.after_help(graph))
+        .mut_subcommand("keys", |command| command.after_help(EXIT_CODES))
         .mut_subcommand("devices", |command| command.after_help(EXIT_CODES))
 }
 
@@ -56,6 +59,8 @@ pub(super) enum Command {
     Check(CheckOptions),
     /// Draw a plan: lcores as clusters, packets as arrows
     Graph(GraphOptions),
+    /// Explain the keys of a plan: types, units, defaults, bounds
+    Keys(KeysOptions),
     /// List the RDMA devices that a plan can name, kernel and software
     Devices(DevicesOptions),
 }
@@ -116,6 +121,14 @@ pub(super) enum Format {
     Dot,
     /// Mermaid, as GitHub and GitLab draw it
     Mermaid,
+}
+
+/// Options of `keys`.
+#[derive(Args, Debug)]
+pub(super) struct KeysOptions {
+    /// Only the keys of this sort of table
+    #[arg(value_parser = PossibleValuesParser::new(reference().iter().map(|table| table.sort).filter(|sort| !sort.is_empty())))]
+    pub(super) table: Option<String>,
 }
 
 /// Options of `devices`.
