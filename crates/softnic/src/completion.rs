@@ -1,4 +1,4 @@
-//! A completion as it lies in the ring: three header words, then what the kind of completion adds.
+//! A completion as it lies in the ring: three header words, then what the kind of completion adds; a small message's has two.
 //!
 //! What it guarantees: what [`push`] wrote is what [`Header::read`] gives. For a receive, `word` is the index of the
 //! receive work request (its `wr_id` stays in the receiver's own memory); for a send it is the `wr_id`, and the first word
@@ -7,7 +7,8 @@
 
 use crate::async_event::Kind;
 use crate::cq::Cq;
-use crate::protocol::ring::{Claim, Overrun, Slot};
+use crate::device;
+use crate::protocol::ring::{Claim, FIRST_PAYLOAD_BYTES, Overrun, PAYLOAD_BYTES_MAX, Slot};
 use rdma_sys::*;
 
 /// Words of a slot's body that the header takes.
@@ -34,7 +35,7 @@ impl Header {
     #[inline(always)]
     fn words(&self) -> [u64; HEADER_WORDS] {
         let Header { word, qpn, status, byte_len, imm, opcode, flags } = *self;
-        debug_assert!(qpn < 1 << 24 && status < 256 && opcode < 256 && flags < 256);
+        debug_assert!(qpn < 1 << 24 && status < 128 && opcode < 256 && flags < 256);
         [
             word,
             u64::from(qpn | status << 24) | u64::from(byte_len) << 32,
@@ -68,70 +69,111 @@ impl Header {
     }
 }
 
-/// The header of a small message, whose payload follows it in the slots: the same words, with less in them. It has no
-/// status but success, and its length is the payload's.
+/// The header of a small message, whose payload follows it in the slots. It has no status but success, and its length is the
+/// payload's.
 ///
 /// ```text
-/// word   0  how many messages of the other direction the sender has polled
-///        1  QPN (24 bits), 0 (8), low half of the receive's index
-///        2  immediate data; opcode (8), flags (8), payload bytes (8), 0
+/// word   0  receive's index (low 16 bits), has immediate data (1), messages of the other direction that the sender has polled (47)
+///        1  QPN (24 bits), payload bytes (7), 1 where other completions have 0 (1), immediate data (32)
 /// ```
+///
+/// 47 bits of a count that starts at 0 last for a month at 50 M/s; then it is equal to no count of messages sent, which is what
+/// a sender looks for (`Sq::mailbox_of`).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SmallHeader([u64; HEADER_WORDS]);
+pub(crate) struct SmallHeader([u64; SMALL_HEADER_WORDS]);
+
+/// Words of a slot's body that a [`SmallHeader`] takes.
+pub(crate) const SMALL_HEADER_WORDS: usize = 2;
+/// In word 0.
+const HAS_IMM: u64 = 1 << 16;
+const ACKED_SHIFT: u32 = 17;
+/// In word 1.
+const IS_SMALL: u64 = 1 << 31;
+const BYTES_SHIFT: u32 = 24;
+const BYTES_MASK: u64 = 0x7f;
+const QPN_MASK: u64 = 0xff_ffff;
+
+const _: () = assert!(PAYLOAD_BYTES_MAX as u64 <= BYTES_MASK && FIRST_PAYLOAD_BYTES + 8 * SMALL_HEADER_WORDS == 56);
+/// `IBV_WC_WITH_IMM` as it lies in an `ibv_wc`.
+const WITH_IMM_WORD: u64 = (ibv_wc_flags::IBV_WC_WITH_IMM.0 as u64) << 32;
+const _: () = assert!(FIRST_PAYLOAD_BYTES == HALF_PAYLOAD_BYTES + 8);
+// Receives that are posted at once have an index of their own each.
+const _: () = assert!(device::QP_WR_MAX <= 1 << 16);
+
+/// The first bytes of a payload, so many, are the second half of its slot's line: no store straddles the halves.
+pub(crate) const HALF_PAYLOAD_BYTES: usize = 32;
+
+/// Where in the first slot a payload is: the word behind the header, and the half line behind that. A payload begins in the
+/// half; of one that is longer, the word has the last 8 bytes that are in this slot, of which the half may have some as well.
+#[inline(always)]
+pub(crate) fn payload_of(body: *mut [u64; 7]) -> [*mut u8; 2] {
+    let word = body.cast::<u64>().wrapping_add(SMALL_HEADER_WORDS);
+    [word.cast(), word.wrapping_add(1).cast()]
+}
 
 impl SmallHeader {
-    /// `qpn` is the receiver's, `bytes` is 1 to 255.
+    /// `qpn` is the receiver's, `bytes` is 1 to [`PAYLOAD_BYTES_MAX`].
     #[inline(always)]
-    pub(crate) fn new(acked: u64, qpn: u32, index: u64, imm: u32, flags: u32, bytes: usize) -> SmallHeader {
-        let kind = RECV | flags << 8 | (bytes as u32) << 16;
-        SmallHeader([acked, u64::from(qpn) | index << 32, u64::from(imm) | u64::from(kind) << 32])
+    pub(crate) fn new(acked: u64, qpn: u32, index: u64, imm: Option<u32>, bytes: usize) -> SmallHeader {
+        let has_imm = if imm.is_some() { HAS_IMM } else { 0 };
+        SmallHeader([
+            index & 0xffff | has_imm | acked << ACKED_SHIFT,
+            u64::from(qpn) | (bytes as u64) << BYTES_SHIFT | IS_SMALL | u64::from(imm.unwrap_or(0)) << 32,
+        ])
     }
 
     /// Writes it into a slot that is claimed, or free.
     #[inline(always)]
     pub(crate) fn write(&self, slot: &Slot) {
         // SAFETY: the slot is this producer's and not published: nobody else touches its body.
-        slot.body_mut(|body| unsafe { body.cast::<[u64; HEADER_WORDS]>().write(self.0) });
+        slot.body_mut(|body| unsafe { body.cast::<[u64; SMALL_HEADER_WORDS]>().write(self.0) });
     }
 
     /// The header of a completion, if it is that of a small message, and the QPN of any.
     #[inline(always)]
     pub(crate) fn read(slot: &Slot) -> (Option<SmallHeader>, u32) {
         // SAFETY: published and not taken: the body is the consumer's.
-        let words = slot.body(|body| unsafe { body.cast::<[u64; HEADER_WORDS]>().read() });
-        ((words[2] >> 48 != 0).then_some(SmallHeader(words)), words[1] as u32 & 0xff_ffff)
+        let words = slot.body(|body| unsafe { body.cast::<[u64; SMALL_HEADER_WORDS]>().read() });
+        ((words[1] & IS_SMALL != 0).then_some(SmallHeader(words)), (words[1] & QPN_MASK) as u32)
+    }
+
+    /// The header of a completion if it is that of a small message to this queue pair.
+    #[inline(always)]
+    pub(crate) fn read_to(slot: &Slot, qpn: u32) -> Option<SmallHeader> {
+        // SAFETY: as above.
+        let words = slot.body(|body| unsafe { body.cast::<[u64; SMALL_HEADER_WORDS]>().read() });
+        let wanted = qpn | IS_SMALL as u32;
+        (words[1] as u32 & (QPN_MASK | IS_SMALL) as u32 == wanted).then_some(SmallHeader(words))
     }
 
     /// Messages of the other direction that its sender has polled.
     #[inline(always)]
     pub(crate) fn acked(&self) -> u64 {
-        self.0[0]
+        self.0[0] >> ACKED_SHIFT
     }
 
-    /// The low half of the receive's index.
+    /// The low bits of the receive's index.
     #[inline(always)]
-    pub(crate) fn index(&self) -> u32 {
-        (self.0[1] >> 32) as u32
+    pub(crate) fn index(&self) -> u16 {
+        self.0[0] as u16
     }
 
     /// Bytes of payload.
     #[inline(always)]
     pub(crate) fn bytes(&self) -> usize {
-        (self.0[2] >> 48) as usize
+        (self.0[1] >> BYTES_SHIFT & BYTES_MASK) as usize
     }
 
     /// The `ibv_wc` of it, in words.
     #[inline(always)]
     pub(crate) fn wc_words(&self, wr_id: u64, status: u32) -> [u64; 6] {
-        let SmallHeader([_, second, third]) = *self;
-        let flags = third >> 40 & 0xff;
+        let SmallHeader([first, second]) = *self;
         [
             wr_id,
             u64::from(status) | u64::from(RECV) << 32,
-            (third >> 48) << 32,
-            // The QPN is 24 bits and what is above it 0.
-            third & 0xffff_ffff | second << 32,
-            flags << 32,
+            second << (32 - BYTES_SHIFT) & BYTES_MASK << 32,
+            second.rotate_left(32) & (QPN_MASK << 32 | 0xffff_ffff),
+            (first & HAS_IMM) * (WITH_IMM_WORD / HAS_IMM),
             0,
         ]
     }

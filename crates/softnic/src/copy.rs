@@ -6,10 +6,10 @@
 //! are assembly, elsewhere and under a sanitizer (which must see them) they are relaxed atomics, byte by byte.
 
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
-pub(crate) use x86::{copy, copy_32, copy_small};
+pub(crate) use x86::{copy, copy_8, copy_32, copy_small};
 
 #[cfg(not(all(target_arch = "x86_64", not(portable_copy))))]
-pub(crate) use portable::{copy, copy as copy_small, copy_32};
+pub(crate) use portable::{copy, copy as copy_small, copy_8, copy_32};
 
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
 mod x86 {
@@ -95,6 +95,23 @@ mod x86 {
     pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
         // SAFETY: the caller's.
         unsafe { pair(to, from) };
+    }
+
+    /// Copies 8 bytes.
+    ///
+    /// # Safety
+    /// As [`copy`], for 8 bytes.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_8(to: *mut u8, from: *const u8) {
+        // SAFETY: the caller's.
+        unsafe {
+            asm!(
+                "mov {a}, [{from}]",
+                "mov [{to}], {a}",
+                a = out(reg) _, from = in(reg) from, to = in(reg) to,
+                options(nostack, preserves_flags),
+            );
+        }
     }
 
     /// Copies 65 bytes or more, 32 at a time.
@@ -324,6 +341,15 @@ mod portable {
         // SAFETY: the caller's.
         unsafe { copy(to, from, 32) };
     }
+
+    /// Copies 8 bytes.
+    ///
+    /// # Safety
+    /// As [`copy`], for 8 bytes.
+    pub(crate) unsafe fn copy_8(to: *mut u8, from: *const u8) {
+        // SAFETY: the caller's.
+        unsafe { copy(to, from, 8) };
+    }
 }
 
 #[cfg(test)]
@@ -359,14 +385,17 @@ mod tests {
     }
 
     #[test]
-    fn copies_32_bytes() {
+    fn copies_32_and_8_bytes() {
         let source: Vec<u8> = (1..=40).collect();
-        let both: [unsafe fn(*mut u8, *const u8); 2] = [super::copy_32, portable::copy_32];
-        for copy in both {
-            let mut target = [0u8; 40];
+        type Copy = unsafe fn(*mut u8, *const u8);
+        let all: [(Copy, usize); 4] =
+            [(super::copy_32, 32), (portable::copy_32, 32), (super::copy_8, 8), (portable::copy_8, 8)];
+        for (copy, bytes) in all {
+            let (mut target, mut wanted) = ([0u8; 40], [0u8; 40]);
+            wanted[3..3 + bytes].copy_from_slice(&source[1..1 + bytes]);
             // SAFETY: both ranges are inside their arrays.
             unsafe { copy(target.as_mut_ptr().add(3), source.as_ptr().add(1)) };
-            assert_eq!((&target[..3], &target[3..35], &target[35..]), (&[0; 3][..], &source[1..33], &[0; 5][..]));
+            assert_eq!(target, wanted);
         }
     }
 }

@@ -4,8 +4,8 @@
 //! message lies in the ring, or in a mailbox, until it is polled; polling copies it into the posted buffer, whose key is
 //! checked once more. What belongs to a queue pair that was reset or destroyed meanwhile isn't given out.
 
-use crate::completion::{self, HEADER_WORDS, Header, SmallHeader};
-use crate::copy::{copy_32, copy_small};
+use crate::completion::{self, HALF_PAYLOAD_BYTES, Header, SmallHeader};
+use crate::copy::{copy_8, copy_32, copy_small};
 use crate::cq::{Cq, MAILBOXES};
 use crate::errors::Errors;
 use crate::key_table::{self, RegionKey};
@@ -228,8 +228,8 @@ impl Taker<'_> {
             if self.mail.pending().is_some() {
                 break;
             }
-            let (Some(header), to) = SmallHeader::read(entry.first()) else { break };
-            if to != qpn || entry.tag != tag || header.index() != received as u32 {
+            let Some(header) = SmallHeader::read_to(entry.first(), qpn) else { break };
+            if entry.tag != tag || header.index() != received as u16 {
                 break;
             }
             // SAFETY: as in `give_small`, for all. The key grants the bytes; there is room.
@@ -316,8 +316,8 @@ unsafe fn give_small(
     wc: *mut ibv_wc,
     errors: &mut Errors,
 ) -> u64 {
-    // Receives of a connection complete in order, so the index is the next one's; its low half says which in any case.
-    let index = received + u64::from(header.index().wrapping_sub(received as u32));
+    // Receives of a connection complete in order, so the index is the next one's; its low bits say which in any case.
+    let index = received + u64::from(header.index().wrapping_sub(received as u16));
     // SAFETY: the index came from that queue's sender, and its slot is free only after the caller says so. A small message is that
     // of a connected queue pair without a shared queue.
     let wqe = unsafe { qp.rq.wqes.wqe(index) };
@@ -399,18 +399,22 @@ unsafe fn place_in_pieces(entry: &Entry, len: usize, pd: u32, wqe: &scatter::Wqe
 /// Copies the `len` bytes of a payload to `to`.
 ///
 /// # Safety
-/// `to` is writable for `len` bytes, which the entry's slots hold, split where the first one ends.
+/// `to` is writable for `len` bytes, which the entry's slots hold as `Small::write_payload` put them there.
 #[inline(always)]
 unsafe fn payload(entry: &Entry, len: usize, to: *mut u8) {
-    let first = entry.first().body(|body| body.cast::<u8>().wrapping_add(8 * HEADER_WORDS));
+    let [word, half] = entry.first().body(|body| completion::payload_of(body.cast_mut()));
     // SAFETY: the caller's.
     unsafe {
         if len > FIRST_PAYLOAD_BYTES {
             let second = entry.second().body(|body| body.cast::<u8>());
-            copy_32(to, first);
+            copy_32(to, half);
+            copy_8(to.add(HALF_PAYLOAD_BYTES), word);
             copy_small(to.add(FIRST_PAYLOAD_BYTES), second, len - FIRST_PAYLOAD_BYTES);
+        } else if len > HALF_PAYLOAD_BYTES {
+            copy_32(to, half);
+            copy_8(to.add(len - 8), word);
         } else {
-            copy_small(to, first, len);
+            copy_small(to, half, len);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The fast path of small messages.
 //!
-//! A message of up to 88 bytes to a connected queue pair is written into the receiver's completion queue: into its ring, or
+//! A message of up to 96 bytes to a connected queue pair is written into the receiver's completion queue: into its ring, or
 //! into the receiver's mailbox when it is posted alone and the peer is known to have polled all before it. What that reads
 //! and writes of other cores, per message: its one or two slots (the claim's line stays with one sender, and the mailbox
 //! needs no claim), and one line of capacities in 16 messages. No lock is taken, nothing of the receiver's is waited for.
 //! Each small message says how many of the other direction's its sender has polled.
 
-use crate::completion::{self, HEADER_WORDS, Header, SmallHeader};
-use crate::copy::{copy_32, copy_small};
+use crate::completion::{self, HALF_PAYLOAD_BYTES, Header, SmallHeader};
+use crate::copy::{copy_8, copy_32, copy_small};
 use crate::cq::Cq;
 use crate::errors::Errors;
 use crate::execute;
@@ -140,10 +140,7 @@ unsafe fn post_single(
     let (polled, cq, two) = (qp.rq.polled(), peer.recv_cq(), message.slots() == 2);
     if let Some(mailbox) = qp.sq.mailbox_of(peer, index) {
         // SAFETY: its bytes were checked or are inline; the mailbox's last message was taken.
-        unsafe {
-            message.write_rest(mailbox.second());
-            message.write(mailbox.first(), peer.qpn, index, polled);
-        }
+        unsafe { message.write(mailbox.first(), || mailbox.second(), peer.qpn, index, polled) };
         mailbox.publish(index, peer.tag(), two);
     } else {
         let Ok(claim) = cq.ring.claim(message.slots()) else { return false };
@@ -221,62 +218,62 @@ unsafe fn post_list(
 }
 
 impl Small {
-    /// Writes the message into the slots of a claim from `at` on; `index` is its receive's. The second slot first, then all of
-    /// the first in one go: the receiver polls both lines all the time, and each return to a line may have to fetch it back.
+    /// Writes the message into the slots of a claim from `at` on; `index` is its receive's.
     ///
     /// # Safety
     /// The slots are claimed and unpublished; its bytes are readable.
     #[inline(always)]
     unsafe fn write_claimed(&self, claim: &Claim, at: u64, qpn: u32, index: u64, acked: u64) {
+        let second = || {
+            claim.mark_second(at);
+            claim.slot(at + 1)
+        };
         // SAFETY: the caller's.
-        unsafe {
-            if self.slots() == 2 {
-                self.write_rest(claim.slot(at + 1));
-                claim.mark_second(at);
-            }
-            self.write(claim.slot(at), qpn, index, acked);
-        }
+        unsafe { self.write(claim.slot(at), second, qpn, index, acked) };
     }
 
-    /// Writes the bytes that the first slot has no room for.
+    /// Writes the payload, then the header in front of it. The second slot first, then all of the first in one go: the receiver polls
+    /// both lines all the time, and each return to a line may have to fetch it back.
     ///
     /// # Safety
-    /// The slot is its sender's, unpublished; its bytes are readable.
+    /// The slots are its sender's, unpublished; its bytes are readable.
     #[inline(always)]
-    unsafe fn write_rest(&self, second: &Slot) {
-        if self.len > FIRST_PAYLOAD_BYTES {
-            let rest = self.len - FIRST_PAYLOAD_BYTES;
-            // SAFETY: the caller's; 56 bytes in the slot.
-            second.body_mut(|body| unsafe { copy_small(body.cast(), self.from.add(FIRST_PAYLOAD_BYTES), rest) });
-        }
-    }
-
-    /// Writes the header and what follows it.
-    ///
-    /// # Safety
-    /// As [`write_rest`](Self::write_rest).
-    #[inline(always)]
-    unsafe fn write(&self, first: &Slot, qpn: u32, index: u64, acked: u64) {
+    unsafe fn write<'a>(&self, first: &Slot, second: impl FnOnce() -> &'a Slot, qpn: u32, index: u64, acked: u64) {
         // SAFETY: the caller's.
         let wr = unsafe { &*self.wr };
-        let (mut imm, mut flags) = (0, 0);
-        if wr.opcode == ibv_wr_opcode::IBV_WR_SEND_WITH_IMM {
+        let imm = if wr.opcode == ibv_wr_opcode::IBV_WR_SEND_WITH_IMM {
             // SAFETY: a number, whichever it is.
-            imm = unsafe { wr.imm_data_invalidated_rkey_union.imm_data };
-            flags = ibv_wc_flags::IBV_WC_WITH_IMM.0;
-        }
-        first.body_mut(|body| {
-            let to = body.cast::<u64>().wrapping_add(HEADER_WORDS).cast::<u8>();
-            // SAFETY: the caller's; 32 bytes behind the header.
-            unsafe {
-                if self.len >= FIRST_PAYLOAD_BYTES {
-                    copy_32(to, self.from);
-                } else {
-                    copy_small(to, self.from, self.len);
-                }
+            Some(unsafe { wr.imm_data_invalidated_rkey_union.imm_data })
+        } else {
+            None
+        };
+        // SAFETY: the caller's.
+        unsafe { self.write_payload(first, second) };
+        SmallHeader::new(acked, qpn, index, imm, self.len).write(first);
+    }
+
+    /// See [`completion::payload_of`]. What goes into the second slot begins at its body.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    #[inline(always)]
+    unsafe fn write_payload<'a>(&self, first: &Slot, second: impl FnOnce() -> &'a Slot) {
+        let [word, half] = first.body_mut(completion::payload_of);
+        let (from, len) = (self.from, self.len);
+        // SAFETY: the caller's: 8 and 32 bytes in the first slot, 56 in the second.
+        unsafe {
+            if len > FIRST_PAYLOAD_BYTES {
+                let rest = second().body_mut(|body| body.cast::<u8>());
+                copy_small(rest, from.add(FIRST_PAYLOAD_BYTES), len - FIRST_PAYLOAD_BYTES);
+                copy_32(half, from);
+                copy_8(word, from.add(HALF_PAYLOAD_BYTES));
+            } else if len > HALF_PAYLOAD_BYTES {
+                copy_32(half, from);
+                copy_8(word, from.add(len - 8));
+            } else {
+                copy_small(half, from, len);
             }
-        });
-        SmallHeader::new(acked, qpn, index, imm, flags, self.len).write(first);
+        }
     }
 }
 

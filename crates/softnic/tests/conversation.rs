@@ -44,12 +44,12 @@ fn what_follows_the_message_in_the_mailbox_comes_after_it() {
     }
     // The first by the mailbox, the others behind it by the ring: short, long, without bytes, in a list.
     post((&pair.a, &pair.a_mem), 10, 1);
-    post((&pair.a, &pair.a_mem), 11, 88);
+    post((&pair.a, &pair.a_mem), 11, 96);
     pair.a_mem.fill(0, &pattern(128, 12));
     pair.a.post(&mut [Wr::send(12, 0, &[pair.a_mem.sge(0, 128)])]).unwrap();
     pair.a.post(&mut [Wr::send(13, 0, &[]), Wr::send(14, 0, &[pair.a_mem.sge(0, 7)])]).unwrap();
     arrived((&pair.b_recv, &pair.b_mem), 10, 1);
-    arrived((&pair.b_recv, &pair.b_mem), 11, 88);
+    arrived((&pair.b_recv, &pair.b_mem), 11, 96);
     arrived((&pair.b_recv, &pair.b_mem), 12, 128);
     assert_eq!(pair.b_recv.poll_all().iter().map(|wc| (wc.wr_id, wc.byte_len)).collect::<Vec<_>>(), [(13, 0), (14, 7)]);
 }

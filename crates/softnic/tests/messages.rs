@@ -77,21 +77,43 @@ fn gathers_and_scatters_across_elements() {
 #[test]
 fn immediate_data_keeps_its_byte_order() {
     let pair = Pair::rc();
-    for len in [0, 8, 64, 1000] {
-        pair.b.recv(1, &[pair.b_mem.sge(0, 1000)]);
-        let list = [pair.a_mem.sge(0, len)];
-        let list = if len == 0 { &[][..] } else { &list[..] };
-        let wr = Wr::new(2, IBV_WR_SEND_WITH_IMM, 0, list).imm(0x0102_0304u32.to_be());
-        assert_eq!(pair.a.post(&mut [wr]), NOT_REFUSED);
-        let got = pair.b_recv.poll().unwrap();
-        assert_eq!((got.flags, got.imm), (ibv_wc_flags::IBV_WC_WITH_IMM.0, 0x0102_0304u32.to_be()));
+    for len in [0, 1, 8, 33, 40, 41, 64, 96, 97, 1000] {
+        for imm in [0x0102_0304u32.to_be(), 0, u32::MAX] {
+            pair.b.recv(1, &[pair.b_mem.sge(0, 1000)]);
+            let list = [pair.a_mem.sge(0, len)];
+            let list = if len == 0 { &[][..] } else { &list[..] };
+            let wr = Wr::new(2, IBV_WR_SEND_WITH_IMM, 0, list).imm(imm);
+            assert_eq!(pair.a.post(&mut [wr]), NOT_REFUSED);
+            let got = pair.b_recv.poll().unwrap();
+            assert_eq!((got.flags, got.imm), (ibv_wc_flags::IBV_WC_WITH_IMM.0, imm));
+            assert_eq!((got.byte_len, got.qp_num), (len as u32, pair.b.num()));
+        }
+    }
+}
+
+/// A small message says which receive it takes in 16 bits.
+#[test]
+fn receives_keep_their_order_past_65536_of_them() {
+    const LIST: u64 = 32;
+    let pair = Pair::rc();
+    for list in 0..(1 << 16) / LIST + 2 {
+        for slot in 0..LIST {
+            assert_eq!(pair.b.recv(list * LIST + slot, &[pair.b_mem.sge(100 * slot as usize, 100)]), 0);
+        }
+        let mut wrs: Vec<Wr> = (0..LIST)
+            .map(|slot| Wr::send(slot, if slot + 1 == LIST { SIGNALED } else { 0 }, &[pair.a_mem.sge(0, 48)]))
+            .collect();
+        assert_eq!(pair.a.post(&mut wrs), NOT_REFUSED);
+        let got: Vec<u64> = pair.b_recv.poll_all().iter().map(|wc| wc.wr_id).collect();
+        assert_eq!(got, (list * LIST..(list + 1) * LIST).collect::<Vec<_>>());
+        assert_eq!(pair.a_send.poll_all().len(), 1);
     }
 }
 
 #[test]
 fn a_list_arrives_in_order_and_only_signaled_ones_complete() {
     let pair = Pair::rc();
-    let lens = [8usize, 64, 4000, 88, 89, 1, 300, 33, 32, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 5000];
+    let lens = [8usize, 64, 4000, 96, 97, 1, 300, 33, 32, 40, 41, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 5000];
     for (index, _) in lens.iter().enumerate() {
         assert_eq!(pair.b.recv(index as u64, &[pair.b_mem.sge(0, 8000)]), 0);
     }
@@ -279,7 +301,7 @@ fn a_region_that_goes_while_a_message_waits_in_the_ring_is_not_written() {
 #[test]
 fn without_a_receive_rc_waits_and_the_post_delivers() {
     let pair = Pair::rc();
-    let lens = [8usize, 64, 1000, 0, 88, 3000];
+    let lens = [8usize, 64, 1000, 0, 96, 3000];
     for (index, len) in lens.iter().enumerate() {
         pair.a_mem.fill(0, &pattern(*len, index as u8));
         let sge = [pair.a_mem.sge(0, *len)];

@@ -44,7 +44,7 @@ enum Op {
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let len = prop_oneof![4 => 0usize..=90, 1 => Just(88usize), 1 => 90usize..=600];
+    let len = prop_oneof![4 => 0usize..=98, 1 => Just(96usize), 1 => 98usize..=600];
     let side = 0usize..2;
     let op = prop_oneof![
         8 => (side.clone(), prop::collection::vec(len, 1..5), 1usize..4, any::<bool>())

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use verbline_softnic::provider as soft;
 
 /// Lengths on both sides of every border between paths.
-const LENS: [usize; 10] = [8, 32, 33, 64, 88, 89, 200, 600, 1, 1500];
+const LENS: [usize; 12] = [8, 32, 33, 40, 41, 64, 96, 97, 200, 600, 1, 1500];
 const ROOM: usize = 1504;
 
 /// A number and its echo all over the message.
