@@ -109,7 +109,7 @@ pub(crate) unsafe fn execute(qp: &Qp, wr: *const ibv_send_wr, bytes: u64, errors
             IBV_WR_RDMA_READ => one_sided::read(qp, &*wr, bytes, errors),
             IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => one_sided::atomic(qp, &*wr, errors),
             IBV_WR_LOCAL_INV => mw::invalidate_locally(qp, &*wr),
-            IBV_WR_BIND_MW => mw::bind_type_2(qp, &*wr),
+            IBV_WR_BIND_MW => mw::bind(qp, &*wr),
             opcode => unreachable!("opcode {opcode} passed validation"),
         }
     }

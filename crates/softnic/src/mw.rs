@@ -5,7 +5,10 @@
 //! completes: it stays inside the region, which can't be deregistered while a window is bound to it.
 //!
 //! Type 1 windows are bound by `ibv_bind_mw(3)` and get a new R_Key each time; type 2 windows (2B) by a work request,
-//! with an R_Key whose low 8 bits the caller chooses, and are tied to that queue pair.
+//! with an R_Key whose low 8 bits the caller chooses, and are tied to that queue pair. Either way the handle (`ibv_mw.rkey`) says
+//! which key the bind replaces: a handle whose key is not the one in force is stale, and its bind is refused, as devices do that
+//! carry both keys in the work request. So who binds by a work request writes the new key into the handle, and who learns that a
+//! bind failed puts the old one back (`ibv_bind_mw(3)`, notes).
 
 use crate::execute::Outcome;
 use crate::key_table::{self, Grant, WINDOW};
@@ -28,6 +31,10 @@ pub(crate) struct Mw {
     /// The region that it is bound to, or null.
     region: AtomicPtr<Mr>,
 }
+
+/// In `send_flags` of a bind that was kept for later: `invalidated_rkey` is what the handle said when it was posted. No flag of
+/// libibverbs is up there; one who sets it all the same says so of the key, which is compared and no more.
+const HANDLE_KEPT: u32 = 1 << 31;
 
 const REMOTE_RIGHTS: u32 = key_table::REMOTE_WRITE | key_table::REMOTE_READ | key_table::REMOTE_ATOMIC;
 
@@ -76,8 +83,8 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
     if unsafe { (*window.raw.get()).type_ } != ibv_mw_type::IBV_MW_TYPE_1 {
         return libc::EINVAL;
     }
-    // Relaxed: one thread at a time binds a window.
-    let old = window.key.load(Ordering::Relaxed);
+    // SAFETY: as above; the handle's fields are the program's, which is in this call.
+    let old = unsafe { (*window.raw.get()).rkey };
     let new = old & !0xff | u32::from((old as u8).wrapping_add(1));
     // SAFETY: numbers, pointers and unions of them, for which zero is a value.
     let mut wr: ibv_send_wr = unsafe { std::mem::zeroed() };
@@ -93,11 +100,38 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
     code
 }
 
-/// Carries out `IBV_WR_BIND_MW`. Of length 0 it unbinds.
+/// Notes in the copy of a work request that has to wait which key its handle had, if it is a bind: the program may change the
+/// handle as soon as the post has returned.
+///
+/// # Safety
+/// `kept` passed validation, and the post that keeps it has not returned.
+pub(crate) unsafe fn keep_handle(kept: &mut ibv_send_wr) {
+    if kept.opcode == ibv_wr_opcode::IBV_WR_BIND_MW {
+        // SAFETY: a bind's arm of the union; the caller's.
+        kept.imm_data_invalidated_rkey_union.invalidated_rkey = unsafe { (*kept.bind_mw_tso_union.bind_mw.mw).rkey };
+        kept.send_flags |= HANDLE_KEPT;
+    }
+}
+
+/// The key that the handle of a bind had when it was posted.
+///
+/// # Safety
+/// A bind, and one that was kept or whose post has not returned; the window is alive.
+unsafe fn handle(wr: &ibv_send_wr) -> u32 {
+    // SAFETY: both arms of the one union are a number, the other's is a bind's; the caller's.
+    unsafe {
+        match wr.send_flags & HANDLE_KEPT {
+            0 => (*wr.bind_mw_tso_union.bind_mw.mw).rkey,
+            _ => wr.imm_data_invalidated_rkey_union.invalidated_rkey,
+        }
+    }
+}
+
+/// Carries out `IBV_WR_BIND_MW`, of both types. Of length 0 it unbinds a window of type 1.
 ///
 /// # Safety
 /// As [`crate::execute::execute`]; the window and the region are alive.
-pub(crate) unsafe fn bind_type_2(qp: &Qp, wr: &ibv_send_wr) -> Outcome {
+pub(crate) unsafe fn bind(qp: &Qp, wr: &ibv_send_wr) -> Outcome {
     // SAFETY: a bind's arm of the union; the caller's.
     let (bind, window) = unsafe {
         let bind = wr.bind_mw_tso_union.bind_mw;
@@ -108,12 +142,14 @@ pub(crate) unsafe fn bind_type_2(qp: &Qp, wr: &ibv_send_wr) -> Outcome {
     let info = bind.bind_info;
     let refused = Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR);
     // Relaxed: one thread at a time binds a window.
-    let same_window = bind.rkey >> 8 == window.key.load(Ordering::Relaxed) >> 8;
-    if window.pd != qp.pd || !same_window {
+    let current = window.key.load(Ordering::Relaxed);
+    // SAFETY: the caller's.
+    let is_stale = unsafe { handle(wr) } != current;
+    if window.pd != qp.pd || is_stale || bind.rkey >> 8 != current >> 8 {
         return refused;
     }
-    // A type 2 window is bound only while it is unbound; a type 1 window changes over.
-    if is_type_2 && info.length > 0 && !window.region.load(Ordering::Relaxed).is_null() {
+    // A type 2 window is bound only while it is unbound, and unbound by invalidating it; a type 1 window changes over.
+    if is_type_2 && (info.length == 0 || !window.region.load(Ordering::Relaxed).is_null()) {
         return refused;
     }
     if info.length == 0 {

@@ -16,7 +16,7 @@ use crate::protocol::lock::{Held, SpinLock};
 use crate::qp::Qp;
 use crate::qp_table::State;
 use crate::scatter::sge_bytes;
-use crate::{copy, fabric, sq, timer};
+use crate::{copy, fabric, mw, sq, timer};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -91,6 +91,8 @@ impl Pending {
         // SAFETY: the caller's; a bitwise copy of plain data.
         let mut kept = unsafe { std::ptr::read(wr) };
         kept.next = std::ptr::null_mut();
+        // SAFETY: the caller's; it is being posted.
+        unsafe { mw::keep_handle(&mut kept) };
         let count = kept.num_sge as usize;
         if kept.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0 {
             let mut len = 0;

@@ -28,6 +28,11 @@ pub(super) fn rows() -> Vec<Row> {
             type_1_key,
         ),
         one("mw/type-1-of-length-0-unbinds", "A bind of length 0 closes the window", type_1_unbinds),
+        one(
+            "mw/type-1-goes-on-from-the-handles-key",
+            "After a bind that failed the handle's key is to be put back: until then no bind works, then they do",
+            failed_bind_is_put_back,
+        ),
         one("mw/bind-mw-is-for-type-1", "ibv_bind_mw of a type 2 window is EINVAL", bind_mw_is_for_type_1)
             .needs(Cap::MemoryWindowsType2),
         two("mw/type-2-bind-opens-the-window", "BIND_MW lets a peer in by the key that it gives", type_2_opens),
@@ -49,6 +54,16 @@ pub(super) fn rows() -> Vec<Row> {
         inv("mw/local-inv-closes-the-window", "LOCAL_INV voids the key: who comes by it is refused", local_inv),
         inv("mw/rebound-with-a-new-key", "After LOCAL_INV the window can be bound again, with another key", rebound),
         inv(
+            "mw/stale-handle-is-not-bound",
+            "The handle says which key BIND_MW replaces: one whose key is not the window's is refused",
+            stale_handle,
+        ),
+        inv(
+            "mw/a-key-may-come-back",
+            "The low 8 bits of a type 2 key are the program's: one that was in force before may be given again",
+            key_comes_back,
+        ),
+        inv(
             "mw/send-with-inv-closes-the-window",
             "SEND_WITH_INV voids the receiver's key, and the receive's completion says which",
             send_with_inv,
@@ -68,6 +83,11 @@ pub(super) fn rows() -> Vec<Row> {
             "mw/bound-type-2-is-not-bound-again",
             "A type 2 window must be invalidated before it is bound again",
             not_bound_again,
+        ),
+        two(
+            "mw/type-2-of-length-0-is-refused",
+            "A type 2 window is closed by invalidating it: it can't be bound to nothing",
+            bound_to_nothing,
         ),
         Row::new(
             "mw/region-under-a-window-is-kept",
@@ -283,6 +303,53 @@ fn rebound(rig: &Rig) -> Outcome {
     ensure(new != old, "the second key is another one")?;
     is_open(&pair, inside(&pair, new))?;
     is_closed(&pair, inside(&pair, old))
+}
+
+fn stale_handle(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let first = mw.rkey();
+    let bound = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    invalidate(&pair, bound)?;
+    mw.set_rkey(first);
+    can_not_bind(&pair, &mw, &window(&pair.b.mr))
+}
+
+fn key_comes_back(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    let first = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    invalidate(&pair, first)?;
+    let second = bind_2(&pair, &mw, &window(&pair.b.mr))?;
+    invalidate(&pair, second)?;
+    pair.b.qp.send(Wr::bind(73, &mw, first, &window(&pair.b.mr)))?;
+    pair.b.scq.wait_ok()?;
+    mw.set_rkey(first);
+    is_open(&pair, inside(&pair, first))?;
+    is_closed(&pair, inside(&pair, second))
+}
+
+fn bound_to_nothing(rig: &Rig) -> Outcome {
+    let pair = pair(rig)?;
+    let mw = Mw::alloc(rig.pd(), MwType::Two)?;
+    can_not_bind(&pair, &mw, &Window { range: 0..0, ..window(&pair.b.mr) })
+}
+
+fn failed_bind_is_put_back(rig: &Rig) -> Outcome {
+    let mw = Mw::alloc(rig.pd(), MwType::One)?;
+    let fails = |range| {
+        let pair = pair(rig)?;
+        mw.bind(&pair.b.qp, 70, &Window { range, ..window(&pair.b.mr) })?;
+        same("the bind's status", pair.b.scq.wait_one()?.status, Status::MW_BIND_ERR)
+    };
+    let good = mw.rkey();
+    fails(1024..1 << 30)?;
+    ensure(mw.rkey() != good, "the post has changed the handle's key")?;
+    fails(1024..2048)?;
+    mw.set_rkey(good);
+    let pair = pair(rig)?;
+    bind_1(&pair, &mw, &window(&pair.b.mr))?;
+    is_open(&pair, inside(&pair, mw.rkey()))
 }
 
 fn send_with_inv(rig: &Rig) -> Outcome {
