@@ -4,8 +4,6 @@
 //! on UC or an atomic on UD does not compile. The memory that a work request uses moves into the QP with it and comes back
 //! from [`QueuePair::op_done`]; no one can read, write or free it meanwhile.
 
-use std::sync::Arc;
-
 use rdma_sys::{atomic_t, bind_mw_t, ibv_mw, ibv_mw_bind_info, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 use verbline_mem::Packet;
 
@@ -14,7 +12,7 @@ use crate::peer::{PeerSlice, Remote};
 use crate::post::{PostStop, SendOptions, SendOutcome};
 use crate::qp::QueuePair;
 use crate::send::Direction;
-use crate::window::{MemoryWindow, WindowInner};
+use crate::window::{MemoryWindow, PostedBind};
 
 /// Local memory of a work request.
 #[derive(Debug, Default)]
@@ -90,7 +88,7 @@ pub(crate) struct Kept {
     /// Goes back to the user.
     pub(crate) buffer: Buffer,
     /// For a bind: the window, and what it was bound to before.
-    pub(crate) _window: Option<(Arc<WindowInner>, Option<PeerSlice>)>,
+    pub(crate) bind: Option<PostedBind>,
 }
 
 /// What an [`Op`] does.
@@ -299,8 +297,9 @@ macro_rules! writes {
                 self.post(Verb::LocalInvalidate { rkey }, Buffer::Empty, options, false)
             }
 
-            /// Binds a window to a part of a region that was registered with [`Access::MW_BIND`]; a part of no bytes binds it
-            /// to nothing. [`MemoryWindow::remote`] is what peers may use once the completion has come.
+            /// Binds a window to a part of a region that was registered with [`Access::MW_BIND`]; a part of no bytes binds one
+            /// of type 1 to nothing (type 2: invalidate it). [`MemoryWindow::remote`] is what peers may use once the completion
+            /// has come. A window whose bind failed is as it was before, and can be bound again.
             pub fn bind_window(
                 &mut self,
                 window: &mut MemoryWindow,

@@ -11,7 +11,7 @@ use rdma_sys::{ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 use verbline_mem::{Batch, Packet};
 
 use crate::ah::AddressHandle;
-use crate::completion::{Completion, Stale};
+use crate::completion::{Completion, Stale, Status};
 use crate::one_sided::{Buffer, Kept};
 use crate::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome};
 use crate::post_verb::PostSend;
@@ -530,14 +530,17 @@ impl SendQueue {
         let number = if kind == WrKind::Op { wr_id ^ wr_id::kind_bits(kind) } else { wr_id };
         let age = self.sequence.age(number, self.outstanding).ok_or(Stale { wr_id })?;
         let count = self.outstanding - age;
-        let buffer = if kind == WrKind::Op { self.take_op(number) } else { None };
+        let buffer = if kind == WrKind::Op { self.take_op(number, completion.status()) } else { None };
         self.release(count, |packet| drop(freed.push(packet)));
         Ok((count as usize, buffer))
     }
 
-    fn take_op(&mut self, number: u64) -> Option<Buffer> {
+    fn take_op(&mut self, number: u64, status: Status) -> Option<Buffer> {
         let kept = self.ops[self.packets.slot(number)].take()?;
         self.ops_kept -= 1;
+        if let Some(bind) = kept.bind {
+            bind.done(status);
+        }
         Some(kept.buffer)
     }
 

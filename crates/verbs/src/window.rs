@@ -1,12 +1,15 @@
 //! Memory windows: an R_Key for a part of a [`PeerMr`](crate::PeerMr), given and taken by work requests (ibv_bind_mw(3)).
 //!
-//! A window keeps the memory that it is bound to registered and mapped, and is itself kept by a bind that is under way.
+//! A window keeps the memory that it is bound to registered and mapped, and is itself kept by a bind that is under way. One whose
+//! bind failed is as it was before it: the device goes by the handle's key, which the post changed, so the next bind puts it back
+//! first (ibv_bind_mw(3), notes).
 
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdma_sys::{ibv_mw, ibv_mw_bind_info, ibv_mw_type};
 
+use crate::completion::Status;
 use crate::errno::{Errno, VerbError};
 use crate::mr::Access;
 use crate::pd::PdInner;
@@ -30,14 +33,46 @@ pub struct MemoryWindow {
     remote: Option<Remote>,
     /// The key of the last bind to memory, whatever came after it.
     last_rkey: u32,
+    /// Binds posted so far.
+    binds: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct WindowInner {
     pub(crate) pd: Arc<PdInner>,
     raw: NonNull<ibv_mw>,
+    bound: Mutex<Bound>,
+}
+
+#[derive(Debug, Default)]
+struct Bound {
     /// The memory that peers reach through it, once the last posted bind is done.
-    bound: Mutex<Option<PeerSlice>>,
+    memory: Option<PeerSlice>,
+    /// The earliest bind that failed, and the key that it was to replace, which is in force still. Those posted behind it fail too.
+    failed: Option<(u64, u32)>,
+    /// Failures of binds before this one have been put right.
+    settled: u64,
+}
+
+/// A bind that was posted, until its completion: keeps the window and what it was bound to before.
+#[derive(Debug)]
+pub(crate) struct PostedBind {
+    window: Arc<WindowInner>,
+    number: u64,
+    before: Option<PeerSlice>,
+    replaces: u32,
+}
+
+impl PostedBind {
+    /// Its completion has come.
+    pub(crate) fn done(self, status: Status) {
+        let mut bound = self.window.bound();
+        let earlier = bound.failed.is_none_or(|(number, _)| self.number < number);
+        if status != Status::SUCCESS && self.number >= bound.settled && earlier {
+            bound.failed = Some((self.number, self.replaces));
+            bound.memory = self.before;
+        }
+    }
 }
 
 // SAFETY: the window is bound through its one handle; `bound` is behind a mutex.
@@ -58,8 +93,8 @@ impl MemoryWindow {
             .ok_or_else(|| VerbError::last("ibv_alloc_mw", || format!("{kind:?} on {}", pd.describe())))?;
         // SAFETY: the window was just allocated.
         let last_rkey = unsafe { (*raw.as_ptr()).rkey };
-        let inner = WindowInner { pd: pd.clone(), raw, bound: Mutex::new(None) };
-        Ok(MemoryWindow { inner: Arc::new(inner), kind, remote: None, last_rkey })
+        let inner = WindowInner { pd: pd.clone(), raw, bound: Mutex::default() };
+        Ok(MemoryWindow { inner: Arc::new(inner), kind, remote: None, last_rkey, binds: 0 })
     }
 
     /// Type 1 or 2.
@@ -78,8 +113,23 @@ impl MemoryWindow {
         (self.last_rkey & !0xff) | (self.last_rkey.wrapping_add(1) & 0xff)
     }
 
-    /// Notes that a bind to `slice` was posted; gives what was bound before, which the bind's completion lets go.
-    pub(crate) fn posted(&mut self, slice: PeerSlice) -> Option<PeerSlice> {
+    /// To be called before a bind is posted: gives the key that it replaces, which the handle has.
+    pub(crate) fn settle(&mut self) -> u32 {
+        let mut bound = self.inner.bound();
+        // SAFETY: the window is alive, `&mut self` is its only user, and no post of it is under way.
+        let rkey = unsafe { &raw mut (*self.inner.as_ptr()).rkey };
+        if let Some((_, in_force)) = bound.failed.take() {
+            // What was posted behind the failed one fails with it, and says so later.
+            bound.settled = self.binds;
+            // SAFETY: as above.
+            unsafe { rkey.write(in_force) };
+        }
+        // SAFETY: as above.
+        unsafe { rkey.read() }
+    }
+
+    /// Notes that a bind to `slice` was posted, which replaces the key that [`MemoryWindow::settle`] gave.
+    pub(crate) fn posted(&mut self, slice: PeerSlice, replaces: u32) -> PostedBind {
         let rkey = match self.kind {
             // SAFETY: the window is alive; ibv_bind_mw, which writes the field, has returned.
             WindowKind::Type1 => unsafe { (*self.inner.as_ptr()).rkey },
@@ -94,8 +144,9 @@ impl MemoryWindow {
         self.last_rkey = rkey;
         let bound = !slice.is_empty();
         self.remote = bound.then(|| Remote { addr: slice.addr(), rkey });
-        let mut now = self.inner.bound.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *now, bound.then_some(slice))
+        let before = std::mem::replace(&mut self.inner.bound().memory, bound.then_some(slice));
+        self.binds += 1;
+        PostedBind { window: self.inner.clone(), number: self.binds - 1, before, replaces }
     }
 }
 
@@ -112,6 +163,11 @@ pub(crate) fn bind_info(slice: &PeerSlice, access: Access) -> ibv_mw_bind_info {
 impl WindowInner {
     pub(crate) fn as_ptr(&self) -> *mut ibv_mw {
         self.raw.as_ptr()
+    }
+
+    fn bound(&self) -> MutexGuard<'_, Bound> {
+        // A panic while it is held leaves nothing half done that anybody reads.
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

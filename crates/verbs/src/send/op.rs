@@ -23,7 +23,7 @@ impl SendQueue {
         // SAFETY: the caller's word.
         match unsafe { self.try_post_op(post, op, &buffer) } {
             Ok(slot) => {
-                self.keep_op(slot, Kept { buffer, _window: None });
+                self.keep_op(slot, Kept { buffer, bind: None });
                 Ok(())
             }
             Err(reason) => Err(Refused { buffer, reason }),
@@ -53,6 +53,7 @@ impl SendQueue {
             return Err(Refused { buffer, reason });
         }
         let info = bind_info(&slice, access);
+        let replaces = window.settle();
         let rkey = window.next_rkey();
         let op = Op { verb: Verb::BindWindow { window: inner.as_ptr(), rkey, info }, options, inline: false };
         let posted = match window.kind() {
@@ -63,8 +64,8 @@ impl SendQueue {
         };
         match posted {
             Ok(slot) => {
-                let before = window.posted(slice);
-                self.keep_op(slot, Kept { buffer, _window: Some((inner, before)) });
+                let bind = window.posted(slice, replaces);
+                self.keep_op(slot, Kept { buffer, bind: Some(bind) });
                 Ok(())
             }
             Err(reason) => Err(Refused { buffer, reason }),

@@ -61,7 +61,7 @@ impl SendQueue {
                 // Of the same region as all of the list, whichever of it was the last to be taken.
                 let buffer = Buffer::Peer(last.clone());
                 let position = self.sequence.next() + u64::from(taken - 1);
-                self.keep_op(self.packets.slot(position), Kept { buffer, _window: None });
+                self.keep_op(self.packets.slot(position), Kept { buffer, bind: None });
                 self.advance(taken);
             }
             outcome.posted += taken as usize;

@@ -1,9 +1,9 @@
 //! Memory windows and re-registration: what a peer may reach, given and taken back.
 
-use crate::common::{Options, PATIENCE, Side, hand_back, only_soft, pair, provider};
+use crate::common::{Options, PATIENCE, Side, connect, hand_back, init_spec, only_soft, pair, provider};
 use verbline_verbs::{
-    Access, MemoryWindow, MrError, PeerMr, PostStop, Provider, Remote, SendOptions, Status, Transport, WindowKind,
-    WrKind,
+    Access, InitSpec, MemoryWindow, MrError, PeerMr, PostStop, Provider, Remote, SendOptions, Status, Transport,
+    WindowKind, WrKind,
 };
 
 fn bindable() -> Access {
@@ -12,19 +12,24 @@ fn bindable() -> Access {
 
 /// Polls both sides until one op of `side` is done.
 fn finish(side: &mut Side, other: &mut Side) -> Status {
+    finish_all(side, other, 1)[0]
+}
+
+/// The same for several; their ends in their order.
+fn finish_all(side: &mut Side, other: &mut Side, count: usize) -> Vec<Status> {
     let deadline = std::time::Instant::now() + PATIENCE;
-    let mut status = None;
-    while status.is_none() {
+    let mut ends = Vec::new();
+    while ends.len() < count {
         assert!(std::time::Instant::now() < deadline, "the op completes");
         other.poll(hand_back);
         side.poll(|qp, freed, completion| {
             if completion.kind() == WrKind::Op {
-                status = Some(completion.status());
+                ends.push(completion.status());
             }
             hand_back(qp, freed, completion);
         });
     }
-    status.unwrap()
+    ends
 }
 
 fn bind(b: &mut Side, a: &mut Side, window: &mut MemoryWindow, mr: &PeerMr, offset: usize, len: u32) -> Status {
@@ -123,6 +128,43 @@ fn a_window_keeps_its_memory() {
     assert_eq!(write(&mut a, &mut b, remote, b"still there"), Status::SUCCESS);
     drop(window);
     assert_eq!(write(&mut a, &mut b, remote, b"gone"), Status::REM_ACCESS_ERR);
+}
+
+#[test]
+fn a_window_whose_bind_failed_is_as_it_was() {
+    let options = Options::new(Transport::Rc);
+    let restart = |a: &mut Side, b: &mut Side| {
+        for side in [&mut *a, &mut *b] {
+            side.qp.to_err().unwrap();
+            side.qp.start_drain().unwrap();
+            side.drain();
+            side.qp.to_reset().unwrap();
+            side.qp.to_init(&InitSpec { access: options.access, ..init_spec() }).unwrap();
+        }
+        connect(a, b, &options);
+    };
+    for kind in [WindowKind::Type1, WindowKind::Type2] {
+        let (mut a, mut b) = pair(&options);
+        let (mr, closed) = (b.peer_region(4096, bindable()), b.peer_region(4096, Access::LOCAL_WRITE));
+        let mut window = b.pd.alloc_mw(kind).unwrap();
+        if kind == WindowKind::Type1 {
+            assert_eq!(bind(&mut b, &mut a, &mut window, &mr, 0, 64), Status::SUCCESS);
+        }
+        let before = window.remote();
+        // One that fails, and one behind it that is flushed. Both change the handle's key, and neither the window's.
+        for slice in [&closed, &mr].map(|mr| mr.slice(64, 64).unwrap()) {
+            let access = Access::REMOTE_WRITE;
+            b.qp.rc().unwrap().bind_window(&mut window, slice, access, SendOptions::default()).unwrap();
+        }
+        assert_eq!(finish_all(&mut b, &mut a, 2), [Status::MW_BIND_ERR, Status::WR_FLUSH_ERR]);
+        restart(&mut a, &mut b);
+        if let Some(remote) = before {
+            assert_eq!(write(&mut a, &mut b, remote, b"as before"), Status::SUCCESS);
+        }
+        assert_eq!(bind(&mut b, &mut a, &mut window, &mr, 128, 64), Status::SUCCESS);
+        let remote = window.remote().unwrap();
+        assert_eq!(write(&mut a, &mut b, remote, b"bound again"), Status::SUCCESS);
+    }
 }
 
 #[test]
