@@ -93,6 +93,26 @@ fn what_a_stage_refuses_of_the_plan_is_the_plans_fault() {
 }
 
 #[test]
+fn a_check_makes_every_stage_and_opens_no_device() {
+    let check = |sets: &[&str]| {
+        let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(["check", "tests/plans/rig.toml"]);
+        program.with(sets.iter().flat_map(|set| ["--set", set])).run()
+    };
+    // Only a run can know that there is no such device.
+    let shown = check(&["device.nic.name=nope"]).exited(0);
+    assert_eq!(shown.stdout, "tests/plans/rig.toml: valid; 1 lcore, 2 stages, 2 ports\n", "{shown}");
+
+    let faults = ["stage.sink.params.habit=refuse", "stage.numbers.params.counts=5"];
+    let shown = check(&faults).exited(2);
+    assert_eq!(shown.stdout, "", "{shown}");
+    assert_fits(&shown.stderr);
+    insta::assert_snapshot!(shown.stderr);
+    // What makes the plan unsound stands alone: a stage is asked about a sound one.
+    let shown = check(&[&faults[..], &["lcore.main.cpu=9999"]].concat()).exited(2);
+    assert!(shown.stderr.contains("cpu-not-allowed") && !shown.stderr.contains("plumber"), "{shown}");
+}
+
+#[test]
 fn a_set_that_cannot_be_is_shown_as_it_was_typed() {
     let cases =
         ["lcore.main.cpus=0", "lcore.main.cpu=zero", "lcore.main.cpu=9999", "lcore", "=3", "pool.packets.packets=10"];

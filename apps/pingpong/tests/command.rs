@@ -72,10 +72,13 @@ fn settings_that_cannot_be_are_refused_at_their_place() {
         ("pingpong.windows=3", "did you mean `window`?"),
     ];
     for (set, says) in cases {
-        let shown = app().with(["run", "config/pingpong.toml", "--set", set]).run().exited(2);
-        let said = unwrapped(&shown.stderr);
-        assert!(said.contains(says) && said.contains(&format!("--set {set}")), "{shown}");
-        assert_fits(&shown.stderr);
+        for command in ["run", "check"] {
+            let shown = app().with([command, "config/pingpong.toml", "--set", set]).run().exited(2);
+            let said = unwrapped(&shown.stderr);
+            assert!(said.contains(says) && said.contains(&format!("--set {set}")), "{shown}");
+            assert_eq!(shown.stdout, "", "{shown}");
+            assert_fits(&shown.stderr);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbline_mem::PoolCache;
-use verbline_plan::{Consumer, Idle, PoolId, PortId, StageId, Target};
+use verbline_plan::{Consumer, Diagnostics, Idle, PoolId, PortId, StageId, Target};
 use verbline_ring::{Sleeper, Waker};
 use verbline_verbs::Completions;
 
@@ -107,27 +107,46 @@ struct Made {
 
 /// The stages, in the plan's order. First of all: an error in a parameter costs nobody a device.
 fn make_stages(plan: &verbline_plan::Plan, registry: &Registry, clock: &Clock) -> Result<Vec<Made>, EngineError> {
-    let make = |stage: &verbline_plan::Stage| {
-        let Some(kind) = registry.kind(&stage.kind) else {
-            return Err(EngineError::UnknownKind {
-                at: place(plan, stage.span),
-                stage: stage.name.clone(),
-                kind: stage.kind.clone(),
-            });
-        };
-        let context = StageContext::new(plan, stage, kind.spec, clock);
-        let made = (kind.make)(&context).map_err(|source| match source.downcast() {
-            Ok(diagnostic) => EngineError::Params(*diagnostic),
-            Err(source) => EngineError::Stage {
-                at: place(plan, stage.span),
-                stage: stage.name.clone(),
-                kind: stage.kind.clone(),
-                source,
-            },
-        })?;
-        Ok(Made { stage: made, drops: kind.spec.drops, counters: context.into_counters() })
+    plan.stages().iter().map(|stage| make_stage(plan, registry, clock, stage)).collect()
+}
+
+fn make_stage(
+    plan: &verbline_plan::Plan,
+    registry: &Registry,
+    clock: &Clock,
+    stage: &verbline_plan::Stage,
+) -> Result<Made, EngineError> {
+    let Some(kind) = registry.kind(&stage.kind) else {
+        return Err(EngineError::UnknownKind {
+            at: place(plan, stage.span),
+            stage: stage.name.clone(),
+            kind: stage.kind.clone(),
+        });
     };
-    plan.stages().iter().map(make).collect()
+    let context = StageContext::new(plan, stage, kind.spec, clock);
+    let made = (kind.make)(&context).map_err(|source| match source.downcast() {
+        Ok(diagnostic) => EngineError::Params(*diagnostic),
+        Err(source) => EngineError::Stage {
+            at: place(plan, stage.span),
+            stage: stage.name.clone(),
+            kind: stage.kind.clone(),
+            source,
+        },
+    })?;
+    Ok(Made { stage: made, drops: kind.spec.drops, counters: context.into_counters() })
+}
+
+/// What every stage's factory has to say against the plan; the stages themselves go again.
+pub(crate) fn stage_faults(plan: &verbline_plan::Plan, registry: &Registry) -> Diagnostics {
+    let clock = Clock::new();
+    let fault = |stage| match make_stage(plan, registry, &clock, stage).err()? {
+        EngineError::Params(diagnostic) => Some(diagnostic),
+        EngineError::Stage { source, .. } => Some(stage.params.refuse("", source.to_string())),
+        error => Some(stage.params.refuse("", error.to_string())),
+    };
+    let mut faults = Diagnostics::default();
+    faults.extend(plan.stages().iter().filter_map(fault));
+    faults
 }
 
 fn doorbells(plan: &verbline_plan::Plan) -> Result<(Vec<Waker>, Vec<Sleeper>), EngineError> {

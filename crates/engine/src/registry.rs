@@ -58,7 +58,8 @@ impl Registry {
     }
 
     /// Registers a kind of stage, for `use = "name"`. The factory runs once for each stage of that kind, when the
-    /// runtime is built, on the thread that builds it.
+    /// runtime is built, on the thread that builds it; and when a plan is only checked ([`Runtime::check`](crate::Runtime::check)),
+    /// so it does no more than make the stage.
     ///
     /// # Panics
     /// If the name is taken, or the kind declares more than [`STAGE_REASONS_MAX`] drop reasons: mistakes of the app's

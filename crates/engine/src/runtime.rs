@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbline_plan::Plan;
+use verbline_plan::{Diagnostics, Plan};
 
 use crate::control::Control;
 use crate::error::EngineError;
@@ -30,6 +30,16 @@ impl Runtime {
     /// The first thing that cannot be had, with the plan's line. Nothing is left behind.
     pub fn build(plan: &Plan, registry: &Registry) -> Result<Runtime, EngineError> {
         Ok(Runtime { built: crate::build::build(plan, registry)? })
+    }
+
+    /// What the plan is wrong about that only the app can judge: makes every stage as [`Runtime::build`] does, and drops it. Opens no
+    /// device, maps no memory for packets and starts no thread, unless a stage's factory does.
+    ///
+    /// # Errors
+    /// What each factory says first, each at its place in the plan; the same fault in a section that several read counts once.
+    pub fn check(plan: &Plan, registry: &Registry) -> Result<(), Diagnostics> {
+        let faults = crate::build::stage_faults(plan, registry);
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
     /// What a person should know before the run though it stops nothing, e.g. that a pool had to do without hugepages.

@@ -249,6 +249,31 @@ impl From<Diagnostic> for Diagnostics {
     }
 }
 
+/// Keeps them sorted by position, and each one once.
+impl Extend<Diagnostic> for Diagnostics {
+    fn extend<T: IntoIterator<Item = Diagnostic>>(&mut self, more: T) {
+        let mut list = std::mem::take(&mut self.0);
+        for one in more {
+            let same = |other: &Diagnostic| {
+                (other.location(), other.code(), other.message()) == (one.location(), one.code(), one.message())
+            };
+            if !list.iter().any(same) {
+                list.push(one);
+            }
+        }
+        *self = Diagnostics::new(list);
+    }
+}
+
+impl IntoIterator for Diagnostics {
+    type Item = Diagnostic;
+    type IntoIter = std::vec::IntoIter<Diagnostic>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 impl<'a> IntoIterator for &'a Diagnostics {
     type Item = &'a Diagnostic;
     type IntoIter = std::slice::Iter<'a, Diagnostic>;

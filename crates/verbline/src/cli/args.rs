@@ -22,8 +22,9 @@ pub(super) fn command(name: &'static str, about: &'static str) -> clap::Command 
          {name} run plan.toml --set lcore.main.cpu=2 --json > report.json\n\n{EXIT_CODES}"
     );
     let check = format!(
-        "Every fault of the file is reported in one go, with its line and column. What\n\
-         only a stage can judge (its params) is judged when the plan is run.\n\n{EXIT_CODES}"
+        "Every fault of the file is reported in one go, with its line and column. Once\n\
+         there is none, each stage is made as for a run and judges what only it can: its\n\
+         params, a file that it reads. No device is opened.\n\n{EXIT_CODES}"
     );
     let graph = format!(
         "A plan that can't run is drawn too, with what is wrong in red; the faults go to\n\

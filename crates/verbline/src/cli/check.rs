@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use verbline_engine::Registry;
+use verbline_engine::{Registry, Runtime};
 use verbline_plan::{Diagnostics, Drawing, Inspection, Loader, Machine, Plan};
 
 use super::args::{CheckOptions, Format, GraphOptions, PlanOptions};
@@ -38,10 +38,16 @@ pub(super) fn show(diagnostics: &Diagnostics) {
 
 /// `check`: every fault in one go, exit code 2 if there is any.
 pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
-    let (plan, diagnostics, sums) = match inspect(app, &options.plan) {
+    let registry = registry(app);
+    let (mut plan, mut diagnostics, sums) = match loader(&registry, &options.plan).inspect_path(&options.plan.plan) {
         Ok(Inspection { plan, diagnostics, sums, .. }) => (plan, diagnostics, sums),
         Err(unreadable) => (None, unreadable, Vec::new()),
     };
+    // What the stages themselves say can be asked only of a plan that is sound so far.
+    if let Some(Err(faults)) = plan.as_ref().map(|plan| Runtime::check(plan, &registry)) {
+        diagnostics.extend(faults);
+        plan = None;
+    }
     let code = if plan.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PLAN) };
     if options.json {
         let mut whole = serde_json::json!({ "valid": plan.is_some(), "diagnostics": diagnostics });
@@ -64,7 +70,7 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
 
 /// `graph`: the plan as a drawing, what is wrong in red.
 pub(super) fn graph(app: &dyn App, options: &GraphOptions) -> ExitCode {
-    match inspect(app, &options.plan) {
+    match loader(&registry(app), &options.plan).inspect_path(&options.plan.plan) {
         Ok(Inspection { plan, diagnostics, drawing, .. }) => {
             show(&diagnostics);
             let code = if plan.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PLAN) };
@@ -75,11 +81,6 @@ pub(super) fn graph(app: &dyn App, options: &GraphOptions) -> ExitCode {
             ExitCode::from(EXIT_PLAN)
         }
     }
-}
-
-/// All that can be said about the plan; an error only if there is nothing to read.
-fn inspect(app: &dyn App, options: &PlanOptions) -> Result<Inspection, Diagnostics> {
-    loader(&registry(app), options).inspect_path(&options.plan)
 }
 
 fn draw(drawing: &Drawing, format: Format) -> String {
