@@ -7,6 +7,7 @@ use std::mem::{self, MaybeUninit};
 use std::slice;
 use std::vec;
 
+use crate::handles::Handles;
 use crate::packet::Packet;
 use crate::shared::RawPacket;
 use crate::stash;
@@ -36,13 +37,14 @@ pub struct Batch {
     /// Never longer than `capacity`, so it never reallocates.
     packets: Vec<Packet>,
     capacity: usize,
+    handles: Handles,
 }
 
 impl Batch {
     /// An empty batch; the only allocation of its life.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { packets: Vec::with_capacity(capacity), capacity }
+        Self { packets: Vec::with_capacity(capacity), capacity, handles: Handles::new() }
     }
 
     /// Packets in it.
@@ -119,12 +121,22 @@ impl Batch {
         let n = n.min(self.room());
         let first = self.packets.spare_capacity_mut().as_mut_ptr();
         let mut written = Written { batch: self, count: 0 };
-        while written.count < n {
-            let Some(packet) = next(written.count) else { break };
+        let mut push = |count: &mut usize| {
+            let Some(packet) = next(*count) else { return false };
             // SAFETY: below the room, which the vector has allocated behind its packets; the batch is borrowed, so that they stay there.
-            unsafe { first.add(written.count).write(MaybeUninit::new(packet)) };
-            written.count += 1;
+            unsafe { first.add(*count).write(MaybeUninit::new(packet)) };
+            *count += 1;
+            true
+        };
+        // Four in a row, which halves what the loop itself takes.
+        while n - written.count >= 4 {
+            for _ in 0..4 {
+                if !push(&mut written.count) {
+                    return written.count;
+                }
+            }
         }
+        while written.count < n && push(&mut written.count) {}
         written.count
     }
 
@@ -184,7 +196,7 @@ impl Batch {
         // places' now: the rest takes their room, and the length covers the rest alone.
         unsafe {
             self.packets.set_len(len - moved);
-            std::ptr::copy_nonoverlapping(packets, places.as_mut_ptr().cast(), moved);
+            self.handles.copy(packets.cast(), places.as_mut_ptr().cast(), moved);
             if moved < len {
                 std::ptr::copy(packets.add(moved), packets, len - moved);
             }

@@ -5,13 +5,15 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::batch::Batch;
+use crate::fresh::Fresh;
 use crate::packet::Packet;
 use crate::pool::Pool;
-use crate::shared::{CachedCount, View};
+use crate::shared::CachedCount;
 use crate::stash::{self, Stash};
 
 impl Pool {
@@ -54,14 +56,29 @@ impl PoolCache {
     #[inline]
     #[must_use]
     pub fn get(&self) -> Option<Packet> {
-        let mut slot = [std::mem::MaybeUninit::uninit()];
-        if self.stash().take(&mut slot) == 0 {
-            return None;
-        }
-        // SAFETY: one was taken, so the slot is written and the right is ours to pass on.
-        let mut packet = unsafe { Packet::from_raw(slot[0].assume_init()) };
+        let mut packet = self.get_unreset()?;
         packet.renew(self.stash().fresh());
         Some(packet)
+    }
+
+    /// As [`PoolCache::get`] and [`Packet::set_len`], in one go. `None` also when a fresh packet cannot hold so many bytes.
+    #[inline]
+    #[must_use]
+    pub fn get_of_len(&self, len_bytes: usize) -> Option<Packet> {
+        if !self.stash().holds(len_bytes) {
+            return None;
+        }
+        let mut packet = self.get_unreset()?;
+        packet.renew_to(self.stash().fresh(), len_bytes as u32);
+        Some(packet)
+    }
+
+    /// As [`PoolCache::get`], but as its last holder left it: see [`PoolCache::get_bulk_unreset`].
+    #[inline]
+    #[must_use]
+    pub fn get_unreset(&self) -> Option<Packet> {
+        // SAFETY: what the stash gives is a right to pass on.
+        self.stash().take_one().map(|raw| unsafe { Packet::from_raw(raw) })
     }
 
     /// Adds up to `n` fresh packets ([`Packet::reset`]) to the batch; gives how many: fewer when the batch is full or the pool runs out.
@@ -69,25 +86,19 @@ impl PoolCache {
     pub fn get_bulk(&self, batch: &mut Batch, n: usize) -> usize {
         let before = batch.len();
         let taken = self.get_bulk_unreset(batch, n);
-        let fresh = self.stash().fresh();
-        for packet in &mut batch.as_mut_slice()[before..] {
-            packet.renew(fresh);
-        }
+        renew_all(&mut batch.as_mut_slice()[before..], self.stash().fresh());
         taken
     }
 
     /// As [`PoolCache::get_bulk`] and [`Packet::set_len`] of each, in one go. None are got when a fresh packet cannot hold so many bytes.
     #[inline]
     pub fn get_bulk_of_len(&self, batch: &mut Batch, n: usize, len_bytes: usize) -> usize {
-        if len_bytes > self.stash().data_bytes() {
+        if !self.stash().holds(len_bytes) {
             return 0;
         }
-        let view = View { len: len_bytes as u32, ..*self.stash().fresh() };
         let before = batch.len();
         let taken = self.get_bulk_unreset(batch, n);
-        for packet in &mut batch.as_mut_slice()[before..] {
-            packet.renew(&View { timestamp: 0, mark: 0, port: 0, ..view });
-        }
+        renew_all(&mut batch.as_mut_slice()[before..], self.stash().fresh().with_len(len_bytes as u32));
         taken
     }
 
@@ -105,7 +116,7 @@ impl PoolCache {
     #[inline]
     pub fn put(&self, packet: Packet) {
         // SAFETY: if the stash takes it, the right is given up by the `forget`.
-        if unsafe { self.stash().put(std::slice::from_ref(&packet.raw())) } {
+        if unsafe { self.stash().put_one(packet.raw()) } {
             std::mem::forget(packet);
         }
     }
@@ -133,7 +144,7 @@ impl PoolCache {
         // SAFETY: the guard owns the cache, keeps it on this thread (it is not Send), and unbinds before it lets go. A guard that is forgotten
         // leaks the cache, which then stays where it is for ever.
         unsafe { stash::bind(self.stash.as_ref()) };
-        BoundCache { cache: Some(self), stays: PhantomData }
+        BoundCache { cache: ManuallyDrop::new(self), stays: PhantomData }
     }
 
     /// The pool.
@@ -167,6 +178,14 @@ impl PoolCache {
     }
 }
 
+/// Four in a row, which halves what each takes.
+#[inline]
+fn renew_all(packets: &mut [Packet], fresh: Fresh) {
+    let (fours, rest) = packets.as_chunks_mut::<4>();
+    fours.iter_mut().for_each(|four| four.iter_mut().for_each(|packet| packet.renew(fresh)));
+    rest.iter_mut().for_each(|packet| packet.renew(fresh));
+}
+
 impl Drop for PoolCache {
     fn drop(&mut self) {
         self.flush();
@@ -195,17 +214,19 @@ impl fmt::Debug for PoolCache {
 /// ```
 #[derive(Debug)]
 pub struct BoundCache {
-    /// `None` only inside `unbind`.
-    cache: Option<PoolCache>,
+    /// Taken out by `unbind`, else dropped with the guard.
+    cache: ManuallyDrop<PoolCache>,
     stays: PhantomData<*const ()>,
 }
 
 impl BoundCache {
     /// Unbinds the cache and gives it back, with what it holds.
     #[must_use]
-    pub fn unbind(mut self) -> PoolCache {
-        stash::unbind(self.stash());
-        self.cache.take().expect("only unbind empties the guard")
+    pub fn unbind(self) -> PoolCache {
+        let mut guard = ManuallyDrop::new(self);
+        stash::unbind(guard.stash());
+        // SAFETY: taken once: the guard is neither used nor dropped after this.
+        unsafe { ManuallyDrop::take(&mut guard.cache) }
     }
 }
 
@@ -214,14 +235,14 @@ impl Deref for BoundCache {
 
     #[inline]
     fn deref(&self) -> &PoolCache {
-        self.cache.as_ref().expect("only unbind empties the guard")
+        &self.cache
     }
 }
 
 impl Drop for BoundCache {
     fn drop(&mut self) {
-        if let Some(cache) = &self.cache {
-            stash::unbind(cache.stash());
-        }
+        stash::unbind(self.stash());
+        // SAFETY: once, here.
+        unsafe { ManuallyDrop::drop(&mut self.cache) };
     }
 }

@@ -12,7 +12,7 @@ use crate::shared::RawPacket;
 const FEW: usize = 8;
 
 /// How this machine copies handles.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Handles {
     /// The machine has AVX2. True only when it has been asked.
     #[cfg(target_arch = "x86_64")]

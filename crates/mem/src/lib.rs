@@ -13,6 +13,7 @@ pub mod batch;
 pub mod cache;
 pub mod facts;
 mod freelist;
+mod fresh;
 mod handles;
 #[cfg(all(test, loom))]
 mod model;
@@ -29,7 +30,7 @@ mod sync;
 
 pub use batch::Batch;
 pub use cache::{BoundCache, PoolCache};
-pub use packet::Packet;
+pub use packet::{Packet, PoolForm};
 pub use pages::{Fallback, PageChoice, PageSize};
 pub use peer::{PeerAccessError, PeerRegion};
 pub use pool::{MrBinding, Pool, PoolAccount, PoolError, PoolSpec, leaked_pools};

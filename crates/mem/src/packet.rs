@@ -10,9 +10,9 @@
 //! ([`PoolCache::bind`](crate::PoolCache::bind)), else to its pool's free list. A packet that is forgotten (`mem::forget`) stays out for good.
 
 use std::fmt;
-use std::ptr;
 use std::slice;
 
+use crate::fresh::Fresh;
 use crate::shared::{Meta, RawPacket, View};
 use crate::stash;
 
@@ -41,6 +41,13 @@ use crate::stash;
 /// ```
 #[repr(transparent)]
 pub struct Packet(RawPacket);
+
+/// What the packets of one pool are like when they are fresh ([`Packet::pool_form`]).
+#[derive(Clone, Copy, Debug)]
+pub struct PoolForm {
+    fresh: Fresh,
+    data_bytes: u32,
+}
 
 const _: () = assert!(size_of::<Packet>() == 8 && size_of::<Option<Packet>>() == 8);
 
@@ -183,16 +190,27 @@ impl Packet {
     /// Makes the packet as it came from the pool: no data, the pool's headroom, port, timestamp and mark 0. The buffer's bytes stay.
     #[inline]
     pub fn reset(&mut self) {
-        let fresh = View::fresh(self.meta().headroom_bytes);
-        self.renew(&fresh);
+        self.reset_view(0);
     }
 
-    /// As `reset`, without reading the line first.
     #[inline]
-    pub(crate) fn renew(&mut self, fresh: &View) {
-        // SAFETY: both are whole views, and `fresh` is borrowed from elsewhere. As a copy it is two 16-byte stores; as an assignment it was five
-        // stores of a field each, and a bulk get and put took 1.25 ns a packet where it takes 1.05 (Zen 4).
-        unsafe { ptr::copy_nonoverlapping(fresh, self.view_mut(), 1) };
+    fn reset_view(&mut self, len: u32) {
+        let start = self.meta().headroom_bytes;
+        let view = self.view_mut();
+        *view = View { len, ..View::fresh(start, view.data_bytes) };
+    }
+
+    /// As `reset`, without reading the line first: `fresh` is of its pool.
+    #[inline]
+    pub(crate) fn renew(&mut self, fresh: Fresh) {
+        fresh.write(self.view_mut());
+    }
+
+    /// As `renew`, to so many bytes, which a fresh packet of its pool can hold.
+    #[inline]
+    pub(crate) fn renew_to(&mut self, fresh: Fresh, len: u32) {
+        self.renew(fresh);
+        self.view_mut().len = len;
     }
 
     /// Replaces the data, from where it starts now. False, and no change, if `bytes` is longer than `capacity()`.
@@ -237,7 +255,7 @@ impl Packet {
     #[inline]
     #[must_use]
     pub fn fresh_capacity(&self) -> usize {
-        (self.meta().buffer_bytes - self.meta().headroom_bytes) as usize
+        self.view().data_bytes as usize
     }
 
     /// [`Packet::reset`] and [`Packet::set_len`]. False, and no change, above [`Packet::fresh_capacity`].
@@ -245,8 +263,28 @@ impl Packet {
     pub fn reset_to(&mut self, n: usize) -> bool {
         let fits = n <= self.fresh_capacity();
         if fits {
-            let fresh = View { len: n as u32, ..View::fresh(self.meta().headroom_bytes) };
-            self.renew(&fresh);
+            self.reset_view(n as u32);
+        }
+        fits
+    }
+
+    /// What every fresh packet of its pool is like.
+    #[inline]
+    #[must_use]
+    pub fn pool_form(&self) -> PoolForm {
+        let data_bytes = self.view().data_bytes;
+        PoolForm { fresh: Fresh::new(View::fresh(self.meta().headroom_bytes, data_bytes)), data_bytes }
+    }
+
+    /// As [`Packet::reset_to`], with what its pool's packets are like known beforehand.
+    ///
+    /// # Safety
+    /// The form is of a packet of the same pool.
+    #[inline]
+    pub unsafe fn reset_by(&mut self, form: &PoolForm, n: usize) -> bool {
+        let fits = n <= form.data_bytes as usize;
+        if fits {
+            self.renew_to(form.fresh, n as u32);
         }
         fits
     }

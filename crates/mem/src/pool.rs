@@ -201,8 +201,7 @@ impl Pool {
             free: FreeList::full(spec.packets),
             lines,
             name: spec.name.clone(),
-            fresh: View::fresh(spec.headroom_bytes),
-            data_bytes: spec.data_bytes,
+            fresh: View::fresh(spec.headroom_bytes, spec.data_bytes),
             caches: Mutex::new(Vec::new()),
             region,
         });

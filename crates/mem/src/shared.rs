@@ -42,6 +42,10 @@ pub(crate) struct View {
     pub(crate) timestamp: u64,
     pub(crate) mark: u64,
     pub(crate) port: u16,
+    /// Written, so that a view is bytes without a gap.
+    pub(crate) gap: u16,
+    /// What a fresh packet can hold, bytes: never changes, but is a part of what a renewal writes.
+    pub(crate) data_bytes: u32,
 }
 
 const _: () = assert!(size_of::<Meta>() == 64 && align_of::<Meta>() == 64);
@@ -49,8 +53,8 @@ const _: () = assert!(size_of::<Meta>() == 64 && align_of::<Meta>() == 64);
 const _: () = assert!(size_of::<View>() == 32);
 
 impl View {
-    pub(crate) const fn fresh(headroom_bytes: u32) -> Self {
-        Self { start: headroom_bytes, len: 0, timestamp: 0, mark: 0, port: 0 }
+    pub(crate) const fn fresh(headroom_bytes: u32, data_bytes: u32) -> Self {
+        Self { start: headroom_bytes, len: 0, timestamp: 0, mark: 0, port: 0, gap: 0, data_bytes }
     }
 }
 
@@ -74,8 +78,6 @@ pub(crate) struct Shared {
     pub(crate) lines: Lines,
     pub(crate) name: String,
     pub(crate) fresh: View,
-    /// What a fresh packet can hold.
-    pub(crate) data_bytes: u32,
     /// Control path only: caches come and go, and are counted.
     pub(crate) caches: Mutex<Vec<CachedCount>>,
     pub(crate) region: Region,

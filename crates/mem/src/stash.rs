@@ -7,9 +7,11 @@
 use std::cell::{Cell, UnsafeCell};
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
+use std::slice;
 
+use crate::fresh::Fresh;
 use crate::handles::Handles;
-use crate::shared::{RawPacket, Shared, View};
+use crate::shared::{RawPacket, Shared};
 use crate::sync::{AtomicU32, Ordering};
 
 /// Eight slots on a cache line of their own: full batches then move line by line. From where malloc puts an array, 16 bytes into a line, every other
@@ -38,7 +40,7 @@ pub(crate) struct Stash {
     /// Copies of `shared.lines`' own, so that the hot path stays in this struct.
     base: usize,
     mask: usize,
-    fresh: View,
+    fresh: Fresh,
     /// What a fresh packet can hold, bytes.
     data_bytes: u32,
     handles: Handles,
@@ -58,8 +60,8 @@ impl Stash {
             slots: (0..(capacity as usize).div_ceil(8)).map(|_| Line::new()).collect(),
             base: pool.lines.base_addr(),
             mask: pool.lines.mask(),
-            fresh: pool.fresh,
-            data_bytes: pool.data_bytes,
+            fresh: Fresh::new(pool.fresh),
+            data_bytes: pool.fresh.data_bytes,
             handles: Handles::new(),
             shared,
             next_bound: Cell::new(ptr::null()),
@@ -76,13 +78,14 @@ impl Stash {
     }
 
     #[inline]
-    pub(crate) fn fresh(&self) -> &View {
-        &self.fresh
+    pub(crate) fn fresh(&self) -> Fresh {
+        self.fresh
     }
 
+    /// Whether a fresh packet can hold so many bytes.
     #[inline]
-    pub(crate) fn data_bytes(&self) -> usize {
-        self.data_bytes as usize
+    pub(crate) fn holds(&self, len_bytes: usize) -> bool {
+        len_bytes <= self.data_bytes as usize
     }
 
     #[inline]
@@ -114,6 +117,45 @@ impl Stash {
     #[inline]
     pub(crate) fn owns(&self, packet: RawPacket) -> bool {
         packet.addr().get() & self.mask == self.base
+    }
+
+    /// The right to one packet, if there is one.
+    #[inline]
+    pub(crate) fn take_one(&self) -> Option<RawPacket> {
+        let Some(rest) = self.len().checked_sub(1) else { return self.take_one_refilled() };
+        self.set_len(rest);
+        // SAFETY: was below `len`, so a handle that this thread owned; lowering `len` has passed the right on.
+        Some(unsafe { self.slots().add(rest).read() })
+    }
+
+    #[cold]
+    fn take_one_refilled(&self) -> Option<RawPacket> {
+        let mut slot = [MaybeUninit::uninit()];
+        // SAFETY: if one was taken, the slot is written.
+        (self.take_refilled(&mut slot) == 1).then(|| unsafe { slot[0].assume_init() })
+    }
+
+    /// Takes the packet over if it is of this pool.
+    ///
+    /// # Safety
+    /// As for `put`.
+    #[inline]
+    pub(crate) unsafe fn put_one(&self, packet: RawPacket) -> bool {
+        // SAFETY: the caller's word.
+        self.owns(packet) && (self.push(packet) || unsafe { self.put_spilled(slice::from_ref(&packet)) })
+    }
+
+    /// Puts a handle on top, if there is room: the right goes with it.
+    #[inline]
+    fn push(&self, packet: RawPacket) -> bool {
+        let len = self.len();
+        let room = len < self.capacity();
+        if room {
+            // SAFETY: a slot above `len` is nobody's, and there is one.
+            unsafe { self.slots().add(len).write(packet) };
+            self.set_len(len + 1);
+        }
+        room
     }
 
     /// Fills `out` from its front with the right to as many packets as there are, and gives how many.
@@ -184,13 +226,7 @@ impl Stash {
             return unsafe { self.put_spilled(packets) };
         }
         if let &[packet] = packets {
-            let owns = self.owns(packet);
-            if owns {
-                // SAFETY: there is room above `len`.
-                unsafe { self.slots().add(len).write(packet) };
-                self.set_len(len + 1);
-            }
-            return owns;
+            return self.owns(packet) && self.push(packet);
         }
         // SAFETY: there is room for all above `len`.
         let slot = unsafe { self.slots().add(len) };
@@ -226,7 +262,7 @@ impl Stash {
         let len = self.len();
         let leave = len.saturating_sub(keep);
         // SAFETY: slots below `len` hold handles that this thread owns, and nothing writes them during the put.
-        let cold = unsafe { std::slice::from_raw_parts(self.slots(), leave) };
+        let cold = unsafe { slice::from_raw_parts(self.slots(), leave) };
         // SAFETY: a stash holds packets of its own pool only, and owns them; they are given up here.
         unsafe { Shared::put(self.shared, cold) };
         // SAFETY: both ranges are within the slots; the rights move down with the handles.
@@ -285,27 +321,33 @@ fn bound_for<'a>(packet: RawPacket) -> Option<&'a Stash> {
 /// # Safety
 /// The caller has the right to the packet and gives it up.
 pub(crate) unsafe fn give_back_one(packet: RawPacket) {
-    if let Some(stash) = bound_for(packet) {
-        let len = stash.len();
-        if len < stash.capacity() {
-            // SAFETY: a slot above `len` is nobody's, and there is one.
-            unsafe { stash.slots().add(len).write(packet) };
-            return stash.set_len(len + 1);
-        }
+    if bound_for(packet).is_some_and(|stash| stash.push(packet)) {
+        return;
     }
     // SAFETY: the caller's word.
-    unsafe { give_back(std::slice::from_ref(&packet)) }
+    unsafe { give_back_in_runs(slice::from_ref(&packet)) }
 }
 
 /// Returns packets of any pools: each run of one pool's to the stash bound on this thread, else to that pool's free list in one swap.
 ///
 /// # Safety
 /// The caller has the right to each packet and gives it up.
-pub(crate) unsafe fn give_back(mut packets: &[RawPacket]) {
+#[inline]
+pub(crate) unsafe fn give_back(packets: &[RawPacket]) {
+    let stash = packets.first().and_then(|&first| bound_for(first));
+    // SAFETY: the caller's word; if refused, nothing was given up.
+    if !stash.is_some_and(|stash| unsafe { stash.put(packets) }) {
+        // SAFETY: the caller's word.
+        unsafe { give_back_in_runs(packets) };
+    }
+}
+
+/// # Safety
+/// As for `give_back`.
+#[cold]
+unsafe fn give_back_in_runs(mut packets: &[RawPacket]) {
     while let Some(&first) = packets.first() {
         let run = match bound_for(first) {
-            // SAFETY: the caller's word; if refused, nothing was given up.
-            Some(stash) if unsafe { stash.put(packets) } => return,
             Some(stash) => {
                 let run = run_of(packets, |packet| stash.owns(packet));
                 // SAFETY: the caller's word, and all of the run are the stash's.

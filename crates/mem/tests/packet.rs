@@ -182,3 +182,42 @@ fn spans_are_address_with_length_or_capacity_and_pools_have_numbers() {
     assert_eq!(packet.pool_id(), second.pool_id());
     assert!(packet.pool_id() != 0 && packet.pool_id() != foreign.pool_id());
 }
+
+#[test]
+fn packets_are_got_with_a_length_or_as_they_were_left() {
+    let pool = pool_of(spec(2, DATA as u32, HEADROOM as u32));
+    let cache = pool.cache(2);
+    let mut packet = cache.get_of_len(5).unwrap();
+    assert_eq!((packet.len(), packet.headroom(), packet.capacity()), (5, HEADROOM, DATA));
+    assert!(packet.prepend(8).is_some());
+    packet.set_port(3);
+    packet.set_timestamp(4);
+    cache.put(packet);
+    let packet = cache.get_unreset().unwrap();
+    assert_eq!((packet.len(), packet.headroom(), packet.port(), packet.timestamp()), (13, HEADROOM - 8, 3, 4));
+    cache.put(packet);
+    let packet = cache.get_of_len(DATA).unwrap();
+    assert_eq!((packet.len(), packet.headroom(), packet.port(), packet.timestamp()), (DATA, HEADROOM, 0, 0));
+    assert!(cache.get_of_len(DATA + 1).is_none());
+    let other = cache.get_unreset().unwrap();
+    assert!(cache.get_of_len(0).is_none() && cache.get_unreset().is_none() && cache.get().is_none());
+    assert_eq!(pool.account().held, 2);
+    drop((packet, other));
+    // From the free list, where their drops took them.
+    assert_eq!(cache.get_of_len(7).map(|packet| packet.len()), Some(7));
+}
+
+#[test]
+fn a_pools_form_resets_its_packets() {
+    let pool = pool_of(spec(2, DATA as u32, HEADROOM as u32));
+    let cache = pool.cache(2);
+    let (form, mut packet) = (cache.get().unwrap().pool_form(), cache.get_of_len(9).unwrap());
+    assert!(packet.trim_front(4));
+    packet.set_mark(7);
+    // SAFETY: both are of one pool.
+    assert!(!unsafe { packet.reset_by(&form, DATA + 1) });
+    assert_eq!((packet.len(), packet.headroom(), packet.mark()), (5, HEADROOM + 4, 7));
+    // SAFETY: as above.
+    assert!(unsafe { packet.reset_by(&form, DATA) });
+    assert_eq!((packet.len(), packet.headroom(), packet.mark(), packet.capacity()), (DATA, HEADROOM, 0, DATA));
+}
