@@ -309,7 +309,7 @@ impl Completions {
     /// What the last poll found, oldest first.
     #[inline]
     pub fn as_slice(&self) -> &[Completion] {
-        // SAFETY: `set_len` keeps the length within the entries.
+        // SAFETY: the length stays within the entries, by the word of who sets it.
         unsafe { self.entries.get_unchecked(..self.len) }
     }
 
@@ -349,9 +349,12 @@ impl Completions {
         (self.entries.as_mut_ptr().cast(), self.entries.len() as i32)
     }
 
+    /// # Safety
+    /// No more than the capacity.
     #[inline]
-    pub(crate) fn set_len(&mut self, len: usize) {
-        self.len = len.min(self.entries.len());
+    pub(crate) unsafe fn set_len(&mut self, len: usize) {
+        debug_assert!(len <= self.entries.len());
+        self.len = len;
     }
 }
 
@@ -410,7 +413,8 @@ mod tests {
             (*raw).byte_len = 77;
             (*raw).wc_flags = u32::MAX;
         }
-        completions.set_len(9);
+        // SAFETY: there is one entry.
+        unsafe { completions.set_len(1) };
         assert_eq!(completions.len(), 1);
         let completion = &completions.as_slice()[0];
         assert_eq!((completion.byte_len(), completion.imm(), completion.has_grh()), (0, None, false));

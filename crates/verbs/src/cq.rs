@@ -117,8 +117,9 @@ impl CompletionQueue {
         let (wc, capacity) = completions.as_raw();
         // SAFETY: the CQ is alive and `&mut self` makes this its only poller; `wc` has room for `capacity` entries.
         let found = unsafe { (self.poll)(self.raw.as_ptr(), capacity, wc) };
-        let found = usize::try_from(found).unwrap_or_else(|_| self.poll_failed());
-        completions.set_len(found);
+        let found = if found as u32 <= capacity as u32 { found as usize } else { self.poll_failed(found, capacity) };
+        // SAFETY: no more than there is room for, as just seen.
+        unsafe { completions.set_len(found) };
         found
     }
 
@@ -162,8 +163,12 @@ impl CompletionQueue {
         self.inner.id
     }
 
+    /// What the device says it found is below 0, an error, or more than there is room for, which no device does.
     #[cold]
-    fn poll_failed(&mut self) -> usize {
+    fn poll_failed(&mut self, found: i32, capacity: i32) -> usize {
+        if found > capacity {
+            return capacity as usize;
+        }
         self.poll_errors += 1;
         if self.poll_errors == 1 {
             tracing::error!(cq = self.inner.id, device = %self.inner.context.name, "the device refuses to poll this CQ");

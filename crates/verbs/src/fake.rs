@@ -104,13 +104,19 @@ pub(crate) fn completions(entries: &[(u64, u32, u32)]) -> Completions {
             wc.opcode = ibv_wc_opcode::IBV_WC_RECV;
         }
     }
-    completions.set_len(entries.len());
+    // SAFETY: made for so many.
+    unsafe { completions.set_len(entries.len()) };
     completions
 }
 
 /// A pool bound to PD 7 by no device at all.
 pub(crate) fn pool(packets: u32) -> Pool {
-    let spec = PoolSpec { name: "fake".into(), packets, data_bytes: 512, headroom_bytes: 64 };
+    pool_of(packets, 512, 64)
+}
+
+/// As [`pool`], of another shape.
+pub(crate) fn pool_of(packets: u32, data_bytes: u32, headroom_bytes: u32) -> Pool {
+    let spec = PoolSpec { name: "fake".into(), packets, data_bytes, headroom_bytes };
     let region = Region::map(&RegionSpec {
         name: "fake".into(),
         len_bytes: Pool::required_bytes(&spec),

@@ -91,7 +91,7 @@ pub use mr::{Access, MrError, MrOptions};
 pub use one_sided::{Buffer, RcQp, Refused, UcQp, UdQp};
 pub use pd::ProtectionDomain;
 pub use peer::{PeerMr, PeerSlice, Remote};
-pub use post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome};
+pub use post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 pub use provider::Provider;
 pub use qp::{QpCounters, QpError, QpSpec, QueuePair, leaked_queue_pairs};
 pub use qp_attr::{AttrMask, DEFAULT_QKEY, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};

@@ -46,6 +46,15 @@ pub struct RecvOutcome {
     pub stop: Option<PostStop>,
 }
 
+/// A lone packet that was not posted.
+#[derive(Debug)]
+pub struct Unposted {
+    /// The packet; `None` when the device refused it in such a way that it may have it all the same.
+    pub packet: Option<Packet>,
+    /// Why.
+    pub stop: PostStop,
+}
+
 /// Why a packet was not posted. It and all behind it stayed in the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostStop {

@@ -32,7 +32,7 @@ use crate::multicast::Membership;
 use crate::one_sided::{Buffer, Op, RcQp, Refused, UcQp, UdQp};
 use crate::pd::{PdInner, ProtectionDomain};
 use crate::peer::{PeerSlice, Remote};
-use crate::post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome};
+use crate::post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 use crate::post_verb::{PostRecv, PostSend};
 use crate::provider::verb;
 use crate::qp_attr::{QpState, Transport};
@@ -149,6 +149,8 @@ pub struct QueuePair {
     pub(crate) state: QpState,
     pub(crate) local: Local,
     counters: QpCounters,
+    /// Room for a packet that is posted alone and goes the way of batches; empty between posts.
+    single: Batch,
     keep: ManuallyDrop<Keep>,
     destroy_timeout: Duration,
     /// Used by one thread at a time.
@@ -182,11 +184,7 @@ pub(crate) struct Local {
 impl QueuePair {
     pub(crate) fn create(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
         spec::check(pd, spec)?;
-        // One more send than asked, for the marker of a drain. It is not needed for anything else, so a device that has no
-        // room for it is asked without.
-        let created =
-            spec::create(pd, spec, spec.tx_depth_wr + 1).or_else(|_| spec::create(pd, spec, spec.tx_depth_wr))?;
-        let (raw, inline_bytes) = created;
+        let (raw, inline_bytes) = spec::create_with_spare(pd, spec)?;
         let send = SendQueue::new(SendQueueSpec {
             depth: spec.tx_depth_wr,
             tag: spec.tag,
@@ -214,6 +212,7 @@ impl QueuePair {
             // Any 24 bits do; a fresh number keeps packets of an earlier connection of the same QP number out.
             local: Local { psn: fresh_psn(), ..Local::default() },
             counters: QpCounters::default(),
+            single: Batch::with_capacity(1),
             keep: ManuallyDrop::new(Keep {
                 pd: pd.clone(),
                 _send_cq: spec.send_cq.inner.clone(),
@@ -230,14 +229,50 @@ impl QueuePair {
     /// the QP, or back to their pool when they went inline; the rest is still in the batch.
     #[inline(always)]
     pub fn post_send(&mut self, batch: &mut Batch) -> SendOutcome {
-        // SAFETY: the QP is live until drop, and `send` is its send queue.
-        match unsafe { self.send.post_one(self.post_send, batch) } {
-            Some(outcome) => {
-                self.count_refusal(outcome.stop);
-                outcome
-            }
-            None => self.post_send_list(batch),
+        match batch.as_slice() {
+            // SAFETY: the QP is live until drop, `send` is its send queue, and takes it.
+            [packet] if self.send.takes_one(packet) => match unsafe { self.send.post_only(self.post_send, batch) } {
+                (taken, None) => SendOutcome { posted: taken, inlined: taken, stop: None },
+                (taken, stop) => {
+                    self.count_refusal(stop);
+                    SendOutcome { posted: taken, inlined: taken, stop }
+                }
+            },
+            _ => self.post_send_list(batch),
         }
+    }
+
+    /// Posts one packet. It has moved into the QP, or back to its pool when it went inline; else it comes back.
+    #[inline(always)]
+    pub fn post_send_one(&mut self, packet: Packet) -> Result<(), Unposted> {
+        if self.send.takes_one(&packet) {
+            // SAFETY: the QP is live until drop, `send` is its send queue, and takes it.
+            unsafe { self.send.post_one(self.post_send, packet) }.map_err(|unposted| self.refused(unposted))
+        } else {
+            self.post_single(packet, |qp, batch| qp.post_send_any(batch).stop)
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, unposted: Unposted) -> Unposted {
+        self.count_refusal(Some(unposted.stop));
+        unposted
+    }
+
+    /// Posts a packet the way that batches go.
+    #[inline(never)]
+    fn post_single(
+        &mut self,
+        packet: Packet,
+        post: impl FnOnce(&mut QueuePair, &mut Batch) -> Option<PostStop>,
+    ) -> Result<(), Unposted> {
+        let mut single = std::mem::replace(&mut self.single, Batch::with_capacity(0));
+        // Empty, and made for one.
+        single.push_iter([packet]);
+        let stop = post(self, &mut single);
+        let packet = single.pop();
+        self.single = single;
+        stop.map_or(Ok(()), |stop| Err(Unposted { packet, stop }))
     }
 
     #[inline(never)]
@@ -285,13 +320,27 @@ impl QueuePair {
     pub fn post_recv(&mut self, batch: &mut Batch) -> RecvOutcome {
         let verb = self.post_recv;
         // A QP on an SRQ has a queue of no depth, in which nothing fits.
-        // SAFETY: the QP is live until drop, and `recv` is its receive queue.
-        match unsafe { self.recv.post_one(batch, |wr, bad| verb.call(wr, bad)) } {
-            Some(outcome) => {
+        match batch.as_slice() {
+            [packet] if self.recv.takes_one(packet) => {
+                // SAFETY: the QP is live until drop, `recv` is its receive queue, and takes it.
+                let outcome = unsafe { self.recv.post_only(batch, |wr, bad| verb.call(wr, bad)) };
                 self.count_refusal(outcome.stop);
                 outcome
             }
-            None => self.post_recv_list(batch),
+            _ => self.post_recv_list(batch),
+        }
+    }
+
+    /// Posts one packet for receiving. It is emptied first: what it held is overwritten.
+    #[inline(always)]
+    pub fn post_recv_one(&mut self, packet: Packet) -> Result<(), Unposted> {
+        if self.recv.takes_one(&packet) {
+            let verb = self.post_recv;
+            // SAFETY: the QP is live until drop, `recv` is its receive queue, and takes it.
+            let posted = unsafe { self.recv.post_one(packet, |wr, bad| verb.call(wr, bad)) };
+            posted.map_err(|unposted| self.refused(unposted))
+        } else {
+            self.post_single(packet, |qp, batch| qp.post_recv_any(batch).stop)
         }
     }
 
@@ -324,11 +373,8 @@ impl QueuePair {
     /// receive failed, and when an RDMA WRITE with immediate put its bytes elsewhere.
     #[inline]
     pub fn recv_done(&mut self, completion: &Completion) -> Result<Packet, Stale> {
-        let done = match completion.kind() {
-            WrKind::Recv => self.recv.complete(completion),
-            _ => Err(Stale { wr_id: completion.wr_id() }),
-        };
-        done.inspect_err(|_| self.counters.stale += 1)
+        // The number of another kind of work request is none of the queue's.
+        self.recv.complete(completion).inspect_err(|_| self.counters.stale += 1)
     }
 
     /// Takes the receive completions at the front, as long as they are this QP's, in the order that it posted them in, and

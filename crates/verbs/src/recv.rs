@@ -1,14 +1,16 @@
 //! The receive queue: empty packets move into slots when posted and out, filled, when their completion comes.
 
+use std::{mem, ptr};
+
 use rdma_sys::{ibv_recv_wr, ibv_sge};
-use verbline_mem::{Batch, Packet};
+use verbline_mem::{Batch, Packet, PoolForm};
 
 use crate::completion::{Completion, Stale};
-use crate::post::{PostStop, RecvOutcome, registered_lkey};
+use crate::post::{PostStop, RecvOutcome, Unposted, registered_lkey};
 use crate::qp_attr::Transport;
 use crate::slots::Slots;
 use crate::wr_id::{NO_WR_ID, Sequence, WrKind};
-use crate::wr_list::{LONGEST, WrList};
+use crate::wr_list::{LONGEST, WrList, for_each};
 
 /// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean nothing when none came
 /// (InfiniBand Architecture Specification, 11.4.1.2).
@@ -48,7 +50,7 @@ impl RecvQueue {
             depth,
             usual_depth: depth,
             open: true,
-            form: Form { pd_id, lead_bytes, pool: 0, offset: 0, length: 0, lkey: 0 },
+            form: Form { pd_id, lead_bytes, pool: 0, offset: 0, length_lkey: 0, only: None },
         }
     }
 
@@ -72,49 +74,71 @@ impl RecvQueue {
         self.depth - self.outstanding
     }
 
-    /// Posts the only packet of the batch, in the usual case; `None`, and nothing done, in any other. A list of one takes
-    /// twice as many instructions.
+    /// Whether [`RecvQueue::post_one`] is for this packet: the usual case.
+    #[inline(always)]
+    pub(crate) fn takes_one(&self, packet: &Packet) -> bool {
+        let fits = self.outstanding < self.usual_depth && self.sequence.has_next();
+        fits && packet.pool_id() == self.form.pool
+    }
+
+    /// Posts a packet. A list of one takes twice as many instructions.
     ///
     /// # Safety
     /// `post` posts the list to the live queue that this one stands for, sets `bad_wr` and returns what the verb returns; it
-    /// calls nothing else.
+    /// calls nothing else. [`RecvQueue::takes_one`] said so.
     #[inline(always)]
     pub(crate) unsafe fn post_one(
         &mut self,
-        batch: &mut Batch,
+        packet: Packet,
         post: impl FnOnce(*mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> i32,
-    ) -> Option<RecvOutcome> {
-        let [packet] = batch.as_slice() else { return None };
-        let fits = self.outstanding < self.usual_depth && self.sequence.has_next();
-        if !fits || packet.pool_id() != self.form.pool {
-            return None;
-        }
-        // Out of the batch before the post, as its length is known only until then.
-        let (sge, packet) = (self.form.sge(packet), batch.pop());
+    ) -> Result<(), Unposted> {
+        let sge = self.form.sge(&packet);
         // SAFETY: the device is called and nothing else, by the caller's word.
         let mut list = unsafe { WrList::<ibv_recv_wr>::of_thread() };
         let lone = list.lone();
         lone.wr.wr_id = self.sequence.next();
         lone.sge = sge;
         if let Some((taken, ret)) = list.post_lone(post) {
-            return Some(self.one_refused(batch, packet, taken, ret));
+            return Err(self.one_refused(packet, taken, ret));
         }
-        self.packets.put(self.sequence.next(), packet);
-        self.take(1);
-        Some(RecvOutcome { posted: 1, stop: None })
+        self.keep_one(packet);
+        Ok(())
     }
 
-    /// What the device refused goes back into the batch, unless it was taken all the same.
-    #[cold]
-    fn one_refused(&mut self, batch: &mut Batch, packet: Option<Packet>, taken: u32, ret: i32) -> RecvOutcome {
-        if taken == 0 {
+    /// As [`RecvQueue::post_one`], of the packet that is alone in the batch.
+    ///
+    /// # Safety
+    /// As [`RecvQueue::post_one`].
+    #[inline(always)]
+    pub(crate) unsafe fn post_only(
+        &mut self,
+        batch: &mut Batch,
+        post: impl FnOnce(*mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> i32,
+    ) -> RecvOutcome {
+        let Some(packet) = batch.pop() else { return RecvOutcome::default() };
+        // SAFETY: the caller's word.
+        match unsafe { self.post_one(packet, post) } {
+            Ok(()) => RecvOutcome { posted: 1, stop: None },
             // It came from there, so there is room.
-            batch.push_iter(packet);
-        } else {
-            self.packets.put(self.sequence.next(), packet);
-            self.take(1);
+            Err(Unposted { packet, stop }) => RecvOutcome { posted: 1 - batch.push_iter(packet), stop: Some(stop) },
         }
-        RecvOutcome { posted: taken as usize, stop: Some(PostStop::of_device(ret)) }
+    }
+
+    #[inline]
+    fn keep_one(&mut self, packet: Packet) {
+        self.packets.put(self.sequence.next(), Some(packet));
+        self.take(1);
+    }
+
+    /// What the device refused goes back to the caller, unless it was taken all the same.
+    #[cold]
+    fn one_refused(&mut self, packet: Packet, taken: u32, ret: i32) -> Unposted {
+        let stop = PostStop::of_device(ret);
+        if taken == 0 {
+            return Unposted { packet: Some(packet), stop };
+        }
+        self.keep_one(packet);
+        Unposted { packet: None, stop }
     }
 
     /// Posts all of the batch as one list, in the usual case, and gives how many the device took and its answer; `None`, and
@@ -138,13 +162,14 @@ impl RecvQueue {
         let mut list = unsafe { WrList::<ibv_recv_wr>::of_thread() };
         // A copy, since the compiler can't know that work requests are not part of the queue.
         let (form, mut wr_id) = (self.form, self.sequence.next());
-        for (packet, entry) in packets.iter().zip(list.entries()) {
-            if packet.pool_id() != form.pool {
-                return None;
-            }
+        let written = for_each(packets, list.entries(), |packet, entry| {
             entry.wr.wr_id = wr_id;
             entry.sge = form.sge(packet);
             wr_id += 1;
+            packet.pool_id() == form.pool
+        });
+        if !written {
+            return None;
         }
         let (taken, ret) = list.post(packets.len() as u32, post);
         self.packets.take_front(self.sequence.next(), batch, taken as usize);
@@ -231,7 +256,7 @@ impl RecvQueue {
         for (packet, entry) in packets.iter().zip(list.entries()) {
             if packet.pool_id() != form.pool {
                 // By value, so that it is in registers.
-                match form.learned(packet) {
+                match form.learned(packet, self.outstanding == 0 && wr_id == first) {
                     Ok(learned) => form = learned,
                     Err(reason) => {
                         stop = Some(reason);
@@ -256,36 +281,56 @@ impl RecvQueue {
             Some(packet) => packet,
             None => self.take_unexpected(wr_id).ok_or(Stale { wr_id })?,
         };
-        // A length beyond the packet is the device's mistake; what it wrote is not known, so nothing is shown.
-        let len = if completion.filled_its_buffer() { completion.byte_len() as usize } else { 0 };
-        if !self.form.fill(&mut packet, len) {
-            packet.reset();
+        // SAFETY: it was in a slot.
+        if !completion.brought_a_message() || !unsafe { self.form.fill(&mut packet, completion.raw_len()) } {
+            self.fill_unusual(completion, &mut packet);
         }
         Ok(packet)
     }
 
+    #[cold]
+    fn fill_unusual(&self, completion: &Completion, packet: &mut Packet) {
+        // A length beyond the packet is the device's mistake; what it wrote is not known, so nothing is shown.
+        let len = if completion.filled_its_buffer() { completion.byte_len() as usize } else { 0 };
+        if !self.form.fill_any(packet, len) {
+            packet.reset();
+        }
+    }
+
     /// Moves the packets of the completions at the front, as far as they are this queue's next and succeeded, into `packets`;
-    /// gives how many. What is known of the queue stays in registers, which halves what each takes.
-    #[inline(never)]
+    /// gives how many.
+    #[inline]
     pub(crate) fn complete_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
-        let first = self.expected;
-        let (form, slots) = (self.form, &mut self.packets);
-        let count = packets.push_up_to(completions.len(), |at| {
-            // SAFETY: it is asked with less than the number of completions, as it was told.
-            let (completion, expected) = (unsafe { completions.get_unchecked(at) }, first + at as u64);
-            if completion.wr_id() != expected || !completion.brought_a_message() {
-                return None;
+        let count = self.complete_stretch(completions, packets);
+        if count == completions.len() { count } else { self.complete_rest(completions, count, packets) }
+    }
+
+    /// As [`RecvQueue::complete_run`], as far as the array of slots goes.
+    #[inline]
+    fn complete_stretch(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
+        let (first, form) = (self.expected, &self.form);
+        let slots = self.packets.stretch(first, self.outstanding);
+        // SAFETY: while one is expected, receives are in order, and the slots of all that are outstanding follow each other. Packets
+        // in slots are of the only pool.
+        let count = unsafe {
+            match &form.only {
+                Some(only) => take_filled(completions, slots, packets, first, |packet, len| packet.reset_by(only, len)),
+                None => take_filled(completions, slots, packets, first, |packet, len| form.fill_any(packet, len)),
             }
-            let mut packet = slots.at(expected).take()?;
-            if !form.fill(&mut packet, completion.raw_len()) {
-                slots.put(expected, Some(packet));
-                return None;
-            }
-            Some(packet)
-        });
+        };
         self.expected = first + count as u64;
         self.outstanding -= count as u32;
-        if count == 0 { self.complete_first(completions, packets) } else { count }
+        count
+    }
+
+    /// As [`RecvQueue::complete_run`], of what is behind the first `count`: their slots begin again, or it is no run.
+    #[cold]
+    fn complete_rest(&mut self, completions: &[Completion], count: usize, packets: &mut Batch) -> usize {
+        match count {
+            0 => self.complete_first(completions, packets),
+            _ if self.packets.slot(self.expected) == 0 => count + self.complete_stretch(&completions[count..], packets),
+            _ => count,
+        }
     }
 
     /// As [`RecvQueue::complete_run`], of one completion: without what a loop has around it.
@@ -296,14 +341,14 @@ impl RecvQueue {
             if wr_id != self.expected || !completion.brought_a_message() {
                 return None;
             }
-            let mut packet = self.packets.at(wr_id).take()?;
-            if !self.form.fill(&mut packet, completion.raw_len()) {
-                self.packets.put(wr_id, Some(packet));
+            let slot = self.packets.at(wr_id);
+            // SAFETY: it is in a slot.
+            if !unsafe { self.form.fill(slot.as_mut()?, completion.raw_len()) } {
                 return None;
             }
             self.expected = wr_id + 1;
             self.outstanding -= 1;
-            Some(packet)
+            slot.take()
         });
         if count == 0 { self.complete_first(std::slice::from_ref(completion), packets) } else { 1 }
     }
@@ -372,47 +417,100 @@ struct Form {
     pool: u64,
     /// Where the device writes, from the buffer's start on, bytes.
     offset: u64,
-    length: u32,
-    lkey: u32,
+    /// Length, and above it the key: one word, so that it is written as one.
+    length_lkey: u64,
     /// Bytes that come before the message.
     lead_bytes: usize,
     pd_id: u64,
+    /// What the packets are like, while all that the queue holds are of this pool and nothing comes before their messages. A queue
+    /// that once held packets of two pools goes without until it meets another while it is empty.
+    only: Option<PoolForm>,
 }
 
 impl Form {
+    /// `alone` says that the queue holds nothing.
     #[cold]
-    fn learned(self, packet: &Packet) -> Result<Form, PostStop> {
+    fn learned(self, packet: &Packet, alone: bool) -> Result<Form, PostStop> {
         let lkey = registered_lkey(packet, self.pd_id)?;
         // What comes before the message goes into the headroom if that is long enough, so that the message lands where messages
         // lie; else where those lie.
         let (headroom, capacity) = (packet.fresh_headroom(), packet.fresh_capacity());
         let lead = if headroom < self.lead_bytes { 0 } else { self.lead_bytes };
         let length = u32::try_from(capacity + lead).unwrap_or(u32::MAX);
-        Ok(Form { pool: packet.pool_id(), offset: (headroom - lead) as u64, length, lkey, ..self })
+        let length_lkey = u64::from(lkey) << 32 | u64::from(length);
+        let only = (alone && self.lead_bytes == 0).then(|| packet.pool_form());
+        Ok(Form { pool: packet.pool_id(), offset: (headroom - lead) as u64, length_lkey, only, ..self })
     }
 
     #[inline]
     fn sge(&self, packet: &Packet) -> ibv_sge {
         // The length is not 0, which would mean 2^31: a pool's packets have room.
-        ibv_sge { addr: packet.buffer_addr() + self.offset, length: self.length, lkey: self.lkey }
+        let [length, lkey] = [self.length_lkey as u32, (self.length_lkey >> 32) as u32];
+        ibv_sge { addr: packet.buffer_addr() + self.offset, length, lkey }
     }
 
     /// Makes the packet hold the message; `len` counts what came before it too. False, and no change, when so many bytes
     /// cannot have come.
+    ///
+    /// # Safety
+    /// The packet is, or was, in a slot of the queue whose form this is.
     #[inline]
-    fn fill(&self, packet: &mut Packet, len: usize) -> bool {
-        match self.lead_bytes {
-            0 => packet.reset_to(len),
-            lead => Self::fill_behind(packet, lead, len),
+    unsafe fn fill(&self, packet: &mut Packet, len: usize) -> bool {
+        match &self.only {
+            // SAFETY: all that are in slots are of this pool.
+            Some(only) => unsafe { packet.reset_by(only, len) },
+            None => self.fill_any(packet, len),
         }
     }
 
-    fn fill_behind(packet: &mut Packet, lead: usize, len: usize) -> bool {
-        if packet.fresh_headroom() >= lead {
-            return len.checked_sub(lead).is_some_and(|len| packet.reset_to(len));
+    /// As [`Form::fill`], of any packet.
+    fn fill_any(&self, packet: &mut Packet, len: usize) -> bool {
+        match self.lead_bytes {
+            0 => packet.reset_to(len),
+            lead => fill_behind(packet, lead, len),
         }
-        len >= lead && packet.reset_to(len) && packet.trim_front(lead)
     }
+}
+
+fn fill_behind(packet: &mut Packet, lead: usize, len: usize) -> bool {
+    if packet.fresh_headroom() >= lead {
+        return len.checked_sub(lead).is_some_and(|len| packet.reset_to(len));
+    }
+    len >= lead && packet.reset_to(len) && packet.trim_front(lead)
+}
+
+/// Takes the packets of the completions out of their slots and into `packets`, as far as their numbers count up from `first`, they
+/// succeeded and `fill` takes their lengths; gives how many. A function of its own, since what it needs then fits the registers:
+/// with the queue around it, a packet takes half as much again.
+///
+/// # Safety
+/// Where the first completion has that number, the slots are taken.
+#[inline(never)]
+unsafe fn take_filled(
+    completions: &[Completion],
+    slots: &mut [Option<Packet>],
+    packets: &mut Batch,
+    first: u64,
+    fill: impl Fn(&mut Packet, usize) -> bool,
+) -> usize {
+    let mut expected = first;
+    packets.push_up_to(completions.len().min(slots.len()), |at| {
+        // SAFETY: it is asked with less than the number of either, as it was told.
+        let (completion, slot) = unsafe { (completions.get_unchecked(at), slots.get_unchecked_mut(at)) };
+        if completion.wr_id() != expected || !completion.brought_a_message() {
+            return None;
+        }
+        // SAFETY: the caller's word. The slot is emptied, or the packet forgotten.
+        let mut packet = unsafe { ptr::read(slot).unwrap_unchecked() };
+        if !fill(&mut packet, completion.raw_len()) {
+            mem::forget(packet);
+            return None;
+        }
+        // SAFETY: what was there is in `packet`.
+        unsafe { ptr::write(slot, None) };
+        expected += 1;
+        Some(packet)
+    })
 }
 
 #[cfg(test)]
@@ -476,10 +574,12 @@ mod tests {
         let qp = fake.qp();
         // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
         let verb = unsafe { PostRecv::of(qp) };
+        if matches!(batch.as_slice(), [packet] if queue.takes_one(packet)) {
+            // SAFETY: as above; it takes it.
+            return unsafe { queue.post_only(batch, |wr, bad| verb.call(wr, bad)) };
+        }
         // SAFETY: as above.
-        let one = unsafe { queue.post_one(batch, |wr, bad| verb.call(wr, bad)) };
-        // SAFETY: as above.
-        let posted = one.or_else(|| unsafe { queue.post_all(batch, |wr, bad| verb.call(wr, bad)) }.map(outcome));
+        let posted = unsafe { queue.post_all(batch, |wr, bad| verb.call(wr, bad)) }.map(outcome);
         // SAFETY: as above.
         posted.unwrap_or_else(|| unsafe { queue.post_batch(batch, |wr, bad| verb.call(wr, bad)) })
     }
@@ -517,6 +617,50 @@ mod tests {
             let done = fake::completions(&[(wr_id, 0, byte_len)]);
             assert_eq!(queue.complete(&done.as_slice()[0]).unwrap().len(), expected, "{transport} {byte_len}");
         }
+    }
+
+    #[test]
+    fn packets_of_several_pools_keep_the_shape_of_their_own() {
+        let (large, small, mut fake) = (fake::pool(32), fake::pool_of(32, 128, 16), Fake::new());
+        let mut queue = RecvQueue::new(WrKind::Recv, 8, 1, PD, Transport::Rc);
+        let mut packets = Batch::with_capacity(8);
+        for round in 0..6 {
+            // One pool alone, one behind the other in one list, the other alone: in lists, and packet by packet.
+            let shapes: &[(&Pool, usize)] = match round % 3 {
+                0 => &[(&large, 4)],
+                1 => &[(&large, 2), (&small, 3)],
+                _ => &[(&small, 2), (&large, 1)],
+            };
+            for &(pool, count) in shapes {
+                packets.append(&mut batch(pool, count));
+            }
+            let expected: Vec<_> = packets.iter().map(|packet| (packet.addr(), packet.capacity())).collect();
+            fake.posted.clear();
+            assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, expected.len());
+            let done: Vec<_> = fake.posted.iter().map(|wr| (wr.wr_id, 0, 100)).collect();
+            let done = fake::completions(&done);
+            let mut rest = done.as_slice();
+            while let Some(first) = rest.first() {
+                let count = match round < 3 {
+                    true => queue.complete_run(rest, &mut packets),
+                    false => queue.complete_one(first, &mut packets),
+                };
+                assert!(count > 0);
+                rest = &rest[count..];
+            }
+            let came: Vec<_> = packets.iter().map(|packet| (packet.addr(), packet.capacity())).collect();
+            assert_eq!(came, expected, "round {round}");
+            assert!(packets.iter().all(|packet| packet.len() == 100));
+            packets.clear();
+        }
+        // What is longer than the smaller of two pools holds is not of it.
+        packets.append(&mut batch(&large, 1));
+        packets.append(&mut batch(&small, 1));
+        fake.posted.clear();
+        assert_eq!(post(&mut queue, &mut fake, &mut packets).posted, 2);
+        let done = fake::completions(&[(fake.posted[0].wr_id, 0, 200), (fake.posted[1].wr_id, 0, 200)]);
+        assert_eq!(queue.complete_run(done.as_slice(), &mut packets), 1);
+        assert_eq!(queue.complete(&done.as_slice()[1]).unwrap().len(), 0);
     }
 
     #[test]

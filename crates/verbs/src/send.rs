@@ -13,12 +13,12 @@ use verbline_mem::{Batch, Packet};
 use crate::ah::AddressHandle;
 use crate::completion::{Completion, Stale, Status};
 use crate::one_sided::{Buffer, Kept};
-use crate::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome};
+use crate::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome, Unposted};
 use crate::post_verb::PostSend;
 use crate::qp_attr::Transport;
 use crate::slots::Slots;
 use crate::wr_id::{self, Sequence, WrKind};
-use crate::wr_list::{Entry, LONGEST, WrList};
+use crate::wr_list::{Entry, LONGEST, WrList, for_each};
 
 pub(crate) use transfers::Direction;
 
@@ -131,61 +131,71 @@ impl SendQueue {
         self.depth.saturating_sub(self.outstanding)
     }
 
-    /// Posts the only packet of the batch inline, in the usual case; `None`, and nothing done, in any other. A list of one takes
-    /// twice as many instructions.
-    ///
-    /// # Safety
-    /// `post` is for the live QP whose send queue this is.
+    /// Whether [`SendQueue::post_one`] is for this packet: the usual case.
     #[inline(always)]
-    pub(crate) unsafe fn post_one(&mut self, post: PostSend, batch: &mut Batch) -> Option<SendOutcome> {
-        let [packet] = batch.as_slice() else { return None };
-        let (addr, len) = packet.span();
+    pub(crate) fn takes_one(&self, packet: &Packet) -> bool {
         let fits = self.outstanding < self.usual_depth && self.sequence.has_next();
         // One compare for both: a message without bytes has no SGE.
-        if !fits || (len as u32).wrapping_sub(1) >= self.one_inline_bytes {
-            return None;
-        }
-        // Out of the batch before the post, as its length is known only until then.
-        let packet = batch.pop();
+        fits && (packet.len() as u32).wrapping_sub(1) < self.one_inline_bytes
+    }
+
+    /// Posts a packet inline. A list of one takes twice as many instructions.
+    ///
+    /// # Safety
+    /// `post` is for the live QP whose send queue this is, and [`SendQueue::takes_one`] said so.
+    #[inline(always)]
+    pub(crate) unsafe fn post_one(&mut self, post: PostSend, packet: Packet) -> Result<(), Unposted> {
+        let (addr, len) = packet.span();
         // SAFETY: from here to the end nothing but the device is called.
         let mut list = unsafe { WrList::inline_of_thread() };
         let lone = list.lone();
         (lone.sge.addr, lone.sge.length) = (addr, len as u32);
         lone.wr.wr_id = self.sequence.next();
-        let until_signal = self.until_signal - 1;
-        lone.wr.send_flags = if until_signal == 0 { INLINE | SIGNALED } else { INLINE };
+        self.until_signal -= 1;
+        let signaled = self.until_signal == 0;
+        if signaled {
+            lone.wr.send_flags = INLINE | SIGNALED;
+            self.until_signal = self.signal_every;
+        }
         // SAFETY: the caller's word; inline data is copied during the call.
-        if let Some((taken, ret)) = list.post_lone(|wr, bad| unsafe { post.call(wr, bad) }) {
-            return Some(self.one_refused(until_signal, batch, packet, taken, ret));
+        let refusal = list.post_lone(|wr, bad| unsafe { post.call(wr, bad) });
+        if signaled {
+            list.lone().wr.send_flags = INLINE;
         }
-        self.count_one(until_signal);
-        drop(packet);
-        Some(SendOutcome { posted: 1, inlined: 1, stop: None })
-    }
-
-    #[inline]
-    fn count_one(&mut self, until_signal: u32) {
-        self.until_signal = if until_signal == 0 { self.signal_every } else { until_signal };
+        if let Some((taken, ret)) = refusal {
+            return Err(self.one_refused(signaled, packet, taken, ret));
+        }
         self.advance(1);
+        drop(packet);
+        Ok(())
     }
 
-    /// What the device refused goes back into the batch, unless it was taken all the same.
-    #[cold]
-    fn one_refused(
-        &mut self,
-        until_signal: u32,
-        batch: &mut Batch,
-        packet: Option<Packet>,
-        taken: u32,
-        ret: i32,
-    ) -> SendOutcome {
-        if taken == 0 {
+    /// As [`SendQueue::post_one`], of the packet that is alone in the batch. Gives how many the device took.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`].
+    #[inline(always)]
+    pub(crate) unsafe fn post_only(&mut self, post: PostSend, batch: &mut Batch) -> (usize, Option<PostStop>) {
+        let Some(packet) = batch.pop() else { return (0, None) };
+        // SAFETY: the caller's word.
+        match unsafe { self.post_one(post, packet) } {
+            Ok(()) => (1, None),
             // It came from there, so there is room.
-            batch.push_iter(packet);
-        } else {
-            self.count_one(until_signal);
+            Err(Unposted { packet, stop }) => (1 - batch.push_iter(packet), Some(stop)),
         }
-        SendOutcome { posted: taken as usize, inlined: taken as usize, stop: Some(PostStop::of_device(ret)) }
+    }
+
+    /// What the device refused goes back to the caller, unless it was taken all the same.
+    #[cold]
+    fn one_refused(&mut self, signaled: bool, packet: Packet, taken: u32, ret: i32) -> Unposted {
+        let stop = PostStop::of_device(ret);
+        if taken == 0 {
+            // As it was before.
+            self.until_signal = if signaled { 1 } else { self.until_signal + 1 };
+            return Unposted { packet: Some(packet), stop };
+        }
+        self.advance(1);
+        Unposted { packet: None, stop }
     }
 
     /// Posts all of the batch inline as one list, in the usual case, and gives how many the device took and its answer; `None`,
@@ -205,14 +215,15 @@ impl SendQueue {
         let mut list = unsafe { WrList::inline_of_thread() };
         let entries = list.entries();
         let (inline_bytes, mut wr_id) = (self.one_inline_bytes, self.sequence.next());
-        for (packet, Entry { sge, wr }) in packets.iter().zip(&mut *entries) {
+        let written = for_each(packets, entries, |packet, Entry { sge, wr }| {
             let (addr, len) = packet.span();
-            if (len as u32).wrapping_sub(1) >= inline_bytes {
-                return None;
-            }
             (sge.addr, sge.length) = (addr, len as u32);
             wr.wr_id = wr_id;
             wr_id += 1;
+            (len as u32).wrapping_sub(1) < inline_bytes
+        });
+        if !written {
+            return None;
         }
         let (count, first, every) = (packets.len(), self.until_signal, self.signal_every);
         let until_signal = signal(&mut entries[..count], first, every);
@@ -766,7 +777,11 @@ mod tests {
         // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
         unsafe {
             let post = PostSend::of(fake.qp());
-            let posted = queue.post_one(post, batch).or_else(|| queue.post_all(post, batch).map(outcome));
+            if matches!(batch.as_slice(), [packet] if queue.takes_one(packet)) {
+                let (posted, stop) = queue.post_only(post, batch);
+                return SendOutcome { posted, inlined: posted, stop };
+            }
+            let posted = queue.post_all(post, batch).map(outcome);
             posted.unwrap_or_else(|| queue.post_batch(post, batch))
         }
     }

@@ -40,6 +40,15 @@ impl Slots {
         unsafe { self.packets.get_unchecked_mut(slot) }
     }
 
+    /// The places from a position on, at most `count`, as far as the array goes.
+    #[inline]
+    pub(crate) fn stretch(&mut self, position: u64, count: u32) -> &mut [Option<Packet>] {
+        let start = self.slot(position);
+        let len = (self.packets.len() - start).min(count as usize);
+        // SAFETY: masked, and there are mask + 1; no more than lie behind it.
+        unsafe { self.packets.get_unchecked_mut(start..start + len) }
+    }
+
     /// Puts a packet into its place, which is free.
     #[inline]
     pub(crate) fn put(&mut self, position: u64, packet: Option<Packet>) {
@@ -61,17 +70,19 @@ impl Slots {
     }
 
     /// Moves the first `count` packets of the batch into the places from `position` on, which are free.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_front(&mut self, position: u64, batch: &mut Batch, count: usize) {
-        let start = self.slot(position);
-        let (wrapped, places) = self.packets.split_at_mut(start);
-        if count <= places.len() {
-            move_front(batch, &mut places[..count]);
-        } else {
-            let behind = (count - places.len()).min(start);
-            move_front(batch, places);
-            move_front(batch, &mut wrapped[..behind]);
+        let places = self.stretch(position, count as u32);
+        let moved = places.len();
+        move_front(batch, places);
+        if moved < count {
+            self.take_front_wrapped(batch, count - moved);
         }
+    }
+
+    #[cold]
+    fn take_front_wrapped(&mut self, batch: &mut Batch, count: usize) {
+        move_front(batch, &mut self.packets[..count]);
     }
 
     /// Returns all packets to their pools.

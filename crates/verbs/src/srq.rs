@@ -95,9 +95,13 @@ impl SharedReceiveQueue {
         let srq = self.inner.as_ptr();
         let Some(queue) = &mut self.queue else { return RecvOutcome::default() };
         // SAFETY: the SRQ is alive while `inner` is, and `queue` is its; the packets move into its slots.
-        let one = unsafe { queue.post_one(batch, |wr, bad| rdma_sys::ibv_post_srq_recv(srq, wr, bad)) };
-        // SAFETY: as above.
-        one.unwrap_or_else(|| unsafe { queue.post_batch(batch, |wr, bad| rdma_sys::ibv_post_srq_recv(srq, wr, bad)) })
+        let post = |wr, bad: &mut _| unsafe { rdma_sys::ibv_post_srq_recv(srq, wr, bad) };
+        match batch.as_slice() {
+            // SAFETY: as above; it takes it.
+            [packet] if queue.takes_one(packet) => unsafe { queue.post_only(batch, post) },
+            // SAFETY: as above.
+            _ => unsafe { queue.post_batch(batch, post) },
+        }
     }
 
     /// The packet that a completion filled: as [`crate::QueuePair::recv_done`], in any order.

@@ -87,7 +87,18 @@ pub(super) fn check(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<(), QpError>
 
 /// Creates the QP with as much inline data as the device takes, at most what is asked; gives that too. There is no verb that
 /// tells the limit, so that trying is the documented way (ibv_post_send(3)).
-pub(super) fn create(pd: &PdInner, spec: &QpSpec<'_>, tx_depth: u32) -> Result<(NonNull<ibv_qp>, u32), QpError> {
+/// Sends that the device is asked for beyond the depth. One is for the marker of a drain. The others keep lists whole: a device
+/// may look for freed slots only when it knows of none, and with an odd one to spare it then posts that one and looks, which cut
+/// every other list of 32 in two. Where queues are rounded up to powers of two, they are there anyway.
+const SPARE_WR: u32 = 32;
+
+/// As [`create`], with room to spare; a device that has no room for that is asked for less.
+pub(super) fn create_with_spare(pd: &PdInner, spec: &QpSpec<'_>) -> Result<(NonNull<ibv_qp>, u32), QpError> {
+    let create = |spare| create(pd, spec, spec.tx_depth_wr + spare);
+    create(SPARE_WR).or_else(|_| create(1)).or_else(|_| create(0))
+}
+
+fn create(pd: &PdInner, spec: &QpSpec<'_>, tx_depth: u32) -> Result<(NonNull<ibv_qp>, u32), QpError> {
     let mut inline_bytes = spec.max_inline_bytes;
     loop {
         // SAFETY: ibv_qp_init_attr is integers and pointers: all zeros is a value.

@@ -1,8 +1,8 @@
 //! Messages there and back: every byte arrives, on each transport, at each size that has a path of its own.
 
 use crate::common::{Options, Side, message, pair};
-use verbline_mem::Batch;
-use verbline_verbs::{DestinationId, GRH_BYTES, SendOptions, Transport, WcOpcode, WrKind};
+use verbline_mem::{Batch, Packet};
+use verbline_verbs::{DestinationId, GRH_BYTES, PostStop, SendOptions, Transport, WcOpcode, WrKind};
 
 const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::Uc, Transport::Ud];
 
@@ -89,6 +89,53 @@ fn inline_packets_are_back_at_once_and_others_after_their_completion() {
     assert_eq!(b.receive(2).len(), 2);
     let freed = a.wait_for(WrKind::Send, |qp, freed, completion| qp.send_done(completion, freed).unwrap());
     assert_eq!(freed, 1);
+}
+
+#[test]
+fn packets_posted_alone_arrive_inline_or_not_and_come_back_when_there_is_no_room() {
+    for transport in [Transport::Rc, Transport::Ud] {
+        let options = Options { inline_bytes: 64, tx_depth_wr: 4, rx_depth_wr: 4, ..Options::new(transport) };
+        let (mut a, mut b) = pair(&options);
+        for _ in 0..4 {
+            let packet = b.cache.get().unwrap();
+            b.qp.post_recv_one(packet).unwrap();
+        }
+        let packet = b.cache.get().unwrap();
+        let addr = packet.addr();
+        let refused = b.qp.post_recv_one(packet).unwrap_err();
+        assert_eq!((refused.packet.unwrap().addr(), refused.stop), (addr, PostStop::Full));
+        // Inline, without bytes, longer than goes inline, and inline again.
+        let messages: [&[u8]; 4] = [&[1; 64], &[], &[2; 65], &[3; 7]];
+        for message in messages {
+            let packet = a.packet(message);
+            a.qp.post_send_one(packet).unwrap();
+        }
+        let packet = a.packet(b"no room");
+        let refused = a.qp.post_send_one(packet).unwrap_err();
+        assert_eq!((refused.packet.unwrap().data(), refused.stop), (&b"no room"[..], PostStop::Full));
+        let came = b.receive(4);
+        assert!(came.iter().map(Packet::data).eq(messages), "{came:?}");
+        a.wait_for(WrKind::Send, |qp, freed, completion| qp.send_done(completion, freed).unwrap());
+        let packet = a.packet(b"room");
+        assert_eq!(b.post_recvs(1), 1);
+        a.qp.post_send_one(packet).unwrap();
+        assert_eq!(b.receive(1)[0].data(), b"room");
+    }
+}
+
+#[test]
+fn a_packet_posted_alone_in_reset_comes_back() {
+    let (a, mut b) = pair(&Options::new(Transport::Rc));
+    b.qp.to_reset().unwrap();
+    let packet = b.packet(b"early");
+    let refused = b.qp.post_send_one(packet).unwrap_err();
+    assert!(matches!(refused.stop, PostStop::NotReady(_)), "{:?}", refused.stop);
+    assert_eq!(refused.packet.as_ref().map(Packet::data), Some(&b"early"[..]));
+    let refused = b.qp.post_recv_one(refused.packet.unwrap()).unwrap_err();
+    assert!(matches!(refused.stop, PostStop::NotReady(_)), "{:?}", refused.stop);
+    drop((refused, a));
+    b.cache.flush();
+    assert_eq!(b.pool.account().held, 0);
 }
 
 #[test]
