@@ -7,7 +7,7 @@ use tick_to_trade::book::OrderBooks;
 use verbline::mem::Batch;
 use verbline_ring::{doorbell, spsc};
 
-use super::{feed, itch, lcores, messages, pool, ring};
+use super::{feed, itch, lcores, pool, post_poll, ring};
 
 /// One operation of the hot path.
 #[derive(Clone, Copy, Debug)]
@@ -56,14 +56,14 @@ pub const SUBJECTS: &[Subject] = &[
         what: "a list of 32 SENDs of 64 bytes posted, received, and 32 receives posted again",
         counts: [1_000, 11_000],
         within: None,
-        run: |lists| messages::post_and_poll(lists, 32),
+        run: |lists| post_poll::post_and_poll(lists, 32),
     },
     Subject {
         name: "post-poll-1",
         what: "one SEND of 64 bytes posted, received, and a receive posted again",
         counts: [10_000, 110_000],
         within: None,
-        run: |lists| messages::post_and_poll(lists, 1),
+        run: |lists| post_poll::post_and_poll(lists, 1),
     },
     Subject {
         name: "stage-call-32",

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use verbline::mem::{Batch, PoolCache};
-use verbline::verbs::{PeerMr, QueuePair, SendOptions};
+use verbline::verbs::{PeerMr, SendOptions};
 
 use super::rc::{Side, Spec, pair};
 use super::repeated;
@@ -210,24 +210,4 @@ fn in_turn(mut near: Side, mut receive: impl FnMut() -> usize) -> Figures {
         began.elapsed().as_nanos() as f64 / (LISTS * BURST) as f64
     });
     Figures::of("ns", ns)
-}
-
-/// `lists` lists of `burst` messages of 64 bytes from one queue pair to another in one thread, without a clock: what
-/// callgrind counts. Each is sent inline, received, and its receive posted again.
-pub fn post_and_poll(lists: u64, burst: usize) {
-    let [mut near, mut far] = pair(&Spec { depth_wr: 64, repost: burst, ..Spec::new(64) });
-    let near_cache = near.cache.take().expect("bound once").bind();
-    let far_cache = far.cache.take().expect("bound once").bind();
-    far.fill(&far_cache);
-    let mut batch = Batch::with_capacity(burst);
-    for _ in 0..lists {
-        near_cache.get_bulk_of_len(&mut batch, burst, 64);
-        assert!(near.qps[0].post_send(&mut batch).posted == burst, "there is room");
-        // What is known of a message is looked at, as the C program does.
-        let check =
-            |_: &mut QueuePair, messages: &mut Batch| messages.iter().for_each(|packet| assert!(packet.len() == 64));
-        let came = far.poll(&far_cache, check).messages;
-        assert!(came == burst, "delivered at once");
-        near.poll(&near_cache, |_, _| {});
-    }
 }

@@ -10,6 +10,7 @@ pub mod itch;
 pub mod lcores;
 pub mod messages;
 pub mod pool;
+pub mod post_poll;
 pub mod rc;
 pub mod ring;
 pub mod stages;

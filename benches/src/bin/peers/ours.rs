@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use tick_to_trade::generator::GeneratorSpec;
 use verbline_benches::Figures;
-use verbline_benches::ours::{self, feed, idle, itch, lcores, messages, pool, ring, trading};
+use verbline_benches::ours::{self, feed, idle, itch, lcores, messages, pool, post_poll, ring, trading};
 
 use crate::error::RunError;
 use crate::machine;
@@ -130,7 +130,7 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::Saturated { pairs } => idle::adaptive_beside_poll(*pairs),
         Subject::TickToTrade { ticks_per_s } => trading::tick_to_trade(*ticks_per_s, TRADING_TIME),
         Subject::PostAndPoll { lists, burst } => {
-            messages::post_and_poll(*lists, *burst);
+            post_poll::post_and_poll(*lists, *burst);
             Figures::of("messages", (*lists * *burst as u64) as f64)
         }
     };
