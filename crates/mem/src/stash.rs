@@ -334,9 +334,9 @@ pub(crate) unsafe fn give_back_one(packet: RawPacket) {
 /// The caller has the right to each packet and gives it up.
 #[inline]
 pub(crate) unsafe fn give_back(packets: &[RawPacket]) {
-    let stash = packets.first().and_then(|&first| bound_for(first));
+    let Some(&first) = packets.first() else { return };
     // SAFETY: the caller's word; if refused, nothing was given up.
-    if !stash.is_some_and(|stash| unsafe { stash.put(packets) }) {
+    if !bound_for(first).is_some_and(|stash| unsafe { stash.put(packets) }) {
         // SAFETY: the caller's word.
         unsafe { give_back_in_runs(packets) };
     }
