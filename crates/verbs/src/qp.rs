@@ -386,9 +386,19 @@ impl QueuePair {
     pub fn recv_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         match completions {
             // A lone one is part of the caller, which spares saving registers around a call.
-            [completion] => self.recv.complete_one(completion, packets),
+            [completion] if !packets.is_full() => {
+                let packet = self.recv.complete_one(completion);
+                packet.map_or(0, |packet| packets.push_iter([packet]))
+            }
             _ => self.recv.complete_run(completions, packets),
         }
+    }
+
+    /// The packet of a completion, as [`QueuePair::recv_run`] of this one would give it; `None`, and nothing done, where that would
+    /// give none.
+    #[inline(always)]
+    pub fn recv_one(&mut self, completion: &Completion) -> Option<Packet> {
+        self.recv.complete_one(completion)
     }
 
     /// Takes a send's completion: the packets of all sends up to it go to `freed`, or to their pools when it is full; the last

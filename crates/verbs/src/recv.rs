@@ -335,33 +335,44 @@ impl RecvQueue {
 
     /// As [`RecvQueue::complete_run`], of one completion: without what a loop has around it.
     #[inline(always)]
-    pub(crate) fn complete_one(&mut self, completion: &Completion, packets: &mut Batch) -> usize {
+    pub(crate) fn complete_one(&mut self, completion: &Completion) -> Option<Packet> {
         let wr_id = completion.wr_id();
-        let count = packets.push_up_to(1, |_| {
-            if wr_id != self.expected || !completion.brought_a_message() {
-                return None;
-            }
-            let slot = self.packets.at(wr_id);
-            // SAFETY: it is in a slot.
-            if !unsafe { self.form.fill(slot.as_mut()?, completion.raw_len()) } {
-                return None;
-            }
-            self.expected = wr_id + 1;
-            self.outstanding -= 1;
-            slot.take()
-        });
-        if count == 0 { self.complete_first(std::slice::from_ref(completion), packets) } else { 1 }
+        if wr_id != self.expected {
+            return self.complete_unexpected(completion);
+        }
+        if !completion.brought_a_message() {
+            return None;
+        }
+        // Empty when nothing is outstanding: then the number is not one yet.
+        let mut packet = self.packets.at(wr_id).take()?;
+        // SAFETY: it was in a slot.
+        if !unsafe { self.form.fill(&mut packet, completion.raw_len()) } {
+            self.packets.put(wr_id, Some(packet));
+            return None;
+        }
+        self.expected = wr_id + 1;
+        self.outstanding -= 1;
+        Some(packet)
+    }
+
+    /// As [`RecvQueue::complete_one`], of a number that was not expected.
+    #[cold]
+    fn complete_unexpected(&mut self, completion: &Completion) -> Option<Packet> {
+        if !completion.brought_a_message() || completion.wr_id() == self.expected {
+            return None;
+        }
+        self.complete(completion).ok()
     }
 
     /// As [`RecvQueue::complete_run`], of one whose number was not expected.
     #[cold]
     fn complete_first(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
-        let Some(first) = completions.first().filter(|first| first.brought_a_message()) else { return 0 };
-        if packets.is_full() || first.wr_id() == self.expected {
-            return 0;
+        match completions.first() {
+            Some(first) if !packets.is_full() => {
+                self.complete_unexpected(first).map_or(0, |packet| packets.push_iter([packet]))
+            }
+            _ => 0,
         }
-        let packet = self.complete(first);
-        packet.map_or(0, |packet| usize::from(packets.push(packet).is_ok()))
     }
 
     /// The packet of this number, if it is the one that completes next.
@@ -557,17 +568,25 @@ mod tests {
         assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 2)).posted, 2);
         let mut first = Batch::with_capacity(1);
         let done = fake::completions(&[(fake.posted[0].wr_id, 0, 5)]);
-        assert_eq!(queue.complete_one(&done.as_slice()[0], &mut first), 1);
+        assert_eq!(complete_one(&mut queue, &done.as_slice()[0], &mut first), 1);
         let next = fake.posted[1].wr_id;
         let one = |status, len| fake::completions(&[(next, status, len)]);
         let mut full = batch(&pool, 1);
-        assert_eq!(queue.complete_one(&one(0, 5).as_slice()[0], &mut full), 0);
+        assert_eq!(queue.complete_run(one(0, 5).as_slice(), &mut full), 0);
         let mut packets = Batch::with_capacity(4);
         // It failed; it is longer than the packet; it is as it should be; it is stale.
         for (status, len, count) in [(5, 5, 0), (0, 4096, 0), (0, 5, 1), (0, 5, 0)] {
-            assert_eq!(queue.complete_one(&one(status, len).as_slice()[0], &mut packets), count, "{status} {len}");
+            assert_eq!(
+                complete_one(&mut queue, &one(status, len).as_slice()[0], &mut packets),
+                count,
+                "{status} {len}"
+            );
         }
         assert_eq!((packets.len(), packets.as_slice()[0].len(), queue.outstanding()), (1, 5, 0));
+    }
+
+    fn complete_one(queue: &mut RecvQueue, completion: &Completion, packets: &mut Batch) -> usize {
+        packets.push_iter(queue.complete_one(completion))
     }
 
     fn post(queue: &mut RecvQueue, fake: &mut Fake, batch: &mut Batch) -> RecvOutcome {
@@ -643,7 +662,7 @@ mod tests {
             while let Some(first) = rest.first() {
                 let count = match round < 3 {
                     true => queue.complete_run(rest, &mut packets),
-                    false => queue.complete_one(first, &mut packets),
+                    false => complete_one(&mut queue, first, &mut packets),
                 };
                 assert!(count > 0);
                 rest = &rest[count..];
