@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use verbline::mem::{Batch, PoolCache};
-use verbline::verbs::{PeerMr, SendOptions};
+use verbline::mem::{Batch, BoundCache, Packet, PoolCache};
+use verbline::verbs::{PeerMr, QueuePair, SendOptions};
 
+use super::endpoint::Endpoint;
 use super::rc::{Side, Spec, pair};
 use super::repeated;
 use crate::Figures;
@@ -13,52 +14,43 @@ use crate::pair::race;
 /// Messages posted as one list.
 const BURST: usize = 32;
 
+/// Receives of a ping-pong, and how many are posted again at once.
+const DEPTH: usize = 64;
+const REPOST: usize = 16;
+
 /// SEND of `bytes` there and back, one at a time: `ns` one way.
 pub fn one_way(bytes: u32) -> Figures {
     const TRIPS: u64 = 50_000;
     let ns = repeated(|| {
-        let [near, far] = pair(&Spec { depth_wr: 64, repost: 16, ..Spec::new(bytes) });
-        let [near_took, _] = race(|| ping(near, bytes, TRIPS), || pong(far, TRIPS));
+        let [near, far] = pair(&Spec { depth_wr: DEPTH as u32, ..Spec::new(bytes) });
+        let [near_took, _] = race(|| ping(near, bytes as usize, TRIPS), || pong(far, TRIPS));
         near_took.as_nanos() as f64 / (2 * TRIPS) as f64
     });
     Figures::of("ns", ns)
 }
 
 /// Starts each exchange, and checks what comes back.
-fn ping(mut side: Side, bytes: u32, trips: u64) {
-    let cache = side.cache.take().expect("bound once").bind();
-    side.fill(&cache);
-    let mut batch = Batch::with_capacity(1);
+fn ping(side: Side, bytes: usize, trips: u64) {
+    let mut side = Endpoint::new(side);
+    side.post_receives(DEPTH);
     for number in 0..trips {
-        let mut packet = cache.get().expect("a packet");
-        packet.set_len(bytes as usize);
-        packet.data_mut()[..8].copy_from_slice(&number.to_le_bytes());
-        batch.push(packet).expect("room for one");
-        assert_eq!(side.qps[0].post_send(&mut batch).posted, 1);
-        let mut back = 0;
-        while back == 0 {
-            back = side
-                .poll(&cache, |_, messages| {
-                    for packet in messages {
-                        assert_eq!(packet.len(), bytes as usize);
-                        assert_eq!(packet.data()[..8], number.to_le_bytes());
-                    }
-                })
-                .messages;
-        }
+        side.send(bytes, |packet| packet.data_mut()[..8].copy_from_slice(&number.to_le_bytes()));
+        let check = |_: &mut QueuePair, cache: &BoundCache, packet: Packet| {
+            assert_eq!((packet.len(), &packet.data()[..8]), (bytes, &number.to_le_bytes()[..]));
+            cache.put(packet);
+        };
+        while side.poll(REPOST, check) == 0 {}
     }
 }
 
 /// Sends every message back as it came.
-fn pong(mut side: Side, trips: u64) {
-    let cache = side.cache.take().expect("bound once").bind();
-    side.fill(&cache);
+fn pong(side: Side, trips: u64) {
+    let mut side = Endpoint::new(side);
+    side.post_receives(DEPTH);
     let mut answered = 0;
     while answered < trips {
-        let done = side.poll(&cache, |qp, messages| {
-            assert_eq!(qp.post_send(messages).posted, 1);
-        });
-        answered += done.messages as u64;
+        let messages = side.poll(REPOST, |qp, _, packet| assert!(qp.post_send_one(packet).is_ok(), "there is room"));
+        answered += messages as u64;
     }
 }
 

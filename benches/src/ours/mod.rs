@@ -4,6 +4,7 @@
 //! seconds and survives a neighbour's burst. Threads are pinned to [`crate::pair::cpus`].
 
 pub mod counted;
+pub mod endpoint;
 pub mod feed;
 pub mod idle;
 pub mod itch;

@@ -1,0 +1,109 @@
+//! One side of one connection, and no more: what a program holds that has a single queue pair and looks at a packet at a time.
+
+use std::mem;
+
+use verbline::mem::{Batch, BoundCache, Packet};
+use verbline::verbs::{Completion, CompletionQueue, Completions, QueuePair};
+
+use super::rc::Side;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Endpoint {
+    pub(super) qp: QueuePair,
+    pub(super) cq: CompletionQueue,
+    pub(super) completions: Completions,
+    pub(super) cache: BoundCache,
+    pub(super) batch: Batch,
+    pub(super) freed: Batch,
+    /// Receives to post again.
+    pub(super) owed: usize,
+}
+
+impl Endpoint {
+    /// Of a side with one queue pair; the cache is bound to this thread.
+    ///
+    /// # Panics
+    /// If the side's cache is bound already.
+    pub fn new(side: Side) -> Endpoint {
+        let Side { mut qps, cq, completions, cache, freed, .. } = side;
+        Endpoint {
+            qp: qps.pop().expect("made with one"),
+            cq,
+            completions,
+            cache: cache.expect("bound once").bind(),
+            // A receive queue's depth, as the other is a send queue's.
+            batch: Batch::with_capacity(freed.capacity()),
+            freed,
+            owed: 0,
+        }
+    }
+
+    /// Posts so many receives.
+    ///
+    /// # Panics
+    /// If there is no room, or no packet.
+    pub fn post_receives(&mut self, count: usize) {
+        self.cache.get_bulk_unreset(&mut self.batch, count);
+        assert!(self.qp.post_recv(&mut self.batch).posted == count, "the pool covers the queue");
+    }
+
+    /// Posts a message of so many bytes, written by `write`.
+    ///
+    /// # Panics
+    /// If there is no room, or no packet.
+    #[inline(always)]
+    pub fn send(&mut self, len_bytes: usize, write: impl FnOnce(&mut Packet)) {
+        let mut packet = self.cache.get_of_len(len_bytes).expect("a packet");
+        write(&mut packet);
+        assert!(self.qp.post_send_one(packet).is_ok(), "there is room");
+    }
+
+    /// Polls once and hands each message to `each`; posts as many receives again once `repost` are owed. Gives the messages.
+    ///
+    /// # Panics
+    /// If a work request failed.
+    #[inline(always)]
+    pub fn poll(&mut self, repost: usize, mut each: impl FnMut(&mut QueuePair, &BoundCache, Packet)) -> usize {
+        self.cq.poll(&mut self.completions);
+        let mut messages = 0;
+        for completion in &self.completions {
+            let Some(packet) = self.qp.recv_one(completion) else {
+                sent(&mut self.qp, completion, &mut self.freed);
+                continue;
+            };
+            each(&mut self.qp, &self.cache, packet);
+            messages += 1;
+        }
+        if messages > 0 {
+            self.repost(messages, repost);
+        }
+        messages
+    }
+
+    #[inline(always)]
+    fn repost(&mut self, messages: usize, repost: usize) {
+        self.owed += messages;
+        if self.owed < repost {
+            return;
+        }
+        match mem::take(&mut self.owed) {
+            1 => {
+                let packet = self.cache.get_unreset().expect("a packet");
+                assert!(self.qp.post_recv_one(packet).is_ok(), "the pool covers the queue");
+            }
+            owed => self.post_receives(owed),
+        }
+    }
+}
+
+/// Takes the completion of sends, and gives 1, its own. Their packets go back to their pool.
+#[inline(always)]
+pub(super) fn sent(qp: &mut QueuePair, completion: &Completion, freed: &mut Batch) -> usize {
+    assert!(completion.is_ok(), "{completion:?}");
+    qp.send_done(completion, freed).expect("a send of ours");
+    if !freed.is_empty() {
+        freed.clear();
+    }
+    1
+}
