@@ -48,6 +48,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             timings: Timings::new(&results, settings.size_bytes),
             settings,
             in_flight: 0,
+            lone: Lone::default(),
             answers: Vec::with_capacity(stage.batch_max()),
             stopping: false,
             answered,
@@ -77,6 +78,7 @@ struct Client {
     settings: Settings,
     timings: Timings,
     in_flight: usize,
+    lone: Lone,
     /// When the messages of the last turn departed, and when they came back: recorded once their successors are on their way.
     answers: Vec<(Tick, Tick)>,
     /// What is answered from now on is not sent again, so that the run comes to rest.
@@ -84,27 +86,34 @@ struct Client {
     answered: verbline::engine::Counter,
 }
 
+/// A message that is alone on its way (`window = 1`). From one departure to the next is a round trip, and when one was is only
+/// asked in the turn after it: no clock is read, and no payload, between a message's arrival and its successor's departure.
+#[derive(Default)]
+struct Lone {
+    departed_ns: Tick,
+    answered: bool,
+}
+
 impl Stage for Client {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
-        // One reading an exchange: the end of one is the beginning of the next.
-        let now_ns = out.now_ns();
         self.answered.add(input.len() as u64);
         if self.stopping {
             return input.clear();
         }
-        for packet in input.iter_mut() {
-            self.answers.push((departed_ns(packet), now_ns));
-            stamp(packet, now_ns);
+        match self.settings.window {
+            1 => self.lone.answered = true,
+            _ => self.restamp(input, out.now_ns()),
         }
         out.send_batch(SEND, input);
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        self.record();
+        self.record(out.now_ns());
         while self.in_flight < self.settings.window && out.room(SEND) > 0 {
             let Some(mut packet) = out.alloc() else { return Next::Busy };
             packet.set_len(self.settings.size_bytes);
-            stamp(&mut packet, out.fresh_ns());
+            self.lone.departed_ns = out.fresh_ns();
+            stamp(&mut packet, self.lone.departed_ns);
             out.send(SEND, packet);
             self.in_flight += 1;
         }
@@ -112,14 +121,26 @@ impl Stage for Client {
         if self.in_flight < self.settings.window { Next::Busy } else { Next::At(Tick::MAX) }
     }
 
-    fn stop(&mut self, _: &mut Outputs<'_>) {
-        self.record();
+    fn stop(&mut self, out: &mut Outputs<'_>) {
+        self.record(out.now_ns());
         self.stopping = true;
     }
 }
 
 impl Client {
-    fn record(&mut self) {
+    /// One reading an exchange: the end of one is the beginning of the next.
+    fn restamp(&mut self, input: &mut Batch, now_ns: Tick) {
+        for packet in input.iter_mut() {
+            self.answers.push((departed_ns(packet), now_ns));
+            stamp(packet, now_ns);
+        }
+    }
+
+    fn record(&mut self, now_ns: Tick) {
+        if std::mem::take(&mut self.lone.answered) {
+            self.timings.record(self.lone.departed_ns, now_ns, self.settings.warm_up);
+            self.lone.departed_ns = now_ns;
+        }
         for (departed_ns, now_ns) in self.answers.drain(..) {
             self.timings.record(departed_ns, now_ns, self.settings.warm_up);
         }
