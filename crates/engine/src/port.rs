@@ -103,6 +103,17 @@ impl Port {
         }
     }
 
+    /// Takes the first completion, which is of this port, and with it what it received next; one at least. Gives how many.
+    #[inline]
+    pub(crate) fn complete_run(&mut self, completions: &[Completion], around: &mut Surroundings) -> usize {
+        let first = &completions[0];
+        let count = if first.kind() == WrKind::Recv { self.received_run(completions, around) } else { 0 };
+        if count == 0 {
+            self.complete(first, around);
+        }
+        count.max(1)
+    }
+
     /// Sends what is pending and refills the receive queue. True if it moved something.
     #[inline]
     pub(crate) fn work(&mut self, around: &mut Surroundings) -> bool {
@@ -177,6 +188,28 @@ impl Port {
         receiving.missing < before
     }
 
+    /// Hands on what the receives at the front brought, as far as they are this port's next ones, succeeded, and are wanted by
+    /// something with room. Gives how many.
+    #[inline]
+    fn received_run(&mut self, completions: &[Completion], around: &mut Surroundings) -> usize {
+        let Some(receiving) = &mut self.receiving else { return 0 };
+        let Link::Sink(sink) = receiving.next else { return 0 };
+        let batch = &mut around.sinks[usize::from(sink)].batch;
+        let before = batch.len();
+        let count = self.qp.recv_run(completions, batch);
+        receiving.missing += count;
+        let timestamp_ns = if receiving.timestamps { around.time.now_ns() } else { 0 };
+        let mut bytes = 0;
+        for packet in &mut batch.as_mut_slice()[before..] {
+            bytes += packet.len() as u64;
+            packet.set_port(self.index);
+            packet.set_timestamp(timestamp_ns);
+        }
+        self.stats.rx_packets.add(count as u64);
+        self.stats.rx_bytes.add(bytes);
+        count
+    }
+
     #[inline]
     fn received(&mut self, completion: &Completion, around: &mut Surroundings) {
         let Some(receiving) = &mut self.receiving else { return self.stats.stale.add(1) };
@@ -239,7 +272,11 @@ impl Port {
             pending.clear();
             return true;
         }
-        let (before, bytes) = (pending.len(), bytes_of(pending));
+        let before = pending.len();
+        let bytes = match pending.as_slice() {
+            [only] => only.len() as u64,
+            _ => bytes_of(pending),
+        };
         let outcome = match sending.signal_ends {
             false => self.qp.post_send(pending),
             true => self.qp.post_send_with(pending, |index, _| SendOptions {

@@ -50,7 +50,7 @@ impl Outlet {
             return 0;
         }
         // Bounded by the room beforehand: a drain that is not asked for all it was given drops the rest.
-        let n = batch.len().min(self.producer.room());
+        let n = self.producer.room_for(batch.len());
         let pushed = self.producer.push_iter(n, batch.drain_front(n));
         self.stats.pending.set(batch.len() as u64);
         if pushed > 0 {

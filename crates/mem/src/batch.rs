@@ -154,6 +154,11 @@ impl Batch {
             mem::swap(&mut self.packets, &mut from.packets);
             return self.len();
         }
+        if from.len() == 1 && !self.is_full() {
+            // A lone packet needs no call.
+            self.packets.extend(from.packets.pop());
+            return 1;
+        }
         self.append_by_copy(from)
     }
 
