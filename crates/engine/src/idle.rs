@@ -63,11 +63,16 @@ impl Idle {
         Idle { budget, idle_since_ns: None, awake_until_ns: 0 }
     }
 
-    /// Decides after a turn of the loop.
+    /// A turn found work.
     #[inline]
+    pub(crate) fn busy(&mut self) {
+        self.idle_since_ns = None;
+    }
+
+    /// Decides after a turn of the loop.
     pub(crate) fn after(&mut self, turn: Turn) -> Step {
         if turn.busy {
-            self.idle_since_ns = None;
+            self.busy();
             return Step::Spin;
         }
         if self.budget.policy == Policy::Poll {

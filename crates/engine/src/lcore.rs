@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbline_mem::PoolCache;
-use verbline_verbs::Completions;
+use verbline_verbs::{Completion, Completions};
 
 use crate::clock::{Clock, Tick};
 use crate::control::{Control, Phase};
@@ -73,8 +73,10 @@ pub(crate) struct Lcore {
     /// The last turn found nothing to do, and left nothing that the next one could do of itself, polls aside.
     settled: bool,
     sampler: Sampler,
-    /// Whether the policy ever asks for the next timer.
+    /// Whether the policy is ever asked.
     may_sleep: bool,
+    /// Whether it is asked in every idle turn.
+    eager: bool,
 }
 
 impl Lcore {
@@ -108,6 +110,7 @@ impl Lcore {
             settled: false,
             sampler: Sampler::new(parts.index as u64),
             may_sleep: parts.budget.policy != Policy::Poll,
+            eager: parts.budget.policy == Policy::Event,
         }
     }
 
@@ -115,25 +118,36 @@ impl Lcore {
     pub(crate) fn run(&mut self) -> io::Result<()> {
         self.around.time.restart();
         while self.control.phase() == Phase::Running {
-            let busy = if self.may_sleep { self.turn_or_rest()? } else { self.walk() };
-            if !busy && self.wakes.is_refused() {
-                return Err(io::Error::other(
-                    "the device refuses to poll its completion queue, which has overrun; set `cq_depth_wc` higher",
-                ));
+            if self.walk() {
+                self.idle.busy();
+            } else if self.around.time.is_read() {
+                self.consider()?;
             }
         }
         self.drain();
         Ok(())
     }
 
-    /// A turn, and what the policy asks for after it.
-    #[inline]
-    fn turn_or_rest(&mut self) -> io::Result<bool> {
-        let turn = self.turn();
-        if let Step::Sleep { .. } = self.idle.after(turn) {
+    /// What to do about there being nothing to do. Asked in turns that have a time, of which an idle lcore has one in some
+    /// sixteen: the first one after work always, and under the policy `event` every one.
+    #[inline(never)]
+    fn consider(&mut self) -> io::Result<()> {
+        if self.wakes.is_refused() {
+            return Err(io::Error::other(
+                "the device refuses to poll its completion queue, which has overrun; set `cq_depth_wc` higher",
+            ));
+        }
+        if self.may_sleep
+            && let Step::Sleep { .. } = self.idle.after(self.idle_turn())
+        {
             self.rest()?;
         }
-        Ok(turn.busy)
+        Ok(())
+    }
+
+    /// What an idle turn left behind.
+    fn idle_turn(&self) -> Turn {
+        Turn { now_ns: self.around.time.now_ns(), busy: false, timer_ns: self.next_timer_ns() }
     }
 
     /// The stage that was running when this lcore panicked.
@@ -200,11 +214,13 @@ impl Lcore {
     #[inline(never)]
     fn complete(&mut self) {
         self.around.time.wake();
-        for completion in &self.completions {
-            match self.ports.get_mut(usize::from(completion.tag())) {
-                Some(port) => port.complete(completion, &mut self.around),
+        match self.completions.as_slice() {
+            // Most messages of a quiet port come alone, and somebody waits for each.
+            [only] => match self.ports.get_mut(usize::from(only.tag())) {
+                Some(port) => port.complete(only, &mut self.around),
                 None => self.around.stats.strays.add(1),
-            }
+            },
+            many => complete_runs(many, &mut self.ports, &mut self.around),
         }
         self.completions.clear();
     }
@@ -284,14 +300,19 @@ impl Lcore {
         nodes.chain(self.ports.iter().filter_map(Port::retry_ns)).min()
     }
 
-    /// Begins a turn. The policy of an lcore that may sleep counts its idle time turn by turn; the others read the clock
-    /// when there is a reason.
+    /// Begins a turn. An lcore that sleeps as soon as there is nothing to do wants the time of every turn; the others read
+    /// the clock when there is a reason.
     #[inline]
     fn begin(&mut self) {
-        let weights = self.sampler.weigh(self.last_busy);
-        self.around.weights = weights;
-        self.around.stage_ended = None;
-        self.around.time.begin(self.last_busy, weights.calls > 0, weights.polls > 0 || self.may_sleep);
+        let changed = self.sampler.weigh(self.last_busy);
+        // A turn whose polls count is never like the one before.
+        let at_once = changed.is_some_and(|weights| weights.polls > 0) || self.eager;
+        self.around.time.begin(self.last_busy, at_once);
+        if let Some(weights) = changed {
+            self.around.weights = weights;
+            self.around.stage_ended = None;
+            self.around.time.weigh(weights.calls > 0);
+        }
     }
 
     /// Takes what has come, by completions and by rings.
@@ -342,6 +363,21 @@ impl Lcore {
     }
 }
 
+/// Hands completions to their ports, those in a row for one port together.
+#[inline(never)]
+fn complete_runs(mut completions: &[Completion], ports: &mut [Port], around: &mut Surroundings) {
+    while let Some(first) = completions.first() {
+        let taken = match ports.get_mut(usize::from(first.tag())) {
+            Some(port) => port.complete_run(completions, around),
+            None => {
+                around.stats.strays.add(1);
+                1
+            }
+        };
+        completions = &completions[taken..];
+    }
+}
+
 impl Bed for Lcore {
     type Armed = Armed;
 
@@ -350,9 +386,10 @@ impl Bed for Lcore {
     }
 
     fn turn(&mut self) -> Turn {
-        let busy = self.walk();
-        let timer_ns = if busy { None } else { self.next_timer_ns() };
-        Turn { now_ns: self.around.time.last_ns(), busy, timer_ns }
+        match self.walk() {
+            true => Turn { now_ns: self.around.time.now_ns(), busy: true, timer_ns: None },
+            false => self.idle_turn(),
+        }
     }
 
     fn block(&mut self, armed: Armed, timeout_ns: u64) -> io::Result<(Fired, Armed)> {

@@ -43,10 +43,9 @@ impl TurnTime {
         }
     }
 
-    /// Begins a turn after one that was busy or not. `timed`: if this one is busy, the time when something came matters. `at_once`
-    /// reads the clock now, for who wants the beginning of the turn.
+    /// Begins a turn after one that was busy or not. `at_once` reads the clock now, for who wants the beginning of the turn.
     #[inline]
-    pub(crate) fn begin(&self, last_busy: bool, timed: bool, at_once: bool) {
+    pub(crate) fn begin(&self, last_busy: bool, at_once: bool) {
         self.stats.loops.add(1);
         if last_busy {
             // What was busy ends here, and not where somebody asks for the time.
@@ -57,7 +56,18 @@ impl TurnTime {
                 self.now_ns();
             }
         }
+    }
+
+    /// If this turn is busy, does the time when something came matter? As for the turn before, unless told.
+    #[inline]
+    pub(crate) fn weigh(&self, timed: bool) {
         self.timed.set(timed);
+    }
+
+    /// Whether this turn has a time already.
+    #[inline]
+    pub(crate) fn is_read(&self) -> bool {
+        self.is_read.get()
     }
 
     /// Starts anew from now: the time since the last reading is charged to nothing.
@@ -143,6 +153,11 @@ mod tests {
         (TurnTime::new(Clock::new(), stats.clone()), stats)
     }
 
+    fn begin(time: &TurnTime, last_busy: bool, timed: bool, at_once: bool) {
+        time.begin(last_busy, at_once);
+        time.weigh(timed);
+    }
+
     fn pass(clock: &Clock) {
         let from_ns = clock.now_ns();
         while clock.now_ns() - from_ns < Duration::from_micros(50).as_nanos() as u64 {}
@@ -152,14 +167,14 @@ mod tests {
     fn a_turn_has_one_time_which_is_read_when_asked_for() {
         let (time, _) = time();
         let before = time.last_ns();
-        time.begin(false, false, false);
+        begin(&time, false, false, false);
         pass(time.clock());
         assert_eq!(time.last_ns(), before, "nobody has asked");
         let asked = time.now_ns();
         assert!(asked >= before + 50_000);
         pass(time.clock());
         assert_eq!((time.now_ns(), time.last_ns()), (asked, asked));
-        time.begin(false, false, true);
+        begin(&time, false, false, true);
         assert!(time.last_ns() >= asked + 50_000, "read at once");
     }
 
@@ -167,20 +182,20 @@ mod tests {
     fn all_time_is_charged_and_none_twice() {
         let (time, stats) = time();
         let start_ns = time.last_ns();
-        time.begin(false, false, false); // finds nothing: the idle time goes on
+        begin(&time, false, false, false); // finds nothing: the idle time goes on
         pass(time.clock());
-        time.begin(false, true, false);
+        begin(&time, false, true, false);
         time.wake(); // something came
         let woken_ns = time.last_ns();
         assert_eq!((stats.idle_ns.value(), stats.busy_ns.value()), (woken_ns - start_ns, 0));
         pass(time.clock());
-        time.begin(true, false, false);
+        begin(&time, true, false, false);
         let done_ns = time.last_ns();
         assert_eq!((stats.idle_ns.value(), stats.busy_ns.value()), (woken_ns - start_ns, done_ns - woken_ns));
-        time.begin(false, false, false);
+        begin(&time, false, false, false);
         pass(time.clock());
         time.restart(); // as after a sleep
-        time.begin(false, false, true);
+        begin(&time, false, false, true);
         assert!(stats.idle_ns.value() < woken_ns - start_ns + 50_000, "the time asleep is nobody's");
         assert_eq!((stats.loops.value(), stats.busy_loops.value()), (5, 1));
     }
@@ -188,18 +203,18 @@ mod tests {
     #[test]
     fn a_busy_turn_that_nobody_asked_was_busy_as_long_as_the_last_one_that_was_timed() {
         let (time, stats) = time();
-        time.begin(false, true, false);
+        begin(&time, false, true, false);
         time.wake();
         pass(time.clock());
-        time.begin(true, false, false);
+        begin(&time, true, false, false);
         let (idle_ns, busy_ns) = (stats.idle_ns.value(), stats.busy_ns.value());
         let before_ns = time.last_ns();
-        time.begin(false, false, false);
+        begin(&time, false, false, false);
         pass(time.clock());
         pass(time.clock());
         time.wake(); // reads no clock
         assert_eq!(time.last_ns(), before_ns);
-        time.begin(true, false, false);
+        begin(&time, true, false, false);
         let passed_ns = time.last_ns() - before_ns;
         let (idle_ns, busier_ns) = (stats.idle_ns.value() - idle_ns, stats.busy_ns.value() - busy_ns);
         assert_eq!((idle_ns + busier_ns, busier_ns), (passed_ns, busy_ns.min(passed_ns)));
