@@ -59,7 +59,8 @@ pub fn send_rate(bytes: u32) -> Figures {
     let messages: u64 = if bytes <= 128 { 1 << 19 } else { (1 << 30) / u64::from(bytes) };
     let messages = messages.min(1 << 19) / BURST as u64 * BURST as u64;
     let seconds = repeated(|| {
-        let depth_wr = if bytes <= 4096 { 512 } else { 64 };
+        // As many as UCX's FIFO has, so that long ones stay in a core's caches: buffers are used in turn.
+        let depth_wr = if bytes < 4096 { 512 } else { 64 };
         let [near, far] = pair(&Spec { depth_wr, ..Spec::new(bytes) });
         let [near, far] = race(|| send_all(near, bytes, messages), || receive_all(far, bytes, messages));
         near.max(far).as_secs_f64()

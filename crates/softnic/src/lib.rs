@@ -39,6 +39,8 @@ mod ah;
 #[cfg(not(loom))]
 mod async_event;
 #[cfg(not(loom))]
+mod bulk;
+#[cfg(not(loom))]
 mod channel;
 #[cfg(not(loom))]
 mod completion;

@@ -1,5 +1,5 @@
-//! The send queue: posting. Small messages (`small`) and plain RDMA WRITEs and READs (`transfer`) have a way of their own, which
-//! looks at what they have in common once a run.
+//! The send queue: posting. Small messages (`small`), long ones (`bulk`) and plain RDMA WRITEs and READs (`transfer`) have a way of
+//! their own, which looks at what they have in common once a run.
 //!
 //! What it guarantees: work requests are carried out by the posting thread, in order, before `ibv_post_send(3)` returns,
 //! unless one has to wait (`stall`); then it and those behind it are kept in order. `bad_wr` is the first that was
@@ -13,7 +13,7 @@ use crate::protocol::lock::SpinLock;
 use crate::protocol::mailbox::Mailbox;
 use crate::qp::Qp;
 use crate::stall::{self, Pending};
-use crate::{fabric, small, transfer};
+use crate::{bulk, fabric, small, transfer};
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
@@ -244,7 +244,7 @@ unsafe fn post_run(qp: &Qp, next: &mut *const ibv_send_wr, errors: &mut Errors) 
     unsafe {
         match (**next).opcode {
             ibv_wr_opcode::IBV_WR_RDMA_WRITE | ibv_wr_opcode::IBV_WR_RDMA_READ => transfer::post(qp, next, errors),
-            _ => small::post(qp, next, errors),
+            _ => small::post(qp, next, errors) || bulk::post(qp, next, errors),
         }
     }
 }

@@ -328,6 +328,79 @@ fn without_a_receive_rc_waits_and_the_post_delivers() {
     assert_eq!(pair.b_recv.poll().unwrap().wr_id, 60);
 }
 
+/// Long messages of one list: `count` of them, the last signaled, and what the receiver then has.
+fn long_list(pair: &Pair, count: usize) {
+    let lens: Vec<usize> = (0..count).map(|index| 97 + 900 * index).collect();
+    let mut list: Vec<Wr> = (lens.iter().enumerate())
+        .map(|(index, len)| {
+            let sge = [pair.a_mem.sge(index, *len)];
+            let flags = if index + 1 == count { SIGNALED } else { 0 };
+            // Some bring immediate data, one of them is inline.
+            match index % 3 {
+                0 if *len <= 128 => Wr::send(index as u64, flags | INLINE, &sge),
+                1 => Wr::new(index as u64, IBV_WR_SEND_WITH_IMM, flags, &sge).imm(7 + index as u32),
+                _ => Wr::send(index as u64, flags, &sge),
+            }
+        })
+        .collect();
+    pair.a.post(&mut list).unwrap();
+}
+
+#[test]
+fn a_list_of_long_messages_arrives_whole_and_waits_for_receives_in_its_middle() {
+    const COUNT: usize = 40;
+    let pair = Pair::rc();
+    let data = pattern(40_000, 3);
+    pair.a_mem.fill(0, &data);
+    // Buffers of one piece, of two, and of exactly the length.
+    let receive = |index: usize| {
+        let len = 97 + 900 * index;
+        let at = |offset, len| pair.b_mem.sge(offset, len);
+        let code = match index % 3 {
+            0 => pair.b.recv(index as u64, &[at(0, 40_000)]),
+            1 => pair.b.recv(index as u64, &[at(0, 50), at(50, 39_000)]),
+            _ => pair.b.recv(index as u64, &[at(0, len)]),
+        };
+        assert_eq!(code, 0);
+    };
+    let arrived = |index: usize| {
+        let (got, len) = (pair.b_recv.poll().expect("it arrived"), 97 + 900 * index);
+        assert_eq!((got.wr_id, got.status, got.byte_len), (index as u64, SUCCESS, len as u32));
+        let imm = if index % 3 == 1 { (ibv_wc_flags::IBV_WC_WITH_IMM.0, 7 + index as u32) } else { (0, 0) };
+        assert_eq!((got.flags, got.imm), imm);
+    };
+    (0..COUNT / 2).for_each(receive);
+    long_list(&pair, COUNT);
+    (0..COUNT / 2).for_each(arrived);
+    // All went to the same place, the last over the others.
+    let last = COUNT / 2 - 1;
+    assert_eq!(pair.b_mem.read(0, 97 + 900 * last), data[last..][..97 + 900 * last]);
+    assert!(pair.b_recv.poll().is_none() && pair.a_send.poll().is_none());
+    for index in COUNT / 2..COUNT {
+        receive(index);
+        arrived(index);
+        assert_eq!(pair.b_mem.read(0, 97 + 900 * index), data[index..][..97 + 900 * index]);
+    }
+    assert_eq!(pair.a_send.poll().unwrap().wr_id, COUNT as u64 - 1);
+}
+
+#[test]
+fn a_receive_too_short_within_a_list_of_long_messages_fails_it_and_what_follows() {
+    let pair = Pair::rc();
+    for index in 0..5u64 {
+        assert_eq!(pair.b.recv(index, &[pair.b_mem.sge(0, if index == 2 { 1000 } else { 4000 })]), 0);
+    }
+    long_list(&pair, 5);
+    for (index, bytes) in [(0, 97), (1, 997)] {
+        let got = pair.b_recv.poll().unwrap();
+        assert_eq!((got.wr_id, got.status, got.byte_len), (index, SUCCESS, bytes));
+    }
+    let statuses: Vec<u32> = pair.b_recv.poll_all().iter().map(|wc| wc.status).collect();
+    assert_eq!(statuses, [ibv_wc_status::IBV_WC_LOC_LEN_ERR, FLUSHED, FLUSHED]);
+    let sent: Vec<(u64, u32)> = pair.a_send.poll_all().iter().map(|wc| (wc.wr_id, wc.status)).collect();
+    assert_eq!(sent, [(2, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR), (3, FLUSHED), (4, FLUSHED)]);
+}
+
 #[test]
 fn rnr_retries_run_out() {
     // min_rnr_timer 1 is 10 µs.
