@@ -1,0 +1,206 @@
+//! The send queue against a device that is only pretended.
+
+use super::*;
+use crate::fake::{self, Fake, PD, Posted};
+use crate::post::PostStop;
+use verbline_mem::Pool;
+
+fn queue(depth: u32, signal_every: u32) -> SendQueue {
+    let transport = Transport::Rc;
+    let mut queue =
+        SendQueue::new(SendQueueSpec { depth, tag: 3, pd_id: PD, transport, inline_bytes: 16, signal_every });
+    queue.set_open(true);
+    queue
+}
+
+fn batch(pool: &Pool, lens: &[usize]) -> Batch {
+    let cache = pool.cache(0);
+    let mut batch = Batch::with_capacity(lens.len());
+    for &len in lens {
+        let mut packet = cache.get().unwrap();
+        assert!(packet.set_len(len));
+        batch.push(packet).unwrap();
+    }
+    batch
+}
+
+/// As the QP makes it.
+fn outcome((taken, ret): (u32, i32)) -> SendOutcome {
+    let stop = (ret != 0).then(|| PostStop::of_device(ret));
+    SendOutcome { posted: taken as usize, inlined: taken as usize, stop }
+}
+
+#[test]
+fn inline_lists_are_signaled_where_they_should_be_and_nowhere_else_also_after_a_refusal() {
+    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let (mut queue, mut other) = (queue(64, 5), queue(64, 3));
+    for (takes, lens) in [(9, 4), (2, 7), (9, 6), (0, 3), (9, 1), (9, 8), (9, 2)] {
+        fake.takes = takes;
+        let mut packets = batch(&pool, &[9; 9][..lens]);
+        let took = takes.min(lens);
+        let stop = (took < lens).then_some(PostStop::Full);
+        let posted = post(&mut queue, &mut fake, &mut packets);
+        assert_eq!(posted, SendOutcome { posted: took, inlined: took, stop });
+        // Another queue of the thread marks others of the same work requests.
+        assert_eq!(post(&mut other, &mut Fake::new(), &mut batch(&pool, &[3; 7])).posted, 7);
+        assert_eq!(pool.account().held, (lens - took) as u32);
+    }
+    let expected: Vec<_> = (1..=23).map(|number| number % 5 == 0).collect();
+    assert_eq!(signaled(&fake.posted), expected);
+    assert!(fake.posted.iter().all(|wr| wr.flags & !SIGNALED == INLINE));
+}
+
+#[test]
+fn a_lone_packet_that_is_refused_stays_with_the_caller_unless_the_device_may_have_it() {
+    let (pool, mut fake) = (fake::pool(8), Fake::new());
+    let mut queue = queue(8, 2);
+    let mut lone = batch(&pool, &[9]);
+    let addr = lone.as_slice()[0].addr();
+    (fake.takes, fake.refusal) = (0, libc::EINVAL);
+    assert_eq!(post(&mut queue, &mut fake, &mut lone), outcome((0, libc::EINVAL)));
+    assert_eq!((lone.as_slice()[0].addr(), queue.outstanding(), pool.account().held), (addr, 0, 1));
+    fake.silent = true;
+    assert_eq!(post(&mut queue, &mut fake, &mut lone), outcome((1, libc::EINVAL)));
+    assert_eq!((lone.len(), queue.outstanding(), pool.account().held), (0, 1, 0));
+}
+
+fn post(queue: &mut SendQueue, fake: &mut Fake, batch: &mut Batch) -> SendOutcome {
+    // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
+    unsafe {
+        let post = PostSend::of(fake.qp());
+        if matches!(batch.as_slice(), [packet] if queue.takes_one(packet)) {
+            let (posted, stop) = queue.post_only(post, batch);
+            return SendOutcome { posted, inlined: posted, stop };
+        }
+        let posted = queue.post_all(post, batch).map(outcome);
+        posted.unwrap_or_else(|| queue.post_batch(post, batch))
+    }
+}
+
+fn signaled(posted: &[Posted]) -> Vec<bool> {
+    posted.iter().map(|wr| wr.flags & SIGNALED != 0).collect()
+}
+
+#[test]
+fn what_came_before_bad_wr_stays_with_the_queue_and_the_rest_with_the_caller() {
+    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let mut queue = queue(16, 4);
+    for takes in [3, 0, 5] {
+        let mut batch = batch(&pool, &[100; 8]);
+        let kept: Vec<u64> = batch.iter().map(Packet::addr).skip(takes).collect();
+        fake.takes = takes;
+        let outcome = post(&mut queue, &mut fake, &mut batch);
+        assert_eq!((outcome.posted, outcome.stop), (takes, Some(PostStop::Full)));
+        assert_eq!(batch.iter().map(Packet::addr).collect::<Vec<_>>(), kept);
+    }
+    assert_eq!(queue.outstanding(), 8);
+    // The refused ones left no gap: every fourth of those taken is signaled, and the numbers are consecutive.
+    assert_eq!(signaled(&fake.posted), [false, false, false, true, false, false, false, true]);
+    assert!(fake.posted.windows(2).all(|pair| pair[1].wr_id == pair[0].wr_id + 1));
+    assert_eq!(pool.account().held, 8);
+    queue.reclaim();
+    assert_eq!(pool.account().held, 0);
+}
+
+#[test]
+fn a_refusal_that_names_no_work_request_frees_nothing() {
+    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let mut queue = queue(16, 4);
+    (fake.takes, fake.silent, fake.refusal) = (2, true, libc::EIO);
+    let mut batch = batch(&pool, &[100; 5]);
+    let outcome = post(&mut queue, &mut fake, &mut batch);
+    assert_eq!(outcome.posted, 5);
+    assert!(matches!(outcome.stop, Some(PostStop::Device(errno)) if errno.raw() == libc::EIO));
+    assert_eq!((batch.len(), queue.outstanding(), pool.account().held), (0, 5, 5));
+}
+
+#[test]
+fn lengths_flags_and_inline_are_as_the_packet_wants() {
+    let (pool, mut fake) = (fake::pool(8), Fake::new());
+    let mut queue = queue(8, 3);
+    let mut batch = batch(&pool, &[0, 16, 17]);
+    let outcome = post(&mut queue, &mut fake, &mut batch);
+    assert_eq!((outcome.posted, outcome.inlined, outcome.stop), (3, 2, None));
+    let lens: Vec<_> = fake.posted.iter().map(|wr| wr.len).collect();
+    // An SGE of no bytes would mean 2^31.
+    assert_eq!(lens, [None, Some(16), Some(17)]);
+    let inline: Vec<_> = fake.posted.iter().map(|wr| wr.flags & INLINE != 0).collect();
+    assert_eq!(inline, [true, true, false]);
+    assert_eq!(pool.account().held, 1);
+}
+
+#[test]
+fn a_signaled_completion_frees_all_before_it_in_order() {
+    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let mut queue = queue(8, 4);
+    let mut freed = Batch::with_capacity(32);
+    for round in 0..1000 {
+        let mut batch = batch(&pool, &[100; 4]);
+        let sent: Vec<u64> = batch.iter().map(Packet::addr).collect();
+        assert_eq!(post(&mut queue, &mut fake, &mut batch).posted, 4, "round {round}");
+        let last = fake.posted.last().unwrap().wr_id;
+        let done = fake::completions(&[(last, 0, 0)]);
+        assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap().0, 4);
+        assert_eq!(freed.iter().map(Packet::addr).collect::<Vec<_>>(), sent);
+        freed.clear();
+        assert!(queue.complete(&done.as_slice()[0], &mut freed).is_err());
+    }
+}
+
+#[test]
+fn numbers_go_on_across_the_end_of_a_block() {
+    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    // A million posts to the end of a block, three at a time, so that a batch straddles it.
+    let mut queue = queue(8, 1);
+    let mut freed = Batch::with_capacity(32);
+    let mut packets = batch(&pool, &[100; 3]);
+    for _ in 0..(1 << 20) / 3 + 2 {
+        let outcome = post(&mut queue, &mut fake, &mut packets);
+        assert_eq!((outcome.posted, outcome.stop), (3, None));
+        let last = fake.posted.last().unwrap().wr_id;
+        fake.posted.clear();
+        let done = fake::completions(&[(last, 0, 0)]);
+        assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap().0, 3);
+        packets.append(&mut freed);
+    }
+}
+
+#[test]
+fn a_marker_fits_behind_a_full_queue() {
+    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let mut queue = queue(4, 100);
+    let mut batch = batch(&pool, &[100; 5]);
+    assert_eq!(post(&mut queue, &mut fake, &mut batch).posted, 4);
+    // SAFETY: as in `post`.
+    assert!(unsafe { queue.post_marker(PostSend::of(fake.qp())) });
+    let marker = *fake.posted.last().unwrap();
+    assert_eq!((marker.len, marker.flags), (None, SIGNALED));
+    let done = fake::completions(&[(marker.wr_id, 5, 0)]);
+    let mut freed = Batch::with_capacity(8);
+    assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap().0, 5);
+    assert_eq!((freed.len(), queue.outstanding()), (4, 0));
+}
+
+#[test]
+fn whoever_is_asked_for_options_may_post_to_another_queue() {
+    let (pool, mut fake, mut other_fake) = (fake::pool(32), Fake::new(), Fake::new());
+    let (mut queue, mut other) = (queue(8, 4), queue(8, 4));
+    let mut packets = batch(&pool, &[100; 3]);
+    let options = |at: usize, _: &Packet| {
+        let mut others = batch(&pool, &[7, 0]);
+        assert_eq!(post(&mut other, &mut other_fake, &mut others).posted, 2);
+        SendOptions { imm: (at == 1).then_some(5), ..SendOptions::default() }
+    };
+    // SAFETY: as in `post`.
+    let outcome = unsafe { queue.post_batch_with(PostSend::of(fake.qp()), &mut packets, options) };
+    assert_eq!((outcome.posted, outcome.stop), (3, None));
+    let seen: Vec<_> = fake.posted.iter().map(|wr| (wr.len, wr.opcode, wr.flags)).collect();
+    let (plain, with_imm) = (ibv_wr_opcode::IBV_WR_SEND, ibv_wr_opcode::IBV_WR_SEND_WITH_IMM);
+    assert_eq!(seen, [(Some(100), plain, 0), (Some(100), with_imm, 0), (Some(100), plain, 0)]);
+    // What was unusual is as usual in the next list.
+    fake.posted.clear();
+    assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, &[9; 3])).posted, 3);
+    assert!(fake.posted.iter().all(|wr| (wr.len, wr.opcode) == (Some(9), plain)));
+    queue.reclaim();
+    other.reclaim();
+}
