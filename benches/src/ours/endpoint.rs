@@ -64,7 +64,22 @@ impl Endpoint {
     /// # Panics
     /// If a work request failed.
     #[inline(always)]
-    pub fn poll(&mut self, repost: usize, mut each: impl FnMut(&mut QueuePair, &BoundCache, Packet)) -> usize {
+    pub fn poll(&mut self, repost: usize, each: impl FnMut(&mut QueuePair, &BoundCache, Packet)) -> usize {
+        let messages = self.poll_each(each);
+        self.owed += messages;
+        if self.owed >= repost {
+            let owed = mem::take(&mut self.owed);
+            self.post_receives(owed);
+        }
+        messages
+    }
+
+    /// Polls once and hands each message to `each`, and posts no receive. Gives the messages.
+    ///
+    /// # Panics
+    /// If a work request failed.
+    #[inline(always)]
+    pub fn poll_each(&mut self, mut each: impl FnMut(&mut QueuePair, &BoundCache, Packet)) -> usize {
         self.cq.poll(&mut self.completions);
         let mut messages = 0;
         for completion in &self.completions {
@@ -75,25 +90,7 @@ impl Endpoint {
             each(&mut self.qp, &self.cache, packet);
             messages += 1;
         }
-        if messages > 0 {
-            self.repost(messages, repost);
-        }
         messages
-    }
-
-    #[inline(always)]
-    fn repost(&mut self, messages: usize, repost: usize) {
-        self.owed += messages;
-        if self.owed < repost {
-            return;
-        }
-        match mem::take(&mut self.owed) {
-            1 => {
-                let packet = self.cache.get_unreset().expect("a packet");
-                assert!(self.qp.post_recv_one(packet).is_ok(), "the pool covers the queue");
-            }
-            owed => self.post_receives(owed),
-        }
     }
 }
 
