@@ -188,7 +188,7 @@ impl Node {
     /// Gives the stage what has gathered for it.
     #[inline]
     pub(crate) fn process(&mut self, around: &mut Surroundings) {
-        std::mem::swap(&mut self.work, &mut around.sinks[self.input].batch);
+        self.work.swap(&mut around.sinks[self.input].batch);
         let packets = self.work.len() as u64;
         let began = around.stage_begins();
         let mut out = outputs(&self.links, &self.stats, self.cache, around);

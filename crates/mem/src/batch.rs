@@ -146,6 +146,14 @@ impl Batch {
         self.packets.pop()
     }
 
+    /// Exchanges all that two batches hold, and their capacities.
+    #[inline]
+    pub fn swap(&mut self, other: &mut Batch) {
+        // Not the handles' means, which are the machine's.
+        mem::swap(&mut self.packets, &mut other.packets);
+        mem::swap(&mut self.capacity, &mut other.capacity);
+    }
+
     /// Moves packets from the front of `from` to the end of this batch, as many as fit, in order; gives how many.
     #[inline]
     pub fn append(&mut self, from: &mut Batch) -> usize {
@@ -154,17 +162,17 @@ impl Batch {
             mem::swap(&mut self.packets, &mut from.packets);
             return self.len();
         }
-        if from.len() == 1 && !self.is_full() {
-            // A lone packet needs no call.
-            self.packets.extend(from.packets.pop());
-            return 1;
-        }
         self.append_by_copy(from)
     }
 
     /// [`Batch::append`] of some: apart, so that the usual case is small enough to be part of its callers.
     #[inline(never)]
     fn append_by_copy(&mut self, from: &mut Batch) -> usize {
+        if from.len() == 1 && !self.is_full() {
+            // A lone packet needs no copy of a range.
+            self.packets.extend(from.packets.pop());
+            return 1;
+        }
         let moved = from.len().min(self.room());
         if moved == from.len() {
             self.packets.append(&mut from.packets);
