@@ -1,0 +1,185 @@
+//! One end: a QP, what it sends and where the peer writes.
+
+use verbline_mem::{Batch, BoundCache, Packet, PageChoice, PeerRegion, Pool, PoolSpec, Region, RegionSpec};
+use verbline_verbs::connection::Connection;
+use verbline_verbs::{
+    Access, Completion, CompletionQueue, Completions, Device, PeerMr, PeerSlice, ProtectionDomain, Provider, QpSpec,
+    QueuePair, Remote, SendOptions, Transport, WrKind,
+};
+
+use crate::Outcome;
+
+const DEPTH_WR: u32 = 64;
+
+/// Receives that are posted again at once.
+const REPOST: usize = 16;
+
+/// What ib_write_lat and ib_send_lat ask for, if the device has it.
+const INLINE_BYTES: u32 = 220;
+
+/// So many looks in vain, and the connection is asked whether it still stands.
+const LOOKS: u32 = 1 << 16;
+
+pub(crate) struct Side {
+    pub(crate) qp: QueuePair,
+    cq: CompletionQueue,
+    completions: Completions,
+    cache: BoundCache,
+    batch: Batch,
+    freed: Batch,
+    /// Receives to post again.
+    owed: usize,
+    size_bytes: u32,
+    incoming: PeerMr,
+    outgoing: PeerMr,
+    /// All of `outgoing`, for the next write: made while the last one is under way.
+    next: Option<PeerSlice>,
+}
+
+impl Side {
+    /// On the device of this name, with a QP in RESET.
+    pub(crate) fn new(provider: Provider, device: &str, size_bytes: u32) -> Outcome<Side> {
+        let context = Device::find(provider, device)?.open()?;
+        let pd = context.alloc_pd()?;
+        let cq = context.create_cq(2 * DEPTH_WR, None)?;
+        let qp = pd.create_qp(&QpSpec {
+            tx_depth_wr: DEPTH_WR,
+            rx_depth_wr: DEPTH_WR,
+            max_inline_bytes: INLINE_BYTES,
+            signal_every_wr: DEPTH_WR / 4,
+            ..QpSpec::new(Transport::Rc, &cq)
+        })?;
+        let spec =
+            PoolSpec { name: "messages".into(), packets: 4 * DEPTH_WR, data_bytes: size_bytes, headroom_bytes: 0 };
+        let pool = Pool::new(memory("messages", Pool::required_bytes(&spec))?, spec)?;
+        pd.register_pool(&pool)?;
+        let outgoing = shared(&pd, "outgoing", size_bytes, Access::LOCAL_WRITE)?;
+        Ok(Side {
+            qp,
+            cq,
+            completions: Completions::with_capacity(16),
+            cache: pool.cache(DEPTH_WR as usize).bind(),
+            batch: Batch::with_capacity(DEPTH_WR as usize),
+            freed: Batch::with_capacity(DEPTH_WR as usize),
+            owed: DEPTH_WR as usize,
+            size_bytes,
+            incoming: shared(&pd, "incoming", size_bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
+            next: outgoing.slice(0, size_bytes),
+            outgoing,
+        })
+    }
+
+    /// Where the peer writes.
+    pub(crate) fn incoming(&self) -> Remote {
+        self.incoming.remote(0)
+    }
+
+    /// Fills the receive queue. The QP is in INIT or further.
+    pub(crate) fn post_receives(&mut self) -> Outcome<()> {
+        self.cache.get_bulk_unreset(&mut self.batch, self.owed);
+        self.owed = 0;
+        self.qp.post_recv(&mut self.batch).stop.map_or(Ok(()), |stop| Err(stop.into()))
+    }
+
+    /// Posts receives again, once some are owed.
+    pub(crate) fn replenish(&mut self) -> Outcome<()> {
+        if self.owed < REPOST { Ok(()) } else { self.post_receives() }
+    }
+
+    pub(crate) fn message(&self, size_bytes: u32) -> Outcome<Packet> {
+        Ok(self.cache.get_of_len(size_bytes as usize).ok_or("no packet is free for a message")?)
+    }
+
+    pub(crate) fn send(&mut self, packet: Packet) -> Outcome<()> {
+        self.qp.post_send_one(packet).map_err(|unposted| unposted.stop.into())
+    }
+
+    /// Polls until a message comes.
+    pub(crate) fn next_message(&mut self, connection: &mut Connection) -> Outcome<Packet> {
+        loop {
+            for _ in 0..LOOKS {
+                if let Some(packet) = self.poll()? {
+                    self.owed += 1;
+                    return Ok(packet);
+                }
+            }
+            still_there(connection)?;
+        }
+    }
+
+    /// Writes `number` to the end of the peer's memory, with what lies before it.
+    pub(crate) fn write(&mut self, number: u64, to: Remote) -> Outcome<()> {
+        self.outgoing.store_u64(self.last(), number)?;
+        let slice = self.next.take().ok_or("the region is shorter than a message")?;
+        if self.size_bytes <= self.qp.max_inline_bytes() {
+            self.qp.rc()?.write_inline(slice, to, SendOptions::default())?;
+        } else {
+            let posted = self.qp.rc()?.write_list([(&slice, to)], SendOptions::default());
+            posted.stop.map_or(Ok(()), Err)?;
+        }
+        self.next = self.outgoing.slice(0, self.size_bytes);
+        // Of the writes before: after a round trip they are done.
+        self.poll().map(drop)
+    }
+
+    /// Looks at the own memory until `number` is there. Devices place a message's bytes in order, as perftest expects of them too. No
+    /// PAUSE: it leaves an emulated CPU's loop, and on a real one it is a delay as well.
+    pub(crate) fn watch_for(&mut self, number: u64, connection: &mut Connection) -> Outcome<()> {
+        let last = self.last();
+        loop {
+            for _ in 0..LOOKS {
+                if self.incoming.load_u64(last)? == number {
+                    return Ok(());
+                }
+            }
+            self.poll()?;
+            still_there(connection)?;
+        }
+    }
+
+    fn last(&self) -> usize {
+        self.size_bytes as usize - size_of::<u64>()
+    }
+
+    /// Polls once. There is one message under way at most.
+    #[inline]
+    fn poll(&mut self) -> Outcome<Option<Packet>> {
+        let mut message = None;
+        self.cq.poll(&mut self.completions);
+        for completion in &self.completions {
+            match self.qp.recv_one(completion) {
+                Some(packet) => message = Some(packet),
+                None => done(&mut self.qp, completion, &mut self.freed)?,
+            }
+        }
+        Ok(message)
+    }
+}
+
+/// Takes the completion of something of ours; its packets go back to their pool.
+fn done(qp: &mut QueuePair, completion: &Completion, freed: &mut Batch) -> Outcome<()> {
+    if !completion.is_ok() {
+        return Err(format!("{:?} failed: {}", completion.kind(), completion.status()).into());
+    }
+    match completion.kind() {
+        WrKind::Op => drop(qp.op_done(completion, freed)?),
+        _ => drop(qp.send_done(completion, freed)?),
+    }
+    freed.clear();
+    Ok(())
+}
+
+fn still_there(connection: &mut Connection) -> Outcome<()> {
+    match connection.wait_disconnected(std::time::Duration::ZERO)? {
+        true => Err("the peer has left".into()),
+        false => Ok(()),
+    }
+}
+
+fn shared(pd: &ProtectionDomain, name: &str, size_bytes: u32, access: Access) -> Outcome<PeerMr> {
+    Ok(pd.register_peer_region(PeerRegion::new(memory(name, size_bytes as usize)?), access)?)
+}
+
+fn memory(name: &str, len_bytes: usize) -> Outcome<Region> {
+    Ok(Region::map(&RegionSpec { name: name.into(), len_bytes, pages: PageChoice::Auto, lock: false })?)
+}
