@@ -120,7 +120,7 @@ impl Lcore {
         while self.control.phase() == Phase::Running {
             if self.walk() {
                 self.idle.busy();
-            } else if self.around.time.is_read() {
+            } else if self.eager || self.around.weights.polls > 0 {
                 self.consider()?;
             }
         }
@@ -128,8 +128,8 @@ impl Lcore {
         Ok(())
     }
 
-    /// What to do about there being nothing to do. Asked in turns that have a time, of which an idle lcore has one in some
-    /// sixteen: the first one after work always, and under the policy `event` every one.
+    /// What to do about there being nothing to do. Asked in turns that are timed anyway, one in some sixteen; under the policy
+    /// `event` in every one. Not in the first one after work for its own sake: a busy lcore has many of those.
     #[inline(never)]
     fn consider(&mut self) -> io::Result<()> {
         if self.wakes.is_refused() {

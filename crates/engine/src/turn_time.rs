@@ -64,12 +64,6 @@ impl TurnTime {
         self.timed.set(timed);
     }
 
-    /// Whether this turn has a time already.
-    #[inline]
-    pub(crate) fn is_read(&self) -> bool {
-        self.is_read.get()
-    }
-
     /// Starts anew from now: the time since the last reading is charged to nothing.
     pub(crate) fn restart(&self) {
         let (now_ns, now_cycles) = self.clock.now();
