@@ -17,7 +17,7 @@ pub struct Endpoint {
     pub(super) batch: Batch,
     pub(super) freed: Batch,
     /// Receives to post again.
-    pub(super) owed: usize,
+    owed: usize,
 }
 
 impl Endpoint {
@@ -66,12 +66,18 @@ impl Endpoint {
     #[inline(always)]
     pub fn poll(&mut self, repost: usize, each: impl FnMut(&mut QueuePair, &BoundCache, Packet)) -> usize {
         let messages = self.poll_each(each);
-        self.owed += messages;
+        self.owe(messages, repost);
+        messages
+    }
+
+    /// So many receives were taken; as many as are owed are posted again, once that are `repost`.
+    #[inline(always)]
+    pub(super) fn owe(&mut self, taken: usize, repost: usize) {
+        self.owed += taken;
         if self.owed >= repost {
             let owed = mem::take(&mut self.owed);
             self.post_receives(owed);
         }
-        messages
     }
 
     /// Polls once and hands each message to `each`, and posts no receive. Gives the messages.
@@ -94,13 +100,12 @@ impl Endpoint {
     }
 }
 
-/// Takes the completion of sends, and gives 1, its own. Their packets go back to their pool.
+/// Takes the completion of sends. Their packets go back to their pool.
 #[inline(always)]
-pub(super) fn sent(qp: &mut QueuePair, completion: &Completion, freed: &mut Batch) -> usize {
+pub(super) fn sent(qp: &mut QueuePair, completion: &Completion, freed: &mut Batch) {
     assert!(completion.is_ok(), "{completion:?}");
     qp.send_done(completion, freed).expect("a send of ours");
     if !freed.is_empty() {
         freed.clear();
     }
-    1
 }

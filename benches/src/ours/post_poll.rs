@@ -4,8 +4,6 @@
 //! The program of `rivals/verbs.c`, step for step, with the verbs crate: one connection, buffers of a pool, the status and the
 //! length of every message looked at. Unlike C it can also post a packet that is no list of one.
 
-use std::mem;
-
 use verbline::verbs::WrKind;
 
 use super::endpoint::{Endpoint, sent};
@@ -68,15 +66,14 @@ impl Endpoint {
                     messages += count;
                     count
                 }
-                _ => sent(&mut self.qp, first, &mut self.freed),
+                _ => {
+                    sent(&mut self.qp, first, &mut self.freed);
+                    1
+                }
             };
             rest = &rest[count..];
         }
-        self.owed += messages;
-        if self.owed >= burst {
-            let owed = mem::take(&mut self.owed);
-            self.post_receives(owed);
-        }
+        self.owe(messages, burst);
         messages
     }
 }
