@@ -24,6 +24,7 @@ pub(crate) enum Kind {
     QpAccessErr = 3,
     CommEst = 4,
     SqDrained = 5,
+    DeviceFatal = 8,
     SrqLimitReached = 15,
     QpLastWqeReached = 16,
 }
@@ -34,6 +35,7 @@ enum Element {
     Cq(*const Cq),
     Qp(*const Qp),
     Srq(*const Srq),
+    Device,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +87,10 @@ impl AsyncEvents {
         self.0.push(Event { element: Element::Srq(srq), kind });
     }
 
+    pub(crate) fn raise_device(&self, kind: Kind) {
+        self.0.push(Event { element: Element::Device, kind });
+    }
+
     /// Before `cq` is destroyed: drops its events and waits for acknowledgements. Nothing raises more.
     pub(crate) fn forget_cq(&self, cq: &Cq) {
         let handed_out = self.purge(Element::Cq(cq), &cq.async_handed_out);
@@ -125,6 +131,7 @@ pub(crate) unsafe fn next(context: *mut ibv_context, out: *mut ibv_async_event) 
                 Element::Cq(cq) => (*cq).async_handed_out.count(),
                 Element::Qp(qp) => (*qp).async_handed_out.count(),
                 Element::Srq(srq) => (*srq).async_handed_out.count(),
+                Element::Device => {}
             }
         }
         event
@@ -137,6 +144,8 @@ pub(crate) unsafe fn next(context: *mut ibv_context, out: *mut ibv_async_event) 
         Element::Cq(cq) => ibv_async_event_element_t { cq: cq.cast_mut().cast() },
         Element::Qp(qp) => ibv_async_event_element_t { qp: qp.cast_mut().cast() },
         Element::Srq(srq) => ibv_async_event_element_t { srq: srq.cast_mut().cast() },
+        // All of the union, so that no field of it is left as it was.
+        Element::Device => ibv_async_event_element_t { cq: std::ptr::null_mut() },
     };
     // SAFETY: the caller's. The type is written as the integer that it is in C.
     unsafe {

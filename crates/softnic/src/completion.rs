@@ -235,7 +235,7 @@ pub(crate) fn notify(cq: &Cq, strong: bool) {
 }
 
 #[cold]
-fn overrun(cq: &Cq) {
+pub(crate) fn overrun(cq: &Cq) {
     if cq.ring.mark_overrun() {
         cq.context().events.raise_cq(cq, Kind::CqErr);
     }

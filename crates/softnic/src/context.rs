@@ -4,13 +4,14 @@
 //! rdma-sys's inline functions find every extension they ask for, or learn that it isn't there (libibverbs/verbs.h).
 //! The layout is asserted below against libibverbs 44 on x86-64.
 
-use crate::async_event::AsyncEvents;
+use crate::async_event::{AsyncEvents, Kind};
 use crate::device::Device;
 use crate::{cq, device, errno, mw, poll, rq, sq, srq};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const _: () = assert!(size_of::<verbs_context>() == 648 && offset_of!(verbs_context, context) == 320);
 const _: () = assert!(offset_of!(verbs_context, sz) == 312 && offset_of!(verbs_context, query_port) == 0);
@@ -25,6 +26,36 @@ pub(crate) struct Context {
     pub(crate) events: AsyncEvents,
     /// Objects that exist in it.
     pub(crate) objects: AtomicU32,
+    /// Its device was pulled out.
+    removed: AtomicBool,
+}
+
+/// Every open context.
+static OPEN: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
+
+#[derive(Debug)]
+struct Listed(*const Context);
+// SAFETY: contexts are shared between threads by design, and taken from the list before they are freed.
+unsafe impl Send for Listed {}
+
+fn all() -> MutexGuard<'static, Vec<Listed>> {
+    // Every change is one push or one removal: a panic leaves nothing half done.
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes the device of that name away from everybody who has it open, does `meanwhile`, and then tells them. Gives how many
+/// there are.
+pub(crate) fn remove(name: &str, meanwhile: impl FnOnce()) -> usize {
+    let open = all();
+    // SAFETY: what is listed is open, and closing it waits for the lock.
+    let contexts = open.iter().map(|listed| unsafe { &*listed.0 });
+    // Relaxed: a flag of its own, here and below; what it means for queue pairs is under the control lock.
+    let mine = |context: &&Context| context.device.name() == name && !context.removed.load(Ordering::Relaxed);
+    let mine: Vec<_> = contexts.filter(mine).collect();
+    mine.iter().for_each(|context| context.removed.store(true, Ordering::Relaxed));
+    meanwhile();
+    mine.iter().for_each(|context| context.events.raise_device(Kind::DeviceFatal));
+    mine.len()
 }
 
 impl Context {
@@ -37,6 +68,12 @@ impl Context {
 
     pub(crate) fn as_ptr(&self) -> *mut ibv_context {
         (&raw const self.verbs.context).cast_mut()
+    }
+
+    /// Whether its device was pulled out.
+    pub(crate) fn is_removed(&self) -> bool {
+        // Relaxed: see `remove`.
+        self.removed.load(Ordering::Relaxed)
     }
 
     /// An object was made in it.
@@ -82,13 +119,16 @@ pub(crate) unsafe fn open(device: *mut ibv_device) -> *mut ibv_context {
     ops.alloc_mw = Some(mw::alloc_mw);
     ops.bind_mw = Some(mw::bind_mw);
     ops.dealloc_mw = Some(mw::dealloc_mw);
-    let context = Box::new(Context { verbs, device, events, objects: AtomicU32::new(0) });
+    let context =
+        Box::new(Context { verbs, device, events, objects: AtomicU32::new(0), removed: AtomicBool::new(false) });
     // SAFETY: the context's mutex, which nobody uses yet. rdma-sys's type is as large as libc's (same header).
     unsafe {
         let mutex = (&raw const context.verbs.context.mutex).cast_mut().cast::<libc::pthread_mutex_t>();
         libc::pthread_mutex_init(mutex, std::ptr::null());
     }
-    Box::leak(context).as_ptr()
+    let context = Box::leak(context);
+    all().push(Listed(context));
+    context.as_ptr()
 }
 
 /// `ibv_close_device(3)`. Refuses with `EBUSY` while objects of it exist.
@@ -102,6 +142,7 @@ pub(crate) unsafe fn close(context: *mut ibv_context) -> c_int {
     if this.objects.load(Ordering::Relaxed) != 0 {
         return errno::minus_one(libc::EBUSY);
     }
+    all().retain(|listed| !std::ptr::eq(listed.0, this));
     // SAFETY: the box that `open` leaked; no object refers to it any more.
     drop(unsafe { Box::from_raw(std::ptr::from_ref(this).cast_mut()) });
     0
@@ -112,6 +153,10 @@ pub(crate) unsafe fn close(context: *mut ibv_context) -> c_int {
 /// # Safety
 /// `context` is open, `attr` is writable.
 pub(crate) unsafe fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
+    // SAFETY: the caller's.
+    if unsafe { Context::from_raw(context) }.is_removed() {
+        return libc::EIO;
+    }
     if port != device::PORT {
         return libc::EINVAL;
     }

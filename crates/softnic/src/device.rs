@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How many devices there are.
 pub(crate) const DEVICES: usize = 2;
+const NAMES: [&str; DEVICES] = ["soft0", "soft1"];
 pub(crate) const PORT: u8 = 1;
 pub(crate) const GIDS: usize = 2;
 /// The default partition, full membership.
@@ -49,12 +50,12 @@ pub(crate) fn devices() -> &'static [Device; DEVICES] {
 
 impl Device {
     fn new(index: usize) -> Device {
-        let name = format!("soft{index}");
+        let name = NAMES[index];
         let raw = ibv_device {
             _ops: _ibv_device_ops { _dummy1: None, _dummy2: None },
             node_type: ibv_node_type::IBV_NODE_CA,
             transport_type: ibv_transport_type::IBV_TRANSPORT_IB,
-            name: text(&name),
+            name: text(name),
             dev_name: text(&format!("verbline_{name}")),
             dev_path: text(""),
             ibdev_path: text(""),
@@ -64,6 +65,10 @@ impl Device {
 
     pub(crate) fn as_ptr(&self) -> *mut ibv_device {
         (&raw const self.raw).cast_mut()
+    }
+
+    pub(crate) fn name(&self) -> &'static str {
+        NAMES[self.index]
     }
 
     /// # Safety

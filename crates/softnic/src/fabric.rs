@@ -128,6 +128,15 @@ impl Control {
         entry(qpn).expect("the chunk is there").store(qp, Ordering::Release);
     }
 
+    /// Every queue pair that can be reached.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(&Qp)) {
+        for first in (0..=QPN_MASK).step_by(CHUNK) {
+            if entry(first).is_some() {
+                (first..first + CHUNK as u32).filter_map(lookup).for_each(&mut each);
+            }
+        }
+    }
+
     /// Makes the number lead nowhere. `quiesce` before freeing the queue pair.
     pub(crate) fn remove(&mut self, qpn: u32) {
         // Release, as every change of an entry; the ordering that matters is quiesce's.

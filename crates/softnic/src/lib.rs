@@ -65,6 +65,8 @@ mod execute;
 #[cfg(not(loom))]
 mod fabric;
 #[cfg(not(loom))]
+pub mod fault;
+#[cfg(not(loom))]
 mod flush;
 #[cfg(not(loom))]
 mod key_table;

@@ -14,6 +14,13 @@ use crate::{ah, async_event, channel, context, cq, device, errno, mcast, modify,
 use rdma_sys::*;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
+/// What is made in a context whose device is still there; null with `EIO` otherwise.
+macro_rules! made_in {
+    ($context:expr, $made:expr) => {
+        if context::Context::from_raw($context).is_removed() { errno::null(libc::EIO) } else { $made }
+    };
+}
+
 /// Defines each verb as a C function that calls its implementation. Every body is `unsafe`, on the module's contract.
 macro_rules! verbs {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {
@@ -48,6 +55,9 @@ verbs! {
     fn ibv_close_device(context: *mut ibv_context) -> c_int { context::close(context) }
     /// `ibv_query_device(3)`.
     fn ibv_query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int {
+        if context::Context::from_raw(context).is_removed() {
+            return libc::EIO;
+        }
         device_attr.write(context::Context::from_raw(context).device.attributes());
         0
     }
@@ -77,12 +87,12 @@ verbs! {
         }
     }
     /// `ibv_alloc_pd(3)`.
-    fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd { pd::alloc(context) }
+    fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd { made_in!(context, pd::alloc(context)) }
     /// `ibv_dealloc_pd(3)`.
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int { pd::dealloc(pd) }
     /// `ibv_reg_mr(3)`.
     fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
-        mr::register(pd, addr, length, None, access as c_uint)
+        made_in!((*pd).context, mr::register(pd, addr, length, None, access as c_uint))
     }
     /// `ibv_reg_mr_iova(3)`.
     fn ibv_reg_mr_iova(
@@ -92,7 +102,7 @@ verbs! {
         iova: u64,
         access: c_int,
     ) -> *mut ibv_mr {
-        mr::register(pd, addr, length, Some(iova), access as c_uint)
+        made_in!((*pd).context, mr::register(pd, addr, length, Some(iova), access as c_uint))
     }
     /// `ibv_reg_mr_iova2`, which `ibv_reg_mr`'s macro calls when optional access flags are given.
     fn ibv_reg_mr_iova2(
@@ -102,7 +112,7 @@ verbs! {
         iova: u64,
         access: c_uint,
     ) -> *mut ibv_mr {
-        mr::register(pd, addr, length, Some(iova), access)
+        made_in!((*pd).context, mr::register(pd, addr, length, Some(iova), access))
     }
     /// `ibv_rereg_mr(3)`. The keys stay the same.
     fn ibv_rereg_mr(
@@ -118,7 +128,9 @@ verbs! {
     /// `ibv_dereg_mr(3)`. `EBUSY` while a memory window is bound to it.
     fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int { mr::deregister(mr) }
     /// `ibv_create_comp_channel(3)`. `fd` is an eventfd.
-    fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel { channel::create(context) }
+    fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+        made_in!(context, channel::create(context))
+    }
     /// `ibv_destroy_comp_channel(3)`.
     fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int { channel::destroy(channel) }
     /// `ibv_create_cq(3)`. `cqe` completions always fit; before an overrun there may be more.
@@ -129,7 +141,7 @@ verbs! {
         channel: *mut ibv_comp_channel,
         comp_vector: c_int,
     ) -> *mut ibv_cq {
-        cq::create(context, cqe, cq_context, channel, comp_vector)
+        made_in!(context, cq::create(context, cqe, cq_context, channel, comp_vector))
     }
     /// `ibv_resize_cq(3)`. A queue never gets smaller. Called by the thread that polls.
     fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int { cq::resize(cq, cqe) }
@@ -149,7 +161,7 @@ verbs! {
     }
     /// `ibv_create_srq(3)`.
     fn ibv_create_srq(pd: *mut ibv_pd, srq_init_attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-        srq::create(pd, srq_init_attr)
+        made_in!((*pd).context, srq::create(pd, srq_init_attr))
     }
     /// `ibv_modify_srq(3)`: the limit; not the size.
     fn ibv_modify_srq(srq: *mut ibv_srq, srq_attr: *mut ibv_srq_attr, srq_attr_mask: c_int) -> c_int {
@@ -161,10 +173,13 @@ verbs! {
     fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int { srq::destroy(srq) }
     /// `ibv_create_qp(3)`: RC, UC or UD.
     fn ibv_create_qp(pd: *mut ibv_pd, qp_init_attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-        qp::create(pd, qp_init_attr)
+        made_in!((*pd).context, qp::create(pd, qp_init_attr))
     }
     /// `ibv_modify_qp(3)`. Why a mask is refused, [`qp_table::check`](crate::qp_table::check) says.
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
+        if context::Context::from_raw((*qp).context).is_removed() {
+            return libc::EIO;
+        }
         modify::modify(qp, attr, attr_mask)
     }
     /// `ibv_query_qp(3)`. Gives every attribute, whatever is asked for.
@@ -179,7 +194,9 @@ verbs! {
     /// `ibv_destroy_qp(3)`. Its unpolled completions are dropped.
     fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int { qp::destroy(qp) }
     /// `ibv_create_ah(3)`.
-    fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah { ah::create(pd, attr) }
+    fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+        made_in!((*pd).context, ah::create(pd, attr))
+    }
     /// `ibv_init_ah_from_wc(3)`.
     fn ibv_init_ah_from_wc(
         context: *mut ibv_context,
@@ -201,7 +218,12 @@ verbs! {
     /// `ibv_destroy_ah(3)`.
     fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int { ah::destroy(ah) }
     /// `ibv_attach_mcast(3)`. The LID isn't looked at: groups are known by GID.
-    fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int { mcast::attach(qp, gid) }
+    fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+        if context::Context::from_raw((*qp).context).is_removed() {
+            return libc::EIO;
+        }
+        mcast::attach(qp, gid)
+    }
     /// `ibv_detach_mcast(3)`.
     fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int { mcast::detach(qp, gid) }
     /// `ibv_get_async_event(3)`. Blocks, unless the context's `async_fd` is `O_NONBLOCK`.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_global_route};
 
-use crate::errno::{Errno, VerbError};
+use crate::errno::VerbError;
 use crate::gid::Gid;
 use crate::pd::{PdInner, ProtectionDomain};
 use crate::provider::verb;
@@ -142,7 +142,7 @@ impl Drop for AhInner {
     fn drop(&mut self) {
         // SAFETY: created by the same provider, destroyed once; QPs that send by it hold the Arc of this one.
         let ret = unsafe { verb!(self.pd.provider(), ibv_destroy_ah(self.as_ptr())) };
-        if let Some(errno) = Errno::of_return(ret) {
+        if let Some(errno) = self.pd.context.undestroyed(ret) {
             tracing::warn!(pd = %self.pd.describe(), %errno, "the AH would not go");
         }
     }

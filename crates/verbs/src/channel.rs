@@ -197,7 +197,7 @@ impl Drop for ChannelInner {
     fn drop(&mut self) {
         // SAFETY: every CQ of the channel holds the Arc of this one, so that none is left; destroyed once.
         let ret = unsafe { verb!(self.context.provider, ibv_destroy_comp_channel(self.as_ptr())) };
-        if let Some(errno) = Errno::of_return(ret) {
+        if let Some(errno) = self.context.undestroyed(ret) {
             tracing::warn!(device = %self.context.name, %errno, "the completion channel would not go");
         }
     }

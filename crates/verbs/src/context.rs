@@ -5,6 +5,7 @@
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdma_sys::{ibv_context, ibv_device_attr, ibv_gid, ibv_port_attr};
 
@@ -31,7 +32,7 @@ impl Context {
         raw: NonNull<ibv_context>,
         name: String,
     ) -> Result<Context, VerbError> {
-        let inner = Arc::new(ContextInner { provider, raw, name });
+        let inner = Arc::new(ContextInner { provider, raw, name, gone: AtomicBool::new(false) });
         set_nonblocking(inner.async_fd()).map_err(|errno| VerbError::new("fcntl(O_NONBLOCK)", &inner.name, errno))?;
         Ok(Context { inner })
     }
@@ -175,6 +176,8 @@ pub(crate) struct ContextInner {
     pub(crate) provider: Provider,
     raw: NonNull<ibv_context>,
     pub(crate) name: String,
+    /// It has said that it is gone (IBV_EVENT_DEVICE_FATAL).
+    gone: AtomicBool,
 }
 
 // SAFETY: control verbs may be called from any thread, in libibverbs and in softnic; the data path does not go through
@@ -188,6 +191,27 @@ impl ContextInner {
         self.raw.as_ptr()
     }
 
+    /// The device has said that it is gone.
+    pub(crate) fn set_gone(&self) {
+        // Relaxed: carries no data; who destroys just before it is seen, tries again.
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        // Relaxed: as in `set_gone`.
+        self.gone.load(Ordering::Relaxed)
+    }
+
+    /// Why a verb that destroys an object did not; `None` if the object is gone.
+    ///
+    /// The kernel destroys all that a process has of a device that goes away before it says IBV_EVENT_DEVICE_FATAL, and answers
+    /// EIO to whoever wants something destroyed later: there is nothing left, and nobody who would touch its memory. The library
+    /// keeps a few hundred bytes an object in that case. RDMAV_ALLOW_DISASSOC_DESTROY would have it free them
+    /// (ibv_open_device(3)), but not for programs that read events while another thread destroys, as we do.
+    pub(crate) fn undestroyed(&self, ret: libc::c_int) -> Option<Errno> {
+        Errno::of_return(ret).filter(|errno| !(errno.raw() == libc::EIO && self.is_gone()))
+    }
+
     pub(crate) fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context is open, and the descriptor belongs to it until it is closed, which `self` outlives.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
@@ -198,7 +222,7 @@ impl Drop for ContextInner {
     fn drop(&mut self) {
         // SAFETY: every object of the context holds the Arc of this one, so that none is left; closed once.
         let ret = unsafe { verb!(self.provider, ibv_close_device(self.as_ptr())) };
-        if let Some(errno) = Errno::of_return(ret) {
+        if let Some(errno) = self.undestroyed(ret) {
             tracing::warn!(device = %self.name, %errno, "the device would not close");
         }
     }
@@ -221,4 +245,20 @@ unsafe extern "C" {
         flags: u32,
         entry_size: usize,
     ) -> libc::c_int;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+
+    // No device that this suite runs on refuses destruction with EIO; the rule by itself, then.
+    #[test]
+    fn eio_means_destroyed_once_the_device_has_said_that_it_is_gone() {
+        let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
+        let raw = |ret| context.inner.undestroyed(ret).map(Errno::raw);
+        assert_eq!((raw(0), raw(libc::EIO), raw(libc::EBUSY)), (None, Some(libc::EIO), Some(libc::EBUSY)));
+        context.inner.set_gone();
+        assert_eq!((raw(0), raw(libc::EIO), raw(libc::EBUSY)), (None, None, Some(libc::EBUSY)));
+    }
 }

@@ -11,7 +11,7 @@ use rdma_sys::{ibv_cq, ibv_wc};
 use crate::channel::{ChannelInner, CompletionChannel};
 use crate::completion::Completions;
 use crate::context::{Context, ContextInner};
-use crate::errno::{Errno, VerbError};
+use crate::errno::VerbError;
 use crate::provider::verb;
 
 /// Why a CQ could not be made, resized or armed.
@@ -240,7 +240,7 @@ impl Drop for CqInner {
         // SAFETY: every QP of the CQ holds the Arc of this one, so that none is left; destroyed once. Events that were read
         // are acknowledged before `take_events` returns, so that this does not wait for ever.
         let ret = unsafe { verb!(self.context.provider, ibv_destroy_cq(self.as_ptr())) };
-        if let Some(errno) = Errno::of_return(ret) {
+        if let Some(errno) = self.context.undestroyed(ret) {
             tracing::warn!(cq = self.id, device = %self.context.name, %errno, "the CQ would not go");
         }
     }

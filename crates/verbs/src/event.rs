@@ -2,26 +2,50 @@
 //!
 //! Each is read without blocking, turned into a value of our own, and acknowledged before it is handed on: destroying a QP,
 //! CQ or SRQ never waits for an event that someone forgot. The event's type is read as an integer.
+//!
+//! A device that goes away says so in one of two ways. A driver that can part with its users raises
+//! [`AsyncEventKind::DeviceFatal`]: from then on the kernel has nothing of the device any more, and every verb, those that
+//! destroy too, fails with EIO; objects that are dropped after it count as destroyed. A driver that can't (rdma_rxe) waits
+//! until its users have closed it, and tells them nothing; [`AsyncEvents::is_being_removed`] finds it out.
 
+use std::ffi::{CStr, OsStr};
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rdma_sys::ibv_async_event;
 
 use crate::context::ContextInner;
 use crate::errno::{Errno, VerbError};
-use crate::provider::verb;
+use crate::provider::{Provider, verb};
 
 /// The asynchronous events of a device.
 #[derive(Clone, Debug)]
 pub struct AsyncEvents {
     context: Arc<ContextInner>,
+    /// Where the kernel lists the device for its users (infiniband_verbs in sysfs), if it did at first.
+    listed: Option<PathBuf>,
 }
 
 impl AsyncEvents {
     pub(crate) fn new(context: Arc<ContextInner>) -> AsyncEvents {
-        AsyncEvents { context }
+        let listed = listed_at(&context).filter(|path| path.exists());
+        AsyncEvents { context, listed }
+    }
+
+    /// Whether the kernel has begun to remove the device and waits for us: what is there goes on working, nobody can open the
+    /// device again, and the removal (`rdma link del`, or the network device's end) is done once everything of the context is
+    /// dropped. Looks into sysfs; always false on the software RNIC, and where there is no sysfs.
+    pub fn is_being_removed(&self) -> bool {
+        self.listed.as_ref().is_some_and(|path| !path.exists())
+    }
+
+    /// Whether [`AsyncEvents::is_being_removed`] can ever be true.
+    pub fn shows_removal(&self) -> bool {
+        self.listed.is_some()
     }
 
     /// The next event, if there is one.
@@ -33,14 +57,34 @@ impl AsyncEvents {
         match Errno::of_return(ret) {
             None => {}
             Some(errno) if errno.raw() == libc::EAGAIN || errno.raw() == libc::EINTR => return Ok(None),
+            // The kernel's end of the queue is closed, which it is once the device is gone: if the event that says so was lost
+            // for want of memory, this stands for it.
+            Some(errno) if errno.raw() == libc::EIO && !self.context.is_gone() => {
+                self.context.set_gone();
+                return Ok(Some(AsyncEvent { kind: AsyncEventKind::DeviceFatal, source: AsyncEventSource::Device }));
+            }
             Some(errno) => return Err(VerbError::new("ibv_get_async_event", &self.context.name, errno)),
         }
         // SAFETY: the call succeeded, so `event` is one that this context delivered and that is not acknowledged.
         let value = unsafe { AsyncEvent::read(event.as_ptr()) };
         // SAFETY: as above; acknowledged once.
         unsafe { verb!(self.context.provider, ibv_ack_async_event(event.as_mut_ptr())) };
+        if value.kind == AsyncEventKind::DeviceFatal {
+            self.context.set_gone();
+        }
         Ok(Some(value))
     }
+}
+
+/// The device's folder in sysfs that goes first when it is removed, before its users are waited for.
+fn listed_at(context: &ContextInner) -> Option<PathBuf> {
+    if context.provider != Provider::Kernel {
+        return None;
+    }
+    // SAFETY: the context is open and keeps its device; `dev_path` is a NUL-terminated string in it that isn't written after the
+    // device was listed (libibverbs/verbs.h).
+    let path = unsafe { CStr::from_ptr((&raw const (*(*context.as_ptr()).device).dev_path).cast()) };
+    Some(PathBuf::from(OsStr::from_bytes(path.to_bytes()))).filter(|path| path.is_absolute())
 }
 
 impl AsFd for AsyncEvents {
@@ -74,9 +118,21 @@ pub enum AsyncEventSource {
     Device,
 }
 
+impl fmt::Display for AsyncEventSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AsyncEventSource::Qp(qpn) => write!(f, "QP {qpn:#x}"),
+            AsyncEventSource::Cq(id) => write!(f, "CQ {id}"),
+            AsyncEventSource::Srq(id) => write!(f, "SRQ {id}"),
+            AsyncEventSource::Port(port) => write!(f, "port {port}"),
+            AsyncEventSource::Device => f.write_str("device"),
+        }
+    }
+}
+
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $value:literal;)*) => {
-        /// What happened (`enum ibv_event_type`).
+    ($($(#[$doc:meta])* $name:ident = $value:literal, $c_name:literal;)*) => {
+        /// What happened (`enum ibv_event_type`). Displayed by its name in verbs.h, e.g. `IBV_EVENT_PORT_ERR`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum AsyncEventKind {
             $($(#[$doc])* $name,)*
@@ -91,51 +147,68 @@ macro_rules! kinds {
                     other => AsyncEventKind::Unknown(other),
                 }
             }
+
+            /// Its name in verbs.h.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(AsyncEventKind::$name => concat!("IBV_EVENT_", $c_name),)*
+                    AsyncEventKind::Unknown(_) => "an event that verbs.h does not name",
+                }
+            }
         }
     };
 }
 
+impl fmt::Display for AsyncEventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AsyncEventKind::Unknown(raw) => write!(f, "event type {raw}"),
+            known => f.write_str(known.name()),
+        }
+    }
+}
+
 kinds! {
     /// The CQ overran: completions are lost.
-    CqErr = 0;
+    CqErr = 0, "CQ_ERR";
     /// The QP failed and went to ERR.
-    QpFatal = 1;
+    QpFatal = 1, "QP_FATAL";
     /// An invalid request came in; the QP went to ERR.
-    QpReqErr = 2;
+    QpReqErr = 2, "QP_REQ_ERR";
     /// A request came in that the access flags forbid; the QP went to ERR.
-    QpAccessErr = 3;
+    QpAccessErr = 3, "QP_ACCESS_ERR";
     /// A message came in while the QP was in RTR: the peer is in RTS.
-    CommEst = 4;
+    CommEst = 4, "COMM_EST";
     /// The SQ is drained, after SQD.
-    SqDrained = 5;
+    SqDrained = 5, "SQ_DRAINED";
     /// The connection moved to the alternate path.
-    PathMig = 6;
+    PathMig = 6, "PATH_MIG";
     /// It could not.
-    PathMigErr = 7;
+    PathMigErr = 7, "PATH_MIG_ERR";
     /// The device failed.
-    DeviceFatal = 8;
+    DeviceFatal = 8, "DEVICE_FATAL";
     /// The port's link is up.
-    PortActive = 9;
+    PortActive = 9, "PORT_ACTIVE";
     /// The port's link is down.
-    PortErr = 10;
+    PortErr = 10, "PORT_ERR";
     /// The port's LID changed.
-    LidChange = 11;
+    LidChange = 11, "LID_CHANGE";
     /// The P_Key table changed.
-    PkeyChange = 12;
+    PkeyChange = 12, "PKEY_CHANGE";
     /// The subnet manager changed.
-    SmChange = 13;
+    SmChange = 13, "SM_CHANGE";
     /// The SRQ failed.
-    SrqErr = 14;
+    SrqErr = 14, "SRQ_ERR";
     /// The SRQ fell below its limit.
-    SrqLimitReached = 15;
+    SrqLimitReached = 15, "SRQ_LIMIT_REACHED";
     /// A QP in ERR has taken its last receive from its SRQ.
-    QpLastWqeReached = 16;
+    QpLastWqeReached = 16, "QP_LAST_WQE_REACHED";
     /// The subnet manager asks clients to register again.
-    ClientReregister = 17;
+    ClientReregister = 17, "CLIENT_REREGISTER";
     /// The GID table changed.
-    GidChange = 18;
+    GidChange = 18, "GID_CHANGE";
     /// A work queue failed.
-    WqFatal = 19;
+    WqFatal = 19, "WQ_FATAL";
 }
 
 impl AsyncEvent {
@@ -167,5 +240,25 @@ mod tests {
     fn an_unknown_type_is_kept_as_its_number() {
         assert_eq!(AsyncEventKind::from_raw(19), AsyncEventKind::WqFatal);
         assert_eq!(AsyncEventKind::from_raw(4711), AsyncEventKind::Unknown(4711));
+        assert_eq!(AsyncEventKind::Unknown(4711).to_string(), "event type 4711");
+    }
+
+    #[test]
+    fn events_have_the_names_of_the_header() {
+        // ibv_event_type_str(3) speaks in sentences, so the header itself is the reference: rdma-sys' constants.
+        use rdma_sys::ibv_event_type as header;
+        for (raw, name) in [
+            (header::IBV_EVENT_CQ_ERR as u32, "IBV_EVENT_CQ_ERR"),
+            (header::IBV_EVENT_QP_ACCESS_ERR as u32, "IBV_EVENT_QP_ACCESS_ERR"),
+            (header::IBV_EVENT_SQ_DRAINED as u32, "IBV_EVENT_SQ_DRAINED"),
+            (header::IBV_EVENT_DEVICE_FATAL as u32, "IBV_EVENT_DEVICE_FATAL"),
+            (header::IBV_EVENT_PORT_ACTIVE as u32, "IBV_EVENT_PORT_ACTIVE"),
+            (header::IBV_EVENT_PORT_ERR as u32, "IBV_EVENT_PORT_ERR"),
+            (header::IBV_EVENT_SRQ_LIMIT_REACHED as u32, "IBV_EVENT_SRQ_LIMIT_REACHED"),
+            (header::IBV_EVENT_QP_LAST_WQE_REACHED as u32, "IBV_EVENT_QP_LAST_WQE_REACHED"),
+            (header::IBV_EVENT_WQ_FATAL as u32, "IBV_EVENT_WQ_FATAL"),
+        ] {
+            assert_eq!(AsyncEventKind::from_raw(raw).to_string(), name);
+        }
     }
 }

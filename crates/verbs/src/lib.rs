@@ -97,5 +97,7 @@ pub use qp::{QpCounters, QpError, QpSpec, QueuePair, leaked_queue_pairs};
 pub use qp_attr::{AttrMask, DEFAULT_QKEY, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
 pub use recv::GRH_BYTES;
 pub use srq::{SharedReceiveQueue, SrqError, SrqSpec};
+/// Faults of the software RNIC, to order.
+pub use verbline_softnic::fault;
 pub use window::{MemoryWindow, WindowKind};
 pub use wr_id::WrKind;

@@ -195,7 +195,7 @@ impl MrInner {
     fn end(&mut self) -> bool {
         // SAFETY: registered by the same provider; `drop` and `deregister`, the callers, end the value's life.
         let ret = unsafe { verb!(self.pd.provider(), ibv_dereg_mr(self.as_ptr())) };
-        let Some(errno) = Errno::of_return(ret) else { return true };
+        let Some(errno) = self.pd.context.undestroyed(ret) else { return true };
         tracing::warn!(mr = %self.name, pd = %self.pd.describe(), %errno, "the MR would not be deregistered");
         false
     }

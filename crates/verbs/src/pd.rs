@@ -9,7 +9,7 @@ use verbline_mem::{PeerRegion, Pool};
 
 use crate::ah::{AddressHandle, AhSpec};
 use crate::context::{Context, ContextInner};
-use crate::errno::{Errno, VerbError};
+use crate::errno::VerbError;
 use crate::mr::{Access, MrError, MrOptions};
 use crate::peer::PeerMr;
 use crate::provider::{Provider, verb};
@@ -139,7 +139,7 @@ impl Drop for PdInner {
     fn drop(&mut self) {
         // SAFETY: everything made on the PD holds the Arc of this one, so that nothing is left; freed once.
         let ret = unsafe { verb!(self.provider(), ibv_dealloc_pd(self.as_ptr())) };
-        if let Some(errno) = Errno::of_return(ret) {
+        if let Some(errno) = self.context.undestroyed(ret) {
             // What it is made of would not go either.
             std::mem::forget(self.parent.take());
             tracing::warn!(pd = self.id, device = %self.context.name, %errno, "the PD would not go");

@@ -631,7 +631,7 @@ impl QueuePair {
         loop {
             // SAFETY: the QP is live; this is its end if the call succeeds.
             let ret = unsafe { verb!(provider, ibv_destroy_qp(self.raw.as_ptr())) };
-            match Errno::of_return(ret) {
+            match self.keep.pd.context.undestroyed(ret) {
                 None => return Ok(()),
                 Some(errno) if Instant::now() >= deadline => return Err(errno),
                 Some(_) => std::thread::sleep(Duration::from_millis(1)),

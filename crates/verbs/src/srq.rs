@@ -15,7 +15,7 @@ use rdma_sys::{ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
 use verbline_mem::{Batch, Packet};
 
 use crate::completion::{Completion, Stale};
-use crate::errno::{Errno, VerbError};
+use crate::errno::VerbError;
 use crate::pd::PdInner;
 use crate::post::RecvOutcome;
 use crate::provider::verb;
@@ -217,7 +217,7 @@ impl Drop for SrqInner {
     fn drop(&mut self) {
         // SAFETY: every QP of the SRQ holds the Arc of this one, so that none is left; destroyed once.
         let ret = unsafe { verb!(self.pd.provider(), ibv_destroy_srq(self.as_ptr())) };
-        let Some(errno) = Errno::of_return(ret) else { return };
+        let Some(errno) = self.pd.context.undestroyed(ret) else { return };
         // The device may still write them.
         let parked = self.parked.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         let packets = parked.as_ref().map_or(0, RecvQueue::outstanding);

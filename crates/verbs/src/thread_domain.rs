@@ -72,7 +72,7 @@ impl Drop for ThreadDomain {
             op(extended, offset_of!(verbs_context, dealloc_td), (*extended.as_ptr()).dealloc_td)
                 .map_or(0, |dealloc| dealloc(self.raw.as_ptr()))
         };
-        if let Some(errno) = Errno::of_return(ret) {
+        if let Some(errno) = self.context.undestroyed(ret) {
             tracing::warn!(device = %self.context.name, %errno, "the thread domain would not go");
         }
     }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rdma_sys::{ibv_mw, ibv_mw_bind_info, ibv_mw_type};
 
 use crate::completion::Status;
-use crate::errno::{Errno, VerbError};
+use crate::errno::VerbError;
 use crate::mr::Access;
 use crate::pd::PdInner;
 use crate::peer::{PeerSlice, Remote};
@@ -176,7 +176,7 @@ impl Drop for WindowInner {
         // SAFETY: allocated on the same context; binds under way hold the Arc of this one. Deallocated once, before `bound` lets
         // its memory go.
         let ret = unsafe { rdma_sys::ibv_dealloc_mw(self.as_ptr()) };
-        if let Some(errno) = Errno::of_return(ret) {
+        if let Some(errno) = self.pd.context.undestroyed(ret) {
             tracing::warn!(pd = %self.pd.describe(), %errno, "the memory window would not go");
         }
     }

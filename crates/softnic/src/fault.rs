@@ -1,0 +1,49 @@
+//! Faults to order: what happens to a device of metal now and then, for whoever wants to see a program get over it.
+//!
+//! What it guarantees: each fault shows in the same events, states and answers as on a real device, and nothing that a
+//! program holds is freed by it. Safe to call at any time, by any thread that is inside no other call of this crate.
+
+use crate::errors::Errors;
+use crate::{completion, context, fabric};
+
+/// Pulls the device out, and at once puts in another of the same name.
+///
+/// Whoever has it open gets `IBV_EVENT_DEVICE_FATAL`. Of what they hold nothing works any more: queue pairs are in ERR, and
+/// what was posted to them completes no more; what isn't destroyed yet can only be destroyed, every other control verb
+/// gives `EIO`. Destroying succeeds, as it does with libibverbs where RDMAV_ALLOW_DISASSOC_DESTROY is set
+/// (ibv_open_device(3)). Who opens the device after this call has the new one. Gives how many contexts lost theirs.
+pub fn remove_device(name: &str) -> usize {
+    context::remove(name, || {
+        let control = fabric::control();
+        let mut errors = Errors::new();
+        control.for_each(|qp| {
+            if qp.context().is_removed() {
+                errors.fail(qp);
+            }
+        });
+        // Whoever was in the middle of a send has left after this; and nothing is flushed, there is nobody to do it.
+        fabric::quiesce();
+        drop(errors);
+    })
+}
+
+/// Breaks a queue pair: `IBV_EVENT_QP_FATAL`, and it is in ERR with everything flushed. False if there is no queue pair of
+/// that number.
+pub fn break_queue_pair(qpn: u32) -> bool {
+    let control = fabric::control();
+    let Some(qp) = fabric::lookup(qpn) else { return false };
+    let mut errors = Errors::new();
+    errors.fail_fatally(qp);
+    errors.finish_under(&control);
+    true
+}
+
+/// Has the completion queue of a queue pair's receives overrun: `IBV_EVENT_CQ_ERR`, and it can't be polled any more once what
+/// it holds was taken. False if there is no queue pair of that number.
+pub fn overrun_completions(qpn: u32) -> bool {
+    // The lock keeps the queue pair, which keeps its completion queue.
+    let _control = fabric::control();
+    let Some(qp) = fabric::lookup(qpn) else { return false };
+    completion::overrun(qp.recv_cq());
+    true
+}
