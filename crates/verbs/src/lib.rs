@@ -70,6 +70,7 @@ mod qp_attr;
 mod qp_state;
 mod recv;
 mod send;
+mod sg_list;
 mod slots;
 mod srq;
 mod thread_domain;
@@ -96,6 +97,7 @@ pub use provider::Provider;
 pub use qp::{QpCounters, QpError, QpSpec, QueuePair, leaked_queue_pairs};
 pub use qp_attr::{AttrMask, DEFAULT_QKEY, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
 pub use recv::GRH_BYTES;
+pub use sg_list::{SgEntry, SgList, SgListFull};
 pub use srq::{SharedReceiveQueue, SrqError, SrqSpec};
 /// Faults of the software RNIC, to order.
 pub use verbline_softnic::fault;

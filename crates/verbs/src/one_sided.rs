@@ -2,7 +2,8 @@
 //!
 //! A typed handle ([`RcQp`], [`UcQp`], [`UdQp`]) has only what its transport carries (table in ibv_post_send(3)), so that a READ
 //! on UC or an atomic on UD does not compile. The memory that a work request uses moves into the QP with it and comes back
-//! from [`QueuePair::op_done`]; no one can read, write or free it meanwhile.
+//! from [`QueuePair::op_done`]; no one can read, write or free it meanwhile. It is one packet, one slice, or a list of them
+//! ([`SgList`]): a message gathered from several places, or what a READ brings scattered over them, without a copy.
 
 use rdma_sys::{atomic_t, bind_mw_t, ibv_mw, ibv_mw_bind_info, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 use verbline_mem::Packet;
@@ -12,6 +13,7 @@ use crate::peer::{PeerSlice, Remote};
 use crate::post::{PostStop, SendOptions, SendOutcome};
 use crate::qp::QueuePair;
 use crate::send::Direction;
+use crate::sg_list::{SgList, packet_sge};
 use crate::window::{MemoryWindow, PostedBind};
 
 /// Local memory of a work request.
@@ -24,6 +26,8 @@ pub enum Buffer {
     Packet(Packet),
     /// A part of memory that peers may reach as well.
     Peer(PeerSlice),
+    /// Several of these: a scatter/gather list, of at most [`crate::QpSpec::max_send_sge`] parts with bytes.
+    List(SgList),
 }
 
 impl Buffer {
@@ -35,28 +39,47 @@ impl Buffer {
         }
     }
 
+    /// The scatter/gather list, if it is one.
+    pub fn into_list(self) -> Option<SgList> {
+        match self {
+            Buffer::List(list) => Some(list),
+            _ => None,
+        }
+    }
+
     pub(crate) fn len_bytes(&self) -> usize {
         match self {
             Buffer::Empty => 0,
             Buffer::Packet(packet) => packet.len(),
             Buffer::Peer(slice) => slice.len() as usize,
+            Buffer::List(list) => list.len_bytes(),
         }
     }
 
-    pub(crate) fn pd_id(&self) -> Option<u64> {
+    /// A PD other than this one that some of it belongs to.
+    pub(crate) fn foreign_pd(&self, pd_id: u64) -> Option<u64> {
         match self {
             Buffer::Empty => None,
-            Buffer::Packet(packet) => Some(packet.pd_id()),
-            Buffer::Peer(slice) => Some(slice.pd_id()),
+            Buffer::Packet(packet) => Some(packet.pd_id()).filter(|&theirs| theirs != pd_id),
+            Buffer::Peer(slice) => Some(slice.pd_id()).filter(|&theirs| theirs != pd_id),
+            Buffer::List(list) => list.foreign_pd(pd_id),
         }
     }
 
+    /// How many entries its work request has.
+    pub(crate) fn sges(&self) -> usize {
+        match self {
+            Buffer::List(list) => list.sges(),
+            other => (other.len_bytes() > 0).into(),
+        }
+    }
+
+    /// Its memory, if that is in one part.
     pub(crate) fn sge(&self) -> ibv_sge {
         match self {
-            Buffer::Empty => ibv_sge { addr: 0, length: 0, lkey: 0 },
-            // A packet's length fits: its pool counts it in 32 bits.
-            Buffer::Packet(packet) => ibv_sge { addr: packet.addr(), length: packet.len() as u32, lkey: packet.lkey() },
-            Buffer::Peer(slice) => ibv_sge { addr: slice.addr(), length: slice.len(), lkey: slice.lkey() },
+            Buffer::Empty | Buffer::List(_) => ibv_sge { addr: 0, length: 0, lkey: 0 },
+            Buffer::Packet(packet) => packet_sge(packet),
+            Buffer::Peer(slice) => slice.sge(),
         }
     }
 }
@@ -70,6 +93,12 @@ impl From<Packet> for Buffer {
 impl From<PeerSlice> for Buffer {
     fn from(slice: PeerSlice) -> Buffer {
         Buffer::Peer(slice)
+    }
+}
+
+impl From<SgList> for Buffer {
+    fn from(list: SgList) -> Buffer {
+        Buffer::List(list)
     }
 }
 
@@ -223,7 +252,8 @@ impl<'q> UdQp<'q> {
 macro_rules! sends {
     ($handle:ident) => {
         impl $handle<'_> {
-            /// Sends the buffer's bytes as one message; `options.imm` makes it a SEND with immediate data.
+            /// Sends the buffer's bytes, a list's one part after the other, as one message; `options.imm` makes it a SEND with
+            /// immediate data.
             pub fn send(&mut self, local: impl Into<Buffer>, options: SendOptions) -> Result<(), Refused> {
                 self.post(Verb::Send { invalidate: None }, local, options, false)
             }
@@ -249,7 +279,7 @@ macro_rules! sends {
 macro_rules! writes {
     ($handle:ident) => {
         impl $handle<'_> {
-            /// RDMA WRITE of the buffer's bytes to the peer's memory. With `options.imm` it also takes one of the peer's
+            /// RDMA WRITE of the buffer's bytes, a list's one part after the other, to the peer's memory. With `options.imm` it also takes one of the peer's
             /// receives, which completes with the immediate data and no bytes.
             pub fn write(&mut self, local: impl Into<Buffer>, to: Remote, options: SendOptions) -> Result<(), Refused> {
                 self.post(Verb::Write { to }, local, options, false)
@@ -320,7 +350,7 @@ writes!(RcQp);
 writes!(UcQp);
 
 impl RcQp<'_> {
-    /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long.
+    /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long. A list is filled one part after the other.
     pub fn read(&mut self, local: impl Into<Buffer>, from: Remote, options: SendOptions) -> Result<(), Refused> {
         self.post(Verb::Read { from }, local, SendOptions { imm: None, ..options }, false)
     }

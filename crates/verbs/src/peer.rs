@@ -162,6 +162,10 @@ impl PeerSlice {
         self.mr.mr.lkey()
     }
 
+    pub(crate) fn sge(&self) -> rdma_sys::ibv_sge {
+        rdma_sys::ibv_sge { addr: self.addr, length: self.len, lkey: self.lkey() }
+    }
+
     pub(crate) fn pd_id(&self) -> u64 {
         self.mr.mr.pd().id
     }

@@ -88,6 +88,23 @@ pub enum PostStop {
     /// Something that this transport does not have.
     #[error("{0} has no {1}")]
     NotOn(Transport, &'static str),
+    /// A scatter/gather list of more parts with bytes than the QP's work requests have entries.
+    #[error(
+        "the scatter/gather list has {sges} parts with bytes and a work request of this QP takes {max_sge}; make the QP with a larger \
+         max_send_sge (max_recv_sge for receives)"
+    )]
+    TooManySges {
+        /// Parts with bytes.
+        sges: usize,
+        /// The QP's limit.
+        max_sge: u32,
+    },
+    /// A packet posted for receiving where receives are lists, or a list where they are packets.
+    #[error("{}", other_receives(*lists))]
+    OtherReceives {
+        /// Whether the QP's receives are lists.
+        lists: bool,
+    },
     /// Longer than can go inline.
     #[error("{len_bytes} bytes cannot go inline: this QP takes {max_bytes}")]
     NotInline {
@@ -149,6 +166,13 @@ fn not_registered(packet_pd: u64, qp_pd: u64) -> String {
     match packet_pd {
         0 => format!("the packet's pool is not registered; call register_pool of PD {qp_pd} with it"),
         other => format!("the packet's pool is registered on PD {other}, the QP is on PD {qp_pd}"),
+    }
+}
+
+fn other_receives(lists: bool) -> &'static str {
+    match lists {
+        true => "the QP was made with a max_recv_sge above 1 and receives into lists; post them with post_recv_scatter",
+        false => "the QP receives into packets; make it with a max_recv_sge above 1 to receive into lists",
     }
 }
 

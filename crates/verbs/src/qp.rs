@@ -6,6 +6,7 @@
 //!   [`QpSpec::destroy_timeout`] keeps the packets for ever: their memory is never freed ([`leaked_queue_pairs`]).
 //! - It may move to another thread and is used by one at a time (`Send`, not `Sync`).
 
+mod scatter;
 mod spec;
 
 use std::cell::Cell;
@@ -36,7 +37,7 @@ use crate::post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome
 use crate::post_verb::{PostRecv, PostSend};
 use crate::provider::verb;
 use crate::qp_attr::{QpState, Transport};
-use crate::recv::RecvQueue;
+use crate::recv::{RecvQueue, ScatterQueue};
 use crate::send::{Destination, Direction, SendQueue, SendQueueSpec};
 use crate::srq::SrqInner;
 use crate::window::MemoryWindow;
@@ -81,6 +82,18 @@ pub enum QpError {
         group: Gid,
         /// What the kernel said.
         source: std::sync::Arc<std::io::Error>,
+    },
+    /// More scatter/gather entries a work request than the device takes.
+    #[error("{what} of {asked}: {device} takes at most {max} entries a work request (DeviceAttr::max_sge)")]
+    Sges {
+        /// Which limit.
+        what: &'static str,
+        /// What was asked.
+        asked: u32,
+        /// The device's limit.
+        max: u32,
+        /// The device.
+        device: String,
     },
     /// A depth beyond what a queue here can have.
     #[error("{what} of {asked} work requests; at most {max} fit a queue")]
@@ -146,6 +159,8 @@ pub struct QueuePair {
     post_recv: PostRecv,
     pub(crate) send: ManuallyDrop<SendQueue>,
     recv: ManuallyDrop<RecvQueue>,
+    /// Where receives are lists; then `recv` takes nothing.
+    recv_scatter: ManuallyDrop<Option<Box<ScatterQueue>>>,
     pub(crate) state: QpState,
     pub(crate) local: Local,
     counters: QpCounters,
@@ -192,9 +207,16 @@ impl QueuePair {
             transport: spec.transport,
             inline_bytes,
             signal_every: spec.signal_every_wr,
+            max_sge: spec.max_send_sge.max(1),
         });
         // A QP on an SRQ has no receives of its own.
-        let rx_depth = if spec.srq.is_some() { 0 } else { spec.rx_depth_wr };
+        let (rx_depth, list_depth) = match spec.srq {
+            Some(_) => (0, None),
+            None if spec.max_recv_sge > 1 => (0, Some(spec.rx_depth_wr)),
+            None => (spec.rx_depth_wr, None),
+        };
+        let recv_scatter =
+            list_depth.map(|depth| Box::new(ScatterQueue::new(depth, spec.max_recv_sge, spec.tag, pd.id)));
         // SAFETY: the QP was just created.
         let qpn = unsafe { (*raw.as_ptr()).qp_num };
         let mut recv = RecvQueue::new(WrKind::Recv, rx_depth, spec.tag, pd.id, spec.transport);
@@ -208,6 +230,7 @@ impl QueuePair {
             post_recv: unsafe { PostRecv::of(raw.as_ptr()) },
             send: ManuallyDrop::new(send),
             recv: ManuallyDrop::new(recv),
+            recv_scatter: ManuallyDrop::new(recv_scatter),
             state: QpState::Reset,
             // Any 24 bits do; a fresh number keeps packets of an earlier connection of the same QP number out.
             local: Local { psn: fresh_psn(), ..Local::default() },
@@ -361,6 +384,9 @@ impl QueuePair {
         }
         if self.keep.srq.is_some() {
             return RecvOutcome { posted: 0, stop: Some(PostStop::UsesSrq) };
+        }
+        if self.recv_scatter.is_some() {
+            return RecvOutcome { posted: 0, stop: Some(PostStop::OtherReceives { lists: true }) };
         }
         let verb = self.post_recv;
         // SAFETY: the QP is live until drop, and `recv` is its receive queue.
@@ -547,7 +573,8 @@ impl QueuePair {
     /// Receives that can be posted now.
     #[inline]
     pub fn recv_room(&self) -> usize {
-        self.recv.room() as usize
+        let lists = self.recv_scatter.as_ref().map_or(0, |lists| lists.room());
+        (self.recv.room() + lists) as usize
     }
 
     /// Sends posted and not known to be done; unsignaled ones count until a later completion covers them.
@@ -559,7 +586,8 @@ impl QueuePair {
     /// Receives posted and not completed.
     #[inline]
     pub fn recvs_outstanding(&self) -> usize {
-        self.recv.outstanding() as usize
+        let lists = self.recv_scatter.as_ref().map_or(0, |lists| lists.outstanding());
+        (self.recv.outstanding() + lists) as usize
     }
 
     /// What went wrong so far.
@@ -569,7 +597,8 @@ impl QueuePair {
 
     /// Returns every packet to its pool: the device holds none. For those who brought the QP to RESET.
     pub(crate) fn reclaim(&mut self) -> u32 {
-        self.send.reclaim() + self.recv.reclaim()
+        let lists = self.recv_scatter.as_mut().map_or(0, |lists| lists.reclaim());
+        self.send.reclaim() + self.recv.reclaim() + lists
     }
 
     /// Whether its receives come from an SRQ.
@@ -651,6 +680,7 @@ impl Drop for QueuePair {
                 unsafe {
                     ManuallyDrop::drop(&mut self.send);
                     ManuallyDrop::drop(&mut self.recv);
+                    ManuallyDrop::drop(&mut self.recv_scatter);
                     ManuallyDrop::drop(&mut self.keep);
                 }
             }
@@ -669,7 +699,7 @@ impl QueuePair {
             qpn = self.qpn(),
             device = %self.keep.pd.context.name,
             %errno,
-            packets = self.send.outstanding() + self.recv.outstanding(),
+            packets = self.sends_outstanding() + self.recvs_outstanding(),
             "the device would not destroy the QP: its packets and their pools are leaked, because it may still write them"
         );
     }

@@ -1,5 +1,6 @@
 //! The receive queue: empty packets move into slots when posted and out, filled, when their completion comes.
 
+mod scatter;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,8 @@ use crate::qp_attr::Transport;
 use crate::slots::Slots;
 use crate::wr_id::{NO_WR_ID, Sequence, WrKind};
 use crate::wr_list::{LONGEST, WrList, for_each};
+
+pub(crate) use scatter::ScatterQueue;
 
 /// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean nothing when none came
 /// (InfiniBand Architecture Specification, 11.4.1.2).

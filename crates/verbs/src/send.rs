@@ -64,6 +64,8 @@ pub(crate) struct SendQueue {
     packets: Slots,
     /// What one-sided work requests read or write, in the same slots.
     ops: Box<[Option<Kept>]>,
+    /// Room for the entries of a work request that has a scatter/gather list, used during its post.
+    sges: Box<[ibv_sge]>,
     pub(crate) destinations: Vec<Destination>,
 }
 
@@ -75,6 +77,8 @@ pub(crate) struct SendQueueSpec {
     pub(crate) inline_bytes: u32,
     /// 1 signals all.
     pub(crate) signal_every: u32,
+    /// Scatter/gather entries a work request.
+    pub(crate) max_sge: u32,
 }
 
 impl SendQueue {
@@ -84,6 +88,7 @@ impl SendQueue {
         let signal_every = spec.signal_every.clamp(1, spec.depth.max(1));
         let mut queue = SendQueue {
             ops: std::iter::repeat_with(|| None).take(packets.len() as usize).collect(),
+            sges: vec![ibv_sge { addr: 0, length: 0, lkey: 0 }; spec.max_sge as usize].into(),
             packets,
             packets_kept: 0,
             ops_kept: 0,
@@ -114,6 +119,10 @@ impl SendQueue {
 
     pub(crate) fn max_message_bytes(&self) -> u32 {
         self.max_message_bytes
+    }
+
+    pub(crate) fn max_sge(&self) -> u32 {
+        self.sges.len() as u32
     }
 
     pub(crate) fn set_max_message_bytes(&mut self, bytes: u32) {

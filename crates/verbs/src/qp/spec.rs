@@ -7,6 +7,9 @@ use std::time::Duration;
 use rdma_sys::ibv_qp;
 
 use super::QpError;
+#[cfg(doc)]
+use super::QueuePair;
+use crate::context::Context;
 use crate::cq::CompletionQueue;
 use crate::errno::{Errno, VerbError};
 use crate::pd::PdInner;
@@ -30,6 +33,12 @@ pub struct QpSpec<'a> {
     pub rx_depth_wr: u32,
     /// Take receives from this SRQ, which must be on the same PD and for the same kind of transport.
     pub srq: Option<&'a SharedReceiveQueue>,
+    /// The most parts with bytes that a scatter/gather list may have that is sent, written from or read into
+    /// ([`crate::SgList`]); at least 1. [`crate::DeviceAttr::max_sge`] is the device's limit.
+    pub max_send_sge: u32,
+    /// The same of receives. Above 1, the QP receives into lists ([`QueuePair::post_recv_scatter`]) and into nothing else. Of no
+    /// effect with an SRQ, whose receives are packets.
+    pub max_recv_sge: u32,
     /// Packets up to this length are copied into the work request and are back at once. The device may grant less.
     pub max_inline_bytes: u32,
     /// Signal every n-th send: 1 is every one. Taken down to `tx_depth_wr`, so that a full queue always empties.
@@ -50,6 +59,8 @@ impl<'a> QpSpec<'a> {
             tx_depth_wr: 128,
             rx_depth_wr: 128,
             srq: None,
+            max_send_sge: 1,
+            max_recv_sge: 1,
             max_inline_bytes: 128,
             signal_every_wr: 32,
             tag: 0,
@@ -82,7 +93,20 @@ pub(super) fn check(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<(), QpError>
             return Err(QpError::Depth { what, asked, max });
         }
     }
-    Ok(())
+    check_sges(pd, spec)
+}
+
+fn check_sges(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<(), QpError> {
+    let asked = [("max_send_sge", spec.max_send_sge), ("max_recv_sge", spec.max_recv_sge)];
+    if asked.iter().all(|&(_, asked)| asked <= 1) {
+        return Ok(());
+    }
+    let context = Context { inner: pd.context.clone() };
+    let max = context.query_device()?.max_sge;
+    match asked.into_iter().find(|&(_, asked)| asked > max) {
+        Some((what, asked)) => Err(QpError::Sges { what, asked, max, device: context.name().to_owned() }),
+        None => Ok(()),
+    }
 }
 
 /// Creates the QP with as much inline data as the device takes, at most what is asked; gives that too. There is no verb that
@@ -110,8 +134,8 @@ fn create(pd: &PdInner, spec: &QpSpec<'_>, tx_depth: u32) -> Result<(NonNull<ibv
         // Some drivers refuse a queue of none.
         init.cap.max_send_wr = tx_depth.max(1);
         init.cap.max_recv_wr = spec.rx_depth_wr.max(1);
-        init.cap.max_send_sge = 1;
-        init.cap.max_recv_sge = 1;
+        init.cap.max_send_sge = spec.max_send_sge.max(1);
+        init.cap.max_recv_sge = spec.max_recv_sge.max(1);
         init.cap.max_inline_data = inline_bytes;
         // SAFETY: PD and CQs are alive and of one device (`check`), and the QP keeps them.
         let raw = unsafe { verb!(pd.provider(), ibv_create_qp(pd.as_ptr(), &raw mut init)) };
@@ -129,8 +153,13 @@ fn create(pd: &PdInner, spec: &QpSpec<'_>, tx_depth: u32) -> Result<(NonNull<ibv
 }
 
 fn create_error(pd: &PdInner, spec: &QpSpec<'_>, errno: Errno) -> VerbError {
-    let QpSpec { transport, tx_depth_wr, rx_depth_wr, .. } = spec;
-    let object = format!("{transport} QP of {tx_depth_wr} sends and {rx_depth_wr} receives on {}", pd.describe());
+    let QpSpec { transport, tx_depth_wr, rx_depth_wr, max_send_sge, max_recv_sge, .. } = spec;
+    let parts = match (max_send_sge, max_recv_sge) {
+        (0..=1, 0..=1) => String::new(),
+        _ => format!(" of at most {max_send_sge} and {max_recv_sge} parts"),
+    };
+    let object =
+        format!("{transport} QP of {tx_depth_wr} sends and {rx_depth_wr} receives{parts} on {}", pd.describe());
     let error = VerbError::new("ibv_create_qp", object, errno);
     match errno.raw() {
         libc::EINVAL | libc::ENOMEM => error.advise(

@@ -110,10 +110,18 @@ impl SendQueue {
         self.check_op(op, buffer)?;
         let destination = self.destination(op.options.destination)?;
         let slot = self.packets.slot(self.sequence.next());
+        let list = match buffer {
+            Buffer::List(list) => Some((list.write_sges(&mut self.sges), self.sges.as_mut_ptr())),
+            _ => None,
+        };
         let write = |wr: &mut ibv_send_wr, sge: &mut ibv_sge| {
             wr.send_flags = SIGNALED | flags(&op.options) | if op.inline { INLINE } else { 0 };
             wr.num_sge = (op.moves_bytes() && buffer.len_bytes() > 0).into();
             *sge = buffer.sge();
+            if let Some((sges, first)) = list {
+                // No more than `max_send_sge`.
+                (wr.num_sge, wr.sg_list) = (sges as i32, first);
+            }
             op.write(wr);
             if let Some(to) = destination {
                 wr.wr.ud = to;
@@ -134,12 +142,16 @@ impl SendQueue {
         if op.is_atomic() && len_bytes != 8 {
             return Err(PostStop::NotEightBytes(len_bytes));
         }
+        let sges = if op.moves_bytes() { buffer.sges() } else { 0 };
+        if sges > self.sges.len() {
+            return Err(PostStop::TooManySges { sges, max_sge: self.max_sge() });
+        }
         if op.options.fence && self.transport != Transport::Rc {
             return Err(PostStop::NotOn(self.transport, "fence"));
         }
-        match buffer.pd_id() {
-            Some(packet_pd) if packet_pd != self.pd_id => Err(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id }),
-            _ => Ok(()),
+        match buffer.foreign_pd(self.pd_id) {
+            Some(packet_pd) => Err(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id }),
+            None => Ok(()),
         }
     }
 }

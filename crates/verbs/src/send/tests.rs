@@ -7,8 +7,15 @@ use verbline_mem::Pool;
 
 fn queue(depth: u32, signal_every: u32) -> SendQueue {
     let transport = Transport::Rc;
-    let mut queue =
-        SendQueue::new(SendQueueSpec { depth, tag: 3, pd_id: PD, transport, inline_bytes: 16, signal_every });
+    let mut queue = SendQueue::new(SendQueueSpec {
+        depth,
+        tag: 3,
+        pd_id: PD,
+        transport,
+        inline_bytes: 16,
+        signal_every,
+        max_sge: 1,
+    });
     queue.set_open(true);
     queue
 }

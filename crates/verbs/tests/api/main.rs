@@ -13,6 +13,7 @@ mod multicast;
 mod one_sided;
 mod oracle;
 mod pingpong;
+mod sg_lists;
 mod shared_receive;
 mod states;
 mod windows;

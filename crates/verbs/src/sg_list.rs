@@ -1,0 +1,244 @@
+//! A scatter/gather list: the local memory of one work request, in parts that may lie anywhere (`sg_list` in ibv_post_send(3)).
+//!
+//! - It owns its parts, and moves into the QP with them: while it is posted, nobody can read, write or free any of them.
+//! - It never grows: made once and given back by each completion, a list that is used again allocates nothing.
+
+use rdma_sys::ibv_sge;
+use verbline_mem::Packet;
+
+use crate::peer::PeerSlice;
+
+/// One part of an [`SgList`].
+#[derive(Debug)]
+pub enum SgEntry {
+    /// A packet's data: `len()` bytes of it.
+    Packet(Packet),
+    /// A part of memory that peers may reach as well.
+    Peer(PeerSlice),
+}
+
+impl SgEntry {
+    /// Its length, bytes.
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            SgEntry::Packet(packet) => packet.len(),
+            SgEntry::Peer(slice) => slice.len() as usize,
+        }
+    }
+
+    /// The packet, if it is one.
+    pub fn into_packet(self) -> Option<Packet> {
+        match self {
+            SgEntry::Packet(packet) => Some(packet),
+            SgEntry::Peer(_) => None,
+        }
+    }
+
+    /// The packet, if it is one.
+    pub fn as_packet(&self) -> Option<&Packet> {
+        match self {
+            SgEntry::Packet(packet) => Some(packet),
+            SgEntry::Peer(_) => None,
+        }
+    }
+
+    pub(crate) fn pd_id(&self) -> u64 {
+        match self {
+            SgEntry::Packet(packet) => packet.pd_id(),
+            SgEntry::Peer(slice) => slice.pd_id(),
+        }
+    }
+
+    pub(crate) fn sge(&self) -> ibv_sge {
+        match self {
+            SgEntry::Packet(packet) => packet_sge(packet),
+            SgEntry::Peer(slice) => slice.sge(),
+        }
+    }
+}
+
+/// The memory of a packet's data.
+pub(crate) fn packet_sge(packet: &Packet) -> ibv_sge {
+    // A packet's length fits: its pool counts it in 32 bits.
+    ibv_sge { addr: packet.addr(), length: packet.len() as u32, lkey: packet.lkey() }
+}
+
+impl From<Packet> for SgEntry {
+    fn from(packet: Packet) -> SgEntry {
+        SgEntry::Packet(packet)
+    }
+}
+
+impl From<PeerSlice> for SgEntry {
+    fn from(slice: PeerSlice) -> SgEntry {
+        SgEntry::Peer(slice)
+    }
+}
+
+/// The local memory of one work request, in parts: sent and written in their order as one message, or filled one after the other.
+///
+/// Parts may be packets and slices of different regions, as long as all are registered on the QP's PD. A part without bytes takes no
+/// place in the work request. How many with bytes a QP takes is [`crate::QpSpec::max_send_sge`] and [`crate::QpSpec::max_recv_sge`].
+/// If parts that are filled overlap, what is in the overlap is undefined (ibv_post_send(3)).
+///
+/// ```
+/// # use verbline_mem::{Batch, PageChoice, PeerRegion, Pool, PoolSpec, Region, RegionSpec};
+/// # use verbline_verbs::{Access, Completions, Device, InitSpec, Provider, QpSpec, RtrSpec, RtsSpec};
+/// # use verbline_verbs::{SendOptions, SgList, Transport};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let context = Device::find(Provider::Soft, "soft0")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let spec = PoolSpec { name: "demo".into(), packets: 64, data_bytes: 2048, headroom_bytes: 64 };
+/// # let map = |len_bytes| Region::map(&RegionSpec { name: "demo".into(), len_bytes, pages: PageChoice::Auto, lock: false });
+/// # let pool = Pool::new(map(Pool::required_bytes(&spec))?, spec)?;
+/// # pd.register_pool(&pool)?;
+/// # let cache = pool.cache(32);
+/// # let mut cq = context.create_cq(256, None)?;
+/// let blocks = pd.register_peer_region(PeerRegion::new(map(65536)?), Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+/// let mut qp = pd.create_qp(&QpSpec { max_send_sge: 2, ..QpSpec::new(Transport::Rc, &cq) })?;
+/// # qp.to_init(&InitSpec { access: Access::REMOTE_WRITE, ..InitSpec::default() })?;
+/// # qp.to_rtr(&RtrSpec::connected(qp.endpoint()))?;
+/// # qp.to_rts(&RtsSpec::default())?;
+/// // A header of its own before a block that stays where it is.
+/// let mut header = cache.get().expect("packets are free");
+/// header.fill(b"block 7");
+/// let mut list = SgList::with_capacity(2);
+/// list.push(header)?;
+/// list.push(blocks.slice(0, 4096).expect("inside the region"))?;
+/// qp.rc()?.write(list, blocks.remote(32768), SendOptions::default())?;
+///
+/// let mut completions = Completions::with_capacity(8);
+/// while cq.poll(&mut completions) == 0 {}
+/// let mut freed = Batch::with_capacity(8);
+/// let list = qp.op_done(&completions.as_slice()[0], &mut freed)?.into_list().expect("what was posted");
+/// assert_eq!((list.len(), list.len_bytes()), (2, 7 + 4096));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Default)]
+pub struct SgList {
+    entries: Vec<SgEntry>,
+}
+
+/// A part that an [`SgList`] has no room for; it comes back.
+#[derive(Debug, thiserror::Error)]
+#[error("the scatter/gather list is full: it was made for {capacity} parts")]
+pub struct SgListFull {
+    /// What was to be put in.
+    pub entry: SgEntry,
+    /// What the list was made for.
+    pub capacity: usize,
+}
+
+impl SgList {
+    /// Room for so many parts, for good.
+    pub fn with_capacity(entries: usize) -> SgList {
+        SgList { entries: Vec::with_capacity(entries) }
+    }
+
+    /// Puts a part behind the others.
+    pub fn push(&mut self, entry: impl Into<SgEntry>) -> Result<(), SgListFull> {
+        let entry = entry.into();
+        let capacity = self.capacity();
+        if self.len() == capacity {
+            return Err(SgListFull { entry, capacity });
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Takes the last part out.
+    pub fn pop(&mut self) -> Option<SgEntry> {
+        self.entries.pop()
+    }
+
+    /// Takes all parts out, the first first. Those not taken are dropped, as by [`SgList::clear`].
+    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = SgEntry> {
+        self.entries.drain(..)
+    }
+
+    /// Drops the parts: packets go back to their pools.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+    }
+
+    /// The parts.
+    pub fn as_slice(&self) -> &[SgEntry] {
+        &self.entries
+    }
+
+    /// The parts, to fill packets or set their lengths.
+    pub fn as_mut_slice(&mut self) -> &mut [SgEntry] {
+        &mut self.entries
+    }
+
+    /// How many parts it has.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether it has no parts.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How many parts it has room for.
+    pub fn capacity(&self) -> usize {
+        self.entries.capacity()
+    }
+
+    /// The length of all parts together, bytes.
+    pub fn len_bytes(&self) -> usize {
+        self.entries.iter().map(SgEntry::len_bytes).sum()
+    }
+
+    /// The parts that are in the work request.
+    fn with_bytes(&self) -> impl Iterator<Item = &SgEntry> {
+        // An SGE of length 0 means 2^31 bytes (ibv_post_send(3)).
+        self.entries.iter().filter(|entry| entry.len_bytes() > 0)
+    }
+
+    /// How many entries its work request has.
+    pub(crate) fn sges(&self) -> usize {
+        self.with_bytes().count()
+    }
+
+    /// A PD other than this one that a part belongs to.
+    pub(crate) fn foreign_pd(&self, pd_id: u64) -> Option<u64> {
+        self.entries.iter().map(SgEntry::pd_id).find(|&theirs| theirs != pd_id)
+    }
+
+    /// Writes the work request's entries, of which there are no more than places; gives how many.
+    pub(crate) fn write_sges(&self, places: &mut [ibv_sge]) -> usize {
+        let written = places.iter_mut().zip(self.with_bytes()).map(|(place, entry)| *place = entry.sge());
+        written.count()
+    }
+
+    /// Sets the lengths of packets to what a message of so many bytes put into them.
+    pub(crate) fn cut_to(&mut self, mut len_bytes: usize) {
+        for entry in &mut self.entries {
+            let here = len_bytes.min(entry.len_bytes());
+            if let SgEntry::Packet(packet) = entry {
+                // No more than it was.
+                packet.set_len(here);
+            }
+            len_bytes -= here;
+        }
+    }
+}
+
+impl FromIterator<SgEntry> for SgList {
+    /// With room for just these.
+    fn from_iter<I: IntoIterator<Item = SgEntry>>(entries: I) -> SgList {
+        SgList { entries: entries.into_iter().collect() }
+    }
+}
+
+impl IntoIterator for SgList {
+    type Item = SgEntry;
+    type IntoIter = std::vec::IntoIter<SgEntry>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.into_iter()
+    }
+}
