@@ -97,6 +97,14 @@ impl Packet {
         unsafe { slice::from_raw_parts_mut(self.at(self.view().start), self.len()) }
     }
 
+    /// The bytes before the data, `headroom()` of them: what was trimmed off the front, or what a device put there, as on UD the GRH.
+    #[inline]
+    #[must_use]
+    pub fn headroom_data(&self) -> &[u8] {
+        // SAFETY: as in `data`; the buffer's start is where the headroom does.
+        unsafe { slice::from_raw_parts(self.at(0), self.headroom()) }
+    }
+
     /// Length of the data, bytes.
     #[inline]
     #[must_use]

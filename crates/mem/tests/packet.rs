@@ -170,6 +170,10 @@ fn spans_are_address_with_length_or_capacity_and_pools_have_numbers() {
     let (mut packet, second, foreign) =
         (one.cache(0).get().unwrap(), one.cache(0).get().unwrap(), other.cache(0).get().unwrap());
     assert!(packet.fill(b"order") && packet.prepend(3).is_some());
+    packet.data_mut()[..3].copy_from_slice(b"new");
+    assert!(packet.trim_front(3) && packet.headroom_data().ends_with(b"new"));
+    assert_eq!(packet.headroom_data().len(), packet.headroom());
+    assert_eq!(packet.prepend(3), Some(&mut b"new".to_owned()[..]));
     packet.set_mark(7);
     assert_eq!(packet.span(), (packet.addr(), 8));
     assert_eq!(packet.buffer_addr() + packet.headroom() as u64, packet.addr());

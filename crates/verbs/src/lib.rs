@@ -57,6 +57,7 @@ mod event;
 #[cfg(test)]
 mod fake;
 mod gid;
+mod grh;
 mod mr;
 mod multicast;
 mod one_sided;
@@ -88,6 +89,7 @@ pub use device::{Device, DeviceError};
 pub use errno::{Errno, VerbError};
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEventSource, AsyncEvents};
 pub use gid::Gid;
+pub use grh::{GRH_BYTES, Grh, ReplyError};
 pub use mr::{Access, MrError, MrOptions};
 pub use one_sided::{Buffer, RcQp, Refused, UcQp, UdQp};
 pub use pd::ProtectionDomain;
@@ -96,7 +98,6 @@ pub use post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome, U
 pub use provider::Provider;
 pub use qp::{QpCounters, QpError, QpSpec, QueuePair, leaked_queue_pairs};
 pub use qp_attr::{AttrMask, DEFAULT_QKEY, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
-pub use recv::GRH_BYTES;
 pub use sg_list::{SgEntry, SgList, SgListFull};
 pub use srq::{SharedReceiveQueue, SrqError, SrqSpec};
 /// Faults of the software RNIC, to order.

@@ -6,6 +6,7 @@
 //!   [`QpSpec::destroy_timeout`] keeps the packets for ever: their memory is never freed ([`leaked_queue_pairs`]).
 //! - It may move to another thread and is used by one at a time (`Send`, not `Sync`).
 
+mod destinations;
 mod scatter;
 mod spec;
 
@@ -23,7 +24,6 @@ use verbline_mem::{Batch, Packet};
 
 pub use spec::QpSpec;
 
-use crate::ah::AddressHandle;
 use crate::completion::{Completion, Stale};
 use crate::cq::CqInner;
 use crate::errno::{Errno, VerbError};
@@ -33,12 +33,12 @@ use crate::multicast::Membership;
 use crate::one_sided::{Buffer, Op, RcQp, Refused, UcQp, UdQp};
 use crate::pd::{PdInner, ProtectionDomain};
 use crate::peer::{PeerSlice, Remote};
-use crate::post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
+use crate::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 use crate::post_verb::{PostRecv, PostSend};
 use crate::provider::verb;
 use crate::qp_attr::{QpState, Transport};
 use crate::recv::{RecvQueue, ScatterQueue};
-use crate::send::{Destination, Direction, SendQueue, SendQueueSpec};
+use crate::send::{Direction, SendQueue, SendQueueSpec};
 use crate::srq::SrqInner;
 use crate::window::MemoryWindow;
 use crate::wr_id::WrKind;
@@ -506,31 +506,6 @@ impl QueuePair {
         // SAFETY: the QP is live until drop, and `send` is its send queue.
         let posted = unsafe { self.send.bind_window(self.post_send, window, slice, access, options) };
         posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
-    }
-
-    /// Sets where UD packets go by default: the first destination, or its replacement. What it replaces is let go when nothing is
-    /// outstanding; else it stays as long as the QP, since a posted send may still use it.
-    pub fn set_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<(), QpError> {
-        let id = usize::from(self.add_destination(ah, qpn, qkey)?.0);
-        self.send.destinations.swap(0, id);
-        if id > 0 && self.sends_outstanding() == 0 {
-            self.send.destinations.pop();
-        }
-        Ok(())
-    }
-
-    /// Adds where UD packets may go, for [`SendOptions::destination`]. Destinations stay as long as the QP: a posted send may
-    /// still use one. [`crate::MULTICAST_QPN`] is the QP number of a group.
-    pub fn add_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<DestinationId, QpError> {
-        self.check_transport(Transport::Ud)?;
-        if ah.inner.pd.id != self.keep.pd.id {
-            let (theirs, ours) = (ah.inner.pd.describe(), self.keep.pd.describe());
-            return Err(QpError::Foreign { what: "address handle", theirs, ours });
-        }
-        let id = u16::try_from(self.send.destinations.len())
-            .map_err(|_| QpError::Destinations { qpn: self.qpn(), max: self.send.destinations.len() })?;
-        self.send.destinations.push(Destination { ah: ah.clone(), qpn, qkey });
-        Ok(DestinationId(id))
     }
 
     /// Its number, 24 bits.

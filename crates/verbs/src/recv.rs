@@ -10,6 +10,7 @@ use rdma_sys::{ibv_recv_wr, ibv_sge};
 use verbline_mem::{Batch, Packet, PoolForm};
 
 use crate::completion::{Completion, Stale};
+use crate::grh::GRH_BYTES;
 use crate::post::{PostStop, RecvOutcome, Unposted, registered_lkey};
 use crate::qp_attr::Transport;
 use crate::slots::Slots;
@@ -17,10 +18,6 @@ use crate::wr_id::{NO_WR_ID, Sequence, WrKind};
 use crate::wr_list::{LONGEST, WrList, for_each};
 
 pub(crate) use scatter::ScatterQueue;
-
-/// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean nothing when none came
-/// (InfiniBand Architecture Specification, 11.4.1.2).
-pub const GRH_BYTES: usize = 40;
 
 /// Of a QP or of an SRQ.
 pub(crate) struct RecvQueue {

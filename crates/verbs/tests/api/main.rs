@@ -6,6 +6,7 @@
 mod backpressure;
 mod common;
 mod connections;
+mod datagrams;
 mod events;
 mod lifecycle;
 mod lists;

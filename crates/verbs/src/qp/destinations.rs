@@ -1,0 +1,56 @@
+//! Where a UD QP's sends go: its table of destinations, and the way back to whoever sent.
+
+use verbline_mem::Packet;
+
+use super::{QpError, QueuePair};
+use crate::ah::{AddressHandle, AhSpec};
+use crate::completion::Completion;
+use crate::grh::ReplyError;
+use crate::post::DestinationId;
+use crate::qp_attr::Transport;
+use crate::send::Destination;
+
+impl QueuePair {
+    /// Sets where UD packets go by default: the first destination, or its replacement. What it replaces is let go when nothing is
+    /// outstanding; else it stays as long as the QP, since a posted send may still use it.
+    pub fn set_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<(), QpError> {
+        let id = usize::from(self.add_destination(ah, qpn, qkey)?.0);
+        self.send.destinations.swap(0, id);
+        if id > 0 && self.sends_outstanding() == 0 {
+            self.send.destinations.pop();
+        }
+        Ok(())
+    }
+
+    /// Adds where UD packets may go, for [`crate::SendOptions::destination`]. Destinations stay as long as the QP: a posted send may
+    /// still use one. [`crate::MULTICAST_QPN`] is the QP number of a group.
+    pub fn add_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<DestinationId, QpError> {
+        self.check_transport(Transport::Ud)?;
+        if ah.inner.pd.id != self.keep.pd.id {
+            let (theirs, ours) = (ah.inner.pd.describe(), self.keep.pd.describe());
+            return Err(QpError::Foreign { what: "address handle", theirs, ours });
+        }
+        let id = u16::try_from(self.send.destinations.len())
+            .map_err(|_| QpError::Destinations { qpn: self.qpn(), max: self.send.destinations.len() })?;
+        self.send.destinations.push(Destination { ah: ah.clone(), qpn, qkey });
+        Ok(DestinationId(id))
+    }
+
+    /// The way back to whoever sent the message that this completion is of: [`AhSpec::reply`], from the port and GID that the QP has
+    /// from INIT on. With [`Completion::src_qp`] and the sender's Q_Key it makes a destination:
+    ///
+    /// ```no_run
+    /// # use verbline_verbs::{Completion, QueuePair, DEFAULT_QKEY, DestinationId};
+    /// # fn answer(qp: &mut QueuePair, completion: &Completion) -> Result<DestinationId, Box<dyn std::error::Error>> {
+    /// let packet = qp.recv_done(completion)?;
+    /// let ah = qp.pd().create_ah(&qp.reply_path(completion, &packet)?)?;
+    /// let back = qp.add_destination(&ah, completion.src_qp(), DEFAULT_QKEY)?;
+    /// # Ok(back)
+    /// # }
+    /// ```
+    ///
+    /// Destinations stay as long as the QP, so whoever answers a peer often keeps what `add_destination` gave.
+    pub fn reply_path(&self, completion: &Completion, packet: &Packet) -> Result<AhSpec, ReplyError> {
+        Ok(AhSpec::reply(completion, packet)?.from_port(self.local.port, self.local.gid_index))
+    }
+}

@@ -1,0 +1,135 @@
+//! Datagrams to many, and answers to whoever sent them.
+
+use crate::common::{Options, Side, pair};
+use verbline_mem::Batch;
+use verbline_verbs::{
+    AhSpec, DestinationId, Gid, Grh, MULTICAST_QPN, PostStop, ReplyError, RtrSpec, SendOptions, Status, Transport,
+    WcOpcode, WrKind,
+};
+
+#[test]
+fn one_ud_qp_talks_to_many_and_replies_to_whoever_sent() {
+    let options = Options::new(Transport::Ud);
+    let (mut a, mut b) = pair(&options);
+    let mut c = Side::new("soft1", &options, 0xc);
+    crate::common::bring_up(&mut c, &a.qp.endpoint(), &options);
+    let to_c = c.qp.endpoint();
+    let ah = a.pd.create_ah(&crate::common::to_gid(to_c.gid)).unwrap();
+    let second = a.qp.add_destination(&ah, to_c.qpn, to_c.qkey).unwrap();
+    drop(ah);
+    assert_eq!((b.post_recvs(1), c.post_recvs(1)), (1, 1));
+    let mut batch = a.batch([&b"to b"[..], &b"to c"[..]]);
+    let outcome = a.qp.post_send_with(&mut batch, |at, _| SendOptions {
+        destination: if at == 0 { DestinationId::default() } else { second },
+        ..SendOptions::default()
+    });
+    assert_eq!((outcome.posted, outcome.stop), (2, None));
+    let a_qpn = a.qp.qpn();
+    for (side, text) in [(&mut b, &b"to b"[..]), (&mut c, &b"to c"[..])] {
+        side.wait_for(WrKind::Recv, |qp, _, completion| {
+            assert_eq!(completion.src_qp(), a_qpn);
+            assert_eq!(qp.recv_done(completion).unwrap().data(), text);
+        });
+    }
+
+    // A server that knows nobody: it has no destination before the first message comes.
+    for headroom_bytes in [0, 64] {
+        let mut server = unconnected(&Options { headroom_bytes, ..options });
+        assert_eq!((server.post_recvs(8), b.post_recvs(2), c.post_recvs(2)), (8, 2, 2));
+        let ours = server.qp.endpoint();
+        let first = server.packet(b"to whom?");
+        assert_eq!(server.qp.post_send_one(first).unwrap_err().stop, PostStop::NoDestination(0));
+        for (of_b, text) in [(true, &b"I am b"[..]), (false, &b"I am c"[..]), (true, &b"b again"[..])] {
+            let client = if of_b { &mut b } else { &mut c };
+            let ah = client.pd.create_ah(&crate::common::to_gid(ours.gid)).unwrap();
+            client.qp.set_destination(&ah, ours.qpn, ours.qkey).unwrap();
+            client.send(text);
+            let theirs = client.qp.endpoint();
+            let (to, answer) = server.wait_for(WrKind::Recv, |qp, _, completion| {
+                let packet = qp.recv_done(completion).unwrap();
+                let to = qp.reply_path(completion, &packet).unwrap();
+                assert_eq!((to.gid, to.gid_index), (Some(theirs.gid), crate::common::GID_INDEX));
+                assert_eq!(Grh::before(&packet).unwrap().destination, ours.gid);
+                let ah = qp.pd().create_ah(&to).unwrap();
+                assert_eq!(completion.src_qp(), theirs.qpn);
+                (qp.add_destination(&ah, completion.src_qp(), theirs.qkey).unwrap(), packet)
+            });
+            let mut answers = Batch::with_capacity(1);
+            answers.push(answer).unwrap();
+            let outcome = server
+                .qp
+                .post_send_with(&mut answers, |_, _| SendOptions { destination: to, ..SendOptions::default() });
+            assert_eq!((outcome.posted, outcome.stop), (1, None));
+            assert_eq!(client.receive(1)[0].data(), text, "each gets its own message back");
+        }
+    }
+}
+
+/// A datagram server without a destination.
+fn unconnected(options: &Options) -> Side {
+    let mut server = Side::new("soft0", options, 0x5e);
+    server.qp.to_rtr(&RtrSpec::datagram()).unwrap();
+    server.qp.to_rts(&options.rts).unwrap();
+    server
+}
+
+#[test]
+fn whoever_sent_to_a_group_can_be_answered() {
+    let options = Options::new(Transport::Ud);
+    let (mut sender, mut member) = (unconnected(&options), Side::new("soft1", &options, 1));
+    member.qp.to_rtr(&RtrSpec::datagram()).unwrap();
+    member.qp.to_rts(&options.rts).unwrap();
+    let group: Gid = "239.7.7.9".parse().unwrap();
+    member.qp.attach_mcast(group, 0).unwrap();
+    assert_eq!((member.post_recvs(1), sender.post_recvs(1)), (1, 1));
+    let to_group = AhSpec { traffic_class: 0xb8, ..crate::common::to_gid(group) };
+    let ah = sender.pd.create_ah(&to_group).unwrap();
+    let ours = sender.qp.endpoint();
+    sender.qp.set_destination(&ah, MULTICAST_QPN, ours.qkey).unwrap();
+    sender.send(b"number 7");
+    member.wait_for(WrKind::Recv, |qp, _, completion| {
+        let packet = qp.recv_done(completion).unwrap();
+        let came = Grh::before(&packet).unwrap();
+        assert_eq!((came.source, came.destination), (ours.gid, group));
+        let to = qp.reply_path(completion, &packet).unwrap();
+        assert_eq!((to.gid, to.traffic_class), (Some(ours.gid), 0xb8));
+        let ah = qp.pd().create_ah(&to).unwrap();
+        qp.set_destination(&ah, completion.src_qp(), ours.qkey).unwrap();
+    });
+    member.send(b"where is number 6?");
+    assert_eq!(sender.receive(1)[0].data(), b"where is number 6?");
+}
+
+#[test]
+fn what_cannot_be_answered_says_why() {
+    let (mut a, mut b) = pair(&Options { signal_every_wr: 1, ..Options::new(Transport::Ud) });
+    assert_eq!(b.post_recvs(1), 1);
+    a.send(b"question");
+    let packet = a.packet(b"");
+    a.wait_for(WrKind::Send, |qp, freed, completion| {
+        let error = AhSpec::reply(completion, &packet).unwrap_err();
+        assert!(matches!(error, ReplyError::NotReceived { opcode: WcOpcode::Send, .. }), "{error}");
+        qp.send_done(completion, freed).unwrap();
+    });
+    b.wait_for(WrKind::Recv, |qp, _, completion| {
+        let mut packet = qp.recv_done(completion).unwrap();
+        packet.prepend(40).unwrap();
+        let error = qp.reply_path(completion, &packet).unwrap_err();
+        assert_eq!(error, ReplyError::NoHeader { headroom_bytes: 24 });
+        assert_eq!(
+            error.to_string(),
+            "the packet has 24 bytes before its data, too few for the GRH: ask before anything is put in front, and with the \
+             packet of this completion"
+        );
+        packet.data_mut()[..40].fill(0);
+        assert!(packet.trim_front(40));
+        assert_eq!(qp.reply_path(completion, &packet), Err(ReplyError::Unreadable));
+    });
+    let packet = b.packet(b"");
+    assert_eq!(b.post_recvs(1), 1);
+    b.qp.to_err().unwrap();
+    b.wait_for(WrKind::Recv, |_, _, completion| {
+        let error = AhSpec::reply(completion, &packet).unwrap_err();
+        assert!(matches!(error, ReplyError::NotReceived { status: Status::WR_FLUSH_ERR, .. }), "{error}");
+    });
+}
