@@ -154,7 +154,8 @@ impl Context {
         CompletionQueue::create(self, depth_wc, channel, 0)
     }
 
-    /// As [`Context::create_cq`], with its events on the given completion vector.
+    /// As [`Context::create_cq`], with its events on the given completion vector: below [`Context::completion_vectors`], or it is
+    /// refused with EINVAL.
     pub fn create_cq_on_vector(
         &self,
         depth_wc: u32,

@@ -98,9 +98,7 @@ impl CompletionQueue {
         let raw = unsafe {
             verb!(context.provider(), ibv_create_cq(context.inner.as_ptr(), depth, cq_context, raw_channel, vector))
         };
-        let raw = NonNull::new(raw).ok_or_else(|| {
-            VerbError::last("ibv_create_cq", || format!("{depth} completions, vector {vector}, {}", context.name()))
-        })?;
+        let raw = NonNull::new(raw).ok_or_else(|| create_error(context, depth, vector))?;
         let channel = channel.map(|channel| channel.inner.clone());
         let inner = CqInner { id, raw, channel, context: context.inner.clone() };
         // SAFETY: the CQ was just created; its context is open, and the table of functions filled.
@@ -149,12 +147,21 @@ impl CompletionQueue {
         u32::try_from(unsafe { (*self.inner.as_ptr()).cqe }).unwrap_or(0)
     }
 
-    /// Changes the depth, keeping the completions that are there (ibv_resize_cq(3)).
+    /// Changes the depth to at least this, keeping the completions that are there (ibv_resize_cq(3)); [`CompletionQueue::depth_wc`]
+    /// says to what. Asked for fewer than are in it, a device refuses with EINVAL, and nothing changes, or stays as deep as it was,
+    /// as the software RNIC does. Arming it before has not to be repeated.
     pub fn resize(&mut self, depth_wc: u32) -> Result<(), CqError> {
         let depth = check_depth(depth_wc)?;
         // SAFETY: the CQ is alive; `&mut self` keeps polls away meanwhile.
         let ret = unsafe { verb!(self.inner.context.provider, ibv_resize_cq(self.inner.as_ptr(), depth)) };
-        VerbError::check("ibv_resize_cq", ret, || format!("{} to {depth} completions", self.inner.describe()))?;
+        let resized =
+            VerbError::check("ibv_resize_cq", ret, || format!("{} to {depth} completions", self.inner.describe()));
+        resized.map_err(|error| match error.errno.raw() {
+            libc::EINVAL => error.advise(
+                "the depth may be below the completions that are in the CQ, which polling makes fewer, or above DeviceAttr::max_cqe",
+            ),
+            _ => error,
+        })?;
         Ok(())
     }
 
@@ -174,6 +181,19 @@ impl CompletionQueue {
             tracing::error!(cq = self.inner.id, device = %self.inner.context.name, "the device refuses to poll this CQ");
         }
         0
+    }
+}
+
+fn create_error(context: &Context, depth: i32, vector: i32) -> VerbError {
+    let object = || format!("{depth} completions, vector {vector}, {}", context.name());
+    let error = VerbError::last("ibv_create_cq", object);
+    let vectors = context.completion_vectors();
+    match error.errno.raw() {
+        libc::EINVAL if vector.unsigned_abs() >= vectors => {
+            error.advise(format!("a vector is below Context::completion_vectors, which is {vectors}"))
+        }
+        libc::EINVAL => error.advise("the depth may be above DeviceAttr::max_cqe"),
+        _ => error,
     }
 }
 

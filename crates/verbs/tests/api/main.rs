@@ -5,6 +5,7 @@
 
 mod backpressure;
 mod common;
+mod completion_queues;
 mod connections;
 mod datagrams;
 mod events;
