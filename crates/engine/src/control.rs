@@ -3,12 +3,12 @@
 //! Nothing here is touched by a loop that has work, except for one relaxed load of the phase, a line that is written
 //! three times in a run.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use verbline_ring::Waker;
+use verbline_ring::{Pulse, Waker};
 
 use crate::error::EngineError;
 use crate::report::FailureReport;
@@ -22,35 +22,6 @@ pub(crate) enum Phase {
     Draining = 1,
     /// Let go of everything and end.
     Ending = 2,
-}
-
-/// What an lcore says about itself while the run drains; written by that lcore alone, read by the one that stops.
-#[derive(Debug, Default)]
-pub(crate) struct Pulse {
-    /// Turns of the loop since the drain began; moves on whether or not there is work.
-    turns: AtomicU64,
-    /// Turns that found work, or left something that is not yet delivered.
-    active: AtomicU64,
-}
-
-impl Pulse {
-    /// Ends a turn. `active` if it found work or something is still on its way out.
-    #[inline]
-    pub(crate) fn beat(&self, active: bool) {
-        if active {
-            // Relaxed load: single writer. Relaxed store: the Release of `turns` below publishes it.
-            self.active.store(self.active.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
-        // Release: pairs with the Acquire in `read`, which so sees the activity of every turn that it counts.
-        self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Release);
-    }
-
-    /// `(turns, active turns)`; the second is at least as new as the first.
-    pub(crate) fn read(&self) -> (u64, u64) {
-        // Acquire: pairs with the Release in `beat`.
-        let turns = self.turns.load(Ordering::Acquire);
-        (turns, self.active.load(Ordering::Relaxed))
-    }
 }
 
 /// What is known about a run's progress towards its end.
@@ -75,6 +46,7 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 pub(crate) struct Control {
     phase: CachePadded<AtomicU32>,
+    /// One an lcore, beaten while the run drains.
     pub(crate) pulses: Vec<CachePadded<Pulse>>,
     /// One a lcore, to end its sleep.
     wakers: Vec<Waker>,

@@ -26,7 +26,6 @@ mod node;
 mod outputs;
 mod pick;
 mod port;
-mod quiet;
 mod registry;
 mod report;
 mod rings;

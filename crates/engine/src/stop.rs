@@ -1,18 +1,19 @@
 //! A run seen from its owner: watched, waited for, and stopped in order.
 //!
 //! Stopping: sources stop and every lcore runs on in poll mode (draining). Once nothing is on its way any more
-//! ([`crate::quiet`]), or the budget is spent, every lcore lets go of what it holds, on its own thread, and the pools
+//! ([`verbline_ring::Quiet`]), or the budget is spent, every lcore lets go of what it holds, on its own thread, and the pools
 //! are counted.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use verbline_ring::Quiet;
+
 use crate::clock::Tick;
 use crate::control::{Control, Phase, Progress};
 use crate::error::EngineError;
 use crate::events::Watch;
-use crate::quiet::Quiet;
 use crate::report::{FailureReport, Report};
 use crate::snapshot::RunStats;
 

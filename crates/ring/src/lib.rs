@@ -4,21 +4,23 @@
 //!   refuses, and what it refuses stays with the caller.
 //! - [`doorbell`] makes the pair by which a lcore sleeps and is woken: a [`Sleeper`] and its [`Waker`]s. No wake-up is
 //!   lost, and while the lcore is awake ringing costs two loads of lines that nobody writes.
+//! - [`Pulse`] and [`Quiet`] tell when nothing is on its way between lcores any more, so that they can be stopped.
 //! - [`fence`] has the asymmetric fences that make this cheap, for other protocols of the same shape.
 //!
 //! After construction nothing allocates and nothing locks; only a lcore that goes to sleep, and the one that wakes it,
 //! enter the kernel.
 //!
 //! # How it is proved
-//! The doorbell and the fences run as they are under [loom](https://docs.rs/loom), which tries every interleaving and
+//! The doorbell, the fences and the look-out for quiet run as they are under [loom](https://docs.rs/loom), which tries every interleaving and
 //! every value that a load may see:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test -p verbline-ring --release --test loom
 //! ```
 //!
-//! Every model is exhaustive but one: two producers against a sleeper that really blocks and sleeps again, which stops at
-//! three preemptions. Mutants that skip the poll after arming, or one of the fences, must lose a wake-up.
+//! Every model is exhaustive but two: two producers against a sleeper that really blocks and sleeps again, and packets between
+//! lcores that are looked at for quiet, which stop at three preemptions. Mutants that skip the poll after arming, or one of the
+//! fences, must lose a wake-up or overlook a packet.
 //!
 //! Two things are stood in for. The eventfd is a mutex and a condition variable, and loom has no membarrier(2), so both
 //! fences are `SeqCst`; that `membarrier` and a compiler fence make the same pair is the kernel's promise
@@ -31,6 +33,7 @@
 mod doorbell;
 pub mod fence;
 mod prefetch;
+mod quiet;
 mod spsc;
 mod sync;
 
@@ -38,4 +41,5 @@ mod sync;
 #[doc(hidden)]
 pub use doorbell::doorbell_lacking_fence;
 pub use doorbell::{ArmedDoorbell, Sleeper, Wake, Waker, doorbell};
+pub use quiet::{Beats, Pulse, Quiet};
 pub use spsc::{Consumer, PopIter, Producer, spsc};

@@ -5,10 +5,10 @@
 //! needed.
 
 #[cfg(not(loom))]
-pub(crate) use native::{Arc, AtomicU32, Event, Fences, Ordering};
+pub(crate) use native::{Arc, AtomicU32, AtomicU64, Event, Fences, Ordering};
 
 #[cfg(loom)]
-pub(crate) use modelled::{Arc, AtomicU32, Event, Fences, Ordering};
+pub(crate) use modelled::{Arc, AtomicU32, AtomicU64, Event, Fences, Ordering};
 
 #[cfg(not(loom))]
 mod native {
@@ -17,7 +17,7 @@ mod native {
     use std::io;
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     pub(crate) use std::sync::Arc;
-    pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
     use std::time::Duration;
 
     /// The two sides' fences. Takes no room; under loom one of them can be missing.
@@ -88,7 +88,7 @@ mod native {
 #[cfg(loom)]
 mod modelled {
     pub(crate) use loom::sync::Arc;
-    pub(crate) use loom::sync::atomic::{AtomicU32, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
     use loom::sync::{Condvar, Mutex};
     use std::io;
     use std::time::Duration;

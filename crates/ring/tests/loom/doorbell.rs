@@ -1,12 +1,9 @@
-//! Loom models of the real doorbell and fences: every interleaving, every value that a load may see.
-//!
-//! `RUSTFLAGS="--cfg loom" cargo test -p verbline-ring --release --test loom`
+//! The doorbell and the fences.
 //!
 //! Two shapes of model. In `exchange` the sleeper really blocks, and a missed wake-up is a deadlock, which loom reports
 //! (by an abort: its own objects can't be dropped then). In `one_sleep` it lets the producers finish and then asks
 //! whether the bell was rung, so that a missed wake-up is an ordinary panic. The mutants leave out one step each and must
 //! panic: that shows both that the step is needed and that the models would notice.
-#![cfg(loom)]
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};

@@ -1,32 +1,104 @@
-//! When a draining run is quiet: nothing is on its way between its lcores any more.
+//! When lcores that hand packets to each other are quiet: nothing is on its way between them any more.
 //!
 //! Every lcore counts its turns, and those of them that were active: found work, or ended with something on its way
-//! out. The rule: first every lcore's active turns are noted, *then* every lcore's turns; the run was quiet if each
-//! lcore has since completed two more turns and none of them an active one.
+//! out ([`Pulse`]). The rule ([`Quiet`]): first every lcore's active turns are noted, *then* every lcore's turns; all was
+//! quiet if each lcore has since completed two more turns and none of them an active one.
 //!
 //! Why it holds: a packet that is under way was handed on in an active turn, and that turn had ended before its lcore's
 //! active turns were noted, or else it would have shown since. So the packet lay at its receiver before any turns were
 //! noted. Of two turns completed after that, the second one began after it, found the packet, and was active.
+//!
+//! "Began after" needs fences, since a processor may look into a ring before its count of the turn before is seen: each
+//! turn ends with a light one, between the two passes of noting is a heavy one. So a turn of which the count is seen after
+//! the heavy fence only, is followed by turns that see whatever was handed on before that fence.
+//!
+//! Packets that a device carries are outside of this: give them time before the last look.
+
+use crate::sync::{AtomicU64, Fences, Ordering};
 
 /// `(turns, active turns)` of one lcore; the second is at least as new as the first.
-pub(crate) type Beats = (u64, u64);
+pub type Beats = (u64, u64);
 
-/// A look-out for quiet.
+/// What an lcore says about itself; written by that lcore alone, read by the one that looks for quiet.
+///
+/// Give it a cache line of its own.
 #[derive(Debug)]
-pub(crate) struct Quiet {
+pub struct Pulse {
+    /// Turns of the loop; moves on whether or not there is work.
+    turns: AtomicU64,
+    /// Turns that found work, or left something that is not yet delivered.
+    active: AtomicU64,
+    fences: Fences,
+}
+
+impl Default for Pulse {
+    fn default() -> Pulse {
+        Pulse::with(Fences::both())
+    }
+}
+
+impl Pulse {
+    fn with(fences: Fences) -> Pulse {
+        Pulse { turns: AtomicU64::new(0), active: AtomicU64::new(0), fences }
+    }
+
+    /// A pulse that lacks its fence, to show in a model that a packet would be overlooked.
+    #[cfg(loom)]
+    #[doc(hidden)]
+    pub fn lacking_fence() -> Pulse {
+        Pulse::with(Fences { without_light: true, without_heavy: false })
+    }
+
+    /// Ends a turn, before the next one looks for work. `active` if it found work or something is still on its way out.
+    #[inline]
+    pub fn beat(&self, active: bool) {
+        if active {
+            // Relaxed load: single writer. Release: pairs with the Acquire of `active` in `read`; who counts the activity knows of
+            // what was handed on in it.
+            self.active.store(self.active.load(Ordering::Relaxed) + 1, Ordering::Release);
+        }
+        // Release: pairs with the Acquire of `turns` in `read`, which so sees the activity of every turn that it counts.
+        self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Release);
+        // Between this count and the next turn's look for work: pairs with the heavy fence in `Quiet::note`.
+        self.fences.light();
+    }
+
+    /// The counts, for [`Quiet`].
+    pub fn read(&self) -> Beats {
+        // Acquire, both: pair with the Releases of the same words in `beat`.
+        let turns = self.turns.load(Ordering::Acquire);
+        (turns, self.active.load(Ordering::Acquire))
+    }
+}
+
+/// A look-out for quiet. `read` gives [`Pulse::read`] of the lcore of this index.
+#[derive(Debug)]
+pub struct Quiet {
     noted: Vec<Beats>,
+    fences: Fences,
 }
 
 impl Quiet {
     /// Starts to look, at so many lcores.
-    pub(crate) fn new(lcores: usize, read: impl FnMut(usize) -> Beats) -> Quiet {
-        let mut quiet = Quiet { noted: vec![(0, 0); lcores] };
+    pub fn new(lcores: usize, read: impl FnMut(usize) -> Beats) -> Quiet {
+        Quiet::with(Fences::both(), lcores, read)
+    }
+
+    fn with(fences: Fences, lcores: usize, read: impl FnMut(usize) -> Beats) -> Quiet {
+        let mut quiet = Quiet { noted: vec![(0, 0); lcores], fences };
         quiet.note(read);
         quiet
     }
 
-    /// Looks again. True if the run was quiet since it was last noted; if an lcore was active, notes anew.
-    pub(crate) fn look(&mut self, mut read: impl FnMut(usize) -> Beats) -> bool {
+    /// A look-out that lacks its fence, to show in a model that it would overlook a packet.
+    #[cfg(loom)]
+    #[doc(hidden)]
+    pub fn lacking_fence(lcores: usize, read: impl FnMut(usize) -> Beats) -> Quiet {
+        Quiet::with(Fences { without_light: false, without_heavy: true }, lcores, read)
+    }
+
+    /// Looks again. True if all was quiet since it was last noted; if an lcore was active, notes anew.
+    pub fn look(&mut self, mut read: impl FnMut(usize) -> Beats) -> bool {
         let (mut turned, mut active) = (true, false);
         for (lcore, noted) in self.noted.iter().enumerate() {
             let now = read(lcore);
@@ -44,13 +116,15 @@ impl Quiet {
         for lcore in 0..self.noted.len() {
             self.noted[lcore].1 = read(lcore).1;
         }
+        // Pairs with the light fence in `Pulse::beat`.
+        self.fences.heavy();
         for lcore in 0..self.noted.len() {
             self.noted[lcore].0 = read(lcore).0;
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use proptest::prelude::*;
 
