@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbline_mem::PoolCache;
-use verbline_plan::{Consumer, Diagnostics, Idle, PoolId, PortId, StageId, Target};
+use verbline_plan::{Consumer, Destination, Diagnostics, Idle, PoolId, PortId, StageId, Target};
 use verbline_ring::{Sleeper, Waker};
 use verbline_verbs::Completions;
 
@@ -61,13 +61,14 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     let stats = run_stats(plan, &clock, &devices, &pools, &made);
     let mut rings = make_rings(plan);
     let mut stages: Vec<_> = made.into_iter().map(|made| Some(made.stage)).collect();
-    let mut wake_sets = Vec::new();
+    let (mut wake_sets, mut cqs) = (Vec::new(), Vec::new());
     let mut qps = QueuePairs::new(plan);
     for (lcore, sleeper) in plan.lcores().iter().zip(sleepers) {
         let source = completion_source(plan, lcore, &devices)?;
         if let Some(source) = &source {
             qps.create(lcore, source, &devices)?;
         }
+        cqs.push(source.as_ref().map(|source| source.cq.id()));
         wake_sets.push(WakeSet::new(source, sleeper));
     }
     let mut lcores = Vec::new();
@@ -85,9 +86,9 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
         dials: dials(plan, &devices)?,
         lcores,
         places: plan.lcores().iter().map(|lcore| place(plan, lcore.span)).collect(),
-        control: Arc::new(Control::new(wakers)),
+        control: Arc::new(Control::new(wakers, plan.ports().len())),
+        watched: devices.watched(plan, &stats, &cqs),
         stats,
-        watched: devices.watched(),
         sources: count_sources(plan, registry),
         drain: plan.lcores().iter().map(|lcore| lcore.drain).max().unwrap_or_default(),
     })
@@ -400,14 +401,18 @@ impl Making<'_> {
         });
         let sending = (port.tx_depth_wr > 0)
             .then(|| Sending::new(sinks.index(Target::Port(id)), port.signal_every_wr, port.tx_depth_wr as usize));
+        let qp = qps.take(id);
+        self.stats.ports[id.index()].stats.qpn.set(qp.qpn().into());
         Port {
             name: port.name.clone(),
             index: id.index() as u16,
-            qp: qps.take(id),
+            qp,
             receiving,
             sending,
             stats: self.stats.ports[id.index()].stats.clone(),
             health: Health::Up,
+            by_address: matches!(port.destination, Destination::Listen(_) | Destination::Connect(_)),
+            caller: None,
         }
     }
 

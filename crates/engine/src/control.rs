@@ -1,28 +1,55 @@
-//! How the thread that owns a run and its lcores speak: a phase that only moves forward, and what the lcores tell back.
+//! How the thread that owns a run, those that watch its devices, and its lcores speak: a phase that only moves forward,
+//! notices to single lcores, and what the lcores tell back.
 //!
-//! Nothing here is touched by a loop that has work, except for one relaxed load of the phase, a line that is written
-//! three times in a run.
+//! Nothing here is touched by a loop that has work, except for one relaxed load of the [`Word`], on a line that is written
+//! three times in a run, and once for each notice.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::mem::swap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use verbline_ring::{Pulse, Waker};
 
 use crate::error::EngineError;
+use crate::health::Notice;
 use crate::report::FailureReport;
 
 /// Where a run is. Only ever moves to a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u32)]
+#[repr(u64)]
 pub(crate) enum Phase {
     Running = 0,
     /// Sources have stopped; everything else runs on until nothing is in flight.
-    Draining = 1,
+    Draining = 1 << PHASE_SHIFT,
     /// Let go of everything and end.
-    Ending = 2,
+    Ending = 2 << PHASE_SHIFT,
 }
+
+/// The phase is in the two highest bits of the word; below it, so many notices were sent since it began.
+const PHASE_SHIFT: u32 = 62;
+
+/// What an lcore looks at in every turn. As long as it is the one that it looked into last, there is nothing new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word(u64);
+
+impl Word {
+    /// Of a run that has just begun and in which nothing has happened.
+    pub(crate) const FIRST: Word = Word(Phase::Running as u64);
+
+    #[inline]
+    pub(crate) fn phase(self) -> Phase {
+        match self.0 >> PHASE_SHIFT {
+            0 => Phase::Running,
+            1 => Phase::Draining,
+            _ => Phase::Ending,
+        }
+    }
+}
+
+/// Notices that an lcore may get before it looks; more of them allocate.
+const NOTICES: usize = 64;
 
 /// What is known about a run's progress towards its end.
 #[derive(Debug, Default)]
@@ -40,49 +67,102 @@ pub(crate) struct Progress {
     /// Somebody wants the owner to stop waiting.
     pub(crate) interrupted: bool,
     pub(crate) failures: Vec<FailureReport>,
+    /// Ports that are down for the rest of the run.
+    pub(crate) lost_ports: usize,
 }
 
 /// Shared by the thread that owns a run and all its lcores.
 #[derive(Debug)]
 pub(crate) struct Control {
-    phase: CachePadded<AtomicU32>,
+    word: CachePadded<AtomicU64>,
+    /// One an lcore: what it has not looked into yet.
+    inboxes: Vec<Mutex<Vec<Notice>>>,
     /// One an lcore, beaten while the run drains.
     pub(crate) pulses: Vec<CachePadded<Pulse>>,
     /// One a lcore, to end its sleep.
     wakers: Vec<Waker>,
+    /// How many ports the plan has.
+    ports: usize,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
 
+/// An lcore's own way to control, for what is part of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) control: Arc<Control>,
+    /// The lcore's place in the plan.
+    pub(crate) lcore: usize,
+}
+
+impl Caller {
+    /// Leaves a notice for the lcore's next turn.
+    pub(crate) fn note(&self, notice: Notice) {
+        self.control.notify(self.lcore, notice);
+    }
+}
+
 impl Control {
-    pub(crate) fn new(wakers: Vec<Waker>) -> Control {
+    pub(crate) fn new(wakers: Vec<Waker>, ports: usize) -> Control {
         let pulses = wakers.iter().map(|_| CachePadded::default()).collect();
+        let inboxes = wakers.iter().map(|_| Mutex::new(Control::inbox())).collect();
         Control {
-            phase: CachePadded::new(AtomicU32::new(Phase::Running as u32)),
+            word: CachePadded::new(AtomicU64::new(Word::FIRST.0)),
+            inboxes,
             pulses,
             wakers,
+            ports,
             progress: Mutex::default(),
             changed: Condvar::new(),
         }
     }
 
     #[inline]
-    pub(crate) fn phase(&self) -> Phase {
-        // Relaxed: the phase carries no data; a sleeping lcore is brought to look by its doorbell.
-        match self.phase.load(Ordering::Relaxed) {
-            0 => Phase::Running,
-            1 => Phase::Draining,
-            _ => Phase::Ending,
-        }
+    pub(crate) fn word(&self) -> Word {
+        // Relaxed: the phase carries no data, and who sees another word looks into it by `hear`. A sleeping lcore is brought to
+        // look by its doorbell.
+        Word(self.word.load(Ordering::Relaxed))
     }
 
     /// Moves on to `phase` if the run is not there yet, and wakes every lcore.
     pub(crate) fn advance(&self, phase: Phase) {
-        // Relaxed: see `phase`. The doorbell's fence comes after it, as after any publishing.
-        self.phase.fetch_max(phase as u32, Ordering::Relaxed);
+        // Relaxed: see `word`. The doorbell's fence comes after it, as after any publishing.
+        self.word.fetch_max(phase as u64, Ordering::Relaxed);
         for waker in &self.wakers {
             waker.ring();
         }
+    }
+
+    /// Tells one lcore something, and wakes it.
+    pub(crate) fn notify(&self, lcore: usize, notice: Notice) {
+        lock(&self.inboxes[lcore]).push(notice);
+        // Release: pairs with the Acquire in `hear`; who sees this word finds the notice.
+        self.word.fetch_add(1, Ordering::Release);
+        self.wakers[lcore].ring();
+    }
+
+    /// An empty vector as [`Control::hear`] takes it.
+    pub(crate) fn inbox() -> Vec<Notice> {
+        Vec::with_capacity(NOTICES)
+    }
+
+    /// What an lcore was told since it last asked, into `notices`, which is empty; and the word that this is up to.
+    pub(crate) fn hear(&self, lcore: usize, notices: &mut Vec<Notice>) -> Word {
+        // Acquire: pairs with the Release in `notify`. First the word, then the box: a notice that comes between the two is
+        // taken now, and its word is news once more, with nothing behind it.
+        let word = Word(self.word.load(Ordering::Acquire));
+        swap(&mut *lock(&self.inboxes[lcore]), notices);
+        word
+    }
+
+    /// A port is down for the rest of the run.
+    pub(crate) fn lose_port(&self) {
+        self.lock().lost_ports += 1;
+    }
+
+    /// Whether the plan has ports, and all of them are.
+    pub(crate) fn has_lost_all_ports(&self) -> bool {
+        self.ports > 0 && self.lock().lost_ports >= self.ports
     }
 
     /// Tells the owner something. Takes a lock: only for what happens once (a start, an end, a failure).
@@ -117,8 +197,66 @@ impl Control {
         read(&progress)
     }
 
-    /// A thread that panicked while it held the lock leaves plain figures behind, which are as good as before.
     fn lock(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.progress)
+    }
+}
+
+/// A thread that panicked while it held one of these locks leaves plain figures behind, which are as good as before.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control() -> Control {
+        Control::new(vec![verbline_ring::doorbell().unwrap().0, verbline_ring::doorbell().unwrap().0], 2)
+    }
+
+    #[test]
+    fn phases_move_forward_only_and_notices_leave_them_alone() {
+        let control = control();
+        assert_eq!((control.word(), control.word().phase()), (Word::FIRST, Phase::Running));
+        control.advance(Phase::Draining);
+        control.notify(0, Notice::Overrun);
+        assert_eq!(control.word().phase(), Phase::Draining);
+        control.advance(Phase::Ending);
+        control.advance(Phase::Draining);
+        control.notify(0, Notice::Overrun);
+        assert_eq!(control.word().phase(), Phase::Ending);
+    }
+
+    #[test]
+    fn a_notice_is_news_until_its_lcore_has_heard_it() {
+        let control = control();
+        let mut notices = Control::inbox();
+        control.notify(1, Notice::Overrun);
+        let seen = control.hear(0, &mut notices);
+        assert_eq!((seen, notices.len()), (control.word(), 0), "it is for the other one");
+        assert_ne!(control.word(), Word::FIRST);
+        assert_eq!(control.hear(1, &mut notices), control.word());
+        assert_eq!(notices.len(), 1);
+    }
+
+    /// No notice is lost between a word that was seen and a box that was emptied, whoever is where.
+    #[test]
+    fn every_notice_is_heard_once_while_they_come() {
+        let control = control();
+        const COUNT: usize = 20_000;
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..COUNT).for_each(|_| control.notify(1, Notice::Overrun)));
+            let (mut heard, mut seen, mut notices) = (0, Word::FIRST, Control::inbox());
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while heard < COUNT {
+                // As an lcore does: looks into the box only when the word is another one.
+                if control.word() != seen {
+                    seen = control.hear(1, &mut notices);
+                    heard += notices.drain(..).count();
+                }
+                assert!(Instant::now() < deadline, "{heard} of {COUNT} were heard, and the word is {seen:?}");
+            }
+        });
     }
 }

@@ -7,8 +7,9 @@ use verbline_plan::{DeviceId, Lcore, Pages, Plan, PoolId, Provider};
 use verbline_verbs::{Context, Device, DeviceAttr, DeviceError, PortAttr, PortState, ProtectionDomain};
 
 use crate::error::{Cause, EngineError, place};
-use crate::events::Watched;
+use crate::events::{Watched, WatchedLcore};
 use crate::pick::{self, Candidate, PickError};
+use crate::snapshot::RunStats;
 use crate::wake::CqSource;
 
 /// A device of the plan.
@@ -27,10 +28,24 @@ pub(crate) struct Opened {
 pub(crate) struct Devices(Vec<Opened>);
 
 impl Devices {
-    pub(crate) fn watched(&self) -> Vec<Watched> {
-        let watched =
-            |one: &Opened| Watched { device: one.context.name().to_owned(), events: one.context.async_events() };
-        self.0.iter().map(watched).collect()
+    /// What their events are about. `cqs`: the completion queues of the lcores.
+    pub(crate) fn watched(&self, plan: &Plan, stats: &RunStats, cqs: &[Option<u64>]) -> Vec<Watched> {
+        let watched = |(declared, opened): (&verbline_plan::Device, &Opened)| Watched {
+            device: opened.context.name().to_owned(),
+            plan_name: declared.name.clone(),
+            port_num: declared.port_num,
+            events: opened.context.async_events(),
+            lcores: (plan.lcores().iter())
+                .filter(|lcore| lcore.device == Some(declared.id))
+                .map(|lcore| WatchedLcore {
+                    index: lcore.id.index(),
+                    name: lcore.name.clone(),
+                    cq: cqs[lcore.id.index()],
+                    ports: lcore.ports.iter().map(|id| stats.ports[id.index()].watched()).collect(),
+                })
+                .collect(),
+        };
+        plan.devices().iter().zip(&self.0).map(watched).collect()
     }
 }
 

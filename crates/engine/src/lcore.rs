@@ -13,15 +13,17 @@ use verbline_mem::PoolCache;
 use verbline_verbs::{Completion, Completions};
 
 use crate::clock::{Clock, Tick};
-use crate::control::{Control, Phase};
+use crate::control::{Caller, Control, Phase, Word};
 use crate::drops::DropReason;
+use crate::health::{Notice, Reason};
 use crate::idle::{Budget, Idle, Policy, Step, Turn};
 use crate::node::{Node, Polling, Surroundings};
 use crate::outputs::Sink;
-use crate::port::Port;
+use crate::port::{Health, Port};
 use crate::rings::{Bell, Inlet, Outlet};
 use crate::sampling::{Sampler, Weights};
 use crate::sleep::{Bed, Fired, Outcome, sleep};
+use crate::stage::{PortChange, PortEvent};
 use crate::stats::{LcoreStats, Shared};
 use crate::turn_time::TurnTime;
 use crate::wake::{Armed, WakeSet};
@@ -52,6 +54,10 @@ pub(crate) struct LcoreParts {
 /// An lcore on its thread.
 pub(crate) struct Lcore {
     control: Arc<Control>,
+    /// What control said when this lcore last listened; anything else is news.
+    heard: Word,
+    /// What it said beside the phase, while it is worked off; empty otherwise.
+    notices: Vec<Notice>,
     index: usize,
     drain_ns: u64,
     idle: Idle,
@@ -90,13 +96,19 @@ impl Lcore {
             weights: Weights::default(),
             stage_ended: None,
         };
+        let mut ports = parts.ports;
+        for port in &mut ports {
+            port.caller = Some(Caller { control: Arc::clone(&control), lcore: parts.index });
+        }
         Lcore {
             control,
+            heard: Word::FIRST,
+            notices: Control::inbox(),
             index: parts.index,
             drain_ns: u64::try_from(parts.drain.as_nanos()).unwrap_or(u64::MAX),
             idle: Idle::new(parts.budget),
             around,
-            ports: parts.ports,
+            ports,
             inlets: parts.inlets,
             outlets: parts.outlets,
             bells: parts.bells,
@@ -117,15 +129,81 @@ impl Lcore {
     /// Runs until control says to stop, then drains.
     pub(crate) fn run(&mut self) -> io::Result<()> {
         self.around.time.restart();
-        while self.control.phase() == Phase::Running {
+        loop {
+            if self.control.word() != self.heard {
+                self.hear()?;
+                if self.heard.phase() != Phase::Running {
+                    break;
+                }
+            }
             if self.walk() {
                 self.idle.busy();
             } else if self.eager || self.around.weights.polls > 0 {
                 self.consider()?;
             }
         }
-        self.drain();
+        self.drain()
+    }
+
+    /// Looks into what control says. An error is one that the lcore cannot run on with.
+    #[cold]
+    fn hear(&mut self) -> io::Result<()> {
+        let mut notices = std::mem::take(&mut self.notices);
+        self.heard = self.control.hear(self.index, &mut notices);
+        let done = notices.drain(..).try_for_each(|notice| self.heed(notice));
+        self.notices = notices;
+        done
+    }
+
+    fn heed(&mut self, notice: Notice) -> io::Result<()> {
+        match notice {
+            Notice::Failed { port, event } => {
+                let Some(port) = self.ports.get_mut(port) else { return Ok(()) };
+                port.failed_by(event);
+                if self.control.has_lost_all_ports() {
+                    return Err(io::Error::other(format!(
+                        "port.{} has failed ({event}), and no port of the plan is left",
+                        port.name
+                    )));
+                }
+            }
+            Notice::Fell { port } => self.tell_stages(port, PortChange::Down),
+            Notice::Link { up } => {
+                let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
+                for place in 0..self.ports.len() {
+                    let stats = &self.ports[place].stats;
+                    // A link that comes up may say so more than once.
+                    if stats.link_down.value() != u64::from(!up) {
+                        stats.link_down.set((!up).into());
+                        self.tell_stages(place, change);
+                    }
+                }
+            }
+            Notice::Overrun => {
+                self.ports.iter_mut().for_each(|port| port.go_down(Health::Down, Reason::OVERRUN));
+                return Err(io::Error::other(
+                    "its completion queue has overrun (IBV_EVENT_CQ_ERR), and completions are lost; set `cq_depth_wc` higher",
+                ));
+            }
+            Notice::Gone(sentence) => {
+                self.ports.iter_mut().for_each(|port| port.go_down(Health::Down, Reason::GONE));
+                return Err(io::Error::other(sentence));
+            }
+        }
         Ok(())
+    }
+
+    fn tell_stages(&mut self, port: usize, change: PortChange) {
+        let Some(port) = self.ports.get(port) else { return };
+        let event = PortEvent { port: port.index, change };
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            self.running = Some(index);
+            node.port_event(event, &mut self.around);
+            self.polling = self.polling.min(node.polling());
+        }
+        self.running = None;
+        // What they sent goes on in the next turn, whether or not anything else comes.
+        self.settled = false;
     }
 
     /// What to do about there being nothing to do. Asked in turns that are timed anyway, one in some sixteen; under the policy
@@ -172,7 +250,7 @@ impl Lcore {
 
     /// Stops the sources and runs on until nothing is in flight anywhere, which only control can see, or the budget is
     /// spent.
-    fn drain(&mut self) {
+    fn drain(&mut self) -> io::Result<()> {
         let until_ns = self.now_ns().saturating_add(self.drain_ns);
         for (index, node) in self.nodes.iter_mut().enumerate() {
             self.running = Some(index);
@@ -188,10 +266,17 @@ impl Lcore {
         // What this lcore sent before it took notice of the drain, or as its stages stopped, counts as activity of the
         // drain: without it the run could be found quiet with those packets still under way.
         pulse.beat(true);
-        while self.control.phase() < Phase::Ending && self.around.time.last_ns() < until_ns {
+        while self.around.time.last_ns() < until_ns {
+            if self.control.word() != self.heard {
+                self.hear()?;
+                if self.heard.phase() == Phase::Ending {
+                    break;
+                }
+            }
             let busy = self.walk();
             pulse.beat(busy || self.has_undelivered());
         }
+        Ok(())
     }
 
     /// Whether something is on its way out that is not there yet.
@@ -409,6 +494,6 @@ impl Bed for Lcore {
     }
 
     fn control_calls(&self) -> bool {
-        self.control.phase() != Phase::Running
+        self.control.word() != self.heard
     }
 }

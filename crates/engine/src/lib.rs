@@ -19,6 +19,7 @@ mod dial;
 mod drops;
 mod error;
 mod events;
+mod health;
 mod idle;
 mod lcore;
 mod links;
@@ -53,6 +54,6 @@ pub use report::{
     LcoreReport, PacketReport, PoolReport, PortReport, Report, RingReport, StageReport, StatusReport, WakeReport,
 };
 pub use runtime::{Interrupter, Running, Runtime};
-pub use stage::{Next, Stage, StageSpec};
+pub use stage::{Next, PortChange, PortEvent, Stage, StageSpec};
 pub use stats::Counter;
 pub use stop::Ended;

@@ -7,7 +7,7 @@ use crate::clock::Tick;
 use crate::drops::DropReason;
 use crate::outputs::{Link, Outputs, Sink};
 use crate::sampling::Weights;
-use crate::stage::{Next, Stage};
+use crate::stage::{Next, PortEvent, Stage};
 use crate::stats::{Count, LcoreStats, Shared, StageStats};
 use crate::turn_time::TurnTime;
 
@@ -150,6 +150,17 @@ impl Node {
             self.polling = Polling::DONE;
         }
         ends
+    }
+
+    /// Tells the stage what happened to a port. What it sends goes on in the next turn.
+    pub(crate) fn port_event(&mut self, event: PortEvent, around: &mut Surroundings) {
+        let mut out = outputs(&self.links, &self.stats, self.cache, around);
+        self.stage.port_event(event, &mut out);
+        self.stats.packets_out.add(out.sent);
+        // It may have changed the stage's mind about when.
+        if self.polling != Polling::DONE {
+            self.polling = Polling::EACH_LOOP;
+        }
     }
 
     /// When it wants to be polled.

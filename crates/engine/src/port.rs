@@ -5,10 +5,12 @@
 //! handed on or counted.
 
 use verbline_mem::{Batch, PoolCache};
-use verbline_verbs::{Completion, PostStop, QueuePair, SendOptions, Status, Transport, WrKind};
+use verbline_verbs::{AsyncEventKind, Completion, PostStop, QueuePair, SendOptions, Status, Transport, WrKind};
 
 use crate::clock::Tick;
+use crate::control::Caller;
 use crate::drops::DropReason;
+use crate::health::{Notice, Reason};
 use crate::node::Surroundings;
 use crate::outputs::{Link, Sink};
 use crate::stats::{LcoreStats, PortStats, STATUSES, Shared};
@@ -81,6 +83,10 @@ pub(crate) struct Port {
     pub(crate) sending: Option<Sending>,
     pub(crate) stats: Shared<PortStats>,
     pub(crate) health: Health,
+    /// Whether it is connected by address, and so may be again.
+    pub(crate) by_address: bool,
+    /// Whom to tell that it is down; `None` before its lcore has begun.
+    pub(crate) caller: Option<Caller>,
 }
 
 /// Which halves of a queue pair work. An error on an RC queue pair, or in any receive, takes both out of service (state
@@ -161,6 +167,7 @@ impl Port {
     pub(crate) fn refill(&mut self, cache: &PoolCache, lcore: &LcoreStats, now_ns: Tick) -> bool {
         let Some(receiving) = self.receiving.as_mut().filter(|_| self.health < Health::Down) else { return false };
         let before = receiving.missing;
+        let mut refused = false;
         receiving.retry_ns = None;
         while receiving.missing > 0 {
             let wanted = receiving.missing.min(receiving.refill.capacity()) - receiving.refill.len();
@@ -177,15 +184,18 @@ impl Port {
             if let Some(stop) = outcome.stop {
                 if !stop.is_backpressure() {
                     tracing::error!(port = %self.name, %stop, "cannot post receives");
-                    self.health = Health::Down;
-                    self.stats.down.set(1);
+                    refused = true;
                 }
                 break;
             }
         }
         self.stats.rx_posted.add((before - receiving.missing) as u64);
         self.stats.rx_outstanding.set((receiving.depth_wr - receiving.missing + receiving.refill.len()) as u64);
-        receiving.missing < before
+        let posted = receiving.missing < before;
+        if refused {
+            self.go_down(Health::Down, Reason::REFUSED);
+        }
+        posted
     }
 
     /// Hands on what the receives at the front brought, as far as they are this port's next ones, succeeded, and are wanted by
@@ -254,9 +264,36 @@ impl Port {
         self.stats.drops.add(reason, 1);
         if self.health == Health::Up {
             tracing::error!(port = %self.name, %status, "the port is down");
-            self.stats.down.set(1);
         }
-        self.health = self.health.max(left);
+        self.go_down(left, Reason::of_status(status));
+    }
+
+    /// An event says that the queue pair has failed.
+    pub(crate) fn failed_by(&mut self, event: AsyncEventKind) {
+        if self.health < Health::Down {
+            tracing::error!(port = %self.name, %event, "the port is down");
+            // What the device has not flushed by itself comes back now; a device that is in no state to do so refuses.
+            let _ = self.qp.to_err();
+        }
+        self.go_down(Health::Down, Reason::of_event(event));
+    }
+
+    /// Some of it is out of service from here on. The stages of its lcore are told in the next turn.
+    #[cold]
+    pub(crate) fn go_down(&mut self, left: Health, reason: Reason) {
+        if Reason::is_vague(self.stats.down_reason.value()) {
+            self.stats.down_reason.set(reason.number());
+        }
+        let before = self.health;
+        self.health = before.max(left);
+        let Some(caller) = &self.caller else { return self.stats.down.set(1) };
+        if before == Health::Up {
+            self.stats.down.set(1);
+            caller.note(Notice::Fell { port: usize::from(self.qp.tag()) });
+        }
+        if before < Health::Down && self.health == Health::Down && !self.by_address {
+            caller.control.lose_port();
+        }
     }
 
     /// Posts what is pending, as one list where it fits. True if something was posted or dropped.

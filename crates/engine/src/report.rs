@@ -32,7 +32,7 @@ pub struct Report {
     pub drops: Vec<DropReport>,
     /// All packets of all pools.
     pub packets: PacketReport,
-    /// Asynchronous events of the devices, by kind.
+    /// Asynchronous events of the devices, by device, kind and source.
     pub events: Vec<EventReport>,
     /// Lcores that did not reach their end.
     pub failures: Vec<FailureReport>,
@@ -192,8 +192,15 @@ pub struct PortReport {
     pub rx_starved: u64,
     /// Completions for work requests no longer outstanding.
     pub stale: u64,
+    /// The number of its QP.
+    pub qpn: u32,
     /// Whether the QP is in the error state.
     pub down: bool,
+    /// What brought it there first, by its name in verbs.h: a completion's status (`IBV_WC_…`) or a device's event
+    /// (`IBV_EVENT_…`); or in words.
+    pub down_reason: Option<String>,
+    /// Whether the device's port under it has no link.
+    pub link_down: bool,
     /// Completions with an error, by status; only what occurred.
     pub errors: Vec<StatusReport>,
 }
@@ -316,13 +323,19 @@ pub struct HolderReport {
     pub packets: u64,
 }
 
-/// Asynchronous events of one kind on one device.
+/// Asynchronous events of one kind from one source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct EventReport {
     /// The device's name.
     pub device: String,
-    /// As in verbs.h.
+    /// Its name in verbs.h, e.g. `IBV_EVENT_PORT_ERR`.
     pub event: String,
+    /// What it is about: `QP 0x11`, `CQ 3`, `SRQ 1`, `port 1` (the device's, which counts them from 1) or `device`.
+    pub source: String,
+    /// The plan's ports that this is; in the plan's order.
+    pub ports: Vec<String>,
+    /// The lcores that own them.
+    pub lcores: Vec<String>,
     /// How many.
     pub count: u64,
 }

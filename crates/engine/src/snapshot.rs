@@ -5,6 +5,8 @@ use verbline_verbs::Status;
 
 use crate::clock::{Clock, Tick};
 use crate::drops::reason_name;
+use crate::events::WatchedPort;
+use crate::health::Reason;
 use crate::idle::{Budget, Policy};
 use crate::links::Links;
 use crate::report::{
@@ -59,6 +61,13 @@ pub(crate) struct RingEntry {
     pub(crate) consumer: String,
     pub(crate) filled: Shared<RingInStats>,
     pub(crate) emptied: Shared<RingOutStats>,
+}
+
+impl PortEntry {
+    /// For those who read the device's events.
+    pub(crate) fn watched(&self) -> WatchedPort {
+        WatchedPort { name: self.name.clone(), stats: Shared::clone(&self.stats) }
+    }
 }
 
 impl RunStats {
@@ -209,7 +218,10 @@ fn port(entry: &PortEntry) -> PortReport {
         rx_posted: stats.rx_posted.value(),
         rx_starved: stats.rx_starved.value(),
         stale: stats.stale.value(),
+        qpn: stats.qpn.value() as u32,
         down: stats.down.value() > 0,
+        down_reason: Reason::text(stats.down_reason.value(), status_name),
+        link_down: stats.link_down.value() > 0,
         errors: counts.enumerate().filter(|(_, count)| *count > 0).map(status).collect(),
     }
 }

@@ -32,6 +32,33 @@ pub trait Stage: Send {
     fn stop(&mut self, out: &mut Outputs<'_>) {
         let _ = out;
     }
+
+    /// Something happened to a port of the stage's lcore that no packet tells of: e.g. a market maker takes its quotes back when its
+    /// order port is down. Called between two turns of the loop, once for each port and event, on every stage of the lcore.
+    fn port_event(&mut self, event: PortEvent, out: &mut Outputs<'_>) {
+        let _ = (event, out);
+    }
+}
+
+/// What happened to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortEvent {
+    /// The number of the port ([`StageContext::port`](crate::StageContext::port)).
+    pub port: u16,
+    /// What happened.
+    pub change: PortChange,
+}
+
+/// A change of a port's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortChange {
+    /// Its queue pair is in an error state: what is sent to it is dropped and counted. Why, the report says
+    /// ([`PortReport::down_reason`](crate::PortReport::down_reason)).
+    Down,
+    /// The link under it is down. Sends are still posted: an RC queue pair tries for a while, and what is lost otherwise is lost.
+    LinkDown,
+    /// The link is up again.
+    LinkUp,
 }
 
 /// When a stage wants its [`Stage::poll`] called again.

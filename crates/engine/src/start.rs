@@ -37,7 +37,7 @@ pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
         failed = control.with(|progress| progress.refused.pop());
     }
     let watch = match failed {
-        None => Watch::start(watched).map_err(|source| EngineError::System {
+        None => Watch::start(watched, Arc::clone(&control)).map_err(|source| EngineError::System {
             at: places.first().cloned().unwrap_or_else(nowhere),
             lcore: "(all)".into(),
             call: "starting the thread that watches the devices' events",

@@ -132,8 +132,14 @@ pub(crate) struct PortStats {
     pub(crate) rx_starved: Count,
     /// Completions for work requests that are no longer outstanding.
     pub(crate) stale: Count,
+    /// The QP's number.
+    pub(crate) qpn: Count,
     /// 1 once the QP is in the error state.
     pub(crate) down: Count,
+    /// Why, as [`crate::health::Reason`] numbers it.
+    pub(crate) down_reason: Count,
+    /// 1 while the link under it is down.
+    pub(crate) link_down: Count,
     /// Gauges, as of the last loop that touched the port.
     pub(crate) rx_outstanding: Count,
     pub(crate) tx_outstanding: Count,
