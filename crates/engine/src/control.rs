@@ -136,9 +136,24 @@ impl Control {
     /// Tells one lcore something, and wakes it.
     pub(crate) fn notify(&self, lcore: usize, notice: Notice) {
         lock(&self.inboxes[lcore]).push(notice);
-        // Release: pairs with the Acquire in `hear`; who sees this word finds the notice.
-        self.word.fetch_add(1, Ordering::Release);
+        self.publish();
         self.wakers[lcore].ring();
+    }
+
+    /// Tells several lcores something, each its own. Whatever one of them does about it, e.g. end the run, the others have their
+    /// notices by then.
+    pub(crate) fn notify_all(&self, notices: Vec<(usize, Notice)>) {
+        let lcores: Vec<usize> = notices.iter().map(|(lcore, _)| *lcore).collect();
+        for (lcore, notice) in notices {
+            lock(&self.inboxes[lcore]).push(notice);
+        }
+        self.publish();
+        lcores.iter().for_each(|lcore| _ = self.wakers[*lcore].ring());
+    }
+
+    fn publish(&self) {
+        // Release: pairs with the Acquire in `hear`; who sees this word finds the notices pushed before.
+        self.word.fetch_add(1, Ordering::Release);
     }
 
     /// An empty vector as [`Control::hear`] takes it.
@@ -238,6 +253,17 @@ mod tests {
         assert_ne!(control.word(), Word::FIRST);
         assert_eq!(control.hear(1, &mut notices), control.word());
         assert_eq!(notices.len(), 1);
+    }
+
+    #[test]
+    fn notices_for_several_are_all_there_when_the_first_sees_one() {
+        let control = control();
+        let mut notices = Control::inbox();
+        control.notify_all(vec![(0, Notice::Overrun), (1, Notice::Link { up: false }), (1, Notice::Overrun)]);
+        for (lcore, count) in [(0, 1), (1, 2)] {
+            assert_eq!(control.hear(lcore, &mut notices), control.word());
+            assert_eq!(notices.drain(..).count(), count);
+        }
     }
 
     /// No notice is lost between a word that was seen and a box that was emptied, whoever is where.

@@ -190,8 +190,10 @@ impl Watching {
         } else {
             tracing::warn!(device = %watched.device, event = %event.kind, source = %event.source, ?ports, "device event");
         }
+        self.count(watched, event, ports, lcores);
+        let mut notices = Vec::new();
         for (lcore, places) in &concerned {
-            let tell = |notice| self.control.notify(lcore.index, notice);
+            let mut tell = |notice| notices.push((lcore.index, notice));
             match Meaning::of(event.kind) {
                 Meaning::Nothing => {}
                 Meaning::Failed => places.iter().for_each(|&port| tell(Notice::Failed { port, event: event.kind })),
@@ -203,6 +205,12 @@ impl Watching {
                 ))),
             }
         }
+        if !notices.is_empty() {
+            self.control.notify_all(notices);
+        }
+    }
+
+    fn count(&self, watched: &Watched, event: AsyncEvent, ports: Vec<String>, lcores: Vec<String>) {
         let key = (watched.device.clone(), event.kind.to_string(), event.source.to_string());
         let mut counts = self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         counts.entry(key).or_insert(Seen { ports, lcores, count: 0 }).count += 1;
@@ -211,14 +219,13 @@ impl Watching {
     /// The kernel wants the device back, and waits. False: it need not be looked at again.
     fn removed(&self, watched: &Watched) -> bool {
         tracing::warn!(device = %watched.device, "the device is being removed");
-        for lcore in &watched.lcores {
-            let sentence = format!(
-                "device.{}: {} is being removed from this machine (`rdma link del`, or its network interface went), which \
-                 waits until this run has ended; bring it back, and start the run again",
-                watched.plan_name, watched.device
-            );
-            self.control.notify(lcore.index, Notice::Gone(sentence));
-        }
+        let sentence = format!(
+            "device.{}: {} is being removed from this machine (`rdma link del`, or its network interface went), which waits \
+             until this run has ended; bring it back, and start the run again",
+            watched.plan_name, watched.device
+        );
+        let gone = |lcore: &WatchedLcore| (lcore.index, Notice::Gone(sentence.clone()));
+        self.control.notify_all(watched.lcores.iter().map(gone).collect());
         false
     }
 }

@@ -211,9 +211,7 @@ impl Lcore {
     #[inline(never)]
     fn consider(&mut self) -> io::Result<()> {
         if self.wakes.is_refused() {
-            return Err(io::Error::other(
-                "the device refuses to poll its completion queue, which has overrun; set `cq_depth_wc` higher",
-            ));
+            return self.heed(Notice::Overrun);
         }
         if self.may_sleep
             && let Step::Sleep { .. } = self.idle.after(self.idle_turn())
@@ -269,9 +267,10 @@ impl Lcore {
         while self.around.time.last_ns() < until_ns {
             if self.control.word() != self.heard {
                 self.hear()?;
-                if self.heard.phase() == Phase::Ending {
-                    break;
-                }
+            }
+            // Also if it was so before the first turn: a run that fails goes through the drain quickly.
+            if self.heard.phase() == Phase::Ending {
+                break;
             }
             let busy = self.walk();
             pulse.beat(busy || self.has_undelivered());
