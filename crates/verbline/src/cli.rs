@@ -13,6 +13,7 @@ mod json;
 mod keys;
 mod live;
 mod output;
+mod remedies;
 mod run;
 mod signals;
 mod tables;

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use verbline_engine::{ConnectionReport, LcoreReport, PortReport, Report};
+use verbline_engine::{ConnectionReport, EventReport, LcoreReport, PortReport, Report};
 
 use super::figures::{count, duration};
 use super::output::{COLUMNS, alarming, wrapped};
-use super::{Outcome, tables};
+use super::{Outcome, remedies, tables};
 
 /// The whole report. What went wrong stands at the end, where a terminal shows it.
 pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> String {
@@ -37,6 +37,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
     }
     text.push_str(&packets(report));
     text.push_str(&notes(report));
+    text.push_str(&events(&report.events));
     for (index, failure) in failures.iter().enumerate() {
         let gap = if index == 0 { "\n" } else { "" };
         let _ = writeln!(text, "{gap}{}", alarming(failure, coloured));
@@ -71,13 +72,24 @@ fn wakes(lcores: &[LcoreReport]) -> String {
     text
 }
 
+/// What went wrong at the ports, and what to do about it: once for each kind of error, however many ports have it.
 fn port_errors(ports: &[PortReport]) -> String {
-    let mut text = String::new();
-    for port in ports.iter().filter(|port| port.down || !port.errors.is_empty()) {
+    let (mut text, mut told) = (String::new(), Vec::new());
+    for port in ports.iter().filter(|port| port.down || port.link_down || !port.errors.is_empty()) {
         let statuses = port.errors.iter().map(|status| format!("{} {}", status.status, count(status.count)));
-        let down = port.down.then(|| "its queue pair is in the error state".to_owned());
-        let all: Vec<_> = statuses.chain(down).collect();
+        let why = port.down_reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let down = port.down.then(|| format!("its queue pair is in the error state{why}"));
+        let link = port.link_down.then(|| "its link is down".to_owned());
+        let all: Vec<_> = statuses.chain(down).chain(link).collect();
         let _ = writeln!(text, "{}", labelled("errors", &format!("port {}: {}", port.name, all.join(", "))));
+        for status in &port.errors {
+            let alone = status.status == "WR_FLUSH_ERR" && port.errors.len() == 1;
+            let remedy = if alone { Some(remedies::FLUSHED) } else { remedies::for_status(&status.status) };
+            if let Some(remedy) = remedy.filter(|_| !told.contains(&status.status)) {
+                told.push(status.status.clone());
+                let _ = writeln!(text, "{}", labelled("", &format!("{}: {remedy}", status.status)));
+            }
+        }
     }
     if !text.is_empty() {
         text.push('\n');
@@ -114,9 +126,27 @@ fn packets(report: &Report) -> String {
 fn notes(report: &Report) -> String {
     let fallbacks = report.pools.iter().filter_map(|pool| Some((pool, pool.fallback.as_ref()?)));
     let fallbacks = fallbacks.map(|(pool, why)| format!("pool {}: {why}", pool.name));
-    let events = report.events.iter().filter(|event| event.count > 0);
-    let events = events.map(|event| format!("device {}: {} events {}", event.device, count(event.count), event.event));
-    fallbacks.chain(events).map(|note| labelled("note", &note) + "\n").collect()
+    fallbacks.map(|note| labelled("note", &note) + "\n").collect()
+}
+
+/// What the devices said, whom in the plan it was about, and what to do.
+fn events(events: &[EventReport]) -> String {
+    let names = |kind: &str, names: &[String]| match names {
+        [] => String::new(),
+        names => format!(" {kind} {}", names.join(", ")),
+    };
+    let line = |event: &EventReport| {
+        let times = if event.count == 1 { String::new() } else { format!(", {} times", count(event.count)) };
+        let mut concerns = names("port", &event.ports);
+        if !event.lcores.is_empty() {
+            let _ = write!(concerns, "{}{}", if concerns.is_empty() { "" } else { ";" }, names("lcore", &event.lcores));
+        }
+        let concerns = if concerns.is_empty() { concerns } else { format!(" ({})", concerns.trim_start()) };
+        let remedy = remedies::for_event(&event.event).map(|remedy| format!(": {remedy}")).unwrap_or_default();
+        let source = if event.source == "device" { String::new() } else { format!(" {}", event.source) };
+        labelled("event", &format!("{} on {}{source}{concerns}{times}{remedy}", event.event, event.device)) + "\n"
+    };
+    events.iter().filter(|event| event.count > 0).map(line).collect()
 }
 
 /// A label in the first column, the text beside it.
@@ -128,8 +158,8 @@ fn labelled(label: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use verbline_engine::{
-        ConnectionState, DropReport, EventReport, FailureReport, HolderReport, PacketReport, PoolReport, RingReport,
-        StageReport, StatusReport, WakeReport,
+        ConnectionState, DropReport, FailureReport, HolderReport, PacketReport, PoolReport, RingReport, StageReport,
+        StatusReport, WakeReport,
     };
 
     use super::*;
@@ -167,6 +197,8 @@ mod tests {
             tx_packets: 40_000_000,
             tx_posts: 10_000_000,
             down: true,
+            down_reason: Some("IBV_WC_RNR_RETRY_EXC_ERR".into()),
+            link_down: true,
             errors: vec![error("RNR_RETRY_EXC_ERR", 1), error("WR_FLUSH_ERR", 255)],
             ..PortReport::default()
         };
@@ -221,7 +253,23 @@ mod tests {
                 ),
                 ..PoolReport::default()
             }],
-            events: vec![EventReport { device: "mlx5_0".into(), event: "PORT_ERR".into(), count: 3 }],
+            events: vec![
+                EventReport {
+                    device: "mlx5_0".into(),
+                    event: "IBV_EVENT_PORT_ERR".into(),
+                    source: "port 1".into(),
+                    ports: vec!["orders".into(), "audit".into()],
+                    lcores: vec!["market-data".into()],
+                    count: 3,
+                },
+                EventReport {
+                    device: "mlx5_1".into(),
+                    event: "IBV_EVENT_SM_CHANGE".into(),
+                    source: "port 2".into(),
+                    count: 1,
+                    ..EventReport::default()
+                },
+            ],
             failures: vec![FailureReport {
                 lcore: "gateway".into(),
                 stage: Some("sign".into()),
@@ -253,6 +301,56 @@ mod tests {
     fn a_report_of_nothing_is_short_and_no_failure() {
         let empty = Report { plan: "nothing".into(), drained: true, ..Report::default() };
         insta::assert_snapshot!(report(&empty, &Outcome::default(), true));
+    }
+
+    #[test]
+    fn every_error_that_a_user_can_do_something_about_says_what() {
+        let statuses = [
+            "LOC_LEN_ERR",
+            "LOC_QP_OP_ERR",
+            "LOC_PROT_ERR",
+            "BAD_RESP_ERR",
+            "REM_INV_REQ_ERR",
+            "REM_ACCESS_ERR",
+            "REM_OP_ERR",
+            "RETRY_EXC_ERR",
+            "RNR_RETRY_EXC_ERR",
+            "RESP_TIMEOUT_ERR",
+            "REM_ABORT_ERR",
+            "FATAL_ERR",
+            "GENERAL_ERR",
+            "WR_FLUSH_ERR",
+        ];
+        let port = |name: &str, statuses: &[&str]| PortReport {
+            name: name.into(),
+            errors: statuses.iter().map(|&status| StatusReport { status: status.into(), count: 1 }).collect(),
+            ..PortReport::default()
+        };
+        // The second port says nothing again, and the third was only flushed.
+        let ports = [port("all", &statuses), port("again", &statuses), port("flushed", &["WR_FLUSH_ERR"])];
+        let kinds = [
+            "CQ_ERR",
+            "QP_FATAL",
+            "QP_REQ_ERR",
+            "QP_ACCESS_ERR",
+            "PATH_MIG_ERR",
+            "DEVICE_FATAL",
+            "PORT_ERR",
+            "PORT_ACTIVE",
+            "GID_CHANGE",
+            "LID_CHANGE",
+        ];
+        let told = kinds.map(|kind| EventReport {
+            device: "rxe0".into(),
+            event: format!("IBV_EVENT_{kind}"),
+            source: if kind == "DEVICE_FATAL" { "device".into() } else { "port 1".into() },
+            lcores: vec!["only".into()],
+            count: 1,
+            ..EventReport::default()
+        });
+        let text = port_errors(&ports) + &events(&told);
+        assert!(text.lines().all(|line| line.chars().count() <= COLUMNS), "{text}");
+        insta::assert_snapshot!(text);
     }
 
     #[test]
