@@ -1,23 +1,24 @@
 //! The receive queue: empty packets move into slots when posted and out, filled, when their completion comes.
 
+mod done;
+mod form;
 mod scatter;
 #[cfg(test)]
 mod tests;
 
-use std::{mem, ptr};
+use rdma_sys::ibv_recv_wr;
+use verbline_mem::{Batch, Packet};
 
-use rdma_sys::{ibv_recv_wr, ibv_sge};
-use verbline_mem::{Batch, Packet, PoolForm};
-
-use crate::completion::{Completion, Stale};
 use crate::grh::GRH_BYTES;
-use crate::post::{PostStop, RecvOutcome, Unposted, registered_lkey};
+use crate::post::{PostStop, RecvOutcome, Unposted};
 use crate::qp_attr::Transport;
 use crate::slots::Slots;
 use crate::wr_id::{NO_WR_ID, Sequence, WrKind};
 use crate::wr_list::{LONGEST, WrList, for_each};
 
 pub(crate) use scatter::ScatterQueue;
+
+use form::Form;
 
 /// Of a QP or of an SRQ.
 pub(crate) struct RecvQueue {
@@ -53,7 +54,7 @@ impl RecvQueue {
             depth,
             usual_depth: depth,
             open: true,
-            form: Form { pd_id, lead_bytes, pool: 0, offset: 0, length_lkey: 0, only: None },
+            form: Form::new(pd_id, lead_bytes),
         }
     }
 
@@ -274,255 +275,4 @@ impl RecvQueue {
         self.form = form;
         ((wr_id - first) as u32, stop)
     }
-
-    /// The packet that the completion filled: its length set, the GRH taken off. Empty when the receive failed, or when the
-    /// data went elsewhere (RDMA WRITE with immediate).
-    #[inline]
-    pub(crate) fn complete(&mut self, completion: &Completion) -> Result<Packet, Stale> {
-        let wr_id = completion.wr_id();
-        let mut packet = match self.take_expected(wr_id) {
-            Some(packet) => packet,
-            None => self.take_unexpected(wr_id).ok_or(Stale { wr_id })?,
-        };
-        // SAFETY: it was in a slot.
-        if !completion.brought_a_message() || !unsafe { self.form.fill(&mut packet, completion.raw_len()) } {
-            self.fill_unusual(completion, &mut packet);
-        }
-        Ok(packet)
-    }
-
-    #[cold]
-    fn fill_unusual(&self, completion: &Completion, packet: &mut Packet) {
-        // A length beyond the packet is the device's mistake; what it wrote is not known, so nothing is shown.
-        let len = if completion.filled_its_buffer() { completion.byte_len() as usize } else { 0 };
-        if !self.form.fill_any(packet, len) {
-            packet.reset();
-        }
-    }
-
-    /// Moves the packets of the completions at the front, as far as they are this queue's next and succeeded, into `packets`;
-    /// gives how many.
-    #[inline]
-    pub(crate) fn complete_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
-        let count = self.complete_stretch(completions, packets);
-        if count == completions.len() { count } else { self.complete_rest(completions, count, packets) }
-    }
-
-    /// As [`RecvQueue::complete_run`], as far as the array of slots goes.
-    #[inline]
-    fn complete_stretch(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
-        let (first, form) = (self.expected, &self.form);
-        let slots = self.packets.stretch(first, self.outstanding);
-        // SAFETY: while one is expected, receives are in order, and the slots of all that are outstanding follow each other. Packets
-        // in slots are of the only pool.
-        let count = unsafe {
-            match &form.only {
-                Some(only) => take_filled(completions, slots, packets, first, |packet, len| packet.reset_by(only, len)),
-                None => take_filled(completions, slots, packets, first, |packet, len| form.fill_any(packet, len)),
-            }
-        };
-        self.expected = first + count as u64;
-        self.outstanding -= count as u32;
-        count
-    }
-
-    /// As [`RecvQueue::complete_run`], of what is behind the first `count`: their slots begin again, or it is no run.
-    #[cold]
-    fn complete_rest(&mut self, completions: &[Completion], count: usize, packets: &mut Batch) -> usize {
-        match count {
-            0 => self.complete_first(completions, packets),
-            _ if self.packets.slot(self.expected) == 0 => count + self.complete_stretch(&completions[count..], packets),
-            _ => count,
-        }
-    }
-
-    /// As [`RecvQueue::complete_run`], of one completion: without what a loop has around it.
-    #[inline(always)]
-    pub(crate) fn complete_one(&mut self, completion: &Completion) -> Option<Packet> {
-        let wr_id = completion.wr_id();
-        if wr_id != self.expected {
-            return self.complete_unexpected(completion);
-        }
-        if !completion.brought_a_message() {
-            return None;
-        }
-        // Empty when nothing is outstanding: then the number is not one yet.
-        let mut packet = self.packets.at(wr_id).take()?;
-        // SAFETY: it was in a slot.
-        if !unsafe { self.form.fill(&mut packet, completion.raw_len()) } {
-            self.packets.put(wr_id, Some(packet));
-            return None;
-        }
-        self.expected = wr_id + 1;
-        self.outstanding -= 1;
-        Some(packet)
-    }
-
-    /// As [`RecvQueue::complete_one`], of a number that was not expected.
-    #[cold]
-    fn complete_unexpected(&mut self, completion: &Completion) -> Option<Packet> {
-        if !completion.brought_a_message() || completion.wr_id() == self.expected {
-            return None;
-        }
-        self.complete(completion).ok()
-    }
-
-    /// As [`RecvQueue::complete_run`], of one whose number was not expected.
-    #[cold]
-    fn complete_first(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
-        match completions.first() {
-            Some(first) if !packets.is_full() => {
-                self.complete_unexpected(first).map_or(0, |packet| packets.push_iter([packet]))
-            }
-            _ => 0,
-        }
-    }
-
-    /// The packet of this number, if it is the one that completes next.
-    #[inline]
-    fn take_expected(&mut self, wr_id: u64) -> Option<Packet> {
-        if wr_id != self.expected {
-            return None;
-        }
-        // Empty when nothing is outstanding: then the number is not one yet.
-        let packet = self.packets.at(wr_id).take()?;
-        self.expected = wr_id + 1;
-        self.outstanding -= 1;
-        Some(packet)
-    }
-
-    /// The packet of this number, if it is outstanding: the first of a block, or one that completes out of order.
-    #[cold]
-    fn take_unexpected(&mut self, wr_id: u64) -> Option<Packet> {
-        let slot = self.packets.slot(wr_id);
-        let age = self.sequence.age(wr_id, self.packets.len());
-        // A slot that was passed over holds an older number than the last that fell on it.
-        let is_its = if self.passed[slot] == 0 { age.is_some() } else { self.passed[slot] == wr_id };
-        if !is_its {
-            return None;
-        }
-        let packet = self.packets.at(wr_id).take()?;
-        self.passed[slot] = 0;
-        let oldest = self.expected != NO_WR_ID && age == Some(self.outstanding - 1);
-        self.outstanding -= 1;
-        self.expected = match self.outstanding {
-            0 => self.sequence.next(),
-            _ if oldest => wr_id + 1,
-            _ => NO_WR_ID,
-        };
-        self.set_usual_depth();
-        Some(packet)
-    }
-
-    /// Frees every slot: the device has let go of all of them.
-    pub(crate) fn reclaim(&mut self) -> u32 {
-        self.packets.clear();
-        self.passed.fill(0);
-        self.expected = self.sequence.next();
-        self.set_usual_depth();
-        std::mem::take(&mut self.outstanding)
-    }
-}
-
-/// What a work request says of its packet: the same for all of a pool, so it is looked up when the pool changes.
-#[derive(Clone, Copy)]
-struct Form {
-    /// The pool's number, which no other pool ever has; 0 at first.
-    pool: u64,
-    /// Where the device writes, from the buffer's start on, bytes.
-    offset: u64,
-    /// Length, and above it the key: one word, so that it is written as one.
-    length_lkey: u64,
-    /// Bytes that come before the message.
-    lead_bytes: usize,
-    pd_id: u64,
-    /// What the packets are like, while all that the queue holds are of this pool and nothing comes before their messages. A queue
-    /// that once held packets of two pools goes without until it meets another while it is empty.
-    only: Option<PoolForm>,
-}
-
-impl Form {
-    /// `alone` says that the queue holds nothing.
-    #[cold]
-    fn learned(self, packet: &Packet, alone: bool) -> Result<Form, PostStop> {
-        let lkey = registered_lkey(packet, self.pd_id)?;
-        // What comes before the message goes into the headroom if that is long enough, so that the message lands where messages
-        // lie; else where those lie.
-        let (headroom, capacity) = (packet.fresh_headroom(), packet.fresh_capacity());
-        let lead = if headroom < self.lead_bytes { 0 } else { self.lead_bytes };
-        let length = u32::try_from(capacity + lead).unwrap_or(u32::MAX);
-        let length_lkey = u64::from(lkey) << 32 | u64::from(length);
-        let only = (alone && self.lead_bytes == 0).then(|| packet.pool_form());
-        Ok(Form { pool: packet.pool_id(), offset: (headroom - lead) as u64, length_lkey, only, ..self })
-    }
-
-    #[inline]
-    fn sge(&self, packet: &Packet) -> ibv_sge {
-        // The length is not 0, which would mean 2^31: a pool's packets have room.
-        let [length, lkey] = [self.length_lkey as u32, (self.length_lkey >> 32) as u32];
-        ibv_sge { addr: packet.buffer_addr() + self.offset, length, lkey }
-    }
-
-    /// Makes the packet hold the message; `len` counts what came before it too. False, and no change, when so many bytes
-    /// cannot have come.
-    ///
-    /// # Safety
-    /// The packet is, or was, in a slot of the queue whose form this is.
-    #[inline]
-    unsafe fn fill(&self, packet: &mut Packet, len: usize) -> bool {
-        match &self.only {
-            // SAFETY: all that are in slots are of this pool.
-            Some(only) => unsafe { packet.reset_by(only, len) },
-            None => self.fill_any(packet, len),
-        }
-    }
-
-    /// As [`Form::fill`], of any packet.
-    fn fill_any(&self, packet: &mut Packet, len: usize) -> bool {
-        match self.lead_bytes {
-            0 => packet.reset_to(len),
-            lead => fill_behind(packet, lead, len),
-        }
-    }
-}
-
-fn fill_behind(packet: &mut Packet, lead: usize, len: usize) -> bool {
-    if packet.fresh_headroom() >= lead {
-        return len.checked_sub(lead).is_some_and(|len| packet.reset_to(len));
-    }
-    len >= lead && packet.reset_to(len) && packet.trim_front(lead)
-}
-
-/// Takes the packets of the completions out of their slots and into `packets`, as far as their numbers count up from `first`, they
-/// succeeded and `fill` takes their lengths; gives how many. A function of its own, since what it needs then fits the registers:
-/// with the queue around it, a packet takes half as much again.
-///
-/// # Safety
-/// Where the first completion has that number, the slots are taken.
-#[inline(never)]
-unsafe fn take_filled(
-    completions: &[Completion],
-    slots: &mut [Option<Packet>],
-    packets: &mut Batch,
-    first: u64,
-    fill: impl Fn(&mut Packet, usize) -> bool,
-) -> usize {
-    let mut expected = first;
-    packets.push_up_to(completions.len().min(slots.len()), |at| {
-        // SAFETY: it is asked with less than the number of either, as it was told.
-        let (completion, slot) = unsafe { (completions.get_unchecked(at), slots.get_unchecked_mut(at)) };
-        if completion.wr_id() != expected || !completion.brought_a_message() {
-            return None;
-        }
-        // SAFETY: the caller's word. The slot is emptied, or the packet forgotten.
-        let mut packet = unsafe { ptr::read(slot).unwrap_unchecked() };
-        if !fill(&mut packet, completion.raw_len()) {
-            mem::forget(packet);
-            return None;
-        }
-        // SAFETY: what was there is in `packet`.
-        unsafe { ptr::write(slot, None) };
-        expected += 1;
-        Some(packet)
-    })
 }

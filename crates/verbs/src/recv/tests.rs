@@ -1,6 +1,7 @@
 //! The receive queue against a device that is only pretended.
 
 use super::*;
+use crate::completion::Completion;
 use crate::fake::{self, Fake, PD};
 use crate::post_verb::PostRecv;
 use verbline_mem::Pool;

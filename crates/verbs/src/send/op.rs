@@ -1,4 +1,4 @@
-//! Work requests of the SQ that are not packets of a batch: one-sided, special, and binds of memory windows.
+//! Work requests of the SQ that are not packets of a batch: one-sided, special, binds of memory windows, and the marker of a drain.
 //!
 //! Each is posted by itself and always signaled; its slot keeps the memory that it uses until its completion.
 
@@ -8,11 +8,12 @@ use super::{INLINE, SIGNALED, SendQueue, flags};
 use crate::mr::Access;
 use crate::one_sided::{Buffer, Kept, Op, Refused, Verb};
 use crate::peer::PeerSlice;
-use crate::post::{PostStop, SendOptions};
+use crate::post::{DestinationId, PostStop, SendOptions};
 use crate::post_verb::PostSend;
 use crate::qp_attr::Transport;
 use crate::window::{MemoryWindow, WindowKind, bind_info};
 use crate::wr_id::{self, WrKind};
+use crate::wr_list::{Entry, WrList};
 
 impl SendQueue {
     /// Posts one work request that is not a packet of a batch; its completion comes always.
@@ -129,6 +130,55 @@ impl SendQueue {
         };
         // SAFETY: the caller's word.
         unsafe { self.post_special(post, WrKind::Op, write) }.map(|()| slot)
+    }
+
+    /// Posts an empty, signaled send behind everything, even a full queue: on a QP in ERR its flush completion covers all that
+    /// was posted. False when it could not be posted.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`].
+    pub(crate) unsafe fn post_marker(&mut self, post: PostSend) -> bool {
+        let destination = self.destination(DestinationId::default());
+        let (true, Ok(destination)) = (self.outstanding < self.packets.len(), destination) else { return false };
+        if self.sequence.reserve(1) == 0 {
+            return false;
+        }
+        let write = |wr: &mut ibv_send_wr, _: &mut ibv_sge| {
+            wr.send_flags = SIGNALED;
+            wr.num_sge = 0;
+            if let Some(to) = destination {
+                wr.wr.ud = to;
+            }
+        };
+        // SAFETY: the caller's word.
+        unsafe { self.post_special(post, WrKind::Send, write) }.is_ok()
+    }
+
+    /// Posts one signaled work request; `write` writes all but its number, and calls nothing. There is a number for it. What
+    /// the device refused is not in the queue.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`]; the memory of the work request stays until it completes.
+    unsafe fn post_special(
+        &mut self,
+        post: PostSend,
+        kind: WrKind,
+        write: impl FnOnce(&mut ibv_send_wr, &mut ibv_sge),
+    ) -> Result<(), PostStop> {
+        // SAFETY: from here to the end nothing but the device is called.
+        let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
+        let Entry { wr, sge } = list.lone();
+        write(wr, sge);
+        wr.wr_id = self.sequence.next() | wr_id::kind_bits(kind);
+        // SAFETY: the caller's word.
+        let refusal = list.post_lone(|wr, bad| unsafe { post.call(wr, bad) });
+        list.altered(0);
+        if let Some((0, ret)) = refusal {
+            return Err(PostStop::of_device(ret));
+        }
+        self.until_signal = self.signal_every;
+        self.advance(1);
+        Ok(())
     }
 
     fn check_op(&self, op: &Op, buffer: &Buffer) -> Result<(), PostStop> {

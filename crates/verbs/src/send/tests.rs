@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::fake::{self, Fake, PD, Posted};
-use crate::post::PostStop;
-use verbline_mem::Pool;
+use crate::post::{PostStop, SendOutcome};
+use crate::post_verb::PostSend;
+use rdma_sys::ibv_wr_opcode;
+use verbline_mem::{Batch, Packet, Pool};
 
 fn queue(depth: u32, signal_every: u32) -> SendQueue {
     let transport = Transport::Rc;

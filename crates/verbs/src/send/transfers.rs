@@ -7,7 +7,8 @@ use std::iter::Peekable;
 
 use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 
-use super::{Formatted, SendQueue, flags};
+use super::batch::Formatted;
+use super::{SendQueue, flags};
 use crate::one_sided::{Buffer, Kept};
 use crate::peer::{PeerSlice, Remote};
 use crate::post::{PostStop, SendOptions, SendOutcome};

@@ -1,0 +1,67 @@
+//! Letting go of a QP: every packet comes back, or is never freed.
+
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::QueuePair;
+use crate::errno::Errno;
+use crate::provider::verb;
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.detach_all();
+        // Stops the device before it is asked to let go; destroying works from any state, so a refusal does not matter.
+        let _ = self.to_err();
+        match self.destroy() {
+            Ok(()) => {
+                // SAFETY: dropped once, here. ibv_destroy_qp succeeded, so the device reaches none of the packets any more.
+                unsafe {
+                    ManuallyDrop::drop(&mut self.send);
+                    ManuallyDrop::drop(&mut self.recv);
+                    ManuallyDrop::drop(&mut self.recv_scatter);
+                    ManuallyDrop::drop(&mut self.keep);
+                }
+            }
+            Err(errno) => self.leak(errno),
+        }
+    }
+}
+
+impl QueuePair {
+    /// Destroys the QP, trying again for a while. Gives why the device would not, if it would not.
+    fn destroy(&mut self) -> Result<(), Errno> {
+        let provider = self.keep.pd.provider();
+        let deadline = Instant::now() + self.destroy_timeout;
+        loop {
+            // SAFETY: the QP is live; this is its end if the call succeeds.
+            let ret = unsafe { verb!(provider, ibv_destroy_qp(self.raw.as_ptr())) };
+            match self.keep.pd.context.undestroyed(ret) {
+                None => return Ok(()),
+                Some(errno) if Instant::now() >= deadline => return Err(errno),
+                Some(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// The device may still write the packets: they, and what the QP stands on, are never freed.
+    #[cold]
+    fn leak(&mut self, errno: Errno) {
+        // Relaxed: a count for people.
+        LEAKED.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            qpn = self.qpn(),
+            device = %self.keep.pd.context.name,
+            %errno,
+            packets = self.sends_outstanding() + self.recvs_outstanding(),
+            "the device would not destroy the QP: its packets and their pools are leaked, because it may still write them"
+        );
+    }
+}
+
+static LEAKED: AtomicU64 = AtomicU64::new(0);
+
+/// QPs of this process that a device would not let go of. Each one's packets, and so their pools, are never freed.
+pub fn leaked_queue_pairs() -> u64 {
+    LEAKED.load(Ordering::Relaxed)
+}

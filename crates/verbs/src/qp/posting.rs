@@ -1,0 +1,180 @@
+//! Packets posted: batches, and packets alone.
+
+use verbline_mem::{Batch, Packet};
+
+use super::QueuePair;
+use crate::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
+use crate::qp_attr::QpState;
+
+impl QueuePair {
+    /// Posts packets from the front of the batch, in order, as one list; more than 64 as several. Those posted have moved into
+    /// the QP, or back to their pool when they went inline; the rest is still in the batch.
+    #[inline(always)]
+    pub fn post_send(&mut self, batch: &mut Batch) -> SendOutcome {
+        match batch.as_slice() {
+            // SAFETY: the QP is live until drop, `send` is its send queue, and takes it.
+            [packet] if self.send.takes_one(packet) => match unsafe { self.send.post_only(self.post_send, batch) } {
+                (taken, None) => SendOutcome { posted: taken, inlined: taken, stop: None },
+                (taken, stop) => {
+                    self.count_refusal(stop);
+                    SendOutcome { posted: taken, inlined: taken, stop }
+                }
+            },
+            _ => self.post_send_list(batch),
+        }
+    }
+
+    /// Posts one packet. It has moved into the QP, or back to its pool when it went inline; else it comes back.
+    #[inline(always)]
+    pub fn post_send_one(&mut self, packet: Packet) -> Result<(), Unposted> {
+        if self.send.takes_one(&packet) {
+            // SAFETY: the QP is live until drop, `send` is its send queue, and takes it.
+            unsafe { self.send.post_one(self.post_send, packet) }.map_err(|unposted| self.refused(unposted))
+        } else {
+            self.post_single(packet, |qp, batch| qp.post_send_any(batch).stop)
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, unposted: Unposted) -> Unposted {
+        self.count_refusal(Some(unposted.stop));
+        unposted
+    }
+
+    /// Posts a packet the way that batches go.
+    #[inline(never)]
+    fn post_single(
+        &mut self,
+        packet: Packet,
+        post: impl FnOnce(&mut QueuePair, &mut Batch) -> Option<PostStop>,
+    ) -> Result<(), Unposted> {
+        let mut single = std::mem::replace(&mut self.single, Batch::with_capacity(0));
+        // Empty, and made for one.
+        single.push_iter([packet]);
+        let stop = post(self, &mut single);
+        let packet = single.pop();
+        self.single = single;
+        stop.map_or(Ok(()), |stop| Err(Unposted { packet, stop }))
+    }
+
+    #[inline(never)]
+    fn post_send_list(&mut self, batch: &mut Batch) -> SendOutcome {
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        match unsafe { self.send.post_all(self.post_send, batch) } {
+            Some((taken, ret)) => {
+                let stop = self.stop_of(ret);
+                SendOutcome { posted: taken as usize, inlined: taken as usize, stop }
+            }
+            None => self.post_send_any(batch),
+        }
+    }
+
+    #[inline(never)]
+    fn post_send_any(&mut self, batch: &mut Batch) -> SendOutcome {
+        if !self.may_send() {
+            return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
+        }
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        let outcome = unsafe { self.send.post_batch(self.post_send, batch) };
+        self.count_refusal(outcome.stop);
+        outcome
+    }
+
+    /// As [`QueuePair::post_send`], with options a packet: called with its place in the batch and the packet, before the list
+    /// is posted, and so for some packets twice when the device refuses some.
+    #[inline]
+    pub fn post_send_with(
+        &mut self,
+        batch: &mut Batch,
+        options: impl FnMut(usize, &Packet) -> SendOptions,
+    ) -> SendOutcome {
+        if !self.may_send() {
+            return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
+        }
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        let outcome = unsafe { self.send.post_batch_with(self.post_send, batch, options) };
+        self.count_refusal(outcome.stop);
+        outcome
+    }
+
+    /// Posts packets from the front of the batch for receiving. Each is emptied first: what it held is overwritten.
+    #[inline(always)]
+    pub fn post_recv(&mut self, batch: &mut Batch) -> RecvOutcome {
+        let verb = self.post_recv;
+        // A QP on an SRQ has a queue of no depth, in which nothing fits.
+        match batch.as_slice() {
+            [packet] if self.recv.takes_one(packet) => {
+                // SAFETY: the QP is live until drop, `recv` is its receive queue, and takes it.
+                let outcome = unsafe { self.recv.post_only(batch, |wr, bad| verb.call(wr, bad)) };
+                self.count_refusal(outcome.stop);
+                outcome
+            }
+            _ => self.post_recv_list(batch),
+        }
+    }
+
+    /// Posts one packet for receiving. It is emptied first: what it held is overwritten.
+    #[inline(always)]
+    pub fn post_recv_one(&mut self, packet: Packet) -> Result<(), Unposted> {
+        if self.recv.takes_one(&packet) {
+            let verb = self.post_recv;
+            // SAFETY: the QP is live until drop, `recv` is its receive queue, and takes it.
+            let posted = unsafe { self.recv.post_one(packet, |wr, bad| verb.call(wr, bad)) };
+            posted.map_err(|unposted| self.refused(unposted))
+        } else {
+            self.post_single(packet, |qp, batch| qp.post_recv_any(batch).stop)
+        }
+    }
+
+    #[inline(never)]
+    fn post_recv_list(&mut self, batch: &mut Batch) -> RecvOutcome {
+        let verb = self.post_recv;
+        // SAFETY: the QP is live until drop, and `recv` is its receive queue.
+        match unsafe { self.recv.post_all(batch, |wr, bad| verb.call(wr, bad)) } {
+            Some((taken, ret)) => RecvOutcome { posted: taken as usize, stop: self.stop_of(ret) },
+            None => self.post_recv_any(batch),
+        }
+    }
+
+    #[inline(never)]
+    fn post_recv_any(&mut self, batch: &mut Batch) -> RecvOutcome {
+        if self.state == QpState::Reset {
+            return RecvOutcome { posted: 0, stop: Some(PostStop::NotReady(self.state)) };
+        }
+        if self.keep.srq.is_some() {
+            return RecvOutcome { posted: 0, stop: Some(PostStop::UsesSrq) };
+        }
+        if self.recv_scatter.is_some() {
+            return RecvOutcome { posted: 0, stop: Some(PostStop::OtherReceives { lists: true }) };
+        }
+        let verb = self.post_recv;
+        // SAFETY: the QP is live until drop, and `recv` is its receive queue.
+        let outcome = unsafe { self.recv.post_batch(batch, |wr, bad| verb.call(wr, bad)) };
+        self.count_refusal(outcome.stop);
+        outcome
+    }
+
+    /// A device may take and forget a send posted in RESET, INIT or RTR (ibv_post_send(3)), so it is not asked.
+    #[inline]
+    pub(super) fn may_send(&self) -> bool {
+        !matches!(self.state, QpState::Reset | QpState::Init | QpState::Rtr)
+    }
+
+    /// What a verb's answer means for the batch, counted.
+    #[inline]
+    fn stop_of(&mut self, ret: i32) -> Option<PostStop> {
+        if ret == 0 {
+            return None;
+        }
+        let stop = Some(PostStop::of_device(ret));
+        self.count_refusal(stop);
+        stop
+    }
+
+    #[inline]
+    pub(super) fn count_refusal(&mut self, stop: Option<PostStop>) {
+        if matches!(stop, Some(PostStop::Device(_))) {
+            self.counters.refused += 1;
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Completions: what a signaled one covers leaves the queue.
+
+use verbline_mem::{Batch, Packet};
+
+use super::SendQueue;
+use crate::completion::{Completion, Stale, Status};
+use crate::one_sided::Buffer;
+use crate::wr_id::{self, WrKind};
+
+impl SendQueue {
+    /// Frees every slot up to the completion's. Packets go to `freed`, or to their pool when it is full; buffers of ops before
+    /// this one are dropped, this one's is given back. Gives the number of work requests that are done by it.
+    #[inline]
+    pub(crate) fn complete(
+        &mut self,
+        completion: &Completion,
+        freed: &mut Batch,
+    ) -> Result<(usize, Option<Buffer>), Stale> {
+        let wr_id = completion.wr_id();
+        let kind = wr_id::kind(wr_id);
+        // The numbers of ops are drawn with those of sends.
+        let number = if kind == WrKind::Op { wr_id ^ wr_id::kind_bits(kind) } else { wr_id };
+        let age = self.sequence.age(number, self.outstanding).ok_or(Stale { wr_id })?;
+        let count = self.outstanding - age;
+        let buffer = if kind == WrKind::Op { self.take_op(number, completion.status()) } else { None };
+        self.release(count, |packet| drop(freed.push(packet)));
+        Ok((count as usize, buffer))
+    }
+
+    fn take_op(&mut self, number: u64, status: Status) -> Option<Buffer> {
+        let kept = self.ops[self.packets.slot(number)].take()?;
+        self.ops_kept -= 1;
+        if let Some(bind) = kept.bind {
+            bind.done(status);
+        }
+        Some(kept.buffer)
+    }
+
+    #[inline]
+    fn release(&mut self, count: u32, free: impl FnMut(Packet)) {
+        // Inline sends leave nothing behind.
+        if self.packets_kept | self.ops_kept > 0 {
+            self.release_kept(count, free);
+        }
+        self.outstanding -= count;
+    }
+
+    fn release_kept(&mut self, count: u32, mut free: impl FnMut(Packet)) {
+        // Slots go round without a jump, also where numbers jump to another block.
+        let oldest = self.sequence.next().wrapping_sub(self.outstanding.into());
+        for ahead in 0..count {
+            let position = oldest.wrapping_add(ahead.into());
+            match self.packets.at(position).take() {
+                Some(packet) => {
+                    self.packets_kept -= 1;
+                    free(packet);
+                }
+                None if self.ops_kept > 0 => {
+                    self.ops_kept -= u32::from(self.ops[self.packets.slot(position)].take().is_some());
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Frees every slot: the device has let go of all of them.
+    pub(crate) fn reclaim(&mut self) -> u32 {
+        let count = self.outstanding;
+        self.release(count, drop);
+        self.until_signal = self.signal_every;
+        count
+    }
+}
