@@ -158,7 +158,7 @@ impl QueuePair {
         self.send.transport
     }
 
-    /// What [`Completion::tag`] says of its completions.
+    /// What [`crate::Completion::tag`] says of its completions.
     pub fn tag(&self) -> u16 {
         self.send.tag
     }
