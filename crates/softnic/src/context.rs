@@ -6,7 +6,7 @@
 
 use crate::async_event::{AsyncEvents, Kind};
 use crate::device::Device;
-use crate::{cq, device, errno, mw, poll, rq, sq, srq};
+use crate::{cq, device, errno, mw, pd, poll, rq, sq, srq, thread_domain};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -104,6 +104,10 @@ pub(crate) unsafe fn open(device: *mut ibv_device) -> *mut ibv_context {
     let mut verbs: verbs_context = unsafe { std::mem::zeroed() };
     verbs.sz = size_of::<verbs_context>();
     verbs.query_port = Some(query_port_sized);
+    verbs.query_device_ex = Some(query_device_sized);
+    verbs.alloc_td = Some(thread_domain::alloc);
+    verbs.dealloc_td = Some(thread_domain::dealloc);
+    verbs.alloc_parent_domain = Some(pd::alloc_parent);
     let context = &mut verbs.context;
     context.device = device.as_ptr();
     context.cmd_fd = -1;
@@ -180,6 +184,31 @@ unsafe extern "C" fn query_port_sized(
         let from = Context::from_raw(context).device.port_attributes();
         attr.cast::<u8>().write_bytes(0, attr_bytes);
         let common = attr_bytes.min(size_of::<ibv_port_attr>());
+        std::ptr::copy_nonoverlapping((&raw const from).cast::<u8>(), attr.cast::<u8>(), common);
+    }
+    0
+}
+
+/// `verbs_context.query_device_ex`: `ibv_query_device_ex(3)`, for a caller whose struct may be another version's.
+///
+/// # Safety
+/// `context` is open, `input` is null or readable, `attr` has `attr_bytes` writable bytes.
+pub(crate) unsafe extern "C" fn query_device_sized(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    attr_bytes: usize,
+) -> c_int {
+    // SAFETY: the caller's.
+    let asks_more = unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0);
+    if asks_more || attr_bytes < size_of::<ibv_device_attr>() {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        let from = Context::from_raw(context).device.extended_attributes();
+        attr.cast::<u8>().write_bytes(0, attr_bytes);
+        let common = attr_bytes.min(size_of::<ibv_device_attr_ex>());
         std::ptr::copy_nonoverlapping((&raw const from).cast::<u8>(), attr.cast::<u8>(), common);
     }
     0

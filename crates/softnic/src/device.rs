@@ -156,6 +156,26 @@ impl Device {
         }
     }
 
+    /// `ibv_query_device_ex(3)`.
+    pub(crate) fn extended_attributes(&self) -> ibv_device_attr_ex {
+        use ibv_odp_transport_cap_bits as op;
+        // SAFETY: integers, for which zero is a value: nothing of that kind.
+        let mut attributes: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+        attributes.orig_attr = self.attributes();
+        attributes.device_cap_flags_ex = attributes.orig_attr.device_cap_flags.into();
+        attributes.phys_port_cnt_ex = PORT.into();
+        // Nothing is pinned: see `mr`. Not the whole address space at once: what is not mapped would be a fault of the process.
+        attributes.odp_caps.general_caps = ibv_odp_general_caps::IBV_ODP_SUPPORT.0.into();
+        let messages = op::IBV_ODP_SUPPORT_SEND | op::IBV_ODP_SUPPORT_RECV | op::IBV_ODP_SUPPORT_SRQ_RECV;
+        let writes = messages | op::IBV_ODP_SUPPORT_WRITE;
+        attributes.odp_caps.per_transport_caps = ibv_odp_caps__bindgen_ty_1 {
+            rc_odp_caps: (writes | op::IBV_ODP_SUPPORT_READ | op::IBV_ODP_SUPPORT_ATOMIC).0,
+            uc_odp_caps: writes.0,
+            ud_odp_caps: messages.0,
+        };
+        attributes
+    }
+
     /// `ibv_query_port(3)`. An InfiniBand port, 4x at FDR speed as far as anybody asks.
     pub(crate) fn port_attributes(&self) -> ibv_port_attr {
         ibv_port_attr {

@@ -104,6 +104,8 @@ mod srq;
 #[cfg(not(loom))]
 mod stall;
 #[cfg(not(loom))]
+mod thread_domain;
+#[cfg(not(loom))]
 mod timer;
 #[cfg(not(loom))]
 mod transfer;

@@ -1,7 +1,9 @@
 //! Memory regions: memory that work requests and peers may name by a key.
 //!
 //! What it guarantees: after `ibv_dereg_mr(3)` returns, nothing of the device reads or writes the memory any more, so it
-//! may be unmapped. L_Key and R_Key are the same number. Nothing is pinned: memory stays where the page tables put it.
+//! may be unmapped. L_Key and R_Key are the same number. Nothing is pinned: the device reads and writes
+//! by the process's own addresses, so that any page faults in when it is touched. Every region is on demand, asked for
+//! or not.
 
 use crate::key_table::{self, Grant};
 use crate::pd::Pd;
@@ -26,8 +28,10 @@ const ACCESS_KNOWN: u32 = key_table::LOCAL_WRITE
     | key_table::MW_BIND
     | ibv_access_flags::IBV_ACCESS_ZERO_BASED.0
     | ACCESS_OPTIONAL;
-/// `IBV_ACCESS_HUGETLB`, and the optional range of which `IBV_ACCESS_RELAXED_ORDERING` is the first.
-const ACCESS_OPTIONAL: u32 = ibv_access_flags::IBV_ACCESS_HUGETLB.0 | 0x3ff0_0000;
+/// `IBV_ACCESS_ON_DEMAND`, as every region is; `IBV_ACCESS_HUGETLB`, and the optional range of which
+/// `IBV_ACCESS_RELAXED_ORDERING` is the first.
+const ACCESS_OPTIONAL: u32 =
+    ibv_access_flags::IBV_ACCESS_ON_DEMAND.0 | ibv_access_flags::IBV_ACCESS_HUGETLB.0 | 0x3ff0_0000;
 
 impl Mr {
     /// # Safety

@@ -1,8 +1,8 @@
 //! The provider's verbs, with libibverbs' own C signatures and names.
 //!
 //! What it guarantees: each behaves as its man page says, `errno` and return values included. Control verbs are plain
-//! functions here; the data path (post, poll, arm) and the memory-window calls are reached through `ibv_context.ops`, by
-//! rdma-sys's inline functions. Nothing here accepts objects of another provider, nor does libibverbs accept ours, but
+//! functions here, and those that libibverbs reaches through `struct verbs_context` are in that table as well; the data
+//! path (post, poll, arm) and the memory-window calls are reached through `ibv_context.ops`, by rdma-sys's inline functions. Nothing here accepts objects of another provider, nor does libibverbs accept ours, but
 //! for `ibv_ack_cq_events` and `ibv_ack_async_event`, which work either way.
 //!
 //! # Safety
@@ -10,7 +10,7 @@
 //! [crate's documentation](crate)), attribute pointers are readable or writable as the man page says, memory that is
 //! registered stays mapped until it is deregistered, and work requests lead to valid lists.
 
-use crate::{ah, async_event, channel, context, cq, device, errno, mcast, modify, mr, pd, qp, srq};
+use crate::{ah, async_event, channel, context, cq, device, errno, mcast, modify, mr, pd, qp, srq, thread_domain};
 use rdma_sys::*;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -61,6 +61,14 @@ verbs! {
         device_attr.write(context::Context::from_raw(context).device.attributes());
         0
     }
+    /// `ibv_query_device_ex(3)`.
+    fn ibv_query_device_ex(
+        context: *mut ibv_context,
+        input: *const ibv_query_device_ex_input,
+        attr: *mut ibv_device_attr_ex,
+    ) -> c_int {
+        context::query_device_sized(context, input, attr, size_of::<ibv_device_attr_ex>())
+    }
     /// `ibv_query_port(3)`. Fills all of `ibv_port_attr`.
     fn ibv_query_port(context: *mut ibv_context, port_num: u8, port_attr: *mut ibv_port_attr) -> c_int {
         context::query_port(context, port_num, port_attr)
@@ -90,7 +98,20 @@ verbs! {
     fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd { made_in!(context, pd::alloc(context)) }
     /// `ibv_dealloc_pd(3)`.
     fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int { pd::dealloc(pd) }
-    /// `ibv_reg_mr(3)`.
+    /// `ibv_alloc_td(3)`: posting takes no lock in any case, so that it changes nothing.
+    fn ibv_alloc_td(context: *mut ibv_context, init_attr: *mut ibv_td_init_attr) -> *mut ibv_td {
+        thread_domain::alloc(context, init_attr)
+    }
+    /// `ibv_dealloc_td(3)`. `EBUSY` while a parent domain refers to it.
+    fn ibv_dealloc_td(td: *mut ibv_td) -> c_int { thread_domain::dealloc(td) }
+    /// `ibv_alloc_parent_domain(3)`. Regions registered in it or in its domain serve both.
+    fn ibv_alloc_parent_domain(
+        context: *mut ibv_context,
+        attr: *mut ibv_parent_domain_init_attr,
+    ) -> *mut ibv_pd {
+        pd::alloc_parent(context, attr)
+    }
+    /// `ibv_reg_mr(3)`. Nothing is pinned; `IBV_ACCESS_ON_DEMAND` is taken as said.
     fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
         made_in!((*pd).context, mr::register(pd, addr, length, None, access as c_uint))
     }

@@ -146,3 +146,70 @@ fn completions_of_a_destroyed_queue_pair_are_not_given_out() {
     assert_eq!(cq.poll_all().iter().map(|wc| (wc.qp_num, wc.wr_id)).collect::<Vec<_>>(), [(number, 1), (number, 2)]);
     drop(keep);
 }
+
+/// The table around a context, as verbs.h finds it.
+fn table(nic: &Nic) -> &verbs_context {
+    unsafe { &*nic.context.byte_sub(std::mem::offset_of!(verbs_context, context)).cast() }
+}
+
+#[test]
+fn the_extended_query_says_more_of_the_same() {
+    let nic = Nic::open(0);
+    unsafe {
+        let mut plain: ibv_device_attr = std::mem::zeroed();
+        assert_eq!(soft::ibv_query_device(nic.context, &mut plain), 0);
+        let mut attr: ibv_device_attr_ex = std::mem::zeroed();
+        assert_eq!(soft::ibv_query_device_ex(nic.context, std::ptr::null(), &mut attr), 0);
+        assert_eq!((attr.orig_attr.max_qp, attr.phys_port_cnt_ex), (plain.max_qp, 1));
+        assert_eq!(attr.device_cap_flags_ex, u64::from(plain.device_cap_flags));
+        assert_eq!(attr.odp_caps.general_caps, u64::from(ibv_odp_general_caps::IBV_ODP_SUPPORT.0));
+        let of = attr.odp_caps.per_transport_caps;
+        assert_eq!((of.rc_odp_caps, of.uc_odp_caps, of.ud_odp_caps), (0b11_1111, 0b10_0111, 0b10_0011));
+        assert_eq!(attr.packet_pacing_caps.qp_rate_limit_max, 0);
+
+        // For a caller of another version: no more than it has room for, and nothing that it might have left there.
+        let query = table(&nic).query_device_ex.unwrap();
+        let mut newer = [0xffu8; size_of::<ibv_device_attr_ex>() + 8];
+        assert_eq!(query(nic.context, std::ptr::null(), newer.as_mut_ptr().cast(), newer.len()), 0);
+        assert_eq!(newer[newer.len() - 8..], [0; 8]);
+        let mut older = [0xffu8; size_of::<ibv_device_attr_ex>()];
+        let room = size_of::<ibv_device_attr>();
+        assert_eq!(query(nic.context, std::ptr::null(), older.as_mut_ptr().cast(), room), 0);
+        assert!(older[..room].iter().any(|&byte| byte != 0xff) && older[room..].iter().all(|&byte| byte == 0xff));
+        assert_eq!(query(nic.context, std::ptr::null(), older.as_mut_ptr().cast(), room - 1), libc::EINVAL);
+        let asks_more = ibv_query_device_ex_input { comp_mask: 1 };
+        assert_eq!(soft::ibv_query_device_ex(nic.context, &asks_more, &mut attr), libc::EINVAL);
+    }
+}
+
+#[test]
+fn a_parent_domain_holds_what_it_is_made_of() {
+    let nic = Nic::open(0);
+    unsafe {
+        let td = soft::ibv_alloc_td(nic.context, &mut ibv_td_init_attr { comp_mask: 0 });
+        let mut init: ibv_parent_domain_init_attr = std::mem::zeroed();
+        (init.pd, init.td) = (soft::ibv_alloc_pd(nic.context), td);
+        let parent = soft::ibv_alloc_parent_domain(nic.context, &mut init);
+        assert_eq!((soft::ibv_dealloc_td(td), soft::ibv_dealloc_pd(init.pd)), (libc::EBUSY, libc::EBUSY));
+        let mut byte = 0u8;
+        let mr = soft::ibv_reg_mr(parent, (&raw mut byte).cast(), 1, 0);
+        assert_eq!(soft::ibv_dealloc_pd(parent), libc::EBUSY);
+        assert_eq!(soft::ibv_dereg_mr(mr), 0);
+        assert_eq!(soft::ibv_dealloc_pd(parent), 0);
+        assert_eq!(soft::ibv_dealloc_td(td), 0);
+
+        // A thread domain is not obligatory, a domain is; allocators of one's own there are not.
+        init.td = null_mut();
+        let parent = soft::ibv_alloc_parent_domain(nic.context, &mut init);
+        assert_eq!((soft::ibv_dealloc_pd(parent), soft::ibv_dealloc_pd(init.pd)), (0, 0));
+        init.comp_mask = 1;
+        assert!(soft::ibv_alloc_parent_domain(nic.context, &mut init).is_null());
+        assert_eq!(*libc::__errno_location(), libc::EOPNOTSUPP);
+        (init.comp_mask, init.pd) = (0, null_mut());
+        assert!(soft::ibv_alloc_parent_domain(nic.context, &mut init).is_null());
+        assert_eq!(*libc::__errno_location(), libc::EINVAL);
+        assert!(soft::ibv_alloc_td(nic.context, &mut ibv_td_init_attr { comp_mask: 1 }).is_null());
+        assert_eq!(*libc::__errno_location(), libc::EOPNOTSUPP);
+        assert!(table(&nic).alloc_td.is_some() && table(&nic).alloc_parent_domain.is_some());
+    }
+}
