@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use rdma_sys::{ibv_device_attr, ibv_port_attr};
+use rdma_sys::{ibv_device_attr_ex, ibv_port_attr};
 
+use crate::capability::{OnDemandCaps, RateLimitCaps};
 use crate::gid::Gid;
 
-/// A device's limits (ibv_query_device(3)). Depths count work requests or completions.
+/// A device's limits (ibv_query_device(3), ibv_query_device_ex(3)). Depths count work requests or completions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttr {
     /// Firmware, as the vendor writes it.
@@ -59,10 +60,15 @@ pub struct DeviceAttr {
     pub max_srq_sge: u32,
     /// Ports, numbered from 1.
     pub ports: u8,
+    /// On-demand paging; nothing where the driver does not say.
+    pub on_demand: OnDemandCaps,
+    /// Packet pacing; nothing where the driver does not say.
+    pub rate_limit: RateLimitCaps,
 }
 
 impl DeviceAttr {
-    pub(crate) fn from_raw(raw: &ibv_device_attr) -> DeviceAttr {
+    pub(crate) fn from_raw(extended: &ibv_device_attr_ex) -> DeviceAttr {
+        let raw = &extended.orig_attr;
         let firmware =
             raw.fw_ver.iter().take_while(|&&byte| byte != 0).map(|&byte| byte.cast_unsigned()).collect::<Vec<u8>>();
         DeviceAttr {
@@ -91,6 +97,8 @@ impl DeviceAttr {
             max_srq_wr: count(raw.max_srq_wr),
             max_srq_sge: count(raw.max_srq_sge),
             ports: raw.phys_port_cnt,
+            on_demand: OnDemandCaps::from_raw(extended),
+            rate_limit: RateLimitCaps::from_raw(&extended.packet_pacing_caps),
         }
     }
 }

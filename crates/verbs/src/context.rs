@@ -7,13 +7,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rdma_sys::{ibv_context, ibv_device_attr, ibv_gid, ibv_port_attr};
+use rdma_sys::{ibv_context, ibv_device_attr_ex, ibv_gid, ibv_port_attr};
 
 use crate::attr::{DeviceAttr, GidEntry, GidKind, PortAttr};
 use crate::channel::{ChannelError, CompletionChannel};
 use crate::cq::{CompletionQueue, CqError};
 use crate::errno::{Errno, VerbError};
 use crate::event::AsyncEvents;
+use crate::extended::extended;
 use crate::gid::Gid;
 use crate::pd::ProtectionDomain;
 use crate::provider::{Provider, verb};
@@ -47,12 +48,24 @@ impl Context {
         self.inner.provider
     }
 
-    /// What the device offers and its limits (ibv_query_device(3)).
+    /// What the device offers and its limits (ibv_query_device_ex(3); where the driver is too old for that, ibv_query_device(3),
+    /// and what only the former tells counts as not there).
     pub fn query_device(&self) -> Result<DeviceAttr, VerbError> {
-        // SAFETY: ibv_device_attr is integers only: all zeros is a valid value.
-        let mut attr: ibv_device_attr = unsafe { std::mem::zeroed() };
-        // SAFETY: the context is open; `attr` may be written by the call.
-        let ret = unsafe { verb!(self.inner.provider, ibv_query_device(self.inner.as_ptr(), &raw mut attr)) };
+        // SAFETY: ibv_device_attr_ex is integers only: all zeros is a valid value.
+        let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+        let raw = self.inner.as_ptr();
+        // SAFETY: the context is open.
+        if let Some(query) = unsafe { extended!(raw, query_device_ex) } {
+            // SAFETY: as above; `attr` may be written by the call, as far as its size says.
+            let ret = unsafe { query(raw, std::ptr::null(), &raw mut attr, size_of_val(&attr)) };
+            // Not implemented by this driver: verbs.h asks the old way then, too.
+            if !Errno::of_return(ret).is_some_and(|errno| matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS)) {
+                VerbError::check("ibv_query_device_ex", ret, || self.name())?;
+                return Ok(DeviceAttr::from_raw(&attr));
+            }
+        }
+        // SAFETY: as above.
+        let ret = unsafe { verb!(self.inner.provider, ibv_query_device(raw, &raw mut attr.orig_attr)) };
         VerbError::check("ibv_query_device", ret, || self.name())?;
         Ok(DeviceAttr::from_raw(&attr))
     }

@@ -2,12 +2,16 @@
 //!
 //! Nothing of a real device is behind it; it fills the entries of `ibv_context.ops` that the queues use.
 
+use std::mem::offset_of;
 use std::ptr;
 
-use rdma_sys::{ibv_context, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc, ibv_wc_opcode};
+use rdma_sys::{ibv_context, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc, ibv_wc_opcode, verbs_context};
 use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
 
 use crate::completion::Completions;
+use crate::context::Context;
+use crate::device::Device;
+use crate::provider::Provider;
 
 /// What a posted work request said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +113,15 @@ pub(crate) fn completions(entries: &[(u64, u32, u32)]) -> Completions {
     completions
 }
 
+/// soft0, opened, with another table of extended verbs.
+pub(crate) fn soft_with(change: impl FnOnce(&mut verbs_context)) -> Context {
+    let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
+    let raw = context.inner.as_ptr();
+    // SAFETY: a context of the software RNIC is the last part of a table, which nobody else uses yet.
+    change(unsafe { &mut *raw.byte_sub(offset_of!(verbs_context, context)).cast() });
+    context
+}
+
 /// A pool bound to PD 7 by no device at all.
 pub(crate) fn pool(packets: u32) -> Pool {
     pool_of(packets, 512, 64)
@@ -116,6 +129,17 @@ pub(crate) fn pool(packets: u32) -> Pool {
 
 /// As [`pool`], of another shape.
 pub(crate) fn pool_of(packets: u32, data_bytes: u32, headroom_bytes: u32) -> Pool {
+    let pool = unregistered_pool_of(packets, data_bytes, headroom_bytes);
+    pool.attach_mr(verbline_mem::MrBinding { pd_id: PD, lkey: 0x77, keep: Box::new(()) }).unwrap();
+    pool
+}
+
+/// A pool that belongs to no PD yet.
+pub(crate) fn unregistered_pool(packets: u32) -> Pool {
+    unregistered_pool_of(packets, 512, 64)
+}
+
+fn unregistered_pool_of(packets: u32, data_bytes: u32, headroom_bytes: u32) -> Pool {
     let spec = PoolSpec { name: "fake".into(), packets, data_bytes, headroom_bytes };
     let region = Region::map(&RegionSpec {
         name: "fake".into(),
@@ -123,9 +147,7 @@ pub(crate) fn pool_of(packets: u32, data_bytes: u32, headroom_bytes: u32) -> Poo
         pages: PageChoice::Exactly(PageSize::Small4K),
         lock: false,
     });
-    let pool = Pool::new(region.unwrap(), spec).unwrap();
-    pool.attach_mr(verbline_mem::MrBinding { pd_id: PD, lkey: 0x77, keep: Box::new(()) }).unwrap();
-    pool
+    Pool::new(region.unwrap(), spec).unwrap()
 }
 
 /// The PD that [`pool`]'s packets belong to.

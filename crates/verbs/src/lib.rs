@@ -46,6 +46,7 @@
 
 mod ah;
 mod attr;
+mod capability;
 mod channel;
 mod completion;
 pub mod connection;
@@ -54,6 +55,7 @@ mod cq;
 mod device;
 mod errno;
 mod event;
+mod extended;
 #[cfg(test)]
 mod fake;
 mod gid;
@@ -68,6 +70,7 @@ mod post_verb;
 mod provider;
 mod qp;
 mod qp_attr;
+mod qp_offered;
 mod qp_state;
 mod recv;
 mod send;
@@ -81,6 +84,7 @@ mod wr_list;
 
 pub use ah::{AddressHandle, AhSpec, MULTICAST_QPN};
 pub use attr::{AtomicCap, DeviceAttr, GidEntry, GidKind, LinkLayer, Mtu, PortAttr, PortState};
+pub use capability::{Capability, Lacking, OnDemandCaps, OnDemandOps, RateLimitCaps};
 pub use channel::{ChannelError, CompletionChannel};
 pub use completion::{Completion, Completions, Stale, Status, WcOpcode};
 pub use context::Context;
@@ -93,11 +97,11 @@ pub use grh::{GRH_BYTES, Grh, ReplyError};
 pub use mr::{Access, MrError, MrOptions};
 pub use one_sided::{Buffer, RcQp, Refused, UcQp, UdQp};
 pub use pd::ProtectionDomain;
-pub use peer::{PeerMr, PeerSlice, Remote};
+pub use peer::{NotReplaced, PeerMr, PeerSlice, Remote};
 pub use post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 pub use provider::Provider;
 pub use qp::{QpCounters, QpError, QpSpec, QueuePair, leaked_queue_pairs};
-pub use qp_attr::{AttrMask, DEFAULT_QKEY, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
+pub use qp_attr::{AttrMask, DEFAULT_QKEY, Endpoint, InitSpec, QpAttr, QpCap, QpState, RtrSpec, RtsSpec, Transport};
 pub use sg_list::{SgEntry, SgList, SgListFull};
 pub use srq::{SharedReceiveQueue, SrqError, SrqSpec};
 /// Faults of the software RNIC, to order.

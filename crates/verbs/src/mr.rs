@@ -1,5 +1,6 @@
 //! Memory registration: what a device may reach, and what it says when it may not.
 
+use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{BitOr, BitOrAssign};
 use std::ptr::{self, NonNull};
@@ -8,6 +9,8 @@ use std::sync::Arc;
 use rdma_sys::{ibv_access_flags, ibv_mr, ibv_rereg_mr_err_code, ibv_rereg_mr_flags};
 use verbline_mem::{MrBinding, Pool, PoolError};
 
+use crate::capability::{Capability, Lacking};
+use crate::context::Context;
 use crate::errno::{Errno, VerbError};
 use crate::pd::PdInner;
 use crate::provider::{Provider, verb};
@@ -21,6 +24,9 @@ pub enum MrError {
     /// The pool refused: it has an MR already.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// The device has no such memory.
+    #[error(transparent)]
+    Lacking(#[from] Lacking),
     /// Others use the registration.
     #[error(
         "{shared_by} clones, slices, windows or posted work requests share this MR; it can be changed when they are gone"
@@ -28,6 +34,14 @@ pub enum MrError {
     Shared {
         /// How many.
         shared_by: usize,
+    },
+    /// Another device's PD.
+    #[error("the PD belongs to {theirs}, the registration to {ours}; a registration stays on its device")]
+    Foreign {
+        /// The PD's device.
+        theirs: String,
+        /// The registration's.
+        ours: String,
     },
     /// The specification wants local write wherever a peer may write (ibv_reg_mr(3)).
     #[error(
@@ -102,6 +116,27 @@ pub struct MrOptions {
     /// completion still orders what it covers; memory that is polled without one must not ask for it. A device that does
     /// not know it ignores it.
     pub relaxed_ordering: bool,
+    /// Leave the memory unpinned, and let the device fault in what it touches (IBV_ACCESS_ON_DEMAND): no locked memory is used
+    /// up, and the first access to a page costs a fault, tens of microseconds. Refused where [`crate::DeviceAttr::on_demand`] has
+    /// it not; what each transport may do on such memory stands there as well.
+    pub on_demand: bool,
+}
+
+impl MrOptions {
+    /// As bits beside an [`Access`].
+    fn bits(self) -> u32 {
+        let bit = |wanted, flag: ibv_access_flags| if wanted { flag.0 } else { 0 };
+        bit(self.relaxed_ordering, ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING)
+            | bit(self.on_demand, ibv_access_flags::IBV_ACCESS_ON_DEMAND)
+    }
+
+    fn check(self, pd: &PdInner) -> Result<(), MrError> {
+        if self.on_demand {
+            let context = Context { inner: pd.context.clone() };
+            Capability::OnDemand.check(context.name(), &context.query_device()?)?;
+        }
+        Ok(())
+    }
 }
 
 /// A registration. Deregistered when dropped.
@@ -110,6 +145,34 @@ pub(crate) struct MrInner {
     pd: Arc<PdInner>,
     raw: NonNull<ibv_mr>,
     name: String,
+    options: MrOptions,
+}
+
+/// What a re-registration changes.
+pub(crate) enum Change<'a> {
+    /// What is granted.
+    Access(Access),
+    /// The PD that it belongs to, on the same device.
+    Pd(&'a Arc<PdInner>),
+    /// The memory: where it starts, and its length in bytes.
+    Memory(*mut u8, usize),
+}
+
+impl fmt::Display for Change<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Access(access) => write!(f, "to {access:?}"),
+            Change::Pd(pd) => write!(f, "to {}", pd.describe()),
+            Change::Memory(_, len) => write!(f, "to other memory of {len} bytes"),
+        }
+    }
+}
+
+/// A re-registration that failed.
+pub(crate) struct NotChanged {
+    pub(crate) error: VerbError,
+    /// Whether the registration is what it was; else it is neither one nor the other for certain, and may only be dropped.
+    pub(crate) as_before: bool,
 }
 
 // SAFETY: an ibv_mr is not written after registration (re-registration takes `&mut`), and the verbs on it may be called
@@ -133,10 +196,11 @@ impl MrInner {
         name: &str,
     ) -> Result<MrInner, MrError> {
         access.check()?;
+        options.check(pd)?;
         // SAFETY: the PD is alive; the memory is by this function's contract.
         let raw = unsafe { reg_mr(pd, addr, len, access, options) };
         let raw = NonNull::new(raw).ok_or_else(|| register_error(pd, name, len, Errno::last()))?;
-        Ok(MrInner { pd: pd.clone(), raw, name: name.to_owned() })
+        Ok(MrInner { pd: pd.clone(), raw, name: name.to_owned(), options })
     }
 
     pub(crate) fn lkey(&self) -> u32 {
@@ -169,26 +233,47 @@ impl MrInner {
         gone
     }
 
+    /// Re-registers: changes one thing in place. The keys may be others after that.
+    ///
     /// # Safety
-    /// No work request that uses the registration is under way, and the memory's other users know what `access` allows.
-    pub(crate) unsafe fn set_access(&mut self, access: Access) -> Result<(), VerbError> {
-        let flags = ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0.cast_signed();
-        let bits = access.bits().cast_signed();
-        // SAFETY: the MR is registered; address and PD stay, so that null is passed for them.
-        let ret = unsafe {
-            verb!(self.pd.provider(), ibv_rereg_mr(self.as_ptr(), flags, ptr::null_mut(), ptr::null_mut(), 0, bits))
+    /// No work request that uses the registration is under way, and the memory's other users know what the access allows. New
+    /// memory stays mapped until the registration is gone, or has been changed again, unless the error says that all is as before.
+    /// The old memory is out of the device's reach only after success.
+    pub(crate) unsafe fn change(&mut self, change: Change<'_>) -> Result<(), NotChanged> {
+        let none = (ptr::null_mut(), ptr::null_mut(), 0, 0);
+        // What does not change must be null or 0 (ibv_rereg_mr(3)).
+        let (flag, (pd, addr, len, bits)) = match &change {
+            Change::Access(access) => {
+                let bits = access.bits() | self.options.bits();
+                (ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS, (none.0, none.1, none.2, bits.cast_signed()))
+            }
+            Change::Pd(pd) => (ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD, (pd.as_ptr(), none.1, none.2, none.3)),
+            &Change::Memory(addr, len) => {
+                (ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_TRANSLATION, (none.0, addr.cast(), len, none.3))
+            }
         };
-        if ret == 0 {
-            return Ok(());
-        }
+        let flags = flag.0.cast_signed();
+        // SAFETY: MR and PDs are alive; the memory is by this function's contract.
+        let ret = unsafe { verb!(self.pd.provider(), ibv_rereg_mr(self.as_ptr(), flags, pd, addr, len, bits)) };
         // The value is one of IBV_REREG_MR_ERR_*, the reason is in errno (ibv_rereg_mr(3)).
         let errno = Errno::last();
-        let error = VerbError::new("ibv_rereg_mr", format!("{:?} to {access:?}", self.name), errno);
-        match ret {
-            ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT => Err(error),
-            _ if errno.raw() == libc::EOPNOTSUPP => Err(error),
-            _ => Err(error.advise("the registration may be unusable now: drop it and register again")),
-        }
+        let Some(as_before) = is_as_before(ret, errno) else {
+            if ret != 0 {
+                tracing::warn!(mr = %self.name, %errno, "the MR was changed, but its old memory stays out of forked children");
+            }
+            if let Change::Pd(pd) = change {
+                self.pd = pd.clone();
+            }
+            return Ok(());
+        };
+        let error = VerbError::new("ibv_rereg_mr", format!("{:?} {change}", self.name), errno);
+        Err(match as_before {
+            true => NotChanged { error, as_before },
+            false => {
+                let advice = "the registration may be unusable now: drop it and register again";
+                NotChanged { error: error.advise(advice), as_before }
+            }
+        })
     }
 
     /// Deregisters; false when the device would not.
@@ -210,11 +295,10 @@ impl Drop for MrInner {
 /// # Safety
 /// As [`MrInner::register`].
 unsafe fn reg_mr(pd: &PdInner, addr: *mut u8, len: usize, access: Access, options: MrOptions) -> *mut ibv_mr {
-    let bits = access.bits();
+    let bits = access.bits() | options.bits();
     match pd.provider() {
         // ibv_reg_mr proper refuses the optional flags; verbs.h's macro picks this function for them.
         Provider::Kernel if options.relaxed_ordering => {
-            let bits = bits | ibv_access_flags::IBV_ACCESS_RELAXED_ORDERING.0;
             // SAFETY: by this function's contract.
             unsafe { rdma_sys::ibv_reg_mr_iova2(pd.as_ptr(), addr.cast(), len, addr as u64, bits) }
         }
@@ -224,6 +308,20 @@ unsafe fn reg_mr(pd: &PdInner, addr: *mut u8, len: usize, access: Access, option
             // SAFETY: by this function's contract.
             unsafe { verb!(provider, ibv_reg_mr(pd.as_ptr(), addr.cast(), len, bits)) }
         }
+    }
+}
+
+/// Of a re-registration: `None` when it is done, else whether the registration is what it was. The value returned is one of
+/// `enum ibv_rereg_mr_err_code` (ibv_rereg_mr(3)).
+fn is_as_before(ret: libc::c_int, errno: Errno) -> Option<bool> {
+    match ret {
+        // Of the latter only the fork behaviour of the old memory is not what it should be.
+        0 | ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_DO_FORK_OLD => None,
+        ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_INPUT | ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_DONT_FORK_NEW => {
+            Some(true)
+        }
+        // A device that can't do it at all has not begun.
+        _ => Some(matches!(errno.raw(), libc::EOPNOTSUPP | libc::ENOSYS)),
     }
 }
 
@@ -274,6 +372,32 @@ mod tests {
             "locked memory is limited to 8192 KiB and this region alone needs 16384 KiB: run `ulimit -l unlimited`"
         ));
         assert!(memlock_advice(1, None).contains("unlimited here"));
+    }
+
+    #[test]
+    fn what_is_left_of_a_registration_is_told_by_code_and_errno() {
+        let cases = [
+            (0, 0, None),
+            (-1, libc::EINVAL, Some(true)),
+            (-2, libc::ENOMEM, Some(true)),
+            (-3, libc::EINVAL, None),
+            (-4, libc::EINVAL, Some(false)),
+            (-4, libc::EOPNOTSUPP, Some(true)),
+            (-5, libc::ENOMEM, Some(false)),
+        ];
+        for (ret, errno, left) in cases {
+            assert_eq!(is_as_before(ret, Errno::new(errno)), left, "{ret} with {errno}");
+        }
+    }
+
+    #[test]
+    fn a_device_without_on_demand_paging_is_not_asked_for_it() {
+        let context = crate::fake::soft_with(|table| table.query_device_ex = None);
+        assert!(!context.query_device().unwrap().on_demand.supported, "only ibv_query_device_ex tells");
+        let pool = crate::fake::unregistered_pool(1);
+        let options = MrOptions { on_demand: true, ..MrOptions::default() };
+        let error = context.alloc_pd().unwrap().register_pool_with(&pool, options).unwrap_err();
+        insta::assert_snapshot!(error, @"soft0 has no on-demand paging (IBV_ACCESS_ON_DEMAND): IBV_ODP_SUPPORT is not in its odp_caps.general_caps; register without MrOptions::on_demand, which pins the memory (it counts against `ulimit -l`)");
     }
 
     #[test]

@@ -15,7 +15,6 @@ use crate::peer::PeerMr;
 use crate::provider::{Provider, verb};
 use crate::qp::{QpError, QpSpec, QueuePair};
 use crate::srq::{SharedReceiveQueue, SrqError, SrqSpec};
-use crate::thread_domain::ThreadDomain;
 use crate::window::{MemoryWindow, WindowKind};
 
 /// A protection domain. Cloning it is cheap and shares it.
@@ -31,21 +30,7 @@ impl ProtectionDomain {
         let raw = NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_alloc_pd", || context.name()))?;
         // Relaxed: only uniqueness matters, nothing is published by it.
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(ProtectionDomain { inner: Arc::new(PdInner { context: context.inner.clone(), raw, id, parent: None }) })
-    }
-
-    /// The same domain, for QPs whose driver leaves out its locks: each is used by one thread at a time, which its type sees to.
-    /// Pools and peer regions registered on either serve both. EOPNOTSUPP where the device has no thread domains.
-    pub fn with_thread_domain(&self) -> Result<ProtectionDomain, VerbError> {
-        let thread_domain = ThreadDomain::alloc(&self.inner.context)?;
-        let raw = thread_domain.parent_domain(&self.inner)?;
-        let inner = PdInner {
-            context: self.inner.context.clone(),
-            raw,
-            id: self.inner.id,
-            parent: Some((thread_domain, self.inner.clone())),
-        };
-        Ok(ProtectionDomain { inner: Arc::new(inner) })
+        Ok(ProtectionDomain { inner: Arc::new(PdInner { context: context.inner.clone(), raw, id }) })
     }
 
     /// Names this PD among all of the process; never reused.
@@ -109,10 +94,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub(crate) struct PdInner {
     pub(crate) context: Arc<ContextInner>,
     raw: NonNull<ibv_pd>,
-    /// Of a parent domain, its base's.
     pub(crate) id: u64,
-    /// Of a parent domain: dropped after it, in this order.
-    parent: Option<(ThreadDomain, Arc<PdInner>)>,
 }
 
 // SAFETY: the verbs that take a PD may be called from any thread.
@@ -140,8 +122,6 @@ impl Drop for PdInner {
         // SAFETY: everything made on the PD holds the Arc of this one, so that nothing is left; freed once.
         let ret = unsafe { verb!(self.provider(), ibv_dealloc_pd(self.as_ptr())) };
         if let Some(errno) = self.context.undestroyed(ret) {
-            // What it is made of would not go either.
-            std::mem::forget(self.parent.take());
             tracing::warn!(pd = self.id, device = %self.context.name, %errno, "the PD would not go");
         }
     }

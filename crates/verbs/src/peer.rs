@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use verbline_mem::PeerRegion;
 
-use crate::mr::{Access, MrError, MrInner, MrOptions};
-use crate::pd::PdInner;
+use crate::mr::{Access, Change, MrError, MrInner, MrOptions, NotChanged};
+use crate::pd::{PdInner, ProtectionDomain};
 
 /// A registered region that peers may reach. Cloning it is cheap and shares it; it is deregistered, then unmapped, when the
 /// last clone and the last work request on it are gone.
@@ -24,7 +24,20 @@ pub(crate) struct PeerMrInner {
     /// Gone first: see `drop`.
     mr: ManuallyDrop<MrInner>,
     region: ManuallyDrop<PeerRegion>,
+    /// What it may be on as well, since re-registering failed half-way.
+    limbo: Vec<PeerRegion>,
     access: Access,
+}
+
+/// Memory that did not get under a registration.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct NotReplaced {
+    /// The memory; `None` when the registration may reach it nevertheless, and keeps it for that.
+    pub region: Option<PeerRegion>,
+    /// Why.
+    #[source]
+    pub error: MrError,
 }
 
 /// Where a peer's memory is, as the peer was told: an address and the key that opens it. Sixteen bytes to put in a message.
@@ -56,19 +69,52 @@ impl PeerMr {
         // is only reached by copies and atomics.
         let mr = unsafe { MrInner::register(pd, addr, len, access, options, "peer region")? };
         let (mr, region) = (ManuallyDrop::new(mr), ManuallyDrop::new(region));
-        Ok(PeerMr { inner: Arc::new(PeerMrInner { mr, region, access }) })
+        Ok(PeerMr { inner: Arc::new(PeerMrInner { mr, region, limbo: Vec::new(), access }) })
     }
 
     /// Changes what is granted, in place (ibv_rereg_mr(3)); the keys may change. Refused while a clone, a [`PeerSlice`], a window
-    /// or a posted work request shares the registration.
+    /// or a posted work request shares the registration. EOPNOTSUPP where the device cannot change registrations, which then stay
+    /// as they are.
     pub fn set_access(&mut self, access: Access) -> Result<(), MrError> {
         access.check()?;
-        let shared_by = Arc::strong_count(&self.inner) - 1;
-        let inner = Arc::get_mut(&mut self.inner).ok_or(MrError::Shared { shared_by })?;
+        let inner = self.exclusive()?;
         // SAFETY: nobody else has the registration, so that no work request uses it.
-        unsafe { inner.mr.set_access(access)? };
+        unsafe { inner.mr.change(Change::Access(access)) }.map_err(|not| not.error)?;
         inner.access = access;
         Ok(())
+    }
+
+    /// Moves it to another PD of the same device, in place: QPs of that one may use it from then on, and those of the old one no
+    /// more. Refused as [`PeerMr::set_access`] is; the keys may change.
+    pub fn set_pd(&mut self, pd: &ProtectionDomain) -> Result<(), MrError> {
+        let inner = self.exclusive()?;
+        let (ours, theirs) = (&inner.mr.pd().context, &pd.inner.context);
+        if !Arc::ptr_eq(ours, theirs) {
+            return Err(MrError::Foreign { theirs: theirs.name.clone(), ours: ours.name.clone() });
+        }
+        // SAFETY: nobody else has the registration, so that no work request uses it. It keeps its PD alive.
+        unsafe { inner.mr.change(Change::Pd(&pd.inner)) }.map_err(|not| not.error)?;
+        Ok(())
+    }
+
+    /// Puts other memory under the registration, in place, and gives the old back, which nobody reaches any more. The peers must be
+    /// told: addresses are the new memory's, and the keys may change. Refused as [`PeerMr::set_access`] is.
+    pub fn replace_region(&mut self, region: PeerRegion) -> Result<PeerRegion, Box<NotReplaced>> {
+        let inner = match self.exclusive() {
+            Ok(inner) => inner,
+            Err(error) => return Err(NotReplaced { region: Some(region), error }.into()),
+        };
+        let change = Change::Memory(region.as_ptr(), region.len_bytes());
+        // SAFETY: nobody else has the registration, so that no work request uses it. The new memory is kept below until the
+        // registration is gone, or unless all is as before; the old is kept unless this succeeds. Both are PeerRegions: only reached by
+        // copies and atomics.
+        let changed = unsafe { inner.mr.change(change) };
+        inner.settle(region, changed)
+    }
+
+    fn exclusive(&mut self) -> Result<&mut PeerMrInner, MrError> {
+        let shared_by = Arc::strong_count(&self.inner) - 1;
+        Arc::get_mut(&mut self.inner).ok_or(MrError::Shared { shared_by })
     }
 
     /// What to tell a peer so that it can reach the bytes from `offset` on.
@@ -111,6 +157,18 @@ impl Deref for PeerMr {
 }
 
 impl PeerMrInner {
+    /// Gives the memory that the device has let go of, and keeps what it may reach.
+    fn settle(&mut self, region: PeerRegion, changed: Result<(), NotChanged>) -> Result<PeerRegion, Box<NotReplaced>> {
+        match changed {
+            Ok(()) => Ok(std::mem::replace(&mut *self.region, region)),
+            Err(not) if not.as_before => Err(NotReplaced { region: Some(region), error: not.error.into() }.into()),
+            Err(not) => {
+                self.limbo.push(region);
+                Err(NotReplaced { region: None, error: not.error.into() }.into())
+            }
+        }
+    }
+
     fn addr(&self) -> u64 {
         self.region.as_ptr() as u64
     }
@@ -121,8 +179,8 @@ impl Drop for PeerMrInner {
         // SAFETY: taken once, here.
         let (mr, region) = unsafe { (ManuallyDrop::take(&mut self.mr), ManuallyDrop::take(&mut self.region)) };
         if !mr.deregister() {
-            // A peer may still write it.
-            std::mem::forget(region);
+            // A peer may still write them.
+            std::mem::forget((region, std::mem::take(&mut self.limbo)));
         }
     }
 }
@@ -172,5 +230,34 @@ impl PeerSlice {
 
     pub(crate) fn mr_ptr(&self) -> *mut rdma_sys::ibv_mr {
         self.mr.mr.as_ptr()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbline_mem::{PageChoice, PageSize, Region, RegionSpec};
+
+    use super::*;
+    use crate::device::Device;
+    use crate::errno::{Errno, VerbError};
+    use crate::provider::Provider;
+
+    fn region(len_bytes: usize) -> PeerRegion {
+        let pages = PageChoice::Exactly(PageSize::Small4K);
+        PeerRegion::new(Region::map(&RegionSpec { name: "test".into(), len_bytes, pages, lock: false }).unwrap())
+    }
+
+    #[test]
+    fn memory_that_the_device_may_reach_is_kept() {
+        let pd = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap().alloc_pd().unwrap();
+        let mut mr = pd.register_peer_region(region(4096), Access::LOCAL_WRITE).unwrap();
+        let inner = Arc::get_mut(&mut mr.inner).unwrap();
+        let failed = |as_before| {
+            Err(NotChanged { error: VerbError::new("ibv_rereg_mr", "it", Errno::new(libc::EINVAL)), as_before })
+        };
+        let back = inner.settle(region(8192), failed(true)).unwrap_err().region.unwrap();
+        assert_eq!((back.len_bytes(), inner.region.len_bytes(), inner.limbo.len()), (8192, 4096, 0));
+        assert!(inner.settle(back, failed(false)).unwrap_err().region.is_none());
+        assert_eq!((inner.region.len_bytes(), inner.limbo.len()), (4096, 1));
     }
 }

@@ -40,6 +40,7 @@ use crate::qp_attr::{QpState, Transport};
 use crate::recv::{RecvQueue, ScatterQueue};
 use crate::send::{SendQueue, SendQueueSpec};
 use crate::srq::SrqInner;
+use crate::thread_domain::OwnDomain;
 use crate::wr_id::WrKind;
 
 /// What a QP holds and what went wrong with it.
@@ -77,6 +78,8 @@ unsafe impl Send for QueuePair {}
 
 /// What the QP keeps alive.
 pub(crate) struct Keep {
+    /// What it is made on, if that is not the PD itself.
+    domain: Option<OwnDomain>,
     pub(crate) pd: Arc<PdInner>,
     _send_cq: Arc<CqInner>,
     _recv_cq: Arc<CqInner>,
@@ -98,7 +101,7 @@ pub(crate) struct Local {
 impl QueuePair {
     pub(crate) fn create(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
         spec::check(pd, spec)?;
-        let (raw, inline_bytes) = spec::create_with_spare(pd, spec)?;
+        let (raw, inline_bytes, domain) = spec::create_in_domain(pd, spec)?;
         let send = SendQueue::new(SendQueueSpec {
             depth: spec.tx_depth_wr,
             tag: spec.tag,
@@ -136,6 +139,7 @@ impl QueuePair {
             counters: QpCounters::default(),
             single: Batch::with_capacity(1),
             keep: ManuallyDrop::new(Keep {
+                domain,
                 pd: pd.clone(),
                 _send_cq: spec.send_cq.inner.clone(),
                 _recv_cq: spec.recv_cq.inner.clone(),
@@ -161,6 +165,11 @@ impl QueuePair {
     /// What [`crate::Completion::tag`] says of its completions.
     pub fn tag(&self) -> u16 {
         self.send.tag
+    }
+
+    /// Whether it is in a thread domain of its own ([`QpSpec::thread_domain`]).
+    pub fn has_thread_domain(&self) -> bool {
+        self.keep.domain.is_some()
     }
 
     /// Its PD.

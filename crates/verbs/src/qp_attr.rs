@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use rdma_sys::{ibv_qp_attr, ibv_qp_type};
+use rdma_sys::{ibv_qp_attr, ibv_qp_cap, ibv_qp_type};
 use verbline_softnic::qp_table::Transport as TableTransport;
 pub use verbline_softnic::qp_table::{AttrMask, State as QpState};
 
@@ -23,6 +23,8 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Whole Ethernet frames, on cards that have it; to create one takes CAP_NET_RAW. It sends and receives, and nothing else.
+    RawPacket,
 }
 
 impl Transport {
@@ -35,6 +37,7 @@ impl Transport {
             Transport::Rc => TableTransport::Rc,
             Transport::Uc => TableTransport::Uc,
             Transport::Ud => TableTransport::Ud,
+            Transport::RawPacket => TableTransport::RawPacket,
         }
     }
 }
@@ -87,7 +90,7 @@ pub const DEFAULT_QKEY: u32 = 0x5642_4c4e;
 /// INIT → RTR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtrSpec {
-    /// The peer; `None` for UD, which has none.
+    /// The peer; `None` for UD and RAW_PACKET, which have none.
     pub remote: Option<Endpoint>,
     /// Path MTU, at most either port's active MTU.
     pub mtu: Mtu,
@@ -109,7 +112,7 @@ impl RtrSpec {
         RtrSpec { remote: Some(remote), ..RtrSpec::datagram() }
     }
 
-    /// For UD.
+    /// For UD and RAW_PACKET, which have no peer.
     pub fn datagram() -> RtrSpec {
         RtrSpec {
             remote: None,
@@ -147,6 +150,21 @@ impl Default for RtsSpec {
         // 4.096 µs × 2^14 = 67 ms, seven times: half a second to find a peer gone.
         RtsSpec { timeout: 14, retry_cnt: 7, rnr_retry: 7, max_rd_atomic: 1 }
     }
+}
+
+/// The size of a QP's queues (`struct ibv_qp_cap`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpCap {
+    /// Sends outstanding at once.
+    pub max_send_wr: u32,
+    /// Receives outstanding at once.
+    pub max_recv_wr: u32,
+    /// SGEs a send.
+    pub max_send_sge: u32,
+    /// SGEs a receive.
+    pub max_recv_sge: u32,
+    /// Longest message that goes inline, bytes.
+    pub max_inline_bytes: u32,
 }
 
 /// Every attribute that a QP can be told, in the words of `struct ibv_qp_attr`. Which are looked at is the mask's business.
@@ -200,6 +218,11 @@ pub struct QpAttr {
     pub alt_port: u8,
     /// ACK time-out of the alternate path.
     pub alt_timeout: u8,
+    /// The queues' sizes. Setting them needs a device that can resize queues ([`crate::Capability::ResizeQueues`]).
+    pub cap: QpCap,
+    /// Highest rate of the QP's sends, kbit/s; 0 for no limit ([`crate::DeviceAttr::rate_limit`]). Kernel devices do not
+    /// report it.
+    pub rate_limit_kbit_per_s: u32,
 }
 
 impl Default for QpAttr {
@@ -229,6 +252,8 @@ impl Default for QpAttr {
             rnr_retry: 0,
             alt_port: 0,
             alt_timeout: 0,
+            cap: QpCap::default(),
+            rate_limit_kbit_per_s: 0,
         }
     }
 }
@@ -265,6 +290,14 @@ impl QpAttr {
         raw.rnr_retry = self.rnr_retry;
         raw.alt_port_num = self.alt_port;
         raw.alt_timeout = self.alt_timeout;
+        raw.cap = ibv_qp_cap {
+            max_send_wr: self.cap.max_send_wr,
+            max_recv_wr: self.cap.max_recv_wr,
+            max_send_sge: self.cap.max_send_sge,
+            max_recv_sge: self.cap.max_recv_sge,
+            max_inline_data: self.cap.max_inline_bytes,
+        };
+        raw.rate_limit = self.rate_limit_kbit_per_s;
         raw
     }
 
@@ -295,6 +328,14 @@ impl QpAttr {
             rnr_retry: raw.rnr_retry,
             alt_port: raw.alt_port_num,
             alt_timeout: raw.alt_timeout,
+            cap: QpCap {
+                max_send_wr: raw.cap.max_send_wr,
+                max_recv_wr: raw.cap.max_recv_wr,
+                max_send_sge: raw.cap.max_send_sge,
+                max_recv_sge: raw.cap.max_recv_sge,
+                max_inline_bytes: raw.cap.max_inline_data,
+            },
+            rate_limit_kbit_per_s: raw.rate_limit,
         }
     }
 }

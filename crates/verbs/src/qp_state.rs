@@ -29,11 +29,12 @@ impl QueuePair {
             qkey: spec.qkey,
             ..QpAttr::default()
         };
-        let last = match self.transport() {
-            Transport::Ud => AttrMask::QKEY,
-            Transport::Rc | Transport::Uc => AttrMask::ACCESS_FLAGS,
+        let rest = match self.transport() {
+            Transport::Ud => AttrMask::PKEY_INDEX | AttrMask::QKEY,
+            Transport::Rc | Transport::Uc => AttrMask::PKEY_INDEX | AttrMask::ACCESS_FLAGS,
+            Transport::RawPacket => AttrMask::NONE,
         };
-        self.modify(&attr, AttrMask::STATE | AttrMask::PORT | AttrMask::PKEY_INDEX | last)?;
+        self.modify(&attr, AttrMask::STATE | AttrMask::PORT | rest)?;
         self.local.gid_index = spec.gid_index;
         self.local.gid = gid;
         Ok(())
@@ -44,8 +45,16 @@ impl QueuePair {
         let (transport, Some(remote)) = (self.transport(), spec.remote) else {
             return self.modify(&QpAttr::to_state(QpState::Rtr), AttrMask::STATE);
         };
-        if transport == Transport::Ud {
-            return Err(self.attribute("a UD QP has no peer in RTR: use RtrSpec::datagram and set_destination"));
+        match transport {
+            Transport::Rc | Transport::Uc => {}
+            Transport::Ud => {
+                return Err(self.attribute("a UD QP has no peer in RTR: use RtrSpec::datagram and set_destination"));
+            }
+            Transport::RawPacket => {
+                return Err(
+                    self.attribute("a RAW_PACKET QP has no peer: use RtrSpec::datagram; each frame says where it goes")
+                );
+            }
         }
         let attr = QpAttr {
             state: QpState::Rtr,
@@ -84,11 +93,15 @@ impl QueuePair {
             max_rd_atomic: spec.max_rd_atomic,
             ..QpAttr::default()
         };
-        let mut mask = AttrMask::STATE | AttrMask::SQ_PSN;
-        if self.transport() == Transport::Rc {
-            mask |= AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY | AttrMask::MAX_QP_RD_ATOMIC;
-        }
-        self.modify(&attr, mask)
+        let rest = match self.transport() {
+            Transport::Rc => {
+                let retries = AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY;
+                AttrMask::SQ_PSN | retries | AttrMask::MAX_QP_RD_ATOMIC
+            }
+            Transport::Uc | Transport::Ud => AttrMask::SQ_PSN,
+            Transport::RawPacket => AttrMask::NONE,
+        };
+        self.modify(&attr, AttrMask::STATE | rest)
     }
 
     /// Any state → ERR: everything posted is flushed to the CQs.
@@ -135,7 +148,8 @@ impl QueuePair {
     }
 
     /// Sets attributes in the raw form: those of the mask, in one step (ibv_modify_qp(3)). Refused before the device is asked
-    /// when the state table forbids it; the message names what is missing or too much. Either all of it happens or nothing.
+    /// when the state table forbids it, where the message names what is missing or too much, and when it takes what the device has
+    /// not ([`QpError::Lacking`]). Either all of it happens or nothing.
     pub fn modify(&mut self, attr: &QpAttr, mask: AttrMask) -> Result<(), QpError> {
         let to = if mask.contains(AttrMask::STATE) { attr.state } else { self.state };
         self.modify_prepared(attr.to_raw(), mask, to)
@@ -148,6 +162,7 @@ impl QueuePair {
         mask: AttrMask,
         to: QpState,
     ) -> Result<(), QpError> {
+        self.check_offered(&attr, mask)?;
         qp_table::check(self.transport().to_table(), self.state, to, mask).map_err(|refusal| QpError::Transition {
             qpn: self.qpn(),
             device: self.keep().pd.context.name.clone(),
@@ -266,7 +281,8 @@ impl QueuePair {
             self.local.lid = port.lid;
             let max_message_bytes = match self.transport() {
                 Transport::Ud => port.active_mtu.bytes(),
-                Transport::Rc | Transport::Uc => port.max_message_bytes,
+                // Of a frame the network interface has the last word, with an MTU that is none of these.
+                Transport::Rc | Transport::Uc | Transport::RawPacket => port.max_message_bytes,
             };
             self.send.set_max_message_bytes(max_message_bytes);
         }
@@ -286,7 +302,7 @@ impl QueuePair {
         format!("{} QP {:#x} on {}", self.transport(), self.qpn(), self.keep().pd.context.name)
     }
 
-    fn attribute(&self, what: &str) -> QpError {
+    pub(crate) fn attribute(&self, what: &str) -> QpError {
         QpError::Attribute { qpn: self.qpn(), device: self.keep().pd.context.name.clone(), what: what.to_owned() }
     }
 }

@@ -1,54 +1,83 @@
-//! A thread domain: the promise that a QP is used by one thread at a time, so that the driver leaves out its locks
+//! A thread domain: the promise that what is in it is used by one thread at a time, so that the driver leaves out its locks
 //! (ibv_alloc_td(3), ibv_alloc_parent_domain(3)).
 //!
-//! `QueuePair` keeps that promise by its type. CQs are not put into the domain: destroying a QP cleans its CQ from whatever
-//! thread drops it, and that needs the CQ's lock.
+//! Each QP that asks for one ([`crate::QpSpec::thread_domain`]) has a domain of its own. `QueuePair` keeps the promise by its type: it
+//! is used by one thread at a time. For two in one domain no type does, and drivers give both one doorbell without a lock (mlx5). CQs
+//! and SRQs are not put into one: a QP that is dropped cleans its CQ from whatever thread that is, and those who poll free an
+//! SRQ's entries, which needs their locks.
 
-use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use rdma_sys::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr, verbs_context};
+use rdma_sys::{ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 
 use crate::context::ContextInner;
 use crate::errno::{Errno, VerbError};
+use crate::extended::extended;
 use crate::pd::PdInner;
-use crate::provider::Provider;
+use crate::provider::verb;
 
-/// A parent domain's other half.
+/// A thread domain with a PD: a parent domain, for one QP. What is registered on the PD serves it.
 #[derive(Debug)]
-pub(crate) struct ThreadDomain {
+pub(crate) struct OwnDomain {
+    raw: NonNull<ibv_pd>,
+    /// Goes after the parent domain, as the next does.
+    thread_domain: Option<ThreadDomain>,
+    base: Arc<PdInner>,
+}
+
+// SAFETY: made and freed from whatever thread; nothing else is done with it.
+unsafe impl Send for OwnDomain {}
+// SAFETY: as above.
+unsafe impl Sync for OwnDomain {}
+
+impl OwnDomain {
+    pub(crate) fn alloc(base: &Arc<PdInner>) -> Result<OwnDomain, VerbError> {
+        let thread_domain = ThreadDomain::alloc(&base.context)?;
+        let raw = thread_domain.parent_domain(base)?;
+        Ok(OwnDomain { raw, thread_domain: Some(thread_domain), base: base.clone() })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut ibv_pd {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for OwnDomain {
+    fn drop(&mut self) {
+        // SAFETY: the QP that was made on it is gone; freed once.
+        let ret = unsafe { verb!(self.base.provider(), ibv_dealloc_pd(self.as_ptr())) };
+        if let Some(errno) = self.base.context.undestroyed(ret) {
+            // The thread domain would not go either.
+            std::mem::forget(self.thread_domain.take());
+            tracing::warn!(pd = self.base.id, device = %self.base.context.name, %errno, "the parent domain would not go");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct ThreadDomain {
     context: Arc<ContextInner>,
     raw: NonNull<ibv_td>,
 }
 
-// SAFETY: allocated and freed from whatever thread; nothing else is done with it.
-unsafe impl Send for ThreadDomain {}
-// SAFETY: as above.
-unsafe impl Sync for ThreadDomain {}
-
 impl ThreadDomain {
-    pub(crate) fn alloc(context: &Arc<ContextInner>) -> Result<ThreadDomain, VerbError> {
+    fn alloc(context: &Arc<ContextInner>) -> Result<ThreadDomain, VerbError> {
         let unsupported = || VerbError::new("ibv_alloc_td", &context.name, Errno::new(libc::EOPNOTSUPP));
-        let extended = extended(context).ok_or_else(unsupported)?;
-        // SAFETY: `extended` is the open context's own table.
-        let alloc = unsafe { op(extended, offset_of!(verbs_context, alloc_td), (*extended.as_ptr()).alloc_td) };
+        // SAFETY: the context is open.
+        let alloc = unsafe { extended!(context.as_ptr(), alloc_td) }.ok_or_else(unsupported)?;
         let mut init = ibv_td_init_attr { comp_mask: 0 };
         // SAFETY: the context is open; the attributes are read during the call.
-        let raw = unsafe { alloc.ok_or_else(unsupported)?(context.as_ptr(), &raw mut init) };
+        let raw = unsafe { alloc(context.as_ptr(), &raw mut init) };
         let raw = NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_alloc_td", || context.name.clone()))?;
         Ok(ThreadDomain { context: context.clone(), raw })
     }
 
     /// A PD that is `base` with this domain.
-    pub(crate) fn parent_domain(&self, base: &PdInner) -> Result<NonNull<ibv_pd>, VerbError> {
+    fn parent_domain(&self, base: &PdInner) -> Result<NonNull<ibv_pd>, VerbError> {
         let unsupported = || VerbError::new("ibv_alloc_parent_domain", base.describe(), Errno::new(libc::EOPNOTSUPP));
-        let extended = extended(&self.context).ok_or_else(unsupported)?;
-        // SAFETY: `extended` is the open context's own table.
-        let alloc = unsafe {
-            let alloc = (*extended.as_ptr()).alloc_parent_domain;
-            op(extended, offset_of!(verbs_context, alloc_parent_domain), alloc).ok_or_else(unsupported)?
-        };
+        // SAFETY: the context is open.
+        let alloc = unsafe { extended!(self.context.as_ptr(), alloc_parent_domain) }.ok_or_else(unsupported)?;
         let mut init = ibv_parent_domain_init_attr {
             pd: base.as_ptr(),
             td: self.raw.as_ptr(),
@@ -65,12 +94,10 @@ impl ThreadDomain {
 
 impl Drop for ThreadDomain {
     fn drop(&mut self) {
-        let Some(extended) = extended(&self.context) else { return };
-        // SAFETY: `extended` is the open context's own table; whoever could allocate can deallocate. The parent domain is gone
-        // before its thread domain.
+        // SAFETY: the context is open. The parent domain is gone before its thread domain, which is freed once, here; whoever could
+        // allocate can deallocate.
         let ret = unsafe {
-            op(extended, offset_of!(verbs_context, dealloc_td), (*extended.as_ptr()).dealloc_td)
-                .map_or(0, |dealloc| dealloc(self.raw.as_ptr()))
+            extended!(self.context.as_ptr(), dealloc_td).map_or(libc::EOPNOTSUPP, |dealloc| dealloc(self.raw.as_ptr()))
         };
         if let Some(errno) = self.context.undestroyed(ret) {
             tracing::warn!(device = %self.context.name, %errno, "the thread domain would not go");
@@ -78,26 +105,103 @@ impl Drop for ThreadDomain {
     }
 }
 
-/// The extended table around a context of libibverbs. rdma-sys' own function compares with 2^32 - 1 where verbs.h says
-/// UINTPTR_MAX, and so never finds one on 64 bit.
-fn extended(context: &ContextInner) -> Option<NonNull<verbs_context>> {
-    if context.provider != Provider::Kernel {
-        return None;
-    }
-    let raw: *mut ibv_context = context.as_ptr();
-    // SAFETY: the context is open; a context that says so in `abi_compat` is the last part of a verbs_context (verbs.h).
-    unsafe {
-        let is_extended = (*raw).abi_compat.addr() == usize::MAX;
-        is_extended.then(|| NonNull::new_unchecked(raw.byte_sub(offset_of!(verbs_context, context)).cast()))
-    }
-}
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
 
-/// The operation, if the library is new enough to have its slot: the table grows at its front, and `sz` says how far.
-///
-/// # Safety
-/// `extended` is a live table. (`op` may have been read from before it: then it is not looked at.)
-unsafe fn op<F>(extended: NonNull<verbs_context>, offset: usize, op: Option<F>) -> Option<F> {
-    // SAFETY: the caller's word.
-    let has_slot = unsafe { (*extended.as_ptr()).sz } >= size_of::<verbs_context>() - offset;
-    op.filter(|_| has_slot)
+    use rdma_sys::ibv_context;
+
+    use super::*;
+    use crate::context::Context;
+    use crate::qp::QpSpec;
+    use crate::qp_attr::Transport;
+
+    thread_local! {
+        /// The fake driver's domain (its `context` is not looked at), and how many of it there are.
+        static ALIVE: Cell<i32> = const { Cell::new(0) };
+        static PARENT: Cell<*mut ibv_pd> = const { Cell::new(ptr::null_mut()) };
+    }
+
+    unsafe extern "C" fn alloc_td(context: *mut ibv_context, _: *mut ibv_td_init_attr) -> *mut ibv_td {
+        ALIVE.set(ALIVE.get() + 1);
+        Box::into_raw(Box::new(ibv_td { context }))
+    }
+
+    unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> libc::c_int {
+        ALIVE.set(ALIVE.get() - 1);
+        // SAFETY: `alloc_td`'s box.
+        drop(unsafe { Box::from_raw(td) });
+        0
+    }
+
+    /// What it is asked with is checked; what it answers is another PD of the software RNIC, or ENOMEM.
+    unsafe extern "C" fn alloc_parent(
+        context: *mut ibv_context,
+        init: *mut ibv_parent_domain_init_attr,
+    ) -> *mut ibv_pd {
+        // SAFETY: the caller's word.
+        let init = unsafe { &*init };
+        assert!(!init.pd.is_null() && !init.td.is_null() && init.comp_mask == 0);
+        assert_eq!(ALIVE.get(), 1, "the thread domain is there first");
+        if PARENT.get().is_null() {
+            // SAFETY: the location is this thread's own.
+            unsafe { *libc::__errno_location() = libc::ENOMEM };
+            return ptr::null_mut();
+        }
+        // SAFETY: the context is open.
+        PARENT.set(unsafe { verbline_softnic::provider::ibv_alloc_pd(context) });
+        PARENT.get()
+    }
+
+    /// A context of the software RNIC whose thread domains are the fake driver's, or nobody's.
+    fn open(fake: bool) -> Context {
+        crate::fake::soft_with(|table| {
+            table.alloc_td = fake.then_some(alloc_td as _);
+            table.dealloc_td = fake.then_some(dealloc_td as _);
+            table.alloc_parent_domain = fake.then_some(alloc_parent as _);
+        })
+    }
+
+    #[test]
+    fn a_parent_domain_is_made_of_both_and_goes_before_them() {
+        let context = open(true);
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(16, None).unwrap());
+        PARENT.set(ptr::dangling_mut());
+        let qp = pd.create_qp(&QpSpec { thread_domain: true, ..QpSpec::new(Transport::Rc, &cq) }).unwrap();
+        assert!(qp.has_thread_domain());
+        assert_eq!(ALIVE.get(), 1);
+        // SAFETY: the QP is live.
+        assert_eq!(unsafe { (*qp.raw.as_ptr()).pd }, PARENT.get(), "it is made on the parent domain");
+        assert_eq!(qp.pd().id(), pd.id());
+        drop(pd);
+        assert_eq!(ALIVE.get(), 1, "the QP keeps it");
+        drop(qp);
+        assert_eq!(ALIVE.get(), 0);
+    }
+
+    #[test]
+    fn a_parent_domain_that_is_refused_leaves_no_thread_domain() {
+        let pd = open(true).alloc_pd().unwrap();
+        PARENT.set(ptr::null_mut());
+        let error = OwnDomain::alloc(&pd.inner).unwrap_err();
+        assert_eq!((error.verb, error.errno.raw(), ALIVE.get()), ("ibv_alloc_parent_domain", libc::ENOMEM, 0));
+    }
+
+    #[test]
+    fn a_qp_that_gets_no_domain_is_made_without() {
+        for fake in [true, false] {
+            let context = open(fake);
+            let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(16, None).unwrap());
+            PARENT.set(ptr::null_mut());
+            let qp = pd.create_qp(&QpSpec { thread_domain: true, ..QpSpec::new(Transport::Rc, &cq) }).unwrap();
+            assert!(!qp.has_thread_domain());
+            assert_eq!(ALIVE.get(), 0);
+        }
+    }
+
+    #[test]
+    fn a_driver_without_thread_domains_says_so() {
+        let error = OwnDomain::alloc(&open(false).alloc_pd().unwrap().inner).unwrap_err();
+        insta::assert_snapshot!(error, @"ibv_alloc_td of soft0: EOPNOTSUPP (Operation not supported); this device has no thread domains: make the QPs on the PD itself, and the driver takes its locks");
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::capability::Lacking;
 use crate::errno::VerbError;
 use crate::gid::Gid;
 use crate::qp_attr::Transport;
@@ -22,6 +23,9 @@ pub enum QpError {
         /// What the table says.
         refusal: verbline_softnic::qp_table::Refusal,
     },
+    /// The device has not what was asked of it.
+    #[error(transparent)]
+    Lacking(#[from] Lacking),
     /// An attribute that cannot be set here.
     #[error("QP {qpn:#x} on {device}: {what}")]
     Attribute {

@@ -146,6 +146,9 @@ impl SendQueue {
                 if options.fence && self.transport != Transport::Rc {
                     return Err(PostStop::NotOn(self.transport, "fence"));
                 }
+                if options.imm.is_some() && self.transport == Transport::RawPacket {
+                    return Err(PostStop::NotOn(self.transport, "immediate data"));
+                }
                 if let Some(to) = self.destination(options.destination)? {
                     wr.wr.ud = to;
                 }

@@ -231,19 +231,3 @@ fn open_fds() -> usize {
 fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
 }
-
-#[test]
-fn a_device_without_thread_domains_says_so() {
-    let context = open("soft0");
-    let pd = context.alloc_pd().unwrap();
-    match pd.with_thread_domain() {
-        Err(error) => assert_eq!(error.errno.raw(), 95, "{error}"),
-        // A driver that has them makes the same QPs on them.
-        Ok(with) => {
-            let cq = context.create_cq(64, None).unwrap();
-            assert_eq!(with.id(), pd.id());
-            drop(pd);
-            with.create_qp(&QpSpec::new(Transport::Rc, &cq)).unwrap();
-        }
-    }
-}

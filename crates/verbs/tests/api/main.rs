@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "a test binary exports nothing; `pub` separates its modules")]
 
 mod backpressure;
+mod capabilities;
 mod common;
 mod completion_queues;
 mod connections;
@@ -15,7 +16,9 @@ mod multicast;
 mod one_sided;
 mod oracle;
 mod pingpong;
+mod registration;
 mod sg_lists;
 mod shared_receive;
 mod states;
+mod thread_domains;
 mod windows;

@@ -97,6 +97,7 @@ fn a_send_gathers_a_header_a_block_and_a_trailer_on_every_transport() {
                 (Transport::Uc, true) => a.qp.uc().unwrap().send_inline(parts, options),
                 (Transport::Ud, false) => a.qp.ud().unwrap().send(parts, options),
                 (Transport::Ud, true) => a.qp.ud().unwrap().send_inline(parts, options),
+                (Transport::RawPacket, _) => unreachable!("not among the transports above"),
             }
             .unwrap();
             let got = b.receive(1);

@@ -1,0 +1,265 @@
+//! What some devices offer and others lack: on-demand paging, rate limits, alternate paths, queues that can be resized, raw
+//! Ethernet. Each is asked of the device's own capabilities before the device is asked to do it, so that a refusal says which one
+//! is lacking instead of EINVAL.
+
+use std::fmt;
+use std::ops::BitOr;
+
+use rdma_sys::{
+    ibv_device_attr_ex, ibv_device_cap_flags, ibv_odp_general_caps, ibv_odp_transport_cap_bits, ibv_packet_pacing_caps,
+};
+
+use crate::attr::DeviceAttr;
+use crate::qp_attr::Transport;
+
+/// On-demand paging: which memory need not be pinned (`struct ibv_odp_caps`, ibv_query_device_ex(3)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OnDemandCaps {
+    /// IBV_ODP_SUPPORT: memory can be registered so.
+    pub supported: bool,
+    /// IBV_ODP_SUPPORT_IMPLICIT: the whole address space at once, too.
+    pub implicit: bool,
+    /// What RC may do on such memory.
+    pub rc: OnDemandOps,
+    /// What UC may do.
+    pub uc: OnDemandOps,
+    /// What UD may do.
+    pub ud: OnDemandOps,
+}
+
+impl OnDemandCaps {
+    pub(crate) fn from_raw(raw: &ibv_device_attr_ex) -> OnDemandCaps {
+        let (general, by_transport) = (raw.odp_caps.general_caps, raw.odp_caps.per_transport_caps);
+        let has = |bit: ibv_odp_general_caps| general & u64::from(bit.0) != 0;
+        OnDemandCaps {
+            supported: has(ibv_odp_general_caps::IBV_ODP_SUPPORT),
+            implicit: has(ibv_odp_general_caps::IBV_ODP_SUPPORT_IMPLICIT),
+            rc: OnDemandOps(by_transport.rc_odp_caps),
+            uc: OnDemandOps(by_transport.uc_odp_caps),
+            ud: OnDemandOps(by_transport.ud_odp_caps),
+        }
+    }
+
+    /// What QPs of this transport may do; raw Ethernet has no word in it.
+    pub fn of(&self, transport: Transport) -> OnDemandOps {
+        match transport {
+            Transport::Rc => self.rc,
+            Transport::Uc => self.uc,
+            Transport::Ud => self.ud,
+            Transport::RawPacket => OnDemandOps::default(),
+        }
+    }
+}
+
+/// Operations on memory that is paged on demand (`enum ibv_odp_transport_cap_bits`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OnDemandOps(u32);
+
+impl OnDemandOps {
+    /// Sends read it.
+    pub const SEND: OnDemandOps = OnDemandOps(ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_SEND.0);
+    /// Receives write it.
+    pub const RECV: OnDemandOps = OnDemandOps(ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_RECV.0);
+    /// RDMA WRITE, on either side.
+    pub const WRITE: OnDemandOps = OnDemandOps(ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_WRITE.0);
+    /// RDMA READ, on either side.
+    pub const READ: OnDemandOps = OnDemandOps(ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_READ.0);
+    /// Atomics, on either side.
+    pub const ATOMIC: OnDemandOps = OnDemandOps(ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_ATOMIC.0);
+    /// Receives of an SRQ write it.
+    pub const SRQ_RECV: OnDemandOps = OnDemandOps(ibv_odp_transport_cap_bits::IBV_ODP_SUPPORT_SRQ_RECV.0);
+
+    /// Whether it has all of `other`.
+    pub fn contains(self, other: OnDemandOps) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for OnDemandOps {
+    type Output = OnDemandOps;
+    fn bitor(self, other: OnDemandOps) -> OnDemandOps {
+        OnDemandOps(self.0 | other.0)
+    }
+}
+
+/// Packet pacing: how a QP's rate can be limited (`struct ibv_packet_pacing_caps`, ibv_query_device_ex(3)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RateLimitCaps {
+    /// Lowest rate, kbit/s.
+    pub min_kbit_per_s: u32,
+    /// Highest rate, kbit/s; 0 where there are no limits to set.
+    pub max_kbit_per_s: u32,
+    transports: u32,
+}
+
+impl RateLimitCaps {
+    pub(crate) fn from_raw(raw: &ibv_packet_pacing_caps) -> RateLimitCaps {
+        RateLimitCaps {
+            min_kbit_per_s: raw.qp_rate_limit_min,
+            max_kbit_per_s: raw.qp_rate_limit_max,
+            transports: raw.supported_qpts,
+        }
+    }
+
+    /// Whether the rate can be set; 0 lifts the limit.
+    pub(crate) fn allows(&self, kbit_per_s: u32) -> bool {
+        kbit_per_s == 0 || (self.min_kbit_per_s..=self.max_kbit_per_s).contains(&kbit_per_s)
+    }
+
+    /// Whether QPs of this transport can be limited.
+    pub fn supports(&self, transport: Transport) -> bool {
+        self.max_kbit_per_s > 0 && self.transports & (1 << transport.to_raw()) != 0
+    }
+}
+
+/// What not every device has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Capability {
+    /// An alternate path and its migration (IBV_QP_ALT_PATH, IBV_QP_PATH_MIG_STATE).
+    AlternatePath,
+    /// Queues whose depth changes after creation (IBV_QP_CAP).
+    ResizeQueues,
+    /// A rate limit for QPs of this transport (IBV_QP_RATE_LIMIT).
+    RateLimit(Transport),
+    /// Memory that is paged on demand (IBV_ACCESS_ON_DEMAND).
+    OnDemand,
+    /// QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET).
+    RawPacket,
+}
+
+impl Capability {
+    /// What the device says about it, if it has it not.
+    fn lacking(self, attr: &DeviceAttr) -> Option<String> {
+        let flag = |bit: ibv_device_cap_flags, name: &str| {
+            (attr.capabilities & bit.0 == 0).then(|| format!("{name} is not in its device_cap_flags"))
+        };
+        match self {
+            Capability::AlternatePath => {
+                flag(ibv_device_cap_flags::IBV_DEVICE_AUTO_PATH_MIG, "IBV_DEVICE_AUTO_PATH_MIG")
+            }
+            Capability::ResizeQueues => {
+                flag(ibv_device_cap_flags::IBV_DEVICE_RESIZE_MAX_WR, "IBV_DEVICE_RESIZE_MAX_WR")
+            }
+            Capability::RateLimit(_) if attr.rate_limit.max_kbit_per_s == 0 => {
+                Some("its packet_pacing_caps.qp_rate_limit_max is 0".to_owned())
+            }
+            Capability::RateLimit(transport) => (!attr.rate_limit.supports(transport))
+                .then(|| format!("{transport} is not in its packet_pacing_caps.supported_qpts")),
+            Capability::OnDemand => {
+                (!attr.on_demand.supported).then(|| "IBV_ODP_SUPPORT is not in its odp_caps.general_caps".to_owned())
+            }
+            // Drivers that have such QPs report `max_raw_ethy_qp` as 0 nevertheless (mlx5): only trying tells.
+            Capability::RawPacket => None,
+        }
+    }
+
+    /// An error where the device lacks it.
+    pub(crate) fn check(self, device: &str, attr: &DeviceAttr) -> Result<(), Lacking> {
+        self.lacking(attr).map_or(Ok(()), |says| Err(self.refused(device, says)))
+    }
+
+    /// The error, with what tells that it is lacking.
+    pub(crate) fn refused(self, device: &str, says: impl Into<String>) -> Lacking {
+        Lacking { device: device.to_owned(), capability: self, says: says.into() }
+    }
+
+    fn remedy(self) -> &'static str {
+        match self {
+            Capability::AlternatePath => {
+                "leave the attribute out, and connect again over another path when this one fails"
+            }
+            Capability::ResizeQueues => {
+                "leave the attribute out, and create the QP with the depths that it will need (QpSpec::tx_depth_wr, rx_depth_wr)"
+            }
+            Capability::RateLimit(_) => "leave the attribute out, and pace the sends where they are posted",
+            Capability::OnDemand => {
+                "register without MrOptions::on_demand, which pins the memory (it counts against `ulimit -l`)"
+            }
+            Capability::RawPacket => {
+                "use a UD QP, or an Ethernet card whose driver has such QPs (mlx4, mlx5); no software device has"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Capability::AlternatePath => f.write_str("alternate paths (IBV_QP_ALT_PATH, IBV_QP_PATH_MIG_STATE)"),
+            Capability::ResizeQueues => f.write_str("queues that can be resized (IBV_QP_CAP)"),
+            Capability::RateLimit(transport) => write!(f, "rate limit for {transport} QPs (IBV_QP_RATE_LIMIT)"),
+            Capability::OnDemand => f.write_str("on-demand paging (IBV_ACCESS_ON_DEMAND)"),
+            Capability::RawPacket => f.write_str("QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET)"),
+        }
+    }
+}
+
+/// A device was asked for what it does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{device} has no {capability}: {says}; {}", capability.remedy())]
+pub struct Lacking {
+    /// The device.
+    pub device: String,
+    /// What it lacks.
+    pub capability: Capability,
+    /// By what one can tell.
+    pub says: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attr(fill: impl Fn(&mut ibv_device_attr_ex)) -> DeviceAttr {
+        // SAFETY: ibv_device_attr_ex is integers only: all zeros is a value.
+        let mut raw: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+        fill(&mut raw);
+        DeviceAttr::from_raw(&raw)
+    }
+
+    #[test]
+    fn a_device_without_anything_says_by_what_one_can_tell() {
+        let bare = attr(|_| {});
+        let all = [
+            Capability::AlternatePath,
+            Capability::ResizeQueues,
+            Capability::RateLimit(Transport::Rc),
+            Capability::OnDemand,
+        ];
+        let said: Vec<String> = all.iter().map(|one| one.check("mlx5_0", &bare).unwrap_err().to_string()).collect();
+        insta::assert_snapshot!(said.join("\n"), @"
+        mlx5_0 has no alternate paths (IBV_QP_ALT_PATH, IBV_QP_PATH_MIG_STATE): IBV_DEVICE_AUTO_PATH_MIG is not in its device_cap_flags; leave the attribute out, and connect again over another path when this one fails
+        mlx5_0 has no queues that can be resized (IBV_QP_CAP): IBV_DEVICE_RESIZE_MAX_WR is not in its device_cap_flags; leave the attribute out, and create the QP with the depths that it will need (QpSpec::tx_depth_wr, rx_depth_wr)
+        mlx5_0 has no rate limit for RC QPs (IBV_QP_RATE_LIMIT): its packet_pacing_caps.qp_rate_limit_max is 0; leave the attribute out, and pace the sends where they are posted
+        mlx5_0 has no on-demand paging (IBV_ACCESS_ON_DEMAND): IBV_ODP_SUPPORT is not in its odp_caps.general_caps; register without MrOptions::on_demand, which pins the memory (it counts against `ulimit -l`)
+    ");
+        let raw = Capability::RawPacket.refused("rxe0", "ibv_create_qp answered EOPNOTSUPP");
+        insta::assert_snapshot!(raw, @"rxe0 has no QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET): ibv_create_qp answered EOPNOTSUPP; use a UD QP, or an Ethernet card whose driver has such QPs (mlx4, mlx5); no software device has");
+    }
+
+    #[test]
+    fn what_a_device_reports_is_taken() {
+        let able = attr(|raw| {
+            raw.orig_attr.device_cap_flags =
+                ibv_device_cap_flags::IBV_DEVICE_AUTO_PATH_MIG.0 | ibv_device_cap_flags::IBV_DEVICE_RESIZE_MAX_WR.0;
+            raw.odp_caps.general_caps = u64::from(ibv_odp_general_caps::IBV_ODP_SUPPORT.0);
+            raw.odp_caps.per_transport_caps.uc_odp_caps = 0b101;
+            raw.packet_pacing_caps =
+                ibv_packet_pacing_caps { qp_rate_limit_min: 10, qp_rate_limit_max: 1000, supported_qpts: 1 << 8 };
+        });
+        for capability in [
+            Capability::AlternatePath,
+            Capability::ResizeQueues,
+            Capability::RateLimit(Transport::RawPacket),
+            Capability::OnDemand,
+        ] {
+            assert_eq!(capability.check("mlx5_0", &able), Ok(()));
+        }
+        let refused = Capability::RateLimit(Transport::Rc).check("mlx5_0", &able).unwrap_err();
+        assert_eq!(refused.says, "RC is not in its packet_pacing_caps.supported_qpts");
+        assert!(able.on_demand.supported && !able.on_demand.implicit);
+        assert_eq!(able.on_demand.of(Transport::Uc), OnDemandOps::SEND | OnDemandOps::WRITE);
+        assert!(!able.on_demand.of(Transport::Rc).contains(OnDemandOps::SEND));
+    }
+}

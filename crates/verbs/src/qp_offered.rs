@@ -1,0 +1,105 @@
+//! What a modification needs of the device beyond what every device has: asked before the device is, so that a refusal names the
+//! capability.
+
+use rdma_sys::{ibv_mig_state, ibv_qp_attr};
+
+use crate::attr::LinkLayer;
+use crate::capability::Capability;
+use crate::provider::Provider;
+use crate::qp::{QpError, QueuePair};
+use crate::qp_attr::AttrMask;
+
+impl QueuePair {
+    /// Whether the device has what these attributes need. Those that every device has need no look.
+    pub(crate) fn check_offered(&self, attr: &ibv_qp_attr, mask: AttrMask) -> Result<(), QpError> {
+        let has = |bit| mask.contains(bit);
+        // IBV_MIG_MIGRATED is where every QP is.
+        let migrates = has(AttrMask::PATH_MIG_STATE) && attr.path_mig_state != ibv_mig_state::IBV_MIG_MIGRATED;
+        let needs = [
+            (has(AttrMask::CAP), Capability::ResizeQueues),
+            (has(AttrMask::RATE_LIMIT), Capability::RateLimit(self.transport())),
+            (has(AttrMask::ALT_PATH) || migrates, Capability::AlternatePath),
+        ];
+        if needs.iter().all(|(needed, _)| !needed) {
+            return Ok(());
+        }
+        let context = self.context();
+        let device = context.query_device()?;
+        for (_, capability) in needs.into_iter().filter(|(needed, _)| *needed) {
+            capability.check(context.name(), &device)?;
+        }
+        let limits = device.rate_limit;
+        if has(AttrMask::RATE_LIMIT) && !limits.allows(attr.rate_limit) {
+            let (asked, min, max) = (attr.rate_limit, limits.min_kbit_per_s, limits.max_kbit_per_s);
+            return Err(self.attribute(&format!(
+                "a rate limit of {asked} kbit/s: the device takes {min} to {max}, or 0 for no limit"
+            )));
+        }
+        if has(AttrMask::ALT_PATH) && self.keep().pd.provider() == Provider::Kernel {
+            let port = attr.alt_port_num;
+            if context.query_port(port)?.link_layer == LinkLayer::Ethernet {
+                // ib_modify_qp_with_udata() in the kernel's drivers/infiniband/core/verbs.c.
+                let says = format!("the kernel takes them on InfiniBand ports only, and port {port} is Ethernet");
+                return Err(Capability::AlternatePath.refused(context.name(), says).into());
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdma_sys::{
+        ibv_context, ibv_device_attr_ex, ibv_device_cap_flags, ibv_packet_pacing_caps, ibv_query_device_ex_input,
+    };
+
+    use super::*;
+    use crate::fake;
+    use crate::qp::QpSpec;
+    use crate::qp_attr::{InitSpec, QpAttr, QpCap, QpState, RtrSpec, Transport};
+
+    /// A device that paces RC, migrates paths and resizes queues.
+    unsafe extern "C" fn able(
+        _: *mut ibv_context,
+        _: *const ibv_query_device_ex_input,
+        attr: *mut ibv_device_attr_ex,
+        _: usize,
+    ) -> libc::c_int {
+        // SAFETY: the caller's word.
+        let attr = unsafe { &mut *attr };
+        attr.orig_attr.device_cap_flags =
+            (ibv_device_cap_flags::IBV_DEVICE_AUTO_PATH_MIG | ibv_device_cap_flags::IBV_DEVICE_RESIZE_MAX_WR).0;
+        let supported_qpts = 1 << Transport::Rc.to_raw();
+        attr.packet_pacing_caps =
+            ibv_packet_pacing_caps { qp_rate_limit_min: 1000, qp_rate_limit_max: 9000, supported_qpts };
+        0
+    }
+
+    #[test]
+    fn what_a_device_offers_is_left_to_the_state_table_and_to_it() {
+        let context = fake::soft_with(|table| table.query_device_ex = Some(able));
+        let cq = context.create_cq(64, None).unwrap();
+        let mut qp = context.alloc_pd().unwrap().create_qp(&QpSpec::new(Transport::Rc, &cq)).unwrap();
+        qp.to_init(&InitSpec::default()).unwrap();
+        let mut refused = |attr: &QpAttr, mask| {
+            let qpn = format!("{:#x}", qp.qpn());
+            qp.modify(attr, mask).unwrap_err().to_string().replace(&qpn, "0x11")
+        };
+        let limited = |rate| QpAttr { rate_limit_kbit_per_s: rate, ..QpAttr::default() };
+        insta::assert_snapshot!(refused(&limited(999), AttrMask::RATE_LIMIT), @"QP 0x11 on soft0: a rate limit of 999 kbit/s: the device takes 1000 to 9000, or 0 for no limit");
+        assert_eq!(refused(&limited(9001), AttrMask::RATE_LIMIT).matches("kbit/s").count(), 1);
+        // RC has no transition that takes one, whatever the device says: that is the table's word.
+        insta::assert_snapshot!(refused(&limited(1000), AttrMask::RATE_LIMIT), @"QP 0x11 on soft0: RC queue pair, INIT -> INIT: not allowed here IBV_QP_RATE_LIMIT");
+        let lifted = refused(&limited(0), AttrMask::RATE_LIMIT);
+        assert!(lifted.contains("not allowed here IBV_QP_RATE_LIMIT"), "{lifted}");
+        let cap = QpAttr { cap: QpCap { max_send_wr: 8, ..QpCap::default() }, ..QpAttr::default() };
+        insta::assert_snapshot!(refused(&cap, AttrMask::CAP), @"QP 0x11 on soft0: RC queue pair, INIT -> INIT: not allowed here IBV_QP_CAP");
+        // The table takes an alternate path on the way to RTR; the device behind the fake has none after all.
+        let own = RtrSpec::connected(qp.endpoint());
+        qp.to_rtr(&own).unwrap();
+        let rearm = QpAttr { path_mig_state: 1, ..QpAttr::to_state(QpState::Rts) };
+        let rts = AttrMask::SQ_PSN | AttrMask::TIMEOUT | AttrMask::RETRY_CNT | AttrMask::RNR_RETRY;
+        let mask = AttrMask::STATE | rts | AttrMask::MAX_QP_RD_ATOMIC | AttrMask::PATH_MIG_STATE;
+        assert!(matches!(qp.modify(&rearm, mask), Err(QpError::Verb(error)) if error.errno.raw() == libc::EINVAL));
+    }
+}

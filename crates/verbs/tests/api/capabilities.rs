@@ -1,0 +1,82 @@
+//! What a device lacks is refused by the name of the capability, with what to do instead; nothing is changed by the refusal.
+
+use crate::common::{Options, Side, device, only_soft, open, provider};
+use verbline_verbs::{
+    AttrMask, Capability, Provider, QpAttr, QpCap, QpError, QpSpec, QpState, RtrSpec, RtsSpec, Transport,
+};
+
+/// An RC QP in RTS that talks to itself.
+fn ready() -> Side {
+    let mut side = Side::new("soft0", &Options::new(Transport::Rc), 0);
+    let own = side.qp.endpoint();
+    side.qp.to_rtr(&RtrSpec::connected(own)).unwrap();
+    side.qp.to_rts(&RtsSpec::default()).unwrap();
+    side
+}
+
+/// What the error says, after it was seen that it is about the capability and that the QP is as it was.
+fn refused(side: &mut Side, attr: &QpAttr, mask: AttrMask, capability: Capability) -> String {
+    let all = AttrMask(u32::MAX >> 11);
+    let before = side.qp.query(all).unwrap();
+    let error = side.qp.modify(attr, mask).unwrap_err();
+    let QpError::Lacking(lacking) = &error else { panic!("{error}") };
+    assert_eq!((lacking.capability, lacking.device.as_str()), (capability, device("soft0")));
+    assert_eq!(side.qp.query(all).unwrap(), before);
+    error.to_string()
+}
+
+#[test]
+fn an_alternate_path() {
+    let mut side = ready();
+    let attr = QpAttr { alt_ah: crate::common::to_gid(side.qp.endpoint().gid), alt_port: 1, ..QpAttr::default() };
+    let said = refused(&mut side, &attr, AttrMask::ALT_PATH, Capability::AlternatePath);
+    if provider() == Provider::Kernel {
+        // rdma_rxe has the bit, but not the link layer.
+        assert!(said.contains("InfiniBand ports only, and port 1 is Ethernet"), "{said}");
+        return;
+    }
+    insta::assert_snapshot!(said, @"soft0 has no alternate paths (IBV_QP_ALT_PATH, IBV_QP_PATH_MIG_STATE): IBV_DEVICE_AUTO_PATH_MIG is not in its device_cap_flags; leave the attribute out, and connect again over another path when this one fails");
+}
+
+#[test]
+fn path_migration() {
+    only_soft!("rdma_rxe reports path migration");
+    let mut side = ready();
+    // IBV_MIG_REARM.
+    let attr = QpAttr { path_mig_state: 1, ..QpAttr::default() };
+    let said = refused(&mut side, &attr, AttrMask::PATH_MIG_STATE, Capability::AlternatePath);
+    insta::assert_snapshot!(said, @"soft0 has no alternate paths (IBV_QP_ALT_PATH, IBV_QP_PATH_MIG_STATE): IBV_DEVICE_AUTO_PATH_MIG is not in its device_cap_flags; leave the attribute out, and connect again over another path when this one fails");
+    // Where every QP is, whatever the device has.
+    side.qp.modify(&QpAttr::default(), AttrMask::PATH_MIG_STATE).unwrap();
+}
+
+#[test]
+fn queues_of_another_size() {
+    let mut side = ready();
+    let cap = side.qp.query(AttrMask::CAP).unwrap().cap;
+    assert!(cap.max_send_wr >= 16 && cap.max_recv_wr >= 16, "{cap:?}");
+    let attr = QpAttr { cap: QpCap { max_send_wr: 64, ..cap }, ..QpAttr::default() };
+    let said = refused(&mut side, &attr, AttrMask::CAP, Capability::ResizeQueues);
+    let said = said.replace(device("soft0"), "soft0");
+    insta::assert_snapshot!(said, @"soft0 has no queues that can be resized (IBV_QP_CAP): IBV_DEVICE_RESIZE_MAX_WR is not in its device_cap_flags; leave the attribute out, and create the QP with the depths that it will need (QpSpec::tx_depth_wr, rx_depth_wr)");
+}
+
+#[test]
+fn a_rate_limit() {
+    let mut side = ready();
+    let attr = QpAttr { rate_limit_kbit_per_s: 1_000_000, ..QpAttr::to_state(QpState::Rts) };
+    let mask = AttrMask::STATE | AttrMask::RATE_LIMIT;
+    let said = refused(&mut side, &attr, mask, Capability::RateLimit(Transport::Rc));
+    let said = said.replace(device("soft0"), "soft0");
+    insta::assert_snapshot!(said, @"soft0 has no rate limit for RC QPs (IBV_QP_RATE_LIMIT): its packet_pacing_caps.qp_rate_limit_max is 0; leave the attribute out, and pace the sends where they are posted");
+}
+
+#[test]
+fn raw_ethernet() {
+    let context = open("soft0");
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(64, None).unwrap());
+    let error = pd.create_qp(&QpSpec::new(Transport::RawPacket, &cq)).unwrap_err();
+    assert!(matches!(&error, QpError::Lacking(lacking) if lacking.capability == Capability::RawPacket), "{error}");
+    let said = error.to_string().replace(device("soft0"), "soft0");
+    insta::assert_snapshot!(said, @"soft0 has no QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET): ibv_create_qp answered EOPNOTSUPP (Operation not supported); use a UD QP, or an Ethernet card whose driver has such QPs (mlx4, mlx5); no software device has");
+}
