@@ -2,14 +2,19 @@
 
 use super::ah::Gid;
 use super::async_event::Events;
+use super::attr::Transport;
 use super::errno::Refused;
 use super::mem::{Mem, MemInner};
 use super::patience;
 use super::target::{Provider, Target};
 use super::verb;
 use crate::check::{Failure, Outcome};
-use rdma_sys::{ibv_context, ibv_device_attr, ibv_device_cap_flags, ibv_gid, ibv_port_attr};
+use rdma_sys::{
+    ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_gid, ibv_odp_caps,
+    ibv_odp_general_caps, ibv_odp_transport_cap_bits, ibv_port_attr, ibv_query_device_ex_input, verbs_context,
+};
 use std::cell::RefCell;
+use std::mem::offset_of;
 use std::rc::{Rc, Weak};
 
 /// The only port that is used. Ports count from 1.
@@ -21,6 +26,7 @@ pub(crate) struct Context {
     pub(super) provider: Provider,
     target: Target,
     attr: ibv_device_attr,
+    odp: ibv_odp_caps,
     port: PortFacts,
     pub(super) events: Events,
     memories: RefCell<Vec<Weak<MemInner>>>,
@@ -74,12 +80,20 @@ pub(crate) enum Cap {
     GrhRequired,
     /// The port has LIDs: addresses without a GRH work.
     Lids,
+    OnDemand,
+    /// Messages to and from such memory, on this transport.
+    OnDemandMessages(Transport),
+    /// RDMA WRITE to and from such memory, on this transport.
+    OnDemandWrite(Transport),
+    /// RDMA READ and atomics on such memory, on RC.
+    OnDemandReadAtomic,
 }
 
 impl Cap {
     /// Why the device hasn't it, in its own terms; `None` if it has.
     pub(crate) fn lacking(self, context: &Context) -> Option<String> {
         use ibv_device_cap_flags as bit;
+        use ibv_odp_transport_cap_bits as op;
         let attr = &context.attr;
         let flags = ibv_device_cap_flags(attr.device_cap_flags);
         let count = |name: &str, count: i32| (count == 0).then(|| format!("the device says {name} = 0"));
@@ -103,6 +117,15 @@ impl Cap {
             Cap::MemoryExtensions => flag("IBV_DEVICE_MEM_MGT_EXTENSIONS", bit::IBV_DEVICE_MEM_MGT_EXTENSIONS),
             Cap::GrhRequired => (!context.port.attr.grh_required)
                 .then(|| "IBV_QPF_GRH_REQUIRED is not in the port's flags: no address needs a GRH".to_owned()),
+            Cap::OnDemand => (context.odp.general_caps & u64::from(ibv_odp_general_caps::IBV_ODP_SUPPORT.0) == 0)
+                .then(|| "IBV_ODP_SUPPORT is not in the device's odp_caps.general_caps".to_owned()),
+            Cap::OnDemandMessages(transport) => {
+                context.odp_lacking(transport, op::IBV_ODP_SUPPORT_SEND | op::IBV_ODP_SUPPORT_RECV)
+            }
+            Cap::OnDemandWrite(transport) => context.odp_lacking(transport, op::IBV_ODP_SUPPORT_WRITE),
+            Cap::OnDemandReadAtomic => {
+                context.odp_lacking(Transport::Rc, op::IBV_ODP_SUPPORT_READ | op::IBV_ODP_SUPPORT_ATOMIC)
+            }
             Cap::Lids => {
                 (context.port.attr.lid == 0).then(|| "the port says lid = 0: every address needs a GRH".to_owned())
             }
@@ -118,12 +141,14 @@ impl Context {
         let async_fd = unsafe { (*raw).async_fd };
         patience::set_nonblocking(async_fd, true).map_err(|error| Failure::new(format!("async_fd: {error}")))?;
         let attr = query_device(provider, raw)?;
+        let odp = query_odp(raw)?;
         let port = port_facts(provider, raw)?;
         Ok(Rc::new(Context {
             raw,
             provider,
             target: target.clone(),
             attr,
+            odp,
             port,
             events: Events::new(async_fd),
             memories: RefCell::default(),
@@ -146,6 +171,19 @@ impl Context {
 
     pub(crate) fn has(&self, cap: Cap) -> bool {
         cap.lacking(self).is_none()
+    }
+
+    /// Which of these operations a transport can't do on memory that is paged on demand.
+    fn odp_lacking(&self, transport: Transport, needed: ibv_odp_transport_cap_bits) -> Option<String> {
+        let caps = &self.odp.per_transport_caps;
+        let (name, has) = match transport {
+            Transport::Rc => ("rc_odp_caps", caps.rc_odp_caps),
+            Transport::Uc => ("uc_odp_caps", caps.uc_odp_caps),
+            Transport::Ud => ("ud_odp_caps", caps.ud_odp_caps),
+            Transport::RawPacket => return Some("odp_caps has no word for RAW_PACKET".to_owned()),
+        };
+        let missing = needed.0 & !has;
+        (missing != 0).then(|| format!("the device's {name} is {has:#x}: {missing:#x} is not in it"))
     }
 
     /// The device's limits.
@@ -211,6 +249,40 @@ fn query_device(provider: Provider, raw: *mut ibv_context) -> Result<ibv_device_
     // SAFETY: the context is open; `attr` may be written.
     let value = unsafe { verb!(provider, ibv_query_device(raw, &raw mut attr)) };
     Refused::check("ibv_query_device", value).map(|()| attr)
+}
+
+/// What `ibv_query_device_ex(3)` says of on-demand paging; nothing where the driver hasn't that verb.
+fn query_odp(raw: *mut ibv_context) -> Result<ibv_odp_caps, Refused> {
+    type Query = Option<
+        unsafe extern "C" fn(
+            *mut ibv_context,
+            *const ibv_query_device_ex_input,
+            *mut ibv_device_attr_ex,
+            usize,
+        ) -> std::ffi::c_int,
+    >;
+    // SAFETY: integers only.
+    let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+    // rdma-sys's function for it looks for abi_compat 2^32 - 1 where verbs.h says UINTPTR_MAX, and never finds the table.
+    let behind = |field: usize| offset_of!(verbs_context, context) - field;
+    // SAFETY: the context is open; one that says so in abi_compat is the last part of a verbs_context, whose front may be
+    // cut off: `sz`, right before the context, says where. `attr` may be written.
+    let value = unsafe {
+        if (*raw).abi_compat.addr() != usize::MAX {
+            return Ok(attr.odp_caps);
+        }
+        let sz = *raw.byte_sub(behind(offset_of!(verbs_context, sz))).cast::<usize>();
+        let field = offset_of!(verbs_context, query_device_ex);
+        if sz < size_of::<verbs_context>() - field {
+            return Ok(attr.odp_caps);
+        }
+        let Some(query) = *raw.byte_sub(behind(field)).cast::<Query>() else { return Ok(attr.odp_caps) };
+        query(raw, std::ptr::null(), &raw mut attr, size_of_val(&attr))
+    };
+    match value {
+        libc::EOPNOTSUPP | libc::ENOSYS => Ok(attr.odp_caps),
+        value => Refused::check("ibv_query_device_ex", value).map(|()| attr.odp_caps),
+    }
 }
 
 fn query_port(provider: Provider, raw: *mut ibv_context, port: u8) -> Result<PortAttr, Refused> {

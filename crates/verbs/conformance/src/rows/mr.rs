@@ -74,7 +74,17 @@ pub(super) fn rows() -> Vec<Row> {
             "A region can be registered to be addressed from another start (iova)",
             at_another_address,
         ),
-        reg("mr/on-demand", "ON_DEMAND works where the device offers it, and is refused where it doesn't", on_demand),
+        reg(
+            "mr/on-demand",
+            "A device with IBV_ODP_SUPPORT registers ON_DEMAND, and its pages come in as they are touched",
+            on_demand,
+        )
+        .needs(Cap::OnDemand),
+        reg(
+            "mr/on-demand-needs-its-capability",
+            "A device without IBV_ODP_SUPPORT refuses ON_DEMAND",
+            on_demand_needs_its_capability,
+        ),
         reg("mr/no-bytes-at-the-very-end", "A message of no bytes may be sent from a region's very end", end_of_region),
         Row::new(
             "mr/pd-with-a-region-is-busy",
@@ -234,12 +244,50 @@ fn at_another_address(rig: &Rig) -> Outcome {
     is_refused(&pair, Wr::write(1, mr.remote(0)).sge(pair.a.mr.sge(0..8)))
 }
 
+/// Every operation that the device offers on such memory; and a write into a page that nobody has touched.
 fn on_demand(rig: &Rig) -> Outcome {
-    let spec = SideSpec { mr_access: Access::ALL | Access::ON_DEMAND, ..SideSpec::default() };
-    let memory = rig.memory(4096);
-    match rig.pd().reg(&memory, 0..4096, spec.mr_access) {
+    let access = Access::ALL | Access::ON_DEMAND;
+    let offers = |cap| rig.context().has(cap);
+    let (memory, at) = (rig.memory(1 << 22), 3 << 20);
+    let untouched = rig.pd().reg(&memory, 0..1 << 22, access).during("registering")?;
+    if offers(Cap::OnDemandWrite(RC)) {
+        let pair = rig.pair(RC)?;
+        pair.a.mr.put(0, b"first touch");
+        pair.a.qp.send(Wr::write(1, untouched.remote(at)).sge(pair.a.mr.sge(0..11)))?;
+        pair.a.scq.wait_ok().during("RDMA WRITE into a fresh page")?;
+        same_bytes("written", &memory.take(at, 11), b"first touch")?;
+    }
+    for transport in [RC, UC, UD] {
+        let spec = SideSpec { mr_access: access, ..SideSpec::default() };
+        let pair = rig.pair_with(transport, spec, Link::default())?;
+        if offers(Cap::OnDemandMessages(transport)) {
+            pair.exchange().during(format_args!("{transport:?}, messages"))?;
+        }
+        if offers(Cap::OnDemandWrite(transport)) {
+            pair.a.mr.put(0, b"on demand");
+            pair.a.qp.send(Wr::write(1, pair.remote(64)).sge(pair.a.mr.sge(0..9)))?;
+            pair.a.scq.wait_ok().during(format_args!("{transport:?}, RDMA WRITE"))?;
+            same_bytes("written", &pair.b.mr.take(64, 9), b"on demand")?;
+        }
+        if transport == RC && offers(Cap::OnDemandReadAtomic) {
+            pair.b.mr.set_number(0, 7);
+            pair.a.qp.send(Wr::fetch_add(2, pair.remote(0), 1).sge(pair.a.mr.sge(8..16)))?;
+            pair.a.scq.wait_ok().during("an atomic")?;
+            pair.a.qp.send(Wr::read(3, pair.remote(0)).sge(pair.a.mr.sge(16..24)))?;
+            pair.a.scq.wait_ok().during("RDMA READ")?;
+            same("what was there and what is", (pair.a.mr.number(8), pair.a.mr.number(16)), (7, 8))?;
+        }
+    }
+    Ok(())
+}
+
+fn on_demand_needs_its_capability(rig: &Rig) -> Outcome {
+    if rig.context().has(Cap::OnDemand) {
+        return Err(Failure::Lacks("it has IBV_ODP_SUPPORT: the rule is about devices without".to_owned()));
+    }
+    match rig.pd().reg(&rig.memory(4096), 0..4096, Access::ALL | Access::ON_DEMAND) {
         Err(refused) => one_of("errno", refused.errno, &[libc::EOPNOTSUPP, libc::EINVAL]),
-        Ok(_) => rig.pair_with(RC, spec, Link::default())?.exchange(),
+        Ok(_) => Err(Failure::new("expected a refusal, the region was registered")),
     }
 }
 
