@@ -136,6 +136,8 @@ fn create(
         max_inline_bytes: if port.tx_depth_wr > 0 { port.inline_bytes } else { 0 },
         signal_every_wr: port.signal_every_wr.max(1),
         tag,
+        // Only its lcore posts to it: the driver may leave out its locks.
+        thread_domain: true,
         ..QpSpec::new(transport(port.transport), &source.cq)
     };
     let mut qp = device.pd.create_qp(&spec).map_err(|error| refused(error.into()))?;
