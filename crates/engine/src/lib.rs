@@ -48,6 +48,7 @@ pub use clock::{Clock, Tick};
 pub use drops::{DropReason, STAGE_REASONS_MAX};
 pub use error::{Cause, EngineError, Place};
 pub use outputs::{OutId, Outputs};
+pub use pick::gid as preferred_gid;
 pub use registry::{Registry, StageContext, StageError};
 pub use report::{
     ConnectionReport, ConnectionState, CounterReport, DropReport, EventReport, FailureReport, HolderReport,

@@ -57,8 +57,9 @@ pub(crate) fn device(provider: Provider, port_num: u8, candidates: &[Candidate])
 }
 
 /// The GID that reaches furthest: RoCE v2 by an IPv4 address (which multicast groups and rdma_cm use too), by an IPv6 address, by a
-/// link-local one; then that of InfiniBand; then RoCE v1, which no router forwards. The first of equals.
-pub(crate) fn gid(entries: &[GidEntry]) -> Option<GidEntry> {
+/// link-local one; then that of InfiniBand; then RoCE v1, which no router forwards. The first of equals. A plan's queue pairs go by
+/// it unless `gid_index` says otherwise.
+pub fn gid(entries: &[GidEntry]) -> Option<GidEntry> {
     entries.iter().copied().min_by_key(|entry| (rank(entry), entry.index))
 }
 

@@ -47,6 +47,7 @@
 mod ah;
 mod attr;
 mod capability;
+mod cap_flags;
 mod channel;
 mod completion;
 pub mod connection;

@@ -100,6 +100,7 @@ fn devices() {
     let shown = app().with(["devices"]).run().exited(0);
     assert_fits(&shown.stdout);
     assert!(shown.stdout.contains("soft0  (provider = \"soft\")\n"), "{shown}");
+    assert!(shown.stdout.contains("    gid_index 1      ::ffff:10.9.9.1, RoCE v2; a plan's choice\n"), "{shown}");
 
     let json = app().with(["devices", "--json"]).run().exited(0).json();
     assert_eq!(json["errors"], serde_json::json!([]));
@@ -107,11 +108,17 @@ fn devices() {
     for name in ["soft0", "soft1"] {
         let device = devices.iter().find(|device| device["name"] == name && device["provider"] == "soft");
         let device = device.unwrap_or_else(|| panic!("no {name}: {json:#}"));
-        for limit in ["max_qp", "max_qp_wr", "max_cqe", "max_sge", "max_mr", "max_mcast_groups"] {
+        for limit in ["max_qp", "max_qp_wr", "max_cqe", "max_sge", "max_mr", "max_mcast_groups", "max_srq", "max_mw"] {
             assert!(device[limit].as_u64() > Some(0), "{limit}: {device:#}");
         }
         let port = &device["ports"][0];
         assert_eq!((&port["port"], &port["state"]), (&1.into(), &"ACTIVE".into()), "{device:#}");
-        assert!(port["gids"].as_array().is_some_and(|gids| !gids.is_empty()), "{device:#}");
+        let gids = port["gids"].as_array().expect("a list");
+        let preferred: Vec<_> = gids.iter().filter(|gid| gid["preferred"] == true).collect();
+        assert!(
+            matches!(*preferred, [gid] if gid["gid"].as_str().unwrap().starts_with("::ffff:10.9.9.")),
+            "{device:#}"
+        );
+        assert!(device["capabilities"].as_array().is_some_and(|names| names.contains(&"MEM_WINDOW_TYPE_2B".into())));
     }
 }
