@@ -46,8 +46,8 @@
 
 mod ah;
 mod attr;
-mod capability;
 mod cap_flags;
+mod capability;
 mod channel;
 mod completion;
 pub mod connection;

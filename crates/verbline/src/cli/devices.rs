@@ -30,6 +30,8 @@ struct Row {
     max_mr: u32,
     max_mr_bytes: u64,
     max_mw: u32,
+    /// Whether memory can be registered without being pinned.
+    on_demand_paging: bool,
     max_qp_rd_atomic: u32,
     atomics: &'static str,
     max_mcast_groups: u32,
@@ -109,6 +111,7 @@ fn row(device: &Device, context: &Context) -> Result<Row, VerbError> {
         max_mr: attr.max_mr,
         max_mr_bytes: attr.max_mr_bytes,
         max_mw: attr.max_mw,
+        on_demand_paging: attr.on_demand.supported,
         max_qp_rd_atomic: attr.max_qp_rd_atomic,
         atomics: match attr.atomics {
             AtomicCap::None => "none",
@@ -175,7 +178,8 @@ fn show(row: &Row) -> String {
     line("queue pairs", format!("{} of {} work requests, {} SGEs each", n(row.max_qp), n(row.max_qp_wr), row.max_sge));
     line("completion queues", format!("{} of {} completions", n(row.max_cq), n(row.max_cqe)));
     line("shared receive", format!("{} queues of {} work requests", n(row.max_srq), n(row.max_srq_wr)));
-    line("memory", format!("{} regions, {} windows", n(row.max_mr), n(row.max_mw)));
+    let paged = if row.on_demand_paging { "; pinned, or paged on demand" } else { "; pinned" };
+    line("memory", format!("{} regions, {} windows{paged}", n(row.max_mr), n(row.max_mw)));
     line("READs, atomics", format!("{} at once a queue pair; atomic {}", n(row.max_qp_rd_atomic), row.atomics));
     line("multicast", format!("{} groups", n(row.max_mcast_groups)));
     line("capabilities", row.capabilities.join(" "));
