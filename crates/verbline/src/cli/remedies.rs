@@ -9,7 +9,7 @@ pub(super) fn for_status(status: &str) -> Option<&'static str> {
         }
         "LOC_QP_OP_ERR" => {
             "the device could not carry a work request out; on rdma_rxe mostly a message that is longer than the buffer it came \
-             into: raise `data_bytes` of the port's pool"
+             into (raise `data_bytes` of the port's pool), or a link that is down (`rdma link`)"
         }
         "LOC_PROT_ERR" => {
             "a packet lies in memory that the port's device does not know; take it from a pool of that device"

@@ -133,7 +133,8 @@ fn notes(report: &Report) -> String {
 fn events(events: &[EventReport]) -> String {
     let names = |kind: &str, names: &[String]| match names {
         [] => String::new(),
-        names => format!(" {kind} {}", names.join(", ")),
+        [name] => format!(" {kind} {name}"),
+        names => format!(" {kind}s {}", names.join(", ")),
     };
     let line = |event: &EventReport| {
         let times = if event.count == 1 { String::new() } else { format!(", {} times", count(event.count)) };
