@@ -13,7 +13,7 @@ use crate::errors::Errors;
 use crate::qp::Qp;
 use crate::qp_table::Transport;
 use crate::scatter::sge_bytes;
-use crate::{datagram, message, mw, one_sided};
+use crate::{datagram, message, mw, one_sided, psn};
 use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;
 use std::ffi::c_int;
@@ -103,15 +103,20 @@ pub(crate) unsafe fn execute(qp: &Qp, wr: *const ibv_send_wr, bytes: u64, errors
         if qp.is_datagram() {
             return datagram::send(qp, &*wr, bytes, errors);
         }
-        match (*wr).opcode {
+        let outcome = match (*wr).opcode {
             IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV => message::send(qp, &*wr, bytes, errors),
             IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => one_sided::write(qp, &*wr, bytes, errors),
             IBV_WR_RDMA_READ => one_sided::read(qp, &*wr, bytes, errors),
             IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => one_sided::atomic(qp, &*wr, errors),
-            IBV_WR_LOCAL_INV => mw::invalidate_locally(qp, &*wr),
-            IBV_WR_BIND_MW => mw::bind(qp, &*wr),
+            // Nothing of these travels.
+            IBV_WR_LOCAL_INV => return mw::invalidate_locally(qp, &*wr),
+            IBV_WR_BIND_MW => return mw::bind(qp, &*wr),
             opcode => unreachable!("opcode {opcode} passed validation"),
+        };
+        if let Outcome::Done(_) = outcome {
+            psn::carried_out(qp);
         }
+        outcome
     }
 }
 

@@ -89,6 +89,8 @@ mod poll;
 #[cfg(not(loom))]
 pub mod provider;
 #[cfg(not(loom))]
+mod psn;
+#[cfg(not(loom))]
 mod qp;
 pub mod qp_table;
 #[cfg(not(loom))]

@@ -15,7 +15,7 @@ use crate::mw;
 use crate::qp::{NOT_ESTABLISHED, Qp};
 use crate::qp_table::Transport;
 use crate::scatter::{Pieces, move_bytes};
-use crate::{fabric, srq};
+use crate::{fabric, psn, srq};
 use rdma_sys::*;
 use std::sync::atomic::Ordering;
 
@@ -79,12 +79,13 @@ pub(crate) unsafe fn add_source(source: &mut Pieces, qp: &Qp, wr: &ibv_send_wr) 
     unsafe { source.add_list(qp.pd, wr.sg_list, wr.num_sge as usize, inline, 0) }
 }
 
-/// The peer, if it exists and accepts our messages. The first one establishes the connection.
+/// The peer, if it exists, accepts our messages and expects the next. The first one establishes the connection.
 pub(crate) fn peer<'a>(qp: &'a Qp) -> Option<&'a Qp> {
     let peer = fabric::lookup::<'a>(qp.sq.destination())?;
     // Acquire pairs with the Release in `modify`: the peer is ready before it accepts.
     let accept = peer.inbound.accept.load(Ordering::Acquire);
-    if accept & !NOT_ESTABLISHED != qp.sq.expect() {
+    let from_us = accept & !(NOT_ESTABLISHED | psn::AWAITS_FIRST) == qp.sq.expect() & !psn::SENDS_FIRST;
+    if !from_us || !psn::agree(qp, peer, accept) {
         return None;
     }
     if accept & NOT_ESTABLISHED != 0 {

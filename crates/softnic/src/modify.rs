@@ -9,7 +9,7 @@ use crate::device::{self, Device, RD_ATOMIC_MAX};
 use crate::protocol::credit::{FLUSHING, WAITING};
 use crate::qp::{self, ACCEPT_DATAGRAMS, NOT_ESTABLISHED, Qp};
 use crate::qp_table::{self, AttrMask, State};
-use crate::{fabric, flush, key_table, stall};
+use crate::{fabric, flush, key_table, psn, stall};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -123,6 +123,8 @@ fn store(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) {
     qp.sq.retry_cnt.store(u32::from(known.retry_cnt), Ordering::Relaxed);
     qp.sq.rnr_retry.store(u32::from(known.rnr_retry), Ordering::Relaxed);
     qp.sq.max_rd_atomic.store(u32::from(known.max_rd_atomic), Ordering::Relaxed);
+    qp.inbound.rq_psn.store(known.rq_psn, Ordering::Relaxed);
+    qp.sq.psn.store(known.sq_psn, Ordering::Relaxed);
 }
 
 /// What the transition does, the state being `to` already.
@@ -142,20 +144,21 @@ fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
             stall::progress_under(control, &[qp.qpn]);
         }
         (State::Rts, State::Sqd) => drain(qp),
-        (State::Sqd, State::Sqd) => reconnect(qp),
+        (State::Sqd, State::Sqd) => reroute(qp),
         _ => {}
     }
 }
 
 /// Into RTR: messages are let in, and a peer that waits for that is started.
 fn receive(qp: &Qp, control: &mut fabric::Control) {
-    reconnect(qp);
     // SAFETY: under the control lock.
     let destination = unsafe { &*qp.attributes.get() }.0.dest_qp_num;
     let accept = if qp.is_datagram() {
         ACCEPT_DATAGRAMS
     } else {
-        qp::accept_from(destination, qp.device().index) | NOT_ESTABLISHED
+        qp.sq.connect(destination, path(qp) | psn::where_compared(qp.transport, psn::SENDS_FIRST));
+        let first = NOT_ESTABLISHED | psn::where_compared(qp.transport, psn::AWAITS_FIRST);
+        qp::accept_from(destination, qp.device().index) | first
     };
     // Release pairs with the Acquire of senders: everything above is before.
     qp.inbound.accept.store(accept, Ordering::Release);
@@ -167,20 +170,23 @@ fn receive(qp: &Qp, control: &mut fabric::Control) {
     }
 }
 
-/// Takes the path into use.
-fn reconnect(qp: &Qp) {
-    if qp.is_datagram() {
-        return;
+/// Takes another path to the peer into use.
+fn reroute(qp: &Qp) {
+    if !qp.is_datagram() {
+        qp.sq.reroute(path(qp));
     }
+}
+
+/// What the peer's `Inbound::accept` must be if the path leads to it.
+fn path(qp: &Qp) -> u32 {
     // SAFETY: under the control lock.
-    let known = &unsafe { &*qp.attributes.get() }.0;
-    let path = &known.ah_attr;
+    let path = &unsafe { &*qp.attributes.get() }.0.ah_attr;
     // SAFETY: any sixteen bytes are a GID.
     let gid = unsafe { path.grh.dgid.raw };
     let device = if path.is_global != 0 { device::by_gid(&gid) } else { device::by_lid(path.dlid) };
     // An address that nobody has: no number of a queue pair matches.
     let device = device.map_or(device::DEVICES, |device| device.index);
-    qp.sq.connect(known.dest_qp_num, qp::accept_from(qp.qpn, device));
+    qp::accept_from(qp.qpn, device)
 }
 
 /// RTS to SQD: what was begun is finished, the rest is held.

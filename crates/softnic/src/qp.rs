@@ -77,6 +77,7 @@ pub(crate) struct Inbound {
     pub(crate) qkey: AtomicU32,
     pub(crate) min_rnr_timer: AtomicU32,
     pub(crate) max_dest_rd_atomic: AtomicU32,
+    pub(crate) rq_psn: AtomicU32,
     pub(crate) attention: Attention,
 }
 
@@ -223,6 +224,7 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mu
         qkey: AtomicU32::new(0),
         min_rnr_timer: AtomicU32::new(0),
         max_dest_rd_atomic: AtomicU32::new(0),
+        rq_psn: AtomicU32::new(0),
         attention: Attention::new(),
     };
     let qp = Box::leak(Box::new(Qp {

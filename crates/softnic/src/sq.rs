@@ -13,7 +13,7 @@ use crate::protocol::lock::SpinLock;
 use crate::protocol::mailbox::Mailbox;
 use crate::qp::Qp;
 use crate::stall::{self, Pending};
-use crate::{bulk, fabric, small, transfer};
+use crate::{bulk, fabric, psn, small, transfer};
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
@@ -40,6 +40,8 @@ pub(crate) struct Sq {
     pub(crate) retry_cnt: AtomicU32,
     pub(crate) rnr_retry: AtomicU32,
     pub(crate) max_rd_atomic: AtomicU32,
+    /// `IBV_QP_SQ_PSN`.
+    pub(crate) psn: AtomicU32,
     polled: CachePadded<Polled>,
     pub(crate) pending: CachePadded<SpinLock<Pending>>,
 }
@@ -78,6 +80,7 @@ impl Sq {
             retry_cnt: AtomicU32::new(0),
             rnr_retry: AtomicU32::new(0),
             max_rd_atomic: AtomicU32::new(0),
+            psn: AtomicU32::new(0),
             polled: CachePadded::new(Polled { freed: AtomicU64::new(0), acked: AtomicU64::new(Sq::UNKNOWN) }),
             pending: CachePadded::new(SpinLock::new(Pending::new(cap))),
         }
@@ -152,6 +155,19 @@ impl Sq {
         // Relaxed: the state that follows orders it.
         self.destination.store(destination, Ordering::Relaxed);
         self.expect.store(expect, Ordering::Relaxed);
+    }
+
+    /// The same connection, by another path.
+    pub(crate) fn reroute(&self, expect: u32) {
+        // Relaxed: the only other change is `first_was_sent`, whose flag is kept.
+        let kept = |now: u32| Some(expect | now & psn::SENDS_FIRST);
+        let _ = self.expect.fetch_update(Ordering::Relaxed, Ordering::Relaxed, kept);
+    }
+
+    /// The first message of the connection was sent.
+    pub(crate) fn first_was_sent(&self) {
+        // Relaxed: whoever carries out the next comes after, by the order of the queue.
+        self.expect.fetch_and(!psn::SENDS_FIRST, Ordering::Relaxed);
     }
 
     /// The number of the connected queue pair.
