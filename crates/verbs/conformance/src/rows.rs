@@ -16,10 +16,13 @@ mod modify_uc;
 mod modify_ud;
 mod mr;
 mod mw;
+mod mw_transports;
 mod notify;
 mod opcodes;
+mod peers;
 mod post_recv;
 mod post_send;
+mod retries;
 mod sge;
 mod srq;
 mod states;
@@ -29,7 +32,7 @@ use crate::suite::Row;
 
 /// Every row, in the order in which they are printed.
 pub(crate) fn all() -> Vec<Row> {
-    let themes: [fn() -> Vec<Row>; 22] = [
+    let themes: [fn() -> Vec<Row>; 25] = [
         post_send::rows,
         opcodes::rows,
         flags::rows,
@@ -39,6 +42,7 @@ pub(crate) fn all() -> Vec<Row> {
         modify_uc::rows,
         modify_ud::rows,
         modify_raw::rows,
+        peers::rows,
         notify::rows,
         channel::rows,
         post_recv::rows,
@@ -46,10 +50,12 @@ pub(crate) fn all() -> Vec<Row> {
         mcast::rows,
         srq::rows,
         mw::rows,
+        mw_transports::rows,
         mr::rows,
         cq::rows,
         atomics::rows,
         errors::rows,
+        retries::rows,
         async_event::rows,
         device::rows,
     ];

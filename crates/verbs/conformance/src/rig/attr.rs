@@ -59,7 +59,8 @@ impl Attr {
 
     /// The Q_Key of every UD queue pair here unless a row says otherwise.
     pub(crate) const QKEY: u32 = 0x1111_1111;
-    const PSN: u32 = 0x1234;
+    /// Where every queue pair here starts to send, and its peer to expect, unless a row says otherwise.
+    pub(crate) const PSN: u32 = 0x1234;
 
     /// Exactly this mask, whatever was set.
     pub(crate) fn masked(mut self, mask: AttrMask) -> Attr {

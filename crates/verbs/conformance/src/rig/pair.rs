@@ -47,14 +47,24 @@ pub(crate) struct Link {
     pub(crate) min_rnr_timer: u8,
     pub(crate) rd_atomic: u8,
     pub(crate) dest_rd_atomic: u8,
+    /// Where the queue pairs start to send; what they expect is [`Attr::PSN`].
+    pub(crate) sq_psn: u32,
     /// Remote operations that the queue pairs let in.
     pub(crate) access: Access,
 }
 
 impl Default for Link {
     fn default() -> Link {
-        let (timeout, retry_cnt, rnr_retry, min_rnr_timer) = (14, 7, 7, 1);
-        Link { timeout, retry_cnt, rnr_retry, min_rnr_timer, rd_atomic: 4, dest_rd_atomic: 4, access: Access::ALL }
+        Link {
+            timeout: 14,
+            retry_cnt: 7,
+            rnr_retry: 7,
+            min_rnr_timer: 1,
+            rd_atomic: 4,
+            dest_rd_atomic: 4,
+            sq_psn: Attr::PSN,
+            access: Access::ALL,
+        }
     }
 }
 
@@ -196,16 +206,13 @@ impl Side {
     }
 
     pub(crate) fn to_rts(&self, link: &Link) -> Outcome {
-        let attr = self.qp.attr(0).to(State::Rts);
+        let attr = self.qp.attr(0).to(State::Rts).sq_psn(link.sq_psn);
         let attr = match self.qp.transport() {
-            Transport::Rc => attr
-                .with(AttrMask::SQ_PSN)
-                .timeout(link.timeout)
-                .retry_cnt(link.retry_cnt)
-                .rnr_retry(link.rnr_retry)
-                .rd_atomic(link.rd_atomic),
-            Transport::Uc | Transport::Ud => attr.with(AttrMask::SQ_PSN),
-            Transport::RawPacket => attr,
+            Transport::Rc => {
+                attr.timeout(link.timeout).retry_cnt(link.retry_cnt).rnr_retry(link.rnr_retry).rd_atomic(link.rd_atomic)
+            }
+            Transport::Uc | Transport::Ud => attr,
+            Transport::RawPacket => self.qp.attr(0).to(State::Rts),
         };
         Ok(self.qp.modify(&attr)?)
     }

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{Failure, Outcome, ensure, same};
-use crate::rig::{AsyncKind, Element, Link, Rig, SideSpec, State, Wr};
+use crate::rig::{AsyncKind, Element, Link, Op, QpCap, Recv, Rig, SideSpec, State, Status, Wr};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -33,6 +33,26 @@ pub(super) fn rows() -> Vec<Row> {
             "expected QP_ACCESS_ERR",
             "the event isn't raised",
             "rxe has no place that raises IB_EVENT_QP_ACCESS_ERR",
+        ),
+        row(
+            "async_event/request-error-of-the-responder",
+            "A request that the responder's queue pair can't serve raises IBV_EVENT_QP_REQ_ERR there",
+            request_error,
+        )
+        .rxe(
+            "expected QP_REQ_ERR",
+            "the event isn't raised",
+            "rxe has no place that raises IB_EVENT_QP_REQ_ERR",
+        ),
+        row(
+            "async_event/lost-completion-is-fatal",
+            "A queue pair whose completion is lost raises IBV_EVENT_QP_FATAL and is in ERR",
+            lost_completion,
+        )
+        .rxe(
+            "expected QP_FATAL",
+            "only the CQ's event is raised",
+            "rxe has no place that raises IB_EVENT_QP_FATAL",
         ),
         row(
             "async_event/drained-event-names-its-qp",
@@ -88,6 +108,27 @@ fn access_error(rig: &Rig) -> Outcome {
     pair.a.qp.send(Wr::write(1, remote.with_rkey(remote.rkey ^ 0x00ff_ff00)).sge(pair.a.mr.sge(0..8)))?;
     ensure(!pair.a.scq.wait_one()?.ok(), "the work request fails")?;
     rig.context().wait_async_soon(AsyncKind::QP_ACCESS_ERR, Element::Qp(&pair.b.qp)).map(drop)
+}
+
+fn request_error(rig: &Rig) -> Outcome {
+    let link = Link { dest_rd_atomic: 0, ..Link::default() };
+    let pair = rig.pair_with(RC, SideSpec::default(), link)?;
+    pair.a.qp.send(pair.any(1, Op::Read))?;
+    same("the status", pair.a.scq.wait_one()?.status, Status::REM_INV_REQ_ERR)?;
+    rig.context().wait_async_soon(AsyncKind::QP_REQ_ERR, Element::Qp(&pair.b.qp)).map(drop)
+}
+
+fn lost_completion(rig: &Rig) -> Outcome {
+    let cap = QpCap { recv_wr: 500, send_wr: 500, ..QpCap::default() };
+    let pair = rig.pair_with(RC, SideSpec { cap, cq_depth: 2, ..SideSpec::default() }, Link::default())?;
+    // A CQ may hold more than was asked for.
+    for id in 0..500 {
+        pair.b.qp.recv(Recv::new(id))?;
+    }
+    let list: Vec<Wr> = (0..500).map(|id| Wr::send(id).unsignaled()).collect();
+    pair.a.qp.post_send(&list)?;
+    rig.context().wait_async_soon(AsyncKind::QP_FATAL, Element::Qp(&pair.b.qp))?;
+    pair.b.qp.expect_state(State::Err)
 }
 
 fn drained_names_its_qp(rig: &Rig) -> Outcome {

@@ -1,8 +1,8 @@
-//! What goes wrong between two queue pairs: time-outs, receivers that aren't ready, and what a failure does to the rest.
+//! What goes wrong between two queue pairs, and what a failure does to the rest.
 
 use super::common::*;
 use crate::check::{During, Failure, Outcome, ensure, one_of, same};
-use crate::rig::{Access, Link, Op, Pair, Recv, Rig, SideSpec, State, Status, Wr};
+use crate::rig::{Access, Link, Op, Recv, Rig, SideSpec, State, Status, Wr};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -21,54 +21,16 @@ pub(super) fn rows() -> Vec<Row> {
             "What was posted before the failing one completes",
             before_is_well,
         ),
-        modify(
-            "errors/rnr-retry-0-fails-at-once",
-            "With rnr_retry 0 a SEND that finds no receive is RNR_RETRY_EXC_ERR",
-            rnr_retry_0,
-        ),
-        modify("errors/rnr-retry-counts", "With rnr_retry 2 it is tried again before it fails", rnr_retry_counts),
-        modify(
-            "errors/rnr-retry-7-is-for-ever",
-            "With rnr_retry 7 a SEND waits for its receive for as long as it takes",
-            rnr_retry_7,
-        ),
         row(
             "errors/waited-for-its-receive",
             "A send that waited for its receive fails on it as any other",
             waited_fails,
         ),
         row(
-            "errors/rnr-of-write-with-imm",
-            "RDMA WRITE WITH IMMEDIATE needs a receive, too: without one it is RNR_RETRY_EXC_ERR",
-            rnr_of_write_with_imm,
-        ),
-        row(
             "errors/uc-without-receive-loses-the-message",
             "A UC SEND that finds no receive is lost, and completes",
             uc_without_receive,
         ),
-        modify(
-            "errors/peer-gone-is-retry-exc",
-            "A destroyed peer doesn't answer: RETRY_EXC_ERR after retry_cnt time-outs",
-            |rig| unanswered(rig, |pair| Ok(pair.b.qp.try_destroy()?)),
-        ),
-        modify(
-            "errors/timeout-0-is-for-ever",
-            "With timeout 0 an answer is waited for without end; ERR ends it",
-            timeout_0,
-        ),
-        modify("errors/peer-in-reset-is-retry-exc", "A peer in RESET doesn't answer", |rig| {
-            unanswered(rig, |pair| Ok(pair.b.qp.to_reset()?))
-        }),
-        modify("errors/peer-in-err-is-retry-exc", "A peer in ERR doesn't answer", |rig| {
-            unanswered(rig, |pair| Ok(pair.b.qp.to_err()?))
-        }),
-        modify("errors/peer-in-init-is-retry-exc", "A peer in INIT doesn't answer yet", |rig| {
-            unanswered(rig, |pair| {
-                pair.b.qp.to_reset()?;
-                pair.b.to_init(&Link::default())
-            })
-        }),
         modify(
             "errors/too-many-reads-for-the-peer",
             "RDMA READ of a peer with max_dest_rd_atomic 0 is REM_INV_REQ_ERR",
@@ -135,46 +97,6 @@ fn before_is_well(rig: &Rig) -> Outcome {
     same("the receive", pair.b.rcq.wait_ok()?.id, 1)
 }
 
-fn rnr_pair(rig: &Rig, rnr_retry: u8) -> Outcome<Pair> {
-    // 0.01 ms, so that retries are over soon.
-    let link = Link { rnr_retry, min_rnr_timer: 1, ..Link::default() };
-    rig.pair_with(RC, SideSpec::default(), link)
-}
-
-fn rnr_fails(pair: &Pair, wr: Wr) -> Outcome {
-    pair.a.qp.send(wr)?;
-    same("the status", pair.a.scq.wait_one()?.status, Status::RNR_RETRY_EXC_ERR)?;
-    pair.a.qp.expect_state(State::Err)?;
-    // The receiver did nothing wrong.
-    pair.b.qp.expect_state(State::Rts)
-}
-
-fn rnr_retry_0(rig: &Rig) -> Outcome {
-    let pair = rnr_pair(rig, 0)?;
-    rnr_fails(&pair, small(&pair, 1))
-}
-
-fn rnr_retry_counts(rig: &Rig) -> Outcome {
-    let pair = rnr_pair(rig, 2)?;
-    rnr_fails(&pair, small(&pair, 1))
-}
-
-fn rnr_retry_7(rig: &Rig) -> Outcome {
-    let pair = rnr_pair(rig, 7)?;
-    pair.a.qp.send(small(&pair, 1))?;
-    // Far more than seven times 0.01 ms.
-    pair.a.scq.quiet()?;
-    pair.a.qp.expect_state(State::Rts)?;
-    pair.b.recv(2)?;
-    same("the send", pair.a.scq.wait_ok()?.id, 1)?;
-    same("the receive", pair.b.rcq.wait_ok()?.id, 2)
-}
-
-fn rnr_of_write_with_imm(rig: &Rig) -> Outcome {
-    let pair = rnr_pair(rig, 0)?;
-    rnr_fails(&pair, pair.any(1, Op::WriteImm))
-}
-
 fn uc_without_receive(rig: &Rig) -> Outcome {
     let pair = rig.pair(UC)?;
     pair.a.qp.send(small(&pair, 1))?;
@@ -185,27 +107,6 @@ fn uc_without_receive(rig: &Rig) -> Outcome {
     pair.a.scq.wait_ok()?;
     let wc = pair.b.rcq.wait_ok()?;
     same("what arrived", (wc.id, wc.imm), (2, Some(3)))
-}
-
-/// `silence` makes `b` stop answering; `a` gives up after two time-outs of 1 ms.
-fn unanswered(rig: &Rig, silence: fn(&Pair) -> Outcome) -> Outcome {
-    let link = Link { timeout: 8, retry_cnt: 1, ..Link::default() };
-    let pair = rig.pair_with(RC, SideSpec::default(), link)?;
-    silence(&pair)?;
-    pair.a.qp.send(small(&pair, 1))?;
-    same("the status", pair.a.scq.wait_one()?.status, Status::RETRY_EXC_ERR)?;
-    pair.a.qp.expect_state(State::Err)
-}
-
-fn timeout_0(rig: &Rig) -> Outcome {
-    let link = Link { timeout: 0, retry_cnt: 0, ..Link::default() };
-    let pair = rig.pair_with(RC, SideSpec::default(), link)?;
-    pair.b.qp.try_destroy()?;
-    pair.a.qp.send(small(&pair, 1))?;
-    pair.a.scq.quiet()?;
-    pair.a.qp.expect_state(State::Rts)?;
-    pair.a.qp.to_err()?;
-    flushed(&pair.a.scq.wait(1)?, &[1])
 }
 
 fn no_reads_at_the_peer(rig: &Rig) -> Outcome {

@@ -40,6 +40,16 @@ pub(super) fn rows() -> Vec<Row> {
         row("opcodes/rc-read-of-many-packets", "An RDMA READ may be longer than the path MTU", rc_read_of_many_packets),
         row("opcodes/uc-send-of-many-packets", "A UC SEND may be longer than the path MTU", uc_send_of_many_packets),
         row(
+            "opcodes/uc-write-of-many-packets",
+            "A UC RDMA WRITE may be longer than the path MTU",
+            uc_write_of_many_packets,
+        ),
+        row(
+            "opcodes/uc-write-with-imm-of-many-packets",
+            "A UC RDMA WRITE WITH IMMEDIATE may be longer than the path MTU: its receive completes behind all of it",
+            uc_write_with_imm_of_many_packets,
+        ),
+        row(
             "opcodes/send-takes-receives-in-order",
             "A SEND consumes the receive request at the head of the receive queue",
             send_takes_receives_in_order,
@@ -236,6 +246,29 @@ fn rc_write_of_many_packets(rig: &Rig) -> Outcome {
     let pair = long_pair(rig, RC)?;
     pair.a.qp.send(Wr::write(1, pair.remote(0)).sge(pair.a.mr.all()))?;
     pair.a.scq.wait_ok()?;
+    same_bytes("written", &pair.b.mr.take(0, LONG), &pattern(LONG))
+}
+
+fn uc_write_of_many_packets(rig: &Rig) -> Outcome {
+    let pair = long_pair(rig, UC)?;
+    pair.b.recv(9)?;
+    pair.a.qp.send(Wr::write(1, pair.remote(0)).sge(pair.a.mr.all()))?;
+    pair.a.scq.wait_ok()?;
+    // UC isn't told when it has arrived: what follows it is.
+    pair.a.qp.send(pair.any(2, Op::WriteImm).op(Op::WriteImm))?;
+    pair.a.scq.wait_ok()?;
+    same("what follows", pair.b.rcq.wait_ok()?.opcode, RecvOp::RDMA_WITH_IMM)?;
+    same_bytes("written", &pair.b.mr.take(0, LONG), &pattern(LONG))
+}
+
+fn uc_write_with_imm_of_many_packets(rig: &Rig) -> Outcome {
+    let pair = long_pair(rig, UC)?;
+    let wc = deliver(&pair, Wr::write(1, pair.remote(0)).sge(pair.a.mr.all()).imm(5))?;
+    same(
+        "opcode, byte_len and immediate data",
+        (wc.opcode, wc.bytes as usize, wc.imm),
+        (RecvOp::RDMA_WITH_IMM, LONG, Some(5)),
+    )?;
     same_bytes("written", &pair.b.mr.take(0, LONG), &pattern(LONG))
 }
 
