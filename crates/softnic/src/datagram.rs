@@ -150,7 +150,7 @@ impl Datagram<'_> {
 /// Takes a receive of a datagram queue pair, whose lock is held.
 fn take(target: &Qp) -> Option<u64> {
     match target.srq() {
-        Some(srq) => srq.take(),
+        Some(srq) => srq.take(target.qpn),
         // SAFETY: under the queue's lock.
         None => unsafe { target.rq.take() },
     }

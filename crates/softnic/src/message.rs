@@ -118,7 +118,7 @@ pub(crate) fn take(peer: &Qp) -> Option<u64> {
     match peer.srq() {
         // SAFETY: the peer accepts messages from us only, and one thread at a time carries out ours.
         None => unsafe { peer.rq.take() },
-        Some(srq) => srq.take(),
+        Some(srq) => srq.take(peer.qpn),
     }
 }
 

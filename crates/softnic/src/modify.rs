@@ -218,6 +218,11 @@ fn reset(qp: &Qp) {
     stop(qp);
     qp.send_cq().stalled.remove(qp);
     qp.new_tag();
+    // A poll that began with the old tag is over after this: from here on nobody counts what was.
+    fabric::quiesce();
+    if let Some(srq) = qp.srq() {
+        srq.reclaim(qp.qpn);
+    }
     qp.sq.reset();
     qp.rq.reset();
     qp.inbound.attention.lower(FLUSHING | WAITING);

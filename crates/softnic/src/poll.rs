@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
             *self = Run::none();
             return;
         };
-        // Its tag changes only while nobody is inside a guard.
+        // Who resets it changes its tag and waits for our guard, and only then touches what is counted here.
         let polled = qp.rq.polled();
         let key = RegionKey::new(qp.pd, key_table::LOCAL_WRITE);
         *self = Run { qpn, tag: qp.tag(), qp: Some(qp), key, polled, acked: Sq::UNKNOWN };

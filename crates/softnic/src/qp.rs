@@ -177,7 +177,8 @@ impl Qp {
         self.state.compare_exchange(from.raw(), to.raw(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Completions of before are no longer given out. Control path, nobody inside a guard.
+    /// Completions of before are no longer given out. Control path; no sender is at work. A poll that began before may still
+    /// go by the old tag.
     pub(crate) fn new_tag(&self) {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         // Relaxed: only that it is new.
@@ -316,6 +317,9 @@ pub(crate) unsafe fn destroy(qp: *mut ibv_qp) -> c_int {
         // Nobody who found it before is left after this; nobody finds it any more.
         fabric::quiesce();
         this.recv_cq().detach(this.qpn);
+    }
+    if let Some(srq) = this.srq() {
+        srq.reclaim(this.qpn);
     }
     this.context().events.forget_qp(this);
     fabric::unregister(&this.guards());

@@ -1,6 +1,7 @@
 //! Shared receive queues: receives that several queue pairs consume.
 //!
-//! What it guarantees: each posted receive goes to one message. All of it is under one lock, since any number of senders
+//! What it guarantees: each posted receive goes to one message, and its entry comes back when its completion is polled, or when
+//! the queue pair whose completion it is is reset or destroyed. All of it is under one lock, since any number of senders
 //! consume at a time and any number of threads post; a section is some dozen instructions. A sender without a receive
 //! is entered as waiting in the section in which it found none, so a post can't miss it. When fewer than `srq_limit`
 //! receives are left, one `IBV_EVENT_SRQ_LIMIT_REACHED` is raised and the limit is disarmed.
@@ -35,11 +36,13 @@ pub(crate) struct Srq {
 // SAFETY: `raw` is shared as libibverbs shares it; the queue is under its lock.
 unsafe impl Sync for Srq {}
 
-/// Both lists have room for all entries from the start.
+/// The lists have room for all entries from the start.
 #[derive(Debug)]
 struct Queue {
     posted: VecDeque<u32>,
     free: Vec<u32>,
+    /// Which queue pair each entry was taken for whose completion isn't polled yet; 0 for none.
+    taken_for: Box<[u32]>,
     limit: u32,
     /// Numbers of queue pairs with a message pending.
     waiting: Vec<u32>,
@@ -79,10 +82,11 @@ impl Srq {
         };
     }
 
-    /// Takes a receive for a message.
-    pub(crate) fn take(&self) -> Option<u64> {
+    /// Takes a receive for a message to queue pair `qpn`.
+    pub(crate) fn take(&self, qpn: u32) -> Option<u64> {
         let mut queue = self.queue.lock();
         let index = queue.posted.pop_front()?;
+        queue.taken_for[index as usize] = qpn;
         let reached = queue.limit > 0 && queue.posted.len() < queue.limit as usize;
         if reached {
             queue.limit = 0;
@@ -96,7 +100,19 @@ impl Srq {
 
     /// The completion of receive `index` was polled: its entry is free.
     pub(crate) fn free(&self, index: u64) {
-        self.queue.lock().free.push(index as u32);
+        let mut queue = self.queue.lock();
+        queue.taken_for[index as usize] = 0;
+        queue.free.push(index as u32);
+    }
+
+    /// Completions of queue pair `qpn` won't be polled any more: what they are of is free. Control path.
+    pub(crate) fn reclaim(&self, qpn: u32) {
+        let mut queue = self.queue.lock();
+        let Queue { taken_for, free, .. } = &mut *queue;
+        for (index, owner) in taken_for.iter_mut().enumerate().filter(|(_, owner)| **owner == qpn) {
+            *owner = 0;
+            free.push(index as u32);
+        }
     }
 
     /// Sender `qpn` found no receive. False if there is one by now.
@@ -178,6 +194,7 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *m
     let queue = Queue {
         posted: VecDeque::with_capacity(max_wr as usize),
         free: (0..max_wr).rev().collect(),
+        taken_for: vec![0; max_wr as usize].into(),
         limit: 0,
         waiting: Vec::new(),
     };

@@ -167,3 +167,28 @@ fn datagrams_use_it_too() {
     assert_eq!(unsafe { soft::ibv_destroy_ah(ah) }, 0);
     drop(qp);
 }
+
+/// What completed for a queue pair that is gone, or was reset, before it was polled.
+#[test]
+fn receives_that_nobody_polls_come_back_with_their_queue_pair() {
+    let mut rig = rig(2, 4);
+    for round in 0..6 {
+        for _ in 0..4 {
+            assert_eq!(rig.srq.post(1, rig.mem.sge(0, 64)), 0, "round {round}");
+        }
+        assert_eq!(rig.srq.post(1, rig.mem.sge(0, 64)), libc::ENOMEM);
+        for sender in [0, 1, 1, 1] {
+            rig.senders[sender].post(&mut [Wr::send(1, 0, &[rig.mem.sge(0, 8)])]).unwrap();
+        }
+        // The other one's completion is still there.
+        if round % 2 == 0 {
+            assert_eq!(rig.receivers[1].to(ibv_qp_state::IBV_QPS_RESET), 0);
+            assert_eq!(rig.senders[1].to(ibv_qp_state::IBV_QPS_RESET), 0);
+        } else {
+            rig.receivers[1] = rig.nic.qp_with(IBV_QPT_RC, &rig.send, &rig.recv, |init| init.srq = rig.srq.0);
+            rig.senders[1] = rig.nic.qp(IBV_QPT_RC, &rig.send, &rig.send);
+        }
+        assert_eq!(rig.recv.poll_all().iter().map(|wc| wc.qp_num).collect::<Vec<_>>(), [rig.receivers[0].num()]);
+        connect((&rig.senders[1], 1), (&rig.receivers[1], 1));
+    }
+}

@@ -1,0 +1,70 @@
+//! Generated sequences of posts, polls, modifications, destruction and creation, held against a small oracle.
+//!
+//! One thread, so that everything is decided: `rnr_retry` 7 and no ACK time-out, so that nothing depends on time. Four
+//! ends on two devices, for each transport, with receive queues of their own and with shared ones.
+#![allow(clippy::undocumented_unsafe_blocks)]
+
+mod apply;
+#[path = "../harness/mod.rs"]
+mod harness;
+mod oracle;
+mod real;
+mod steps;
+
+use apply::apply;
+use oracle::Oracle;
+use proptest::prelude::*;
+use real::Real;
+use steps::*;
+
+fn run(transport: Transport, shared: bool, steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut oracle = Oracle::new(transport, shared);
+    let mut real = Real::new(transport, shared);
+    for end in [0, 2] {
+        apply(&mut oracle, &mut real, &Step::Connect { end })?;
+    }
+    for step in steps {
+        apply(&mut oracle, &mut real, step)?;
+    }
+    // Everything that is due, and nothing else, is there in the end.
+    for end in 0..ENDS {
+        apply(&mut oracle, &mut real, &Step::PollSend { end, count: 200 })?;
+        apply(&mut oracle, &mut real, &Step::PollRecv { end, count: 200 })?;
+        prop_assert!(oracle.ends[end].send_due.is_empty() && oracle.ends[end].recv_due.is_empty());
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rc_does_what_the_oracle_says(steps in steps(Transport::Rc)) {
+        run(Transport::Rc, false, &steps)?;
+    }
+
+    #[test]
+    fn rc_with_shared_receives_does_what_the_oracle_says(steps in steps(Transport::Rc)) {
+        run(Transport::Rc, true, &steps)?;
+    }
+
+    #[test]
+    fn uc_does_what_the_oracle_says(steps in steps(Transport::Uc)) {
+        run(Transport::Uc, false, &steps)?;
+    }
+
+    #[test]
+    fn uc_with_shared_receives_does_what_the_oracle_says(steps in steps(Transport::Uc)) {
+        run(Transport::Uc, true, &steps)?;
+    }
+
+    #[test]
+    fn ud_does_what_the_oracle_says(steps in steps(Transport::Ud)) {
+        run(Transport::Ud, false, &steps)?;
+    }
+
+    #[test]
+    fn ud_with_shared_receives_does_what_the_oracle_says(steps in steps(Transport::Ud)) {
+        run(Transport::Ud, true, &steps)?;
+    }
+}

@@ -1,0 +1,445 @@
+//! What the software RNIC should do: queues of numbers, and what becomes of each.
+//!
+//! The oracle doesn't know rings, credits, slots, mailboxes, tags or paths. What can be carried out is carried out at
+//! once; what can't stays the first of its queue. Nothing depends on time: `rnr_retry` is 7 and there is no time-out.
+
+use crate::harness::{FLUSHED, SUCCESS, pattern};
+use crate::steps::*;
+use rdma_sys::ibv_wc_status as status;
+use std::collections::VecDeque;
+
+/// Slots of each queue.
+pub(crate) const DEPTH: usize = 6;
+/// Where the n-th of something has its bytes, modulo this.
+pub(crate) const BUFFERS: u64 = 64;
+/// What lies before a datagram.
+pub(crate) const GRH_BYTES: usize = 40;
+/// Places for what READs and atomics bring, modulo.
+pub(crate) const FETCHES: u64 = 16;
+
+/// Which queue pair: the end, and the how-manieth there.
+pub(crate) type Name = (usize, u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Gone,
+    Reset,
+    Init,
+    Rtr,
+    Rts,
+    Sqd,
+    Sqe,
+    Err,
+}
+
+/// A send that was posted.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    /// Names its bytes and its `wr_id`.
+    number: u64,
+    /// In its queue: what its completion frees.
+    position: u64,
+    work: Work,
+    flaw: Flaw,
+    signaled: bool,
+    to: Name,
+}
+
+/// A message that arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Message {
+    pub(crate) from: Name,
+    pub(crate) number: u64,
+    pub(crate) len: usize,
+    pub(crate) imm: bool,
+    /// Its bytes went elsewhere than into the receive.
+    pub(crate) written: bool,
+}
+
+/// The completion of a send: `wr_id`, status, what it was, and up to where it frees the queue.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendDue {
+    pub(crate) number: u64,
+    pub(crate) status: u32,
+    pub(crate) work: Work,
+    frees: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecvDue {
+    pub(crate) number: u64,
+    pub(crate) status: u32,
+    pub(crate) message: Option<Message>,
+}
+
+#[derive(Debug)]
+pub(crate) struct End {
+    pub(crate) name: Name,
+    pub(crate) state: State,
+    /// Whom it is connected to.
+    peer: Option<Name>,
+    pending: VecDeque<Sent>,
+    /// In SQD: the first of them was begun before.
+    draining: bool,
+    /// RC counts messages: whether its peer and it are at the start of what each sends.
+    sent_any: bool,
+    got_any: bool,
+    posted: u64,
+    freed: u64,
+    pub(crate) send_due: VecDeque<SendDue>,
+    pub(crate) recv_due: VecDeque<RecvDue>,
+    /// Ever, whatever is reset: names buffers.
+    pub(crate) sends_ever: u64,
+}
+
+impl End {
+    fn new(end: usize) -> End {
+        End {
+            name: (end, 0),
+            state: State::Reset,
+            peer: None,
+            pending: VecDeque::new(),
+            draining: false,
+            sent_any: false,
+            got_any: false,
+            posted: 0,
+            freed: 0,
+            send_due: VecDeque::new(),
+            recv_due: VecDeque::new(),
+            sends_ever: 0,
+        }
+    }
+
+    fn receives_messages(&self) -> bool {
+        matches!(self.state, State::Rtr | State::Rts | State::Sqd | State::Sqe)
+    }
+
+    /// Its sends that can't be any more.
+    fn flush_sends(&mut self) {
+        self.draining = false;
+        for sent in std::mem::take(&mut self.pending) {
+            self.complete(sent, FLUSHED);
+        }
+    }
+
+    fn complete(&mut self, sent: Sent, status: u32) {
+        if status != SUCCESS || sent.signaled {
+            let Sent { number, position, work, .. } = sent;
+            self.send_due.push_back(SendDue { number, status, work, frees: position + 1 });
+        }
+    }
+}
+
+/// A queue of receives: an end's own, or one that two ends share.
+#[derive(Debug, Default)]
+pub(crate) struct Receives {
+    posted: VecDeque<(u64, usize)>,
+    /// Posted, and their completions not polled.
+    outstanding: usize,
+    pub(crate) ever: u64,
+    /// Shared: senders that found none, in the order in which they are served.
+    waiting: Vec<Name>,
+}
+
+enum Outcome {
+    Done,
+    Wait,
+    Failed(u32),
+}
+
+pub(crate) struct Oracle {
+    pub(crate) transport: Transport,
+    shared: bool,
+    pub(crate) ends: [End; ENDS],
+    pub(crate) receives: [Receives; ENDS],
+    /// What each end's peers reach, and what its READs and atomics brought.
+    pub(crate) exposed: [Vec<u8>; ENDS],
+    pub(crate) fetched: [Vec<u8>; ENDS],
+    /// Queue pairs that the work request just carried out broke.
+    broken: Vec<usize>,
+}
+
+impl Oracle {
+    pub(crate) fn new(transport: Transport, shared: bool) -> Oracle {
+        Oracle {
+            transport,
+            shared,
+            ends: std::array::from_fn(End::new),
+            receives: Default::default(),
+            exposed: std::array::from_fn(|_| vec![0; EXPOSED_BYTES]),
+            fetched: std::array::from_fn(|_| vec![0; READ_BYTES * FETCHES as usize]),
+            broken: Vec::new(),
+        }
+    }
+
+    /// Which queue of receives an end consumes.
+    pub(crate) fn queue_of(&self, end: usize) -> usize {
+        if self.shared { end % 2 } else { end }
+    }
+
+    /// What a list should be answered: an `errno` and how many were taken.
+    pub(crate) fn post_send(&mut self, post: &Post) -> Result<(), (i32, usize)> {
+        let end = post.end;
+        if matches!(self.ends[end].state, State::Reset | State::Init | State::Rtr) {
+            return Err((libc::EINVAL, 0));
+        }
+        let to = self.ends[post.to].name;
+        for (index, (work, flaw)) in post.works.iter().enumerate() {
+            let this = &mut self.ends[end];
+            if this.posted - this.freed == DEPTH as u64 {
+                return Err((libc::ENOMEM, index));
+            }
+            let number = this.sends_ever;
+            let signaled = number.is_multiple_of(post.signal_every);
+            let sent = Sent { number, position: this.posted, work: *work, flaw: *flaw, signaled, to };
+            this.posted += 1;
+            this.sends_ever += 1;
+            if matches!(this.state, State::Err | State::Sqe) {
+                this.complete(sent, FLUSHED);
+            } else {
+                this.pending.push_back(sent);
+                self.carry_out(end);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn post_recv(&mut self, end: usize, len: usize) -> i32 {
+        let queue = self.queue_of(end);
+        if !self.shared && self.ends[end].state == State::Reset {
+            return libc::EINVAL;
+        }
+        let receives = &mut self.receives[queue];
+        if receives.outstanding == DEPTH {
+            return libc::ENOMEM;
+        }
+        let number = receives.ever;
+        receives.ever += 1;
+        receives.outstanding += 1;
+        if !self.shared && self.ends[end].state == State::Err {
+            self.ends[end].recv_due.push_back(RecvDue { number, status: FLUSHED, message: None });
+            return 0;
+        }
+        receives.posted.push_back((number, len));
+        let served =
+            if self.shared { std::mem::take(&mut receives.waiting) } else { self.ends[end].peer.into_iter().collect() };
+        served.into_iter().for_each(|name| self.start(name));
+        0
+    }
+
+    pub(crate) fn poll_send(&mut self, end: usize) -> Option<SendDue> {
+        let due = self.ends[end].send_due.pop_front()?;
+        self.ends[end].freed = due.frees;
+        Some(due)
+    }
+
+    pub(crate) fn poll_recv(&mut self, end: usize) -> Option<RecvDue> {
+        let due = self.ends[end].recv_due.pop_front()?;
+        let queue = self.queue_of(end);
+        self.receives[queue].outstanding -= 1;
+        Some(due)
+    }
+
+    /// The next state towards RTS, if there is one.
+    pub(crate) fn up(&mut self, end: usize) -> Option<State> {
+        let peer = self.ends[end ^ 1].name;
+        let this = &mut self.ends[end];
+        this.state = match this.state {
+            State::Reset => State::Init,
+            State::Init => {
+                this.peer = (self.transport != Transport::Ud).then_some(peer);
+                State::Rtr
+            }
+            State::Rtr | State::Sqd | State::Sqe => State::Rts,
+            State::Rts | State::Err | State::Gone => return None,
+        };
+        this.draining = false;
+        let (name, peer, state) = (this.name, this.peer, this.state);
+        match state {
+            State::Rtr => peer.into_iter().for_each(|peer| self.start(peer)),
+            State::Rts => self.start(name),
+            _ => {}
+        }
+        Some(state)
+    }
+
+    /// RTS to SQD; false if it isn't in RTS.
+    pub(crate) fn drain(&mut self, end: usize) -> bool {
+        let this = &mut self.ends[end];
+        if this.state != State::Rts {
+            return false;
+        }
+        this.state = State::Sqd;
+        this.draining = !this.pending.is_empty();
+        true
+    }
+
+    /// Everything posted is flushed.
+    pub(crate) fn fail(&mut self, end: usize) {
+        let this = &mut self.ends[end];
+        this.state = State::Err;
+        this.flush_sends();
+        if !self.shared {
+            for (number, _) in std::mem::take(&mut self.receives[end].posted) {
+                this.recv_due.push_back(RecvDue { number, status: FLUSHED, message: None });
+            }
+        }
+    }
+
+    /// As new. What a shared queue lent it and nobody polled goes back there.
+    pub(crate) fn reset(&mut self, end: usize, state: State) {
+        let queue = self.queue_of(end);
+        let this = &mut self.ends[end];
+        let receives = &mut self.receives[queue];
+        if self.shared {
+            receives.outstanding -= this.recv_due.len();
+        } else {
+            *receives = Receives { ever: receives.ever, ..Receives::default() };
+        }
+        let (name, sends_ever) = (this.name, this.sends_ever);
+        *this = End { name, state, sends_ever, ..End::new(end) };
+    }
+
+    pub(crate) fn create(&mut self, end: usize) {
+        self.ends[end].name.1 += 1;
+        self.ends[end].state = State::Reset;
+    }
+
+    /// Something that this queue pair may have waited for is there.
+    fn start(&mut self, name: Name) {
+        if self.ends[name.0].name == name {
+            self.carry_out(name.0);
+        }
+    }
+
+    /// Carries out what an end has pending, as far as that can be.
+    fn carry_out(&mut self, end: usize) {
+        loop {
+            let this = &mut self.ends[end];
+            if !(this.state == State::Rts || this.state == State::Sqd && this.draining) {
+                return;
+            }
+            let Some(sent) = this.pending.pop_front() else { return };
+            match self.attempt(end, &sent) {
+                Outcome::Wait => return self.ends[end].pending.push_front(sent),
+                Outcome::Done => {
+                    self.ends[end].draining = false;
+                    self.ends[end].complete(sent, SUCCESS);
+                }
+                Outcome::Failed(status) => {
+                    let this = &mut self.ends[end];
+                    this.complete(sent, status);
+                    this.state = State::Sqe;
+                    this.flush_sends();
+                    if self.transport == Transport::Rc {
+                        self.fail(end);
+                    }
+                }
+            }
+            std::mem::take(&mut self.broken).into_iter().for_each(|end| self.fail(end));
+        }
+    }
+
+    fn attempt(&mut self, end: usize, sent: &Sent) -> Outcome {
+        if sent.flaw == Flaw::LocalKey && sent.work.bytes() > 0 {
+            return Outcome::Failed(status::IBV_WC_LOC_PROT_ERR);
+        }
+        if self.transport == Transport::Ud {
+            let (target, generation) = sent.to;
+            if self.ends[target].name == (target, generation) && self.ends[target].receives_messages() {
+                let _ = self.deliver(end, target, sent);
+            }
+            return Outcome::Done;
+        }
+        let reliable = self.transport == Transport::Rc;
+        let Some(peer) = self.reachable(end) else { return if reliable { Outcome::Wait } else { Outcome::Done } };
+        let outcome = match sent.work {
+            Work::Send { .. } => self.deliver(end, peer, sent),
+            _ => self.reach(end, peer, sent),
+        };
+        match outcome {
+            Outcome::Done => (self.ends[end].sent_any, self.ends[peer].got_any) = (true, true),
+            _ if !reliable => return Outcome::Done,
+            _ => {}
+        }
+        outcome
+    }
+
+    /// The peer, if it listens to this end: on RC both must be at the start, or neither.
+    fn reachable(&self, end: usize) -> Option<usize> {
+        let this = &self.ends[end];
+        let peer = this.peer?;
+        let other = &self.ends[peer.0];
+        let in_step = self.transport == Transport::Uc || this.sent_any == other.got_any;
+        (other.name == peer && other.receives_messages() && other.peer == Some(this.name) && in_step).then_some(peer.0)
+    }
+
+    /// A message that consumes a receive and lands in it.
+    fn deliver(&mut self, from: usize, to: usize, sent: &Sent) -> Outcome {
+        let Work::Send { len, imm } = sent.work else { unreachable!() };
+        let Some((number, room)) = self.take(from, to) else { return Outcome::Wait };
+        let header = if self.transport == Transport::Ud { GRH_BYTES } else { 0 };
+        if room < header + len {
+            self.ends[to].recv_due.push_back(RecvDue { number, status: status::IBV_WC_LOC_LEN_ERR, message: None });
+            self.broken.push(to);
+            return Outcome::Failed(status::IBV_WC_REM_INV_REQ_ERR);
+        }
+        let message = Message { from: self.ends[from].name, number: sent.number, len, imm, written: false };
+        self.ends[to].recv_due.push_back(RecvDue { number, status: SUCCESS, message: Some(message) });
+        Outcome::Done
+    }
+
+    /// The first receive for a message to `to`; without one an RC sender waits in line at a shared queue.
+    fn take(&mut self, from: usize, to: usize) -> Option<(u64, usize)> {
+        let queue = self.queue_of(to);
+        let name = self.ends[from].name;
+        let receives = &mut self.receives[queue];
+        let taken = receives.posted.pop_front();
+        if taken.is_none() && self.shared && self.transport == Transport::Rc && !receives.waiting.contains(&name) {
+            receives.waiting.push(name);
+        }
+        taken
+    }
+
+    /// An operation on the peer's memory.
+    fn reach(&mut self, from: usize, to: usize, sent: &Sent) -> Outcome {
+        if sent.flaw == Flaw::RemoteKey && sent.work.bytes() > 0 {
+            if self.transport == Transport::Rc {
+                self.broken.push(to);
+            }
+            return Outcome::Failed(status::IBV_WC_REM_ACCESS_ERR);
+        }
+        let slot = (sent.number % FETCHES) as usize * READ_BYTES;
+        match sent.work {
+            Work::Send { .. } => unreachable!(),
+            Work::Write { at, len, imm } => {
+                let receive = if imm { self.take(from, to) } else { None };
+                if imm && receive.is_none() {
+                    return Outcome::Wait;
+                }
+                self.exposed[to][at..at + len].copy_from_slice(&pattern(len, sent.number as u8));
+                if let Some((number, _)) = receive {
+                    let from = self.ends[from].name;
+                    let message = Message { from, number: sent.number, len, imm, written: true };
+                    self.ends[to].recv_due.push_back(RecvDue { number, status: SUCCESS, message: Some(message) });
+                }
+            }
+            Work::Read { at, len } => {
+                let (to, from) = (&self.exposed[to], &mut self.fetched[from]);
+                from[slot..slot + len].copy_from_slice(&to[at..at + len]);
+            }
+            Work::FetchAdd { at, .. } | Work::CmpSwap { at, .. } => {
+                let word: [u8; 8] = self.exposed[to][at..at + 8].try_into().unwrap();
+                let before = u64::from_ne_bytes(word);
+                let after = match sent.work {
+                    Work::FetchAdd { add, .. } => before.wrapping_add(add),
+                    Work::CmpSwap { compare, swap, .. } if before == compare => swap,
+                    _ => before,
+                };
+                self.exposed[to][at..at + 8].copy_from_slice(&after.to_ne_bytes());
+                self.fetched[from][slot..slot + 8].copy_from_slice(&word);
+            }
+        }
+        Outcome::Done
+    }
+}

@@ -1,0 +1,154 @@
+//! What a generated sequence consists of: posts, polls, modifications, destruction and creation, on four ends.
+
+use proptest::prelude::*;
+
+/// Ends: `2n` on the first device talks to `2n + 1` on the second, and back; a datagram goes to any.
+pub(crate) const ENDS: usize = 4;
+/// Bytes that a peer reaches, and bytes of one receive.
+pub(crate) const EXPOSED_BYTES: usize = 1024;
+pub(crate) const BUFFER_BYTES: usize = 700;
+/// The longest READ.
+pub(crate) const READ_BYTES: usize = 300;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Rc,
+    Uc,
+    Ud,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Post(Post),
+    Recv {
+        end: usize,
+        len: usize,
+    },
+    PollSend {
+        end: usize,
+        count: usize,
+    },
+    PollRecv {
+        end: usize,
+        count: usize,
+    },
+    /// The next state towards RTS: from RESET, INIT and RTR, and back from SQD and SQE.
+    Up {
+        end: usize,
+    },
+    ToSqd {
+        end: usize,
+    },
+    ToErr {
+        end: usize,
+    },
+    Reset {
+        end: usize,
+    },
+    /// An end and its peer, from whatever they are in to RTS.
+    Connect {
+        end: usize,
+    },
+    Destroy {
+        end: usize,
+    },
+    Create {
+        end: usize,
+    },
+}
+
+/// Work requests in one list.
+#[derive(Clone, Debug)]
+pub(crate) struct Post {
+    pub(crate) end: usize,
+    /// Every so many-th is signaled.
+    pub(crate) signal_every: u64,
+    /// Inline where it can be.
+    pub(crate) inline: bool,
+    /// Who gets it, of datagrams.
+    pub(crate) to: usize,
+    pub(crate) works: Vec<(Work, Flaw)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    Send { len: usize, imm: bool },
+    Write { at: usize, len: usize, imm: bool },
+    Read { at: usize, len: usize },
+    FetchAdd { at: usize, add: u64 },
+    CmpSwap { at: usize, compare: u64, swap: u64 },
+}
+
+impl Work {
+    /// Bytes of its list.
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Work::Send { len, .. } | Work::Write { len, .. } | Work::Read { len, .. } => len,
+            Work::FetchAdd { .. } | Work::CmpSwap { .. } => 8,
+        }
+    }
+
+    /// Whether its list is where an answer goes.
+    pub(crate) fn fetches(self) -> bool {
+        matches!(self, Work::Read { .. } | Work::FetchAdd { .. } | Work::CmpSwap { .. })
+    }
+}
+
+/// What is wrong with a work request. Of one without bytes nothing is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    None,
+    /// No region has its L_Key.
+    LocalKey,
+    /// No region has its R_Key.
+    RemoteKey,
+}
+
+fn work(transport: Transport) -> BoxedStrategy<Work> {
+    let len = || prop_oneof![4 => 0usize..=98, 1 => Just(96usize), 2 => 98usize..=600];
+    let send = (len(), any::<bool>()).prop_map(|(len, imm)| Work::Send { len, imm });
+    let write =
+        (0usize..EXPOSED_BYTES - 600, len(), any::<bool>()).prop_map(|(at, len, imm)| Work::Write { at, len, imm });
+    let read = (0usize..EXPOSED_BYTES - READ_BYTES, 0usize..=READ_BYTES).prop_map(|(at, len)| Work::Read { at, len });
+    // Two words, and numbers that come true now and then.
+    let word = || (0usize..2).prop_map(|word| word * 8);
+    let add = (word(), 0u64..3).prop_map(|(at, add)| Work::FetchAdd { at, add });
+    let swap = (word(), 0u64..3, 0u64..3).prop_map(|(at, compare, swap)| Work::CmpSwap { at, compare, swap });
+    match transport {
+        Transport::Rc => prop_oneof![6 => send, 3 => write, 2 => read, 1 => add, 1 => swap].boxed(),
+        Transport::Uc => prop_oneof![3 => send, 2 => write].boxed(),
+        Transport::Ud => send.boxed(),
+    }
+}
+
+fn post(transport: Transport) -> impl Strategy<Value = Post> {
+    let flaw = prop_oneof![40 => Just(Flaw::None), 1 => Just(Flaw::LocalKey), 1 => Just(Flaw::RemoteKey)];
+    let works = prop::collection::vec((work(transport), flaw), 1..5);
+    (0..ENDS, 1u64..4, any::<bool>(), 0..ENDS, works).prop_map(|(end, signal_every, inline, to, works)| Post {
+        end,
+        signal_every,
+        inline,
+        to,
+        works,
+    })
+}
+
+/// Sequences for one transport. They start with every end in RTS.
+pub(crate) fn steps(transport: Transport) -> impl Strategy<Value = Vec<Step>> {
+    let end = || 0..ENDS;
+    let some = || 1usize..6;
+    let step = prop_oneof![
+        16 => post(transport).prop_map(Step::Post),
+        20 => (end(), prop_oneof![9 => Just(BUFFER_BYTES), 1 => 0usize..100]).prop_map(|(end, len)| Step::Recv { end, len }),
+        12 => (end(), some()).prop_map(|(end, count)| Step::PollSend { end, count }),
+        16 => (end(), some()).prop_map(|(end, count)| Step::PollRecv { end, count }),
+        6 => end().prop_map(|end| Step::Up { end }),
+        3 => end().prop_map(|end| Step::ToSqd { end }),
+        1 => end().prop_map(|end| Step::ToErr { end }),
+        1 => end().prop_map(|end| Step::Reset { end }),
+        3 => end().prop_map(|end| Step::Connect { end }),
+        1 => end().prop_map(|end| Step::Destroy { end }),
+        4 => end().prop_map(|end| Step::Create { end }),
+    ];
+    prop::collection::vec(step, 1..160)
+}
