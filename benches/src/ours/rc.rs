@@ -74,7 +74,7 @@ impl Side {
         pd.register_pool(&pool).expect("the pool registers");
         let cq = context.create_cq(receives + sends, None).expect("a CQ");
         let shared = (spec.shared_depth_wr > 0).then(|| {
-            let srq = SrqSpec { transport: Transport::Rc, depth_wr: spec.shared_depth_wr, tag: 0 };
+            let srq = SrqSpec::new(Transport::Rc, spec.shared_depth_wr);
             pd.create_srq(&srq).expect("an SRQ")
         });
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;

@@ -88,21 +88,21 @@ pub enum PostStop {
     /// Something that this transport does not have.
     #[error("{0} has no {1}")]
     NotOn(Transport, &'static str),
-    /// A scatter/gather list of more parts with bytes than the QP's work requests have entries.
+    /// A scatter/gather list of more parts with bytes than the queue's work requests have entries.
     #[error(
-        "the scatter/gather list has {sges} parts with bytes and a work request of this QP takes {max_sge}; make the QP with a larger \
-         max_send_sge (max_recv_sge for receives)"
+        "the scatter/gather list has {sges} parts with bytes and a work request here takes {max_sge}: as many as the QP's max_send_sge, \
+         for receives its max_recv_sge or the SRQ's max_sge"
     )]
     TooManySges {
         /// Parts with bytes.
         sges: usize,
-        /// The QP's limit.
+        /// The queue's limit.
         max_sge: u32,
     },
     /// A packet posted for receiving where receives are lists, or a list where they are packets.
     #[error("{}", other_receives(*lists))]
     OtherReceives {
-        /// Whether the QP's receives are lists.
+        /// Whether the queue's receives are lists.
         lists: bool,
     },
     /// Longer than can go inline.
@@ -171,8 +171,12 @@ fn not_registered(packet_pd: u64, qp_pd: u64) -> String {
 
 fn other_receives(lists: bool) -> &'static str {
     match lists {
-        true => "the QP was made with a max_recv_sge above 1 and receives into lists; post them with post_recv_scatter",
-        false => "the QP receives into packets; make it with a max_recv_sge above 1 to receive into lists",
+        true => {
+            "receives here are scatter/gather lists (the QP's max_recv_sge or the SRQ's max_sge is above 1): post_recv_scatter posts them"
+        }
+        false => {
+            "receives here are packets; a max_recv_sge of the QP, or a max_sge of the SRQ, above 1 makes them scatter/gather lists"
+        }
     }
 }
 

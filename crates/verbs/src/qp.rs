@@ -117,8 +117,8 @@ impl QueuePair {
             None if spec.max_recv_sge > 1 => (0, Some(spec.rx_depth_wr)),
             None => (spec.rx_depth_wr, None),
         };
-        let recv_scatter =
-            list_depth.map(|depth| Box::new(ScatterQueue::new(depth, spec.max_recv_sge, spec.tag, pd.id)));
+        let recv_scatter = list_depth
+            .map(|depth| Box::new(ScatterQueue::new(WrKind::Recv, depth, spec.max_recv_sge, spec.tag, pd.id)));
         // SAFETY: the QP was just created.
         let qpn = unsafe { (*raw.as_ptr()).qp_num };
         let mut recv = RecvQueue::new(WrKind::Recv, rx_depth, spec.tag, pd.id, spec.transport);

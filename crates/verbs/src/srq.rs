@@ -15,12 +15,15 @@ use rdma_sys::{ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
 use verbline_mem::{Batch, Packet};
 
 use crate::completion::{Completion, Stale};
+use crate::context::Context;
 use crate::errno::VerbError;
+use crate::one_sided::{Buffer, Refused};
 use crate::pd::PdInner;
-use crate::post::RecvOutcome;
+use crate::post::{PostStop, RecvOutcome};
 use crate::provider::verb;
 use crate::qp_attr::Transport;
-use crate::recv::RecvQueue;
+use crate::recv::{RecvQueue, ScatterQueue};
+use crate::sg_list::SgList;
 use crate::wr_id::{MAX_SLOTS, WrKind};
 
 /// Why an SRQ could not be made or changed.
@@ -39,6 +42,16 @@ pub enum SrqError {
         /// The limit.
         max: u32,
     },
+    /// More scatter/gather entries a receive than the device takes.
+    #[error("an SRQ with max_sge {asked}: {device} takes at most {max} entries a receive (DeviceAttr::max_srq_sge)")]
+    Sges {
+        /// What was asked.
+        asked: u32,
+        /// The device's limit.
+        max: u32,
+        /// The device.
+        device: String,
+    },
 }
 
 /// What an SRQ is made of.
@@ -48,8 +61,18 @@ pub struct SrqSpec {
     pub transport: Transport,
     /// Receives posted at once, at most.
     pub depth_wr: u32,
+    /// The most parts with bytes of a receive; at least 1. Above 1, its receives are scatter/gather lists
+    /// ([`SharedReceiveQueue::post_recv_scatter`]) and nothing else.
+    pub max_sge: u32,
     /// Given back by [`Completion::tag`].
     pub tag: u16,
+}
+
+impl SrqSpec {
+    /// For QPs of this transport: so many receives, each a packet.
+    pub fn new(transport: Transport, depth_wr: u32) -> SrqSpec {
+        SrqSpec { transport, depth_wr, max_sge: 1, tag: 0 }
+    }
 }
 
 /// A shared receive queue. `Send`, not `Sync`: one thread at a time posts.
@@ -57,6 +80,8 @@ pub struct SharedReceiveQueue {
     pub(crate) inner: Arc<SrqInner>,
     /// `None` only while it is dropped.
     queue: Option<RecvQueue>,
+    /// Where receives are lists; then `queue` takes nothing.
+    lists: Option<Box<ScatterQueue>>,
     transport: Transport,
     stale: u64,
     _not_sync: PhantomData<Cell<()>>,
@@ -67,23 +92,28 @@ impl SharedReceiveQueue {
         if spec.depth_wr == 0 || spec.depth_wr > MAX_SLOTS {
             return Err(SrqError::Depth { depth_wr: spec.depth_wr, max: MAX_SLOTS });
         }
+        check_sges(pd, spec)?;
         // Relaxed: only uniqueness matters, nothing is published by it.
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let mut init = ibv_srq_init_attr {
             // A number that names the SRQ in asynchronous events; nobody follows it.
             srq_context: ptr::without_provenance_mut(id as usize),
-            attr: ibv_srq_attr { max_wr: spec.depth_wr, max_sge: 1, srq_limit: 0 },
+            attr: ibv_srq_attr { max_wr: spec.depth_wr, max_sge: spec.max_sge.max(1), srq_limit: 0 },
         };
         // SAFETY: the PD is alive and kept; the attributes may be written by the call.
         let raw = unsafe { verb!(pd.provider(), ibv_create_srq(pd.as_ptr(), &raw mut init)) };
         let raw = NonNull::new(raw).ok_or_else(|| {
             VerbError::last("ibv_create_srq", || format!("{} receives on {}", spec.depth_wr, pd.describe()))
         })?;
-        let inner = SrqInner { pd: pd.clone(), raw, id, parked: Mutex::new(None) };
+        let inner = SrqInner { pd: pd.clone(), raw, id, parked: Mutex::default() };
+        let (kind, SrqSpec { transport, depth_wr, max_sge, tag }) = (WrKind::SrqRecv, *spec);
+        let lists = (max_sge > 1).then(|| Box::new(ScatterQueue::new(kind, depth_wr, max_sge, tag, pd.id)));
+        let packets_wr = if lists.is_some() { 0 } else { depth_wr };
         Ok(SharedReceiveQueue {
             inner: Arc::new(inner),
-            queue: Some(RecvQueue::new(WrKind::SrqRecv, spec.depth_wr, spec.tag, pd.id, spec.transport)),
-            transport: spec.transport,
+            queue: Some(RecvQueue::new(kind, packets_wr, tag, pd.id, transport)),
+            lists,
+            transport,
             stale: 0,
             _not_sync: PhantomData,
         })
@@ -99,9 +129,30 @@ impl SharedReceiveQueue {
         match batch.as_slice() {
             // SAFETY: as above; it takes it.
             [packet] if queue.takes_one(packet) => unsafe { queue.post_only(batch, post) },
+            _ if self.lists.is_some() => RecvOutcome { posted: 0, stop: Some(PostStop::OtherReceives { lists: true }) },
             // SAFETY: as above.
             _ => unsafe { queue.post_batch(batch, post) },
         }
+    }
+
+    /// Posts a list for receiving, as [`crate::QueuePair::post_recv_scatter`].
+    pub fn post_recv_scatter(&mut self, list: SgList) -> Result<(), Refused> {
+        let srq = self.inner.as_ptr();
+        let Some(lists) = &mut self.lists else {
+            return Err(Refused { buffer: Buffer::List(list), reason: PostStop::OtherReceives { lists: false } });
+        };
+        // SAFETY: the SRQ is alive while `inner` is, and `lists` is its; the list moves into its place.
+        unsafe { lists.post(list, |wr, bad| rdma_sys::ibv_post_srq_recv(srq, wr, bad)) }
+    }
+
+    /// The list that a completion filled: as [`crate::QueuePair::recv_scatter_done`], in any order.
+    pub fn recv_scatter_done(&mut self, completion: &Completion) -> Result<SgList, Stale> {
+        let done = match &mut self.lists {
+            // The number of another kind of work request is none of the queue's.
+            Some(lists) => lists.complete(completion),
+            None => Err(Stale { wr_id: completion.wr_id() }),
+        };
+        done.inspect_err(|_| self.stale += 1)
     }
 
     /// The packet that a completion filled: as [`crate::QueuePair::recv_done`], in any order.
@@ -145,13 +196,15 @@ impl SharedReceiveQueue {
     /// Receives that can be posted now.
     #[inline]
     pub fn recv_room(&self) -> usize {
-        self.queue.as_ref().map_or(0, |queue| queue.room() as usize)
+        let lists = self.lists.as_ref().map_or(0, |lists| lists.room());
+        (self.queue.as_ref().map_or(0, RecvQueue::room) + lists) as usize
     }
 
     /// Receives posted and not handed back.
     #[inline]
     pub fn recvs_outstanding(&self) -> usize {
-        self.queue.as_ref().map_or(0, |queue| queue.outstanding() as usize)
+        let lists = self.lists.as_ref().map_or(0, |lists| lists.outstanding());
+        (self.queue.as_ref().map_or(0, RecvQueue::outstanding) + lists) as usize
     }
 
     /// Completions that matched nothing outstanding.
@@ -173,7 +226,8 @@ impl SharedReceiveQueue {
 impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
         // QPs may still take from it: its packets stay until `inner` is destroyed.
-        *self.inner.parked.lock().unwrap_or_else(PoisonError::into_inner) = self.queue.take();
+        let parked = Parked { packets: self.queue.take(), lists: self.lists.take() };
+        *self.inner.parked.lock().unwrap_or_else(PoisonError::into_inner) = parked;
     }
 }
 
@@ -186,6 +240,18 @@ impl fmt::Debug for SharedReceiveQueue {
     }
 }
 
+fn check_sges(pd: &Arc<PdInner>, spec: &SrqSpec) -> Result<(), SrqError> {
+    if spec.max_sge <= 1 {
+        return Ok(());
+    }
+    let context = Context { inner: pd.context.clone() };
+    let (asked, max) = (spec.max_sge, context.query_device()?.max_srq_sge);
+    if asked > max {
+        return Err(SrqError::Sges { asked, max, device: context.name().to_owned() });
+    }
+    Ok(())
+}
+
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// The device's queue. Destroyed when the handle and every QP of it are gone.
@@ -193,8 +259,14 @@ pub(crate) struct SrqInner {
     pub(crate) pd: Arc<PdInner>,
     raw: NonNull<ibv_srq>,
     pub(crate) id: u64,
-    /// The packets of a handle that is gone.
-    parked: Mutex<Option<RecvQueue>>,
+    /// What a handle that is gone had posted.
+    parked: Mutex<Parked>,
+}
+
+#[derive(Default)]
+struct Parked {
+    packets: Option<RecvQueue>,
+    lists: Option<Box<ScatterQueue>>,
 }
 
 // SAFETY: posting goes through the one handle's `&mut self`; what is shared here is the address, for creating QPs, and the
@@ -219,9 +291,10 @@ impl Drop for SrqInner {
         let ret = unsafe { verb!(self.pd.provider(), ibv_destroy_srq(self.as_ptr())) };
         let Some(errno) = self.pd.context.undestroyed(ret) else { return };
         // The device may still write them.
-        let parked = self.parked.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let packets = parked.as_ref().map_or(0, RecvQueue::outstanding);
+        let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let lists = parked.lists.as_ref().map_or(0, |lists| lists.outstanding());
+        let receives = parked.packets.as_ref().map_or(0, RecvQueue::outstanding) + lists;
         std::mem::forget(parked);
-        tracing::warn!(srq = self.id, device = %self.pd.context.name, %errno, packets, "the SRQ would not go: its packets are leaked");
+        tracing::warn!(srq = self.id, device = %self.pd.context.name, %errno, receives, "the SRQ would not go: its receives are leaked");
     }
 }

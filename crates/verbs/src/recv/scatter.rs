@@ -1,4 +1,4 @@
-//! The receive queue of a QP whose receives are scatter/gather lists: lists move in when posted and out, filled, when their
+//! The receive queue of a QP or an SRQ whose receives are scatter/gather lists: lists move in when posted and out, filled, when their
 //! completion comes.
 
 use rdma_sys::{ibv_recv_wr, ibv_sge};
@@ -22,10 +22,10 @@ pub(crate) struct ScatterQueue {
 }
 
 impl ScatterQueue {
-    pub(crate) fn new(depth: u32, max_sge: u32, tag: u16, pd_id: u64) -> ScatterQueue {
+    pub(crate) fn new(kind: WrKind, depth: u32, max_sge: u32, tag: u16, pd_id: u64) -> ScatterQueue {
         let places = depth.max(1).next_power_of_two() as usize;
         ScatterQueue {
-            sequence: Sequence::new(tag, WrKind::Recv),
+            sequence: Sequence::new(tag, kind),
             lists: std::iter::repeat_with(|| None).take(places).collect(),
             sges: vec![ibv_sge { addr: 0, length: 0, lkey: 0 }; max_sge as usize].into(),
             outstanding: 0,
@@ -60,7 +60,7 @@ impl ScatterQueue {
         // SAFETY: the device is called and nothing else, by the caller's word.
         let mut wrs = unsafe { WrList::<ibv_recv_wr>::of_thread() };
         let wr = &mut wrs.lone().wr;
-        // No more than `max_recv_sge`.
+        // No more than the queue's limit.
         (wr.wr_id, wr.sg_list, wr.num_sge) = (wr_id, self.sges.as_mut_ptr(), sges as i32);
         let refusal = wrs.post_lone(post);
         wrs.altered(0);
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn lists_come_back_in_any_order_and_a_place_that_is_taken_is_passed_over() {
         let (pool, mut fake) = (fake::pool(16), Fake::new());
-        let mut queue = ScatterQueue::new(3, 2, 9, PD);
+        let mut queue = ScatterQueue::new(WrKind::Recv, 3, 2, 9, PD);
         for len in 1..=3 {
             post(&mut queue, &mut fake, list(&pool, &[len, 10])).unwrap();
         }
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn a_list_that_the_device_refuses_comes_back_unless_the_device_may_have_it() {
         let (pool, mut fake) = (fake::pool(8), Fake::new());
-        let mut queue = ScatterQueue::new(4, 2, 9, PD);
+        let mut queue = ScatterQueue::new(WrKind::Recv, 4, 2, 9, PD);
         (fake.takes, fake.refusal) = (0, libc::EINVAL);
         let refused = post(&mut queue, &mut fake, list(&pool, &[1, 2])).unwrap_err();
         assert!(matches!(refused.reason, PostStop::Device(_)), "{refused}");
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn what_failed_or_cannot_have_come_shows_nothing() {
         let (pool, mut fake) = (fake::pool(8), Fake::new());
-        let mut queue = ScatterQueue::new(4, 2, 9, PD);
+        let mut queue = ScatterQueue::new(WrKind::Recv, 4, 2, 9, PD);
         for (status, len, shown) in [(5, 3, vec![0, 0]), (0, 31, vec![0, 0]), (0, 30, vec![10, 20])] {
             post(&mut queue, &mut fake, list(&pool, &[10, 20])).unwrap();
             let done = fake::completions(&[(fake.posted.last().unwrap().wr_id, status, len)]);

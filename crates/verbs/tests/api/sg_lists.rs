@@ -224,8 +224,8 @@ fn a_list_that_cannot_be_posted_comes_back_with_the_reason() {
     assert_eq!(stop, PostStop::TooManySges { sges: 3, max_sge: 2 });
     assert_eq!(
         stop.to_string(),
-        "the scatter/gather list has 3 parts with bytes and a work request of this QP takes 2; make the QP with a larger \
-         max_send_sge (max_recv_sge for receives)"
+        "the scatter/gather list has 3 parts with bytes and a work request here takes 2: as many as the QP's max_send_sge, \
+         for receives its max_recv_sge or the SRQ's max_sge"
     );
     assert_eq!((parts.len(), a.qp.sends_outstanding(), a.qp.max_send_sge()), (3, 0, 2));
 
@@ -266,7 +266,7 @@ fn a_qp_takes_one_part_unless_it_was_made_for_more_and_no_more_than_its_device()
     assert_eq!(stop, PostStop::OtherReceives { lists: false });
     assert_eq!(
         stop.to_string(),
-        "the QP receives into packets; make it with a max_recv_sge above 1 to receive into lists"
+        "receives here are packets; a max_recv_sge of the QP, or a max_sge of the SRQ, above 1 makes them scatter/gather lists"
     );
     assert_eq!(received.len(), 2);
 
@@ -344,7 +344,8 @@ fn receives_that_are_lists_are_nothing_else() {
     assert_eq!(alone.stop, PostStop::OtherReceives { lists: true });
     assert_eq!(
         alone.stop.to_string(),
-        "the QP was made with a max_recv_sge above 1 and receives into lists; post them with post_recv_scatter"
+        "receives here are scatter/gather lists (the QP's max_recv_sge or the SRQ's max_sge is above 1): post_recv_scatter \
+         posts them"
     );
     drop(alone);
 
