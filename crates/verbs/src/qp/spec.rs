@@ -49,7 +49,7 @@ pub struct QpSpec<'a> {
     pub tag: u16,
     /// Give the QP a thread domain of its own where the device has them, so that the driver posts without its locks; where it has
     /// none, or no more, the QP is made without ([`QueuePair::has_thread_domain`] tells). On mlx5 that takes one doorbell page
-    /// of the device and saves two spin locks a post.
+    /// of the device and saves up to two spin locks a post.
     pub thread_domain: bool,
     /// How long a drop tries to destroy the QP before it leaks it.
     pub destroy_timeout: Duration,
