@@ -2,15 +2,14 @@
 //! notices to single lcores, and what the lcores tell back.
 //!
 //! Nothing here is touched by a loop that has work, except for one relaxed load of the [`Word`], on a line that is written
-//! three times in a run, and once for each notice.
+//! three times in a run, and once for each notice ([`verbline_ring::Notices`], where it is modelled).
 
-use std::mem::swap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use verbline_ring::{Pulse, Waker};
+pub(crate) use verbline_ring::Word;
+use verbline_ring::{Notices, Pulse, Waker};
 
 use crate::error::EngineError;
 use crate::health::Notice;
@@ -18,29 +17,19 @@ use crate::report::FailureReport;
 
 /// Where a run is. Only ever moves to a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u64)]
+#[repr(u8)]
 pub(crate) enum Phase {
     Running = 0,
     /// Sources have stopped; everything else runs on until nothing is in flight.
-    Draining = 1 << PHASE_SHIFT,
+    Draining = 1,
     /// Let go of everything and end.
-    Ending = 2 << PHASE_SHIFT,
+    Ending = 2,
 }
 
-/// The phase is in the two highest bits of the word; below it, so many notices were sent since it began.
-const PHASE_SHIFT: u32 = 62;
-
-/// What an lcore looks at in every turn. As long as it is the one that it looked into last, there is nothing new.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Word(u64);
-
-impl Word {
-    /// Of a run that has just begun and in which nothing has happened.
-    pub(crate) const FIRST: Word = Word(Phase::Running as u64);
-
+impl Phase {
     #[inline]
-    pub(crate) fn phase(self) -> Phase {
-        match self.0 >> PHASE_SHIFT {
+    pub(crate) fn of(word: Word) -> Phase {
+        match word.phase() {
             0 => Phase::Running,
             1 => Phase::Draining,
             _ => Phase::Ending,
@@ -49,7 +38,7 @@ impl Word {
 }
 
 /// Notices that an lcore may get before it looks; more of them allocate.
-const NOTICES: usize = 64;
+const ROOM: usize = 64;
 
 /// What is known about a run's progress towards its end.
 #[derive(Debug, Default)]
@@ -74,9 +63,8 @@ pub(crate) struct Progress {
 /// Shared by the thread that owns a run and all its lcores.
 #[derive(Debug)]
 pub(crate) struct Control {
-    word: CachePadded<AtomicU64>,
-    /// One an lcore: what it has not looked into yet.
-    inboxes: Vec<Mutex<Vec<Notice>>>,
+    /// The phase, and what each lcore has not looked into yet.
+    notices: Notices<Notice>,
     /// One an lcore, beaten while the run drains.
     pub(crate) pulses: Vec<CachePadded<Pulse>>,
     /// One a lcore, to end its sleep.
@@ -105,10 +93,8 @@ impl Caller {
 impl Control {
     pub(crate) fn new(wakers: Vec<Waker>, ports: usize) -> Control {
         let pulses = wakers.iter().map(|_| CachePadded::default()).collect();
-        let inboxes = wakers.iter().map(|_| Mutex::new(Control::inbox())).collect();
         Control {
-            word: CachePadded::new(AtomicU64::new(Word::FIRST.0)),
-            inboxes,
+            notices: Notices::new(wakers.len(), ROOM),
             pulses,
             wakers,
             ports,
@@ -117,17 +103,16 @@ impl Control {
         }
     }
 
+    /// What an lcore looks at in every turn. As long as it is the one that it heard last, there is nothing new. A sleeping lcore is
+    /// brought to look by its doorbell.
     #[inline]
     pub(crate) fn word(&self) -> Word {
-        // Relaxed: the phase carries no data, and who sees another word looks into it by `hear`. A sleeping lcore is brought to
-        // look by its doorbell.
-        Word(self.word.load(Ordering::Relaxed))
+        self.notices.word()
     }
 
     /// Moves on to `phase` if the run is not there yet, and wakes every lcore.
     pub(crate) fn advance(&self, phase: Phase) {
-        // Relaxed: see `word`. The doorbell's fence comes after it, as after any publishing.
-        self.word.fetch_max(phase as u64, Ordering::Relaxed);
+        self.notices.advance(phase as u8);
         for waker in &self.wakers {
             waker.ring();
         }
@@ -135,8 +120,7 @@ impl Control {
 
     /// Tells one lcore something, and wakes it.
     pub(crate) fn notify(&self, lcore: usize, notice: Notice) {
-        lock(&self.inboxes[lcore]).push(notice);
-        self.publish();
+        self.notices.post([(lcore, notice)]);
         self.wakers[lcore].ring();
     }
 
@@ -144,30 +128,18 @@ impl Control {
     /// notices by then.
     pub(crate) fn notify_all(&self, notices: Vec<(usize, Notice)>) {
         let lcores: Vec<usize> = notices.iter().map(|(lcore, _)| *lcore).collect();
-        for (lcore, notice) in notices {
-            lock(&self.inboxes[lcore]).push(notice);
-        }
-        self.publish();
+        self.notices.post(notices);
         lcores.iter().for_each(|lcore| _ = self.wakers[*lcore].ring());
-    }
-
-    fn publish(&self) {
-        // Release: pairs with the Acquire in `hear`; who sees this word finds the notices pushed before.
-        self.word.fetch_add(1, Ordering::Release);
     }
 
     /// An empty vector as [`Control::hear`] takes it.
     pub(crate) fn inbox() -> Vec<Notice> {
-        Vec::with_capacity(NOTICES)
+        Vec::with_capacity(ROOM)
     }
 
     /// What an lcore was told since it last asked, into `notices`, which is empty; and the word that this is up to.
     pub(crate) fn hear(&self, lcore: usize, notices: &mut Vec<Notice>) -> Word {
-        // Acquire: pairs with the Release in `notify`. First the word, then the box: a notice that comes between the two is
-        // taken now, and its word is news once more, with nothing behind it.
-        let word = Word(self.word.load(Ordering::Acquire));
-        swap(&mut *lock(&self.inboxes[lcore]), notices);
-        word
+        self.notices.hear(lcore, notices)
     }
 
     /// A port is down for the rest of the run.
@@ -228,42 +200,6 @@ mod tests {
 
     fn control() -> Control {
         Control::new(vec![verbline_ring::doorbell().unwrap().0, verbline_ring::doorbell().unwrap().0], 2)
-    }
-
-    #[test]
-    fn phases_move_forward_only_and_notices_leave_them_alone() {
-        let control = control();
-        assert_eq!((control.word(), control.word().phase()), (Word::FIRST, Phase::Running));
-        control.advance(Phase::Draining);
-        control.notify(0, Notice::Overrun);
-        assert_eq!(control.word().phase(), Phase::Draining);
-        control.advance(Phase::Ending);
-        control.advance(Phase::Draining);
-        control.notify(0, Notice::Overrun);
-        assert_eq!(control.word().phase(), Phase::Ending);
-    }
-
-    #[test]
-    fn a_notice_is_news_until_its_lcore_has_heard_it() {
-        let control = control();
-        let mut notices = Control::inbox();
-        control.notify(1, Notice::Overrun);
-        let seen = control.hear(0, &mut notices);
-        assert_eq!((seen, notices.len()), (control.word(), 0), "it is for the other one");
-        assert_ne!(control.word(), Word::FIRST);
-        assert_eq!(control.hear(1, &mut notices), control.word());
-        assert_eq!(notices.len(), 1);
-    }
-
-    #[test]
-    fn notices_for_several_are_all_there_when_the_first_sees_one() {
-        let control = control();
-        let mut notices = Control::inbox();
-        control.notify_all(vec![(0, Notice::Overrun), (1, Notice::Link { up: false }), (1, Notice::Overrun)]);
-        for (lcore, count) in [(0, 1), (1, 2)] {
-            assert_eq!(control.hear(lcore, &mut notices), control.word());
-            assert_eq!(notices.drain(..).count(), count);
-        }
     }
 
     /// No notice is lost between a word that was seen and a box that was emptied, whoever is where.

@@ -132,7 +132,7 @@ impl Lcore {
         loop {
             if self.control.word() != self.heard {
                 self.hear()?;
-                if self.heard.phase() != Phase::Running {
+                if Phase::of(self.heard) != Phase::Running {
                     break;
                 }
             }
@@ -269,7 +269,7 @@ impl Lcore {
                 self.hear()?;
             }
             // Also if it was so before the first turn: a run that fails goes through the drain quickly.
-            if self.heard.phase() == Phase::Ending {
+            if Phase::of(self.heard) == Phase::Ending {
                 break;
             }
             let busy = self.walk();

@@ -1,14 +1,14 @@
-//! The shim that lets loom run the real protocol: atomics, the reference count, the fences and the event.
+//! The shim that lets loom run the real protocol: atomics, the reference count, the lock, the fences and the event.
 //!
 //! In a normal build these are the standard library's, [`fence`](crate::fence) and an eventfd. Under `--cfg loom` they
 //! are loom's, the event is a mutex and a condition variable, and a model may leave one fence out to show that it is
 //! needed.
 
 #[cfg(not(loom))]
-pub(crate) use native::{Arc, AtomicU32, AtomicU64, Event, Fences, Ordering};
+pub(crate) use native::{Arc, AtomicU32, AtomicU64, Event, Fences, Mutex, MutexGuard, Ordering};
 
 #[cfg(loom)]
-pub(crate) use modelled::{Arc, AtomicU32, AtomicU64, Event, Fences, Ordering};
+pub(crate) use modelled::{Arc, AtomicU32, AtomicU64, Event, Fences, Mutex, MutexGuard, Ordering};
 
 #[cfg(not(loom))]
 mod native {
@@ -16,8 +16,8 @@ mod native {
     use rustix::io::{Errno, read, retry_on_intr, write};
     use std::io;
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-    pub(crate) use std::sync::Arc;
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
     use std::time::Duration;
 
     /// The two sides' fences. Takes no room; under loom one of them can be missing.
@@ -88,8 +88,9 @@ mod native {
 #[cfg(loom)]
 mod modelled {
     pub(crate) use loom::sync::Arc;
+    use loom::sync::Condvar;
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-    use loom::sync::{Condvar, Mutex};
+    pub(crate) use loom::sync::{Mutex, MutexGuard};
     use std::io;
     use std::time::Duration;
 

@@ -1,7 +1,8 @@
-//! Loom models of the real doorbell, fences and look-out for quiet: every interleaving, every value that a load may see.
+//! Loom models of the real doorbell, fences, notices and look-out for quiet: every interleaving, every value that a load may see.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p verbline-ring --release --test loom`
 #![cfg(loom)]
 
 mod doorbell;
+mod notices;
 mod quiet;
