@@ -10,6 +10,7 @@ mod completion_queues;
 mod connections;
 mod datagrams;
 mod events;
+mod leaks;
 mod lifecycle;
 mod lists;
 mod multicast;
