@@ -106,6 +106,11 @@ impl CompletionQueue {
         Ok(CompletionQueue { raw, poll, inner: Arc::new(inner), poll_errors: 0 })
     }
 
+    /// The same queue, for making QPs on. It must be neither polled nor armed: that is for one thread at a time, the owner's.
+    pub(crate) fn unpolled(&self) -> CompletionQueue {
+        CompletionQueue { raw: self.raw, poll: no_poll_cq, inner: self.inner.clone(), poll_errors: 0 }
+    }
+
     /// Takes the completions that are there, oldest first, at most `completions.capacity()`; gives how many. What the last
     /// poll left in `completions` is gone.
     ///

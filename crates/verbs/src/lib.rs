@@ -101,7 +101,7 @@ pub use pd::ProtectionDomain;
 pub use peer::{NotReplaced, PeerMr, PeerSlice, Remote};
 pub use post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 pub use provider::Provider;
-pub use qp::{QpCounters, QpError, QpSpec, QueuePair, leaked_queue_pairs};
+pub use qp::{QpCounters, QpError, QpMaker, QpSpec, QueuePair, leaked_queue_pairs};
 pub use qp_attr::{AttrMask, DEFAULT_QKEY, Endpoint, InitSpec, QpAttr, QpCap, QpState, RtrSpec, RtsSpec, Transport};
 pub use sg_list::{SgEntry, SgList, SgListFull};
 pub use srq::{SharedReceiveQueue, SrqError, SrqSpec};

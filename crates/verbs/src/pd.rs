@@ -13,7 +13,7 @@ use crate::errno::VerbError;
 use crate::mr::{Access, MrError, MrOptions};
 use crate::peer::PeerMr;
 use crate::provider::{Provider, verb};
-use crate::qp::{QpError, QpSpec, QueuePair};
+use crate::qp::{QpError, QpMaker, QpSpec, QueuePair};
 use crate::srq::{SharedReceiveQueue, SrqError, SrqSpec};
 use crate::window::{MemoryWindow, WindowKind};
 
@@ -69,6 +69,11 @@ impl ProtectionDomain {
     /// A QP, in the state RESET.
     pub fn create_qp(&self, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
         QueuePair::create(&self.inner, spec)
+    }
+
+    /// What makes QPs of this spec later, on any thread. `None` for a spec with an SRQ.
+    pub fn qp_maker(&self, spec: &QpSpec<'_>) -> Option<QpMaker> {
+        QpMaker::new(&self.inner, spec)
     }
 
     /// An SRQ: receives that several QPs take from.

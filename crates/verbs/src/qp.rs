@@ -10,6 +10,7 @@ mod destinations;
 mod destroy;
 mod done;
 mod error;
+mod maker;
 mod posting;
 mod scatter;
 mod spec;
@@ -29,6 +30,7 @@ use verbline_mem::Batch;
 
 pub use destroy::leaked_queue_pairs;
 pub use error::QpError;
+pub use maker::QpMaker;
 pub use spec::QpSpec;
 
 use crate::cq::CqInner;

@@ -2,7 +2,7 @@
 
 use crate::common::{Options, Side, open, pair, pool, region};
 use verbline_mem::{Batch, PeerRegion};
-use verbline_verbs::{Access, Device, MrError, Provider, QpError, QpSpec, QpState, Status, Transport, WrKind};
+use verbline_verbs::{Access, Device, MrError, Provider, QpError, QpSpec, QpState, SrqSpec, Status, Transport, WrKind};
 
 #[test]
 fn the_software_rnic_is_always_there() {
@@ -119,6 +119,37 @@ fn reset_returns_every_packet_without_completions_and_the_qp_works_again() {
         });
         crate::common::connect(&mut a, &mut b, &options);
         assert_eq!(b.post_recvs(1), 1);
+        a.send(&[round]);
+        assert_eq!(b.receive(1)[0].data(), [round]);
+    }
+}
+
+#[test]
+fn another_qp_of_the_same_spec_takes_the_place_of_one_that_is_drained() {
+    let options = Options::new(Transport::Rc);
+    let (mut a, mut b) = pair(&options);
+    let spec = crate::common::spec(&options, &a.cq, a.qp.tag());
+    let maker = a.pd.qp_maker(&spec).unwrap();
+    let srq = a.pd.create_srq(&SrqSpec { transport: Transport::Rc, depth_wr: 4, max_sge: 1, tag: 2 }).unwrap();
+    assert!(a.pd.qp_maker(&QpSpec { srq: Some(&srq), ..spec }).is_none());
+    for round in 0..3u8 {
+        assert_eq!(a.post_recvs(3), 3);
+        b.qp.to_reset().unwrap();
+        a.qp.start_drain().unwrap();
+        a.drain();
+        // On whatever thread there is time for it; the CQ stays with who polls it.
+        let fresh = std::thread::scope(|scope| scope.spawn(|| maker.make().unwrap()).join().unwrap());
+        let old = std::mem::replace(&mut a.qp, fresh);
+        assert!(old.qpn() != a.qp.qpn() && old.tag() == a.qp.tag());
+        std::thread::spawn(move || drop(old)).join().unwrap();
+        for side in [&mut a, &mut b] {
+            let access = options.access;
+            side.qp.to_init(&verbline_verbs::InitSpec { access, ..crate::common::init_spec() }).unwrap();
+        }
+        crate::common::connect(&mut a, &mut b, &options);
+        assert_eq!((a.post_recvs(1), b.post_recvs(1)), (1, 1));
+        b.send(&[round]);
+        assert_eq!(a.receive(1)[0].data(), [round]);
         a.send(&[round]);
         assert_eq!(b.receive(1)[0].data(), [round]);
     }

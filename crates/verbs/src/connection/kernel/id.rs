@@ -15,7 +15,7 @@ use crate::errno::{Errno, VerbError};
 use crate::mr::Access;
 use crate::provider::Provider;
 use crate::qp::QueuePair;
-use crate::qp_attr::{AttrMask, QpState};
+use crate::qp_attr::{AttrMask, QpState, RtrSpec};
 
 /// The CM's reason when nobody listens (InfiniBand Architecture Specification, table 117: "invalid service ID").
 const INVALID_SERVICE: i32 = 8;
@@ -119,6 +119,9 @@ impl CmId {
         if let Some(served) = rtr {
             attr.max_dest_rd_atomic = served;
         }
+        // rdma_cm's 0 means 655 ms (InfiniBand Architecture Specification, table 45): a peer that is a moment ahead of a receive would
+        // wait for so long.
+        attr.min_rnr_timer = RtrSpec::datagram().min_rnr_timer;
         qp.modify_prepared(attr, mask, state)?;
         Ok(())
     }
