@@ -11,6 +11,7 @@ use crate::plan::{Device, Lcore, Plan, Pool, Port, Ring, Section, Stage};
 use crate::read::Field;
 use crate::source::{Sources, Span};
 use crate::sums::Sum;
+use crate::words::Destination;
 
 impl Checked<'_> {
     /// The plan, if nothing is missing.
@@ -123,6 +124,8 @@ impl Checked<'_> {
             join: facts.join.clone(),
             destination: facts.destination,
             connect_timeout: raw.connect_timeout.value,
+            reconnect: raw.reconnect.value
+                && matches!(facts.destination, Destination::Listen(_) | Destination::Connect(_)),
             rx_depth_wr: raw.rx_depth_wr.value,
             tx_depth_wr: raw.tx_depth_wr.value,
             inline_bytes: raw.inline_bytes.value,

@@ -12,7 +12,8 @@
 //!
 //! A connected port's other end is another port of the plan (`peer = "port.NAME"`), or somebody with an address: with
 //! `connect = "10.9.9.1:4420"` the port connects to whoever listens there, with `listen = "10.9.9.1:4420"` it takes the first who
-//! connects. RC only; `connect_timeout = "30s"` bounds the wait at the start of a run. A plan may have one end or both.
+//! connects. RC only; `connect_timeout = "30s"` bounds the wait at the start of a run; a connection that is lost later is made again
+//! unless `reconnect = false`. A plan may have one end or both.
 //!
 //! Of a device only `provider` ("soft" or "kernel") must be said. Without a `name` it is the only one of the provider whose port is
 //! active (more than one, and the run is refused with their names; software devices are alike, the first is taken). `port` is 1 unless

@@ -258,6 +258,8 @@ pub struct Port {
     pub destination: Destination,
     /// How long the run's start waits for a connection by address.
     pub connect_timeout: Duration,
+    /// Whether a connection by address that is lost is made again; false without an address.
+    pub reconnect: bool,
     /// Receive work requests kept posted.
     pub rx_depth_wr: u32,
     /// Send work requests that may be outstanding.

@@ -157,11 +157,14 @@ impl Check<'_, '_> {
         if transport.value != Transport::Rc {
             addresses::check_transport(port, transport.value, self.sink);
         }
-        if port.connect_timeout.given && port.address_keys().next().is_none() {
-            let message = format!("`connect_timeout` has no effect: port.{} has no address", port.head.name);
-            self.sink
-                .warn("no-effect", port.connect_timeout.span, message)
-                .help("remove it, or add `listen` or `connect`");
+        let (timeout, reconnect) = (&port.connect_timeout, &port.reconnect);
+        for (key, given, span) in
+            [("connect_timeout", timeout.given, timeout.span), ("reconnect", reconnect.given, reconnect.span)]
+        {
+            if given && port.address_keys().next().is_none() {
+                let message = format!("`{key}` has no effect: port.{} has no address", port.head.name);
+                self.sink.warn("no-effect", span, message).help("remove it, or add `listen` or `connect`");
+            }
         }
         match transport.value {
             Transport::Ud => self.datagram_destination(),

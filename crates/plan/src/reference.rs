@@ -188,6 +188,7 @@ const TABLES: &[TableWords] = &[
             text("listen", "", "ADDRESS:PORT", "RC: take the first who connects here, in place of `peer`"),
             text("connect", "", "ADDRESS:PORT", "RC: connect to who listens there, in place of `peer`"),
             text("connect_timeout", "", "", "with `listen` or `connect`: how long the start of a run waits"),
+            text("reconnect", "", "", "with `listen` or `connect`: whether a lost connection is made again"),
             number("rx_depth_wr", "WRs", "receives kept posted; 0 receives nothing"),
             number("tx_depth_wr", "WRs", "sends that may be under way; 0 sends nothing"),
             number("inline_bytes", "bytes", "inline data to ask the device for"),

@@ -179,6 +179,7 @@ fn a_connection_by_address_has_one_end_here_or_both() {
         assert_eq!(orders.destination == Destination::Connect(address), connects);
         assert_eq!(fills.connect_timeout.as_secs(), 30);
         assert_eq!(orders.connect_timeout.as_secs(), if connects { 5 } else { 30 });
+        assert_eq!((fills.reconnect, orders.reconnect), (listens, connects), "unless the plan says otherwise");
         let drawn: String = plan
             .to_mermaid()
             .lines()
@@ -219,6 +220,19 @@ fn both_ends_of_an_address_are_held_against_each_other_as_peers_are() {
 #[test]
 fn a_time_out_without_an_address_has_no_effect() {
     let text = GOOD.replace("peer = \"port.fills\"", "peer = \"port.fills\"\nconnect_timeout = \"5s\"");
+    let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+    insta::assert_snapshot!(plan.warnings().render(false));
+}
+
+#[test]
+fn a_connection_may_be_made_once_only() {
+    let text = by_address(true, true).replace("connect_timeout", "reconnect = false\nconnect_timeout");
+    let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+    assert!(plan.warnings().is_empty(), "{}", plan.warnings());
+    let reconnect = |name: &str| plan.ports().iter().find(|port| port.name == name).unwrap().reconnect;
+    assert_eq!((reconnect("fills"), reconnect("orders")), (true, false));
+
+    let text = GOOD.replace("peer = \"port.fills\"", "peer = \"port.fills\"\nreconnect = true");
     let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
     insta::assert_snapshot!(plan.warnings().render(false));
 }
