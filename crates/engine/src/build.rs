@@ -9,20 +9,22 @@ use verbline_plan::{Consumer, Destination, Diagnostics, Idle, PoolId, PortId, St
 use verbline_ring::{Sleeper, Waker};
 use verbline_verbs::Completions;
 
+use crate::bells::Sign;
 use crate::clock::Clock;
 use crate::connect::{QueuePairs, connect, dials};
-use crate::control::Control;
+use crate::control::{Caller, Control};
 use crate::devices::{Devices, Pools, completion_source, open_devices, open_pools};
 use crate::dial::Dial;
 use crate::drops::DropReason;
 use crate::error::{EngineError, Place, nowhere, place};
 use crate::events::Watched;
+use crate::handover::Seat;
 use crate::idle::{Budget, Policy};
 use crate::lcore::LcoreParts;
 use crate::links::Links;
 use crate::node::{Node, NodeSpec};
 use crate::outputs::{Link, Sink, SinkStats};
-use crate::port::{Health, Port, Receiving, Sending};
+use crate::port::{Health, Port, Receiving, Renewal, Sending};
 use crate::registry::{Registry, StageContext};
 use crate::rings::{Bell, Inlet, Outlet};
 use crate::snapshot::{LcoreEntry, PortEntry, RingEntry, RunStats, StageEntry};
@@ -58,6 +60,8 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     let devices = open_devices(plan)?;
     let (pools, notes) = open_pools(plan, &devices)?;
     let (wakers, sleepers) = doorbells(plan)?;
+    let control = Arc::new(Control::new(wakers.clone(), plan.ports().len()));
+    let seats = seats(plan, &control)?;
     let stats = run_stats(plan, &clock, &devices, &pools, &made);
     let mut rings = make_rings(plan);
     let mut stages: Vec<_> = made.into_iter().map(|made| Some(made.stage)).collect();
@@ -73,7 +77,8 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     }
     let mut lcores = Vec::new();
     for (lcore, wakes) in plan.lcores().iter().zip(wake_sets) {
-        let making = Making { plan, registry, stats: &stats, clock: &clock, pools: &pools, wakers: &wakers };
+        let making =
+            Making { plan, registry, stats: &stats, clock: &clock, pools: &pools, wakers: &wakers, seats: &seats };
         lcores.push(making.lcore(lcore, wakes, &mut qps, &mut rings, &mut stages)?);
     }
     // Receives are posted before any peer can send: no message of the plan's own finds a queue empty at the start.
@@ -83,10 +88,10 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     connect(plan, &devices, &mut lcores)?;
     Ok(Built {
         notes,
-        dials: dials(plan, &devices)?,
+        dials: dials(plan, &devices, &mut qps, &seats)?,
         lcores,
         places: plan.lcores().iter().map(|lcore| place(plan, lcore.span)).collect(),
-        control: Arc::new(Control::new(wakers, plan.ports().len())),
+        control,
         watched: devices.watched(plan, &stats, &cqs),
         stats,
         sources: count_sources(plan, registry),
@@ -162,6 +167,26 @@ fn doorbells(plan: &verbline_plan::Plan) -> Result<(Vec<Waker>, Vec<Sleeper>), E
     };
     let pairs = plan.lcores().iter().map(bell).collect::<Result<Vec<_>, _>>()?;
     Ok(pairs.into_iter().unzip())
+}
+
+/// One for each port, `None` for those whose connection is not made again.
+pub(crate) type Seats = [Option<Arc<Seat>>];
+
+fn seats(plan: &verbline_plan::Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<Seat>>>, EngineError> {
+    let seat = |port: &verbline_plan::Port| {
+        // A port's place on its lcore is its tag.
+        let place_on_lcore = plan[port.lcore].ports.iter().position(|id| *id == port.id).expect("a port is on its lcore");
+        let caller = Caller { control: Arc::clone(control), lcore: port.lcore.index() };
+        let seat = Seat::new(caller, place_on_lcore).map_err(|source| EngineError::System {
+            at: place(plan, port.span),
+            lcore: plan[port.lcore].name.clone(),
+            call: "making the bell of a port with an address (eventfd)",
+            source,
+            remedy: "free file descriptors (ulimit -n)",
+        })?;
+        Ok(Arc::new(seat))
+    };
+    plan.ports().iter().map(|port| port.reconnect.then(|| seat(port)).transpose()).collect()
 }
 
 type RingEnds =
@@ -240,7 +265,15 @@ impl Built {
     pub(crate) fn connect(&mut self, mut stop: impl FnMut() -> bool) -> Result<(), EngineError> {
         let control = &self.control;
         let stop = || stop() || control.with(|progress| progress.interrupted);
-        let made = crate::dial::connect(std::mem::take(&mut self.dials), &mut self.lcores, stop)?;
+        let refused = |source| EngineError::System {
+            at: self.places.first().cloned().unwrap_or_else(nowhere),
+            lcore: "(all)".into(),
+            call: "starting the threads that keep the connections",
+            source,
+            remedy: "free file descriptors or threads (ulimit -n, ulimit -u)",
+        };
+        let sign = Arc::new(Sign::new().map_err(refused)?);
+        let made = crate::dial::connect(std::mem::take(&mut self.dials), &mut self.lcores, &sign, stop)?;
         // What an attempt that failed half-way has cost. A peer that is quicker than this waits and sends again (RNR).
         for lcore in &mut self.lcores {
             let posted = |port: &mut Port| port.qp.recvs_outstanding();
@@ -253,13 +286,7 @@ impl Built {
             fill(lcore);
         }
         if !made.is_empty() {
-            self.stats.links = Links::watch(made, &self.stats.clock).map_err(|source| EngineError::System {
-                at: self.places.first().cloned().unwrap_or_else(nowhere),
-                lcore: "(all)".into(),
-                call: "starting the thread that watches the connections",
-                source,
-                remedy: "free file descriptors or threads (ulimit -n, ulimit -u)",
-            })?;
+            self.stats.links = Links::keep(made, sign, &self.stats.clock).map_err(refused)?;
         }
         Ok(())
     }
@@ -284,6 +311,7 @@ struct Making<'a> {
     clock: &'a Clock,
     pools: &'a Pools,
     wakers: &'a [Waker],
+    seats: &'a Seats,
 }
 
 /// The sinks of one lcore, and which target each belongs to.
@@ -413,6 +441,7 @@ impl Making<'_> {
             health: Health::Up,
             by_address: matches!(port.destination, Destination::Listen(_) | Destination::Connect(_)),
             caller: None,
+            renewal: self.seats[id.index()].clone().map(Renewal::new),
         }
     }
 

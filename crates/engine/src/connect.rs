@@ -8,12 +8,14 @@ use std::net::{IpAddr, SocketAddr};
 use verbline_plan::{Destination, Group, Lcore, Plan, PortId, Transport};
 use verbline_verbs::connection::Listener;
 use verbline_verbs::{
-    AhSpec, DEFAULT_QKEY, Endpoint, Gid, InitSpec, MULTICAST_QPN, Mtu, QpSpec, QueuePair, RtrSpec, RtsSpec,
+    AhSpec, DEFAULT_QKEY, Endpoint, Gid, InitSpec, MULTICAST_QPN, Mtu, QpMaker, QpSpec, QueuePair, RtrSpec, RtsSpec,
 };
 
+use crate::build::Seats;
 use crate::devices::{Devices, Opened, provider};
-use crate::dial::{Dial, Way, Who};
+use crate::dial::{BACKLOG, Dial, Way, Who};
 use crate::error::{Cause, EngineError, place};
+use crate::keeper::Renew;
 use crate::lcore::LcoreParts;
 use crate::wake::CqSource;
 
@@ -22,19 +24,24 @@ use crate::wake::CqSource;
 pub(crate) struct QueuePairs<'a> {
     plan: &'a Plan,
     qps: Vec<Option<QueuePair>>,
+    /// Of ports whose connection is made again.
+    makers: Vec<Option<QpMaker>>,
 }
 
 impl<'a> QueuePairs<'a> {
     pub(crate) fn new(plan: &'a Plan) -> QueuePairs<'a> {
-        QueuePairs { plan, qps: plan.ports().iter().map(|_| None).collect() }
+        let none = plan.ports().iter();
+        QueuePairs { plan, qps: none.clone().map(|_| None).collect(), makers: none.map(|_| None).collect() }
     }
 
     /// Makes the queue pairs of an lcore, in INIT and joined to their groups. A port's tag is its place on its lcore.
     pub(crate) fn create(&mut self, lcore: &Lcore, source: &CqSource, devices: &Devices) -> Result<(), EngineError> {
         for (tag, id) in lcore.ports.iter().enumerate() {
             let port = &self.plan[*id];
-            let qp = create(self.plan, port, source, &devices[port.device], tag as u16)?;
-            self.qps[id.index()] = Some(qp);
+            let device = &devices[port.device];
+            let spec = spec(port, source, tag as u16);
+            self.qps[id.index()] = Some(create(self.plan, port, &spec, device)?);
+            self.makers[id.index()] = port.reconnect.then(|| device.pd.qp_maker(&spec)).flatten();
         }
         Ok(())
     }
@@ -69,20 +76,24 @@ pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts])
 
 /// The ports that have an address, in the plan's order. Those that listen do so from here on: an address that is not to be had
 /// is told of before anything waits for anybody.
-pub(crate) fn dials(plan: &Plan, devices: &Devices) -> Result<Vec<Dial>, EngineError> {
+pub(crate) fn dials(
+    plan: &Plan,
+    devices: &Devices,
+    qps: &mut QueuePairs<'_>,
+    seats: &Seats,
+) -> Result<Vec<Dial>, EngineError> {
     let mut dials = Vec::new();
     for port in plan.ports() {
         let provider = provider(plan[port.device].provider);
         let way = match port.destination {
             Destination::Listen(address) => {
-                // One more than the one that is taken, so that who comes second is refused and not left waiting.
-                let listener = Listener::bind(provider, address, 2).map_err(|source| EngineError::Address {
+                let listener = Listener::bind(provider, address, BACKLOG).map_err(|source| EngineError::Address {
                     at: place(plan, port.span),
                     port: port.name.clone(),
                     doing: format!("listen at {address}"),
                     source: source.into(),
                 })?;
-                Way::Listen(listener, address)
+                Way::Listen { listener: Some(listener), provider, at: address }
             }
             Destination::Connect(to) => {
                 Way::Connect { provider, to, from: own_address(&plan[port.device], &devices[port.device], to) }
@@ -97,7 +108,9 @@ pub(crate) fn dials(plan: &Plan, devices: &Devices) -> Result<Vec<Dial>, EngineE
             device: devices[port.device].context.name().to_owned(),
             init: init_spec(plan, port, &devices[port.device]),
         };
-        dials.push(Dial { who, way });
+        let maker = qps.makers[port.id.index()].take();
+        let renew = maker.zip(seats[port.id.index()].clone()).map(|(maker, seat)| Renew { maker, seat });
+        dials.push(Dial { who, way, renew });
     }
     Ok(dials)
 }
@@ -121,16 +134,8 @@ fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> InitSp
     InitSpec { port: plan[port.device].port_num, gid_index: device.gid_index, ..InitSpec::default() }
 }
 
-fn create(
-    plan: &Plan,
-    port: &verbline_plan::Port,
-    source: &CqSource,
-    device: &Opened,
-    tag: u16,
-) -> Result<QueuePair, EngineError> {
-    let refused =
-        |source: Cause| EngineError::QueuePair { at: place(plan, port.span), port: port.name.clone(), source };
-    let spec = QpSpec {
+fn spec<'a>(port: &verbline_plan::Port, source: &'a CqSource, tag: u16) -> QpSpec<'a> {
+    QpSpec {
         tx_depth_wr: port.tx_depth_wr,
         rx_depth_wr: port.rx_depth_wr,
         max_inline_bytes: if port.tx_depth_wr > 0 { port.inline_bytes } else { 0 },
@@ -139,8 +144,18 @@ fn create(
         // Only its lcore posts to it: the driver may leave out its locks.
         thread_domain: true,
         ..QpSpec::new(transport(port.transport), &source.cq)
-    };
-    let mut qp = device.pd.create_qp(&spec).map_err(|error| refused(error.into()))?;
+    }
+}
+
+fn create(
+    plan: &Plan,
+    port: &verbline_plan::Port,
+    spec: &QpSpec<'_>,
+    device: &Opened,
+) -> Result<QueuePair, EngineError> {
+    let refused =
+        |source: Cause| EngineError::QueuePair { at: place(plan, port.span), port: port.name.clone(), source };
+    let mut qp = device.pd.create_qp(spec).map_err(|error| refused(error.into()))?;
     if qp.max_inline_bytes() < spec.max_inline_bytes {
         return Err(EngineError::DeviceLimit {
             at: place(plan, port.span),

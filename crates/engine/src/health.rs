@@ -13,6 +13,8 @@ pub(crate) enum Notice {
     Failed { port: usize, event: AsyncEventKind },
     /// A port of the lcore itself has gone down, by what its completions say: for the stages to know.
     Fell { port: usize },
+    /// The connection of a port is lost, or made again: the port's seat has more ([`crate::handover`]).
+    Connection { port: usize },
     /// The link under all ports of the lcore.
     Link { up: bool },
     /// The lcore's completion queue has lost completions.
@@ -68,6 +70,8 @@ impl Reason {
     pub(crate) const OVERRUN: Reason = Reason(2);
     /// The device is gone.
     pub(crate) const GONE: Reason = Reason(3);
+    /// The connection manager says that the connection is over.
+    pub(crate) const LOST: Reason = Reason(4);
     const STATUSES: u64 = 0x100;
     const EVENTS: [(AsyncEventKind, u64); 3] =
         [(AsyncEventKind::QpFatal, 0x200), (AsyncEventKind::QpReqErr, 0x201), (AsyncEventKind::QpAccessErr, 0x202)];
@@ -97,6 +101,7 @@ impl Reason {
             1 => Some("receives could not be posted".to_owned()),
             2 => Some("its lcore's completion queue overran".to_owned()),
             3 => Some("its device is gone".to_owned()),
+            4 => Some("its connection is lost".to_owned()),
             Reason::STATUSES..0x200 => Some(format!("IBV_WC_{}", status_name((number - Reason::STATUSES) as usize))),
             number => {
                 let known = Reason::EVENTS.iter().find(|(_, known)| *known == number);

@@ -19,7 +19,7 @@ use crate::health::{Notice, Reason};
 use crate::idle::{Budget, Idle, Policy, Step, Turn};
 use crate::node::{Node, Polling, Surroundings};
 use crate::outputs::Sink;
-use crate::port::{Health, Port};
+use crate::port::{Attended, Health, Port};
 use crate::rings::{Bell, Inlet, Outlet};
 use crate::sampling::{Sampler, Weights};
 use crate::sleep::{Bed, Fired, Outcome, sleep};
@@ -27,6 +27,9 @@ use crate::stage::{PortChange, PortEvent};
 use crate::stats::{LcoreStats, Shared};
 use crate::turn_time::TurnTime;
 use crate::wake::{Armed, WakeSet};
+
+/// How long the completions of a queue pair that is let go are waited for. They come at once, unless the device is beyond help.
+const LET_GO_NS: u64 = 1_000_000_000;
 
 /// What an lcore is made of, on its way to its thread.
 pub(crate) struct LcoreParts {
@@ -167,7 +170,11 @@ impl Lcore {
                     )));
                 }
             }
-            Notice::Fell { port } => self.tell_stages(port, PortChange::Down),
+            Notice::Fell { port } => {
+                self.tell_stages(port, PortChange::Down);
+                self.attend(port);
+            }
+            Notice::Connection { port } => self.attend(port),
             Notice::Link { up } => {
                 let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
                 for place in 0..self.ports.len() {
@@ -191,6 +198,22 @@ impl Lcore {
             }
         }
         Ok(())
+    }
+
+    /// Of a port whose connection is made again: does what there is to do about it. The other ports' turns go on meanwhile.
+    fn attend(&mut self, place: usize) {
+        let Some(port) = self.ports.get_mut(place) else { return };
+        match port.attend() {
+            Attended::Nothing => {}
+            Attended::LetsGo => {
+                let until_ns = self.now_ns().saturating_add(LET_GO_NS);
+                while !self.ports[place].is_drained() && self.now_ns() < until_ns {
+                    self.walk();
+                }
+                self.ports[place].is_let_go();
+            }
+            Attended::Renewed => self.tell_stages(place, PortChange::Up),
+        }
     }
 
     fn tell_stages(&mut self, port: usize, change: PortChange) {
@@ -265,7 +288,8 @@ impl Lcore {
         // drain: without it the run could be found quiet with those packets still under way.
         pulse.beat(true);
         while self.around.time.last_ns() < until_ns {
-            if self.control.word() != self.heard {
+            let hears = self.control.word() != self.heard;
+            if hears {
                 self.hear()?;
             }
             // Also if it was so before the first turn: a run that fails goes through the drain quickly.
@@ -273,7 +297,8 @@ impl Lcore {
                 break;
             }
             let busy = self.walk();
-            pulse.beat(busy || self.has_undelivered());
+            // What it heard may have made it take turns of its own.
+            pulse.beat(hears || busy || self.has_undelivered());
         }
         Ok(())
     }

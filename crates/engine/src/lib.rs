@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bells;
 mod build;
 mod clock;
 mod connect;
@@ -19,8 +20,10 @@ mod dial;
 mod drops;
 mod error;
 mod events;
+mod handover;
 mod health;
 mod idle;
+mod keeper;
 mod lcore;
 mod links;
 mod node;

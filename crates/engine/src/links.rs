@@ -1,102 +1,113 @@
-//! The connections by address of a run: watched by a thread of their own until the run stops, and reported.
-//!
-//! A connection that is lost during the run stays lost: its port's sends fail and are counted as on any queue pair, and the
-//! report says when it ended and why. A port that only receives notices nothing itself; its connection's state tells.
+//! The connections by address of a run: each kept by a thread of its own until the run stops ([`crate::keeper`]), and reported.
 
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use verbline_verbs::connection::Connection;
 
+use crate::bells::Sign;
 use crate::clock::{Clock, Tick};
+use crate::dial::{Way, Who};
+use crate::keeper::{Keeper, Renew, Signs, Status, Told, lock};
 use crate::report::{ConnectionReport, ConnectionState};
-
-/// Which end of a connection a port is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Listens,
-    Connects,
-}
 
 /// A connection as it came about.
 #[derive(Debug)]
 pub(crate) struct Made {
-    /// The port's place in the plan, and its name.
-    pub(crate) index: usize,
-    pub(crate) port: String,
-    pub(crate) role: Role,
-    /// As the plan has it.
-    pub(crate) address: SocketAddr,
+    pub(crate) who: Who,
+    pub(crate) way: Way,
+    /// What makes it again, if it may be.
+    pub(crate) renew: Option<Renew>,
     pub(crate) attempts: u64,
     pub(crate) took: Duration,
     pub(crate) connection: Connection,
 }
 
-/// What is told of a connection.
+/// One connection.
 #[derive(Debug)]
 struct Entry {
+    /// The port's place in the plan, and its name.
     index: usize,
     port: String,
-    role: Role,
+    role: &'static str,
+    /// As the plan has it.
     address: SocketAddr,
-    peer: SocketAddr,
-    attempts: u64,
-    took: Duration,
+    /// Whether it is made again.
+    renews: bool,
+    told: Told,
 }
-
-/// Why connections ended, by their place among the entries, and when.
-type Ends = Arc<Mutex<Vec<Option<(String, Tick)>>>>;
 
 /// The connections of a run; none before they were made.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
     entries: Vec<Entry>,
-    ends: Ends,
-    watcher: Option<Watcher>,
+    signs: Option<Signs>,
+    keepers: Vec<JoinHandle<Option<Connection>>>,
     /// Kept until the queue pairs are gone.
     kept: Vec<Connection>,
 }
 
-#[derive(Debug)]
-struct Watcher {
-    stop: OwnedFd,
-    thread: JoinHandle<Vec<Connection>>,
-}
-
 impl Links {
-    /// Starts watching; in the plan's order.
-    pub(crate) fn watch(mut made: Vec<Made>, clock: &Clock) -> std::io::Result<Links> {
+    /// Starts to keep them; in the plan's order. `dialling` has been their sign until now.
+    pub(crate) fn keep(mut made: Vec<Made>, dialling: Arc<Sign>, clock: &Clock) -> io::Result<Links> {
         if made.is_empty() {
             return Ok(Links::default());
         }
-        made.sort_by_key(|one| one.index);
-        let ends: Ends = Arc::new(Mutex::new(vec![None; made.len()]));
-        let (mut entries, mut connections) = (Vec::new(), Vec::new());
+        made.sort_by_key(|one| one.who.index);
+        let signs = Signs { dialling, watching: Arc::new(Sign::new()?) };
+        let mut links = Links::default();
+        links.signs = Some(signs.clone());
         for one in made {
-            let Made { index, port, role, address, attempts, took, connection } = one;
-            entries.push(Entry { index, port, role, address, peer: connection.peer_addr(), attempts, took });
-            connections.push(connection);
+            links.keep_one(one, &signs, clock)?;
         }
-        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let (bell, seen, clock) = (stop.try_clone()?, Arc::clone(&ends), clock.clone());
-        let thread = std::thread::Builder::new()
-            .name("vl-links".into())
-            .spawn(move || watch(connections, &bell, &seen, &clock))?;
-        Ok(Links { entries, ends, watcher: Some(Watcher { stop, thread }), kept: Vec::new() })
+        Ok(links)
+    }
+
+    fn keep_one(&mut self, made: Made, signs: &Signs, clock: &Clock) -> io::Result<()> {
+        let Made { who, way, renew, attempts, took, connection } = made;
+        let told = Arc::new(Mutex::new(Status {
+            state: ConnectionState::Connected,
+            peer: connection.peer_addr().to_string(),
+            attempts,
+            times: 1,
+            took,
+            ended: None,
+            last_error: None,
+        }));
+        let role = match way {
+            Way::Listen { .. } => "listens",
+            Way::Connect { .. } => "connects",
+        };
+        let (index, port, address) = (who.index, who.port.clone(), way.address());
+        let renews = renew.is_some();
+        self.entries.push(Entry { index, port, role, address, renews, told: Arc::clone(&told) });
+        // Linux cuts a thread's name at 15 bytes.
+        let named = std::thread::Builder::new().name(format!("vl-link-{}", who.port));
+        let keeper = Keeper { who, way, renew, told, signs: signs.clone(), clock: clock.clone() };
+        self.keepers.push(named.spawn(move || keeper.keep(connection))?);
+        Ok(())
+    }
+
+    /// From here on no connection is made again.
+    pub(crate) fn settle(&self) {
+        if let Some(signs) = &self.signs {
+            signs.dialling.raise();
+        }
     }
 
     /// From here on states stay as they are: what ends now, ends because the run does.
     pub(crate) fn freeze(&mut self) {
-        let Some(Watcher { stop, thread }) = self.watcher.take() else { return };
-        // It fails only when the count is full, and then the bell is ringing already.
-        let _ = rustix::io::write(&stop, &1u64.to_ne_bytes());
-        match thread.join() {
-            Ok(connections) => self.kept = connections,
-            Err(_) => tracing::error!("the thread that watches the connections panicked"),
+        let Some(signs) = self.signs.take() else { return };
+        signs.dialling.raise();
+        signs.watching.raise();
+        for keeper in self.keepers.drain(..) {
+            match keeper.join() {
+                Ok(connection) => self.kept.extend(connection),
+                Err(_) => tracing::error!("a thread that keeps a connection panicked"),
+            }
         }
     }
 
@@ -108,31 +119,34 @@ impl Links {
 
     /// `is_down`: whether the queue pair of the port at this place in the plan is in the error state.
     pub(crate) fn report(&self, started_ns: Tick, is_down: impl Fn(usize) -> bool) -> Vec<ConnectionReport> {
-        let ends = lock(&self.ends);
-        let report = |(entry, end): (&Entry, &Option<(String, Tick)>)| {
-            let (state, reason) = match end {
-                Some((reason, _)) => (ConnectionState::Disconnected, Some(reason.clone())),
-                None if is_down(entry.index) => {
-                    (ConnectionState::Failed, Some("its queue pair is in the error state".to_owned()))
-                }
-                None => (ConnectionState::Connected, None),
-            };
-            ConnectionReport {
-                port: entry.port.clone(),
-                role: match entry.role {
-                    Role::Listens => "listens",
-                    Role::Connects => "connects",
-                },
-                address: entry.address.to_string(),
-                peer_address: entry.peer.to_string(),
-                state,
-                reason,
-                attempts: entry.attempts,
-                connect_ns: u64::try_from(entry.took.as_nanos()).unwrap_or(u64::MAX),
-                ended_ns: end.as_ref().map(|(_, at)| at.saturating_sub(started_ns)),
-            }
+        self.entries.iter().map(|entry| entry.report(started_ns, is_down(entry.index))).collect()
+    }
+}
+
+impl Entry {
+    fn report(&self, started_ns: Tick, is_down: bool) -> ConnectionReport {
+        let Status { state, peer, attempts, times, took, ended, last_error } = lock(&self.told).clone();
+        let (reason, ended_ns) = ended.map(|(reason, at)| (reason, at.saturating_sub(started_ns))).unzip();
+        let in_error = || "its queue pair is in the error state".to_owned();
+        let (state, reason) = match state {
+            // Its keeper is about to hear of it, or the lcore of what its keeper made.
+            ConnectionState::Connected if is_down && self.renews => (ConnectionState::Reconnecting, reason),
+            ConnectionState::Connected if is_down => (ConnectionState::Failed, Some(in_error())),
+            state => (state, reason),
         };
-        self.entries.iter().zip(ends.iter()).map(report).collect()
+        ConnectionReport {
+            port: self.port.clone(),
+            role: self.role,
+            address: self.address.to_string(),
+            peer_address: peer,
+            state,
+            reason,
+            attempts,
+            times_connected: times,
+            connect_ns: u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
+            ended_ns,
+            last_error,
+        }
     }
 }
 
@@ -140,49 +154,4 @@ impl Drop for Links {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-/// The connections are looked at when they have something to say, until the bell rings; given back to be dropped later.
-fn watch(mut connections: Vec<Connection>, bell: &OwnedFd, ends: &Ends, clock: &Clock) -> Vec<Connection> {
-    let mut live: Vec<usize> = (0..connections.len()).collect();
-    loop {
-        let watched = live.iter().map(|index| connections[*index].as_fd()).chain([bell.as_fd()]);
-        let mut fds: Vec<_> = watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        match poll(&mut fds, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => {
-                tracing::error!(%errno, "the connections cannot be watched any more");
-                return connections;
-            }
-        }
-        let speaking: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        let mut index = 0;
-        live.retain(|place| {
-            let speaks = speaking[index];
-            index += 1;
-            !speaks || look(&mut connections[*place], *place, ends, clock)
-        });
-        // Last: what ended before the bell rang is told.
-        if speaking.last() == Some(&true) {
-            return connections;
-        }
-    }
-}
-
-/// Whether it is still to be watched.
-fn look(connection: &mut Connection, place: usize, ends: &Ends, clock: &Clock) -> bool {
-    let reason = match connection.wait_disconnected(Duration::ZERO) {
-        Ok(false) => return true,
-        Ok(true) => connection.end_reason().unwrap_or("it ended").to_owned(),
-        Err(error) => error.to_string(),
-    };
-    tracing::warn!(peer = %connection.peer_addr(), %reason, "a connection is lost");
-    lock(ends)[place] = Some((reason, clock.now_ns()));
-    false
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is one assignment: a panic leaves nothing half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -223,18 +223,22 @@ pub struct ConnectionReport {
     pub role: &'static str,
     /// Where it listens or connects to, as the plan has it.
     pub address: String,
-    /// Who is at the other end.
+    /// Who is at the other end, or was last.
     pub peer_address: String,
     /// How it is, or was when the run was stopped.
     pub state: ConnectionState,
-    /// Why it is not connected any more.
+    /// Why it was lost, the last time.
     pub reason: Option<String>,
-    /// How often it was tried, the last time included.
+    /// How often it was tried, in all, the attempts that succeeded included.
     pub attempts: u64,
-    /// From the first attempt until it was connected.
+    /// How many of them succeeded: 1 if it was never lost.
+    pub times_connected: u64,
+    /// From the first attempt until it was connected, the last time.
     pub connect_ns: u64,
-    /// When it ended, since the lcores started.
+    /// When it was lost, the last time, since the lcores started.
     pub ended_ns: Option<u64>,
+    /// Why the last attempt to connect again failed, while it is not connected.
+    pub last_error: Option<String>,
 }
 
 /// How a connection is.
@@ -244,9 +248,11 @@ pub enum ConnectionState {
     /// As far as the connection manager knows.
     #[default]
     Connected,
-    /// The peer went away, and said so; it stays disconnected for the rest of the run.
+    /// It was lost, and is being made again. What the port is to send meanwhile is dropped (`port_down`).
+    Reconnecting,
+    /// The peer went away, and said so; with `reconnect = false` it stays disconnected for the rest of the run.
     Disconnected,
-    /// Its queue pair is in the error state, and nobody said why.
+    /// With `reconnect = false`: its queue pair is in the error state, and nobody said why.
     Failed,
 }
 

@@ -48,8 +48,9 @@ impl Runtime {
     }
 
     /// Connects the ports that have an address, all at once, and returns when every one is connected. `stop` is asked fifty times
-    /// a second whether to give up; so is [`Interrupter::interrupt`]. A connection that is lost later stays lost: the report
-    /// says so ([`ConnectionReport`](crate::ConnectionReport)), and the port's sends are counted as dropped.
+    /// a second whether to give up; so is [`Interrupter::interrupt`]. A connection that is lost later is made again unless the plan
+    /// says `reconnect = false`: the report tells how it is ([`ConnectionReport`](crate::ConnectionReport)), and what its port is to
+    /// send meanwhile is counted as dropped.
     ///
     /// # Errors
     /// [`EngineError::NotConnected`]: some port was not connected within its `connect_timeout`. [`EngineError::Address`]: some

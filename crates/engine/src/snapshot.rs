@@ -227,7 +227,7 @@ fn port(entry: &PortEntry) -> PortReport {
 }
 
 /// As verbs.h has it, without the prefix.
-fn status_name(index: usize) -> String {
+pub(crate) fn status_name(index: usize) -> String {
     const NAMED: [Status; 21] = [
         Status::LOC_LEN_ERR,
         Status::LOC_QP_OP_ERR,

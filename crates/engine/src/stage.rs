@@ -55,6 +55,8 @@ pub enum PortChange {
     /// Its queue pair is in an error state: what is sent to it is dropped and counted. Why, the report says
     /// ([`PortReport::down_reason`](crate::PortReport::down_reason)).
     Down,
+    /// It is connected again, with another queue pair. What was sent to it in between was dropped.
+    Up,
     /// The link under it is down. Sends are still posted: an RC queue pair tries for a while, and what is lost otherwise is lost.
     LinkDown,
     /// The link is up again.

@@ -89,6 +89,7 @@ impl RunningInner {
     /// Stops, and reports. A second call reports again.
     pub(crate) fn stop(&mut self) -> Result<Report, EngineError> {
         let elapsed_ns = self.stats.clock.now_ns().saturating_sub(self.started_ns);
+        self.stats.links.settle();
         self.control.advance(Phase::Draining);
         let drained = self.await_quiet();
         // A connection that ends from here on ends because the run does.
