@@ -73,15 +73,17 @@ pub(super) fn ports(ports: &[PortReport]) -> String {
 
 /// Who the ports were connected to by address.
 pub(super) fn connections(connections: &[ConnectionReport]) -> String {
-    let header = ["port", "role", "state", "peer", "attempts", "connected in"];
+    let header = ["port", "role", "state", "peer", "attempts", "times", "took"];
     let rows = connections.iter().map(|one| {
         let state = match one.state {
             ConnectionState::Connected => "connected",
+            ConnectionState::Reconnecting => "reconnecting",
             ConnectionState::Disconnected => "disconnected",
             ConnectionState::Failed => "failed",
         };
         let (role, state, took) = (one.role.to_owned(), state.to_owned(), duration(one.connect_ns));
-        [one.port.clone(), role, state, one.peer_address.clone(), count(one.attempts), took]
+        let (attempts, times) = (count(one.attempts), count(one.times_connected));
+        [one.port.clone(), role, state, one.peer_address.clone(), attempts, times, took]
     });
     table(header, 4, rows)
 }

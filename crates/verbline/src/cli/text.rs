@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use verbline_engine::{ConnectionReport, EventReport, LcoreReport, PortReport, Report};
+use verbline_engine::{ConnectionReport, ConnectionState, EventReport, LcoreReport, PortReport, Report};
 
 use super::figures::{count, duration};
 use super::output::{COLUMNS, alarming, wrapped};
@@ -97,13 +97,17 @@ fn port_errors(ports: &[PortReport]) -> String {
     text
 }
 
-/// Why connections ended before the run did.
+/// Why connections ended before the run did, and what keeps them from being made again.
 fn lost(connections: &[ConnectionReport]) -> String {
     let mut text = String::new();
     for connection in connections {
         let Some(reason) = &connection.reason else { continue };
         let when = connection.ended_ns.map(|ns| format!(" after {}", duration(ns))).unwrap_or_default();
-        let line = format!("port {} ({}): {reason}{when}", connection.port, connection.address);
+        // One that is there was lost as often as it was made, but for once.
+        let losses = connection.times_connected.saturating_sub((connection.state == ConnectionState::Connected).into());
+        let often = if losses > 1 { format!("{} times, the last time: ", count(losses)) } else { String::new() };
+        let since = connection.last_error.as_ref().map(|error| format!("; since then: {error}")).unwrap_or_default();
+        let line = format!("port {} ({}): {often}{reason}{when}{since}", connection.port, connection.address);
         let _ = writeln!(text, "{}", labelled("lost", &line));
     }
     if !text.is_empty() {
@@ -208,18 +212,23 @@ mod tests {
             role: "connects",
             address: "[2001:db8:7:8::1234:5678]:44200".into(),
             peer_address: "[2001:db8:7:8::1234:5678]:44200".into(),
-            state: ConnectionState::Disconnected,
+            state: ConnectionState::Reconnecting,
             reason: Some("the peer disconnected".into()),
             attempts: 1_024,
+            times_connected: 3,
             connect_ns: 12_345_678_901,
             ended_ns: Some(86_300_000_000_000),
+            last_error: Some("nobody listens at [2001:db8:7:8::1234:5678]:44200".into()),
         };
         let listening = ConnectionReport {
             port: "audit".into(),
             role: "listens",
             peer_address: "10.9.9.1:49152".into(),
-            attempts: 1,
+            attempts: 2,
+            times_connected: 2,
             connect_ns: 1_300_000,
+            reason: Some("a completion failed: IBV_WC_RETRY_EXC_ERR (no answer after all retries)".into()),
+            ended_ns: Some(3_600_000_000_000),
             ..ConnectionReport::default()
         };
         let ring = RingReport {
