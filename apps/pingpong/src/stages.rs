@@ -21,6 +21,9 @@ struct Settings {
     /// Exchanges before the first that counts.
     #[serde(default = "warm_up")]
     warm_up: u64,
+    /// When nothing was answered for so long, what is under way is given up and sent anew: for a connection that may be lost. Costs
+    /// a reading of the clock in every turn.
+    resend_after_ms: Option<u32>,
 }
 
 fn one() -> usize {
@@ -48,6 +51,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             timings: Timings::new(&results, settings.size_bytes),
             settings,
             in_flight: 0,
+            heard_ns: 0,
             lone: Lone::default(),
             answers: Vec::with_capacity(stage.batch_max()),
             stopping: false,
@@ -78,6 +82,8 @@ struct Client {
     settings: Settings,
     timings: Timings,
     in_flight: usize,
+    /// When the last answer came, or the last message was sent in place of one.
+    heard_ns: Tick,
     lone: Lone,
     /// When the messages of the last turn departed, and when they came back: recorded once their successors are on their way.
     answers: Vec<(Tick, Tick)>,
@@ -109,6 +115,7 @@ impl Stage for Client {
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         self.record(out.now_ns());
+        self.give_up(out);
         while self.in_flight < self.settings.window && out.room(SEND) > 0 {
             let Some(mut packet) = out.alloc() else { return Next::Busy };
             packet.set_len(self.settings.size_bytes);
@@ -118,7 +125,10 @@ impl Stage for Client {
             self.in_flight += 1;
         }
         // All under way: the answers are what comes next.
-        if self.in_flight < self.settings.window { Next::Busy } else { Next::At(Tick::MAX) }
+        match self.in_flight < self.settings.window {
+            true => Next::Busy,
+            false => Next::At(self.patience_ns().map_or(Tick::MAX, |patience_ns| self.heard_ns + patience_ns)),
+        }
     }
 
     fn stop(&mut self, out: &mut Outputs<'_>) {
@@ -136,7 +146,21 @@ impl Client {
         }
     }
 
+    fn patience_ns(&self) -> Option<u64> {
+        self.settings.resend_after_ms.map(|ms| u64::from(ms) * 1_000_000)
+    }
+
+    fn give_up(&mut self, out: &Outputs<'_>) {
+        let Some(patience_ns) = self.patience_ns() else { return };
+        if out.now_ns() >= self.heard_ns + patience_ns {
+            (self.in_flight, self.heard_ns) = (0, out.now_ns());
+        }
+    }
+
     fn record(&mut self, now_ns: Tick) {
+        if self.lone.answered || !self.answers.is_empty() {
+            self.heard_ns = now_ns;
+        }
         if std::mem::take(&mut self.lone.answered) {
             self.timings.record(self.lone.departed_ns, now_ns, self.settings.warm_up);
             self.lone.departed_ns = now_ns;

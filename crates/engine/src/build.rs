@@ -175,7 +175,8 @@ pub(crate) type Seats = [Option<Arc<Seat>>];
 fn seats(plan: &verbline_plan::Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<Seat>>>, EngineError> {
     let seat = |port: &verbline_plan::Port| {
         // A port's place on its lcore is its tag.
-        let place_on_lcore = plan[port.lcore].ports.iter().position(|id| *id == port.id).expect("a port is on its lcore");
+        let place_on_lcore =
+            plan[port.lcore].ports.iter().position(|id| *id == port.id).expect("a port is on its lcore");
         let caller = Caller { control: Arc::clone(control), lcore: port.lcore.index() };
         let seat = Seat::new(caller, place_on_lcore).map_err(|source| EngineError::System {
             at: place(plan, port.span),

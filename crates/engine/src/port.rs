@@ -120,7 +120,9 @@ pub(crate) enum Attended {
 enum Life {
     InUse,
     /// In the error state, and its completions are to come. `marked`: behind its last send there is a marker of ours.
-    LetGo { marked: bool },
+    LetGo {
+        marked: bool,
+    },
     /// Nothing of it is outstanding.
     Empty,
 }
