@@ -134,7 +134,7 @@ fn datagrams() {
 fn shared_receives() {
     let options = Options::new(Transport::Rc);
     let (mut server, mut client) = (Side::new("soft0", &options, 0), Side::new("soft1", &options, 1));
-    let mut srq = server.pd.create_srq(&SrqSpec { transport: Transport::Rc, depth_wr: 8, tag: 2 }).unwrap();
+    let mut srq = server.pd.create_srq(&SrqSpec { tag: 2, ..SrqSpec::new(Transport::Rc, 8) }).unwrap();
     server.qp = server.pd.create_qp(&QpSpec { srq: Some(&srq), ..spec(&options, &server.cq, 3) }).unwrap();
     server.qp.to_init(&init_spec()).unwrap();
     let (theirs, ours) = (client.qp.endpoint(), server.qp.endpoint());

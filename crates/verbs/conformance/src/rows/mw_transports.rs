@@ -15,11 +15,12 @@ pub(super) fn rows() -> Vec<Row> {
             "UC has BIND_MW: it lets a peer's WRITE in by the key that it gives, and keeps others out",
             uc_bind,
         ),
-        row("mw/uc-local-inv-closes-the-window", "UC has LOCAL_INV: a WRITE by a void key is dropped", uc_local_inv).rxe(
-            "LOCAL_INV: expected 1 successful completions",
-            "it completes with LOC_QP_OP_ERR",
-            "rxe_wr_opcode_info[] has IB_WR_LOCAL_INV for RC only",
-        ),
+        row("mw/uc-local-inv-closes-the-window", "UC has LOCAL_INV: a WRITE by a void key is dropped", uc_local_inv)
+            .rxe(
+                "LOCAL_INV: expected 1 successful completions",
+                "it completes with LOC_QP_OP_ERR",
+                "rxe_wr_opcode_info[] has IB_WR_LOCAL_INV for RC only",
+            ),
         row(
             "mw/uc-send-with-inv-closes-the-window",
             "UC has SEND_WITH_INV: it arrives as a SEND, and voids the receiver's key",
