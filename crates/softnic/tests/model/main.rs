@@ -36,7 +36,7 @@ fn run(transport: Transport, shared: bool, steps: &[Step]) -> Result<(), TestCas
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
     fn rc_does_what_the_oracle_says(steps in steps(Transport::Rc)) {

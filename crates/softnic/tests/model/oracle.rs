@@ -1,11 +1,13 @@
-//! What the software RNIC should do: queues of numbers, and what becomes of each.
+//! What the software RNIC should do: queues of numbers, and what becomes of each. How work requests are carried out is in
+//! `carry_out`.
 //!
 //! The oracle doesn't know rings, credits, slots, mailboxes, tags or paths. What can be carried out is carried out at
 //! once; what can't stays the first of its queue. Nothing depends on time: `rnr_retry` is 7 and there is no time-out.
 
-use crate::harness::{FLUSHED, SUCCESS, pattern};
+mod carry_out;
+
+use crate::harness::{FLUSHED, SUCCESS};
 use crate::steps::*;
-use rdma_sys::ibv_wc_status as status;
 use std::collections::VecDeque;
 
 /// Slots of each queue.
@@ -32,6 +34,32 @@ pub(crate) enum State {
     Err,
 }
 
+/// The key of an end's window: of which window there, and after how many binds.
+pub(crate) type Key = (u32, u32);
+
+/// A window on an end's memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Window {
+    pub(crate) key: Key,
+    bound: Option<Name>,
+}
+
+impl Window {
+    /// Whether it is open by this key to who comes through that queue pair.
+    fn is_open(&self, key: Key, name: Name) -> bool {
+        self.key == key && self.bound == Some(name)
+    }
+
+    /// Closes it, if it is open.
+    fn invalidate(&mut self, key: Key, name: Name) -> bool {
+        let open = self.is_open(key, name);
+        if open {
+            self.bound = None;
+        }
+        open
+    }
+}
+
 /// A send that was posted.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
@@ -43,6 +71,8 @@ struct Sent {
     flaw: Flaw,
     signaled: bool,
     to: Name,
+    /// Of the window that it is about, as it was when it was posted.
+    key: Key,
 }
 
 /// A message that arrived.
@@ -52,6 +82,8 @@ pub(crate) struct Message {
     pub(crate) number: u64,
     pub(crate) len: usize,
     pub(crate) imm: bool,
+    /// The key that it voided.
+    pub(crate) voided: Option<Key>,
     /// Its bytes went elsewhere than into the receive.
     pub(crate) written: bool,
 }
@@ -141,17 +173,12 @@ pub(crate) struct Receives {
     waiting: Vec<Name>,
 }
 
-enum Outcome {
-    Done,
-    Wait,
-    Failed(u32),
-}
-
 pub(crate) struct Oracle {
     pub(crate) transport: Transport,
     shared: bool,
     pub(crate) ends: [End; ENDS],
     pub(crate) receives: [Receives; ENDS],
+    pub(crate) windows: [Window; ENDS],
     /// What each end's peers reach, and what its READs and atomics brought.
     pub(crate) exposed: [Vec<u8>; ENDS],
     pub(crate) fetched: [Vec<u8>; ENDS],
@@ -166,6 +193,7 @@ impl Oracle {
             shared,
             ends: std::array::from_fn(End::new),
             receives: Default::default(),
+            windows: Default::default(),
             exposed: std::array::from_fn(|_| vec![0; EXPOSED_BYTES]),
             fetched: std::array::from_fn(|_| vec![0; READ_BYTES * FETCHES as usize]),
             broken: Vec::new(),
@@ -184,6 +212,7 @@ impl Oracle {
             return Err((libc::EINVAL, 0));
         }
         let to = self.ends[post.to].name;
+        let (own, peers) = (self.windows[end].key, self.windows[end ^ 1].key);
         for (index, (work, flaw)) in post.works.iter().enumerate() {
             let this = &mut self.ends[end];
             if this.posted - this.freed == DEPTH as u64 {
@@ -191,7 +220,8 @@ impl Oracle {
             }
             let number = this.sends_ever;
             let signaled = number.is_multiple_of(post.signal_every);
-            let sent = Sent { number, position: this.posted, work: *work, flaw: *flaw, signaled, to };
+            let key = if matches!(work, Work::Bind | Work::LocalInv) { own } else { peers };
+            let sent = Sent { number, position: this.posted, work: *work, flaw: *flaw, signaled, to, key };
             this.posted += 1;
             this.sends_ever += 1;
             if matches!(this.state, State::Err | State::Sqe) {
@@ -300,146 +330,11 @@ impl Oracle {
         *this = End { name, state, sends_ever, ..End::new(end) };
     }
 
+    /// Another queue pair, with another window.
     pub(crate) fn create(&mut self, end: usize) {
-        self.ends[end].name.1 += 1;
-        self.ends[end].state = State::Reset;
-    }
-
-    /// Something that this queue pair may have waited for is there.
-    fn start(&mut self, name: Name) {
-        if self.ends[name.0].name == name {
-            self.carry_out(name.0);
-        }
-    }
-
-    /// Carries out what an end has pending, as far as that can be.
-    fn carry_out(&mut self, end: usize) {
-        loop {
-            let this = &mut self.ends[end];
-            if !(this.state == State::Rts || this.state == State::Sqd && this.draining) {
-                return;
-            }
-            let Some(sent) = this.pending.pop_front() else { return };
-            match self.attempt(end, &sent) {
-                Outcome::Wait => return self.ends[end].pending.push_front(sent),
-                Outcome::Done => {
-                    self.ends[end].draining = false;
-                    self.ends[end].complete(sent, SUCCESS);
-                }
-                Outcome::Failed(status) => {
-                    let this = &mut self.ends[end];
-                    this.complete(sent, status);
-                    this.state = State::Sqe;
-                    this.flush_sends();
-                    if self.transport == Transport::Rc {
-                        self.fail(end);
-                    }
-                }
-            }
-            std::mem::take(&mut self.broken).into_iter().for_each(|end| self.fail(end));
-        }
-    }
-
-    fn attempt(&mut self, end: usize, sent: &Sent) -> Outcome {
-        if sent.flaw == Flaw::LocalKey && sent.work.bytes() > 0 {
-            return Outcome::Failed(status::IBV_WC_LOC_PROT_ERR);
-        }
-        if self.transport == Transport::Ud {
-            let (target, generation) = sent.to;
-            if self.ends[target].name == (target, generation) && self.ends[target].receives_messages() {
-                let _ = self.deliver(end, target, sent);
-            }
-            return Outcome::Done;
-        }
-        let reliable = self.transport == Transport::Rc;
-        let Some(peer) = self.reachable(end) else { return if reliable { Outcome::Wait } else { Outcome::Done } };
-        let outcome = match sent.work {
-            Work::Send { .. } => self.deliver(end, peer, sent),
-            _ => self.reach(end, peer, sent),
-        };
-        match outcome {
-            Outcome::Done => (self.ends[end].sent_any, self.ends[peer].got_any) = (true, true),
-            _ if !reliable => return Outcome::Done,
-            _ => {}
-        }
-        outcome
-    }
-
-    /// The peer, if it listens to this end: on RC both must be at the start, or neither.
-    fn reachable(&self, end: usize) -> Option<usize> {
-        let this = &self.ends[end];
-        let peer = this.peer?;
-        let other = &self.ends[peer.0];
-        let in_step = self.transport == Transport::Uc || this.sent_any == other.got_any;
-        (other.name == peer && other.receives_messages() && other.peer == Some(this.name) && in_step).then_some(peer.0)
-    }
-
-    /// A message that consumes a receive and lands in it.
-    fn deliver(&mut self, from: usize, to: usize, sent: &Sent) -> Outcome {
-        let Work::Send { len, imm } = sent.work else { unreachable!() };
-        let Some((number, room)) = self.take(from, to) else { return Outcome::Wait };
-        let header = if self.transport == Transport::Ud { GRH_BYTES } else { 0 };
-        if room < header + len {
-            self.ends[to].recv_due.push_back(RecvDue { number, status: status::IBV_WC_LOC_LEN_ERR, message: None });
-            self.broken.push(to);
-            return Outcome::Failed(status::IBV_WC_REM_INV_REQ_ERR);
-        }
-        let message = Message { from: self.ends[from].name, number: sent.number, len, imm, written: false };
-        self.ends[to].recv_due.push_back(RecvDue { number, status: SUCCESS, message: Some(message) });
-        Outcome::Done
-    }
-
-    /// The first receive for a message to `to`; without one an RC sender waits in line at a shared queue.
-    fn take(&mut self, from: usize, to: usize) -> Option<(u64, usize)> {
-        let queue = self.queue_of(to);
-        let name = self.ends[from].name;
-        let receives = &mut self.receives[queue];
-        let taken = receives.posted.pop_front();
-        if taken.is_none() && self.shared && self.transport == Transport::Rc && !receives.waiting.contains(&name) {
-            receives.waiting.push(name);
-        }
-        taken
-    }
-
-    /// An operation on the peer's memory.
-    fn reach(&mut self, from: usize, to: usize, sent: &Sent) -> Outcome {
-        if sent.flaw == Flaw::RemoteKey && sent.work.bytes() > 0 {
-            if self.transport == Transport::Rc {
-                self.broken.push(to);
-            }
-            return Outcome::Failed(status::IBV_WC_REM_ACCESS_ERR);
-        }
-        let slot = (sent.number % FETCHES) as usize * READ_BYTES;
-        match sent.work {
-            Work::Send { .. } => unreachable!(),
-            Work::Write { at, len, imm } => {
-                let receive = if imm { self.take(from, to) } else { None };
-                if imm && receive.is_none() {
-                    return Outcome::Wait;
-                }
-                self.exposed[to][at..at + len].copy_from_slice(&pattern(len, sent.number as u8));
-                if let Some((number, _)) = receive {
-                    let from = self.ends[from].name;
-                    let message = Message { from, number: sent.number, len, imm, written: true };
-                    self.ends[to].recv_due.push_back(RecvDue { number, status: SUCCESS, message: Some(message) });
-                }
-            }
-            Work::Read { at, len } => {
-                let (to, from) = (&self.exposed[to], &mut self.fetched[from]);
-                from[slot..slot + len].copy_from_slice(&to[at..at + len]);
-            }
-            Work::FetchAdd { at, .. } | Work::CmpSwap { at, .. } => {
-                let word: [u8; 8] = self.exposed[to][at..at + 8].try_into().unwrap();
-                let before = u64::from_ne_bytes(word);
-                let after = match sent.work {
-                    Work::FetchAdd { add, .. } => before.wrapping_add(add),
-                    Work::CmpSwap { compare, swap, .. } if before == compare => swap,
-                    _ => before,
-                };
-                self.exposed[to][at..at + 8].copy_from_slice(&after.to_ne_bytes());
-                self.fetched[from][slot..slot + 8].copy_from_slice(&word);
-            }
-        }
-        Outcome::Done
+        let this = &mut self.ends[end];
+        this.name.1 += 1;
+        this.state = State::Reset;
+        self.windows[end] = Window { key: (this.name.1, 0), bound: None };
     }
 }

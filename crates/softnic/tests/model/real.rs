@@ -1,7 +1,7 @@
 //! The same ends as queue pairs of the provider, with the memory that they work on.
 
 use crate::harness::*;
-use crate::oracle::{BUFFERS, DEPTH, FETCHES, GRH_BYTES};
+use crate::oracle::{BUFFERS, DEPTH, FETCHES, GRH_BYTES, Key};
 use crate::steps::*;
 use rdma_sys::*;
 use std::ptr::null_mut;
@@ -16,6 +16,9 @@ pub(crate) struct Real {
     pub(crate) send_cqs: [Cq; ENDS],
     pub(crate) recv_cqs: [Cq; ENDS],
     srqs: Vec<Srq>,
+    /// On what is exposed; and the first key of each that there was.
+    windows: [Option<Mw>; ENDS],
+    first_keys: [Vec<u32>; ENDS],
     /// What is sent from, received into, reached by peers, and fetched from them.
     out: [Memory; ENDS],
     into: [Memory; ENDS],
@@ -35,6 +38,8 @@ impl Real {
         let mut real = Real {
             transport,
             qps: Default::default(),
+            windows: Default::default(),
+            first_keys: Default::default(),
             send_cqs: cqs(),
             recv_cqs: cqs(),
             srqs: if shared { nics.iter().map(Srq::new).collect() } else { Vec::new() },
@@ -50,6 +55,10 @@ impl Real {
     }
 
     pub(crate) fn create(&mut self, end: usize) {
+        self.windows[end] = None;
+        let window = Mw::new(&self.nics[end % 2]);
+        self.first_keys[end].push(window.rkey());
+        self.windows[end] = Some(window);
         let qp_type = match self.transport {
             Transport::Rc => ibv_qp_type::IBV_QPT_RC,
             Transport::Uc => ibv_qp_type::IBV_QPT_UC,
@@ -83,13 +92,21 @@ impl Real {
         self.qps[end].as_ref().unwrap().to_rtr(self.number(peer), self.nics[peer % 2].lid);
     }
 
-    pub(crate) fn post_send(&self, post: &Post, first_number: u64) -> Result<(), Refused> {
+    /// The R_Key of an end's window.
+    pub(crate) fn window_key(&self, end: usize, (window, binds): Key) -> u32 {
+        let first = self.first_keys[end][window as usize];
+        first & !0xff | first.wrapping_add(binds) & 0xff
+    }
+
+    /// Posts the list; `keys` are those of the windows of the end and of its peer.
+    pub(crate) fn post_send(&self, post: &Post, first_number: u64, keys: [Key; 2]) -> Result<(), Refused> {
+        self.windows[post.end].as_ref().unwrap().set_rkey(self.window_key(post.end, keys[0]));
         let works = (first_number..).zip(&post.works);
-        let mut list: Vec<Wr> = works.map(|(number, (work, flaw))| self.wr(post, number, *work, *flaw)).collect();
+        let mut list: Vec<Wr> = works.map(|(number, (work, flaw))| self.wr(post, number, *work, *flaw, keys)).collect();
         self.qps[post.end].as_ref().unwrap().post(&mut list)
     }
 
-    fn wr(&self, post: &Post, number: u64, work: Work, flaw: Flaw) -> Wr {
+    fn wr(&self, post: &Post, number: u64, work: Work, flaw: Flaw, [own, peers]: [Key; 2]) -> Wr {
         let (end, peer, bytes) = (post.end, post.end ^ 1, work.bytes());
         let mut sge = if work.fetches() {
             self.fetched[end].sge((number % FETCHES) as usize * READ_BYTES, bytes)
@@ -97,14 +114,20 @@ impl Real {
             self.out[end].fill(buffer(number), &pattern(bytes, number as u8));
             self.out[end].sge(buffer(number), bytes)
         };
-        let inline = post.inline && !work.fetches() && bytes <= 128 && flaw != Flaw::LocalKey;
+        let inline = post.inline
+            && !work.fetches()
+            && !matches!(work, Work::Bind | Work::LocalInv)
+            && bytes <= 128
+            && flaw != Flaw::LocalKey;
         if flaw == Flaw::LocalKey {
             sge.lkey ^= 0x00ff_ff00;
         }
         let signal = if number.is_multiple_of(post.signal_every) { SIGNALED } else { 0 };
         let flags = signal | if inline { INLINE } else { 0 };
         let wr = Wr::new(number, opcode(work), flags, if bytes == 0 { &[] } else { std::slice::from_ref(&sge) });
-        let rkey = self.exposed[peer].key() ^ if flaw == Flaw::RemoteKey { 0x00ff_ff00 } else { 0 };
+        let through = matches!(work, Work::Write { through: true, .. });
+        let granted = if through { self.window_key(peer, peers) } else { self.exposed[peer].key() };
+        let rkey = granted ^ if flaw == Flaw::RemoteKey { 0x00ff_ff00 } else { 0 };
         let remote = |at: usize| self.exposed[peer].addr() + at as u64;
         match work {
             Work::Send { .. } if self.transport == Transport::Ud => {
@@ -115,7 +138,18 @@ impl Real {
             Work::Read { at, .. } => wr.remote(remote(at), rkey),
             Work::FetchAdd { at, add } => wr.atomic(remote(at), rkey, add, 0),
             Work::CmpSwap { at, compare, swap } => wr.atomic(remote(at), rkey, compare, swap),
+            Work::SendInv { .. } => wr.imm(self.window_key(peer, peers)),
+            Work::LocalInv => wr.imm(self.window_key(end, own)),
+            Work::Bind => self.bind(wr, end, self.window_key(end, (own.0, own.1 + 1))),
         }
+    }
+
+    fn bind(&self, mut wr: Wr, end: usize, rkey: u32) -> Wr {
+        let (mr, addr) = (self.exposed[end].mr, self.exposed[end].addr());
+        let bind_info = ibv_mw_bind_info { mr, addr, length: WINDOW_BYTES as u64, mw_access_flags: REMOTE_WRITE };
+        let mw = self.windows[end].as_ref().unwrap().0;
+        wr.raw.bind_mw_tso_union.bind_mw = bind_mw_t { mw, rkey, bind_info };
+        wr
     }
 
     /// Posts the receive of that number to the queue, which is the end's or the one that it shares.
@@ -157,6 +191,9 @@ fn opcode(work: Work) -> u32 {
         Work::Read { .. } => IBV_WR_RDMA_READ,
         Work::FetchAdd { .. } => IBV_WR_ATOMIC_FETCH_AND_ADD,
         Work::CmpSwap { .. } => IBV_WR_ATOMIC_CMP_AND_SWP,
+        Work::SendInv { .. } => IBV_WR_SEND_WITH_INV,
+        Work::Bind => IBV_WR_BIND_MW,
+        Work::LocalInv => IBV_WR_LOCAL_INV,
     }
 }
 
@@ -164,11 +201,13 @@ fn opcode(work: Work) -> u32 {
 pub(crate) fn completed_opcode(work: Work) -> u32 {
     use ibv_wc_opcode::*;
     match work {
-        Work::Send { .. } => IBV_WC_SEND,
+        Work::Send { .. } | Work::SendInv { .. } => IBV_WC_SEND,
         Work::Write { .. } => IBV_WC_RDMA_WRITE,
         Work::Read { .. } => IBV_WC_RDMA_READ,
         Work::FetchAdd { .. } => IBV_WC_FETCH_ADD,
         Work::CmpSwap { .. } => IBV_WC_COMP_SWAP,
+        Work::Bind => IBV_WC_BIND_MW,
+        Work::LocalInv => IBV_WC_LOCAL_INV,
     }
 }
 
@@ -195,6 +234,33 @@ impl Drop for Srq {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             assert_eq!(unsafe { soft::ibv_destroy_srq(self.0) }, 0);
+        }
+    }
+}
+
+/// Of type 2.
+struct Mw(*mut ibv_mw);
+
+impl Mw {
+    fn new(nic: &Nic) -> Mw {
+        let mw = unsafe { ibv_alloc_mw(nic.pd, ibv_mw_type::IBV_MW_TYPE_2) }.expect("the table has it");
+        assert!(!mw.is_null());
+        Mw(mw)
+    }
+
+    fn rkey(&self) -> u32 {
+        unsafe { (*self.0).rkey }
+    }
+
+    fn set_rkey(&self, rkey: u32) {
+        unsafe { (*self.0).rkey = rkey };
+    }
+}
+
+impl Drop for Mw {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(unsafe { ibv_dealloc_mw(self.0) }, 0);
         }
     }
 }

@@ -7,6 +7,8 @@ pub(crate) const ENDS: usize = 4;
 /// Bytes that a peer reaches, and bytes of one receive.
 pub(crate) const EXPOSED_BYTES: usize = 1024;
 pub(crate) const BUFFER_BYTES: usize = 700;
+/// Bytes of those that a window shows.
+pub(crate) const WINDOW_BYTES: usize = 600;
 /// The longest READ.
 pub(crate) const READ_BYTES: usize = 300;
 
@@ -72,19 +74,46 @@ pub(crate) struct Post {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
-    Send { len: usize, imm: bool },
-    Write { at: usize, len: usize, imm: bool },
-    Read { at: usize, len: usize },
-    FetchAdd { at: usize, add: u64 },
-    CmpSwap { at: usize, compare: u64, swap: u64 },
+    Send {
+        len: usize,
+        imm: bool,
+    },
+    /// Voids the key of the peer's window.
+    SendInv {
+        len: usize,
+    },
+    /// By the key of the peer's region, or of its window.
+    Write {
+        at: usize,
+        len: usize,
+        imm: bool,
+        through: bool,
+    },
+    Read {
+        at: usize,
+        len: usize,
+    },
+    FetchAdd {
+        at: usize,
+        add: u64,
+    },
+    CmpSwap {
+        at: usize,
+        compare: u64,
+        swap: u64,
+    },
+    /// Of the end's own window, of type 2.
+    Bind,
+    LocalInv,
 }
 
 impl Work {
     /// Bytes of its list.
     pub(crate) fn bytes(self) -> usize {
         match self {
-            Work::Send { len, .. } | Work::Write { len, .. } | Work::Read { len, .. } => len,
+            Work::Send { len, .. } | Work::SendInv { len } | Work::Write { len, .. } | Work::Read { len, .. } => len,
             Work::FetchAdd { .. } | Work::CmpSwap { .. } => 8,
+            Work::Bind | Work::LocalInv => 0,
         }
     }
 
@@ -107,16 +136,21 @@ pub(crate) enum Flaw {
 fn work(transport: Transport) -> BoxedStrategy<Work> {
     let len = || prop_oneof![4 => 0usize..=98, 1 => Just(96usize), 2 => 98usize..=600];
     let send = (len(), any::<bool>()).prop_map(|(len, imm)| Work::Send { len, imm });
-    let write =
-        (0usize..EXPOSED_BYTES - 600, len(), any::<bool>()).prop_map(|(at, len, imm)| Work::Write { at, len, imm });
+    let write = (0usize..EXPOSED_BYTES - 600, len(), any::<bool>(), prop::bool::weighted(0.2))
+        .prop_map(|(at, len, imm, through)| Work::Write { at, len, imm, through });
+    let invalidating = len().prop_map(|len| Work::SendInv { len });
+    let (bind, void) = (Just(Work::Bind), Just(Work::LocalInv));
     let read = (0usize..EXPOSED_BYTES - READ_BYTES, 0usize..=READ_BYTES).prop_map(|(at, len)| Work::Read { at, len });
     // Two words, and numbers that come true now and then.
     let word = || (0usize..2).prop_map(|word| word * 8);
     let add = (word(), 0u64..3).prop_map(|(at, add)| Work::FetchAdd { at, add });
     let swap = (word(), 0u64..3, 0u64..3).prop_map(|(at, compare, swap)| Work::CmpSwap { at, compare, swap });
     match transport {
-        Transport::Rc => prop_oneof![6 => send, 3 => write, 2 => read, 1 => add, 1 => swap].boxed(),
-        Transport::Uc => prop_oneof![3 => send, 2 => write].boxed(),
+        Transport::Rc => {
+            prop_oneof![24 => send, 12 => write, 8 => read, 4 => add, 4 => swap, 2 => bind, 1 => void, 1 => invalidating]
+                .boxed()
+        }
+        Transport::Uc => prop_oneof![24 => send, 16 => write, 2 => bind, 1 => void, 1 => invalidating].boxed(),
         Transport::Ud => send.boxed(),
     }
 }
