@@ -14,7 +14,7 @@ pub(crate) fn apply(oracle: &mut Oracle, real: &mut Real, step: &Step) -> Outcom
     match step {
         Step::Post(post) if real.qp(post.end).is_some() => {
             let first_number = oracle.ends[post.end].sends_ever;
-            let keys = [post.end, post.end ^ 1].map(|end| oracle.windows[end].key);
+            let keys = oracle.windows.map(|window| window.key);
             let answer = real.post_send(post, first_number, keys);
             prop_assert_eq!(answer, oracle.post_send(post));
         }
@@ -113,7 +113,7 @@ fn poll_recv(oracle: &mut Oracle, real: &Real, end: usize, count: usize) -> Outc
         prop_assert_eq!(wc.byte_len as usize, header + message.len);
         let imm = message.imm.then_some(message.number as u32);
         prop_assert_eq!((wc.flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0).then_some(wc.imm), imm);
-        let voided = message.voided.map(|key| real.window_key(end, key));
+        let voided = message.voided.map(|(of, key)| real.window_key(of, key));
         prop_assert_eq!((wc.flags & ibv_wc_flags::IBV_WC_WITH_INV.0 != 0).then_some(wc.imm), voided);
         let opcode =
             if message.written { ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM } else { ibv_wc_opcode::IBV_WC_RECV };

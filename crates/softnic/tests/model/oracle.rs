@@ -71,8 +71,8 @@ struct Sent {
     flaw: Flaw,
     signaled: bool,
     to: Name,
-    /// Of the window that it is about, as it was when it was posted.
-    key: Key,
+    /// The window that it is about: whose, and its key when this was posted.
+    window: (usize, Key),
 }
 
 /// A message that arrived.
@@ -83,7 +83,7 @@ pub(crate) struct Message {
     pub(crate) len: usize,
     pub(crate) imm: bool,
     /// The key that it voided.
-    pub(crate) voided: Option<Key>,
+    pub(crate) voided: Option<(usize, Key)>,
     /// Its bytes went elsewhere than into the receive.
     pub(crate) written: bool,
 }
@@ -212,7 +212,7 @@ impl Oracle {
             return Err((libc::EINVAL, 0));
         }
         let to = self.ends[post.to].name;
-        let (own, peers) = (self.windows[end].key, self.windows[end ^ 1].key);
+        let keys = self.windows.map(|window| window.key);
         for (index, (work, flaw)) in post.works.iter().enumerate() {
             let this = &mut self.ends[end];
             if this.posted - this.freed == DEPTH as u64 {
@@ -220,8 +220,8 @@ impl Oracle {
             }
             let number = this.sends_ever;
             let signaled = number.is_multiple_of(post.signal_every);
-            let key = if matches!(work, Work::Bind | Work::LocalInv) { own } else { peers };
-            let sent = Sent { number, position: this.posted, work: *work, flaw: *flaw, signaled, to, key };
+            let window = work.window_of(end).map_or((end, Key::default()), |of| (of, keys[of]));
+            let sent = Sent { number, position: this.posted, work: *work, flaw: *flaw, signaled, to, window };
             this.posted += 1;
             this.sends_ever += 1;
             if matches!(this.state, State::Err | State::Sqe) {

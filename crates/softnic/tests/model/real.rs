@@ -98,15 +98,15 @@ impl Real {
         first & !0xff | first.wrapping_add(binds) & 0xff
     }
 
-    /// Posts the list; `keys` are those of the windows of the end and of its peer.
-    pub(crate) fn post_send(&self, post: &Post, first_number: u64, keys: [Key; 2]) -> Result<(), Refused> {
-        self.windows[post.end].as_ref().unwrap().set_rkey(self.window_key(post.end, keys[0]));
+    /// Posts the list; `keys` are those of the ends' windows.
+    pub(crate) fn post_send(&self, post: &Post, first_number: u64, keys: [Key; ENDS]) -> Result<(), Refused> {
+        self.windows[post.end].as_ref().unwrap().set_rkey(self.window_key(post.end, keys[post.end]));
         let works = (first_number..).zip(&post.works);
         let mut list: Vec<Wr> = works.map(|(number, (work, flaw))| self.wr(post, number, *work, *flaw, keys)).collect();
         self.qps[post.end].as_ref().unwrap().post(&mut list)
     }
 
-    fn wr(&self, post: &Post, number: u64, work: Work, flaw: Flaw, [own, peers]: [Key; 2]) -> Wr {
+    fn wr(&self, post: &Post, number: u64, work: Work, flaw: Flaw, keys: [Key; ENDS]) -> Wr {
         let (end, peer, bytes) = (post.end, post.end ^ 1, work.bytes());
         let mut sge = if work.fetches() {
             self.fetched[end].sge((number % FETCHES) as usize * READ_BYTES, bytes)
@@ -116,7 +116,7 @@ impl Real {
         };
         let inline = post.inline
             && !work.fetches()
-            && !matches!(work, Work::Bind | Work::LocalInv)
+            && !matches!(work, Work::Bind | Work::LocalInv { .. })
             && bytes <= 128
             && flaw != Flaw::LocalKey;
         if flaw == Flaw::LocalKey {
@@ -125,8 +125,9 @@ impl Real {
         let signal = if number.is_multiple_of(post.signal_every) { SIGNALED } else { 0 };
         let flags = signal | if inline { INLINE } else { 0 };
         let wr = Wr::new(number, opcode(work), flags, if bytes == 0 { &[] } else { std::slice::from_ref(&sge) });
+        let windows = work.window_of(end).map_or(0, |of| self.window_key(of, keys[of]));
         let through = matches!(work, Work::Write { through: true, .. });
-        let granted = if through { self.window_key(peer, peers) } else { self.exposed[peer].key() };
+        let granted = if through { windows } else { self.exposed[peer].key() };
         let rkey = granted ^ if flaw == Flaw::RemoteKey { 0x00ff_ff00 } else { 0 };
         let remote = |at: usize| self.exposed[peer].addr() + at as u64;
         match work {
@@ -138,9 +139,8 @@ impl Real {
             Work::Read { at, .. } => wr.remote(remote(at), rkey),
             Work::FetchAdd { at, add } => wr.atomic(remote(at), rkey, add, 0),
             Work::CmpSwap { at, compare, swap } => wr.atomic(remote(at), rkey, compare, swap),
-            Work::SendInv { .. } => wr.imm(self.window_key(peer, peers)),
-            Work::LocalInv => wr.imm(self.window_key(end, own)),
-            Work::Bind => self.bind(wr, end, self.window_key(end, (own.0, own.1 + 1))),
+            Work::SendInv { .. } | Work::LocalInv { .. } => wr.imm(windows),
+            Work::Bind => self.bind(wr, end, self.window_key(end, (keys[end].0, keys[end].1 + 1))),
         }
     }
 
@@ -193,7 +193,7 @@ fn opcode(work: Work) -> u32 {
         Work::CmpSwap { .. } => IBV_WR_ATOMIC_CMP_AND_SWP,
         Work::SendInv { .. } => IBV_WR_SEND_WITH_INV,
         Work::Bind => IBV_WR_BIND_MW,
-        Work::LocalInv => IBV_WR_LOCAL_INV,
+        Work::LocalInv { .. } => IBV_WR_LOCAL_INV,
     }
 }
 
@@ -207,7 +207,7 @@ pub(crate) fn completed_opcode(work: Work) -> u32 {
         Work::FetchAdd { .. } => IBV_WC_FETCH_ADD,
         Work::CmpSwap { .. } => IBV_WC_COMP_SWAP,
         Work::Bind => IBV_WC_BIND_MW,
-        Work::LocalInv => IBV_WC_LOCAL_INV,
+        Work::LocalInv { .. } => IBV_WC_LOCAL_INV,
     }
 }
 

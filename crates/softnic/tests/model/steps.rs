@@ -78,9 +78,10 @@ pub(crate) enum Work {
         len: usize,
         imm: bool,
     },
-    /// Voids the key of the peer's window.
+    /// Voids the key of the peer's window; or would, of that of the end beside it, whose window it isn't.
     SendInv {
         len: usize,
+        beside: bool,
     },
     /// By the key of the peer's region, or of its window.
     Write {
@@ -104,16 +105,33 @@ pub(crate) enum Work {
     },
     /// Of the end's own window, of type 2.
     Bind,
-    LocalInv,
+    /// Also of the window of the end beside it.
+    LocalInv {
+        beside: bool,
+    },
 }
 
 impl Work {
     /// Bytes of its list.
     pub(crate) fn bytes(self) -> usize {
         match self {
-            Work::Send { len, .. } | Work::SendInv { len } | Work::Write { len, .. } | Work::Read { len, .. } => len,
+            Work::Send { len, .. } | Work::SendInv { len, .. } | Work::Write { len, .. } | Work::Read { len, .. } => {
+                len
+            }
             Work::FetchAdd { .. } | Work::CmpSwap { .. } => 8,
-            Work::Bind | Work::LocalInv => 0,
+            Work::Bind | Work::LocalInv { .. } => 0,
+        }
+    }
+
+    /// Whose window it is about, when this end posts it.
+    pub(crate) fn window_of(self, end: usize) -> Option<usize> {
+        let beside = |of: usize, beside: bool| if beside { of ^ 2 } else { of };
+        match self {
+            Work::Bind => Some(end),
+            Work::LocalInv { beside: other } => Some(beside(end, other)),
+            Work::SendInv { beside: other, .. } => Some(beside(end ^ 1, other)),
+            Work::Write { through: true, .. } => Some(end ^ 1),
+            _ => None,
         }
     }
 
@@ -138,8 +156,9 @@ fn work(transport: Transport) -> BoxedStrategy<Work> {
     let send = (len(), any::<bool>()).prop_map(|(len, imm)| Work::Send { len, imm });
     let write = (0usize..EXPOSED_BYTES - 600, len(), any::<bool>(), prop::bool::weighted(0.2))
         .prop_map(|(at, len, imm, through)| Work::Write { at, len, imm, through });
-    let invalidating = len().prop_map(|len| Work::SendInv { len });
-    let (bind, void) = (Just(Work::Bind), Just(Work::LocalInv));
+    let beside = || prop::bool::weighted(0.1);
+    let invalidating = (len(), beside()).prop_map(|(len, beside)| Work::SendInv { len, beside });
+    let (bind, void) = (Just(Work::Bind), beside().prop_map(|beside| Work::LocalInv { beside }));
     let read = (0usize..EXPOSED_BYTES - READ_BYTES, 0usize..=READ_BYTES).prop_map(|(at, len)| Work::Read { at, len });
     // Two words, and numbers that come true now and then.
     let word = || (0usize..2).prop_map(|word| word * 8);

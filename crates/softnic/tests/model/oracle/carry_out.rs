@@ -58,7 +58,7 @@ impl Oracle {
             }
             return Outcome::Done;
         }
-        if let Work::Bind | Work::LocalInv = sent.work {
+        if let Work::Bind | Work::LocalInv { .. } = sent.work {
             return self.turn_window(end, sent);
         }
         let reliable = self.transport == Transport::Rc;
@@ -75,17 +75,18 @@ impl Oracle {
         outcome
     }
 
-    /// What an end does to its own window.
+    /// What an end does to windows on its own device.
     fn turn_window(&mut self, end: usize, sent: &Sent) -> Outcome {
         let name = self.ends[end].name;
-        let window = &mut self.windows[end];
+        let (of, key) = sent.window;
+        let window = &mut self.windows[of];
         let done = match sent.work {
-            Work::Bind if window.key == sent.key && window.bound.is_none() => {
+            Work::Bind if window.key == key && window.bound.is_none() => {
                 window.key.1 += 1;
                 window.bound = Some(name);
                 true
             }
-            Work::LocalInv => window.invalidate(sent.key, name),
+            Work::LocalInv { .. } => window.invalidate(key, name),
             _ => false,
         };
         if done { Outcome::Done } else { Outcome::Failed(status::IBV_WC_MW_BIND_ERR) }
@@ -104,12 +105,12 @@ impl Oracle {
     fn deliver(&mut self, from: usize, to: usize, sent: &Sent) -> Outcome {
         let (len, imm, voided) = match sent.work {
             Work::Send { len, imm } => (len, imm, None),
-            Work::SendInv { len } => (len, false, Some(sent.key)),
+            Work::SendInv { len, .. } => (len, false, Some(sent.window)),
             _ => unreachable!(),
         };
         let Some((number, room)) = self.take(from, to) else { return Outcome::Wait };
         let name = self.ends[to].name;
-        if voided.is_some_and(|key| !self.windows[to].invalidate(key, name)) {
+        if voided.is_some_and(|(of, key)| !self.windows[of].invalidate(key, name)) {
             self.ends[to].recv_due.push_back(RecvDue { number, status: status::IBV_WC_LOC_ACCESS_ERR, message: None });
             self.broken.push(to);
             return Outcome::Failed(status::IBV_WC_REM_ACCESS_ERR);
@@ -142,7 +143,7 @@ impl Oracle {
         match sent.work {
             _ if sent.flaw == Flaw::RemoteKey => false,
             Work::Write { at, len, through: true, .. } => {
-                self.windows[to].is_open(sent.key, self.ends[to].name) && at + len <= WINDOW_BYTES
+                self.windows[to].is_open(sent.window.1, self.ends[to].name) && at + len <= WINDOW_BYTES
             }
             _ => true,
         }
@@ -158,7 +159,7 @@ impl Oracle {
         }
         let slot = (sent.number % FETCHES) as usize * READ_BYTES;
         match sent.work {
-            Work::Send { .. } | Work::SendInv { .. } | Work::Bind | Work::LocalInv => unreachable!(),
+            Work::Send { .. } | Work::SendInv { .. } | Work::Bind | Work::LocalInv { .. } => unreachable!(),
             Work::Write { at, len, imm, .. } => {
                 let receive = if imm { self.take(from, to) } else { None };
                 if imm && receive.is_none() {
