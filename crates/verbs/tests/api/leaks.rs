@@ -10,7 +10,7 @@ use crate::common::{Options, PATIENCE, Side, bring_up, connect, hand_back, init_
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use verbline_mem::Batch;
+use verbline_mem::{Batch, PeerRegion};
 use verbline_verbs::connection::{ConnectOptions, Listener, resolve};
 use verbline_verbs::{Access, Notify, Provider, QpSpec, SendOptions, SrqSpec, Transport, WindowKind, WrKind};
 
@@ -53,11 +53,13 @@ fn making_and_destroying_leaks_nothing() {
         assert!(status.success(), "see above");
         return;
     }
-    let subjects: [(&str, fn()); 7] = [
+    let subjects: [(&str, fn()); 9] = [
         ("queue pairs and regions", queue_pairs),
         ("datagrams and address handles", datagrams),
         ("shared receive queues", shared_receives),
         ("windows", windows),
+        ("thread domains", thread_domains),
+        ("re-registrations", reregistrations),
         ("channels", channels),
         ("connections", connections),
         ("what is left when it is dropped", left_undone),
@@ -160,6 +162,26 @@ fn windows() {
         b.qp.rc().unwrap().bind_window(&mut window, slice, Access::REMOTE_READ, SendOptions::default()).unwrap();
         b.wait_for(WrKind::Op, hand_back);
     }
+}
+
+fn thread_domains() {
+    let options = Options::new(Transport::Rc);
+    let mut a = Side::new("soft0", &options, 0);
+    // Where the device has none, what began to be made must go as well.
+    let spec = QpSpec { thread_domain: true, ..spec(&options, &a.cq, 1) };
+    a.qp = a.pd.create_qp(&spec).unwrap();
+    drop((a.pd, a.qp));
+}
+
+/// Done, or refused: of the memory nothing stays either way.
+fn reregistrations() {
+    let a = Side::new("soft0", &Options::new(Transport::Rc), 0);
+    let other = a.context.alloc_pd().unwrap();
+    let mut mr = a.peer_region(8192, Access::LOCAL_WRITE);
+    let memory = |pages: usize| PeerRegion::new(crate::common::region("other", pages * 4096));
+    drop((mr.replace_region(memory(4)), mr.set_pd(&other), mr.set_access(Access::NONE)));
+    let clone = mr.clone();
+    drop((mr.replace_region(memory(1)), clone));
 }
 
 fn channels() {
