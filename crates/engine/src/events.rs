@@ -196,7 +196,10 @@ impl Watching {
             let mut tell = |notice| notices.push((lcore.index, notice));
             match Meaning::of(event.kind) {
                 Meaning::Nothing => {}
-                Meaning::Failed => places.iter().for_each(|&port| tell(Notice::Failed { port, event: event.kind })),
+                Meaning::Failed => {
+                    let AsyncEventSource::Qp(qpn) = event.source else { continue };
+                    places.iter().for_each(|&port| tell(Notice::Failed { port, qpn, event: event.kind }));
+                }
                 Meaning::Overrun => tell(Notice::Overrun),
                 Meaning::Link { up } => tell(Notice::Link { up }),
                 Meaning::Gone => tell(Notice::Gone(format!(

@@ -9,8 +9,8 @@ use verbline_verbs::{AsyncEventKind, Status};
 /// What an lcore is told by its inbox ([`crate::control`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The queue pair of a port has failed. The port's place is that among the lcore's.
-    Failed { port: usize, event: AsyncEventKind },
+    /// The queue pair of a port has failed, if it is still this one. The port's place is that among the lcore's.
+    Failed { port: usize, qpn: u32, event: AsyncEventKind },
     /// A port of the lcore itself has gone down, by what its completions say: for the stages to know.
     Fell { port: usize },
     /// The connection of a port is lost, or made again: the port's seat has more ([`crate::handover`]).

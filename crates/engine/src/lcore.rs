@@ -160,8 +160,9 @@ impl Lcore {
 
     fn heed(&mut self, notice: Notice) -> io::Result<()> {
         match notice {
-            Notice::Failed { port, event } => {
-                let Some(port) = self.ports.get_mut(port) else { return Ok(()) };
+            Notice::Failed { port, qpn, event } => {
+                // A port that has another queue pair by now is none of it.
+                let Some(port) = self.ports.get_mut(port).filter(|port| port.qp.qpn() == qpn) else { return Ok(()) };
                 port.failed_by(event);
                 if self.control.has_lost_all_ports() {
                     return Err(io::Error::other(format!(

@@ -294,3 +294,28 @@ fn two_lcores_tell_their_stages_of_a_port_that_its_completions_took_down() {
     assert_eq!(report.port("rx").unwrap().down_reason.as_deref(), Some("IBV_WC_LOC_LEN_ERR"));
     assert_eq!(report.packets.held, 0, "{:?}", report.packets);
 }
+
+#[test]
+fn two_lcores_connect_again_by_address_after_their_queue_pair_broke() {
+    let _alone = alone();
+    let text = text("adaptive", "gap_us = 200")
+        .replacen("peer = \"port.rx\"", "connect = \"10.9.9.1:4711\"", 1)
+        .replacen("peer = \"port.tx\"", "listen = \"10.9.9.1:4711\"", 1)
+        .replace("use = \"sink\"", "use = \"sink\"\nparams = { any_order = true }");
+    let running = start(&text);
+    wait_for(&running, "it is at work", |report| report.stage("sink").unwrap().packets_in > 0);
+    for round in 0..3 {
+        let broken = qpn(&running, "tx");
+        assert!(fault::break_queue_pair(broken));
+        let live = wait_for(&running, "another queue pair is connected", |report| {
+            let port = report.port("tx").unwrap();
+            port.qpn != broken && !port.down
+        });
+        let before = live.stage("sink").unwrap().packets_in;
+        wait_for(&running, "it is at work again", |report| report.stage("sink").unwrap().packets_in > before + 10);
+        let told = running.snapshot().events.iter().filter(|event| event.event == "IBV_EVENT_QP_FATAL").count();
+        assert_eq!(told, round + 1, "one source each");
+    }
+    let report = running.stop().unwrap();
+    assert_eq!((report.packets.held, report.failures.len()), (0, 0), "{:?}", report.packets);
+}
