@@ -3,7 +3,8 @@
 //! - An app registers its kinds of [`Stage`] in a [`Registry`], whose [`Registry::catalog`] the plan is checked against.
 //! - [`Runtime::build`] makes all that the plan names; [`Runtime::start`] runs it; [`Running::stop`] drains it and
 //!   gives a [`Report`] in which every packet is accounted for.
-//! - A stage sees its lcore through [`Outputs`]: its outputs, its pool, the time.
+//! - A stage sees its lcore through [`Outputs`]: its outputs, its pool, the time; what happens to ports, it is told
+//!   ([`Stage::port_event`]).
 //!
 //! After [`Runtime::start`] nothing is allocated, and no lcore waits for another: what does not fit is dropped and
 //! counted by place and [`DropReason`].

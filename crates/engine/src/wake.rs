@@ -7,7 +7,8 @@
 //! ppoll and not epoll: there are two descriptors at most, its time-out has nanoseconds on every kernel, and it runs under
 //! valgrind, which counts our instructions.
 //!
-//! Rings and control both come by the doorbell. Devices' asynchronous events don't wake lcores: see [`crate::events`].
+//! Rings and control both come by the doorbell; so do the devices' asynchronous events, from the thread that reads them, to the
+//! lcores that they concern: see [`crate::events`].
 
 use std::io;
 
