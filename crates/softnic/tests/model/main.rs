@@ -12,7 +12,7 @@ mod real;
 mod steps;
 
 use apply::apply;
-use oracle::Oracle;
+use oracle::{DEPTH, Oracle};
 use proptest::prelude::*;
 use real::Real;
 use steps::*;
@@ -67,4 +67,23 @@ proptest! {
     fn ud_with_shared_receives_does_what_the_oracle_says(steps in steps(Transport::Ud)) {
         run(Transport::Ud, true, &steps)?;
     }
+}
+
+/// Found by the sequences: the key of a WRITE that waits for a receive is void when a post that has no room lets it try again.
+#[test]
+fn a_post_without_room_lets_what_waits_try_again() {
+    let post = |end, works: &[Work]| {
+        let works = works.iter().map(|work| (*work, Flaw::None)).collect();
+        Step::Post(Post { end, signal_every: 1, inline: false, to: 0, works })
+    };
+    let send = Work::Send { len: 0, imm: false };
+    let write = Work::Write { at: 0, len: 1, imm: true, through: true };
+    let steps = [
+        post(1, &[Work::Bind]),
+        post(0, &[write]),
+        post(0, &vec![send; DEPTH - 1]),
+        post(1, &[Work::LocalInv { beside: false }]),
+        post(0, &[send]),
+    ];
+    run(Transport::Rc, false, &steps).unwrap();
 }

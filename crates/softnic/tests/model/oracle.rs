@@ -211,6 +211,8 @@ impl Oracle {
         if matches!(self.ends[end].state, State::Reset | State::Init | State::Rtr) {
             return Err((libc::EINVAL, 0));
         }
+        // What waits is tried again, also when there is no room for more.
+        self.carry_out(end);
         let to = self.ends[post.to].name;
         let keys = self.windows.map(|window| window.key);
         for (index, (work, flaw)) in post.works.iter().enumerate() {
