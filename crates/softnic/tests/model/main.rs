@@ -81,7 +81,7 @@ fn a_post_without_room_lets_what_waits_try_again() {
     let steps = [
         post(1, &[Work::Bind]),
         post(0, &[write]),
-        post(0, &vec![send; DEPTH - 1]),
+        post(0, &[send; DEPTH - 1]),
         post(1, &[Work::LocalInv { beside: false }]),
         post(0, &[send]),
     ];
