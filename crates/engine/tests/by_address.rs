@@ -1,17 +1,16 @@
 //! Connections by address on the software RNIC: both ends in one plan, one end in each of two engines, and none at all.
+//!
+//! Each test has port numbers of its own: the software RNICs share one set of listeners.
 
 mod common;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use common::{assert_clean, plan, registry, run};
-use verbline_engine::{ConnectionState, Ended, EngineError, Report, Running, Runtime};
+use common::{PATIENCE, assert_clean, plan, registry, run, until};
+use verbline_engine::{ConnectionState, Ended, EngineError, Report, Runtime};
 use verbline_verbs::connection::{ConnectOptions, Listener, resolve};
 use verbline_verbs::{CompletionQueue, Context, Device, Provider, QpSpec, QueuePair, Transport};
-
-/// Long enough for anything that comes at all. Each test has port numbers of its own: the software RNICs share one set of listeners.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn pinger(other_end: &str, cpu: u32, count: u64) -> String {
     format!(
@@ -90,20 +89,6 @@ fn refused(text: &str) -> EngineError {
 #[track_caller]
 fn state(report: &Report, port: &str) -> ConnectionState {
     report.connection(port).unwrap_or_else(|| panic!("{report:#?}")).state
-}
-
-/// Waits for what another thread brings about.
-#[track_caller]
-fn until(running: &Running, what: impl Fn(&Report) -> bool) -> Report {
-    let start = Instant::now();
-    loop {
-        let report = running.snapshot();
-        if what(&report) {
-            return report;
-        }
-        assert!(start.elapsed() < PATIENCE, "{report:#?}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 #[test]

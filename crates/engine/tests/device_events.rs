@@ -6,15 +6,13 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{plan, registry, run};
+use common::{PATIENCE, plan, registry, run, wait_for};
 use verbline_engine::{
     Counter, Ended, EngineError, EventReport, OutId, Outputs, PortChange, PortEvent, Registry, Report, Running,
     Runtime, Stage, StageSpec,
 };
 use verbline_mem::Batch;
 use verbline_verbs::fault;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The software RNIC's devices are the whole process's, and the tests here take them away.
 fn alone() -> MutexGuard<'static, ()> {
@@ -146,20 +144,6 @@ fn start(text: &str) -> Running {
 
 fn qpn(running: &Running, port: &str) -> u32 {
     running.snapshot().port(port).unwrap().qpn
-}
-
-/// Snapshots until one is as wanted.
-#[track_caller]
-fn wait_for(running: &Running, what: &str, wanted: impl Fn(&Report) -> bool) -> Report {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let report = running.snapshot();
-        if wanted(&report) {
-            return report;
-        }
-        assert!(Instant::now() < deadline, "{what}: {report:#?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn event(report: &Report, name: &str) -> EventReport {

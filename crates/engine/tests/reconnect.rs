@@ -1,12 +1,14 @@
 //! Connections by address that are lost and made again: each end's peer leaves and comes back, or does not. On the software RNIC;
 //! with `ENGINE_TEST_PROVIDER=kernel` on the kernel's rxe0 and rxe1 instead, as tests/guest/run makes them.
+//!
+//! Each test has port numbers of its own: the software RNICs share one set of listeners.
 
 mod common;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use common::{plan, registry};
+use common::{PATIENCE, plan, registry, until};
 use verbline_engine::{
     ConnectionReport, ConnectionState, Counter, Ended, OutId, Outputs, PortChange, PortEvent, Registry, Report,
     Running, Runtime, Stage, StageSpec,
@@ -14,9 +16,6 @@ use verbline_engine::{
 use verbline_mem::Batch;
 use verbline_verbs::connection::{ConnectOptions, Connection, ConnectionError, Listener, resolve};
 use verbline_verbs::{CompletionQueue, Device, Provider, QpSpec, QueuePair, Transport, fault};
-
-/// Long enough for anything that comes at all. Each test has port numbers of its own: the software RNICs share one set of listeners.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn provider() -> Provider {
     match std::env::var("ENGINE_TEST_PROVIDER").as_deref() {
@@ -138,20 +137,6 @@ impl End<'_> {
 #[track_caller]
 fn connection(report: &Report) -> &ConnectionReport {
     report.connection("end").unwrap_or_else(|| panic!("{report:#?}"))
-}
-
-/// Waits for what another thread brings about.
-#[track_caller]
-fn until(running: &Running, what: impl Fn(&Report) -> bool) -> Report {
-    let start = Instant::now();
-    loop {
-        let report = running.snapshot();
-        if what(&report) {
-            return report;
-        }
-        assert!(start.elapsed() < PATIENCE, "{report:#?}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn is(state: ConnectionState) -> impl Fn(&Report) -> bool {

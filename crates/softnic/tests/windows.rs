@@ -9,30 +9,6 @@ use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;
 use verbline_softnic::provider as soft;
 
-struct Mw(*mut ibv_mw);
-
-impl Mw {
-    fn new(nic: &Nic, kind: u32) -> Mw {
-        let mw = unsafe { ibv_alloc_mw(nic.pd, kind) }.expect("the table has it");
-        assert!(!mw.is_null());
-        Mw(mw)
-    }
-    fn rkey(&self) -> u32 {
-        unsafe { (*self.0).rkey }
-    }
-    fn set_rkey(&self, rkey: u32) {
-        unsafe { (*self.0).rkey = rkey };
-    }
-}
-
-impl Drop for Mw {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            assert_eq!(unsafe { ibv_dealloc_mw(self.0) }, 0);
-        }
-    }
-}
-
 fn info(mem: &Memory, offset: u64, length: u64, access: u32) -> ibv_mw_bind_info {
     ibv_mw_bind_info { mr: mem.mr, addr: mem.addr() + offset, length, mw_access_flags: access }
 }

@@ -1,17 +1,20 @@
 //! What the whole runs share: a registry of small stages, and plans for them on the software RNIC.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use verbline_engine::{
-    Clock, Counter, DropReason, EngineError, Next, OutId, Outputs, Registry, Report, Runtime, Stage, StageContext,
-    StageSpec, Tick,
+    Clock, Counter, DropReason, EngineError, Next, OutId, Outputs, Registry, Report, Running, Runtime, Stage,
+    StageContext, StageSpec, Tick,
 };
 use verbline_mem::Batch;
 use verbline_plan::{Loader, Machine, Plan};
 
 pub(crate) const OUT: OutId = OutId(0);
+
+/// Long enough for anything that comes at all.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The plan of a text, checked for this machine.
 pub(crate) fn plan(registry: &Registry, text: &str) -> Plan {
@@ -36,6 +39,26 @@ pub(crate) fn run_for(registry: &Registry, text: &str, time: Duration) -> Result
     let running = Runtime::build(&plan(registry, text), registry)?.start()?;
     running.wait(Some(time));
     running.stop()
+}
+
+/// Snapshots until one is as wanted.
+#[track_caller]
+pub(crate) fn wait_for(running: &Running, what: &str, wanted: impl Fn(&Report) -> bool) -> Report {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let report = running.snapshot();
+        if wanted(&report) {
+            return report;
+        }
+        assert!(Instant::now() < deadline, "{what}: {report:#?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Snapshots until one is as wanted, which another thread brings about.
+#[track_caller]
+pub(crate) fn until(running: &Running, wanted: impl Fn(&Report) -> bool) -> Report {
+    wait_for(running, "it does not come about", wanted)
 }
 
 /// Every packet is back, and nothing went wrong on the way.

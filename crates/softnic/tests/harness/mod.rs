@@ -210,6 +210,33 @@ impl Drop for Cq {
     }
 }
 
+/// A memory window.
+pub struct Mw(pub *mut ibv_mw);
+
+impl Mw {
+    pub fn new(nic: &Nic, kind: u32) -> Mw {
+        let mw = unsafe { ibv_alloc_mw(nic.pd, kind) }.expect("the table has it");
+        assert!(!mw.is_null());
+        Mw(mw)
+    }
+
+    pub fn rkey(&self) -> u32 {
+        unsafe { (*self.0).rkey }
+    }
+
+    pub fn set_rkey(&self, rkey: u32) {
+        unsafe { (*self.0).rkey = rkey };
+    }
+}
+
+impl Drop for Mw {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(unsafe { ibv_dealloc_mw(self.0) }, 0);
+        }
+    }
+}
+
 pub struct Channel(pub *mut ibv_comp_channel);
 unsafe impl Send for Channel {}
 unsafe impl Sync for Channel {}

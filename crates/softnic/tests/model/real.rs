@@ -56,7 +56,7 @@ impl Real {
 
     pub(crate) fn create(&mut self, end: usize) {
         self.windows[end] = None;
-        let window = Mw::new(&self.nics[end % 2]);
+        let window = Mw::new(&self.nics[end % 2], ibv_mw_type::IBV_MW_TYPE_2);
         self.first_keys[end].push(window.rkey());
         self.windows[end] = Some(window);
         let qp_type = match self.transport {
@@ -234,33 +234,6 @@ impl Drop for Srq {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             assert_eq!(unsafe { soft::ibv_destroy_srq(self.0) }, 0);
-        }
-    }
-}
-
-/// Of type 2.
-struct Mw(*mut ibv_mw);
-
-impl Mw {
-    fn new(nic: &Nic) -> Mw {
-        let mw = unsafe { ibv_alloc_mw(nic.pd, ibv_mw_type::IBV_MW_TYPE_2) }.expect("the table has it");
-        assert!(!mw.is_null());
-        Mw(mw)
-    }
-
-    fn rkey(&self) -> u32 {
-        unsafe { (*self.0).rkey }
-    }
-
-    fn set_rkey(&self, rkey: u32) {
-        unsafe { (*self.0).rkey = rkey };
-    }
-}
-
-impl Drop for Mw {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            assert_eq!(unsafe { ibv_dealloc_mw(self.0) }, 0);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{Failure, Outcome, ensure, same};
-use crate::rig::{AsyncKind, Element, Link, Op, QpCap, Recv, Rig, SideSpec, State, Status, Wr};
+use crate::rig::{AsyncKind, Element, Link, Op, Rig, SideSpec, State, Status, Wr};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -119,14 +119,7 @@ fn request_error(rig: &Rig) -> Outcome {
 }
 
 fn lost_completion(rig: &Rig) -> Outcome {
-    let cap = QpCap { recv_wr: 500, send_wr: 500, ..QpCap::default() };
-    let pair = rig.pair_with(RC, SideSpec { cap, cq_depth: 2, ..SideSpec::default() }, Link::default())?;
-    // A CQ may hold more than was asked for.
-    for id in 0..500 {
-        pair.b.qp.recv(Recv::new(id))?;
-    }
-    let list: Vec<Wr> = (0..500).map(|id| Wr::send(id).unsignaled()).collect();
-    pair.a.qp.post_send(&list)?;
+    let pair = overrunning_pair(rig)?;
     rig.context().wait_async_soon(AsyncKind::QP_FATAL, Element::Qp(&pair.b.qp))?;
     pair.b.qp.expect_state(State::Err)
 }

@@ -1,7 +1,7 @@
 //! What rows of several themes share.
 
 use crate::check::{Failure, Outcome, one_of, same};
-use crate::rig::{Mr, Pair, PostRefused, Qp, Sge, State, Status, Transport, Wc, Wr};
+use crate::rig::{Link, Mr, Pair, PostRefused, Qp, QpCap, Recv, Rig, Sge, SideSpec, State, Status, Transport, Wc, Wr};
 
 /// The pages that rules come from. `(3)` is a manual page of rdma-core; the two without are the long descriptions.
 pub(super) mod page {
@@ -155,3 +155,16 @@ pub(super) const RXE_NO_SQE: (&str, &str, &str) = (
     "a failed send moves a UC or UD queue pair to ERR",
     "rxe's requester has no SQE: rxe_completer() ends every failed work request with rxe_qp_error()",
 );
+
+/// An RC pair whose second side got more messages than its CQ holds.
+pub(super) fn overrunning_pair(rig: &Rig) -> Result<Pair, Failure> {
+    let cap = QpCap { recv_wr: 500, send_wr: 500, ..QpCap::default() };
+    let pair = rig.pair_with(RC, SideSpec { cap, cq_depth: 2, ..SideSpec::default() }, Link::default())?;
+    // A CQ may hold more than was asked for.
+    for id in 0..500 {
+        pair.b.qp.recv(Recv::new(id))?;
+    }
+    let list: Vec<Wr> = (0..500).map(|id| Wr::send(id).unsignaled()).collect();
+    pair.a.qp.post_send(&list)?;
+    Ok(pair)
+}

@@ -2,7 +2,7 @@
 
 use super::common::*;
 use crate::check::{Failure, Outcome, ensure, same};
-use crate::rig::{AsyncKind, Cq, Element, Link, Qp, QpCap, QpSpec, Recv, Rig, SideSpec, State, Status, Wr};
+use crate::rig::{AsyncKind, Cq, Element, Qp, QpCap, QpSpec, Recv, Rig, State, Status, Wr};
 use crate::suite::Row;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -147,14 +147,7 @@ fn overrun_is_an_event(rig: &Rig) -> Outcome {
 }
 
 fn overrun_fails_its_qps(rig: &Rig) -> Outcome {
-    let cap = QpCap { recv_wr: 500, send_wr: 500, ..QpCap::default() };
-    let pair = rig.pair_with(RC, SideSpec { cap, cq_depth: 2, ..SideSpec::default() }, Link::default())?;
-    // A CQ may hold more than was asked for.
-    for id in 0..500 {
-        pair.b.qp.recv(Recv::new(id))?;
-    }
-    let list: Vec<Wr> = (0..500).map(|id| Wr::send(id).unsignaled()).collect();
-    pair.a.qp.post_send(&list)?;
+    let pair = overrunning_pair(rig)?;
     rig.context().wait_async(AsyncKind::CQ_ERR, Element::Cq(&pair.b.rcq))?;
     let mut deadline = crate::rig::Deadline::new("ERR");
     while pair.b.qp.state()? != State::Err {
