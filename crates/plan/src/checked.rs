@@ -4,12 +4,13 @@ use crate::flow::Flow;
 use crate::ids::{DeviceId, StageId};
 use crate::ports::PortFacts;
 use crate::raw::RawPlan;
-use crate::refs::{Edge, Links};
+use crate::refs::{Edge, Edges, Links};
 
 /// Everything that the checks worked out.
 pub(crate) struct Checked<'a> {
     pub(crate) raw: RawPlan,
     pub(crate) links: Links<'a>,
+    pub(crate) edges: Edges,
     pub(crate) ports: Vec<PortFacts>,
     pub(crate) lcore_devices: Vec<Option<DeviceId>>,
     /// The edge that fills each ring.

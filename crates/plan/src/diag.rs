@@ -2,12 +2,23 @@
 //!
 //! A load reports every fault it can find in one go, sorted by position. Each diagnostic has a stable code, a place in the
 //! file or a `--set` flag, the text there, and help; it prints for people ([`Diagnostic::render`]) and serializes for programs.
+//!
+//! A file that is no plan has a fault in every line. Of these the first [`FAULTS_MAX`] are kept and the rest are counted, and
+//! what a diagnostic quotes of the file is cut: neither the work nor the text grows with the product of file and faults.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
+use crate::excerpt::excerpt;
 use crate::source::{Location, Sources, Span};
+
+/// Of each severity so many are kept.
+pub(crate) const FAULTS_MAX: usize = 100;
+
+/// A fault that marks more places than this is no clearer for it.
+const RELATED_MAX: usize = 12;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +69,7 @@ impl Diagnostic {
             sources: sources.clone(),
             severity,
             code,
-            message: message.into(),
+            message: excerpt(message.into()),
             span: span.into(),
             label: String::new(),
             related: Vec::new(),
@@ -69,25 +80,27 @@ impl Diagnostic {
 
     /// Written beneath the marked text.
     pub(crate) fn label(&mut self, label: impl Into<String>) -> &mut Self {
-        self.0.label = label.into();
+        self.0.label = excerpt(label.into());
         self
     }
 
     /// A second place that matters, and why.
     pub(crate) fn related(&mut self, span: Span, label: impl Into<String>) -> &mut Self {
-        self.0.related.push((span, label.into()));
+        if self.0.related.len() < RELATED_MAX {
+            self.0.related.push((span, excerpt(label.into())));
+        }
         self
     }
 
     /// Why it is wrong.
     pub(crate) fn note(&mut self, note: impl Into<String>) -> &mut Self {
-        self.0.notes.push(note.into());
+        self.0.notes.push(excerpt(note.into()));
         self
     }
 
     /// What to do.
     pub(crate) fn help(&mut self, help: impl Into<String>) -> &mut Self {
-        self.0.help.push(help.into());
+        self.0.help.push(excerpt(help.into()));
         self
     }
 
@@ -178,39 +191,49 @@ impl Serialize for Related<'_> {
     }
 }
 
-/// Everything that one load found, sorted by position. Serializes as a list.
+/// What one load found, sorted by position: the first hundred errors and warnings, and how many more there are. Serializes as
+/// a list.
 #[derive(Debug, Clone, Default)]
-pub struct Diagnostics(Vec<Diagnostic>);
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+    /// Errors and warnings that are not in the list.
+    more: [usize; 2],
+}
 
 impl Diagnostics {
-    pub(crate) fn new(mut list: Vec<Diagnostic>) -> Self {
+    fn new(mut list: Vec<Diagnostic>, more: [usize; 2]) -> Self {
         list.sort_by_key(|one| (one.span(), one.severity(), one.code()));
-        Diagnostics(list)
+        Diagnostics { list, more }
     }
 
-    /// All of them.
+    /// All that are kept.
     pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
-        self.0.iter()
+        self.list.iter()
     }
 
     /// The errors.
     pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
-        self.0.iter().filter(|one| one.severity() == Severity::Error)
+        self.list.iter().filter(|one| one.severity() == Severity::Error)
     }
 
     /// The warnings.
     pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
-        self.0.iter().filter(|one| one.severity() == Severity::Warning)
+        self.list.iter().filter(|one| one.severity() == Severity::Warning)
     }
 
-    /// How many there are.
+    /// How many are kept.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.list.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
+    }
+
+    /// How many there are beyond those that are kept.
+    pub fn more(&self) -> usize {
+        self.more.iter().sum()
     }
 
     /// Each one with its line shown, then a count.
@@ -219,16 +242,21 @@ impl Diagnostics {
             return String::new();
         }
         let mut text = String::new();
-        for one in &self.0 {
+        for one in &self.list {
             text += &one.render(colour);
             text += "\n\n";
         }
-        let count = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        let count = |shown: usize, more: usize, what: &str| match (shown, more) {
+            (1, 0) => format!("1 {what}"),
+            (_, 0) => format!("{shown} {what}s"),
+            _ => format!("{shown} {what}s, and {more} more that are not shown"),
+        };
         let (errors, warnings) = (self.errors().count(), self.warnings().count());
+        let [more_errors, more_warnings] = self.more;
         text += &match (errors, warnings) {
-            (_, 0) => count(errors, "error"),
-            (0, _) => count(warnings, "warning"),
-            _ => format!("{}, {}", count(errors, "error"), count(warnings, "warning")),
+            (_, 0) => count(errors, more_errors, "error"),
+            (0, _) => count(warnings, more_warnings, "warning"),
+            _ => format!("{}, {}", count(errors, more_errors, "error"), count(warnings, more_warnings, "warning")),
         };
         text.push('\n');
         text
@@ -245,23 +273,31 @@ impl std::error::Error for Diagnostics {}
 
 impl From<Diagnostic> for Diagnostics {
     fn from(one: Diagnostic) -> Self {
-        Diagnostics(vec![one])
+        Diagnostics { list: vec![one], more: [0; 2] }
     }
 }
 
-/// Keeps them sorted by position, and each one once.
+/// Keeps them sorted by position, each one once, and the first hundred of each severity.
 impl Extend<Diagnostic> for Diagnostics {
     fn extend<T: IntoIterator<Item = Diagnostic>>(&mut self, more: T) {
-        let mut list = std::mem::take(&mut self.0);
+        let (mut list, mut left_out) = (std::mem::take(&mut self.list), self.more);
+        let key = |one: &Diagnostic| (one.location(), one.code(), one.message().to_owned());
+        let mut known: HashSet<_> = list.iter().map(key).collect();
+        let mut kept = [0; 2];
+        list.iter().for_each(|one| kept[one.severity() as usize] += 1);
         for one in more {
-            let same = |other: &Diagnostic| {
-                (other.location(), other.code(), other.message()) == (one.location(), one.code(), one.message())
-            };
-            if !list.iter().any(same) {
-                list.push(one);
+            let severity = one.severity() as usize;
+            if !known.insert(key(&one)) {
+                continue;
             }
+            if kept[severity] == FAULTS_MAX {
+                left_out[severity] += 1;
+                continue;
+            }
+            kept[severity] += 1;
+            list.push(one);
         }
-        *self = Diagnostics::new(list);
+        *self = Diagnostics::new(list, left_out);
     }
 }
 
@@ -270,7 +306,7 @@ impl IntoIterator for Diagnostics {
     type IntoIter = std::vec::IntoIter<Diagnostic>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.list.into_iter()
     }
 }
 
@@ -285,7 +321,7 @@ impl<'a> IntoIterator for &'a Diagnostics {
 
 impl Serialize for Diagnostics {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
+        self.list.serialize(serializer)
     }
 }
 
@@ -307,11 +343,15 @@ const KEEPS_SUMS: [&str; 9] = [
 pub(crate) struct Sink {
     pub(crate) sources: Sources,
     list: Vec<Diagnostic>,
+    /// Errors and warnings so far.
+    found: [usize; 2],
+    /// What is said of one that is not kept goes here.
+    unkept: Option<Diagnostic>,
 }
 
 impl Sink {
     pub(crate) fn new(sources: Sources) -> Self {
-        Sink { sources, list: Vec::new() }
+        Sink { sources, list: Vec::new(), found: [0; 2], unkept: None }
     }
 
     pub(crate) fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
@@ -322,28 +362,46 @@ impl Sink {
         self.push(Severity::Warning, code, span, message.into())
     }
 
+    /// Whether one more error would be counted only. If so it is counted now, and the caller can save the work of wording it.
+    pub(crate) fn only_counts_error(&mut self) -> bool {
+        let is_full = self.found[Severity::Error as usize] >= FAULTS_MAX;
+        self.found[Severity::Error as usize] += usize::from(is_full);
+        is_full
+    }
+
     pub(crate) fn has_errors(&self) -> bool {
-        self.list.iter().any(|one| one.severity() == Severity::Error)
+        self.found[Severity::Error as usize] > 0
+    }
+
+    /// Whether there are more errors than a person reads: the file is something else than a plan.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.found[Severity::Error as usize] > FAULTS_MAX
     }
 
     /// Whether the errors so far leave the flow of packets and the numbers in it as the file means them.
     pub(crate) fn sums_are_sound(&self) -> bool {
-        let errors = self.list.iter().filter(|one| one.severity() == Severity::Error);
-        errors.into_iter().all(|one| KEEPS_SUMS.contains(&one.code()))
+        let mut errors = self.list.iter().filter(|one| one.severity() == Severity::Error);
+        !self.is_hopeless() && errors.all(|one| KEEPS_SUMS.contains(&one.code()))
     }
 
-    /// The places of all errors so far.
+    /// The places of all errors that are kept so far.
     pub(crate) fn error_spans(&self) -> Vec<Span> {
         let errors = self.list.iter().filter(|one| one.severity() == Severity::Error);
         errors.flat_map(|one| one.span().into_iter().chain(one.fault().related.iter().map(|(span, _)| *span))).collect()
     }
 
     pub(crate) fn finish(self) -> Diagnostics {
-        Diagnostics::new(self.list)
+        Diagnostics::new(self.list, self.found.map(|found| found.saturating_sub(FAULTS_MAX)))
     }
 
     fn push(&mut self, severity: Severity, code: &'static str, span: Span, message: String) -> &mut Diagnostic {
-        self.list.push(Diagnostic::new(&self.sources, severity, code, span, message));
+        let one = Diagnostic::new(&self.sources, severity, code, span, message);
+        let found = &mut self.found[severity as usize];
+        *found += 1;
+        if *found > FAULTS_MAX {
+            return self.unkept.insert(one);
+        }
+        self.list.push(one);
         self.list.last_mut().expect("pushed just now")
     }
 }

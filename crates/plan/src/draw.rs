@@ -1,5 +1,6 @@
 //! A [`Drawing`] as text: Graphviz and Mermaid.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::graph::{Drawing, Line, Node, Shape, Style};
@@ -51,7 +52,8 @@ impl Drawing {
             let _ = writeln!(out, "  n{}{}", ids.len(), mermaid_shape(node));
             ids.push(&node.id);
         }
-        let find = |id: &str| ids.iter().position(|known| *known == id);
+        let places: HashMap<&str, usize> = ids.iter().enumerate().map(|(place, id)| (*id, place)).collect();
+        let find = |id: &str| places.get(id).copied();
         let mut drawn = 0;
         let mut wrong_lines = Vec::new();
         for line in &self.lines {

@@ -3,12 +3,12 @@
 //! A stage is opaque: what goes in may come out of any of its outputs. So the reach of a pool is everything downstream of the
 //! ports that receive into it and of the stages that take packets from it, over stages and rings, to the send queues.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::diag::Sink;
-use crate::ids::{Consumer, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};
+use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};
 use crate::raw::RawPlan;
-use crate::refs::{Edge, Links};
+use crate::refs::{Edges, Links};
 
 /// Where packets of one pool can be.
 #[derive(Debug, Default)]
@@ -61,13 +61,16 @@ pub(crate) struct Flow {
     pub(crate) rings: Vec<Batch>,
 }
 
-pub(crate) fn trace(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut Sink) -> Flow {
+pub(crate) fn trace(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) -> Flow {
     let reach: Vec<Reach> =
         (0..raw.pools.len()).map(|pool| reach(PoolId::from_index(pool), raw, links, edges)).collect();
+    let mut upstream = Upstream::new(links, edges);
+    let mut copied: HashMap<PortId, bool> = HashMap::new();
+    let mut is_copied_to = |port, device| *copied.entry(port).or_insert_with(|| upstream.copies(port, device));
     for (index, pool) in reach.iter().enumerate() {
-        check_devices(PoolId::from_index(index), pool, raw, links, edges, sink);
+        check_devices(PoolId::from_index(index), pool, raw, links, &mut is_copied_to, sink);
     }
-    let size = |at: Target| batch(at, raw, links, edges);
+    let mut size = |at: Target| upstream.batch(at, raw);
     Flow {
         reach,
         stages: (0..raw.stages.len()).map(|stage| size(Target::Stage(StageId::from_index(stage)))).collect(),
@@ -79,7 +82,7 @@ pub(crate) fn trace(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut
     }
 }
 
-fn reach(pool: PoolId, raw: &RawPlan, links: &Links<'_>, edges: &[Edge]) -> Reach {
+fn reach(pool: PoolId, raw: &RawPlan, links: &Links<'_>, edges: &Edges) -> Reach {
     let mut reach = Reach::default();
     let mut todo: Vec<Target> = Vec::new();
     for (index, (port, resolved)) in raw.ports.iter().zip(&links.ports).enumerate() {
@@ -99,8 +102,7 @@ fn reach(pool: PoolId, raw: &RawPlan, links: &Links<'_>, edges: &[Edge]) -> Reac
         match target {
             Target::Stage(id) if reach.stages.insert(id) => {
                 reach.lcores.extend(links.stages[id.index()].lcore);
-                let from = edges.iter().filter(|edge| edge.from == Producer::Stage(id));
-                todo.extend(from.map(|edge| edge.hop.target));
+                todo.extend(edges.out_of(id).iter().map(|edge| edge.hop.target));
             }
             Target::Ring(id) if reach.rings.insert(id) => match links.rings[id.index()] {
                 Some(Consumer::Stage(to)) => todo.push(Target::Stage(to)),
@@ -115,16 +117,18 @@ fn reach(pool: PoolId, raw: &RawPlan, links: &Links<'_>, edges: &[Edge]) -> Reac
 }
 
 /// A port can't send what is registered with another device. A stage with a pool of its own on the port's device is taken to copy.
-fn check_devices(pool: PoolId, reach: &Reach, raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut Sink) {
+fn check_devices(
+    pool: PoolId,
+    reach: &Reach,
+    raw: &RawPlan,
+    links: &Links<'_>,
+    is_copied_to: &mut impl FnMut(PortId, DeviceId) -> bool,
+    sink: &mut Sink,
+) {
     let Some(pool_device) = links.pools[pool.index()] else { return };
     for port in &reach.sent_by {
         let Some(device) = links.ports[port.index()].device.filter(|device| *device != pool_device) else { continue };
-        let copies = |stage: &StageId| {
-            let own = links.stages[stage.index()].pool.and_then(|own| links.pools[own.index()]);
-            own == Some(device)
-        };
-        let by_copy = upstream(Target::Port(*port), links, edges, true).stages.iter().any(copies);
-        if by_copy {
+        if is_copied_to(*port, device) || sink.only_counts_error() {
             continue;
         }
         let (pool, port) = (&raw.pools[pool.index()], &raw.ports[port.index()]);
@@ -140,65 +144,92 @@ fn check_devices(pool: PoolId, reach: &Reach, raw: &RawPlan, links: &Links<'_>, 
     }
 }
 
-/// What can be handed to a target before it runs.
-#[derive(Debug, Default)]
-struct Upstream {
-    ports: BTreeSet<PortId>,
-    rings: BTreeSet<RingId>,
-    stages: BTreeSet<StageId>,
+/// Finds what can be handed to a target before it runs. Kept from one target to the next, so that each costs what leads to it.
+struct Upstream<'a> {
+    links: &'a Links<'a>,
+    edges: &'a Edges,
+    /// The walk that was last to come by: of the ports, the rings, the stages.
+    seen: [Vec<u32>; 3],
+    walk: u32,
+    ports: usize,
+    rings: usize,
+    stages: Vec<StageId>,
 }
 
-/// Everything that leads to `at`; over rings too if `over_rings`, else as far as the rings that this lcore empties.
-fn upstream(at: Target, links: &Links<'_>, edges: &[Edge], over_rings: bool) -> Upstream {
-    let mut up = Upstream::default();
-    let mut todo = vec![at];
-    while let Some(target) = todo.pop() {
-        for edge in edges.iter().filter(|edge| edge.hop.target == target) {
-            match edge.from {
-                Producer::Port(id) => {
-                    up.ports.insert(id);
-                }
-                Producer::Stage(id) => {
-                    if up.stages.insert(id) {
+impl<'a> Upstream<'a> {
+    fn new(links: &'a Links<'a>, edges: &'a Edges) -> Self {
+        let seen = [links.ports.len(), links.rings.len(), links.stages.len()].map(|count| vec![0; count]);
+        Upstream { links, edges, seen, walk: 0, ports: 0, rings: 0, stages: Vec::new() }
+    }
+
+    fn is_new(&mut self, sort: usize, index: usize) -> bool {
+        std::mem::replace(&mut self.seen[sort][index], self.walk) != self.walk
+    }
+
+    /// Everything that leads to `at`; over rings too if `over_rings`, else as far as the rings that this lcore empties.
+    fn find(&mut self, at: Target, over_rings: bool) {
+        let edges = self.edges;
+        (self.walk, self.ports, self.rings) = (self.walk + 1, 0, 0);
+        self.stages.clear();
+        let mut todo = vec![at];
+        while let Some(target) = todo.pop() {
+            for edge in edges.leading_to(target) {
+                match edge.from {
+                    Producer::Port(id) => self.ports += usize::from(self.is_new(0, id.index())),
+                    Producer::Stage(id) if self.is_new(2, id.index()) => {
+                        self.stages.push(id);
                         todo.push(Target::Stage(id));
                     }
+                    Producer::Stage(_) => {}
                 }
             }
-        }
-        let consumer = match target {
-            Target::Stage(id) => Consumer::Stage(id),
-            Target::Port(id) => Consumer::Port(id),
-            Target::Ring(_) | Target::Drop => continue,
-        };
-        for index in links.rings.iter().enumerate().filter(|(_, to)| **to == Some(consumer)).map(|(index, _)| index) {
-            if up.rings.insert(RingId::from_index(index)) && over_rings {
-                todo.push(Target::Ring(RingId::from_index(index)));
+            let consumer = match target {
+                Target::Stage(id) => Consumer::Stage(id),
+                Target::Port(id) => Consumer::Port(id),
+                Target::Ring(_) | Target::Drop => continue,
+            };
+            for ring in edges.rings_into(consumer) {
+                if self.is_new(1, ring.index()) {
+                    self.rings += 1;
+                    todo.extend(over_rings.then_some(Target::Ring(*ring)));
+                }
             }
         }
     }
-    up
-}
 
-/// The packets that can pile up before `at` in one loop of its lcore: a burst from each port and ring upstream, a burst from
-/// each stage upstream that takes fresh packets, and all that stages upstream may let go of. Each packet is in one place, so
-/// each of these counts once, however many ways lead here.
-fn batch(at: Target, raw: &RawPlan, links: &Links<'_>, edges: &[Edge]) -> Batch {
-    let up = upstream(at, links, edges, false);
-    let lcore = match at {
-        Target::Stage(id) => links.stages[id.index()].lcore,
-        Target::Port(id) => links.ports[id.index()].lcore,
-        Target::Ring(_) => edges.iter().find(|edge| edge.hop.target == at).and_then(|edge| edge.lcore),
-        Target::Drop => None,
-    };
-    let burst = lcore.map_or(0, |id| raw.lcores[id.index()].burst_packets.value);
-    let fresh = up.stages.iter().filter(|id| links.stages[id.index()].pool.is_some()).count();
-    let held = up.stages.iter().fold(0_u32, |sum, id| sum.saturating_add(links.holds(*id)));
-    // What nothing feeds still gets a batch of one burst: an empty one is of no use to anybody.
-    let bursts = u32::try_from((up.ports.len() + up.rings.len() + fresh).max(1)).unwrap_or(u32::MAX);
-    Batch {
-        fresh_packets: bursts.saturating_mul(burst),
-        held_packets: held,
-        bursts: if bursts == 1 { format!("burst {burst}") } else { format!("{bursts} bursts of {burst}") },
+    /// Whether a stage on the way to `port` takes packets from a pool on `device`.
+    fn copies(&mut self, port: PortId, device: DeviceId) -> bool {
+        self.find(Target::Port(port), true);
+        let links = self.links;
+        let copies = |stage: &StageId| {
+            let own = links.stages[stage.index()].pool.and_then(|own| links.pools[own.index()]);
+            own == Some(device)
+        };
+        self.stages.iter().any(copies)
+    }
+
+    /// The packets that can pile up before `at` in one loop of its lcore: a burst from each port and ring upstream, a burst
+    /// from each stage upstream that takes fresh packets, and all that stages upstream may let go of. Each packet is in one
+    /// place, so each of these counts once, however many ways lead here.
+    fn batch(&mut self, at: Target, raw: &RawPlan) -> Batch {
+        self.find(at, false);
+        let links = self.links;
+        let lcore = match at {
+            Target::Stage(id) => links.stages[id.index()].lcore,
+            Target::Port(id) => links.ports[id.index()].lcore,
+            Target::Ring(_) => self.edges.leading_to(at).first().and_then(|edge| edge.lcore),
+            Target::Drop => None,
+        };
+        let burst = lcore.map_or(0, |id| raw.lcores[id.index()].burst_packets.value);
+        let fresh = self.stages.iter().filter(|id| links.stages[id.index()].pool.is_some()).count();
+        let held = self.stages.iter().fold(0_u32, |sum, id| sum.saturating_add(links.holds(*id)));
+        // What nothing feeds still gets a batch of one burst: an empty one is of no use to anybody.
+        let bursts = u32::try_from((self.ports + self.rings + fresh).max(1)).unwrap_or(u32::MAX);
+        Batch {
+            fresh_packets: bursts.saturating_mul(burst),
+            held_packets: held,
+            bursts: if bursts == 1 { format!("burst {burst}") } else { format!("{bursts} bursts of {burst}") },
+        }
     }
 }
 

@@ -2,9 +2,11 @@
 //!
 //! It is drawn from the checked file, so a broken plan has one too: what an error is about is marked.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::checked::Checked;
 use crate::diag::Sink;
-use crate::ids::{Consumer, LcoreId, PortId, Target};
+use crate::ids::{Consumer, LcoreId, PortId, RingId, Target};
 use crate::raw::Head;
 use crate::source::{Sources, Span};
 use crate::words::{Destination, Idle, Pages, transport_word};
@@ -74,13 +76,17 @@ impl Drawing {
     pub(crate) fn new(checked: &Checked<'_>, sink: &Sink) -> Self {
         let blame = Blame::new(checked, sink);
         let mut drawing = Drawing::empty(checked.raw.name.as_deref().unwrap_or("plan"));
-        for index in 0..checked.raw.lcores.len() {
-            drawing.clusters.push(lcore(checked, LcoreId::from_index(index), &blame));
+        drawing.clusters = (0..checked.raw.lcores.len()).map(|index| lcore(checked, index, &blame)).collect();
+        for (lcore, node) in placed(checked, &blame) {
+            match lcore {
+                Some(id) => drawing.clusters[id.index()].nodes.push(node),
+                None => drawing.loose.push(node),
+            }
         }
-        drawing.loose.extend(placed(checked, None, &blame));
+        let outputs = outputs(checked);
         drawing.pools(checked, &blame);
-        drawing.batches(checked, &blame);
-        drawing.rings(checked, &blame);
+        drawing.batches(checked, &outputs, &blame);
+        drawing.rings(checked, &outputs, &blame);
         drawing.wires(checked, &blame);
         drawing
     }
@@ -107,46 +113,48 @@ impl Drawing {
         }
     }
 
-    fn batches(&mut self, checked: &Checked<'_>, blame: &Blame<'_>) {
-        for edge in checked.links.edges(&checked.raw) {
+    fn batches(&mut self, checked: &Checked<'_>, outputs: &Outputs<'_>, blame: &Blame<'_>) {
+        let mut drops = HashSet::new();
+        for edge in checked.edges.all() {
             let from = checked.raw.producer_name(edge.from);
             let to = match edge.hop.target {
                 Target::Stage(id) => checked.raw.consumer_name(Consumer::Stage(id)),
                 Target::Port(id) => checked.raw.consumer_name(Consumer::Port(id)),
-                Target::Drop => self.drop_node(edge.lcore, checked),
+                Target::Drop => self.drop_node(edge.lcore, checked, &mut drops),
                 // Drawn as one line from end to end.
                 Target::Ring(_) => continue,
             };
-            let label = output_name(checked, edge.hop.span);
+            let label = outputs.get(&edge.hop.span).copied().unwrap_or_default().to_owned();
             self.lines.push(Line { from, to, label, style: Style::Batch, is_wrong: blame.has(edge.hop.span) });
         }
     }
 
     /// One sink a lcore for what is dropped on purpose.
-    fn drop_node(&mut self, lcore: Option<LcoreId>, checked: &Checked<'_>) -> String {
+    fn drop_node(
+        &mut self,
+        lcore: Option<LcoreId>,
+        checked: &Checked<'_>,
+        drops: &mut HashSet<Option<LcoreId>>,
+    ) -> String {
         let name = lcore.map_or("?", |id| checked.raw.lcores[id.index()].head.name.as_str());
         let id = format!("drop.{name}");
         let nodes = match lcore {
             Some(id) => &mut self.clusters[id.index()].nodes,
             None => &mut self.loose,
         };
-        if nodes.iter().all(|node| node.id != id) {
+        if drops.insert(lcore) {
             nodes.push(Node { id: id.clone(), label: vec!["drop".to_owned()], shape: Shape::Drop, is_wrong: false });
         }
         id
     }
 
-    fn rings(&mut self, checked: &Checked<'_>, blame: &Blame<'_>) {
+    fn rings(&mut self, checked: &Checked<'_>, outputs: &Outputs<'_>, blame: &Blame<'_>) {
         for (index, ring) in checked.raw.rings.iter().enumerate() {
             let id = format!("ring.{}", ring.head.name);
             let mut is_wrong = blame.owns(&id, &ring.head);
             let depth = ring.depth.as_ref().map_or("?".to_owned(), |depth| depth.value.to_string());
             let to = checked.links.rings[index].map(|to| checked.raw.consumer_name(to));
-            let edges = checked.links.edges(&checked.raw);
-            let from: Vec<_> = edges
-                .iter()
-                .filter(|edge| edge.hop.target == Target::Ring(crate::ids::RingId::from_index(index)))
-                .collect();
+            let from = checked.edges.leading_to(Target::Ring(RingId::from_index(index)));
             // An end that is missing is drawn as the ring itself.
             let to = to.filter(|_| !from.is_empty());
             if to.is_none() {
@@ -159,7 +167,7 @@ impl Drawing {
                 });
             }
             for edge in from {
-                let mut label = output_name(checked, edge.hop.span);
+                let mut label = outputs.get(&edge.hop.span).copied().unwrap_or_default().to_owned();
                 if !label.is_empty() {
                     label += " / ";
                 }
@@ -175,6 +183,7 @@ impl Drawing {
     }
 
     fn wires(&mut self, checked: &Checked<'_>, blame: &Blame<'_>) {
+        let mut groups = HashSet::new();
         for (index, facts) in checked.ports.iter().enumerate() {
             let port = &checked.raw.ports[index];
             let from = format!("port.{}", port.head.name);
@@ -184,7 +193,7 @@ impl Drawing {
                 // Those with an address come below.
                 Destination::None | Destination::Listen(_) | Destination::Connect(_) => {}
                 Destination::Group(group) => {
-                    let to = self.group_node(&group.to_string());
+                    let to = self.group_node(&group.to_string(), &mut groups);
                     self.lines.push(Line { from: from.clone(), to, label: word.clone(), style: Style::Wire, is_wrong });
                 }
                 Destination::Peer(peer) => {
@@ -203,7 +212,7 @@ impl Drawing {
                 let to = match facts.across {
                     Some(_) if listens => None,
                     Some(other) => Some(format!("port.{}", checked.raw.ports[other.index()].head.name)),
-                    None => Some(self.group_node(&address.to_string())),
+                    None => Some(self.group_node(&address.to_string(), &mut groups)),
                 };
                 let role = if listens { "listens at" } else { "connects to" };
                 let label = format!("{word} {role} {address}");
@@ -211,7 +220,7 @@ impl Drawing {
                 self.lines.extend(to.map(line));
             }
             for group in &facts.join {
-                let group = self.group_node(&group.to_string());
+                let group = self.group_node(&group.to_string(), &mut groups);
                 self.lines.push(Line {
                     from: group,
                     to: from.clone(),
@@ -223,9 +232,9 @@ impl Drawing {
         }
     }
 
-    fn group_node(&mut self, group: &str) -> String {
+    fn group_node(&mut self, group: &str, groups: &mut HashSet<String>) -> String {
         let id = format!("group.{group}");
-        if self.loose.iter().all(|node| node.id != id) {
+        if groups.insert(id.clone()) {
             self.loose.push(Node {
                 id: id.clone(),
                 label: vec![group.to_owned()],
@@ -237,8 +246,8 @@ impl Drawing {
     }
 }
 
-fn lcore(checked: &Checked<'_>, id: LcoreId, blame: &Blame<'_>) -> Cluster {
-    let lcore = &checked.raw.lcores[id.index()];
+fn lcore(checked: &Checked<'_>, index: usize, blame: &Blame<'_>) -> Cluster {
+    let lcore = &checked.raw.lcores[index];
     let idle = match lcore.idle.value {
         Idle::Poll => "poll",
         Idle::Event => "event",
@@ -250,34 +259,36 @@ fn lcore(checked: &Checked<'_>, id: LcoreId, blame: &Blame<'_>) -> Cluster {
         title: format!("{name}: CPU {cpu}, {idle}, burst {}", lcore.burst_packets.value),
         is_wrong: blame.owns(&name, &lcore.head),
         id: name,
-        nodes: placed(checked, Some(id), blame),
+        nodes: Vec::new(),
     }
 }
 
-/// The ports and stages of a lcore; of none, those whose lcore is not known.
-fn placed(checked: &Checked<'_>, lcore: Option<LcoreId>, blame: &Blame<'_>) -> Vec<Node> {
+/// The ports and stages, with the lcore of each, if it is known.
+fn placed(checked: &Checked<'_>, blame: &Blame<'_>) -> Vec<(Option<LcoreId>, Node)> {
     let mut nodes = Vec::new();
-    for (port, _) in checked.raw.ports.iter().zip(&checked.links.ports).filter(|(_, links)| links.lcore == lcore) {
+    for (port, links) in checked.raw.ports.iter().zip(&checked.links.ports) {
         let id = format!("port.{}", port.head.name);
         let word = port.transport.as_ref().map_or("?", |transport| transport_word(transport.value));
         let depths = format!("{word} rx {} tx {}", port.rx_depth_wr.value, port.tx_depth_wr.value);
         let is_wrong = blame.owns(&id, &port.head);
-        nodes.push(Node { label: vec![id.clone(), depths], id, shape: Shape::Port, is_wrong });
+        nodes.push((links.lcore, Node { label: vec![id.clone(), depths], id, shape: Shape::Port, is_wrong }));
     }
-    for (stage, _) in checked.raw.stages.iter().zip(&checked.links.stages).filter(|(_, links)| links.lcore == lcore) {
+    for (stage, links) in checked.raw.stages.iter().zip(&checked.links.stages) {
         let id = format!("stage.{}", stage.head.name);
         let kind = stage.kind.as_ref().map_or("?", |kind| kind.value.as_str());
         let is_wrong = blame.owns(&id, &stage.head);
-        nodes.push(Node { label: vec![id.clone(), format!("use {kind}")], id, shape: Shape::Stage, is_wrong });
+        let label = vec![id.clone(), format!("use {kind}")];
+        nodes.push((links.lcore, Node { label, id, shape: Shape::Stage, is_wrong }));
     }
     nodes
 }
 
-/// The output whose target stands at `span`; empty for a port's `next`.
-fn output_name(checked: &Checked<'_>, span: Span) -> String {
-    let mut outputs = checked.raw.stages.iter().flat_map(|stage| &stage.out);
-    let found = outputs.find(|(_, _, target)| target.as_ref().is_some_and(|target| target.span == span));
-    found.map_or(String::new(), |(name, ..)| name.clone())
+/// The names of outputs by where their targets stand. A port's `next` has none.
+type Outputs<'a> = HashMap<Span, &'a str>;
+
+fn outputs<'a>(checked: &'a Checked<'_>) -> Outputs<'a> {
+    let outputs = checked.raw.stages.iter().flat_map(|stage| &stage.out);
+    outputs.filter_map(|(name, _, target)| Some((target.as_ref()?.span, name.as_str()))).collect()
 }
 
 /// Which tables and places the errors are about.
@@ -309,7 +320,8 @@ impl<'a> Blame<'a> {
 
     /// Whether an error is in the table `path`: between its head and the next one, or in a flag that sets a key of it.
     fn owns(&self, path: &str, head: &Head) -> bool {
-        let end = self.heads.iter().copied().find(|start| *start > head.span.start).unwrap_or(u32::MAX);
+        let next = self.heads.partition_point(|start| *start <= head.span.start);
+        let end = self.heads.get(next).copied().unwrap_or(u32::MAX);
         self.errors.iter().any(|error| {
             let source = self.sources.source(*error);
             match source.is_flag {

@@ -73,6 +73,8 @@ mod de;
 mod diag;
 mod draw;
 pub mod duration;
+mod excerpt;
+mod file;
 mod flow;
 mod graph;
 mod groups;

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use crate::catalog::Catalog;
 use crate::checked::Checked;
-use crate::diag::{Diagnostic, Diagnostics, Severity, Sink};
+use crate::diag::{Diagnostics, Sink};
 use crate::graph::Drawing;
 use crate::machine::Machine;
 use crate::plan::Plan;
 use crate::source::{Sources, TEXT_BYTES_MAX};
 use crate::sums::{self, Sum};
-use crate::{flow, lcores, memory, order, ports, raw, refs, rings, set, sizes, syntax, tree, unused};
+use crate::{file, flow, lcores, memory, order, ports, raw, refs, rings, set, sizes, syntax, tree, unused};
 
 /// Reads plans against what the application registered and what the machine has.
 #[derive(Debug, Clone)]
@@ -63,34 +63,32 @@ impl Loader {
     }
 
     /// All about the plan in a file; an error only if it can't be read at all.
+    ///
+    /// `-` is standard input. Other than that only regular files are read, and of both at most as much as a plan may have.
     pub fn inspect_path(&self, path: impl AsRef<Path>) -> Result<Inspection, Diagnostics> {
         let path = path.as_ref();
-        let name = path.display().to_string();
-        let refuse = |message: String| {
-            let sources = Sources::new(&name, "", &[]);
-            let mut one = Diagnostic::new(&sources, Severity::Error, "unreadable", None, message);
-            one.help("name a plan file, e.g. config/tick-to-trade.toml");
-            Diagnostics::from(one)
-        };
-        let bytes = std::fs::read(path).map_err(|error| refuse(format!("can't read the plan: {error}")))?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let at = error.utf8_error().valid_up_to();
-            refuse(format!("the plan is not UTF-8 text: the byte at offset {at} does not belong there"))
-        })?;
-        Ok(self.inspect_str(&name, &text))
+        let text = file::read(path)?;
+        Ok(self.inspect_str(&file::name_of(path), &text))
     }
 
     /// All about the plan in a text; `name` is what diagnostics call it.
     pub fn inspect_str(&self, name: &str, text: &str) -> Inspection {
         if text.len() > TEXT_BYTES_MAX {
-            let message = format!("the plan has {} bytes, more than the {TEXT_BYTES_MAX} that are read", text.len());
-            let one = Diagnostic::new(&Sources::new(name, "", &[]), Severity::Error, "unreadable", None, message);
             let drawing = Drawing::empty(name);
-            return Inspection { plan: None, diagnostics: one.into(), sums: Vec::new(), drawing };
+            return Inspection { plan: None, diagnostics: file::too_long(name).into(), sums: Vec::new(), drawing };
         }
         let sources = Sources::new(name, text, &self.flags);
         let mut sink = Sink::new(sources.clone());
         let root = self.parse(&sources, &mut sink);
+        // Whatever else there is to say of a file that is no TOML at all, nobody reads it.
+        if sink.is_hopeless() {
+            return Inspection {
+                plan: None,
+                diagnostics: sink.finish(),
+                sums: Vec::new(),
+                drawing: Drawing::empty(name),
+            };
+        }
         let checked = self.check(&root, &mut sink);
         let sums = self.sums(&checked, &mut sink);
         let drawing = Drawing::new(&checked, &sink);
@@ -115,13 +113,13 @@ impl Loader {
         let links = refs::resolve(&raw, &self.catalog, sink);
         let edges = links.edges(&raw);
         let ports = ports::check(&raw, &links, sink);
-        let lcore_devices = lcores::check(&raw, &links, &edges, &self.machine, sink);
+        let lcore_devices = lcores::check(&raw, &links, edges.all(), &self.machine, sink);
         let ring_edges = rings::check(&raw, &links, &edges, sink);
         let order = order::check(&raw, &links, &edges, sink);
         unused::check(&raw, &links, &edges, sink);
         let flow = flow::trace(&raw, &links, &edges, sink);
         sizes::check(&raw, &links, &ports, &flow, sink);
-        Checked { raw, links, ports, lcore_devices, ring_edges, order, flow }
+        Checked { raw, links, edges, ports, lcore_devices, ring_edges, order, flow }
     }
 
     /// Sums over references that don't hold would be wrong: they wait until the rest is right.

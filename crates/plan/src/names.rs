@@ -3,12 +3,17 @@
 /// Similarity (Jaro-Winkler, 0 to 1) below which a name is no suggestion.
 const SIMILAR: f64 = 0.8;
 
+/// A longer name is like none: no table has one.
+const NAME_BYTES_MAX: usize = 128;
+
 /// More names than this are not listed.
 const LISTED_MAX: usize = 12;
 
 /// The known name that is most like `name`, if any is at all.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = known.into_iter().map(|one| (score(name, one), one));
+    let fits = |name: &&str| name.len() <= NAME_BYTES_MAX;
+    let known = known.into_iter().filter(|known| fits(known) && fits(&name));
+    let scored = known.map(|one| (score(name, one), one));
     scored.filter(|(score, _)| *score >= SIMILAR).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, one)| one)
 }
 

@@ -1,20 +1,25 @@
 //! The graph of stages and rings: no packet goes round in it, each lcore runs its stages in its order, nothing lies idle.
 
+use std::collections::{HashMap, HashSet};
+
 use petgraph::algo::{tarjan_scc, toposort};
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use crate::diag::Sink;
 use crate::ids::{Consumer, Producer, RingId, StageId, Target};
 use crate::raw::RawPlan;
-use crate::refs::{Edge, Links};
+use crate::refs::{Edge, Edges, Links};
 use crate::source::Span;
+
+/// Of a longer circle the first are named.
+const CYCLE_NAMES_MAX: usize = 10;
 
 /// Stages first, then rings; weights are the places that name the edges.
 type Graph = DiGraph<(), Span>;
 
 /// All stages in topological order, or in the order of the file if there is a cycle (which is an error).
-pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut Sink) -> Vec<StageId> {
-    let graph = build(raw, links, edges);
+pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) -> Vec<StageId> {
+    let graph = build(raw, links, edges.all());
     for group in tarjan_scc(&graph) {
         if group.len() > 1 || graph.contains_edge(group[0], group[0]) {
             report_cycle(raw, &graph, &group, sink);
@@ -56,7 +61,10 @@ fn report_cycle(raw: &RawPlan, graph: &Graph, group: &[NodeIndex], sink: &mut Si
         None => raw.producer_name(Producer::Stage(StageId::from_index(node.index()))),
         Some(ring) => format!("ring.{}", raw.rings[RingId::from_index(ring).index()].head.name),
     };
-    let mut path: Vec<String> = cycle.iter().map(name).collect();
+    let mut path: Vec<String> = cycle.iter().take(CYCLE_NAMES_MAX).map(name).collect();
+    if cycle.len() > CYCLE_NAMES_MAX {
+        path.push(format!("{} more", cycle.len() - CYCLE_NAMES_MAX));
+    }
     path.extend(path.first().cloned());
     let spans: Vec<Span> = (0..cycle.len())
         .filter_map(|at| graph.find_edge(cycle[at], cycle[(at + 1) % cycle.len()]))
@@ -80,14 +88,15 @@ fn report_cycle(raw: &RawPlan, graph: &Graph, group: &[NodeIndex], sink: &mut Si
 /// A shortest cycle inside a strongly connected group, from its first node in the order of the file.
 fn shortest_cycle(graph: &Graph, group: &[NodeIndex]) -> Vec<NodeIndex> {
     let Some(start) = group.iter().copied().min() else { return Vec::new() };
-    let mut previous: Vec<Option<NodeIndex>> = vec![None; graph.node_count()];
+    let group: HashSet<NodeIndex> = group.iter().copied().collect();
+    let mut previous: HashMap<NodeIndex, NodeIndex> = HashMap::new();
     let mut queue = std::collections::VecDeque::from([start]);
     while let Some(node) = queue.pop_front() {
         if graph.contains_edge(node, start) {
             let mut path = vec![node];
             let mut at = node;
             while at != start {
-                let Some(before) = previous[at.index()] else { break };
+                let Some(before) = previous.get(&at).copied() else { break };
                 path.push(before);
                 at = before;
             }
@@ -97,8 +106,8 @@ fn shortest_cycle(graph: &Graph, group: &[NodeIndex]) -> Vec<NodeIndex> {
         let mut next: Vec<NodeIndex> = graph.neighbors(node).filter(|to| group.contains(to)).collect();
         next.sort();
         for to in next {
-            if to != start && previous[to.index()].is_none() {
-                previous[to.index()] = Some(node);
+            if to != start && !previous.contains_key(&to) {
+                previous.insert(to, node);
                 queue.push_back(to);
             }
         }
@@ -107,14 +116,14 @@ fn shortest_cycle(graph: &Graph, group: &[NodeIndex]) -> Vec<NodeIndex> {
 }
 
 /// Stages that nothing leads to and that make no packets. Those behind one are not reported again.
-fn unreachable_stages(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut Sink) {
+fn unreachable_stages(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) {
     if links.incomplete {
         return;
     }
     for (index, (stage, resolved)) in raw.stages.iter().zip(&links.stages).enumerate() {
         let id = StageId::from_index(index);
-        let is_fed = edges.iter().any(|edge| edge.hop.target == Target::Stage(id))
-            || links.rings.contains(&Some(Consumer::Stage(id)));
+        let is_fed =
+            !edges.leading_to(Target::Stage(id)).is_empty() || !edges.rings_into(Consumer::Stage(id)).is_empty();
         let Some(kind) = resolved.kind.filter(|kind| !kind.source && !is_fed) else { continue };
         sink.error("unreachable-stage", stage.head.span, format!("nothing leads to stage.{}", stage.head.name))
             .note(format!("kind `{}` makes no packets of its own", kind.name))

@@ -2,6 +2,7 @@
 //!
 //! A value that was complained about is `None` or its default, so that the checks behind can go on; no plan comes of it.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::catalog::Catalog;
@@ -14,8 +15,13 @@ use crate::words::{Idle, Pages, Provider, Transport};
 /// The tables of resources. Every other top-level table is an application's section.
 const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
 
-/// More of one sort than this is not a plan.
+/// More of one sort than this is not a plan: what is worked out for each pool and lcore, and each that it reaches, adds up.
+const DEVICES_MAX: usize = 64;
+const POOLS_MAX: usize = 256;
+const LCORES_MAX: usize = 1024;
 const RESOURCES_MAX: usize = 4096;
+/// The outputs of a stage, and the groups that a port joins.
+const LISTED_MAX: usize = 1024;
 /// ibv_port_attr numbers ports in 8 bits.
 const PORT_NUM_MAX: u32 = 255;
 const PACKETS_MAX: u32 = 1 << 28;
@@ -24,6 +30,8 @@ const HEADROOM_BYTES_MAX: u32 = 1 << 16;
 const DEPTH_MAX: u32 = 1 << 20;
 const BURST_MAX: u32 = 1024;
 const CPU_MAX: u32 = 1 << 16;
+/// Greater than any device's `max_cqe`, and what an lcore's ports may need together.
+pub(crate) const CQ_DEPTH_MAX: u32 = DEPTH_MAX * 64;
 /// Longer than any sensible budget, and far from overflowing nanoseconds in 64 bits.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
 
@@ -59,8 +67,22 @@ pub(crate) struct RawPlan {
     pub(crate) ports: Vec<RawPort>,
     pub(crate) rings: Vec<RawRing>,
     pub(crate) stages: Vec<RawStage>,
+    pub(crate) unread: Unread,
     /// One for each section of the catalog, `None` where the file has none.
     pub(crate) sections: Vec<Option<(Span, Node)>>,
+}
+
+/// What is in the file and was refused as a whole, so that a reference to it is no fault of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Unread {
+    sorts: HashSet<&'static str>,
+    names: HashSet<(&'static str, String)>,
+}
+
+impl Unread {
+    pub(crate) fn has(&self, sort: &'static str, name: &str) -> bool {
+        self.sorts.contains(sort) || (!self.names.is_empty() && self.names.contains(&(sort, name.to_owned())))
+    }
 }
 
 #[derive(Debug)]
@@ -146,12 +168,14 @@ pub(crate) fn read(root: &Table, catalog: &Catalog, sink: &mut Sink) -> RawPlan 
     let more: Vec<&'static str> = TOP_KEYS.iter().chain(&catalog.sections).copied().collect();
     reader.finish("unknown-key", &more);
 
-    plan.devices = tables(root, "device", sink, read_device);
-    plan.pools = tables(root, "pool", sink, read_pool);
-    plan.lcores = tables(root, "lcore", sink, read_lcore);
-    plan.ports = tables(root, "port", sink, read_port);
-    plan.rings = tables(root, "ring", sink, read_ring);
-    plan.stages = tables(root, "stage", sink, read_stage);
+    let mut tables = Tables { root, sink, unread: Unread::default() };
+    plan.devices = tables.read("device", DEVICES_MAX, read_device);
+    plan.pools = tables.read("pool", POOLS_MAX, read_pool);
+    plan.lcores = tables.read("lcore", LCORES_MAX, read_lcore);
+    plan.ports = tables.read("port", RESOURCES_MAX, read_port);
+    plan.rings = tables.read("ring", RESOURCES_MAX, read_ring);
+    plan.stages = tables.read("stage", RESOURCES_MAX, read_stage);
+    plan.unread = tables.unread;
     if plan.lcores.is_empty() && root.find("lcore").is_none() {
         sink.error("missing-key", top, "the plan has no lcore, so nothing would run")
             .help("add a table [lcore.NAME] with `cpu = 0`");
@@ -202,24 +226,41 @@ fn section(root: &Table, name: &'static str, sink: &mut Sink) -> Option<(Span, N
     Some((entry.key_span, entry.node.clone()))
 }
 
-/// Reads every `[sort.NAME]`.
-fn tables<T>(root: &Table, sort: &'static str, sink: &mut Sink, read: fn(Head, &mut Reader<'_>) -> T) -> Vec<T> {
-    let Some(entry) = root.find(sort) else { return Vec::new() };
-    let Some(table) = table_of(entry, &format!("{sort}.NAME"), sink) else { return Vec::new() };
-    if table.entries.len() > RESOURCES_MAX {
-        sink.error("bad-value", entry.key_span, format!("more than {RESOURCES_MAX} {sort}s"));
-        return Vec::new();
+/// The tables of resources.
+struct Tables<'a> {
+    root: &'a Table,
+    sink: &'a mut Sink,
+    unread: Unread,
+}
+
+impl Tables<'_> {
+    /// Reads every `[sort.NAME]`.
+    fn read<T>(&mut self, sort: &'static str, max: usize, read: fn(Head, &mut Reader<'_>) -> T) -> Vec<T> {
+        let Some(entry) = self.root.find(sort) else { return Vec::new() };
+        let Some(table) = table_of(entry, &format!("{sort}.NAME"), self.sink) else {
+            self.unread.sorts.insert(sort);
+            return Vec::new();
+        };
+        if table.entries.len() > max {
+            let message = format!("the plan has {} {sort}s; it may have {max}", table.entries.len());
+            self.sink.error("bad-value", entry.key_span, message).help("split it into plans of their own");
+            self.unread.sorts.insert(sort);
+            return Vec::new();
+        }
+        let mut list = Vec::with_capacity(table.entries.len());
+        for entry in &table.entries {
+            let path = format!("{sort}.{}", entry.key);
+            check_name(entry, sort, self.sink);
+            let Some(table) = table_of(entry, &path, self.sink) else {
+                self.unread.names.insert((sort, entry.key.clone()));
+                continue;
+            };
+            let mut reader = Reader::new(table, path, entry.key_span, self.sink);
+            list.push(read(Head { name: entry.key.clone(), span: entry.key_span }, &mut reader));
+            reader.finish("unknown-key", &[]);
+        }
+        list
     }
-    let mut list = Vec::with_capacity(table.entries.len());
-    for entry in &table.entries {
-        let path = format!("{sort}.{}", entry.key);
-        check_name(entry, sort, sink);
-        let Some(table) = table_of(entry, &path, sink) else { continue };
-        let mut reader = Reader::new(table, path, entry.key_span, sink);
-        list.push(read(Head { name: entry.key.clone(), span: entry.key_span }, &mut reader));
-        reader.finish("unknown-key", &[]);
-    }
-    list
 }
 
 fn table_of<'a>(entry: &'a Entry, path: &str, sink: &mut Sink) -> Option<&'a Table> {
@@ -273,7 +314,7 @@ fn read_lcore(head: Head, reader: &mut Reader<'_>) -> RawLcore {
         spin: reader.optional_duration("spin", DURATION_MAX),
         dwell: reader.optional_duration("dwell", DURATION_MAX),
         drain: reader.duration_or("drain", DURATION_MAX, DRAIN).value,
-        cq_depth_wc: reader.optional_number("cq_depth_wc", 1..=DEPTH_MAX * 64),
+        cq_depth_wc: reader.optional_number("cq_depth_wc", 1..=CQ_DEPTH_MAX),
     }
 }
 
@@ -286,7 +327,7 @@ fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
         pool: reader.optional_text("pool"),
         transport: reader.choice("transport", &transports),
         join_key: reader.place("join").map(|entry| entry.key_span),
-        join: reader.texts("join"),
+        join: reader.texts("join", LISTED_MAX),
         send_to: reader.optional_text("send_to"),
         peer: reader.optional_text("peer"),
         listen: reader.optional_text("listen"),
@@ -337,6 +378,11 @@ fn read_outputs(reader: &mut Reader<'_>) -> Vec<(String, Span, Option<Field<Stri
         reader.sink.error("wrong-type", entry.node.span, message).help("write `out = { OUTPUT = \"stage.NAME\" }`");
         return Vec::new();
     };
+    if table.entries.len() > LISTED_MAX {
+        let message = format!("a stage has {LISTED_MAX} outputs at most, not {}", table.entries.len());
+        reader.sink.error("bad-value", entry.key_span, message);
+        return Vec::new();
+    }
     let mut list = Vec::with_capacity(table.entries.len());
     for entry in &table.entries {
         let target = match &entry.node.value {

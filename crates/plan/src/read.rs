@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn finish(self, code: &'static str, more: &[&'static str]) {
         let known: Vec<&str> = self.known.iter().map(|key| key.name).chain(more.iter().copied()).collect();
         for entry in &self.table.entries {
-            if known.contains(&entry.key.as_str()) {
+            if known.contains(&entry.key.as_str()) || self.sink.only_counts_error() {
                 continue;
             }
             let message = match self.path.as_str() {
@@ -112,13 +112,18 @@ impl<'a> Reader<'a> {
         self.as_text(entry)
     }
 
-    /// A list of texts, empty if left out.
-    pub(crate) fn texts(&mut self, key: &'static str) -> Vec<Field<String>> {
+    /// A list of at most `max` texts, empty if left out.
+    pub(crate) fn texts(&mut self, key: &'static str, max: usize) -> Vec<Field<String>> {
         let Some(entry) = self.entry(key, Takes::Texts, LeftOut::Open) else { return Vec::new() };
         let Value::Array(items) = &entry.node.value else {
             self.wrong_type(&entry.node, key, "an array of strings");
             return Vec::new();
         };
+        if items.len() > max {
+            let message = format!("`{key}` has {} entries; it may have {max}", items.len());
+            self.sink.error("bad-value", entry.node.span, message);
+            return Vec::new();
+        }
         items.iter().filter_map(|item| self.node_text(item, key)).collect()
     }
 

@@ -1,5 +1,7 @@
 //! Names to ids: every reference is resolved here, or complained about with the nearest name that would do.
 
+use std::collections::HashMap;
+
 use crate::catalog::{Catalog, StageKind};
 use crate::diag::Sink;
 use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};
@@ -72,7 +74,7 @@ pub(crate) struct Links<'a> {
 }
 
 pub(crate) fn resolve<'a>(raw: &RawPlan, catalog: &'a Catalog, sink: &mut Sink) -> Links<'a> {
-    let mut names = Resolver { raw, sink, incomplete: false };
+    let mut names = Resolver { raw, sink, incomplete: false, known: Sort::ALL.map(|sort| index(raw, sort)) };
     let pools =
         raw.pools.iter().map(|pool| names.plain(Sort::Device, &pool.device).map(DeviceId::from_index)).collect();
     let ports = raw
@@ -96,33 +98,44 @@ struct Resolver<'a> {
     raw: &'a RawPlan,
     sink: &'a mut Sink,
     incomplete: bool,
+    /// The places of all names, in the order of [`Sort::ALL`].
+    known: [HashMap<&'a str, usize>; 6],
+}
+
+/// The names of one sort in the order of the file.
+fn heads(raw: &RawPlan, sort: Sort) -> Vec<&str> {
+    fn names<T>(list: &[T], head: fn(&T) -> &Head) -> Vec<&str> {
+        list.iter().map(|one| head(one).name.as_str()).collect()
+    }
+    match sort {
+        Sort::Device => names(&raw.devices, |one| &one.head),
+        Sort::Pool => names(&raw.pools, |one| &one.head),
+        Sort::Lcore => names(&raw.lcores, |one| &one.head),
+        Sort::Port => names(&raw.ports, |one| &one.head),
+        Sort::Ring => names(&raw.rings, |one| &one.head),
+        Sort::Stage => names(&raw.stages, |one| &one.head),
+    }
+}
+
+fn index(raw: &RawPlan, sort: Sort) -> HashMap<&str, usize> {
+    heads(raw, sort).into_iter().enumerate().map(|(at, name)| (name, at)).collect()
 }
 
 impl Resolver<'_> {
     fn heads(&self, sort: Sort) -> Vec<&str> {
-        fn names<T>(list: &[T], head: fn(&T) -> &Head) -> Vec<&str> {
-            list.iter().map(|one| head(one).name.as_str()).collect()
-        }
-        match sort {
-            Sort::Device => names(&self.raw.devices, |one| &one.head),
-            Sort::Pool => names(&self.raw.pools, |one| &one.head),
-            Sort::Lcore => names(&self.raw.lcores, |one| &one.head),
-            Sort::Port => names(&self.raw.ports, |one| &one.head),
-            Sort::Ring => names(&self.raw.rings, |one| &one.head),
-            Sort::Stage => names(&self.raw.stages, |one| &one.head),
-        }
+        heads(self.raw, sort)
     }
 
     fn find(&self, sort: Sort, name: &str) -> Option<usize> {
-        self.heads(sort).iter().position(|one| *one == name)
+        self.known[sort as usize].get(name).copied()
     }
 
     /// A reference to one sort by bare name, e.g. `pool = "ticks"`.
     fn plain(&mut self, sort: Sort, field: &Option<Field<String>>) -> Option<usize> {
         let field = field.as_ref()?;
         let found = self.find(sort, &field.value);
-        if found.is_none() {
-            let word = sort.word();
+        let word = sort.word();
+        if found.is_none() && !self.raw.unread.has(word, &field.value) && !self.sink.only_counts_error() {
             let other = Sort::ALL.into_iter().find(|other| self.find(*other, &field.value).is_some());
             let bare = field.value.strip_prefix(&format!("{word}.")).filter(|bare| self.find(sort, bare).is_some());
             let (code, message) = match other {
@@ -177,8 +190,11 @@ impl Resolver<'_> {
             (Some(Sort::Stage), Some(index)) => Some(Target::Stage(StageId::from_index(index))),
             (Some(Sort::Port), Some(index)) => Some(Target::Port(PortId::from_index(index))),
             (Some(Sort::Ring), Some(index)) => Some(Target::Ring(RingId::from_index(index))),
+            (Some(sort), None) if self.raw.unread.has(sort.word(), name) => None,
             _ => {
-                self.refuse_prefixed(field, sort, name, allowed, drop);
+                if !self.sink.only_counts_error() {
+                    self.refuse_prefixed(field, sort, name, allowed, drop);
+                }
                 None
             }
         }
@@ -265,9 +281,83 @@ pub(crate) struct Edge {
     pub(crate) hop: Hop,
 }
 
+/// Every way that packets go, found by either end.
+#[derive(Debug)]
+pub(crate) struct Edges {
+    all: Vec<Edge>,
+    into_stages: Vec<Vec<Edge>>,
+    into_ports: Vec<Vec<Edge>>,
+    into_rings: Vec<Vec<Edge>>,
+    out_of_stages: Vec<Vec<Edge>>,
+    rings_into_stages: Vec<Vec<RingId>>,
+    rings_into_ports: Vec<Vec<RingId>>,
+}
+
+impl Edges {
+    fn new(all: Vec<Edge>, links: &Links<'_>) -> Self {
+        let (stages, ports, rings) = (links.stages.len(), links.ports.len(), links.rings.len());
+        let mut edges = Edges {
+            into_stages: vec![Vec::new(); stages],
+            into_ports: vec![Vec::new(); ports],
+            into_rings: vec![Vec::new(); rings],
+            out_of_stages: vec![Vec::new(); stages],
+            rings_into_stages: vec![Vec::new(); stages],
+            rings_into_ports: vec![Vec::new(); ports],
+            all,
+        };
+        for edge in &edges.all {
+            match edge.hop.target {
+                Target::Stage(id) => edges.into_stages[id.index()].push(*edge),
+                Target::Port(id) => edges.into_ports[id.index()].push(*edge),
+                Target::Ring(id) => edges.into_rings[id.index()].push(*edge),
+                Target::Drop => {}
+            }
+            if let Producer::Stage(id) = edge.from {
+                edges.out_of_stages[id.index()].push(*edge);
+            }
+        }
+        for (index, consumer) in links.rings.iter().enumerate() {
+            match consumer {
+                Some(Consumer::Stage(id)) => edges.rings_into_stages[id.index()].push(RingId::from_index(index)),
+                Some(Consumer::Port(id)) => edges.rings_into_ports[id.index()].push(RingId::from_index(index)),
+                None => {}
+            }
+        }
+        edges
+    }
+
+    /// All of them, ports' first.
+    pub(crate) fn all(&self) -> &[Edge] {
+        &self.all
+    }
+
+    /// Those that lead to `target`; none for what is dropped.
+    pub(crate) fn leading_to(&self, target: Target) -> &[Edge] {
+        match target {
+            Target::Stage(id) => &self.into_stages[id.index()],
+            Target::Port(id) => &self.into_ports[id.index()],
+            Target::Ring(id) => &self.into_rings[id.index()],
+            Target::Drop => &[],
+        }
+    }
+
+    /// Those that a stage's outputs make.
+    pub(crate) fn out_of(&self, stage: StageId) -> &[Edge] {
+        &self.out_of_stages[stage.index()]
+    }
+
+    /// The rings that `consumer` empties.
+    pub(crate) fn rings_into(&self, consumer: Consumer) -> &[RingId] {
+        match consumer {
+            Consumer::Stage(id) => &self.rings_into_stages[id.index()],
+            Consumer::Port(id) => &self.rings_into_ports[id.index()],
+        }
+    }
+}
+
 impl Links<'_> {
-    /// Every way that packets go, ports first. A port that receives nothing has none.
-    pub(crate) fn edges(&self, raw: &RawPlan) -> Vec<Edge> {
+    /// Every way that packets go. A port that receives nothing has none.
+    pub(crate) fn edges(&self, raw: &RawPlan) -> Edges {
         let mut edges = Vec::new();
         for (index, (port, links)) in raw.ports.iter().zip(&self.ports).enumerate() {
             let from = Producer::Port(PortId::from_index(index));
@@ -278,7 +368,7 @@ impl Links<'_> {
             let from = Producer::Stage(StageId::from_index(index));
             edges.extend(links.outputs.iter().map(|hop| Edge { from, lcore: links.lcore, hop: *hop }));
         }
-        edges
+        Edges::new(edges, self)
     }
 
     /// The lcore that runs a consumer, if that is known.

@@ -3,19 +3,19 @@
 use crate::diag::Sink;
 use crate::ids::{Producer, RingId, Target};
 use crate::raw::RawPlan;
-use crate::refs::{Edge, Links};
+use crate::refs::{Edge, Edges, Links};
 
 /// The producer of each ring, with the first place that names it.
-pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut Sink) -> Vec<Option<Edge>> {
+pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) -> Vec<Option<Edge>> {
     (0..raw.rings.len()).map(RingId::from_index).map(|id| check_one(id, raw, links, edges, sink)).collect()
 }
 
-fn check_one(id: RingId, raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut Sink) -> Option<Edge> {
+fn check_one(id: RingId, raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) -> Option<Edge> {
     let ring = &raw.rings[id.index()];
     let mut producers: Vec<Edge> = Vec::new();
-    for edge in edges.iter().filter(|edge| edge.hop.target == Target::Ring(id)) {
-        // Two outputs of one stage are one producer: a stage runs on one lcore.
-        if producers.iter().all(|known| known.from != edge.from) {
+    for edge in edges.leading_to(Target::Ring(id)) {
+        // Two outputs of one stage are one producer: a stage runs on one lcore. They stand side by side.
+        if producers.last().is_none_or(|known| known.from != edge.from) {
             producers.push(*edge);
         }
     }

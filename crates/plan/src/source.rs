@@ -6,6 +6,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::excerpt::excerpt;
+
 /// A place in one of the texts that a plan was read from. [`Plan::locate`](crate::Plan::locate) gives it in lines and columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
@@ -51,8 +53,12 @@ impl Location {
     }
 }
 
-/// The largest text that is read as a plan: far beyond any real one, and well inside [`Span`]'s 32 bits.
-pub(crate) const TEXT_BYTES_MAX: usize = 16 << 20;
+/// The largest text that is read as a plan: far beyond any real one, and well inside [`Span`]'s 32 bits. It also bounds what
+/// the parser remembers of a text with a fault in every byte.
+pub(crate) const TEXT_BYTES_MAX: usize = 2 << 20;
+
+/// Characters are counted once for every so many bytes, for a text may be one line.
+const BLOCK_BYTES: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -60,6 +66,8 @@ pub(crate) struct Source {
     pub(crate) text: String,
     pub(crate) is_flag: bool,
     line_starts: Vec<usize>,
+    /// The characters before each block of [`BLOCK_BYTES`].
+    chars_before: Vec<usize>,
 }
 
 /// All texts of one load, shared by the plan and every diagnostic about it.
@@ -70,7 +78,7 @@ impl Sources {
     pub(crate) fn new(file: &str, text: &str, flags: &[String]) -> Self {
         assert!(text.len() <= TEXT_BYTES_MAX, "the loader refuses longer texts before they get here");
         let mut all = vec![Source::new(file, text, false)];
-        all.extend(flags.iter().map(|flag| Source::new(&format!("--set {flag}"), flag, true)));
+        all.extend(flags.iter().map(|flag| Source::new(&excerpt(format!("--set {flag}")), flag, true)));
         Sources(Arc::new(all))
     }
 
@@ -88,8 +96,8 @@ impl Sources {
             return Location { file: source.name.clone(), line: 0, column: 0 };
         }
         let start = source.clamp(span.start as usize);
-        let line = source.line_starts.partition_point(|&line_start| line_start <= start);
-        let column = 1 + source.text[source.line_starts[line - 1]..start].chars().count();
+        let line = source.line_at(start);
+        let column = 1 + source.chars_before(start) - source.chars_before(source.line_starts[line - 1]);
         Location { file: source.name.clone(), line, column }
     }
 
@@ -104,10 +112,37 @@ impl Sources {
 impl Source {
     fn new(name: &str, text: &str, is_flag: bool) -> Self {
         let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
-        Source { name: name.to_owned(), text: text.to_owned(), is_flag, line_starts }
+        let mut chars_before = vec![0];
+        for block in text.as_bytes().chunks(BLOCK_BYTES) {
+            chars_before.push(chars_before[chars_before.len() - 1] + chars_begun(block));
+        }
+        Source { name: name.to_owned(), text: text.to_owned(), is_flag, line_starts, chars_before }
+    }
+
+    /// The line, from 1, that the byte at `at` is on.
+    pub(crate) fn line_at(&self, at: usize) -> usize {
+        self.line_starts.partition_point(|&line_start| line_start <= at)
+    }
+
+    /// The bytes of a line, from 1, without its line break.
+    pub(crate) fn line_range(&self, line: usize) -> Range<usize> {
+        let start = self.line_starts[line - 1];
+        let end = self.line_starts.get(line).map_or(self.text.len(), |next| next - 1);
+        start..end
+    }
+
+    /// The characters before the one at `at`, which is on a boundary.
+    fn chars_before(&self, at: usize) -> usize {
+        let block = at / BLOCK_BYTES;
+        self.chars_before[block] + chars_begun(&self.text.as_bytes()[block * BLOCK_BYTES..at])
     }
 
     fn clamp(&self, at: usize) -> usize {
         self.text.floor_char_boundary(at.min(self.text.len()))
     }
+}
+
+/// The characters whose first byte is among `bytes`: all but UTF-8's continuation bytes.
+fn chars_begun(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
 }

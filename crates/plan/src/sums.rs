@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 
 use crate::diag::Sink;
 use crate::flow::{Flow, Reach};
-use crate::ids::{LcoreId, PoolId};
-use crate::raw::RawPlan;
+use crate::ids::{LcoreId, PoolId, PortId};
+use crate::raw::{CQ_DEPTH_MAX, RawPlan};
 use crate::read::Field;
 use crate::refs::Links;
 use crate::source::{Location, Sources, Span};
@@ -61,6 +61,9 @@ pub struct Term {
 /// Columns for a term's text in a diagnostic.
 const TABLE_WIDTH: usize = 44;
 
+/// Terms in a diagnostic.
+const TABLE_TERMS_MAX: usize = 60;
+
 impl Sum {
     pub(crate) fn new(of: impl Into<String>, unit: &'static str) -> Self {
         Sum { of: of.into(), unit, terms: Vec::new(), needed: 0, limit: Limit::None }
@@ -83,13 +86,19 @@ impl Sum {
 
     /// The terms as aligned lines, the line alone as their place.
     pub(crate) fn table(&self) -> String {
-        let lines = self.terms.iter().map(|term| {
+        let lines = self.terms.iter().take(TABLE_TERMS_MAX).map(|term| {
             let at = if term.at.line == 0 { "--set".to_owned() } else { format!("line {}", term.at.line) };
             let full = term.full();
             let what = if full.chars().count() > TABLE_WIDTH { &term.what } else { &full };
             format!("{:>11}  {what:<TABLE_WIDTH$}  {at}\n", term.value)
         });
-        lines.collect::<String>() + &format!("{:>11}  {}", self.needed, self.unit)
+        let mut table: String = lines.collect();
+        let rest = self.terms.get(TABLE_TERMS_MAX..).unwrap_or_default();
+        if !rest.is_empty() {
+            let value = rest.iter().fold(0_u64, |sum, term| sum.saturating_add(term.value));
+            let _ = writeln!(table, "{value:>11}  {} more, which `--explain` names", rest.len());
+        }
+        table + &format!("{:>11}  {}", self.needed, self.unit)
     }
 
     pub(crate) fn explain(&self, out: &mut String) {
@@ -139,8 +148,12 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, flow: &Flow, sink: &mut Si
     for (index, reach) in flow.reach.iter().enumerate() {
         sums.extend(pool(PoolId::from_index(index), reach, raw, links, flow, sink));
     }
-    for index in 0..raw.lcores.len() {
-        sums.extend(completions(LcoreId::from_index(index), raw, links, sink));
+    let mut ports: Vec<Vec<PortId>> = vec![Vec::new(); raw.lcores.len()];
+    for (index, port) in links.ports.iter().enumerate() {
+        port.lcore.into_iter().for_each(|id| ports[id.index()].push(PortId::from_index(index)));
+    }
+    for (index, ports) in ports.iter().enumerate() {
+        sums.extend(completions(LcoreId::from_index(index), ports, raw, sink));
     }
     sums
 }
@@ -226,12 +239,12 @@ fn pool(id: PoolId, reach: &Reach, raw: &RawPlan, links: &Links<'_>, flow: &Flow
     Some(sum)
 }
 
-fn completions(id: LcoreId, raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) -> Option<Sum> {
+fn completions(id: LcoreId, ports: &[PortId], raw: &RawPlan, sink: &mut Sink) -> Option<Sum> {
     let lcore = &raw.lcores[id.index()];
     let sources = sink.sources.clone();
     let mut sum =
         Sum::new(format!("lcore.{} completion queue", lcore.head.name), "work requests that can complete into it");
-    for (port, _) in raw.ports.iter().zip(&links.ports).filter(|(_, resolved)| resolved.lcore == Some(id)) {
+    for port in ports.iter().map(|id| &raw.ports[id.index()]) {
         for (what, depth) in [("receive", &port.rx_depth_wr), ("send", &port.tx_depth_wr)] {
             sum.add(&sources, format!("{what} queue of port.{}", port.head.name), "", depth.value.into(), depth.span);
         }
@@ -243,6 +256,13 @@ fn completions(id: LcoreId, raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) -
         Some(depth) => Limit::Plan(depth.value.into(), sources.locate(depth.span)),
         None => Limit::Derived,
     };
+    if lcore.cq_depth_wc.is_none() && sum.needed > CQ_DEPTH_MAX.into() {
+        let message = format!("lcore.{} needs a completion queue of {}", lcore.head.name, sum.needed);
+        sink.error("cq-too-deep", lcore.head.span, message)
+            .label(format!("at most {CQ_DEPTH_MAX}"))
+            .note(format!("when queue pairs fail every work request completes, signaled or not:\n{}", sum.table()))
+            .help("make the queues of its ports shorter, or spread the ports over several lcores");
+    }
     if let Some(depth) = lcore.cq_depth_wc.as_ref().filter(|_| !sum.holds()) {
         let message = format!("{} completions fit, but {} can come at once", depth.value, sum.needed);
         sink.error("cq-too-small", depth.span, message)

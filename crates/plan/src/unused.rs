@@ -1,37 +1,35 @@
 //! What is declared and does nothing: warnings, except a target that can't send.
 
+use std::collections::HashSet;
+
 use crate::diag::Sink;
-use crate::ids::{Consumer, PortId, Target};
+use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Target};
 use crate::raw::RawPlan;
-use crate::refs::{Edge, Links};
+use crate::refs::{Edges, Links, PortLinks, StageLinks};
 use crate::source::Span;
 
-pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut Sink) {
-    senders(raw, links, edges, sink);
+pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) {
+    senders(raw, edges, sink);
     // What is misspelt elsewhere looks unused here.
     if sink.has_errors() {
         return;
     }
-    for (index, pool) in raw.pools.iter().enumerate() {
-        let of_port = links.ports.iter().any(|port| port.pool.is_some_and(|id| id.index() == index));
-        let of_stage = links.stages.iter().any(|stage| stage.pool.is_some_and(|id| id.index() == index));
-        if !of_port && !of_stage {
-            unused(sink, "pool", &pool.head.name, pool.head.span, "no port and no stage takes packets from it");
-        }
+    let of_ports = |what: fn(&PortLinks) -> Option<usize>| links.ports.iter().filter_map(what).collect::<HashSet<_>>();
+    let of_stages = |what: fn(&StageLinks<'_>) -> Option<usize>| links.stages.iter().filter_map(what);
+    let mut pools = of_ports(|port| port.pool.map(PoolId::index));
+    pools.extend(of_stages(|stage| stage.pool.map(PoolId::index)));
+    let mut devices = of_ports(|port| port.device.map(DeviceId::index));
+    devices.extend(links.pools.iter().flatten().map(|id| id.index()));
+    let mut lcores = of_ports(|port| port.lcore.map(LcoreId::index));
+    lcores.extend(of_stages(|stage| stage.lcore.map(LcoreId::index)));
+    for (_, pool) in raw.pools.iter().enumerate().filter(|(index, _)| !pools.contains(index)) {
+        unused(sink, "pool", &pool.head.name, pool.head.span, "no port and no stage takes packets from it");
     }
-    for (index, device) in raw.devices.iter().enumerate() {
-        let of_port = links.ports.iter().any(|port| port.device.is_some_and(|id| id.index() == index));
-        let of_pool = links.pools.iter().any(|pool| pool.is_some_and(|id| id.index() == index));
-        if !of_port && !of_pool {
-            unused(sink, "device", &device.head.name, device.head.span, "no port and no pool is on it");
-        }
+    for (_, device) in raw.devices.iter().enumerate().filter(|(index, _)| !devices.contains(index)) {
+        unused(sink, "device", &device.head.name, device.head.span, "no port and no pool is on it");
     }
-    for (index, lcore) in raw.lcores.iter().enumerate() {
-        let of_port = links.ports.iter().any(|port| port.lcore.is_some_and(|id| id.index() == index));
-        let of_stage = links.stages.iter().any(|stage| stage.lcore.is_some_and(|id| id.index() == index));
-        if !of_port && !of_stage {
-            unused(sink, "lcore", &lcore.head.name, lcore.head.span, "it has no port and no stage");
-        }
+    for (_, lcore) in raw.lcores.iter().enumerate().filter(|(index, _)| !lcores.contains(index)) {
+        unused(sink, "lcore", &lcore.head.name, lcore.head.span, "it has no port and no stage");
     }
 }
 
@@ -40,13 +38,12 @@ fn unused(sink: &mut Sink, word: &str, name: &str, span: Span, why: &str) {
 }
 
 /// Targets must have a send queue, and send queues should have somebody to fill them.
-fn senders(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], sink: &mut Sink) {
+fn senders(raw: &RawPlan, edges: &Edges, sink: &mut Sink) {
     for (index, port) in raw.ports.iter().enumerate() {
         let id = PortId::from_index(index);
-        let by_edge = edges.iter().filter(|edge| edge.hop.target == Target::Port(id)).map(|edge| edge.hop.span);
-        let by_ring = raw.rings.iter().zip(&links.rings).filter(|(_, to)| **to == Some(Consumer::Port(id)));
-        let spans: Vec<Span> =
-            by_edge.chain(by_ring.filter_map(|(ring, _)| ring.to.as_ref()).map(|to| to.span)).collect();
+        let by_edge = edges.leading_to(Target::Port(id)).iter().map(|edge| edge.hop.span);
+        let by_ring = edges.rings_into(Consumer::Port(id)).iter().filter_map(|id| raw.rings[id.index()].to.as_ref());
+        let spans: Vec<Span> = by_edge.chain(by_ring.map(|to| to.span)).collect();
         let name = &port.head.name;
         if port.tx_depth_wr.value == 0 {
             for span in spans {

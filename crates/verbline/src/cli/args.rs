@@ -22,8 +22,8 @@ pub(super) fn command(name: &'static str, about: &'static str) -> clap::Command 
          {name} run plan.toml --set lcore.main.cpu=2 --json > report.json\n\n{EXIT_CODES}"
     );
     let check = format!(
-        "Every fault of the file is reported in one go, with its line and column. Once\n\
-         there is none, each stage is made as for a run and judges what only it can: its\n\
+        "The faults of the file are reported in one go, a hundred of them, each with its\n\
+         line and column. Once there is none, each stage is made as for a run and judges what only it can: its\n\
          params, a file that it reads. No device is opened.\n\n{EXIT_CODES}"
     );
     let graph = format!(
@@ -69,7 +69,7 @@ pub(super) enum Command {
 /// A plan, and what changes in it.
 #[derive(Args, Debug)]
 pub(super) struct PlanOptions {
-    /// The plan's TOML file
+    /// The plan's TOML file, or `-` for standard input
     pub(super) plan: PathBuf,
     /// Override a key of the plan, e.g. lcore.main.cpu=3; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]

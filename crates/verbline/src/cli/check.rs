@@ -50,7 +50,8 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
     }
     let code = if plan.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PLAN) };
     if options.json {
-        let mut whole = serde_json::json!({ "valid": plan.is_some(), "diagnostics": diagnostics });
+        let more = diagnostics.more();
+        let mut whole = serde_json::json!({ "valid": plan.is_some(), "diagnostics": diagnostics, "more": more });
         if options.explain {
             whole["sums"] = explain::json(&sums);
         }
