@@ -247,7 +247,7 @@ impl Lcore {
 
     /// What an idle turn left behind.
     fn idle_turn(&self) -> Turn {
-        Turn { now_ns: self.around.time.now_ns(), busy: false, timer_ns: self.next_timer_ns() }
+        Turn { now_ns: self.around.time.now_ns(), busy: false, came: false, timer_ns: self.next_timer_ns() }
     }
 
     /// The stage that was running when this lcore panicked.
@@ -442,7 +442,13 @@ impl Lcore {
     #[inline(never)]
     fn walk(&mut self) -> bool {
         self.begin();
-        let mut came = self.take_in();
+        let came = self.take_in();
+        self.go_on(came)
+    }
+
+    /// The rest of a turn, in which something came or not.
+    #[inline(always)]
+    fn go_on(&mut self, mut came: bool) -> bool {
         if self.polling.is_due(&self.around.time) {
             came |= self.poll_nodes();
         }
@@ -496,8 +502,10 @@ impl Bed for Lcore {
     }
 
     fn turn(&mut self) -> Turn {
-        match self.walk() {
-            true => Turn { now_ns: self.around.time.now_ns(), busy: true, timer_ns: None },
+        self.begin();
+        let came = self.take_in();
+        match self.go_on(came) {
+            true => Turn { now_ns: self.around.time.now_ns(), busy: true, came, timer_ns: None },
             false => self.idle_turn(),
         }
     }

@@ -22,11 +22,11 @@ impl Polling {
     const FED: Polling = Polling(Tick::MAX - 1);
     pub(crate) const DONE: Polling = Polling(Tick::MAX);
 
-    fn after(next: Next) -> Polling {
+    pub(crate) fn after(next: Next) -> Polling {
         match next {
             Next::Busy | Next::Idle => Polling::EACH_LOOP,
-            // Out of reach, which is not the end of a source.
-            Next::At(tick) => Polling(tick.min(Polling::FED.0)),
+            // Tick 0 is as long ago as tick 1, and the last ones are out of reach, which is not the end of a source.
+            Next::At(tick) => Polling(tick.clamp(Polling::EACH_LOOP.0 + 1, Polling::FED.0)),
             Next::Done => Polling::DONE,
         }
     }
@@ -43,7 +43,7 @@ impl Polling {
 
     /// The tick, if it is one.
     #[inline]
-    fn at(self) -> Option<Tick> {
+    pub(crate) fn at(self) -> Option<Tick> {
         (Polling::EACH_LOOP.0 + 1..Polling::FED.0).contains(&self.0).then_some(self.0)
     }
 }

@@ -1,7 +1,7 @@
 //! How an lcore goes to sleep and comes back: the order of steps, over whatever wake sources it has.
 //!
 //! Guarantees, for any [`Bed`] that keeps its word: no work that any source announces is slept through; a sleep ends by
-//! its timer at the latest; and work that no source announced is still found within the safety time-out, and counted
+//! its timer at the latest; and what a source failed to announce is still found within the safety time-out, and counted
 //! as a rescue, so that a lost wake-up shows as a figure and never as a hang.
 //!
 //! The real bed is an lcore ([`crate::lcore`]); the tests here put every arrival at every step of a modelled one.
@@ -56,7 +56,7 @@ pub(crate) enum Outcome {
     Slept {
         cause: WakeCause,
         asleep_ns: u64,
-        /// Work was found that no source had announced.
+        /// Something had come that no source had announced.
         rescued: bool,
     },
 }
@@ -88,10 +88,11 @@ pub(crate) fn sleep<B: Bed>(bed: &mut B) -> io::Result<Outcome> {
     Ok(Outcome::Slept { cause, asleep_ns, rescued })
 }
 
-/// After a pure time-out: is there work, and if so, was its announcement merely late?
+/// After a pure time-out: has something come, and if so, was its announcement merely late? What a stage does of its own accord
+/// when it is polled again is not announced by anybody.
 #[cold]
 fn examine<B: Bed>(bed: &mut B, armed: B::Armed) -> io::Result<(WakeCause, bool, B::Armed)> {
-    if !bed.turn().busy {
+    if !bed.turn().came {
         return Ok((WakeCause::Timeout, false, armed));
     }
     let (fired, armed) = bed.block(armed, GRACE_NS)?;

@@ -1,4 +1,5 @@
-//! The sleep protocol and the idle policy against a modelled lcore: every arrival is put at every step.
+//! The sleep protocol and the idle policy against a modelled lcore: every arrival is put at every step, and a stage that is polled
+//! says everything that it may say.
 //!
 //! A step is one touch of one source (arm it, poll it, block). An arrival is published before some step, and announced
 //! at that step or some steps later, as a ring is filled first and its doorbell rung after. The model has no wake-up
@@ -8,7 +9,9 @@ use std::io;
 
 use crate::clock::Tick;
 use crate::idle::{Budget, Idle, Policy, Step, Turn};
+use crate::node::Polling;
 use crate::sleep::{Bed, Fired, GRACE_NS, Outcome, SAFETY_TIMEOUT_NS, sleep};
+use crate::stage::Next;
 
 /// Work that comes from outside.
 #[derive(Clone, Copy, Debug)]
@@ -42,10 +45,45 @@ struct Source {
     readable: bool,
 }
 
+/// What a stage answers when it is polled: when next, given the time, and how many packets it sends.
+#[derive(Clone, Copy)]
+struct Answer {
+    next: fn(Tick) -> Next,
+    sends: usize,
+}
+
+/// A stage that is polled.
+struct Script {
+    answers: Vec<Answer>,
+    polling: Polling,
+    /// When it was polled, and what it said.
+    polls: Vec<(Tick, Next)>,
+}
+
+impl Script {
+    fn new(answers: &[Answer]) -> Script {
+        Script { answers: answers.to_vec(), polling: Polling::EACH_LOOP, polls: Vec::new() }
+    }
+
+    /// Whether the lcore found that busy.
+    fn poll(&mut self, now_ns: Tick) -> bool {
+        if self.polling != Polling::EACH_LOOP && self.polling.at().is_none_or(|due_ns| due_ns > now_ns) {
+            return false;
+        }
+        let Answer { next, sends } =
+            self.answers.get(self.polls.len()).copied().unwrap_or(Answer { next: |_| Next::Done, sends: 0 });
+        let next = next(now_ns);
+        self.polls.push((now_ns, next));
+        self.polling = Polling::after(next);
+        sends > 0 || next == Next::Busy
+    }
+}
+
 const SOURCES: usize = 3;
 
 struct Model {
     sources: [Source; SOURCES],
+    stage: Script,
     coming: Vec<Arrival>,
     fault: Fault,
     /// Items that one turn takes from one source.
@@ -65,6 +103,7 @@ impl Model {
     fn new(coming: &[Arrival], fault: Fault, burst: usize) -> Model {
         Model {
             sources: [Source::default(); SOURCES],
+            stage: Script::new(&[]),
             coming: coming.to_vec(),
             fault,
             burst,
@@ -113,7 +152,7 @@ impl Bed for Model {
     }
 
     fn turn(&mut self) -> Turn {
-        let mut busy = false;
+        let mut came = false;
         for index in 0..SOURCES {
             self.tick();
             let skipped = match self.fault {
@@ -125,10 +164,11 @@ impl Bed for Model {
                 let taken = self.sources[index].queued.min(self.burst);
                 self.sources[index].queued -= taken;
                 self.taken += taken;
-                busy |= taken > 0;
+                came |= taken > 0;
             }
         }
-        Turn { now_ns: self.now_ns, busy, timer_ns: None }
+        let busy = came | self.stage.poll(self.now_ns);
+        Turn { now_ns: self.now_ns, busy, came, timer_ns: self.stage.polling.at() }
     }
 
     fn block(&mut self, _: Token, timeout_ns: u64) -> io::Result<(Fired, Token)> {
@@ -195,7 +235,7 @@ fn drive(model: &mut Model, policy: Policy) -> Run {
                 }
             }
         }
-        if quiet_timeouts == 2 {
+        if quiet_timeouts >= 2 && model.stage.polling == Polling::DONE {
             break;
         }
     }
@@ -272,6 +312,46 @@ fn the_model_sees_a_source_that_stays_readable() {
 }
 
 #[test]
+fn a_stage_is_polled_when_it_asks_for_it_and_what_it_sends_then_is_no_rescue() {
+    const NEXT: [fn(Tick) -> Next; 8] = [
+        |_| Next::Idle,
+        |_| Next::Busy,
+        |_| Next::At(0),
+        |_| Next::At(1),
+        |now_ns| Next::At(now_ns),
+        |now_ns| Next::At(now_ns + 500),
+        |now_ns| Next::At(now_ns + SAFETY_TIMEOUT_NS / 2),
+        |now_ns| Next::At(now_ns + 3 * SAFETY_TIMEOUT_NS),
+    ];
+    // An arming, a look, a wake-up and the turns of a budget.
+    const SLACK_NS: u64 = 500;
+    let answers: Vec<_> = NEXT.iter().flat_map(|&next| [0, 1].map(|sends| Answer { next, sends })).collect();
+    for policy in [Policy::Event, Policy::Adaptive] {
+        for (first, second) in answers.iter().flat_map(|first| answers.iter().map(move |second| (*first, *second))) {
+            let mut model = Model::new(&[], Fault::None, 2);
+            // The last one sends as well, so that every answer has something behind it.
+            let last = Answer { next: |_| Next::Done, sends: 1 };
+            model.stage = Script::new(&[first, second, last]);
+            let run = drive(&mut model, policy);
+            let polls = &model.stage.polls;
+            assert_eq!((polls.len(), run.rescues), (3, 0), "{policy:?}: {polls:?}, {run:?}");
+            for pair in polls.windows(2) {
+                let [(asked_ns, next), (polled_ns, _)] = *pair else { continue };
+                let (earliest_ns, latest_ns) = match next {
+                    Next::At(due_ns) => (due_ns, due_ns.max(asked_ns)),
+                    Next::Idle => (asked_ns, asked_ns + SAFETY_TIMEOUT_NS),
+                    Next::Busy | Next::Done => (asked_ns, asked_ns),
+                };
+                assert!(
+                    (earliest_ns..=latest_ns + SLACK_NS).contains(&polled_ns),
+                    "{policy:?}: asked for {next:?} at {asked_ns}, polled at {polled_ns}: {polls:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn an_announcement_that_is_late_by_less_than_the_grace_is_no_rescue() {
     // Published while the lcore blocks, announced only after the safety time-out: the waker was preempted in between.
     struct Late {
@@ -285,8 +365,8 @@ fn an_announcement_that_is_late_by_less_than_the_grace_is_no_rescue() {
             Ok(())
         }
         fn turn(&mut self) -> Turn {
-            let busy = std::mem::take(&mut self.queued);
-            Turn { now_ns: self.now_ns, busy, timer_ns: None }
+            let came = std::mem::take(&mut self.queued);
+            Turn { now_ns: self.now_ns, busy: came, came, timer_ns: None }
         }
         fn block(&mut self, (): (), timeout_ns: u64) -> io::Result<(Fired, ())> {
             self.blocks.push(timeout_ns);

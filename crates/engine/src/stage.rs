@@ -68,9 +68,10 @@ pub enum PortChange {
 pub enum Next {
     /// In the next loop: there is more to do. The lcore does not sleep.
     Busy,
-    /// In the next loop if there is one; the lcore may sleep until something else wakes it.
+    /// In the next loop if there is one; the lcore may sleep until something else wakes it. The stage may send when it is polled
+    /// again, though it said so.
     Idle,
-    /// Not before this tick, unless packets arrive for the stage earlier. The lcore may sleep until then. `At(Tick::MAX)`: once
+    /// Not before this tick, which may be over, unless packets arrive for the stage earlier. The lcore may sleep until then. `At(Tick::MAX)`: once
     /// packets have arrived; until then the stage costs the lcore nothing.
     At(Tick),
     /// Never again. For a source this means that it has finished; a run ends when all its sources have.

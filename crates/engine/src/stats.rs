@@ -172,7 +172,7 @@ pub(crate) enum WakeCause {
     Ring,
     Control,
     Timer,
-    /// The safety time-out, with nothing to do.
+    /// The safety time-out: nothing has come, though a stage that is polled then may find something to do.
     Timeout,
 }
 
@@ -196,7 +196,7 @@ pub(crate) struct LcoreStats {
     /// Sleeps given up because the poll after arming found something.
     pub(crate) armed_in_vain: Count,
     pub(crate) wakes: [Count; WAKE_CAUSES.len()],
-    /// Work found after a pure time-out, with no wake source fired: each is a lost wake-up, and a bug.
+    /// Completions or packets of a ring, found after a pure time-out with no wake source fired: each is a lost wake-up, and a bug.
     pub(crate) rescues: Count,
     /// Completions whose tag names no port of this lcore.
     pub(crate) strays: Count,
