@@ -2,9 +2,11 @@
 //! of the repository that it is given.
 //!
 //! Guarantees: a run that hangs is killed and shown, never waited for without end; runs that take whole cores run one after
-//! another, whatever runs the tests; what a test can't do here it says with [`skipped`], and in CI that is a failure.
+//! another, whatever runs the tests; what a program says of the machine is taken apart from the rest of what it says ([`SaidNote`]);
+//! what a test can't do here it says with [`skipped`], and in CI that is a failure.
 #![forbid(unsafe_code)]
 
+mod notes;
 mod program;
 mod shown;
 mod terminal;
@@ -13,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use verbline::plan::Machine;
 
+pub use notes::SaidNote;
 pub use program::{Finished, Program, Started};
 pub use shown::{assert_fits, normalised};
 pub use terminal::Terminal;

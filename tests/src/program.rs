@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use verbline::plan::Lack;
+
+use crate::notes::{SaidNote, taken_out};
 
 /// A run that takes longer hangs, however busy the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -23,12 +26,13 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub struct Program {
     binary: PathBuf,
     arguments: Vec<String>,
+    taken_away: Vec<Lack>,
 }
 
 impl Program {
     /// The binary that cargo built, as `env!("CARGO_BIN_EXE_…")` names it.
     pub fn new(binary: impl AsRef<Path>) -> Program {
-        Program { binary: binary.as_ref().to_owned(), arguments: Vec::new() }
+        Program { binary: binary.as_ref().to_owned(), arguments: Vec::new(), taken_away: Vec::new() }
     }
 
     /// The same with more arguments at the end.
@@ -36,6 +40,18 @@ impl Program {
         let mut program = self.clone();
         program.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
         program
+    }
+
+    /// The same, where the test has taken these away from it: their notes may be said.
+    pub fn lacking(&self, taken_away: impl IntoIterator<Item = Lack>) -> Program {
+        let mut program = self.clone();
+        program.taken_away.extend(taken_away);
+        program
+    }
+
+    /// What the test has taken away.
+    pub(crate) fn taken_away(&self) -> &[Lack] {
+        &self.taken_away
     }
 
     /// A command that is to be started in another way.
@@ -50,19 +66,24 @@ impl Program {
 
     /// Runs `command`, which is this program dressed in some way, to its end.
     pub fn run_as(&self, command: &mut Command) -> Finished {
-        self.start_as(command).finish()
+        self.start_as(command, Stdio::piped()).finish()
+    }
+
+    /// Runs it to its end with its standard output written to `file`.
+    pub fn run_into(&self, file: File) -> Finished {
+        self.start_as(&mut self.command(), file.into()).finish()
     }
 
     /// Starts it, with its output kept for [`Started::finish`].
     pub fn start(&self) -> Started {
-        self.start_as(&mut self.command())
+        self.start_as(&mut self.command(), Stdio::piped())
     }
 
-    fn start_as(&self, command: &mut Command) -> Started {
+    fn start_as(&self, command: &mut Command, stdout: Stdio) -> Started {
         let turn = self.turn();
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
-        Started { shown: format!("{command:?}"), child, _turn: turn }
+        Started { shown: format!("{command:?}"), child, taken_away: self.taken_away.clone(), _turn: turn }
     }
 
     /// The same arguments for another binary, e.g. a copy.
@@ -88,6 +109,7 @@ impl Program {
 pub struct Started {
     shown: String,
     child: Child,
+    taken_away: Vec<Lack>,
     _turn: File,
 }
 
@@ -136,7 +158,8 @@ impl Started {
         let text = |reader: JoinHandle<Vec<u8>>| {
             String::from_utf8(reader.join().unwrap_or_default()).unwrap_or_else(|error| panic!("not UTF-8: {error}"))
         };
-        Finished { shown: self.shown.clone(), status, stdout: text(stdout), stderr: text(stderr) }
+        let (notes, stderr) = taken_out(&text(stderr), &self.taken_away);
+        Finished { shown: self.shown.clone(), status, stdout: text(stdout), stderr, notes }
     }
 
     /// Waits for its end without reading what it writes.
@@ -197,8 +220,10 @@ pub struct Finished {
     pub status: ExitStatus,
     /// What it wrote to standard output.
     pub stdout: String,
-    /// What it wrote to standard error.
+    /// What it wrote to standard error, but for its notes.
     pub stderr: String,
+    /// What it said there of the machine.
+    pub notes: Vec<SaidNote>,
 }
 
 impl Finished {
@@ -208,6 +233,11 @@ impl Finished {
         assert_eq!((self.status.code(), self.status.signal()), (Some(code), None), "{self}");
         assert!(!self.stderr.contains("panicked at"), "{self}");
         self
+    }
+
+    /// What it said of the machine's lack, if it did.
+    pub fn note(&self, lack: Lack) -> Option<&str> {
+        self.notes.iter().find(|note| note.lack == lack).map(|note| note.text.as_str())
     }
 
     /// Its standard output, which must be one JSON document and nothing else.
@@ -222,7 +252,7 @@ impl Finished {
 
 impl std::fmt::Display for Finished {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Finished { shown, status, stdout, stderr } = self;
-        write!(f, "{shown}\n{status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
+        let Finished { shown, status, stdout, stderr, notes } = self;
+        write!(f, "{shown}\n{status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n--- notes\n{notes:#?}")
     }
 }

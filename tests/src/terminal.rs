@@ -13,6 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
+use verbline::plan::Lack;
+
+use crate::notes::taken_out;
 use crate::program::{LOOK_EVERY, PATIENCE, Program};
 
 const ROWS: NonZero<u16> = NonZero::new(60).unwrap();
@@ -21,6 +24,7 @@ const COLUMNS: NonZero<u16> = NonZero::new(80).unwrap();
 /// A program that runs in a terminal. It is killed when this is dropped.
 pub struct Terminal {
     child: Child,
+    taken_away: Vec<Lack>,
     screen: vt100::Parser,
     output: Receiver<Vec<u8>>,
     _turn: File,
@@ -35,17 +39,18 @@ impl Terminal {
         let end = || slave.try_clone().unwrap_or_else(|error| panic!("no terminal: {error}"));
         command.stdin(end()).stdout(end()).stderr(end());
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
-        Terminal { child, screen: vt100::Parser::new(ROWS, COLUMNS, 0), output: read(master), _turn: turn }
+        let (screen, taken_away) = (vt100::Parser::new(ROWS, COLUMNS, 0), program.taken_away().to_vec());
+        Terminal { child, taken_away, screen, output: read(master), _turn: turn }
     }
 
-    /// What is on the screen when `is_there` is content with it.
+    /// What is on the screen, but for notes, when `is_there` is content with it.
     ///
     /// # Panics
     /// If that never happens.
     pub fn wait_for(&mut self, is_there: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let shown = self.screen.screen().contents();
+            let shown = self.shown();
             if is_there(&shown) {
                 return shown;
             }
@@ -73,7 +78,7 @@ impl Terminal {
         kill_process(Pid::from_child(&self.child), signal).unwrap_or_else(|error| panic!("no signal sent: {error}"));
     }
 
-    /// Waits for its end; gives how it ended and what is left on the screen.
+    /// Waits for its end; gives how it ended and what is left on the screen, but for notes.
     ///
     /// # Panics
     /// If it hangs.
@@ -83,14 +88,24 @@ impl Terminal {
             if let Ok(Some(status)) = self.child.try_wait() {
                 break status;
             }
-            assert!(Instant::now() < deadline, "it hangs; the screen shows\n{}", self.screen.screen().contents());
+            assert!(Instant::now() < deadline, "it hangs; the screen shows\n{}", self.shown());
             std::thread::sleep(LOOK_EVERY);
         };
         // The reader ends with the terminal, and the channel with it.
         while let Ok(bytes) = self.output.recv() {
             self.screen.process(&bytes);
         }
-        (status, self.screen.screen().contents())
+        (status, self.shown())
+    }
+
+    /// A note that is still being written shows as it is: what waits looks again.
+    fn shown(&self) -> String {
+        let contents = self.screen.screen().contents();
+        let is_whole = |(at, _): (usize, &str)| contents[at..].contains("\n  = help: ");
+        match contents.match_indices("note[").all(is_whole) {
+            true => taken_out(&contents, &self.taken_away).1,
+            false => contents,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 
 use pingpong::PingPong;
 use tick_to_trade::stages::{self, Tally};
-use verbline::plan::{Loader, Machine};
+use verbline::plan::{Hugepages, Lack, Loader, Machine};
 use verbline::prelude::*;
 use verbline_tests::root;
 
@@ -30,8 +30,9 @@ fn registry(app: &str) -> Registry {
 fn modest() -> Machine {
     Machine {
         cpus: BTreeSet::from([0, 1]),
-        huge_2m_free: None,
-        huge_1g_free: None,
+        cpu_quota: None,
+        huge_2m: Hugepages::Absent,
+        huge_1g: Hugepages::Absent,
         huge_default_bytes: None,
         page_bytes: 4096,
         memlock_bytes: Some(8 << 20),
@@ -40,7 +41,12 @@ fn modest() -> Machine {
 }
 
 fn generous() -> Machine {
-    Machine { huge_2m_free: Some(64), huge_default_bytes: Some(2 << 20), memlock_bytes: None, ..modest() }
+    Machine {
+        huge_2m: Hugepages::Counted { total: 64, free: 64 },
+        huge_default_bytes: Some(2 << 20),
+        memlock_bytes: None,
+        ..modest()
+    }
 }
 
 #[test]
@@ -54,14 +60,15 @@ fn every_shipped_plan_loads_with_its_apps_catalog() {
         let loader = |machine| Loader::new(registry(app).catalog(), machine);
 
         let plan = loader(generous()).load_path(&path).unwrap_or_else(|faults| panic!("{faults}"));
-        assert!(plan.warnings().is_empty(), "{}", plan.warnings());
+        assert!(plan.warnings().is_empty() && plan.notes().is_empty(), "{}{:?}", plan.warnings(), plan.notes());
         assert_eq!(plan.app(), Some(app));
         assert_eq!(Some(plan.name()), path.file_stem().and_then(|stem| stem.to_str()));
 
         let plan = loader(modest()).load_path(&path).unwrap_or_else(|faults| panic!("{faults}"));
-        let codes: Vec<_> = plan.warnings().iter().map(|warning| warning.code()).collect();
-        let of_memory = |code: &&str| ["small-pages", "locked-memory"].contains(code);
-        assert!(codes.contains(&"small-pages") && codes.iter().all(of_memory), "{}", plan.warnings());
+        assert!(plan.warnings().is_empty(), "{}", plan.warnings());
+        let lacks: Vec<_> = plan.notes().iter().map(|note| note.lack).collect();
+        let of_memory = |lack: &Lack| [Lack::Hugepages, Lack::LockedMemory].contains(lack);
+        assert!(lacks.contains(&Lack::Hugepages) && lacks.iter().all(of_memory), "{lacks:?}");
         seen.insert(app.to_owned());
     }
     assert_eq!(Vec::from_iter(seen), ["pingpong", "tick-to-trade"], "every app has a plan");

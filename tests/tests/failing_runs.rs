@@ -1,7 +1,6 @@
 //! Runs that end badly: each says why at the end, where a terminal shows it, and exits with 1; nothing hangs.
 
 use std::fs::OpenOptions;
-use std::process::Stdio;
 
 use verbline_tests::{Finished, Program, assert_fits, unwrapped};
 
@@ -148,10 +147,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 #[test]
 fn a_report_that_cannot_be_written_is_a_failure() {
     let full = OpenOptions::new().write(true).open("/dev/full").expect("full(4)");
-    let mut command = rig(&[]).command();
-    command.stdout(full).stderr(Stdio::piped());
-    let output = command.output().expect("rig runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert_eq!(said, "error: standard output cannot be written: No space left on device (os error 28)\n");
+    let shown = rig(&[]).run_into(full).exited(1);
+    let why = "error: standard output cannot be written: No space left on device (os error 28)\n";
+    assert_eq!(shown.stderr, why, "{shown}");
 }

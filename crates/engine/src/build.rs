@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbline_mem::PoolCache;
-use verbline_plan::{Consumer, Destination, Diagnostics, Idle, PoolId, PortId, StageId, Target};
+use verbline_plan::{Consumer, Destination, Diagnostics, Idle, Lack, Note, PoolId, PortId, StageId, Target};
+use verbline_ring::fence::{self, Mechanism};
 use verbline_ring::{Sleeper, Waker};
 use verbline_verbs::Completions;
 
@@ -35,7 +36,7 @@ use crate::wake_cost::wake_cost_ns;
 
 /// A run that has not started.
 pub(crate) struct Built {
-    pub(crate) notes: Vec<String>,
+    pub(crate) notes: Vec<Note>,
     /// Ports that are still to be connected.
     pub(crate) dials: Vec<Dial>,
     pub(crate) lcores: Vec<LcoreParts>,
@@ -59,6 +60,7 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     let made = make_stages(plan, registry, &clock)?;
     let devices = open_devices(plan)?;
     let (pools, notes) = open_pools(plan, &devices)?;
+    let notes = found_out(plan, notes);
     let (wakers, sleepers) = doorbells(plan)?;
     let control = Arc::new(Control::new(wakers.clone(), plan.ports().len()));
     let seats = seats(plan, &control)?;
@@ -97,6 +99,22 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
         sources: count_sources(plan, registry),
         drain: plan.lcores().iter().map(|lcore| lcore.drain).max().unwrap_or_default(),
     })
+}
+
+/// What the run has found out about the machine, and what the plan's check knew for certain.
+fn found_out(plan: &verbline_plan::Plan, of_pools: Vec<Note>) -> Vec<Note> {
+    let certain = plan.notes().iter().filter(|note| !note.lack.is_forecast());
+    // Asked here, the choice of fences is made before any lcore runs.
+    let of_fences = (fence::mechanism() == Mechanism::SeqCst).then(|| Note {
+        lack: Lack::Membarrier,
+        message: "membarrier(2) is refused here: every turn of an lcore pays for a full fence, some 20 cycles"
+            .to_owned(),
+        remedy:
+            "allow it in the seccomp filter of this container (`--security-opt seccomp=PROFILE`), or run Linux 4.14 or \
+                 newer"
+                .to_owned(),
+    });
+    of_pools.into_iter().chain(certain.cloned()).chain(of_fences).collect()
 }
 
 fn count_sources(plan: &verbline_plan::Plan, registry: &Registry) -> usize {

@@ -2,8 +2,8 @@
 
 use std::ops::Index;
 
-use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
-use verbline_plan::{DeviceId, Lcore, Pages, Plan, PoolId, Provider};
+use verbline_mem::{Fallback, PageChoice, PageSize, Pool, PoolSpec, Region, RegionError, RegionSpec, Shortage};
+use verbline_plan::{DeviceId, Lcore, Note, Pages, Plan, PoolId, Provider};
 use verbline_verbs::{Context, Device, DeviceAttr, DeviceError, PortAttr, PortState, ProtectionDomain};
 
 use crate::error::{Cause, EngineError, place};
@@ -83,11 +83,50 @@ pub(crate) fn open_devices(plan: &Plan) -> Result<Devices, EngineError> {
     Ok(devices)
 }
 
-/// Maps and registers every pool. Also gives what a person should know of their pages.
-pub(crate) fn open_pools(plan: &Plan, devices: &Devices) -> Result<(Pools, Vec<String>), EngineError> {
-    let mut notes = Vec::new();
-    let pools = plan.pools().iter().map(|pool| open_pool(plan, pool, devices, &mut notes)).collect::<Result<_, _>>()?;
-    Ok((Pools(pools), notes))
+/// Maps and registers every pool. Also says which had to do with less than was wished for.
+pub(crate) fn open_pools(plan: &Plan, devices: &Devices) -> Result<(Pools, Vec<Note>), EngineError> {
+    let mut shortfall = Shortfall::default();
+    let open = |pool| open_pool(plan, pool, devices, &mut shortfall);
+    let pools = plan.pools().iter().map(open).collect::<Result<_, _>>()?;
+    Ok((Pools(pools), shortfall.notes()))
+}
+
+/// The pools that are not on hugepages though they would be, and those that could not be locked, all in one.
+#[derive(Default)]
+struct Shortfall {
+    on_small_pages: Vec<String>,
+    /// Hugepages of that size, wanted in all.
+    wanted: Option<(PageSize, u64)>,
+    unlocked: Vec<String>,
+    /// Why the first of them is not.
+    refusal: Option<RegionError>,
+}
+
+impl Shortfall {
+    fn on_small_pages(&mut self, pool: &str, fallback: &Fallback) {
+        self.on_small_pages.push(pool.to_owned());
+        let (page, others) = self.wanted.unwrap_or((fallback.shortage.page, 0));
+        self.wanted = Some((page, others.saturating_add(fallback.shortage.pages)));
+    }
+
+    fn unlocked(&mut self, pool: &str, refusal: RegionError) {
+        self.unlocked.push(pool.to_owned());
+        self.refusal.get_or_insert(refusal);
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        let pages = self.wanted.map(|(page, pages)| {
+            let Shortage { why, remedy, .. } = Shortage::of(page, pages);
+            Note::hugepages(&self.on_small_pages, "4 KiB", &why, &remedy)
+        });
+        let locks = self.refusal.as_ref().map(|refusal| match refusal {
+            RegionError::Lock { len_bytes, source, remedy, .. } => {
+                Note::locked_memory(&self.unlocked, &format!("cannot lock {len_bytes} bytes: {source}"), remedy)
+            }
+            other => Note::locked_memory(&self.unlocked, &other.to_string(), "free memory"),
+        });
+        pages.into_iter().chain(locks).collect()
+    }
 }
 
 /// The completion queue of an lcore and the channel that wakes it; `None` for an lcore without ports.
@@ -218,18 +257,14 @@ fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// A region that can't be swapped out, where this process may lock memory; one that can, announced, where it may not.
-fn map_locked(
-    mut spec: RegionSpec,
-    note: &mut impl FnMut(&dyn std::fmt::Display),
-) -> Result<Region, verbline_mem::RegionError> {
+/// A region that can't be swapped out, where this process may lock memory; one that can, with the refusal, where it may not.
+fn map_locked(mut spec: RegionSpec) -> Result<(Region, Option<RegionError>), RegionError> {
     match Region::map(&spec) {
-        Err(refused @ verbline_mem::RegionError::Lock { .. }) => {
-            note(&format_args!("its memory may be swapped out, at the price of milliseconds: {refused}"));
+        Err(refusal @ RegionError::Lock { .. }) => {
             spec.lock = false;
-            Region::map(&spec)
+            Ok((Region::map(&spec)?, Some(refusal)))
         }
-        done => done,
+        done => done.map(|region| (region, None)),
     }
 }
 
@@ -237,7 +272,7 @@ fn open_pool(
     plan: &Plan,
     pool: &verbline_plan::Pool,
     devices: &Devices,
-    notes: &mut Vec<String>,
+    shortfall: &mut Shortfall,
 ) -> Result<Pool, EngineError> {
     let at = || place(plan, pool.span);
     let spec = PoolSpec {
@@ -246,25 +281,25 @@ fn open_pool(
         data_bytes: pool.data_bytes,
         headroom_bytes: pool.headroom_bytes,
     };
-    let mut note = |what: &dyn std::fmt::Display| notes.push(format!("pool.{}: {what}", pool.name));
-    let region = map_locked(
-        RegionSpec {
-            name: pool.name.clone(),
-            len_bytes: Pool::required_bytes(&spec),
-            pages: match pool.pages {
-                Pages::Auto => PageChoice::Auto,
-                Pages::Small4K => PageChoice::Exactly(PageSize::Small4K),
-                Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
-                Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
-            },
-            // What a kernel device registers, the kernel pins: to lock it as well would count it twice against the limit.
-            lock: plan[pool.device].provider == Provider::Soft,
+    let region = map_locked(RegionSpec {
+        name: pool.name.clone(),
+        len_bytes: Pool::required_bytes(&spec),
+        pages: match pool.pages {
+            Pages::Auto => PageChoice::Auto,
+            Pages::Small4K => PageChoice::Exactly(PageSize::Small4K),
+            Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
+            Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
         },
-        &mut note,
-    )
-    .map_err(|source| EngineError::Region { at: at(), pool: pool.name.clone(), source: source.into() })?;
+        // What a kernel device registers, the kernel pins: to lock it as well would count it twice against the limit.
+        lock: plan[pool.device].provider == Provider::Soft,
+    });
+    let (region, refusal) =
+        region.map_err(|source| EngineError::Region { at: at(), pool: pool.name.clone(), source: source.into() })?;
     if let Some(fallback) = region.fallback() {
-        note(fallback);
+        shortfall.on_small_pages(&pool.name, fallback);
+    }
+    if let Some(refusal) = refusal {
+        shortfall.unlocked(&pool.name, refusal);
     }
     let len_bytes = region.len_bytes();
     let made = Pool::new(region, spec).map_err(|source| EngineError::Pool {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbline_plan::{Diagnostics, Plan};
+use verbline_plan::{Diagnostics, Note, Plan};
 
 use crate::control::Control;
 use crate::error::EngineError;
@@ -42,8 +42,9 @@ impl Runtime {
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
-    /// What a person should know before the run though it stops nothing, e.g. that a pool had to do without hugepages.
-    pub fn notes(&self) -> &[String] {
+    /// What this machine lacks for the run, which does without: one note of each kind, with the command that mends it. Where
+    /// [`Plan::notes`] could only foretell (which pages a pool will be on), this is what came about.
+    pub fn notes(&self) -> &[Note] {
         &self.built.notes
     }
 

@@ -1,14 +1,17 @@
 //! What the machine has: hugepages by size, the locked-memory limit, the base page size.
 //!
-//! Everything is read fresh from the kernel at each call and nothing is cached. A file that the kernel does not have means "none of that"; a file
-//! that cannot be read or understood is an error, never a guess. Counts move under other processes' feet: treat them as advice, the mapping decides.
+//! Everything is read fresh from the kernel at each call and nothing is cached. What a container hides is looked for in a second place (a
+//! system call, or /proc for /sys) before it counts as "none of that"; a file that cannot be read or understood is an error, never a guess.
+//! Counts move under other processes' feet: treat them as advice, the mapping decides.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// `CAP_IPC_LOCK`: its holder may lock memory beyond RLIMIT_MEMLOCK (capabilities(7)); bit number from linux/capability.h.
-const CAP_IPC_LOCK: u32 = 14;
+use rustix::thread::CapabilitySet;
+
+/// The inode of the first user namespace (PROC_USER_INIT_INO of linux/proc_ns.h), as /proc/self/ns/user names it.
+const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
 /// Why a fact about the machine could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +71,7 @@ impl HugepageCount {
 pub struct HugepageFacts {
     /// The size that a plain `MAP_HUGETLB` gets, bytes: `Hugepagesize` of /proc/meminfo; `None` where the kernel has no hugepages.
     pub default_bytes: Option<u64>,
-    /// Every size that the kernel has, smallest first.
+    /// Every size that the kernel has, smallest first; without /sys the default size alone, as /proc/meminfo counts it.
     pub sizes: Vec<HugepageCount>,
 }
 
@@ -86,12 +89,16 @@ impl HugepageFacts {
     /// # Errors
     /// When a file is there but unreadable or not understood.
     pub fn read_under(root: &Path) -> Result<Self, FactsError> {
-        let meminfo = root.join("proc/meminfo");
-        let default_bytes = match read_if_there(&meminfo)? {
-            Some(text) => default_hugepage_bytes(&text, &meminfo)?,
-            None => None,
+        let path = root.join("proc/meminfo");
+        let meminfo = read_if_there(&path)?.unwrap_or_default();
+        let default_bytes = default_hugepage_bytes(&meminfo, &path)?;
+        let sizes = match sizes_in(&root.join("sys/kernel/mm/hugepages"))? {
+            Some(sizes) => sizes,
+            None => {
+                default_bytes.map(|bytes| count_in_meminfo(bytes, &meminfo, &path)).transpose()?.into_iter().collect()
+            }
         };
-        Ok(Self { default_bytes, sizes: sizes_in(&root.join("sys/kernel/mm/hugepages"))? })
+        Ok(Self { default_bytes, sizes })
     }
 
     /// The counts for one page size, if the kernel has that size.
@@ -110,23 +117,16 @@ pub struct MemlockLimit {
     pub soft_bytes: Option<u64>,
     /// What the process may raise it to, bytes; `None`: unlimited.
     pub hard_bytes: Option<u64>,
-    /// The process holds CAP_IPC_LOCK, so the limit does not bind it.
+    /// The process holds CAP_IPC_LOCK, so the limit does not bind it (capabilities(7)). That of a rootless container does not count.
     pub exempt: bool,
 }
 
 impl MemlockLimit {
-    /// Reads RLIMIT_MEMLOCK (getrlimit(2)) and the effective capabilities.
-    ///
-    /// # Errors
-    /// When /proc/self/status is there but unreadable or not understood.
-    pub fn read() -> Result<Self, FactsError> {
+    /// Reads RLIMIT_MEMLOCK (getrlimit(2)) and the effective capabilities (capget(2)); neither needs /proc.
+    #[must_use]
+    pub fn read() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
-        let status = Path::new("/proc/self/status");
-        let exempt = match read_if_there(status)? {
-            Some(text) => may_lock_without_limit(&text, status)?,
-            None => false,
-        };
-        Ok(Self { soft_bytes: limit.current, hard_bytes: limit.maximum, exempt })
+        Self { soft_bytes: limit.current, hard_bytes: limit.maximum, exempt: may_lock_without_limit() }
     }
 
     /// The bytes that can be locked; `None`: no limit.
@@ -155,7 +155,7 @@ impl MemoryFacts {
     pub fn read() -> Result<Self, FactsError> {
         Ok(Self {
             hugepages: HugepageFacts::read()?,
-            memlock: MemlockLimit::read()?,
+            memlock: MemlockLimit::read(),
             base_page_bytes: rustix::param::page_size() as u64,
         })
     }
@@ -185,11 +185,25 @@ fn default_hugepage_bytes(meminfo: &str, path: &Path) -> Result<Option<u64>, Fac
     }
 }
 
-/// One folder a size, named `hugepages-<KiB>kB`.
-fn sizes_in(folder: &Path) -> Result<Vec<HugepageCount>, FactsError> {
+/// What /proc/meminfo says of the default size (proc(5)).
+fn count_in_meminfo(size_bytes: u64, meminfo: &str, path: &Path) -> Result<HugepageCount, FactsError> {
+    let count = |name: &str| {
+        let found = meminfo.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("");
+        found.trim().parse().map_err(|_| parse_error(path, &format!("{name}{found}")))
+    };
+    Ok(HugepageCount {
+        size_bytes,
+        total: count("HugePages_Total:")?,
+        free: count("HugePages_Free:")?,
+        reserved: count("HugePages_Rsvd:")?,
+    })
+}
+
+/// One folder a size, named `hugepages-<KiB>kB`; `None` if the folder of them all is not there.
+fn sizes_in(folder: &Path) -> Result<Option<Vec<HugepageCount>>, FactsError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(FactsError::Read { path: folder.to_owned(), source }),
     };
     let mut sizes = Vec::new();
@@ -212,7 +226,7 @@ fn sizes_in(folder: &Path) -> Result<Vec<HugepageCount>, FactsError> {
         });
     }
     sizes.sort_by_key(|pages| pages.size_bytes);
-    Ok(sizes)
+    Ok(Some(sizes))
 }
 
 fn count_in(path: &Path) -> Result<u64, FactsError> {
@@ -220,10 +234,9 @@ fn count_in(path: &Path) -> Result<u64, FactsError> {
     text.trim().parse().map_err(|_| parse_error(path, &text))
 }
 
-fn may_lock_without_limit(status: &str, path: &Path) -> Result<bool, FactsError> {
-    let Some(mask) = status.lines().find_map(|line| line.strip_prefix("CapEff:")) else {
-        return Ok(false);
-    };
-    let bits = u64::from_str_radix(mask.trim(), 16).map_err(|_| parse_error(path, mask))?;
-    Ok(bits & (1 << CAP_IPC_LOCK) != 0)
+/// The kernel asks for the capability in the first user namespace (`capable()` of mm/mlock.c and of ib_umem_get). Without /proc no
+/// container shows, and the capability is taken at its word.
+fn may_lock_without_limit() -> bool {
+    let has_it = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    has_it && fs::read_link("/proc/self/ns/user").map_or(true, |name| name == Path::new(FIRST_USER_NAMESPACE))
 }

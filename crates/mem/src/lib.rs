@@ -31,7 +31,7 @@ mod sync;
 pub use batch::Batch;
 pub use cache::{BoundCache, PoolCache};
 pub use packet::{Packet, PoolForm};
-pub use pages::{Fallback, PageChoice, PageSize};
+pub use pages::{Fallback, PageChoice, PageSize, Shortage};
 pub use peer::{PeerAccessError, PeerRegion};
 pub use pool::{MrBinding, Pool, PoolAccount, PoolError, PoolSpec, leaked_pools};
 pub use prefetch::prefetch;

@@ -63,41 +63,59 @@ pub enum PageChoice {
     Exactly(PageSize),
 }
 
-/// Why a region lies on 4 KiB pages although hugepages were wanted, and what to do about it. `Display` says both in one line.
+/// Hugepages that are wanted and not to be had: what is missing, and the command that mends it. `Display` says both in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fallback {
-    /// The region's name.
-    pub region: String,
-    /// What could not be had and why.
+pub struct Shortage {
+    /// The size that is wanted.
+    pub page: PageSize,
+    /// How many pages are wanted.
+    pub pages: u64,
+    /// What can't be had and why.
     pub why: String,
     /// The command that makes it available.
     pub remedy: String,
 }
 
-impl fmt::Display for Fallback {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "region `{}` is on 4 KiB pages: {}; to have hugepages: {}", self.region, self.why, self.remedy)
+impl Shortage {
+    /// What stands between now and `pages` more hugepages of this size: the machine's counts are read anew.
+    #[must_use]
+    pub fn of(page: PageSize, pages: u64) -> Self {
+        let (why, remedy) = shortage(page, pages, &HugepageFacts::read());
+        Self { page, pages, why, remedy }
     }
 }
 
-/// What stands between a region and its hugepages: the counts, and the command that changes them.
-///
-/// `len_bytes` is the region's length in whole pages of `page`.
-pub(crate) fn shortage(
-    page: PageSize,
-    len_bytes: usize,
-    facts: &Result<HugepageFacts, FactsError>,
-) -> (String, String) {
-    let pages = (len_bytes / page.bytes()) as u64;
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; to have hugepages: {}", self.why, self.remedy)
+    }
+}
+
+/// Why a region lies on 4 KiB pages although hugepages were wanted, and what to do about it. `Display` says both in one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fallback {
+    /// The region's name.
+    pub region: String,
+    /// What it lacks.
+    pub shortage: Shortage,
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "region `{}` is on 4 KiB pages: {}", self.region, self.shortage)
+    }
+}
+
+fn shortage(page: PageSize, pages: u64, facts: &Result<HugepageFacts, FactsError>) -> (String, String) {
     let facts = match facts {
         Ok(facts) => facts,
         Err(error) => return (error.to_string(), "make those files readable, then start again".into()),
     };
     let Some(count) = facts.size(page.bytes() as u64) else {
-        let why = format!("the kernel has no {page} hugepages");
-        return (why, unsupported_remedy(page));
+        return (format!("the kernel names no hugepages of {page}"), unsupported_remedy(page));
     };
-    let why = format!("{pages} hugepage(s) of {page} needed, {} of {} available", count.available(), count.total);
+    let noun = if pages == 1 { "hugepage" } else { "hugepages" };
+    let why = format!("{pages} {noun} of {page} needed, {} of {} available", count.available(), count.total);
     let wanted_total = count.total - count.available().min(count.total) + pages;
     (why, reserve_remedy(page, wanted_total, facts.default_bytes == Some(page.bytes() as u64)))
 }

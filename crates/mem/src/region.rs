@@ -16,10 +16,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use memmap2::{MmapOptions, MmapRaw};
+use rustix::io::Errno;
 use rustix::mm::Advice;
 
-use crate::facts::{FactsError, HugepageFacts, MemlockLimit};
-use crate::pages::{Fallback, PageChoice, PageSize, shortage};
+use crate::facts::{HugepageFacts, MemlockLimit};
+use crate::pages::{Fallback, PageChoice, PageSize, Shortage};
 use crate::shared_file;
 
 /// What to map.
@@ -61,6 +62,8 @@ pub enum RegionError {
         region: String,
         /// The page size.
         page: PageSize,
+        /// How many pages of it.
+        pages: u64,
         /// What is missing.
         why: String,
         /// The command that makes it available.
@@ -239,9 +242,10 @@ impl Region {
         small_source: PageSource,
     ) -> Result<Self, RegionError> {
         match Self::map_exactly(spec, page, source) {
-            Err(RegionError::NoPages { why, remedy, .. }) => {
+            Err(RegionError::NoPages { page, pages, why, remedy, .. }) => {
                 let mut region = Self::map_exactly(spec, PageSize::Small4K, small_source)?;
-                region.fallback = Some(Fallback { region: spec.name.clone(), why, remedy });
+                let shortage = Shortage { page, pages, why, remedy };
+                region.fallback = Some(Fallback { region: spec.name.clone(), shortage });
                 Ok(region)
             }
             done => done,
@@ -276,7 +280,7 @@ impl Region {
     fn prefault(&self) -> Result<(), RegionError> {
         match self.advise(Advice::LinuxPopulateWrite) {
             Ok(()) => Ok(()),
-            Err(rustix::io::Errno::INVAL) => {
+            Err(Errno::INVAL) => {
                 self.touch_every_page();
                 Ok(())
             }
@@ -302,13 +306,13 @@ impl Region {
             region: self.name.clone(),
             len_bytes: self.len_bytes(),
             source: error.into(),
-            remedy: lock_remedy(MemlockLimit::read()),
+            remedy: lock_remedy(error, MemlockLimit::read().effective_bytes()),
         })?;
         self.locked = true;
         Ok(())
     }
 
-    fn system(&self, call: &'static str, error: rustix::io::Errno, remedy: &'static str) -> RegionError {
+    fn system(&self, call: &'static str, error: Errno, remedy: &'static str) -> RegionError {
         RegionError::System {
             region: self.name.clone(),
             call,
@@ -398,17 +402,18 @@ fn rounded_len(spec: &RegionSpec, page: PageSize) -> Result<usize, RegionError> 
 }
 
 fn no_pages(region: &str, page: PageSize, len: usize, source: &io::Error) -> RegionError {
-    let (why, remedy) = shortage(page, len, &HugepageFacts::read());
-    RegionError::NoPages { region: region.to_owned(), page, why: format!("{why} ({source})"), remedy }
+    let Shortage { page, pages, why, remedy } = Shortage::of(page, (len / page.bytes()) as u64);
+    RegionError::NoPages { region: region.to_owned(), page, pages, why: format!("{why} ({source})"), remedy }
 }
 
-fn lock_remedy(limit: Result<MemlockLimit, FactsError>) -> String {
-    let limit = match limit.map(|limit| limit.effective_bytes()) {
-        Ok(Some(bytes)) => format!("the limit is {bytes} bytes"),
-        Ok(None) => return "no limit binds this process: free memory".into(),
-        Err(error) => error.to_string(),
-    };
+fn lock_remedy(refusal: Errno, limit_bytes: Option<u64>) -> String {
+    // mlock(2) says EPERM only to a process that may lock nothing at all, and never ENOSYS.
+    if refusal == Errno::NOSYS || (refusal == Errno::PERM && limit_bytes != Some(0)) {
+        return "allow mlock(2) in the seccomp filter of this container (`--security-opt seccomp=PROFILE`)".into();
+    }
+    let Some(bytes) = limit_bytes else { return "no limit binds this process: free memory".into() };
     format!(
-        "{limit}: raise it (`ulimit -l unlimited`, LimitMEMLOCK=infinity in the systemd unit, or memlock in /etc/security/limits.conf)"
+        "the limit is {bytes} bytes: raise it (`ulimit -l unlimited`, LimitMEMLOCK=infinity in the systemd unit, or memlock in \
+         /etc/security/limits.conf)"
     )
 }

@@ -60,10 +60,10 @@ fn a_size_that_is_not_to_be_had_is_an_error_with_a_remedy() {
         let error = Region::map(&spec(too_many * page.bytes(), PageChoice::Exactly(page))).unwrap_err();
         let RegionError::NoPages { why, remedy, .. } = &error else { panic!("{error}") };
         if facts.size(page.bytes() as u64).is_none() {
-            assert!(why.contains("the kernel has no"), "{error}");
+            assert!(why.contains("the kernel names no hugepages of "), "{error}");
             continue;
         }
-        assert!(why.starts_with(&format!("{too_many} hugepage(s) of {page} needed, ")), "{error}");
+        assert!(why.starts_with(&format!("{too_many} hugepages of {page} needed, ")), "{error}");
         let is_default = facts.default_bytes == Some(page.bytes() as u64);
         let command = if is_default { "sysctl -w vm.nr_hugepages=" } else { "/nr_hugepages`" };
         assert!(remedy.contains(command) && remedy.contains("as root"), "{error}");
@@ -97,7 +97,7 @@ fn exact_hugepages_where_there_are_some() {
 
 #[test]
 fn a_lock_holds_or_fails_with_the_limit() {
-    let limit = MemlockLimit::read().unwrap();
+    let limit = MemlockLimit::read();
     let mut spec = spec(64 << 10, PageChoice::Exactly(PageSize::Small4K));
     spec.lock = true;
     match Region::map(&spec) {
@@ -162,6 +162,21 @@ fn facts_are_what_the_kernels_files_say() {
     let large = HugepageCount { size_bytes: 1 << 30, total: 1, free: 1, reserved: 0 };
     assert_eq!(facts, HugepageFacts { default_bytes: Some(2 << 20), sizes: vec![small, large] });
     assert_eq!((small.available(), facts.size(1 << 30), facts.size(4096)), (5, Some(&large), None));
+}
+
+#[test]
+fn without_sys_the_default_size_is_counted_in_proc() {
+    let counts =
+        "HugePages_Total:      16\nHugePages_Free:        9\nHugePages_Rsvd:        4\nHugepagesize:       2048 kB\n";
+    let facts = HugepageFacts::read_under(machine(counts, &[]).path()).unwrap();
+    let pages = HugepageCount { size_bytes: 2 << 20, total: 16, free: 9, reserved: 4 };
+    assert_eq!(facts, HugepageFacts { default_bytes: Some(2 << 20), sizes: vec![pages] });
+    // Where /sys is there, it says which sizes there are.
+    let root = machine(counts, &[(1 << 20, [1, 1, 0])]);
+    let sizes = HugepageFacts::read_under(root.path()).unwrap().sizes;
+    assert_eq!(sizes.iter().map(|pages| pages.size_bytes).collect::<Vec<_>>(), [1 << 30]);
+    let error = HugepageFacts::read_under(machine("Hugepagesize: 2048 kB\n", &[]).path()).unwrap_err();
+    assert!(error.to_string().contains("HugePages_Total:"), "{error}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::diag::Diagnostics;
 use crate::flow::Batch;
 use crate::graph::Drawing;
 use crate::ids::{DeviceId, LcoreId, PoolId, PortId, RingId, StageId};
+use crate::note::Note;
 use crate::params::Params;
 use crate::plan::{Device, Lcore, Plan, Pool, Port, Ring, Section, Stage};
 use crate::read::Field;
@@ -13,16 +14,17 @@ use crate::source::{Sources, Span};
 use crate::sums::Sum;
 use crate::words::Destination;
 
+/// What has been said about the plan, which keeps it.
+pub(crate) struct Said {
+    pub(crate) sums: Vec<Sum>,
+    pub(crate) drawing: Drawing,
+    pub(crate) warnings: Diagnostics,
+    pub(crate) notes: Vec<Note>,
+}
+
 impl Checked<'_> {
     /// The plan, if nothing is missing.
-    pub(crate) fn build(
-        &self,
-        catalog: &Catalog,
-        sources: &Sources,
-        sums: Vec<Sum>,
-        drawing: Drawing,
-        warnings: Diagnostics,
-    ) -> Option<Plan> {
+    pub(crate) fn build(&self, catalog: &Catalog, sources: &Sources, said: Said) -> Option<Plan> {
         let rings: Vec<Ring> = (0..self.raw.rings.len()).map(|index| self.ring(index)).collect::<Option<_>>()?;
         Some(Plan {
             sources: sources.clone(),
@@ -35,9 +37,10 @@ impl Checked<'_> {
             stages: (0..self.raw.stages.len()).map(|index| self.stage(index, sources)).collect::<Option<_>>()?,
             sections: self.sections(catalog, sources),
             rings,
-            sums,
-            drawing,
-            warnings,
+            sums: said.sums,
+            drawing: said.drawing,
+            warnings: said.warnings,
+            notes: said.notes,
         })
     }
 

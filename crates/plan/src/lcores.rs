@@ -3,6 +3,7 @@
 use crate::diag::Sink;
 use crate::ids::{Consumer, DeviceId, LcoreId, Target};
 use crate::machine::Machine;
+use crate::note::{Lack, Note};
 use crate::raw::RawPlan;
 use crate::refs::{Edge, Links};
 use crate::source::Span;
@@ -42,6 +43,23 @@ fn cpus(raw: &RawPlan, machine: &Machine, sink: &mut Sink) {
                 .help(free_cpus(raw, machine));
         }
     }
+}
+
+/// What a cgroup's quota takes from lcores that spin.
+pub(crate) fn cpu_time(raw: &RawPlan, machine: &Machine) -> Option<Note> {
+    let quota = machine.cpu_quota.as_ref()?;
+    let lcores = raw.lcores.len();
+    (quota.millicpus < lcores as u64 * 1000).then(|| Note {
+        lack: Lack::CpuTime,
+        message: format!(
+            "a cgroup grants this process {}.{:02} CPUs, and the plan has {lcores} lcore{}: what spins is stopped for \
+             the rest of each period, some tens of milliseconds",
+            quota.millicpus / 1000,
+            quota.millicpus % 1000 / 10,
+            if lcores == 1 { "" } else { "s" }
+        ),
+        remedy: format!("lift the limit: {} as root, or a CPU limit of {lcores} in the container", quota.remedy),
+    })
 }
 
 fn free_cpus(raw: &RawPlan, machine: &Machine) -> String {

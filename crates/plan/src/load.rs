@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use crate::build::Said;
 use crate::catalog::Catalog;
 use crate::checked::Checked;
 use crate::diag::{Diagnostics, Sink};
 use crate::graph::Drawing;
 use crate::machine::Machine;
+use crate::note::Note;
 use crate::plan::Plan;
 use crate::source::{Sources, TEXT_BYTES_MAX};
 use crate::sums::{self, Sum};
@@ -27,6 +29,8 @@ pub struct Inspection {
     pub plan: Option<Plan>,
     /// Errors and warnings, sorted by position.
     pub diagnostics: Diagnostics,
+    /// What the machine lacks for it, though it can run. Empty if the sums could not be worked out.
+    pub notes: Vec<Note>,
     /// The sums that could be worked out, those that fail included.
     pub sums: Vec<Sum>,
     /// The graph, with what is wrong marked.
@@ -34,6 +38,12 @@ pub struct Inspection {
 }
 
 impl Inspection {
+    /// Of a text that was not read any further.
+    fn refused(diagnostics: Diagnostics, name: &str) -> Inspection {
+        let (notes, sums) = (Vec::new(), Vec::new());
+        Inspection { plan: None, diagnostics, notes, sums, drawing: Drawing::empty(name) }
+    }
+
     /// The sums as text.
     pub fn explain(&self) -> String {
         sums::explain(&self.sums)
@@ -74,31 +84,29 @@ impl Loader {
     /// All about the plan in a text; `name` is what diagnostics call it.
     pub fn inspect_str(&self, name: &str, text: &str) -> Inspection {
         if text.len() > TEXT_BYTES_MAX {
-            let drawing = Drawing::empty(name);
-            return Inspection { plan: None, diagnostics: file::too_long(name).into(), sums: Vec::new(), drawing };
+            return Inspection::refused(file::too_long(name).into(), name);
         }
         let sources = Sources::new(name, text, &self.flags);
         let mut sink = Sink::new(sources.clone());
         let root = self.parse(&sources, &mut sink);
         // Whatever else there is to say of a file that is no TOML at all, nobody reads it.
         if sink.is_hopeless() {
-            return Inspection {
-                plan: None,
-                diagnostics: sink.finish(),
-                sums: Vec::new(),
-                drawing: Drawing::empty(name),
-            };
+            return Inspection::refused(sink.finish(), name);
         }
         let checked = self.check(&root, &mut sink);
-        let sums = self.sums(&checked, &mut sink);
+        let (sums, notes) = self.sums(&checked, &mut sink);
         let drawing = Drawing::new(&checked, &sink);
         let is_valid = !sink.has_errors();
         let diagnostics = sink.finish();
         let plan = is_valid
-            .then(|| checked.build(&self.catalog, &sources, sums.clone(), drawing.clone(), diagnostics.clone()))
+            .then(|| {
+                let (sums, notes) = (sums.clone(), notes.clone());
+                let said = Said { sums, drawing: drawing.clone(), warnings: diagnostics.clone(), notes };
+                checked.build(&self.catalog, &sources, said)
+            })
             .flatten();
         assert_eq!(plan.is_some(), is_valid, "a plan without errors has all its parts");
-        Inspection { plan, diagnostics, sums, drawing }
+        Inspection { plan, diagnostics, notes, sums, drawing }
     }
 
     fn parse(&self, sources: &Sources, sink: &mut Sink) -> tree::Table {
@@ -123,13 +131,15 @@ impl Loader {
     }
 
     /// Sums over references that don't hold would be wrong: they wait until the rest is right.
-    fn sums(&self, checked: &Checked<'_>, sink: &mut Sink) -> Vec<Sum> {
+    fn sums(&self, checked: &Checked<'_>, sink: &mut Sink) -> (Vec<Sum>, Vec<Note>) {
         if !sink.sums_are_sound() {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
         let mut sums = sums::check(&checked.raw, &checked.links, &checked.flow, sink);
-        sums.extend(memory::check(&checked.raw, &checked.links, &self.machine, sink));
-        sums
+        let (memory, mut notes) = memory::check(&checked.raw, &checked.links, &self.machine, sink);
+        sums.extend(memory);
+        notes.extend(lcores::cpu_time(&checked.raw, &self.machine));
+        (sums, notes)
     }
 }
 

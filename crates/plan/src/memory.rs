@@ -2,7 +2,8 @@
 
 use crate::diag::Sink;
 use crate::ids::PoolId;
-use crate::machine::Machine;
+use crate::machine::{Hugepages, Machine};
+use crate::note::{Lack, Note};
 use crate::raw::{RawPlan, RawPool};
 use crate::refs::Links;
 use crate::source::Span;
@@ -22,28 +23,37 @@ struct Region {
     bytes: u64,
 }
 
-pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, machine: &Machine, sink: &mut Sink) -> Vec<Sum> {
-    let regions = place(raw, machine, sink);
+/// The sums, and what the machine lacks without stopping the plan.
+pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, machine: &Machine, sink: &mut Sink) -> (Vec<Sum>, Vec<Note>) {
+    let (regions, mut notes) = place(raw, machine, sink);
     let mut sums = Vec::new();
-    for (page_bytes, free) in [(HUGE_2M, machine.huge_2m_free), (HUGE_1G, machine.huge_1g_free)] {
+    for (page_bytes, pages) in [(HUGE_2M, machine.huge_2m), (HUGE_1G, machine.huge_1g)] {
         let mut sum = Sum::new(format!("hugepages of {}", size(page_bytes)), "bytes");
         for region in regions.iter().filter(|region| region.page_bytes == page_bytes) {
             add(&mut sum, raw, region, "", sink);
         }
-        sum.limit = Limit::Machine(free.unwrap_or(0).saturating_mul(page_bytes));
+        sum.limit = match pages {
+            Hugepages::Unknown => Limit::None,
+            Hugepages::Absent => Limit::Machine(0),
+            Hugepages::Counted { free, .. } => Limit::Machine(free.saturating_mul(page_bytes)),
+        };
         if !sum.terms.is_empty() {
             sums.push(sum);
         }
     }
     sums.extend(ordinary(raw, &regions, machine, sink));
-    sums.extend(locked(raw, links, &regions, machine, sink));
-    sums
+    let (locked, note) = locked(raw, links, &regions, machine, sink);
+    sums.extend(locked);
+    notes.extend(note);
+    (sums, notes)
 }
 
 /// Gives out the free hugepages: first to the pools that insist, then, in the order of the file, to those that would like some.
-fn place(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> Vec<Region> {
-    let mut free = Free { pages_2m: machine.huge_2m_free, pages_1g: machine.huge_1g_free };
+/// Where nobody counts them each has what it asks for: the attempt will tell.
+fn place(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> (Vec<Region>, Vec<Note>) {
+    let mut free = Free { pages_2m: machine.huge_2m, pages_1g: machine.huge_1g };
     let mut regions = Vec::new();
+    let (mut short, mut unknown) = (Short::default(), Vec::new());
     let insists = |pool: &RawPool| matches!(pool.pages.value, Pages::Huge2M | Pages::Huge1G);
     let (first, then): (Vec<_>, Vec<_>) = raw.pools.iter().enumerate().partition(|(_, pool)| insists(pool));
     for (index, pool) in first.into_iter().chain(then) {
@@ -52,46 +62,103 @@ fn place(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> Vec<Region> {
             Pages::Small4K => machine.page_bytes,
             Pages::Huge2M | Pages::Huge1G => {
                 let page_bytes = if pool.pages.value == Pages::Huge2M { HUGE_2M } else { HUGE_1G };
-                if let Err(left) = free.take(page_bytes, bytes) {
+                if let Taken::TooFew(left) = free.take(page_bytes, bytes) {
                     too_few(pool, page_bytes, bytes, left, sink);
                 }
                 page_bytes
             }
-            Pages::Auto => match machine.huge_default_bytes.map(|wanted| (wanted, free.take(wanted, bytes))) {
-                Some((wanted, Ok(()))) => wanted,
-                Some((wanted, Err(left))) => {
-                    fallback(pool, wanted, bytes, left.unwrap_or(0), machine, sink);
-                    machine.page_bytes
+            Pages::Auto => {
+                let wanted = machine.huge_default_bytes.unwrap_or(HUGE_2M);
+                match free.take(wanted, bytes) {
+                    Taken::All => wanted,
+                    Taken::Unknown => {
+                        unknown.push(pool.head.name.clone());
+                        wanted
+                    }
+                    Taken::TooFew(_) => {
+                        short.pools.push(pool.head.name.clone());
+                        short.pages = short.pages.saturating_add(bytes.div_ceil(wanted));
+                        machine.page_bytes
+                    }
                 }
-                None => {
-                    fallback(pool, HUGE_2M, bytes, 0, machine, sink);
-                    machine.page_bytes
-                }
-            },
+            }
         };
         let bytes = bytes.checked_next_multiple_of(page_bytes.max(1)).unwrap_or(u64::MAX);
         regions.push(Region { pool: PoolId::from_index(index), page_bytes, bytes });
     }
     regions.sort_by_key(|region| region.pool);
-    regions
+    (regions, short.note(machine, &free).into_iter().chain(uncounted(&unknown)).collect())
+}
+
+/// The pools that would like hugepages and will have none, and how many pages they would take.
+#[derive(Default)]
+struct Short {
+    pools: Vec<String>,
+    pages: u64,
+}
+
+impl Short {
+    fn note(&self, machine: &Machine, free: &Free) -> Option<Note> {
+        if self.pools.is_empty() {
+            return None;
+        }
+        let page_bytes = machine.huge_default_bytes.unwrap_or(HUGE_2M);
+        let small = size(machine.page_bytes);
+        let (pages, left) = (self.pages, free.left(page_bytes));
+        let Hugepages::Counted { total, free } = left else {
+            let remedy = "run a kernel with CONFIG_HUGETLBFS";
+            return Some(Note::hugepages(&self.pools, &small, "the kernel has no hugepages", remedy));
+        };
+        let noun = if pages == 1 { "hugepage" } else { "hugepages" };
+        let why = format!("{pages} {noun} of {} needed, {free} of {total} available", size(page_bytes));
+        let wanted = total.saturating_sub(free).saturating_add(pages);
+        let remedy = format!("run `sysctl -w vm.nr_hugepages={wanted}` as root");
+        Some(Note::hugepages(&self.pools, &small, &why, &remedy))
+    }
+}
+
+/// Where neither /sys nor /proc counts the hugepages.
+fn uncounted(pools: &[String]) -> Option<Note> {
+    (!pools.is_empty()).then(|| Note {
+        lack: Lack::HugepageCounts,
+        message: "whether hugepages are free is not known: neither /sys nor /proc is there to tell".to_owned(),
+        remedy: "run `mount -t sysfs sysfs /sys` as root, or have the container mount it".to_owned(),
+    })
 }
 
 struct Free {
-    pages_2m: Option<u64>,
-    pages_1g: Option<u64>,
+    pages_2m: Hugepages,
+    pages_1g: Hugepages,
+}
+
+/// What came of an attempt to have some hugepages.
+enum Taken {
+    All,
+    Unknown,
+    /// So many are left; `None` if there are no pages of this size at all.
+    TooFew(Option<u64>),
 }
 
 impl Free {
-    /// Takes the pages for `bytes`, or says how many are left; `None` if there are no pages of this size at all.
-    fn take(&mut self, page_bytes: u64, bytes: u64) -> Result<(), Option<u64>> {
-        let left = match page_bytes {
-            HUGE_2M => &mut self.pages_2m,
-            HUGE_1G => &mut self.pages_1g,
-            _ => return Err(None),
+    fn left(&self, page_bytes: u64) -> Hugepages {
+        match page_bytes {
+            HUGE_2M => self.pages_2m,
+            HUGE_1G => self.pages_1g,
+            _ => Hugepages::Absent,
+        }
+    }
+
+    /// Takes the pages for `bytes`.
+    fn take(&mut self, page_bytes: u64, bytes: u64) -> Taken {
+        let (total, free) = match self.left(page_bytes) {
+            Hugepages::Absent => return Taken::TooFew(None),
+            Hugepages::Unknown => return Taken::Unknown,
+            Hugepages::Counted { total, free } => (total, free),
         };
-        let pages = left.ok_or(None)?;
-        *left = Some(pages.checked_sub(bytes.div_ceil(page_bytes)).ok_or(Some(pages))?);
-        Ok(())
+        let Some(free) = free.checked_sub(bytes.div_ceil(page_bytes)) else { return Taken::TooFew(Some(free)) };
+        let left = if page_bytes == HUGE_2M { &mut self.pages_2m } else { &mut self.pages_1g };
+        *left = Hugepages::Counted { total, free };
+        Taken::All
     }
 }
 
@@ -115,16 +182,6 @@ fn too_few(pool: &RawPool, page_bytes: u64, bytes: u64, left: Option<u64>, sink:
         .help("or write `pages = \"auto\"`, which falls back to 4 KiB pages");
 }
 
-fn fallback(pool: &RawPool, page_bytes: u64, bytes: u64, left: u64, machine: &Machine, sink: &mut Sink) {
-    let pages = bytes.div_ceil(page_bytes);
-    let name = &pool.head.name;
-    let message = format!("pool.{name} will fall back to pages of {}", size(machine.page_bytes));
-    sink.warn("small-pages", pool.pages.span, message)
-        .note(format!("it needs {pages} pages of {}; {left} are free for it", size(page_bytes)))
-        .help(how_to_get(page_bytes, pages - left.min(pages)))
-        .help("or write `pages = \"4KiB\"` if that is meant");
-}
-
 fn how_to_get(page_bytes: u64, more: u64) -> String {
     let file = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", page_bytes >> 10);
     format!("as root, raise the number in {file} by {more}")
@@ -146,10 +203,17 @@ fn ordinary(raw: &RawPlan, regions: &[Region], machine: &Machine, sink: &mut Sin
     Some(sum).filter(|sum| !sum.terms.is_empty())
 }
 
-/// Registration with a kernel device pins a region whatever its pages (ibv_reg_mr(3)); on ordinary pages the others are locked too.
-fn locked(raw: &RawPlan, links: &Links<'_>, regions: &[Region], machine: &Machine, sink: &mut Sink) -> Option<Sum> {
+/// Registration with a kernel device pins a region whatever its pages (ibv_reg_mr(3)); on ordinary pages the others are locked too,
+/// if they may.
+fn locked(
+    raw: &RawPlan,
+    links: &Links<'_>,
+    regions: &[Region],
+    machine: &Machine,
+    sink: &mut Sink,
+) -> (Option<Sum>, Option<Note>) {
     let mut sum = Sum::new("locked memory", "bytes");
-    let mut pinned = 0_u64;
+    let (mut pinned, mut others) = (0_u64, Vec::new());
     for region in regions {
         let device = links.pools[region.pool.index()].map(|device| &raw.devices[device.index()]);
         let is_kernel = device
@@ -159,24 +223,25 @@ fn locked(raw: &RawPlan, links: &Links<'_>, regions: &[Region], machine: &Machin
             pinned = pinned.saturating_add(region.bytes);
             add(&mut sum, raw, region, "pinned by its device", sink);
         } else if region.page_bytes == machine.page_bytes {
+            others.push(raw.pools[region.pool.index()].head.name.clone());
             add(&mut sum, raw, region, "kept from being swapped", sink);
         }
     }
     sum.limit = machine.memlock_bytes.map_or(Limit::None, Limit::Machine);
     let limit = machine.memlock_bytes.unwrap_or(u64::MAX);
-    if !sum.holds() {
-        let span = largest(raw, regions);
+    let mut note = None;
+    if pinned > limit {
         let message = format!("the pools lock {} bytes, but this process may lock {limit}", sum.needed);
-        let table = sum.table();
-        let one = match pinned > limit {
-            true => sink.error("locked-memory", span, message),
-            false => sink.warn("locked-memory", span, message).note("what can't be locked may be swapped out"),
-        };
-        one.label("the largest")
-            .note(format!("RLIMIT_MEMLOCK bounds it:\n{table}"))
+        sink.error("locked-memory", largest(raw, regions), message)
+            .label("the largest")
+            .note(format!("RLIMIT_MEMLOCK bounds it:\n{}", sum.table()))
             .help("raise it (`ulimit -l unlimited`, LimitMEMLOCK= of a systemd unit), or grant CAP_IPC_LOCK");
+    } else if !sum.holds() {
+        let why = format!("{} bytes are to be locked, and this process may lock {limit}", sum.needed);
+        let remedy = "raise that: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in a systemd unit";
+        note = Some(Note::locked_memory(&others, &why, remedy));
     }
-    Some(sum).filter(|sum| !sum.terms.is_empty())
+    (Some(sum).filter(|sum| !sum.terms.is_empty()), note)
 }
 
 fn add(sum: &mut Sum, raw: &RawPlan, region: &Region, how: &str, sink: &Sink) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::diag::Diagnostics;
 use crate::graph::Drawing;
 use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};
+use crate::note::Note;
 use crate::params::Params;
 use crate::source::{Location, Sources, Span};
 use crate::sums::{self, Sum};
@@ -30,6 +31,7 @@ pub struct Plan {
     pub(crate) sums: Vec<Sum>,
     pub(crate) drawing: Drawing,
     pub(crate) warnings: Diagnostics,
+    pub(crate) notes: Vec<Note>,
 }
 
 impl Plan {
@@ -83,9 +85,14 @@ impl Plan {
         self.sections.iter().find(|section| section.name == name).map(|section| &section.params)
     }
 
-    /// What is worth knowing though it stops nothing.
+    /// What is worth knowing of the plan though it stops nothing.
     pub fn warnings(&self) -> &Diagnostics {
         &self.warnings
+    }
+
+    /// What the machine lacks for it, though it can run: one note of each kind. A run says itself what it then met.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
     }
 
     /// The sums that were proved, each with its terms.

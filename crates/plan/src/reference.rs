@@ -153,7 +153,7 @@ const TABLES: &[TableWords] = &[
             number("packets", "packets", "how many it has; must cover every queue, ring, cache and burst"),
             number("data_bytes", "bytes", "room for data in each, behind the headroom"),
             number("headroom_bytes", "bytes", "room for headers in front; 40 or more for ports that receive UD"),
-            text("pages", "", "", "pages to put it on; `auto` is hugepages, or else 4 KiB with a warning"),
+            text("pages", "", "", "pages to put it on; `auto` is hugepages, or else 4 KiB with a note"),
             number("cache_packets", "packets", "the most that each lcore keeps for itself"),
         ],
     },

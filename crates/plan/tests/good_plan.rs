@@ -5,7 +5,10 @@ mod common;
 use std::time::Duration;
 
 use common::{GOOD, catalog, loader, machine};
-use verbline_plan::{Consumer, Destination, Idle, Loader, Machine, Pages, Plan, Producer, Provider, Target, Transport};
+use verbline_plan::{
+    Consumer, CpuQuota, Destination, Hugepages, Idle, Loader, Machine, Pages, Plan, Producer, Provider, Target,
+    Transport,
+};
 
 fn good() -> Plan {
     loader().load_str("good.toml", GOOD).unwrap_or_else(|faults| panic!("{faults}"))
@@ -111,16 +114,75 @@ fn a_tight_pool_is_enough_and_one_packet_less_is_not() {
 }
 
 #[test]
-fn a_scarce_machine_gives_warnings() {
-    let scarce = Machine { huge_2m_free: Some(0), memlock_bytes: Some(8 << 20), ..machine() };
+fn a_plan_that_is_not_all_meant_gives_warnings() {
     let text = GOOD
         .replace("inline_bytes = 188", "inline_bytes = 4096")
         .replace("burst = 64", "burst = 64\n\n[lcore.spare]\ncpu = 3\nidle = \"poll\"\nspin = \"1ms\"");
     let text =
         text.replace("tx_depth_wr = 256\ninline", "tx_depth_wr = 256\npool = \"packets\"\ntimestamps = false\ninline");
-    let plan =
-        Loader::new(catalog(), scarce).load_str("scarce.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+    let plan = loader().load_str("odd.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
     insta::assert_snapshot!(plan.warnings().render(false));
+    assert_eq!(plan.notes(), []);
+}
+
+/// A machine that lacks all that a run survives.
+fn scarce() -> Machine {
+    Machine {
+        cpu_quota: Some(CpuQuota { millicpus: 550, remedy: "`echo max > /sys/fs/cgroup/cpu.max`".into() }),
+        huge_2m: Hugepages::Counted { total: 16, free: 3 },
+        memlock_bytes: Some(8 << 20),
+        ..machine()
+    }
+}
+
+#[test]
+fn what_the_machine_lacks_is_noted_once_and_is_no_fault_of_the_plan() {
+    // Four pools, of which three go without.
+    let pool = |name: &str, pages: &str| {
+        format!("[pool.{name}]\ndevice = \"nic0\"\npackets = 1024\ndata_bytes = 2048\npages = \"{pages}\"\n\n")
+    };
+    let more = ["a", "b"].map(|name| pool(name, "auto")).concat() + &pool("small", "4KiB");
+    let text = GOOD.replace("[lcore.exchange]", &format!("{more}[lcore.exchange]"));
+    let on = |machine| Loader::new(catalog(), machine).load_str("good.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+    let (plenty, scarce) = (on(machine()), on(scarce()));
+    assert_eq!(plenty.notes(), []);
+    assert_eq!(scarce.warnings().render(false), plenty.warnings().render(false));
+    let notes: Vec<_> = scarce.notes().iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(notes.join("\n"));
+    let json = serde_json::to_value(&scarce.notes()[0]).unwrap();
+    assert_eq!((&json["code"], json["remedy"].is_string()), (&"no-hugepages".into(), true));
+}
+
+#[test]
+fn what_nobody_tells_is_neither_a_fault_nor_a_want() {
+    let hidden = Machine {
+        huge_2m: Hugepages::Unknown,
+        huge_1g: Hugepages::Unknown,
+        huge_default_bytes: None,
+        memlock_bytes: Some(64 << 10),
+        memory_bytes: u64::MAX,
+        ..machine()
+    };
+    let load = |text: &str| Loader::new(catalog(), hidden.clone()).load_str("good.toml", text);
+    let plan = load(GOOD).unwrap_or_else(|faults| panic!("{faults}"));
+    let codes: Vec<_> = plan.notes().iter().map(|note| note.lack.code()).collect();
+    assert_eq!(codes, ["hugepages-unknown"], "that memory on ordinary pages could not be locked is not known");
+    // A pool that insists is given its try.
+    let insists = GOOD.replace("packets = 8192", "packets = 8192\npages = \"1GiB\"");
+    let plan = load(&insists).unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(plan.notes(), []);
+}
+
+#[test]
+fn a_kernel_without_hugepages_says_so() {
+    let without = Machine { huge_2m: Hugepages::Absent, huge_default_bytes: None, ..machine() };
+    let plan = Loader::new(catalog(), without).load_str("good.toml", GOOD).unwrap_or_else(|faults| panic!("{faults}"));
+    let notes: Vec<_> = plan.notes().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        notes,
+        ["note[no-hugepages]: pool.packets is on 4 KiB pages: the kernel has no hugepages; run a kernel with \
+          CONFIG_HUGETLBFS"]
+    );
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use verbline::plan::Lack;
 use verbline_tests::{Finished, Program, config, skipped, two_lcores, unwrapped};
 
 use crate::{app, generated};
@@ -37,7 +38,10 @@ fn two_lcores_do_without_hugepages_and_say_so() {
     // Which of the two it is depends on the machine, and on who else takes pages; that it is said does not.
     let fell_back = pool["page_bytes"] == 4096;
     assert_eq!(pool["fallback"].is_string(), fell_back, "{pool:#}");
-    assert_eq!(shown.stderr.contains("note: "), fell_back, "{shown}");
+    let note = shown.note(Lack::Hugepages);
+    assert_eq!(note.is_some(), fell_back, "{shown}");
+    assert!(note.is_none_or(|note| note.contains("pool.packets is on 4 KiB pages")), "{shown}");
+    assert!(note.is_none_or(|note| note.contains("`sysctl -w vm.nr_hugepages=")), "{shown}");
     let Some(run) = generated("500ms", &["pool.packets.pages=4KiB"]) else { return };
     let shown = run.with(["--json"]).run().exited(0);
     let pool = &shown.json()["pools"][0];
@@ -50,10 +54,11 @@ fn two_lcores_need_no_right_to_lock_memory_with_the_software_rnic_and_say_that_i
     settings.extend(["--set".to_owned(), "pool.packets.pages=4KiB".to_owned()]);
     let Some(shown) = unprivileged(&["run", "--for", "500ms", "--json"], &settings) else { return };
     let shown = shown.exited(0);
+    assert_eq!(shown.stderr, "", "{shown}");
     assert_eq!(shown.json()["packets"]["held"], 0, "{shown}");
     assert_eq!(shown.json()["pools"][0]["locked"], false, "{shown}");
-    let said = unwrapped(&shown.stderr);
-    assert!(said.contains("may be swapped out") && said.contains("ulimit -l"), "{shown}");
+    let said = shown.note(Lack::LockedMemory).unwrap_or_default();
+    assert!(said.contains("may be swapped out") && said.contains("`ulimit -l unlimited`"), "{shown}");
 }
 
 #[test]
@@ -82,7 +87,8 @@ fn unprivileged(arguments: &[&str], more: &[String]) -> Option<Finished> {
         open_to_all(path);
     }
 
-    let program: Program = app().with(arguments).with([plan.display().to_string()]).with(more);
+    let program: Program =
+        app().lacking([Lack::LockedMemory]).with(arguments).with([plan.display().to_string()]).with(more);
     let mut command = Command::new("prlimit");
     command.arg("--memlock=65536:65536").arg("--").arg(&binary).args(program.command().get_args());
     command.current_dir(folder.path());

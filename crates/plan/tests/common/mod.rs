@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use verbline_plan::{Catalog, Loader, Machine, StageKind};
+use verbline_plan::{Catalog, Hugepages, Loader, Machine, StageKind};
 
 /// The kinds and sections that the plans under test name.
 pub(crate) fn catalog() -> Catalog {
@@ -25,8 +25,9 @@ pub(crate) fn catalog() -> Catalog {
 pub(crate) fn machine() -> Machine {
     Machine {
         cpus: BTreeSet::from([0, 1, 2, 3]),
-        huge_2m_free: Some(64),
-        huge_1g_free: None,
+        cpu_quota: None,
+        huge_2m: Hugepages::Counted { total: 64, free: 64 },
+        huge_1g: Hugepages::Absent,
         huge_default_bytes: Some(2 << 20),
         page_bytes: 4096,
         memlock_bytes: None,

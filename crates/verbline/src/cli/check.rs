@@ -4,10 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use verbline_engine::{Registry, Runtime};
-use verbline_plan::{Diagnostics, Drawing, Inspection, Loader, Machine, Plan};
+use verbline_plan::{Diagnostics, Drawing, Inspection, Loader, Machine, Note, Plan};
 
 use super::args::{CheckOptions, Format, GraphOptions, PlanOptions};
-use super::output::{is_coloured, message, result};
+use super::output::{COLUMNS, is_coloured, message, result, wrapped};
 use super::{App, explain};
 
 /// A plan, or a command line, that is wrong.
@@ -36,12 +36,23 @@ pub(super) fn show(diagnostics: &Diagnostics) {
     }
 }
 
+/// Says on standard error what the machine lacks.
+pub(super) fn show_notes(notes: &[Note]) {
+    const HELP: &str = "  = help: ";
+    for note in notes {
+        let head = format!("note[{}]: ", note.lack.code());
+        message(&format!("{head}{}", wrapped(&note.message, COLUMNS, head.len())));
+        message(&format!("{HELP}{}", wrapped(&note.remedy, COLUMNS, HELP.len())));
+    }
+}
+
 /// `check`: every fault in one go, exit code 2 if there is any.
 pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
     let registry = registry(app);
-    let (mut plan, mut diagnostics, sums) = match loader(&registry, &options.plan).inspect_path(&options.plan.plan) {
-        Ok(Inspection { plan, diagnostics, sums, .. }) => (plan, diagnostics, sums),
-        Err(unreadable) => (None, unreadable, Vec::new()),
+    let inspected = loader(&registry, &options.plan).inspect_path(&options.plan.plan);
+    let (mut plan, mut diagnostics, notes, sums) = match inspected {
+        Ok(Inspection { plan, diagnostics, notes, sums, .. }) => (plan, diagnostics, notes, sums),
+        Err(unreadable) => (None, unreadable, Vec::new(), Vec::new()),
     };
     // What the stages themselves say can be asked only of a plan that is sound so far.
     if let Some(Err(faults)) = plan.as_ref().map(|plan| Runtime::check(plan, &registry)) {
@@ -50,8 +61,8 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
     }
     let code = if plan.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PLAN) };
     if options.json {
-        let more = diagnostics.more();
-        let mut whole = serde_json::json!({ "valid": plan.is_some(), "diagnostics": diagnostics, "more": more });
+        let (valid, more) = (plan.is_some(), diagnostics.more());
+        let mut whole = serde_json::json!({ "valid": valid, "diagnostics": diagnostics, "more": more, "notes": notes });
         if options.explain {
             whole["sums"] = explain::json(&sums);
         }
@@ -60,6 +71,7 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
     show(&diagnostics);
     let mut text = String::new();
     if let Some(plan) = &plan {
+        show_notes(&notes);
         text = format!("{}: valid; {}\n", options.plan.plan.display(), summary(plan));
     }
     if options.explain {

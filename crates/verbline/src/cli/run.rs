@@ -10,7 +10,7 @@ use verbline_engine::{Ended, EngineError, Report, Running, Runtime};
 use verbline_plan::Diagnostics;
 
 use super::args::RunOptions;
-use super::check::{EXIT_PLAN, load, registry, show};
+use super::check::{EXIT_PLAN, load, registry, show, show_notes};
 use super::figures::count;
 use super::live::{LiveLine, PERIOD};
 use super::output::{COLUMNS, alarming, is_coloured, message, result, wrapped};
@@ -45,9 +45,7 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
 
 /// Announces what the user should know before the run, connects and starts it.
 fn start(mut runtime: Runtime, stop: &StopRequest) -> Result<Running, EngineError> {
-    for note in runtime.notes() {
-        message(&format!("note: {}", wrapped(note, COLUMNS, "note: ".len())));
-    }
+    show_notes(runtime.notes());
     runtime.connect(|| stop.asked())?;
     runtime.start()
 }

@@ -36,7 +36,6 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
         drops => _ = writeln!(text, "{}\n", tables::drops(drops)),
     }
     text.push_str(&packets(report));
-    text.push_str(&notes(report));
     text.push_str(&events(&report.events));
     for (index, failure) in failures.iter().enumerate() {
         let gap = if index == 0 { "\n" } else { "" };
@@ -125,12 +124,6 @@ fn packets(report: &Report) -> String {
         let _ = writeln!(text, "         {} held by {place}", count(holder.packets));
     }
     text
-}
-
-fn notes(report: &Report) -> String {
-    let fallbacks = report.pools.iter().filter_map(|pool| Some((pool, pool.fallback.as_ref()?)));
-    let fallbacks = fallbacks.map(|(pool, why)| format!("pool {}: {why}", pool.name));
-    fallbacks.map(|note| labelled("note", &note) + "\n").collect()
 }
 
 /// What the devices said, whom in the plan it was about, and what to do.

@@ -1,0 +1,112 @@
+//! Notes: what the machine lacks for a plan that runs all the same, what that costs, and the command that mends it.
+//!
+//! They are kept apart from a plan's [`Diagnostics`](crate::Diagnostics): what is wrong with a plan is the same on every machine that can
+//! run it, and what a machine lacks is the same for every plan that needs it. There is at most one note of each [`Lack`], however
+//! many lcores or pools it concerns. `docs/machines.md` has them all.
+
+use std::fmt;
+
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+/// What a machine may lack and a run survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lack {
+    /// Too few hugepages are free: pools with `pages = "auto"` lie on ordinary pages.
+    Hugepages,
+    /// How many hugepages are free is not to be learned, since neither /sys nor /proc is there.
+    HugepageCounts,
+    /// The process may not lock the memory of its pools, which may be swapped out.
+    LockedMemory,
+    /// A cgroup's quota grants less CPU time than the plan has lcores.
+    CpuTime,
+    /// membarrier(2) is refused: every turn of an lcore pays for a full fence.
+    Membarrier,
+}
+
+impl Lack {
+    /// All of them.
+    pub const ALL: [Lack; 5] =
+        [Lack::Hugepages, Lack::HugepageCounts, Lack::LockedMemory, Lack::CpuTime, Lack::Membarrier];
+
+    /// A stable name.
+    pub fn code(self) -> &'static str {
+        match self {
+            Lack::Hugepages => "no-hugepages",
+            Lack::HugepageCounts => "hugepages-unknown",
+            Lack::LockedMemory => "not-locked",
+            Lack::CpuTime => "cpu-quota",
+            Lack::Membarrier => "no-membarrier",
+        }
+    }
+
+    /// Whether a plan's note of it foretells what a run finds out as it lays out its memory: the run's own finding then holds.
+    pub fn is_forecast(self) -> bool {
+        matches!(self, Lack::Hugepages | Lack::HugepageCounts | Lack::LockedMemory)
+    }
+}
+
+/// One thing that the machine lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// Which.
+    pub lack: Lack,
+    /// What is missing, and what that costs.
+    pub message: String,
+    /// The command that mends it.
+    pub remedy: String,
+}
+
+impl Note {
+    /// These pools had to do without hugepages; `why` has the counts.
+    pub fn hugepages(pools: &[String], page: &str, why: &str, remedy: &str) -> Note {
+        let (names, be) = (listed(pools), if pools.len() == 1 { "is" } else { "are" });
+        let message = format!("{names} {be} on {page} pages: {why}");
+        Note { lack: Lack::Hugepages, message, remedy: remedy.to_owned() }
+    }
+
+    /// The memory of these pools could not be locked; `why` has the limit, or what the kernel said.
+    pub fn locked_memory(pools: &[String], why: &str, remedy: &str) -> Note {
+        let message = format!("{} may be swapped out, at the price of milliseconds: {why}", listed(pools));
+        Note { lack: Lack::LockedMemory, message, remedy: remedy.to_owned() }
+    }
+}
+
+/// `note[code]: message; remedy`.
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "note[{}]: {}; {}", self.lack.code(), self.message, self.remedy)
+    }
+}
+
+impl Serialize for Note {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("Note", 3)?;
+        out.serialize_field("code", self.lack.code())?;
+        out.serialize_field("message", &self.message)?;
+        out.serialize_field("remedy", &self.remedy)?;
+        out.end()
+    }
+}
+
+/// `pool.a, pool.b and pool.c`.
+fn listed(pools: &[String]) -> String {
+    let names: Vec<String> = pools.iter().map(|name| format!("pool.{name}")).collect();
+    match names.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        names => names.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_are_listed_with_commas_and_one_and() {
+        let list = |names: &[&str]| listed(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+        assert_eq!(
+            [list(&[]), list(&["a"]), list(&["a", "b"]), list(&["a", "b", "c"])],
+            ["", "pool.a", "pool.a and pool.b", "pool.a, pool.b and pool.c"]
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! What a program says of the machine that it runs on, apart from what it says of its plan and its run.
+//!
+//! Guarantees: what is left when the notes are taken out is the same on every machine. A note is never taken out unseen: it must be of a
+//! kind that there is, the only one of its kind, carry the command that mends it, and be true, either of this machine or of what the
+//! test has taken away ([`Program::lacking`](crate::Program::lacking)).
+
+use rustix::thread::{MembarrierQuery, membarrier_query};
+use verbline::plan::{Hugepages, Lack, Machine};
+
+/// More hugepages and more bytes than the pools of any plan under test take.
+const PLENTY_PAGES: u64 = 64;
+const PLENTY_BYTES: u64 = 128 << 20;
+
+/// A note that was said.
+#[derive(Clone, Debug)]
+pub struct SaidNote {
+    /// What is lacking.
+    pub lack: Lack,
+    /// All of it, on one line.
+    pub text: String,
+}
+
+/// Takes the notes out of what was said.
+///
+/// # Panics
+/// If one is malformed, is said twice, or is neither of this machine nor among `taken_away`.
+#[track_caller]
+pub(crate) fn taken_out(said: &str, taken_away: &[Lack]) -> (Vec<SaidNote>, String) {
+    let (mut notes, mut rest) = (Vec::<SaidNote>::new(), String::new());
+    let mut lines = said.split_inclusive('\n').peekable();
+    while let Some(line) = lines.next() {
+        let Some((code, _)) = line.strip_prefix("note[").and_then(|after| after.split_once("]: ")) else {
+            rest.push_str(line);
+            continue;
+        };
+        let mut text = line.to_owned();
+        while let Some(more) = lines.next_if(|line| line.starts_with("  ")) {
+            text.push_str(more);
+        }
+        crate::assert_fits(&text);
+        let lack = Lack::ALL.into_iter().find(|lack| lack.code() == code);
+        let lack = lack.unwrap_or_else(|| panic!("no note has this code: {text}\n--- in\n{said}"));
+        assert!(notes.iter().all(|known| known.lack != lack), "said twice: {text}\n--- in\n{said}");
+        assert!(text.contains("\n  = help: "), "it says what to do: {text}\n--- in\n{said}");
+        let is_true = taken_away.contains(&lack) || of_this_machine().contains(&lack);
+        assert!(is_true, "this machine does not lack that: {text}\n--- in\n{said}");
+        notes.push(SaidNote { lack, text: crate::unwrapped(&text) });
+    }
+    (notes, rest)
+}
+
+/// What this machine may lack for a plan under test, with nothing taken away.
+fn of_this_machine() -> Vec<Lack> {
+    let machine = Machine::detect();
+    let fences = MembarrierQuery::PRIVATE_EXPEDITED;
+    let lacks = [
+        (Lack::Hugepages, !matches!(machine.huge_2m, Hugepages::Counted { free: PLENTY_PAGES.., .. })),
+        (Lack::HugepageCounts, machine.huge_2m == Hugepages::Unknown),
+        (Lack::LockedMemory, machine.memlock_bytes.is_some_and(|bytes| bytes < PLENTY_BYTES)),
+        (Lack::CpuTime, machine.cpu_quota.is_some()),
+        (Lack::Membarrier, !membarrier_query().contains(fences)),
+    ];
+    lacks.into_iter().filter(|(_, is_lacking)| *is_lacking).map(|(lack, _)| lack).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTE: &str =
+        "note[not-locked]: pool.packets may be swapped out\n  = help: `ulimit -l\n          unlimited`\n";
+
+    #[test]
+    fn the_rest_is_what_was_said_of_the_plan() {
+        let said = format!("first\n{NOTE}error: last\n  with a second line\n");
+        let (notes, rest) = taken_out(&said, &[Lack::LockedMemory]);
+        assert_eq!(rest, "first\nerror: last\n  with a second line\n");
+        assert!(
+            matches!(&notes[..], [note] if note.lack == Lack::LockedMemory && note.text.ends_with("`ulimit -l unlimited`"))
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "said twice")]
+    fn a_note_is_said_once() {
+        taken_out(&format!("{NOTE}{NOTE}"), &[Lack::LockedMemory]);
+    }
+
+    #[test]
+    #[should_panic(expected = "no note has this code")]
+    fn a_note_is_of_a_known_kind() {
+        taken_out("note[bad-weather]: it rains\n  = help: `go home`\n", &[]);
+    }
+
+    #[test]
+    #[should_panic(expected = "it says what to do")]
+    fn a_note_has_its_command() {
+        taken_out("note[not-locked]: it is not\n", &[Lack::LockedMemory]);
+    }
+}
