@@ -8,6 +8,7 @@
 
 mod notes;
 mod program;
+pub mod random;
 mod shown;
 mod terminal;
 

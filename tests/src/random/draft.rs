@@ -1,0 +1,209 @@
+//! What a random plan is made of. Every combination of numbers is a valid plan: what a number cannot mean it does not.
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// A plan, as numbers. Zero is the simplest choice everywhere.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub(super) lcores: Vec<LcoreDraft>,
+    /// The first [`Draft::sources`] of them are sources.
+    pub(super) nodes: Vec<NodeDraft>,
+    pub(super) sources: usize,
+    pub(super) data_bytes: u16,
+    pub(super) cache_packets: u16,
+    /// Ports receive into a pool of their own.
+    pub(super) two_pools: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct LcoreDraft {
+    pub(super) idle: u8,
+    pub(super) burst_packets: u16,
+    pub(super) spin_us: Option<u16>,
+    pub(super) dwell_us: Option<u16>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct NodeDraft {
+    pub(super) lcore: u8,
+    pub(super) links: Vec<LinkDraft>,
+    pub(super) habits: HabitDraft,
+}
+
+/// What a stage does, as its `params` say it.
+#[derive(Clone, Debug)]
+pub(super) struct HabitDraft {
+    pub(super) seed: u32,
+    /// Packets that a source makes; `None`: it never ends.
+    pub(super) count: Option<u16>,
+    /// What `poll` answers, one of them at random.
+    pub(super) next: Vec<NextDraft>,
+    pub(super) hold_packets: u8,
+    pub(super) drop_percent: u8,
+    pub(super) leave_percent: u8,
+    pub(super) take_percent: u8,
+    /// Sends in batches, and not packet by packet.
+    pub(super) batches: bool,
+    /// Looks for room before it sends.
+    pub(super) polite: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum NextDraft {
+    Busy,
+    /// So many µs from now.
+    After(u16),
+    /// Tick 0 or 1: long past.
+    Past(u8),
+    Idle,
+    /// `At(Tick::MAX)`.
+    Fed,
+    Done,
+}
+
+/// A link to a later stage, or to nowhere.
+#[derive(Clone, Debug)]
+pub(super) struct LinkDraft {
+    pub(super) to: u8,
+    pub(super) via: Via,
+    pub(super) ring_depth: u16,
+    pub(super) rx_depth_wr: u16,
+    pub(super) tx_depth_wr: u16,
+    pub(super) signal_every_wr: u16,
+    pub(super) inline_bytes: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Via {
+    /// A batch on the same lcore; a ring to another one.
+    Direct,
+    Rc,
+    Uc,
+    Ud,
+    Group,
+    /// RC, by `listen` and `connect`.
+    Address,
+    /// RC from a port on the other lcore, over a ring.
+    RingThenRc,
+}
+
+impl Draft {
+    fn strategy() -> impl Strategy<Value = Draft> {
+        let lcores = prop::collection::vec(lcore(), 1..=2);
+        let nodes = prop::collection::vec(node(), 1..=6);
+        (lcores, nodes, 1..=3_usize, 8..200_u16, prop_oneof![Just(0), 1..64_u16], any::<bool>()).prop_map(
+            |(lcores, nodes, sources, data_bytes, cache_packets, two_pools)| {
+                let sources = sources.min(nodes.len());
+                Draft { lcores, nodes, sources, data_bytes, cache_packets, two_pools }
+            },
+        )
+    }
+}
+
+fn lcore() -> impl Strategy<Value = LcoreDraft> {
+    let micros = || prop_oneof![Just(None), (0..300_u16).prop_map(Some)];
+    (0..3_u8, 1..40_u16, micros(), micros()).prop_map(|(idle, burst_packets, spin_us, dwell_us)| LcoreDraft {
+        idle,
+        burst_packets,
+        spin_us,
+        dwell_us,
+    })
+}
+
+fn node() -> impl Strategy<Value = NodeDraft> {
+    (0..2_u8, prop::collection::vec(link(), 1..=3), habits()).prop_map(|(lcore, links, habits)| NodeDraft {
+        lcore,
+        links,
+        habits,
+    })
+}
+
+fn habits() -> impl Strategy<Value = HabitDraft> {
+    let seldom = || prop_oneof![3 => Just(0), 1 => 1..50_u8];
+    let counts = prop_oneof![6 => (0..800_u16).prop_map(Some), 1 => Just(None)];
+    let next = prop::collection::vec(next(), 1..=3);
+    let hold = prop_oneof![2 => Just(0), 1 => 1..=64_u8];
+    let often = (any::<u32>(), counts, next, hold);
+    (often, seldom(), seldom(), seldom(), any::<bool>(), any::<bool>()).prop_map(
+        |((seed, count, next, hold_packets), drop_percent, leave_percent, take_percent, batches, polite)| HabitDraft {
+            seed,
+            count,
+            next,
+            hold_packets,
+            drop_percent,
+            leave_percent,
+            take_percent,
+            batches,
+            polite,
+        },
+    )
+}
+
+fn next() -> impl Strategy<Value = NextDraft> {
+    prop_oneof![
+        8 => Just(NextDraft::Busy),
+        8 => (0..400_u16).prop_map(NextDraft::After),
+        2 => (0..2_u8).prop_map(NextDraft::Past),
+        2 => Just(NextDraft::Idle),
+        1 => Just(NextDraft::Fed),
+        1 => Just(NextDraft::Done),
+    ]
+}
+
+fn link() -> impl Strategy<Value = LinkDraft> {
+    let via = prop_oneof![
+        4 => Just(Via::Direct),
+        3 => Just(Via::Rc),
+        1 => Just(Via::Uc),
+        1 => Just(Via::Ud),
+        1 => Just(Via::Group),
+        1 => Just(Via::Address),
+        1 => Just(Via::RingThenRc),
+    ];
+    (any::<u8>(), via, 1..100_u16, 1..100_u16, 1..100_u16, 1..40_u16, prop_oneof![Just(0_u16), Just(128)]).prop_map(
+        |(to, via, ring_depth, rx_depth_wr, tx_depth_wr, signal_every_wr, inline_bytes)| LinkDraft {
+            to,
+            via,
+            ring_depth,
+            rx_depth_wr,
+            tx_depth_wr,
+            signal_every_wr: signal_every_wr.min(tx_depth_wr),
+            inline_bytes,
+        },
+    )
+}
+
+/// The draft of a seed.
+pub fn draw(seed: u64) -> Draft {
+    tree(seed).current()
+}
+
+/// The smallest draft on the way from a seed's that is still faulty: `is_faulty` is asked `tries` times at most.
+pub fn shrink(seed: u64, tries: usize, mut is_faulty: impl FnMut(&Draft) -> bool) -> Draft {
+    let mut tree = tree(seed);
+    let mut smallest = tree.current();
+    let mut moved = tree.simplify();
+    for _ in 0..tries {
+        if !moved {
+            break;
+        }
+        let draft = tree.current();
+        moved = if is_faulty(&draft) {
+            smallest = draft;
+            tree.simplify()
+        } else {
+            tree.complicate()
+        };
+    }
+    smallest
+}
+
+fn tree(seed: u64) -> impl ValueTree<Value = Draft> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    Draft::strategy().new_tree(&mut runner).expect("the strategy refuses nothing")
+}

@@ -1,0 +1,70 @@
+//! One random plan, run in this process.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use verbline::engine::Ended;
+use verbline::prelude::*;
+
+use super::draft::Draft;
+use super::{judge, registry};
+
+/// The section that says how a random plan is run.
+pub(super) const SECTION: &str = "run";
+/// A plan whose sources end has ended long before, unless an lcore slept through what it should have done.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a plan without an end runs.
+const ENDLESS: Duration = Duration::from_millis(15);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunParams {
+    /// Whether its sources end by themselves.
+    ends: bool,
+}
+
+/// The text of a draft for these CPUs, with as many packets in each pool as the plan's sums ask for.
+///
+/// # Errors
+/// What is wrong with the plan: a draft is always a valid one, so that is a fault.
+pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, String> {
+    let cpus: Vec<u32> = machine.cpus.iter().copied().collect();
+    let loader = Loader::new(registry().catalog(), machine.clone());
+    // Both pools have as many as the larger one needs: the smaller one of the two has some to spare.
+    let inspection = loader.inspect_str("random.toml", &draft.text(&cpus, 1));
+    let sums = inspection.sums.iter().filter(|sum| sum.of.starts_with("pool."));
+    let needed = sums.map(|sum| sum.needed).max().ok_or_else(|| inspection.diagnostics.to_string())?;
+    let text = draft.text(&cpus, needed);
+    loader.load_str("random.toml", &text).map_err(|faults| format!("{faults}\n{text}"))?;
+    Ok(text)
+}
+
+/// Runs the plan of this text to its end.
+///
+/// # Errors
+/// It was refused, it failed, or its sources did not end by themselves.
+pub fn run(text: &str) -> Result<(Plan, Report), String> {
+    let registry = registry();
+    let plan = Loader::new(registry.catalog(), Machine::detect())
+        .load_str("random.toml", text)
+        .map_err(|faults| faults.to_string())?;
+    let section = plan.section(SECTION).ok_or_else(|| format!("the plan has no section [{SECTION}]"))?;
+    let RunParams { ends } = section.parse().map_err(|fault| fault.to_string())?;
+    let running = Runtime::build(&plan, &registry).and_then(Runtime::start).map_err(|error| error.to_string())?;
+    let ended = running.wait(Some(if ends { PATIENCE } else { ENDLESS }));
+    let report = running.stop().map_err(|error| error.to_string())?;
+    if ends && ended != Ended::SourcesDone {
+        return Err(format!("its sources have not ended within {PATIENCE:?}: {ended:?}\n{report:#?}"));
+    }
+    Ok((plan, report))
+}
+
+/// Runs the plan of this text, and says what does not hold.
+///
+/// # Errors
+/// The run went wrong, or its report is not what it must be.
+pub fn verdict(text: &str) -> Result<(), String> {
+    let (plan, report) = run(text)?;
+    let faults = judge(&plan, &report);
+    if faults.is_empty() { Ok(()) } else { Err(format!("{}\n{report:#?}", faults.join("\n"))) }
+}

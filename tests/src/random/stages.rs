@@ -1,0 +1,311 @@
+//! The stages of random plans. What they do follows from their seed; what they did, their counters tell.
+
+use fastrand::Rng;
+use serde::Deserialize;
+use verbline::engine::{Counter, StageError, Tick};
+use verbline::prelude::*;
+
+/// Why a stage drops packets of its own accord.
+const ON_PURPOSE: DropReason = DropReason::Stage(0);
+/// The most outputs that a kind has.
+pub(super) const OUTPUTS_MAX: usize = 3;
+/// The most packets that a holder keeps.
+const HOLD_MAX: u32 = 64;
+/// A stage that answers `Idle` may sleep until the safety time-out each time, so it does so seldom and says `Busy` later.
+const IDLES_MAX: u32 = 1;
+/// A stage that has nothing to do and answers `Busy` keeps its lcore awake; after so many answers it waits instead.
+const BUSY_MAX: u32 = 2_000;
+/// node, output and number of a packet, as its data begin.
+const STAMP_BYTES: usize = 8;
+
+const KINDS: [(&str, usize); 9] = [
+    ("source1", 1),
+    ("source2", 2),
+    ("source3", 3),
+    ("relay1", 1),
+    ("relay2", 2),
+    ("relay3", 3),
+    ("holder1", 1),
+    ("holder2", 2),
+    ("holder3", 3),
+];
+
+/// The kinds that random plans use.
+pub fn registry() -> Registry {
+    let mut registry = Registry::new("random");
+    for (name, outputs) in KINDS {
+        let spec = StageSpec {
+            outputs: &["a", "b", "c"][..outputs],
+            source: name.starts_with("source"),
+            holds_packets: if name.starts_with("holder") { HOLD_MAX } else { 0 },
+            drops: &["on_purpose"],
+            summary: "does at random what the engine allows",
+        };
+        registry.stage(name, spec, move |context| Ok(Box::new(Habitual::new(context, outputs)?)));
+    }
+    registry.section(super::run::SECTION);
+    registry
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    node: u16,
+    seed: u64,
+    next: Vec<String>,
+    hold_packets: usize,
+    drop_percent: u8,
+    leave_percent: u8,
+    take_percent: u8,
+    batches: bool,
+    polite: bool,
+    count: Option<u64>,
+}
+
+/// What `poll` may answer.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Busy,
+    /// So many ns from now.
+    After(u64),
+    At(Tick),
+    Idle,
+    Fed,
+    Done,
+}
+
+impl Answer {
+    fn parse(word: &str) -> Result<Answer, StageError> {
+        Ok(match word.split_once(' ') {
+            None if word == "busy" => Answer::Busy,
+            None if word == "idle" => Answer::Idle,
+            None if word == "fed" => Answer::Fed,
+            None if word == "done" => Answer::Done,
+            Some(("after", micros)) => Answer::After(micros.parse::<u64>()? * 1_000),
+            Some(("at", tick)) => Answer::At(tick.parse()?),
+            _ => return Err(format!("`{word}` is no answer of `poll`").into()),
+        })
+    }
+}
+
+/// What a stage counts, for [`judge`](super::judge).
+struct Counters {
+    /// Packets that it took from its pool.
+    made: Counter,
+    sent: [Counter; OUTPUTS_MAX],
+    /// Packets that an output refused, and so dropped.
+    refused: [Counter; OUTPUTS_MAX],
+    /// Packets given to `process`.
+    came: Counter,
+    on_purpose: Counter,
+    left: Counter,
+    /// Packets that came before one that was sent before them, or were not as they were sent.
+    astray: Counter,
+}
+
+impl Counters {
+    fn new(context: &StageContext<'_>) -> Counters {
+        let each = |word: &str| std::array::from_fn(|output| context.counter(format!("{word}_{output}")));
+        Counters {
+            made: context.counter("made"),
+            sent: each("sent"),
+            refused: each("refused"),
+            came: context.counter("came"),
+            on_purpose: context.counter("on_purpose"),
+            left: context.counter("left"),
+            astray: context.counter("astray"),
+        }
+    }
+}
+
+struct Habitual {
+    params: Params,
+    answers: Vec<Answer>,
+    rng: Rng,
+    outputs: usize,
+    is_source: bool,
+    burst: usize,
+    counters: Counters,
+    held: Batch,
+    /// Packets on their way out of one call.
+    outgoing: Batch,
+    /// The last number sent by each output.
+    numbers: [u32; OUTPUTS_MAX],
+    /// The last number received, by the sender's node and output.
+    seen: Vec<u32>,
+    /// Packets that a source has still to make.
+    left: Option<u64>,
+    idles: u32,
+    busies: u32,
+    stopping: bool,
+    is_done: bool,
+}
+
+impl Habitual {
+    fn new(context: &StageContext<'_>, outputs: usize) -> Result<Habitual, StageError> {
+        let params: Params = context.params()?;
+        let answers = params.next.iter().map(|word| Answer::parse(word)).collect::<Result<Vec<_>, _>>()?;
+        let nodes = context.plan().stages().len().max(16);
+        Ok(Habitual {
+            answers,
+            rng: Rng::with_seed(params.seed),
+            outputs,
+            is_source: context.kind().starts_with("source"),
+            burst: context.burst(),
+            counters: Counters::new(context),
+            held: Batch::with_capacity(params.hold_packets),
+            outgoing: Batch::with_capacity(context.batch_max() + context.burst() + HOLD_MAX as usize),
+            numbers: [0; OUTPUTS_MAX],
+            seen: vec![0; nodes * OUTPUTS_MAX],
+            left: params.count,
+            idles: 0,
+            busies: 0,
+            stopping: false,
+            is_done: false,
+            params,
+        })
+    }
+
+    fn chance(&mut self, percent: u8) -> bool {
+        percent > 0 && self.rng.u8(..100) < percent
+    }
+
+    /// Takes fresh packets, a burst at the most, as the plan's sum allows.
+    fn take(&mut self, out: &mut Outputs<'_>, at_most: usize) {
+        let wanted = self.rng.usize(..=at_most.min(self.burst)).min(self.outgoing.room());
+        for _ in 0..wanted {
+            let Some(mut packet) = out.alloc() else { break };
+            let capacity = packet.tailroom();
+            let fits = packet.set_len(self.rng.usize(STAMP_BYTES..=capacity.max(STAMP_BYTES)));
+            assert!(fits, "a plan's packets hold a stamp");
+            self.counters.made.add(1);
+            self.outgoing.push(packet).expect("there is room");
+        }
+    }
+
+    /// Sends what is outgoing, by one output at random.
+    fn send(&mut self, out: &mut Outputs<'_>) {
+        let output = self.rng.usize(..self.outputs);
+        let id = OutId(output as u16);
+        let count = match self.params.polite {
+            true => self.outgoing.len().min(out.room(id)),
+            false => self.outgoing.len(),
+        };
+        let is_dropped = out.room(id) == usize::MAX;
+        for packet in self.outgoing.as_mut_slice() {
+            self.numbers[output] += 1;
+            let number = self.numbers[output];
+            let stamp = &mut packet.data_mut()[..STAMP_BYTES];
+            stamp[..2].copy_from_slice(&self.params.node.to_le_bytes());
+            stamp[2..4].copy_from_slice(&(output as u16).to_le_bytes());
+            stamp[4..].copy_from_slice(&number.to_le_bytes());
+        }
+        if self.params.batches {
+            let moved = out.send_batch(id, &mut self.outgoing) as u64;
+            self.counters.sent[output].add(moved);
+        } else {
+            for packet in self.outgoing.drain_front(count) {
+                match out.send(id, packet) {
+                    true => self.counters.sent[output].add(1),
+                    // The report counts it at this stage.
+                    false if is_dropped => {}
+                    false => self.counters.refused[output].add(1),
+                }
+            }
+        }
+        self.counters.on_purpose.add(self.outgoing.len() as u64);
+        out.drop_batch(&mut self.outgoing, ON_PURPOSE);
+    }
+
+    /// Whether the packet is as it was sent, and after those that were sent before it.
+    fn check(&mut self, packet: &Packet) {
+        let data = packet.data();
+        let [n0, n1, o0, o1, number @ ..] = data.get(..STAMP_BYTES).unwrap_or(&[u8::MAX; STAMP_BYTES]) else {
+            unreachable!("a stamp has its length")
+        };
+        let (node, output) = (u16::from_le_bytes([*n0, *n1]), u16::from_le_bytes([*o0, *o1]));
+        let number = u32::from_le_bytes(number.try_into().expect("four bytes"));
+        let place = usize::from(node) * OUTPUTS_MAX + usize::from(output);
+        match self.seen.get_mut(place) {
+            Some(seen) if *seen < number => *seen = number,
+            _ => self.counters.astray.add(1),
+        }
+    }
+
+    fn answer(&mut self, out: &Outputs<'_>) -> Next {
+        if self.is_source && self.left == Some(0) {
+            self.is_done = true;
+            return Next::Done;
+        }
+        let answer = self.answers[self.rng.usize(..self.answers.len())];
+        match answer {
+            Answer::After(wait_ns) => Next::At(out.now_ns() + wait_ns),
+            // Past ticks and `Busy` mean at once; a stage with nothing to do says so only for a while.
+            Answer::Busy | Answer::At(_) if !self.is_source && self.busies >= BUSY_MAX => Next::At(Tick::MAX),
+            Answer::Busy => self.at_once(Next::Busy),
+            Answer::At(tick) => self.at_once(Next::At(tick)),
+            Answer::Idle if self.idles < IDLES_MAX => {
+                self.idles += 1;
+                Next::Idle
+            }
+            Answer::Idle => self.at_once(Next::At(1)),
+            Answer::Fed => Next::At(Tick::MAX),
+            Answer::Done => {
+                self.is_done = true;
+                Next::Done
+            }
+        }
+    }
+
+    fn at_once(&mut self, next: Next) -> Next {
+        self.busies += 1;
+        next
+    }
+}
+
+impl Stage for Habitual {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        self.counters.came.add(input.len() as u64);
+        let leave = if self.chance(self.params.leave_percent) { self.rng.usize(..=input.len()) } else { 0 };
+        let take = input.len() - leave;
+        self.counters.left.add(leave as u64);
+        for packet in input.drain_front(take) {
+            self.check(&packet);
+            if self.chance(self.params.drop_percent) {
+                self.counters.on_purpose.add(1);
+                out.drop(packet, ON_PURPOSE);
+            } else if !self.stopping && !self.held.is_full() && self.rng.bool() {
+                self.held.push(packet).expect("there is room");
+            } else {
+                self.outgoing.push(packet).expect("there is room for a whole input");
+            }
+        }
+        if self.chance(self.params.take_percent) {
+            self.take(out, self.burst);
+        }
+        self.send(out);
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        assert!(!self.is_done, "a stage that is done is not asked again");
+        assert!(!(self.is_source && self.stopping), "a source is not asked after its stop");
+        if self.is_source {
+            let left = self.left.unwrap_or(u64::MAX).min(self.burst as u64) as usize;
+            self.take(out, left);
+            self.left = self.left.map(|left| left - self.outgoing.len() as u64);
+        } else if self.rng.bool() {
+            self.outgoing.append(&mut self.held);
+        }
+        if !self.outgoing.is_empty() {
+            self.send(out);
+        }
+        self.answer(out)
+    }
+
+    fn stop(&mut self, out: &mut Outputs<'_>) {
+        assert!(!self.stopping, "a stage is stopped once");
+        self.stopping = true;
+        self.outgoing.append(&mut self.held);
+        self.send(out);
+    }
+}

@@ -1,0 +1,64 @@
+//! Random valid plans: a share of the seeds, and that the judge of a run sees what it is there to see.
+//! `./x random-plans` runs as many as one likes.
+
+use verbline::engine::Report;
+use verbline::prelude::Machine;
+use verbline_tests::random::{draw, judge, run, verdict, with_least_pools};
+
+fn text(seed: u64) -> String {
+    with_least_pools(&draw(seed), &Machine::detect()).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"))
+}
+
+#[test]
+fn two_lcores_at_most_and_forty_random_plans_run_as_they_must() {
+    for seed in 0..40 {
+        verdict(&text(seed)).unwrap_or_else(|fault| panic!("./x random-plans --seed {seed} --count 1: {fault}"));
+    }
+}
+
+#[test]
+fn a_thousand_drafts_are_valid_plans_and_every_kind_of_link_is_among_them() {
+    let texts: Vec<String> = (0..1_000).map(text).collect();
+    for word in [
+        "[ring.",
+        "\"rc\"",
+        "\"uc\"",
+        "\"ud\"",
+        "join = ",
+        "listen = ",
+        "to = \"port.",
+        "holder3",
+        "relay2",
+        "source3",
+        "fed",
+    ] {
+        assert!(texts.iter().filter(|text| text.contains(word)).count() >= 10, "too few plans have {word}");
+    }
+}
+
+/// A change of a report after which something cannot be true any more.
+type Tampering = fn(&mut Report);
+
+#[test]
+fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
+    let tamperings: [(&str, Tampering); 9] = [
+        ("taken", |report| report.packets.taken += 1),
+        ("free", |report| report.pools[0].free -= 1),
+        ("rescues", |report| report.lcores[0].rescues = 1),
+        ("strays", |report| report.lcores[0].strays = 1),
+        ("pushed", |report| report.rings.iter_mut().for_each(|ring| ring.pushed += 1)),
+        ("tx_packets", |report| report.ports.iter_mut().for_each(|port| port.tx_packets += 1)),
+        ("rx_packets", |report| report.ports.iter_mut().for_each(|port| port.rx_packets += 1)),
+        ("packets_in", |report| report.stages[0].packets_in += 1),
+        ("packets_out", |report| report.stages[0].packets_out += 1),
+    ];
+    let text =
+        (0..).map(text).find(|text| text.contains("[ring.") && text.contains("\"rc\"") && text.contains("ends = true"));
+    let (plan, report) = run(&text.expect("there are many")).unwrap();
+    assert_eq!(judge(&plan, &report), Vec::<String>::new());
+    for (figure, tamper) in tamperings {
+        let mut report = report.clone();
+        tamper(&mut report);
+        assert_ne!(judge(&plan, &report), Vec::<String>::new(), "nobody misses {figure}");
+    }
+}
