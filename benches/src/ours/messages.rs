@@ -118,7 +118,7 @@ pub fn one_sided_rate(verb: OneSided, bytes: u32) -> Figures {
     remote.write_from(0, &[0x5a; 8]).expect("within the region");
     local.write_from(0, &[0xa5; 8]).expect("within the region");
     let cache = near.cache.take().expect("bound once").bind();
-    crate::pair::pin(crate::pair::cpus()[0]);
+    let _pinned = crate::pair::pin(crate::pair::cpus()[0]);
     let seconds = repeated(|| one_sided(&mut near, &cache, verb, count, bytes, [&local, &remote]).as_secs_f64());
     let (mut at_near, mut at_far) = ([0; 8], [0; 8]);
     local.read_into(0, &mut at_near).expect("within the region");
@@ -185,7 +185,7 @@ pub fn over_shared_receives(queue_pairs: u16) -> Figures {
 /// Sends by each queue pair in turn; `receive` polls the other side and says how many messages came.
 fn in_turn(mut near: Side, mut receive: impl FnMut() -> usize) -> Figures {
     const LISTS: usize = 8_192;
-    crate::pair::pin(crate::pair::cpus()[0]);
+    let _pinned = crate::pair::pin(crate::pair::cpus()[0]);
     let cache = near.cache.take().expect("bound once").bind();
     let queue_pairs = near.qps.len();
     let mut batch = Batch::with_capacity(BURST);
