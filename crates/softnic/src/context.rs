@@ -6,7 +6,7 @@
 
 use crate::async_event::{AsyncEvents, Kind};
 use crate::device::Device;
-use crate::{cq, device, errno, mw, pd, poll, rq, sq, srq, thread_domain};
+use crate::{cq, device, errno, mw, pd, poll, rq, sq, srq, thread_domain, tuning};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -106,6 +106,7 @@ impl Context {
 pub(crate) unsafe fn open(device: *mut ibv_device) -> *mut ibv_context {
     // SAFETY: the caller's.
     let device = unsafe { Device::from_raw(device) };
+    tuning::choose();
     let events = match AsyncEvents::new() {
         Ok(events) => events,
         Err(code) => return errno::null(code),
