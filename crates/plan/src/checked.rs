@@ -1,7 +1,8 @@
 //! What the checks of a plan hand to those that come after them: the drawing, the sums, the build.
 
 use crate::flow::Flow;
-use crate::ids::{DeviceId, StageId};
+use crate::ids::StageId;
+use crate::lcores::Lcores;
 use crate::ports::PortFacts;
 use crate::raw::RawPlan;
 use crate::refs::{Edge, Edges, Links};
@@ -12,7 +13,7 @@ pub(crate) struct Checked<'a> {
     pub(crate) links: Links<'a>,
     pub(crate) edges: Edges,
     pub(crate) ports: Vec<PortFacts>,
-    pub(crate) lcore_devices: Vec<Option<DeviceId>>,
+    pub(crate) lcores: Lcores,
     /// The edge that fills each ring.
     pub(crate) ring_edges: Vec<Option<Edge>>,
     /// All stages, each before those that it feeds.

@@ -326,10 +326,11 @@ impl Serialize for Diagnostics {
 }
 
 /// Errors that say nothing about how many packets there can be where. Behind any other, sums would mislead.
-const KEEPS_SUMS: [&str; 9] = [
+const KEEPS_SUMS: [&str; 10] = [
     "wrong-app",
     "cpu-twice",
     "cpu-not-allowed",
+    "too-few-cpus",
     "peer-mismatch",
     "ud-only-key",
     "conflicting-keys",

@@ -253,7 +253,8 @@ fn lcore(checked: &Checked<'_>, index: usize, blame: &Blame<'_>) -> Cluster {
         Idle::Event => "event",
         Idle::Adaptive => "adaptive",
     };
-    let cpu = lcore.cpu.as_ref().map_or("?".to_owned(), |cpu| cpu.value.to_string());
+    let resolved = checked.lcores.cpus[index].map(|cpu| cpu.to_string());
+    let cpu = resolved.or(lcore.cpu.as_ref().map(|cpu| cpu.value.to_string())).unwrap_or("?".to_owned());
     let name = format!("lcore.{}", lcore.head.name);
     Cluster {
         title: format!("{name}: CPU {cpu}, {idle}, burst {}", lcore.burst_packets.value),

@@ -1,47 +1,117 @@
 //! What holds for each lcore: its CPU, the one device of its completion queue, and that packets leave it over rings only.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::diag::Sink;
 use crate::ids::{Consumer, DeviceId, LcoreId, Target};
 use crate::machine::Machine;
 use crate::note::{Lack, Note};
-use crate::raw::RawPlan;
+use crate::raw::{RawLcore, RawPlan};
+use crate::read::Field;
 use crate::refs::{Edge, Links};
 use crate::source::Span;
-use crate::words::Idle;
+use crate::words::{Cpu, Idle};
 
-/// The device of each lcore's ports.
-pub(crate) fn check(
-    raw: &RawPlan,
-    links: &Links<'_>,
-    edges: &[Edge],
-    machine: &Machine,
-    sink: &mut Sink,
-) -> Vec<Option<DeviceId>> {
-    cpus(raw, machine, sink);
+/// What is worked out for each lcore.
+pub(crate) struct Lcores {
+    /// The CPU, where there is such a one.
+    pub(crate) cpus: Vec<Option<u32>>,
+    /// The device of its ports.
+    pub(crate) devices: Vec<Option<DeviceId>>,
+}
+
+pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &[Edge], machine: &Machine, sink: &mut Sink) -> Lcores {
+    let cpus = cpus(raw, machine, sink);
     budgets(raw, sink);
     for edge in edges {
         crossing(raw, links, edge, sink);
     }
-    devices(raw, links, sink)
+    Lcores { cpus, devices: devices(raw, links, sink) }
 }
 
-fn cpus(raw: &RawPlan, machine: &Machine, sink: &mut Sink) {
-    let mut taken: Vec<(u32, Span, &str)> = Vec::new();
-    for lcore in &raw.lcores {
+/// The kernel's number of a CPU; `None` for a place that there is none at.
+fn resolve(cpu: Cpu, machine: &Machine) -> Option<u32> {
+    match cpu {
+        Cpu::Number(number) => Some(number),
+        Cpu::Allowed(place) => machine.cpus.iter().nth(place as usize).copied(),
+    }
+}
+
+fn cpus(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> Vec<Option<u32>> {
+    let resolved = |lcore: &RawLcore| lcore.cpu.as_ref().and_then(|cpu| resolve(cpu.value, machine));
+    let cpus: Vec<Option<u32>> = raw.lcores.iter().map(resolved).collect();
+    let are_too_few = too_few_cpus(raw, machine, sink);
+    let mut taken: BTreeMap<u32, (Span, &str)> = BTreeMap::new();
+    for (lcore, resolved) in raw.lcores.iter().zip(&cpus) {
         let Some(cpu) = &lcore.cpu else { continue };
-        if let Some((_, first, name)) = taken.iter().find(|(taken, ..)| *taken == cpu.value) {
-            sink.error("cpu-twice", cpu.span, format!("CPU {} already has a lcore, lcore.{name}", cpu.value))
-                .related(*first, "taken here")
-                .note("a lcore spins: two on one CPU would take turns by the scheduler's quantum, milliseconds each")
-                .help(free_cpus(raw, machine));
-            continue;
+        let allowed = resolved.filter(|number| machine.cpus.contains(number));
+        match resolved.and_then(|number| Some((number, taken.get(&number)?))) {
+            Some((number, (first, name))) => {
+                let number = named(cpu.value, number);
+                sink.error("cpu-twice", cpu.span, format!("CPU {number} already has a lcore, lcore.{name}"))
+                    .related(*first, "taken here")
+                    .note(
+                        "a lcore spins: two on one CPU would take turns by the scheduler's quantum, milliseconds each",
+                    )
+                    .help(free_cpus(&cpus, machine));
+                continue;
+            }
+            None if allowed.is_none() && !are_too_few => not_allowed(cpu, &cpus, machine, sink),
+            None => {}
         }
-        taken.push((cpu.value, cpu.span, &lcore.head.name));
-        if !machine.cpus.contains(&cpu.value) {
-            sink.error("cpu-not-allowed", cpu.span, format!("this process may not run on CPU {}", cpu.value))
-                .note(format!("it may run on {}", list_cpus(machine.cpus.iter().copied())))
-                .help(free_cpus(raw, machine));
+        taken.extend(resolved.map(|number| (number, (cpu.span, lcore.head.name.as_str()))));
+    }
+    cpus
+}
+
+/// More lcores than CPUs: which of them goes without is the plan's to say.
+fn too_few_cpus(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> bool {
+    let (lcores, cpus) = (raw.lcores.len(), machine.cpus.len());
+    let Some(first) = raw.lcores.get(cpus) else { return false };
+    let span = first.cpu.as_ref().map_or(first.head.span, |cpu| cpu.span);
+    let noun = if cpus == 1 { "CPU" } else { "CPUs" };
+    sink.error(
+        "too-few-cpus",
+        span,
+        format!("the plan has {lcores} lcores, and this process may run on {cpus} {noun}"),
+    )
+    .note(format!("it may run on {}", list_cpus(machine.cpus.iter().copied())))
+    .help("let the process run on more: `taskset -c LIST`, the cgroup's cpuset, the container's CPUs")
+    .help("or merge two lcores");
+    true
+}
+
+fn not_allowed(cpu: &Field<Cpu>, cpus: &[Option<u32>], machine: &Machine, sink: &mut Sink) {
+    let allowed = list_cpus(machine.cpus.iter().copied());
+    match cpu.value {
+        Cpu::Number(number) => sink
+            .error("cpu-not-allowed", cpu.span, format!("this process may not run on CPU {number}"))
+            .note(format!("it may run on {allowed}"))
+            .help(free_cpus(cpus, machine))
+            .help(match machine.cpus.first() {
+                Some(first) => {
+                    format!("or name a place among those allowed: `cpu = \"allowed:0\"` is CPU {first} here")
+                }
+                None => "see `taskset -p $$`, and the cgroup's cpuset".to_owned(),
+            }),
+        Cpu::Allowed(place) => {
+            let count = machine.cpus.len();
+            let last = count.saturating_sub(1);
+            sink.error(
+                "cpu-not-allowed",
+                cpu.span,
+                format!("there is no allowed:{place}: this process may run on {allowed}"),
+            )
+            .help(format!("places count from 0: \"allowed:{last}\" is the last"))
         }
+    };
+}
+
+/// A CPU's number, and the place that it was named by.
+fn named(cpu: Cpu, number: u32) -> String {
+    match cpu {
+        Cpu::Number(_) => number.to_string(),
+        Cpu::Allowed(_) => format!("{number} ({cpu})"),
     }
 }
 
@@ -62,9 +132,9 @@ pub(crate) fn cpu_time(raw: &RawPlan, machine: &Machine) -> Option<Note> {
     })
 }
 
-fn free_cpus(raw: &RawPlan, machine: &Machine) -> String {
-    let used: Vec<u32> = raw.lcores.iter().filter_map(|lcore| lcore.cpu.as_ref()).map(|cpu| cpu.value).collect();
-    let mut free = machine.cpus.iter().copied().filter(|cpu| !used.contains(cpu)).peekable();
+fn free_cpus(used: &[Option<u32>], machine: &Machine) -> String {
+    let used: BTreeSet<u32> = used.iter().flatten().copied().collect();
+    let mut free = machine.cpus.difference(&used).copied().peekable();
     match free.peek() {
         Some(_) => format!("free for this plan: {}", list_cpus(free)),
         None => "no CPU is left: merge two lcores, or let the process run on more CPUs".to_owned(),

@@ -121,13 +121,13 @@ impl Loader {
         let links = refs::resolve(&raw, &self.catalog, sink);
         let edges = links.edges(&raw);
         let ports = ports::check(&raw, &links, sink);
-        let lcore_devices = lcores::check(&raw, &links, edges.all(), &self.machine, sink);
+        let lcores = lcores::check(&raw, &links, edges.all(), &self.machine, sink);
         let ring_edges = rings::check(&raw, &links, &edges, sink);
         let order = order::check(&raw, &links, &edges, sink);
         unused::check(&raw, &links, &edges, sink);
         let flow = flow::trace(&raw, &links, &edges, sink);
         sizes::check(&raw, &links, &ports, &flow, sink);
-        Checked { raw, links, edges, ports, lcore_devices, ring_edges, order, flow }
+        Checked { raw, links, edges, ports, lcores, ring_edges, order, flow }
     }
 
     /// Sums over references that don't hold would be wrong: they wait until the rest is right.

@@ -10,7 +10,7 @@ use crate::diag::Sink;
 use crate::read::{Field, Key, Reader};
 use crate::source::{Sources, Span};
 use crate::tree::{Entry, Node, Table, Value};
-use crate::words::{Idle, Pages, Provider, Transport};
+use crate::words::{Cpu, Idle, Pages, Provider, Transport};
 
 /// The tables of resources. Every other top-level table is an application's section.
 const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
@@ -108,7 +108,7 @@ pub(crate) struct RawPool {
 #[derive(Debug)]
 pub(crate) struct RawLcore {
     pub(crate) head: Head,
-    pub(crate) cpu: Option<Field<u32>>,
+    pub(crate) cpu: Option<Field<Cpu>>,
     pub(crate) idle: Field<Idle>,
     pub(crate) burst_packets: Field<u32>,
     pub(crate) spin: Option<Field<Duration>>,
@@ -178,7 +178,7 @@ pub(crate) fn read(root: &Table, catalog: &Catalog, sink: &mut Sink) -> RawPlan 
     plan.unread = tables.unread;
     if plan.lcores.is_empty() && root.find("lcore").is_none() {
         sink.error("missing-key", top, "the plan has no lcore, so nothing would run")
-            .help("add a table [lcore.NAME] with `cpu = 0`");
+            .help("add a table [lcore.NAME] with `cpu = \"allowed:0\"`");
     }
     plan
 }
@@ -308,7 +308,7 @@ fn read_lcore(head: Head, reader: &mut Reader<'_>) -> RawLcore {
     let idle = [("adaptive", Idle::Adaptive), ("poll", Idle::Poll), ("event", Idle::Event)];
     RawLcore {
         head,
-        cpu: reader.number("cpu", 0..=CPU_MAX, "0"),
+        cpu: reader.cpu("cpu", CPU_MAX),
         idle: reader.choice_or_first("idle", &idle),
         burst_packets: reader.number_or("burst", 1..=BURST_MAX, BURST_PACKETS),
         spin: reader.optional_duration("spin", DURATION_MAX),

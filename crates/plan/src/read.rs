@@ -8,6 +8,7 @@ use crate::duration;
 use crate::names;
 use crate::source::Span;
 use crate::tree::{Entry, Node, Table, Value};
+use crate::words::Cpu;
 
 /// A value and the place that sums and diagnostics cite for it.
 #[derive(Debug, Clone)]
@@ -34,6 +35,8 @@ pub(crate) enum Takes {
     Texts,
     Number(RangeInclusive<u32>),
     Choice(Vec<&'static str>),
+    /// A number of at most so much, or a place.
+    Cpu(u32),
     Flag,
     /// At most so long.
     Duration(Duration),
@@ -144,6 +147,28 @@ impl<'a> Reader<'a> {
         let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Default(default.to_string()));
         let read = entry.and_then(|entry| self.as_number(entry, range));
         read.unwrap_or(Field { value: default, span: self.head, given: false })
+    }
+
+    /// A CPU, which must be there: a number, or a place such as "allowed:0".
+    pub(crate) fn cpu(&mut self, key: &'static str, max: u32) -> Option<Field<Cpu>> {
+        let entry = self.entry(key, Takes::Cpu(max), LeftOut::Refused);
+        self.need(entry, key, "\"allowed:0\"")?;
+        let entry = entry?;
+        let text = match &entry.node.value {
+            Value::Str(text) if text.parse::<i64>().is_err() => text,
+            _ => {
+                let number = self.as_number(entry, 0..=max)?;
+                return Some(Field { value: Cpu::Number(number.value), span: number.span, given: true });
+            }
+        };
+        let found = Cpu::parse(text).filter(|cpu| matches!(cpu, Cpu::Allowed(place) if *place <= max));
+        if found.is_none() {
+            self.sink
+                .error("bad-value", entry.node.span, format!("`{text}` is not a CPU"))
+                .help("write \"allowed:0\", the first that this process may run on, or \"allowed:1\", the next")
+                .help("or write the kernel's number of a CPU, without quotes");
+        }
+        found.map(|value| Field { value, span: entry.node.span, given: true })
     }
 
     /// Yes or no, which may be left out.

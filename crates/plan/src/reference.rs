@@ -25,7 +25,7 @@ pub struct KeyReference {
     /// The key.
     pub name: &'static str,
     /// The TOML type of its value; `strings` is an array of them, `duration` a string such as `"50us"`, `choice` one of the words in
-    /// `bounds`.
+    /// `bounds`, `cpu` an integer or a string such as `"allowed:0"`.
     pub value: &'static str,
     /// What a number counts; empty for what is no number.
     pub unit: &'static str,
@@ -54,6 +54,7 @@ fn explain_key(key: &Key, words: &Words) -> KeyReference {
         Takes::Text => ("string", String::new()),
         Takes::Texts => ("strings", String::new()),
         Takes::Number(range) => ("integer", format!("{} to {}", grouped(*range.start()), grouped(*range.end()))),
+        Takes::Cpu(max) => ("cpu", format!("0 to {} | allowed:N", grouped(*max))),
         Takes::Choice(choices) => ("choice", choices.join(" | ")),
         Takes::Flag => ("boolean", "true | false".to_owned()),
         Takes::Duration(max) => ("duration", format!("0s to {}", humantime::format_duration(*max))),
@@ -161,7 +162,7 @@ const TABLES: &[TableWords] = &[
         table: "lcore",
         meaning: "one thread, pinned to one CPU, with one completion queue",
         keys: &[
-            number("cpu", "", "the CPU, by the kernel's number; no other lcore may have it"),
+            text("cpu", "", "", "the kernel's number, or the Nth from 0 of those it may have"),
             text("idle", "", "", "without work: spin, then sleep; spin for ever; or sleep at once"),
             number("burst", "packets", "the most packets that are taken from a queue at once"),
             text("spin", "measured", "", "how long it spins without work before it sleeps; a wake-up's cost"),

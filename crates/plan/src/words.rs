@@ -27,6 +27,37 @@ pub enum Pages {
     Huge1G,
 }
 
+/// The CPU that a plan gives a lcore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Cpu {
+    /// The one that the kernel gives this number.
+    Number(u32),
+    /// The one at this place, from 0, among those that the process may run on.
+    Allowed(u32),
+}
+
+impl Cpu {
+    /// What stands before a place.
+    pub(crate) const ALLOWED: &str = "allowed:";
+
+    /// The place that a text such as `allowed:0` names.
+    pub(crate) fn parse(text: &str) -> Option<Cpu> {
+        let place = text.strip_prefix(Cpu::ALLOWED)?;
+        let is_plain = !place.is_empty() && place.bytes().all(|byte| byte.is_ascii_digit());
+        Some(Cpu::Allowed(place.parse().ok().filter(|_| is_plain)?))
+    }
+}
+
+/// As the file writes it, without quotes.
+impl fmt::Display for Cpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cpu::Number(number) => number.fmt(f),
+            Cpu::Allowed(place) => write!(f, "{}{place}", Cpu::ALLOWED),
+        }
+    }
+}
+
 /// What a lcore does when there is no work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Idle {

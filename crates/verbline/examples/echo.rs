@@ -21,7 +21,7 @@ packets = 2048
 data_bytes = 256
 
 [lcore.main]
-cpu = 0
+cpu = "allowed:0"
 
 [port.out]
 lcore = "main"
