@@ -81,6 +81,12 @@ pub enum RegionError {
         /// How to raise the limit.
         remedy: String,
     },
+    /// Only shared regions have a file to seal.
+    #[error("region `{region}` is this process's alone: only a region of `Region::map_shared` can be sealed")]
+    NotShared {
+        /// The region's name.
+        region: String,
+    },
     /// Any other call refused.
     #[error("region `{region}`: {call} of {len_bytes} bytes failed: {source}; {remedy}")]
     System {
@@ -155,7 +161,13 @@ impl Region {
         }
     }
 
-    /// As [`Region::map`], as memory that other processes may map as well: a sealed memfd_create(2) file, handed on as [`Region::shared_fd`].
+    /// As [`Region::map`], as memory that other processes may map as well: a memfd_create(2) file, handed on as [`Region::shared_fd`].
+    ///
+    /// Its length is sealed: nobody can take memory away from under the mapping's end. A process that has the file can still punch holes
+    /// into it (fallocate(2), `MADV_REMOVE`): what was in them reads as zeros in every mapping, running out of pages is met by a SIGBUS
+    /// there, and a device goes on with the old pages, which nobody sees any more. No seal forbids that and leaves writable mappings to be
+    /// made, so: hand the file to those who are to have it, and when they have mapped it [seal](Region::seal_shared) it. What cannot be
+    /// sealed at all is what they write: that is why only a [`PeerRegion`](crate::PeerRegion) takes such a region.
     ///
     /// A [`Pool`](crate::Pool) refuses such a region: what others may write is a [`PeerRegion`](crate::PeerRegion)'s. `PageChoice::Auto` takes
     /// the default hugepage or falls back, announced, as in `map`.
@@ -215,6 +227,25 @@ impl Region {
     #[must_use]
     pub fn fallback(&self) -> Option<&Fallback> {
         self.fallback.as_ref()
+    }
+
+    /// Closes the circle of those who write a region of [`Region::map_shared`]: from here on nobody maps its file writable, writes it by a
+    /// descriptor, or punches holes into it. Whoever has it mapped, this process included, reads and writes it as before, and every
+    /// page stays where it is. For ever; doing it again does nothing.
+    ///
+    /// # Errors
+    /// The region is not shared, or the kernel is older than 5.1.
+    pub fn seal_shared(&self) -> Result<(), RegionError> {
+        let Mapping::Shared { file, .. } = &self.mapping else {
+            return Err(RegionError::NotShared { region: self.name.clone() });
+        };
+        if shared_file::is_sealed(file) {
+            return Ok(());
+        }
+        shared_file::seal(file).map_err(|error| {
+            let remedy = "F_SEAL_FUTURE_WRITE needs Linux 5.1, and a file that no other process has sealed before";
+            self.system("fcntl(F_ADD_SEALS)", error, remedy)
+        })
     }
 
     /// The file behind a region of [`Region::map_shared`], to pass to another process. It can be neither shrunk nor grown.

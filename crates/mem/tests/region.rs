@@ -139,6 +139,49 @@ fn a_shared_region_is_one_memory_for_all_who_map_its_file() {
     assert_eq!(&seen, b"back");
 }
 
+/// Before it is sealed a holder may empty its pages, which the documentation says; afterwards nobody, and its mappings go on.
+#[test]
+fn a_sealed_region_keeps_its_pages_whatever_another_holder_does() {
+    use rustix::fs::FallocateFlags;
+    use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+    let region = Region::map_shared(&spec(8192, PageChoice::Exactly(PageSize::Small4K))).unwrap();
+    let file = fs::File::from(region.shared_fd().unwrap().try_clone_to_owned().unwrap());
+    let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let map = |protection| {
+        // SAFETY: a mapping of its own, at an address of the kernel's choosing, which is never unmapped.
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), 8192, protection, MapFlags::SHARED, &file, 0) }
+    };
+    let theirs = map(ProtFlags::READ | ProtFlags::WRITE).unwrap().cast::<u8>();
+    let peer = verbline_mem::PeerRegion::new(region);
+    let mut seen = [0; 4];
+    peer.write_from(100, b"seen").unwrap();
+    rustix::fs::fallocate(&file, holes, 0, 4096).unwrap();
+    peer.read_into(100, &mut seen).unwrap();
+    assert_eq!(seen, [0; 4], "a hole is what the documentation says");
+
+    peer.region().seal_shared().unwrap();
+    peer.region().seal_shared().unwrap();
+    peer.write_from(100, b"seen").unwrap();
+    let denied = Err(rustix::io::Errno::PERM);
+    assert_eq!(rustix::fs::fallocate(&file, holes, 0, 4096), denied);
+    // SAFETY: the whole of that mapping, to which nobody holds a reference.
+    assert_eq!(unsafe { rustix::mm::madvise(theirs.cast(), 8192, Advice::LinuxRemove) }, denied);
+    assert!(map(ProtFlags::READ | ProtFlags::WRITE).is_err() && map(ProtFlags::READ).is_ok());
+    assert!(std::os::unix::fs::FileExt::write_all_at(&file, b"late", 100).is_err());
+    // SAFETY: inside the mapping, which stays; nobody else writes it meanwhile.
+    unsafe { theirs.add(104).cast::<[u8; 4]>().write(*b"ours") };
+    peer.read_into(100, &mut seen).unwrap();
+    assert_eq!(&seen, b"seen");
+    peer.read_into(104, &mut seen).unwrap();
+    assert_eq!(&seen, b"ours");
+    let own = Region::map(&spec(4096, PageChoice::Exactly(PageSize::Small4K))).unwrap().seal_shared().unwrap_err();
+    assert_eq!(
+        own.to_string(),
+        "region `ticks` is this process's alone: only a region of `Region::map_shared` can be sealed"
+    );
+}
+
 /// A machine made of files.
 fn machine(meminfo: &str, sizes: &[(u64, [u64; 3])]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
