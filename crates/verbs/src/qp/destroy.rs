@@ -32,13 +32,14 @@ impl QueuePair {
     /// Destroys the QP, trying again for a while. Gives why the device would not, if it would not.
     fn destroy(&mut self) -> Result<(), Errno> {
         let provider = self.keep.pd.provider();
-        let deadline = Instant::now() + self.destroy_timeout;
+        // None: later than any clock goes, so it tries for ever.
+        let deadline = Instant::now().checked_add(self.destroy_timeout);
         loop {
             // SAFETY: the QP is live; this is its end if the call succeeds.
             let ret = unsafe { verb!(provider, ibv_destroy_qp(self.raw.as_ptr())) };
             match self.keep.pd.context.undestroyed(ret) {
                 None => return Ok(()),
-                Some(errno) if Instant::now() >= deadline => return Err(errno),
+                Some(errno) if deadline.is_some_and(|deadline| Instant::now() >= deadline) => return Err(errno),
                 Some(_) => std::thread::sleep(Duration::from_millis(1)),
             }
         }

@@ -51,7 +51,7 @@ pub struct QpSpec<'a> {
     /// none, or no more, the QP is made without ([`QueuePair::has_thread_domain`] tells). On mlx5 that takes one doorbell page
     /// of the device and saves up to two spin locks a post.
     pub thread_domain: bool,
-    /// How long a drop tries to destroy the QP before it leaks it.
+    /// How long a drop tries to destroy the QP before it leaks it. `Duration::MAX` is for ever.
     pub destroy_timeout: Duration,
 }
 

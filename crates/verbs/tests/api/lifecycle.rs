@@ -187,6 +187,28 @@ fn a_pool_dropped_before_its_qp_is_leaked_and_not_freed() {
     assert!(verbline_mem::leaked_pools() > before);
 }
 
+/// A time-out beyond what a clock can say, also where the QP is dropped by a panic, in which another one aborts.
+#[test]
+fn a_drop_that_may_take_for_ever_gives_the_packets_back() {
+    let options = Options::new(Transport::Rc);
+    let mut side = Side::new("soft0", &options, 0);
+    for panics in [false, true] {
+        let patient =
+            QpSpec { destroy_timeout: std::time::Duration::MAX, ..crate::common::spec(&options, &side.cq, 0) };
+        side.qp = side.pd.create_qp(&patient).unwrap();
+        side.qp.to_init(&crate::common::init_spec()).unwrap();
+        assert_eq!(side.post_recvs(4), 4);
+        let other = side.pd.create_qp(&crate::common::spec(&options, &side.cq, 0)).unwrap();
+        let patient = std::mem::replace(&mut side.qp, other);
+        let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _patient = patient;
+            assert!(!panics, "to be caught");
+        }));
+        assert_eq!(dropped.is_err(), panics);
+        side.assert_all_free();
+    }
+}
+
 #[test]
 fn a_pool_is_registered_once() {
     let context = open("soft0");
