@@ -13,6 +13,8 @@ use rdma_sys::*;
 
 /// Words of a slot's body that the header takes.
 pub(crate) const HEADER_WORDS: usize = 3;
+/// `opcode` of a receive that a queue pair left behind: `word` is its `wr_id`, and it is given out although the queue pair is gone.
+pub(crate) const LEFT: u32 = 255;
 /// `opcode` of receives is at least this: `IBV_WC_RECV`.
 pub(crate) const RECV: u32 = ibv_wc_opcode::IBV_WC_RECV;
 pub(crate) const RECV_RDMA_WITH_IMM: u32 = ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
@@ -223,7 +225,7 @@ pub(crate) fn push(cq: &Cq, tag: u32, header: &Header, extra: Extra, strong: boo
 
 /// Claims slots, or marks the queue as overrun.
 #[inline(always)]
-pub(crate) fn claim(cq: &Cq, slots: u64) -> Result<Claim, Overrun> {
+pub(crate) fn claim(cq: &Cq, slots: u64) -> Result<Claim<'_>, Overrun> {
     cq.ring.claim(slots).inspect_err(|_| overrun(cq))
 }
 

@@ -214,7 +214,8 @@ pub(crate) unsafe fn resize(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     let Some(slots) = slots_for(cqe) else { return libc::EINVAL };
     // SAFETY: the caller's: we are the polling thread.
     let consumer = unsafe { &mut *this.polling.consumer.get() };
-    consumer.grow(&this.ring, slots);
+    // SAFETY: made with it. Polling keeps no entry between two calls; a producer uses no claim after publishing it.
+    unsafe { consumer.grow(&this.ring, slots) };
     // SAFETY: read by the user only, after this returns.
     unsafe { (*this.raw.get()).cqe = (this.ring.capacity() / 2) as c_int };
     0

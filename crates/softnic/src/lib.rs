@@ -29,8 +29,16 @@
 //! the engine, which knows no link; `fabric` is the in-process link: it finds a peer by its number. A link between
 //! processes would come beside `fabric`.
 
+#[cfg(loom)]
 #[doc(hidden)]
 pub mod protocol;
+/// How threads meet inside is nobody's to call: what it needs of its callers is kept by the rest of this crate.
+///
+/// ```compile_fail,E0603
+/// let (ring, consumer) = verbline_softnic::protocol::ring::CqRing::new(8);
+/// ```
+#[cfg(not(loom))]
+mod protocol;
 
 #[cfg(not(loom))]
 mod acknowledged;

@@ -2,7 +2,8 @@
 //!
 //! What it guarantees: completions come out whole, and those of one queue in the order in which they were added. A small
 //! message lies in the ring, or in a mailbox, until it is polled; polling copies it into the posted buffer, whose key is
-//! checked once more. What belongs to a queue pair that was reset or destroyed meanwhile isn't given out.
+//! checked once more. What belongs to a queue pair that was reset or destroyed meanwhile isn't given out, but for the
+//! shared receives that it had taken: those come as flushed.
 
 use crate::completion::{self, HALF_PAYLOAD_BYTES, Header, SmallHeader};
 use crate::copy::{copy_8, copy_32, copy_small};
@@ -28,7 +29,8 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mu
     // SAFETY: one thread at a time.
     let (consumer, readers) = unsafe { (&mut *this.polling.consumer.get(), &mut *this.polling.readers.get()) };
     // The ring first: see `Mailbox` on order.
-    let first = consumer.next(&this.ring);
+    // SAFETY: made with it.
+    let first = unsafe { consumer.next(&this.ring) };
     let mut mail = Mail { this, readers };
     let pending = mail.pending();
     if first.is_none() {
@@ -60,7 +62,7 @@ impl Mail<'_> {
     fn pending(&self) -> Option<usize> {
         // Relaxed: see `attach`.
         let used = self.this.mailboxes_used.load(Ordering::Relaxed) as usize;
-        (0..used.min(MAILBOXES)).find(|&index| self.readers[index].peek(&self.this.mailboxes[index]).is_some())
+        (0..used.min(MAILBOXES)).find(|&index| self.readers[index].is_pending(&self.this.mailboxes[index]))
     }
 
     /// A poll that finds nothing in the ring, and something in this mailbox at least: all of a conversation's.
@@ -93,8 +95,7 @@ impl Mail<'_> {
     #[inline(always)]
     unsafe fn take(&mut self, index: usize, wc: *mut ibv_wc, errors: &mut Errors) -> bool {
         let mailbox = &self.this.mailboxes[index];
-        let Some(entry) = self.readers[index].peek(mailbox) else { return false };
-        self.readers[index].advance(mailbox);
+        let Some(entry) = self.readers[index].take(mailbox) else { return false };
         // Relaxed: see `attach`.
         let Some(qp) = fabric::lookup(self.this.owners[index].load(Ordering::Relaxed)) else { return false };
         // It may be written over if it is stale, so its tag is looked at before anything else of it.
@@ -102,7 +103,8 @@ impl Mail<'_> {
             return false;
         }
         let (header, _) = SmallHeader::read(entry.first());
-        let header = header.expect("what goes by a mailbox is small, and has bytes");
+        // What goes by a mailbox is small, and has bytes.
+        let Some(header) = header else { return false };
         let mut key = RegionKey::new(qp.pd, key_table::LOCAL_WRITE);
         // SAFETY: the caller's.
         let received = unsafe { give_small(&entry, &header, qp, qp.rq.polled(), &mut key, wc, errors) };
@@ -180,7 +182,7 @@ impl Taker<'_> {
     /// # Safety
     /// The caller is the polling thread; `wc` has room for `left` completions.
     #[inline(always)]
-    unsafe fn take(&mut self, first: Option<Entry>, errors: &mut Errors) {
+    unsafe fn take(&mut self, first: Option<Entry<'_>>, errors: &mut Errors) {
         let _inside = self.this.polling.guard.enter();
         let mut run = Run::none();
         let mut next = first;
@@ -199,7 +201,8 @@ impl Taker<'_> {
             if self.left == 0 {
                 break;
             }
-            next = self.consumer.next(&self.this.ring);
+            // SAFETY: made with it.
+            next = unsafe { self.consumer.next(&self.this.ring) };
         }
         run.tell();
         self.consumer.publish_head(&self.this.ring);
@@ -221,7 +224,8 @@ impl Taker<'_> {
         let (wqes, key, qpn, tag) = (qp.rq.wqes.places(), run.key, run.qpn, run.tag);
         let (mut received, mut acked) = (run.polled, run.acked);
         let (mut wc, mut left) = (self.wc, self.left);
-        let mut cursor = self.consumer.cursor();
+        // SAFETY: the consumer was made with it.
+        let mut cursor = unsafe { self.consumer.cursor(&self.this.ring) };
         while left > 0 {
             let Some(entry) = cursor.peek() else { break };
             // After the look at the ring: see `Mailbox` on order.
@@ -272,9 +276,12 @@ impl Taker<'_> {
     /// # Safety
     /// As [`take`](Self::take), inside a guard; there is room.
     #[inline(always)]
-    unsafe fn give(&mut self, run: &mut Run<'_>, entry: &Entry, errors: &mut Errors) {
+    unsafe fn give(&mut self, run: &mut Run<'_>, entry: &Entry<'_>, errors: &mut Errors) {
         let (small, qpn) = SmallHeader::read(entry.first());
-        let Some(qp) = run.qp(qpn, entry.tag) else { return };
+        let Some(qp) = run.qp(qpn, entry.tag) else {
+            // SAFETY: the caller's.
+            return unsafe { self.give_left(entry) };
+        };
         match small {
             Some(header) => {
                 // SAFETY: the caller's.
@@ -293,6 +300,24 @@ impl Taker<'_> {
         }
     }
 
+    /// Of a queue pair that is gone, or was reset since, nothing is given out but the shared receives that it left behind.
+    ///
+    /// # Safety
+    /// As [`give`](Self::give).
+    #[cold]
+    unsafe fn give_left(&mut self, entry: &Entry<'_>) {
+        if SmallHeader::read(entry.first()).0.is_some() {
+            return;
+        }
+        let header = Header::read(entry.first());
+        if header.opcode == completion::LEFT {
+            let header = Header { opcode: completion::RECV, ..header };
+            // SAFETY: the caller's.
+            unsafe { write_wc(self.wc, &header, header.word, header.status, 0, 0) };
+            self.given();
+        }
+    }
+
     #[inline(always)]
     fn given(&mut self) {
         // SAFETY: one past the last at most, as `left` counts.
@@ -308,7 +333,7 @@ impl Taker<'_> {
 /// `wc` is writable; a guard is entered; it is a completion of `qp`, and not given back; `key` is of its domain.
 #[inline(always)]
 unsafe fn give_small(
-    entry: &Entry,
+    entry: &Entry<'_>,
     header: &SmallHeader,
     qp: &Qp,
     received: u64,
@@ -337,7 +362,7 @@ unsafe fn give_small(
 /// # Safety
 /// `wc` is writable; a guard is entered; the completion is one of `qp`'s, and isn't given back yet.
 #[inline(always)]
-unsafe fn decode(entry: &Entry, qp: &Qp, wc: *mut ibv_wc) {
+unsafe fn decode(entry: &Entry<'_>, qp: &Qp, wc: *mut ibv_wc) {
     let header = Header::read(entry.first());
     if header.opcode < completion::RECV {
         let [freed, _] = completion::read_extra(entry.first());
@@ -363,7 +388,7 @@ unsafe fn decode(entry: &Entry, qp: &Qp, wc: *mut ibv_wc) {
 /// A guard is entered; `wqe` is the receive that the completion is of, whose capacity was checked; `key` is of `pd`.
 #[inline(always)]
 unsafe fn place(
-    entry: &Entry,
+    entry: &Entry<'_>,
     len: usize,
     pd: u32,
     key: &mut RegionKey,
@@ -387,7 +412,7 @@ unsafe fn place(
 /// # Safety
 /// As [`place`].
 #[cold]
-unsafe fn place_in_pieces(entry: &Entry, len: usize, pd: u32, wqe: &scatter::Wqe) -> Result<(), key_table::Denied> {
+unsafe fn place_in_pieces(entry: &Entry<'_>, len: usize, pd: u32, wqe: &scatter::Wqe) -> Result<(), key_table::Denied> {
     let mut gathered = [0u8; ring::PAYLOAD_BYTES_MAX];
     // SAFETY: as above, into a local.
     unsafe {
@@ -401,7 +426,7 @@ unsafe fn place_in_pieces(entry: &Entry, len: usize, pd: u32, wqe: &scatter::Wqe
 /// # Safety
 /// `to` is writable for `len` bytes, which the entry's slots hold as `Small::write_payload` put them there.
 #[inline(always)]
-unsafe fn payload(entry: &Entry, len: usize, to: *mut u8) {
+unsafe fn payload(entry: &Entry<'_>, len: usize, to: *mut u8) {
     let [word, half] = entry.first().body(|body| completion::payload_of(body.cast_mut()));
     // SAFETY: the caller's.
     unsafe {

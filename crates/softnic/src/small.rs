@@ -223,7 +223,7 @@ impl Small {
     /// # Safety
     /// The slots are claimed and unpublished; its bytes are readable.
     #[inline(always)]
-    unsafe fn write_claimed(&self, claim: &Claim, at: u64, qpn: u32, index: u64, acked: u64) {
+    unsafe fn write_claimed(&self, claim: &Claim<'_>, at: u64, qpn: u32, index: u64, acked: u64) {
         let second = || {
             claim.mark_second(at);
             claim.slot(at + 1)

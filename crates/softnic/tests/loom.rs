@@ -10,7 +10,7 @@ use verbline_softnic::protocol::credit::{Attention, FLUSHING, Posted, WAITING};
 use verbline_softnic::protocol::guard::{Guard, quiesce};
 use verbline_softnic::protocol::lock::SpinLock;
 use verbline_softnic::protocol::mailbox::{Mailbox, Reader};
-use verbline_softnic::protocol::ring::{Consumer, CqRing, NEXT, Overrun, SOLICITED};
+use verbline_softnic::protocol::ring::{Consumer, CqRing, Entry, NEXT, Overrun, SOLICITED};
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -56,11 +56,12 @@ fn produce(ring: &CqRing, value: u64, two: bool) -> Result<bool, Overrun> {
 
 /// Takes a completion and checks that it is whole.
 fn take(consumer: &mut Consumer, ring: &CqRing) -> Option<u64> {
-    let entry = consumer.next(ring)?;
+    // SAFETY: made with it, as everywhere below.
+    let entry = unsafe { consumer.next(ring) }?;
     Some(taken(consumer, ring, &entry))
 }
 
-fn taken(consumer: &mut Consumer, ring: &CqRing, entry: &verbline_softnic::protocol::ring::Entry) -> u64 {
+fn taken(consumer: &mut Consumer, ring: &CqRing, entry: &Entry<'_>) -> u64 {
     // SAFETY, both: published, and not given back yet.
     let value = entry.first().body(|body| unsafe { (*body)[0] });
     assert_eq!(entry.tag, value as u32);
@@ -122,7 +123,11 @@ fn without_waiting_for_a_claim_a_wake_up_is_lost() {
             thread::spawn(move || produce(&shared.ring, 7, true).unwrap())
         };
         consumer.arm(&shared.ring, NEXT);
-        let found = consumer.peek().map(|entry| taken(&mut consumer, &shared.ring, &entry)).is_some();
+        // SAFETY: as above.
+        let found = unsafe { consumer.cursor(&shared.ring) }
+            .peek()
+            .map(|entry| taken(&mut consumer, &shared.ring, &entry))
+            .is_some();
         let notified = producer.join().unwrap();
         assert!(found || notified, "a wake-up was lost");
     });
@@ -139,13 +144,16 @@ fn send(mailbox: &Mailbox, ring: &CqRing, value: u64) -> bool {
 
 /// Takes it, and checks that it is whole.
 fn receive(reader: &mut Reader, mailbox: &Mailbox) -> Option<u64> {
-    let entry = reader.peek(mailbox)?;
+    let entry = reader.take(mailbox)?;
+    Some(received(&entry))
+}
+
+fn received(entry: &Entry<'_>) -> u64 {
     // SAFETY, both: published, and not acknowledged yet.
     let value = entry.first().body(|body| unsafe { (*body)[0] });
     assert_eq!(entry.tag, value as u32);
     assert_eq!(entry.second().body(|body| unsafe { (*body)[0] }), value);
-    reader.advance(mailbox);
-    Some(value)
+    value
 }
 
 #[test]
@@ -208,7 +216,8 @@ fn mailbox_then_ring(ring_first: bool) {
         };
         let mut got = Vec::new();
         if ring_first {
-            let next = consumer.next(&shared.ring);
+            // SAFETY: as above.
+            let next = unsafe { consumer.next(&shared.ring) };
             got.extend(receive(&mut reader, &mailbox));
             got.extend(next.map(|entry| taken(&mut consumer, &shared.ring, &entry)));
         } else {
@@ -264,6 +273,47 @@ fn the_mailbox_is_written_over_once_the_answer_says_so() {
         }
         sender.join().unwrap();
     });
+}
+
+/// What lay in the mailbox when its queue pair was reset is nobody's, and the sender of the new connection writes over it while
+/// the consumer throws it away, as `poll::Mail::take` does. `after_stale` is what the consumer does then.
+fn stale_then_overwritten(after_stale: fn(&mut Reader, &Mailbox)) {
+    const PRESENT: u32 = 2;
+    model(move || {
+        let (shared, _) = ring(8);
+        let (mailbox, mut reader) = (Arc::new(Mailbox::default()), Reader::default());
+        // Of the connection before: its tag is not the present one, and its slots are not read.
+        mailbox.publish(1, 1, true);
+        let sender = {
+            let (shared, mailbox) = (shared.clone(), mailbox.clone());
+            thread::spawn(move || send(&mailbox, &shared.ring, u64::from(PRESENT)))
+        };
+        let mut got = Vec::new();
+        let mut poll = |reader: &mut Reader| {
+            while reader.is_pending(&mailbox) {
+                match reader.take(&mailbox) {
+                    Some(entry) if entry.tag == PRESENT => got.push(received(&entry)),
+                    _ => after_stale(reader, &mailbox),
+                }
+            }
+        };
+        poll(&mut reader);
+        sender.join().unwrap();
+        poll(&mut reader);
+        assert_eq!(got, [u64::from(PRESENT)], "a message was lost");
+    });
+}
+
+#[test]
+fn what_is_written_over_stale_mail_is_not_taken_for_it() {
+    stale_then_overwritten(|_, _| {});
+}
+
+/// The mutant marks as taken what is there now, and not what it looked at.
+#[test]
+#[should_panic(expected = "a message was lost")]
+fn marking_what_is_there_by_then_loses_what_came_over_stale_mail() {
+    stale_then_overwritten(|reader, mailbox| drop(reader.take(mailbox)));
 }
 
 #[test]
@@ -349,7 +399,8 @@ fn a_ring_grows_under_a_producer() {
             let shared = shared.clone();
             thread::spawn(move || (1..=2).filter(|value| produce(&shared.ring, *value, true).is_ok()).collect())
         };
-        consumer.grow(&shared.ring, 4);
+        // SAFETY: made with it; producers use no claim after publishing it.
+        unsafe { consumer.grow(&shared.ring, 4) };
         let sent: Vec<u64> = producer.join().unwrap();
         assert_eq!(sent.first(), Some(&1));
         let got: Vec<u64> = std::iter::from_fn(|| take(&mut consumer, &shared.ring)).collect();

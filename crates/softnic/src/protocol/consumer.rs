@@ -24,24 +24,24 @@ unsafe impl Send for Consumer {}
 /// A copy of where a consumer is, to go on from in registers: what is stored meanwhile could be the consumer as far as the
 /// compiler knows. [`Consumer::advance_to`] makes its way the consumer's.
 #[derive(Clone, Copy, Debug)]
-pub struct Cursor<'a> {
+pub struct Cursor<'r> {
     head: u64,
     slots: *const Slot,
     mask: u64,
-    /// Its slots are there as long as the ring isn't replaced, which needs the consumer.
-    consumer: PhantomData<&'a Consumer>,
+    /// Its slots are there as long as the ring, and until it grows.
+    ring: PhantomData<&'r CqRing>,
 }
 
-impl Cursor<'_> {
+impl<'r> Cursor<'r> {
     #[inline(always)]
-    fn slot(&self, position: u64) -> &Slot {
-        // SAFETY: masked, and the slots live as long as the ring, which outlives its consumer's use.
+    fn slot(&self, position: u64) -> &'r Slot {
+        // SAFETY: masked; the ring is borrowed, and whoever makes it grow answers for no cursor being used after (`Consumer::grow`).
         unsafe { &*self.slots.add((position & self.mask) as usize) }
     }
 
     /// The next completion, if it is published.
     #[inline(always)]
-    pub fn peek(&self) -> Option<Entry> {
+    pub fn peek(&self) -> Option<Entry<'r>> {
         let (first, second) = (self.slot(self.head), self.slot(self.head + 1));
         prefetch(second);
         // Acquire pairs with the Release in `Claim::publish`.
@@ -71,32 +71,39 @@ impl Consumer {
     }
 
     /// A copy of where it is.
+    ///
+    /// # Safety
+    /// `ring` is the one that this consumer was made with.
     #[inline(always)]
-    pub fn cursor(&self) -> Cursor<'_> {
-        Cursor { head: self.head, slots: self.slots, mask: self.mask, consumer: PhantomData }
-    }
-
-    /// The next completion, if it is published. Doesn't wait, armed or not.
-    #[inline(always)]
-    pub fn peek(&self) -> Option<Entry> {
-        self.cursor().peek()
+    pub unsafe fn cursor<'r>(&self, _ring: &'r CqRing) -> Cursor<'r> {
+        Cursor { head: self.head, slots: self.slots, mask: self.mask, ring: PhantomData }
     }
 
     /// The next completion. On an armed queue it waits for one that is claimed and not yet published.
+    ///
+    /// # Safety
+    /// `ring` is the one that this consumer was made with.
     #[inline(always)]
-    pub fn next(&mut self, ring: &CqRing) -> Option<Entry> {
-        match self.peek() {
-            None if self.armed => self.next_armed(ring),
-            found => found,
+    pub unsafe fn next<'r>(&mut self, ring: &'r CqRing) -> Option<Entry<'r>> {
+        // SAFETY: the caller's, for both.
+        unsafe {
+            match self.cursor(ring).peek() {
+                None if self.armed => self.next_armed(ring),
+                found => found,
+            }
         }
     }
 
+    /// # Safety
+    /// As [`next`](Self::next).
     #[cold]
-    fn next_armed(&mut self, ring: &CqRing) -> Option<Entry> {
+    unsafe fn next_armed<'r>(&mut self, ring: &'r CqRing) -> Option<Entry<'r>> {
+        // SAFETY: the caller's.
+        let cursor = unsafe { self.cursor(ring) };
         // Relaxed: our own store is the oldest that it can be; if a producer took it, its notification is on the way.
         if ring.producers.armed.load(Ordering::Relaxed) == DISARMED {
             self.armed = false;
-            return self.peek();
+            return cursor.peek();
         }
         // SeqCst: after `arm`'s barrier; pairs with the claim. A producer that missed our arming claimed before it.
         if ring.producers.tail.load(Ordering::SeqCst) & !FROZEN == self.head {
@@ -104,7 +111,7 @@ impl Consumer {
         }
         let mut backoff = Backoff::new();
         loop {
-            if let Some(found) = self.peek() {
+            if let Some(found) = cursor.peek() {
                 return Some(found);
             }
             backoff.wait();
@@ -144,7 +151,11 @@ impl Consumer {
     ///
     /// It never shrinks: a producer that checked for room by the old size may claim right after the change.
     /// Producers wait meanwhile. Nobody else consumes.
-    pub fn grow(&mut self, ring: &CqRing, slots: usize) {
+    ///
+    /// # Safety
+    /// `ring` is the one that this consumer was made with. No [`Entry`] and no [`Cursor`] of it is used after, nor a
+    /// [`Claim`](super::ring::Claim) whose completions are all published.
+    pub unsafe fn grow(&mut self, ring: &CqRing, slots: usize) {
         if slots as u64 <= self.mask + 1 {
             return;
         }
@@ -155,7 +166,8 @@ impl Consumer {
         let (old, old_mask) = (self.slots.cast_mut(), self.mask);
         let mut position = self.head;
         while position != tail {
-            position += self.move_completion(position, new, new_mask);
+            // SAFETY: the caller's.
+            position += unsafe { self.move_completion(ring, position, new, new_mask) };
         }
         // Relaxed, all: published by the Release of `tail`.
         shared.slots.store(new, Ordering::Relaxed);
@@ -171,11 +183,16 @@ impl Consumer {
     }
 
     /// Copies the completion at `position` to the new ring, waiting until it is published. Gives its slots.
-    fn move_completion(&self, position: u64, new: *mut Slot, new_mask: u64) -> u64 {
+    ///
+    /// # Safety
+    /// As [`grow`](Self::grow); `new` has `new_mask` + 1 slots that are the caller's alone.
+    unsafe fn move_completion(&self, ring: &CqRing, position: u64, new: *mut Slot, new_mask: u64) -> u64 {
+        // SAFETY: the caller's.
+        let cursor = unsafe { self.cursor(ring) };
         let mut backoff = Backoff::new();
         let seq = loop {
             // Acquire pairs with the Release in `Claim::publish`.
-            let seq = self.cursor().slot(position).seq.load(Ordering::Acquire);
+            let seq = cursor.slot(position).seq.load(Ordering::Acquire);
             if seq & POSITION_MASK == (position + 1) & POSITION_MASK {
                 break seq;
             }
@@ -186,7 +203,7 @@ impl Consumer {
             // SAFETY: masked; the new ring is ours alone so far.
             let target = unsafe { &*new.add((at & new_mask) as usize) };
             // SAFETY: the completion is published and not yet taken: its bodies are the consumer's.
-            let body = self.cursor().slot(at).body(|body| unsafe { *body });
+            let body = cursor.slot(at).body(|body| unsafe { *body });
             // SAFETY: ours alone.
             target.body_mut(|to| unsafe { *to = body });
         }

@@ -35,12 +35,6 @@ impl Guard {
         fence::light();
         Inside { guard: self, turns }
     }
-
-    /// Whether somebody is inside just now. For assertions.
-    pub fn is_entered(&self) -> bool {
-        // Relaxed: no conclusion is drawn from it.
-        self.turns.load(Ordering::Relaxed) % 2 == 1
-    }
 }
 
 /// Presence inside a [`Guard`].

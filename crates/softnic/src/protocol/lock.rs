@@ -4,6 +4,7 @@
 //! poisoned by a panic: no section under it may panic half way (they only move integers and pointers).
 
 use super::sync::{AtomicBool, Backoff, Cell, Ordering};
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
 /// See the [module](self).
@@ -31,7 +32,7 @@ impl<T> SpinLock<T> {
         while self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             backoff.wait();
         }
-        Held { lock: self }
+        Held { lock: self, value: PhantomData }
     }
 }
 
@@ -39,6 +40,8 @@ impl<T> SpinLock<T> {
 #[derive(Debug)]
 pub struct Held<'a, T> {
     lock: &'a SpinLock<T>,
+    /// As one who has the value: what may not be shared between threads isn't shared by way of this.
+    value: PhantomData<&'a mut T>,
 }
 
 impl<T> Deref for Held<'_, T> {

@@ -12,7 +12,7 @@
 //!   condition of [`Mailbox::publish`]. So it needs no lock and no count.
 //! - *Order.* The mailbox's message is older than any that its sender puts into the ring before it is taken; a consumer
 //!   that looks at the ring first and at the mailbox then, takes the mailbox's first.
-//! - *Wake-ups.* As with the ring: after [`Consumer::arm`](super::ring::Consumer::arm) a later [`Reader::peek`] finds
+//! - *Wake-ups.* As with the ring: after [`Consumer::arm`](super::ring::Consumer::arm) a later [`Reader::take`] finds
 //!   the message or its sender's [`CqRing::fire`](super::ring::CqRing::fire) says to notify. Here the fences are
 //!   `verbline_ring`'s: light after publishing, heavy in `arm`.
 
@@ -27,10 +27,10 @@ pub struct Mailbox {
     slots: [Slot; 2],
 }
 
-/// The consumer's side: what it saw last.
+/// The consumer's side: what it took last.
 #[derive(Debug, Default)]
 pub struct Reader {
-    seen: u64,
+    taken: u64,
 }
 
 impl Mailbox {
@@ -50,7 +50,7 @@ impl Mailbox {
     /// differs from that of the message before it with the same tag.
     #[inline(always)]
     pub fn publish(&self, number: u64, tag: u32, two_slots: bool) {
-        // Release pairs with the Acquire in `Reader::peek`: the slots' content is before the number.
+        // Release pairs with the Acquire in `Reader::take`: the slots' content is before the number.
         self.slots[0].seq.store(sequence(number, tag, two_slots), Ordering::Release);
         // Pairs with the heavy fence in `Consumer::arm`: it sees the number, or `fire` sees that it is armed.
         fence::light();
@@ -58,20 +58,22 @@ impl Mailbox {
 }
 
 impl Reader {
-    /// The message, if it is one that was not taken yet.
+    /// Whether there is a message that was not taken yet.
     #[inline(always)]
-    pub fn peek(&self, mailbox: &Mailbox) -> Option<Entry> {
+    pub fn is_pending(&self, mailbox: &Mailbox) -> bool {
+        // Relaxed: nothing is read by it; `take` looks for itself.
+        mailbox.slots[0].seq.load(Ordering::Relaxed) != self.taken
+    }
+
+    /// Takes the message, if there is one that was not taken yet. What is taken is what is given: where it is nobody's (its queue
+    /// pair was reset since), another may be written over it meanwhile, and is found by the next look.
+    #[inline(always)]
+    pub fn take<'m>(&mut self, mailbox: &'m Mailbox) -> Option<Entry<'m>> {
         let [first, second] = &mailbox.slots;
         // Acquire pairs with the Release in `publish`.
         let seq = first.seq.load(Ordering::Acquire);
-        (seq != self.seen).then(|| Entry::new(tag_of(seq), seq & TWO_SLOTS != 0, first, second))
-    }
-
-    /// It is taken, or is nobody's.
-    #[inline(always)]
-    pub fn advance(&mut self, mailbox: &Mailbox) {
-        // Relaxed: nobody writes it before learning that it was taken, unless it is stale: then the next look finds what
-        // came instead.
-        self.seen = mailbox.slots[0].seq.load(Ordering::Relaxed);
+        let is_new = seq != self.taken;
+        self.taken = seq;
+        is_new.then(|| Entry::new(tag_of(seq), seq & TWO_SLOTS != 0, first, second))
     }
 }

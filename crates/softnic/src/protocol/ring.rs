@@ -15,9 +15,10 @@
 //!   consumer sees that a slot is claimed, and waits for it rather than report an empty queue.
 //! - *One notification an arm*: whoever takes `armed` back to zero notifies.
 
-pub use super::consumer::{Consumer, Cursor};
+pub use super::consumer::Consumer;
 use super::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Cell, Ordering, after_rmw};
 use crossbeam_utils::CachePadded;
+use std::marker::PhantomData;
 
 /// Bytes of payload that fit into the first slot of a completion, after the two words of a small message's header. So one of 64
 /// bytes ends in the middle of the second slot: what touches three halves of lines and not four costs 14 ns instead of 20.
@@ -103,44 +104,44 @@ pub struct CqRing {
     pub(super) consumed: CachePadded<Consumed>,
 }
 
-/// Claimed slots, to be filled and published by their producer.
-#[derive(Clone, Copy, Debug)]
-pub struct Claim {
+/// Claimed slots, to be filled and published by their producer. They are there as long as the ring, and until it grows, which waits
+/// for what is claimed: so a claim whose completions are all published isn't used any more ([`Consumer::grow`]).
+#[derive(Debug)]
+pub struct Claim<'r> {
     /// Position of the first.
     pub first: u64,
     slots: *const Slot,
     mask: u64,
+    ring: PhantomData<&'r CqRing>,
 }
 
 /// A completion that the consumer found: the tag that it was published with, and its slots.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct Entry<'r> {
     /// The producer's tag.
     pub tag: u32,
     /// Whether `second` belongs to it.
     pub two_slots: bool,
-    first: *const Slot,
-    second: *const Slot,
+    first: &'r Slot,
+    second: &'r Slot,
 }
 
-impl Entry {
+impl<'r> Entry<'r> {
     #[inline(always)]
-    pub(super) fn new(tag: u32, two_slots: bool, first: &Slot, second: &Slot) -> Entry {
+    pub(super) fn new(tag: u32, two_slots: bool, first: &'r Slot, second: &'r Slot) -> Entry<'r> {
         Entry { tag, two_slots, first, second }
     }
 
     /// The first slot.
     #[inline(always)]
-    pub fn first(&self) -> &Slot {
-        // SAFETY: slots live as long as the ring; `Consumer::next` made the pointer from it.
-        unsafe { &*self.first }
+    pub fn first(&self) -> &'r Slot {
+        self.first
     }
 
     /// The second slot.
     #[inline(always)]
-    pub fn second(&self) -> &Slot {
-        // SAFETY: as above.
-        unsafe { &*self.second }
+    pub fn second(&self) -> &'r Slot {
+        self.second
     }
 
     /// How many slots it takes.
@@ -150,12 +151,12 @@ impl Entry {
     }
 }
 
-impl Claim {
+impl Claim<'_> {
     /// The slot at `position`, which is one of those claimed.
     #[inline(always)]
     pub fn slot(&self, position: u64) -> &Slot {
-        // SAFETY: the mask keeps the index inside the ring, which outlives the claim: it is freed or replaced only
-        // when every claim is published (`Consumer::grow`) or no producer is left (the owner's quiescence).
+        // SAFETY: the mask keeps the index inside the ring, which is borrowed. Its slots are replaced only when every claim is
+        // published, and none is used after that: the contract of `Consumer::grow`.
         unsafe { &*self.slots.add((position & self.mask) as usize) }
     }
 
@@ -218,7 +219,7 @@ impl CqRing {
 
     /// Producer: claims `slots` slots in a row with one compare-and-swap.
     #[inline(always)]
-    pub fn claim(&self, slots: u64) -> Result<Claim, Overrun> {
+    pub fn claim(&self, slots: u64) -> Result<Claim<'_>, Overrun> {
         let shared = &*self.producers;
         // Relaxed: the compare-and-swap below decides.
         let mut tail = shared.tail.load(Ordering::Relaxed);
@@ -238,7 +239,8 @@ impl CqRing {
                     after_rmw();
                     // Relaxed: not replaced while a claim is unpublished.
                     let ring = shared.slots.load(Ordering::Relaxed);
-                    return Ok(Claim { first: tail, slots: ring, mask: shared.mask.load(Ordering::Relaxed) });
+                    let mask = shared.mask.load(Ordering::Relaxed);
+                    return Ok(Claim { first: tail, slots: ring, mask, ring: PhantomData });
                 }
                 Err(now) => tail = now,
             }
@@ -315,7 +317,8 @@ impl Drop for CqRing {
     fn drop(&mut self) {
         // Relaxed, both: exclusive access.
         let (slots, mask) = (self.producers.slots.load(Ordering::Relaxed), self.producers.mask.load(Ordering::Relaxed));
-        // SAFETY: `&mut self`: no producer is left, and the consumer doesn't follow its pointer without the ring.
+        // SAFETY: `&mut self`: no claim and no entry is left, which borrow the ring; the consumer follows its pointer only where
+        // its caller answers for the ring (`Consumer::next`, `Consumer::cursor`).
         unsafe { release(slots, mask) };
     }
 }

@@ -3,7 +3,7 @@
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, fence};
 #[cfg(not(loom))]
-pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, fence};
+pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 pub use std::sync::atomic::Ordering;
 
@@ -52,10 +52,12 @@ pub fn after_rmw() {
 /// Waiting for another thread: a little on the core, then by yielding it, since that thread may need this very core.
 #[derive(Debug, Default)]
 pub struct Backoff {
+    #[cfg(not(loom))]
     turns: u32,
 }
 
 impl Backoff {
+    #[cfg(not(loom))]
     const SPINS: u32 = 64;
 
     pub fn new() -> Self {
@@ -67,16 +69,10 @@ impl Backoff {
         loom::thread::yield_now();
         #[cfg(not(loom))]
         if self.turns < Self::SPINS {
+            self.turns += 1;
             std::hint::spin_loop();
         } else {
             std::thread::yield_now();
         }
-        self.turns = self.turns.saturating_add(1);
-    }
-
-    /// Turns waited so far.
-    pub fn turns(&self) -> u32 {
-        let _ = Self::SPINS;
-        self.turns
     }
 }

@@ -17,6 +17,7 @@ mod multicast;
 mod one_sided;
 mod oracle;
 mod pingpong;
+mod reconnection;
 mod registration;
 mod sg_lists;
 mod shared_receive;

@@ -1,0 +1,155 @@
+//! A QP that is reset and connected again begins anew: nothing of before is received, and nothing of the new connection is lost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::common::{Options, PATIENCE, Side, bring_up, hand_back, init_spec, only_soft, spec};
+use verbline_verbs::{CompletionQueue, Endpoint, InitSpec, PeerMr, QpSpec, Remote, SendOptions, Transport};
+
+/// How often two QPs are connected again. The race itself is softnic's model to prove (`tests/loom.rs`); this is the way there
+/// through everything that is above.
+const ROUNDS: u64 = 10_000;
+
+/// Where two threads meet: whoever comes waits for the other.
+#[derive(Default)]
+struct Meeting(AtomicU64);
+
+impl Meeting {
+    fn wait(&self, times: u64) {
+        // AcqRel, and Acquire below: what each did before is seen by the other.
+        self.0.fetch_add(1, Ordering::AcqRel);
+        let deadline = Instant::now() + PATIENCE;
+        while self.0.load(Ordering::Acquire) < 2 * times {
+            // The other side may need this very CPU.
+            std::thread::yield_now();
+            assert!(Instant::now() < deadline, "the other side is gone");
+        }
+    }
+}
+
+/// A side whose sends complete into a queue of their own: what it polls for receives is then polled for nothing else.
+struct Half {
+    side: Side,
+    sends: CompletionQueue,
+    memory: PeerMr,
+}
+
+impl Half {
+    fn new(device: &'static str, options: &Options) -> Half {
+        let mut side = Side::new(device, options, 0);
+        let sends = side.context.create_cq(options.cq_depth_wc, None).unwrap();
+        side.qp = side.pd.create_qp(&QpSpec { send_cq: &sends, ..spec(options, &side.cq, 0) }).unwrap();
+        let memory = side.peer_region(64, options.access);
+        let mut half = Half { side, sends, memory };
+        half.to_init(options);
+        half
+    }
+
+    fn to_init(&mut self, options: &Options) {
+        self.side.qp.to_init(&InitSpec { access: options.access, ..init_spec() }).unwrap();
+    }
+
+    fn connect_again(&mut self, options: &Options, peer: &Endpoint) {
+        self.side.qp.to_reset().unwrap();
+        self.to_init(options);
+        bring_up(&mut self.side, peer, options);
+        self.side.post_recvs(2);
+    }
+
+    /// The first message of a connection, one-sided: the receiver's queue and its mailbox stay as they are.
+    fn write_first(&mut self, transport: Transport, to: Remote) {
+        let (packet, qp) = (self.side.packet(b"first"), &mut self.side.qp);
+        match transport {
+            Transport::Rc => qp.rc().unwrap().write(packet, to, SendOptions::default()).unwrap(),
+            _ => qp.uc().unwrap().write(packet, to, SendOptions::default()).unwrap(),
+        }
+        self.wait_for_sends();
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.side.send(bytes);
+        self.wait_for_sends();
+    }
+
+    fn wait_for_sends(&mut self) {
+        let Side { qp, completions, freed, .. } = &mut self.side;
+        let deadline = Instant::now() + PATIENCE;
+        while qp.sends_outstanding() > 0 {
+            assert!(Instant::now() < deadline, "the sends complete");
+            self.sends.poll(completions);
+            for completion in &*completions {
+                hand_back(qp, freed, completion);
+            }
+        }
+    }
+}
+
+/// How many of the messages to B never came, each of which races with the poll that finds what was left of an earlier connection.
+fn lost(transport: Transport) -> u64 {
+    let options = Options { signal_every_wr: 1, ..Options::new(transport) };
+    let (mut a, mut b) = (Half::new("soft0", &options), Half::new("soft1", &options));
+    let (to_a, to_b) = (a.side.qp.endpoint(), b.side.qp.endpoint());
+    let (a_memory, b_memory) = (a.memory.remote(0), b.memory.remote(0));
+    let (begin, end) = (Meeting::default(), Meeting::default());
+    let (posted, mut lost) = (AtomicU64::new(0), 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                a.connect_again(&options, &to_b);
+                begin.wait(2 * round - 1);
+                a.write_first(transport, b_memory);
+                // It says that B has polled all there is, so A's next goes by the mailbox, where something stale lies.
+                assert_eq!(a.side.receive(1).len(), 1);
+                let mut raced = a.side.batch([b"raced".as_slice()]);
+                begin.wait(2 * round);
+                wait_a_little(round % 16);
+                assert_eq!(a.side.qp.post_send(&mut raced).posted, 1);
+                posted.store(round, Ordering::Release);
+                a.wait_for_sends();
+                end.wait(2 * round - 1);
+                // If it came it was answered: then this one goes by the mailbox too, and is left there for the next round.
+                if a.side.poll(hand_back) == 1 {
+                    a.send(b"stale");
+                }
+                end.wait(2 * round);
+            }
+        });
+        for round in 1..=ROUNDS {
+            b.connect_again(&options, &to_a);
+            begin.wait(2 * round - 1);
+            b.write_first(transport, a_memory);
+            b.send(b"go on");
+            begin.wait(2 * round);
+            wait_a_little(round / 16 % 16);
+            let came = loop {
+                // Acquire pairs with A's Release: what was posted by then is found by the poll that follows.
+                let is_posted = posted.load(Ordering::Acquire) == round;
+                if b.side.poll(hand_back) == 1 {
+                    break true;
+                } else if is_posted {
+                    break false;
+                }
+            };
+            if came {
+                b.send(b"came");
+            }
+            lost += u64::from(!came);
+            end.wait(2 * round - 1);
+            end.wait(2 * round);
+        }
+    });
+    lost
+}
+
+/// So that each instruction of one side meets each of the other.
+fn wait_a_little(turns: u64) {
+    (0..turns).for_each(|_| std::hint::spin_loop());
+}
+
+#[test]
+fn two_lcores_lose_nothing_that_comes_over_what_was_left() {
+    only_soft!("it is about what the software RNIC keeps of a connection that is over");
+    for transport in [Transport::Rc, Transport::Uc] {
+        assert_eq!(lost(transport), 0, "messages lost in {ROUNDS} connections on {transport}");
+    }
+}
