@@ -121,7 +121,8 @@ pub(crate) unsafe fn reregister(
         return ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD;
     }
     let key = this.raw.lkey;
-    let old = key_table::grant(key).expect("a registered region's key is set");
+    // A registered region's key is set.
+    let Some(old) = key_table::grant(key) else { return refused() };
     let (to_addr, to_length) = if new_translation { (addr, length) } else { (this.raw.addr, this.raw.length) };
     let to_pd = if new_pd { pd } else { this.raw.pd };
     let iova = (!new_translation).then_some(old.start);

@@ -237,7 +237,9 @@ impl Pieces {
                 continue;
             }
             let take = len.min(bytes - skip);
-            let at = key_table::check_local(pd, sge.lkey, sge.addr + skip, take, key_table::LOCAL_WRITE)?;
+            // No region reaches beyond the last address.
+            let addr = sge.addr.checked_add(skip).ok_or(Denied)?;
+            let at = key_table::check_local(pd, sge.lkey, addr, take, key_table::LOCAL_WRITE)?;
             self.push(at, take as usize);
             (skip, len) = (0, len - take);
         }
@@ -245,7 +247,7 @@ impl Pieces {
     }
 }
 
-/// Copies `len` bytes from one list to another; both have at least that many.
+/// Copies `len` bytes from one list to another; both have at least that many. One that had not would be copied as far as it goes.
 ///
 /// # Safety
 /// The ranges are readable and writable for as long as this takes (their keys granted it, a guard is entered), and none
@@ -256,10 +258,12 @@ pub(crate) unsafe fn move_bytes(to: &Pieces, from: &Pieces, mut len: u64) {
     let (mut target, mut source) = ((std::ptr::null_mut(), 0usize), (std::ptr::null_mut(), 0usize));
     while len > 0 {
         if target.1 == 0 {
-            target = to.next().expect("the caller gave room for len bytes");
+            let Some(next) = to.next() else { return };
+            target = next;
         }
         if source.1 == 0 {
-            source = from.next().expect("the caller gave len bytes");
+            let Some(next) = from.next() else { return };
+            source = next;
         }
         let step = target.1.min(source.1).min(usize::try_from(len).unwrap_or(usize::MAX));
         // SAFETY: the caller's; `step` stays inside both ranges.

@@ -81,6 +81,25 @@ fn a_datagram_arrives_behind_its_header() {
     }
 }
 
+/// An address so high that the data behind the header's room would be beyond the last one: not at the first ones either, where the
+/// key's region is.
+#[test]
+fn a_receive_at_the_end_of_all_addresses_is_denied() {
+    const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+    let (nic, other) = (Nic::open(0), Nic::open(1));
+    for below_the_end in [1, GRH as u64 - 1, GRH as u64] {
+        let ends = (endpoint(&nic), endpoint(&other));
+        let ((a, a_cq), (b, b_cq)) = (&ends.0, &ends.1);
+        let (a_mem, b_mem) = (nic.memory(64), other.memory_with(256, LOCAL_WRITE | ZERO_BASED));
+        let ah = ah_to(&nic, |attr| attr.dlid = 2).unwrap();
+        assert_eq!(b.recv(1, &[ibv_sge { addr: u64::MAX - below_the_end, length: 200, lkey: b_mem.key() }]), 0);
+        a.post(&mut [Wr::send(2, SIGNALED, &[a_mem.sge(0, 6)]).to(ah.0, b.num(), QKEY)]).unwrap();
+        assert_eq!(a_cq.poll().unwrap().status, SUCCESS);
+        assert_eq!(b_cq.poll().unwrap().status, ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+        assert_eq!(b_mem.read(0, 256), [0; 256]);
+    }
+}
+
 #[test]
 fn by_lid_there_is_no_header_but_its_room() {
     let (nic, other) = (Nic::open(0), Nic::open(1));

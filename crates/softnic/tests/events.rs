@@ -249,3 +249,24 @@ fn asynchronous_events_of_a_destroyed_object_are_gone() {
     assert_eq!(async_event(&nic), None);
     drop((a_mem, a_send, a_recv));
 }
+
+/// Whoever has a descriptor, which safe code can, may try to empty the count behind it, or to fill it up.
+#[test]
+fn nobody_takes_away_what_a_sleeper_waits_for() {
+    let rig = rig();
+    rig.recv.arm(false);
+    rig.send(0, 8);
+    assert_eq!(rig.b.to(ibv_qp_state::IBV_QPS_ERR), 0);
+    assert!(verbline_softnic::fault::break_queue_pair(rig.a.num()));
+    let descriptors = unsafe { [(*rig.channel.0).fd, (*rig.nic.context).async_fd] };
+    for fd in descriptors {
+        let mut count = u64::MAX - 1;
+        assert!(readable(fd, 0));
+        assert_eq!(unsafe { libc::write(fd, (&raw const count).cast(), 8) }, -1, "it was filled");
+        assert_eq!(unsafe { libc::read(fd, (&raw mut count).cast(), 8) }, -1, "it was drained");
+        assert!(readable(fd, 0));
+    }
+    assert!(rig.fired());
+    assert!(async_event(&rig.nic).is_some() && async_event(&rig.nic).is_none());
+    assert!(descriptors.iter().all(|fd| !readable(*fd, 0)));
+}
