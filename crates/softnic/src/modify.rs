@@ -217,11 +217,12 @@ pub(crate) fn stop(qp: &Qp) {
 fn reset(qp: &Qp) {
     stop(qp);
     qp.send_cq().stalled.remove(qp);
+    let old_tag = qp.tag();
     qp.new_tag();
     // A poll that began with the old tag is over after this: from here on nobody counts what was.
     fabric::quiesce();
     if let Some(srq) = qp.srq() {
-        srq.reclaim(qp.qpn);
+        srq.give_back(qp, old_tag);
     }
     qp.sq.reset();
     qp.rq.reset();

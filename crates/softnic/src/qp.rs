@@ -319,7 +319,7 @@ pub(crate) unsafe fn destroy(qp: *mut ibv_qp) -> c_int {
         this.recv_cq().detach(this.qpn);
     }
     if let Some(srq) = this.srq() {
-        srq.reclaim(this.qpn);
+        srq.give_back(this, this.tag());
     }
     this.context().events.forget_qp(this);
     fabric::unregister(&this.guards());

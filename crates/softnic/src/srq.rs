@@ -1,17 +1,20 @@
 //! Shared receive queues: receives that several queue pairs consume.
 //!
 //! What it guarantees: each posted receive goes to one message, and its entry comes back when its completion is polled, or when
-//! the queue pair whose completion it is is reset or destroyed. All of it is under one lock, since any number of senders
+//! the queue pair whose completion it is is reset or destroyed: then it is completed anew, as flushed, so that its `wr_id` comes
+//! back by a poll in any case. All of it is under one lock, since any number of senders
 //! consume at a time and any number of threads post; a section is some dozen instructions. A sender without a receive
 //! is entered as waiting in the section in which it found none, so a post can't miss it. When fewer than `srq_limit`
 //! receives are left, one `IBV_EVENT_SRQ_LIMIT_REACHED` is raised and the limit is disarmed.
 
 use crate::acknowledged::Fields;
 use crate::async_event::{HandedOut, Kind};
+use crate::completion::{self, Header};
 use crate::context::Context;
 use crate::key_table::{self, RegionKey};
 use crate::pd::Pd;
 use crate::protocol::lock::SpinLock;
+use crate::qp::Qp;
 use crate::scatter::WqeRing;
 use crate::{device, errno, fabric, stall};
 use rdma_sys::*;
@@ -105,14 +108,30 @@ impl Srq {
         queue.free.push(index as u32);
     }
 
-    /// Completions of queue pair `qpn` won't be polled any more: what they are of is free. Control path.
-    pub(crate) fn reclaim(&self, qpn: u32) {
+    /// Completions of `qp` that nobody has polled won't be polled any more: what they are of is free, and completed anew as
+    /// [`completion::LEFT`] under `tag`, which was the queue pair's. Control path; no data path is at work for it.
+    pub(crate) fn give_back(&self, qp: &Qp, tag: u32) {
+        let left = self.reclaim(qp.qpn);
+        for word in left {
+            let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
+            let header = Header { word, qpn: qp.qpn, status, opcode: completion::LEFT, ..Header::default() };
+            // An overrun loses it: the queue's event said so.
+            let _ = completion::push(qp.recv_cq(), tag, &header, [0, 0], true);
+        }
+    }
+
+    /// Frees what was taken for queue pair `qpn` and isn't polled; gives the `wr_id`s.
+    fn reclaim(&self, qpn: u32) -> Vec<u64> {
         let mut queue = self.queue.lock();
         let Queue { taken_for, free, .. } = &mut *queue;
+        let mut left = Vec::new();
         for (index, owner) in taken_for.iter_mut().enumerate().filter(|(_, owner)| **owner == qpn) {
+            // SAFETY: taken, and its queue pair's senders are gone; nobody posts into it before it is in the list.
+            left.push(unsafe { self.wqes.wqe(index as u64).wr_id() });
             *owner = 0;
             free.push(index as u32);
         }
+        left
     }
 
     /// Sender `qpn` found no receive. False if there is one by now.

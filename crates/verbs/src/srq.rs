@@ -3,6 +3,10 @@
 //! Whoever owns the handle posts; each message takes the oldest packet, whichever QP it came by. The completion, in that QP's
 //! receive CQ, says [`WrKind::SrqRecv`] with the SRQ's tag and the QP's number. Packets come back out of order.
 //! When the handle is dropped while QPs still use the queue, its packets stay with the device until the last of them is gone.
+//!
+//! A QP may be dropped, or reset, while completions of receives that it took are in its CQ, not polled yet. On the software RNIC
+//! they come by the next poll all the same, as flushed; on rdma_rxe they stay in the CQ. A driver that clears the CQ of them
+//! (mlx5) never says which packets they were: there bring the QP to ERR and poll until the CQ is empty, before it is dropped.
 
 use std::cell::Cell;
 use std::fmt;

@@ -93,6 +93,43 @@ fn packets_stay_until_the_last_qp_is_gone_and_then_come_back() {
     drop(clients);
 }
 
+/// A QP takes receives, and is dropped, or reset, before anybody polls: the next polls bring them back, so that the stock never runs
+/// dry.
+#[test]
+fn what_a_dropped_qp_had_taken_comes_back_by_the_next_poll() {
+    let options = Options::new(Transport::Rc);
+    let mut server = Side::new("soft0", &options, 0);
+    let mut srq = server.pd.create_srq(&SrqSpec::new(Transport::Rc, 4)).unwrap();
+    for round in 0..6 {
+        assert_eq!((srq.recv_room(), post(&mut srq, &server, 4)), (4, 4), "round {round}");
+        let mut client = Side::new("soft1", &options, 1);
+        server.qp = server.pd.create_qp(&QpSpec { srq: Some(&srq), ..spec(&options, &server.cq, 9) }).unwrap();
+        server.qp.to_init(&crate::common::init_spec()).unwrap();
+        crate::common::connect(&mut server, &mut client, &options);
+        for message in 0..4 {
+            client.send(&[message]);
+        }
+        // The fourth is signaled; once it is acknowledged all are delivered.
+        client.wait_for(WrKind::Send, |qp, freed, completion| assert!(qp.send_done(completion, freed).is_ok()));
+        if round % 2 == 0 {
+            server.qp.to_reset().unwrap();
+        } else {
+            server.qp = server.pd.create_qp(&spec(&options, &server.cq, 0)).unwrap();
+        }
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while srq.recvs_outstanding() > 0 {
+            assert!(std::time::Instant::now() < deadline, "{} come back", srq.recvs_outstanding());
+            server.cq.poll(&mut server.completions);
+            for completion in &server.completions {
+                assert_eq!(completion.kind(), WrKind::SrqRecv);
+                drop(srq.recv_done(completion).unwrap());
+            }
+        }
+        assert_eq!(srq.stale(), 0);
+    }
+    server.assert_all_free();
+}
+
 #[test]
 fn running_low_is_reported_once() {
     let (mut server, mut srq, _qps, mut clients) = served(Transport::Rc, 1);
