@@ -216,7 +216,7 @@ pub(crate) fn stop(qp: &Qp) {
 /// Into RESET: as new; completions of before aren't given out any more.
 fn reset(qp: &Qp) {
     stop(qp);
-    qp.send_cq().stalled.remove(qp);
+    stall::forget(qp);
     let old_tag = qp.tag();
     qp.new_tag();
     // A poll that began with the old tag is over after this: from here on nobody counts what was.

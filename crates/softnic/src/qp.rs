@@ -313,7 +313,7 @@ pub(crate) unsafe fn destroy(qp: *mut ibv_qp) -> c_int {
         }
         crate::modify::stop(this);
         control.remove(this.qpn);
-        this.send_cq().stalled.remove(this);
+        crate::stall::forget(this);
         // Nobody who found it before is left after this; nobody finds it any more.
         fabric::quiesce();
         this.recv_cq().detach(this.qpn);

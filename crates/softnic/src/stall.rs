@@ -30,6 +30,8 @@ pub(crate) struct Pending {
     /// What the first one waits for, and until when.
     why: Option<Why>,
     deadline_ns: u64,
+    /// `timer` knows of a deadline.
+    is_armed: bool,
     /// In SQD: the first one was begun before, and is finished.
     pub(crate) draining: bool,
     /// Raise `IBV_EVENT_SQ_DRAINED` when it is.
@@ -55,6 +57,7 @@ impl Pending {
             tail: 0,
             why: None,
             deadline_ns: FOR_EVER,
+            is_armed: false,
             draining: false,
             notify_drained: false,
             wrs: Box::new_uninit_slice(depth),
@@ -127,6 +130,13 @@ impl Pending {
         // SAFETY: written by `keep`, as is its list.
         let bytes = unsafe { (0..(*wr).num_sge as usize).map(|index| sge_bytes(&*(*wr).sg_list.add(index))).sum() };
         (wr, bytes)
+    }
+
+    /// Nothing waits until the deadline that `timer` knows of.
+    fn disarm(&mut self, qp: &Qp) {
+        if std::mem::take(&mut self.is_armed) {
+            timer::disarm(qp.qpn);
+        }
     }
 
     /// The first is done with.
@@ -243,7 +253,7 @@ fn run(qp: &Qp, pending: &mut Held<'_, Pending>, errors: &mut Errors) -> bool {
                 if pending.why != Some(why) {
                     pending.why = Some(why);
                     pending.deadline_ns = deadline_ns(qp, why);
-                    timer::arm(pending.deadline_ns, qp.qpn);
+                    pending.is_armed |= timer::arm(pending.deadline_ns, qp.qpn);
                 }
                 if timer::now_ns() < pending.deadline_ns {
                     return wait(qp, why);
@@ -256,7 +266,7 @@ fn run(qp: &Qp, pending: &mut Held<'_, Pending>, errors: &mut Errors) -> bool {
             }
         }
     }
-    unstall(qp);
+    unstall(qp, pending);
     false
 }
 
@@ -298,7 +308,8 @@ fn wait(qp: &Qp, why: Why) -> bool {
 }
 
 /// Nothing is pending any more. Also where nothing was: a flag that a reset left behind is lowered.
-fn unstall(qp: &Qp) {
+fn unstall(qp: &Qp, pending: &mut Pending) {
+    pending.disarm(qp);
     if let Some(peer) = fabric::lookup(qp.sq.destination())
         && !qp.is_datagram()
         && peer.sq.destination() == qp.qpn
@@ -317,23 +328,33 @@ fn unstall(qp: &Qp) {
 fn deadline_ns(qp: &Qp, why: Why) -> u64 {
     // Relaxed, all: changed by the control path only.
     let span_ns = match why {
-        Why::NoReceive(timer) => match qp.sq.rnr_retry.load(Ordering::Relaxed) {
-            RNR_FOR_EVER => return FOR_EVER,
-            times => u64::from(times) * timer::rnr_ns(timer),
-        },
-        Why::NoPeer => match qp.sq.timeout.load(Ordering::Relaxed) {
-            0 => return FOR_EVER,
-            exponent => (u64::from(qp.sq.retry_cnt.load(Ordering::Relaxed)) + 1) * timer::ack_timeout_ns(exponent),
-        },
+        Why::NoReceive(timer) => rnr_span_ns(qp.sq.rnr_retry.load(Ordering::Relaxed), timer),
+        Why::NoPeer => ack_span_ns(qp.sq.retry_cnt.load(Ordering::Relaxed), qp.sq.timeout.load(Ordering::Relaxed)),
     };
-    timer::now_ns().saturating_add(span_ns)
+    span_ns.map_or(FOR_EVER, |span_ns| timer::now_ns().saturating_add(span_ns))
+}
+
+/// How long a receive is waited for: `min_rnr_timer` a retry. `None` is for ever.
+fn rnr_span_ns(rnr_retry: u32, min_rnr_timer: u32) -> Option<u64> {
+    (rnr_retry != RNR_FOR_EVER).then(|| u64::from(rnr_retry) * timer::rnr_ns(min_rnr_timer))
+}
+
+/// How long an acknowledgement is waited for: `timeout` for the first try and for each retry. `None` is for ever.
+fn ack_span_ns(retry_cnt: u32, timeout: u32) -> Option<u64> {
+    (timeout != 0).then(|| (u64::from(retry_cnt) + 1) * timer::ack_timeout_ns(timeout))
 }
 
 /// The control path, in ERR: flushes what is pending.
 pub(crate) fn flush(qp: &Qp, errors: &mut Errors) {
     let mut pending = qp.sq.pending.lock();
     flush_pending(qp, &mut pending, errors);
-    unstall(qp);
+    unstall(qp, &mut pending);
+}
+
+/// The control path, of a queue pair that is reset or destroyed: nobody looks for what is pending any more.
+pub(crate) fn forget(qp: &Qp) {
+    qp.send_cq().stalled.remove(qp);
+    qp.sq.pending.lock().disarm(qp);
 }
 
 /// Carries out what can be of queue pairs that are known by their numbers. The caller is in no guard, and has no lock.
@@ -416,5 +437,41 @@ impl StalledQps {
         }
         list.rotate_left(count);
         count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_waited_for_so_many_times_and_no_longer() {
+        assert_eq!([0, 1, 3, 6].map(|times| rnr_span_ns(times, 1)), [0, 10_000, 30_000, 60_000].map(Some));
+        assert_eq!(
+            [rnr_span_ns(1, 0), rnr_span_ns(2, 31), rnr_span_ns(7, 1)],
+            [Some(655_360_000), Some(983_040_000), None]
+        );
+        assert_eq!([0, 1, 7].map(|retries| ack_span_ns(retries, 1)), [8_192, 16_384, 65_536].map(Some));
+        assert_eq!([ack_span_ns(7, 31), ack_span_ns(7, 0)], [Some(70_368_744_177_664), None]);
+    }
+
+    /// Who comes after one that waited waits from the beginning.
+    #[test]
+    fn a_deadline_is_not_inherited() {
+        let cap = ibv_qp_cap { max_send_wr: 4, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline_data: 0 };
+        let mut pending = Pending::new(&cap);
+        // SAFETY: numbers, pointers and unions of them, for which zero is a value.
+        let wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+        for position in 0..2 {
+            // SAFETY: a SEND without a list; the positions follow each other.
+            unsafe { pending.keep(&raw const wr, position) };
+        }
+        (pending.why, pending.deadline_ns) = (Some(Why::NoPeer), 5);
+        pending.advance();
+        assert_eq!((pending.is_empty(), pending.why, pending.deadline_ns), (false, None, FOR_EVER));
+        (pending.why, pending.deadline_ns, pending.draining) = (Some(Why::NoPeer), 5, true);
+        pending.clear();
+        assert_eq!((pending.is_empty(), pending.why, pending.deadline_ns), (true, None, FOR_EVER));
+        assert!(!pending.draining);
     }
 }
