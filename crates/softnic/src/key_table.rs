@@ -2,12 +2,15 @@
 //!
 //! What it guarantees: an access is let through only if the key is current, its protection domain is the queue pair's,
 //! the range is inside and the rights cover it; then the host address is given. A key is the index of an entry and an
-//! 8-bit tag that changes at each use of the entry, so a stale key is refused. Lookups take no lock: an entry's key is
-//! cleared first and set last, and whoever unregisters memory waits (`fabric::quiesce`) until nobody is using it.
+//! 8-bit tag that changes at each use of the entry, so a stale key is refused. Lookups take no lock (`protocol::grant`): an
+//! entry's key is cleared first and set last, and whoever unregisters memory waits (`fabric::quiesce`) until nobody is using it.
 
+pub(crate) use crate::protocol::grant::Grant;
+
+use crate::protocol::grant::Entry;
 use rdma_sys::ibv_access_flags as flag;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 const CHUNK_BITS: u32 = 10;
@@ -24,40 +27,6 @@ pub(crate) const REMOTE_ATOMIC: u32 = flag::IBV_ACCESS_REMOTE_ATOMIC.0;
 pub(crate) const MW_BIND: u32 = flag::IBV_ACCESS_MW_BIND.0;
 /// The key is a memory window's: good for remote access only.
 pub(crate) const WINDOW: u32 = 1 << 31;
-
-/// What a key stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
-    /// The protection domain.
-    pub(crate) pd: u32,
-    /// Rights, and [`WINDOW`].
-    pub(crate) access: u32,
-    /// First address, as the peer or the work request names it.
-    pub(crate) start: u64,
-    /// Bytes.
-    pub(crate) len: u64,
-    /// What to add to such an address to get the host's (0 unless the region has an address of its own).
-    pub(crate) offset: u64,
-    /// The only queue pair that may use it, or 0 for all of its protection domain.
-    pub(crate) qpn: u32,
-    /// A window's region, by its L_Key.
-    pub(crate) parent: u32,
-}
-
-/// One entry, one cache line.
-#[derive(Debug, Default)]
-#[repr(C, align(64))]
-struct Entry {
-    /// 0 while unused or being changed.
-    key: AtomicU32,
-    pd: AtomicU32,
-    access: AtomicU32,
-    qpn: AtomicU32,
-    parent: AtomicU32,
-    start: AtomicU64,
-    len: AtomicU64,
-    offset: AtomicU64,
-}
 
 static TABLE: [AtomicPtr<[Entry; CHUNK]>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }; _];
 
@@ -164,27 +133,13 @@ pub(crate) fn check_remote(pd: u32, qpn: u32, key: u32, addr: u64, len: u64, nee
     if grant.access & WINDOW == 0 {
         return Ok(addr.wrapping_add(grant.offset) as *mut u8);
     }
-    // The window may be bound anew right now, and what was read of it mixed; what its region covers stays true.
+    // The window may have been bound anew since; what its region covers stays true.
     check_local(pd, grant.parent, addr, len, 0)
 }
 
 /// What `key` stands for now.
 pub(crate) fn grant(key: u32) -> Option<Grant> {
-    let entry = entry((key >> 8) as usize)?;
-    // Acquire pairs with the Release in `set`.
-    if entry.key.load(Ordering::Acquire) != key || key == 0 {
-        return None;
-    }
-    // Relaxed, all: ordered by the key.
-    Some(Grant {
-        pd: entry.pd.load(Ordering::Relaxed),
-        access: entry.access.load(Ordering::Relaxed),
-        start: entry.start.load(Ordering::Relaxed),
-        len: entry.len.load(Ordering::Relaxed),
-        offset: entry.offset.load(Ordering::Relaxed),
-        qpn: entry.qpn.load(Ordering::Relaxed),
-        parent: entry.parent.load(Ordering::Relaxed),
-    })
+    entry((key >> 8) as usize)?.read(key)
 }
 
 /// A new key without any grant yet. `None` when there are as many keys as there may be.
@@ -210,26 +165,16 @@ pub(crate) fn release(key: u32) {
     allocator.free.push_back(((key >> 8) as usize, key as u8));
 }
 
-/// From now on `key` stands for `grant`. The key is reserved, and its entry has no other key.
+/// From now on `key` stands for `grant`. The key is reserved, so it has an entry, and its entry has no other key.
 pub(crate) fn set(key: u32, grant: &Grant) {
-    let entry = entry((key >> 8) as usize).expect("a reserved key has an entry");
-    // Relaxed, all: published by the key.
-    entry.pd.store(grant.pd, Ordering::Relaxed);
-    entry.access.store(grant.access, Ordering::Relaxed);
-    entry.qpn.store(grant.qpn, Ordering::Relaxed);
-    entry.parent.store(grant.parent, Ordering::Relaxed);
-    entry.start.store(grant.start, Ordering::Relaxed);
-    entry.len.store(grant.len, Ordering::Relaxed);
-    entry.offset.store(grant.offset, Ordering::Relaxed);
-    // Release pairs with the Acquire in `check` and `grant`.
-    entry.key.store(key, Ordering::Release);
+    if let Some(entry) = entry((key >> 8) as usize) {
+        entry.set(key, grant);
+    }
 }
 
 /// `key` stands for nothing any more. False if it didn't anyway. Data paths may still be using what they looked up.
 pub(crate) fn clear(key: u32) -> bool {
-    let Some(entry) = entry((key >> 8) as usize) else { return false };
-    // AcqRel: of several that clear, one succeeds; pairs with `set`.
-    key != 0 && entry.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    entry((key >> 8) as usize).is_some_and(|entry| entry.clear(key))
 }
 
 #[inline(always)]

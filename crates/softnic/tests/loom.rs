@@ -7,6 +7,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use verbline_softnic::protocol::credit::{Attention, FLUSHING, Posted, WAITING};
+use verbline_softnic::protocol::grant::{Entry as KeyEntry, Grant};
 use verbline_softnic::protocol::guard::{Guard, quiesce};
 use verbline_softnic::protocol::lock::SpinLock;
 use verbline_softnic::protocol::mailbox::{Mailbox, Reader};
@@ -524,5 +525,34 @@ fn a_receive_is_flushed_once() {
         flush(&queue);
         poster.join().unwrap();
         assert_eq!(queue.flushed.load(Ordering::Relaxed), 2);
+    });
+}
+
+/// A grant whose every part says which one it is.
+fn numbered(number: u32) -> Grant {
+    let wide = u64::from(number);
+    Grant { pd: number, access: number, start: wide, len: wide, offset: wide, qpn: number, parent: number }
+}
+
+/// A window is bound anew, for another key and then for the first again, while somebody looks the first up.
+#[test]
+fn a_key_stands_for_one_grant_or_for_nothing() {
+    model(|| {
+        const KEY: u32 = 0x101;
+        let entry = Arc::new(KeyEntry::default());
+        entry.set(KEY, &numbered(1));
+        let binder = {
+            let entry = entry.clone();
+            thread::spawn(move || {
+                assert!(entry.clear(KEY));
+                entry.set(KEY + 1, &numbered(2));
+                assert!(entry.clear(KEY + 1));
+                entry.set(KEY, &numbered(3));
+            })
+        };
+        let read = entry.read(KEY);
+        assert!([None, Some(numbered(1)), Some(numbered(3))].contains(&read), "a mixture: {read:?}");
+        binder.join().unwrap();
+        assert_eq!(entry.read(KEY), Some(numbered(3)));
     });
 }

@@ -6,6 +6,7 @@
 
 pub mod consumer;
 pub mod credit;
+pub mod grant;
 pub mod guard;
 pub mod lock;
 pub mod mailbox;

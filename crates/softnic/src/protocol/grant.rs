@@ -1,0 +1,98 @@
+//! What a key stands for, read without a lock while a window may be bound anew: all of one grant, or nothing.
+//!
+//! A region's entry changes only when nobody is inside a guard who could be reading it. A window's changes under its readers: it
+//! is cleared, then set for the next bind, perhaps for the same key. So a reader of any entry counts changes as well.
+//!
+//! What it guarantees: [`Entry::read`] gives what one [`Entry::set`] wrote, or `None` if the key didn't stand for anything at some
+//! time during the call. It never waits.
+
+use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// What a key stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The protection domain.
+    pub pd: u32,
+    /// Rights, and whether it is a window's.
+    pub access: u32,
+    /// First address, as the peer or the work request names it.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+    /// What to add to such an address to get the host's (0 unless the region has an address of its own).
+    pub offset: u64,
+    /// The only queue pair that may use it, or 0 for all of its protection domain.
+    pub qpn: u32,
+    /// A window's region, by its L_Key.
+    pub parent: u32,
+}
+
+/// One entry, one cache line. Its fields, but for `key`, may be read singly by whoever knows that they don't change meanwhile.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Entry {
+    /// 0 while unused or being changed.
+    pub key: AtomicU32,
+    pub pd: AtomicU32,
+    pub access: AtomicU32,
+    qpn: AtomicU32,
+    parent: AtomicU32,
+    /// Odd while it is being set.
+    changes: AtomicU32,
+    pub start: AtomicU64,
+    pub len: AtomicU64,
+    pub offset: AtomicU64,
+}
+
+impl Entry {
+    /// From now on `key` stands for `grant`. The entry has no other key, and one thread at a time sets it.
+    pub fn set(&self, key: u32, grant: &Grant) {
+        // Relaxed: one thread at a time.
+        let changes = self.changes.load(Ordering::Relaxed);
+        self.changes.store(changes.wrapping_add(1), Ordering::Relaxed);
+        // Release pairs with the Acquire fence in `read`: who saw any of what follows sees that it was changed.
+        fence(Ordering::Release);
+        // Relaxed, all: published by the key.
+        self.pd.store(grant.pd, Ordering::Relaxed);
+        self.access.store(grant.access, Ordering::Relaxed);
+        self.qpn.store(grant.qpn, Ordering::Relaxed);
+        self.parent.store(grant.parent, Ordering::Relaxed);
+        self.start.store(grant.start, Ordering::Relaxed);
+        self.len.store(grant.len, Ordering::Relaxed);
+        self.offset.store(grant.offset, Ordering::Relaxed);
+        // Release, both: pairs with the Acquire in `read`, and in `check_local` for the key.
+        self.changes.store(changes.wrapping_add(2), Ordering::Release);
+        self.key.store(key, Ordering::Release);
+    }
+
+    /// `key` stands for nothing any more. False if it didn't anyway. What was read of it before may still be in use.
+    pub fn clear(&self, key: u32) -> bool {
+        // AcqRel: of several that clear, one succeeds; pairs with `set`.
+        key != 0 && self.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// What `key` stands for now.
+    #[inline]
+    pub fn read(&self, key: u32) -> Option<Grant> {
+        // Acquire pairs with the Release in `set`: what it wrote is seen, or something newer.
+        let before = self.changes.load(Ordering::Acquire);
+        // Acquire pairs with the Release in `set`.
+        if self.key.load(Ordering::Acquire) != key || key == 0 || before % 2 == 1 {
+            return None;
+        }
+        // Relaxed, all: a change meanwhile is noticed below.
+        let grant = Grant {
+            pd: self.pd.load(Ordering::Relaxed),
+            access: self.access.load(Ordering::Relaxed),
+            start: self.start.load(Ordering::Relaxed),
+            len: self.len.load(Ordering::Relaxed),
+            offset: self.offset.load(Ordering::Relaxed),
+            qpn: self.qpn.load(Ordering::Relaxed),
+            parent: self.parent.load(Ordering::Relaxed),
+        };
+        // Acquire pairs with the Release fence in `set`.
+        fence(Ordering::Acquire);
+        // Relaxed: after the fence. Changed: it was cleared first, so the key stood for nothing.
+        (self.changes.load(Ordering::Relaxed) == before).then_some(grant)
+    }
+}
