@@ -86,6 +86,29 @@ fn atomics_are_done_and_give_the_value_before() {
     assert_eq!(run(IBV_WR_ATOMIC_FETCH_AND_ADD, u64::MAX, 0), (ibv_wc_opcode::IBV_WC_FETCH_ADD, 7, 6));
 }
 
+/// Neither shorter nor longer, in one piece or several.
+#[test]
+fn an_atomic_is_of_eight_bytes() {
+    let pair = Pair::rc();
+    pair.b_mem.fill(0, &[1; 64]);
+    for opcode in [IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP] {
+        for lens in [&[][..], &[4], &[7], &[9], &[16], &[8, 8], &[4, 5], &[8, 1]] {
+            let sges: Vec<_> = lens.iter().map(|len| pair.a_mem.sge(1000, *len)).collect();
+            let wr = Wr::new(1, opcode, SIGNALED, &sges).atomic(pair.b_mem.addr(), pair.b_mem.key(), 1, 1);
+            assert_eq!(pair.a.post(&mut [wr]), Err((libc::EINVAL, 0)), "{opcode}, {lens:?}");
+        }
+        let two = [pair.a_mem.sge(1000, 4), pair.a_mem.sge(2000, 4)];
+        let wr = Wr::new(1, opcode, SIGNALED, &two).atomic(pair.b_mem.addr() + 32, pair.b_mem.key(), 0, 0);
+        pair.a.post(&mut [wr]).unwrap();
+        assert_eq!(pair.a_send.wait().status, SUCCESS);
+    }
+    assert_eq!(pair.b_mem.read(0, 64), [1; 64]);
+    assert_eq!(
+        (pair.a_mem.read(1000, 9), pair.a_mem.read(2000, 4)),
+        ([[1; 4].as_slice(), &[0; 5]].concat(), vec![1; 4])
+    );
+}
+
 /// What becomes of one request, and of the peer.
 fn outcome(pair: &Pair, wr: Wr) -> (u32, u32) {
     pair.a.post(&mut [wr]).unwrap();

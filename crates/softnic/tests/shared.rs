@@ -199,3 +199,28 @@ fn receives_that_nobody_polls_come_back_with_their_queue_pair() {
         connect((&rig.senders[1], 1), (&rig.receivers[1], 1));
     }
 }
+
+/// Its receives are of its own protection domain, whichever its queue pairs are of.
+#[test]
+fn receives_are_checked_against_the_domain_of_the_shared_queue() {
+    for len in [8, 64, 600] {
+        for is_its in [true, false] {
+            let (nic, owner) = (Nic::open(0), Nic::open(0));
+            let (send, recv) = (nic.cq(64), nic.cq(64));
+            let srq = Srq::new(&owner, 4);
+            let (theirs, ours) = (owner.memory(4096), nic.memory(4096));
+            let a = nic.qp(IBV_QPT_RC, &send, &send);
+            let b = nic.qp_with(IBV_QPT_RC, &send, &recv, |init| init.srq = srq.0);
+            connect((&a, 1), (&b, 1));
+            let memory = if is_its { &theirs } else { &ours };
+            assert_eq!(srq.post(1, memory.sge(0, 1000)), 0);
+            ours.fill(2000, &pattern(len, 1));
+            a.post(&mut [Wr::send(1, SIGNALED, &[ours.sge(2000, len)])]).unwrap();
+            let (got, sent) = (recv.wait().status, send.wait().status);
+            let denied = (ibv_wc_status::IBV_WC_LOC_PROT_ERR, ibv_wc_status::IBV_WC_REM_OP_ERR);
+            assert_eq!((got, sent), if is_its { (SUCCESS, SUCCESS) } else { denied }, "{len} B, {is_its}");
+            assert_eq!(memory.read(0, len), if is_its { pattern(len, 1) } else { vec![0; len] });
+            drop((a, b));
+        }
+    }
+}

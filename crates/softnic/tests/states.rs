@@ -294,6 +294,23 @@ fn sqd_holds_sends_and_says_when_it_is_drained() {
     assert_eq!(pair.a.query().timeout, 9);
 }
 
+/// Nobody asked, or asked the time before.
+#[test]
+fn a_drained_queue_says_so_to_whoever_asked() {
+    let pair = Pair::rc();
+    let drain = |notify: u8| {
+        let mut attr = attr(IBV_QPS_SQD);
+        attr.en_sqd_async_notify = notify;
+        assert_eq!(pair.a.modify(&mut attr, m::IBV_QP_STATE | m::IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+        let event = async_event(&pair.nic);
+        assert_eq!(pair.a.to(IBV_QPS_RTS), 0);
+        event
+    };
+    assert_eq!(pair.a.to(IBV_QPS_SQD), 0);
+    assert_eq!((async_event(&pair.nic), pair.a.to(IBV_QPS_RTS)), (None, 0));
+    assert_eq!([drain(0), drain(1), drain(0)], [None, Some(ibv_event_type::IBV_EVENT_SQ_DRAINED as u32), None]);
+}
+
 #[test]
 fn sqd_finishes_what_was_begun() {
     let pair = Pair::rc();

@@ -54,13 +54,14 @@ pub(crate) fn apply(oracle: &mut Oracle, real: &mut Real, step: &Step) -> Outcom
         Step::Reset { end } => {
             if let Some(qp) = real.qp(*end) {
                 prop_assert_eq!(qp.to(ibv_qp_state::IBV_QPS_RESET), 0);
-                oracle.reset(*end, State::Reset);
+                oracle.reset(*end, State::Reset, real.number(*end));
             }
         }
         Step::Destroy { end } => {
             if real.qp(*end).is_some() {
+                let qp_num = real.number(*end);
                 real.destroy(*end);
-                oracle.reset(*end, State::Gone);
+                oracle.reset(*end, State::Gone, qp_num);
             }
         }
         Step::Create { end } => {
@@ -106,8 +107,11 @@ fn poll_recv(oracle: &mut Oracle, real: &Real, end: usize, count: usize) -> Outc
     prop_assert_eq!(polled, count.min(oracle.ends[end].recv_due.len()));
     let datagram = oracle.transport == Transport::Ud;
     for wc in wcs[..polled].iter().map(convert) {
-        let due = oracle.poll_recv(end).unwrap();
-        prop_assert_eq!((wc.wr_id, wc.status, wc.qp_num), (due.number, due.status, real.number(end)));
+        let due = oracle.poll_recv(end, wc.wr_id);
+        prop_assert!(due.is_some(), "{:?} was not left behind", wc);
+        let due = due.unwrap();
+        let qp_num = due.left_by.unwrap_or_else(|| real.number(end));
+        prop_assert_eq!((wc.wr_id, wc.status, wc.qp_num), (due.number, due.status, qp_num));
         let Some(message) = due.message else { continue };
         let header = if datagram { GRH_BYTES } else { 0 };
         prop_assert_eq!(wc.byte_len as usize, header + message.len);

@@ -102,6 +102,14 @@ pub(crate) struct RecvDue {
     pub(crate) number: u64,
     pub(crate) status: u32,
     pub(crate) message: Option<Message>,
+    /// A shared receive that this queue pair (its number) had taken when it was reset or destroyed.
+    pub(crate) left_by: Option<u32>,
+}
+
+impl RecvDue {
+    fn new(number: u64, status: u32, message: Option<Message>) -> RecvDue {
+        RecvDue { number, status, message, left_by: None }
+    }
 }
 
 #[derive(Debug)]
@@ -249,7 +257,7 @@ impl Oracle {
         receives.ever += 1;
         receives.outstanding += 1;
         if !self.shared && self.ends[end].state == State::Err {
-            self.ends[end].recv_due.push_back(RecvDue { number, status: FLUSHED, message: None });
+            self.ends[end].recv_due.push_back(RecvDue::new(number, FLUSHED, None));
             return 0;
         }
         receives.posted.push_back((number, len));
@@ -265,8 +273,14 @@ impl Oracle {
         Some(due)
     }
 
-    pub(crate) fn poll_recv(&mut self, end: usize) -> Option<RecvDue> {
-        let due = self.ends[end].recv_due.pop_front()?;
+    /// The next; of those that were left behind at once, which come in no order, the one of that number.
+    pub(crate) fn poll_recv(&mut self, end: usize, number: u64) -> Option<RecvDue> {
+        let due = &mut self.ends[end].recv_due;
+        if due.front()?.left_by.is_some() {
+            let at = due.iter().take_while(|due| due.left_by.is_some()).position(|due| due.number == number)?;
+            return due.remove(at);
+        }
+        let due = due.pop_front()?;
         let queue = self.queue_of(end);
         self.receives[queue].outstanding -= 1;
         Some(due)
@@ -313,23 +327,29 @@ impl Oracle {
         this.flush_sends();
         if !self.shared {
             for (number, _) in std::mem::take(&mut self.receives[end].posted) {
-                this.recv_due.push_back(RecvDue { number, status: FLUSHED, message: None });
+                this.recv_due.push_back(RecvDue::new(number, FLUSHED, None));
             }
         }
     }
 
-    /// As new. What a shared queue lent it and nobody polled goes back there.
-    pub(crate) fn reset(&mut self, end: usize, state: State) {
+    /// As new. What a shared queue lent it and nobody polled goes back there, and comes flushed by the next poll.
+    pub(crate) fn reset(&mut self, end: usize, state: State, qp_num: u32) {
         let queue = self.queue_of(end);
         let this = &mut self.ends[end];
         let receives = &mut self.receives[queue];
+        let mut recv_due = VecDeque::new();
         if self.shared {
-            receives.outstanding -= this.recv_due.len();
+            for due in std::mem::take(&mut this.recv_due) {
+                let is_new = due.left_by.is_none();
+                receives.outstanding -= usize::from(is_new);
+                let left = RecvDue { left_by: Some(qp_num), ..RecvDue::new(due.number, FLUSHED, None) };
+                recv_due.push_back(if is_new { left } else { due });
+            }
         } else {
             *receives = Receives { ever: receives.ever, ..Receives::default() };
         }
         let (name, sends_ever) = (this.name, this.sends_ever);
-        *this = End { name, state, sends_ever, ..End::new(end) };
+        *this = End { name, state, sends_ever, recv_due, ..End::new(end) };
     }
 
     /// Another queue pair, with another window.

@@ -111,18 +111,18 @@ impl Oracle {
         let Some((number, room)) = self.take(from, to) else { return Outcome::Wait };
         let name = self.ends[to].name;
         if voided.is_some_and(|(of, key)| !self.windows[of].invalidate(key, name)) {
-            self.ends[to].recv_due.push_back(RecvDue { number, status: status::IBV_WC_LOC_ACCESS_ERR, message: None });
+            self.ends[to].recv_due.push_back(RecvDue::new(number, status::IBV_WC_LOC_ACCESS_ERR, None));
             self.broken.push(to);
             return Outcome::Failed(status::IBV_WC_REM_ACCESS_ERR);
         }
         let header = if self.transport == Transport::Ud { GRH_BYTES } else { 0 };
         if room < header + len {
-            self.ends[to].recv_due.push_back(RecvDue { number, status: status::IBV_WC_LOC_LEN_ERR, message: None });
+            self.ends[to].recv_due.push_back(RecvDue::new(number, status::IBV_WC_LOC_LEN_ERR, None));
             self.broken.push(to);
             return Outcome::Failed(status::IBV_WC_REM_INV_REQ_ERR);
         }
         let message = Message { from: self.ends[from].name, number: sent.number, len, imm, voided, written: false };
-        self.ends[to].recv_due.push_back(RecvDue { number, status: SUCCESS, message: Some(message) });
+        self.ends[to].recv_due.push_back(RecvDue::new(number, SUCCESS, Some(message)));
         Outcome::Done
     }
 
@@ -169,7 +169,7 @@ impl Oracle {
                 if let Some((number, _)) = receive {
                     let from = self.ends[from].name;
                     let message = Message { from, number: sent.number, len, imm, voided: None, written: true };
-                    self.ends[to].recv_due.push_back(RecvDue { number, status: SUCCESS, message: Some(message) });
+                    self.ends[to].recv_due.push_back(RecvDue::new(number, SUCCESS, Some(message)));
                 }
             }
             Work::Read { at, len } => {
