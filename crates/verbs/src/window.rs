@@ -52,6 +52,18 @@ struct Bound {
     failed: Option<(u64, u32)>,
     /// Failures of binds before this one have been put right.
     settled: u64,
+    /// Set when a bind's end is not known: the QP was reset or dropped before its completion was handed back.
+    doubt: Option<Doubt>,
+}
+
+/// What is so if binds whose end is not known were not carried out.
+#[derive(Debug)]
+struct Doubt {
+    /// The key in force: where the next bind is refused with the one, the other is right.
+    in_force: u32,
+    /// What the window may be bound to: kept until another bind is known to be done, or the window goes.
+    #[expect(dead_code, reason = "kept, not looked at")]
+    memory: Vec<PeerSlice>,
 }
 
 /// A bind that was posted, until its completion: keeps the window and what it was bound to before.
@@ -61,16 +73,47 @@ pub(crate) struct PostedBind {
     number: u64,
     before: Option<PeerSlice>,
     replaces: u32,
+    is_done: bool,
 }
 
 impl PostedBind {
     /// Its completion has come.
-    pub(crate) fn done(self, status: Status) {
+    pub(crate) fn done(mut self, status: Status) {
+        self.is_done = true;
+        // Let go of when the window's lock is free.
+        let before = self.before.take();
         let mut bound = self.window.bound();
+        if status == Status::SUCCESS {
+            let doubt = bound.doubt.take();
+            drop(bound);
+            return drop((before, doubt));
+        }
         let earlier = bound.failed.is_none_or(|(number, _)| self.number < number);
-        if status != Status::SUCCESS && self.number >= bound.settled && earlier {
-            bound.failed = Some((self.number, self.replaces));
-            bound.memory = self.before;
+        if self.number >= bound.settled && earlier {
+            let mut in_force = self.replaces;
+            if let Some(doubt) = &mut bound.doubt {
+                std::mem::swap(&mut in_force, &mut doubt.in_force);
+            }
+            bound.failed = Some((self.number, in_force));
+            bound.memory = before;
+        }
+    }
+}
+
+impl Drop for PostedBind {
+    /// Nobody will say whether it was carried out: both may be so.
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let mut bound = self.window.bound();
+        match &mut bound.doubt {
+            // Binds behind it are no more certain, and replace what was never in force if it was not carried out.
+            Some(doubt) => doubt.memory.extend(self.before.take()),
+            None => {
+                let memory = self.before.take().into_iter().collect();
+                bound.doubt = Some(Doubt { in_force: self.replaces, memory });
+            }
         }
     }
 }
@@ -146,7 +189,7 @@ impl MemoryWindow {
         self.remote = bound.then(|| Remote { addr: slice.addr(), rkey });
         let before = std::mem::replace(&mut self.inner.bound().memory, bound.then_some(slice));
         self.binds += 1;
-        PostedBind { window: self.inner.clone(), number: self.binds - 1, before, replaces }
+        PostedBind { window: self.inner.clone(), number: self.binds - 1, before, replaces, is_done: false }
     }
 }
 

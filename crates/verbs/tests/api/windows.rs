@@ -1,9 +1,10 @@
 //! Memory windows: what a peer may reach, given and taken back.
 
-use crate::common::{Options, PATIENCE, Side, connect, hand_back, init_spec, pair, provider};
+use crate::common::{Options, PATIENCE, Side, connect, hand_back, init_spec, only_soft, pair, provider};
+use verbline_mem::{PageChoice, PageSize, PeerRegion, Region, RegionSpec};
 use verbline_verbs::{
-    Access, InitSpec, MemoryWindow, PeerMr, PostStop, Provider, Remote, SendOptions, Status, Transport, WindowKind,
-    WrKind,
+    Access, InitSpec, MemoryWindow, PeerMr, PostStop, Provider, Remote, RtsSpec, SendOptions, Status, Transport,
+    WindowKind, WrKind,
 };
 
 fn bindable() -> Access {
@@ -190,4 +191,53 @@ fn a_window_of_another_pd_is_refused() {
         a.qp.rc().unwrap().bind_window(&mut window, slice, Access::REMOTE_READ, SendOptions::default()).unwrap_err();
     assert!(matches!(refused.reason, PostStop::NotRegistered { .. }), "{refused}");
     assert_eq!(window.remote(), None);
+}
+
+/// Whether memory of that name is mapped into this process.
+fn is_mapped(name: &str) -> bool {
+    std::fs::read_to_string("/proc/self/maps").unwrap().contains(&format!("memfd:verbline:{name} "))
+}
+
+/// A bind waits behind a send when its QP is reset: it is not carried out, and no completion says so. The window is on its first
+/// memory still, which stays registered until the window goes, or is known to be elsewhere.
+#[test]
+fn what_a_window_may_be_bound_to_stays_until_that_is_known() {
+    only_soft!("a send without a receive waits for ever there, and holds back what is behind it");
+    for (rebinds, name) in [(false, "window-goes"), (true, "window-is-bound-again")] {
+        let options = Options { rts: RtsSpec { rnr_retry: 7, ..RtsSpec::default() }, ..Options::new(Transport::Rc) };
+        let (mut a, mut b) = pair(&options);
+        let pages = PageChoice::Exactly(PageSize::Small4K);
+        let spec = RegionSpec { name: name.into(), len_bytes: 4096, pages, lock: false };
+        let first = PeerRegion::new(Region::map_shared(&spec).unwrap());
+        let first = b.pd.register_peer_region(first, bindable()).unwrap();
+        let second = b.peer_region(4096, bindable());
+        let mut window = b.pd.alloc_mw(WindowKind::Type1).unwrap();
+        assert_eq!(bind(&mut b, &mut a, &mut window, &first, 0, 64), Status::SUCCESS);
+        let old = window.remote().unwrap();
+        b.send(b"nobody receives it");
+        let slice = second.slice(0, 64).unwrap();
+        b.qp.rc().unwrap().bind_window(&mut window, slice, Access::REMOTE_WRITE, SendOptions::default()).unwrap();
+        for side in [&mut a, &mut b] {
+            side.qp.to_reset().unwrap();
+            side.qp.to_init(&InitSpec { access: options.access, ..init_spec() }).unwrap();
+        }
+        drop(first);
+        connect(&mut a, &mut b, &options);
+        assert_eq!(write(&mut a, &mut b, old, b"as before"), Status::SUCCESS);
+        assert!(is_mapped(name), "a window is on it");
+        if rebinds {
+            // Refused with the key that the bind would have given; with the one before it, which is in force, it is not.
+            assert_eq!(bind(&mut b, &mut a, &mut window, &second, 0, 64), Status::MW_BIND_ERR);
+            for side in [&mut a, &mut b] {
+                side.qp.to_reset().unwrap();
+                side.qp.to_init(&InitSpec { access: options.access, ..init_spec() }).unwrap();
+            }
+            connect(&mut a, &mut b, &options);
+            assert_eq!(bind(&mut b, &mut a, &mut window, &second, 0, 64), Status::SUCCESS);
+            assert_eq!(write(&mut a, &mut b, window.remote().unwrap(), b"anew"), Status::SUCCESS);
+        } else {
+            drop(window);
+        }
+        assert!(!is_mapped(name), "nothing leads to it any more");
+    }
 }
