@@ -62,7 +62,6 @@ struct Doubt {
     /// The key in force: where the next bind is refused with the one, the other is right.
     in_force: u32,
     /// What the window may be bound to: kept until another bind is known to be done, or the window goes.
-    #[expect(dead_code, reason = "kept, not looked at")]
     memory: Vec<PeerSlice>,
 }
 

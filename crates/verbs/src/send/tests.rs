@@ -213,3 +213,51 @@ fn whoever_is_asked_for_options_may_post_to_another_queue() {
     queue.reclaim();
     other.reclaim();
 }
+
+/// Where signals fall doesn't hang on what was refused, whichever it was.
+#[test]
+fn a_lone_packet_that_is_refused_does_not_count_for_signals() {
+    let (pool, mut fake) = (fake::pool(8), Fake::new());
+    for refused_at in 0..6 {
+        let mut queue = queue(64, 3);
+        fake.posted.clear();
+        for number in 0..9 {
+            let mut lone = batch(&pool, &[9]);
+            if number == refused_at {
+                fake.takes = 0;
+                assert_eq!(post(&mut queue, &mut fake, &mut lone), outcome((0, libc::ENOMEM)));
+                assert_eq!(post(&mut queue, &mut fake, &mut lone), outcome((0, libc::ENOMEM)));
+                fake.takes = usize::MAX;
+            }
+            assert_eq!(post(&mut queue, &mut fake, &mut lone), outcome((1, 0)));
+        }
+        let every_third: Vec<_> = (1..=9).map(|number| number % 3 == 0).collect();
+        assert_eq!(signaled(&fake.posted), every_third, "refused at {refused_at}");
+    }
+}
+
+/// What the options ask for is what the device is handed, and nothing of it stays for the next.
+#[test]
+fn each_option_reaches_its_work_request_and_no_other() {
+    let (pool, mut fake) = (fake::pool(32), Fake::new());
+    let mut queue = queue(64, 100);
+    let plain = SendOptions::default();
+    let asked = [
+        (plain, 0),
+        (SendOptions { fence: true, ..plain }, FENCE),
+        (SendOptions { solicited: true, ..plain }, SOLICITED),
+        (SendOptions { signaled: true, ..plain }, SIGNALED),
+        (SendOptions { fence: true, solicited: true, signaled: true, ..plain }, FENCE | SOLICITED | SIGNALED),
+        (plain, 0),
+    ];
+    for (len, inline) in [(9, INLINE), (100, 0)] {
+        fake.posted.clear();
+        let mut packets = batch(&pool, &[len; 6]);
+        // SAFETY: as in `post`.
+        let outcome = unsafe { queue.post_batch_with(PostSend::of(fake.qp()), &mut packets, |at, _| asked[at].0) };
+        assert_eq!((outcome.posted, outcome.stop), (6, None));
+        let flags: Vec<_> = fake.posted.iter().map(|wr| wr.flags).collect();
+        assert_eq!(flags, asked.map(|(_, flags)| flags | inline));
+    }
+    queue.reclaim();
+}

@@ -238,3 +238,18 @@ fn dropping_a_qp_lets_go_of_the_memory_of_its_ops() {
     a.cache.flush();
     assert_eq!(a.pool.account().held, 0);
 }
+
+/// A slice is of its region, to the last byte and not one further.
+#[test]
+fn a_slice_ends_where_its_region_ends() {
+    let side = Side::new("soft0", &Options::new(Transport::Rc), 0);
+    let mr = side.peer_region(4096, ALL);
+    for (offset, len) in [(0, 4096), (4095, 1), (4096, 0), (1, 4095)] {
+        assert_eq!(mr.slice(offset, len).unwrap().len(), len, "{len} bytes at {offset}");
+    }
+    for (offset, len) in
+        [(0, 4097), (4095, 2), (4096, 1), (4097, 0), (1, 4096), (usize::MAX, 1), (usize::MAX, u32::MAX)]
+    {
+        assert!(mr.slice(offset, len).is_none(), "{len} bytes at {offset}");
+    }
+}
