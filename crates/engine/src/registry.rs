@@ -25,7 +25,7 @@ use std::error::Error;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
-use verbline_plan::{Catalog, Diagnostic, Params, Plan, StageKind};
+use verbline_plan::{Catalog, Diagnostic, NeedsFn, Params, Plan, StageKind};
 
 use crate::clock::Clock;
 use crate::drops::STAGE_REASONS_MAX;
@@ -49,6 +49,7 @@ pub struct Registry {
 pub(crate) struct Kind {
     pub(crate) spec: StageSpec,
     pub(crate) make: Box<Factory>,
+    needs: Option<NeedsFn>,
 }
 
 impl Registry {
@@ -73,8 +74,19 @@ impl Registry {
             "stage kind `{name}` declares {} drop reasons, {STAGE_REASONS_MAX} at most",
             spec.drops.len()
         );
-        let previous = self.kinds.insert(name, Kind { spec, make: Box::new(make) });
+        let previous = self.kinds.insert(name, Kind { spec, make: Box::new(make), needs: None });
         assert!(previous.is_none(), "stage kind `{name}` is registered twice");
+        self
+    }
+
+    /// Says what stages of a kind need beyond packets: memory, and packets of a length. The plan's sums count it, before a factory
+    /// allocates any of it.
+    ///
+    /// # Panics
+    /// If no kind of this name is registered.
+    pub fn needs(&mut self, name: &str, needs: NeedsFn) -> &mut Registry {
+        let kind = self.kinds.get_mut(name).unwrap_or_else(|| panic!("no stage kind `{name}` is registered"));
+        kind.needs = Some(needs);
         self
     }
 
@@ -93,6 +105,7 @@ impl Registry {
             outputs: kind.spec.outputs,
             source: kind.spec.source,
             holds_packets: kind.spec.holds_packets,
+            needs: kind.needs,
             summary: kind.spec.summary,
         });
         Catalog { app: Some(self.app), kinds: kinds.collect(), sections: self.sections.clone() }

@@ -1,5 +1,7 @@
 //! What the application brings to a plan: the stage kinds it registered and the sections that it reads itself.
 
+use crate::needs::NeedsFn;
+
 /// What can be named in a plan because the application knows it.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
@@ -22,6 +24,8 @@ pub struct StageKind {
     pub source: bool,
     /// The most packets that one instance keeps between two calls; part of the sum that a pool must hold.
     pub holds_packets: u32,
+    /// What a stage of it needs beyond packets; `None`: nothing worth a sum.
+    pub needs: Option<NeedsFn>,
     /// One line on what it does.
     pub summary: &'static str,
 }

@@ -26,7 +26,9 @@
 //! ```
 //! use verbline_plan::{Catalog, Loader, Machine, StageKind};
 //!
-//! let count = StageKind { name: "count", outputs: &[], source: false, holds_packets: 0, summary: "counts packets" };
+//! let count = StageKind {
+//!     name: "count", outputs: &[], source: false, holds_packets: 0, needs: None, summary: "counts packets",
+//! };
 //! let catalog = Catalog { kinds: vec![count], ..Catalog::default() };
 //! let machine = Machine { cpus: [0].into(), ..Machine::detect() };
 //! let text = r#"
@@ -85,6 +87,7 @@ mod load;
 mod machine;
 mod memory;
 mod names;
+mod needs;
 mod note;
 mod order;
 mod params;
@@ -111,6 +114,7 @@ pub use graph::Drawing;
 pub use ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};
 pub use load::{Inspection, Loader};
 pub use machine::{CpuQuota, Hugepages, Machine};
+pub use needs::{Asked, Needs, NeedsFn};
 pub use note::{Lack, Note};
 pub use params::Params;
 pub use plan::{Device, Lcore, Plan, Pool, Port, Ring, Section, Stage};

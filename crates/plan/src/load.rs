@@ -12,7 +12,7 @@ use crate::note::Note;
 use crate::plan::Plan;
 use crate::source::{Sources, TEXT_BYTES_MAX};
 use crate::sums::{self, Sum};
-use crate::{file, flow, lcores, memory, order, ports, raw, refs, rings, set, sizes, syntax, tree, unused};
+use crate::{file, flow, lcores, memory, needs, order, ports, raw, refs, rings, set, sizes, syntax, tree, unused};
 
 /// Reads plans against what the application registered and what the machine has.
 #[derive(Debug, Clone)]
@@ -136,7 +136,9 @@ impl Loader {
             return (Vec::new(), Vec::new());
         }
         let mut sums = sums::check(&checked.raw, &checked.links, &checked.flow, sink);
-        let (memory, mut notes) = memory::check(&checked.raw, &checked.links, &self.machine, sink);
+        let needs = needs::ask(&checked.raw, &checked.links, &self.catalog.sections, &sink.sources);
+        sums.extend(needs::packets(&checked.raw, &checked.links, &needs, sink));
+        let (memory, mut notes) = memory::check(&checked.raw, &checked.links, &needs, &self.machine, sink);
         sums.extend(memory);
         notes.extend(lcores::cpu_time(&checked.raw, &self.machine));
         (sums, notes)

@@ -1,8 +1,9 @@
 //! Memory: the pools' regions against the machine's hugepages, its ordinary memory and what may be locked.
 
 use crate::diag::Sink;
-use crate::ids::PoolId;
+use crate::ids::{PoolId, StageId};
 use crate::machine::{Hugepages, Machine};
+use crate::needs::Needs;
 use crate::note::{Lack, Note};
 use crate::raw::{RawPlan, RawPool};
 use crate::refs::Links;
@@ -24,7 +25,13 @@ struct Region {
 }
 
 /// The sums, and what the machine lacks without stopping the plan.
-pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, machine: &Machine, sink: &mut Sink) -> (Vec<Sum>, Vec<Note>) {
+pub(crate) fn check(
+    raw: &RawPlan,
+    links: &Links<'_>,
+    needs: &[(StageId, Needs)],
+    machine: &Machine,
+    sink: &mut Sink,
+) -> (Vec<Sum>, Vec<Note>) {
     let (regions, mut notes) = place(raw, machine, sink);
     let mut sums = Vec::new();
     for (page_bytes, pages) in [(HUGE_2M, machine.huge_2m), (HUGE_1G, machine.huge_1g)] {
@@ -41,7 +48,7 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, machine: &Machine, sink: &
             sums.push(sum);
         }
     }
-    sums.extend(ordinary(raw, &regions, machine, sink));
+    sums.extend(ordinary(raw, &regions, needs, machine, sink));
     let (locked, note) = locked(raw, links, &regions, machine, sink);
     sums.extend(locked);
     notes.extend(note);
@@ -187,18 +194,38 @@ fn how_to_get(page_bytes: u64, more: u64) -> String {
     format!("as root, raise the number in {file} by {more}")
 }
 
-/// What is on ordinary pages must fit the memory that is available.
-fn ordinary(raw: &RawPlan, regions: &[Region], machine: &Machine, sink: &mut Sink) -> Option<Sum> {
+/// What is on ordinary pages must fit the memory that is available: pools, and what stages allocate for themselves.
+fn ordinary(
+    raw: &RawPlan,
+    regions: &[Region],
+    needs: &[(StageId, Needs)],
+    machine: &Machine,
+    sink: &mut Sink,
+) -> Option<Sum> {
     let mut sum = Sum::new(format!("memory on pages of {}", size(machine.page_bytes)), "bytes");
     for region in regions.iter().filter(|region| region.page_bytes == machine.page_bytes) {
         add(&mut sum, raw, region, "", sink);
     }
+    let of_pools = sum.needed;
+    let mut greediest = (0, None);
+    for (id, needs) in needs {
+        let head = &raw.stages[id.index()].head;
+        for (what, bytes) in &needs.memory_bytes {
+            sum.add(&sink.sources, format!("stage.{}", head.name), what, *bytes, head.span);
+        }
+        let bytes = needs.memory_bytes.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
+        greediest = greediest.max((bytes, Some(head.span)));
+    }
     sum.limit = Limit::Machine(machine.memory_bytes);
     if !sum.holds() {
-        sink.error("too-much-memory", largest(raw, regions), format!("the pools need {} bytes of memory", sum.needed))
+        let (who, span, help) = match greediest {
+            (bytes, Some(span)) if bytes > of_pools => ("stages", span, "tell the stage to hold less"),
+            _ => ("pools", largest(raw, regions), "use fewer or smaller packets"),
+        };
+        sink.error("too-much-memory", span, format!("the {who} need {} bytes of memory", sum.needed))
             .label("the largest")
             .note(format!("{} bytes are available:\n{}", machine.memory_bytes, sum.table()))
-            .help("use fewer or smaller packets");
+            .help(help);
     }
     Some(sum).filter(|sum| !sum.terms.is_empty())
 }

@@ -119,5 +119,3 @@ mod thread_domain;
 mod timer;
 #[cfg(not(loom))]
 mod transfer;
-#[cfg(not(loom))]
-pub mod tuning;

@@ -7,7 +7,14 @@ use verbline_plan::{Catalog, Hugepages, Loader, Machine, StageKind};
 
 /// The kinds and sections that the plans under test name.
 pub(crate) fn catalog() -> Catalog {
-    let kind = |name, outputs, source, holds_packets| StageKind { name, outputs, source, holds_packets, summary: "" };
+    let kind = |name, outputs, source, holds_packets| StageKind {
+        name,
+        outputs,
+        source,
+        holds_packets,
+        needs: None,
+        summary: "",
+    };
     Catalog {
         app: Some("tick-to-trade"),
         kinds: vec![

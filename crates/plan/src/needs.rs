@@ -1,0 +1,109 @@
+//! What stages need beyond packets: memory of their own, and packets that are long enough for what they write.
+//!
+//! Only the kind can tell, from what the plan tells it. It is asked while the plan is checked, before anything is allocated, and
+//! what it says are terms of the plan's sums like any other.
+
+use crate::catalog::StageKind;
+use crate::diag::Sink;
+use crate::ids::StageId;
+use crate::params::Params;
+use crate::raw::RawPlan;
+use crate::refs::Links;
+use crate::source::{Sources, Span};
+use crate::sums::{Limit, Sum};
+
+/// What a kind is asked with: what the plan says to one of its stages.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    params: Params,
+    sections: &'a [(&'static str, Params)],
+}
+
+impl Asked<'_> {
+    /// The stage's `params`.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// A section of the plan that the application registered.
+    pub fn section(&self, name: &str) -> Option<&Params> {
+        self.sections.iter().find(|(known, _)| *known == name).map(|(_, params)| params)
+    }
+}
+
+/// What one stage needs, each with what it is for.
+#[derive(Debug, Clone, Default)]
+pub struct Needs {
+    /// Bytes of memory that it allocates, beside packets.
+    pub memory_bytes: Vec<(&'static str, u64)>,
+    /// Together the bytes of the longest packet that it must be able to write into a fresh one. With any the stage needs a `pool`.
+    pub packet_bytes: Vec<(&'static str, u64)>,
+}
+
+/// What a kind answers. A value that it would refuse anyway needs nothing here: the stage's factory says so.
+pub type NeedsFn = fn(&Asked<'_>) -> Needs;
+
+/// Asks every stage whose kind has an answer.
+pub(crate) fn ask(
+    raw: &RawPlan,
+    links: &Links<'_>,
+    sections: &[&'static str],
+    sources: &Sources,
+) -> Vec<(StageId, Needs)> {
+    let top = Span::new(0, 0..0);
+    let pairs = sections.iter().zip(&raw.sections);
+    let section = |(name, read): (&&'static str, &Option<_>)| (*name, params(sources, name, top, read.as_ref()));
+    let sections: Vec<_> = pairs.map(section).collect();
+    let asked = |index: usize| {
+        let stage = &raw.stages[index];
+        let path = format!("stage.{}.params", stage.head.name);
+        Asked { params: params(sources, &path, stage.head.span, stage.params.as_ref()), sections: &sections }
+    };
+    let answers = |kind: &StageKind| kind.needs;
+    let stages = links.stages.iter().enumerate();
+    stages
+        .filter_map(|(index, stage)| {
+            let answer = stage.kind.and_then(answers)?;
+            Some((StageId::from_index(index), answer(&asked(index))))
+        })
+        .collect()
+}
+
+fn params(sources: &Sources, path: &str, absent: Span, read: Option<&(Span, crate::tree::Node)>) -> Params {
+    match read {
+        Some((head, node)) => Params::new(sources, path.to_owned(), *head, node.clone()),
+        None => Params::absent(sources, path.to_owned(), absent),
+    }
+}
+
+/// Each packet that a stage must be able to write, against those of its pool.
+pub(crate) fn packets(raw: &RawPlan, links: &Links<'_>, needs: &[(StageId, Needs)], sink: &mut Sink) -> Vec<Sum> {
+    let mut sums = Vec::new();
+    for (id, needs) in needs.iter().filter(|(_, needs)| !needs.packet_bytes.is_empty()) {
+        let stage = &raw.stages[id.index()];
+        let name = &stage.head.name;
+        let Some(pool) = links.stages[id.index()].pool.map(|pool| &raw.pools[pool.index()]) else {
+            sink.error("pool-needed", stage.head.span, format!("stage.{name} writes packets of its own"))
+                .label("it has no `pool`")
+                .help("write `pool = \"NAME\"`, the pool that it takes them from");
+            continue;
+        };
+        let Some(data_bytes) = &pool.data_bytes else { continue };
+        let mut sum = Sum::new(format!("packet of stage.{name}"), "bytes that it must hold");
+        for (what, bytes) in &needs.packet_bytes {
+            sum.add(&sink.sources, (*what).to_owned(), "", *bytes, stage.head.span);
+        }
+        sum.limit = Limit::Plan(data_bytes.value.into(), sink.sources.locate(data_bytes.span));
+        if !sum.holds() {
+            let (pool, needed) = (&pool.head.name, sum.needed);
+            let message =
+                format!("packets of pool.{pool} hold {} bytes, stage.{name} writes {needed}", data_bytes.value);
+            sink.error("packets-too-short", data_bytes.span, message)
+                .label(format!("{needed} needed"))
+                .note(format!("what it writes into one at least:\n{}", sum.table()))
+                .help(format!("write `data_bytes = {needed}` or more"));
+        }
+        sums.push(sum);
+    }
+    sums
+}
