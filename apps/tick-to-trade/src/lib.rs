@@ -9,6 +9,7 @@
 //! | [`mold`] | MoldUDP64 frames around ITCH messages |
 //! | [`generator`] | a seeded ITCH feed over a book that it keeps itself |
 //! | [`book`] | full-depth books by order, and N-level books by price |
+//! | [`framing`] | what a datagram says of itself, and whether that can be |
 //! | [`arbitration`] | channels A and B into one ordered stream, gaps named |
 //! | [`fast`] | FAST 1.1 and the recorded MOEX FORTS feed |
 //! | [`risk`] | trigger, pre-trade limits, the preformatted order |
@@ -19,6 +20,7 @@
 pub mod arbitration;
 pub mod book;
 pub mod fast;
+pub mod framing;
 pub mod generator;
 pub mod itch;
 pub mod mold;

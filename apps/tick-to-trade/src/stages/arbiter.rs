@@ -7,14 +7,23 @@ use serde::Deserialize;
 use verbline::engine::{Counter, StageError};
 use verbline::prelude::*;
 
+use super::settings::MoexSettings;
 use super::tally::Tally;
-use super::wire::split_preamble;
-use crate::arbitration::{Arbiter, ArbiterSpec, Channel, Event, Offer};
-use crate::mold;
+use crate::arbitration::{Arbiter, ArbiterSpec, BEYOND_ITEMS, Channel, Event, Offer};
+use crate::framing::{FortsFrames, FrameError, Framed, Frames, MoldFrames};
+use crate::mold::Session;
 
 const MERGED: OutId = OutId(0);
-const MALFORMED: DropReason = DropReason::Stage(0);
-const REFUSED: DropReason = DropReason::Stage(1);
+const DROPS: &[&str] = &["malformed", "wrong_session", "false_preamble", "refused"];
+const REFUSED: DropReason = DropReason::Stage(3);
+
+fn reason(error: FrameError) -> DropReason {
+    DropReason::Stage(match error {
+        FrameError::Malformed => 0,
+        FrameError::WrongSession => 1,
+        FrameError::FalsePreamble => 2,
+    })
+}
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "lowercase")]
@@ -31,6 +40,8 @@ struct Params {
     /// The port that receives channel A, as `md_a`; every other one is channel B's.
     a: String,
     framing: Framing,
+    /// The feed's MoldUDP64 session; without it that of the first two datagrams in a row that have the same.
+    session: Option<String>,
     /// The first sequence number of the feed; without it a loss at the very start goes unseen.
     first: Option<u64>,
     /// How long a hole on one channel may be filled by the other, microseconds.
@@ -42,34 +53,63 @@ fn timeout_us() -> u64 {
     1_000
 }
 
-/// Packets held behind a hole: a term of the pool's sum.
+/// The longest time-out, an hour: as good as none.
+const TIMEOUT_US_MAX: u64 = 3_600_000_000;
+
+/// Sequence numbers that are held behind a hole.
 const WINDOW: u32 = 256;
 
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     let home = tally.clone();
     let spec = StageSpec {
         outputs: &["merged"],
-        // The window, and one packet beyond it.
-        holds_packets: WINDOW + 1,
-        drops: &["malformed", "refused"],
+        holds_packets: WINDOW + BEYOND_ITEMS as u32,
+        drops: DROPS,
         summary: "merges channels A and B, finds gaps",
         ..StageSpec::default()
     };
     registry.stage("arbiter", spec, move |stage| {
         let params: Params = stage.params()?;
         let port_a = port_index(stage, &params.a)?;
-        let timeout_ns = params.timeout_us.saturating_mul(1_000);
+        if params.timeout_us > TIMEOUT_US_MAX {
+            let message = format!("{} us is more than the hour that it may be at most", params.timeout_us);
+            return Err(stage.raw_params().refuse("timeout_us", message).into());
+        }
+        let timeout_ns = params.timeout_us * 1_000;
         let spec = ArbiterSpec { window: WINDOW, timeout_ns, first: params.first, ..ArbiterSpec::default() };
         Ok(Box::new(Merge {
             arbiter: Arbiter::new(spec),
             port_a,
-            framing: params.framing,
+            frames: frames(stage, &params)?,
             lost_before_next: false,
+            old: 0,
             received: stage.counter("received"),
             gaps: stage.counter("gaps"),
+            duplicates: stage.counter("duplicates"),
+            heartbeats: stage.counter("heartbeats"),
             home: home.clone(),
         }))
     });
+}
+
+fn frames(stage: &StageContext<'_>, params: &Params) -> Result<Frames, StageError> {
+    let refuse = |message: String| Err(stage.raw_params().refuse("session", message).into());
+    match (params.framing, &params.session) {
+        (Framing::Mold, None) => Ok(Frames::Mold(MoldFrames::new(None))),
+        (Framing::Mold, Some(name)) => match session(name) {
+            Some(session) => Ok(Frames::Mold(MoldFrames::new(Some(session)))),
+            None => refuse(format!("a MoldUDP64 session is 1 to 10 ASCII characters, not `{name}`")),
+        },
+        (Framing::Forts, None) => Ok(Frames::Forts(Box::new(FortsFrames::new(MoexSettings::open(stage)?.1.decoder())))),
+        (Framing::Forts, Some(_)) => refuse("a FORTS feed has no session: leave it out".to_owned()),
+    }
+}
+
+/// Padded with spaces, as it is sent.
+fn session(name: &str) -> Option<Session> {
+    let mut session = [b' '; size_of::<Session>()];
+    session.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+    (!name.is_empty() && name.is_ascii()).then_some(session)
 }
 
 fn port_index(stage: &StageContext<'_>, name: &str) -> Result<u16, StageError> {
@@ -83,17 +123,18 @@ fn port_index(stage: &StageContext<'_>, name: &str) -> Result<u16, StageError> {
 struct Merge {
     arbiter: Arbiter<Packet>,
     port_a: u16,
-    framing: Framing,
+    frames: Frames,
     lost_before_next: bool,
+    /// Packets that came back from the arbiter since all their messages had come otherwise.
+    old: u64,
+    /// Messages.
     received: Counter,
     gaps: Counter,
+    /// Packets: all of what was in them had come otherwise, or too late.
+    duplicates: Counter,
+    /// Packets: heartbeats, and ends of a session.
+    heartbeats: Counter,
     home: Tally,
-}
-
-/// What a packet says of itself.
-struct Framed {
-    sequence: u64,
-    count: u32,
 }
 
 impl Stage for Merge {
@@ -101,40 +142,38 @@ impl Stage for Merge {
         let now_ns = out.now_ns();
         for packet in input.drain_front(input.len()) {
             let channel = if packet.port() == self.port_a { Channel::A } else { Channel::B };
-            match self.frame(packet.data()) {
-                None => out.drop(packet, MALFORMED),
-                Some(Framed { sequence, count: 0 }) => self.arbiter.heartbeat(channel, sequence),
-                Some(Framed { sequence, count }) => {
-                    match self.arbiter.offer(channel, sequence, count, packet, now_ns) {
-                        Offer::Ready { item, skip } => self.forward(item, skip, out),
-                        Offer::Held | Offer::Old(_) => {}
-                        Offer::Refused(item) => out.drop(item, REFUSED),
-                    }
+            match self.frames.frame(packet.data()) {
+                Err(error) => out.drop(packet, reason(error)),
+                Ok(Framed { sequence, count: 0 }) => {
+                    self.heartbeats.add(1);
+                    self.arbiter.heartbeat(channel, sequence);
                 }
+                Ok(Framed { sequence, count }) => match self.arbiter.offer(channel, sequence, count, packet, now_ns) {
+                    Offer::Ready { item, skip } => self.forward(item, skip, out),
+                    Offer::Held => {}
+                    Offer::Old(_) => self.old += 1,
+                    Offer::Refused(item) => out.drop(item, REFUSED),
+                },
             }
             self.release(now_ns, out);
         }
-        self.received.set(self.arbiter.counts().delivered);
+        self.count();
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        self.release(out.now_ns(), out);
+        if self.arbiter.held() > 0 || self.arbiter.deadline_ns().is_some() {
+            self.release(out.now_ns(), out);
+            self.count();
+        }
         self.arbiter.deadline_ns().map_or(Next::Idle, Next::At)
     }
 }
 
 impl Merge {
-    fn frame(&self, bytes: &[u8]) -> Option<Framed> {
-        match self.framing {
-            Framing::Mold => {
-                let packet = mold::Packet::parse(bytes).ok()?;
-                Some(Framed { sequence: packet.sequence(), count: u32::from(packet.count()) })
-            }
-            Framing::Forts => {
-                let (number, fast) = split_preamble(bytes)?;
-                Some(Framed { sequence: u64::from(number), count: u32::from(!fast.is_empty()) })
-            }
-        }
+    fn count(&self) {
+        let counts = self.arbiter.counts();
+        self.received.set(counts.delivered);
+        self.duplicates.set(self.old + counts.dropped_items);
     }
 
     /// Hands on what has become ready, and counts what will not come.
@@ -153,8 +192,9 @@ impl Merge {
 
     #[inline]
     fn forward(&mut self, mut packet: Packet, skip: u32, out: &mut Outputs<'_>) {
-        packet.set_mark(Mark { skip, lost_before: std::mem::take(&mut self.lost_before_next) }.to_bits());
-        out.send(MERGED, packet);
+        packet.set_mark(Mark { skip, lost_before: self.lost_before_next }.to_bits());
+        // What finds no room is counted there; its messages are lost to the book.
+        self.lost_before_next = !out.send(MERGED, packet);
     }
 }
 
@@ -173,12 +213,19 @@ pub(super) struct Mark {
     pub(super) lost_before: bool,
 }
 
+const LOST_BEFORE: u64 = 1 << 32;
+
+/// On every packet that went through the arbiter; a fresh packet's mark is 0.
+const ARBITRATED: u64 = 1 << 33;
+
 impl Mark {
     fn to_bits(self) -> u64 {
-        u64::from(self.skip) | u64::from(self.lost_before) << 32
+        ARBITRATED | u64::from(self.skip) | if self.lost_before { LOST_BEFORE } else { 0 }
     }
 
-    pub(super) fn of(packet: &Packet) -> Mark {
-        Mark { skip: packet.mark() as u32, lost_before: packet.mark() >> 32 != 0 }
+    /// `None` of a packet that no arbiter has put in order.
+    pub(super) fn of(packet: &Packet) -> Option<Mark> {
+        let bits = packet.mark();
+        (bits & ARBITRATED != 0).then_some(Mark { skip: bits as u32, lost_before: bits & LOST_BEFORE != 0 })
     }
 }

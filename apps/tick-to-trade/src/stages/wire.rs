@@ -1,17 +1,6 @@
-//! What the apps' own messages look like on the wire: the FORTS preamble, the timing behind an order, the report.
+//! What the apps' own messages look like on the wire: the timing behind an order, the report.
 
 use crate::itch::Side;
-
-/// A FORTS datagram begins with its MsgSeqNum, little-endian, before the FAST bytes. Without any it is a heartbeat that
-/// names the next one.
-pub(super) const PREAMBLE_LEN_BYTES: usize = 4;
-
-/// Splits a datagram into MsgSeqNum and FAST bytes.
-#[inline]
-pub(super) fn split_preamble(datagram: &[u8]) -> Option<(u32, &[u8])> {
-    let (number, fast) = datagram.split_first_chunk::<PREAMBLE_LEN_BYTES>()?;
-    Some((u32::from_le_bytes(*number), fast))
-}
 
 /// Behind an order: when its tick was received and when the order was decided, ns of the runtime's clock.
 pub(super) const TIMING_LEN_BYTES: usize = 16;
@@ -96,7 +85,5 @@ mod tests {
         assert_eq!(ExecutionReport::parse(&bytes), Some(report));
         assert_eq!(ExecutionReport::parse(&bytes[..19]), None);
         assert_eq!(ExecutionReport::parse(&[b'R'; REPORT_LEN_BYTES]), None);
-        assert_eq!(split_preamble(&[1, 2, 0, 0, 9]), Some((0x201, &[9u8][..])));
-        assert_eq!(split_preamble(&[1, 2, 0]), None);
     }
 }

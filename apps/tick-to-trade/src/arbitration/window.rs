@@ -1,0 +1,203 @@
+//! What the arbiter holds: items ahead of the stream, each in the slot of the first of its messages that still counts, and a few
+//! that are further ahead than there are slots.
+
+use super::{BEYOND_ITEMS, Channel};
+
+/// A held item.
+#[derive(Debug)]
+pub(super) struct Held<T> {
+    /// Its first sequence number.
+    pub(super) start: u64,
+    /// The first that counts: what is before was delivered, given up, or is held in a better item.
+    pub(super) from: u64,
+    /// One past its last.
+    pub(super) end: u64,
+    pub(super) at_ns: u64,
+    pub(super) channel: Channel,
+    /// It started where its channel was known to be.
+    pub(super) in_line: bool,
+    pub(super) item: T,
+}
+
+/// The window from the next sequence number on, and the items beyond it.
+pub(super) struct Window<T> {
+    /// An item lives in the slot of `from`, modulo the length.
+    slots: Box<[Option<Held<T>>]>,
+    /// Items in `slots`.
+    held: usize,
+    /// In the order of their arrival; its capacity stays.
+    beyond: Vec<Held<T>>,
+    /// When the stream gets here, something of `beyond` is in reach.
+    beyond_at: u64,
+    next: u64,
+}
+
+/// What putting an item came to.
+pub(super) struct Put<T> {
+    /// An item, this one or another, all of whose messages are held elsewhere.
+    pub(super) superfluous: Option<T>,
+    /// The oldest item beyond the window, which had to make room.
+    pub(super) displaced: Option<Held<T>>,
+    /// Messages that are held twice.
+    pub(super) duplicates: u64,
+}
+
+/// What a move of the stream made superfluous.
+#[derive(Default)]
+pub(super) struct Moved {
+    pub(super) items: u64,
+    pub(super) messages: u64,
+    /// Messages that were held nowhere else and found no room.
+    pub(super) displaced: u64,
+}
+
+impl<T> Window<T> {
+    pub(super) fn new(window: u32, next: u64) -> Self {
+        let len = window.clamp(2, 1 << 24).next_power_of_two() as usize;
+        Self {
+            slots: (0..len).map(|_| None).collect(),
+            held: 0,
+            beyond: Vec::with_capacity(BEYOND_ITEMS + 1),
+            beyond_at: u64::MAX,
+            next,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.held + self.beyond.len()
+    }
+
+    /// Forgets everything and starts anew at `next`. Says how many items that dropped.
+    pub(super) fn clear(&mut self, next: u64) -> u64 {
+        let dropped = self.len() as u64;
+        self.slots.iter_mut().for_each(|slot| *slot = None);
+        self.beyond.clear();
+        (self.held, self.beyond_at, self.next) = (0, u64::MAX, next);
+        dropped
+    }
+
+    /// The item that is held for the next sequence number.
+    pub(super) fn first(&self) -> Option<&Held<T>> {
+        self.slots[self.slot(self.next)].as_ref()
+    }
+
+    pub(super) fn take_first(&mut self) -> Option<Held<T>> {
+        let slot = self.slot(self.next);
+        let held = self.slots[slot].take()?;
+        self.held -= 1;
+        Some(held)
+    }
+
+    /// The first item in the window, with the sequence number that it is held for.
+    pub(super) fn next_held(&self) -> Option<(u64, &Held<T>)> {
+        if self.held == 0 {
+            return None;
+        }
+        let mut within = self.next..self.next.saturating_add(self.slots.len() as u64);
+        within.find_map(|at| Some((at, self.slots[self.slot(at)].as_ref()?)))
+    }
+
+    /// Items beyond the window.
+    pub(super) fn beyond(&self) -> impl Iterator<Item = &Held<T>> {
+        self.beyond.iter()
+    }
+
+    /// The start of an item beyond the window that is no further from `start` than the window is long.
+    pub(super) fn nearest(&self, start: u64) -> Option<u64> {
+        let near = |held: &&Held<T>| held.start.abs_diff(start) < self.slots.len() as u64;
+        self.beyond.iter().filter(near).map(|held| held.start).min()
+    }
+
+    /// Puts an item into its slot. Where two want the same one, that which is in line goes before that which is not, then the
+    /// longer; what the other has more goes behind it.
+    pub(super) fn put(&mut self, mut held: Held<T>) -> Put<T> {
+        let mut duplicates = 0;
+        loop {
+            if !self.reaches(held.from) {
+                return Put { superfluous: None, displaced: self.put_beyond(held), duplicates };
+            }
+            let slot = self.slot(held.from);
+            let Some(there) = &mut self.slots[slot] else {
+                self.slots[slot] = Some(held);
+                self.held += 1;
+                return Put { superfluous: None, displaced: None, duplicates };
+            };
+            if (there.in_line, there.end) < (held.in_line, held.end) {
+                std::mem::swap(there, &mut held);
+            }
+            duplicates += there.end.min(held.end) - held.from;
+            if held.end <= there.end {
+                return Put { superfluous: Some(held.item), displaced: None, duplicates };
+            }
+            held.from = there.end;
+        }
+    }
+
+    /// Moves the window on to `to`; what starts before it moves to its slot, or is dropped if it ends before.
+    #[inline]
+    pub(super) fn advance(&mut self, to: u64) -> Moved {
+        if self.held > 0 || to >= self.beyond_at {
+            return self.carry_over(to);
+        }
+        self.next = to;
+        Moved::default()
+    }
+
+    #[cold]
+    fn carry_over(&mut self, to: u64) -> Moved {
+        let mut moved = Moved::default();
+        // While `next` is still `from`, no slot stands for two numbers.
+        let from = self.next;
+        for at in from..to.min(from.saturating_add(self.slots.len() as u64)) {
+            let slot = self.slot(at);
+            if let Some(held) = self.slots[slot].take() {
+                self.held -= 1;
+                self.move_up(held, to, &mut moved);
+            }
+        }
+        self.next = to;
+        if to >= self.beyond_at {
+            self.beyond_at = u64::MAX;
+            for _ in 0..self.beyond.len() {
+                let held = self.beyond.remove(0);
+                self.move_up(held, to, &mut moved);
+            }
+        }
+        moved
+    }
+
+    fn move_up(&mut self, mut held: Held<T>, to: u64, moved: &mut Moved) {
+        if held.from < to {
+            moved.messages += held.end.min(to) - held.from;
+            held.from = to;
+        }
+        if held.end <= to {
+            moved.items += 1;
+            return;
+        }
+        let put = self.put(held);
+        moved.messages += put.duplicates;
+        moved.items += u64::from(put.superfluous.is_some());
+        if let Some(displaced) = put.displaced {
+            moved.items += 1;
+            moved.displaced += displaced.end - displaced.from;
+        }
+    }
+
+    /// Keeps an item beyond the window. When there are too many, the oldest comes back.
+    pub(super) fn put_beyond(&mut self, held: Held<T>) -> Option<Held<T>> {
+        self.beyond_at = self.beyond_at.min(held.from.saturating_sub(self.slots.len() as u64 - 1));
+        self.beyond.push(held);
+        // `beyond_at` may be too early from now on, which costs a look.
+        (self.beyond.len() > BEYOND_ITEMS).then(|| self.beyond.remove(0))
+    }
+
+    fn reaches(&self, at: u64) -> bool {
+        at - self.next < self.slots.len() as u64
+    }
+
+    #[inline]
+    fn slot(&self, at: u64) -> usize {
+        at as usize & (self.slots.len() - 1)
+    }
+}

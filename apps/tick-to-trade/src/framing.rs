@@ -1,0 +1,137 @@
+//! What a datagram of a channel says of itself, and whether that can be: its first sequence number and how many messages it has.
+//!
+//! A datagram that contradicts itself or its feed is refused here, before the arbiter hears of it: a MoldUDP64 packet of another
+//! session, or with more messages than its bytes can hold; a FORTS datagram whose preamble is not its FAST message's `MsgSeqNum`.
+
+use crate::fast::{Decoder, Message};
+use crate::itch::MESSAGE_LEN_BYTES_MIN;
+use crate::mold::{self, BLOCK_HEADER_LEN_BYTES, HEADER_LEN_BYTES, Session};
+
+/// A FORTS datagram begins with its MsgSeqNum, little-endian, before the FAST bytes. Without any it is a heartbeat that
+/// names the next one.
+pub const PREAMBLE_LEN_BYTES: usize = 4;
+
+/// Splits a FORTS datagram into MsgSeqNum and FAST bytes.
+#[inline]
+pub fn split_preamble(datagram: &[u8]) -> Option<(u32, &[u8])> {
+    let (number, fast) = datagram.split_first_chunk::<PREAMBLE_LEN_BYTES>()?;
+    Some((u32::from_le_bytes(*number), fast))
+}
+
+/// What a datagram says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Framed {
+    /// Of its first message; of a heartbeat, of the next message that will come.
+    pub sequence: u64,
+    /// Its messages; a heartbeat or an end of session has none.
+    pub count: u32,
+}
+
+/// Why a datagram is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// It is no datagram of this feed: cut, too long, or of another protocol.
+    #[error("the datagram is no whole one of this feed")]
+    Malformed,
+    /// It is of another MoldUDP64 session.
+    #[error("the datagram is of another session")]
+    WrongSession,
+    /// Its preamble is not the sequence number of the message in it.
+    #[error("the preamble is not the message's own sequence number")]
+    FalsePreamble,
+}
+
+/// How a feed's datagrams are framed.
+pub enum Frames {
+    /// MoldUDP64.
+    Mold(MoldFrames),
+    /// FAST behind a four-byte MsgSeqNum.
+    Forts(Box<FortsFrames>),
+}
+
+impl Frames {
+    /// Reads and checks a datagram.
+    ///
+    /// # Errors
+    /// What makes it none of this feed's.
+    #[inline]
+    pub fn frame(&mut self, datagram: &[u8]) -> Result<Framed, FrameError> {
+        match self {
+            Frames::Mold(frames) => frames.frame(datagram),
+            Frames::Forts(frames) => frames.frame(datagram),
+        }
+    }
+}
+
+/// MoldUDP64 frames of ITCH messages.
+#[derive(Debug)]
+pub struct MoldFrames {
+    session: Option<Session>,
+    /// While the session is not known: that of the last datagram.
+    seen: Option<Session>,
+}
+
+impl MoldFrames {
+    /// Frames of this session; `None` takes that of the first two datagrams in a row that have the same.
+    pub fn new(session: Option<Session>) -> MoldFrames {
+        MoldFrames { session, seen: None }
+    }
+
+    /// Reads and checks a frame.
+    ///
+    /// # Errors
+    /// It is cut or too long, announces more messages than its bytes can hold, or is of another session.
+    #[inline]
+    pub fn frame(&mut self, datagram: &[u8]) -> Result<Framed, FrameError> {
+        let packet = mold::Packet::parse(datagram).map_err(|_| FrameError::Malformed)?;
+        let count = usize::from(packet.count());
+        // What a frame can cost at most is the numbers that it carries: no more than it can hold.
+        if count * (BLOCK_HEADER_LEN_BYTES + MESSAGE_LEN_BYTES_MIN) > datagram.len() - HEADER_LEN_BYTES {
+            return Err(FrameError::Malformed);
+        }
+        match &self.session {
+            Some(session) if session == packet.session() => {}
+            Some(_) => return Err(FrameError::WrongSession),
+            None => self.learn(packet.session()),
+        }
+        Ok(Framed { sequence: packet.sequence(), count: u32::from(packet.count()) })
+    }
+
+    #[cold]
+    fn learn(&mut self, session: &Session) {
+        if self.seen.replace(*session) == Some(*session) {
+            self.session = Some(*session);
+        }
+    }
+}
+
+/// FORTS datagrams: a preamble, then a FAST reset and message.
+pub struct FortsFrames {
+    decoder: Decoder,
+    scratch: Message,
+}
+
+impl FortsFrames {
+    /// Datagrams that this decoder understands.
+    pub fn new(decoder: Decoder) -> FortsFrames {
+        FortsFrames { decoder, scratch: Message::new() }
+    }
+
+    /// Reads and checks a datagram. Its FAST message is read up to the sequence number only.
+    ///
+    /// # Errors
+    /// It has no preamble, what follows is not FAST up to there, or the two numbers differ.
+    #[inline]
+    pub fn frame(&mut self, datagram: &[u8]) -> Result<Framed, FrameError> {
+        let (number, fast) = split_preamble(datagram).ok_or(FrameError::Malformed)?;
+        if fast.is_empty() {
+            return Ok(Framed { sequence: u64::from(number), count: 0 });
+        }
+        // The price of a preamble that cannot lie alone: some forty bytes are looked at before the message is decoded.
+        match self.decoder.peek_sequence(fast, &mut self.scratch) {
+            Ok(own) if own == number => Ok(Framed { sequence: u64::from(number), count: 1 }),
+            Ok(_) => Err(FrameError::FalsePreamble),
+            Err(_) => Err(FrameError::Malformed),
+        }
+    }
+}
