@@ -72,8 +72,18 @@ fn check(settings: &Settings, stage: &StageContext<'_>) -> Result<(), verbline::
     if settings.window == 0 {
         return Err(section.refuse("window", "with a window of 0 nothing is ever sent; 1 measures latency").into());
     }
+    if settings.window > WINDOW_MAX {
+        return Err(section.refuse("window", format!("{} are more than {WINDOW_MAX}", settings.window)).into());
+    }
+    if settings.warm_up > WARM_UP_MAX {
+        return Err(section.refuse("warm_up", format!("{} are more than {WARM_UP_MAX}", settings.warm_up)).into());
+    }
     Ok(())
 }
+
+/// More than any send queue holds, and more exchanges than a week has.
+const WINDOW_MAX: usize = 1 << 20;
+const WARM_UP_MAX: u64 = 1_000_000_000_000;
 
 /// Each message carries the time of its departure, so that any number may be in flight.
 const STAMP_BYTES: usize = size_of::<u64>();

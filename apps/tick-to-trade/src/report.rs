@@ -32,9 +32,11 @@ pub fn outcome(report: &Report, tallies: &Tallies) -> Outcome {
     }
     if let Some(itch) = &tallies.itch {
         itch_books(itch, &mut outcome);
+        told(itch.untold, &mut outcome);
     }
     if let Some(forts) = &tallies.forts {
         forts_books(forts, &mut outcome);
+        told(forts.untold, &mut outcome);
     }
     if let Some(strategy) = &tallies.strategy {
         orders(strategy, &mut outcome);
@@ -59,6 +61,7 @@ fn ticks(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcom
     json.insert("ticks_missing".into(), json!(arbiter.lost));
     json.insert("ticks_unaccounted".into(), json!(unaccounted));
     json.insert("orders".into(), json!(exchange.orders));
+    json.insert("orders_unanswered".into(), json!(exchange.unanswered));
     let _ = writeln!(
         outcome.text,
         "ticks    {} published, {} received, {} of them twice\n         \
@@ -121,11 +124,20 @@ fn latency(exchange: &ExchangeTally, outcome: &mut Outcome) {
     let _ = writeln!(outcome.text, "         {}", shares[2..].join(", "));
 }
 
+fn told(untold: u64, outcome: &mut Outcome) {
+    if untold > 0 {
+        outcome.failures.push(format!(
+            "the strategy was not told of {} changes: no packet was free for them, or none of its 1,024 instruments changed",
+            count(untold)
+        ));
+    }
+}
+
 fn itch_books(itch: &ItchTally, outcome: &mut Outcome) {
     outcome.json.insert(
         "itch".into(),
         json!({ "messages": itch.messages, "contradictions": itch.contradictions, "malformed": itch.malformed,
-                "levels": itch.levels, "live_orders": itch.live_orders }),
+                "told": itch.told, "untold": itch.untold, "levels": itch.levels, "live_orders": itch.live_orders }),
     );
     let _ = writeln!(
         outcome.text,
@@ -146,7 +158,7 @@ fn forts_books(forts: &FortsTally, outcome: &mut Outcome) {
                 "snapshots_compared": forts.equal_of_changing + books.different,
                 "snapshots_different": books.different,
                 "snapshots_equal_without_changes": books.equal - forts.equal_of_changing, "books_recovered": books.recovered,
-                "entries_held": books.held, "contradictions": forts.contradictions, "malformed": forts.malformed }),
+                "entries_held": books.held, "told": forts.told, "untold": forts.untold, "contradictions": forts.contradictions, "malformed": forts.malformed }),
     );
     let _ = writeln!(
         outcome.text,
@@ -180,6 +192,13 @@ fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
         count(strategy.filled),
         count(strategy.cancelled),
     );
+    if strategy.unsent > 0 {
+        let _ = writeln!(
+            outcome.text,
+            "         {} wanted and not sent: another went first, or there was no room",
+            count(strategy.unsent)
+        );
+    }
     for (name, refused) in refused {
         let _ = writeln!(outcome.text, "         {} refused by the risk limit: {name}", count(refused));
     }

@@ -170,6 +170,14 @@ pub struct OrderBooks {
     levels: LevelNames,
 }
 
+impl BookSpec {
+    /// What [`OrderBooks::new`] allocates, in bytes.
+    pub fn memory_bytes(self) -> u64 {
+        let ladders = 2 * u64::from(self.instruments) * Ladder::memory_bytes(self.levels_per_side);
+        ladders + OrderTable::memory_bytes(self.orders as usize) + (1 << 16) * size_of::<u16>() as u64
+    }
+}
+
 impl OrderBooks {
     /// How many messages ahead [`OrderBooks::prefetch`] is best called: enough to cover a load from memory.
     pub const AHEAD: usize = 16;

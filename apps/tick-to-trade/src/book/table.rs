@@ -64,8 +64,7 @@ pub(super) enum Place {
 impl OrderTable {
     /// Room for `capacity` orders, which take up three quarters of the slots at most.
     pub(super) fn new(capacity: usize) -> Self {
-        // Not fewer than two: a shift by all 64 bits would be none.
-        let lines = (capacity + capacity / 3).div_ceil(LINE_SLOTS).next_power_of_two().max(2);
+        let lines = Self::lines(capacity);
         Self {
             lines: vec![Line([FREE; LINE_SLOTS]); lines].into_boxed_slice(),
             passed: vec![0; lines.div_ceil(64)].into_boxed_slice(),
@@ -73,6 +72,17 @@ impl OrderTable {
             len: 0,
             capacity,
         }
+    }
+
+    /// What a table of this capacity allocates.
+    pub(super) fn memory_bytes(capacity: usize) -> u64 {
+        let lines = Self::lines(capacity);
+        (lines * size_of::<Line>() + lines.div_ceil(64) * size_of::<u64>()) as u64
+    }
+
+    /// Not fewer than two: a shift by all 64 bits would be none.
+    fn lines(capacity: usize) -> usize {
+        (capacity + capacity / 3).div_ceil(LINE_SLOTS).next_power_of_two().max(2)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -27,6 +27,14 @@ impl Default for BooksSpec {
     }
 }
 
+impl BooksSpec {
+    /// What [`FortsBooks::new`] allocates, in bytes.
+    pub fn memory_bytes(self) -> u64 {
+        let held = u64::from(self.held_entries) * size_of::<Entry>() as u64;
+        u64::from(self.instruments) * (held + 2 * size_of::<FortsBook>() as u64)
+    }
+}
+
 /// How far a book can be relied on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {

@@ -26,13 +26,29 @@ pub struct GeneratorSpec {
     pub seed: u64,
     /// Instruments, locate codes 1 to this, `SYM0001` and so on; at least 1, at most 9,999.
     pub instruments: u16,
-    /// Live orders that each instrument's book settles at; never exceeded by more than half.
+    /// Live orders that each instrument's book settles at, 8 to 1,000,000; never exceeded by more than half.
     pub live_orders: u32,
 }
 
 impl Default for GeneratorSpec {
     fn default() -> Self {
         Self { seed: 1, instruments: 8, live_orders: 2_000 }
+    }
+}
+
+impl GeneratorSpec {
+    /// Most live orders of one instrument.
+    pub const LIVE_ORDERS_MAX: u32 = 1_000_000;
+
+    /// Live orders that each instrument's book has room for.
+    fn orders_max(self) -> u32 {
+        let live_orders = self.live_orders.clamp(8, Self::LIVE_ORDERS_MAX);
+        live_orders + live_orders / 2
+    }
+
+    /// What [`Generator::new`] allocates, in bytes.
+    pub fn memory_bytes(self) -> u64 {
+        u64::from(self.instruments) * TruthBook::memory_bytes(self.orders_max())
     }
 }
 
@@ -63,12 +79,12 @@ impl Generator {
     /// Allocates all state.
     pub fn new(spec: GeneratorSpec) -> Self {
         let mut rng = SplitMix64(spec.seed);
-        let live_orders = spec.live_orders.max(8);
+        let live_orders = spec.live_orders.clamp(8, GeneratorSpec::LIVE_ORDERS_MAX);
         let books = (1..=spec.instruments.clamp(1, 9_999))
             .map(|locate| {
                 let symbol = Symbol::new(&format!("SYM{locate:04}")).expect("7 ASCII characters");
                 let mid_ticks = 2_000 + rng.below(20_000);
-                TruthBook::new(locate, symbol, mid_ticks, live_orders + live_orders / 2)
+                TruthBook::new(locate, symbol, mid_ticks, spec.orders_max())
             })
             .collect();
         Self {

@@ -71,6 +71,13 @@ pub(super) struct TruthBook {
 }
 
 impl TruthBook {
+    /// What a book of so many live orders allocates.
+    pub(super) fn memory_bytes(capacity: u32) -> u64 {
+        u64::from(capacity) * (size_of::<Slot>() + 2 * size_of::<u32>()) as u64
+            + 2 * u64::from(BAND_TICKS) * size_of::<Queue>() as u64
+            + size_of::<TruthBook>() as u64
+    }
+
     pub(super) fn new(locate: u16, symbol: Symbol, mid_ticks: u32, capacity: u32) -> Self {
         let mid = BAND_TICKS / 2;
         Self {

@@ -20,6 +20,9 @@ pub use view::{
 /// The longest message of the protocol, in bytes: the imbalance indicator, type `I`.
 pub const MESSAGE_LEN_BYTES_MAX: usize = 50;
 
+/// The shortest, in bytes: the system event, type `S`, and the circuit breaker's status, type `W`.
+pub const MESSAGE_LEN_BYTES_MIN: usize = 12;
+
 /// The length of each message type in bytes, 0 for a byte that is no type.
 pub const LEN_BYTES: [u8; 256] = lengths();
 
@@ -52,7 +55,7 @@ const fn lengths() -> [u8; 256] {
     ];
     let mut i = 0;
     while i < known.len() {
-        assert!(known[i].1 <= MESSAGE_LEN_BYTES_MAX);
+        assert!(MESSAGE_LEN_BYTES_MIN <= known[i].1 && known[i].1 <= MESSAGE_LEN_BYTES_MAX);
         table[known[i].0 as usize] = known[i].1 as u8;
         i += 1;
     }

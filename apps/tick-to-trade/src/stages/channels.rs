@@ -10,9 +10,14 @@ pub(super) const B: OutId = OutId(1);
 pub(super) const REPORTS: OutId = OutId(2);
 
 /// The exchange's own drop reasons.
-pub(super) const DROPS: &[&str] = &["on_purpose_a", "on_purpose_b", "malformed_order"];
+pub(super) const DROPS: &[&str] = &["on_purpose_a", "on_purpose_b", "malformed_order", "no_room"];
 const ON_PURPOSE: [DropReason; 2] = [DropReason::Stage(0), DropReason::Stage(1)];
 pub(super) const MALFORMED_ORDER: DropReason = DropReason::Stage(2);
+/// A packet is too short for what is to be written.
+pub(super) const NO_ROOM: DropReason = DropReason::Stage(3);
+
+/// Heartbeats and ends of a session are sent so often on each channel: the first is a claim, which the second bears out.
+const ANNOUNCEMENTS: usize = 2;
 
 /// Which frames each channel drops: independent, decided by a seed.
 #[derive(Debug)]
@@ -28,13 +33,19 @@ pub(super) fn has_room(out: &Outputs<'_>) -> bool {
     out.room(A) > 0 && out.room(B) > 0
 }
 
-/// Sends bytes on both channels, whatever is dropped otherwise: heartbeats and the end of a session.
+/// Whether both channels have room for an announcement.
+pub(super) fn has_room_to_announce(out: &Outputs<'_>) -> bool {
+    out.room(A) >= ANNOUNCEMENTS && out.room(B) >= ANNOUNCEMENTS
+}
+
+/// Sends bytes on both channels, whatever is dropped otherwise: heartbeats and the end of a session. What cannot be sent is counted
+/// where it fails: `alloc_failed` of the stage, `tx_full` of the port, `no_room` here.
 pub(super) fn announce(bytes: &[u8], out: &mut Outputs<'_>) {
-    for channel in [A, B] {
-        if let Some(mut packet) = out.alloc()
-            && packet.fill(bytes)
-        {
-            out.send(channel, packet);
+    for &channel in [[A, B]; ANNOUNCEMENTS].as_flattened() {
+        let Some(mut packet) = out.alloc() else { continue };
+        match packet.fill(bytes) {
+            true => _ = out.send(channel, packet),
+            false => out.drop(packet, NO_ROOM),
         }
     }
 }

@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use verbline::prelude::*;
 
-use super::channels::{MALFORMED_ORDER, REPORTS};
+use super::channels::{MALFORMED_ORDER, NO_ROOM, REPORTS};
 use super::tally::{ExchangeTally, Tally};
 use super::wire::{ExecutionReport, TIMING_LEN_BYTES, Timing};
 use crate::itch::Side;
@@ -24,6 +24,9 @@ pub(super) struct Desk {
 }
 
 impl Desk {
+    /// What a desk allocates for the times of ticks.
+    pub(super) const MEMORY_BYTES: u64 = (TAPE_TICKS * size_of::<(u64, u64)>()) as u64;
+
     /// Allocates all that measuring needs: 1 ns to 60 s at three digits.
     pub(super) fn new(stage: &StageContext<'_>, home: &Tally) -> Result<Desk, verbline::engine::StageError> {
         Ok(Desk {
@@ -34,6 +37,7 @@ impl Desk {
                 dropped_both: 0,
                 orders: 0,
                 malformed_orders: 0,
+                unanswered: 0,
                 tick_to_trade_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
                 steps_ns: [0; 4],
             },
@@ -76,9 +80,14 @@ impl Desk {
             let report = ExecutionReport { order_id: order.id(), side: order.side(), filled, cancelled };
             let tick = order.tick();
             self.measure(tick, timing, now_ns);
-            if packet.fill(&report.to_bytes()) {
-                out.send(REPORTS, packet);
-            }
+            let is_answered = match packet.fill(&report.to_bytes()) {
+                true => out.send(REPORTS, packet),
+                false => {
+                    out.drop(packet, NO_ROOM);
+                    false
+                }
+            };
+            self.tally.unanswered += u64::from(!is_answered);
         }
     }
 

@@ -3,53 +3,64 @@
 
 use std::collections::VecDeque;
 
+use verbline::engine::Tick;
+use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 
 use super::arbiter::Mark;
-use super::settings::INSTRUMENTS_MAX;
+use super::settings::{INSTRUMENTS_MAX, MoexSettings};
 use super::tally::{FortsTally, Tally};
-use super::update::{Update, Updates};
-use super::wire::split_preamble;
-use crate::fast::{BooksSpec, Decoder, EntryOutcome, FortsBooks, Message, MessageKind, MoexFeed, SnapshotOutcome};
+use super::update::{UPDATE_LEN_BYTES, Update, Updates};
+use crate::fast::{BooksSpec, Decoder, EntryOutcome, FortsBooks, Message, MessageKind, SnapshotOutcome};
+use crate::framing::split_preamble;
 use crate::itch::{Side, Symbol};
 use crate::risk::{Quote, Top};
 
 const CHANGED: OutId = OutId(0);
+const DROPS: &[&str] = &["malformed", "snapshots_full", "false_preamble", "not_in_order"];
 const MALFORMED: DropReason = DropReason::Stage(0);
 const SNAPSHOTS_FULL: DropReason = DropReason::Stage(1);
+const FALSE_PREAMBLE: DropReason = DropReason::Stage(2);
+/// An increment that did not come by an arbiter, e.g. on the snapshots' channel.
+const NOT_IN_ORDER: DropReason = DropReason::Stage(3);
 
 /// Snapshots that wait for their increments: no more than one turn of the lcore can bring.
 const SNAPSHOTS_HELD: usize = 256;
 
-/// Instruments that one message may touch.
-const CHANGES_MAX: usize = 16;
+/// Entries of an instrument that are held while it waits for a snapshot.
+const BOOKS: BooksSpec = BooksSpec { instruments: INSTRUMENTS_MAX, held_entries: 1_024 };
 
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     let home = tally.clone();
     let spec = StageSpec {
         outputs: &["changed"],
         holds_packets: SNAPSHOTS_HELD as u32,
-        drops: &["malformed", "snapshots_full"],
+        drops: DROPS,
         summary: "decodes FAST, keeps five-level books, recovers from snapshots",
         ..StageSpec::default()
     };
     registry.stage("forts-book", spec, move |stage| {
-        let settings = super::settings::MoexSettings::read(stage)?;
-        let feed = match MoexFeed::open(&settings.dir) {
-            Ok(feed) => feed,
-            Err(error) => return Err(stage.raw_section("feed")?.refuse("dir", error.to_string()).into()),
-        };
+        let (_, feed) = MoexSettings::open(stage)?;
         Ok(Box::new(FortsBook {
-            books: FortsBooks::new(BooksSpec { instruments: INSTRUMENTS_MAX, ..BooksSpec::default() }),
+            books: FortsBooks::new(BOOKS),
             decoder: feed.decoder(),
             message: Message::new(),
             waiting: VecDeque::with_capacity(SNAPSHOTS_HELD),
-            updates: Updates::new(CHANGES_MAX),
+            updates: Updates::new(INSTRUMENTS_MAX, stage.burst(), CHANGED),
             seen: vec![Seen::default(); usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
             tally: FortsTally::default(),
             home: home.clone(),
         }))
     });
+    registry.needs("forts-book", needs);
+}
+
+/// Memory for the books, and packets that hold one update.
+fn needs(_: &Asked<'_>) -> Needs {
+    Needs {
+        memory_bytes: vec![("books", BOOKS.memory_bytes()), ("updates", Updates::memory_bytes(INSTRUMENTS_MAX))],
+        packet_bytes: vec![("an update", UPDATE_LEN_BYTES as u64)],
+    }
 }
 
 struct FortsBook {
@@ -77,7 +88,6 @@ struct Seen {
 impl Stage for FortsBook {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         for packet in input.drain_front(input.len()) {
-            self.updates.clear();
             let Some((sequence, fast)) = split_preamble(packet.data()) else {
                 out.drop(packet, MALFORMED);
                 continue;
@@ -87,8 +97,15 @@ impl Stage for FortsBook {
                 out.drop(packet, MALFORMED);
                 continue;
             }
+            if self.message.msg_seq_num != sequence {
+                out.drop(packet, FALSE_PREAMBLE);
+                continue;
+            }
             match self.message.kind {
-                MessageKind::Increment => self.increment(packet, sequence, out),
+                MessageKind::Increment => match Mark::of(&packet) {
+                    Some(mark) => self.increment(packet, sequence, mark, out),
+                    None => out.drop(packet, NOT_IN_ORDER),
+                },
                 MessageKind::Snapshot => {
                     self.tally.snapshots += 1;
                     if self.compare() == Some(SnapshotOutcome::Ahead) {
@@ -99,12 +116,16 @@ impl Stage for FortsBook {
             }
         }
     }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.updates.turn(out) { Next::At(Tick::MAX) } else { Next::Busy }
+    }
 }
 
 impl FortsBook {
-    fn increment(&mut self, mut packet: Packet, sequence: u32, out: &mut Outputs<'_>) {
-        if Mark::of(&packet).lost_before {
-            self.books.gap(u64::from(sequence) - 1);
+    fn increment(&mut self, packet: Packet, sequence: u32, mark: Mark, out: &mut Outputs<'_>) {
+        if mark.lost_before {
+            self.books.gap(u64::from(sequence).saturating_sub(1));
         }
         self.tally.increments += 1;
         self.tally.entries += self.message.entries.len() as u64;
@@ -116,7 +137,7 @@ impl FortsBook {
             match applied {
                 Ok((index, EntryOutcome::Applied { top: true })) => {
                     if let Some(update) = update(&self.books, index, u64::from(sequence)) {
-                        self.updates.put(update);
+                        self.tally.untold += u64::from(!self.updates.put(update));
                     }
                 }
                 Ok(_) => {}
@@ -126,9 +147,7 @@ impl FortsBook {
         if !self.waiting.is_empty() {
             self.retry();
         }
-        if !self.updates.as_bytes().is_empty() && packet.fill(self.updates.as_bytes()) {
-            out.send(CHANGED, packet);
-        }
+        self.updates.send(packet, out);
     }
 
     /// Holds the decoded snapshot against its book.
@@ -188,6 +207,8 @@ impl Drop for FortsBook {
     fn drop(&mut self) {
         let mut tally = std::mem::take(&mut self.tally);
         tally.books = *self.books.counts();
+        tally.untold += self.updates.len() as u64;
+        tally.told = self.updates.told();
         tally.equal_of_changing = self.seen.iter().filter(|seen| seen.changes).map(|seen| seen.equal).sum();
         self.home.lock().forts = Some(tally);
     }

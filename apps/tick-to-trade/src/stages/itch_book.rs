@@ -1,11 +1,13 @@
 //! The trader's full-depth books: applies each message, and tells the strategy which best levels changed.
 
+use verbline::engine::Tick;
+use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 
 use super::arbiter::Mark;
 use super::settings::INSTRUMENTS_MAX;
 use super::tally::{ItchTally, Tally};
-use super::update::{Update, Updates};
+use super::update::{UPDATE_LEN_BYTES, Update, Updates};
 use crate::book::{BookSpec, Change, OrderBooks};
 use crate::itch::{self, Side};
 use crate::mold;
@@ -13,27 +15,40 @@ use crate::risk::{Quote, Top};
 
 const CHANGED: OutId = OutId(0);
 
-/// Instruments that one frame may touch; a frame has at most 64 messages.
-const CHANGES_MAX: usize = 64;
+const DROPS: &[&str] = &["malformed", "not_in_order"];
+const MALFORMED: DropReason = DropReason::Stage(0);
+/// It did not come by an arbiter.
+const NOT_IN_ORDER: DropReason = DropReason::Stage(1);
+
+/// Live orders of all instruments together, and price levels of a side.
+const BOOKS: BookSpec = BookSpec { instruments: INSTRUMENTS_MAX, orders: 1 << 20, levels_per_side: 4_096 };
 
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     let home = tally.clone();
     let spec = StageSpec {
         outputs: &["changed"],
-        drops: &["malformed"],
+        drops: DROPS,
         summary: "decodes ITCH, keeps full-depth books",
         ..StageSpec::default()
     };
-    registry.stage("itch-book", spec, move |_| {
-        let books = BookSpec { instruments: INSTRUMENTS_MAX, orders: 1 << 20, levels_per_side: 4_096 };
+    registry.stage("itch-book", spec, move |stage| {
         Ok(Box::new(ItchBook {
-            books: OrderBooks::new(books),
+            books: OrderBooks::new(BOOKS),
             last: vec![0; usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
-            updates: Updates::new(CHANGES_MAX),
+            updates: Updates::new(INSTRUMENTS_MAX, stage.burst(), CHANGED),
             tally: ItchTally::default(),
             home: home.clone(),
         }))
     });
+    registry.needs("itch-book", needs);
+}
+
+/// Memory for the books, and packets that hold one update.
+fn needs(_: &Asked<'_>) -> Needs {
+    Needs {
+        memory_bytes: vec![("books", BOOKS.memory_bytes()), ("updates", Updates::memory_bytes(INSTRUMENTS_MAX))],
+        packet_bytes: vec![("an update", UPDATE_LEN_BYTES as u64)],
+    }
 }
 
 struct ItchBook {
@@ -48,11 +63,13 @@ struct ItchBook {
 impl Stage for ItchBook {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         self.prefetch(input);
-        for mut packet in input.drain_front(input.len()) {
-            self.updates.clear();
-            let mark = Mark::of(&packet);
+        for packet in input.drain_front(input.len()) {
+            let Some(mark) = Mark::of(&packet) else {
+                out.drop(packet, NOT_IN_ORDER);
+                continue;
+            };
             let Ok(frame) = mold::Packet::parse(packet.data()) else {
-                out.drop(packet, DropReason::Stage(0));
+                out.drop(packet, MALFORMED);
                 continue;
             };
             let first = frame.sequence();
@@ -63,10 +80,12 @@ impl Stage for ItchBook {
                 }
                 self.apply(message, first + index as u64);
             }
-            if !self.updates.as_bytes().is_empty() && packet.fill(self.updates.as_bytes()) {
-                out.send(CHANGED, packet);
-            }
+            self.updates.send(packet, out);
         }
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.updates.turn(out) { Next::At(Tick::MAX) } else { Next::Busy }
     }
 }
 
@@ -78,7 +97,8 @@ impl ItchBook {
     fn prefetch(&self, input: &Batch) {
         for packet in input.iter() {
             let Ok(frame) = mold::Packet::parse(packet.data()) else { continue };
-            let first = frame.messages().skip(Mark::of(packet).skip as usize).take(OrderBooks::AHEAD);
+            let skip = Mark::of(packet).map_or(0, |mark| mark.skip);
+            let first = frame.messages().skip(skip as usize).take(OrderBooks::AHEAD);
             first.for_each(|message| self.books.prefetch(message));
         }
     }
@@ -106,7 +126,7 @@ impl ItchBook {
         let last = *last;
         let Some(book) = self.books.book(change.book).filter(|book| change.top && book.is_trading()) else { return };
         let (Some(bid), Some(ask)) = (book.best(Side::Buy), book.best(Side::Sell)) else { return };
-        self.updates.put(Update {
+        let known = self.updates.put(Update {
             instrument: change.book,
             reset: false,
             number: u64::from(book.stock_locate()),
@@ -118,6 +138,7 @@ impl ItchBook {
             },
             last,
         });
+        self.tally.untold += u64::from(!known);
     }
 }
 
@@ -126,6 +147,8 @@ impl Drop for ItchBook {
         let mut tally = std::mem::take(&mut self.tally);
         tally.levels = self.books.books().iter().map(|book| book.depth(Side::Buy) + book.depth(Side::Sell)).sum();
         tally.live_orders = self.books.live_orders();
+        tally.untold += self.updates.len() as u64;
+        tally.told = self.updates.told();
         self.home.lock().itch = Some(tally);
     }
 }

@@ -1,6 +1,7 @@
 //! The exchange of the generated feed: publishes MoldUDP64 frames of ITCH messages at their scheduled times, and fills
 //! orders against the book that the feed describes.
 
+use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 
 use super::channels::{DROPS, Drops, announce, has_room};
@@ -8,8 +9,8 @@ use super::desk::Desk;
 use super::pacer::Pacer;
 use super::settings::ItchSettings;
 use super::tally::Tally;
-use crate::generator::{Generator, GeneratorSpec};
-use crate::itch::Side;
+use crate::generator::Generator;
+use crate::itch::{MESSAGE_LEN_BYTES_MAX, Side};
 use crate::mold;
 
 /// Frames in one turn: few, so that orders don't wait for a late feed to catch up.
@@ -26,15 +27,28 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     };
     registry.stage("itch-exchange", spec, move |stage| {
         let settings = ItchSettings::read(stage)?;
-        let ItchSettings { seed, instruments, live_orders, .. } = settings;
         Ok(Box::new(ItchExchange {
-            generator: Generator::new(GeneratorSpec { seed, instruments, live_orders }),
-            drops: Drops::new([settings.drop_a, settings.drop_b], seed),
-            pacer: Pacer::new(settings.ticks_per_second as f64 / f64::from(settings.messages_per_frame)),
+            generator: Generator::new(settings.generator()),
+            drops: Drops::new([settings.drop_a, settings.drop_b], settings.seed),
+            pacer: Pacer::new(settings.ticks_per_second as f64),
             desk: Desk::new(stage, &home)?,
             messages_per_frame: settings.messages_per_frame,
         }))
     });
+    registry.needs("itch-exchange", needs);
+}
+
+/// Memory for the books and the desk, and packets that hold a frame of one message at least.
+fn needs(asked: &Asked<'_>) -> Needs {
+    let books = ItchSettings::asked(asked).map_or(0, |settings| settings.generator().memory_bytes());
+    Needs {
+        memory_bytes: vec![("live_orders of each book", books), ("times of ticks", Desk::MEMORY_BYTES)],
+        packet_bytes: vec![
+            ("MoldUDP64 header", mold::HEADER_LEN_BYTES as u64),
+            ("header of a message", mold::BLOCK_HEADER_LEN_BYTES as u64),
+            ("longest message", MESSAGE_LEN_BYTES_MAX as u64),
+        ],
+    }
 }
 
 struct ItchExchange {
@@ -81,19 +95,21 @@ impl ItchExchange {
             return false;
         }
         let (Some(mut frame), Some(mut copy)) = (out.alloc(), out.alloc()) else { return false };
-        frame.set_len(frame.capacity());
+        // Neither can fail: a length is the capacity at most, and both packets are of one pool.
+        let _whole = frame.set_len(frame.capacity());
         let Ok(written) = self.generator.write_frame(self.messages_per_frame, due_ns, frame.data_mut()) else {
             return false;
         };
-        frame.set_len(written.len_bytes);
-        copy.fill(frame.data());
+        if !frame.set_len(written.len_bytes) || !copy.fill(frame.data()) {
+            return false;
+        }
         let messages = u64::from(written.count);
         self.desk.note(written.sequence, messages, due_ns, out.fresh_ns());
         let tally = &mut self.desk.tally;
         let sent = [self.drops.send(0, frame, messages, tally, out), self.drops.send(1, copy, messages, tally, out)];
         tally.published += messages;
         tally.dropped_both += if sent == [false; 2] { messages } else { 0 };
-        self.pacer.depart();
+        self.pacer.depart(messages);
         true
     }
 }

@@ -3,14 +3,16 @@
 //!
 //! The recording has no book of the exchange's own, so every order is filled whole at its limit.
 
+use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 
-use super::channels::{DROPS, Drops, announce, has_room};
+use super::channels::{DROPS, Drops, NO_ROOM, announce, has_room, has_room_to_announce};
 use super::desk::Desk;
 use super::replay::{Departure, Source, schedule};
 use super::settings::MoexSettings;
 use super::tally::Tally;
-use crate::fast::{MoexFeed, Recording};
+use crate::fast::{Datagram, Recording};
+use crate::framing::PREAMBLE_LEN_BYTES;
 
 const SNAPSHOTS: OutId = OutId(3);
 
@@ -27,9 +29,8 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
         ..StageSpec::default()
     };
     registry.stage("moex-exchange", spec, move |stage| {
-        let settings = MoexSettings::read(stage)?;
+        let (settings, feed) = MoexSettings::open(stage)?;
         let section = stage.raw_section("feed")?;
-        let feed = MoexFeed::open(&settings.dir).map_err(|error| section.refuse("dir", error.to_string()))?;
         let departures = schedule(&feed).map_err(|error| section.refuse("dir", error.to_string()))?;
         let [a, b] = feed.increments;
         Ok(Box::new(MoexExchange {
@@ -43,6 +44,22 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             desk: Desk::new(stage, &home)?,
         }))
     });
+    registry.needs("moex-exchange", needs);
+}
+
+/// Memory for the recording and the desk, and packets that hold its longest datagram.
+fn needs(asked: &Asked<'_>) -> Needs {
+    let Some(feed) = MoexSettings::asked(asked) else { return Needs::default() };
+    let recordings = || feed.increments.iter().chain([&feed.snapshots]);
+    let memory = |recording: &Recording| {
+        let datagram = size_of::<Datagram>() + size_of::<Departure>();
+        (recording.bytes.len() + recording.datagrams.len() * datagram) as u64
+    };
+    let longest = recordings().map(Recording::len_bytes_max).max().unwrap_or(0);
+    Needs {
+        memory_bytes: vec![("the recording", recordings().map(memory).sum()), ("times of ticks", Desk::MEMORY_BYTES)],
+        packet_bytes: vec![("MsgSeqNum", PREAMBLE_LEN_BYTES as u64), ("longest datagram", longest as u64)],
+    }
 }
 
 struct MoexExchange {
@@ -97,16 +114,16 @@ impl MoexExchange {
         let Some(bytes) = recording.datagram(departure.index) else { return false };
         let sequence = recording.datagrams[departure.index].msg_seq_num;
         let Some(mut packet) = out.alloc() else { return false };
+        self.next += 1;
         if !write(&mut packet, sequence, bytes) {
-            return false;
+            out.drop(packet, NO_ROOM);
+            return true;
         }
         match departure.source {
-            Source::Snapshot => {
-                out.send(SNAPSHOTS, packet);
-            }
+            // There was room, and what is refused all the same is counted at the port.
+            Source::Snapshot => _ = out.send(SNAPSHOTS, packet),
             Source::A | Source::B => self.publish_increment(departure.source, sequence, packet, due_ns, out),
         }
-        self.next += 1;
         true
     }
 
@@ -133,7 +150,7 @@ impl MoexExchange {
     /// Tells both channels where the sequence ends, so that a loss at the end shows.
     fn finish(&mut self, out: &mut Outputs<'_>) -> Next {
         if let Some((sequence, _)) = self.current {
-            if !has_room(out) {
+            if !has_room_to_announce(out) {
                 return Next::Busy;
             }
             self.close_tick();

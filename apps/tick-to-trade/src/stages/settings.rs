@@ -1,10 +1,15 @@
 //! The sections of a plan that the stages read, and what is refused in them.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use verbline::cli::count;
 use verbline::engine::{StageContext, StageError};
+use verbline::plan::{Asked, Params};
 
+use crate::fast::MoexFeed;
+use crate::generator::GeneratorSpec;
 use crate::risk::{RiskSpec, TriggerSpec};
 
 /// `[feed]` of the generated feed.
@@ -45,10 +50,27 @@ impl ItchSettings {
         1
     }
 
+    /// What is to be generated.
+    pub(super) fn generator(&self) -> GeneratorSpec {
+        GeneratorSpec { seed: self.seed, instruments: self.instruments, live_orders: self.live_orders }
+    }
+
+    /// The section as it stands, if it can be read.
+    pub(super) fn asked(asked: &Asked<'_>) -> Option<ItchSettings> {
+        asked.section("feed")?.parse().ok()
+    }
+
     /// Reads and checks the section.
     pub(super) fn read(stage: &StageContext<'_>) -> Result<ItchSettings, StageError> {
         let settings: ItchSettings = stage.section("feed")?;
         let feed = stage.raw_section("feed")?;
+        bounds(
+            feed,
+            [
+                ("live_orders", settings.live_orders.into(), 1..=u64::from(GeneratorSpec::LIVE_ORDERS_MAX)),
+                ("ticks_per_second", settings.ticks_per_second, 0..=1_000_000_000),
+            ],
+        )?;
         share(stage, "drop_a", settings.drop_a)?;
         share(stage, "drop_b", settings.drop_b)?;
         if !(1..=9_999).contains(&settings.instruments) {
@@ -81,22 +103,57 @@ pub(super) struct MoexSettings {
     pub(super) drop_b: f64,
 }
 
+/// The recording takes six and a half minutes at 1.0.
+const SPEED_MIN: f64 = 0.001;
+const SPEED_MAX: f64 = 1e9;
+
 impl MoexSettings {
     fn speed() -> f64 {
         100.0
     }
 
-    /// Reads and checks the section.
-    pub(super) fn read(stage: &StageContext<'_>) -> Result<MoexSettings, StageError> {
+    /// The recording, if it is there.
+    pub(super) fn asked(asked: &Asked<'_>) -> Option<MoexFeed> {
+        let settings: MoexSettings = asked.section("feed")?.parse().ok()?;
+        MoexFeed::open(&settings.dir).ok()
+    }
+
+    /// Reads and checks the section, and opens the recording that it names.
+    pub(super) fn open(stage: &StageContext<'_>) -> Result<(MoexSettings, MoexFeed), StageError> {
+        let settings = MoexSettings::read(stage)?;
+        match MoexFeed::open(&settings.dir) {
+            Ok(feed) => Ok((settings, feed)),
+            Err(error) => Err(stage.raw_section("feed")?.refuse("dir", error.to_string()).into()),
+        }
+    }
+
+    fn read(stage: &StageContext<'_>) -> Result<MoexSettings, StageError> {
         let settings: MoexSettings = stage.section("feed")?;
         share(stage, "drop_a", settings.drop_a)?;
         share(stage, "drop_b", settings.drop_b)?;
-        if !(settings.speed > 0.0 && settings.speed.is_finite()) {
-            let message = format!("a speed of {} plays nothing: 1.0 is the market's own pace", settings.speed);
+        if !(SPEED_MIN..=SPEED_MAX).contains(&settings.speed) {
+            let message = format!(
+                "a speed of {} is not within {SPEED_MIN} to {SPEED_MAX}: 1.0 is the market's own pace",
+                settings.speed
+            );
             return Err(stage.raw_section("feed")?.refuse("speed", message).into());
         }
         Ok(settings)
     }
+}
+
+/// Insists that numbers of a table are within their bounds.
+fn bounds<const N: usize>(
+    table: &Params,
+    numbers: [(&'static str, u64, RangeInclusive<u64>); N],
+) -> Result<(), StageError> {
+    for (key, value, bounds) in numbers {
+        if !bounds.contains(&value) {
+            let (least, most) = (count(*bounds.start()), count(*bounds.end()));
+            return Err(table.refuse(key, format!("{} is not within {least} to {most}", count(value))).into());
+        }
+    }
+    Ok(())
 }
 
 fn share(stage: &StageContext<'_>, key: &str, value: f64) -> Result<(), StageError> {
@@ -151,6 +208,10 @@ impl Default for RiskSettings {
     }
 }
 
+/// Most shares or contracts of anything, and the greatest price or notional.
+const QUANTITY_MAX: u64 = 1_000_000_000;
+const PRICE_MAX: u64 = i64::MAX as u64;
+
 /// Most instruments that the trader follows.
 pub(super) const INSTRUMENTS_MAX: u16 = 1_024;
 
@@ -162,18 +223,42 @@ pub(super) fn trigger(stage: &StageContext<'_>) -> Result<TriggerSpec, StageErro
             format!("{} is no share: 0.6 is three fifths, anything above 1.0 never fires", settings.imbalance);
         return Err(stage.raw_section("trigger")?.refuse("imbalance", message).into());
     }
+    let trigger = stage.raw_section("trigger")?;
+    let Ok(move_min) = u64::try_from(settings.move_min) else {
+        return Err(trigger.refuse("move_min", "a move is 1 or more; 0 never fires").into());
+    };
+    bounds(
+        trigger,
+        [
+            ("move_min", move_min, 0..=PRICE_MAX),
+            ("quantity", settings.quantity.into(), 1..=QUANTITY_MAX),
+            ("cooldown_us", settings.cooldown_us, 0..=86_400_000_000),
+        ],
+    )?;
     Ok(TriggerSpec {
         instruments: INSTRUMENTS_MAX,
         imbalance_permille: (settings.imbalance * 1000.0) as u32,
         move_min: settings.move_min,
         quantity: settings.quantity,
-        cooldown_ns: settings.cooldown_us.saturating_mul(1_000),
+        cooldown_ns: settings.cooldown_us * 1_000,
     })
 }
 
 /// Reads `[risk]`.
 pub(super) fn risk(stage: &StageContext<'_>) -> Result<RiskSpec, StageError> {
     let settings: RiskSettings = stage.section("risk")?;
+    let notional_max = u64::try_from(settings.notional_max).unwrap_or(0);
+    bounds(
+        stage.raw_section("risk")?,
+        [
+            ("quantity_max", settings.quantity_max.into(), 1..=QUANTITY_MAX),
+            ("notional_max", notional_max, 1..=PRICE_MAX),
+            ("collar_bps", settings.collar_bps.into(), 0..=1_000_000),
+            ("orders_per_second", settings.orders_per_second.into(), 0..=1_000_000_000),
+            ("burst_orders", settings.burst_orders.into(), 1..=1_000_000),
+            ("position_max", settings.position_max.into(), 0..=QUANTITY_MAX),
+        ],
+    )?;
     Ok(RiskSpec {
         instruments: INSTRUMENTS_MAX,
         quantity_max: settings.quantity_max,

@@ -10,7 +10,10 @@ use super::wire::{ExecutionReport, TIMING_LEN_BYTES, Timing};
 use crate::risk::{ORDER_LEN_BYTES, OrderIntent, OrderTemplate, RiskGate, Trigger};
 
 const ORDER: OutId = OutId(0);
+const DROPS: &[&str] = &["malformed", "no_room"];
 const MALFORMED: DropReason = DropReason::Stage(0);
+/// The packet is too short for the order.
+const NO_ROOM: DropReason = DropReason::Stage(1);
 
 /// Who sends the orders.
 const FIRM: [u8; 4] = *b"VRBL";
@@ -22,7 +25,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     let home = tally.clone();
     let spec = StageSpec {
         outputs: &["order"],
-        drops: &["malformed"],
+        drops: DROPS,
         summary: "trigger, risk limits, preformatted orders",
         ..StageSpec::default()
     };
@@ -86,17 +89,27 @@ impl Strategy {
                 wanted = Some((update, intent));
             }
         }
-        if let Some((update, intent)) = wanted
-            && self.write(&mut packet, &update, &intent, out.fresh_ns())
-        {
+        let Some((update, intent)) = wanted else { return };
+        let is_sent = match self.write(&mut packet, &update, &intent, out.fresh_ns()) {
+            true => out.send(ORDER, packet),
+            false => {
+                out.drop(packet, NO_ROOM);
+                false
+            }
+        };
+        if is_sent {
             self.tally.orders += 1;
             self.sent.add(1);
-            out.send(ORDER, packet);
+        } else {
+            // No report will come: what the gate reserved is given back.
+            self.tally.unsent += 1;
+            self.gate.closed(intent.instrument, intent.side, intent.quantity);
         }
     }
 
-    /// Turns the packet into the order, with its timing behind it.
+    /// Turns the packet into the order, with its timing behind it. False if it has no room for them.
     #[inline]
+    #[must_use]
     fn write(&mut self, packet: &mut Packet, update: &Update, intent: &OrderIntent, decided_ns: u64) -> bool {
         let Some(slot) = self.templates.get_mut(usize::from(intent.instrument)) else { return false };
         let template = slot.get_or_insert_with(|| OrderTemplate::new(update.number, update.symbol, FIRM));
@@ -114,6 +127,7 @@ impl Strategy {
 
     fn settle(&mut self, report: ExecutionReport) {
         let instrument = report.order_id as u16;
+        self.tally.reports += 1;
         if report.filled > 0 {
             self.tally.filled += 1;
             self.gate.filled(instrument, report.side, report.filled);

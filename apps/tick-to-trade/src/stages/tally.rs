@@ -51,6 +51,8 @@ pub struct ExchangeTally {
     pub orders: u64,
     /// Bytes that arrived as orders and were none.
     pub malformed_orders: u64,
+    /// Orders whose report could not be sent.
+    pub unanswered: u64,
     /// From the scheduled time of a tick to the arrival of its order, ns.
     pub tick_to_trade_ns: Histogram<u64>,
     /// The same, cut into what happened in turn, summed over all orders: scheduled to published, to received by the trader,
@@ -70,6 +72,10 @@ pub struct ItchTally {
     pub contradictions: u64,
     /// Messages that are not ITCH.
     pub malformed: u64,
+    /// Changes of a best level that the strategy was told of; of several of one instrument that came together, the last.
+    pub told: u64,
+    /// Changes of a best level that the strategy was not told of: of instruments that it does not follow, or left at the end.
+    pub untold: u64,
     /// Price levels at the end, over all books and sides.
     pub levels: usize,
     /// Live orders at the end.
@@ -89,6 +95,10 @@ pub struct FortsTally {
     pub malformed: u64,
     /// Entries or snapshots that contradict a book.
     pub contradictions: u64,
+    /// Changes of a best level that the strategy was told of; of several of one instrument that came together, the last.
+    pub told: u64,
+    /// Changes of a best level that the strategy was not told of: of instruments that it does not follow, or left at the end.
+    pub untold: u64,
     /// Snapshots equal to a book that increments had changed; the others prove nothing.
     pub equal_of_changing: u64,
     /// The books' own counts.
@@ -104,11 +114,13 @@ pub struct StrategyTally {
     pub intents: u64,
     /// Orders sent.
     pub orders: u64,
-    /// Orders wanted for which there was no packet or no room.
+    /// Orders wanted that were not sent: the packet went to another order, or there was no room for it.
     pub unsent: u64,
-    /// Orders filled and cancelled by the exchange.
+    /// Reports of the exchange, one for each order that it took.
+    pub reports: u64,
+    /// Orders filled by the exchange, in part or whole.
     pub filled: u64,
-    /// Cancelled.
+    /// Cancelled, in part or whole.
     pub cancelled: u64,
     /// What the risk gate let pass and refused.
     pub risk: RiskCounts,

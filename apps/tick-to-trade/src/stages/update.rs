@@ -1,6 +1,8 @@
 //! What a book tells the strategy: the best levels of an instrument after a tick, as a fixed record in the packet that the
 //! tick came in.
 
+use verbline::prelude::*;
+
 use crate::itch::Symbol;
 use crate::risk::{Quote, Top};
 
@@ -57,44 +59,137 @@ impl Update {
     }
 }
 
-/// The updates of one packet: the last of each instrument counts.
+/// What the strategy has not been told yet: of each instrument the last update.
+///
+/// It goes out in the packet that it came in, and what does not fit there in fresh ones. What finds no packet or no room now stays
+/// here, where a later update of the same instrument takes its place: nothing is lost, and it needs no more room than there are
+/// instruments.
 #[derive(Debug)]
 pub(super) struct Updates {
+    /// Records in the order in which their instruments changed.
     bytes: Vec<u8>,
+    /// The record of an instrument, by its index; [`NONE`] if it has none.
+    places: Box<[u16]>,
+    /// When the packet came that the last update was in.
+    received_ns: u64,
+    /// Records that went out.
+    told: u64,
+    /// Fresh packets that may be taken in this turn: the plan counts on a burst.
+    fresh_left: usize,
+    burst: usize,
+    output: OutId,
 }
 
+const NONE: u16 = u16::MAX;
+
 impl Updates {
-    /// Room for `limit` instruments.
-    pub(super) fn new(limit: usize) -> Updates {
-        Updates { bytes: Vec::with_capacity(limit * UPDATE_LEN_BYTES) }
+    /// Room for the instruments `0 .. limit`, and `burst` fresh packets a turn.
+    pub(super) fn new(limit: u16, burst: usize, output: OutId) -> Updates {
+        Updates {
+            bytes: Vec::with_capacity(usize::from(limit) * UPDATE_LEN_BYTES),
+            places: vec![NONE; usize::from(limit)].into_boxed_slice(),
+            received_ns: 0,
+            told: 0,
+            fresh_left: burst,
+            burst,
+            output,
+        }
     }
 
-    #[inline]
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
+    /// What [`Updates::new`] allocates.
+    pub(super) fn memory_bytes(limit: u16) -> u64 {
+        u64::from(limit) * (UPDATE_LEN_BYTES + size_of::<u16>()) as u64
     }
 
-    /// Adds an update, in place of an earlier one of the same instrument. False if there is no room.
+    /// Adds an update, in place of an earlier one of the same instrument. False if there is no such instrument.
     #[inline]
+    #[must_use]
     pub(super) fn put(&mut self, update: Update) -> bool {
+        let Some(place) = self.places.get_mut(usize::from(update.instrument)) else { return false };
         let bytes = update.to_bytes();
         let (records, _) = self.bytes.as_chunks_mut::<UPDATE_LEN_BYTES>();
-        if let Some(earlier) = records.iter_mut().find(|record| record[..2] == bytes[..2]) {
-            let reset = earlier[2] | bytes[2];
-            *earlier = bytes;
-            earlier[2] = reset;
-            return true;
+        match records.get_mut(usize::from(*place)) {
+            Some(earlier) => {
+                let reset = earlier[2] | bytes[2];
+                *earlier = bytes;
+                earlier[2] = reset;
+            }
+            None => {
+                *place = records.len() as u16;
+                self.bytes.extend_from_slice(&bytes);
+            }
         }
-        let fits = self.bytes.len() + UPDATE_LEN_BYTES <= self.bytes.capacity();
-        if fits {
-            self.bytes.extend_from_slice(&bytes);
+        true
+    }
+
+    /// How many records went out to the strategy.
+    pub(super) fn told(&self) -> u64 {
+        self.told
+    }
+
+    /// How many instruments wait.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() / UPDATE_LEN_BYTES
+    }
+
+    /// Hands on what waits, first in the packet that the last of it came in.
+    #[inline]
+    pub(super) fn send(&mut self, mut packet: Packet, out: &mut Outputs<'_>) {
+        if self.bytes.is_empty() {
+            return;
         }
-        fits
+        self.received_ns = packet.timestamp();
+        if out.room(self.output) > 0 && self.fill(&mut packet) {
+            self.tell(packet, out);
+        }
+        if !self.bytes.is_empty() {
+            self.send_fresh(out);
+        }
+    }
+
+    /// A turn of the lcore begins: hands on what still waits. True if nothing is left.
+    pub(super) fn turn(&mut self, out: &mut Outputs<'_>) -> bool {
+        self.fresh_left = self.burst;
+        self.send_fresh(out);
+        self.bytes.is_empty()
+    }
+
+    fn send_fresh(&mut self, out: &mut Outputs<'_>) {
+        while self.fresh_left > 0 && !self.bytes.is_empty() && out.room(self.output) > 0 {
+            let Some(mut packet) = out.alloc() else { return };
+            self.fresh_left -= 1;
+            packet.set_timestamp(self.received_ns);
+            if !self.fill(&mut packet) {
+                return;
+            }
+            self.tell(packet, out);
+        }
+    }
+
+    fn tell(&mut self, packet: Packet, out: &mut Outputs<'_>) {
+        self.told += (packet.len() / UPDATE_LEN_BYTES) as u64;
+        // There was room; what is refused all the same is counted there.
+        let _sent = out.send(self.output, packet);
+    }
+
+    /// Moves as many updates as fit into a packet. False if that is none.
+    #[inline]
+    fn fill(&mut self, packet: &mut Packet) -> bool {
+        self.take(packet.capacity(), |records| packet.fill(records))
     }
 
     #[inline]
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+    fn take(&mut self, room_bytes: usize, give: impl FnOnce(&[u8]) -> bool) -> bool {
+        let fits = (room_bytes / UPDATE_LEN_BYTES).min(self.len());
+        let (gone, rest) = self.bytes.split_at(fits * UPDATE_LEN_BYTES);
+        if fits == 0 || !give(gone) {
+            return false;
+        }
+        let instrument = |record: &[u8; UPDATE_LEN_BYTES]| usize::from(u16::from_le_bytes([record[0], record[1]]));
+        gone.as_chunks().0.iter().for_each(|record| self.places[instrument(record)] = NONE);
+        rest.as_chunks().0.iter().for_each(|record| self.places[instrument(record)] -= fits as u16);
+        self.bytes.drain(..fits * UPDATE_LEN_BYTES);
+        true
     }
 }
 
@@ -116,14 +211,38 @@ mod tests {
         }
     }
 
+    fn taken(updates: &mut Updates, room_bytes: usize) -> Vec<Update> {
+        let mut taken = Vec::new();
+        updates.take(room_bytes, |records| {
+            assert!(records.len() <= room_bytes);
+            taken.extend(records.as_chunks().0.iter().map(Update::from_bytes));
+            true
+        });
+        taken
+    }
+
     #[test]
     fn the_last_update_of_an_instrument_counts_and_a_reset_is_kept() {
-        let mut updates = Updates::new(2);
+        let mut updates = Updates::new(6, 32, OutId(0));
         assert!(updates.put(update(4, 1)) && updates.put(update(5, 2)) && updates.put(update(4, 3)));
-        assert!(!updates.put(update(6, 4)), "there is room for two");
-        let (records, rest) = updates.as_bytes().as_chunks();
-        assert!(rest.is_empty());
-        let read: Vec<_> = records.iter().map(Update::from_bytes).collect();
-        assert_eq!(read, [Update { reset: true, ..update(4, 3) }, update(5, 2)]);
+        assert!(!updates.put(update(6, 4)), "there are six");
+        assert_eq!(taken(&mut updates, 512), [Update { reset: true, ..update(4, 3) }, update(5, 2)]);
+        assert_eq!((updates.len(), taken(&mut updates, 512)), (0, vec![]));
+    }
+
+    #[test]
+    fn what_does_not_fit_one_packet_goes_into_the_next() {
+        let mut updates = Updates::new(1_000, 32, OutId(0));
+        // As many as a frame may change, and more than two packets of 512 bytes hold.
+        (0..64).for_each(|instrument| assert!(updates.put(update(instrument, 2))));
+        let first = taken(&mut updates, 512);
+        assert_eq!(first, Vec::from_iter((0..6).map(|instrument| update(instrument, 2))));
+        // One that waits is overtaken by its successor, one that is gone comes anew.
+        assert!(updates.put(update(63, 3)) && updates.put(update(0, 3)));
+        assert_eq!(taken(&mut updates, UPDATE_LEN_BYTES - 1), []);
+        let rest = taken(&mut updates, 1 << 20);
+        let wanted = (6..63).map(|instrument| update(instrument, 2)).chain([update(63, 3), update(0, 3)]);
+        assert_eq!(rest, Vec::from_iter(wanted));
+        assert!(updates.put(update(7, 4)) && taken(&mut updates, 80) == [update(7, 4)]);
     }
 }

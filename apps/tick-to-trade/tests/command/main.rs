@@ -1,5 +1,6 @@
 //! The command as a user runs it: what it prints, what it exits with, and what it does with what is wrong.
 
+mod bounds;
 mod feed_files;
 mod memory;
 mod replay;
