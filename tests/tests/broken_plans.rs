@@ -63,7 +63,7 @@ fn faults_are_shown_to_a_person_within_80_columns() {
     for plan in plans() {
         let shown = rig().with(["check", "--explain"]).with([plan.display().to_string()]).run().exited(2);
         assert!(shown.stderr.contains("error["), "{shown}");
-        assert!(shown.stderr.contains("\n1 error\n") || shown.stderr.contains(" errors"), "{shown}");
+        assert!(shown.stderr.contains("\n1 error") || shown.stderr.contains(" errors"), "{shown}");
         assert_fits(&shown.stdout);
         assert_fits(&shown.stderr);
     }

@@ -136,7 +136,7 @@ fn a_command_line_that_cannot_be_exits_with_2() {
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
-    for program in [rig(&[]), rig(&[]).with(["--json"])] {
+    for program in [rig(&[]), Program::new(env!("CARGO_BIN_EXE_rig")).with(["--help"])] {
         let mut started = program.start();
         drop(started.child().stdout.take());
         let shown = started.finish().exited(0);
@@ -145,9 +145,25 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_a_failure() {
-    let full = OpenOptions::new().write(true).open("/dev/full").expect("full(4)");
-    let shown = rig(&[]).run_into(full).exited(1);
-    let why = "error: standard output cannot be written: No space left on device (os error 28)\n";
-    assert_eq!(shown.stderr, why, "{shown}");
+fn a_document_that_nobody_reads_to_its_end_is_a_failure() {
+    let check = Program::new(env!("CARGO_BIN_EXE_rig")).with(["check", "tests/plans/rig.toml", "--json"]);
+    let devices = Program::new(env!("CARGO_BIN_EXE_rig")).with(["devices", "--json"]);
+    for program in [rig(&[]).with(["--json"]), check, devices] {
+        let mut started = program.start();
+        drop(started.child().stdout.take());
+        let shown = started.finish().exited(1);
+        assert!(shown.stderr.contains("error: standard output cannot be written: Broken pipe"), "{shown}");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_a_failure() {
+    let bare = Program::new(env!("CARGO_BIN_EXE_rig"));
+    let others = [&["--help"][..], &["--version"], &["help", "run"], &["keys"], &["graph", "tests/plans/rig.toml"]];
+    for program in others.map(|arguments| bare.with(arguments)).into_iter().chain([rig(&[])]) {
+        let full = OpenOptions::new().write(true).open("/dev/full").expect("full(4)");
+        let shown = program.run_into(full).exited(1);
+        let why = "error: standard output cannot be written: No space left on device (os error 28)\n";
+        assert!(shown.stderr.ends_with(why), "{shown}");
+    }
 }

@@ -5,7 +5,7 @@ use verbline_tests::{Program, Terminal};
 
 /// A run without an end.
 fn endless() -> Program {
-    let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(["run", "tests/plans/rig.toml", "--for", "1h"]);
+    let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(["run", "tests/plans/rig.toml"]);
     program.with(["--set", "stage.numbers.params={}"])
 }
 
@@ -59,4 +59,20 @@ fn a_log_gets_no_line() {
     let shown = shown.finish().exited(0);
     assert_eq!(shown.stderr, "", "{shown}");
     assert_eq!(shown.json()["plan"], "rig", "{shown}");
+}
+
+/// Nothing but a signal ends it; and whose terminal goes away gets the report where it was sent.
+#[test]
+fn a_run_without_an_end_is_ended_by_a_hangup_unless_that_is_ignored() {
+    for length in [&[][..], &["--for", "forever"]] {
+        let started = endless().with(length).with(["--json"]).start();
+        started.await_lcores(&["main"]);
+        // Twice, as a terminal may send it: the second aborts nothing.
+        for _ in 0..2 {
+            started.signal(Signal::HUP);
+            started.await_delivery();
+        }
+        let shown = started.finish().exited(0);
+        assert_eq!(shown.json()["packets"]["held"], 0, "{shown}");
+    }
 }

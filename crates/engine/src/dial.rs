@@ -180,7 +180,7 @@ impl<'a> Dialling<'a> {
                     Some(listener) => listener,
                     None => self.bind(*provider, *at, deadline)?,
                 };
-                self.listen(listener, *at, deadline)
+                self.listen(listener, *provider, *at, deadline)
             }
             Way::Connect { provider, to, from } => self.connect(*provider, *to, *from, deadline),
         }
@@ -202,7 +202,7 @@ impl<'a> Dialling<'a> {
             }
             self.pause(&mut pause, deadline)?;
             if Instant::now() >= deadline {
-                return Err(self.late(format!("connects to {to}")));
+                return Err(self.late(provider, format!("connects to {to}")));
             }
         }
     }
@@ -235,11 +235,17 @@ impl<'a> Dialling<'a> {
         }
     }
 
-    fn listen(&mut self, mut listener: Listener, at: SocketAddr, deadline: Instant) -> Result<Connection, Failure> {
+    fn listen(
+        &mut self,
+        mut listener: Listener,
+        provider: Provider,
+        at: SocketAddr,
+        deadline: Instant,
+    ) -> Result<Connection, Failure> {
         loop {
             if !self.wait(&listener, deadline) {
                 self.check_stop()?;
-                return Err(self.late(format!("listens at {at}")));
+                return Err(self.late(provider, format!("listens at {at}")));
             }
             let answer = match listener.next(Duration::ZERO) {
                 Ok(None) => continue,
@@ -342,7 +348,7 @@ impl<'a> Dialling<'a> {
         Failure::GaveUp(EngineError::Address { at: at.clone(), port: port.clone(), doing, source: source.into() })
     }
 
-    fn late(&mut self, role: String) -> Failure {
+    fn late(&mut self, provider: Provider, role: String) -> Failure {
         let last = match self.last.take() {
             Some(error) => error.to_string(),
             None => "nobody came".to_owned(),
@@ -355,6 +361,7 @@ impl<'a> Dialling<'a> {
             attempts: self.attempts,
             timeout: *timeout,
             last,
+            provider,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use verbline_mem::{PoolError, RegionError};
 use verbline_plan::{Diagnostic, Location, Plan, Span};
+use verbline_verbs::Provider;
 
 use crate::registry::StageError;
 use crate::report::Report;
@@ -23,6 +24,17 @@ pub(crate) fn nowhere() -> Place {
 /// Where the plan declares something.
 pub(crate) fn place(plan: &Plan, span: Span) -> Place {
     Box::new(plan.locate(span))
+}
+
+/// What to do where nobody is at the other end of an address.
+fn how_to_meet(provider: Provider) -> &'static str {
+    match provider {
+        Provider::Kernel => "start the other end, or raise `connect_timeout`",
+        Provider::Soft => {
+            "the software RNIC reaches this process only: put the other end into it, by this plan or another, or run both \
+             ends on kernel devices (rdma_rxe needs no card)"
+        }
+    }
 }
 
 /// Why a run could not be built, started, or ended in order.
@@ -164,8 +176,9 @@ pub enum EngineError {
     },
     /// The port was not connected within its time.
     #[error(
-        "{at}: port.{port} {role} and has no connection after {timeout:?} and {attempts} {}: {last}; start the \
-         other end, or raise `connect_timeout`", if *.attempts == 1 { "attempt" } else { "attempts" }
+        "{at}: port.{port} {role} and has no connection after {timeout:?} and {attempts} {}: {last}; {}",
+        if *.attempts == 1 { "attempt" } else { "attempts" },
+        how_to_meet(*.provider)
     )]
     NotConnected {
         /// Where the plan declares the port.
@@ -180,6 +193,8 @@ pub enum EngineError {
         timeout: Duration,
         /// Why the last attempt failed.
         last: String,
+        /// Whose device the port is on.
+        provider: Provider,
     },
     /// Told to stop before all ports were connected.
     #[error("stopped before all ports were connected")]

@@ -175,10 +175,10 @@ fn nobody_there_is_said_with_line_address_attempts_and_reason() {
     let EngineError::NotConnected { attempts, .. } = &error else { panic!("{error:?}") };
     assert!((2..=7).contains(attempts), "the pauses double: {attempts}");
     let shown = error.to_string().replace(&format!("{attempts} attempts"), "N attempts");
-    insta::assert_snapshot!(shown, @r"test.toml:13:15: port.near connects to 10.9.9.2:7003 and has no connection after 60ms and N attempts: nobody listens at 10.9.9.2:7003; start the other end, or raise `connect_timeout`");
+    insta::assert_snapshot!(shown, @r"test.toml:13:15: port.near connects to 10.9.9.2:7003 and has no connection after 60ms and N attempts: nobody listens at 10.9.9.2:7003; the software RNIC reaches this process only: put the other end into it, by this plan or another, or run both ends on kernel devices (rdma_rxe needs no card)");
 
     let error = refused(&on("soft0", &[echo("listen = \"10.9.9.1:7003\"\nconnect_timeout = \"60ms\"", 0)]));
-    insta::assert_snapshot!(error.to_string(), @r"test.toml:13:15: port.far listens at 10.9.9.1:7003 and has no connection after 60ms and 0 attempts: nobody came; start the other end, or raise `connect_timeout`");
+    insta::assert_snapshot!(error.to_string(), @r"test.toml:13:15: port.far listens at 10.9.9.1:7003 and has no connection after 60ms and 0 attempts: nobody came; the software RNIC reaches this process only: put the other end into it, by this plan or another, or run both ends on kernel devices (rdma_rxe needs no card)");
 }
 
 #[test]

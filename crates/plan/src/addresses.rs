@@ -102,7 +102,27 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
             }
         }
     }
+    // What is misspelt elsewhere looks alone here.
+    if !sink.has_errors() {
+        let is_soft = |index: usize| provider(index) == Some(Provider::Soft);
+        for index in (0..ends.len()).filter(|index| others[*index].is_none() && is_soft(*index)) {
+            alone(&raw.ports[index], ends[index], sink);
+        }
+    }
     others
+}
+
+/// Only who runs several plans in one process can mean that.
+fn alone(port: &RawPort, end: Option<End>, sink: &mut Sink) {
+    let (Some(end), Some((_, field))) = (end, port.address_keys().next()) else { return };
+    let name = &port.head.name;
+    let message = match end {
+        End::Listen(at) => format!("port.{name} listens at {at}, and no port of this plan connects there"),
+        End::Connect(to) => format!("port.{name} connects to {to}, and no port of this plan listens there"),
+    };
+    sink.warn("this-process-only", field.span, message)
+        .note("the software RNIC reaches this process only: another process can't be the other end")
+        .help("put both ends into one plan, or run both on kernel devices (rdma_rxe needs no card)");
 }
 
 /// Whether one address covers the other: the unspecified one is every address.

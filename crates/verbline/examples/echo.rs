@@ -85,6 +85,8 @@ impl Stage for Sink {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // What happens while a run lasts, e.g. a port that goes down, is told by `tracing`.
+    verbline::cli::log_to_stderr();
     let mut registry = Registry::new("count");
     let source = StageSpec { outputs: &["packets"], source: true, summary: "numbers", ..StageSpec::default() };
     registry.stage("source", source, |_| Ok(Box::new(Source { next: 0, limit: 1000 })));
@@ -92,6 +94,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     registry.stage("sink", sink, |stage| Ok(Box::new(Sink { received: stage.counter("received") })));
 
     let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("count.toml", PLAN)?;
+    eprint!("{}", plan.warnings());
     let running = Runtime::build(&plan, &registry)?.start()?;
     running.wait(Some(Duration::from_secs(5)));
     let report = running.stop()?;

@@ -65,12 +65,12 @@ pub struct Outcome {
 
 /// Runs the command line of `app`, and says how the process should exit.
 pub fn main(app: &dyn App) -> ExitCode {
-    let matches = args::command(app.name(), app.about()).get_matches();
-    let arguments = match Arguments::from_arg_matches(&matches) {
+    let matches = args::command(app.name(), app.about()).try_get_matches();
+    let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
-        Err(error) => error.exit(),
+        Err(error) => return tell(&error),
     };
-    trace_to_stderr();
+    log_to_stderr();
     match arguments.command {
         Command::Run(options) => run::run(app, &options),
         Command::Check(options) => check::check(app, &options),
@@ -80,8 +80,25 @@ pub fn main(app: &dyn App) -> ExitCode {
     }
 }
 
-/// Warnings of the engine (a fallback taken, a queue pair lost) reach the user; `VERBLINE_LOG=debug` shows more.
-fn trace_to_stderr() {
+/// What the command line's own parser has to say: its help, its version, or what is wrong.
+fn tell(error: &clap::Error) -> ExitCode {
+    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1));
+    let text = |coloured: bool| match coloured {
+        true => error.render().ansi().to_string(),
+        false => error.render().to_string(),
+    };
+    if error.use_stderr() {
+        output::message(text(output::is_coloured(&std::io::stderr())).trim_end());
+        return code;
+    }
+    output::result(&text(output::is_coloured(&std::io::stdout())), code)
+}
+
+/// Has the engine's warnings (a fallback taken, a port that is down) written to standard error; `VERBLINE_LOG=debug` shows more.
+///
+/// [`main`] does it for every app. The engine tells by [`tracing`] what happens while a run lasts, and nobody hears it where no
+/// subscriber is installed: an embedder calls this, or installs one of its own, which is then kept.
+pub fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("VERBLINE_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     // A second call (tests, an embedder with a subscriber of its own) keeps the first subscriber.

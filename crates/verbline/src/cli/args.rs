@@ -17,14 +17,15 @@ Exit codes:
 /// The whole command line of the app of this name.
 pub(super) fn command(name: &'static str, about: &'static str) -> clap::Command {
     let run = format!(
-        "Ctrl-C drains, reports and exits with 0; a second one aborts.\n\nExamples:\n  \
+        "Ctrl-C, SIGTERM and SIGHUP end a run: it drains, reports and exits with 0; a\n\
+         second Ctrl-C or SIGTERM aborts.\n\nExamples:\n  \
          {name} run plan.toml --for 3s\n  \
          {name} run plan.toml --set lcore.main.cpu=2 --json > report.json\n\n{EXIT_CODES}"
     );
     let check = format!(
         "The faults of the file are reported in one go, a hundred of them, each with its\n\
-         line and column. Once there is none, each stage is made as for a run and judges what only it can: its\n\
-         params, a file that it reads. No device is opened.\n\n{EXIT_CODES}"
+         line and column. Once there is none, each stage is made as for a run and judges\n\
+         what only it can: its params, a file that it reads. No device is opened.\n\n{EXIT_CODES}"
     );
     let graph = format!(
         "A plan that can't run is drawn too, with what is wrong in red; the faults go to\n\
@@ -81,9 +82,9 @@ pub(super) struct PlanOptions {
 pub(super) struct RunOptions {
     #[command(flatten)]
     pub(super) plan: PlanOptions,
-    /// How long to run: seconds, or e.g. 500ms, 10s, 1h; a run ends earlier when all its sources are done
-    #[arg(long = "for", value_name = "DURATION", default_value = "10s", value_parser = duration)]
-    pub(super) duration: Duration,
+    /// How long to run: seconds, or e.g. 500ms, 10s, 1h, or `forever`; a run ends earlier when all its sources are done
+    #[arg(long = "for", value_name = "DURATION", default_value = FOREVER, value_parser = length)]
+    pub(super) length: Length,
     /// Print one JSON report to standard output, and nothing else there
     #[arg(long)]
     pub(super) json: bool,
@@ -140,13 +141,29 @@ pub(super) struct DevicesOptions {
     pub(super) json: bool,
 }
 
+/// How long a run lasts, at most: `None` is until it is told to stop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Length(pub(super) Option<Duration>);
+
+const FOREVER: &str = "forever";
+
+fn length(text: &str) -> Result<Length, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        FOREVER | "inf" | "infinite" | "infinity" => Ok(Length(None)),
+        text => duration(text).map(|duration| Length(Some(duration))),
+    }
+}
+
 fn duration(text: &str) -> Result<Duration, String> {
-    let advice = "write seconds, or e.g. 500ms, 10s or 1h";
+    let advice = "write seconds, or e.g. 500ms, 10s or 1h, or `forever`";
     let duration = match text.parse() {
         Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| format!("{error}; {advice}"))?,
         Err(_) => humantime::parse_duration(text).map_err(|error| format!("{error}; {advice}"))?,
     };
-    if duration.is_zero() { Err(format!("a run needs more than no time; {advice}")) } else { Ok(duration) }
+    match duration.is_zero() {
+        true => Err(format!("a run of no time does nothing, and `check` is what proves a plan; {advice}")),
+        false => Ok(duration),
+    }
 }
 
 #[cfg(test)]
@@ -159,12 +176,16 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_seconds_or_has_a_unit() {
+    fn a_time_is_seconds_or_has_a_unit_or_has_no_end() {
         assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
         assert_eq!(duration("0.25"), Ok(Duration::from_millis(250)));
         assert_eq!(duration("1m 500ms"), Ok(Duration::from_millis(60_500)));
-        for wrong in ["0", "0s", "-1", "nan", "inf", "1e300", "ten", "", "10 parsecs"] {
-            let message = duration(wrong).expect_err(wrong);
+        assert_eq!(length("1H"), Ok(Length(Some(Duration::from_secs(3600)))));
+        for endless in ["forever", "inf", "Infinity", " infinite "] {
+            assert_eq!(length(endless), Ok(Length(None)), "{endless}");
+        }
+        for wrong in ["0", "0s", "-1", "nan", "-inf", "1e300", "ten", "", "10 parsecs"] {
+            let message = length(wrong).expect_err(wrong);
             assert!(message.contains("500ms, 10s or 1h"), "{wrong}: {message}");
         }
     }

@@ -7,7 +7,7 @@ use verbline_engine::{Registry, Runtime};
 use verbline_plan::{Diagnostics, Drawing, Inspection, Loader, Machine, Note, Plan};
 
 use super::args::{CheckOptions, Format, GraphOptions, PlanOptions};
-use super::output::{COLUMNS, is_coloured, message, result, wrapped};
+use super::output::{COLUMNS, document, is_coloured, message, result, wrapped};
 use super::{App, explain};
 
 /// A plan, or a command line, that is wrong.
@@ -66,7 +66,7 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
         if options.explain {
             whole["sums"] = explain::json(&sums);
         }
-        return result(&format!("{whole:#}\n"), code);
+        return document(&whole, code);
     }
     show(&diagnostics);
     let mut text = String::new();

@@ -10,7 +10,7 @@ use verbline_verbs::{AtomicCap, Context, Device, DeviceError, GidKind, Provider,
 
 use super::args::DevicesOptions;
 use super::figures::count;
-use super::output::{COLUMNS, message, result, wrapped};
+use super::output::{COLUMNS, document, message, result, wrapped};
 
 /// One device as it is shown.
 #[derive(Debug, Serialize)]
@@ -73,19 +73,18 @@ pub(super) fn devices(options: &DevicesOptions) -> ExitCode {
             Err(error) => faults.push(format!("{provider} devices: {error}")),
         }
     }
-    let text = if options.json {
-        format!("{:#}\n", serde_json::json!({ "devices": rows, "errors": faults }))
-    } else {
-        let mut text: String = rows.iter().map(show).collect();
-        if !rows.iter().any(|row| row.provider == Provider::Kernel.to_string()) {
-            text.push_str("no kernel devices: this kernel has no RDMA device, or its driver is not loaded\n");
-        }
-        text
-    };
     for fault in &faults {
         message(&format!("error: {}", wrapped(fault, COLUMNS, "error: ".len())));
     }
-    result(&text, if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let code = if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    if options.json {
+        return document(&serde_json::json!({ "devices": rows, "errors": faults }), code);
+    }
+    let mut text: String = rows.iter().map(show).collect();
+    if !rows.iter().any(|row| row.provider == Provider::Kernel.to_string()) {
+        text.push_str("no kernel devices: this kernel has no RDMA device, or its driver is not loaded\n");
+    }
+    result(&text, code)
 }
 
 fn list(provider: Provider) -> Result<Vec<Row>, DeviceError> {

@@ -33,11 +33,11 @@ enum Kind {
 }
 
 impl LiveLine {
-    /// For a run of `duration`; nothing if the user wants quiet.
-    pub(super) fn new(plan: &str, duration: Duration, quiet: bool) -> LiveLine {
+    /// For a run of `length`, or one without an end; nothing if the user wants quiet.
+    pub(super) fn new(plan: &str, length: Option<Duration>, quiet: bool) -> LiveLine {
         let kind = match quiet {
             true => Kind::Nothing,
-            false if io::stderr().is_terminal() => Kind::Drawn(bar(plan, duration)),
+            false if io::stderr().is_terminal() => Kind::Drawn(bar(plan, length)),
             false => Kind::Plain(PLAIN_PERIOD),
         };
         LiveLine { plan: plan.to_owned(), kind }
@@ -75,10 +75,15 @@ impl LiveLine {
     }
 }
 
-fn bar(plan: &str, duration: Duration) -> ProgressBar {
-    let length_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let bar = ProgressBar::with_draw_target(Some(length_ms), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{prefix} {elapsed} [{bar:16}] {wide_msg}") {
+fn bar(plan: &str, length: Option<Duration>) -> ProgressBar {
+    let length_ms = length.map(|length| u64::try_from(length.as_millis()).unwrap_or(u64::MAX));
+    let bar = ProgressBar::with_draw_target(length_ms, ProgressDrawTarget::stderr());
+    // What has no end has no part of it done.
+    let template = match length {
+        Some(_) => "{prefix} {elapsed} [{bar:16}] {wide_msg}",
+        None => "{prefix} {elapsed} {wide_msg}",
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("=> "));
     }
     bar.set_prefix(plan.to_owned());

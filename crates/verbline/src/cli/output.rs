@@ -10,14 +10,29 @@ pub(super) const COLUMNS: usize = 80;
 ///
 /// A reader that has seen enough (`… | head`) is no failure.
 pub(super) fn result(text: &str, code: ExitCode) -> ExitCode {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            message(&format!("error: standard output cannot be written: {error}"));
-            ExitCode::FAILURE
-        }
+    match written(text) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => unwritten(&error),
         _ => code,
     }
+}
+
+/// Writes a command's JSON to standard output. Half a document is none: a reader that went away is a failure too.
+pub(super) fn document(json: &serde_json::Value, code: ExitCode) -> ExitCode {
+    match written(&format!("{json:#}\n")) {
+        Err(error) => unwritten(&error),
+        Ok(()) => code,
+    }
+}
+
+fn written(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+fn unwritten(error: &io::Error) -> ExitCode {
+    message(&format!("error: standard output cannot be written: {error}"));
+    ExitCode::FAILURE
 }
 
 /// Writes a line to standard error. If that can't be written there is nobody left to tell.

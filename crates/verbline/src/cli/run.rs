@@ -13,7 +13,7 @@ use super::args::RunOptions;
 use super::check::{EXIT_PLAN, load, registry, show, show_notes};
 use super::figures::count;
 use super::live::{LiveLine, PERIOD};
-use super::output::{COLUMNS, alarming, is_coloured, message, result, wrapped};
+use super::output::{COLUMNS, alarming, document, is_coloured, message, result, wrapped};
 use super::signals::StopRequest;
 use super::{App, json, text};
 
@@ -35,8 +35,8 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
         Err(EngineError::Params(diagnostic)) => return refuse(&diagnostic.into()),
         Err(error) => return fail(&error.to_string()),
     };
-    let mut line = LiveLine::new(plan.name(), options.duration, options.quiet);
-    watch(app, &running, &mut line, options.duration, &stop);
+    let mut line = LiveLine::new(plan.name(), options.length.0, options.quiet);
+    watch(app, &running, &mut line, options.length.0, &stop);
     line.draining();
     let ended = running.stop();
     line.clear();
@@ -51,11 +51,11 @@ fn start(mut runtime: Runtime, stop: &StopRequest) -> Result<Running, EngineErro
 }
 
 /// Shows the live line until the run should end.
-fn watch(app: &dyn App, running: &Running, line: &mut LiveLine, duration: Duration, stop: &StopRequest) {
+fn watch(app: &dyn App, running: &Running, line: &mut LiveLine, length: Option<Duration>, stop: &StopRequest) {
     let started = Instant::now();
     while !stop.asked() {
-        let elapsed = started.elapsed();
-        let Some(left) = duration.checked_sub(elapsed) else { return };
+        let left = length.map(|length| length.checked_sub(started.elapsed()));
+        let Some(left) = left.unwrap_or(Some(PERIOD)) else { return };
         if running.wait(Some(left.min(PERIOD))) != Ended::TimedOut {
             return;
         }
@@ -77,7 +77,7 @@ fn conclude(app: &dyn App, ended: Result<Report, EngineError>, as_json: bool) ->
     if !as_json {
         return result(&text::report(&report, &outcome, is_coloured(&io::stdout())), code);
     }
-    let code = result(&format!("{:#}\n", json::report(&report, &outcome)), code);
+    let code = document(&json::report(&report, &outcome), code);
     // The document goes to a file or a program; who started the run sees what went wrong here.
     for failure in text::failures(&report, &outcome) {
         message(&alarming(&failure, is_coloured(&io::stderr())));

@@ -1,10 +1,11 @@
-//! Ctrl-C and SIGTERM: the first asks for an orderly stop, the second ends the process at once.
+//! Ctrl-C and SIGTERM: the first asks for an orderly stop, the second ends the process at once. SIGHUP asks as they do, and
+//! never more: a terminal that goes away may send it twice, by the kernel and by the shell.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 /// The shell's convention for a process that ended on SIGINT.
@@ -22,6 +23,10 @@ impl StopRequest {
             flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED, Arc::clone(&asked))?;
             flag::register(signal, Arc::clone(&asked))?;
         }
+        // nohup(1) ignores it for us.
+        if !ignores_hangup() {
+            flag::register(SIGHUP, Arc::clone(&asked))?;
+        }
         Ok(StopRequest(asked))
     }
 
@@ -29,5 +34,29 @@ impl StopRequest {
     pub(super) fn asked(&self) -> bool {
         // Relaxed: the flag carries no data; a look later is soon enough.
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether SIGHUP was ignored when this process was started.
+fn ignores_hangup() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignored(&status, SIGHUP))
+}
+
+/// Whether a process with this status (proc_pid_status(5)) ignores `signal`.
+fn ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nohup_ignores_stays_ignored() {
+        let status = |mask: &str| format!("Name:\trig\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\nSigCgt:\t01\n");
+        assert!(ignored(&status("0000000000001001"), SIGHUP));
+        assert!(!ignored(&status("0000000000001000"), SIGHUP));
+        assert!(!ignored("", SIGHUP));
     }
 }
