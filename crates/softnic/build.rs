@@ -1,5 +1,9 @@
-//! Tells the crate when it is built for a sanitizer, so that copies to and from user memory are then made by code that
-//! the sanitizer sees (see `copy.rs`).
+//! Tells the crate
+//! - when it is built for a sanitizer, so that copies to and from user memory are then made by code that the sanitizer sees
+//!   (see `copy.rs`);
+//! - which fields older headers lack.
+
+use std::path::{Path, PathBuf};
 
 fn main() {
     println!("cargo:rustc-check-cfg=cfg(portable_copy)");
@@ -8,4 +12,17 @@ fn main() {
     if std::env::var_os("CARGO_CFG_SANITIZE").is_some() {
         println!("cargo:rustc-cfg=portable_copy");
     }
+    println!("cargo:rustc-check-cfg=cfg(phys_port_cnt_ex)");
+    if verbs_header().is_none_or(|header| header.contains("phys_port_cnt_ex;")) {
+        println!("cargo:rustc-cfg=phys_port_cnt_ex");
+    }
+}
+
+/// The header that rdma-sys makes its bindings of. Where there is none, rdma-sys has said so before.
+fn verbs_header() -> Option<String> {
+    let library = pkg_config::Config::new().cargo_metadata(false).env_metadata(true).probe("libibverbs").ok()?;
+    let folders = library.include_paths.iter().map(PathBuf::as_path).chain([Path::new("/usr/include")]);
+    let header = folders.map(|folder| folder.join("infiniband/verbs.h")).find(|header| header.exists())?;
+    println!("cargo:rerun-if-changed={}", header.display());
+    std::fs::read_to_string(header).ok()
 }

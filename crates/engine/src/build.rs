@@ -20,7 +20,7 @@ use crate::drops::DropReason;
 use crate::error::{EngineError, Place, nowhere, place};
 use crate::events::Watched;
 use crate::handover::Seat;
-use crate::idle::{Budget, Policy};
+use crate::idle::{Budget, Policy, SpinFrom};
 use crate::lcore::LcoreParts;
 use crate::links::Links;
 use crate::node::{Node, NodeSpec};
@@ -32,7 +32,7 @@ use crate::snapshot::{LcoreEntry, PortEntry, RingEntry, RunStats, StageEntry};
 use crate::stage::Stage;
 use crate::stats::shared;
 use crate::wake::WakeSet;
-use crate::wake_cost::wake_cost_ns;
+use crate::wake_cost::{WakeCost, wake_cost};
 
 /// A run that has not started.
 pub(crate) struct Built {
@@ -228,7 +228,7 @@ fn run_stats(plan: &verbline_plan::Plan, clock: &Clock, devices: &Devices, pools
             .map(|lcore| LcoreEntry {
                 name: lcore.name.clone(),
                 cpu: lcore.cpu,
-                budget: budget(lcore),
+                budget: budget(plan, lcore),
                 stats: shared(),
             })
             .collect(),
@@ -264,19 +264,22 @@ fn run_stats(plan: &verbline_plan::Plan, clock: &Clock, devices: &Devices, pools
     }
 }
 
-/// The plan's figures for idling; what it leaves out is measured, once a process, and only if some lcore sleeps.
-fn budget(lcore: &verbline_plan::Lcore) -> Budget {
+/// The plan's figures for idling; what it leaves out is measured, once a process, and only for lcores that spin before they sleep.
+fn budget(plan: &verbline_plan::Plan, lcore: &verbline_plan::Lcore) -> Budget {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let (policy, spin_default_ns, wake_cost_ns) = match lcore.idle {
-        Idle::Poll => (Policy::Poll, 0, 0),
-        Idle::Event => (Policy::Event, 0, wake_cost_ns()),
-        Idle::Adaptive => (Policy::Adaptive, wake_cost_ns(), wake_cost_ns()),
+    let (policy, cost) = match lcore.idle {
+        Idle::Poll => (Policy::Poll, WakeCost { ns: 0, clean: true }),
+        Idle::Event => (Policy::Event, WakeCost { ns: 0, clean: true }),
+        Idle::Adaptive => (Policy::Adaptive, wake_cost(plan, lcore)),
     };
-    let spin_ns = match policy {
-        Policy::Event => 0,
-        Policy::Poll | Policy::Adaptive => lcore.spin.map_or(spin_default_ns, ns),
+    let (spin_ns, spin_from) = match (policy, lcore.spin) {
+        (Policy::Event, _) => (0, SpinFrom::Plan),
+        (Policy::Poll | Policy::Adaptive, Some(spin)) => (ns(spin), SpinFrom::Plan),
+        (Policy::Poll, None) => (0, SpinFrom::Plan),
+        (Policy::Adaptive, None) if cost.clean => (cost.ns, SpinFrom::Measured),
+        (Policy::Adaptive, None) => (cost.ns, SpinFrom::Disturbed),
     };
-    Budget { policy, spin_ns, dwell_ns: lcore.dwell.map_or(spin_ns, ns), wake_cost_ns }
+    Budget { policy, spin_ns, spin_from, dwell_ns: lcore.dwell.map_or(spin_ns, ns), wake_cost_ns: cost.ns }
 }
 
 impl Built {

@@ -23,9 +23,21 @@ pub(crate) enum Policy {
 pub(crate) struct Budget {
     pub(crate) policy: Policy,
     pub(crate) spin_ns: u64,
+    pub(crate) spin_from: SpinFrom,
     pub(crate) dwell_ns: u64,
     /// What a wake-up costs on this machine, one way.
     pub(crate) wake_cost_ns: u64,
+}
+
+/// Where a spin budget comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpinFrom {
+    /// The plan says it, or its policy leaves no choice.
+    Plan,
+    /// What a wake-up costs, measured.
+    Measured,
+    /// The best that could be had where every measurement was disturbed.
+    Disturbed,
 }
 
 /// What one turn of the loop left behind.
@@ -120,7 +132,7 @@ mod tests {
     use super::*;
 
     fn idle(policy: Policy) -> Idle {
-        Idle::new(Budget { policy, spin_ns: 100, dwell_ns: 500, wake_cost_ns: 40 })
+        Idle::new(Budget { policy, spin_ns: 100, spin_from: SpinFrom::Plan, dwell_ns: 500, wake_cost_ns: 40 })
     }
 
     fn quiet(now_ns: Tick) -> Turn {

@@ -81,6 +81,9 @@ pub struct LcoreReport {
     pub idle: String,
     /// The spin budget in force, whether from the plan or measured.
     pub spin_ns: u64,
+    /// Where that comes from: the `plan`; what a wake-up of this lcore's CPU was `measured` to cost; or, where other programs
+    /// `disturbed` every measurement, the least that was seen.
+    pub spin_from: &'static str,
     /// The dwell in force.
     pub dwell_ns: u64,
     /// Turns of its loop.

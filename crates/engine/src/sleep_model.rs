@@ -8,7 +8,7 @@
 use std::io;
 
 use crate::clock::Tick;
-use crate::idle::{Budget, Idle, Policy, Step, Turn};
+use crate::idle::{Budget, Idle, Policy, SpinFrom, Step, Turn};
 use crate::node::Polling;
 use crate::sleep::{Bed, Fired, GRACE_NS, Outcome, SAFETY_TIMEOUT_NS, sleep};
 use crate::stage::Next;
@@ -216,7 +216,7 @@ struct Run {
 
 /// The loop of an lcore, until nothing has come for two safety time-outs.
 fn drive(model: &mut Model, policy: Policy) -> Run {
-    let mut idle = Idle::new(Budget { policy, spin_ns: 60, dwell_ns: 90, wake_cost_ns: 0 });
+    let mut idle = Idle::new(Budget { policy, spin_ns: 60, spin_from: SpinFrom::Plan, dwell_ns: 90, wake_cost_ns: 0 });
     let mut run = Run::default();
     let mut quiet_timeouts = 0;
     for _ in 0..10_000 {

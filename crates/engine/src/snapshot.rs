@@ -7,7 +7,7 @@ use crate::clock::{Clock, Tick};
 use crate::drops::reason_name;
 use crate::events::WatchedPort;
 use crate::health::Reason;
-use crate::idle::{Budget, Policy};
+use crate::idle::{Budget, Policy, SpinFrom};
 use crate::links::Links;
 use crate::report::{
     CounterReport, DropReport, HolderReport, LcoreReport, PacketReport, PoolReport, PortReport, Report, RingReport,
@@ -179,6 +179,7 @@ fn lcore(entry: &LcoreEntry) -> LcoreReport {
         cpu: entry.cpu as usize,
         idle: policy_name(entry.budget.policy).to_owned(),
         spin_ns: entry.budget.spin_ns,
+        spin_from: spin_from(entry.budget.spin_from),
         dwell_ns: entry.budget.dwell_ns,
         loops: stats.loops.value(),
         busy_loops: stats.busy_loops.value(),
@@ -191,6 +192,14 @@ fn lcore(entry: &LcoreEntry) -> LcoreReport {
         bells: stats.bells.value(),
         rescues: stats.rescues.value(),
         strays: stats.strays.value(),
+    }
+}
+
+fn spin_from(from: SpinFrom) -> &'static str {
+    match from {
+        SpinFrom::Plan => "plan",
+        SpinFrom::Measured => "measured",
+        SpinFrom::Disturbed => "disturbed",
     }
 }
 

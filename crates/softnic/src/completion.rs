@@ -181,6 +181,7 @@ impl SmallHeader {
     }
 }
 
+// `struct ibv_wc`, of which callers hand over arrays: it can't grow, nor change.
 const _: () = {
     use std::mem::offset_of;
     assert!(cfg!(target_endian = "little"), "wc_words puts the field at the lower address into the lower half");

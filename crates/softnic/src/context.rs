@@ -2,21 +2,31 @@
 //!
 //! What it guarantees: the allocation has `struct verbs_context`'s shape with `abi_compat` set, so that libibverbs' and
 //! rdma-sys's inline functions find every extension they ask for, or learn that it isn't there (libibverbs/verbs.h).
-//! The layout is asserted below against libibverbs 44 on x86-64.
+//! The table grows at its front, downwards from `sz`, so that `context` stays where callers of every version look for it.
 
 use crate::async_event::{AsyncEvents, Kind};
 use crate::device::Device;
-use crate::{cq, device, errno, mw, pd, poll, rq, sq, srq, thread_domain};
+use crate::{cq, device, errno, mw, pd, poll, rq, sq, srq, thread_domain, tuning};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-const _: () = assert!(size_of::<verbs_context>() == 648 && offset_of!(verbs_context, context) == 320);
-const _: () = assert!(offset_of!(verbs_context, sz) == 312 && offset_of!(verbs_context, query_port) == 0);
-const _: () = assert!(offset_of!(ibv_context, ops) == 8 && size_of::<ibv_context>() == 328);
-const _: () = assert!(offset_of!(ibv_context, abi_compat) == 320);
+// `struct verbs_context` of libibverbs/verbs.h: `context` is its last field and `sz` "immediately before" it; the table "grows
+// up", so that a field keeps its distance from `context`, by which `verbs_get_ctx_op` finds it.
+const _: () = {
+    assert!(offset_of!(verbs_context, context) + size_of::<ibv_context>() == size_of::<verbs_context>());
+    assert!(offset_of!(verbs_context, sz) + size_of::<usize>() == offset_of!(verbs_context, context));
+    assert!(offset_of!(verbs_context, context) - offset_of!(verbs_context, query_device_ex) == 104);
+    assert!(offset_of!(verbs_context, context) - offset_of!(verbs_context, alloc_td) == 192);
+    assert!(offset_of!(verbs_context, context) - offset_of!(verbs_context, query_port) == 320);
+};
+// `struct ibv_context`, which inline functions that were compiled into callers read: it can't change.
+const _: () = {
+    assert!(offset_of!(ibv_context, device) == 0 && offset_of!(ibv_context, ops) == 8);
+    assert!(offset_of!(ibv_context, abi_compat) == 320 && size_of::<ibv_context>() == 328);
+};
 
 /// See the [module](self).
 #[repr(C)]
@@ -96,6 +106,7 @@ impl Context {
 pub(crate) unsafe fn open(device: *mut ibv_device) -> *mut ibv_context {
     // SAFETY: the caller's.
     let device = unsafe { Device::from_raw(device) };
+    tuning::choose();
     let events = match AsyncEvents::new() {
         Ok(events) => events,
         Err(code) => return errno::null(code),

@@ -6,37 +6,34 @@
 //! are assembly, elsewhere and under a sanitizer (which must see them) they are relaxed atomics, byte by byte.
 
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
-pub(crate) use x86::{copy, copy_8, copy_32, copy_small};
+pub(crate) mod long;
+
+#[cfg(all(target_arch = "x86_64", not(portable_copy)))]
+pub(crate) use x86::{copy, copy_8, copy_32, copy_small, narrow};
 
 #[cfg(not(all(target_arch = "x86_64", not(portable_copy))))]
 pub(crate) use portable::{copy, copy as copy_small, copy_8, copy_32};
 
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
 mod x86 {
+    use crate::tuning;
     use std::arch::asm;
 
-    /// Without AVX: below this, moves of 16 bytes beat `rep movsb`, whose start-up is some 30 cycles on Zen 4.
+    /// Below this, moves of 16 bytes beat `rep movsb`, whose start-up is some 30 cycles on Zen 4.
     const STRING_BYTES_MIN: usize = 512;
 
-    /// Copies `len` bytes.
-    ///
-    /// In moves of 32 bytes where the CPU has them, whatever the length. Zen 4, GB/s, 4 KiB and 64 KiB: 117 and 57, which is
-    /// one store a cycle and what L2 gives; `rep movsb` and libc's memcpy 94 to 98 and 57; and 3.5 when the target is up
-    /// to 31 bytes behind the source in the low twelve bits of their addresses. Moves of 64 bytes: as 32, or 31 when such
-    /// a distance is 64.
+    /// Copies `len` bytes: up to 64 of them here, more by the method that is best on this CPU (see [`tuning`]).
     ///
     /// # Safety
     /// `from` is readable and `to` writable for `len` bytes; the ranges don't overlap.
     #[inline(always)]
     pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's; the method is one that this CPU has.
         unsafe {
             if len <= 64 {
                 copy_small(to, from, len);
-            } else if std::is_x86_feature_detected!("avx") {
-                wide(to, from, len);
             } else {
-                narrow(to, from, len);
+                tuning::long_copy()(to, from, len);
             }
         }
     }
@@ -45,7 +42,6 @@ mod x86 {
     ///
     /// # Safety
     /// As [`copy`].
-    #[inline]
     pub(crate) unsafe fn narrow(to: *mut u8, from: *const u8, len: usize) {
         debug_assert!(len > 64);
         // SAFETY: the caller's, for each part of the range.
@@ -114,94 +110,6 @@ mod x86 {
         }
     }
 
-    /// Copies 65 bytes or more, 32 at a time.
-    ///
-    /// # Safety
-    /// As [`copy`]; the CPU has AVX.
-    #[target_feature(enable = "avx")]
-    unsafe fn wide(to: *mut u8, from: *const u8, len: usize) {
-        debug_assert!(len > 64);
-        // SAFETY: the caller's: each move ends at `len` at most.
-        unsafe {
-            // Stores that straddle lines cost two cycles: 117 GB/s at 4 KiB where it had 83.
-            let mut at = to.addr().wrapping_neg() % 32;
-            if at > 0 {
-                pair(to, from);
-            }
-            let blocks = (len - at) / 256;
-            if blocks > 0 {
-                blocks_of_256(to.add(at), from.add(at), blocks);
-                at += 256 * blocks;
-            }
-            while at + 64 <= len {
-                two_of_32(to.add(at), from.add(at));
-                at += 64;
-            }
-            if at < len {
-                two_of_32(to.add(len - 64), from.add(len - 64));
-            }
-            // Else what follows, which is made for SSE, may wait for the upper halves.
-            asm!("vzeroupper", options(nomem, nostack, preserves_flags), clobber_abi("C"));
-        }
-    }
-
-    /// Copies `blocks` times 256 bytes. Few instructions and few turns, so that what comes next is begun while the stores are on
-    /// their way, and the end of the loop is foreseen.
-    ///
-    /// # Safety
-    /// As [`copy`], for so many bytes; the CPU has AVX; `blocks` isn't 0.
-    #[inline]
-    #[target_feature(enable = "avx")]
-    unsafe fn blocks_of_256(to: *mut u8, from: *const u8, blocks: usize) {
-        // SAFETY: the caller's.
-        unsafe {
-            asm!(
-                "2:",
-                "vmovups {a}, [{from}]",
-                "vmovups {b}, [{from} + 32]",
-                "vmovups {c}, [{from} + 64]",
-                "vmovups {d}, [{from} + 96]",
-                "vmovups [{to}], {a}",
-                "vmovups [{to} + 32], {b}",
-                "vmovups [{to} + 64], {c}",
-                "vmovups [{to} + 96], {d}",
-                "vmovups {a}, [{from} + 128]",
-                "vmovups {b}, [{from} + 160]",
-                "vmovups {c}, [{from} + 192]",
-                "vmovups {d}, [{from} + 224]",
-                "vmovups [{to} + 128], {a}",
-                "vmovups [{to} + 160], {b}",
-                "vmovups [{to} + 192], {c}",
-                "vmovups [{to} + 224], {d}",
-                "add {from}, 256",
-                "add {to}, 256",
-                "dec {blocks}",
-                "jnz 2b",
-                a = out(ymm_reg) _, b = out(ymm_reg) _, c = out(ymm_reg) _, d = out(ymm_reg) _,
-                from = inout(reg) from => _, to = inout(reg) to => _, blocks = inout(reg) blocks => _,
-                options(nostack),
-            );
-        }
-    }
-
-    /// # Safety
-    /// 64 bytes of each; the CPU has AVX.
-    #[inline]
-    #[target_feature(enable = "avx")]
-    unsafe fn two_of_32(to: *mut u8, from: *const u8) {
-        // SAFETY: the caller's.
-        unsafe {
-            asm!(
-                "vmovups {a}, [{from}]",
-                "vmovups {b}, [{from} + 32]",
-                "vmovups [{to}], {a}",
-                "vmovups [{to} + 32], {b}",
-                a = out(ymm_reg) _, b = out(ymm_reg) _, from = in(reg) from, to = in(reg) to,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
-
     /// `len` bytes rounded up to 32, which the caller has beyond it.
     ///
     /// # Safety
@@ -219,7 +127,7 @@ mod x86 {
     /// # Safety
     /// 32 bytes of each.
     #[inline(always)]
-    unsafe fn pair(to: *mut u8, from: *const u8) {
+    pub(super) unsafe fn pair(to: *mut u8, from: *const u8) {
         // SAFETY: the caller's.
         unsafe {
             asm!(
@@ -304,7 +212,7 @@ mod x86 {
     /// # Safety
     /// `len` bytes of each.
     #[inline(always)]
-    unsafe fn string(to: *mut u8, from: *const u8, len: usize) {
+    pub(super) unsafe fn string(to: *mut u8, from: *const u8, len: usize) {
         // SAFETY: the caller's; the direction flag is clear by the ABI.
         unsafe {
             asm!(
@@ -360,8 +268,8 @@ mod tests {
     #[test]
     fn copies_exactly_the_range() {
         let source: Vec<u8> = (0..36_864u32).map(|i| (i * 7 + i / 256) as u8 | 1).collect();
-        for len in (0..700).chain([1000, 2047, 2048, 3000, 32 << 10, (32 << 10) + 1]) {
-            for (from, to) in [(0, 0), (1, 3), (8, 5), (15, 16)] {
+        for len in (0..700).chain([1000, 2047, 2048, 3000, 8191, 8192, 8193, 32 << 10, (32 << 10) + 1]) {
+            for (from, to) in [(0, 0), (1, 3), (8, 5), (15, 16), (64, 63)] {
                 let mut target = vec![0u8; source.len()];
                 // SAFETY: both ranges are inside their vectors.
                 unsafe { super::copy(target.as_mut_ptr().add(to), source.as_ptr().add(from), len) };
@@ -369,11 +277,11 @@ mod tests {
                 assert!(target[..to].iter().chain(&target[to + len..]).all(|byte| *byte == 0), "len {len} strays");
 
                 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
-                if len > 64 {
-                    let mut narrowly = vec![0u8; source.len()];
-                    // SAFETY: as above.
-                    unsafe { super::x86::narrow(narrowly.as_mut_ptr().add(to), source.as_ptr().add(from), len) };
-                    assert_eq!(narrowly, target);
+                for (name, method) in crate::tuning::methods().filter(|_| len > 64) {
+                    let mut so = vec![0u8; source.len()];
+                    // SAFETY: as above; this CPU has the method.
+                    unsafe { method(so.as_mut_ptr().add(to), source.as_ptr().add(from), len) };
+                    assert_eq!(so, target, "{name}, len {len}");
                 }
 
                 let mut portably = vec![0u8; source.len()];

@@ -17,6 +17,7 @@ use crossbeam_utils::CachePadded;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// `ibv_cq` first (in `ibv_cq_ex`'s shape), so that a pointer to one is a pointer to the other.
@@ -53,7 +54,19 @@ pub(crate) const MAILBOXES: usize = 4;
 // time, by contract; the rest is made for sharing.
 unsafe impl Sync for Cq {}
 
-const _: () = assert!(size_of::<ibv_cq_ex>() == 288);
+// `ibv_cq_ex_to_cq` and `ibv_cq_to_cq_ex` of libibverbs/verbs.h are casts: what `ibv_cq` has is first in `ibv_cq_ex`.
+const _: () = {
+    assert!(offset_of!(ibv_cq_ex, context) == offset_of!(ibv_cq, context));
+    assert!(offset_of!(ibv_cq_ex, channel) == offset_of!(ibv_cq, channel));
+    assert!(offset_of!(ibv_cq_ex, cq_context) == offset_of!(ibv_cq, cq_context));
+    assert!(offset_of!(ibv_cq_ex, handle) == offset_of!(ibv_cq, handle));
+    assert!(offset_of!(ibv_cq_ex, cqe) == offset_of!(ibv_cq, cqe));
+    assert!(offset_of!(ibv_cq_ex, mutex) == offset_of!(ibv_cq, mutex));
+    assert!(offset_of!(ibv_cq_ex, cond) == offset_of!(ibv_cq, cond));
+    assert!(offset_of!(ibv_cq_ex, comp_events_completed) == offset_of!(ibv_cq, comp_events_completed));
+    assert!(offset_of!(ibv_cq_ex, async_events_completed) == offset_of!(ibv_cq, async_events_completed));
+    assert!(size_of::<ibv_cq_ex>() >= size_of::<ibv_cq>());
+};
 
 impl Cq {
     /// # Safety

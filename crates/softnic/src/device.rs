@@ -163,7 +163,10 @@ impl Device {
         let mut attributes: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
         attributes.orig_attr = self.attributes();
         attributes.device_cap_flags_ex = attributes.orig_attr.device_cap_flags.into();
-        attributes.phys_port_cnt_ex = PORT.into();
+        #[cfg(phys_port_cnt_ex)]
+        {
+            attributes.phys_port_cnt_ex = PORT.into();
+        }
         // Nothing is pinned: see `mr`. Not the whole address space at once: what is not mapped would be a fault of the process.
         attributes.odp_caps.general_caps = ibv_odp_general_caps::IBV_ODP_SUPPORT.0.into();
         let messages = op::IBV_ODP_SUPPORT_SEND | op::IBV_ODP_SUPPORT_RECV | op::IBV_ODP_SUPPORT_SRQ_RECV;
@@ -178,31 +181,21 @@ impl Device {
 
     /// `ibv_query_port(3)`. An InfiniBand port, 4x at FDR speed as far as anybody asks.
     pub(crate) fn port_attributes(&self) -> ibv_port_attr {
-        ibv_port_attr {
-            state: ibv_port_state::IBV_PORT_ACTIVE,
-            max_mtu: ibv_mtu::IBV_MTU_4096,
-            active_mtu: ibv_mtu::IBV_MTU_4096,
-            gid_tbl_len: GIDS as c_int,
-            port_cap_flags: 0,
-            max_msg_sz: MESSAGE_BYTES_MAX as u32,
-            bad_pkey_cntr: 0,
-            // Relaxed: a statistic.
-            qkey_viol_cntr: self.qkey_violations.load(Ordering::Relaxed),
-            pkey_tbl_len: 1,
-            lid: self.lid(),
-            sm_lid: 1,
-            lmc: 0,
-            max_vl_num: 1,
-            sm_sl: 0,
-            subnet_timeout: 0,
-            init_type_reply: 0,
-            active_width: 2,
-            active_speed: 16,
-            phys_state: 5,
-            link_layer: 1,
-            flags: 0,
-            port_cap_flags2: 0,
-        }
+        // SAFETY: integers, for which zero is a value. Newer headers have more fields, and the page gives 0 a meaning there: an
+        // `active_speed_ex` of 0 refers to `active_speed`.
+        let mut port: ibv_port_attr = unsafe { std::mem::zeroed() };
+        port.state = ibv_port_state::IBV_PORT_ACTIVE;
+        (port.max_mtu, port.active_mtu) = (ibv_mtu::IBV_MTU_4096, ibv_mtu::IBV_MTU_4096);
+        port.gid_tbl_len = GIDS as c_int;
+        port.max_msg_sz = MESSAGE_BYTES_MAX as u32;
+        // Relaxed: a statistic.
+        port.qkey_viol_cntr = self.qkey_violations.load(Ordering::Relaxed);
+        port.pkey_tbl_len = 1;
+        (port.lid, port.sm_lid) = (self.lid(), 1);
+        port.max_vl_num = 1;
+        (port.active_width, port.active_speed) = (2, 16);
+        (port.phys_state, port.link_layer) = (5, 1);
+        port
     }
 }
 

@@ -1,8 +1,8 @@
 //! The in-process fabric: queue-pair numbers, the way from one queue pair to another, and who may be on that way.
 //!
-//! What it guarantees: queue-pair numbers are unique in the process and not used again before 16 million others were. A
-//! data path that has entered its [`Guard`] may follow a pointer from [`lookup`] until it leaves: whoever takes a queue
-//! pair (or what hangs on it) away makes it unreachable and calls [`quiesce`] first.
+//! What it guarantees: queue-pair numbers are unique in the process, and a number is not used again before tens of
+//! thousands of others were. A data path that has entered its [`Guard`] may follow a pointer from [`lookup`] until it
+//! leaves: whoever takes a queue pair (or what hangs on it) away makes it unreachable and calls [`quiesce`] first.
 //!
 //! Control verbs that change what more than one object sees hold [`control`]'s lock; data paths never do.
 
@@ -19,6 +19,9 @@ pub(crate) const QPN_MASK: u32 = 0xff_ffff;
 /// The destination QPN of a multicast datagram.
 pub(crate) const QPN_MULTICAST: u32 = 0xff_ffff;
 const QPN_FIRST: u32 = 0x100;
+/// Numbers are given out below this one, for as long as at most half of them are in use at a time. So the table of a
+/// process that makes and destroys queue pairs for ever stays at half a megabyte.
+const QPN_LIMIT_MIN: u32 = 1 << 16;
 
 const CHUNK_BITS: u32 = 12;
 const CHUNK: usize = 1 << CHUNK_BITS;
@@ -30,11 +33,38 @@ static TABLE: [AtomicPtr<Chunk>; 1 << (24 - CHUNK_BITS)] = [const { AtomicPtr::n
 /// What the control path keeps under its lock.
 #[derive(Debug)]
 pub(crate) struct Control {
-    next_qpn: u32,
+    numbers: Numbers,
     qps: usize,
 }
 
-static CONTROL: Mutex<Control> = Mutex::new(Control { next_qpn: QPN_FIRST, qps: 0 });
+/// Which queue-pair number comes next: in a circle, which grows with the queue pairs that there are.
+#[derive(Debug)]
+struct Numbers {
+    next: u32,
+    limit: u32,
+}
+
+impl Numbers {
+    const fn new() -> Numbers {
+        Numbers { next: QPN_FIRST, limit: QPN_LIMIT_MIN }
+    }
+
+    /// A number that is not taken, where `in_use` are.
+    fn take(&mut self, in_use: usize, is_taken: impl Fn(u32) -> bool) -> u32 {
+        if in_use >= (self.limit / 2) as usize {
+            self.limit = (self.limit * 2).min(QPN_MULTICAST);
+        }
+        loop {
+            let qpn = self.next;
+            self.next = if qpn + 1 >= self.limit { QPN_FIRST } else { qpn + 1 };
+            if !is_taken(qpn) {
+                return qpn;
+            }
+        }
+    }
+}
+
+static CONTROL: Mutex<Control> = Mutex::new(Control { numbers: Numbers::new(), qps: 0 });
 /// Every guard that exists. A lock of its own: also taken to register one.
 static GUARDS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 
@@ -105,14 +135,9 @@ impl Control {
         if self.qps >= QPS_MAX {
             return None;
         }
-        loop {
-            let qpn = self.next_qpn;
-            self.next_qpn = if qpn + 1 >= QPN_MULTICAST { QPN_FIRST } else { qpn + 1 };
-            if lookup(qpn).is_none() {
-                self.qps += 1;
-                return Some(qpn);
-            }
-        }
+        let qpn = self.numbers.take(self.qps, |qpn| lookup(qpn).is_some());
+        self.qps += 1;
+        Some(qpn)
     }
 
     /// Makes `qp` reachable by its number, which was reserved.
@@ -142,5 +167,42 @@ impl Control {
         // Release, as every change of an entry; the ordering that matters is quiesce's.
         entry(qpn).expect("it was inserted").store(null_mut(), Ordering::Release);
         self.qps -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{HashSet, VecDeque};
+
+    /// Makes a million queue pairs, of which at most `living` are there at a time; says how far their numbers go.
+    fn highest_number(living: usize) -> u32 {
+        let (mut numbers, mut taken, mut order) = (Numbers::new(), HashSet::new(), VecDeque::new());
+        let mut last_used = std::collections::HashMap::new();
+        let mut highest = 0;
+        for round in 0..1_000_000_usize {
+            if order.len() == living {
+                taken.remove(&order.pop_front().expect("some live"));
+            }
+            let qpn = numbers.take(order.len(), |qpn| taken.contains(&qpn));
+            assert!(taken.insert(qpn), "{qpn:#x} is taken");
+            let before = last_used.insert(qpn, round);
+            assert!(before.is_none_or(|before| round - before > 30_000), "{qpn:#x} comes back too soon");
+            order.push_back(qpn);
+            highest = highest.max(qpn);
+        }
+        highest
+    }
+
+    #[test]
+    fn queue_pairs_that_come_and_go_for_ever_use_a_bounded_range_of_numbers() {
+        assert!(highest_number(1) < QPN_LIMIT_MIN);
+        assert!(highest_number(1_000) < QPN_LIMIT_MIN);
+        assert!(highest_number(100_000) < QPN_LIMIT_MIN << 2);
+    }
+
+    #[test]
+    fn the_largest_number_is_not_the_multicast_one() {
+        assert!(QPS_MAX < (QPN_MULTICAST / 2) as usize, "the circle never has to be fuller than half");
     }
 }

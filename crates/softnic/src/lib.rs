@@ -119,3 +119,5 @@ mod thread_domain;
 mod timer;
 #[cfg(not(loom))]
 mod transfer;
+#[cfg(not(loom))]
+pub mod tuning;

@@ -1,8 +1,8 @@
 //! Queue pairs: what one consists of, and its life. What it does is in `sq`, `rq`, `modify` and their neighbours.
 //!
-//! What it guarantees: the allocation starts with `ibv_qp_ex`'s shape and a `comp_mask` of 0 behind it, as `struct
-//! verbs_qp` has, so that libibverbs' `ibv_qp_to_qp_ex` finds that there is no extended interface. Fields are grouped
-//! by who writes them, each group on lines of its own.
+//! What it guarantees: the allocation starts with `ibv_qp_ex`'s shape and zeros behind it, where `struct verbs_qp` has its
+//! `comp_mask`, so that libibverbs' `ibv_qp_to_qp_ex` finds that there is no extended interface. Fields are grouped by who
+//! writes them, each group on lines of its own.
 
 use crate::acknowledged::Fields;
 use crate::async_event::HandedOut;
@@ -22,7 +22,7 @@ use crate::{errno, fabric};
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,9 +31,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 #[repr(C)]
 pub(crate) struct Qp {
     raw: UnsafeCell<ibv_qp_ex>,
-    /// `verbs_qp::comp_mask` and `verbs_qp::xrcd`.
-    comp_mask: u32,
-    xrcd: *mut c_void,
+    /// `verbs_qp::comp_mask` is first in it for a libibverbs of these headers; for a newer one, whose `ibv_qp_ex` has grown
+    /// (by a function pointer each in rdma-core 44 and 50), it is one of the next.
+    comp_mask: [u64; 8],
     pub(crate) transport: Transport,
     pub(crate) qpn: u32,
     /// The protection domain's number.
@@ -62,7 +62,8 @@ pub(crate) struct Qp {
 // what, and the rest is constant or atomic.
 unsafe impl Sync for Qp {}
 
-const _: () = assert!(size_of::<ibv_qp_ex>() == 352 && offset_of!(Qp, comp_mask) == 352);
+// `struct verbs_qp` of libibverbs/driver.h: `comp_mask` right behind `ibv_qp_ex`, which starts with `ibv_qp`.
+const _: () = assert!(offset_of!(Qp, comp_mask) == size_of::<ibv_qp_ex>() && offset_of!(ibv_qp_ex, qp_base) == 0);
 
 /// What a sender must know of the queue pair that it sends to: lines that are read by others and hardly ever written.
 #[derive(Debug)]
@@ -230,8 +231,7 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mu
     };
     let qp = Box::leak(Box::new(Qp {
         raw: UnsafeCell::new(raw),
-        comp_mask: 0,
-        xrcd: std::ptr::null_mut(),
+        comp_mask: [0; 8],
         transport,
         qpn,
         pd: domain.id,

@@ -1,6 +1,8 @@
 //! An embedder's whole program: a plan in a string, one kind of stage, a run, a report.
 //!
 //! One lcore counts packets up to a thousand and sends them to itself over an RC pair of the software RNIC.
+//!
+//! In a crate outside this workspace, `Cargo.toml` depends on `verbline` and patches `bindgen`: README.md has the lines.
 
 use std::time::Duration;
 

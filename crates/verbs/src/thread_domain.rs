@@ -6,7 +6,7 @@
 //! and SRQs are not put into one: a QP that is dropped cleans its CQ from whatever thread that is, and those who poll free an
 //! SRQ's entries, which needs their locks.
 
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_sys::{ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
@@ -66,7 +66,8 @@ impl ThreadDomain {
         let unsupported = || VerbError::new("ibv_alloc_td", &context.name, Errno::new(libc::EOPNOTSUPP));
         // SAFETY: the context is open.
         let alloc = unsafe { extended!(context.as_ptr(), alloc_td) }.ok_or_else(unsupported)?;
-        let mut init = ibv_td_init_attr { comp_mask: 0 };
+        // SAFETY: integers; a `comp_mask` of 0 says that whatever newer headers add isn't set.
+        let mut init: ibv_td_init_attr = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open; the attributes are read during the call.
         let raw = unsafe { alloc(context.as_ptr(), &raw mut init) };
         let raw = NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_alloc_td", || context.name.clone()))?;
@@ -78,14 +79,9 @@ impl ThreadDomain {
         let unsupported = || VerbError::new("ibv_alloc_parent_domain", base.describe(), Errno::new(libc::EOPNOTSUPP));
         // SAFETY: the context is open.
         let alloc = unsafe { extended!(self.context.as_ptr(), alloc_parent_domain) }.ok_or_else(unsupported)?;
-        let mut init = ibv_parent_domain_init_attr {
-            pd: base.as_ptr(),
-            td: self.raw.as_ptr(),
-            comp_mask: 0,
-            alloc: None,
-            free: None,
-            pd_context: ptr::null_mut(),
-        };
+        // SAFETY: integers, pointers and optional functions, and a `comp_mask` of 0, as above.
+        let mut init: ibv_parent_domain_init_attr = unsafe { std::mem::zeroed() };
+        (init.pd, init.td) = (base.as_ptr(), self.raw.as_ptr());
         // SAFETY: the context is open, PD and thread domain are alive and its own; the attributes are read during the call.
         let raw = unsafe { alloc(self.context.as_ptr(), &raw mut init) };
         NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_alloc_parent_domain", || base.describe()))
@@ -108,6 +104,7 @@ impl Drop for ThreadDomain {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::ptr;
 
     use rdma_sys::ibv_context;
 

@@ -18,7 +18,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
         let _ = writeln!(text, "{}\n", outcome.text.trim_end());
     }
     let _ = writeln!(text, "{}\n", tables::lcores(&report.lcores));
-    text.push_str(&wakes(&report.lcores));
+    text.push_str(&sleepers(&report.lcores));
     let _ = writeln!(text, "{}\n", tables::stages(report));
     if !report.ports.is_empty() {
         let _ = writeln!(text, "{}\n", tables::ports(&report.ports));
@@ -56,11 +56,19 @@ pub(super) fn failures(report: &Report, outcome: &Outcome) -> Vec<String> {
     sentences.map(|sentence| format!("{HEAD}{}", wrapped(&sentence, COLUMNS, HEAD.len()))).collect()
 }
 
-/// What woke the lcores that slept.
-fn wakes(lcores: &[LcoreReport]) -> String {
-    let slept = lcores.iter().filter(|lcore| lcore.sleeps > 0);
+/// For how long lcores spin before they sleep, and what woke those that slept.
+fn sleepers(lcores: &[LcoreReport]) -> String {
     let mut text = String::new();
-    for lcore in slept {
+    for lcore in lcores.iter().filter(|lcore| lcore.idle == "adaptive") {
+        let from = match lcore.spin_from {
+            "measured" => ", what waking it was measured to cost",
+            "disturbed" => ", the least of what waking it cost, as other programs disturbed every measurement",
+            _ => ", as the plan has it",
+        };
+        let line = format!("lcore {}: {}{from}", lcore.name, duration(lcore.spin_ns));
+        let _ = writeln!(text, "{}", labelled("spin", &line));
+    }
+    for lcore in lcores.iter().filter(|lcore| lcore.sleeps > 0) {
         let causes = lcore.wakes.iter().filter(|wake| wake.count > 0);
         let causes: Vec<_> = causes.map(|wake| format!("{} {}", wake.cause, count(wake.count))).collect();
         let _ = writeln!(text, "{}", labelled("wakes", &format!("lcore {}: {}", lcore.name, causes.join(", "))));
@@ -170,6 +178,8 @@ mod tests {
             name: "market-data".into(),
             cpu: 127,
             idle: "adaptive".into(),
+            spin_ns: 21_400,
+            spin_from: "disturbed",
             busy_ns: 2_000_000_000,
             idle_ns: 1_000_000_000,
             asleep_ns: 1_000_000_000,
