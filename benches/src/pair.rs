@@ -1,11 +1,16 @@
 //! Two pinned threads: the one that measures, and its partner on another core.
+//!
+//! Who pins the thread that it was called on gives back the CPUs that the thread had: whatever is measured next finds the process as
+//! this one did, and [`cpus`] answers the same.
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use core_affinity::CoreId;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The two CPUs that every two-core benchmark uses: the first two that this process may run on.
 ///
@@ -17,12 +22,29 @@ pub fn cpus() -> [CoreId; 2] {
     [cpus[0], cpus[1]]
 }
 
+/// A pinned thread; it has the CPUs again that it had when this is dropped. It stays on its thread, whose CPUs they are.
+#[derive(Debug)]
+#[must_use = "the thread is pinned for as long as this lives"]
+pub struct Pinned {
+    had: CpuSet,
+    _of_this_thread: PhantomData<*const ()>,
+}
+
 /// Pins the calling thread.
 ///
 /// # Panics
 /// If the kernel refuses: figures of threads that move would mean nothing.
-pub fn pin(cpu: CoreId) {
+pub fn pin(cpu: CoreId) -> Pinned {
+    let had = sched_getaffinity(None).expect("a thread knows its own CPUs");
     assert!(core_affinity::set_for_current(cpu), "cannot pin this thread to CPU {}", cpu.id);
+    Pinned { had, _of_this_thread: PhantomData }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // What was allowed is refused only if somebody has taken those CPUs from the process since: then the thread stays where it is.
+        let _ = sched_setaffinity(None, &self.had);
+    }
 }
 
 /// Runs both sides from one starting line, `near` on the first CPU and `far` on the second; gives how long each took.
@@ -30,7 +52,7 @@ pub fn race(near: impl FnOnce() + Send, far: impl FnOnce() + Send) -> [Duration;
     let start = Barrier::new(2);
     let [near_cpu, far_cpu] = cpus();
     let run = |cpu: CoreId, side: Box<dyn FnOnce() + Send + '_>| {
-        pin(cpu);
+        let _pinned = pin(cpu);
         start.wait();
         let began = Instant::now();
         side();
@@ -48,10 +70,11 @@ pub fn race(near: impl FnOnce() + Send, far: impl FnOnce() + Send) -> [Duration;
 pub struct Partner {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    _here: Pinned,
 }
 
 impl Partner {
-    /// Pins the calling thread to the first CPU and calls `turn` on the second until this is dropped.
+    /// Pins the calling thread to the first CPU and calls `turn` on the second, until this is dropped.
     pub fn start(turn: impl FnMut() + Send + 'static) -> Partner {
         Partner::start_with(move || turn)
     }
@@ -59,18 +82,18 @@ impl Partner {
     /// The same with what `setup` makes on the partner's own thread, which need not be able to leave it.
     pub fn start_with<T: FnMut()>(setup: impl FnOnce() -> T + Send + 'static) -> Partner {
         let [here, there] = cpus();
-        pin(here);
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         let thread = thread::spawn(move || {
-            pin(there);
+            let _there = pin(there);
             let mut turn = setup();
             // Relaxed: the flag carries no data, and the line stays shared until it is written once.
             while !seen.load(Ordering::Relaxed) {
                 turn();
             }
         });
-        Partner { stop, thread: Some(thread) }
+        // After the spawn, which hands this thread's CPUs on to the new one.
+        Partner { stop, thread: Some(thread), _here: pin(here) }
     }
 }
 
@@ -82,5 +105,29 @@ impl Drop for Partner {
             // A panic of the partner has been printed; a second one here would abort.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: each `Partner` left its caller pinned, so that a second one found one CPU only and every benchmark with two panicked.
+    #[test]
+    fn a_thread_has_its_cpus_again_when_its_partner_is_gone() {
+        let found = core_affinity::get_core_ids().map_or(0, |cpus| cpus.len());
+        if found < 2 {
+            println!("skipped: two CPUs are needed, this process may run on {found}");
+            return;
+        }
+        let before = cpus();
+        for _ in 0..2 {
+            let partner = Partner::start(std::hint::spin_loop);
+            assert_eq!(core_affinity::get_core_ids(), Some(vec![before[0]]), "pinned beside its partner");
+            drop(partner);
+            assert_eq!(cpus(), before);
+        }
+        drop(pin(before[1]));
+        assert_eq!(cpus(), before);
     }
 }

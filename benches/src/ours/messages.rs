@@ -14,6 +14,15 @@ use crate::pair::race;
 /// Messages posted as one list.
 const BURST: usize = 32;
 
+/// Bytes posted as one list, at most: a sender that fills short lists has what it sends in its core's own cache, since the packets that are
+/// given back are the next that it takes. 64 KiB in lists of 32 are 2 MiB, which the second cache of most CPUs does not hold.
+const LIST_BYTES: usize = 256 << 10;
+
+/// Messages of so many bytes posted as one list.
+fn burst(bytes: u32) -> usize {
+    (LIST_BYTES / bytes as usize).clamp(1, BURST)
+}
+
 /// Receives of a ping-pong, and how many are posted again at once.
 const DEPTH: usize = 64;
 const REPOST: usize = 16;
@@ -54,14 +63,14 @@ fn pong(side: Side, trips: u64) {
     }
 }
 
-/// SENDs of `bytes` in one direction, posted in lists of 32: `messages_per_s`, `bytes_per_s`.
-pub fn send_rate(bytes: u32) -> Figures {
+/// SENDs of `bytes` in one direction, posted in lists of 32 or of 256 KiB, whichever is less, into `depth_wr` receives (those that UCX's
+/// FIFO has, unless told): `messages_per_s`, `bytes_per_s`.
+pub fn send_rate(bytes: u32, depth_wr: Option<u32>) -> Figures {
     let messages: u64 = if bytes <= 128 { 1 << 19 } else { (1 << 30) / u64::from(bytes) };
     let messages = messages.min(1 << 19) / BURST as u64 * BURST as u64;
     let seconds = repeated(|| {
-        // As many as UCX's FIFO has, so that long ones stay in a core's caches: buffers are used in turn.
-        let depth_wr = if bytes < 4096 { 512 } else { 64 };
-        let [near, far] = pair(&Spec { depth_wr, ..Spec::new(bytes) });
+        let depth_wr = depth_wr.unwrap_or(if bytes < 4096 { 512 } else { 64 });
+        let [near, far] = pair(&Spec { depth_wr, signal_every_wr: burst(bytes) as u32, ..Spec::new(bytes) });
         let [near, far] = race(|| send_all(near, bytes, messages), || receive_all(far, bytes, messages));
         near.max(far).as_secs_f64()
     });
@@ -70,11 +79,12 @@ pub fn send_rate(bytes: u32) -> Figures {
 
 fn send_all(mut side: Side, bytes: u32, messages: u64) {
     let cache = side.cache.take().expect("bound once").bind();
-    let mut batch = Batch::with_capacity(BURST);
+    let burst = burst(bytes);
+    let mut batch = Batch::with_capacity(burst);
     let (mut made, mut done) = (0, 0);
     while done < messages {
         if batch.is_empty() && made < messages {
-            cache.get_bulk(&mut batch, BURST);
+            cache.get_bulk(&mut batch, burst);
             for packet in &mut batch {
                 packet.set_len(bytes as usize);
                 packet.data_mut()[..8].copy_from_slice(&made.to_le_bytes());
@@ -118,7 +128,7 @@ pub fn one_sided_rate(verb: OneSided, bytes: u32) -> Figures {
     remote.write_from(0, &[0x5a; 8]).expect("within the region");
     local.write_from(0, &[0xa5; 8]).expect("within the region");
     let cache = near.cache.take().expect("bound once").bind();
-    crate::pair::pin(crate::pair::cpus()[0]);
+    let _pinned = crate::pair::pin(crate::pair::cpus()[0]);
     let seconds = repeated(|| one_sided(&mut near, &cache, verb, count, bytes, [&local, &remote]).as_secs_f64());
     let (mut at_near, mut at_far) = ([0; 8], [0; 8]);
     local.read_into(0, &mut at_near).expect("within the region");
@@ -185,7 +195,7 @@ pub fn over_shared_receives(queue_pairs: u16) -> Figures {
 /// Sends by each queue pair in turn; `receive` polls the other side and says how many messages came.
 fn in_turn(mut near: Side, mut receive: impl FnMut() -> usize) -> Figures {
     const LISTS: usize = 8_192;
-    crate::pair::pin(crate::pair::cpus()[0]);
+    let _pinned = crate::pair::pin(crate::pair::cpus()[0]);
     let cache = near.cache.take().expect("bound once").bind();
     let queue_pairs = near.qps.len();
     let mut batch = Batch::with_capacity(BURST);

@@ -19,6 +19,8 @@ pub struct Spec {
     pub depth_wr: u32,
     /// Inline up to this.
     pub inline_bytes: u32,
+    /// Every so many sends one is signaled: those before it are given back, and their packets used again, no sooner.
+    pub signal_every_wr: u32,
     /// Receives taken before as many are posted again.
     pub repost: usize,
     /// Receives of one SRQ that all queue pairs share, instead of `depth_wr` for each; 0 for none. The CQ is then as deep as the SRQ and
@@ -29,7 +31,15 @@ pub struct Spec {
 impl Spec {
     /// One queue pair for messages of so many bytes, inline when they are short.
     pub fn new(message_bytes: u32) -> Spec {
-        Spec { queue_pairs: 1, message_bytes, depth_wr: 512, inline_bytes: 128, repost: 32, shared_depth_wr: 0 }
+        Spec {
+            queue_pairs: 1,
+            message_bytes,
+            depth_wr: 512,
+            inline_bytes: 128,
+            signal_every_wr: 32,
+            repost: 32,
+            shared_depth_wr: 0,
+        }
     }
 }
 
@@ -83,7 +93,7 @@ impl Side {
                 tx_depth_wr: spec.depth_wr,
                 rx_depth_wr: spec.depth_wr,
                 max_inline_bytes: spec.inline_bytes,
-                signal_every_wr: 32.min(spec.depth_wr / 2),
+                signal_every_wr: spec.signal_every_wr.min(spec.depth_wr / 2),
                 tag,
                 srq: shared.as_ref(),
                 ..QpSpec::new(Transport::Rc, &cq)

@@ -17,6 +17,7 @@ pub(crate) fn all() -> Vec<Group> {
         send_rate(),
         sends("send-4KiB", 4096, UCX_SEND_4K),
         sends("send-64KiB", 65_536, UCX_SEND_64K),
+        sends_that_fit(),
         one_sided("write-4KiB", "write", 4096, UCX_PUT_4K),
         one_sided("write-64KiB", "write", 65_536, UCX_PUT_64K),
         one_sided("read-4KiB", "read", 4096, UCX_GET_4K),
@@ -107,6 +108,23 @@ const UCX_GET_64K: &[Test] = &[Test { env: "", args: "-d memory -x posix -t get 
 
 fn sends(name: &'static str, bytes: u32, tests: &'static [Test]) -> Group {
     transfers(name, format!("send-rate {bytes}"), bytes, tests, "RC SENDs between two lcores, bytes a second")
+}
+
+/// Into four receives: with the four messages of a list they are half a megabyte, and stay in a core's second cache.
+fn sends_that_fit() -> Group {
+    let bytes = 65_536;
+    let (ours, write) = (Figure(0, "messages_per_s"), Figure(1, "messages_per_s"));
+    let write_rate = Contender { name: "ours, WRITE", ..Contender::ours(&format!("one-sided write {bytes}")) };
+    group(
+        "send-64KiB-fits",
+        vec![Contender::ours(&format!("send-rate {bytes} 4")), write_rate],
+        vec![Row {
+            what: "RC SENDs of 64 KiB between two lcores into four receives, bytes a second, beside our own RDMA WRITEs",
+            peer_name: "our own WRITE",
+            scale: 1e9 / f64::from(bytes),
+            ..row("send-64KiB-fits", "GB/s", ours, write, RatioAtLeast(0.9))
+        }],
+    )
 }
 
 fn one_sided(name: &'static str, verb: &str, bytes: u32, tests: &'static [Test]) -> Group {

@@ -109,14 +109,22 @@ pub(crate) fn work_dir() -> Result<PathBuf, RunError> {
 /// What the figures are of.
 pub(crate) fn describe() -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model =
-        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    let about = |key: &str| {
+        cpuinfo
+            .lines()
+            .find_map(|line| line.split_once(':').filter(|(name, _)| name.trim() == key).map(|(_, value)| value.trim()))
+    };
+    // A guest is often told a name that says nothing; the numbers say which CPU it is.
+    let [family, model, stepping] = ["cpu family", "model", "stepping"].map(|key| about(key).unwrap_or("?"));
+    let cpu =
+        format!("{}, family {family} model {model} stepping {stepping}", about("model name").unwrap_or("unknown"));
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let date = Line::new("date -u").args(["+%Y-%m-%d %H:%M UTC"]).run(Duration::from_secs(5)).unwrap_or_default();
     json!({
-        "cpu": model.unwrap_or("unknown"),
+        "cpu": cpu,
         "cpus": get_core_ids().map_or(0, |cpus| cpus.len()),
+        "copies": verbline_softnic::tuning::copies(),
         "kernel": kernel.trim(),
         "date": date.trim(),
         "load_after": load.split(' ').next().unwrap_or(""),

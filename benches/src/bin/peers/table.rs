@@ -23,7 +23,7 @@ pub(crate) fn text(results: &[RowResult], machine: &Value, columns: usize) -> St
     let mut text = if columns >= WIDE_COLUMNS { wide(results) } else { narrow(results) };
     let met = results.iter().filter(|result| result.met()).count();
     let _ = writeln!(text, "\n{met} of {} rows met\n", results.len());
-    for key in ["cpu", "cpus", "kernel", "date", "load_after", "command"] {
+    for key in ["cpu", "cpus", "copies", "kernel", "date", "load_after", "command"] {
         let value = &machine[key];
         let _ = writeln!(text, "{key:<10} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
     }

@@ -87,6 +87,9 @@ fn again(path: &std::path::Path, count: u64) -> Result<(), String> {
         }
     }
     println!("{count} runs of {}: no fault", path.display());
+    if let Some(grown_kib) = child.grown_kib() {
+        println!("the process grew by {grown_kib} KiB from its hundredth run to its last");
+    }
     Ok(())
 }
 
