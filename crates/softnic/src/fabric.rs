@@ -150,7 +150,9 @@ impl Control {
             chunk.store(Box::into_raw(new), Ordering::Release);
         }
         // Release pairs with the Acquire in `lookup`.
-        entry(qpn).expect("the chunk is there").store(qp, Ordering::Release);
+        if let Some(entry) = entry(qpn) {
+            entry.store(qp, Ordering::Release);
+        }
     }
 
     /// Every queue pair that can be reached.
@@ -165,7 +167,9 @@ impl Control {
     /// Makes the number lead nowhere. `quiesce` before freeing the queue pair.
     pub(crate) fn remove(&mut self, qpn: u32) {
         // Release, as every change of an entry; the ordering that matters is quiesce's.
-        entry(qpn).expect("it was inserted").store(null_mut(), Ordering::Release);
+        if let Some(entry) = entry(qpn) {
+            entry.store(null_mut(), Ordering::Release);
+        }
         self.qps -= 1;
     }
 }

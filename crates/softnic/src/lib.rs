@@ -29,6 +29,9 @@
 //! the engine, which knows no link; `fabric` is the in-process link: it finds a peer by its number. A link between
 //! processes would come beside `fabric`.
 
+// A panic behind a verb would leave an extern "C" function, which aborts: each that can't be has its reason beside it.
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::unwrap_used, clippy::panic, clippy::unreachable))]
+
 #[cfg(loom)]
 #[doc(hidden)]
 pub mod protocol;

@@ -167,6 +167,7 @@ impl Qp {
 
     /// The state now.
     #[inline(always)]
+    #[expect(clippy::expect_used, reason = "no other number is ever stored")]
     pub(crate) fn state(&self) -> State {
         // Acquire pairs with the Release in `leave_for`: what came before it is seen.
         State::from_raw(self.state.load(Ordering::Acquire)).expect("only states are stored")
@@ -207,7 +208,7 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mu
         Ok(cap) => cap,
         Err(code) => return errno::null(code),
     };
-    let transport = Transport::from_raw(init.qp_type).expect("granted");
+    let Some(transport) = Transport::from_raw(init.qp_type) else { return errno::null(libc::EOPNOTSUPP) };
     let mut control = fabric::control();
     let Some(qpn) = control.reserve() else { return errno::null(libc::ENOMEM) };
     // SAFETY: the caller's: it is alive, and stays as long as the queue pair.

@@ -1,5 +1,5 @@
 //! What a connection refuses, row by row: on a pair that has just been connected, whose first messages take the general way, and on
-//! one that is warm, where every kind of work request takes its fast path. Both owe the same answers.
+//! those that are warm, where every kind of work request takes its fast path. All owe the same answers.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod harness;
@@ -15,11 +15,26 @@ const INLINE_BYTES: usize = 128;
 /// Where nothing of a row lies.
 const WARM_UP: usize = 60_000;
 
-/// One SEND, WRITE and READ of each length that has a path of its own, both ways, and an answer to each message: nothing about
-/// the connection is new any more, and each side knows what the other has polled.
-fn warm_up(pair: &Pair) {
+/// What has gone before: nothing; all kinds of work requests, the last of which told nothing of what was polled, so that small
+/// messages go by the ring; or a conversation, in which they go by the mailbox.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Before {
+    Nothing,
+    All,
+    Conversation,
+}
+
+const BEFORE: [Before; 3] = [Before::Nothing, Before::All, Before::Conversation];
+
+/// SENDs, WRITEs and READs of each length that has a path of its own, both ways: nothing about the connection is new any more.
+fn warm_up(pair: &Pair, before: Before) {
     let is_rc = unsafe { (*pair.a.0).qp_type } == IBV_QPT_RC;
-    for len in [8, 64, 600] {
+    let lens: &[usize] = match before {
+        Before::Nothing => &[],
+        Before::All => &[8, 64, 600],
+        Before::Conversation => &[600, 64, 8],
+    };
+    for &len in lens {
         for _ in 0..2 {
             for (from, from_mem, send, to, to_mem, recv) in [
                 (&pair.a, &pair.a_mem, &pair.a_send, &pair.b, &pair.b_mem, &pair.b_recv),
@@ -45,13 +60,11 @@ fn warm_up(pair: &Pair) {
 /// Runs a row on a fresh pair and on a warm one, of each transport. Of what the peer finds a UC sender hears nothing.
 fn on_fresh_and_warm(transports: &[u32], row: impl Fn(&Pair, &str)) {
     for &transport in transports {
-        for is_warm in [false, true] {
+        for before in BEFORE {
             let pair = Pair::connected(transport);
-            if is_warm {
-                warm_up(&pair);
-            }
+            warm_up(&pair, before);
             let transport = if transport == IBV_QPT_RC { "RC" } else { "UC" };
-            row(&pair, &format!("{transport}, {}", if is_warm { "warm" } else { "fresh" }));
+            row(&pair, &format!("{transport}, before: {before:?}"));
             assert!(pair.a_send.poll().is_none() && pair.b_recv.poll().is_none(), "nothing else completes");
         }
     }
@@ -131,7 +144,7 @@ fn rights_that_were_taken_away_after_the_post_hold_for_what_comes() {
     for (len, sent_before) in [(8, false), (64, false), (600, false), (8, true), (64, true)] {
         on_fresh_and_warm(&BOTH, |pair, place| {
             // On a fresh pair a message goes the general way, whose bytes are placed at once.
-            if sent_before && place.ends_with("fresh") {
+            if sent_before && place.ends_with("Nothing") {
                 return;
             }
             let memory = pair.other.memory(4096);
@@ -192,13 +205,11 @@ fn a_write_or_a_read_that_the_peer_did_not_grant_is_an_error() {
 #[test]
 fn inline_data_up_to_the_limit_goes_and_a_byte_more_is_refused_by_the_post() {
     for inline_bytes in [0, 16, 40, 64, 96, INLINE_BYTES] {
-        for is_warm in [false, true] {
+        for before in BEFORE {
             let init = |init: &mut ibv_qp_init_attr| init.cap.max_inline_data = inline_bytes as u32;
             let pair = Pair::connected_with(IBV_QPT_RC, init, |_| {});
-            if is_warm {
-                warm_up(&pair);
-            }
-            let place = format!("{inline_bytes} B, warm: {is_warm}");
+            warm_up(&pair, before);
+            let place = format!("{inline_bytes} B, before: {before:?}");
             let (addr, rkey) = (pair.b_mem.addr() + 4096, pair.b_mem.key());
             let inline =
                 |opcode, len| Wr::new(1, opcode, INLINE | SIGNALED, &[pair.a_mem.sge(0, len)]).remote(addr, rkey);

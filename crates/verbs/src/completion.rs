@@ -163,9 +163,12 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Room for `capacity` completions a poll, at least 1.
+    /// The most that a poll brings: 3 MiB of them.
+    pub const MOST: usize = 1 << 16;
+
+    /// Room for `capacity` completions a poll: at least 1, at most [`Completions::MOST`].
     pub fn with_capacity(capacity: usize) -> Completions {
-        let capacity = capacity.clamp(1, i32::MAX as usize);
+        let capacity = capacity.clamp(1, Completions::MOST);
         // SAFETY: ibv_wc is integers only, for which all zeros is a value.
         let empty = || Completion { raw: unsafe { std::mem::zeroed() } };
         Completions { entries: std::iter::repeat_with(empty).take(capacity).collect(), len: 0 }
@@ -254,6 +257,11 @@ pub struct Stale {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_more_room_is_made_than_a_poll_can_use() {
+        assert_eq!([0, 1, 7, usize::MAX].map(|asked| Completions::with_capacity(asked).capacity()), [1, 1, 7, 1 << 16]);
+    }
 
     #[test]
     fn fields_of_a_failed_completion_mean_nothing() {

@@ -19,9 +19,15 @@ impl Meeting {
         // AcqRel, and Acquire below: what each did before is seen by the other.
         self.0.fetch_add(1, Ordering::AcqRel);
         let deadline = Instant::now() + PATIENCE;
+        let mut turns = 0;
         while self.0.load(Ordering::Acquire) < 2 * times {
-            // The other side may need this very CPU.
-            std::thread::yield_now();
+            // Both leave at once; but the other side may need this very CPU.
+            turns += 1;
+            if turns > 2_000 {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
             assert!(Instant::now() < deadline, "the other side is gone");
         }
     }
