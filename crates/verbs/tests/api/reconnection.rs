@@ -8,7 +8,7 @@ use verbline_verbs::{CompletionQueue, Endpoint, InitSpec, PeerMr, QpSpec, Remote
 
 /// How often two QPs are connected again. The race itself is softnic's model to prove (`tests/loom.rs`); this is the way there
 /// through everything that is above.
-const ROUNDS: u64 = 10_000;
+const ROUNDS: u64 = 4_000;
 
 /// Where two threads meet: whoever comes waits for the other.
 #[derive(Default)]
@@ -47,17 +47,17 @@ impl Half {
         side.qp = side.pd.create_qp(&QpSpec { send_cq: &sends, ..spec(options, &side.cq, 0) }).unwrap();
         let memory = side.peer_region(64, options.access);
         let mut half = Half { side, sends, memory };
-        half.to_init(options);
+        half.initialise(options);
         half
     }
 
-    fn to_init(&mut self, options: &Options) {
+    fn initialise(&mut self, options: &Options) {
         self.side.qp.to_init(&InitSpec { access: options.access, ..init_spec() }).unwrap();
     }
 
     fn connect_again(&mut self, options: &Options, peer: &Endpoint) {
         self.side.qp.to_reset().unwrap();
-        self.to_init(options);
+        self.initialise(options);
         bring_up(&mut self.side, peer, options);
         self.side.post_recvs(2);
     }
