@@ -26,12 +26,18 @@ fn stage_call(c: &mut Criterion) {
 const ROUNDS: usize = 5;
 const PAIRS: usize = 160;
 
+/// Criterion's `--test`: everything once, to see that it works.
+fn is_test() -> bool {
+    std::env::args().any(|argument| argument == "--test")
+}
+
 /// Adaptive mode at full rate beside poll mode, in pairs; the ratio is the median of the pairs' own.
 fn adaptive_beside_poll(_: &mut Criterion) {
-    let figures = idle::adaptive_beside_poll(PAIRS);
+    let pairs = if is_test() { 1 } else { PAIRS };
+    let figures = idle::adaptive_beside_poll(pairs);
     let value = |name| figures.value(name).unwrap_or(f64::NAN);
     println!(
-        "full rate, {PAIRS} pairs: adaptive {:.2} M packets/s, poll {:.2} M packets/s, \
+        "full rate, {pairs} pairs: adaptive {:.2} M packets/s, poll {:.2} M packets/s, \
          ratio {:.3} (half of the pairs from {:.3} to {:.3}; goal ≥ 0.98)\n",
         value("adaptive_packets_per_s") / 1e6,
         value("poll_packets_per_s") / 1e6,
@@ -43,9 +49,10 @@ fn adaptive_beside_poll(_: &mut Criterion) {
 
 /// Event mode at ten ticks a second, and without any.
 fn event_mode(_: &mut Criterion) {
+    let rounds = if is_test() { 1 } else { ROUNDS };
     for ticks_per_s in [10, 0] {
         let percent = median(
-            (0..ROUNDS)
+            (0..rounds)
                 .map(|_| idle::idle_cpu(ticks_per_s, Duration::from_secs(2)).value("percent").unwrap_or(f64::NAN)),
         );
         println!("event mode, two lcores, {ticks_per_s} ticks/s: {percent:.3} % of a core (goal < 2)");
