@@ -63,13 +63,13 @@ fn pong(side: Side, trips: u64) {
     }
 }
 
-/// SENDs of `bytes` in one direction, posted in lists of 32 or of 256 KiB, whichever is less, into `depth_wr` receives (those that UCX's
-/// FIFO has, unless told): `messages_per_s`, `bytes_per_s`.
-pub fn send_rate(bytes: u32, depth_wr: Option<u32>) -> Figures {
+/// SENDs of `bytes` in one direction, posted in lists of 32 or of 256 KiB, whichever is less: `messages_per_s`, `bytes_per_s`.
+pub fn send_rate(bytes: u32) -> Figures {
     let messages: u64 = if bytes <= 128 { 1 << 19 } else { (1 << 30) / u64::from(bytes) };
     let messages = messages.min(1 << 19) / BURST as u64 * BURST as u64;
     let seconds = repeated(|| {
-        let depth_wr = depth_wr.unwrap_or(if bytes < 4096 { 512 } else { 64 });
+        // As many as UCX's FIFO has.
+        let depth_wr = if bytes < 4096 { 512 } else { 64 };
         let [near, far] = pair(&Spec { depth_wr, signal_every_wr: burst(bytes) as u32, ..Spec::new(bytes) });
         let [near, far] = race(|| send_all(near, bytes, messages), || receive_all(far, bytes, messages));
         near.max(far).as_secs_f64()
@@ -108,6 +108,36 @@ fn receive_all(mut side: Side, bytes: u32, messages: u64) {
             }
         });
     }
+}
+
+/// SENDs of `bytes` in lists of 256 KiB into as many receives, posted, received and posted again by one thread: what they cost where
+/// the buffers of both ends stay in a core's second cache, beside [`one_sided_rate`], which is one thread's too. `messages_per_s`,
+/// `bytes_per_s`.
+pub fn send_rate_on_one_core(bytes: u32) -> Figures {
+    let burst = burst(bytes);
+    let depth_wr = 2 * burst as u32;
+    let signal_every_wr = burst as u32;
+    let spec = Spec { depth_wr, signal_every_wr, repost: burst, ..Spec::new(bytes) };
+    let lists = (1usize << 30) / bytes as usize / burst;
+    let [mut near, mut far] = pair(&spec);
+    let _pinned = crate::pair::pin(crate::pair::cpus()[0]);
+    let [near_cache, far_cache] = [&mut near, &mut far].map(|side| side.cache.take().expect("bound once").bind());
+    far.fill(&far_cache);
+    let mut batch = Batch::with_capacity(burst);
+    let seconds = repeated(|| {
+        let began = Instant::now();
+        for _ in 0..lists {
+            near_cache.get_bulk_of_len(&mut batch, burst, bytes as usize);
+            assert_eq!(near.qps[0].post_send(&mut batch).posted, burst);
+            let mut came = 0;
+            while came < burst {
+                came += far.poll(&far_cache, |_, _| {}).messages;
+            }
+            near.poll(&near_cache, |_, _| {});
+        }
+        began.elapsed().as_secs_f64()
+    });
+    rates((lists * burst) as f64 / seconds, bytes)
 }
 
 /// Which one-sided verb.

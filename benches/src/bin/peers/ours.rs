@@ -31,8 +31,10 @@ pub(crate) enum Subject {
     MoldBook { books: Books, feed: PathBuf },
     /// A SEND one way between two lcores
     OneWay { bytes: u32 },
-    /// SENDs a second between two lcores, into so many receives
-    SendRate { bytes: u32, depth_wr: Option<u32> },
+    /// SENDs a second between two lcores
+    SendRate { bytes: u32 },
+    /// SENDs a second, sent and received on one core
+    SendRateOneCore { bytes: u32 },
     /// RDMA WRITEs or READs a second
     OneSided { verb: OneSided, bytes: u32 },
     /// SENDs over so many queue pairs in turn
@@ -112,7 +114,8 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::ItchBook { books, feed } => itch::parse_and_book(books.spec(), &read(feed)?),
         Subject::MoldBook { books, feed } => itch::mold_and_book(books.spec(), &read(feed)?),
         Subject::OneWay { bytes } => messages::one_way(*bytes),
-        Subject::SendRate { bytes, depth_wr } => messages::send_rate(*bytes, *depth_wr),
+        Subject::SendRate { bytes } => messages::send_rate(*bytes),
+        Subject::SendRateOneCore { bytes } => messages::send_rate_on_one_core(*bytes),
         Subject::OneSided { verb: OneSided::Write, bytes } => {
             messages::one_sided_rate(messages::OneSided::Write, *bytes)
         }
