@@ -86,10 +86,22 @@ impl Program {
         Started { shown: format!("{command:?}"), child, taken_away: self.taken_away.clone(), _turn: turn }
     }
 
+    /// A command that runs it behind another, e.g. `taskset -c 1`.
+    pub fn behind<T: AsRef<OsStr>>(&self, wrapper: impl IntoIterator<Item = T>) -> Command {
+        let mut wrapper = wrapper.into_iter();
+        let name = wrapper.next().unwrap_or_else(|| panic!("a wrapper has a name"));
+        let mut command = Command::new(name);
+        command.args(wrapper).arg(&self.binary);
+        self.dress(command)
+    }
+
     /// The same arguments for another binary, e.g. a copy.
     pub fn command_under(&self, binary: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new(binary);
-        // What a developer's shell sets must not reach a snapshot.
+        self.dress(Command::new(binary))
+    }
+
+    /// Adds the arguments, and takes away what a developer's shell sets: it must not reach a snapshot.
+    fn dress(&self, mut command: Command) -> Command {
         command.args(&self.arguments).env_remove("COLUMNS").env_remove("VERBLINE_LOG").env("TERM", "xterm");
         command.current_dir(crate::root());
         command
