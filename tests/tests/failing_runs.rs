@@ -46,6 +46,31 @@ fn a_panic_of_a_stage_is_told_with_the_stage() {
 }
 
 #[test]
+fn a_run_whose_port_is_down_for_good_fails_and_says_so_with_the_time() {
+    let plan = std::fs::read_to_string(verbline_tests::root().join("tests/plans/rig.toml")).unwrap();
+    // What arrives is longer than the buffers there.
+    let plan =
+        plan.replace("[lcore.main]", "[pool.short]\ndevice = \"nic\"\npackets = 1024\ndata_bytes = 4\n\n[lcore.main]");
+    let plan = plan.replace("pool = \"packets\"\ntransport", "pool = \"short\"\ntransport");
+    let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/short-buffers.toml");
+    std::fs::write(path, plan).unwrap();
+    let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(["run", path, "--for", "1h"]);
+    let shown = program.run().exited(1);
+    let failed = "FAILED lcore main failed: port.in is down for good (IBV_WC_LOC_LEN_ERR)";
+    assert!(unwrapped(&shown.stdout).contains(failed), "{shown}");
+    assert_fits(&shown.stdout);
+    let logged =
+        shown.stderr.lines().find(|line| line.contains("the port is down")).unwrap_or_else(|| panic!("{shown}"));
+    let (day, rest) = logged.split_once('T').unwrap_or_else(|| panic!("{shown}"));
+    assert!(
+        day.len() == "2026-01-31".len() && rest.contains("Z ERROR "),
+        "it has its time, as RFC 3339 writes it: {shown}"
+    );
+    let json = program.with(["--json"]).run().exited(1).json();
+    assert_eq!(json["failures"][0]["message"], "port.in is down for good (IBV_WC_LOC_LEN_ERR)", "{json:#}");
+}
+
+#[test]
 fn packets_that_a_stage_lost_are_counted() {
     let shown = rig(&["stage.sink.params.habit=leak", "stage.sink.params.after=990"]).run().exited(1);
     assert!(shown.stdout.contains("10 held\n         10 held by a stage or the app\n"), "{shown}");

@@ -17,7 +17,7 @@ use crate::control::{Caller, Control};
 use crate::devices::{Devices, Pools, completion_source, open_devices, open_pools};
 use crate::dial::Dial;
 use crate::drops::DropReason;
-use crate::error::{EngineError, Place, nowhere, place};
+use crate::error::{EngineError, Place, place};
 use crate::events::Watched;
 use crate::handover::Seat;
 use crate::idle::{Budget, Policy, SpinFrom};
@@ -31,6 +31,7 @@ use crate::rings::{Bell, Inlet, Outlet};
 use crate::snapshot::{LcoreEntry, PortEntry, RingEntry, RunStats, StageEntry};
 use crate::stage::Stage;
 use crate::stats::shared;
+use crate::verdict::Wiring;
 use crate::wake::WakeSet;
 use crate::wake_cost::{WakeCost, wake_cost};
 
@@ -62,7 +63,7 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     let (pools, notes) = open_pools(plan, &devices)?;
     let notes = found_out(plan, notes);
     let (wakers, sleepers) = doorbells(plan)?;
-    let control = Arc::new(Control::new(wakers.clone(), plan.ports().len()));
+    let control = Arc::new(Control::new(wakers.clone()));
     let seats = seats(plan, &control)?;
     let stats = run_stats(plan, &clock, &devices, &pools, &made);
     let mut rings = make_rings(plan);
@@ -247,6 +248,7 @@ fn run_stats(plan: &verbline_plan::Plan, clock: &Clock, devices: &Devices, pools
                 name: port.name.clone(),
                 lcore: lcore_name(port.lcore),
                 device: devices[port.device].context.name().to_owned(),
+                wiring: Wiring { renews: port.reconnect, senders: senders(plan, port) },
                 stats: shared(),
             })
             .collect(),
@@ -262,6 +264,16 @@ fn run_stats(plan: &verbline_plan::Plan, clock: &Clock, devices: &Devices, pools
         pools: pools.all().to_vec(),
         links: Links::default(),
     }
+}
+
+/// The ports of the plan that send to this one.
+fn senders(plan: &verbline_plan::Plan, port: &verbline_plan::Port) -> Vec<usize> {
+    let sends = |other: &&verbline_plan::Port| match other.destination {
+        Destination::Peer(id) => id == port.id,
+        Destination::Group(group) => other.device == port.device && port.join.contains(&group),
+        Destination::None | Destination::Listen(_) | Destination::Connect(_) => false,
+    };
+    plan.ports().iter().filter(sends).map(|other| other.id.index()).collect()
 }
 
 /// The plan's figures for idling; what it leaves out is measured, once a process, and only for lcores that spin before they sleep.
@@ -287,9 +299,11 @@ impl Built {
     pub(crate) fn connect(&mut self, mut stop: impl FnMut() -> bool) -> Result<(), EngineError> {
         let control = &self.control;
         let stop = || stop() || control.with(|progress| progress.interrupted);
-        let refused = |source| EngineError::System {
-            at: self.places.first().cloned().unwrap_or_else(nowhere),
-            lcore: "(all)".into(),
+        // A plan without addresses starts nothing here, so that nothing of it can fail.
+        if self.dials.is_empty() {
+            return Ok(());
+        }
+        let refused = |source| EngineError::Process {
             call: "starting the threads that keep the connections",
             source,
             remedy: "free file descriptors or threads (ulimit -n, ulimit -u)",
@@ -307,9 +321,7 @@ impl Built {
             }
             fill(lcore);
         }
-        if !made.is_empty() {
-            self.stats.links = Links::keep(made, sign, &self.stats.clock).map_err(refused)?;
-        }
+        self.stats.links = Links::keep(made, sign, &self.stats.clock).map_err(refused)?;
         Ok(())
     }
 }

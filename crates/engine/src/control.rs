@@ -56,8 +56,8 @@ pub(crate) struct Progress {
     /// Somebody wants the owner to stop waiting.
     pub(crate) interrupted: bool,
     pub(crate) failures: Vec<FailureReport>,
-    /// Ports that are down for the rest of the run.
-    pub(crate) lost_ports: usize,
+    /// The places in the plan of the ports that are down for good and end the run, in the order in which they went.
+    pub(crate) lost_ports: Vec<usize>,
 }
 
 /// Shared by the thread that owns a run and all its lcores.
@@ -69,8 +69,6 @@ pub(crate) struct Control {
     pub(crate) pulses: Vec<CachePadded<Pulse>>,
     /// One a lcore, to end its sleep.
     wakers: Vec<Waker>,
-    /// How many ports the plan has.
-    ports: usize,
     progress: Mutex<Progress>,
     changed: Condvar,
 }
@@ -91,13 +89,12 @@ impl Caller {
 }
 
 impl Control {
-    pub(crate) fn new(wakers: Vec<Waker>, ports: usize) -> Control {
+    pub(crate) fn new(wakers: Vec<Waker>) -> Control {
         let pulses = wakers.iter().map(|_| CachePadded::default()).collect();
         Control {
             notices: Notices::new(wakers.len(), ROOM),
             pulses,
             wakers,
-            ports,
             progress: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -142,14 +139,9 @@ impl Control {
         self.notices.hear(lcore, notices)
     }
 
-    /// A port is down for the rest of the run.
-    pub(crate) fn lose_port(&self) {
-        self.lock().lost_ports += 1;
-    }
-
-    /// Whether the plan has ports, and all of them are.
-    pub(crate) fn has_lost_all_ports(&self) -> bool {
-        self.ports > 0 && self.lock().lost_ports >= self.ports
+    /// The port at this place in the plan is down for good, and with it the run.
+    pub(crate) fn lose_port(&self, place: usize) {
+        self.tell(|progress| progress.lost_ports.push(place));
     }
 
     /// Tells the owner something. Takes a lock: only for what happens once (a start, an end, a failure).
@@ -199,7 +191,7 @@ mod tests {
     use super::*;
 
     fn control() -> Control {
-        Control::new(vec![verbline_ring::doorbell().unwrap().0, verbline_ring::doorbell().unwrap().0], 2)
+        Control::new(vec![verbline_ring::doorbell().unwrap().0, verbline_ring::doorbell().unwrap().0])
     }
 
     /// No notice is lost between a word that was seen and a box that was emptied, whoever is where.

@@ -16,11 +16,6 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// A line of the plan. Boxed, so that a `Result` stays small.
 pub type Place = Box<Location>;
 
-/// The place of what no line of the plan is to blame for.
-pub(crate) fn nowhere() -> Place {
-    Box::new(Location { file: String::new(), line: 0, column: 0 })
-}
-
 /// Where the plan declares something.
 pub(crate) fn place(plan: &Plan, span: Span) -> Place {
     Box::new(plan.locate(span))
@@ -234,6 +229,16 @@ pub enum EngineError {
         at: Place,
         /// Its name in the plan.
         lcore: String,
+        /// The call.
+        call: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The kernel refused a call that concerns the run, and no lcore or port of it alone.
+    #[error("{call}: {source}; {remedy}")]
+    Process {
         /// The call.
         call: &'static str,
         /// What the kernel said.

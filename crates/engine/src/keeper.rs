@@ -22,8 +22,8 @@ use crate::health::Reason;
 use crate::report::ConnectionState;
 use crate::snapshot::status_name;
 
-/// How long the connection manager is waited for, to say why, after a queue pair has failed.
-const SAY_WHY: Duration = Duration::from_millis(100);
+/// How long the connection manager, or the device, is waited for to say why, after a queue pair has failed.
+pub(crate) const SAY_WHY: Duration = Duration::from_millis(100);
 /// As good as for ever, and no overflow.
 const FOR_EVER: Duration = Duration::from_secs(1 << 32);
 

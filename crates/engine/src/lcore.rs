@@ -164,12 +164,6 @@ impl Lcore {
                 // A port that has another queue pair by now is none of it.
                 let Some(port) = self.ports.get_mut(port).filter(|port| port.qp.qpn() == qpn) else { return Ok(()) };
                 port.failed_by(event);
-                if self.control.has_lost_all_ports() {
-                    return Err(io::Error::other(format!(
-                        "port.{} has failed ({event}), and no port of the plan is left",
-                        port.name
-                    )));
-                }
             }
             Notice::Fell { port } => {
                 self.tell_stages(port, PortChange::Down);

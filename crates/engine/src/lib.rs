@@ -45,6 +45,7 @@ mod start;
 mod stats;
 mod stop;
 mod turn_time;
+mod verdict;
 mod wake;
 mod wake_cost;
 

@@ -306,9 +306,10 @@ impl Port {
         if before == Health::Up {
             self.stats.down.set(1);
             caller.note(Notice::Fell { port: usize::from(self.qp.tag()) });
-        }
-        if before < Health::Down && self.health == Health::Down && !self.by_address {
-            caller.control.lose_port();
+            // At the other end of one without an address is a port of the same plan, or nobody: nothing that could come back.
+            if !self.by_address {
+                caller.control.lose_port(self.index.into());
+            }
         }
     }
 

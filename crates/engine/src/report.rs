@@ -34,7 +34,7 @@ pub struct Report {
     pub packets: PacketReport,
     /// Asynchronous events of the devices, by device, kind and source.
     pub events: Vec<EventReport>,
-    /// Lcores that did not reach their end.
+    /// Lcores that did not reach their end, or ports that are down for good or received nothing of what was sent to them.
     pub failures: Vec<FailureReport>,
 }
 

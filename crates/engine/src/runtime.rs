@@ -102,7 +102,8 @@ impl Running {
     /// queue pairs, each on its lcore; and accounts for every packet.
     ///
     /// # Errors
-    /// A stage panicked or an lcore failed, during the run or while it stopped. The error carries the report.
+    /// A stage panicked or an lcore failed, during the run or while it stopped; or a port is down for good, or received nothing of what
+    /// ports of the plan sent to it. The error carries the report.
     pub fn stop(mut self) -> Result<Report, EngineError> {
         self.inner.stop()
     }

@@ -10,10 +10,11 @@ use crate::health::Reason;
 use crate::idle::{Budget, Policy, SpinFrom};
 use crate::links::Links;
 use crate::report::{
-    CounterReport, DropReport, HolderReport, LcoreReport, PacketReport, PoolReport, PortReport, Report, RingReport,
-    StageReport, StatusReport, WakeReport,
+    CounterReport, DropReport, FailureReport, HolderReport, LcoreReport, PacketReport, PoolReport, PortReport, Report,
+    RingReport, StageReport, StatusReport, WakeReport,
 };
 use crate::stats::{Counter, Drops, LcoreStats, PortStats, RingInStats, RingOutStats, Shared, StageStats, WAKE_CAUSES};
+use crate::verdict::{self, Wiring};
 
 /// All counters of a run, with the names that a reader needs, in the plan's order.
 #[derive(Debug)]
@@ -51,6 +52,7 @@ pub(crate) struct PortEntry {
     pub(crate) name: String,
     pub(crate) lcore: String,
     pub(crate) device: String,
+    pub(crate) wiring: Wiring,
     pub(crate) stats: Shared<PortStats>,
 }
 
@@ -90,6 +92,17 @@ impl RunStats {
             events: Vec::new(),
             failures: Vec::new(),
         }
+    }
+
+    /// What the run fails for, besides what its lcores met. `lost`: the ports that it ended with.
+    pub(crate) fn failures(&self, report: &Report, lost: &[usize]) -> Vec<FailureReport> {
+        let wiring: Vec<_> = self.ports.iter().map(|entry| entry.wiring.clone()).collect();
+        verdict::failures(report, &wiring, lost)
+    }
+
+    /// Whether nothing is known of the ports but that something came before.
+    pub(crate) fn are_vague(&self, ports: &[usize]) -> bool {
+        ports.iter().all(|place| Reason::is_vague(self.ports[*place].stats.down_reason.value()))
     }
 
     fn stage(&self, entry: &StageEntry) -> StageReport {

@@ -53,7 +53,7 @@ pub struct PortEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortChange {
     /// Its queue pair is in an error state: what is sent to it is dropped and counted. Why, the report says
-    /// ([`PortReport::down_reason`](crate::PortReport::down_reason)).
+    /// ([`PortReport::down_reason`](crate::PortReport::down_reason)). With a port that has no address the run ends.
     Down,
     /// It is connected again, with another queue pair. What was sent to it in between was dropped.
     Up,

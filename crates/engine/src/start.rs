@@ -9,7 +9,7 @@ use core_affinity::CoreId;
 
 use crate::build::Built;
 use crate::control::{Control, Phase};
-use crate::error::{EngineError, Place, nowhere};
+use crate::error::{EngineError, Place};
 use crate::events::Watch;
 use crate::idle::Policy;
 use crate::lcore::{Lcore, LcoreParts};
@@ -37,9 +37,7 @@ pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
         failed = control.with(|progress| progress.refused.pop());
     }
     let watch = match failed {
-        None => Watch::start(watched, Arc::clone(&control)).map_err(|source| EngineError::System {
-            at: places.first().cloned().unwrap_or_else(nowhere),
-            lcore: "(all)".into(),
+        None => Watch::start(watched, Arc::clone(&control)).map_err(|source| EngineError::Process {
             call: "starting the thread that watches the devices' events",
             source,
             remedy: "free file descriptors or threads (ulimit -n, ulimit -u)",

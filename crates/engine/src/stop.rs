@@ -14,6 +14,7 @@ use crate::clock::Tick;
 use crate::control::{Control, Phase, Progress};
 use crate::error::EngineError;
 use crate::events::Watch;
+use crate::keeper::SAY_WHY;
 use crate::report::{FailureReport, Report};
 use crate::snapshot::RunStats;
 
@@ -26,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 pub enum Ended {
     /// Every source said [`Next::Done`](crate::Next::Done).
     SourcesDone,
-    /// An lcore failed or panicked; [`Running::stop`](crate::Running::stop) says which.
+    /// An lcore failed or panicked, or a port is down for good; [`Running::stop`](crate::Running::stop) says which.
     Failed,
     /// [`Interrupter::interrupt`](crate::Interrupter::interrupt) was called.
     Interrupted,
@@ -62,9 +63,15 @@ impl RunningInner {
     }
 
     pub(crate) fn snapshot(&self) -> Report {
+        self.snapshot_drained(true)
+    }
+
+    fn snapshot_drained(&self, drained: bool) -> Report {
         let mut report = self.stats.report(self.started_ns, self.threads.is_empty());
+        report.drained = drained;
         report.events = self.watch.as_ref().map(Watch::report).unwrap_or_default();
-        report.failures = self.control.with(|progress| progress.failures.clone());
+        let (failures, lost) = self.control.with(|progress| (progress.failures.clone(), progress.lost_ports.clone()));
+        report.failures = if failures.is_empty() { self.stats.failures(&report, &lost) } else { failures };
         report
     }
 
@@ -75,7 +82,7 @@ impl RunningInner {
     }
 
     fn reason(&self, progress: &Progress) -> Option<Ended> {
-        if !progress.failures.is_empty() {
+        if !progress.failures.is_empty() || !progress.lost_ports.is_empty() {
             Some(Ended::Failed)
         } else if progress.interrupted {
             Some(Ended::Interrupted)
@@ -91,6 +98,7 @@ impl RunningInner {
         let elapsed_ns = self.stats.clock.now_ns().saturating_sub(self.started_ns);
         self.stats.links.settle();
         self.control.advance(Phase::Draining);
+        self.await_reasons();
         let drained = self.await_quiet();
         // A connection that ends from here on ends because the run does.
         self.stats.links.freeze();
@@ -103,10 +111,9 @@ impl RunningInner {
             }
         }
         self.stats.links.close();
-        let mut report = self.snapshot();
+        let mut report = self.snapshot_drained(drained);
         // What went on after the stop was asked for is not part of the run.
         report.elapsed_ns = elapsed_ns;
-        report.drained = drained;
         self.watch = None;
         match report.failures.first().cloned() {
             None => Ok(report),
@@ -117,6 +124,18 @@ impl RunningInner {
                 Err(EngineError::Failed { lcore, message, report: Box::new(report) })
             }
         }
+    }
+
+    /// Of a run that ends with a port of which only flushed work requests are known, waits a little for the event that tells why, or
+    /// for an lcore to fail for the same cause: the lcores hear of events while they drain.
+    fn await_reasons(&self) {
+        let deadline = Instant::now() + SAY_WHY;
+        let is_told = |progress: &Progress| {
+            progress.lost_ports.is_empty()
+                || !progress.failures.is_empty()
+                || !self.stats.are_vague(&progress.lost_ports)
+        };
+        while !self.control.wait(Some(LOOK_EVERY), is_told, is_told) && Instant::now() < deadline {}
     }
 
     /// Waits until nothing is in flight. False if the drain budget ran out before, or an lcore is gone.

@@ -164,7 +164,10 @@ fn two_lcores_of_two_engines_and_the_one_that_sends_is_left_alone() {
     until(&client, gone);
     let report = until(&client, |report| state(report, "near") == ConnectionState::Disconnected);
     assert!(!report.port("near").unwrap().errors.is_empty(), "{report:#?}");
-    let report = client.stop().unwrap();
+    // The peer said that it goes, but what was sent to it is lost, and nothing more will arrive.
+    let error = client.stop().unwrap_err();
+    assert_eq!(error.to_string(), "lcore.near: port.near is down for good (IBV_WC_RETRY_EXC_ERR)");
+    let EngineError::Failed { report, .. } = error else { panic!("{error}") };
     assert_eq!((report.packets.held, state(&report, "near")), (0, ConnectionState::Disconnected));
     assert!(report.dropped("port_down") > 0, "{:?}", report.drops);
 }

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{assert_clean, registry, run};
+use verbline_engine::EngineError;
 
 /// Two ports that are each other's peers, a pinger at one and an echo at the other.
 fn echo(transport: &str, near: &str, far: &str, idle: &str, count: u64, size_bytes: usize) -> String {
@@ -220,7 +221,13 @@ fn mismatched(transport: &str, size_bytes: usize, count: u64) -> String {
 
 #[test]
 fn one_lcore_takes_a_failed_port_down_and_counts_every_packet() {
-    let report = run(&registry(), &mismatched("rc", 300, 100)).unwrap();
+    // Once this ended well, with nothing received.
+    let EngineError::Failed { report, .. } = run(&registry(), &mismatched("rc", 300, 100)).unwrap_err() else {
+        panic!("it is the port that fails")
+    };
+    let failures: Vec<_> = report.failures.iter().map(|failure| failure.message.as_str()).collect();
+    let both = ["port.rx is down for good (IBV_WC_LOC_LEN_ERR)", "port.tx is down for good (IBV_WC_REM_INV_REQ_ERR)"];
+    assert_eq!(failures, both);
     let (tx, rx) = (report.port("tx").unwrap(), report.port("rx").unwrap());
     assert!(tx.down && rx.down, "{report:#?}");
     let statuses =

@@ -106,7 +106,6 @@ pub fn log_to_stderr() {
         .with_env_filter(filter)
         .with_writer(live::AroundTheLine)
         .with_ansi(output::is_coloured(&std::io::stderr()))
-        .without_time()
         .with_target(false)
         .try_init();
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use verbline_verbs::QueuePair;
 
 use super::{Health, Port};
+use crate::drops::DropReason;
 use crate::handover::{Orders, Seat};
 use crate::health::Reason;
 
@@ -37,8 +38,10 @@ enum Life {
     LetGo {
         marked: bool,
     },
-    /// Nothing of it is outstanding.
-    Empty,
+    /// Nothing of it is outstanding, or what is was waited for in vain.
+    Empty {
+        marked: bool,
+    },
 }
 
 impl Renewal {
@@ -48,7 +51,7 @@ impl Renewal {
 
     /// Whether the last completion of the send queue is that of a marker.
     pub(super) fn is_marked(&self) -> bool {
-        matches!(self.life, Life::LetGo { marked: true })
+        matches!(self.life, Life::LetGo { marked: true } | Life::Empty { marked: true })
     }
 }
 
@@ -98,7 +101,7 @@ impl Port {
         let refill = self.receiving.as_ref().map_or(0, |receiving| receiving.refill.len());
         self.stats.rx_outstanding.set((self.qp.recvs_outstanding() + refill) as u64);
         if let Some(renewal) = &mut self.renewal {
-            renewal.life = Life::Empty;
+            renewal.life = Life::Empty { marked: renewal.is_marked() };
             renewal.seat.is_empty();
         }
     }
@@ -106,6 +109,10 @@ impl Port {
     /// Takes another queue pair, which is connected; its receives are posted in this turn.
     fn renew(&mut self, fresh: QueuePair) {
         let old = mem::replace(&mut self.qp, fresh);
+        // What the device never answered for goes with the queue pair: its marker, if that is among it, is no packet of anybody's.
+        let marker = usize::from(self.renewal.as_ref().is_some_and(Renewal::is_marked));
+        let unanswered = old.sends_outstanding().saturating_sub(marker);
+        self.stats.drops.add(DropReason::SendError, unanswered as u64);
         self.stats.qpn.set(self.qp.qpn().into());
         if let Some(receiving) = &mut self.receiving {
             receiving.missing = receiving.depth_wr;

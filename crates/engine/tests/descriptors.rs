@@ -1,0 +1,35 @@
+//! A process whose file descriptors have run out. Alone in its file, as it takes them from whatever runs beside it.
+
+mod common;
+
+use std::fs::File;
+
+use common::{plan, registry};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use verbline_engine::Runtime;
+
+#[test]
+fn descriptors_that_run_out_are_asked_for_by_what_needs_them() {
+    let text = r#"
+        [lcore.a]
+        cpu = 0
+        [stage.gen]
+        use = "sink"
+        lcore = "a"
+        "#;
+    let text = format!(
+        "{text}\n[device.nic0]\nprovider = \"soft\"\nname = \"soft0\"\n[pool.p]\ndevice = \"nic0\"\npackets = 1024\n\
+         data_bytes = 64\npages = \"4KiB\"\n[stage.from]\nuse = \"generator\"\nlcore = \"a\"\npool = \"p\"\n\
+         out = {{ out = \"stage.gen\" }}\nparams = {{ count = 1 }}\n"
+    );
+    let registry = registry();
+    let runtime = Runtime::build(&plan(&registry, &text), &registry).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) }).unwrap();
+    let taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let error = runtime.start().expect_err("no descriptor is left");
+    drop(taken);
+    // This plan has no connections by address that somebody could keep, and no line of it is to blame.
+    let says = "starting the thread that watches the devices' events: Too many open files (os error 24); \
+                free file descriptors or threads (ulimit -n, ulimit -u)";
+    assert_eq!(error.to_string(), says);
+}
