@@ -70,13 +70,13 @@ fn accounts(report: &Report, tallies: &Tallies, of: &str) {
     // From the arbiter to the book, and from the book to the strategy.
     assert_eq!(report.dropped("stage_full"), 0, "{of}");
     let book = report.stage("book").expect("it is in the plan");
-    let (applied, told, untold) = match (&tallies.itch, &tallies.forts) {
-        (Some(itch), _) => (itch.messages + itch.malformed, itch.told, itch.untold),
-        (_, Some(forts)) => (forts.increments, forts.told, forts.untold),
+    let (applied, [changes, told, overtaken, untold]) = match (&tallies.itch, &tallies.forts) {
+        (Some(itch), _) => (itch.messages + itch.malformed, [itch.changes, itch.told, itch.overtaken, itch.untold]),
+        (_, Some(forts)) => (forts.increments, [forts.changes, forts.told, forts.overtaken, forts.untold]),
         _ => panic!("the plan has no book"),
     };
     assert_eq!(arbiter.delivered, applied + dropped_at(report, "stage.book"), "{of}");
-    assert_eq!((told, untold), (strategy.updates, 0), "{of}");
+    assert_eq!((told, untold, changes), (strategy.updates, 0, told + overtaken), "{of}");
     assert!(book.packets_in >= stage.packets_out, "{of}");
 
     // Orders.

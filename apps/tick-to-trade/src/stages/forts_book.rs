@@ -137,6 +137,7 @@ impl FortsBook {
             match applied {
                 Ok((index, EntryOutcome::Applied { top: true })) => {
                     if let Some(update) = update(&self.books, index, u64::from(sequence)) {
+                        self.tally.changes += 1;
                         self.tally.untold += u64::from(!self.updates.put(update));
                     }
                 }
@@ -208,7 +209,7 @@ impl Drop for FortsBook {
         let mut tally = std::mem::take(&mut self.tally);
         tally.books = *self.books.counts();
         tally.untold += self.updates.len() as u64;
-        tally.told = self.updates.told();
+        (tally.told, tally.overtaken) = (self.updates.told(), self.updates.overtaken());
         tally.equal_of_changing = self.seen.iter().filter(|seen| seen.changes).map(|seen| seen.equal).sum();
         self.home.lock().forts = Some(tally);
     }

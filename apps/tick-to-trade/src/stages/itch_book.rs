@@ -126,6 +126,7 @@ impl ItchBook {
         let last = *last;
         let Some(book) = self.books.book(change.book).filter(|book| change.top && book.is_trading()) else { return };
         let (Some(bid), Some(ask)) = (book.best(Side::Buy), book.best(Side::Sell)) else { return };
+        self.tally.changes += 1;
         let known = self.updates.put(Update {
             instrument: change.book,
             reset: false,
@@ -148,7 +149,7 @@ impl Drop for ItchBook {
         tally.levels = self.books.books().iter().map(|book| book.depth(Side::Buy) + book.depth(Side::Sell)).sum();
         tally.live_orders = self.books.live_orders();
         tally.untold += self.updates.len() as u64;
-        tally.told = self.updates.told();
+        (tally.told, tally.overtaken) = (self.updates.told(), self.updates.overtaken());
         self.home.lock().itch = Some(tally);
     }
 }

@@ -72,9 +72,13 @@ pub struct ItchTally {
     pub contradictions: u64,
     /// Messages that are not ITCH.
     pub malformed: u64,
-    /// Changes of a best level that the strategy was told of; of several of one instrument that came together, the last.
+    /// Changes of a best level: told, overtaken or untold.
+    pub changes: u64,
+    /// Changes that the strategy was told of.
     pub told: u64,
-    /// Changes of a best level that the strategy was not told of: of instruments that it does not follow, or left at the end.
+    /// Changes that a later one of the same instrument took the place of, before the strategy was told.
+    pub overtaken: u64,
+    /// Changes that the strategy was not told of: of instruments that it does not follow, or left at the end.
     pub untold: u64,
     /// Price levels at the end, over all books and sides.
     pub levels: usize,
@@ -95,9 +99,13 @@ pub struct FortsTally {
     pub malformed: u64,
     /// Entries or snapshots that contradict a book.
     pub contradictions: u64,
-    /// Changes of a best level that the strategy was told of; of several of one instrument that came together, the last.
+    /// Changes of a best level: told, overtaken or untold.
+    pub changes: u64,
+    /// Changes that the strategy was told of.
     pub told: u64,
-    /// Changes of a best level that the strategy was not told of: of instruments that it does not follow, or left at the end.
+    /// Changes that a later one of the same instrument took the place of, before the strategy was told.
+    pub overtaken: u64,
+    /// Changes that the strategy was not told of: of instruments that it does not follow, or left at the end.
     pub untold: u64,
     /// Snapshots equal to a book that increments had changed; the others prove nothing.
     pub equal_of_changing: u64,

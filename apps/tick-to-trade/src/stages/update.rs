@@ -72,8 +72,9 @@ pub(super) struct Updates {
     places: Box<[u16]>,
     /// When the packet came that the last update was in.
     received_ns: u64,
-    /// Records that went out.
+    /// Records that went out, and that a later one of the same instrument took the place of.
     told: u64,
+    overtaken: u64,
     /// Fresh packets that may be taken in this turn: the plan counts on a burst.
     fresh_left: usize,
     burst: usize,
@@ -90,6 +91,7 @@ impl Updates {
             places: vec![NONE; usize::from(limit)].into_boxed_slice(),
             received_ns: 0,
             told: 0,
+            overtaken: 0,
             fresh_left: burst,
             burst,
             output,
@@ -113,6 +115,7 @@ impl Updates {
                 let reset = earlier[2] | bytes[2];
                 *earlier = bytes;
                 earlier[2] = reset;
+                self.overtaken += 1;
             }
             None => {
                 *place = records.len() as u16;
@@ -125,6 +128,11 @@ impl Updates {
     /// How many records went out to the strategy.
     pub(super) fn told(&self) -> u64 {
         self.told
+    }
+
+    /// How many were overtaken by a later one of the same instrument.
+    pub(super) fn overtaken(&self) -> u64 {
+        self.overtaken
     }
 
     /// How many instruments wait.
