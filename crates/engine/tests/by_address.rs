@@ -255,7 +255,7 @@ fn who_comes_by_another_device_is_told_why_not() {
     let asked = route.connect(&mut stranger.qp, &ConnectOptions::default()).unwrap();
     let error = asked.finish(&mut stranger.qp, PATIENCE).unwrap_err();
     insta::assert_snapshot!(error.to_string(), @r"rejected by 10.9.9.2:7007 (reason 28): port.far is on soft0, this came by soft1");
-    insta::assert_snapshot!(engine.join().unwrap().unwrap_err().to_string(), @r"test.toml:13:15: port.far listens at 0.0.0.0:7007 and has no connection after 300ms and 1 attempt: the QP is on soft0, the route leads over soft1; make the QP on the route's device; start the other end, or raise `connect_timeout`");
+    insta::assert_snapshot!(engine.join().unwrap().unwrap_err().to_string(), @r"test.toml:13:15: port.far listens at 0.0.0.0:7007 and has no connection after 300ms and 1 attempt: the QP is on soft0, the route leads over soft1; make the QP on the route's device; the software RNIC reaches this process only: put the other end into it, by this plan or another, or run both ends on kernel devices (rdma_rxe needs no card)");
 }
 
 #[test]
