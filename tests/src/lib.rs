@@ -9,6 +9,7 @@
 mod notes;
 mod program;
 pub mod random;
+mod report;
 mod shown;
 mod terminal;
 
@@ -18,6 +19,7 @@ use verbline::plan::Machine;
 
 pub use notes::SaidNote;
 pub use program::{Finished, Program, Started};
+pub use report::{assert_report_holds, report_faults};
 pub use shown::{assert_fits, normalised};
 pub use terminal::Terminal;
 

@@ -1,4 +1,4 @@
-//! What a program says of the machine that it runs on, apart from what it says of its plan and its run.
+//! What a program says of the machine that it runs on, and of what the machine did to it, apart from what it says of its plan and its run.
 //!
 //! Guarantees: what is left when the notes are taken out is the same on every machine. A note is never taken out unseen: it must be of a
 //! kind that there is, the only one of its kind, carry the command that mends it, and be true, either of this machine or of what the
@@ -29,6 +29,16 @@ pub(crate) fn taken_out(said: &str, taken_away: &[Lack]) -> (Vec<SaidNote>, Stri
     let (mut notes, mut rest) = (Vec::<SaidNote>::new(), String::new());
     let mut lines = said.split_inclusive('\n').peekable();
     while let Some(line) = lines.next() {
+        // Who shares the machine is not a matter of the test: such a warning may come or not.
+        if line.starts_with("warning[stolen-time]: ") {
+            let mut text = line.to_owned();
+            while let Some(more) = lines.next_if(|line| line.starts_with("  ")) {
+                text.push_str(more);
+            }
+            crate::assert_fits(&text);
+            assert!(text.contains(" was stolen ") && text.contains("\n  = help: "), "{text}\n--- in\n{said}");
+            continue;
+        }
         let Some((code, _)) = line.strip_prefix("note[").and_then(|after| after.split_once("]: ")) else {
             rest.push_str(line);
             continue;
@@ -78,6 +88,14 @@ mod tests {
         assert!(
             matches!(&notes[..], [note] if note.lack == Lack::LockedMemory && note.text.ends_with("`ulimit -l unlimited`"))
         );
+    }
+
+    #[test]
+    fn what_others_took_is_not_said_of_the_run() {
+        let stolen =
+            "warning[stolen-time]: 2.0 % of the time of lcore a was stolen while\n     it\n  = help: keep them off\n";
+        let (notes, rest) = taken_out(&format!("first\n{stolen}last\n"), &[]);
+        assert_eq!((notes.len(), rest.as_str()), (0, "first\nlast\n"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 
-use verbline_tests::{Finished, Program, assert_fits, unwrapped};
+use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, unwrapped};
 
 /// `rig run` of its plan, with these keys set.
 fn rig(sets: &[&str]) -> Program {
@@ -25,7 +25,7 @@ fn a_run_whose_sources_are_done_ends_before_its_time() {
     assert_eq!(shown.stderr, "", "{shown}");
     assert_fits(&shown.stdout);
     let json = rig(&[]).with(["--json"]).run().exited(0).json();
-    assert_eq!(json["lcores"][0]["stages"][1]["counters"][0]["value"], 1000, "{json:#}");
+    assert_eq!(json["stages"][1]["counters"][0]["value"], 1000, "{json:#}");
     assert_eq!((json["packets"]["held"].as_u64(), json["drained"].as_bool()), (Some(0), Some(true)), "{json:#}");
 }
 
@@ -40,6 +40,7 @@ fn a_panic_of_a_stage_is_told_with_the_stage() {
     let shown = panics.with(["--json"]).run();
     assert_eq!(shown.status.code(), Some(1), "{shown}");
     let json = shown.json();
+    assert_report_holds(&json);
     assert_eq!(json["failures"][0]["message"], "the sink is full to the brim", "{json:#}");
     assert_eq!((&json["failures"][0]["stage"], &json["packets"]["held"]), (&"sink".into(), &0.into()), "{json:#}");
     assert!(shown.stderr.ends_with(&format!("FAILED   {failure}\n")), "{shown}");
@@ -75,6 +76,8 @@ fn packets_that_a_stage_lost_are_counted() {
     let shown = rig(&["stage.sink.params.habit=leak", "stage.sink.params.after=990"]).run().exited(1);
     assert!(shown.stdout.contains("10 held\n         10 held by a stage or the app\n"), "{shown}");
     ends_with(&shown, "10 packets were not given back");
+    let leaks = rig(&["stage.sink.params.habit=leak", "stage.sink.params.after=990"]).with(["--json"]);
+    assert_report_holds(&leaks.run().exited(1).json());
 }
 
 #[test]

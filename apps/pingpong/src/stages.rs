@@ -104,10 +104,38 @@ struct Client {
 
 /// A message that is alone on its way (`window = 1`). From one departure to the next is a round trip, and when one was is only
 /// asked in the turn after it: no clock is read, and no payload, between a message's arrival and its successor's departure.
-#[derive(Default)]
+///
+/// Whoever is kept from its CPU between a departure and that turn finds the answer in it already: when that message departed
+/// nobody knows, and its trip is not recorded.
+#[derive(Debug, Default)]
 struct Lone {
     departed_ns: Tick,
+    /// The turn that `departed_ns` is of.
+    departed_in: u64,
     answered: bool,
+    /// Whether the answer came in a later turn than that.
+    known: bool,
+}
+
+impl Lone {
+    fn departs(&mut self, turn: u64, now_ns: Tick) {
+        (self.departed_in, self.departed_ns) = (turn, now_ns);
+    }
+
+    /// Its answer has come, and its successor departs.
+    fn answered(&mut self, turn: u64) {
+        (self.answered, self.known) = (true, turn != self.departed_in);
+    }
+
+    /// When the message departed that was answered in the turn before, if one was and that is known. Its successor did just now.
+    fn take(&mut self, turn: u64, now_ns: Tick) -> Option<Tick> {
+        if !std::mem::take(&mut self.answered) {
+            return None;
+        }
+        let departed_ns = self.departed_ns;
+        self.departs(turn, now_ns);
+        self.known.then_some(departed_ns)
+    }
 }
 
 impl Stage for Client {
@@ -117,19 +145,19 @@ impl Stage for Client {
             return input.clear();
         }
         match self.settings.window {
-            1 => self.lone.answered = true,
+            1 => self.lone.answered(out.turn()),
             _ => self.restamp(input, out.now_ns()),
         }
         out.send_batch(SEND, input);
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        self.record(out.now_ns());
+        self.record(out.turn(), out.now_ns());
         self.give_up(out);
         while self.in_flight < self.settings.window && out.room(SEND) > 0 {
             let Some(mut packet) = out.alloc() else { return Next::Busy };
             packet.set_len(self.settings.size_bytes);
-            self.lone.departed_ns = out.fresh_ns();
+            self.lone.departs(out.turn(), out.fresh_ns());
             stamp(&mut packet, self.lone.departed_ns);
             out.send(SEND, packet);
             self.in_flight += 1;
@@ -141,8 +169,8 @@ impl Stage for Client {
         }
     }
 
-    fn stop(&mut self, out: &mut Outputs<'_>) {
-        self.record(out.now_ns());
+    fn stop(&mut self, _: &mut Outputs<'_>) {
+        // What was answered in the last turn stays unrecorded: there is no turn after it whose time could be asked.
         self.stopping = true;
     }
 }
@@ -167,13 +195,12 @@ impl Client {
         }
     }
 
-    fn record(&mut self, now_ns: Tick) {
+    fn record(&mut self, turn: u64, now_ns: Tick) {
         if self.lone.answered || !self.answers.is_empty() {
             self.heard_ns = now_ns;
         }
-        if std::mem::take(&mut self.lone.answered) {
-            self.timings.record(self.lone.departed_ns, now_ns, self.settings.warm_up);
-            self.lone.departed_ns = now_ns;
+        if let Some(departed_ns) = self.lone.take(turn, now_ns) {
+            self.timings.record(departed_ns, now_ns, self.settings.warm_up);
         }
         for (departed_ns, now_ns) in self.answers.drain(..) {
             self.timings.record(departed_ns, now_ns, self.settings.warm_up);
@@ -196,5 +223,27 @@ struct Echo;
 impl Stage for Echo {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         out.send_batch(SEND, input);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is recorded of a trip of 700 ns, and of what comes after it.
+    #[test]
+    fn a_trip_whose_departure_nobody_saw_is_not_timed() {
+        let mut lone = Lone::default();
+        lone.departs(1, 1_000);
+        lone.answered(20);
+        assert_eq!(lone.take(21, 1_700), Some(1_000), "from one departure to the next");
+        assert_eq!(lone.take(22, 1_710), None, "and once");
+        // Kept from its CPU right after the departure, until long after the answer.
+        lone.answered(40);
+        assert_eq!(lone.take(41, 9_000), Some(1_700), "which makes this one late");
+        lone.answered(41);
+        assert_eq!(lone.take(42, 9_100), None, "and that one, answered in the turn of its departure, short");
+        lone.answered(60);
+        assert_eq!(lone.take(61, 9_800), Some(9_100));
     }
 }

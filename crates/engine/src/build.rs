@@ -21,6 +21,7 @@ use crate::error::{EngineError, Place, place};
 use crate::events::Watched;
 use crate::handover::Seat;
 use crate::idle::{Budget, Policy, SpinFrom};
+use crate::kernel::Thieves;
 use crate::lcore::LcoreParts;
 use crate::links::Links;
 use crate::node::{Node, NodeSpec};
@@ -257,10 +258,12 @@ fn run_stats(plan: &verbline_plan::Plan, clock: &Clock, devices: &Devices, pools
                 name: ring.name.clone(),
                 producer: lcore_name(ring.from_lcore),
                 consumer: lcore_name(ring.to_lcore),
+                depth: ring.depth_packets.into(),
                 filled: shared(),
                 emptied: shared(),
             })
             .collect(),
+        kernel: Thieves::default(),
         pools: pools.all().to_vec(),
         links: Links::default(),
     }

@@ -424,8 +424,11 @@ impl Lcore {
     fn take_in(&mut self) -> bool {
         let mut came = self.receive();
         for inlet in &mut self.inlets {
-            if inlet.poll(&mut self.around.sinks) > 0 {
-                self.around.time.wake();
+            let popped = inlet.poll(&mut self.around.sinks);
+            if popped > 0 {
+                if self.around.time.wake() {
+                    inlet.gauge(popped);
+                }
                 came = true;
             }
         }
@@ -505,6 +508,7 @@ impl Bed for Lcore {
     }
 
     fn block(&mut self, armed: Armed, timeout_ns: u64) -> io::Result<(Fired, Armed)> {
+        self.around.time.before_sleep();
         let woken = self.wakes.block(armed, timeout_ns);
         // The time asleep is neither busy nor idle.
         self.around.time.restart();

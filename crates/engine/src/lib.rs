@@ -25,6 +25,7 @@ mod handover;
 mod health;
 mod idle;
 mod keeper;
+mod kernel;
 mod lcore;
 mod links;
 mod node;
@@ -48,6 +49,7 @@ mod turn_time;
 mod verdict;
 mod wake;
 mod wake_cost;
+mod warnings;
 
 pub use clock::{Clock, Tick};
 pub use drops::{DropReason, STAGE_REASONS_MAX};
@@ -57,9 +59,11 @@ pub use pick::gid as preferred_gid;
 pub use registry::{Registry, StageContext, StageError};
 pub use report::{
     ConnectionReport, ConnectionState, CounterReport, DropReport, EventReport, FailureReport, HolderReport,
-    LcoreReport, PacketReport, PoolReport, PortReport, Report, RingReport, StageReport, StatusReport, WakeReport,
+    LcoreReport, PacketReport, PoolReport, PortReport, REPORT_VERSION, Report, RingReport, StageReport, StatusReport,
+    WakeReport,
 };
 pub use runtime::{Interrupter, Running, Runtime};
 pub use stage::{Next, PortChange, PortEvent, Stage, StageSpec};
 pub use stats::Counter;
 pub use stop::Ended;
+pub use warnings::{STOLEN_SHARE_MAX, Warning};

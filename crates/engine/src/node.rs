@@ -8,7 +8,7 @@ use crate::drops::DropReason;
 use crate::outputs::{Link, Outputs, Sink};
 use crate::sampling::Weights;
 use crate::stage::{Next, PortEvent, Stage};
-use crate::stats::{Count, LcoreStats, Shared, StageStats};
+use crate::stats::{LcoreStats, Shared, StageStats};
 use crate::turn_time::TurnTime;
 
 /// When a stage wants its `poll` called: at this tick or after packets came; after packets came; in every loop; or never again. One
@@ -98,11 +98,15 @@ impl Surroundings {
 
     /// Ends a stage that began at `began`; charges it with its cycles, if they count for something.
     #[inline]
-    fn stage_ends(&mut self, began: u64, weight: u64, cycles: &Count) {
+    fn stage_ends(&mut self, began: u64, weight: u64, stats: &StageStats) {
         if weight > 0 {
             let now = self.time.clock().cycles();
             self.stage_ended = Some(now);
-            cycles.add(now.wrapping_sub(began) * weight);
+            let ran = self.time.ran_cycles(now.wrapping_sub(began));
+            stats.cycles.add(ran * weight);
+            stats.timed.add(1);
+            // Of a sum of calls each of which is timed once in `weight`, as Horvitz and Thompson estimate it.
+            stats.variance.add((ran as f64).powi(2) * (weight * (weight - 1)) as f64);
         }
     }
 }
@@ -186,7 +190,7 @@ impl Node {
         self.stats.polls.add(1);
         if sent > 0 {
             self.stats.packets_out.add(sent);
-            around.stage_ends(began, around.weights.polls, &self.stats.cycles);
+            around.stage_ends(began, around.weights.polls, &self.stats);
         }
         self.polling = Polling::after(next);
         let busy = sent > 0 || next == Next::Busy;
@@ -206,7 +210,7 @@ impl Node {
         self.stage.process(&mut self.work, &mut out);
         let sent = out.sent;
         let stats = &self.stats;
-        around.stage_ends(began, around.weights.calls, &stats.cycles);
+        around.stage_ends(began, around.weights.calls, stats);
         stats.calls.add(1);
         stats.packets_in.add(packets);
         stats.packets_out.add(sent);

@@ -165,6 +165,12 @@ impl Outputs<'_> {
         self.time.now_ns()
     }
 
+    /// The number of this loop of the lcore: tells whether two calls were in the same one.
+    #[inline]
+    pub fn turn(&self) -> u64 {
+        self.lcore.loops.value()
+    }
+
     /// The time now, for what must not be a loop old. One `rdtsc`.
     #[inline]
     pub fn fresh_ns(&self) -> Tick {

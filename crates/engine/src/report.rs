@@ -1,19 +1,28 @@
 //! What a run did, as plain data: for a person's table, for `--json`, and for tests.
 //!
-//! A report is taken live ([`Running::snapshot`](crate::Running::snapshot)) or at the end
+//! Serialised it is the document that `--json` prints, whose shape `docs/report.schema.json` describes. A report is taken live ([`Running::snapshot`](crate::Running::snapshot)) or at the end
 //! ([`Running::stop`](crate::Running::stop)). Units are in the names; all counts are since the start.
 
 use serde::Serialize;
 
+use crate::warnings::{self, Warning};
+
+/// The version of the report's shape. It rises when a key goes or changes its meaning, and not when one is added.
+pub const REPORT_VERSION: u32 = 1;
+
 /// What a run did, or has done so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
+    /// [`REPORT_VERSION`].
+    pub version: u32,
     /// The plan's name.
     pub plan: String,
     /// Whether the run has ended.
     pub ended: bool,
     /// Since the lcores started.
     pub elapsed_ns: u64,
+    /// How long the process's control group was kept from running by its quota of CPU time; `None` where the kernel doesn't tell.
+    pub throttled_ns: Option<u64>,
     /// Whether everything in flight was delivered before the drain budget ran out; true while running.
     pub drained: bool,
     /// In the plan's order.
@@ -39,6 +48,13 @@ pub struct Report {
 }
 
 impl Report {
+    /// What a person should know of the run though it goes on: ports that are down, links without a signal, time that was taken
+    /// from the lcores. None in a good run. For who has no subscriber of `tracing`: ask a
+    /// [snapshot](crate::Running::snapshot) now and then.
+    pub fn warnings(&self) -> Vec<Warning> {
+        warnings::of(self)
+    }
+
     /// Packets dropped for `reason`, at any place.
     pub fn dropped(&self, reason: &str) -> u64 {
         self.drops.iter().filter(|drop| drop.reason == reason).map(|drop| drop.packets).sum()
@@ -70,6 +86,11 @@ impl Report {
     }
 }
 
+/// A quotient that is 0 where there is nothing to divide by.
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
 /// One lcore: how it spent its time, and what woke it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LcoreReport {
@@ -77,8 +98,8 @@ pub struct LcoreReport {
     pub name: String,
     /// The CPU that it is pinned to.
     pub cpu: usize,
-    /// `poll`, `event` or `adaptive`.
-    pub idle: String,
+    /// What it does without work: `poll`, `event` or `adaptive`.
+    pub policy: String,
     /// The spin budget in force, whether from the plan or measured.
     pub spin_ns: u64,
     /// Where that comes from: the `plan`; what a wake-up of this lcore's CPU was `measured` to cost; or, where other programs
@@ -96,6 +117,25 @@ pub struct LcoreReport {
     pub idle_ns: u64,
     /// Time blocked.
     pub asleep_ns: u64,
+    /// Time in which it wanted to run and was kept from its CPU: by another thread, a quota, or the hypervisor. In none of the other
+    /// times. What is stolen in pieces of less than 20 µs counts where it was taken from.
+    pub stolen_ns: u64,
+    /// How often it was kept from its CPU for 20 µs or longer while it was awake.
+    pub stalls: u64,
+    /// The longest of these times.
+    pub stall_max_ns: u64,
+    /// What the kernel says that its thread waited for its CPU, able to run; `None` where it doesn't tell.
+    pub queued_ns: Option<u64>,
+    /// How long the hypervisor had its CPU, to a hundredth of a second; `None` where the kernel doesn't tell.
+    pub hypervisor_ns: Option<u64>,
+    /// Share of the busy time in its whole time, 0 to 1. The shares add up to 1, once it has run.
+    pub busy_share: f64,
+    /// The same of the idle time.
+    pub idle_share: f64,
+    /// The same of the time blocked.
+    pub asleep_share: f64,
+    /// The same of the time stolen.
+    pub stolen_share: f64,
     /// How often it blocked.
     pub sleeps: u64,
     /// How often the poll after arming found something, so that it did not block.
@@ -144,8 +184,18 @@ pub struct StageReport {
     /// Packets that its outputs took.
     pub packets_out: u64,
     /// Time in `process`, and in those calls of `poll` that sent something. Unless the lcore is lightly loaded, it is estimated from one turn in
-    /// sixteen: the clock costs as much as a small stage.
+    /// sixteen: the clock costs as much as a small stage. The stages of an lcore together have no more than its own busy time.
     pub busy_ns: u64,
+    /// The calls that it is estimated from; with none, nothing is known of it.
+    pub timed: u64,
+    /// How well it is known: the standard error of `busy_ns` as a part of it. 0 if every call was timed.
+    pub busy_error: f64,
+    /// That, spread over what it took or what it gave, whichever is more: a source has little or no input.
+    pub ns_per_packet: f64,
+    /// Its share in the busy time of its lcore, 0 to 1. The stages of an lcore have 1 at most together.
+    pub busy_share: f64,
+    /// Packets given to `process` a call: the mean batch.
+    pub batch_mean: f64,
     /// The largest batch so far.
     pub batch_max: u64,
     /// Packets asked of the pool and not had.
@@ -276,6 +326,14 @@ pub struct RingReport {
     pub popped: u64,
     /// Batches popped.
     pub pop_batches: u64,
+    /// Packets that it holds.
+    pub depth: u64,
+    /// The most packets that were found in it: `depth` if it was ever full; otherwise the consumer looks in the turns that are
+    /// timed, one in sixteen and the first after a rest, so a short peak between them goes unseen.
+    pub most: u64,
+    /// Turns of the producer that found no room in it for all that there was. What had to wait was pushed in a later turn, or is
+    /// among the drops (`ring_full`).
+    pub full: u64,
 }
 
 /// One pool.

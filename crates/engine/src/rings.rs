@@ -28,6 +28,12 @@ impl Inlet {
         }
         popped
     }
+
+    /// Notes how much was in it, right after `popped` were taken. For timed turns: it reads the producer's line.
+    #[cold]
+    pub(crate) fn gauge(&self, popped: usize) {
+        self.stats.most.raise_to((popped + self.consumer.len()).min(self.consumer.capacity()) as u64);
+    }
 }
 
 /// A ring that this lcore fills.
@@ -51,6 +57,9 @@ impl Outlet {
         }
         // Bounded by the room beforehand: a drain that is not asked for all it was given drops the rest.
         let n = self.producer.room_for(batch.len());
+        if n < batch.len() {
+            self.stats.full.add(1);
+        }
         let pushed = self.producer.push_iter(n, batch.drain_front(n));
         self.stats.pending.set(batch.len() as u64);
         if pushed > 0 {

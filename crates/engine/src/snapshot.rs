@@ -8,10 +8,11 @@ use crate::drops::reason_name;
 use crate::events::WatchedPort;
 use crate::health::Reason;
 use crate::idle::{Budget, Policy, SpinFrom};
+use crate::kernel::{self, Thieves};
 use crate::links::Links;
 use crate::report::{
-    CounterReport, DropReport, FailureReport, HolderReport, LcoreReport, PacketReport, PoolReport, PortReport, Report,
-    RingReport, StageReport, StatusReport, WakeReport,
+    CounterReport, DropReport, FailureReport, HolderReport, LcoreReport, PacketReport, PoolReport, PortReport,
+    REPORT_VERSION, Report, RingReport, StageReport, StatusReport, WakeReport, ratio,
 };
 use crate::stats::{Counter, Drops, LcoreStats, PortStats, RingInStats, RingOutStats, Shared, StageStats, WAKE_CAUSES};
 use crate::verdict::{self, Wiring};
@@ -27,6 +28,8 @@ pub(crate) struct RunStats {
     pub(crate) rings: Vec<RingEntry>,
     pub(crate) pools: Vec<Pool>,
     pub(crate) links: Links,
+    /// As it was at the start.
+    pub(crate) kernel: Thieves,
 }
 
 #[derive(Debug)]
@@ -61,6 +64,7 @@ pub(crate) struct RingEntry {
     pub(crate) name: String,
     pub(crate) producer: String,
     pub(crate) consumer: String,
+    pub(crate) depth: u64,
     pub(crate) filled: Shared<RingInStats>,
     pub(crate) emptied: Shared<RingOutStats>,
 }
@@ -76,13 +80,18 @@ impl RunStats {
     /// What the counters say now. `ended`: the lcores have let go of everything.
     pub(crate) fn report(&self, started_ns: Tick, ended: bool) -> Report {
         let pools: Vec<PoolReport> = self.pools.iter().map(pool).collect();
+        let kernel = Thieves::now();
+        let lcores: Vec<LcoreReport> = self.lcores.iter().map(|entry| self.lcore(entry, &kernel)).collect();
+        let busy = self.stage_times(&lcores);
         Report {
+            version: REPORT_VERSION,
             plan: self.plan.clone(),
             ended,
             elapsed_ns: self.clock.now_ns().saturating_sub(started_ns),
             drained: true,
-            lcores: self.lcores.iter().map(lcore).collect(),
-            stages: self.stages.iter().map(|entry| self.stage(entry)).collect(),
+            throttled_ns: kernel.throttled_since(&self.kernel),
+            stages: self.stages.iter().zip(busy).map(|(entry, busy_ns)| self.stage(entry, busy_ns, &lcores)).collect(),
+            lcores,
             ports: self.ports.iter().map(port).collect(),
             connections: self.links.report(started_ns, |port| self.ports[port].stats.down.value() > 0),
             rings: self.rings.iter().map(ring).collect(),
@@ -105,22 +114,95 @@ impl RunStats {
         ports.iter().all(|place| Reason::is_vague(self.ports[*place].stats.down_reason.value()))
     }
 
-    fn stage(&self, entry: &StageEntry) -> StageReport {
+    /// What the stages are estimated to have worked: together no longer than their lcore, which is known better.
+    fn stage_times(&self, lcores: &[LcoreReport]) -> Vec<u64> {
+        let mut times: Vec<u64> =
+            self.stages.iter().map(|entry| self.clock.cycles_to_ns(entry.stats.cycles.value())).collect();
+        for lcore in lcores {
+            let of_lcore = |(entry, time): (&StageEntry, _)| (entry.lcore == lcore.name).then_some(time);
+            let sum: u64 = self.stages.iter().zip(times.iter().copied()).filter_map(of_lcore).sum();
+            if sum > lcore.busy_ns {
+                for time in self
+                    .stages
+                    .iter()
+                    .zip(&mut times)
+                    .filter_map(|(entry, time)| (entry.lcore == lcore.name).then_some(time))
+                {
+                    *time = (u128::from(*time) * u128::from(lcore.busy_ns) / u128::from(sum)) as u64;
+                }
+            }
+        }
+        times
+    }
+
+    fn stage(&self, entry: &StageEntry, busy_ns: u64, lcores: &[LcoreReport]) -> StageReport {
         let stats = &entry.stats;
+        let lcore_busy_ns = lcores.iter().find(|lcore| lcore.name == entry.lcore).map_or(0, |lcore| lcore.busy_ns);
+        let cycles = stats.cycles.value();
+        let busy_error = if cycles == 0 { 0.0 } else { stats.variance.value().sqrt() / cycles as f64 };
+        let (packets_in, packets_out) = (stats.packets_in.value(), stats.packets_out.value());
+        let calls = stats.calls.value();
         let counter =
             |(name, counter): &(String, Counter)| CounterReport { name: name.clone(), value: counter.value() };
         StageReport {
             name: entry.name.clone(),
             kind: entry.kind.clone(),
             lcore: entry.lcore.clone(),
-            calls: stats.calls.value(),
+            calls,
             polls: stats.polls.value(),
-            packets_in: stats.packets_in.value(),
-            packets_out: stats.packets_out.value(),
-            busy_ns: self.clock.cycles_to_ns(stats.cycles.value()),
+            packets_in,
+            packets_out,
+            busy_ns,
+            timed: stats.timed.value(),
+            busy_error,
+            ns_per_packet: ratio(busy_ns, packets_in.max(packets_out)),
+            busy_share: ratio(busy_ns, lcore_busy_ns),
+            batch_mean: ratio(packets_in, calls),
             batch_max: stats.batch_max.value(),
             alloc_failed: stats.alloc_failed.value(),
             counters: entry.counters.iter().map(counter).collect(),
+        }
+    }
+
+    fn lcore(&self, entry: &LcoreEntry, kernel: &Thieves) -> LcoreReport {
+        let stats = &entry.stats;
+        let wake =
+            |(cause, name): &(_, &'static str)| WakeReport { cause: name, count: stats.wakes[*cause as usize].value() };
+        let queued_ns = queued_ns(stats);
+        let [busy_ns, idle_ns, blocked_ns, found_ns] =
+            [&stats.busy_ns, &stats.idle_ns, &stats.asleep_ns, &stats.stolen_ns].map(crate::stats::Count::value);
+        // The lcore has found what was stolen while it was awake. The rest of its waiting was for its CPU after a sleep.
+        let undisturbed_ns = stats.sleeps.value() * WAKE_NS;
+        let late_ns = queued_ns.unwrap_or(0).saturating_sub(found_ns + undisturbed_ns).min(blocked_ns);
+        let (asleep_ns, stolen_ns) = (blocked_ns - late_ns, found_ns + late_ns);
+        let whole_ns = busy_ns + idle_ns + asleep_ns + stolen_ns;
+        LcoreReport {
+            name: entry.name.clone(),
+            cpu: entry.cpu as usize,
+            policy: policy_name(entry.budget.policy).to_owned(),
+            spin_ns: entry.budget.spin_ns,
+            spin_from: spin_from(entry.budget.spin_from),
+            dwell_ns: entry.budget.dwell_ns,
+            loops: stats.loops.value(),
+            busy_loops: stats.busy_loops.value(),
+            busy_ns,
+            idle_ns,
+            asleep_ns,
+            stolen_ns,
+            stalls: stats.stalls.value(),
+            stall_max_ns: stats.stall_max_ns.value(),
+            queued_ns,
+            hypervisor_ns: kernel.hypervisor_since(&self.kernel, entry.cpu),
+            busy_share: ratio(busy_ns, whole_ns),
+            idle_share: ratio(idle_ns, whole_ns),
+            asleep_share: ratio(asleep_ns, whole_ns),
+            stolen_share: ratio(stolen_ns, whole_ns),
+            sleeps: stats.sleeps.value(),
+            armed_in_vain: stats.armed_in_vain.value(),
+            wakes: WAKE_CAUSES.iter().map(wake).collect(),
+            bells: stats.bells.value(),
+            rescues: stats.rescues.value(),
+            strays: stats.strays.value(),
         }
     }
 
@@ -183,29 +265,17 @@ impl RunStats {
     }
 }
 
-fn lcore(entry: &LcoreEntry) -> LcoreReport {
-    let stats = &entry.stats;
-    let wake =
-        |(cause, name): &(_, &'static str)| WakeReport { cause: name, count: stats.wakes[*cause as usize].value() };
-    LcoreReport {
-        name: entry.name.clone(),
-        cpu: entry.cpu as usize,
-        idle: policy_name(entry.budget.policy).to_owned(),
-        spin_ns: entry.budget.spin_ns,
-        spin_from: spin_from(entry.budget.spin_from),
-        dwell_ns: entry.budget.dwell_ns,
-        loops: stats.loops.value(),
-        busy_loops: stats.busy_loops.value(),
-        busy_ns: stats.busy_ns.value(),
-        idle_ns: stats.idle_ns.value(),
-        asleep_ns: stats.asleep_ns.value(),
-        sleeps: stats.sleeps.value(),
-        armed_in_vain: stats.armed_in_vain.value(),
-        wakes: WAKE_CAUSES.iter().map(wake).collect(),
-        bells: stats.bells.value(),
-        rescues: stats.rescues.value(),
-        strays: stats.strays.value(),
-    }
+/// How long a thread waits for a CPU that is free when it is woken, at most: waiting for longer is somebody's doing.
+const WAKE_NS: u64 = 5_000;
+
+/// How long the lcore's thread has waited for its CPU since it began.
+fn queued_ns(stats: &LcoreStats) -> Option<u64> {
+    let live = || kernel::queued_ns(Some(stats.thread_id.value()));
+    let until_ns = match stats.queued_at_end_ns.value() {
+        0 => live(),
+        ended_ns => Some(ended_ns),
+    };
+    Some(until_ns?.saturating_sub(stats.queued_at_start_ns.value()))
 }
 
 fn spin_from(from: SpinFrom) -> &'static str {
@@ -278,6 +348,8 @@ pub(crate) fn status_name(index: usize) -> String {
 }
 
 fn ring(entry: &RingEntry) -> RingReport {
+    let full = entry.filled.full.value();
+    let most = if full > 0 { entry.depth } else { entry.emptied.most.value() };
     RingReport {
         name: entry.name.clone(),
         producer: entry.producer.clone(),
@@ -286,6 +358,9 @@ fn ring(entry: &RingEntry) -> RingReport {
         push_batches: entry.filled.batches.value(),
         popped: entry.emptied.popped.value(),
         pop_batches: entry.emptied.batches.value(),
+        depth: entry.depth,
+        most,
+        full,
     }
 }
 

@@ -12,14 +12,16 @@ use crate::control::{Control, Phase};
 use crate::error::{EngineError, Place};
 use crate::events::Watch;
 use crate::idle::Policy;
+use crate::kernel;
 use crate::lcore::{Lcore, LcoreParts};
 use crate::report::FailureReport;
+use crate::stats::Shared;
 use crate::stop::RunningInner;
 
 /// Connects what is not connected yet, starts all lcores and lets them go once every one is in its place.
 pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
     built.connect(|| false)?;
-    let Built { lcores, places, control, stats, watched, sources, drain, .. } = built;
+    let Built { lcores, places, control, mut stats, watched, sources, drain, .. } = built;
     let count = lcores.len();
     let mut threads = Vec::with_capacity(count);
     let mut failed = None;
@@ -45,6 +47,7 @@ pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
         Some(error) => Err(error),
     };
     let watch = watch.inspect_err(|_| abandon(&control, &mut threads))?;
+    stats.kernel = kernel::Thieves::now();
     let started_ns = stats.clock.now_ns();
     control.tell(|progress| progress.go = true);
     Ok(RunningInner::new(control, stats, threads, watch, sources, drain, started_ns))
@@ -85,9 +88,12 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
     if policy != Policy::Poll {
         exact_timers();
     }
+    let stats = Shared::clone(&parts.stats);
     let mut lcore = Lcore::settle(parts, Arc::clone(control));
     control.tell(|progress| progress.ready += 1);
     control.wait(None, |progress| progress.go, |_| ());
+    stats.thread_id.set(rustix::thread::gettid().as_raw_nonzero().get() as u64);
+    stats.queued_at_start_ns.set(kernel::queued_ns(None).unwrap_or(0));
 
     // Unwind safety: after a panic the lcore is only asked whose stage ran, and taken apart.
     let failure = match catch_unwind(AssertUnwindSafe(|| lcore.run())) {
@@ -97,6 +103,7 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
         }
         Err(panic) => Some(panicked(&name, lcore.culprit(), &*panic)),
     };
+    stats.queued_at_end_ns.set(kernel::queued_ns(None).unwrap_or(0));
     if let Some(failure) = failure {
         tracing::error!(lcore = %name, stage = ?failure.stage, "{}", failure.message);
         control.tell(|progress| progress.failures.push(failure));

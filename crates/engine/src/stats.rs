@@ -46,6 +46,25 @@ impl Count {
     }
 }
 
+/// A sum of reals with a single writer.
+#[derive(Debug, Default)]
+pub(crate) struct Sum(AtomicU64);
+
+impl Sum {
+    /// Adds `x`. Only the owning lcore calls this.
+    #[inline]
+    pub(crate) fn add(&self, x: f64) {
+        // Relaxed: as in `Count::add`.
+        self.0.store((self.value() + x).to_bits(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn value(&self) -> f64 {
+        // Relaxed: as in `Count::add`.
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+}
+
 /// A figure of a stage's own, shown live in the report beside the engine's. Written by its stage alone.
 #[derive(Clone, Debug)]
 pub struct Counter(Arc<CachePadded<Count>>);
@@ -111,6 +130,9 @@ pub(crate) struct StageStats {
     /// Time in `process` and in polls that produced something, in cycles of the clock; estimated from the turns that
     /// were timed ([`crate::sampling`]).
     pub(crate) cycles: Count,
+    /// Calls that were timed, and the variance of `cycles` that comes of timing these alone.
+    pub(crate) timed: Count,
+    pub(crate) variance: Sum,
     pub(crate) batch_max: Count,
     pub(crate) alloc_failed: Count,
     pub(crate) drops: Drops,
@@ -155,6 +177,8 @@ pub(crate) struct RingInStats {
     pub(crate) pushed: Count,
     pub(crate) batches: Count,
     pub(crate) pending: Count,
+    /// Turns in which it had no room for all that there was.
+    pub(crate) full: Count,
     pub(crate) drops: Drops,
 }
 
@@ -163,6 +187,8 @@ pub(crate) struct RingInStats {
 pub(crate) struct RingOutStats {
     pub(crate) popped: Count,
     pub(crate) batches: Count,
+    /// The most that was found in it, in the turns that are timed.
+    pub(crate) most: Count,
 }
 
 /// What ended a sleep, or how the engine found out.
@@ -192,6 +218,16 @@ pub(crate) struct LcoreStats {
     pub(crate) busy_ns: Count,
     pub(crate) idle_ns: Count,
     pub(crate) asleep_ns: Count,
+    /// Time in which it wanted to run, and did not.
+    pub(crate) stolen_ns: Count,
+    /// How often it was kept from its CPU for long, and for how long at most.
+    pub(crate) stalls: Count,
+    pub(crate) stall_max_ns: Count,
+    /// Its thread, for the kernel's view of it; 0 before it runs.
+    pub(crate) thread_id: Count,
+    /// How long the thread had waited for its CPU when the lcore began, and when it ended (0 until then).
+    pub(crate) queued_at_start_ns: Count,
+    pub(crate) queued_at_end_ns: Count,
     pub(crate) sleeps: Count,
     /// Sleeps given up because the poll after arming found something.
     pub(crate) armed_in_vain: Count,

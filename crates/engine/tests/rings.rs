@@ -51,7 +51,8 @@ fn two_lcores_hand_off_everything_in_order() {
     let sink = report.stage("sink").unwrap();
     assert_eq!((sink.counter("seen"), sink.counter("gaps")), (Some(200_000), Some(0)));
     let ring = report.ring("r").unwrap();
-    assert_eq!((ring.pushed, ring.popped), (200_000, 200_000));
+    assert_eq!((ring.pushed, ring.popped, ring.depth), (200_000, 200_000, 64));
+    assert!((1..=64).contains(&ring.most) && (ring.full == 0 || ring.most == 64), "{ring:?}");
     assert!(report.drops.is_empty(), "{:?}", report.drops);
 }
 
@@ -104,6 +105,8 @@ fn two_lcores_count_what_a_slow_consumer_has_no_room_for() {
     assert_eq!(report.dropped("ring_full"), refused);
     assert_eq!(sink.counter("seen").unwrap() + refused, 3000);
     assert_eq!(generator.packets_out, 3000 - refused);
+    let ring = report.ring("r").unwrap();
+    assert!(ring.full > 0 && (ring.most, ring.depth) == (4, 4), "a full ring leaves its trace: {ring:?}");
     assert_eq!(report.drops.len(), 1, "{:?}", report.drops);
     assert_eq!((report.drops[0].place.as_str(), report.drops[0].reason.as_str()), ("ring.r", "ring_full"));
 }

@@ -95,11 +95,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sink = StageSpec { summary: "counts packets", ..StageSpec::default() };
     registry.stage("sink", sink, |stage| Ok(Box::new(Sink { received: stage.counter("received") })));
 
+    // What an embedder should hear: of the plan, of what was built, of the run. Who has a subscriber of `tracing` also gets each
+    // as it happens.
     let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("count.toml", PLAN)?;
     eprint!("{}", plan.warnings());
-    let running = Runtime::build(&plan, &registry)?.start()?;
+    let runtime = Runtime::build(&plan, &registry)?;
+    runtime.notes().iter().for_each(|note| eprintln!("{note}"));
+    let running = runtime.start()?;
     running.wait(Some(Duration::from_secs(5)));
     let report = running.stop()?;
+    report.warnings().iter().for_each(|warning| eprintln!("{warning}"));
 
     assert_eq!(report.stage("sink").and_then(|sink| sink.counter("received")), Some(1000));
     assert_eq!(report.packets.held, 0);

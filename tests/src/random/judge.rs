@@ -4,6 +4,7 @@ use verbline::engine::Report;
 use verbline::plan::{Consumer, Plan, Stage, Target, Transport};
 
 use super::stages::OUTPUTS_MAX;
+use crate::report_faults;
 
 /// What does not hold, a sentence each.
 pub fn judge(plan: &Plan, report: &Report) -> Vec<String> {
@@ -12,6 +13,7 @@ pub fn judge(plan: &Plan, report: &Report) -> Vec<String> {
     judge.lcores();
     judge.links();
     plan.stages().iter().for_each(|stage| judge.stage(stage));
+    judge.faults.extend(report_faults(&serde_json::json!(report)));
     judge.faults
 }
 

@@ -6,12 +6,12 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use verbline_engine::{Ended, EngineError, Report, Running, Runtime};
+use verbline_engine::{Ended, EngineError, Report, Running, Runtime, STOLEN_SHARE_MAX};
 use verbline_plan::Diagnostics;
 
 use super::args::RunOptions;
 use super::check::{EXIT_PLAN, load, registry, show, show_notes};
-use super::figures::count;
+use super::figures::{count, percent};
 use super::live::{LiveLine, PERIOD};
 use super::output::{COLUMNS, alarming, document, is_coloured, message, result, wrapped};
 use super::signals::StopRequest;
@@ -59,8 +59,15 @@ fn watch(app: &dyn App, running: &Running, line: &mut LiveLine, length: Option<D
         if running.wait(Some(left.min(PERIOD))) != Ended::TimedOut {
             return;
         }
-        line.show(started.elapsed(), || app.live(&running.snapshot()));
+        line.show(started.elapsed(), || live(app, &running.snapshot()));
     }
+}
+
+/// What the app says, and what it should not be believed without.
+fn live(app: &dyn App, report: &Report) -> String {
+    let robbed = report.lcores.iter().filter(|lcore| lcore.stolen_share > STOLEN_SHARE_MAX);
+    let stolen = robbed.map(|lcore| format!(", {} of {} stolen", percent(lcore.stolen_share), lcore.name));
+    app.live(report) + &stolen.collect::<String>()
 }
 
 /// Prints the report, and says whether the run was a good one.
@@ -75,14 +82,28 @@ fn conclude(app: &dyn App, ended: Result<Report, EngineError>, as_json: bool) ->
     let is_good = report.failures.is_empty() && outcome.failures.is_empty();
     let code = if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if !as_json {
-        return result(&text::report(&report, &outcome, is_coloured(&io::stdout())), code);
+        let code = result(&text::report(&report, &outcome, is_coloured(&io::stdout())), code);
+        warn(&report);
+        return code;
     }
     let code = document(&json::report(&report, &outcome), code);
+    warn(&report);
     // The document goes to a file or a program; who started the run sees what went wrong here.
     for failure in text::failures(&report, &outcome) {
         message(&alarming(&failure, is_coloured(&io::stderr())));
     }
     code
+}
+
+/// Says on standard error what was taken from the lcores: of the machine and not of the run, which is why it isn't in the report's
+/// text. What else there is to warn of has its lines there.
+fn warn(report: &Report) {
+    const HELP: &str = "  = help: ";
+    for warning in report.warnings().iter().filter(|warning| warning.code == "stolen-time") {
+        let head = format!("warning[{}]: ", warning.code);
+        message(&format!("{head}{}", wrapped(&warning.message, COLUMNS, head.len())));
+        message(&format!("{HELP}{}", wrapped(warning.remedy, COLUMNS, HELP.len())));
+    }
 }
 
 /// What no run may end with, whatever the app.

@@ -2,11 +2,10 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use verbline_engine::{
-    ConnectionReport, ConnectionState, DropReport, LcoreReport, PortReport, Report, RingReport, StageReport,
+    ConnectionReport, ConnectionState, DropReport, LcoreReport, PortReport, RingReport, StageReport,
 };
 
 use super::figures::{count, duration, percent};
-use super::json::{ns_per_packet, ratio, shares};
 use super::output::COLUMNS;
 
 /// Stands where there is nothing to divide by.
@@ -29,33 +28,36 @@ fn table<const N: usize>(header: [&str; N], names: usize, rows: impl Iterator<It
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// How lcores spent their time.
+/// How lcores spent their time. Rescues are failures, and stand among them.
 pub(super) fn lcores(lcores: &[LcoreReport]) -> String {
-    let header = ["lcore", "policy", "cpu", "busy", "idle", "asleep", "sleeps", "rescues"];
+    let header = ["lcore", "policy", "cpu", "busy", "idle", "asleep", "stolen", "sleeps"];
     let rows = lcores.iter().map(|lcore| {
-        let [busy, idle, asleep] = shares(lcore).map(percent);
-        let (cpu, sleeps, rescues) = (lcore.cpu.to_string(), count(lcore.sleeps), count(lcore.rescues));
-        [lcore.name.clone(), lcore.idle.clone(), cpu, busy, idle, asleep, sleeps, rescues]
+        let shares = [lcore.busy_share, lcore.idle_share, lcore.asleep_share, lcore.stolen_share];
+        let [busy, idle, asleep, stolen] = shares.map(percent);
+        let (cpu, sleeps) = (lcore.cpu.to_string(), count(lcore.sleeps));
+        [lcore.name.clone(), lcore.policy.clone(), cpu, busy, idle, asleep, stolen, sleeps]
     });
     table(header, 2, rows)
 }
 
 /// What went through the stages, and what it cost.
-pub(super) fn stages(report: &Report) -> String {
-    let header = ["stage", "lcore", "in", "out", "batch", "ns/packet", "of busy"];
-    table(header, 2, report.stages.iter().map(|stage| stage_row(report, stage)))
+pub(super) fn stages(stages: &[StageReport]) -> String {
+    let header = ["stage", "lcore", "in", "out", "batch", "ns/pkt", "of busy", "±"];
+    table(header, 2, stages.iter().map(stage_row))
 }
 
-fn stage_row(report: &Report, stage: &StageReport) -> [String; 7] {
-    let busy_ns = report.lcore(&stage.lcore).map_or(0, |lcore| lcore.busy_ns);
+fn stage_row(stage: &StageReport) -> [String; 8] {
+    // Without a call that was timed nothing is known.
+    let known = |figure: String| if stage.timed > 0 { figure } else { NONE.to_owned() };
     [
         stage.name.clone(),
         stage.lcore.clone(),
         count(stage.packets_in),
         count(stage.packets_out),
         mean(stage.packets_in, stage.calls),
-        format!("{:.0}", ns_per_packet(stage)),
-        percent(ratio(stage.busy_ns, busy_ns)),
+        known(format!("{:.0}", stage.ns_per_packet)),
+        known(percent(stage.busy_share)),
+        known(percent(stage.busy_error)),
     ]
 }
 
@@ -88,13 +90,14 @@ pub(super) fn connections(connections: &[ConnectionReport]) -> String {
     table(header, 4, rows)
 }
 
-/// What went over the rings, and in which batches.
+/// What went over the rings, in which batches, and how full they were.
 pub(super) fn rings(rings: &[RingReport]) -> String {
-    let header = ["ring", "from", "to", "pushed", "batch", "popped", "batch"];
+    let header = ["ring", "from", "to", "pushed", "/push", "/pop", "depth", "most", "full"];
     let rows = rings.iter().map(|ring| {
         let (from, to) = (ring.producer.clone(), ring.consumer.clone());
-        let (push_batch, pop_batch) = (mean(ring.pushed, ring.push_batches), mean(ring.popped, ring.pop_batches));
-        [ring.name.clone(), from, to, count(ring.pushed), push_batch, count(ring.popped), pop_batch]
+        let (per_push, per_pop) = (mean(ring.pushed, ring.push_batches), mean(ring.popped, ring.pop_batches));
+        let [pushed, depth, most, full] = [ring.pushed, ring.depth, ring.most, ring.full].map(count);
+        [ring.name.clone(), from, to, pushed, per_push, per_pop, depth, most, full]
     });
     table(header, 3, rows)
 }
@@ -106,5 +109,5 @@ pub(super) fn drops(drops: &[DropReport]) -> String {
 }
 
 fn mean(sum: u64, of: u64) -> String {
-    if of == 0 { NONE.to_owned() } else { format!("{:.1}", ratio(sum, of)) }
+    if of == 0 { NONE.to_owned() } else { format!("{:.1}", sum as f64 / of as f64) }
 }

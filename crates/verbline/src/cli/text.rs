@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use verbline_engine::{ConnectionReport, ConnectionState, EventReport, LcoreReport, PortReport, Report};
+use verbline_engine::{ConnectionReport, ConnectionState, EventReport, LcoreReport, PortReport, Report, StageReport};
 
 use super::figures::{count, duration};
 use super::output::{COLUMNS, alarming, wrapped};
@@ -19,7 +19,9 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
     }
     let _ = writeln!(text, "{}\n", tables::lcores(&report.lcores));
     text.push_str(&sleepers(&report.lcores));
-    let _ = writeln!(text, "{}\n", tables::stages(report));
+    let _ = writeln!(text, "{}", tables::stages(&report.stages));
+    text.push_str(sampled(&report.stages));
+    text.push_str(&counters(&report.stages));
     if !report.ports.is_empty() {
         let _ = writeln!(text, "{}\n", tables::ports(&report.ports));
     }
@@ -59,7 +61,7 @@ pub(super) fn failures(report: &Report, outcome: &Outcome) -> Vec<String> {
 /// For how long lcores spin before they sleep, and what woke those that slept.
 fn sleepers(lcores: &[LcoreReport]) -> String {
     let mut text = String::new();
-    for lcore in lcores.iter().filter(|lcore| lcore.idle == "adaptive") {
+    for lcore in lcores.iter().filter(|lcore| lcore.policy == "adaptive") {
         let from = match lcore.spin_from {
             "measured" => ", what waking it was measured to cost",
             "disturbed" => ", the least of what waking it cost, as other programs disturbed every measurement",
@@ -72,6 +74,30 @@ fn sleepers(lcores: &[LcoreReport]) -> String {
         let causes = lcore.wakes.iter().filter(|wake| wake.count > 0);
         let causes: Vec<_> = causes.map(|wake| format!("{} {}", wake.cause, count(wake.count))).collect();
         let _ = writeln!(text, "{}", labelled("wakes", &format!("lcore {}: {}", lcore.name, causes.join(", "))));
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// How the table of the stages came about, below it.
+fn sampled(stages: &[StageReport]) -> &'static str {
+    if stages.is_empty() {
+        "\n"
+    } else {
+        "ns/pkt and of busy are estimates from one call in 16; ± is their standard error\n\n"
+    }
+}
+
+/// What the stages counted themselves.
+fn counters(stages: &[StageReport]) -> String {
+    let counted = stages.iter().filter(|stage| !stage.counters.is_empty());
+    let mut text = String::new();
+    for stage in counted {
+        let each = stage.counters.iter().map(|counter| format!("{} {}", counter.name, count(counter.value)));
+        let line = format!("stage {}: {}", stage.name, each.collect::<Vec<_>>().join(", "));
+        let _ = writeln!(text, "{}", labelled("counters", &line));
     }
     if !text.is_empty() {
         text.push('\n');
@@ -164,7 +190,7 @@ fn labelled(label: &str, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use verbline_engine::{
-        ConnectionState, DropReport, FailureReport, HolderReport, PacketReport, PoolReport, RingReport, StageReport,
+        ConnectionState, CounterReport, DropReport, FailureReport, HolderReport, PacketReport, PoolReport, RingReport,
         StatusReport, WakeReport,
     };
 
@@ -177,12 +203,13 @@ mod tests {
         let lcore = LcoreReport {
             name: "market-data".into(),
             cpu: 127,
-            idle: "adaptive".into(),
+            policy: "adaptive".into(),
             spin_ns: 21_400,
             spin_from: "disturbed",
-            busy_ns: 2_000_000_000,
-            idle_ns: 1_000_000_000,
-            asleep_ns: 1_000_000_000,
+            busy_share: 0.5,
+            idle_share: 0.125,
+            asleep_share: 0.25,
+            stolen_share: 0.125,
             sleeps: 2_222_226_309,
             wakes: wakes.map(|(cause, count)| WakeReport { cause, count }).into(),
             rescues: 2,
@@ -194,7 +221,13 @@ mod tests {
             calls: 100_000_000,
             packets_in: 1_250_000_000,
             packets_out: 625_000_000,
-            busy_ns: 1_500_000_000,
+            ns_per_packet: 1.2,
+            timed: 6_250_000,
+            busy_error: 0.0125,
+            busy_share: 0.75,
+            counters: [("gaps", 12), ("ticks", 1_250_000_000), ("late", 0), ("duplicates", 1_234_567_890)]
+                .map(|(name, value)| CounterReport { name: name.into(), value })
+                .into(),
             ..StageReport::default()
         };
         let error = |status: &str, count| StatusReport { status: status.into(), count };
@@ -242,6 +275,9 @@ mod tests {
             push_batches: 1_000,
             popped: 9_999,
             pop_batches: 500,
+            depth: 4_096,
+            most: 4_096,
+            full: 12_345,
         };
         Report {
             plan: "bad-day".into(),

@@ -1,0 +1,110 @@
+//! What the kernel says of time that an lcore did not get: how long its thread waited for its CPU, how long the CPU was the
+//! hypervisor's, how long the process's control group had used up its quota. Read beside the lcores, from files under /proc and
+//! /sys; `None` where they are not there or say nothing.
+
+use std::fs;
+
+use rustix::param::clock_ticks_per_second;
+
+/// How long a thread of this process has waited for its CPU while it could run (proc(5), schedstat); the calling one, or that
+/// with this id.
+pub(crate) fn queued_ns(thread: Option<u64>) -> Option<u64> {
+    let path = match thread {
+        None => "/proc/thread-self/schedstat".to_owned(),
+        Some(id) => format!("/proc/self/task/{id}/schedstat"),
+    };
+    fs::read_to_string(path).ok()?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Who takes time from whole CPUs or processes, and how much so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Thieves {
+    /// `/proc/stat`, whose lines have each CPU's time that went to the hypervisor.
+    stat: Option<String>,
+    throttled_ns: Option<u64>,
+}
+
+impl Thieves {
+    /// As things stand now.
+    pub(crate) fn now() -> Thieves {
+        Thieves { stat: fs::read_to_string("/proc/stat").ok(), throttled_ns: throttled_ns() }
+    }
+
+    /// How long the process's control group was not let run since `before`.
+    pub(crate) fn throttled_since(&self, before: &Thieves) -> Option<u64> {
+        Some(self.throttled_ns?.saturating_sub(before.throttled_ns?))
+    }
+
+    /// How long the hypervisor had the CPU since `before`, to a hundredth of a second.
+    pub(crate) fn hypervisor_since(&self, before: &Thieves, cpu: u32) -> Option<u64> {
+        let tick_ns = 1_000_000_000 / clock_ticks_per_second().max(1);
+        let ticks = |thieves: &Thieves| steal_ticks(thieves.stat.as_deref()?, cpu);
+        Some(ticks(self)?.saturating_sub(ticks(before)?) * tick_ns)
+    }
+}
+
+/// The eighth number of a CPU's line (proc(5), steal).
+fn steal_ticks(stat: &str, cpu: u32) -> Option<u64> {
+    let name = format!("cpu{cpu}");
+    let line = stat.lines().find(|line| line.split_whitespace().next() == Some(&name))?;
+    line.split_whitespace().nth(8)?.parse().ok()
+}
+
+/// Of the control group that the process is in and of those above it, whichever waited longest: `throttled_usec` of the unified
+/// hierarchy, `throttled_time` of the cpu controller's own.
+fn throttled_ns() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups
+        .lines()
+        .flat_map(folders)
+        .filter_map(|folder| fs::read_to_string(format!("{folder}/cpu.stat")).ok())
+        .filter_map(|stat| throttled_in(&stat))
+        .max()
+}
+
+/// The folders of a line of /proc/self/cgroup, e.g. `4:cpu,cpuacct:/a/b`: the group's and those above it.
+fn folders(line: &str) -> Vec<String> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };
+    let roots: &[&str] = match controllers {
+        "" => &["/sys/fs/cgroup", "/sys/fs/cgroup/unified"],
+        several if several.split(',').any(|controller| controller == "cpu") => {
+            &["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"]
+        }
+        _ => &[],
+    };
+    let path = path.trim_end_matches('/');
+    let above = path.match_indices('/').map(|(at, _)| &path[..at]).chain([path]);
+    roots.iter().flat_map(|root| above.clone().map(move |path| format!("{root}{path}"))).collect()
+}
+
+fn throttled_in(stat: &str) -> Option<u64> {
+    let value = |key: &str| {
+        let line = stat.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+        line.trim().parse::<u64>().ok()
+    };
+    value("throttled_usec").map(|usec| usec * 1000).or_else(|| value("throttled_time"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_a_groups_folders_and_those_above() {
+        let unified = ["/sys/fs/cgroup", "/sys/fs/cgroup/a", "/sys/fs/cgroup/a/b"];
+        assert_eq!(folders("0::/a/b")[..3], unified);
+        assert_eq!(folders("0::/")[..1], ["/sys/fs/cgroup"]);
+        assert!(folders("4:cpu,cpuacct:/a").contains(&"/sys/fs/cgroup/cpu,cpuacct/a".to_owned()));
+        assert!(folders("5:memory:/a").is_empty() && folders("nonsense").is_empty());
+    }
+
+    #[test]
+    fn reads_what_either_hierarchy_says() {
+        assert_eq!(throttled_in("usage_usec 5\nnr_throttled 2\nthrottled_usec 7\n"), Some(7_000));
+        assert_eq!(throttled_in("nr_periods 1\nthrottled_time 900\n"), Some(900));
+        assert_eq!(throttled_in("nr_periods 1\n"), None);
+        let stat = "cpu  9 9 9 9 9 9 9 99 9 9\ncpu0 1 2 3 4 5 6 7 8 9 10\ncpu10 1 2 3 4 5 6 7 80 9 10\n";
+        assert_eq!([0, 1, 10].map(|cpu| steal_ticks(stat, cpu)), [Some(8), None, Some(80)]);
+    }
+}
