@@ -232,7 +232,7 @@ fn stream(messages: u64, bytes: usize, batch: usize) -> f64 {
 
 /// What each call costs on one core, nothing being shared: the tenth percentile of rounds of 32 calls each, in cycles of
 /// the time-stamp counter a call.
-fn steps(bytes: usize, inline: bool) {
+fn steps(rounds: usize, bytes: usize, inline: bool) {
     const CALLS: usize = 32;
     pin(0);
     let pair = Pair::rc();
@@ -243,7 +243,7 @@ fn steps(bytes: usize, inline: bool) {
     for _ in 0..64 {
         b.post_recv();
     }
-    for _ in 0..5_000 {
+    for _ in 0..rounds {
         let mut time = |index: usize, f: &mut dyn FnMut()| {
             let begin = unsafe { std::arch::x86_64::_rdtsc() };
             for _ in 0..CALLS {
@@ -269,11 +269,12 @@ fn steps(bytes: usize, inline: bool) {
 }
 
 fn main() {
-    steps(16, true);
-    steps(64, true);
-    steps(64, false);
-    steps(256, false);
-    let rounds = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(200_000);
+    let wanted = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(200_000_usize);
+    // Both sides do the same number of rounds, in whole batches: the bare exchange does a tenth of them.
+    let rounds = wanted.next_multiple_of(10 * BATCH).max(10 * BATCH);
+    for (bytes, inline) in [(16, true), (64, true), (64, false), (256, false)] {
+        steps(rounds / 40, bytes, inline);
+    }
     verbline_ring::fence::mechanism();
     let p10 = |times: Vec<f64>| times[times.len() / 10];
     for _ in 0..3 {
@@ -292,8 +293,8 @@ fn main() {
             }
         }
         for (bytes, batch) in [(64, 1), (64, 8), (64, 32), (32, 32), (4096, 8)] {
-            let count = if bytes > 1000 { 400_000 } else { 4_000_000 };
-            let rate = stream(count / 512 * 512, bytes, batch);
+            let count = if bytes > 1000 { rounds * 2 } else { rounds * 20 };
+            let rate = stream((count / 512 * 512) as u64, bytes, batch);
             println!("stream {bytes:5} B x {batch:2}  {rate:6.1} M msg/s");
         }
     }
