@@ -102,7 +102,8 @@ impl Terminal {
     fn shown(&self) -> String {
         let contents = self.screen.screen().contents();
         let is_whole = |(at, _): (usize, &str)| contents[at..].contains("\n  = help: ");
-        match contents.match_indices("note[").all(is_whole) {
+        let begun = ["note[", "warning[stolen-time]"].into_iter().flat_map(|start| contents.match_indices(start));
+        match begun.into_iter().all(is_whole) {
             true => taken_out(&contents, &self.taken_away).1,
             false => contents,
         }

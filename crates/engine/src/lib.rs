@@ -66,4 +66,4 @@ pub use runtime::{Interrupter, Running, Runtime};
 pub use stage::{Next, PortChange, PortEvent, Stage, StageSpec};
 pub use stats::Counter;
 pub use stop::Ended;
-pub use warnings::{STOLEN_SHARE_MAX, Warning};
+pub use warnings::Warning;

@@ -244,7 +244,11 @@ mod tests {
         let costs: Vec<_> = std::thread::scope(|scope| {
             for _ in 0..2 {
                 // Relaxed: it carries no data.
-                scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
             }
             let costs = (0..20).map(|_| measure(from, to).unwrap()).collect();
             over.store(true, Ordering::Relaxed);

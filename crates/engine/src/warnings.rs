@@ -5,7 +5,16 @@ use std::fmt;
 use crate::report::{LcoreReport, PortReport, Report};
 
 /// The share of an lcore's time that may be stolen without a word.
-pub const STOLEN_SHARE_MAX: f64 = 0.01;
+const STOLEN_SHARE_MAX: f64 = 0.01;
+/// So much in all may be stolen without a word: one turn of another thread in a run that was too short to say anything.
+const STOLEN_NS_MAX: u64 = 1_000_000;
+
+impl LcoreReport {
+    /// Whether so much of its time was stolen that its figures are not those of an lcore with a CPU to itself.
+    pub fn is_robbed(&self) -> bool {
+        self.stolen_share > STOLEN_SHARE_MAX && self.stolen_ns > STOLEN_NS_MAX
+    }
+}
 
 /// One thing that a person should know of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +58,7 @@ fn link_down(port: &PortReport) -> Option<Warning> {
 }
 
 fn stolen(report: &Report, lcore: &LcoreReport) -> Option<Warning> {
-    (lcore.stolen_share > STOLEN_SHARE_MAX).then(|| {
+    lcore.is_robbed().then(|| {
         let (share, name, cpu) = (lcore.stolen_share * 100.0, &lcore.name, lcore.cpu);
         let mut message =
             format!("{share:.1} % of the time of lcore {name} was stolen while it wanted to run on CPU {cpu}");
@@ -81,8 +90,13 @@ mod tests {
 
     #[test]
     fn a_good_run_has_none_and_a_bad_one_names_the_thief() {
-        let lcore =
-            LcoreReport { name: "main".into(), cpu: 3, stolen_ns: 100, stolen_share: 0.01, ..LcoreReport::default() };
+        let lcore = LcoreReport {
+            name: "main".into(),
+            cpu: 3,
+            stolen_ns: 100_000_000,
+            stolen_share: 0.01,
+            ..LcoreReport::default()
+        };
         let mut report = Report { lcores: vec![lcore], ..Report::default() };
         assert_eq!(report.warnings(), []);
         report.lcores[0].stolen_share = 0.125;
@@ -91,12 +105,14 @@ mod tests {
         let said = |report: &Report| report.warnings().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
         let head = "warning[stolen-time]: 12.5 % of the time of lcore main was stolen while it wanted to run on CPU 3, 39.4ms at once";
         assert!(said(&report).starts_with(head) && said(&report).contains("doesn't tell"), "{}", said(&report));
-        report.lcores[0].queued_ns = Some(90);
+        report.lcores[0].queued_ns = Some(90_000_000);
         assert!(said(&report).contains("other threads"));
-        report.lcores[0].hypervisor_ns = Some(50);
+        report.lcores[0].hypervisor_ns = Some(50_000_000);
         assert!(said(&report).contains("hypervisor"));
-        report.throttled_ns = Some(60);
+        report.throttled_ns = Some(60_000_000);
         assert!(said(&report).contains("quota"));
+        report.lcores[0].stolen_ns = STOLEN_NS_MAX;
+        assert_eq!(report.warnings(), [], "a run that was too short to say anything");
     }
 
     #[test]

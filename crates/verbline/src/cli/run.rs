@@ -6,7 +6,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use verbline_engine::{Ended, EngineError, Report, Running, Runtime, STOLEN_SHARE_MAX};
+use verbline_engine::{Ended, EngineError, Report, Running, Runtime};
 use verbline_plan::Diagnostics;
 
 use super::args::RunOptions;
@@ -65,7 +65,7 @@ fn watch(app: &dyn App, running: &Running, line: &mut LiveLine, length: Option<D
 
 /// What the app says, and what it should not be believed without.
 fn live(app: &dyn App, report: &Report) -> String {
-    let robbed = report.lcores.iter().filter(|lcore| lcore.stolen_share > STOLEN_SHARE_MAX);
+    let robbed = report.lcores.iter().filter(|lcore| lcore.is_robbed());
     let stolen = robbed.map(|lcore| format!(", {} of {} stolen", percent(lcore.stolen_share), lcore.name));
     app.live(report) + &stolen.collect::<String>()
 }
