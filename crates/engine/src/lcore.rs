@@ -75,6 +75,8 @@ pub(crate) struct Lcore {
     /// The node whose stage runs now; left behind by a panic, to say whose it was.
     running: Option<usize>,
     last_busy: bool,
+    /// A completion or a ring brought something. Set by who takes it, cleared by who wants to know: other turns do nothing for it.
+    came: bool,
     /// When the first of the nodes wants to be polled.
     polling: Polling,
     /// From this node on none wants to be polled ever again; sources, which do, are the first in topological order.
@@ -119,6 +121,7 @@ impl Lcore {
             completions: parts.completions,
             running: None,
             last_busy: false,
+            came: false,
             polling: Polling::EACH_LOOP,
             askers: parts.nodes.len(),
             nodes: parts.nodes,
@@ -317,6 +320,7 @@ impl Lcore {
     // waits for on average.
     #[inline(never)]
     fn complete(&mut self) {
+        self.came = true;
         self.around.time.wake();
         match self.completions.as_slice() {
             // Most messages of a quiet port come alone, and somebody waits for each.
@@ -429,23 +433,18 @@ impl Lcore {
                 if self.around.time.wake() {
                     inlet.gauge(popped);
                 }
-                came = true;
+                (came, self.came) = (true, true);
             }
         }
         came
     }
 
     /// One turn. True if it found work. After one that left nothing to do, the next ones look only where work can come from.
+    // Whoever takes a turn calls this: with a second caller, what it inlines would be calls of their own in every turn.
     #[inline(never)]
     fn walk(&mut self) -> bool {
         self.begin();
-        let came = self.take_in();
-        self.go_on(came)
-    }
-
-    /// The rest of a turn, in which something came or not.
-    #[inline(always)]
-    fn go_on(&mut self, mut came: bool) -> bool {
+        let mut came = self.take_in();
         if self.polling.is_due(&self.around.time) {
             came |= self.poll_nodes();
         }
@@ -499,10 +498,9 @@ impl Bed for Lcore {
     }
 
     fn turn(&mut self) -> Turn {
-        self.begin();
-        let came = self.take_in();
-        match self.go_on(came) {
-            true => Turn { now_ns: self.around.time.now_ns(), busy: true, came, timer_ns: None },
+        self.came = false;
+        match self.walk() {
+            true => Turn { now_ns: self.around.time.now_ns(), busy: true, came: self.came, timer_ns: None },
             false => self.idle_turn(),
         }
     }

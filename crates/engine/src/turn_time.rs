@@ -156,8 +156,13 @@ impl TurnTime {
     fn end_busy(&self) {
         let idle_turns = self.stats.loops.value() - 1 - self.read_in.get();
         let spent_ns = self.read();
-        let idle_ns = (idle_turns * self.idle_turn.get() / PARTS).min(spent_ns);
         self.stats.busy_loops.add(1);
+        // As in every turn of a busy lcore, which so has nothing to estimate and nothing to store as idle.
+        if idle_turns == 0 {
+            self.stats.busy_ns.add(spent_ns);
+            return;
+        }
+        let idle_ns = (idle_turns * self.idle_turn.get() / PARTS).min(spent_ns);
         self.stats.busy_ns.add(spent_ns - idle_ns);
         self.stats.idle_ns.add(idle_ns);
     }
