@@ -11,59 +11,28 @@
 
 #![forbid(unsafe_code)]
 
-mod bells;
+mod api;
 mod build;
-mod clock;
-mod connect;
+mod connection;
 mod control;
-mod devices;
-mod dial;
-mod drops;
-mod error;
-mod events;
-mod handover;
-mod health;
 mod idle;
-mod keeper;
-mod kernel;
 mod lcore;
-mod links;
-mod node;
-mod outputs;
-mod pick;
-mod port;
-mod registry;
-mod report;
-mod rings;
-mod runtime;
-mod sampling;
-mod sleep;
-#[cfg(test)]
-mod sleep_model;
-mod snapshot;
-mod stage;
-mod start;
+mod run;
 mod stats;
-mod stop;
-mod turn_time;
-mod verdict;
-mod wake;
-mod wake_cost;
-mod warnings;
 
-pub use clock::{Clock, Tick};
-pub use drops::{DropReason, STAGE_REASONS_MAX};
-pub use error::{Cause, EngineError, Place};
-pub use outputs::{OutId, Outputs};
-pub use pick::gid as preferred_gid;
-pub use registry::{Registry, StageContext, StageError};
-pub use report::{
+pub use api::error::{Cause, EngineError, Place};
+pub use api::outputs::{OutId, Outputs};
+pub use api::registry::{Registry, StageContext, StageError};
+pub use api::stage::{Next, PortChange, PortEvent, Stage, StageSpec};
+pub use build::select_device::gid as preferred_gid;
+pub use run::runtime::{Interrupter, Running, Runtime};
+pub use run::stop::Ended;
+pub use stats::clock::{Clock, Tick};
+pub use stats::counters::Counter;
+pub use stats::drop_reason::{DropReason, STAGE_REASONS_MAX};
+pub use stats::report::{
     ConnectionReport, ConnectionState, CounterReport, DropReport, EventReport, FailureReport, HolderReport,
     LcoreReport, PacketReport, PoolReport, PortReport, REPORT_VERSION, Report, RingReport, StageReport, StatusReport,
     WakeReport,
 };
-pub use runtime::{Interrupter, Running, Runtime};
-pub use stage::{Next, PortChange, PortEvent, Stage, StageSpec};
-pub use stats::Counter;
-pub use stop::Ended;
-pub use warnings::Warning;
+pub use stats::warnings::Warning;

@@ -1,0 +1,236 @@
+//! What an app brings: its kinds of stages, each with a factory, and the sections of the plan that it reads itself.
+//!
+//! ```
+//! use verbline_engine::{Next, OutId, Outputs, Registry, Stage, StageSpec};
+//! use verbline_mem::Batch;
+//!
+//! /// Sends everything back where it came from.
+//! struct Echo;
+//!
+//! impl Stage for Echo {
+//!     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+//!         out.send_batch(OutId(0), input);
+//!     }
+//! }
+//!
+//! let mut registry = Registry::new("echo");
+//! let spec = StageSpec { outputs: &["back"], summary: "sends everything back", ..StageSpec::default() };
+//! registry.stage("echo", spec, |_| Ok(Box::new(Echo)));
+//! assert_eq!(registry.catalog().kinds[0].outputs, ["back"]);
+//! ```
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+
+use serde::de::DeserializeOwned;
+use verbline_plan::{Catalog, Diagnostic, NeedsFn, Params, Plan, StageKind};
+
+use crate::api::outputs::OutId;
+use crate::api::stage::{Stage, StageSpec};
+use crate::stats::clock::Clock;
+use crate::stats::counters::Counter;
+use crate::stats::drop_reason::STAGE_REASONS_MAX;
+
+/// Why a factory could not make its stage. A [`Diagnostic`] (from [`StageContext::params`] or
+/// [`Params::refuse`](verbline_plan::Params::refuse)) keeps its place in the plan.
+pub type StageError = Box<dyn Error + Send + Sync>;
+
+type Factory = dyn Fn(&StageContext<'_>) -> Result<Box<dyn Stage>, StageError> + Send + Sync;
+
+/// The kinds of stages and the sections that an app knows.
+pub struct Registry {
+    app: &'static str,
+    kinds: BTreeMap<&'static str, Kind>,
+    sections: Vec<&'static str>,
+}
+
+pub(crate) struct Kind {
+    pub(crate) spec: StageSpec,
+    pub(crate) make: Box<Factory>,
+    needs: Option<NeedsFn>,
+}
+
+impl Registry {
+    /// An empty registry of the app of this name; a plan that says `app = "…"` must say this one.
+    pub fn new(app: &'static str) -> Registry {
+        Registry { app, kinds: BTreeMap::new(), sections: Vec::new() }
+    }
+
+    /// Registers a kind of stage, for `use = "name"`. The factory runs once for each stage of that kind, when the
+    /// runtime is built, on the thread that builds it; and when a plan is only checked ([`Runtime::check`](crate::Runtime::check)),
+    /// so it does no more than make the stage.
+    ///
+    /// # Panics
+    /// If the name is taken, or the kind declares more than [`STAGE_REASONS_MAX`] drop reasons: mistakes of the app's
+    /// source, not of a plan.
+    pub fn stage<F>(&mut self, name: &'static str, spec: StageSpec, make: F) -> &mut Registry
+    where
+        F: Fn(&StageContext<'_>) -> Result<Box<dyn Stage>, StageError> + Send + Sync + 'static,
+    {
+        assert!(
+            spec.drops.len() <= STAGE_REASONS_MAX,
+            "stage kind `{name}` declares {} drop reasons, {STAGE_REASONS_MAX} at most",
+            spec.drops.len()
+        );
+        let previous = self.kinds.insert(name, Kind { spec, make: Box::new(make), needs: None });
+        assert!(previous.is_none(), "stage kind `{name}` is registered twice");
+        self
+    }
+
+    /// Says what stages of a kind need beyond packets: memory, and packets of a length. The plan's sums count it, before a factory
+    /// allocates any of it.
+    ///
+    /// # Panics
+    /// If no kind of this name is registered.
+    pub fn needs(&mut self, name: &str, needs: NeedsFn) -> &mut Registry {
+        let kind = self.kinds.get_mut(name).unwrap_or_else(|| panic!("no stage kind `{name}` is registered"));
+        kind.needs = Some(needs);
+        self
+    }
+
+    /// Registers a top-level table of the plan that the app reads itself, e.g. `feed` for `[feed]`.
+    pub fn section(&mut self, name: &'static str) -> &mut Registry {
+        if !self.sections.contains(&name) {
+            self.sections.push(name);
+        }
+        self
+    }
+
+    /// What the plan is checked against.
+    pub fn catalog(&self) -> Catalog {
+        let kinds = self.kinds.iter().map(|(name, kind)| StageKind {
+            name,
+            outputs: kind.spec.outputs,
+            source: kind.spec.source,
+            holds_packets: kind.spec.holds_packets,
+            needs: kind.needs,
+            summary: kind.spec.summary,
+        });
+        Catalog { app: Some(self.app), kinds: kinds.collect(), sections: self.sections.clone() }
+    }
+
+    pub(crate) fn kind(&self, name: &str) -> Option<&Kind> {
+        self.kinds.get(name)
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry")
+            .field("app", &self.app)
+            .field("kinds", &self.kinds.keys().collect::<Vec<_>>())
+            .field("sections", &self.sections)
+            .finish()
+    }
+}
+
+/// What a factory is given: the stage's place in the plan.
+#[derive(Debug)]
+pub struct StageContext<'a> {
+    plan: &'a Plan,
+    stage: &'a verbline_plan::Stage,
+    spec: StageSpec,
+    clock: &'a Clock,
+    counters: RefCell<Vec<(String, Counter)>>,
+}
+
+impl<'a> StageContext<'a> {
+    pub(crate) fn new(
+        plan: &'a Plan,
+        stage: &'a verbline_plan::Stage,
+        spec: StageSpec,
+        clock: &'a Clock,
+    ) -> StageContext<'a> {
+        StageContext { plan, stage, spec, clock, counters: RefCell::new(Vec::new()) }
+    }
+
+    /// The stage's name in the plan.
+    pub fn name(&self) -> &'a str {
+        &self.stage.name
+    }
+
+    /// The kind that the plan says it is.
+    pub fn kind(&self) -> &'a str {
+        &self.stage.kind
+    }
+
+    /// The name of the lcore that will run it.
+    pub fn lcore(&self) -> &'a str {
+        &self.plan[self.stage.lcore].name
+    }
+
+    /// The most packets that the lcore takes from a queue at once.
+    pub fn burst(&self) -> usize {
+        self.plan[self.stage.lcore].burst_packets as usize
+    }
+
+    /// The most packets that one call of [`Stage::process`] is given.
+    pub fn batch_max(&self) -> usize {
+        self.stage.batch_packets as usize
+    }
+
+    /// The pool that [`Outputs::alloc`](crate::Outputs::alloc) takes from, as the plan describes it.
+    pub fn pool(&self) -> Option<&'a verbline_plan::Pool> {
+        self.stage.pool.map(|id| &self.plan[id])
+    }
+
+    /// The output of this name; `None` if the kind declares none of it.
+    pub fn output(&self, name: &str) -> Option<OutId> {
+        self.spec.outputs.iter().position(|output| *output == name).map(|index| OutId(index as u16))
+    }
+
+    /// The number that packets received by this port carry ([`Packet::port`](verbline_mem::Packet::port)).
+    pub fn port(&self, name: &str) -> Option<u16> {
+        self.plan.ports().iter().position(|port| port.name == name).map(|index| index as u16)
+    }
+
+    /// The stage's `params`, as the app's own type. An error says which key is wrong, and where.
+    pub fn params<T: DeserializeOwned>(&self) -> Result<T, Diagnostic> {
+        self.stage.params.parse()
+    }
+
+    /// The stage's `params` themselves, e.g. to refuse a value that only the app can judge.
+    pub fn raw_params(&self) -> &'a Params {
+        &self.stage.params
+    }
+
+    /// A section of the plan, as the app's own type; it must have been registered with [`Registry::section`].
+    pub fn section<T: DeserializeOwned>(&self, name: &str) -> Result<T, StageError> {
+        Ok(self.raw_section(name)?.parse()?)
+    }
+
+    /// A section itself.
+    pub fn raw_section(&self, name: &str) -> Result<&'a Params, StageError> {
+        self.plan.section(name).ok_or_else(|| {
+            format!("stage kind `{}` reads the section [{name}], which the app has not registered", self.kind()).into()
+        })
+    }
+
+    /// The whole plan.
+    pub fn plan(&self) -> &'a Plan {
+        self.plan
+    }
+
+    /// The runtime's clock; its ticks are those of [`Outputs::now_ns`](crate::Outputs::now_ns).
+    pub fn clock(&self) -> Clock {
+        self.clock.clone()
+    }
+
+    /// A counter of the stage's own, shown live in the report. The same name gives the same counter.
+    pub fn counter(&self, name: impl Into<String>) -> Counter {
+        let name = name.into();
+        let mut counters = self.counters.borrow_mut();
+        if let Some((_, counter)) = counters.iter().find(|(known, _)| *known == name) {
+            return counter.clone();
+        }
+        let counter = Counter::new();
+        counters.push((name, counter.clone()));
+        counter
+    }
+
+    pub(crate) fn into_counters(self) -> Vec<(String, Counter)> {
+        self.counters.into_inner()
+    }
+}

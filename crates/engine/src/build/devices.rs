@@ -1,0 +1,319 @@
+//! The plan's devices, opened and held against the plan; the pools on them; the completion queues of the lcores.
+
+use std::ops::Index;
+
+use verbline_mem::{Fallback, PageChoice, PageSize, Pool, PoolSpec, Region, RegionError, RegionSpec, Shortage};
+use verbline_plan::{DeviceId, Lcore, Note, Pages, Plan, PoolId, Provider};
+use verbline_verbs::{Context, Device, DeviceAttr, DeviceError, PortAttr, PortState, ProtectionDomain};
+
+use crate::api::error::{Cause, EngineError, place};
+use crate::build::select_device::{self, Candidate, PickError};
+use crate::control::device_events::{Watched, WatchedLcore};
+use crate::idle::wake_set::CqSource;
+use crate::stats::snapshot::RunStats;
+
+/// A device of the plan.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) context: Context,
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) attr: DeviceAttr,
+    pub(crate) port: PortAttr,
+    /// The entry of the GID table that its queue pairs go by.
+    pub(crate) gid_index: u8,
+}
+
+/// The devices, by their ids in the plan.
+#[derive(Debug)]
+pub(crate) struct Devices(Vec<Opened>);
+
+impl Devices {
+    /// What their events are about. `cqs`: the completion queues of the lcores.
+    pub(crate) fn watched(&self, plan: &Plan, stats: &RunStats, cqs: &[Option<u64>]) -> Vec<Watched> {
+        let watched = |(declared, opened): (&verbline_plan::Device, &Opened)| Watched {
+            device: opened.context.name().to_owned(),
+            plan_name: declared.name.clone(),
+            port_num: declared.port_num,
+            events: opened.context.async_events(),
+            lcores: (plan.lcores().iter())
+                .filter(|lcore| lcore.device == Some(declared.id))
+                .map(|lcore| WatchedLcore {
+                    index: lcore.id.index(),
+                    name: lcore.name.clone(),
+                    cq: cqs[lcore.id.index()],
+                    ports: lcore.ports.iter().map(|id| stats.ports[id.index()].watched()).collect(),
+                })
+                .collect(),
+        };
+        plan.devices().iter().zip(&self.0).map(watched).collect()
+    }
+}
+
+impl Index<DeviceId> for Devices {
+    type Output = Opened;
+
+    fn index(&self, id: DeviceId) -> &Opened {
+        &self.0[id.index()]
+    }
+}
+
+/// The pools, by their ids in the plan.
+#[derive(Debug)]
+pub(crate) struct Pools(Vec<Pool>);
+
+impl Pools {
+    pub(crate) fn all(&self) -> &[Pool] {
+        &self.0
+    }
+}
+
+impl Index<PoolId> for Pools {
+    type Output = Pool;
+
+    fn index(&self, id: PoolId) -> &Pool {
+        &self.0[id.index()]
+    }
+}
+
+/// Opens every device and holds the plan's depths against what it has.
+pub(crate) fn open_devices(plan: &Plan) -> Result<Devices, EngineError> {
+    let devices = plan.devices().iter().map(|device| open(plan, device)).collect::<Result<_, _>>()?;
+    let devices = Devices(devices);
+    check_depths(plan, &devices)?;
+    Ok(devices)
+}
+
+/// Maps and registers every pool. Also says which had to do with less than was wished for.
+pub(crate) fn open_pools(plan: &Plan, devices: &Devices) -> Result<(Pools, Vec<Note>), EngineError> {
+    let mut shortfall = Shortfall::default();
+    let open = |pool| open_pool(plan, pool, devices, &mut shortfall);
+    let pools = plan.pools().iter().map(open).collect::<Result<_, _>>()?;
+    Ok((Pools(pools), shortfall.notes()))
+}
+
+/// The pools that are not on hugepages though they would be, and those that could not be locked, all in one.
+#[derive(Default)]
+struct Shortfall {
+    on_small_pages: Vec<String>,
+    /// Hugepages of that size, wanted in all.
+    wanted: Option<(PageSize, u64)>,
+    unlocked: Vec<String>,
+    /// Why the first of them is not.
+    refusal: Option<RegionError>,
+}
+
+impl Shortfall {
+    fn on_small_pages(&mut self, pool: &str, fallback: &Fallback) {
+        self.on_small_pages.push(pool.to_owned());
+        let (page, others) = self.wanted.unwrap_or((fallback.shortage.page, 0));
+        self.wanted = Some((page, others.saturating_add(fallback.shortage.pages)));
+    }
+
+    fn unlocked(&mut self, pool: &str, refusal: RegionError) {
+        self.unlocked.push(pool.to_owned());
+        self.refusal.get_or_insert(refusal);
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        let pages = self.wanted.map(|(page, pages)| {
+            let Shortage { why, remedy, .. } = Shortage::of(page, pages);
+            Note::hugepages(&self.on_small_pages, "4 KiB", &why, &remedy)
+        });
+        let locks = self.refusal.as_ref().map(|refusal| match refusal {
+            RegionError::Lock { len_bytes, source, remedy, .. } => {
+                Note::locked_memory(&self.unlocked, &format!("cannot lock {len_bytes} bytes: {source}"), remedy)
+            }
+            other => Note::locked_memory(&self.unlocked, &other.to_string(), "free memory"),
+        });
+        pages.into_iter().chain(locks).collect()
+    }
+}
+
+/// The completion queue of an lcore and the channel that wakes it; `None` for an lcore without ports.
+pub(crate) fn completion_source(
+    plan: &Plan,
+    lcore: &Lcore,
+    devices: &Devices,
+) -> Result<Option<CqSource>, EngineError> {
+    let Some(device) = lcore.device else { return Ok(None) };
+    let Opened { context, attr, .. } = &devices[device];
+    if lcore.cq_depth_wc > attr.max_cqe {
+        return Err(EngineError::DeviceLimit {
+            at: place(plan, lcore.span),
+            place: format!("lcore.{}", lcore.name),
+            key: "cq_depth_wc (the sum of its ports' depths)",
+            asked: lcore.cq_depth_wc.into(),
+            limit: attr.max_cqe.into(),
+            device: context.name().to_owned(),
+        });
+    }
+    let refused =
+        |source| EngineError::CompletionQueue { at: place(plan, lcore.span), lcore: lcore.name.clone(), source };
+    let channel = context.create_comp_channel().map_err(|error| refused(error.into()))?;
+    // A queue pair that is let go ends with a marker, which completes behind all that the plan has counted.
+    let markers = lcore.ports.iter().filter(|id| plan[**id].reconnect).count() as u32;
+    let cq = context
+        .create_cq((lcore.cq_depth_wc + markers).min(attr.max_cqe), Some(&channel))
+        .map_err(|error| refused(error.into()))?;
+    Ok(Some(CqSource { cq, channel }))
+}
+
+fn open(plan: &Plan, device: &verbline_plan::Device) -> Result<Opened, EngineError> {
+    let at = || place(plan, device.span);
+    let unfit = |source| EngineError::Device { at: at(), device: device.name.clone(), source };
+    let context = match &device.device_name {
+        Some(name) => Device::find(provider(device.provider), name)
+            .and_then(|found| found.open())
+            .map_err(|error| unfit(error.into()))?,
+        None => open_the_one(provider(device.provider), device.port_num).map_err(unfit)?,
+    };
+    let refused = |source: verbline_verbs::VerbError| EngineError::DeviceVerb {
+        at: at(),
+        device: device.name.clone(),
+        source: source.into(),
+    };
+    let attr = context.query_device().map_err(refused)?;
+    let port = context.query_port(device.port_num).map_err(refused)?;
+    if port.state != PortState::Active {
+        return Err(EngineError::PortNotActive {
+            at: at(),
+            device: device.name.clone(),
+            name: context.name().to_owned(),
+            port_num: device.port_num,
+            state: format!("{:?}", port.state),
+            remedy: format!(
+                "bring its link up (`ip link`, `rdma link`), or name another `port`; the device has {}",
+                attr.ports
+            ),
+        });
+    }
+    let gid = match device.gid_index {
+        // Names a GID index that is not there now, and not as a failed connection later.
+        Some(index) => context.query_gid_entry(device.port_num, index).map_err(refused)?,
+        None => select_device::gid(&context.gids(device.port_num).map_err(refused)?).ok_or_else(|| {
+            unfit(PickError::NoGid { device: context.name().to_owned(), port_num: device.port_num }.into())
+        })?,
+    };
+    tracing::info!(
+        "device.{}: {}, port {}, by GID {} ({})",
+        device.name,
+        context.name(),
+        device.port_num,
+        gid.index,
+        gid.gid
+    );
+    let pd = context.alloc_pd().map_err(refused)?;
+    Ok(Opened { context, pd, attr, port, gid_index: gid.index })
+}
+
+/// Opens the device that a plan without a name means.
+fn open_the_one(provider: verbline_verbs::Provider, port_num: u8) -> Result<Context, Cause> {
+    let (mut candidates, mut contexts) = (Vec::new(), Vec::new());
+    for device in Device::list(provider)? {
+        let opened = device.open();
+        candidates.push(Candidate { name: device.name().to_owned(), fault: fault(&opened, port_num) });
+        contexts.push(opened);
+    }
+    let index = select_device::device(provider, port_num, &candidates)?;
+    Ok(contexts.swap_remove(index)?)
+}
+
+/// Why a port carries no traffic, if so.
+fn fault(opened: &Result<Context, DeviceError>, port_num: u8) -> Option<String> {
+    let context = match opened {
+        Ok(context) => context,
+        Err(error) => return Some(error.to_string()),
+    };
+    match context.query_port(port_num) {
+        Ok(port) if port.state == PortState::Active => None,
+        Ok(port) => Some(format!("{:?}", port.state)),
+        Err(_) => Some(format!("no port {port_num}")),
+    }
+}
+
+pub(crate) fn provider(provider: Provider) -> verbline_verbs::Provider {
+    match provider {
+        Provider::Kernel => verbline_verbs::Provider::Kernel,
+        Provider::Soft => verbline_verbs::Provider::Soft,
+    }
+}
+
+fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
+    for port in plan.ports() {
+        let Opened { context, attr, .. } = &devices[port.device];
+        for (key, asked) in [("rx_depth_wr", port.rx_depth_wr), ("tx_depth_wr", port.tx_depth_wr)] {
+            if asked > attr.max_qp_wr {
+                return Err(EngineError::DeviceLimit {
+                    at: place(plan, port.span),
+                    place: format!("port.{}", port.name),
+                    key,
+                    asked: asked.into(),
+                    limit: attr.max_qp_wr.into(),
+                    device: context.name().to_owned(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A region that can't be swapped out, where this process may lock memory; one that can, with the refusal, where it may not.
+fn map_locked(mut spec: RegionSpec) -> Result<(Region, Option<RegionError>), RegionError> {
+    match Region::map(&spec) {
+        Err(refusal @ RegionError::Lock { .. }) => {
+            spec.lock = false;
+            Ok((Region::map(&spec)?, Some(refusal)))
+        }
+        done => done.map(|region| (region, None)),
+    }
+}
+
+fn open_pool(
+    plan: &Plan,
+    pool: &verbline_plan::Pool,
+    devices: &Devices,
+    shortfall: &mut Shortfall,
+) -> Result<Pool, EngineError> {
+    let at = || place(plan, pool.span);
+    let spec = PoolSpec {
+        name: pool.name.clone(),
+        packets: pool.packets,
+        data_bytes: pool.data_bytes,
+        headroom_bytes: pool.headroom_bytes,
+    };
+    let region = map_locked(RegionSpec {
+        name: pool.name.clone(),
+        len_bytes: Pool::required_bytes(&spec),
+        pages: match pool.pages {
+            Pages::Auto => PageChoice::Auto,
+            Pages::Small4K => PageChoice::Exactly(PageSize::Small4K),
+            Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
+            Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
+        },
+        // What a kernel device registers, the kernel pins: to lock it as well would count it twice against the limit.
+        lock: plan[pool.device].provider == Provider::Soft,
+    });
+    let (region, refusal) =
+        region.map_err(|source| EngineError::Region { at: at(), pool: pool.name.clone(), source: source.into() })?;
+    if let Some(fallback) = region.fallback() {
+        shortfall.on_small_pages(&pool.name, fallback);
+    }
+    if let Some(refusal) = refusal {
+        shortfall.unlocked(&pool.name, refusal);
+    }
+    let len_bytes = region.len_bytes();
+    let made = Pool::new(region, spec).map_err(|source| EngineError::Pool {
+        at: at(),
+        pool: pool.name.clone(),
+        source: source.into(),
+    })?;
+    let Opened { context, pd, .. } = &devices[pool.device];
+    pd.register_pool(&made).map_err(|source| EngineError::Register {
+        at: at(),
+        pool: pool.name.clone(),
+        len_bytes,
+        device: context.name().to_owned(),
+        source: source.into(),
+    })?;
+    Ok(made)
+}

@@ -1,0 +1,6 @@
+//! From a plan to everything that it names, on one thread: devices, pools, queue pairs, stages, lcores.
+
+pub(crate) mod assemble;
+pub(crate) mod devices;
+pub(crate) mod queue_pairs;
+pub(crate) mod select_device;

@@ -1,0 +1,251 @@
+//! The queue pairs of a plan: made on their lcores' completion queues, and brought to their peers and groups.
+//!
+//! Peers are ports of the same plan, so that both ends of every connection are at hand: endpoints are exchanged by
+//! looking at them. A port with an address is left in INIT, for [`crate::connection::connector`] to connect once everything else is there.
+
+use std::net::{IpAddr, SocketAddr};
+
+use verbline_plan::{Destination, Group, Lcore, Plan, PortId, Transport};
+use verbline_verbs::connection::Listener;
+use verbline_verbs::{
+    AhSpec, DEFAULT_QKEY, Endpoint, Gid, InitSpec, MULTICAST_QPN, Mtu, QpMaker, QpSpec, QueuePair, RtrSpec, RtsSpec,
+};
+
+use crate::api::error::{Cause, EngineError, place};
+use crate::build::assemble::Seats;
+use crate::build::devices::{Devices, Opened, provider};
+use crate::connection::connector::{BACKLOG, Dial, Way, Who};
+use crate::connection::supervisor::Renew;
+use crate::idle::wake_set::CqSource;
+use crate::lcore::poll_loop::LcoreParts;
+
+/// The queue pairs on their way to their ports.
+#[derive(Debug)]
+pub(crate) struct QueuePairs<'a> {
+    plan: &'a Plan,
+    qps: Vec<Option<QueuePair>>,
+    /// Of ports whose connection is made again.
+    makers: Vec<Option<QpMaker>>,
+}
+
+impl<'a> QueuePairs<'a> {
+    pub(crate) fn new(plan: &'a Plan) -> QueuePairs<'a> {
+        let none = plan.ports().iter();
+        QueuePairs { plan, qps: none.clone().map(|_| None).collect(), makers: none.map(|_| None).collect() }
+    }
+
+    /// Makes the queue pairs of an lcore, in INIT and joined to their groups. A port's tag is its place on its lcore.
+    pub(crate) fn create(&mut self, lcore: &Lcore, source: &CqSource, devices: &Devices) -> Result<(), EngineError> {
+        for (tag, id) in lcore.ports.iter().enumerate() {
+            let port = &self.plan[*id];
+            let device = &devices[port.device];
+            let spec = spec(port, source, tag as u16);
+            self.qps[id.index()] = Some(create(self.plan, port, &spec, device)?);
+            self.makers[id.index()] = port.reconnect.then(|| device.pd.qp_maker(&spec)).flatten();
+        }
+        Ok(())
+    }
+
+    /// The queue pair of a port, once.
+    pub(crate) fn take(&mut self, id: PortId) -> QueuePair {
+        self.qps[id.index()].take().expect("every port is on one lcore, which has a completion queue")
+    }
+}
+
+/// Brings every queue pair to RTS, and to whom it sends.
+pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts]) -> Result<(), EngineError> {
+    let mut endpoints = vec![None; plan.ports().len()];
+    for port in lcores.iter().flat_map(|lcore| &lcore.ports) {
+        endpoints[usize::from(port.index)] = Some(port.qp.endpoint());
+    }
+    let links = Links { plan, devices, endpoints };
+    for port in lcores.iter_mut().flat_map(|lcore| &mut lcore.ports) {
+        let declared = &plan.ports()[usize::from(port.index)];
+        if matches!(declared.destination, Destination::Listen(_) | Destination::Connect(_)) {
+            continue;
+        }
+        links.bring_up(declared, &mut port.qp).map_err(|source| EngineError::Connect {
+            at: place(plan, declared.span),
+            port: declared.name.clone(),
+            peer: destination_name(plan, declared.destination),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// The ports that have an address, in the plan's order. Those that listen do so from here on: an address that is not to be had
+/// is told of before anything waits for anybody.
+pub(crate) fn dials(
+    plan: &Plan,
+    devices: &Devices,
+    qps: &mut QueuePairs<'_>,
+    seats: &Seats,
+) -> Result<Vec<Dial>, EngineError> {
+    let mut dials = Vec::new();
+    for port in plan.ports() {
+        let provider = provider(plan[port.device].provider);
+        let way = match port.destination {
+            Destination::Listen(address) => {
+                let listener = Listener::bind(provider, address, BACKLOG).map_err(|source| EngineError::Address {
+                    at: place(plan, port.span),
+                    port: port.name.clone(),
+                    doing: format!("listen at {address}"),
+                    source: source.into(),
+                })?;
+                Way::Listen { listener: Some(listener), provider, at: address }
+            }
+            Destination::Connect(to) => {
+                Way::Connect { provider, to, from: own_address(&plan[port.device], &devices[port.device], to) }
+            }
+            Destination::None | Destination::Peer(_) | Destination::Group(_) => continue,
+        };
+        let who = Who {
+            index: port.id.index(),
+            port: port.name.clone(),
+            at: place(plan, port.span),
+            timeout: port.connect_timeout,
+            device: devices[port.device].context.name().to_owned(),
+            init: init_spec(plan, port, &devices[port.device]),
+        };
+        let maker = qps.makers[port.id.index()].take();
+        let renew = maker.zip(seats[port.id.index()].clone()).map(|(maker, seat)| Renew { maker, seat });
+        dials.push(Dial { who, way, renew });
+    }
+    Ok(dials)
+}
+
+/// An address of the port's own device, so that the path leads over it and not over another one of this host; that of its
+/// GID if it is of the same kind. `None` lets the host choose, as on InfiniBand, where GIDs are no IP addresses.
+fn own_address(declared: &verbline_plan::Device, device: &Opened, to: SocketAddr) -> Option<SocketAddr> {
+    let mut gids = device.context.gids(declared.port_num).unwrap_or_default();
+    gids.sort_by_key(|entry| entry.index != device.gid_index);
+    let of_kind = |gid: Gid| match to.ip() {
+        IpAddr::V4(_) => gid.to_ipv4().map(IpAddr::V4),
+        // A link-local address means nothing without its interface.
+        IpAddr::V6(_) => Some(gid.to_ipv6())
+            .filter(|ip| ip.to_ipv4_mapped().is_none() && !ip.is_unicast_link_local())
+            .map(IpAddr::V6),
+    };
+    gids.iter().find_map(|entry| of_kind(entry.gid)).map(|ip| SocketAddr::new(ip, 0))
+}
+
+fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> InitSpec {
+    InitSpec { port: plan[port.device].port_num, gid_index: device.gid_index, ..InitSpec::default() }
+}
+
+fn spec<'a>(port: &verbline_plan::Port, source: &'a CqSource, tag: u16) -> QpSpec<'a> {
+    QpSpec {
+        tx_depth_wr: port.tx_depth_wr,
+        rx_depth_wr: port.rx_depth_wr,
+        max_inline_bytes: if port.tx_depth_wr > 0 { port.inline_bytes } else { 0 },
+        signal_every_wr: port.signal_every_wr.max(1),
+        tag,
+        // Only its lcore posts to it: the driver may leave out its locks.
+        thread_domain: true,
+        ..QpSpec::new(transport(port.transport), &source.cq)
+    }
+}
+
+fn create(
+    plan: &Plan,
+    port: &verbline_plan::Port,
+    spec: &QpSpec<'_>,
+    device: &Opened,
+) -> Result<QueuePair, EngineError> {
+    let refused =
+        |source: Cause| EngineError::QueuePair { at: place(plan, port.span), port: port.name.clone(), source };
+    let mut qp = device.pd.create_qp(spec).map_err(|error| refused(error.into()))?;
+    if qp.max_inline_bytes() < spec.max_inline_bytes {
+        return Err(EngineError::DeviceLimit {
+            at: place(plan, port.span),
+            place: format!("port.{}", port.name),
+            key: "inline_bytes",
+            asked: spec.max_inline_bytes.into(),
+            limit: qp.max_inline_bytes().into(),
+            device: device.context.name().to_owned(),
+        });
+    }
+    qp.to_init(&init_spec(plan, port, device)).map_err(|error| refused(error.into()))?;
+    for group in &port.join {
+        qp.attach_mcast(gid(*group), 0).map_err(|error| EngineError::Connect {
+            at: place(plan, port.span),
+            port: port.name.clone(),
+            peer: format!("group {group}"),
+            source: error.into(),
+        })?;
+    }
+    Ok(qp)
+}
+
+/// What a queue pair needs to know of the others.
+struct Links<'a> {
+    plan: &'a Plan,
+    devices: &'a Devices,
+    endpoints: Vec<Option<Endpoint>>,
+}
+
+impl Links<'_> {
+    fn bring_up(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<(), Cause> {
+        let rtr = match port.transport {
+            Transport::Ud => RtrSpec::datagram(),
+            Transport::Rc | Transport::Uc => {
+                let peer = port.destination.peer().ok_or("a connected port without a peer")?;
+                RtrSpec::connected(self.endpoint(peer)?).mtu(self.path_mtu(port, peer))
+            }
+        };
+        qp.to_rtr(&rtr)?;
+        qp.to_rts(&RtsSpec::default())?;
+        if port.transport == Transport::Ud && port.tx_depth_wr > 0 {
+            self.address(port, qp)?;
+        }
+        Ok(())
+    }
+
+    /// Where a datagram port sends to.
+    fn address(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<(), Cause> {
+        let (path, qpn, qkey) = match port.destination {
+            Destination::None | Destination::Listen(_) | Destination::Connect(_) => return Ok(()),
+            Destination::Peer(peer) => {
+                let endpoint = self.endpoint(peer)?;
+                (AhSpec::to_endpoint(&endpoint), endpoint.qpn, endpoint.qkey)
+            }
+            Destination::Group(group) => (AhSpec::to_gid(gid(group)), MULTICAST_QPN, DEFAULT_QKEY),
+        };
+        let device = &self.devices[port.device];
+        let path = path.from_port(self.plan[port.device].port_num, device.gid_index);
+        let ah = device.pd.create_ah(&path)?;
+        Ok(qp.set_destination(&ah, qpn, qkey)?)
+    }
+
+    fn endpoint(&self, id: PortId) -> Result<Endpoint, Cause> {
+        self.endpoints[id.index()].ok_or_else(|| format!("port.{} has no queue pair", self.plan[id].name).into())
+    }
+
+    /// The largest MTU that both ends' ports carry.
+    fn path_mtu(&self, port: &verbline_plan::Port, peer: PortId) -> Mtu {
+        let of = |id| self.devices[id].port.active_mtu;
+        of(port.device).min(of(self.plan[peer].device))
+    }
+}
+
+fn transport(transport: Transport) -> verbline_verbs::Transport {
+    match transport {
+        Transport::Rc => verbline_verbs::Transport::Rc,
+        Transport::Uc => verbline_verbs::Transport::Uc,
+        Transport::Ud => verbline_verbs::Transport::Ud,
+    }
+}
+
+fn gid(group: Group) -> Gid {
+    Gid(group.gid)
+}
+
+fn destination_name(plan: &Plan, destination: Destination) -> String {
+    match destination {
+        Destination::None => "nobody".to_owned(),
+        Destination::Peer(id) => format!("port.{}", plan[id].name),
+        Destination::Group(group) => format!("group {group}"),
+        Destination::Listen(address) | Destination::Connect(address) => address.to_string(),
+    }
+}

@@ -1,0 +1,261 @@
+//! The devices' asynchronous events: read by a thread of their own, counted, and told to the lcores that they concern.
+//!
+//! A device is shared by its lcores, and an event descriptor that each of them slept on would wake them all for what concerns
+//! one, and keep awake those who don't read it. A thread that blocks on all of them costs the lcores nothing, under any idle
+//! policy; whom an event concerns, it tells by the lcore's inbox and doorbell ([`crate::control::run_control`]).
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use rustix::event::{Timespec, epoll};
+use verbline_ring::{Sleeper, Waker, doorbell};
+use verbline_verbs::{AsyncEvent, AsyncEventSource, AsyncEvents};
+
+use crate::control::notice::{Meaning, Notice, is_ordinary};
+use crate::control::run_control::Control;
+use crate::stats::counters::{PortStats, Shared};
+use crate::stats::report::EventReport;
+
+/// A device whose events are watched, and who in the plan is on it.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// The device's own name, and that in the plan.
+    pub(crate) device: String,
+    pub(crate) plan_name: String,
+    /// The port of it that the plan uses.
+    pub(crate) port_num: u8,
+    pub(crate) events: AsyncEvents,
+    pub(crate) lcores: Vec<WatchedLcore>,
+}
+
+/// An lcore that may be told of events.
+#[derive(Debug)]
+pub(crate) struct WatchedLcore {
+    /// Its place in the plan.
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    pub(crate) cq: Option<u64>,
+    /// In the lcore's order.
+    pub(crate) ports: Vec<WatchedPort>,
+}
+
+/// A port of the plan.
+#[derive(Debug)]
+pub(crate) struct WatchedPort {
+    pub(crate) name: String,
+    /// Its counters, which say what number its QP has.
+    pub(crate) stats: Shared<PortStats>,
+}
+
+/// Events of one kind from one source.
+#[derive(Debug)]
+struct Seen {
+    ports: Vec<String>,
+    lcores: Vec<String>,
+    count: u64,
+}
+
+/// Events so far, by device, event and source.
+type Counts = Arc<Mutex<BTreeMap<(String, String, String), Seen>>>;
+
+/// The thread that watches.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    counts: Counts,
+    stop: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    pub(crate) fn start(devices: Vec<Watched>, control: Arc<Control>) -> io::Result<Watch> {
+        let counts = Counts::default();
+        let (stop, bell) = doorbell()?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        for (index, watched) in devices.iter().enumerate() {
+            let data = epoll::EventData::new_u64(index as u64);
+            epoll::add(&epoll, watched.events.as_fd(), data, epoll::EventFlags::IN)?;
+        }
+        let watching = Watching { devices, counts: Arc::clone(&counts), control };
+        let thread =
+            std::thread::Builder::new().name("vl-events".into()).spawn(move || watching.watch(&epoll, bell))?;
+        Ok(Watch { counts, stop, thread: Some(thread) })
+    }
+
+    pub(crate) fn report(&self) -> Vec<EventReport> {
+        let counts = self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let entry = |((device, event, source), seen): (&(String, String, String), &Seen)| EventReport {
+            device: device.clone(),
+            event: event.clone(),
+            source: source.clone(),
+            ports: seen.ports.clone(),
+            lcores: seen.lcores.clone(),
+            count: seen.count,
+        };
+        counts.iter().map(entry).collect()
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        // The bell is armed for all of the thread's life but an instant at its start; the thread ends in any case.
+        while !self.stop.ring() && !thread.is_finished() {
+            std::thread::yield_now();
+        }
+        if thread.join().is_err() {
+            tracing::error!("the thread that watches the devices' events panicked");
+        }
+    }
+}
+
+const BELL: u64 = u64::MAX;
+/// How often in a row a descriptor may be readable without an event before it is given up.
+const EMPTY_READS_MAX: u32 = 8;
+/// How often to look whether a device is being removed whose driver says nothing.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// What the thread holds.
+struct Watching {
+    devices: Vec<Watched>,
+    counts: Counts,
+    control: Arc<Control>,
+}
+
+impl Watching {
+    fn watch(self, epoll: &OwnedFd, mut bell: Sleeper) {
+        let armed = bell.arm();
+        let mut empty = vec![0; self.devices.len()];
+        // Those whose removal would be a surprise.
+        let mut present: Vec<_> = self.devices.iter().filter(|watched| watched.events.shows_removal()).collect();
+        let mut buffer = [MaybeUninit::uninit(); 8];
+        'watching: loop {
+            let timeout = (!present.is_empty()).then_some(&LOOK_EVERY);
+            let ready = match epoll::wait(epoll, &mut buffer, timeout) {
+                Ok((ready, _)) => ready,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => {
+                    tracing::error!(%errno, "the devices' events cannot be waited for any more");
+                    break;
+                }
+            };
+            for event in ready.iter() {
+                if event.data.u64() == BELL {
+                    break 'watching;
+                }
+                let index = event.data.u64() as usize;
+                let watched = &self.devices[index];
+                empty[index] = if self.take_all(watched) { 0 } else { empty[index] + 1 };
+                if empty[index] >= EMPTY_READS_MAX {
+                    // Readable, but with nothing to read, it would keep this thread spinning for ever.
+                    let gone = epoll::delete(epoll, watched.events.as_fd());
+                    tracing::warn!(device = %watched.device, ?gone, "the device's events are watched no more");
+                }
+            }
+            present.retain(|watched| !watched.events.is_being_removed() || self.removed(watched));
+        }
+        bell.woken(armed);
+    }
+
+    /// Reads what is there. False if nothing was.
+    fn take_all(&self, watched: &Watched) -> bool {
+        let mut any = false;
+        loop {
+            match watched.events.try_next() {
+                Ok(Some(event)) => {
+                    any = true;
+                    self.came(watched, event);
+                }
+                Ok(None) => return any,
+                Err(error) => {
+                    tracing::warn!(device = %watched.device, %error, "cannot read the device's events");
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Counts an event, and tells those whom it concerns.
+    fn came(&self, watched: &Watched, event: AsyncEvent) {
+        let concerned = watched.concerned(event.source);
+        let ports: Vec<_> =
+            concerned.iter().flat_map(|(lcore, places)| places.iter().map(|at| lcore.port(*at))).collect();
+        let lcores: Vec<_> = concerned.iter().map(|(lcore, _)| lcore.name.clone()).collect();
+        if is_ordinary(event.kind) {
+            tracing::debug!(device = %watched.device, event = %event.kind, source = %event.source, ?ports, "device event");
+        } else {
+            tracing::warn!(device = %watched.device, event = %event.kind, source = %event.source, ?ports, "device event");
+        }
+        self.count(watched, event, ports, lcores);
+        let mut notices = Vec::new();
+        for (lcore, places) in &concerned {
+            let mut tell = |notice| notices.push((lcore.index, notice));
+            match Meaning::of(event.kind) {
+                Meaning::Nothing => {}
+                Meaning::Failed => {
+                    let AsyncEventSource::Qp(qpn) = event.source else { continue };
+                    places.iter().for_each(|&port| tell(Notice::Failed { port, qpn, event: event.kind }));
+                }
+                Meaning::Overrun => tell(Notice::Overrun),
+                Meaning::Link { up } => tell(Notice::Link { up }),
+                Meaning::Gone => tell(Notice::Gone(format!(
+                    "device.{}: {} has failed or was pulled out ({}); see `dmesg`, bring it back, and start the run again",
+                    watched.plan_name, watched.device, event.kind
+                ))),
+            }
+        }
+        if !notices.is_empty() {
+            self.control.notify_all(notices);
+        }
+    }
+
+    fn count(&self, watched: &Watched, event: AsyncEvent, ports: Vec<String>, lcores: Vec<String>) {
+        let key = (watched.device.clone(), event.kind.to_string(), event.source.to_string());
+        let mut counts = self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        counts.entry(key).or_insert(Seen { ports, lcores, count: 0 }).count += 1;
+    }
+
+    /// The kernel wants the device back, and waits. False: it need not be looked at again.
+    fn removed(&self, watched: &Watched) -> bool {
+        tracing::warn!(device = %watched.device, "the device is being removed");
+        let sentence = format!(
+            "device.{}: {} is being removed from this machine (`rdma link del`, or its network interface went), which waits \
+             until this run has ended; bring it back, and start the run again",
+            watched.plan_name, watched.device
+        );
+        let gone = |lcore: &WatchedLcore| (lcore.index, Notice::Gone(sentence.clone()));
+        self.control.notify_all(watched.lcores.iter().map(gone).collect());
+        false
+    }
+}
+
+impl Watched {
+    /// The lcores that an event concerns, each with the places of those of its ports that it concerns.
+    fn concerned(&self, source: AsyncEventSource) -> Vec<(&WatchedLcore, Vec<usize>)> {
+        let mut concerned = Vec::new();
+        for lcore in &self.lcores {
+            let concerns = |port: &WatchedPort| match source {
+                AsyncEventSource::Qp(qpn) => port.stats.qpn.value() == u64::from(qpn),
+                AsyncEventSource::Cq(id) => lcore.cq == Some(id),
+                AsyncEventSource::Port(port_num) => port_num == self.port_num,
+                AsyncEventSource::Device => true,
+                AsyncEventSource::Srq(_) => false,
+            };
+            let places: Vec<_> = (0..lcore.ports.len()).filter(|place| concerns(&lcore.ports[*place])).collect();
+            if !places.is_empty() {
+                concerned.push((lcore, places));
+            }
+        }
+        concerned
+    }
+}
+
+impl WatchedLcore {
+    fn port(&self, place: usize) -> String {
+        self.ports[place].name.clone()
+    }
+}

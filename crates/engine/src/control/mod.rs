@@ -1,0 +1,6 @@
+//! How the threads of a run tell each other something: the phase of the run, notices to lcores, the devices' events.
+
+pub(crate) mod device_events;
+pub(crate) mod event_fd;
+pub(crate) mod notice;
+pub(crate) mod run_control;

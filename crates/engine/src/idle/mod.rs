@@ -1,0 +1,8 @@
+//! What an lcore does without work: when it sleeps, how it goes to sleep, and what wakes it.
+
+pub(crate) mod policy;
+pub(crate) mod sleep;
+#[cfg(test)]
+mod tests;
+pub(crate) mod wake_cost;
+pub(crate) mod wake_set;

@@ -1,0 +1,260 @@
+//! What it costs to wake a sleeping thread on this machine, measured once a process for each pair of CPUs.
+//!
+//! It is the default of a plan's `spin`: whoever spins for as long as a wake-up costs before sleeping never does worse
+//! than twice the best (the ski-rental argument).
+//!
+//! Measured is what an lcore will pay: from the ring of a doorbell on one lcore's CPU to the first instruction of the sleeper on the
+//! other's, both pinned, and asleep for long enough that the CPU is idle. Two threads that go where the scheduler puts them would
+//! time a context switch on one CPU, if a compiler has the other. What disturbs a wake-up makes it longer, by up to milliseconds; so
+//! a batch counts if most of it agrees, and the measurement if two batches do.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use core_affinity::CoreId;
+use verbline_plan::{Lcore, Plan};
+use verbline_ring::{Sleeper, Waker, doorbell};
+
+use crate::control::event_fd::{self, Bell};
+
+/// Wake-ups in a batch.
+const TRIPS: usize = 16;
+/// For how long the sleeper is left asleep before each.
+const ASLEEP: Duration = Duration::from_micros(100);
+/// For all batches together, where none is clean.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// For one thread to hear of the other.
+const ANSWER: Duration = Duration::from_secs(1);
+/// A default outside these bounds helps nobody.
+const COST_NS: std::ops::RangeInclusive<u64> = 2_000..=500_000;
+/// What a bare eventfd wake-up was seen to cost on a small VM, for where nothing can be measured.
+const GUESS_NS: u64 = 50_000;
+
+/// What a wake-up costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WakeCost {
+    pub(crate) ns: u64,
+    /// Whether it was measured undisturbed; otherwise it is the best that could be had.
+    pub(crate) clean: bool,
+}
+
+/// What it costs to wake an lcore: from one that fills a ring of its, from any other lcore, or from any other CPU, whichever there
+/// is.
+pub(crate) fn wake_cost(plan: &Plan, lcore: &Lcore) -> WakeCost {
+    let filler = lcore.rings_in.first().map(|ring| plan[plan[*ring].from_lcore].cpu);
+    let other = || plan.lcores().iter().map(|other| other.cpu).find(|cpu| *cpu != lcore.cpu);
+    let allowed = || core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|core| core.id as u32);
+    let from = filler.or_else(other).or_else(|| allowed().find(|cpu| *cpu != lcore.cpu)).unwrap_or(lcore.cpu);
+    between(from, lcore.cpu)
+}
+
+/// The same between two CPUs.
+fn between(from: u32, to: u32) -> WakeCost {
+    static COSTS: Mutex<BTreeMap<(u32, u32), WakeCost>> = Mutex::new(BTreeMap::new());
+    // What a panic leaves are costs that were measured.
+    let mut costs = COSTS.lock().unwrap_or_else(PoisonError::into_inner);
+    *costs.entry((from, to)).or_insert_with(|| {
+        let cost = measure(from, to).unwrap_or_else(|error| {
+            // A CPU that this process may not use is told of when its lcore starts.
+            tracing::debug!(from, to, %error, "what a wake-up costs cannot be measured");
+            WakeCost { ns: GUESS_NS, clean: false }
+        });
+        WakeCost { ns: cost.ns.clamp(*COST_NS.start(), *COST_NS.end()), ..cost }
+    })
+}
+
+/// A batch, by its quartiles.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    lower_ns: u64,
+    upper_ns: u64,
+}
+
+impl Batch {
+    fn of(mut trips_ns: Vec<u64>) -> Option<Batch> {
+        trips_ns.sort_unstable();
+        let at = |quarters: usize| trips_ns.get(trips_ns.len() * quarters / 4).copied();
+        Some(Batch { lower_ns: at(1)?, upper_ns: at(3)? })
+    }
+
+    /// Whether most of it agrees.
+    fn is_clean(&self) -> bool {
+        self.upper_ns <= self.lower_ns.saturating_mul(2)
+    }
+
+    fn agrees_with(&self, other: &Batch) -> bool {
+        let (less, more) = (self.lower_ns.min(other.lower_ns), self.lower_ns.max(other.lower_ns));
+        more <= less + less / 2
+    }
+}
+
+/// What two clean batches agree on, the last one and one before.
+fn agreed(batches: &[Batch]) -> Option<WakeCost> {
+    let (last, before) = batches.split_last().filter(|(last, _)| last.is_clean())?;
+    let other = before.iter().rev().find(|other| other.is_clean() && other.agrees_with(last))?;
+    Some(WakeCost { ns: last.lower_ns.min(other.lower_ns), clean: true })
+}
+
+/// The best where no two agree: nothing makes a wake-up shorter than it is.
+fn best(batches: &[Batch]) -> WakeCost {
+    let ns = batches.iter().map(|batch| batch.lower_ns).min().unwrap_or(GUESS_NS);
+    WakeCost { ns, clean: false }
+}
+
+fn measure(from: u32, to: u32) -> io::Result<WakeCost> {
+    let (waker, sleeper) = doorbell()?;
+    let (ready, over) = (Arc::new(Bell::new()?), Arc::new(AtomicBool::new(false)));
+    let (woken, heard) = mpsc::channel();
+    let named = |name: &str| std::thread::Builder::new().name(name.into());
+    let asleep = {
+        let (ready, over) = (Arc::clone(&ready), Arc::clone(&over));
+        named("vl-sleeper").spawn(move || pin(to).and_then(|()| be_woken(sleeper, &ready, &over, &woken)))?
+    };
+    let awake = named("vl-waker").spawn(move || {
+        let cost = pin(from).and_then(|()| compare(&waker, &ready, &heard));
+        // Relaxed: it carries no data, and if the bell comes first, the sleeper ends when its time is up.
+        over.store(true, Ordering::Relaxed);
+        waker.ring();
+        cost
+    });
+    let cost = awake.map(join);
+    join(asleep)?;
+    cost?
+}
+
+fn join<T>(thread: std::thread::JoinHandle<io::Result<T>>) -> io::Result<T> {
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("a measuring thread panicked")))
+}
+
+fn pin(cpu: u32) -> io::Result<()> {
+    let id = CoreId { id: cpu as usize };
+    // core_affinity's set holds 1,024 CPUs and panics beyond.
+    let is_allowed = core_affinity::get_core_ids().unwrap_or_default().contains(&id);
+    if is_allowed && core_affinity::set_for_current(id) {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("this process may not run on CPU {cpu}")))
+}
+
+/// Sleeps, and tells when it was woken.
+fn be_woken(mut sleeper: Sleeper, ready: &Bell, over: &AtomicBool, woken: &mpsc::Sender<Instant>) -> io::Result<()> {
+    // Relaxed: see `measure`.
+    while !over.load(Ordering::Relaxed) {
+        let armed = sleeper.arm();
+        ready.ring();
+        sleeper.wait(armed, Some(ANSWER))?;
+        if woken.send(Instant::now()).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Wakes the sleeper in batches, until two agree or it has taken long enough.
+fn compare(waker: &Waker, ready: &Bell, heard: &mpsc::Receiver<Instant>) -> io::Result<WakeCost> {
+    let until = Instant::now() + PATIENCE;
+    let mut batches = Vec::new();
+    while Instant::now() < until {
+        let mut trips_ns = Vec::with_capacity(TRIPS);
+        // At least one of a batch, and the whole of it only in time.
+        while trips_ns.is_empty() || trips_ns.len() < TRIPS && Instant::now() < until {
+            trips_ns.push(wake(waker, ready, heard)?.as_nanos() as u64);
+        }
+        batches.extend(Batch::of(trips_ns));
+        if let Some(cost) = agreed(&batches) {
+            return Ok(cost);
+        }
+    }
+    Ok(best(&batches))
+}
+
+/// One wake-up.
+fn wake(waker: &Waker, ready: &Bell, heard: &mpsc::Receiver<Instant>) -> io::Result<Duration> {
+    let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the measuring threads do not hear each other");
+    event_fd::wait([ready.as_fd()], Some(Instant::now() + ANSWER));
+    ready.quiet();
+    let from = Instant::now();
+    while from.elapsed() < ASLEEP {
+        std::hint::spin_loop();
+    }
+    let rung = Instant::now();
+    waker.ring();
+    let woken = heard.recv_timeout(ANSWER).map_err(silent)?;
+    Ok(woken.saturating_duration_since(rung))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(lower_ns: u64, upper_ns: u64) -> Batch {
+        Batch { lower_ns, upper_ns }
+    }
+
+    fn clean(ns: u64) -> Option<WakeCost> {
+        Some(WakeCost { ns, clean: true })
+    }
+
+    #[test]
+    fn a_batch_is_clean_if_most_of_it_agrees_whatever_the_rest_is() {
+        // Up to a quarter may be as long as it likes.
+        let mut trips = vec![20_000; 12];
+        trips.extend([4_000_000; 4]);
+        let disturbed = Batch::of(trips.clone()).unwrap();
+        assert!(!disturbed.is_clean(), "{disturbed:?}");
+        trips[15] = 20_000;
+        let calm = Batch::of(trips).unwrap();
+        assert!(calm.is_clean() && calm.lower_ns == 20_000, "{calm:?}");
+        assert!(Batch::of(vec![]).is_none());
+    }
+
+    #[test]
+    fn two_clean_batches_that_agree_are_believed_and_no_others() {
+        assert_eq!(agreed(&[]), None);
+        assert_eq!(agreed(&[batch(20_000, 25_000)]), None, "one has nobody to agree with");
+        assert_eq!(agreed(&[batch(20_000, 25_000), batch(22_000, 30_000)]), clean(20_000));
+        assert_eq!(agreed(&[batch(2_700, 3_000), batch(22_000, 30_000)]), None, "one of them is wrong");
+        assert_eq!(agreed(&[batch(22_000, 30_000), batch(2_700, 3_000), batch(21_000, 30_000)]), clean(21_000));
+        assert_eq!(agreed(&[batch(20_000, 25_000), batch(20_000, 2_000_000)]), None, "the last was disturbed");
+        assert_eq!(agreed(&[batch(20_000, 2_000_000), batch(20_000, 25_000)]), None, "the first was");
+    }
+
+    #[test]
+    fn where_all_were_disturbed_the_least_is_told_as_what_it_is() {
+        let batches = [batch(4_000_000, 9_000_000), batch(24_000, 3_000_000), batch(90_000, 5_000_000)];
+        assert_eq!((agreed(&batches), best(&batches)), (None, WakeCost { ns: 24_000, clean: false }));
+        assert_eq!(best(&[]), WakeCost { ns: GUESS_NS, clean: false });
+    }
+
+    #[test]
+    fn a_cpu_that_may_not_be_used_gives_a_guess_and_no_error() {
+        assert_eq!(between(100_000, 100_000), WakeCost { ns: GUESS_NS, clean: false });
+    }
+
+    /// With every CPU kept busy by others, and without: the same, within a factor of two.
+    #[test]
+    fn a_wake_up_costs_the_same_whoever_has_the_cpus_meanwhile() {
+        let cpus: Vec<u32> = core_affinity::get_core_ids().unwrap().iter().map(|core| core.id as u32).collect();
+        let [from, to, ..] = cpus[..] else { return eprintln!("skipped: two CPUs are needed") };
+        let over = AtomicBool::new(false);
+        let costs: Vec<_> = std::thread::scope(|scope| {
+            for _ in 0..2 {
+                // Relaxed: it carries no data.
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let costs = (0..20).map(|_| measure(from, to).unwrap()).collect();
+            over.store(true, Ordering::Relaxed);
+            costs
+        });
+        let (least, most) = (costs.iter().map(|cost| cost.ns).min(), costs.iter().map(|cost| cost.ns).max());
+        assert!(most <= least.map(|ns| 2 * ns), "{costs:?}");
+    }
+}

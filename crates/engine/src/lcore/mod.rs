@@ -1,0 +1,7 @@
+//! The data path: the poll loop of one lcore, and its ports, nodes and rings.
+
+pub(crate) mod node;
+pub(crate) mod poll_loop;
+pub(crate) mod port;
+pub(crate) mod port_renewal;
+pub(crate) mod rings;

@@ -1,0 +1,376 @@
+//! A port at work: one queue pair, with what waits to be sent through it and what refills its receive queue.
+//!
+//! A port with an address may get another queue pair when its connection is lost ([`crate::connection::handover`]): until then what is sent
+//! through it is dropped and counted (`port_down`), as nobody wants old messages first when the peer comes back.
+//!
+//! Guarantees: a full send queue keeps packets in the port's bounded pending batch, and what does not fit there is
+//! dropped and counted (`tx_full`); receives are reposted in batches; every packet that a completion gives back is
+//! handed on or counted.
+
+use verbline_mem::{Batch, PoolCache};
+use verbline_verbs::{AsyncEventKind, Completion, PostStop, QueuePair, SendOptions, Status, Transport, WrKind};
+
+use crate::api::outputs::{Link, Sink};
+use crate::control::notice::{Notice, Reason};
+use crate::control::run_control::Caller;
+use crate::lcore::node::Surroundings;
+use crate::lcore::port_renewal::Renewal;
+use crate::stats::clock::Tick;
+use crate::stats::counters::{LcoreStats, PortStats, STATUSES, Shared};
+use crate::stats::drop_reason::DropReason;
+
+/// How long an lcore may sleep while a receive queue waits for its pool: nobody rings when packets return to a pool.
+const STARVED_RETRY_NS: u64 = 1_000_000;
+
+/// The receiving half of a port.
+#[derive(Debug)]
+pub(crate) struct Receiving {
+    /// Index of the pool's cache among the lcore's.
+    pub(crate) cache: usize,
+    pub(crate) next: Link,
+    pub(crate) depth_wr: usize,
+    /// Whether what comes is stamped with the turn's time.
+    timestamps: bool,
+    /// So many missing are worth a call: a quarter of the queue, or a burst where that is less.
+    worth_wr: usize,
+    /// Packets on their way into the receive queue; what the queue refused stays here.
+    pub(crate) refill: Batch,
+    /// Work requests short of `depth_wr`, those in `refill` included.
+    pub(crate) missing: usize,
+    /// When to look into an empty pool again.
+    pub(super) retry_ns: Option<Tick>,
+}
+
+impl Receiving {
+    /// A receive queue with nothing posted yet.
+    pub(crate) fn new(cache: usize, next: Link, depth_wr: usize, burst: usize, timestamps: bool) -> Receiving {
+        let refill = Batch::with_capacity(burst.min(depth_wr));
+        let worth_wr = refill.capacity().min(depth_wr.div_ceil(4)).max(1);
+        Receiving { cache, next, depth_wr, timestamps, worth_wr, refill, missing: depth_wr, retry_ns: None }
+    }
+}
+
+/// The sending half of a port.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    /// Index of the sink that gathers for it.
+    pub(crate) sink: usize,
+    pub(crate) signal_every_wr: u32,
+    /// Packets that a completion gave back, on their way to their pool.
+    pub(crate) freed: Batch,
+    /// Whether the end of every batch is signaled: while a run drains, so that its sends can be waited for.
+    signal_ends: bool,
+    /// Whether one was, so that everything outstanding has a completion to come.
+    pub(super) end_signaled: bool,
+}
+
+impl Sending {
+    pub(crate) fn new(sink: usize, signal_every_wr: u32, depth_wr: usize) -> Sending {
+        Sending {
+            sink,
+            signal_every_wr,
+            freed: Batch::with_capacity(depth_wr),
+            signal_ends: false,
+            end_signaled: false,
+        }
+    }
+}
+
+/// A port of an lcore.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) name: String,
+    /// Its place among the ports of the plan.
+    pub(crate) index: u16,
+    pub(crate) qp: QueuePair,
+    pub(crate) receiving: Option<Receiving>,
+    pub(crate) sending: Option<Sending>,
+    pub(crate) stats: Shared<PortStats>,
+    pub(crate) health: Health,
+    /// Whether it is connected by address, and so may be again.
+    pub(crate) by_address: bool,
+    /// Whom to tell that it is down; `None` before its lcore has begun.
+    pub(crate) caller: Option<Caller>,
+    /// Of a port whose connection is made again when it is lost.
+    pub(crate) renewal: Option<Renewal>,
+}
+
+/// Which halves of a queue pair work. An error on an RC queue pair, or in any receive, takes both out of service (state
+/// ERR); one in a send of UC or UD only the sending half (state SQE; InfiniBand Architecture Specification, 10.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Health {
+    Up,
+    SendsDown,
+    Down,
+}
+
+impl Port {
+    /// Takes a completion: hands a received packet on, frees what was sent.
+    #[inline]
+    pub(crate) fn complete(&mut self, completion: &Completion, around: &mut Surroundings) {
+        match completion.kind() {
+            WrKind::Recv => self.received(completion, around),
+            WrKind::Send => self.sent(completion),
+            WrKind::Op | WrKind::SrqRecv => self.stats.stale.add(1),
+        }
+    }
+
+    /// Takes the first completion, which is of this port, and with it what it received next; one at least. Gives how many.
+    #[inline]
+    pub(crate) fn complete_run(&mut self, completions: &[Completion], around: &mut Surroundings) -> usize {
+        let first = &completions[0];
+        let count = if first.kind() == WrKind::Recv { self.received_run(completions, around) } else { 0 };
+        if count == 0 {
+            self.complete(first, around);
+        }
+        count.max(1)
+    }
+
+    /// Sends what is pending and refills the receive queue. True if it moved something.
+    #[inline]
+    pub(crate) fn work(&mut self, around: &mut Surroundings) -> bool {
+        let flushed = self.sending.is_some() && self.flush(around);
+        let Some(receiving) = &self.receiving else { return flushed };
+        let due = match receiving.retry_ns {
+            Some(retry_ns) => retry_ns <= around.time.now_ns(),
+            None => receiving.missing >= receiving.worth_wr,
+        };
+        let cache = receiving.cache;
+        (due && self.refill(&around.caches[cache], &around.stats, around.time.last_ns())) | flushed
+    }
+
+    /// Whether its next turn has nothing to do unless something arrives or is sent.
+    pub(crate) fn is_settled(&self, sinks: &[Sink]) -> bool {
+        let sent = self.sending.as_ref().is_none_or(|sending| sinks[sending.sink].batch.is_empty());
+        sent && self
+            .receiving
+            .as_ref()
+            .is_none_or(|receiving| receiving.retry_ns.is_none() && receiving.missing < receiving.worth_wr)
+    }
+
+    /// When the port wants a turn though nothing arrives.
+    pub(crate) fn retry_ns(&self) -> Option<Tick> {
+        self.receiving.as_ref().and_then(|receiving| receiving.retry_ns)
+    }
+
+    /// From now on the end of every batch is signaled.
+    pub(crate) fn drain(&mut self) {
+        if let Some(sending) = &mut self.sending {
+            sending.signal_ends = true;
+        }
+    }
+
+    /// Whether a send is out whose completion will come. Between two signaled sends there are `signal_every_wr` - 1 that
+    /// are not; so many outstanding ones, and a completion is due.
+    pub(crate) fn awaits_completion(&self) -> bool {
+        let Some(sending) = &self.sending else { return false };
+        let outstanding = self.qp.sends_outstanding();
+        self.health == Health::Up
+            && outstanding >= if sending.end_signaled { 1 } else { sending.signal_every_wr as usize }
+    }
+
+    /// Fills the receive queue, as far as the pool goes. True if it posted something.
+    pub(crate) fn refill(&mut self, cache: &PoolCache, lcore: &LcoreStats, now_ns: Tick) -> bool {
+        let Some(receiving) = self.receiving.as_mut().filter(|_| self.health < Health::Down) else { return false };
+        let before = receiving.missing;
+        let mut refused = false;
+        receiving.retry_ns = None;
+        while receiving.missing > 0 {
+            let wanted = receiving.missing.min(receiving.refill.capacity()) - receiving.refill.len();
+            // As their last holders left them: posting resets them.
+            let taken = cache.get_bulk_unreset(&mut receiving.refill, wanted);
+            lcore.taken.add(taken as u64);
+            let outcome = self.qp.post_recv(&mut receiving.refill);
+            receiving.missing -= outcome.posted;
+            if taken < wanted {
+                self.stats.rx_starved.add(1);
+                receiving.retry_ns = Some(now_ns + STARVED_RETRY_NS);
+                break;
+            }
+            if let Some(stop) = outcome.stop {
+                if !stop.is_backpressure() {
+                    tracing::error!(port = %self.name, %stop, "cannot post receives");
+                    refused = true;
+                }
+                break;
+            }
+        }
+        self.stats.rx_posted.add((before - receiving.missing) as u64);
+        self.stats.rx_outstanding.set((receiving.depth_wr - receiving.missing + receiving.refill.len()) as u64);
+        let posted = receiving.missing < before;
+        if refused {
+            self.go_down(Health::Down, Reason::REFUSED);
+        }
+        posted
+    }
+
+    /// Hands on what the receives at the front brought, as far as they are this port's next ones, succeeded, and are wanted by
+    /// something with room. Gives how many.
+    #[inline]
+    fn received_run(&mut self, completions: &[Completion], around: &mut Surroundings) -> usize {
+        let Some(receiving) = &mut self.receiving else { return 0 };
+        let Link::Sink(sink) = receiving.next else { return 0 };
+        let batch = &mut around.sinks[usize::from(sink)].batch;
+        let before = batch.len();
+        let count = self.qp.recv_run(completions, batch);
+        receiving.missing += count;
+        let timestamp_ns = if receiving.timestamps { around.time.now_ns() } else { 0 };
+        let mut bytes = 0;
+        for packet in &mut batch.as_mut_slice()[before..] {
+            bytes += packet.len() as u64;
+            packet.set_port(self.index);
+            packet.set_timestamp(timestamp_ns);
+        }
+        self.stats.rx_packets.add(count as u64);
+        self.stats.rx_bytes.add(bytes);
+        count
+    }
+
+    #[inline]
+    fn received(&mut self, completion: &Completion, around: &mut Surroundings) {
+        let Some(receiving) = &mut self.receiving else { return self.stats.stale.add(1) };
+        let Ok(mut packet) = self.qp.recv_done(completion) else { return self.stats.stale.add(1) };
+        receiving.missing += 1;
+        if !completion.is_ok() {
+            return self.failed(completion.status(), DropReason::RecvError, Health::Down);
+        }
+        self.stats.rx_packets.add(1);
+        self.stats.rx_bytes.add(packet.len() as u64);
+        packet.set_port(self.index);
+        if receiving.timestamps {
+            packet.set_timestamp(around.time.now_ns());
+        }
+        match receiving.next {
+            Link::Sink(sink) => {
+                around.sinks[usize::from(sink)].push(packet);
+            }
+            Link::Drop => self.stats.drops.add(DropReason::Planned, 1),
+        }
+    }
+
+    #[inline]
+    fn sent(&mut self, completion: &Completion) {
+        let Some(sending) = &mut self.sending else { return self.stats.stale.add(1) };
+        let done = self.qp.send_done(completion, &mut sending.freed);
+        sending.freed.clear();
+        self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
+        if done.is_err() {
+            return self.stats.stale.add(1);
+        }
+        if !completion.is_ok() {
+            // The marker of a queue pair that is let go is the last, and no packet.
+            if self.renewal.as_ref().is_some_and(Renewal::is_marked) && self.qp.sends_outstanding() == 0 {
+                return;
+            }
+            let left = if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown };
+            self.failed(completion.status(), DropReason::SendError, left);
+        }
+    }
+
+    /// A completion with an error. All behind it in its queue is flushed.
+    #[cold]
+    fn failed(&mut self, status: Status, reason: DropReason, left: Health) {
+        self.stats.statuses[(status.raw() as usize).min(STATUSES - 1)].add(1);
+        // A receive that is flushed is an empty buffer, and no message.
+        if (status, reason) != (Status::WR_FLUSH_ERR, DropReason::RecvError) {
+            self.stats.drops.add(reason, 1);
+        }
+        if self.health == Health::Up {
+            tracing::error!(port = %self.name, %status, "the port is down");
+        }
+        self.go_down(left, Reason::of_status(status));
+    }
+
+    /// An event says that the queue pair has failed.
+    pub(crate) fn failed_by(&mut self, event: AsyncEventKind) {
+        if self.health < Health::Down {
+            tracing::error!(port = %self.name, %event, "the port is down");
+            // What the device has not flushed by itself comes back now; a device that is in no state to do so refuses.
+            let _ = self.qp.to_err();
+        }
+        self.go_down(Health::Down, Reason::of_event(event));
+    }
+
+    /// Some of it is out of service from here on. The stages of its lcore are told in the next turn.
+    #[cold]
+    pub(crate) fn go_down(&mut self, left: Health, reason: Reason) {
+        if Reason::is_vague(self.stats.down_reason.value()) {
+            self.stats.down_reason.set(reason.number());
+        }
+        let before = self.health;
+        self.health = before.max(left);
+        let Some(caller) = &self.caller else { return self.stats.down.set(1) };
+        if before == Health::Up {
+            self.stats.down.set(1);
+            caller.note(Notice::Fell { port: usize::from(self.qp.tag()) });
+            // At the other end of one without an address is a port of the same plan, or nobody: nothing that could come back.
+            if !self.by_address {
+                caller.control.lose_port(self.index.into());
+            }
+        }
+    }
+
+    /// Posts what is pending, as one list where it fits. True if something was posted or dropped.
+    #[inline]
+    fn flush(&mut self, around: &mut Surroundings) -> bool {
+        let Some(sending) = &mut self.sending else { return false };
+        let pending = &mut around.sinks[sending.sink].batch;
+        if pending.is_empty() {
+            return false;
+        }
+        if self.health != Health::Up {
+            self.stats.drops.add(DropReason::PortDown, pending.len() as u64);
+            pending.clear();
+            return true;
+        }
+        let before = pending.len();
+        let bytes = match pending.as_slice() {
+            [only] => only.len() as u64,
+            _ => bytes_of(pending),
+        };
+        let outcome = match sending.signal_ends {
+            false => self.qp.post_send(pending),
+            true => self.qp.post_send_with(pending, |index, _| SendOptions {
+                signaled: index + 1 == before,
+                ..SendOptions::default()
+            }),
+        };
+        sending.end_signaled |= sending.signal_ends && outcome.posted == before;
+        let stats = &self.stats;
+        if outcome.posted > 0 {
+            stats.tx_posts.add(1);
+            stats.tx_packets.add(outcome.posted as u64);
+            stats.tx_bytes.add(bytes - bytes_of(pending));
+        }
+        stats.tx_pending.set(pending.len() as u64);
+        stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
+        match outcome.stop {
+            None => true,
+            Some(PostStop::Full) => outcome.posted > 0,
+            Some(stop) => self.refused(stop, around),
+        }
+    }
+
+    /// The packet at the front of the pending batch cannot be sent, or none can.
+    #[cold]
+    fn refused(&mut self, stop: PostStop, around: &mut Surroundings) -> bool {
+        let Some(sending) = &self.sending else { return false };
+        let pending = &mut around.sinks[sending.sink].batch;
+        let (reason, count) = match stop {
+            PostStop::NotReady(_) => (DropReason::PortDown, pending.len()),
+            PostStop::TooLong { .. } => (DropReason::TooLong, 1),
+            _ => (DropReason::SendError, 1),
+        };
+        // Once a port, not once a packet: the rest is in the counters.
+        if self.stats.drops.count(reason) == 0 {
+            tracing::error!(port = %self.name, %stop, "a packet cannot be sent");
+        }
+        pending.drain_front(count).for_each(drop);
+        self.stats.drops.add(reason, count as u64);
+        true
+    }
+}
+
+fn bytes_of(batch: &Batch) -> u64 {
+    batch.iter().map(|packet| packet.len() as u64).sum()
+}

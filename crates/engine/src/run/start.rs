@@ -1,0 +1,145 @@
+//! Starting the lcores, and what each thread is from its first instruction to its last.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use core_affinity::CoreId;
+
+use crate::api::error::{EngineError, Place};
+use crate::build::assemble::Built;
+use crate::control::device_events::Watch;
+use crate::control::run_control::{Control, Phase};
+use crate::idle::policy::Policy;
+use crate::lcore::poll_loop::{Lcore, LcoreParts};
+use crate::run::stop::RunningInner;
+use crate::stats::counters::Shared;
+use crate::stats::kernel_time;
+use crate::stats::report::FailureReport;
+
+/// Connects what is not connected yet, starts all lcores and lets them go once every one is in its place.
+pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
+    built.connect(|| false)?;
+    let Built { lcores, places, control, mut stats, watched, sources, drain, .. } = built;
+    let count = lcores.len();
+    let mut threads = Vec::with_capacity(count);
+    let mut failed = None;
+    for (parts, at) in lcores.into_iter().zip(&places) {
+        match spawn(parts, at, &control) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
+    }
+    if failed.is_none() {
+        control.wait(None, |progress| progress.ready + progress.refused.len() == count, |_| ());
+        failed = control.with(|progress| progress.refused.pop());
+    }
+    let watch = match failed {
+        None => Watch::start(watched, Arc::clone(&control)).map_err(|source| EngineError::Process {
+            call: "starting the thread that watches the devices' events",
+            source,
+            remedy: "free file descriptors or threads (ulimit -n, ulimit -u)",
+        }),
+        Some(error) => Err(error),
+    };
+    let watch = watch.inspect_err(|_| abandon(&control, &mut threads))?;
+    stats.kernel = kernel_time::Thieves::now();
+    let started_ns = stats.clock.now_ns();
+    control.tell(|progress| progress.go = true);
+    Ok(RunningInner::new(control, stats, threads, watch, sources, drain, started_ns))
+}
+
+/// Ends threads that have not begun to run their lcore.
+fn abandon(control: &Control, threads: &mut Vec<JoinHandle<()>>) {
+    control.advance(Phase::Ending);
+    control.tell(|progress| progress.go = true);
+    for thread in threads.drain(..) {
+        // A thread that panicked before it ran has said so on standard error; there is nothing to add.
+        let _ = thread.join();
+    }
+}
+
+fn spawn(parts: LcoreParts, at: &Place, control: &Arc<Control>) -> Result<JoinHandle<()>, EngineError> {
+    let (name, place, shared) = (parts.name.clone(), at.clone(), Arc::clone(control));
+    // Linux cuts a thread's name at 15 bytes.
+    std::thread::Builder::new().name(format!("vl-{name}")).spawn(move || live(parts, place, &shared)).map_err(
+        |source| EngineError::System {
+            at: at.clone(),
+            lcore: name,
+            call: "starting its thread",
+            source,
+            remedy: "free threads or memory (ulimit -u)",
+        },
+    )
+}
+
+/// An lcore's thread.
+fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
+    let (name, cpu, policy) = (parts.name.clone(), parts.cpu, parts.budget.policy);
+    if let Err(error) = pin(&name, cpu, at) {
+        drop(parts);
+        control.tell(|progress| progress.refused.push(error));
+        return;
+    }
+    if policy != Policy::Poll {
+        exact_timers();
+    }
+    let stats = Shared::clone(&parts.stats);
+    let mut lcore = Lcore::settle(parts, Arc::clone(control));
+    control.tell(|progress| progress.ready += 1);
+    control.wait(None, |progress| progress.go, |_| ());
+    stats.thread_id.set(rustix::thread::gettid().as_raw_nonzero().get() as u64);
+    stats.queued_at_start_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
+
+    // Unwind safety: after a panic the lcore is only asked whose stage ran, and taken apart.
+    let failure = match catch_unwind(AssertUnwindSafe(|| lcore.run())) {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => {
+            Some(FailureReport { lcore: name.clone(), stage: None, panicked: false, message: error.to_string() })
+        }
+        Err(panic) => Some(panicked(&name, lcore.culprit(), &*panic)),
+    };
+    stats.queued_at_end_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
+    if let Some(failure) = failure {
+        tracing::error!(lcore = %name, stage = ?failure.stage, "{}", failure.message);
+        control.tell(|progress| progress.failures.push(failure));
+        control.advance(Phase::Draining);
+    }
+    // A stage may panic in its drop as well.
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| lcore.let_go())) {
+        control.tell(|progress| progress.failures.push(panicked(&name, None, &*panic)));
+    }
+    control.tell(|progress| progress.ended += 1);
+}
+
+fn pin(lcore: &str, cpu: u32, at: Place) -> Result<(), EngineError> {
+    let id = CoreId { id: cpu as usize };
+    // core_affinity's set holds 1,024 CPUs and panics beyond.
+    let allowed = core_affinity::get_core_ids().unwrap_or_default();
+    if allowed.contains(&id) && core_affinity::set_for_current(id) {
+        return Ok(());
+    }
+    let allowed = allowed.iter().map(|core| core.id).collect();
+    Err(EngineError::Pin { at, lcore: lcore.to_owned(), cpu, allowed })
+}
+
+/// Asks the kernel not to round this thread's timers: the default slack of 50 µs (prctl(2), PR_SET_TIMERSLACK) is as much
+/// as a wake-up costs.
+fn exact_timers() {
+    if let Err(errno) = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN)) {
+        tracing::warn!(%errno, "timers of this lcore are rounded to 50 µs");
+    }
+}
+
+fn panicked(lcore: &str, stage: Option<&str>, panic: &(dyn Any + Send)) -> FailureReport {
+    let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (None, Some(text)) => text.clone(),
+        (None, None) => "a panic without a message".to_owned(),
+    };
+    FailureReport { lcore: lcore.to_owned(), stage: stage.map(str::to_owned), panicked: true, message }
+}

@@ -1,0 +1,171 @@
+//! A run seen from its owner: watched, waited for, and stopped in order.
+//!
+//! Stopping: sources stop and every lcore runs on in poll mode (draining). Once nothing is on its way any more
+//! ([`verbline_ring::Quiet`]), or the budget is spent, every lcore lets go of what it holds, on its own thread, and the pools
+//! are counted.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use verbline_ring::Quiet;
+
+use crate::api::error::EngineError;
+use crate::connection::supervisor::SAY_WHY;
+use crate::control::device_events::Watch;
+use crate::control::run_control::{Control, Phase, Progress};
+use crate::stats::clock::Tick;
+use crate::stats::report::{FailureReport, Report};
+use crate::stats::snapshot::RunStats;
+
+/// How long the owner waits between two looks at the lcores' pulses. Also the least time for which a run must have been
+/// quiet: sends that are not signaled cannot be waited for, but are long on the wire by then.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+
+/// Why [`Running::wait`](crate::Running::wait) returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every source said [`Next::Done`](crate::Next::Done).
+    SourcesDone,
+    /// An lcore failed or panicked, or a port is down for good; [`Running::stop`](crate::Running::stop) says which.
+    Failed,
+    /// [`Interrupter::interrupt`](crate::Interrupter::interrupt) was called.
+    Interrupted,
+    /// The time was up.
+    TimedOut,
+}
+
+/// Everything that the owner of a run holds.
+#[derive(Debug)]
+pub(crate) struct RunningInner {
+    pub(crate) control: Arc<Control>,
+    stats: RunStats,
+    threads: Vec<JoinHandle<()>>,
+    watch: Option<Watch>,
+    /// Stages that are sources.
+    sources: usize,
+    /// The longest drain budget of the plan.
+    drain: Duration,
+    started_ns: Tick,
+}
+
+impl RunningInner {
+    pub(crate) fn new(
+        control: Arc<Control>,
+        stats: RunStats,
+        threads: Vec<JoinHandle<()>>,
+        watch: Watch,
+        sources: usize,
+        drain: Duration,
+        started_ns: Tick,
+    ) -> RunningInner {
+        RunningInner { control, stats, threads, watch: Some(watch), sources, drain, started_ns }
+    }
+
+    pub(crate) fn snapshot(&self) -> Report {
+        self.snapshot_drained(true)
+    }
+
+    fn snapshot_drained(&self, drained: bool) -> Report {
+        let mut report = self.stats.report(self.started_ns, self.threads.is_empty());
+        report.drained = drained;
+        report.events = self.watch.as_ref().map(Watch::report).unwrap_or_default();
+        let (failures, lost) = self.control.with(|progress| (progress.failures.clone(), progress.lost_ports.clone()));
+        report.failures = if failures.is_empty() { self.stats.failures(&report, &lost) } else { failures };
+        report
+    }
+
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> Ended {
+        self.control
+            .wait(timeout, |progress| self.reason(progress).is_some(), |progress| self.reason(progress))
+            .unwrap_or(Ended::TimedOut)
+    }
+
+    fn reason(&self, progress: &Progress) -> Option<Ended> {
+        if !progress.failures.is_empty() || !progress.lost_ports.is_empty() {
+            Some(Ended::Failed)
+        } else if progress.interrupted {
+            Some(Ended::Interrupted)
+        } else if self.sources > 0 && progress.sources_done >= self.sources {
+            Some(Ended::SourcesDone)
+        } else {
+            None
+        }
+    }
+
+    /// Stops, and reports. A second call reports again.
+    pub(crate) fn stop(&mut self) -> Result<Report, EngineError> {
+        let elapsed_ns = self.stats.clock.now_ns().saturating_sub(self.started_ns);
+        self.stats.links.settle();
+        self.control.advance(Phase::Draining);
+        self.await_reasons();
+        let drained = self.await_quiet();
+        // A connection that ends from here on ends because the run does.
+        self.stats.links.freeze();
+        self.control.advance(Phase::Ending);
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                let message = "its thread panicked outside of its lcore".to_owned();
+                let failure = FailureReport { lcore: "?".into(), stage: None, panicked: true, message };
+                self.control.tell(|progress| progress.failures.push(failure));
+            }
+        }
+        self.stats.links.close();
+        let mut report = self.snapshot_drained(drained);
+        // What went on after the stop was asked for is not part of the run.
+        report.elapsed_ns = elapsed_ns;
+        self.watch = None;
+        match report.failures.first().cloned() {
+            None => Ok(report),
+            Some(FailureReport { lcore, stage, panicked: true, message }) => {
+                Err(EngineError::Panicked { lcore, stage, message, report: Box::new(report) })
+            }
+            Some(FailureReport { lcore, message, .. }) => {
+                Err(EngineError::Failed { lcore, message, report: Box::new(report) })
+            }
+        }
+    }
+
+    /// Of a run that ends with a port of which only flushed work requests are known, waits a little for the event that tells why, or
+    /// for an lcore to fail for the same cause: the lcores hear of events while they drain.
+    fn await_reasons(&self) {
+        let deadline = Instant::now() + SAY_WHY;
+        let is_told = |progress: &Progress| {
+            progress.lost_ports.is_empty()
+                || !progress.failures.is_empty()
+                || !self.stats.are_vague(&progress.lost_ports)
+        };
+        while !self.control.wait(Some(LOOK_EVERY), is_told, is_told) && Instant::now() < deadline {}
+    }
+
+    /// Waits until nothing is in flight. False if the drain budget ran out before, or an lcore is gone.
+    fn await_quiet(&self) -> bool {
+        let deadline = Instant::now() + self.drain;
+        let read = |lcore: usize| self.control.pulses[lcore].read();
+        let mut quiet = Quiet::new(self.control.pulses.len(), read);
+        loop {
+            let ended = |progress: &Progress| progress.ended > 0;
+            if self.control.wait(Some(LOOK_EVERY), ended, ended) {
+                // One has ended by itself: its budget was spent, or it failed.
+                return false;
+            }
+            if quiet.look(read) {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+        }
+    }
+}
+
+impl Drop for RunningInner {
+    fn drop(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        if let Err(error) = self.stop() {
+            tracing::error!(%error, "the run did not end in order");
+        }
+    }
+}

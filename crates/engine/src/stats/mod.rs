@@ -1,0 +1,12 @@
+//! Where packets and time went: counters, the clock, and the report that is made of them.
+
+pub(crate) mod clock;
+pub(crate) mod counters;
+pub(crate) mod drop_reason;
+pub(crate) mod failures;
+pub(crate) mod kernel_time;
+pub(crate) mod report;
+pub(crate) mod sampling;
+pub(crate) mod snapshot;
+pub(crate) mod turn_time;
+pub(crate) mod warnings;
