@@ -3,8 +3,9 @@
 //! What it guarantees: each fault shows in the same events, states and answers as on a real device, and nothing that a
 //! program holds is freed by it. Safe to call at any time, by any thread that is inside no other call of this crate.
 
-use crate::errors::Errors;
-use crate::{completion, context, fabric};
+use crate::data_path::completion;
+use crate::data_path::errors::Errors;
+use crate::objects::{context, fabric};
 
 /// Pulls the device out, and at once puts in another of the same name.
 ///

@@ -44,83 +44,21 @@ pub mod protocol;
 mod protocol;
 
 #[cfg(not(loom))]
-mod acknowledged;
-#[cfg(not(loom))]
-mod ah;
-#[cfg(not(loom))]
-mod async_event;
-#[cfg(not(loom))]
-mod bulk;
-#[cfg(not(loom))]
-mod channel;
-#[cfg(not(loom))]
-mod completion;
-#[cfg(not(loom))]
-mod context;
-#[cfg(not(loom))]
 mod copy;
 #[cfg(not(loom))]
-mod cq;
-#[cfg(not(loom))]
-mod datagram;
-#[cfg(not(loom))]
-mod device;
+mod data_path;
 #[cfg(not(loom))]
 mod errno;
 #[cfg(not(loom))]
-mod errors;
-#[cfg(not(loom))]
-mod event_queue;
-#[cfg(not(loom))]
-mod execute;
-#[cfg(not(loom))]
-mod fabric;
+mod events;
 #[cfg(not(loom))]
 pub mod fault;
 #[cfg(not(loom))]
-mod flush;
-#[cfg(not(loom))]
-mod key_table;
-#[cfg(not(loom))]
-mod mcast;
-#[cfg(not(loom))]
-mod message;
-#[cfg(not(loom))]
-mod modify;
-#[cfg(not(loom))]
-mod mr;
-#[cfg(not(loom))]
-mod mw;
-#[cfg(not(loom))]
-mod one_sided;
-#[cfg(not(loom))]
-mod pd;
-#[cfg(not(loom))]
-mod poll;
+mod objects;
 #[cfg(not(loom))]
 pub mod provider;
+
 #[cfg(not(loom))]
-mod psn;
+pub use copy::tuning;
 #[cfg(not(loom))]
-mod qp;
-pub mod qp_table;
-#[cfg(not(loom))]
-mod rq;
-#[cfg(not(loom))]
-mod scatter;
-#[cfg(not(loom))]
-mod small;
-#[cfg(not(loom))]
-mod sq;
-#[cfg(not(loom))]
-mod srq;
-#[cfg(not(loom))]
-mod stall;
-#[cfg(not(loom))]
-mod thread_domain;
-#[cfg(not(loom))]
-mod timer;
-#[cfg(not(loom))]
-mod transfer;
-#[cfg(not(loom))]
-pub mod tuning;
+pub use objects::qp_table;

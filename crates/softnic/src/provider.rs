@@ -10,7 +10,9 @@
 //! [crate's documentation](crate)), attribute pointers are readable or writable as the man page says, memory that is
 //! registered stays mapped until it is deregistered, and work requests lead to valid lists.
 
-use crate::{ah, async_event, channel, context, cq, device, errno, mcast, modify, mr, pd, qp, srq, thread_domain};
+use crate::errno;
+use crate::events::{async_event, channel};
+use crate::objects::{ah, context, cq, device, mcast, modify, mr, pd, qp, srq, thread_domain};
 use rdma_sys::*;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -196,7 +198,7 @@ verbs! {
     fn ibv_create_qp(pd: *mut ibv_pd, qp_init_attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
         made_in!((*pd).context, qp::create(pd, qp_init_attr))
     }
-    /// `ibv_modify_qp(3)`. Why a mask is refused, [`qp_table::check`](crate::qp_table::check) says.
+    /// `ibv_modify_qp(3)`. Why a mask is refused, [`qp_table::check`](crate::objects::qp_table::check) says.
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
         if context::Context::from_raw((*qp).context).is_removed() {
             return libc::EIO;

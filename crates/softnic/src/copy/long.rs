@@ -1,4 +1,4 @@
-//! Ways to copy 65 bytes or more, of which [`crate::tuning`] chooses the one for this CPU.
+//! Ways to copy 65 bytes or more, of which [`crate::copy::tuning`] chooses the one for this CPU.
 //!
 //! What they guarantee is what [`super`] does: the last 64 bytes are stored last. Their first moves reach a target that lies on a
 //! border of their width: stores that straddle lines cost two cycles (Zen 4, 4 KiB: 117 GB/s instead of 83).

@@ -1,0 +1,157 @@
+//! Datagrams: UD messages to one queue pair or to a multicast group.
+//!
+//! What it guarantees: a datagram arrives whole, behind 40 bytes of GRH, or not at all, and its sender doesn't learn
+//! which: it is lost where nobody is attached, no receive is posted, or the Q_Key is another (which the port counts). A
+//! receive that is too short or not writable completes with its error and its queue pair goes to ERR. Every queue pair
+//! of a group gets a copy, the sender's own included.
+
+use crate::data_path::completion;
+use crate::data_path::errors::Errors;
+use crate::data_path::execute::Outcome;
+use crate::data_path::message::{self, Arrival};
+use crate::data_path::scatter::{Pieces, move_bytes};
+use crate::objects::ah::{Ah, Route};
+use crate::objects::fabric::{self, QPN_MASK, QPN_MULTICAST};
+use crate::objects::qp::{ACCEPT_DATAGRAMS, Qp};
+use rdma_sys::*;
+use std::sync::atomic::Ordering;
+
+/// The global route header that lies before each datagram.
+const GRH_BYTES: u64 = 40;
+const _: () = assert!(size_of::<ibv_grh>() == GRH_BYTES as usize);
+/// `next_hdr` of a GRH: a base transport header follows (IB specification, vol. 1, 8.3).
+const NEXT_HEADER_BTH: u8 = 0x1b;
+/// Set in a Q_Key: "use the queue pair's own" (IB specification, vol. 1, 3.5.3).
+const CONTROLLED_QKEY: u32 = 1 << 31;
+
+/// Carries out a UD work request.
+///
+/// # Safety
+/// As [`crate::data_path::execute::execute`]; the address handle is alive.
+pub(crate) unsafe fn send(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Errors) -> Outcome {
+    // SAFETY: a datagram's arm of the union; validation saw that there is a handle.
+    let (ud, ah) = unsafe { (wr.wr.ud, Ah::from_raw(wr.wr.ud.ah)) };
+    if ah.pd != qp.pd {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
+    }
+    let mut source = Pieces::new();
+    // SAFETY: the caller's.
+    if unsafe { message::add_source(&mut source, qp, wr) }.is_err() {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+    }
+    // Relaxed: changed by the control path only.
+    let own = qp.inbound.qkey.load(Ordering::Relaxed);
+    let qkey = if ud.remote_qkey & CONTROLLED_QKEY != 0 { own } else { ud.remote_qkey };
+    let (imm, flags) = message::extra(wr);
+    let grh_flag = if ah.attr.is_global != 0 { ibv_wc_flags::IBV_WC_GRH.0 } else { 0 };
+    let solicited = wr.send_flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0;
+    let datagram = Datagram {
+        source: &source,
+        bytes,
+        qkey,
+        ah,
+        arrival: Arrival {
+            opcode: completion::RECV,
+            bytes: bytes + GRH_BYTES,
+            imm,
+            flags: flags | grh_flag,
+            solicited,
+        },
+        from: u64::from(qp.qpn) | u64::from(ah.source_lid) << 32,
+    };
+    match ah.route {
+        Route::Device(device) => {
+            let target = fabric::lookup(ud.remote_qpn & QPN_MASK).filter(|target| target.is_datagram());
+            if let Some(target) = target.filter(|target| std::ptr::eq(target.device(), device)) {
+                datagram.deliver(target, errors);
+            }
+        }
+        Route::Group(group) if ud.remote_qpn & QPN_MASK == QPN_MULTICAST => {
+            group.members().for_each(|member| datagram.deliver(member, errors));
+        }
+        Route::Group(_) | Route::Nowhere => {}
+    }
+    Outcome::Done(bytes)
+}
+
+/// A datagram on its way.
+struct Datagram<'a> {
+    source: &'a Pieces,
+    bytes: u64,
+    qkey: u32,
+    ah: &'a Ah,
+    arrival: Arrival,
+    /// The sender's number and LID.
+    from: u64,
+}
+
+impl Datagram<'_> {
+    /// To one queue pair. A guard is entered.
+    fn deliver(&self, target: &Qp, errors: &mut Errors) {
+        // Acquire pairs with the Release in `modify`: the target is ready before it accepts.
+        if target.inbound.accept.load(Ordering::Acquire) & ACCEPT_DATAGRAMS == 0 {
+            return;
+        }
+        // Relaxed, both: the control path's number, and a statistic.
+        if target.inbound.qkey.load(Ordering::Relaxed) != self.qkey {
+            target.device().qkey_violations.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        // Several senders at a time: each must get another receive, and receives complete in the order in which they
+        // were posted, so the lock is held until this one has.
+        let _lock = target.rq.lock.lock();
+        let Some(index) = take(target) else { return };
+        // SAFETY: the receive is ours since `take`; a guard is entered; the source has that many bytes.
+        let placed = unsafe { message::place(target, index, self.source, GRH_BYTES, self.bytes) };
+        let (status, arrival) = match placed {
+            Ok(()) => {
+                self.write_grh(target, index);
+                (completion::SUCCESS, self.arrival)
+            }
+            Err(fault) => {
+                errors.fail(target);
+                (fault.local, Arrival { bytes: 0, flags: 0, ..self.arrival })
+            }
+        };
+        if message::complete_receive(target, index, arrival, status, [self.from, 0]).is_err() {
+            errors.fail_fatally(target);
+        }
+    }
+
+    /// Fills the first 40 bytes of the receive, whose length was checked.
+    fn write_grh(&self, target: &Qp, index: u64) {
+        let attr = &self.ah.attr;
+        // Without a global address the bytes are undefined; they are left alone.
+        if attr.is_global == 0 {
+            return;
+        }
+        let version = 6 << 28 | u32::from(attr.grh.traffic_class) << 20 | (attr.grh.flow_label & 0xf_ffff);
+        let grh = ibv_grh {
+            version_tclass_flow: version.to_be(),
+            paylen: (self.bytes as u16).to_be(),
+            next_hdr: NEXT_HEADER_BTH,
+            hop_limit: attr.grh.hop_limit,
+            sgid: ibv_gid { raw: self.ah.source_gid },
+            dgid: attr.grh.dgid,
+        };
+        let pd = target.srq().map_or(target.pd, crate::objects::srq::Srq::pd);
+        let (mut front, mut source) = (Pieces::new(), Pieces::new());
+        source.push((&raw const grh).cast_mut().cast(), GRH_BYTES as usize);
+        // SAFETY: as in `deliver`; a local as the source.
+        unsafe {
+            let wqe = target.receives().wqe(index);
+            if front.add_wqe(pd, &wqe, 0, GRH_BYTES).is_ok() {
+                move_bytes(&front, &source, GRH_BYTES);
+            }
+        }
+    }
+}
+
+/// Takes a receive of a datagram queue pair, whose lock is held.
+fn take(target: &Qp) -> Option<u64> {
+    match target.srq() {
+        Some(srq) => srq.take(target.qpn),
+        // SAFETY: under the queue's lock.
+        None => unsafe { target.rq.take() },
+    }
+}

@@ -1,0 +1,91 @@
+//! Queue pairs that failed on a data path: what is done at once, and what only the control path can do.
+//!
+//! What it guarantees: when the verb in which a queue pair failed returns, the queue pair is in its error state and
+//! everything posted to it was flushed. At once (inside a guard) it stops accepting and sending; the receive queue,
+//! which a sender may be consuming without a lock, is flushed after everybody has left.
+
+use crate::data_path::flush;
+use crate::events::async_event::Kind;
+use crate::objects::fabric;
+use crate::objects::qp::Qp;
+use crate::objects::qp_table::{State, Transport};
+use std::sync::atomic::Ordering;
+
+/// The queue pairs that failed during one verb. Allocates only when one does.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Errors {
+    /// Number and tag: the queue pair may be reset or gone before we come back to it.
+    failed: Vec<(u32, u32)>,
+}
+
+impl Errors {
+    #[inline(always)]
+    pub(crate) fn new() -> Errors {
+        Errors { failed: Vec::new() }
+    }
+
+    /// The queue pair goes to ERR.
+    #[cold]
+    pub(crate) fn fail(&mut self, qp: &Qp) {
+        loop {
+            let state = qp.state();
+            if matches!(state, State::Reset | State::Init | State::Err) {
+                break;
+            }
+            if qp.leave_for(state, State::Err) {
+                break;
+            }
+        }
+        // Release pairs with the Acquire of senders: from here on it accepts nothing.
+        qp.inbound.accept.store(0, Ordering::Release);
+        qp.sq.close();
+        self.failed.push((qp.qpn, qp.tag()));
+    }
+
+    /// A send failed: RC goes to ERR, the others to SQE, where receiving goes on.
+    #[cold]
+    pub(crate) fn fail_sends(&mut self, qp: &Qp) {
+        if qp.transport == Transport::Rc {
+            return self.fail(qp);
+        }
+        // Neither: it is in ERR, or on its way to RESET by another thread.
+        let _ = qp.leave_for(State::Rts, State::Sqe) || qp.leave_for(State::Sqd, State::Sqe);
+        qp.sq.close();
+    }
+
+    /// A completion was lost: the queue pair can't go on.
+    #[cold]
+    pub(crate) fn fail_fatally(&mut self, qp: &Qp) {
+        if qp.state() != State::Err {
+            qp.context().events.raise_qp(qp, Kind::QpFatal);
+        }
+        self.fail(qp);
+    }
+
+    /// After leaving the guard: flushes what failed.
+    #[inline(always)]
+    pub(crate) fn finish(self) {
+        if !self.failed.is_empty() {
+            self.flush();
+        }
+    }
+
+    #[cold]
+    fn flush(self) {
+        let control = fabric::control();
+        self.finish_under(&control);
+    }
+
+    /// As [`finish`](Self::finish), under the control lock.
+    pub(crate) fn finish_under(self, _control: &fabric::Control) {
+        for (qpn, tag) in self.failed {
+            if let Some(qp) = fabric::lookup(qpn)
+                && qp.tag() == tag
+                && qp.state() == State::Err
+            {
+                flush::everything(qp);
+            }
+        }
+    }
+}

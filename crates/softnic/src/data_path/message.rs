@@ -1,0 +1,207 @@
+//! Messages to a connected queue pair that consume a receive: SEND in its forms, and the end of RDMA WRITE with
+//! immediate data.
+//!
+//! What it guarantees: the bytes go from the sender's buffers straight into the posted ones, one copy, and the receive
+//! completes after. What is wrong on the receiving side completes its receive with that error and moves it to ERR; an
+//! RC sender then fails with the matching remote error, a UC sender doesn't learn of it (IB specification, vol. 1,
+//! 9.9: responder error behaviour).
+
+use crate::data_path::completion::{self, Header};
+use crate::data_path::errors::Errors;
+use crate::data_path::execute::{Outcome, Why};
+use crate::data_path::psn;
+use crate::data_path::scatter::{Pieces, move_bytes};
+use crate::events::async_event::Kind;
+use crate::objects::key_table;
+use crate::objects::mw;
+use crate::objects::qp::{NOT_ESTABLISHED, Qp};
+use crate::objects::qp_table::Transport;
+use crate::objects::{fabric, srq};
+use rdma_sys::*;
+use std::sync::atomic::Ordering;
+
+/// What a message brings beside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// `IBV_WC_RECV` or `IBV_WC_RECV_RDMA_WITH_IMM`.
+    pub(crate) opcode: u32,
+    pub(crate) bytes: u64,
+    /// Immediate data or invalidated R_Key, with its flag.
+    pub(crate) imm: u32,
+    pub(crate) flags: u32,
+    pub(crate) solicited: bool,
+}
+
+/// What a receive that failed means.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    /// The receive's status.
+    pub(crate) local: u32,
+    /// The RC sender's status.
+    pub(crate) remote: u32,
+}
+
+/// Carries out `IBV_WR_SEND`, `_WITH_IMM`, `_WITH_INV` on a connected queue pair.
+///
+/// # Safety
+/// As [`crate::data_path::execute::execute`].
+pub(crate) unsafe fn send(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Errors) -> Outcome {
+    let mut source = Pieces::new();
+    // SAFETY: the caller's.
+    if unsafe { add_source(&mut source, qp, wr) }.is_err() {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+    }
+    let Some(peer) = peer(qp) else { return unreachable_peer(qp) };
+    let Some(index) = take(peer) else { return no_receive(qp, peer) };
+    let (imm, flags) = extra(wr);
+    let solicited = wr.send_flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0;
+    let arrival = Arrival { opcode: completion::RECV, bytes, imm, flags, solicited };
+    if flags == ibv_wc_flags::IBV_WC_WITH_INV.0 && !mw::invalidate(peer, imm) {
+        peer.context().events.raise_qp(peer, Kind::QpAccessErr);
+        let fault = Fault { local: ibv_wc_status::IBV_WC_LOC_ACCESS_ERR, remote: ibv_wc_status::IBV_WC_REM_ACCESS_ERR };
+        return refuse(qp, peer, index, arrival, fault, errors);
+    }
+    // SAFETY: the receive is ours since `take`; a guard is entered.
+    let placed = unsafe { place(peer, index, &source, 0, bytes) };
+    match placed {
+        Ok(()) => arrive(qp, peer, index, arrival, errors),
+        Err(fault) => refuse(qp, peer, index, arrival, fault, errors),
+    }
+}
+
+/// Adds where the bytes of a work request are.
+///
+/// # Safety
+/// As [`crate::data_path::execute::execute`].
+#[inline]
+pub(crate) unsafe fn add_source(source: &mut Pieces, qp: &Qp, wr: &ibv_send_wr) -> Result<(), key_table::Denied> {
+    let inline = wr.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0;
+    // SAFETY: the caller's.
+    unsafe { source.add_list(qp.pd, wr.sg_list, wr.num_sge as usize, inline, 0) }
+}
+
+/// The peer, if it exists, accepts our messages and expects the next. The first one establishes the connection.
+pub(crate) fn peer<'a>(qp: &'a Qp) -> Option<&'a Qp> {
+    let peer = fabric::lookup::<'a>(qp.sq.destination())?;
+    // Acquire pairs with the Release in `modify`: the peer is ready before it accepts.
+    let accept = peer.inbound.accept.load(Ordering::Acquire);
+    let from_us = accept & !(NOT_ESTABLISHED | psn::AWAITS_FIRST) == qp.sq.expect() & !psn::SENDS_FIRST;
+    if !from_us || !psn::agree(qp, peer, accept) {
+        return None;
+    }
+    if accept & NOT_ESTABLISHED != 0 {
+        // AcqRel: of two that see it, one raises the event; pairs with the Acquire above.
+        let before = peer.inbound.accept.fetch_and(!NOT_ESTABLISHED, Ordering::AcqRel);
+        if before & NOT_ESTABLISHED != 0 {
+            peer.context().events.raise_qp(peer, Kind::CommEst);
+        }
+    }
+    Some(peer)
+}
+
+/// Nobody answers: RC tries again, UC doesn't learn of it.
+pub(crate) fn unreachable_peer(qp: &Qp) -> Outcome {
+    if qp.transport == Transport::Rc { Outcome::Wait(Why::NoPeer) } else { Outcome::Done(0) }
+}
+
+/// No receive is posted: RC waits, UC loses the message.
+pub(crate) fn no_receive(qp: &Qp, peer: &Qp) -> Outcome {
+    if qp.transport == Transport::Rc {
+        // Relaxed: a number that the peer chose before it accepted.
+        Outcome::Wait(Why::NoReceive(peer.inbound.min_rnr_timer.load(Ordering::Relaxed)))
+    } else {
+        Outcome::Done(0)
+    }
+}
+
+/// Takes a receive of a connected peer.
+pub(crate) fn take(peer: &Qp) -> Option<u64> {
+    match peer.srq() {
+        // SAFETY: the peer accepts messages from us only, and one thread at a time carries out ours.
+        None => unsafe { peer.rq.take() },
+        Some(srq) => srq.take(peer.qpn),
+    }
+}
+
+/// Copies `bytes` of `source` into the receive's buffers, after their first `skip` bytes.
+///
+/// # Safety
+/// The receive was taken, and isn't completed yet; a guard is entered; `source` has `bytes` bytes.
+pub(crate) unsafe fn place(peer: &Qp, index: u64, source: &Pieces, skip: u64, bytes: u64) -> Result<(), Fault> {
+    let pd = peer.srq().map_or(peer.pd, srq::Srq::pd);
+    // SAFETY: the caller's, for all.
+    unsafe {
+        let wqe = peer.receives().wqe(index);
+        if wqe.bytes() < skip + bytes {
+            return Err(Fault {
+                local: ibv_wc_status::IBV_WC_LOC_LEN_ERR,
+                remote: ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
+            });
+        }
+        let mut target = Pieces::new();
+        target.add_wqe(pd, &wqe, skip, bytes).map_err(|_| Fault {
+            local: ibv_wc_status::IBV_WC_LOC_PROT_ERR,
+            remote: ibv_wc_status::IBV_WC_REM_OP_ERR,
+        })?;
+        move_bytes(&target, source, bytes);
+    }
+    Ok(())
+}
+
+/// Completes the receive.
+pub(crate) fn arrive(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, errors: &mut Errors) -> Outcome {
+    if complete_receive(peer, index, arrival, completion::SUCCESS, [0, 0]).is_ok() {
+        return Outcome::Done(arrival.bytes);
+    }
+    // The receiver's queue overran: it is lost, and the receiver with it.
+    errors.fail_fatally(peer);
+    remote(qp, ibv_wc_status::IBV_WC_REM_OP_ERR)
+}
+
+/// Completes the receive with an error; the receiver goes to ERR.
+#[cold]
+pub(crate) fn refuse(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, fault: Fault, errors: &mut Errors) -> Outcome {
+    let arrival = Arrival { flags: 0, bytes: 0, ..arrival };
+    // If it is lost to an overrun, that queue's event said so.
+    let _ = complete_receive(peer, index, arrival, fault.local, [0, 0]);
+    errors.fail(peer);
+    remote(qp, fault.remote)
+}
+
+/// What the sender learns of an error at the receiver.
+pub(crate) fn remote(qp: &Qp, status: u32) -> Outcome {
+    if qp.transport == Transport::Rc { Outcome::Failed(status) } else { Outcome::Done(0) }
+}
+
+/// Adds the completion of receive `index`.
+pub(crate) fn complete_receive(
+    peer: &Qp,
+    index: u64,
+    arrival: Arrival,
+    status: u32,
+    extra: completion::Extra,
+) -> Result<(), crate::protocol::ring::Overrun> {
+    let header = Header {
+        word: index,
+        qpn: peer.qpn,
+        status,
+        byte_len: arrival.bytes as u32,
+        imm: arrival.imm,
+        opcode: arrival.opcode,
+        flags: arrival.flags,
+    };
+    let strong = arrival.solicited || status != completion::SUCCESS;
+    completion::push(peer.recv_cq(), peer.tag(), &header, extra, strong)
+}
+
+/// Immediate data or R_Key to invalidate, with the flag that says which.
+pub(crate) fn extra(wr: &ibv_send_wr) -> (u32, u32) {
+    use ibv_wr_opcode::{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV};
+    // SAFETY: both arms of the union are a number.
+    let number = unsafe { wr.imm_data_invalidated_rkey_union.imm_data };
+    match wr.opcode {
+        IBV_WR_SEND_WITH_IMM | IBV_WR_RDMA_WRITE_WITH_IMM => (number, ibv_wc_flags::IBV_WC_WITH_IMM.0),
+        IBV_WR_SEND_WITH_INV => (number, ibv_wc_flags::IBV_WC_WITH_INV.0),
+        _ => (0, 0),
+    }
+}

@@ -1,0 +1,162 @@
+//! Time: what the coded timers mean, and the thread that watches deadlines while everybody sleeps.
+//!
+//! What it guarantees: a pending work request with a deadline is given up soon after it, even if no thread posts or
+//! polls. The thread is started with the first finite deadline of the process and sleeps between deadlines; without one
+//! (`rnr_retry` 7, `timeout` 0, or nothing ever pending) there is none. Nothing is kept of one that waits no more.
+
+use crate::data_path::stall;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Nanoseconds since this process first asked.
+pub(crate) fn now_ns() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// What `min_rnr_timer` stands for (IB specification, vol. 1, table 45; `ibv_modify_qp(3)`).
+pub(crate) fn rnr_ns(code: u32) -> u64 {
+    /// In units of 10 µs.
+    const TIMES: [u32; 32] = [
+        65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
+        4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+    ];
+    u64::from(TIMES[code as usize % TIMES.len()]) * 10_000
+}
+
+/// What `timeout` stands for: 4.096 µs times 2 to its power.
+pub(crate) fn ack_timeout_ns(exponent: u32) -> u64 {
+    4096 << (exponent % 32)
+}
+
+/// A deadline of each queue pair that has one: no more than there are queue pairs, however often they wait.
+#[derive(Debug)]
+struct Deadlines {
+    by_time: BTreeSet<(u64, u32)>,
+    by_qpn: BTreeMap<u32, u64>,
+    started: bool,
+}
+
+impl Deadlines {
+    const fn new() -> Deadlines {
+        Deadlines { by_time: BTreeSet::new(), by_qpn: BTreeMap::new(), started: false }
+    }
+
+    /// Queue pair `qpn` has this deadline, and no other. True if it is the first of all: then whoever sleeps sleeps too long.
+    fn set(&mut self, deadline_ns: u64, qpn: u32) -> bool {
+        self.clear(qpn);
+        self.by_qpn.insert(qpn, deadline_ns);
+        self.by_time.insert((deadline_ns, qpn));
+        self.first_ns() == Some(deadline_ns)
+    }
+
+    fn clear(&mut self, qpn: u32) {
+        if let Some(deadline_ns) = self.by_qpn.remove(&qpn) {
+            self.by_time.remove(&(deadline_ns, qpn));
+        }
+    }
+
+    fn first_ns(&self) -> Option<u64> {
+        self.by_time.first().map(|&(at_ns, _)| at_ns)
+    }
+
+    /// Takes out the queue pairs whose deadline is `now_ns` or before.
+    fn due(&mut self, now_ns: u64) -> Vec<u32> {
+        let mut due = Vec::new();
+        while let Some(&(at_ns, qpn)) = self.by_time.first()
+            && at_ns <= now_ns
+        {
+            self.clear(qpn);
+            due.push(qpn);
+        }
+        due
+    }
+}
+
+static DEADLINES: Mutex<Deadlines> = Mutex::new(Deadlines::new());
+static CHANGED: Condvar = Condvar::new();
+
+fn lock() -> MutexGuard<'static, Deadlines> {
+    // Poison is impossible to act on: nothing panics under the lock but for want of memory.
+    DEADLINES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks at queue pair `qpn` again at `deadline_ns`, and at no other time. True if it will: not if there is no deadline, or it is
+/// over.
+pub(crate) fn arm(deadline_ns: u64, qpn: u32) -> bool {
+    if deadline_ns == u64::MAX || deadline_ns <= now_ns() {
+        return false;
+    }
+    let mut deadlines = lock();
+    let is_first = deadlines.set(deadline_ns, qpn);
+    if !deadlines.started {
+        let thread = std::thread::Builder::new().name("softnic-timer".into()).spawn(watch);
+        // Without it deadlines are seen by the next post or poll only; the next arm tries again.
+        deadlines.started = thread.is_ok();
+    }
+    if is_first {
+        CHANGED.notify_one();
+    }
+    true
+}
+
+/// Queue pair `qpn` waits no more.
+pub(crate) fn disarm(qpn: u32) {
+    lock().clear(qpn);
+}
+
+fn watch() {
+    let mut deadlines = lock();
+    loop {
+        let Some(first_ns) = deadlines.first_ns() else {
+            deadlines = CHANGED.wait(deadlines).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        let now = now_ns();
+        if first_ns > now {
+            let sleep = Duration::from_nanos(first_ns - now);
+            deadlines = CHANGED.wait_timeout(deadlines, sleep).unwrap_or_else(PoisonError::into_inner).0;
+            continue;
+        }
+        let due = deadlines.due(now);
+        drop(deadlines);
+        stall::progress_numbers(&due);
+        deadlines = lock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `ibv_modify_qp(3)` and table 45 of the InfiniBand specification, volume 1: in milliseconds, code by code.
+    #[test]
+    fn each_code_of_a_timer_is_the_time_of_the_table() {
+        let ms = [
+            655.36, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.12, 0.16, 0.24, 0.32, 0.48, 0.64, 0.96, 1.28, 1.92, 2.56,
+            3.84, 5.12, 7.68, 10.24, 15.36, 20.48, 30.72, 40.96, 61.44, 81.92, 122.88, 163.84, 245.76, 327.68, 491.52,
+        ];
+        let ns: Vec<u64> = (0..32).map(rnr_ns).collect();
+        assert_eq!(ns, ms.map(|ms: f64| (ms * 1e6).round() as u64));
+        assert_eq!([1, 14, 31].map(ack_timeout_ns), [8_192, 67_108_864, 8_796_093_022_208]);
+    }
+
+    /// However often a queue pair waits, and until whenever: a deadline each, the last one.
+    #[test]
+    fn a_queue_pair_has_one_deadline_and_keeps_nothing_when_it_waits_no_more() {
+        let mut deadlines = Deadlines::new();
+        let hours_ns = ack_timeout_ns(31);
+        for wait in 0..10_000 {
+            deadlines.set(hours_ns + wait, 7);
+            if wait % 2 == 0 {
+                deadlines.clear(7);
+            }
+        }
+        assert_eq!((deadlines.by_time.len(), deadlines.by_qpn.len()), (1, 1));
+        assert_eq!([deadlines.set(200, 8), deadlines.set(300, 9), deadlines.set(100, 8)], [true, false, true]);
+        assert_eq!((deadlines.due(99), deadlines.due(100), deadlines.due(299)), (vec![], vec![8], vec![]));
+        assert_eq!((deadlines.due(hours_ns), deadlines.due(u64::MAX)), (vec![9], vec![7]));
+        assert_eq!((deadlines.by_time.len(), deadlines.by_qpn.len(), deadlines.first_ns()), (0, 0, None));
+    }
+}

@@ -1,0 +1,131 @@
+//! The fast path of RDMA WRITEs and READs: what those of a list have in common is looked at once a run.
+//!
+//! What it guarantees: the same as `one_sided`, which sees whatever is special: more than one piece, immediate data, a memory
+//! window's key, anything that isn't granted. It checks the same before a byte is touched.
+//!
+//! A run looks up the peer, what it lets in and the two keys once, and then checks bounds and copies. So little happens
+//! between two copies, and no locked instruction (unless a completion was asked for), that it is carried out while the
+//! stores of the first are on their way: a list of 4 KiB costs what the copies cost.
+
+use crate::copy::copy;
+use crate::data_path::errors::Errors;
+use crate::data_path::execute;
+use crate::data_path::sq::{established_peer, room};
+use crate::objects::device::MESSAGE_BYTES_MAX;
+use crate::objects::key_table::{self, RegionKey};
+use crate::objects::qp::Qp;
+use crate::objects::qp_table::Transport;
+use rdma_sys::*;
+use std::sync::atomic::Ordering;
+
+/// Work requests after which it is looked again whether the peer and the queue pair are as they were.
+const RUN: u64 = 32;
+
+/// Carries out WRITEs, or READs, from the front of the list until something else comes; false if the first is none that it
+/// can.
+///
+/// # Safety
+/// As [`crate::data_path::small::post`].
+#[inline(never)]
+pub(crate) unsafe fn post(qp: &Qp, next: &mut *const ibv_send_wr, errors: &mut Errors) -> bool {
+    let mut wr = *next;
+    // SAFETY: the caller's: the list isn't empty.
+    let opcode = unsafe { (*wr).opcode };
+    let Some(mut run) = Run::new(qp, opcode) else { return false };
+    // SAFETY: the caller is the posting thread.
+    let counts = unsafe { &mut *qp.sq.counts.get() };
+    let most = room(qp, counts, 0).min(RUN);
+    let mut count = 0;
+    while count < most && !wr.is_null() {
+        // SAFETY: the caller's.
+        let request = unsafe { &*wr };
+        // SAFETY: the caller's, and a guard is entered.
+        let Some(piece) = (unsafe { run.check(request) }) else { break };
+        // SAFETY: both ranges were granted by their keys inside this guard, or the one is inline.
+        unsafe { copy(piece.to, piece.from, piece.bytes) };
+        (count, wr) = (count + 1, request.next);
+        if execute::is_signaled(qp, request) {
+            // SAFETY: readable.
+            unsafe { execute::complete(qp, request, counts.posted + count - 1, piece.bytes as u64, errors) };
+            if !qp.sq.is_open() {
+                // Its completion was lost.
+                break;
+            }
+        }
+    }
+    counts.posted += count;
+    *next = wr;
+    count > 0
+}
+
+/// What the work requests of a run have in common, looked up.
+struct Run {
+    opcode: u32,
+    inline_bytes: usize,
+    local: RegionKey,
+    remote: RegionKey,
+}
+
+/// One copy, checked.
+struct Piece {
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+}
+
+impl Run {
+    /// `None` if the peer isn't there, or doesn't let it in.
+    #[inline(always)]
+    fn new(qp: &Qp, opcode: u32) -> Option<Run> {
+        let peer = established_peer(qp)?;
+        let is_read = opcode == ibv_wr_opcode::IBV_WR_RDMA_READ;
+        let (local, remote) =
+            if is_read { (key_table::LOCAL_WRITE, key_table::REMOTE_READ) } else { (0, key_table::REMOTE_WRITE) };
+        // Relaxed, all: set before the peer accepted, or changed by the control path only.
+        let has_reads = qp.transport == Transport::Rc
+            && qp.sq.max_rd_atomic.load(Ordering::Relaxed) > 0
+            && peer.inbound.max_dest_rd_atomic.load(Ordering::Relaxed) > 0;
+        if peer.inbound.access.load(Ordering::Relaxed) & remote == 0
+            || (is_read && !has_reads)
+            || qp.cap.max_send_sge == 0
+        {
+            return None;
+        }
+        Some(Run {
+            opcode,
+            inline_bytes: if is_read { 0 } else { qp.cap.max_inline_data as usize },
+            local: RegionKey::new(qp.pd, local),
+            remote: RegionKey::new(peer.pd, remote),
+        })
+    }
+
+    /// The copy that a work request of one piece asks for, if everything about it is in order.
+    ///
+    /// # Safety
+    /// `request` and its list are readable; a guard is entered, and was since `new`.
+    #[inline(always)]
+    unsafe fn check(&mut self, request: &ibv_send_wr) -> Option<Piece> {
+        if request.opcode != self.opcode || request.num_sge != 1 {
+            return None;
+        }
+        // SAFETY: the caller's; there is one.
+        let sge = unsafe { &*request.sg_list };
+        // A length of 0 means 2^31 (`ibv_post_send(3)`).
+        if sge.length.wrapping_sub(1) >= MESSAGE_BYTES_MAX as u32 {
+            return None;
+        }
+        let bytes = sge.length as usize;
+        let local = if request.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 == 0 {
+            self.local.check(sge.lkey, sge.addr, bytes as u64).ok()?
+        } else if bytes <= self.inline_bytes {
+            sge.addr as *mut u8
+        } else {
+            return None;
+        };
+        // SAFETY: a write's and a read's arm of the union.
+        let rdma = unsafe { request.wr.rdma };
+        let remote = self.remote.check(rdma.rkey, rdma.remote_addr, bytes as u64).ok()?;
+        let (to, from) = if self.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ { (local, remote) } else { (remote, local) };
+        Some(Piece { to, from: from.cast_const(), bytes })
+    }
+}

@@ -1,0 +1,116 @@
+//! Multicast groups: which UD queue pairs get a copy of what is sent to a group's GID.
+//!
+//! What it guarantees: a datagram goes to every queue pair that was attached before the send began, the sender's own
+//! included. A sender takes no lock: a group's members are an immutable list that attaching replaces. Groups are kept
+//! for the life of the process, as are their addresses.
+
+use crate::objects::device::MCAST_ATTACH_MAX;
+use crate::objects::fabric;
+use crate::objects::qp::Qp;
+use crate::objects::qp_table::Transport;
+use rdma_sys::*;
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// The members at one time.
+pub(crate) struct Members(Vec<*const Qp>);
+
+/// A group.
+pub(crate) struct Group {
+    members: AtomicPtr<Members>,
+}
+
+impl Group {
+    /// Who gets a copy. The caller is inside a guard for as long as it uses it.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Qp> {
+        // Acquire pairs with the Release in `replace`: the list is filled.
+        let members = self.members.load(Ordering::Acquire);
+        // SAFETY: the list, and who is in it, are freed only after they were taken out and everybody inside a guard
+        // has left.
+        unsafe { (*members).0.iter().map(|qp| &**qp) }
+    }
+
+    /// Under the control lock: the members as they are.
+    fn current(&self) -> Vec<*const Qp> {
+        // Relaxed: changed only under the control lock.
+        // SAFETY: as in `members`, but held by that lock.
+        unsafe { (*self.members.load(Ordering::Relaxed)).0.clone() }
+    }
+
+    /// Under the control lock: a new list of members. The old one is freed once nobody reads it.
+    fn replace(&self, members: Vec<*const Qp>) {
+        // AcqRel: pairs with the Acquire in `members`.
+        let old = self.members.swap(Box::into_raw(Box::new(Members(members))), Ordering::AcqRel);
+        fabric::quiesce();
+        // SAFETY: unreachable since the swap, and nobody who was inside before is left.
+        drop(unsafe { Box::from_raw(old) });
+    }
+}
+
+/// Whether it names a group: ff00::/8, or an IPv4 multicast address mapped (kernel: `rdma_is_multicast_addr`).
+pub(crate) fn is_multicast(gid: &[u8; 16]) -> bool {
+    let mapped = gid[..10].iter().all(|byte| *byte == 0) && gid[10..12] == [0xff, 0xff];
+    gid[0] == 0xff || (mapped && gid[12] & 0xf0 == 0xe0)
+}
+
+/// The group of that GID, made if need be.
+pub(crate) fn group(gid: &[u8; 16]) -> &'static Group {
+    static GROUPS: OnceLock<Mutex<HashMap<[u8; 16], &'static Group>>> = OnceLock::new();
+    let mut groups = GROUPS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+    groups.entry(*gid).or_insert_with(|| {
+        let members = Box::into_raw(Box::new(Members(Vec::new())));
+        Box::leak(Box::new(Group { members: AtomicPtr::new(members) }))
+    })
+}
+
+/// `ibv_attach_mcast(3)`. Attaching twice is attaching once. `EINVAL` unless a UD queue pair and a group's GID.
+///
+/// # Safety
+/// `qp` is alive, `gid` is readable.
+pub(crate) unsafe fn attach(qp: *mut ibv_qp, gid: *const ibv_gid) -> c_int {
+    // SAFETY: the caller's.
+    let (this, gid) = unsafe { (Qp::from_raw(qp), (*gid).raw) };
+    if this.transport != Transport::Ud || !is_multicast(&gid) {
+        return libc::EINVAL;
+    }
+    let group = group(&gid);
+    let _control = fabric::control();
+    let mut members = group.current();
+    if members.iter().any(|member| std::ptr::eq(*member, this)) {
+        return 0;
+    }
+    if members.len() >= MCAST_ATTACH_MAX {
+        return libc::ENOMEM;
+    }
+    members.push(this);
+    group.replace(members);
+    // Relaxed: under the control lock.
+    this.mcast_groups.fetch_add(1, Ordering::Relaxed);
+    0
+}
+
+/// `ibv_detach_mcast(3)`. `EINVAL` if it isn't attached there.
+///
+/// # Safety
+/// As [`attach`].
+pub(crate) unsafe fn detach(qp: *mut ibv_qp, gid: *const ibv_gid) -> c_int {
+    // SAFETY: the caller's.
+    let (this, gid) = unsafe { (Qp::from_raw(qp), (*gid).raw) };
+    if this.transport != Transport::Ud || !is_multicast(&gid) {
+        return libc::EINVAL;
+    }
+    let group = group(&gid);
+    let _control = fabric::control();
+    let mut members = group.current();
+    let before = members.len();
+    members.retain(|member| !std::ptr::eq(*member, this));
+    if members.len() == before {
+        return libc::EINVAL;
+    }
+    group.replace(members);
+    // Relaxed: under the control lock.
+    this.mcast_groups.fetch_sub(1, Ordering::Relaxed);
+    0
+}

@@ -1,0 +1,234 @@
+//! `ibv_modify_qp(3)`: from state to state by the table, and what each transition does.
+//!
+//! What it guarantees: a modification that is refused changes nothing. One that succeeds is complete when it returns:
+//! after a move to RESET or ERR nothing of the queue pair is under way on any thread, and (ERR) everything posted was
+//! flushed. An error on a data path at the same time wins: then the move is made from the error state, or refused.
+
+use crate::data_path::{flush, psn, stall};
+use crate::events::async_event::Kind;
+use crate::objects::device::{self, Device, RD_ATOMIC_MAX};
+use crate::objects::qp::{self, ACCEPT_DATAGRAMS, NOT_ESTABLISHED, Qp};
+use crate::objects::qp_table::{self, AttrMask, State};
+use crate::objects::{fabric, key_table};
+use crate::protocol::credit::{FLUSHING, WAITING};
+use rdma_sys::*;
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+/// Attributes as last modified.
+pub(crate) struct Attributes(pub(crate) ibv_qp_attr);
+
+impl Default for Attributes {
+    fn default() -> Self {
+        // SAFETY: numbers and a union of bytes, for which zero is a value.
+        Attributes(unsafe { std::mem::zeroed() })
+    }
+}
+
+/// `ibv_modify_qp(3)`. `EINVAL` for a transition, mask or value that can't be.
+///
+/// # Safety
+/// `qp` is alive, `attr` is readable.
+pub(crate) unsafe fn modify(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    // SAFETY: the caller's.
+    let (this, attr) = unsafe { (Qp::from_raw(qp), &*attr) };
+    let mask = AttrMask(mask as u32);
+    let mut control = fabric::control();
+    loop {
+        let from = this.state();
+        let to = if mask.contains(AttrMask::STATE) { State::from_raw(attr.qp_state) } else { Some(from) };
+        let Some(to) = to else { return libc::EINVAL };
+        let refused = qp_table::check(this.transport, from, to, mask).is_err()
+            || (mask.contains(AttrMask::CUR_STATE) && attr.cur_qp_state != from.raw())
+            || !is_valid(this.device(), attr, mask);
+        if refused {
+            return libc::EINVAL;
+        }
+        // A data path may have moved it to an error state since: then look again.
+        if this.leave_for(from, to) {
+            store(this, attr, mask);
+            enter(this, from, to, &mut control);
+            // SAFETY: `ibv_qp::state` is written under the control lock only.
+            unsafe { (*qp).state = to.raw() };
+            return 0;
+        }
+    }
+}
+
+/// Whether the values of the masked attributes can be.
+fn is_valid(device: &Device, attr: &ibv_qp_attr, mask: AttrMask) -> bool {
+    let ok = |bit: AttrMask, holds: bool| !mask.contains(bit) || holds;
+    let rights = key_table::LOCAL_WRITE
+        | key_table::REMOTE_WRITE
+        | key_table::REMOTE_READ
+        | key_table::REMOTE_ATOMIC
+        | key_table::MW_BIND;
+    ok(AttrMask::PORT, attr.port_num == device::PORT)
+        && ok(AttrMask::PKEY_INDEX, attr.pkey_index == 0)
+        && ok(AttrMask::ACCESS_FLAGS, attr.qp_access_flags & !rights == 0)
+        && ok(AttrMask::PATH_MTU, (ibv_mtu::IBV_MTU_256..=ibv_mtu::IBV_MTU_4096).contains(&attr.path_mtu))
+        && ok(AttrMask::AV, is_valid_path(device, &attr.ah_attr))
+        && ok(AttrMask::DEST_QPN, attr.dest_qp_num <= fabric::QPN_MASK)
+        && ok(AttrMask::RQ_PSN, attr.rq_psn <= fabric::QPN_MASK)
+        && ok(AttrMask::SQ_PSN, attr.sq_psn <= fabric::QPN_MASK)
+        && ok(AttrMask::TIMEOUT, attr.timeout < 32)
+        && ok(AttrMask::RETRY_CNT, attr.retry_cnt < 8)
+        && ok(AttrMask::RNR_RETRY, attr.rnr_retry < 8)
+        && ok(AttrMask::MIN_RNR_TIMER, attr.min_rnr_timer < 32)
+        && ok(AttrMask::MAX_QP_RD_ATOMIC, attr.max_rd_atomic <= RD_ATOMIC_MAX)
+        && ok(AttrMask::MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic <= RD_ATOMIC_MAX)
+        // No automatic path migration (`IBV_DEVICE_AUTO_PATH_MIG` isn't reported).
+        && ok(AttrMask::ALT_PATH, false)
+        && ok(AttrMask::PATH_MIG_STATE, attr.path_mig_state == ibv_mig_state::IBV_MIG_MIGRATED)
+}
+
+fn is_valid_path(device: &Device, path: &ibv_ah_attr) -> bool {
+    path.port_num == device::PORT && (path.is_global == 0 || device.gid(usize::from(path.grh.sgid_index)).is_some())
+}
+
+/// Keeps the masked attributes, and puts them where the data path reads them.
+fn store(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) {
+    // SAFETY: under the control lock.
+    let known = &mut unsafe { &mut *qp.attributes.get() }.0;
+    macro_rules! keep {
+        ($($bit:ident: $($field:ident),*;)*) => {
+            $(if mask.contains(AttrMask::$bit) { $(known.$field = attr.$field;)* })*
+        };
+    }
+    keep! {
+        EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify;
+        ACCESS_FLAGS: qp_access_flags;
+        PKEY_INDEX: pkey_index;
+        PORT: port_num;
+        QKEY: qkey;
+        AV: ah_attr;
+        PATH_MTU: path_mtu;
+        TIMEOUT: timeout;
+        RETRY_CNT: retry_cnt;
+        RNR_RETRY: rnr_retry;
+        RQ_PSN: rq_psn;
+        SQ_PSN: sq_psn;
+        MAX_QP_RD_ATOMIC: max_rd_atomic;
+        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
+        MIN_RNR_TIMER: min_rnr_timer;
+        DEST_QPN: dest_qp_num;
+        PATH_MIG_STATE: path_mig_state;
+        RATE_LIMIT: rate_limit;
+    }
+    // Relaxed, all: numbers that stand alone; the state or `accept` that follows orders them for the first use.
+    qp.inbound.access.store(known.qp_access_flags, Ordering::Relaxed);
+    qp.inbound.qkey.store(known.qkey, Ordering::Relaxed);
+    qp.inbound.min_rnr_timer.store(u32::from(known.min_rnr_timer), Ordering::Relaxed);
+    qp.inbound.max_dest_rd_atomic.store(u32::from(known.max_dest_rd_atomic), Ordering::Relaxed);
+    qp.sq.timeout.store(u32::from(known.timeout), Ordering::Relaxed);
+    qp.sq.retry_cnt.store(u32::from(known.retry_cnt), Ordering::Relaxed);
+    qp.sq.rnr_retry.store(u32::from(known.rnr_retry), Ordering::Relaxed);
+    qp.sq.max_rd_atomic.store(u32::from(known.max_rd_atomic), Ordering::Relaxed);
+    qp.inbound.rq_psn.store(known.rq_psn, Ordering::Relaxed);
+    qp.sq.psn.store(known.sq_psn, Ordering::Relaxed);
+}
+
+/// What the transition does, the state being `to` already.
+fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
+    match (from, to) {
+        (_, State::Reset) => reset(qp),
+        (_, State::Err) => flush::everything(qp),
+        (State::Init, State::Rtr) => receive(qp, control),
+        (State::Rtr, State::Rts) => {
+            // AcqRel: the connection needs no event any more; pairs with the sender's.
+            qp.inbound.accept.fetch_and(!NOT_ESTABLISHED, Ordering::AcqRel);
+            qp.sq.open();
+        }
+        (State::Sqd | State::Sqe, State::Rts) => {
+            qp.sq.pending.lock().draining = false;
+            qp.sq.open();
+            stall::progress_under(control, &[qp.qpn]);
+        }
+        (State::Rts, State::Sqd) => drain(qp),
+        (State::Sqd, State::Sqd) => reroute(qp),
+        _ => {}
+    }
+}
+
+/// Into RTR: messages are let in, and a peer that waits for that is started.
+fn receive(qp: &Qp, control: &mut fabric::Control) {
+    // SAFETY: under the control lock.
+    let destination = unsafe { &*qp.attributes.get() }.0.dest_qp_num;
+    let accept = if qp.is_datagram() {
+        ACCEPT_DATAGRAMS
+    } else {
+        qp.sq.connect(destination, path(qp) | psn::where_compared(qp.transport, psn::SENDS_FIRST));
+        let first = NOT_ESTABLISHED | psn::where_compared(qp.transport, psn::AWAITS_FIRST);
+        qp::accept_from(destination, qp.device().index) | first
+    };
+    // Release pairs with the Acquire of senders: everything above is before.
+    qp.inbound.accept.store(accept, Ordering::Release);
+    if !qp.is_datagram() {
+        // A sender that gave up on us meanwhile has its queue marked as stalled: `settle` in `progress` saw to it that
+        // it looked once more, so either it saw `accept`, or we see the mark.
+        verbline_ring::fence::heavy();
+        stall::progress_under(control, &[qp.sq.destination()]);
+    }
+}
+
+/// Takes another path to the peer into use.
+fn reroute(qp: &Qp) {
+    if !qp.is_datagram() {
+        qp.sq.reroute(path(qp));
+    }
+}
+
+/// What the peer's `Inbound::accept` must be if the path leads to it.
+fn path(qp: &Qp) -> u32 {
+    // SAFETY: under the control lock.
+    let path = &unsafe { &*qp.attributes.get() }.0.ah_attr;
+    // SAFETY: any sixteen bytes are a GID.
+    let gid = unsafe { path.grh.dgid.raw };
+    let device = if path.is_global != 0 { device::by_gid(&gid) } else { device::by_lid(path.dlid) };
+    // An address that nobody has: no number of a queue pair matches.
+    let device = device.map_or(device::DEVICES, |device| device.index);
+    qp::accept_from(qp.qpn, device)
+}
+
+/// RTS to SQD: what was begun is finished, the rest is held.
+fn drain(qp: &Qp) {
+    qp.sq.close();
+    fabric::quiesce();
+    // SAFETY: under the control lock.
+    let notify = unsafe { &*qp.attributes.get() }.0.en_sqd_async_notify != 0;
+    let mut pending = qp.sq.pending.lock();
+    pending.draining = !pending.is_empty();
+    pending.notify_drained = notify;
+    let drained = !pending.draining;
+    drop(pending);
+    if drained && notify {
+        qp.context().events.raise_qp(qp, Kind::SqDrained);
+    }
+}
+
+/// Nothing comes in or goes out any more. The caller holds the control lock and is in no guard.
+pub(crate) fn stop(qp: &Qp) {
+    // Release pairs with the Acquire of senders.
+    qp.inbound.accept.store(0, Ordering::Release);
+    qp.sq.close();
+    fabric::quiesce();
+}
+
+/// Into RESET: as new; completions of before aren't given out any more.
+fn reset(qp: &Qp) {
+    stop(qp);
+    stall::forget(qp);
+    let old_tag = qp.tag();
+    qp.new_tag();
+    // A poll that began with the old tag is over after this: from here on nobody counts what was.
+    fabric::quiesce();
+    if let Some(srq) = qp.srq() {
+        srq.give_back(qp, old_tag);
+    }
+    qp.sq.reset();
+    qp.rq.reset();
+    qp.inbound.attention.lower(FLUSHING | WAITING);
+    // SAFETY: under the control lock.
+    unsafe { *qp.attributes.get() = Attributes::default() };
+    store(qp, &Attributes::default().0, AttrMask::NONE);
+}
