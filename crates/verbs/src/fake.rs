@@ -8,10 +8,10 @@ use std::ptr;
 use rdma_sys::{ibv_context, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc, ibv_wc_opcode, verbs_context};
 use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
 
-use crate::completion::Completions;
-use crate::context::Context;
+use crate::cq::completion::Completions;
 use crate::device::Device;
-use crate::provider::Provider;
+use crate::device::context::Context;
+use crate::device::provider::Provider;
 
 /// What a posted work request said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

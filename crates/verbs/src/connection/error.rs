@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::device::provider::Provider;
 use crate::errno::VerbError;
-use crate::provider::Provider;
 use crate::qp::QpError;
 
 /// Why a connection did not come about.

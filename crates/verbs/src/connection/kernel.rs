@@ -16,10 +16,10 @@ use rdma_sys::{rdma_cm_event_type as event_type, rdma_cm_id, rdma_conn_param};
 use self::address::RawAddress;
 use self::id::{Channel, CmId, Event, check};
 use super::{ConnectOptions, ConnectionError, Deadline};
+use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
-use crate::provider::Provider;
 use crate::qp::QueuePair;
-use crate::qp_attr::QpState;
+use crate::qp::attr::QpState;
 
 #[derive(Debug)]
 pub(super) struct Route {

@@ -22,9 +22,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub use error::ConnectionError;
 
+use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
-use crate::mr::Access;
-use crate::provider::Provider;
+use crate::memory::mr::Access;
 use crate::qp::QueuePair;
 
 /// Room for private data in a connection request (rdma_connect(3), RDMA_PS_TCP).

@@ -14,12 +14,12 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use self::ports::Port;
 use super::{ConnectOptions, ConnectionError, Deadline};
+use crate::device::gid::Gid;
+use crate::device::provider::Provider;
 use crate::device::{Device, DeviceError};
 use crate::errno::{Errno, VerbError};
-use crate::gid::Gid;
-use crate::provider::Provider;
 use crate::qp::QueuePair;
-use crate::qp_attr::{Endpoint, InitSpec, RtrSpec, RtsSpec};
+use crate::qp::attr::{Endpoint, InitSpec, RtrSpec, RtsSpec};
 
 /// Every soft device has one port.
 pub(super) const PORT: u8 = 1;

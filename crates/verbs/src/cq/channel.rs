@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use rdma_sys::{ibv_comp_channel, ibv_cq};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::context::{Context, ContextInner, set_nonblocking};
 use crate::cq::ArmedCq;
+use crate::device::context::{Context, ContextInner, set_nonblocking};
+use crate::device::provider::verb;
 use crate::errno::{Errno, VerbError};
-use crate::provider::verb;
 
 /// Why a channel could not be made or read.
 #[derive(Clone, Debug, thiserror::Error)]

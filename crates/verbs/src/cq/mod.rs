@@ -2,17 +2,20 @@
 //!
 //! A CQ is polled through `&mut self`, so by one thread at a time. Its QPs keep the device's queue alive beyond this handle.
 
+pub(crate) mod channel;
+pub(crate) mod completion;
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma_sys::{ibv_cq, ibv_wc};
 
-use crate::channel::{ChannelInner, CompletionChannel};
-use crate::completion::Completions;
-use crate::context::{Context, ContextInner};
+use crate::cq::channel::{ChannelInner, CompletionChannel};
+use crate::cq::completion::Completions;
+use crate::device::context::{Context, ContextInner};
+use crate::device::provider::verb;
 use crate::errno::VerbError;
-use crate::provider::verb;
 
 /// Why a CQ could not be made, resized or armed.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -4,8 +4,8 @@ use std::fmt;
 
 use rdma_sys::{ibv_device_attr_ex, ibv_port_attr};
 
-use crate::capability::{OnDemandCaps, RateLimitCaps};
-use crate::gid::Gid;
+use crate::device::capability::{OnDemandCaps, RateLimitCaps};
+use crate::device::gid::Gid;
 
 /// A device's limits (ibv_query_device(3), ibv_query_device_ex(3)). Depths count work requests or completions.
 #[derive(Clone, Debug, PartialEq, Eq)]

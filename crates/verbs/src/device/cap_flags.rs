@@ -2,7 +2,7 @@
 
 use rdma_sys::ibv_device_cap_flags as flags;
 
-use crate::attr::DeviceAttr;
+use crate::device::attr::DeviceAttr;
 
 const NAMES: [(flags, &str); 23] = [
     (flags::IBV_DEVICE_RESIZE_MAX_WR, "RESIZE_MAX_WR"),

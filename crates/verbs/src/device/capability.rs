@@ -9,8 +9,8 @@ use rdma_sys::{
     ibv_device_attr_ex, ibv_device_cap_flags, ibv_odp_general_caps, ibv_odp_transport_cap_bits, ibv_packet_pacing_caps,
 };
 
-use crate::attr::DeviceAttr;
-use crate::qp_attr::Transport;
+use crate::device::attr::DeviceAttr;
+use crate::qp::attr::Transport;
 
 /// On-demand paging: which memory need not be pinned (`struct ibv_odp_caps`, ibv_query_device_ex(3)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

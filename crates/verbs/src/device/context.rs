@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdma_sys::{ibv_context, ibv_device_attr_ex, ibv_gid, ibv_port_attr};
 
-use crate::attr::{DeviceAttr, GidEntry, GidKind, PortAttr};
-use crate::channel::{ChannelError, CompletionChannel};
+use crate::cq::channel::{ChannelError, CompletionChannel};
 use crate::cq::{CompletionQueue, CqError};
+use crate::device::attr::{DeviceAttr, GidEntry, GidKind, PortAttr};
+use crate::device::event::AsyncEvents;
+use crate::device::extended::extended;
+use crate::device::gid::Gid;
+use crate::device::provider::{Provider, verb};
 use crate::errno::{Errno, VerbError};
-use crate::event::AsyncEvents;
-use crate::extended::extended;
-use crate::gid::Gid;
-use crate::pd::ProtectionDomain;
-use crate::provider::{Provider, verb};
+use crate::memory::pd::ProtectionDomain;
 
 /// An opened device. Cloning it is cheap and shares it.
 #[derive(Clone, Debug)]

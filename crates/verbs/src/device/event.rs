@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use rdma_sys::ibv_async_event;
 
-use crate::context::ContextInner;
+use crate::device::context::ContextInner;
+use crate::device::provider::{Provider, verb};
 use crate::errno::{Errno, VerbError};
-use crate::provider::{Provider, verb};
 
 /// The asynchronous events of a device.
 #[derive(Clone, Debug)]

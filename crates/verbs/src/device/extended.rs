@@ -12,7 +12,7 @@ use rdma_sys::{ibv_context, verbs_context};
 /// context. Unsafe, as [`op`] is.
 macro_rules! extended {
     ($context:expr, $op:ident) => {
-        $crate::extended::op($context, std::mem::offset_of!(rdma_sys::verbs_context, $op), |table| &table.$op)
+        $crate::device::extended::op($context, std::mem::offset_of!(rdma_sys::verbs_context, $op), |table| &table.$op)
     };
 }
 pub(crate) use extended;

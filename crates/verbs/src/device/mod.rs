@@ -2,15 +2,24 @@
 //!
 //! A machine without RDMA in its kernel has no kernel devices; that is an empty list, not a failure.
 
+pub(crate) mod attr;
+pub(crate) mod cap_flags;
+pub(crate) mod capability;
+pub(crate) mod context;
+pub(crate) mod event;
+pub(crate) mod extended;
+pub(crate) mod gid;
+pub(crate) mod provider;
+
 use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_sys::ibv_device;
 
-use crate::context::Context;
+use crate::device::context::Context;
+use crate::device::provider::{Provider, verb};
 use crate::errno::{Errno, VerbError};
-use crate::provider::{Provider, verb};
 
 /// Why devices could not be listed or opened.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use rdma_sys::{ibv_access_flags, ibv_mr, ibv_rereg_mr_err_code, ibv_rereg_mr_flags};
 use verbline_mem::{MrBinding, Pool, PoolError};
 
-use crate::capability::{Capability, Lacking};
-use crate::context::Context;
+use crate::device::capability::{Capability, Lacking};
+use crate::device::context::Context;
+use crate::device::provider::{Provider, verb};
 use crate::errno::{Errno, VerbError};
-use crate::pd::PdInner;
-use crate::provider::{Provider, verb};
+use crate::memory::pd::PdInner;
 
 /// Why memory could not be registered.
 #[derive(Debug, thiserror::Error)]

@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rdma_sys::ibv_pd;
 use verbline_mem::{PeerRegion, Pool};
 
-use crate::ah::{AddressHandle, AhSpec};
-use crate::context::{Context, ContextInner};
+use crate::device::context::{Context, ContextInner};
+use crate::device::provider::{Provider, verb};
 use crate::errno::VerbError;
-use crate::mr::{Access, MrError, MrOptions};
-use crate::peer::PeerMr;
-use crate::provider::{Provider, verb};
+use crate::memory::mr::{Access, MrError, MrOptions};
+use crate::memory::peer::PeerMr;
+use crate::memory::window::{MemoryWindow, WindowKind};
+use crate::qp::ah::{AddressHandle, AhSpec};
+use crate::qp::srq::{SharedReceiveQueue, SrqError, SrqSpec};
 use crate::qp::{QpError, QpMaker, QpSpec, QueuePair};
-use crate::srq::{SharedReceiveQueue, SrqError, SrqSpec};
-use crate::window::{MemoryWindow, WindowKind};
 
 /// A protection domain. Cloning it is cheap and shares it.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl ProtectionDomain {
 
     /// As [`ProtectionDomain::register_pool`], with options.
     pub fn register_pool_with(&self, pool: &Pool, options: MrOptions) -> Result<(), MrError> {
-        crate::mr::register_pool(&self.inner, pool, options)
+        crate::memory::mr::register_pool(&self.inner, pool, options)
     }
 
     /// Registers memory that peers may reach, with what they may do there.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use verbline_mem::PeerRegion;
 
-use crate::mr::{Access, Change, MrError, MrInner, MrOptions, NotChanged};
-use crate::pd::{PdInner, ProtectionDomain};
+use crate::memory::mr::{Access, Change, MrError, MrInner, MrOptions, NotChanged};
+use crate::memory::pd::{PdInner, ProtectionDomain};
 
 /// A registered region that peers may reach. Cloning it is cheap and shares it; it is deregistered, then unmapped, when the
 /// last clone and the last work request on it are gone.
@@ -239,8 +239,8 @@ mod tests {
 
     use super::*;
     use crate::device::Device;
+    use crate::device::provider::Provider;
     use crate::errno::{Errno, VerbError};
-    use crate::provider::Provider;
 
     fn region(len_bytes: usize) -> PeerRegion {
         let pages = PageChoice::Exactly(PageSize::Small4K);

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdma_sys::{ibv_mw, ibv_mw_bind_info, ibv_mw_type};
 
-use crate::completion::Status;
+use crate::cq::completion::Status;
 use crate::errno::VerbError;
-use crate::mr::Access;
-use crate::pd::PdInner;
-use crate::peer::{PeerSlice, Remote};
+use crate::memory::mr::Access;
+use crate::memory::pd::PdInner;
+use crate::memory::peer::{PeerSlice, Remote};
 
 /// What a window belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

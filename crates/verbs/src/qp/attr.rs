@@ -9,10 +9,10 @@ use rdma_sys::{ibv_qp_attr, ibv_qp_cap, ibv_qp_type};
 use verbline_softnic::qp_table::Transport as TableTransport;
 pub use verbline_softnic::qp_table::{AttrMask, State as QpState};
 
-use crate::ah::AhSpec;
-use crate::attr::Mtu;
-use crate::gid::Gid;
-use crate::mr::Access;
+use crate::device::attr::Mtu;
+use crate::device::gid::Gid;
+use crate::memory::mr::Access;
+use crate::qp::ah::AhSpec;
 
 /// A transport service type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,12 +3,12 @@
 use verbline_mem::Packet;
 
 use super::{QpError, QueuePair};
-use crate::ah::{AddressHandle, AhSpec};
-use crate::completion::Completion;
-use crate::grh::ReplyError;
-use crate::post::DestinationId;
-use crate::qp_attr::Transport;
-use crate::send::Destination;
+use crate::cq::completion::Completion;
+use crate::qp::ah::{AddressHandle, AhSpec};
+use crate::qp::attr::Transport;
+use crate::wr::grh::ReplyError;
+use crate::wr::post::DestinationId;
+use crate::wr::send::Destination;
 
 impl QueuePair {
     /// Sets where UD packets go by default: the first destination, or its replacement. What it replaces is let go when nothing is

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::QueuePair;
+use crate::device::provider::verb;
 use crate::errno::Errno;
-use crate::provider::verb;
 
 impl Drop for QueuePair {
     fn drop(&mut self) {

@@ -3,9 +3,9 @@
 use verbline_mem::{Batch, Packet};
 
 use super::QueuePair;
-use crate::completion::{Completion, Stale};
-use crate::one_sided::Buffer;
-use crate::wr_id::WrKind;
+use crate::cq::completion::{Completion, Stale};
+use crate::wr::one_sided::Buffer;
+use crate::wr::wr_id::WrKind;
 
 impl QueuePair {
     /// The packet that a receive completion filled. Its length is what came; on UD the GRH is taken off. It is empty when the

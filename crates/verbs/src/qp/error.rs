@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::capability::Lacking;
+use crate::device::capability::Lacking;
+use crate::device::gid::Gid;
 use crate::errno::VerbError;
-use crate::gid::Gid;
-use crate::qp_attr::Transport;
+use crate::qp::attr::Transport;
 
 /// Why a QP could not be made, changed or used so.
 #[derive(Clone, Debug, thiserror::Error)]

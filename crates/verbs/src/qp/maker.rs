@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{QpError, QpSpec, QueuePair};
 use crate::cq::CompletionQueue;
-use crate::pd::PdInner;
-use crate::qp_attr::Transport;
+use crate::memory::pd::PdInner;
+use crate::qp::attr::Transport;
 
 /// Makes QPs of one [`QpSpec`] on the same PD and CQs, which it keeps alive. Whoever polls the CQs goes on to do so: a maker only
 /// says where its QPs complete.

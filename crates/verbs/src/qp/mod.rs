@@ -6,15 +6,22 @@
 //!   [`QpSpec::destroy_timeout`] keeps the packets for ever: their memory is never freed ([`leaked_queue_pairs`]).
 //! - It may move to another thread and is used by one at a time (`Send`, not `Sync`).
 
+pub(crate) mod ah;
+pub(crate) mod attr;
 mod destinations;
 mod destroy;
 mod done;
 mod error;
 mod maker;
+pub(crate) mod multicast;
+pub(crate) mod offered;
 mod posting;
 mod scatter;
 mod spec;
 mod special;
+pub(crate) mod srq;
+pub(crate) mod state;
+pub(crate) mod thread_domain;
 
 use std::cell::Cell;
 use std::fmt;
@@ -34,16 +41,16 @@ pub use maker::QpMaker;
 pub use spec::QpSpec;
 
 use crate::cq::CqInner;
-use crate::gid::Gid;
-use crate::multicast::Membership;
-use crate::pd::{PdInner, ProtectionDomain};
-use crate::post_verb::{PostRecv, PostSend};
-use crate::qp_attr::{QpState, Transport};
-use crate::recv::{RecvQueue, ScatterQueue};
-use crate::send::{SendQueue, SendQueueSpec};
-use crate::srq::SrqInner;
-use crate::thread_domain::OwnDomain;
-use crate::wr_id::WrKind;
+use crate::device::gid::Gid;
+use crate::memory::pd::{PdInner, ProtectionDomain};
+use crate::qp::attr::{QpState, Transport};
+use crate::qp::multicast::Membership;
+use crate::qp::srq::SrqInner;
+use crate::qp::thread_domain::OwnDomain;
+use crate::wr::post_verb::{PostRecv, PostSend};
+use crate::wr::recv::{RecvQueue, ScatterQueue};
+use crate::wr::send::{SendQueue, SendQueueSpec};
+use crate::wr::wr_id::WrKind;
 
 /// What a QP holds and what went wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

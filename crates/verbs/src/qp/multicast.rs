@@ -7,7 +7,7 @@
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 
-use crate::gid::Gid;
+use crate::device::gid::Gid;
 
 /// A group that a queue pair is attached to.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 
 use rdma_sys::{ibv_mig_state, ibv_qp_attr};
 
-use crate::attr::LinkLayer;
-use crate::capability::Capability;
-use crate::provider::Provider;
+use crate::device::attr::LinkLayer;
+use crate::device::capability::Capability;
+use crate::device::provider::Provider;
+use crate::qp::attr::AttrMask;
 use crate::qp::{QpError, QueuePair};
-use crate::qp_attr::AttrMask;
 
 impl QueuePair {
     /// Whether the device has what these attributes need. Those that every device has need no look.
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::fake;
     use crate::qp::QpSpec;
-    use crate::qp_attr::{InitSpec, QpAttr, QpCap, QpState, RtrSpec, Transport};
+    use crate::qp::attr::{InitSpec, QpAttr, QpCap, QpState, RtrSpec, Transport};
 
     /// A device that paces RC, migrates paths and resizes queues.
     unsafe extern "C" fn able(

@@ -3,8 +3,8 @@
 use verbline_mem::{Batch, Packet};
 
 use super::QueuePair;
-use crate::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
-use crate::qp_attr::QpState;
+use crate::qp::attr::QpState;
+use crate::wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 
 impl QueuePair {
     /// Posts packets from the front of the batch, in order, as one list; more than 64 as several. Those posted have moved into

@@ -1,11 +1,11 @@
 //! Receives into scatter/gather lists, on a QP that was made for them ([`QpSpec::max_recv_sge`](super::QpSpec) above 1).
 
 use super::QueuePair;
-use crate::completion::{Completion, Stale};
-use crate::one_sided::{Buffer, Refused};
-use crate::post::PostStop;
-use crate::qp_attr::QpState;
-use crate::sg_list::SgList;
+use crate::cq::completion::{Completion, Stale};
+use crate::qp::attr::QpState;
+use crate::wr::one_sided::{Buffer, Refused};
+use crate::wr::post::PostStop;
+use crate::wr::sg_list::SgList;
 
 impl QueuePair {
     /// Posts a list for receiving: a message fills its parts one after the other, each packet up to its `len()`. On UD the first

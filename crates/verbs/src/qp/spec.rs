@@ -9,16 +9,16 @@ use rdma_sys::{ibv_pd, ibv_qp};
 use super::QpError;
 #[cfg(doc)]
 use super::QueuePair;
-use crate::capability::Capability;
-use crate::context::Context;
 use crate::cq::CompletionQueue;
+use crate::device::capability::Capability;
+use crate::device::context::Context;
+use crate::device::provider::verb;
 use crate::errno::{Errno, VerbError};
-use crate::pd::PdInner;
-use crate::provider::verb;
-use crate::qp_attr::Transport;
-use crate::srq::SharedReceiveQueue;
-use crate::thread_domain::OwnDomain;
-use crate::wr_id::MAX_SLOTS;
+use crate::memory::pd::PdInner;
+use crate::qp::attr::Transport;
+use crate::qp::srq::SharedReceiveQueue;
+use crate::qp::thread_domain::OwnDomain;
+use crate::wr::wr_id::MAX_SLOTS;
 
 /// What a QP is made of.
 #[derive(Clone, Debug)]
@@ -207,7 +207,7 @@ fn create_error(pd: &PdInner, spec: &QpSpec<'_>, errno: Errno) -> QpError {
 mod tests {
     use super::*;
     use crate::device::Device;
-    use crate::provider::Provider;
+    use crate::device::provider::Provider;
 
     #[test]
     fn a_refused_raw_packet_qp_says_what_it_takes() {

@@ -1,13 +1,13 @@
 //! The typed handles of each transport, and what is posted through them: one-sided and special work requests.
 
 use super::{QpError, QueuePair};
-use crate::mr::Access;
-use crate::one_sided::{Buffer, Op, RcQp, Refused, UcQp, UdQp};
-use crate::peer::{PeerSlice, Remote};
-use crate::post::{PostStop, SendOptions, SendOutcome};
-use crate::qp_attr::Transport;
-use crate::send::Direction;
-use crate::window::MemoryWindow;
+use crate::memory::mr::Access;
+use crate::memory::peer::{PeerSlice, Remote};
+use crate::memory::window::MemoryWindow;
+use crate::qp::attr::Transport;
+use crate::wr::one_sided::{Buffer, Op, RcQp, Refused, UcQp, UdQp};
+use crate::wr::post::{PostStop, SendOptions, SendOutcome};
+use crate::wr::send::Direction;
 
 impl QueuePair {
     /// The work requests of RC.

@@ -18,17 +18,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rdma_sys::{ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
 use verbline_mem::{Batch, Packet};
 
-use crate::completion::{Completion, Stale};
-use crate::context::Context;
+use crate::cq::completion::{Completion, Stale};
+use crate::device::context::Context;
+use crate::device::provider::verb;
 use crate::errno::VerbError;
-use crate::one_sided::{Buffer, Refused};
-use crate::pd::PdInner;
-use crate::post::{PostStop, RecvOutcome};
-use crate::provider::verb;
-use crate::qp_attr::Transport;
-use crate::recv::{RecvQueue, ScatterQueue};
-use crate::sg_list::SgList;
-use crate::wr_id::{MAX_SLOTS, WrKind};
+use crate::memory::pd::PdInner;
+use crate::qp::attr::Transport;
+use crate::wr::one_sided::{Buffer, Refused};
+use crate::wr::post::{PostStop, RecvOutcome};
+use crate::wr::recv::{RecvQueue, ScatterQueue};
+use crate::wr::sg_list::SgList;
+use crate::wr::wr_id::{MAX_SLOTS, WrKind};
 
 /// Why an SRQ could not be made or changed.
 #[derive(Clone, Debug, thiserror::Error)]

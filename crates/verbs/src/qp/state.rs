@@ -6,15 +6,15 @@ use std::net::UdpSocket;
 use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr};
 use verbline_softnic::qp_table;
 
-use crate::ah::AhSpec;
-use crate::attr::PortAttr;
-use crate::context::Context;
+use crate::device::attr::PortAttr;
+use crate::device::context::Context;
+use crate::device::gid::Gid;
+use crate::device::provider::{Provider, verb};
 use crate::errno::VerbError;
-use crate::gid::Gid;
-use crate::multicast::{self, Membership};
-use crate::provider::{Provider, verb};
+use crate::qp::ah::AhSpec;
+use crate::qp::attr::{AttrMask, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
+use crate::qp::multicast::{self, Membership};
 use crate::qp::{QpError, QueuePair};
-use crate::qp_attr::{AttrMask, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
 
 impl QueuePair {
     /// RESET → INIT: from here on receives can be posted.

@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 
-use crate::context::ContextInner;
+use crate::device::context::ContextInner;
+use crate::device::extended::extended;
+use crate::device::provider::verb;
 use crate::errno::{Errno, VerbError};
-use crate::extended::extended;
-use crate::pd::PdInner;
-use crate::provider::verb;
+use crate::memory::pd::PdInner;
 
 /// A thread domain with a PD: a parent domain, for one QP. What is registered on the PD serves it.
 #[derive(Debug)]
@@ -109,9 +109,9 @@ mod tests {
     use rdma_sys::ibv_context;
 
     use super::*;
-    use crate::context::Context;
+    use crate::device::context::Context;
     use crate::qp::QpSpec;
-    use crate::qp_attr::Transport;
+    use crate::qp::attr::Transport;
 
     thread_local! {
         /// The fake driver's domain (its `context` is not looked at), and how many of it there are.

@@ -4,9 +4,9 @@ use std::net::Ipv4Addr;
 
 use verbline_mem::Packet;
 
-use crate::ah::AhSpec;
-use crate::completion::{Completion, Status, WcOpcode};
-use crate::gid::Gid;
+use crate::cq::completion::{Completion, Status, WcOpcode};
+use crate::device::gid::Gid;
+use crate::qp::ah::AhSpec;
 
 /// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean nothing when none came
 /// (InfiniBand Architecture Specification, 11.4.1.2).

@@ -8,13 +8,13 @@
 use rdma_sys::{atomic_t, bind_mw_t, ibv_mw, ibv_mw_bind_info, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 use verbline_mem::Packet;
 
-use crate::mr::Access;
-use crate::peer::{PeerSlice, Remote};
-use crate::post::{PostStop, SendOptions, SendOutcome};
+use crate::memory::mr::Access;
+use crate::memory::peer::{PeerSlice, Remote};
+use crate::memory::window::{MemoryWindow, PostedBind};
 use crate::qp::QueuePair;
-use crate::send::Direction;
-use crate::sg_list::{SgList, packet_sge};
-use crate::window::{MemoryWindow, PostedBind};
+use crate::wr::post::{PostStop, SendOptions, SendOutcome};
+use crate::wr::send::Direction;
+use crate::wr::sg_list::{SgList, packet_sge};
 
 /// Local memory of a work request.
 #[derive(Debug, Default)]

@@ -9,12 +9,12 @@ mod tests;
 use rdma_sys::ibv_recv_wr;
 use verbline_mem::{Batch, Packet};
 
-use crate::grh::GRH_BYTES;
-use crate::post::{PostStop, RecvOutcome, Unposted};
-use crate::qp_attr::Transport;
-use crate::slots::Slots;
-use crate::wr_id::{NO_WR_ID, Sequence, WrKind};
-use crate::wr_list::{LONGEST, WrList, for_each};
+use crate::qp::attr::Transport;
+use crate::wr::grh::GRH_BYTES;
+use crate::wr::post::{PostStop, RecvOutcome, Unposted};
+use crate::wr::slots::Slots;
+use crate::wr::wr_id::{NO_WR_ID, Sequence, WrKind};
+use crate::wr::wr_list::{LONGEST, WrList, for_each};
 
 pub(crate) use scatter::ScatterQueue;
 

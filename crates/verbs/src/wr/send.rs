@@ -15,13 +15,13 @@ mod transfers;
 
 use rdma_sys::{ibv_send_flags, ibv_sge};
 
-use crate::ah::AddressHandle;
-use crate::one_sided::Kept;
-use crate::post::{DestinationId, PoolKey, PostStop, SendOptions};
-use crate::qp_attr::Transport;
-use crate::slots::Slots;
-use crate::wr_id::{Sequence, WrKind};
-use crate::wr_list::LONGEST;
+use crate::qp::ah::AddressHandle;
+use crate::qp::attr::Transport;
+use crate::wr::one_sided::Kept;
+use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions};
+use crate::wr::slots::Slots;
+use crate::wr::wr_id::{Sequence, WrKind};
+use crate::wr::wr_list::LONGEST;
 
 pub(crate) use transfers::Direction;
 

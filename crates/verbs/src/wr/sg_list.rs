@@ -6,7 +6,7 @@
 use rdma_sys::ibv_sge;
 use verbline_mem::Packet;
 
-use crate::peer::PeerSlice;
+use crate::memory::peer::PeerSlice;
 
 /// One part of an [`SgList`].
 #[derive(Debug)]

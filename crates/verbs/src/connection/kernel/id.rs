@@ -10,12 +10,12 @@ use rdma_sys::{rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma
 
 use super::address::read_address;
 use crate::connection::{ConnectionError, Deadline};
-use crate::context::set_nonblocking;
+use crate::device::context::set_nonblocking;
+use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
-use crate::mr::Access;
-use crate::provider::Provider;
+use crate::memory::mr::Access;
 use crate::qp::QueuePair;
-use crate::qp_attr::{AttrMask, QpState, RtrSpec};
+use crate::qp::attr::{AttrMask, QpState, RtrSpec};
 
 /// The CM's reason when nobody listens (InfiniBand Architecture Specification, table 117: "invalid service ID").
 const INVALID_SERVICE: i32 = 8;

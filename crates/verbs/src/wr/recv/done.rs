@@ -5,8 +5,8 @@ use std::{mem, ptr};
 use verbline_mem::{Batch, Packet};
 
 use super::RecvQueue;
-use crate::completion::{Completion, Stale};
-use crate::wr_id::NO_WR_ID;
+use crate::cq::completion::{Completion, Stale};
+use crate::wr::wr_id::NO_WR_ID;
 
 impl RecvQueue {
     /// The packet that the completion filled: its length set, the GRH taken off. Empty when the receive failed, or when the

@@ -3,7 +3,7 @@
 use rdma_sys::ibv_sge;
 use verbline_mem::{Packet, PoolForm};
 
-use crate::post::{PostStop, registered_lkey};
+use crate::wr::post::{PostStop, registered_lkey};
 
 /// What a work request says of its packet: the same for all of a pool, so it is looked up when the pool changes.
 #[derive(Clone, Copy)]

@@ -3,12 +3,12 @@
 
 use rdma_sys::{ibv_recv_wr, ibv_sge};
 
-use crate::completion::{Completion, Stale};
-use crate::one_sided::{Buffer, Refused};
-use crate::post::PostStop;
-use crate::sg_list::SgList;
-use crate::wr_id::{Sequence, WrKind};
-use crate::wr_list::WrList;
+use crate::cq::completion::{Completion, Stale};
+use crate::wr::one_sided::{Buffer, Refused};
+use crate::wr::post::PostStop;
+use crate::wr::sg_list::SgList;
+use crate::wr::wr_id::{Sequence, WrKind};
+use crate::wr::wr_list::WrList;
 
 pub(crate) struct ScatterQueue {
     sequence: Sequence,
@@ -126,8 +126,8 @@ impl ScatterQueue {
 mod tests {
     use super::*;
     use crate::fake::{self, Fake, PD};
-    use crate::post_verb::PostRecv;
-    use crate::sg_list::SgEntry;
+    use crate::wr::post_verb::PostRecv;
+    use crate::wr::sg_list::SgEntry;
     use verbline_mem::Pool;
 
     fn list(pool: &Pool, lens: &[usize]) -> SgList {

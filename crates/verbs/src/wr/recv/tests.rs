@@ -1,9 +1,9 @@
 //! The receive queue against a device that is only pretended.
 
 use super::*;
-use crate::completion::Completion;
+use crate::cq::completion::Completion;
 use crate::fake::{self, Fake, PD};
-use crate::post_verb::PostRecv;
+use crate::wr::post_verb::PostRecv;
 use verbline_mem::Pool;
 
 fn batch(pool: &Pool, count: usize) -> Batch {

@@ -6,10 +6,10 @@ use verbline_mem::{Batch, Packet};
 
 use super::signal::signal;
 use super::{INLINE, SIGNALED, SendQueue, flags};
-use crate::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome};
-use crate::post_verb::PostSend;
-use crate::qp_attr::Transport;
-use crate::wr_list::{Entry, LONGEST, WrList};
+use crate::qp::attr::Transport;
+use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome};
+use crate::wr::post_verb::PostSend;
+use crate::wr::wr_list::{Entry, LONGEST, WrList};
 
 impl SendQueue {
     /// Posts the front of the batch, without options.

@@ -3,9 +3,9 @@
 use verbline_mem::{Batch, Packet};
 
 use super::SendQueue;
-use crate::completion::{Completion, Stale, Status};
-use crate::one_sided::Buffer;
-use crate::wr_id::{self, WrKind};
+use crate::cq::completion::{Completion, Stale, Status};
+use crate::wr::one_sided::Buffer;
+use crate::wr::wr_id::{self, WrKind};
 
 impl SendQueue {
     /// Frees every slot up to the completion's. Packets go to `freed`, or to their pool when it is full; buffers of ops before

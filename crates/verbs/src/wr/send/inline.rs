@@ -4,9 +4,9 @@ use verbline_mem::{Batch, Packet};
 
 use super::signal::{for_each_signaled, signal};
 use super::{INLINE, SIGNALED, SendQueue};
-use crate::post::{PostStop, Unposted};
-use crate::post_verb::PostSend;
-use crate::wr_list::{Entry, LONGEST, WrList, for_each};
+use crate::wr::post::{PostStop, Unposted};
+use crate::wr::post_verb::PostSend;
+use crate::wr::wr_list::{Entry, LONGEST, WrList, for_each};
 
 impl SendQueue {
     /// Whether [`SendQueue::post_one`] is for this packet: the usual case.

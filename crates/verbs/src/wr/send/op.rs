@@ -5,15 +5,15 @@
 use rdma_sys::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_send_wr, ibv_sge};
 
 use super::{INLINE, SIGNALED, SendQueue, flags};
-use crate::mr::Access;
-use crate::one_sided::{Buffer, Kept, Op, Refused, Verb};
-use crate::peer::PeerSlice;
-use crate::post::{DestinationId, PostStop, SendOptions};
-use crate::post_verb::PostSend;
-use crate::qp_attr::Transport;
-use crate::window::{MemoryWindow, WindowKind, bind_info};
-use crate::wr_id::{self, WrKind};
-use crate::wr_list::{Entry, WrList};
+use crate::memory::mr::Access;
+use crate::memory::peer::PeerSlice;
+use crate::memory::window::{MemoryWindow, WindowKind, bind_info};
+use crate::qp::attr::Transport;
+use crate::wr::one_sided::{Buffer, Kept, Op, Refused, Verb};
+use crate::wr::post::{DestinationId, PostStop, SendOptions};
+use crate::wr::post_verb::PostSend;
+use crate::wr::wr_id::{self, WrKind};
+use crate::wr::wr_list::{Entry, WrList};
 
 impl SendQueue {
     /// Posts one work request that is not a packet of a batch; its completion comes always.

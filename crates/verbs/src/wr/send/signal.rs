@@ -3,7 +3,7 @@
 use rdma_sys::ibv_send_wr;
 
 use super::{SIGNALED, SendQueue};
-use crate::wr_list::Entry;
+use crate::wr::wr_list::Entry;
 
 impl SendQueue {
     /// After a post: what is until the next signal when all was taken, or what was.

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::fake::{self, Fake, PD, Posted};
-use crate::post::{PostStop, SendOutcome};
-use crate::post_verb::PostSend;
+use crate::wr::post::{PostStop, SendOutcome};
+use crate::wr::post_verb::PostSend;
 use rdma_sys::ibv_wr_opcode;
 use verbline_mem::{Batch, Packet, Pool};
 

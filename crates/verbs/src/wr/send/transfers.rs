@@ -9,13 +9,13 @@ use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 
 use super::batch::Formatted;
 use super::{SendQueue, flags};
-use crate::one_sided::{Buffer, Kept};
-use crate::peer::{PeerSlice, Remote};
-use crate::post::{PostStop, SendOptions, SendOutcome};
-use crate::post_verb::PostSend;
-use crate::qp_attr::Transport;
-use crate::wr_id::{self, WrKind};
-use crate::wr_list::{LONGEST, WrList};
+use crate::memory::peer::{PeerSlice, Remote};
+use crate::qp::attr::Transport;
+use crate::wr::one_sided::{Buffer, Kept};
+use crate::wr::post::{PostStop, SendOptions, SendOutcome};
+use crate::wr::post_verb::PostSend;
+use crate::wr::wr_id::{self, WrKind};
+use crate::wr::wr_list::{LONGEST, WrList};
 
 /// What a list does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,12 @@
+//! Work requests: what is posted to a queue, kept until it completes, and given back.
+
+pub(crate) mod grh;
+pub(crate) mod one_sided;
+pub(crate) mod post;
+pub(crate) mod post_verb;
+pub(crate) mod recv;
+pub(crate) mod send;
+pub(crate) mod sg_list;
+pub(crate) mod slots;
+pub(crate) mod wr_id;
+pub(crate) mod wr_list;
