@@ -25,40 +25,20 @@
 //! called by any thread; an object is destroyed while no other thread uses it.
 //!
 //! # Layers
-//! `protocol` is what threads do to each other (model-checked); `qp_table`, `key_table`, `completion` and `execute` are
+//! `verbline-sync` is what threads do to each other (model-checked); `qp_table`, `key_table`, `completion` and `execute` are
 //! the engine, which knows no link; `fabric` is the in-process link: it finds a peer by its number. A link between
 //! processes would come beside `fabric`.
 
 // A panic behind a verb would leave an extern "C" function, which aborts: each that can't be has its reason beside it.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::unwrap_used, clippy::panic, clippy::unreachable))]
 
-#[cfg(loom)]
-#[doc(hidden)]
-pub mod protocol;
-/// How threads meet inside is nobody's to call: what it needs of its callers is kept by the rest of this crate.
-///
-/// ```compile_fail,E0603
-/// let (ring, consumer) = verbline_softnic::protocol::ring::CqRing::new(8);
-/// ```
-#[cfg(not(loom))]
-mod protocol;
-
-#[cfg(not(loom))]
 mod copy;
-#[cfg(not(loom))]
 mod data_path;
-#[cfg(not(loom))]
 mod errno;
-#[cfg(not(loom))]
 mod events;
-#[cfg(not(loom))]
 pub mod fault;
-#[cfg(not(loom))]
 mod objects;
-#[cfg(not(loom))]
 pub mod provider;
 
-#[cfg(not(loom))]
 pub use copy::tuning;
-#[cfg(not(loom))]
 pub use objects::qp_table;

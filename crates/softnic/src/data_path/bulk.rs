@@ -16,9 +16,9 @@ use crate::data_path::sq::{established_peer, room};
 use crate::objects::device::MESSAGE_BYTES_MAX;
 use crate::objects::key_table::{self, RegionKey};
 use crate::objects::qp::Qp;
-use crate::protocol::ring::PAYLOAD_BYTES_MAX;
 use rdma_sys::*;
 use std::mem::MaybeUninit;
+use verbline_sync::ring::PAYLOAD_BYTES_MAX;
 
 /// Messages that are checked before the first is copied.
 const RUN: usize = 32;

@@ -8,8 +8,8 @@
 use crate::events::async_event::Kind;
 use crate::objects::cq::Cq;
 use crate::objects::device;
-use crate::protocol::ring::{Claim, FIRST_PAYLOAD_BYTES, Overrun, PAYLOAD_BYTES_MAX, Slot};
 use rdma_sys::*;
+use verbline_sync::ring::{Claim, FIRST_PAYLOAD_BYTES, Overrun, PAYLOAD_BYTES_MAX, Slot};
 
 /// Words of a slot's body that the header takes.
 pub(crate) const HEADER_WORDS: usize = 3;

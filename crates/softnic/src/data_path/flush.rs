@@ -9,9 +9,9 @@ use crate::data_path::stall;
 use crate::events::async_event::Kind;
 use crate::objects::fabric;
 use crate::objects::qp::Qp;
-use crate::protocol::credit::{Attention, FLUSHING};
 use rdma_sys::ibv_wc_status;
 use std::sync::atomic::Ordering;
+use verbline_sync::credit::{Attention, FLUSHING};
 
 /// Flushes both queues. The caller holds the control lock, is inside no guard, and the queue pair is in ERR.
 pub(crate) fn everything(qp: &Qp) {

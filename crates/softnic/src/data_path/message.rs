@@ -180,7 +180,7 @@ pub(crate) fn complete_receive(
     arrival: Arrival,
     status: u32,
     extra: completion::Extra,
-) -> Result<(), crate::protocol::ring::Overrun> {
+) -> Result<(), verbline_sync::ring::Overrun> {
     let header = Header {
         word: index,
         qpn: peer.qpn,

@@ -14,11 +14,11 @@ use crate::objects::cq::{Cq, MAILBOXES};
 use crate::objects::fabric;
 use crate::objects::key_table::{self, RegionKey};
 use crate::objects::qp::Qp;
-use crate::protocol::mailbox::Reader;
-use crate::protocol::ring::{self, Consumer, Entry, FIRST_PAYLOAD_BYTES};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
+use verbline_sync::mailbox::Reader;
+use verbline_sync::ring::{self, Consumer, Entry, FIRST_PAYLOAD_BYTES};
 
 /// `ibv_poll_cq(3)`.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {

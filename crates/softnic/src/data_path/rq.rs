@@ -11,14 +11,14 @@ use crate::objects::fabric;
 use crate::objects::key_table::{self, RegionKey};
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::State;
-use crate::protocol::credit::{FLUSHING, Posted, WAITING};
-use crate::protocol::guard::Guard;
-use crate::protocol::lock::SpinLock;
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use verbline_sync::credit::{FLUSHING, Posted, WAITING};
+use verbline_sync::guard::Guard;
+use verbline_sync::lock::SpinLock;
 
 /// See the [module](self).
 #[repr(C)]

@@ -15,9 +15,9 @@ use crate::data_path::sq::{Counts, established_peer, room};
 use crate::objects::cq::Cq;
 use crate::objects::key_table::RegionKey;
 use crate::objects::qp::Qp;
-use crate::protocol::ring::{Claim, FIRST_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Slot};
 use rdma_sys::*;
 use std::mem::MaybeUninit;
+use verbline_sync::ring::{Claim, FIRST_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Slot};
 
 /// Small messages that are claimed for at a time.
 const RUN: usize = 32;

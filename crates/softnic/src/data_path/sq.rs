@@ -12,14 +12,14 @@ use crate::data_path::stall::{self, Pending};
 use crate::data_path::{bulk, psn, small, transfer};
 use crate::objects::fabric;
 use crate::objects::qp::Qp;
-use crate::protocol::guard::Guard;
-use crate::protocol::lock::SpinLock;
-use crate::protocol::mailbox::Mailbox;
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use verbline_sync::guard::Guard;
+use verbline_sync::lock::SpinLock;
+use verbline_sync::mailbox::Mailbox;
 
 /// In `gate`: the state isn't RTS.
 const NOT_RTS: u32 = 1;

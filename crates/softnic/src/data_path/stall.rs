@@ -16,13 +16,13 @@ use crate::objects::cq::Cq;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::State;
 use crate::objects::{fabric, mw};
-use crate::protocol::credit::{Attention, WAITING};
-use crate::protocol::guard::Guard;
-use crate::protocol::lock::{Held, SpinLock};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
+use verbline_sync::credit::{Attention, WAITING};
+use verbline_sync::guard::Guard;
+use verbline_sync::lock::{Held, SpinLock};
 
 /// The pending work requests of one send queue: positions `head` to `tail`.
 #[derive(Debug)]

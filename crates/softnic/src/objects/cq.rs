@@ -11,15 +11,15 @@ use crate::events::async_event::HandedOut;
 use crate::events::channel::Channel;
 use crate::objects::context::Context;
 use crate::objects::{device, fabric};
-use crate::protocol::guard::Guard;
-use crate::protocol::mailbox::{Mailbox, Reader};
-use crate::protocol::ring::{self, Consumer, CqRing};
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
+use verbline_sync::guard::Guard;
+use verbline_sync::mailbox::{Mailbox, Reader};
+use verbline_sync::ring::{self, Consumer, CqRing};
 
 /// `ibv_cq` first (in `ibv_cq_ex`'s shape), so that a pointer to one is a pointer to the other.
 #[repr(C)]

@@ -7,10 +7,10 @@
 //! Control verbs that change what more than one object sees hold [`control`]'s lock; data paths never do.
 
 use crate::objects::qp::Qp;
-use crate::protocol::guard::{self, Guard};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use verbline_sync::guard::{self, Guard};
 
 /// Queue pairs that may exist at a time.
 pub(crate) const QPS_MAX: usize = 1 << 20;

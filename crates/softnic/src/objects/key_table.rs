@@ -2,16 +2,16 @@
 //!
 //! What it guarantees: an access is let through only if the key is current, its protection domain is the queue pair's,
 //! the range is inside and the rights cover it; then the host address is given. A key is the index of an entry and an
-//! 8-bit tag that changes at each use of the entry, so a stale key is refused. Lookups take no lock (`protocol::grant`): an
+//! 8-bit tag that changes at each use of the entry, so a stale key is refused. Lookups take no lock (`verbline_sync::grant`): an
 //! entry's key is cleared first and set last, and whoever unregisters memory waits (`fabric::quiesce`) until nobody is using it.
 
-pub(crate) use crate::protocol::grant::Grant;
+pub(crate) use verbline_sync::grant::Grant;
 
-use crate::protocol::grant::Entry;
 use rdma_sys::ibv_access_flags as flag;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
+use verbline_sync::grant::Entry;
 
 const CHUNK_BITS: u32 = 10;
 const CHUNK: usize = 1 << CHUNK_BITS;

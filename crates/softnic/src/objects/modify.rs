@@ -10,10 +10,10 @@ use crate::objects::device::{self, Device, RD_ATOMIC_MAX};
 use crate::objects::qp::{self, ACCEPT_DATAGRAMS, NOT_ESTABLISHED, Qp};
 use crate::objects::qp_table::{self, AttrMask, State};
 use crate::objects::{fabric, key_table};
-use crate::protocol::credit::{FLUSHING, WAITING};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
+use verbline_sync::credit::{FLUSHING, WAITING};
 
 /// Attributes as last modified.
 pub(crate) struct Attributes(pub(crate) ibv_qp_attr);

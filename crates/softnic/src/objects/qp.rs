@@ -18,8 +18,6 @@ use crate::objects::modify::Attributes;
 use crate::objects::pd::Pd;
 use crate::objects::qp_table::{State, Transport};
 use crate::objects::srq::Srq;
-use crate::protocol::credit::Attention;
-use crate::protocol::mailbox::Mailbox;
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
@@ -27,6 +25,8 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use verbline_sync::credit::Attention;
+use verbline_sync::mailbox::Mailbox;
 
 /// See the [module](self).
 #[repr(C)]
@@ -185,7 +185,7 @@ impl Qp {
     pub(crate) fn new_tag(&self) {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         // Relaxed: only that it is new.
-        let tag = NEXT.fetch_add(1, Ordering::Relaxed) & crate::protocol::ring::TAG_MASK;
+        let tag = NEXT.fetch_add(1, Ordering::Relaxed) & verbline_sync::ring::TAG_MASK;
         // Relaxed: ordered by the quiescence before and by the state or the table's entry after.
         self.inbound.tag.store(tag, Ordering::Relaxed);
     }
@@ -263,7 +263,7 @@ pub(crate) unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mu
 }
 
 impl Qp {
-    fn guards(&self) -> [&crate::protocol::guard::Guard; 2] {
+    fn guards(&self) -> [&verbline_sync::guard::Guard; 2] {
         [&self.sq.guard, self.rq.guard()]
     }
 }

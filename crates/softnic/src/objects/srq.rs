@@ -18,12 +18,12 @@ use crate::objects::key_table::{self, RegionKey};
 use crate::objects::pd::Pd;
 use crate::objects::qp::Qp;
 use crate::objects::{device, fabric};
-use crate::protocol::lock::SpinLock;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
+use verbline_sync::lock::SpinLock;
 
 /// `ibv_srq` first, so that a pointer to one is a pointer to the other.
 #[repr(C)]

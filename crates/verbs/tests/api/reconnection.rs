@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::common::{Options, PATIENCE, Side, bring_up, hand_back, init_spec, only_soft, spec};
 use verbline_verbs::{CompletionQueue, Endpoint, InitSpec, PeerMr, QpSpec, Remote, SendOptions, Transport};
 
-/// How often two QPs are connected again. The race itself is softnic's model to prove (`tests/loom.rs`); this is the way there
+/// How often two QPs are connected again. The race itself is a model's to prove (`verbline-sync`, `tests/loom.rs`); this is the way there
 /// through everything that is above.
 const ROUNDS: u64 = 4_000;
 

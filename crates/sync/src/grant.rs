@@ -6,7 +6,7 @@
 //! What it guarantees: [`Entry::read`] gives what one [`Entry::set`] wrote, or `None` if the key didn't stand for anything at some
 //! time during the call. It never waits.
 
-use super::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::primitives::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// What a key stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +33,19 @@ pub struct Grant {
 pub struct Entry {
     /// 0 while unused or being changed.
     pub key: AtomicU32,
+    /// As [`Grant::pd`].
     pub pd: AtomicU32,
+    /// As [`Grant::access`].
     pub access: AtomicU32,
     qpn: AtomicU32,
     parent: AtomicU32,
     /// Odd while it is being set.
     changes: AtomicU32,
+    /// As [`Grant::start`].
     pub start: AtomicU64,
+    /// As [`Grant::len`].
     pub len: AtomicU64,
+    /// As [`Grant::offset`].
     pub offset: AtomicU64,
 }
 

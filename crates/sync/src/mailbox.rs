@@ -12,12 +12,12 @@
 //!   condition of [`Mailbox::publish`]. So it needs no lock and no count.
 //! - *Order.* The mailbox's message is older than any that its sender puts into the ring before it is taken; a consumer
 //!   that looks at the ring first and at the mailbox then, takes the mailbox's first.
-//! - *Wake-ups.* As with the ring: after [`Consumer::arm`](super::ring::Consumer::arm) a later [`Reader::take`] finds
-//!   the message or its sender's [`CqRing::fire`](super::ring::CqRing::fire) says to notify. Here the fences are
+//! - *Wake-ups.* As with the ring: after [`Consumer::arm`](crate::ring::Consumer::arm) a later [`Reader::take`] finds
+//!   the message or its sender's [`CqRing::fire`](crate::ring::CqRing::fire) says to notify. Here the fences are
 //!   `verbline_ring`'s: light after publishing, heavy in `arm`.
 
-use super::ring::{Entry, Slot, TWO_SLOTS, sequence, tag_of};
-use super::sync::Ordering;
+use crate::primitives::Ordering;
+use crate::ring::{Entry, Slot, TWO_SLOTS, sequence, tag_of};
 use verbline_ring::fence;
 
 /// See the [module](self). The two lines are a pair that prefetchers fetch together.
@@ -46,7 +46,7 @@ impl Mailbox {
         &self.slots[1]
     }
 
-    /// Makes the message that was written visible; then look at [`CqRing::fire`](super::ring::CqRing::fire). `number`
+    /// Makes the message that was written visible; then look at [`CqRing::fire`](crate::ring::CqRing::fire). `number`
     /// differs from that of the message before it with the same tag.
     #[inline(always)]
     pub fn publish(&self, number: u64, tag: u32, two_slots: bool) {

@@ -9,7 +9,7 @@
 //! paid for by [`fence::heavy`] on the other. A data path must not call `quiesce` while inside, nor wait for anybody
 //! who does.
 
-use super::sync::{AtomicU64, Backoff, Ordering};
+use crate::primitives::{AtomicU64, Backoff, Ordering};
 use verbline_ring::fence;
 
 /// One data path's presence: odd while inside. One thread at a time may enter it.
@@ -19,6 +19,7 @@ pub struct Guard {
 }
 
 impl Guard {
+    /// Nobody is inside.
     pub fn new() -> Self {
         Guard { turns: AtomicU64::new(0) }
     }

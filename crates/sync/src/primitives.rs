@@ -1,19 +1,19 @@
 //! Atomics, cells and waiting, from std or from loom: the one place that chooses.
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, fence};
 #[cfg(not(loom))]
-pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, fence};
 
-pub use std::sync::atomic::Ordering;
+pub(crate) use std::sync::atomic::Ordering;
 
 /// `UnsafeCell` with loom's closure interface, so that loom sees each access.
 #[derive(Debug, Default)]
 #[repr(transparent)]
-pub struct Cell<T>(#[cfg(not(loom))] std::cell::UnsafeCell<T>, #[cfg(loom)] loom::cell::UnsafeCell<T>);
+pub(crate) struct Cell<T>(#[cfg(not(loom))] std::cell::UnsafeCell<T>, #[cfg(loom)] loom::cell::UnsafeCell<T>);
 
 impl<T> Cell<T> {
-    pub fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         #[cfg(not(loom))]
         return Cell(std::cell::UnsafeCell::new(value));
         #[cfg(loom)]
@@ -22,7 +22,7 @@ impl<T> Cell<T> {
 
     /// Shared access through a raw pointer.
     #[inline(always)]
-    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         #[cfg(not(loom))]
         return f(self.0.get());
         #[cfg(loom)]
@@ -31,7 +31,7 @@ impl<T> Cell<T> {
 
     /// Exclusive access through a raw pointer.
     #[inline(always)]
-    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         #[cfg(not(loom))]
         return f(self.0.get());
         #[cfg(loom)]
@@ -44,14 +44,14 @@ impl<T> Cell<T> {
 /// A `SeqCst` read-modify-write already does for later `SeqCst` loads (and, on x86, for all), at no cost. Loom treats
 /// `SeqCst` accesses as `AcqRel` and models only `SeqCst` *fences*, so there it is spelled out as one.
 #[inline(always)]
-pub fn after_rmw() {
+pub(crate) fn after_rmw() {
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }
 
 /// Waiting for another thread: a little on the core, then by yielding it, since that thread may need this very core.
 #[derive(Debug, Default)]
-pub struct Backoff {
+pub(crate) struct Backoff {
     #[cfg(not(loom))]
     turns: u32,
 }
@@ -60,11 +60,11 @@ impl Backoff {
     #[cfg(not(loom))]
     const SPINS: u32 = 64;
 
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    pub fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         #[cfg(loom)]
         loom::thread::yield_now();
         #[cfg(not(loom))]

@@ -15,8 +15,8 @@
 //!   consumer sees that a slot is claimed, and waits for it rather than report an empty queue.
 //! - *One notification an arm*: whoever takes `armed` back to zero notifies.
 
-pub use super::consumer::Consumer;
-use super::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Cell, Ordering, after_rmw};
+pub use crate::consumer::Consumer;
+use crate::primitives::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Cell, Ordering, after_rmw};
 use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
 
@@ -36,19 +36,19 @@ pub const SOLICITED: u32 = 1;
 pub const NEXT: u32 = 2;
 
 const POSITION_BITS: u32 = 40;
-pub(super) const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
-pub(super) const TWO_SLOTS: u64 = 1 << 63;
+pub(crate) const POSITION_MASK: u64 = (1 << POSITION_BITS) - 1;
+pub(crate) const TWO_SLOTS: u64 = 1 << 63;
 /// Tags are 23 bits wide.
 pub const TAG_MASK: u32 = (1 << 23) - 1;
 /// In `tail`: the ring is being replaced; claims wait.
-pub(super) const FROZEN: u64 = 1 << 63;
+pub(crate) const FROZEN: u64 = 1 << 63;
 
 /// One slot: a sequence word and 56 bytes.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Slot {
     /// Position + 1 in the low 40 bits, then the producer's tag, then whether a second slot belongs to it.
-    pub(super) seq: AtomicU64,
+    pub(crate) seq: AtomicU64,
     body: Cell<[u64; 7]>,
 }
 
@@ -77,22 +77,22 @@ pub struct Overrun;
 /// after the claim costs nothing.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Producers {
+pub(crate) struct Producers {
     /// Next free position.
-    pub(super) tail: AtomicU64,
+    pub(crate) tail: AtomicU64,
     /// A copy of the consumer's head, refreshed when it says "full".
-    pub(super) head_seen: AtomicU64,
-    pub(super) slots: AtomicPtr<Slot>,
-    pub(super) mask: AtomicU64,
-    pub(super) armed: AtomicU32,
+    pub(crate) head_seen: AtomicU64,
+    pub(crate) slots: AtomicPtr<Slot>,
+    pub(crate) mask: AtomicU64,
+    pub(crate) armed: AtomicU32,
 }
 
 /// What the consumer writes, or looks at on an empty poll: producers' lines are left alone there.
 #[derive(Debug)]
 #[repr(C)]
-pub(super) struct Consumed {
+pub(crate) struct Consumed {
     /// Written by the consumer once a poll, read by producers once a lap.
-    pub(super) head: AtomicU64,
+    pub(crate) head: AtomicU64,
     /// A completion was lost. Written once.
     overrun: AtomicBool,
 }
@@ -100,8 +100,8 @@ pub(super) struct Consumed {
 /// See the [module](self).
 #[derive(Debug)]
 pub struct CqRing {
-    pub(super) producers: CachePadded<Producers>,
-    pub(super) consumed: CachePadded<Consumed>,
+    pub(crate) producers: CachePadded<Producers>,
+    pub(crate) consumed: CachePadded<Consumed>,
 }
 
 /// Claimed slots, to be filled and published by their producer. They are there as long as the ring, and until it grows, which waits
@@ -128,7 +128,7 @@ pub struct Entry<'r> {
 
 impl<'r> Entry<'r> {
     #[inline(always)]
-    pub(super) fn new(tag: u32, two_slots: bool, first: &'r Slot, second: &'r Slot) -> Entry<'r> {
+    pub(crate) fn new(tag: u32, two_slots: bool, first: &'r Slot, second: &'r Slot) -> Entry<'r> {
         Entry { tag, two_slots, first, second }
     }
 
@@ -177,17 +177,17 @@ impl Claim<'_> {
 }
 
 #[inline(always)]
-pub(super) fn tag_of(seq: u64) -> u32 {
+pub(crate) fn tag_of(seq: u64) -> u32 {
     (seq >> POSITION_BITS) as u32 & TAG_MASK
 }
 
 #[inline(always)]
-pub(super) fn sequence(position: u64, tag: u32, two_slots: bool) -> u64 {
+pub(crate) fn sequence(position: u64, tag: u32, two_slots: bool) -> u64 {
     let number = position.wrapping_add(1) & POSITION_MASK;
     number | u64::from(tag & TAG_MASK) << POSITION_BITS | if two_slots { TWO_SLOTS } else { 0 }
 }
 
-pub(super) fn allocate(slots: usize) -> *mut Slot {
+pub(crate) fn allocate(slots: usize) -> *mut Slot {
     assert!(slots.is_power_of_two(), "a ring of {slots} slots: not a power of two");
     let ring: Box<[Slot]> = (0..slots).map(|_| Slot::default()).collect();
     Box::into_raw(ring).cast()
@@ -195,7 +195,7 @@ pub(super) fn allocate(slots: usize) -> *mut Slot {
 
 /// # Safety
 /// `slots` and `mask` are those of one `allocate`, and nobody uses it any more.
-pub(super) unsafe fn release(slots: *mut Slot, mask: u64) {
+pub(crate) unsafe fn release(slots: *mut Slot, mask: u64) {
     // SAFETY: by the contract, this is the box that `allocate` made, with its length.
     drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(slots, mask as usize + 1)) });
 }

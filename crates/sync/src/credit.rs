@@ -8,7 +8,7 @@
 //! on a path that is slow anyway. The same pair of fences orders a move to the error state against a concurrent post:
 //! [`FLUSHING`] is set, then the count is read; the poster publishes, then reads the word.
 
-use super::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::primitives::{AtomicU32, AtomicU64, Ordering};
 use verbline_ring::fence;
 
 /// A sender has messages pending for this receive queue.
@@ -25,6 +25,7 @@ pub struct Posted(AtomicU64);
 pub struct Attention(AtomicU32);
 
 impl Posted {
+    /// No receive is posted.
     pub fn new() -> Self {
         Posted(AtomicU64::new(0))
     }
@@ -55,6 +56,7 @@ impl Posted {
 }
 
 impl Attention {
+    /// No flag is set.
     pub fn new() -> Self {
         Attention(AtomicU32::new(0))
     }

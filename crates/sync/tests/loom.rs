@@ -1,17 +1,17 @@
 //! Models of the protocols between threads, over the very code that runs: every interleaving that loom can tell apart.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p verbline-softnic --test loom`
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p verbline-sync --test loom`
 #![cfg(loom)]
 
 use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use verbline_softnic::protocol::credit::{Attention, FLUSHING, Posted, WAITING};
-use verbline_softnic::protocol::grant::{Entry as KeyEntry, Grant};
-use verbline_softnic::protocol::guard::{Guard, quiesce};
-use verbline_softnic::protocol::lock::SpinLock;
-use verbline_softnic::protocol::mailbox::{Mailbox, Reader};
-use verbline_softnic::protocol::ring::{Consumer, CqRing, Entry, NEXT, Overrun, SOLICITED};
+use verbline_sync::credit::{Attention, FLUSHING, Posted, WAITING};
+use verbline_sync::grant::{Entry as KeyEntry, Grant};
+use verbline_sync::guard::{Guard, quiesce};
+use verbline_sync::lock::SpinLock;
+use verbline_sync::mailbox::{Mailbox, Reader};
+use verbline_sync::ring::{Consumer, CqRing, Entry, NEXT, Overrun, SOLICITED};
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

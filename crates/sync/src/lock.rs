@@ -3,7 +3,7 @@
 //! What it guarantees: mutual exclusion, and release/acquire between successive holders. It isn't fair, and it isn't
 //! poisoned by a panic: no section under it may panic half way (they only move integers and pointers).
 
-use super::sync::{AtomicBool, Backoff, Cell, Ordering};
+use crate::primitives::{AtomicBool, Backoff, Cell, Ordering};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 
@@ -20,6 +20,7 @@ unsafe impl<T: Send> Sync for SpinLock<T> {}
 unsafe impl<T: Send> Send for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
+    /// A lock that nobody holds.
     pub fn new(value: T) -> Self {
         SpinLock { held: AtomicBool::new(false), value: Cell::new(value) }
     }

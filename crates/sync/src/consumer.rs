@@ -2,8 +2,8 @@
 //!
 //! What it guarantees is said in `ring`.
 
-use super::ring::{CqRing, DISARMED, Entry, FROZEN, POSITION_MASK, Slot, TWO_SLOTS, allocate, release, tag_of};
-use super::sync::{Backoff, Ordering};
+use crate::primitives::{Backoff, Ordering};
+use crate::ring::{CqRing, DISARMED, Entry, FROZEN, POSITION_MASK, Slot, TWO_SLOTS, allocate, release, tag_of};
 use std::marker::PhantomData;
 use verbline_ring::fence::heavy;
 
@@ -66,7 +66,7 @@ impl<'r> Cursor<'r> {
 }
 
 impl Consumer {
-    pub(super) fn new(slots: *const Slot, mask: u64) -> Consumer {
+    pub(crate) fn new(slots: *const Slot, mask: u64) -> Consumer {
         Consumer { head: 0, slots, mask, armed: false }
     }
 
@@ -154,7 +154,7 @@ impl Consumer {
     ///
     /// # Safety
     /// `ring` is the one that this consumer was made with. No [`Entry`] and no [`Cursor`] of it is used after, nor a
-    /// [`Claim`](super::ring::Claim) whose completions are all published.
+    /// [`Claim`](crate::ring::Claim) whose completions are all published.
     pub unsafe fn grow(&mut self, ring: &CqRing, slots: usize) {
         if slots as u64 <= self.mask + 1 {
             return;
