@@ -46,6 +46,7 @@ pub(crate) struct Built {
     /// Where the plan declares each lcore.
     pub(crate) places: Vec<Place>,
     pub(crate) control: Arc<Control>,
+    pub(crate) connections: Links,
     pub(crate) stats: RunStats,
     pub(crate) watched: Vec<Watched>,
     pub(crate) sources: usize,
@@ -97,6 +98,7 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
         lcores,
         places: plan.lcores().iter().map(|lcore| place(plan, lcore.span)).collect(),
         control,
+        connections: Links::default(),
         watched: devices.watched(plan, &stats, &cqs),
         stats,
         sources: count_sources(plan, registry),
@@ -266,7 +268,6 @@ fn run_stats(plan: &verbline_plan::Plan, clock: &Clock, devices: &Devices, pools
             .collect(),
         kernel: Thieves::default(),
         pools: pools.all().to_vec(),
-        links: Links::default(),
     }
 }
 
@@ -326,7 +327,7 @@ impl Built {
             }
             fill(lcore);
         }
-        self.stats.links = Links::keep(made, sign, &self.stats.clock).map_err(refused)?;
+        self.connections = Links::keep(made, sign, &self.stats.clock).map_err(refused)?;
         Ok(())
     }
 }

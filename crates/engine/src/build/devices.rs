@@ -8,9 +8,10 @@ use verbline_verbs::{Context, Device, DeviceAttr, DeviceError, PortAttr, PortSta
 
 use crate::api::error::{Cause, EngineError, place};
 use crate::build::select_device::{self, Candidate, PickError};
-use crate::control::device_events::{Watched, WatchedLcore};
+use crate::control::device_events::{Watched, WatchedLcore, WatchedPort};
 use crate::idle::wake_set::CqSource;
-use crate::stats::snapshot::RunStats;
+use crate::stats::counters::Shared;
+use crate::stats::snapshot::{PortEntry, RunStats};
 
 /// A device of the plan.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Devices(Vec<Opened>);
 impl Devices {
     /// What their events are about. `cqs`: the completion queues of the lcores.
     pub(crate) fn watched(&self, plan: &Plan, stats: &RunStats, cqs: &[Option<u64>]) -> Vec<Watched> {
+        let watched_port =
+            |port: &PortEntry| WatchedPort { name: port.name.clone(), stats: Shared::clone(&port.stats) };
         let watched = |(declared, opened): (&verbline_plan::Device, &Opened)| Watched {
             device: opened.context.name().to_owned(),
             plan_name: declared.name.clone(),
@@ -41,7 +44,7 @@ impl Devices {
                     index: lcore.id.index(),
                     name: lcore.name.clone(),
                     cq: cqs[lcore.id.index()],
-                    ports: lcore.ports.iter().map(|id| stats.ports[id.index()].watched()).collect(),
+                    ports: lcore.ports.iter().map(|id| watched_port(&stats.ports[id.index()])).collect(),
                 })
                 .collect(),
         };

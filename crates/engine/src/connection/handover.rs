@@ -74,7 +74,7 @@ impl Seat {
         mem::take(&mut self.lock().orders)
     }
 
-    /// The lcore: its queue pair is in the error state. Why, as the number of a [`crate::control::notice::Reason`].
+    /// The lcore: its queue pair is in the error state. Why, as the number of a [`crate::stats::down_reason::DownReason`].
     pub(crate) fn went_down(&self, why: u64) {
         self.lock().news.down = Some(why);
         self.bell.ring();

@@ -17,10 +17,9 @@ use crate::api::error::EngineError;
 use crate::connection::connector::{Dialling, Failure, PAUSE_MAX, PAUSE_MIN, Way, Who, rest};
 use crate::connection::handover::Seat;
 use crate::control::event_fd::{self, Sign};
-use crate::control::notice::Reason;
 use crate::stats::clock::{Clock, Tick};
+use crate::stats::down_reason::DownReason;
 use crate::stats::report::ConnectionState;
-use crate::stats::snapshot::status_name;
 
 /// How long the connection manager, or the device, is waited for to say why, after a queue pair has failed.
 pub(crate) const SAY_WHY: Duration = Duration::from_millis(100);
@@ -121,7 +120,7 @@ impl Keeper {
                 match (connection.wait_disconnected(patience), failed) {
                     (Ok(true), _) => return Some(connection.end_reason().unwrap_or("it ended").to_owned()),
                     (_, Some(why)) => {
-                        let why = Reason::text(why, status_name).unwrap_or_default();
+                        let why = DownReason::text(why).unwrap_or_default();
                         return Some(format!("its queue pair failed: {why}"));
                     }
                     (Err(error), None) => return Some(error.to_string()),

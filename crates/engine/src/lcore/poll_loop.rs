@@ -14,7 +14,7 @@ use verbline_verbs::{Completion, Completions};
 
 use crate::api::outputs::Sink;
 use crate::api::stage::{PortChange, PortEvent};
-use crate::control::notice::{Notice, Reason};
+use crate::control::notice::Notice;
 use crate::control::run_control::{Caller, Control, Phase, Word};
 use crate::idle::policy::{Budget, Idle, Policy, Step, Turn};
 use crate::idle::sleep::{Bed, Fired, Outcome, sleep};
@@ -25,6 +25,7 @@ use crate::lcore::port_renewal::Attended;
 use crate::lcore::rings::{Bell, Inlet, Outlet};
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::counters::{LcoreStats, Shared};
+use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 use crate::stats::sampling::{Sampler, Weights};
 use crate::stats::turn_time::TurnTime;
@@ -186,13 +187,13 @@ impl Lcore {
                 }
             }
             Notice::Overrun => {
-                self.ports.iter_mut().for_each(|port| port.go_down(Health::Down, Reason::OVERRUN));
+                self.ports.iter_mut().for_each(|port| port.go_down(Health::Down, DownReason::OVERRUN));
                 return Err(io::Error::other(
                     "its completion queue has overrun (IBV_EVENT_CQ_ERR), and completions are lost; set `cq_depth_wc` higher",
                 ));
             }
             Notice::Gone(sentence) => {
-                self.ports.iter_mut().for_each(|port| port.go_down(Health::Down, Reason::GONE));
+                self.ports.iter_mut().for_each(|port| port.go_down(Health::Down, DownReason::GONE));
                 return Err(io::Error::other(sentence));
             }
         }

@@ -11,12 +11,13 @@ use verbline_mem::{Batch, PoolCache};
 use verbline_verbs::{AsyncEventKind, Completion, PostStop, QueuePair, SendOptions, Status, Transport, WrKind};
 
 use crate::api::outputs::{Link, Sink};
-use crate::control::notice::{Notice, Reason};
+use crate::control::notice::Notice;
 use crate::control::run_control::Caller;
 use crate::lcore::node::Surroundings;
 use crate::lcore::port_renewal::Renewal;
 use crate::stats::clock::Tick;
 use crate::stats::counters::{LcoreStats, PortStats, STATUSES, Shared};
+use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
 /// How long an lcore may sleep while a receive queue waits for its pool: nobody rings when packets return to a pool.
@@ -199,7 +200,7 @@ impl Port {
         self.stats.rx_outstanding.set((receiving.depth_wr - receiving.missing + receiving.refill.len()) as u64);
         let posted = receiving.missing < before;
         if refused {
-            self.go_down(Health::Down, Reason::REFUSED);
+            self.go_down(Health::Down, DownReason::REFUSED);
         }
         posted
     }
@@ -278,7 +279,7 @@ impl Port {
         if self.health == Health::Up {
             tracing::error!(port = %self.name, %status, "the port is down");
         }
-        self.go_down(left, Reason::of_status(status));
+        self.go_down(left, DownReason::of_status(status));
     }
 
     /// An event says that the queue pair has failed.
@@ -288,13 +289,13 @@ impl Port {
             // What the device has not flushed by itself comes back now; a device that is in no state to do so refuses.
             let _ = self.qp.to_err();
         }
-        self.go_down(Health::Down, Reason::of_event(event));
+        self.go_down(Health::Down, DownReason::of_event(event));
     }
 
     /// Some of it is out of service from here on. The stages of its lcore are told in the next turn.
     #[cold]
-    pub(crate) fn go_down(&mut self, left: Health, reason: Reason) {
-        if Reason::is_vague(self.stats.down_reason.value()) {
+    pub(crate) fn go_down(&mut self, left: Health, reason: DownReason) {
+        if DownReason::is_vague(self.stats.down_reason.value()) {
             self.stats.down_reason.set(reason.number());
         }
         let before = self.health;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use verbline_verbs::QueuePair;
 
 use crate::connection::handover::{Orders, Seat};
-use crate::control::notice::Reason;
 use crate::lcore::port::{Health, Port};
+use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
 /// A port's side of [`crate::connection::handover`].
@@ -79,7 +79,7 @@ impl Port {
 
     /// Brings the queue pair to ERR: whatever is posted completes, behind what has completed already. `lost`: the keeper knows why.
     fn let_go(&mut self, lost: bool) {
-        self.go_down(Health::Down, Reason::LOST);
+        self.go_down(Health::Down, DownReason::LOST);
         let before = self.qp.sends_outstanding();
         if let Err(error) = self.qp.start_drain() {
             tracing::error!(port = %self.name, %error, "its queue pair cannot be let go");

@@ -21,7 +21,7 @@ use crate::stats::report::FailureReport;
 /// Connects what is not connected yet, starts all lcores and lets them go once every one is in its place.
 pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
     built.connect(|| false)?;
-    let Built { lcores, places, control, mut stats, watched, sources, drain, .. } = built;
+    let Built { lcores, places, control, connections, mut stats, watched, sources, drain, .. } = built;
     let count = lcores.len();
     let mut threads = Vec::with_capacity(count);
     let mut failed = None;
@@ -50,7 +50,7 @@ pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
     stats.kernel = kernel_time::Thieves::now();
     let started_ns = stats.clock.now_ns();
     control.tell(|progress| progress.go = true);
-    Ok(RunningInner::new(control, stats, threads, watch, sources, drain, started_ns))
+    Ok(RunningInner::new(control, connections, stats, threads, watch, sources, drain, started_ns))
 }
 
 /// Ends threads that have not begun to run their lcore.

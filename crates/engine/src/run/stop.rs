@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use verbline_ring::Quiet;
 
 use crate::api::error::EngineError;
+use crate::connection::connections::Links;
 use crate::connection::supervisor::SAY_WHY;
 use crate::control::device_events::Watch;
 use crate::control::run_control::{Control, Phase, Progress};
@@ -39,6 +40,7 @@ pub enum Ended {
 #[derive(Debug)]
 pub(crate) struct RunningInner {
     pub(crate) control: Arc<Control>,
+    connections: Links,
     stats: RunStats,
     threads: Vec<JoinHandle<()>>,
     watch: Option<Watch>,
@@ -52,6 +54,7 @@ pub(crate) struct RunningInner {
 impl RunningInner {
     pub(crate) fn new(
         control: Arc<Control>,
+        connections: Links,
         stats: RunStats,
         threads: Vec<JoinHandle<()>>,
         watch: Watch,
@@ -59,7 +62,7 @@ impl RunningInner {
         drain: Duration,
         started_ns: Tick,
     ) -> RunningInner {
-        RunningInner { control, stats, threads, watch: Some(watch), sources, drain, started_ns }
+        RunningInner { control, connections, stats, threads, watch: Some(watch), sources, drain, started_ns }
     }
 
     pub(crate) fn snapshot(&self) -> Report {
@@ -69,6 +72,7 @@ impl RunningInner {
     fn snapshot_drained(&self, drained: bool) -> Report {
         let mut report = self.stats.report(self.started_ns, self.threads.is_empty());
         report.drained = drained;
+        report.connections = self.connections.report(self.started_ns, |port| self.stats.is_down(port));
         report.events = self.watch.as_ref().map(Watch::report).unwrap_or_default();
         let (failures, lost) = self.control.with(|progress| (progress.failures.clone(), progress.lost_ports.clone()));
         report.failures = if failures.is_empty() { self.stats.failures(&report, &lost) } else { failures };
@@ -96,12 +100,12 @@ impl RunningInner {
     /// Stops, and reports. A second call reports again.
     pub(crate) fn stop(&mut self) -> Result<Report, EngineError> {
         let elapsed_ns = self.stats.clock.now_ns().saturating_sub(self.started_ns);
-        self.stats.links.settle();
+        self.connections.settle();
         self.control.advance(Phase::Draining);
         self.await_reasons();
         let drained = self.await_quiet();
         // A connection that ends from here on ends because the run does.
-        self.stats.links.freeze();
+        self.connections.freeze();
         self.control.advance(Phase::Ending);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -110,7 +114,7 @@ impl RunningInner {
                 self.control.tell(|progress| progress.failures.push(failure));
             }
         }
-        self.stats.links.close();
+        self.connections.close();
         let mut report = self.snapshot_drained(drained);
         // What went on after the stop was asked for is not part of the run.
         report.elapsed_ns = elapsed_ns;

@@ -158,7 +158,7 @@ pub(crate) struct PortStats {
     pub(crate) qpn: Count,
     /// 1 once the QP is in the error state.
     pub(crate) down: Count,
-    /// Why, as [`crate::control::notice::Reason`] numbers it.
+    /// Why, as [`crate::stats::down_reason::DownReason`] numbers it.
     pub(crate) down_reason: Count,
     /// 1 while the link under it is down.
     pub(crate) link_down: Count,

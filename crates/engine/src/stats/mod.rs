@@ -2,6 +2,7 @@
 
 pub(crate) mod clock;
 pub(crate) mod counters;
+pub(crate) mod down_reason;
 pub(crate) mod drop_reason;
 pub(crate) mod failures;
 pub(crate) mod kernel_time;

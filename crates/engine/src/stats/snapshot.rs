@@ -3,14 +3,12 @@
 use verbline_mem::Pool;
 use verbline_verbs::Status;
 
-use crate::connection::connections::Links;
-use crate::control::device_events::WatchedPort;
-use crate::control::notice::Reason;
 use crate::idle::policy::{Budget, Policy, SpinFrom};
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::counters::{
     Counter, Drops, LcoreStats, PortStats, RingInStats, RingOutStats, Shared, StageStats, WAKE_CAUSES,
 };
+use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::reason_name;
 use crate::stats::failures::{self, Wiring};
 use crate::stats::kernel_time::{self, Thieves};
@@ -29,7 +27,6 @@ pub(crate) struct RunStats {
     pub(crate) ports: Vec<PortEntry>,
     pub(crate) rings: Vec<RingEntry>,
     pub(crate) pools: Vec<Pool>,
-    pub(crate) links: Links,
     /// As it was at the start.
     pub(crate) kernel: Thieves,
 }
@@ -71,15 +68,9 @@ pub(crate) struct RingEntry {
     pub(crate) emptied: Shared<RingOutStats>,
 }
 
-impl PortEntry {
-    /// For those who read the device's events.
-    pub(crate) fn watched(&self) -> WatchedPort {
-        WatchedPort { name: self.name.clone(), stats: Shared::clone(&self.stats) }
-    }
-}
-
 impl RunStats {
-    /// What the counters say now. `ended`: the lcores have let go of everything.
+    /// What the counters say now. `ended`: the lcores have let go of everything. Connections,
+    /// events and failures are not among the counters: the caller adds them.
     pub(crate) fn report(&self, started_ns: Tick, ended: bool) -> Report {
         let pools: Vec<PoolReport> = self.pools.iter().map(pool).collect();
         let kernel = Thieves::now();
@@ -95,7 +86,7 @@ impl RunStats {
             stages: self.stages.iter().zip(busy).map(|(entry, busy_ns)| self.stage(entry, busy_ns, &lcores)).collect(),
             lcores,
             ports: self.ports.iter().map(port).collect(),
-            connections: self.links.report(started_ns, |port| self.ports[port].stats.down.value() > 0),
+            connections: Vec::new(),
             rings: self.rings.iter().map(ring).collect(),
             drops: self.drops(ended),
             packets: self.packets(&pools, ended),
@@ -111,9 +102,14 @@ impl RunStats {
         failures::failures(report, &wiring, lost)
     }
 
+    /// Whether the queue pair of the port at this place in the plan is in the error state.
+    pub(crate) fn is_down(&self, port: usize) -> bool {
+        self.ports[port].stats.down.value() > 0
+    }
+
     /// Whether nothing is known of the ports but that something came before.
     pub(crate) fn are_vague(&self, ports: &[usize]) -> bool {
-        ports.iter().all(|place| Reason::is_vague(self.ports[*place].stats.down_reason.value()))
+        ports.iter().all(|place| DownReason::is_vague(self.ports[*place].stats.down_reason.value()))
     }
 
     /// What the stages are estimated to have worked: together no longer than their lcore, which is known better.
@@ -299,7 +295,8 @@ fn policy_name(policy: Policy) -> &'static str {
 
 fn port(entry: &PortEntry) -> PortReport {
     let stats = &entry.stats;
-    let status = |(index, count): (usize, u64)| StatusReport { status: status_name(index), count };
+    let status =
+        |(index, count): (usize, u64)| StatusReport { status: Status::from_raw(index as u32).name().to_owned(), count };
     let counts = stats.statuses.iter().map(crate::stats::counters::Count::value);
     PortReport {
         name: entry.name.clone(),
@@ -315,39 +312,10 @@ fn port(entry: &PortEntry) -> PortReport {
         stale: stats.stale.value(),
         qpn: stats.qpn.value() as u32,
         down: stats.down.value() > 0,
-        down_reason: Reason::text(stats.down_reason.value(), status_name),
+        down_reason: DownReason::text(stats.down_reason.value()),
         link_down: stats.link_down.value() > 0,
         errors: counts.enumerate().filter(|(_, count)| *count > 0).map(status).collect(),
     }
-}
-
-/// As verbs.h has it, without the prefix.
-pub(crate) fn status_name(index: usize) -> String {
-    const NAMED: [Status; 21] = [
-        Status::LOC_LEN_ERR,
-        Status::LOC_QP_OP_ERR,
-        Status::LOC_EEC_OP_ERR,
-        Status::LOC_PROT_ERR,
-        Status::WR_FLUSH_ERR,
-        Status::MW_BIND_ERR,
-        Status::BAD_RESP_ERR,
-        Status::LOC_ACCESS_ERR,
-        Status::REM_INV_REQ_ERR,
-        Status::REM_ACCESS_ERR,
-        Status::REM_OP_ERR,
-        Status::RETRY_EXC_ERR,
-        Status::RNR_RETRY_EXC_ERR,
-        Status::LOC_RDD_VIOL_ERR,
-        Status::REM_INV_RD_REQ_ERR,
-        Status::REM_ABORT_ERR,
-        Status::INV_EECN_ERR,
-        Status::INV_EEC_STATE_ERR,
-        Status::FATAL_ERR,
-        Status::RESP_TIMEOUT_ERR,
-        Status::GENERAL_ERR,
-    ];
-    let named = NAMED.iter().find(|status| status.raw() as usize == index);
-    named.map_or_else(|| "UNKNOWN".to_owned(), |status| format!("{status:?}"))
 }
 
 fn ring(entry: &RingEntry) -> RingReport {

@@ -72,9 +72,15 @@ statuses! {
 }
 
 impl Status {
+    /// The status that verbs.h numbers so.
     #[inline]
-    pub(super) fn from_raw(raw: u32) -> Status {
+    pub fn from_raw(raw: u32) -> Status {
         Status(raw)
+    }
+
+    /// Its name in verbs.h without `IBV_WC_`, or `UNKNOWN`.
+    pub fn name(self) -> &'static str {
+        self.text().map_or("UNKNOWN", |(name, _)| name)
     }
 
     /// The number, as verbs.h has it.
