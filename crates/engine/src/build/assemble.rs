@@ -15,20 +15,20 @@ use crate::api::outputs::{Link, Sink, SinkStats};
 use crate::api::registry::{Registry, StageContext};
 use crate::api::stage::Stage;
 use crate::build::devices::{Devices, Pools, completion_source, open_devices, open_pools};
-use crate::build::queue_pairs::{QueuePairs, connect, dials};
-use crate::connection::connections::Links;
-use crate::connection::connector::Dial;
-use crate::connection::handover::Seat;
+use crate::build::queue_pairs::{QueuePairs, connect, connection_specs};
+use crate::connection::connections::Connections;
+use crate::connection::connector;
+use crate::connection::handover::{Handover, Handovers, PortSide};
+use crate::connection::spec::ConnectionSpec;
 use crate::control::device_events::Watched;
-use crate::control::event_fd::Sign;
-use crate::control::run_control::{Caller, Control};
+use crate::control::event_fd::StopFlag;
+use crate::control::run_control::{Control, LcoreInbox};
 use crate::idle::policy::{Budget, Policy, SpinFrom};
 use crate::idle::wake_cost::{WakeCost, wake_cost};
 use crate::idle::wake_set::WakeSet;
 use crate::lcore::node::{Node, NodeSpec};
 use crate::lcore::poll_loop::LcoreParts;
 use crate::lcore::port::{Health, Port, Receiving, Sending};
-use crate::lcore::port_renewal::Renewal;
 use crate::lcore::rings::{Bell, Inlet, Outlet};
 use crate::stats::clock::Clock;
 use crate::stats::counters::shared;
@@ -41,12 +41,12 @@ use crate::stats::snapshot::{LcoreEntry, PortEntry, RingEntry, RunStats, StageEn
 pub(crate) struct Built {
     pub(crate) notes: Vec<Note>,
     /// Ports that are still to be connected.
-    pub(crate) dials: Vec<Dial>,
+    pub(crate) to_connect: Vec<ConnectionSpec>,
     pub(crate) lcores: Vec<LcoreParts>,
     /// Where the plan declares each lcore.
     pub(crate) places: Vec<Place>,
     pub(crate) control: Arc<Control>,
-    pub(crate) connections: Links,
+    pub(crate) connections: Connections,
     pub(crate) stats: RunStats,
     pub(crate) watched: Vec<Watched>,
     pub(crate) sources: usize,
@@ -67,7 +67,7 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     let notes = found_out(plan, notes);
     let (wakers, sleepers) = doorbells(plan)?;
     let control = Arc::new(Control::new(wakers.clone()));
-    let seats = seats(plan, &control)?;
+    let handovers = handovers(plan, &control)?;
     let stats = run_stats(plan, &clock, &devices, &pools, &made);
     let mut rings = make_rings(plan);
     let mut stages: Vec<_> = made.into_iter().map(|made| Some(made.stage)).collect();
@@ -83,8 +83,15 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     }
     let mut lcores = Vec::new();
     for (lcore, wakes) in plan.lcores().iter().zip(wake_sets) {
-        let making =
-            Making { plan, registry, stats: &stats, clock: &clock, pools: &pools, wakers: &wakers, seats: &seats };
+        let making = Making {
+            plan,
+            registry,
+            stats: &stats,
+            clock: &clock,
+            pools: &pools,
+            wakers: &wakers,
+            handovers: &handovers,
+        };
         lcores.push(making.lcore(lcore, wakes, &mut qps, &mut rings, &mut stages)?);
     }
     // Receives are posted before any peer can send: no message of the plan's own finds a queue empty at the start.
@@ -94,11 +101,11 @@ pub(crate) fn build(plan: &verbline_plan::Plan, registry: &Registry) -> Result<B
     connect(plan, &devices, &mut lcores)?;
     Ok(Built {
         notes,
-        dials: dials(plan, &devices, &mut qps, &seats)?,
+        to_connect: connection_specs(plan, &devices, &mut qps, &handovers)?,
         lcores,
         places: plan.lcores().iter().map(|lcore| place(plan, lcore.span)).collect(),
         control,
-        connections: Links::default(),
+        connections: Connections::default(),
         watched: devices.watched(plan, &stats, &cqs),
         stats,
         sources: count_sources(plan, registry),
@@ -192,25 +199,22 @@ fn doorbells(plan: &verbline_plan::Plan) -> Result<(Vec<Waker>, Vec<Sleeper>), E
     Ok(pairs.into_iter().unzip())
 }
 
-/// One for each port, `None` for those whose connection is not made again.
-pub(crate) type Seats = [Option<Arc<Seat>>];
-
-fn seats(plan: &verbline_plan::Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<Seat>>>, EngineError> {
-    let seat = |port: &verbline_plan::Port| {
+fn handovers(plan: &verbline_plan::Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<Handover>>>, EngineError> {
+    let handover = |port: &verbline_plan::Port| {
         // A port's place on its lcore is its tag.
         let place_on_lcore =
             plan[port.lcore].ports.iter().position(|id| *id == port.id).expect("a port is on its lcore");
-        let caller = Caller { control: Arc::clone(control), lcore: port.lcore.index() };
-        let seat = Seat::new(caller, place_on_lcore).map_err(|source| EngineError::System {
+        let inbox = LcoreInbox { control: Arc::clone(control), lcore: port.lcore.index() };
+        let handover = Handover::new(inbox, place_on_lcore).map_err(|source| EngineError::System {
             at: place(plan, port.span),
             lcore: plan[port.lcore].name.clone(),
-            call: "making the bell of a port with an address (eventfd)",
+            call: "making the eventfd of a port that reconnects",
             source,
             remedy: "free file descriptors (ulimit -n)",
         })?;
-        Ok(Arc::new(seat))
+        Ok(Arc::new(handover))
     };
-    plan.ports().iter().map(|port| port.reconnect.then(|| seat(port)).transpose()).collect()
+    plan.ports().iter().map(|port| port.reconnect.then(|| handover(port)).transpose()).collect()
 }
 
 type RingEnds =
@@ -305,17 +309,18 @@ impl Built {
         let control = &self.control;
         let stop = || stop() || control.with(|progress| progress.interrupted);
         // A plan without addresses starts nothing here, so that nothing of it can fail.
-        if self.dials.is_empty() {
+        if self.to_connect.is_empty() {
             return Ok(());
         }
         let refused = |source| EngineError::Process {
-            call: "starting the threads that keep the connections",
+            call: "starting the threads that supervise the connections",
             source,
             remedy: "free file descriptors or threads (ulimit -n, ulimit -u)",
         };
-        let sign = Arc::new(Sign::new().map_err(refused)?);
-        let made =
-            crate::connection::connector::connect(std::mem::take(&mut self.dials), &mut self.lcores, &sign, stop)?;
+        let stop_connecting = Arc::new(StopFlag::new().map_err(refused)?);
+        let ports = self.lcores.iter_mut().flat_map(|lcore| &mut lcore.ports);
+        let qps = ports.map(|port| (usize::from(port.index), &mut port.qp)).collect();
+        let established = connector::connect(std::mem::take(&mut self.to_connect), qps, &stop_connecting, stop)?;
         // What an attempt that failed half-way has cost. A peer that is quicker than this waits and sends again (RNR).
         for lcore in &mut self.lcores {
             let posted = |port: &mut Port| port.qp.recvs_outstanding();
@@ -327,7 +332,7 @@ impl Built {
             }
             fill(lcore);
         }
-        self.connections = Links::keep(made, sign, &self.stats.clock).map_err(refused)?;
+        self.connections = Connections::supervise(established, stop_connecting, &self.stats.clock).map_err(refused)?;
         Ok(())
     }
 }
@@ -351,7 +356,7 @@ struct Making<'a> {
     clock: &'a Clock,
     pools: &'a Pools,
     wakers: &'a [Waker],
-    seats: &'a Seats,
+    handovers: &'a Handovers,
 }
 
 /// The sinks of one lcore, and which target each belongs to.
@@ -480,8 +485,8 @@ impl Making<'_> {
             stats: self.stats.ports[id.index()].stats.clone(),
             health: Health::Up,
             by_address: matches!(port.destination, Destination::Listen(_) | Destination::Connect(_)),
-            caller: None,
-            renewal: self.seats[id.index()].clone().map(Renewal::new),
+            inbox: None,
+            reconnect: self.handovers[id.index()].clone().map(PortSide::new),
         }
     }
 

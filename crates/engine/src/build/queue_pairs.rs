@@ -12,10 +12,10 @@ use verbline_verbs::{
 };
 
 use crate::api::error::{Cause, EngineError, place};
-use crate::build::assemble::Seats;
 use crate::build::devices::{Devices, Opened, provider};
-use crate::connection::connector::{BACKLOG, Dial, Way, Who};
-use crate::connection::supervisor::Renew;
+use crate::connection::connector::BACKLOG;
+use crate::connection::handover::Handovers;
+use crate::connection::spec::{ConnectionSpec, LocalPort, Reconnect, Role};
 use crate::idle::wake_set::CqSource;
 use crate::lcore::poll_loop::LcoreParts;
 
@@ -58,13 +58,13 @@ pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts])
     for port in lcores.iter().flat_map(|lcore| &lcore.ports) {
         endpoints[usize::from(port.index)] = Some(port.qp.endpoint());
     }
-    let links = Links { plan, devices, endpoints };
+    let peers = Peers { plan, devices, endpoints };
     for port in lcores.iter_mut().flat_map(|lcore| &mut lcore.ports) {
         let declared = &plan.ports()[usize::from(port.index)];
         if matches!(declared.destination, Destination::Listen(_) | Destination::Connect(_)) {
             continue;
         }
-        links.bring_up(declared, &mut port.qp).map_err(|source| EngineError::Connect {
+        peers.bring_up(declared, &mut port.qp).map_err(|source| EngineError::Connect {
             at: place(plan, declared.span),
             port: declared.name.clone(),
             peer: destination_name(plan, declared.destination),
@@ -76,16 +76,16 @@ pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts])
 
 /// The ports that have an address, in the plan's order. Those that listen do so from here on: an address that is not to be had
 /// is told of before anything waits for anybody.
-pub(crate) fn dials(
+pub(crate) fn connection_specs(
     plan: &Plan,
     devices: &Devices,
     qps: &mut QueuePairs<'_>,
-    seats: &Seats,
-) -> Result<Vec<Dial>, EngineError> {
-    let mut dials = Vec::new();
+    handovers: &Handovers,
+) -> Result<Vec<ConnectionSpec>, EngineError> {
+    let mut specs = Vec::new();
     for port in plan.ports() {
         let provider = provider(plan[port.device].provider);
-        let way = match port.destination {
+        let role = match port.destination {
             Destination::Listen(address) => {
                 let listener = Listener::bind(provider, address, BACKLOG).map_err(|source| EngineError::Address {
                     at: place(plan, port.span),
@@ -93,26 +93,27 @@ pub(crate) fn dials(
                     doing: format!("listen at {address}"),
                     source: source.into(),
                 })?;
-                Way::Listen { listener: Some(listener), provider, at: address }
+                Role::Listen { listener: Some(listener), provider, at: address }
             }
             Destination::Connect(to) => {
-                Way::Connect { provider, to, from: own_address(&plan[port.device], &devices[port.device], to) }
+                Role::Connect { provider, to, from: own_address(&plan[port.device], &devices[port.device], to) }
             }
             Destination::None | Destination::Peer(_) | Destination::Group(_) => continue,
         };
-        let who = Who {
+        let local = LocalPort {
             index: port.id.index(),
-            port: port.name.clone(),
+            name: port.name.clone(),
             at: place(plan, port.span),
             timeout: port.connect_timeout,
             device: devices[port.device].context.name().to_owned(),
             init: init_spec(plan, port, &devices[port.device]),
         };
         let maker = qps.makers[port.id.index()].take();
-        let renew = maker.zip(seats[port.id.index()].clone()).map(|(maker, seat)| Renew { maker, seat });
-        dials.push(Dial { who, way, renew });
+        let handover = handovers[port.id.index()].clone();
+        let reconnect = maker.zip(handover).map(|(maker, handover)| Reconnect { maker, handover });
+        specs.push(ConnectionSpec { port: local, role, reconnect });
     }
-    Ok(dials)
+    Ok(specs)
 }
 
 /// An address of the port's own device, so that the path leads over it and not over another one of this host; that of its
@@ -178,14 +179,14 @@ fn create(
     Ok(qp)
 }
 
-/// What a queue pair needs to know of the others.
-struct Links<'a> {
+/// The queue pairs of the plan, as a port that sends to one of them sees them.
+struct Peers<'a> {
     plan: &'a Plan,
     devices: &'a Devices,
     endpoints: Vec<Option<Endpoint>>,
 }
 
-impl Links<'_> {
+impl Peers<'_> {
     fn bring_up(&self, port: &verbline_plan::Port, qp: &mut QueuePair) -> Result<(), Cause> {
         let rtr = match port.transport {
             Transport::Ud => RtrSpec::datagram(),

@@ -1,30 +1,18 @@
-//! The connections by address of a run: each kept by a thread of its own until the run stops ([`crate::connection::supervisor`]), and reported.
+//! The connections by address of a run: starts a supervisor for each ([`crate::connection::supervisor`]), reports them, and
+//! stops them with the run.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use verbline_verbs::connection::Connection;
 
-use crate::connection::connector::{Way, Who};
-use crate::connection::supervisor::{Keeper, Renew, Signs, Status, Told, lock};
-use crate::control::event_fd::Sign;
+use crate::connection::spec::{Established, Role};
+use crate::connection::supervisor::{SharedStatus, Status, StopFlags, Supervisor, lock};
+use crate::control::event_fd::StopFlag;
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::report::{ConnectionReport, ConnectionState};
-
-/// A connection as it came about.
-#[derive(Debug)]
-pub(crate) struct Made {
-    pub(crate) who: Who,
-    pub(crate) way: Way,
-    /// What makes it again, if it may be.
-    pub(crate) renew: Option<Renew>,
-    pub(crate) attempts: u64,
-    pub(crate) took: Duration,
-    pub(crate) connection: Connection,
-}
 
 /// One connection.
 #[derive(Debug)]
@@ -33,42 +21,45 @@ struct Entry {
     index: usize,
     port: String,
     role: &'static str,
-    /// As the plan has it.
+    /// The address in the plan.
     address: SocketAddr,
-    /// Whether it is made again.
-    renews: bool,
-    told: Told,
+    reconnects: bool,
+    status: SharedStatus,
 }
 
-/// The connections of a run; none before they were made.
+/// The connections of a run; none before they were established.
 #[derive(Debug, Default)]
-pub(crate) struct Links {
+pub(crate) struct Connections {
     entries: Vec<Entry>,
-    signs: Option<Signs>,
-    keepers: Vec<JoinHandle<Option<Connection>>>,
+    stop: Option<StopFlags>,
+    supervisors: Vec<JoinHandle<Option<Connection>>>,
     /// Kept until the queue pairs are gone.
     kept: Vec<Connection>,
 }
 
-impl Links {
-    /// Starts to keep them; in the plan's order. `dialling` has been their sign until now.
-    pub(crate) fn keep(mut made: Vec<Made>, dialling: Arc<Sign>, clock: &Clock) -> io::Result<Links> {
-        if made.is_empty() {
-            return Ok(Links::default());
+impl Connections {
+    /// Starts their supervisors, in the plan's order. `connecting` stopped their first attempts, and stops the next ones.
+    pub(crate) fn supervise(
+        mut established: Vec<Established>,
+        connecting: Arc<StopFlag>,
+        clock: &Clock,
+    ) -> io::Result<Connections> {
+        if established.is_empty() {
+            return Ok(Connections::default());
         }
-        made.sort_by_key(|one| one.who.index);
-        let signs = Signs { dialling, watching: Arc::new(Sign::new()?) };
-        let mut links = Links::default();
-        links.signs = Some(signs.clone());
-        for one in made {
-            links.keep_one(one, &signs, clock)?;
+        established.sort_by_key(|one| one.port.index);
+        let stop = StopFlags { connecting, watching: Arc::new(StopFlag::new()?) };
+        let mut connections = Connections::default();
+        connections.stop = Some(stop.clone());
+        for one in established {
+            connections.supervise_one(one, &stop, clock)?;
         }
-        Ok(links)
+        Ok(connections)
     }
 
-    fn keep_one(&mut self, made: Made, signs: &Signs, clock: &Clock) -> io::Result<()> {
-        let Made { who, way, renew, attempts, took, connection } = made;
-        let told = Arc::new(Mutex::new(Status {
+    fn supervise_one(&mut self, established: Established, stop: &StopFlags, clock: &Clock) -> io::Result<()> {
+        let Established { port, role, reconnect, attempts, took, connection } = established;
+        let status = Arc::new(Mutex::new(Status {
             state: ConnectionState::Connected,
             peer: connection.peer_addr().to_string(),
             attempts,
@@ -77,43 +68,47 @@ impl Links {
             ended: None,
             last_error: None,
         }));
-        let role = match way {
-            Way::Listen { .. } => "listens",
-            Way::Connect { .. } => "connects",
-        };
-        let (index, port, address) = (who.index, who.port.clone(), way.address());
-        let renews = renew.is_some();
-        self.entries.push(Entry { index, port, role, address, renews, told: Arc::clone(&told) });
+        self.entries.push(Entry {
+            index: port.index,
+            port: port.name.clone(),
+            role: match role {
+                Role::Listen { .. } => "listens",
+                Role::Connect { .. } => "connects",
+            },
+            address: role.address(),
+            reconnects: reconnect.is_some(),
+            status: Arc::clone(&status),
+        });
         // Linux cuts a thread's name at 15 bytes.
-        let named = std::thread::Builder::new().name(format!("vl-link-{}", who.port));
-        let keeper = Keeper { who, way, renew, told, signs: signs.clone(), clock: clock.clone() };
-        self.keepers.push(named.spawn(move || keeper.keep(connection))?);
+        let named = std::thread::Builder::new().name(format!("vl-link-{}", port.name));
+        let supervisor = Supervisor { port, role, reconnect, status, stop: stop.clone(), clock: clock.clone() };
+        self.supervisors.push(named.spawn(move || supervisor.run(connection))?);
         Ok(())
     }
 
-    /// From here on no connection is made again.
-    pub(crate) fn settle(&self) {
-        if let Some(signs) = &self.signs {
-            signs.dialling.raise();
+    /// Lost connections are not reconnected from here on.
+    pub(crate) fn stop_reconnecting(&self) {
+        if let Some(stop) = &self.stop {
+            stop.connecting.raise();
         }
     }
 
-    /// From here on states stay as they are: what ends now, ends because the run does.
-    pub(crate) fn freeze(&mut self) {
-        let Some(signs) = self.signs.take() else { return };
-        signs.dialling.raise();
-        signs.watching.raise();
-        for keeper in self.keepers.drain(..) {
-            match keeper.join() {
+    /// States stay as they are from here on: a connection that ends now ends because the run does.
+    pub(crate) fn stop_watching(&mut self) {
+        let Some(stop) = self.stop.take() else { return };
+        stop.connecting.raise();
+        stop.watching.raise();
+        for supervisor in self.supervisors.drain(..) {
+            match supervisor.join() {
                 Ok(connection) => self.kept.extend(connection),
-                Err(_) => tracing::error!("a thread that keeps a connection panicked"),
+                Err(_) => tracing::error!("a thread that supervises a connection panicked"),
             }
         }
     }
 
     /// Disconnects. The queue pairs are gone by now.
     pub(crate) fn close(&mut self) {
-        self.freeze();
+        self.stop_watching();
         self.kept.clear();
     }
 
@@ -125,12 +120,12 @@ impl Links {
 
 impl Entry {
     fn report(&self, started_ns: Tick, is_down: bool) -> ConnectionReport {
-        let Status { state, peer, attempts, times, took, ended, last_error } = lock(&self.told).clone();
+        let Status { state, peer, attempts, times, took, ended, last_error } = lock(&self.status).clone();
         let (reason, ended_ns) = ended.map(|(reason, at)| (reason, at.saturating_sub(started_ns))).unzip();
         let in_error = || "its queue pair is in the error state".to_owned();
         let (state, reason) = match state {
-            // Its keeper is about to hear of it, or the lcore of what its keeper made.
-            ConnectionState::Connected if is_down && self.renews => (ConnectionState::Reconnecting, reason),
+            // The supervisor is about to learn of the failure, or the lcore of the queue pair that replaces it.
+            ConnectionState::Connected if is_down && self.reconnects => (ConnectionState::Reconnecting, reason),
             ConnectionState::Connected if is_down => (ConnectionState::Failed, Some(in_error())),
             state => (state, reason),
         };
@@ -150,7 +145,7 @@ impl Entry {
     }
 }
 
-impl Drop for Links {
+impl Drop for Connections {
     fn drop(&mut self) {
         self.close();
     }

@@ -1,11 +1,13 @@
-//! Connections by address: brought up before the lcores run, and made again when they are lost ([`crate::connection::supervisor`]).
+//! Connects ports by address: all of them before the lcores run, and single ones again after their connections were lost
+//! ([`crate::connection::supervisor`]).
 //!
-//! What it guarantees: at the start all ports connect at the same time, each on a thread of its own, within its `connect_timeout`.
-//! What may come right by waiting (nobody listens yet, no route yet, an end that went away half-way) is tried again, with pauses
-//! that double up to a limit; what will not (a wrong device, a listener that said no and why) ends the start at once. The first
-//! port that gives up, or a wish to stop, ends the others at once or, while an address is looked up, within [`RESOLVE`].
+//! Guarantees: at the start every port connects at the same time, on a thread of its own, within its `connect_timeout`. An attempt
+//! is repeated if waiting may help (nobody listens yet, there is no route yet, the other end went away during the attempt), with
+//! pauses that double up to [`PAUSE_MAX`]. The start fails at once if waiting cannot help (a wrong device, a listener that rejects
+//! with a reason). The first port that gives up, or a request to stop, ends the other attempts at once or, during an address
+//! lookup, within [`RESOLVE`].
 //!
-//! Later everything is tried again, for as long as the run goes on: what was right once may be right again.
+//! A reconnect repeats every attempt, whatever the error, as long as the run goes on: the same connection worked before.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -13,176 +15,123 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use verbline_verbs::connection::{ConnectOptions, Connection, ConnectionError, Listener, Request, resolve};
-use verbline_verbs::{InitSpec, Provider, QpState, QueuePair};
+use verbline_verbs::{Provider, QpState, QueuePair};
 
-use crate::api::error::{EngineError, Place};
-use crate::connection::connections::Made;
-use crate::connection::supervisor::Renew;
-use crate::control::event_fd::{self, Sign};
-use crate::lcore::poll_loop::LcoreParts;
+use crate::api::error::EngineError;
+use crate::connection::spec::{ConnectionSpec, Established, LocalPort, Role};
+use crate::control::event_fd::{self, StopFlag};
 
-/// Between two looks at whether the owner wants to go on.
+/// How often the owner is asked whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The pause after a first attempt that failed, and the longest.
+/// The pause after the first failed attempt, and the longest pause.
 pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(10);
 pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// For one attempt to find the path to an address.
+/// The longest that one attempt looks for the path to an address.
 const RESOLVE: Duration = Duration::from_secs(1);
-/// For the other end to finish what was begun.
+/// The longest wait for the other end to finish a handshake.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// A port that is to be connected.
-#[derive(Debug)]
-pub(crate) struct Dial {
-    pub(crate) who: Who,
-    pub(crate) way: Way,
-    /// What makes the connection again.
-    pub(crate) renew: Option<Renew>,
-}
-
-/// The port and its queue pair.
-#[derive(Debug)]
-pub(crate) struct Who {
-    /// The port's place in the plan, its name, and where it is declared.
-    pub(crate) index: usize,
-    pub(crate) port: String,
-    pub(crate) at: Place,
-    pub(crate) timeout: Duration,
-    /// The device that the queue pair is on, and what brings it to INIT.
-    pub(crate) device: String,
-    pub(crate) init: InitSpec,
-}
-
-/// How.
-#[derive(Debug)]
-pub(crate) enum Way {
-    /// A listener that is there listens already: peers that come early wait in its backlog.
-    Listen {
-        listener: Option<Listener>,
-        provider: Provider,
-        at: SocketAddr,
-    },
-    Connect {
-        provider: Provider,
-        to: SocketAddr,
-        from: Option<SocketAddr>,
-    },
-}
-
-impl Way {
-    /// As the plan has it.
-    pub(crate) fn address(&self) -> SocketAddr {
-        match self {
-            Way::Listen { at, .. } => *at,
-            Way::Connect { to, .. } => *to,
-        }
-    }
-}
-
-/// One more than the one that is taken, so that who comes second is refused and not left waiting.
+/// One more than a port accepts, so that a second peer is refused and not left waiting.
 pub(crate) const BACKLOG: u32 = 2;
 
-/// Why a port has no connection.
+/// Why an attempt to connect ended without a connection.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Told to.
+    /// The run asked to stop.
     Stopped,
     GaveUp(EngineError),
 }
 
-/// Connects all ports; `stop` is asked now and then whether to give up.
+/// Connects all ports. `qps` has the queue pair of each port of the plan, with the port's index. `is_stopped` is asked
+/// fifty times a second.
 pub(crate) fn connect(
-    dials: Vec<Dial>,
-    lcores: &mut [LcoreParts],
-    sign: &Arc<Sign>,
-    mut stop: impl FnMut() -> bool,
-) -> Result<Vec<Made>, EngineError> {
-    if dials.is_empty() {
+    specs: Vec<ConnectionSpec>,
+    mut qps: Vec<(usize, &mut QueuePair)>,
+    stop: &Arc<StopFlag>,
+    mut is_stopped: impl FnMut() -> bool,
+) -> Result<Vec<Established>, EngineError> {
+    if specs.is_empty() {
         return Ok(Vec::new());
     }
-    let mut qps: Vec<(usize, &mut QueuePair)> = Vec::new();
-    for port in lcores.iter_mut().flat_map(|lcore| &mut lcore.ports) {
-        qps.push((usize::from(port.index), &mut port.qp));
-    }
-    let (mut made, mut failed, mut stopped) = (Vec::new(), None, false);
+    let (mut established, mut failed, mut stopped) = (Vec::new(), None, false);
     std::thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
-        for dial in dials {
-            let Some(place) = qps.iter().position(|(index, _)| *index == dial.who.index) else { continue };
-            let (qp, tell) = (qps.swap_remove(place).1, tell.clone());
+        let (sender, results) = mpsc::channel();
+        for spec in specs {
+            let Some(place) = qps.iter().position(|(index, _)| *index == spec.port.index) else { continue };
+            let (qp, sender) = (qps.swap_remove(place).1, sender.clone());
             scope.spawn(move || {
-                // Somebody listens until all have told.
-                let _ = tell.send(first(dial, qp, sign));
+                // The receiver outlives every sender.
+                let _ = sender.send(first(spec, qp, stop));
             });
         }
-        drop(tell);
+        drop(sender);
         loop {
-            match told.recv_timeout(LOOK_EVERY) {
-                Ok(Ok(one)) => made.push(one),
+            match results.recv_timeout(LOOK_EVERY) {
+                Ok(Ok(one)) => established.push(one),
                 Ok(Err(Failure::GaveUp(error))) => _ = failed.get_or_insert(error),
                 Ok(Err(Failure::Stopped)) | Err(mpsc::RecvTimeoutError::Timeout) => {}
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
             }
-            stopped |= stop();
+            stopped |= is_stopped();
             if stopped || failed.is_some() {
-                sign.raise();
+                stop.raise();
             }
         }
     });
     match failed {
         Some(error) => Err(error),
         None if stopped => Err(EngineError::Interrupted),
-        None => Ok(made),
+        None => Ok(established),
     }
 }
 
-/// The first connection of a port, within its time.
-fn first(dial: Dial, qp: &mut QueuePair, stop: &Sign) -> Result<Made, Failure> {
-    let Dial { who, mut way, renew } = dial;
+/// Connects a port for the first time, within its `connect_timeout`.
+fn first(spec: ConnectionSpec, qp: &mut QueuePair, stop: &StopFlag) -> Result<Established, Failure> {
+    let ConnectionSpec { port, mut role, reconnect } = spec;
     let start = Instant::now();
-    let mut dialling = Dialling::new(&who, qp, stop);
-    let connection = dialling.run(&mut way, start + who.timeout)?;
-    let (attempts, took, address) = (dialling.attempts, start.elapsed(), way.address());
-    tracing::info!(port = %who.port, %address, attempts, ?took, "connected");
-    Ok(Made { who, way, renew, attempts, took, connection })
+    let mut connector = Connector::new(&port, qp, stop);
+    let connection = connector.run(&mut role, start + port.timeout)?;
+    let (attempts, took, address) = (connector.attempts, start.elapsed(), role.address());
+    tracing::info!(port = %port.name, %address, attempts, ?took, "connected");
+    Ok(Established { port, role, reconnect, attempts, took, connection })
 }
 
-/// Told how many attempts there were, and why the last one failed.
-type Failed<'a> = &'a dyn Fn(u64, &ConnectionError);
+/// Called after each failed attempt, with the number of attempts so far and the error.
+type OnFailure<'a> = &'a dyn Fn(u64, &ConnectionError);
 
-/// One port on its thread.
-pub(crate) struct Dialling<'a> {
-    who: &'a Who,
+/// The attempts to connect one port.
+pub(crate) struct Connector<'a> {
+    port: &'a LocalPort,
     qp: &'a mut QueuePair,
-    stop: &'a Sign,
-    /// Of a connection that is made again: nothing but being stopped ends the attempts, and this is told of each that failed.
-    again: Option<Failed<'a>>,
+    stop: &'a StopFlag,
+    /// Set for a reconnect: only a stop ends the attempts, and every failure is reported here.
+    on_failure: Option<OnFailure<'a>>,
     pub(crate) attempts: u64,
     /// Why the last attempt failed.
     last: Option<ConnectionError>,
 }
 
-impl<'a> Dialling<'a> {
-    pub(crate) fn new(who: &'a Who, qp: &'a mut QueuePair, stop: &'a Sign) -> Dialling<'a> {
-        Dialling { who, qp, stop, again: None, attempts: 0, last: None }
+impl<'a> Connector<'a> {
+    pub(crate) fn new(port: &'a LocalPort, qp: &'a mut QueuePair, stop: &'a StopFlag) -> Connector<'a> {
+        Connector { port, qp, stop, on_failure: None, attempts: 0, last: None }
     }
 
-    /// To go on until it is connected or stopped.
-    pub(crate) fn again(mut self, again: Failed<'a>) -> Dialling<'a> {
-        self.again = Some(again);
+    /// Repeats every failed attempt until the port is connected or the run stops.
+    pub(crate) fn forever(mut self, on_failure: OnFailure<'a>) -> Connector<'a> {
+        self.on_failure = Some(on_failure);
         self
     }
 
-    pub(crate) fn run(&mut self, way: &mut Way, deadline: Instant) -> Result<Connection, Failure> {
-        match way {
-            Way::Listen { listener, provider, at } => {
+    pub(crate) fn run(&mut self, role: &mut Role, deadline: Instant) -> Result<Connection, Failure> {
+        match role {
+            Role::Listen { listener, provider, at } => {
                 let listener = match listener.take() {
                     Some(listener) => listener,
                     None => self.bind(*provider, *at, deadline)?,
                 };
                 self.listen(listener, *provider, *at, deadline)
             }
-            Way::Connect { provider, to, from } => self.connect(*provider, *to, *from, deadline),
+            Role::Connect { provider, to, from } => self.connect(*provider, *to, *from, deadline),
         }
     }
 
@@ -223,7 +172,7 @@ impl<'a> Dialling<'a> {
         connecting.finish(self.qp, ANSWER)
     }
 
-    /// Listens again; whoever has the address meanwhile may leave it.
+    /// Listens again, once the address is free.
     fn bind(&mut self, provider: Provider, at: SocketAddr, deadline: Instant) -> Result<Listener, Failure> {
         let mut pause = PAUSE_MIN;
         loop {
@@ -257,7 +206,7 @@ impl<'a> Dialling<'a> {
             };
             match answer {
                 Ok(connection) => return Ok(connection),
-                // Its peer must try elsewhere.
+                // Only the peer can change that.
                 Err(error @ ConnectionError::WrongDevice { .. }) => self.note(error),
                 Err(error) => self.failed(error, || format!("listen at {at}"))?,
             }
@@ -266,12 +215,11 @@ impl<'a> Dialling<'a> {
     }
 
     fn accept(&mut self, request: Request, deadline: Instant) -> Result<Connection, ConnectionError> {
-        let (device, came_by) = (&self.who.device, request.device_name());
+        let (device, came_by) = (&self.port.device, request.device_name());
         if came_by != device {
-            let reason = format!("port.{} is on {device}, this came by {came_by}", self.who.port);
+            let reason = format!("port.{} is on {device}, this came by {came_by}", self.port.name);
             tracing::warn!(peer = %request.peer_addr(), %reason, "a connection is rejected");
             let error = ConnectionError::WrongDevice { qp: device.clone(), route: came_by.to_owned() };
-            // What was rejected is no longer anybody's: that the peer may have gone meanwhile is nothing to us.
             request.reject(&reason.as_bytes()[..reason.len().min(REASON_BYTES)])?;
             return Err(error);
         }
@@ -289,7 +237,7 @@ impl<'a> Dialling<'a> {
         }
     }
 
-    /// Waits until a descriptor is readable; false if there is reason not to.
+    /// Waits until a descriptor is readable. False if the time is up or the run stops.
     fn wait(&self, on: &impl AsFd, until: Instant) -> bool {
         loop {
             if self.stop.is_raised() || Instant::now() >= until {
@@ -302,16 +250,16 @@ impl<'a> Dialling<'a> {
         }
     }
 
-    /// Waits for as long as it says, and longer the next time.
+    /// Waits for `pause`, and doubles it.
     fn pause(&self, pause: &mut Duration, deadline: Instant) -> Result<(), Failure> {
         rest(self.stop, (Instant::now() + *pause).min(deadline));
         *pause = (*pause * 2).min(PAUSE_MAX);
         self.check_stop()
     }
 
-    /// After an attempt: an error, unless another one makes sense, for which the queue pair is as before.
+    /// After a failed attempt: resets the queue pair for the next one, or gives up if waiting cannot help.
     fn failed(&mut self, error: ConnectionError, doing: impl FnOnce() -> String) -> Result<(), Failure> {
-        if self.again.is_none() && !passes(&error) {
+        if self.on_failure.is_none() && !is_transient(&error) {
             return Err(self.refused(doing(), error));
         }
         self.note(error);
@@ -320,22 +268,22 @@ impl<'a> Dialling<'a> {
 
     fn note(&mut self, error: ConnectionError) {
         if self.stop.is_raised() {
-            // It failed for that.
+            // The stop made the attempt fail.
             return;
         }
-        tracing::debug!(port = %self.who.port, attempt = self.attempts, %error, "not connected yet");
-        if let Some(again) = self.again {
-            again(self.attempts, &error);
+        tracing::debug!(port = %self.port.name, attempt = self.attempts, %error, "not connected yet");
+        if let Some(on_failure) = self.on_failure {
+            on_failure(self.attempts, &error);
         }
         self.last = Some(error);
     }
 
-    /// The queue pair of an attempt that failed, as before it. What was posted to it is gone.
+    /// Brings the queue pair back to INIT. Whatever was posted to it is lost.
     fn reset(&mut self) -> Result<(), Failure> {
         if self.qp.state() == QpState::Init {
             return Ok(());
         }
-        let again = self.qp.to_reset().and_then(|()| self.qp.to_init(&self.who.init));
+        let again = self.qp.to_reset().and_then(|()| self.qp.to_init(&self.port.init));
         again.map_err(|error| self.refused("connect again".to_owned(), error.into()))
     }
 
@@ -344,8 +292,8 @@ impl<'a> Dialling<'a> {
     }
 
     fn refused(&self, doing: String, source: ConnectionError) -> Failure {
-        let Who { at, port, .. } = self.who;
-        Failure::GaveUp(EngineError::Address { at: at.clone(), port: port.clone(), doing, source: source.into() })
+        let LocalPort { at, name, .. } = self.port;
+        Failure::GaveUp(EngineError::Address { at: at.clone(), port: name.clone(), doing, source: source.into() })
     }
 
     fn late(&mut self, provider: Provider, role: String) -> Failure {
@@ -353,10 +301,10 @@ impl<'a> Dialling<'a> {
             Some(error) => error.to_string(),
             None => "nobody came".to_owned(),
         };
-        let Who { at, port, timeout, .. } = self.who;
+        let LocalPort { at, name, timeout, .. } = self.port;
         Failure::GaveUp(EngineError::NotConnected {
             at: at.clone(),
-            port: port.clone(),
+            port: name.clone(),
             role,
             attempts: self.attempts,
             timeout: *timeout,
@@ -366,19 +314,19 @@ impl<'a> Dialling<'a> {
     }
 }
 
-/// Waits until then, or until the sign is raised.
-pub(crate) fn rest(stop: &Sign, until: Instant) {
+/// Waits until `until`, or until `stop` is raised.
+pub(crate) fn rest(stop: &StopFlag, until: Instant) {
     while !stop.is_raised() && Instant::now() < until {
         event_fd::wait([stop.as_fd()], Some(until));
     }
 }
 
-/// Room for the reason of a rejection.
+/// The longest reason that a rejection carries.
 const REASON_BYTES: usize = verbline_verbs::connection::REJECT_PRIVATE_BYTES;
 
-/// Whether what failed may succeed when it is tried again. A listener that gives a reason has decided; one that gives none may
-/// have been on its way out.
-fn passes(error: &ConnectionError) -> bool {
+/// Whether the same attempt may succeed later. A listener that rejects with a reason has decided; a listener that rejects without
+/// one may have been shutting down.
+fn is_transient(error: &ConnectionError) -> bool {
     match error {
         ConnectionError::Refused { .. }
         | ConnectionError::Unreachable { .. }

@@ -1,127 +1,131 @@
-//! How a port gets another queue pair: what its lcore, which owns the one that it has, and the thread that keeps its connection
-//! tell each other.
+//! How a port gets another queue pair after its connection was lost: the messages between the port's lcore, which owns the
+//! queue pair, and the supervisor, which makes the next one.
 //!
 //! ```text
-//!   lcore                                        keeper
-//!   a completion failed ── went_down ──────────▶
-//!                       ◀────────── lose ─────── the connection manager says that it is over
+//!   lcore                                        supervisor
+//!   a completion failed ── report_down ────────▶
+//!                       ◀────────── lose ─────── the connection manager reports the end
 //!   queue pair to ERR, its completions come
-//!                       ── is_empty ───────────▶ makes another and connects it
+//!                       ── report_drained ─────▶ makes another queue pair and connects it
 //!                       ◀────────── give ───────
-//!   the one for the other, receives posted
-//!                       ── retire ─────────────▶ destroys the old one
+//!   replaces the queue pair, posts receives
+//!                       ── retire ─────────────▶ destroys the old queue pair
 //! ```
 //!
-//! What it guarantees: the hot path never looks here. Whoever has something for the lcore leaves it a notice ([`crate::control::run_control`]),
-//! and only then does the lcore take the lock, which nobody holds for longer than it takes to move a value. What one side says of a
-//! queue pair is gone once the next one is given.
+//! Guarantees: the hot path never looks here. The lcore takes the lock only after a notice ([`crate::control::run_control`])
+//! told it to, and no holder keeps the lock for longer than it takes to move a value. What either side said of a queue pair is
+//! forgotten once the next queue pair is given.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use verbline_verbs::QueuePair;
 
-use crate::control::event_fd::Bell;
+use crate::control::event_fd::EventFd;
 use crate::control::notice::Notice;
-use crate::control::run_control::Caller;
+use crate::control::run_control::LcoreInbox;
 
-/// Shared by a port and its keeper.
+/// Shared by a port and its supervisor.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Handover {
     slots: Mutex<Slots>,
-    /// Rung for the keeper.
-    bell: Bell,
-    /// The lcore's, and the port's place on it.
-    caller: Caller,
+    /// Signaled for the supervisor.
+    event: EventFd,
+    /// The lcore's inbox, and the port's place on the lcore.
+    inbox: LcoreInbox,
     place: usize,
 }
 
+/// One for each port of the plan, in order; `None` for ports that do not reconnect.
+pub(crate) type Handovers = [Option<Arc<Handover>>];
+
 #[derive(Debug, Default)]
 struct Slots {
-    orders: Orders,
-    news: News,
+    for_lcore: ForLcore,
+    for_supervisor: ForSupervisor,
 }
 
-/// For the lcore.
+/// What the supervisor has said to the lcore.
 #[derive(Debug, Default)]
-pub(crate) struct Orders {
-    /// The connection is over: let go of what is posted.
+pub(crate) struct ForLcore {
+    /// The connection is over: release the queue pair.
     pub(crate) lost: bool,
-    /// A queue pair that is connected, in place of the one that was let go.
-    pub(crate) fresh: Option<QueuePair>,
+    /// A connected queue pair, to replace the released one.
+    pub(crate) replacement: Option<QueuePair>,
 }
 
-/// For the keeper.
+/// What the lcore has said to the supervisor.
 #[derive(Debug, Default)]
-pub(crate) struct News {
-    /// The queue pair failed: the number of the reason.
+pub(crate) struct ForSupervisor {
+    /// The queue pair failed: the number of the [`crate::stats::down_reason::DownReason`].
     pub(crate) down: Option<u64>,
     /// Nothing of the queue pair is outstanding any more.
-    pub(crate) empty: bool,
-    /// What was replaced.
-    pub(crate) old: Option<QueuePair>,
+    pub(crate) drained: bool,
+    /// The queue pair that was replaced.
+    pub(crate) retired: Option<QueuePair>,
 }
 
-impl Seat {
-    pub(crate) fn new(caller: Caller, place: usize) -> io::Result<Seat> {
-        Ok(Seat { slots: Mutex::default(), bell: Bell::new()?, caller, place })
+impl Handover {
+    pub(crate) fn new(inbox: LcoreInbox, place: usize) -> io::Result<Handover> {
+        Ok(Handover { slots: Mutex::default(), event: EventFd::new()?, inbox, place })
     }
 
-    /// The lcore: what there is to do.
-    pub(crate) fn orders(&self) -> Orders {
-        mem::take(&mut self.lock().orders)
+    /// The lcore: takes what the supervisor has said.
+    pub(crate) fn take_for_lcore(&self) -> ForLcore {
+        mem::take(&mut self.lock().for_lcore)
     }
 
-    /// The lcore: its queue pair is in the error state. Why, as the number of a [`crate::stats::down_reason::DownReason`].
-    pub(crate) fn went_down(&self, why: u64) {
-        self.lock().news.down = Some(why);
-        self.bell.ring();
+    /// The lcore: the queue pair is in the error state, for this reason.
+    pub(crate) fn report_down(&self, reason: u64) {
+        self.lock().for_supervisor.down = Some(reason);
+        self.event.signal();
     }
 
-    /// The lcore: no completion of its queue pair is to come any more.
-    pub(crate) fn is_empty(&self) {
-        self.lock().news.empty = true;
-        self.bell.ring();
+    /// The lcore: no completion of the queue pair is outstanding any more.
+    pub(crate) fn report_drained(&self) {
+        self.lock().for_supervisor.drained = true;
+        self.event.signal();
     }
 
-    /// The lcore: a queue pair that it has no use for any more.
+    /// The lcore: gives back a queue pair that was replaced.
     pub(crate) fn retire(&self, old: QueuePair) {
-        let before = self.lock().news.old.replace(old);
-        // The keeper takes each before it gives the next, so there is none; if there were, it would go outside of the lock.
+        let before = self.lock().for_supervisor.retired.replace(old);
+        // The supervisor takes each before it gives the next, so there is none; if there were, it would go outside of the lock.
         drop(before);
-        self.bell.ring();
+        self.event.signal();
     }
 
-    /// The keeper: the connection is over. A queue pair that was given and not taken yet comes back.
+    /// The supervisor: the connection is over. Returns a queue pair that was given and not taken yet.
     pub(crate) fn lose(&self) -> Option<QueuePair> {
         let mut slots = self.lock();
-        let back = slots.orders.fresh.take();
+        let back = slots.for_lcore.replacement.take();
         match back {
-            // The one before it was empty, and still is.
-            Some(_) => slots.news.empty = true,
-            None => slots.orders.lost = true,
+            // The queue pair before it was drained, and still is.
+            Some(_) => slots.for_supervisor.drained = true,
+            None => slots.for_lcore.lost = true,
         }
         drop(slots);
-        self.caller.note(Notice::Connection { port: self.place });
+        self.inbox.post(Notice::Connection { port: self.place });
         back
     }
 
-    /// The keeper: here is another. What was said of the one before is forgotten.
-    pub(crate) fn give(&self, fresh: QueuePair) {
+    /// The supervisor: gives a connected queue pair. What was said of the one before is forgotten.
+    pub(crate) fn give(&self, replacement: QueuePair) {
         let mut slots = self.lock();
-        slots.orders = Orders { lost: false, fresh: Some(fresh) };
-        (slots.news.down, slots.news.empty) = (None, false);
+        slots.for_lcore = ForLcore { lost: false, replacement: Some(replacement) };
+        (slots.for_supervisor.down, slots.for_supervisor.drained) = (None, false);
         drop(slots);
-        self.caller.note(Notice::Connection { port: self.place });
+        self.inbox.post(Notice::Connection { port: self.place });
     }
 
-    /// The keeper: what the lcore has said. That a queue pair is empty is true until the next is given.
-    pub(crate) fn news(&self) -> News {
-        self.bell.quiet();
+    /// The supervisor: takes what the lcore has said. `drained` stays true until the next queue pair is given.
+    pub(crate) fn take_for_supervisor(&self) -> ForSupervisor {
+        self.event.clear();
         let mut slots = self.lock();
-        News { down: slots.news.down.take(), empty: slots.news.empty, old: slots.news.old.take() }
+        let said = &mut slots.for_supervisor;
+        ForSupervisor { down: said.down.take(), drained: said.drained, retired: said.retired.take() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots> {
@@ -130,9 +134,42 @@ impl Seat {
     }
 }
 
-impl AsFd for Seat {
-    /// Readable when there is news for the keeper.
+impl AsFd for Handover {
+    /// Readable when the lcore has said something.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.event.as_fd()
+    }
+}
+
+/// The port's side of a handover.
+#[derive(Debug)]
+pub(crate) struct PortSide {
+    pub(crate) handover: Arc<Handover>,
+    pub(crate) release: Release,
+}
+
+/// How far a port has released its queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    InUse,
+    /// The queue pair is in the error state, and its completions are to come. `marked`: the last send is a marker, which carries
+    /// no packet.
+    Releasing {
+        marked: bool,
+    },
+    /// Nothing of the queue pair is outstanding, or was waited for in vain.
+    Released {
+        marked: bool,
+    },
+}
+
+impl PortSide {
+    pub(crate) fn new(handover: Arc<Handover>) -> PortSide {
+        PortSide { handover, release: Release::InUse }
+    }
+
+    /// Whether the last completion of the send queue is that of a marker.
+    pub(crate) fn is_marked(&self) -> bool {
+        matches!(self.release, Release::Releasing { marked: true } | Release::Released { marked: true })
     }
 }

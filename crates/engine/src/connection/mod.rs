@@ -3,4 +3,5 @@
 pub(crate) mod connections;
 pub(crate) mod connector;
 pub(crate) mod handover;
+pub(crate) mod spec;
 pub(crate) mod supervisor;

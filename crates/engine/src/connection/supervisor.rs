@@ -1,86 +1,79 @@
-//! The thread that keeps one connection by address: watches it, and makes it again when it is lost.
+//! Supervises one connection by address, on a thread of its own: watches it, and reconnects it when it is lost.
 //!
-//! What it guarantees: a connection is over when the connection manager says so or when the port's queue pair failed, whichever
-//! comes first. Then the port lets go of its queue pair ([`crate::connection::handover`]), and once that is empty another one is made and
-//! connected as the first one was, in as many attempts as it takes. All this is done here and nothing of it on the lcore, which has
-//! other ports to serve; the lcore posts the receives when it has the queue pair, since what they bring comes by its completion
-//! queue. Until then a peer that is quick waits and sends again (RNR). [`Signs`] end it at any time.
+//! Guarantees: a connection is lost when the connection manager says so or when the port's queue pair failed, whichever comes
+//! first. The port then releases its queue pair ([`crate::connection::handover`]). Once that queue pair is drained, the supervisor
+//! makes another, and connects it as the first one was, in as many attempts as that takes. The lcore, which has other ports to
+//! serve, does none of this. It posts the receives once it has the queue pair, since they complete into its completion queue;
+//! a peer that is quicker waits and sends again (RNR). [`StopFlags`] end a supervisor at any time.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use verbline_verbs::QueuePair;
 use verbline_verbs::connection::{Connection, ConnectionError};
-use verbline_verbs::{QpMaker, QueuePair};
 
 use crate::api::error::EngineError;
-use crate::connection::connector::{Dialling, Failure, PAUSE_MAX, PAUSE_MIN, Way, Who, rest};
-use crate::connection::handover::Seat;
-use crate::control::event_fd::{self, Sign};
+use crate::connection::connector::{Connector, Failure, PAUSE_MAX, PAUSE_MIN, rest};
+use crate::connection::spec::{LocalPort, Reconnect, Role};
+use crate::control::event_fd::{self, StopFlag};
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::down_reason::DownReason;
 use crate::stats::report::ConnectionState;
 
-/// How long the connection manager, or the device, is waited for to say why, after a queue pair has failed.
-pub(crate) const SAY_WHY: Duration = Duration::from_millis(100);
-/// As good as for ever, and no overflow.
-const FOR_EVER: Duration = Duration::from_secs(1 << 32);
+/// How long to wait for the connection manager or the device to give the reason, after a queue pair has failed.
+pub(crate) const REASON_WAIT: Duration = Duration::from_millis(100);
+/// Effectively forever; larger values overflow `Instant`.
+const FOREVER: Duration = Duration::from_secs(1 << 32);
 
-/// What makes a port's connection again.
-#[derive(Debug)]
-pub(crate) struct Renew {
-    pub(crate) maker: QpMaker,
-    pub(crate) seat: Arc<Seat>,
-}
-
-/// What ends the keepers of a run.
+/// Flags that tell every supervisor of a run to stop.
 #[derive(Clone, Debug)]
-pub(crate) struct Signs {
-    /// No connection is made any more.
-    pub(crate) dialling: Arc<Sign>,
-    /// None is watched any more.
-    pub(crate) watching: Arc<Sign>,
+pub(crate) struct StopFlags {
+    /// Make no connection any more.
+    pub(crate) connecting: Arc<StopFlag>,
+    /// Watch no connection any more.
+    pub(crate) watching: Arc<StopFlag>,
 }
 
-/// What is told of a connection.
+/// What is known of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Status {
     pub(crate) state: ConnectionState,
-    /// The other end, or the last one.
+    /// The other end, or the last other end.
     pub(crate) peer: String,
     pub(crate) attempts: u64,
-    /// How often it was made.
+    /// How often it was established.
     pub(crate) times: u64,
-    /// How long that took, the last time.
+    /// How long the last connect took.
     pub(crate) took: Duration,
-    /// Why it was lost, the last time, and when.
+    /// Why and when it was lost last.
     pub(crate) ended: Option<(String, Tick)>,
-    /// Why the last attempt to make it again failed.
+    /// Why the last attempt to reconnect failed.
     pub(crate) last_error: Option<String>,
 }
 
-/// A status that its keeper writes and anybody reads.
-pub(crate) type Told = Arc<Mutex<Status>>;
+/// A status that the supervisor writes and any thread reads.
+pub(crate) type SharedStatus = Arc<Mutex<Status>>;
 
-pub(crate) fn lock(status: &Told) -> MutexGuard<'_, Status> {
-    // Every change is a few assignments: what a panic leaves is a status.
+pub(crate) fn lock(status: &SharedStatus) -> MutexGuard<'_, Status> {
+    // Every change is a few assignments, so a panic leaves a valid status.
     status.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// See the top of this file.
-pub(crate) struct Keeper {
-    pub(crate) who: Who,
-    pub(crate) way: Way,
+pub(crate) struct Supervisor {
+    pub(crate) port: LocalPort,
+    pub(crate) role: Role,
     /// `None`: a connection that is lost stays lost.
-    pub(crate) renew: Option<Renew>,
-    pub(crate) told: Told,
-    pub(crate) signs: Signs,
+    pub(crate) reconnect: Option<Reconnect>,
+    pub(crate) status: SharedStatus,
+    pub(crate) stop: StopFlags,
     pub(crate) clock: Clock,
 }
 
-impl Keeper {
-    /// Until a sign ends it; gives what connection there is then, or was when it may not be made again.
-    pub(crate) fn keep(mut self, mut connection: Connection) -> Option<Connection> {
+impl Supervisor {
+    /// Runs until a flag stops it. Returns the connection that there is then; of a port that does not reconnect, the lost one.
+    pub(crate) fn run(mut self, mut connection: Connection) -> Option<Connection> {
         let mut pause = PAUSE_MIN;
         loop {
             let since = Instant::now();
@@ -89,16 +82,16 @@ impl Keeper {
                 None => return Some(connection),
             };
             self.lost(reason);
-            let Some(renew) = &mut self.renew else { return Some(connection) };
-            drop(renew.seat.lose());
-            // Tells the peer, if it does not know.
+            let Some(reconnect) = &mut self.reconnect else { return Some(connection) };
+            drop(reconnect.handover.lose());
+            // Tells the peer, if the peer does not know.
             drop(connection);
-            if !self.await_empty() {
+            if !self.await_drained() {
                 return None;
             }
-            // Between two ends that can connect and then not talk, one connection would follow the other at once.
+            // Two ends that can connect but not talk would otherwise reconnect without a pause.
             if since.elapsed() < PAUSE_MAX {
-                rest(&self.signs.dialling, Instant::now() + pause);
+                rest(&self.stop.connecting, Instant::now() + pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             } else {
                 pause = PAUSE_MIN;
@@ -107,58 +100,58 @@ impl Keeper {
         }
     }
 
-    /// Until it is over, and why; `None` if it is not to be watched any more.
+    /// Waits until the connection is lost, and returns the reason; `None` if watching was stopped.
     fn watch(&self, connection: &mut Connection) -> Option<String> {
-        let watching = self.signs.watching.as_fd();
-        let seat = self.renew.as_ref().map(|renew| &renew.seat);
+        let watching = self.stop.watching.as_fd();
+        let handover = self.reconnect.as_ref().map(|reconnect| &reconnect.handover);
         loop {
-            let [speaks, news, ends] =
-                event_fd::wait([connection.as_fd(), seat.map_or(watching, |seat| seat.as_fd()), watching], None);
-            let failed = seat.filter(|_| news).and_then(|seat| seat.news().down);
-            if speaks || failed.is_some() {
-                let patience = if failed.is_some() { SAY_WHY } else { Duration::ZERO };
+            let lcore = handover.map_or(watching, |handover| handover.as_fd());
+            let [has_event, lcore_spoke, stopped] = event_fd::wait([connection.as_fd(), lcore, watching], None);
+            let failed = handover.filter(|_| lcore_spoke).and_then(|handover| handover.take_for_supervisor().down);
+            if has_event || failed.is_some() {
+                let patience = if failed.is_some() { REASON_WAIT } else { Duration::ZERO };
                 match (connection.wait_disconnected(patience), failed) {
                     (Ok(true), _) => return Some(connection.end_reason().unwrap_or("it ended").to_owned()),
-                    (_, Some(why)) => {
-                        let why = DownReason::text(why).unwrap_or_default();
-                        return Some(format!("its queue pair failed: {why}"));
+                    (_, Some(reason)) => {
+                        let reason = DownReason::text(reason).unwrap_or_default();
+                        return Some(format!("its queue pair failed: {reason}"));
                     }
                     (Err(error), None) => return Some(error.to_string()),
                     (Ok(false), None) => {}
                 }
             }
-            // Last: what ended before is told.
-            if ends {
+            // Last: a connection that was lost before the stop is reported.
+            if stopped {
                 return None;
             }
         }
     }
 
     fn lost(&self, reason: String) {
-        let mut status = lock(&self.told);
-        tracing::warn!(port = %self.who.port, peer = %status.peer, %reason, again = self.renew.is_some(), "a connection is lost");
-        status.state = match self.renew {
+        let mut status = lock(&self.status);
+        tracing::warn!(port = %self.port.name, peer = %status.peer, %reason, reconnects = self.reconnect.is_some(), "a connection is lost");
+        status.state = match self.reconnect {
             Some(_) => ConnectionState::Reconnecting,
             None => ConnectionState::Disconnected,
         };
         status.ended = Some((reason, self.clock.now_ns()));
     }
 
-    /// Until nothing of the queue pair is outstanding. False if that is of no use any more.
-    fn await_empty(&self) -> bool {
-        let Some(renew) = &self.renew else { return false };
+    /// Waits until nothing of the queue pair is outstanding. False if connecting was stopped first.
+    fn await_drained(&self) -> bool {
+        let Some(Reconnect { handover, .. }) = &self.reconnect else { return false };
         loop {
-            if renew.seat.news().empty {
+            if handover.take_for_supervisor().drained {
                 return true;
             }
-            let [_, ends] = event_fd::wait([renew.seat.as_fd(), self.signs.dialling.as_fd()], None);
-            if ends {
+            let [_, stopped] = event_fd::wait([handover.as_fd(), self.stop.connecting.as_fd()], None);
+            if stopped {
                 return false;
             }
         }
     }
 
-    /// Connects another queue pair and hands it over; `None` if it is told to stop first.
+    /// Connects another queue pair and hands it over; `None` if connecting was stopped first.
     fn connect(&mut self) -> Option<Connection> {
         let start = Instant::now();
         loop {
@@ -166,45 +159,45 @@ impl Keeper {
                 Ok(made) => made,
                 Err(Failure::Stopped) => return None,
                 Err(Failure::GaveUp(error)) => {
-                    tracing::debug!(port = %self.who.port, %error, "not connected yet");
-                    lock(&self.told).last_error = Some(error.to_string());
-                    rest(&self.signs.dialling, Instant::now() + PAUSE_MAX);
+                    tracing::debug!(port = %self.port.name, %error, "not connected yet");
+                    lock(&self.status).last_error = Some(error.to_string());
+                    rest(&self.stop.connecting, Instant::now() + PAUSE_MAX);
                     continue;
                 }
             };
-            self.renew.as_ref()?.seat.give(qp);
-            let mut status = lock(&self.told);
+            self.reconnect.as_ref()?.handover.give(qp);
+            let mut status = lock(&self.status);
             (status.state, status.last_error) = (ConnectionState::Connected, None);
             (status.peer, status.took) = (connection.peer_addr().to_string(), start.elapsed());
             status.times += 1;
             let Status { attempts, times, took, .. } = &*status;
-            tracing::info!(port = %self.who.port, address = %self.way.address(), attempts, times, ?took, "connected again");
+            tracing::info!(port = %self.port.name, address = %self.role.address(), attempts, times, ?took, "connected again");
             return Some(connection);
         }
     }
 
-    /// With a queue pair of its own, for as long as that is of any use.
+    /// Makes a queue pair and connects it, in as many attempts as that takes.
     fn attempt(&mut self) -> Result<(Connection, QueuePair), Failure> {
-        let Keeper { who, way, renew, told, signs, .. } = self;
-        let Some(Renew { maker, .. }) = renew else { return Err(Failure::Stopped) };
-        if signs.dialling.is_raised() {
+        let Supervisor { port, role, reconnect, status, stop, .. } = self;
+        let Some(Reconnect { maker, .. }) = reconnect else { return Err(Failure::Stopped) };
+        if stop.connecting.is_raised() {
             return Err(Failure::Stopped);
         }
         let unmade = |source: verbline_verbs::QpError| {
-            let (at, port) = (who.at.clone(), who.port.clone());
+            let (at, port) = (port.at.clone(), port.name.clone());
             Failure::GaveUp(EngineError::QueuePair { at, port, source: source.into() })
         };
         let mut qp = maker.make().map_err(unmade)?;
-        qp.to_init(&who.init).map_err(unmade)?;
-        let before = lock(told).attempts;
+        qp.to_init(&port.init).map_err(unmade)?;
+        let before = lock(status).attempts;
         let failed = |attempts, error: &ConnectionError| {
-            let mut status = lock(told);
+            let mut status = lock(status);
             (status.attempts, status.last_error) = (before + attempts, Some(error.to_string()));
         };
-        let mut dialling = Dialling::new(who, &mut qp, &signs.dialling).again(&failed);
-        let connection = dialling.run(way, Instant::now() + FOR_EVER)?;
-        let attempts = dialling.attempts;
-        lock(told).attempts = before + attempts;
+        let mut connector = Connector::new(port, &mut qp, &stop.connecting).forever(&failed);
+        let connection = connector.run(role, Instant::now() + FOREVER)?;
+        let attempts = connector.attempts;
+        lock(status).attempts = before + attempts;
         Ok((connection, qp))
     }
 }

@@ -1,4 +1,4 @@
-//! What the threads of the control path wait on: bells that one rings for another, and signs that stay up once they are raised.
+//! What the threads of the control path wait on: an eventfd that one thread signals for another, and a flag that stays raised.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,48 +7,48 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// An eventfd: rung by one thread, waited on by another, which quiets it before it looks why.
+/// An eventfd(2). One thread signals it; another waits on it, and clears it before it looks for the reason.
 #[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct EventFd(OwnedFd);
 
-impl Bell {
-    pub(crate) fn new() -> io::Result<Bell> {
-        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+impl EventFd {
+    pub(crate) fn new() -> io::Result<EventFd> {
+        Ok(EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    pub(crate) fn ring(&self) {
-        // It fails only when the count is full, and then the bell is ringing already.
+    pub(crate) fn signal(&self) {
+        // The write fails only when the count is full, and then the descriptor is readable already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    pub(crate) fn quiet(&self) {
-        // It fails only when the bell is quiet.
+    pub(crate) fn clear(&self) {
+        // The read fails only when nothing was signaled.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// Something to be heeded by any number of threads, from when it is raised and for good.
+/// A flag that tells any number of threads to stop. Once raised it stays raised.
 #[derive(Debug)]
-pub(crate) struct Sign {
+pub(crate) struct StopFlag {
     raised: AtomicBool,
-    bell: Bell,
+    event: EventFd,
 }
 
-impl Sign {
-    pub(crate) fn new() -> io::Result<Sign> {
-        Ok(Sign { raised: AtomicBool::new(false), bell: Bell::new()? })
+impl StopFlag {
+    pub(crate) fn new() -> io::Result<StopFlag> {
+        Ok(StopFlag { raised: AtomicBool::new(false), event: EventFd::new()? })
     }
 
     pub(crate) fn raise(&self) {
-        // Relaxed: the flag carries no data, and who waits is woken by the bell, which nobody quiets.
+        // Relaxed: the flag carries no data, and a waiting thread is woken by the eventfd, which nobody clears.
         self.raised.store(true, Ordering::Relaxed);
-        self.bell.ring();
+        self.event.signal();
     }
 
     pub(crate) fn is_raised(&self) -> bool {
@@ -57,16 +57,16 @@ impl Sign {
     }
 }
 
-impl AsFd for Sign {
+impl AsFd for StopFlag {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.event.as_fd()
     }
 }
 
-/// Between two looks where waiting fails.
+/// The pause after a wait that failed.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Waits until one of the descriptors is readable, or until then (`None`: for ever). Says which are.
+/// Waits until one of the descriptors is readable, or until `until` (`None`: forever). Returns which are readable.
 pub(crate) fn wait<const N: usize>(on: [BorrowedFd<'_>; N], until: Option<Instant>) -> [bool; N] {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -78,7 +78,7 @@ pub(crate) fn wait<const N: usize>(on: [BorrowedFd<'_>; N], until: Option<Instan
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => return fds.map(|fd| !fd.revents().is_empty()),
             Err(rustix::io::Errno::INTR) => {}
-            // For want of memory, if at all: the caller looks at its reasons and comes again.
+            // poll(2) fails for want of memory, if at all. The caller looks for its reasons and waits again.
             Err(errno) => {
                 tracing::debug!(%errno, "cannot wait");
                 std::thread::sleep(LOOK_EVERY);

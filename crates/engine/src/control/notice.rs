@@ -13,7 +13,7 @@ pub(crate) enum Notice {
     Failed { port: usize, qpn: u32, event: AsyncEventKind },
     /// A port of the lcore itself has gone down, by what its completions say: for the stages to know.
     Fell { port: usize },
-    /// The connection of a port is lost, or made again: the port's seat has more ([`crate::connection::handover`]).
+    /// The connection of a port is lost, or made again: the port's [`crate::connection::handover`] says more.
     Connection { port: usize },
     /// The link under all ports of the lcore.
     Link { up: bool },

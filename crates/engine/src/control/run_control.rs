@@ -73,17 +73,17 @@ pub(crate) struct Control {
     changed: Condvar,
 }
 
-/// An lcore's own way to control, for what is part of it.
+/// Where notices for one lcore are posted.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller {
+pub(crate) struct LcoreInbox {
     pub(crate) control: Arc<Control>,
     /// The lcore's place in the plan.
     pub(crate) lcore: usize,
 }
 
-impl Caller {
-    /// Leaves a notice for the lcore's next turn.
-    pub(crate) fn note(&self, notice: Notice) {
+impl LcoreInbox {
+    /// Posts a notice, which the lcore reads at its next turn.
+    pub(crate) fn post(&self, notice: Notice) {
         self.control.notify(self.lcore, notice);
     }
 }

@@ -19,7 +19,7 @@ use core_affinity::CoreId;
 use verbline_plan::{Lcore, Plan};
 use verbline_ring::{Sleeper, Waker, doorbell};
 
-use crate::control::event_fd::{self, Bell};
+use crate::control::event_fd::{self, EventFd};
 
 /// Wake-ups in a batch.
 const TRIPS: usize = 16;
@@ -107,7 +107,7 @@ fn best(batches: &[Batch]) -> WakeCost {
 
 fn measure(from: u32, to: u32) -> io::Result<WakeCost> {
     let (waker, sleeper) = doorbell()?;
-    let (ready, over) = (Arc::new(Bell::new()?), Arc::new(AtomicBool::new(false)));
+    let (ready, over) = (Arc::new(EventFd::new()?), Arc::new(AtomicBool::new(false)));
     let (woken, heard) = mpsc::channel();
     let named = |name: &str| std::thread::Builder::new().name(name.into());
     let asleep = {
@@ -141,11 +141,11 @@ fn pin(cpu: u32) -> io::Result<()> {
 }
 
 /// Sleeps, and tells when it was woken.
-fn be_woken(mut sleeper: Sleeper, ready: &Bell, over: &AtomicBool, woken: &mpsc::Sender<Instant>) -> io::Result<()> {
+fn be_woken(mut sleeper: Sleeper, ready: &EventFd, over: &AtomicBool, woken: &mpsc::Sender<Instant>) -> io::Result<()> {
     // Relaxed: see `measure`.
     while !over.load(Ordering::Relaxed) {
         let armed = sleeper.arm();
-        ready.ring();
+        ready.signal();
         sleeper.wait(armed, Some(ANSWER))?;
         if woken.send(Instant::now()).is_err() {
             break;
@@ -155,7 +155,7 @@ fn be_woken(mut sleeper: Sleeper, ready: &Bell, over: &AtomicBool, woken: &mpsc:
 }
 
 /// Wakes the sleeper in batches, until two agree or it has taken long enough.
-fn compare(waker: &Waker, ready: &Bell, heard: &mpsc::Receiver<Instant>) -> io::Result<WakeCost> {
+fn compare(waker: &Waker, ready: &EventFd, heard: &mpsc::Receiver<Instant>) -> io::Result<WakeCost> {
     let until = Instant::now() + PATIENCE;
     let mut batches = Vec::new();
     while Instant::now() < until {
@@ -173,10 +173,10 @@ fn compare(waker: &Waker, ready: &Bell, heard: &mpsc::Receiver<Instant>) -> io::
 }
 
 /// One wake-up.
-fn wake(waker: &Waker, ready: &Bell, heard: &mpsc::Receiver<Instant>) -> io::Result<Duration> {
+fn wake(waker: &Waker, ready: &EventFd, heard: &mpsc::Receiver<Instant>) -> io::Result<Duration> {
     let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "the measuring threads do not hear each other");
     event_fd::wait([ready.as_fd()], Some(Instant::now() + ANSWER));
-    ready.quiet();
+    ready.clear();
     let from = Instant::now();
     while from.elapsed() < ASLEEP {
         std::hint::spin_loop();

@@ -3,5 +3,5 @@
 pub(crate) mod node;
 pub(crate) mod poll_loop;
 pub(crate) mod port;
-pub(crate) mod port_renewal;
+pub(crate) mod port_reconnect;
 pub(crate) mod rings;

@@ -15,13 +15,13 @@ use verbline_verbs::{Completion, Completions};
 use crate::api::outputs::Sink;
 use crate::api::stage::{PortChange, PortEvent};
 use crate::control::notice::Notice;
-use crate::control::run_control::{Caller, Control, Phase, Word};
+use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
 use crate::idle::policy::{Budget, Idle, Policy, Step, Turn};
 use crate::idle::sleep::{Bed, Fired, Outcome, sleep};
 use crate::idle::wake_set::{Armed, WakeSet};
 use crate::lcore::node::{Node, Polling, Surroundings};
 use crate::lcore::port::{Health, Port};
-use crate::lcore::port_renewal::Attended;
+use crate::lcore::port_reconnect::HandoverStep;
 use crate::lcore::rings::{Bell, Inlet, Outlet};
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::counters::{LcoreStats, Shared};
@@ -30,8 +30,8 @@ use crate::stats::drop_reason::DropReason;
 use crate::stats::sampling::{Sampler, Weights};
 use crate::stats::turn_time::TurnTime;
 
-/// How long the completions of a queue pair that is let go are waited for. They come at once, unless the device is beyond help.
-const LET_GO_NS: u64 = 1_000_000_000;
+/// How long the lcore waits for the completions of a queue pair that is being released. A working device delivers them at once.
+const RELEASE_NS: u64 = 1_000_000_000;
 
 /// What an lcore is made of, on its way to its thread.
 pub(crate) struct LcoreParts {
@@ -105,7 +105,7 @@ impl Lcore {
         };
         let mut ports = parts.ports;
         for port in &mut ports {
-            port.caller = Some(Caller { control: Arc::clone(&control), lcore: parts.index });
+            port.inbox = Some(LcoreInbox { control: Arc::clone(&control), lcore: parts.index });
         }
         Lcore {
             control,
@@ -172,9 +172,9 @@ impl Lcore {
             }
             Notice::Fell { port } => {
                 self.tell_stages(port, PortChange::Down);
-                self.attend(port);
+                self.service_handover(port);
             }
-            Notice::Connection { port } => self.attend(port),
+            Notice::Connection { port } => self.service_handover(port),
             Notice::Link { up } => {
                 let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
                 for place in 0..self.ports.len() {
@@ -200,19 +200,19 @@ impl Lcore {
         Ok(())
     }
 
-    /// Of a port whose connection is made again: does what there is to do about it. The other ports' turns go on meanwhile.
-    fn attend(&mut self, place: usize) {
+    /// Releases or replaces the queue pair of a port that reconnects. The other ports' turns go on meanwhile.
+    fn service_handover(&mut self, place: usize) {
         let Some(port) = self.ports.get_mut(place) else { return };
-        match port.attend() {
-            Attended::Nothing => {}
-            Attended::LetsGo => {
-                let until_ns = self.now_ns().saturating_add(LET_GO_NS);
+        match port.service_handover() {
+            HandoverStep::Nothing => {}
+            HandoverStep::Releasing => {
+                let until_ns = self.now_ns().saturating_add(RELEASE_NS);
                 while !self.ports[place].is_drained() && self.now_ns() < until_ns {
                     self.walk();
                 }
-                self.ports[place].is_let_go();
+                self.ports[place].finish_release();
             }
-            Attended::Renewed => self.tell_stages(place, PortChange::Up),
+            HandoverStep::Replaced => self.tell_stages(place, PortChange::Up),
         }
     }
 

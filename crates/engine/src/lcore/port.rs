@@ -11,10 +11,10 @@ use verbline_mem::{Batch, PoolCache};
 use verbline_verbs::{AsyncEventKind, Completion, PostStop, QueuePair, SendOptions, Status, Transport, WrKind};
 
 use crate::api::outputs::{Link, Sink};
+use crate::connection::handover::PortSide;
 use crate::control::notice::Notice;
-use crate::control::run_control::Caller;
+use crate::control::run_control::LcoreInbox;
 use crate::lcore::node::Surroundings;
-use crate::lcore::port_renewal::Renewal;
 use crate::stats::clock::Tick;
 use crate::stats::counters::{LcoreStats, PortStats, STATUSES, Shared};
 use crate::stats::down_reason::DownReason;
@@ -90,10 +90,10 @@ pub(crate) struct Port {
     pub(crate) health: Health,
     /// Whether it is connected by address, and so may be again.
     pub(crate) by_address: bool,
-    /// Whom to tell that it is down; `None` before its lcore has begun.
-    pub(crate) caller: Option<Caller>,
-    /// Of a port whose connection is made again when it is lost.
-    pub(crate) renewal: Option<Renewal>,
+    /// Where to report that the port is down; `None` before the lcore has begun.
+    pub(crate) inbox: Option<LcoreInbox>,
+    /// `None`: a connection that is lost stays lost.
+    pub(crate) reconnect: Option<PortSide>,
 }
 
 /// Which halves of a queue pair work. An error on an RC queue pair, or in any receive, takes both out of service (state
@@ -259,8 +259,8 @@ impl Port {
             return self.stats.stale.add(1);
         }
         if !completion.is_ok() {
-            // The marker of a queue pair that is let go is the last, and no packet.
-            if self.renewal.as_ref().is_some_and(Renewal::is_marked) && self.qp.sends_outstanding() == 0 {
+            // The last completion of a queue pair that is being released is its marker, which carries no packet.
+            if self.reconnect.as_ref().is_some_and(PortSide::is_marked) && self.qp.sends_outstanding() == 0 {
                 return;
             }
             let left = if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown };
@@ -300,13 +300,13 @@ impl Port {
         }
         let before = self.health;
         self.health = before.max(left);
-        let Some(caller) = &self.caller else { return self.stats.down.set(1) };
+        let Some(inbox) = &self.inbox else { return self.stats.down.set(1) };
         if before == Health::Up {
             self.stats.down.set(1);
-            caller.note(Notice::Fell { port: usize::from(self.qp.tag()) });
+            inbox.post(Notice::Fell { port: usize::from(self.qp.tag()) });
             // At the other end of one without an address is a port of the same plan, or nobody: nothing that could come back.
             if !self.by_address {
-                caller.control.lose_port(self.index.into());
+                inbox.control.lose_port(self.index.into());
             }
         }
     }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use verbline_ring::Quiet;
 
 use crate::api::error::EngineError;
-use crate::connection::connections::Links;
-use crate::connection::supervisor::SAY_WHY;
+use crate::connection::connections::Connections;
+use crate::connection::supervisor::REASON_WAIT;
 use crate::control::device_events::Watch;
 use crate::control::run_control::{Control, Phase, Progress};
 use crate::stats::clock::Tick;
@@ -40,7 +40,7 @@ pub enum Ended {
 #[derive(Debug)]
 pub(crate) struct RunningInner {
     pub(crate) control: Arc<Control>,
-    connections: Links,
+    connections: Connections,
     stats: RunStats,
     threads: Vec<JoinHandle<()>>,
     watch: Option<Watch>,
@@ -54,7 +54,7 @@ pub(crate) struct RunningInner {
 impl RunningInner {
     pub(crate) fn new(
         control: Arc<Control>,
-        connections: Links,
+        connections: Connections,
         stats: RunStats,
         threads: Vec<JoinHandle<()>>,
         watch: Watch,
@@ -100,12 +100,12 @@ impl RunningInner {
     /// Stops, and reports. A second call reports again.
     pub(crate) fn stop(&mut self) -> Result<Report, EngineError> {
         let elapsed_ns = self.stats.clock.now_ns().saturating_sub(self.started_ns);
-        self.connections.settle();
+        self.connections.stop_reconnecting();
         self.control.advance(Phase::Draining);
         self.await_reasons();
         let drained = self.await_quiet();
         // A connection that ends from here on ends because the run does.
-        self.connections.freeze();
+        self.connections.stop_watching();
         self.control.advance(Phase::Ending);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -133,7 +133,7 @@ impl RunningInner {
     /// Of a run that ends with a port of which only flushed work requests are known, waits a little for the event that tells why, or
     /// for an lcore to fail for the same cause: the lcores hear of events while they drain.
     fn await_reasons(&self) {
-        let deadline = Instant::now() + SAY_WHY;
+        let deadline = Instant::now() + REASON_WAIT;
         let is_told = |progress: &Progress| {
             progress.lost_ports.is_empty()
                 || !progress.failures.is_empty()

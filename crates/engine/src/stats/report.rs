@@ -5,8 +5,6 @@
 
 use serde::Serialize;
 
-use crate::stats::warnings::{self, Warning};
-
 /// The version of the report's shape. It rises when a key goes or changes its meaning, and not when one is added.
 pub const REPORT_VERSION: u32 = 1;
 
@@ -48,13 +46,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// What a person should know of the run though it goes on: ports that are down, links without a signal, time that was taken
-    /// from the lcores. None in a good run. For who has no subscriber of `tracing`: ask a
-    /// [snapshot](crate::Running::snapshot) now and then.
-    pub fn warnings(&self) -> Vec<Warning> {
-        warnings::of(self)
-    }
-
     /// Packets dropped for `reason`, at any place.
     pub fn dropped(&self, reason: &str) -> u64 {
         self.drops.iter().filter(|drop| drop.reason == reason).map(|drop| drop.packets).sum()

@@ -1,0 +1,70 @@
+//! A connection by address, as plain data: before it is made, and once it is established.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbline_verbs::connection::{Connection, Listener};
+use verbline_verbs::{InitSpec, Provider, QpMaker};
+
+use crate::api::error::Place;
+use crate::connection::handover::Handover;
+
+/// A connection that is still to be made.
+#[derive(Debug)]
+pub(crate) struct ConnectionSpec {
+    pub(crate) port: LocalPort,
+    pub(crate) role: Role,
+    /// `None`: a connection that is lost stays lost.
+    pub(crate) reconnect: Option<Reconnect>,
+}
+
+/// The local end: a port of the plan.
+#[derive(Debug)]
+pub(crate) struct LocalPort {
+    /// The port's place in the plan, its name, and where the plan declares it.
+    pub(crate) index: usize,
+    pub(crate) name: String,
+    pub(crate) at: Place,
+    pub(crate) timeout: Duration,
+    /// The device that the queue pair is on, and what brings the queue pair to INIT.
+    pub(crate) device: String,
+    pub(crate) init: InitSpec,
+}
+
+/// Which side of the connection the port is, as rdma_cm distinguishes them.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// The passive side. A listener that exists is listening: peers that come early wait in its backlog.
+    Listen { listener: Option<Listener>, provider: Provider, at: SocketAddr },
+    /// The active side.
+    Connect { provider: Provider, to: SocketAddr, from: Option<SocketAddr> },
+}
+
+impl Role {
+    /// The address in the plan.
+    pub(crate) fn address(&self) -> SocketAddr {
+        match self {
+            Role::Listen { at, .. } => *at,
+            Role::Connect { to, .. } => *to,
+        }
+    }
+}
+
+/// What a reconnect needs.
+#[derive(Debug)]
+pub(crate) struct Reconnect {
+    pub(crate) maker: QpMaker,
+    pub(crate) handover: Arc<Handover>,
+}
+
+/// A connection that has been established.
+#[derive(Debug)]
+pub(crate) struct Established {
+    pub(crate) port: LocalPort,
+    pub(crate) role: Role,
+    pub(crate) reconnect: Option<Reconnect>,
+    pub(crate) attempts: u64,
+    pub(crate) took: Duration,
+    pub(crate) connection: Connection,
+}
