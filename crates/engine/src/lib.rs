@@ -28,11 +28,11 @@ pub use build::select_device::gid as preferred_gid;
 pub use run::runtime::{Interrupter, Running, Runtime};
 pub use run::stop::Ended;
 pub use stats::clock::{Clock, Tick};
-pub use stats::counters::Counter;
+pub use stats::count::Counter;
+pub use stats::counters::{CounterReport, LcoreReport, PortReport, RingReport, StageReport, StatusReport, WakeReport};
 pub use stats::drop_reason::{DropReason, STAGE_REASONS_MAX};
 pub use stats::report::{
-    ConnectionReport, ConnectionState, CounterReport, DropReport, EventReport, FailureReport, HolderReport,
-    LcoreReport, PacketReport, PoolReport, PortReport, REPORT_VERSION, Report, RingReport, StageReport, StatusReport,
-    WakeReport,
+    ConnectionReport, ConnectionState, DropReport, EventReport, FailureReport, HolderReport, PacketReport, PoolReport,
+    REPORT_VERSION, Report,
 };
 pub use stats::warnings::Warning;

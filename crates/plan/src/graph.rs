@@ -9,7 +9,7 @@ use crate::diag::Sink;
 use crate::ids::{Consumer, LcoreId, PortId, RingId, Target};
 use crate::raw::Head;
 use crate::source::{Sources, Span};
-use crate::words::{Destination, Idle, Pages, transport_word};
+use crate::words::{Destination, Pages, transport_word};
 
 /// A drawn plan, to be written as Graphviz ([`Drawing::to_dot`]) or Mermaid ([`Drawing::to_mermaid`]).
 #[derive(Debug, Clone)]
@@ -248,11 +248,7 @@ impl Drawing {
 
 fn lcore(checked: &Checked<'_>, index: usize, blame: &Blame<'_>) -> Cluster {
     let lcore = &checked.raw.lcores[index];
-    let idle = match lcore.idle.value {
-        Idle::Poll => "poll",
-        Idle::Event => "event",
-        Idle::Adaptive => "adaptive",
-    };
+    let idle = lcore.idle.value.word();
     let resolved = checked.lcores.cpus[index].map(|cpu| cpu.to_string());
     let cpu = resolved.or(lcore.cpu.as_ref().map(|cpu| cpu.value.to_string())).unwrap_or("?".to_owned());
     let name = format!("lcore.{}", lcore.head.name);

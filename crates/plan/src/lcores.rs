@@ -10,7 +10,7 @@ use crate::raw::{RawLcore, RawPlan};
 use crate::read::Field;
 use crate::refs::{Edge, Links};
 use crate::source::Span;
-use crate::words::{Cpu, Idle};
+use crate::words::{Cpu, IdlePolicy};
 
 /// What is worked out for each lcore.
 pub(crate) struct Lcores {
@@ -161,7 +161,7 @@ fn list_cpus(cpus: impl Iterator<Item = u32>) -> String {
 }
 
 fn budgets(raw: &RawPlan, sink: &mut Sink) {
-    for lcore in raw.lcores.iter().filter(|lcore| lcore.idle.value == Idle::Poll) {
+    for lcore in raw.lcores.iter().filter(|lcore| lcore.idle.value == IdlePolicy::Poll) {
         for (key, field) in [("spin", &lcore.spin), ("dwell", &lcore.dwell)] {
             if let Some(field) = field {
                 let message = format!("`{key}` has no effect: lcore.{} never sleeps", lcore.head.name);

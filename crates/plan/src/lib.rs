@@ -121,4 +121,4 @@ pub use plan::{Device, Lcore, Plan, Pool, Port, Ring, Section, Stage};
 pub use reference::{KeyReference, TableReference, reference};
 pub use source::{Location, Span};
 pub use sums::{Limit, Sum, Term};
-pub use words::{Destination, Group, Idle, Pages, Provider, Transport};
+pub use words::{Destination, Group, IdlePolicy, Pages, Provider, Transport};

@@ -13,7 +13,7 @@ use crate::note::Note;
 use crate::params::Params;
 use crate::source::{Location, Sources, Span};
 use crate::sums::{self, Sum};
-use crate::words::{Destination, Group, Idle, Pages, Provider, Transport};
+use crate::words::{Destination, Group, IdlePolicy, Pages, Provider, Transport};
 
 /// A plan that passed every check. Only [`Loader`](crate::Loader) makes one.
 #[derive(Debug, Clone)]
@@ -217,7 +217,7 @@ pub struct Lcore {
     /// The CPU, by the kernel's number. No other lcore has it, and this process may run on it.
     pub cpu: u32,
     /// What it does when there is no work.
-    pub idle: Idle,
+    pub idle: IdlePolicy,
     /// The most packets that are taken from a queue at once.
     pub burst_packets: u32,
     /// How long it spins without work before it arms; `None`: measure a wake-up at start and take that.

@@ -10,7 +10,7 @@ use crate::diag::Sink;
 use crate::read::{Field, Key, Reader};
 use crate::source::{Sources, Span};
 use crate::tree::{Entry, Node, Table, Value};
-use crate::words::{Cpu, Idle, Pages, Provider, Transport};
+use crate::words::{Cpu, IdlePolicy, Pages, Provider, Transport};
 
 /// The tables of resources. Every other top-level table is an application's section.
 const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
@@ -109,7 +109,7 @@ pub(crate) struct RawPool {
 pub(crate) struct RawLcore {
     pub(crate) head: Head,
     pub(crate) cpu: Option<Field<Cpu>>,
-    pub(crate) idle: Field<Idle>,
+    pub(crate) idle: Field<IdlePolicy>,
     pub(crate) burst_packets: Field<u32>,
     pub(crate) spin: Option<Field<Duration>>,
     pub(crate) dwell: Option<Field<Duration>>,
@@ -305,7 +305,7 @@ fn read_pool(head: Head, reader: &mut Reader<'_>) -> RawPool {
 }
 
 fn read_lcore(head: Head, reader: &mut Reader<'_>) -> RawLcore {
-    let idle = [("adaptive", Idle::Adaptive), ("poll", Idle::Poll), ("event", Idle::Event)];
+    let idle = [IdlePolicy::Adaptive, IdlePolicy::Poll, IdlePolicy::Event].map(|policy| (policy.word(), policy));
     RawLcore {
         head,
         cpu: reader.cpu("cpu", CPU_MAX),

@@ -60,13 +60,24 @@ impl fmt::Display for Cpu {
 
 /// What a lcore does when there is no work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Idle {
+pub enum IdlePolicy {
     /// Spins for ever.
     Poll,
     /// Arms and sleeps at once.
     Event,
     /// Spins for the budget, then arms and sleeps.
     Adaptive,
+}
+
+impl IdlePolicy {
+    /// As a plan writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            IdlePolicy::Poll => "poll",
+            IdlePolicy::Event => "event",
+            IdlePolicy::Adaptive => "adaptive",
+        }
+    }
 }
 
 /// A queue pair's transport service.

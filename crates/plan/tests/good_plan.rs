@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{GOOD, catalog, loader, machine};
 use verbline_plan::{
-    Consumer, CpuQuota, Destination, Hugepages, Idle, Loader, Machine, Pages, Plan, Producer, Provider, Target,
+    Consumer, CpuQuota, Destination, Hugepages, IdlePolicy, Loader, Machine, Pages, Plan, Producer, Provider, Target,
     Transport,
 };
 
@@ -31,12 +31,12 @@ fn holds_what_the_file_says() {
     assert_eq!(names(pool.lcores.iter().map(|id| plan[*id].name.as_str())), "exchange trader gateway");
     assert_eq!(names(pool.sent_by.iter().map(|id| plan[*id].name.as_str())), "feed_a feed_b orders");
     let [_, trader, gateway] = plan.lcores() else { panic!("three lcores") };
-    assert_eq!((trader.idle, trader.cpu, trader.burst_packets), (Idle::Adaptive, 1, 32));
+    assert_eq!((trader.idle, trader.cpu, trader.burst_packets), (IdlePolicy::Adaptive, 1, 32));
     assert_eq!(
         (trader.spin, trader.dwell, trader.drain),
         (Some(Duration::from_micros(50)), None, Duration::from_secs(1))
     );
-    assert_eq!((gateway.idle, gateway.burst_packets), (Idle::Event, 64));
+    assert_eq!((gateway.idle, gateway.burst_packets), (IdlePolicy::Event, 64));
     let orders = plan.ports().iter().find(|port| port.name == "orders").unwrap();
     assert_eq!((orders.transport, orders.inline_bytes, orders.signal_every_wr), (Transport::Rc, 188, 64));
     assert_eq!(orders.destination.peer().map(|id| plan[id].name.as_str()), Some("fills"));

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{GOOD, loader};
-use verbline_plan::{Diagnostics, Idle, Plan};
+use verbline_plan::{Diagnostics, IdlePolicy, Plan};
 
 fn load<const N: usize>(flags: [&str; N]) -> Result<Plan, Diagnostics> {
     loader().sets(flags).load_str("good.toml", GOOD)
@@ -22,7 +22,7 @@ fn values_are_toml_or_else_strings() {
         "risk.limits.orders=5",
     ])
     .unwrap_or_else(|faults| panic!("{faults}"));
-    assert_eq!((plan.lcores()[1].idle, plan.lcores()[1].burst_packets, plan.name()), (Idle::Event, 16, "quoted"));
+    assert_eq!((plan.lcores()[1].idle, plan.lcores()[1].burst_packets, plan.name()), (IdlePolicy::Event, 16, "quoted"));
     assert_eq!(plan.ports().iter().find(|port| port.name == "md_a").unwrap().join.len(), 2);
     assert!(plan.ports().iter().all(|port| port.timestamps == (port.name != "md_b")));
     let feed: std::collections::HashMap<String, serde_json::Value> = plan.section("feed").unwrap().parse().unwrap();

@@ -8,7 +8,8 @@ use crossbeam_utils::CachePadded;
 use verbline_mem::{Batch, Packet, PoolCache};
 
 use crate::stats::clock::Tick;
-use crate::stats::counters::{Drops, LcoreStats, PortStats, RingInStats, Shared, StageStats};
+use crate::stats::count::{Drops, Shared};
+use crate::stats::counters::{LcoreStats, PortStats, RingProducerStats, StageStats};
 use crate::stats::drop_reason::DropReason;
 use crate::stats::turn_time::TurnTime;
 
@@ -17,7 +18,7 @@ use crate::stats::turn_time::TurnTime;
 pub(crate) enum SinkStats {
     Stage(Shared<StageStats>),
     Port(Shared<PortStats>),
-    Ring(Shared<RingInStats>),
+    Ring(Shared<RingProducerStats>),
 }
 
 impl SinkStats {

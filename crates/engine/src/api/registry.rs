@@ -30,7 +30,7 @@ use verbline_plan::{Catalog, Diagnostic, NeedsFn, Params, Plan, StageKind};
 use crate::api::outputs::OutId;
 use crate::api::stage::{Stage, StageSpec};
 use crate::stats::clock::Clock;
-use crate::stats::counters::Counter;
+use crate::stats::count::Counter;
 use crate::stats::drop_reason::STAGE_REASONS_MAX;
 
 /// Why a factory could not make its stage. A [`Diagnostic`] (from [`StageContext::params`] or

@@ -10,7 +10,7 @@ use crate::api::error::{Cause, EngineError, place};
 use crate::build::select_device::{self, Candidate, PickError};
 use crate::control::device_events::{Watched, WatchedLcore, WatchedPort};
 use crate::idle::wake_set::CqSource;
-use crate::stats::counters::Shared;
+use crate::stats::count::Shared;
 use crate::stats::snapshot::{PortEntry, RunStats};
 
 /// A device of the plan.
@@ -32,7 +32,7 @@ impl Devices {
     /// What their events are about. `cqs`: the completion queues of the lcores.
     pub(crate) fn watched(&self, plan: &Plan, stats: &RunStats, cqs: &[Option<u64>]) -> Vec<Watched> {
         let watched_port =
-            |port: &PortEntry| WatchedPort { name: port.name.clone(), stats: Shared::clone(&port.stats) };
+            |port: &PortEntry| WatchedPort { name: port.known.name.clone(), stats: Shared::clone(&port.stats) };
         let watched = |(declared, opened): (&verbline_plan::Device, &Opened)| Watched {
             device: opened.context.name().to_owned(),
             plan_name: declared.name.clone(),

@@ -2,5 +2,8 @@
 
 pub(crate) mod assemble;
 pub(crate) mod devices;
+pub(crate) mod lcore_parts;
 pub(crate) mod queue_pairs;
 pub(crate) mod select_device;
+pub(crate) mod stages;
+pub(crate) mod stats;

@@ -17,7 +17,8 @@ use verbline_verbs::{AsyncEvent, AsyncEventSource, AsyncEvents};
 
 use crate::control::notice::{Meaning, Notice, is_ordinary};
 use crate::control::run_control::Control;
-use crate::stats::counters::{PortStats, Shared};
+use crate::stats::count::Shared;
+use crate::stats::counters::PortStats;
 use crate::stats::report::EventReport;
 
 /// A device whose events are watched, and who in the plan is on it.

@@ -8,20 +8,14 @@
 //! Guarantees: a policy of `poll` never sleeps; after a wake-up an lcore stays awake for the dwell at least; work resets
 //! the budget; a timer that is due sooner than a wake-up costs is waited for awake (except under `event`).
 
-use crate::stats::clock::Tick;
+use verbline_plan::IdlePolicy;
 
-/// What an lcore does when there is nothing to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Policy {
-    Poll,
-    Event,
-    Adaptive,
-}
+use crate::stats::clock::Tick;
 
 /// The plan's figures, with the measured default filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
-    pub(crate) policy: Policy,
+    pub(crate) policy: IdlePolicy,
     pub(crate) spin_ns: u64,
     pub(crate) spin_from: SpinFrom,
     pub(crate) dwell_ns: u64,
@@ -38,6 +32,17 @@ pub(crate) enum SpinFrom {
     Measured,
     /// The best that could be had where every measurement was disturbed.
     Disturbed,
+}
+
+impl SpinFrom {
+    /// As the report says it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            SpinFrom::Plan => "plan",
+            SpinFrom::Measured => "measured",
+            SpinFrom::Disturbed => "disturbed",
+        }
+    }
 }
 
 /// What one turn of the loop left behind.
@@ -90,7 +95,7 @@ impl Idle {
             self.busy();
             return Step::Spin;
         }
-        if self.budget.policy == Policy::Poll {
+        if self.budget.policy == IdlePolicy::Poll {
             return Step::Spin;
         }
         let since_ns = *self.idle_since_ns.get_or_insert(turn.now_ns);
@@ -117,13 +122,13 @@ impl Idle {
 
     fn spin_ns(&self) -> u64 {
         match self.budget.policy {
-            Policy::Event => 0,
-            Policy::Poll | Policy::Adaptive => self.budget.spin_ns,
+            IdlePolicy::Event => 0,
+            IdlePolicy::Poll | IdlePolicy::Adaptive => self.budget.spin_ns,
         }
     }
 
     fn waits_awake_for(&self, remaining_ns: u64) -> bool {
-        self.budget.policy == Policy::Adaptive && remaining_ns < self.budget.wake_cost_ns
+        self.budget.policy == IdlePolicy::Adaptive && remaining_ns < self.budget.wake_cost_ns
     }
 }
 
@@ -131,7 +136,7 @@ impl Idle {
 mod tests {
     use super::*;
 
-    fn idle(policy: Policy) -> Idle {
+    fn idle(policy: IdlePolicy) -> Idle {
         Idle::new(Budget { policy, spin_ns: 100, spin_from: SpinFrom::Plan, dwell_ns: 500, wake_cost_ns: 40 })
     }
 
@@ -141,13 +146,13 @@ mod tests {
 
     #[test]
     fn poll_never_sleeps() {
-        let mut idle = idle(Policy::Poll);
+        let mut idle = idle(IdlePolicy::Poll);
         assert!((0..1_000_000).step_by(1000).all(|now| idle.after(quiet(now)) == Step::Spin));
     }
 
     #[test]
     fn adaptive_sleeps_once_the_budget_is_spent_and_work_renews_it() {
-        let mut idle = idle(Policy::Adaptive);
+        let mut idle = idle(IdlePolicy::Adaptive);
         assert_eq!(idle.after(quiet(1000)), Step::Spin);
         assert_eq!(idle.after(quiet(1099)), Step::Spin);
         assert_eq!(idle.after(Turn { busy: true, ..quiet(1100) }), Step::Spin);
@@ -158,13 +163,13 @@ mod tests {
 
     #[test]
     fn event_sleeps_at_the_first_idle_turn() {
-        assert_eq!(idle(Policy::Event).after(quiet(0)), Step::Sleep { timer_ns: None });
+        assert_eq!(idle(IdlePolicy::Event).after(quiet(0)), Step::Sleep { timer_ns: None });
     }
 
     // Short polling after a wake-up cut the throughput of others four- to fivefold (seastar#3202).
     #[test]
     fn a_woken_lcore_stays_awake_for_the_dwell_in_event_mode_too() {
-        for policy in [Policy::Event, Policy::Adaptive] {
+        for policy in [IdlePolicy::Event, IdlePolicy::Adaptive] {
             let mut idle = idle(policy);
             idle.woke(10_000);
             assert_eq!(idle.after(quiet(10_001)), Step::Spin);
@@ -175,11 +180,11 @@ mod tests {
 
     #[test]
     fn a_due_timer_keeps_it_awake_and_a_later_one_bounds_the_sleep() {
-        let mut event = idle(Policy::Event);
+        let mut event = idle(IdlePolicy::Event);
         assert_eq!(event.after(Turn { timer_ns: Some(700), ..quiet(700) }), Step::Spin);
         assert_eq!(event.after(Turn { timer_ns: Some(710), ..quiet(700) }), Step::Sleep { timer_ns: Some(710) });
 
-        let mut adaptive = idle(Policy::Adaptive);
+        let mut adaptive = idle(IdlePolicy::Adaptive);
         adaptive.after(quiet(0));
         assert_eq!(
             adaptive.after(Turn { timer_ns: Some(739), ..quiet(700) }),
@@ -191,7 +196,7 @@ mod tests {
 
     #[test]
     fn arming_in_vain_renews_the_budget() {
-        let mut idle = idle(Policy::Adaptive);
+        let mut idle = idle(IdlePolicy::Adaptive);
         idle.after(quiet(0));
         assert_eq!(idle.after(quiet(100)), Step::Sleep { timer_ns: None });
         idle.stayed();

@@ -7,8 +7,10 @@
 
 use std::io;
 
+use verbline_plan::IdlePolicy;
+
 use crate::api::stage::Next;
-use crate::idle::policy::{Budget, Idle, Policy, SpinFrom, Step, Turn};
+use crate::idle::policy::{Budget, Idle, SpinFrom, Step, Turn};
 use crate::idle::sleep::{Bed, Fired, GRACE_NS, Outcome, SAFETY_TIMEOUT_NS, sleep};
 use crate::lcore::node::Polling;
 use crate::stats::clock::Tick;
@@ -215,7 +217,7 @@ struct Run {
 }
 
 /// The loop of an lcore, until nothing has come for two safety time-outs.
-fn drive(model: &mut Model, policy: Policy) -> Run {
+fn drive(model: &mut Model, policy: IdlePolicy) -> Run {
     let mut idle = Idle::new(Budget { policy, spin_ns: 60, spin_from: SpinFrom::Plan, dwell_ns: 90, wake_cost_ns: 0 });
     let mut run = Run::default();
     let mut quiet_timeouts = 0;
@@ -260,7 +262,7 @@ fn schedules() -> Vec<Vec<Arrival>> {
     all
 }
 
-fn worst(policy: Policy, fault: Fault) -> (usize, usize) {
+fn worst(policy: IdlePolicy, fault: Fault) -> (usize, usize) {
     let mut most = (0, 0);
     for coming in schedules() {
         let run = drive(&mut Model::new(&coming, fault, 2), policy);
@@ -271,7 +273,7 @@ fn worst(policy: Policy, fault: Fault) -> (usize, usize) {
 
 #[test]
 fn nothing_is_slept_through_wherever_it_arrives() {
-    for policy in [Policy::Event, Policy::Adaptive] {
+    for policy in [IdlePolicy::Event, IdlePolicy::Adaptive] {
         for coming in schedules() {
             // A burst smaller than an arrival: a queue that is drained only partly is found again (ydb nbs#449).
             for burst in [1, 2, 8] {
@@ -287,27 +289,27 @@ fn nothing_is_slept_through_wherever_it_arrives() {
 
 #[test]
 fn the_model_sees_a_missing_second_look() {
-    assert!(worst(Policy::Event, Fault::NoSecondLook).0 > 0);
+    assert!(worst(IdlePolicy::Event, Fault::NoSecondLook).0 > 0);
 }
 
 #[test]
 fn the_model_sees_each_source_that_is_armed_but_not_polled_again() {
     for source in 0..SOURCES {
-        assert!(worst(Policy::Event, Fault::Unpolled(source)).0 > 0, "source {source}");
+        assert!(worst(IdlePolicy::Event, Fault::Unpolled(source)).0 > 0, "source {source}");
     }
 }
 
 #[test]
 fn the_model_sees_each_source_that_is_not_armed() {
     for source in 0..SOURCES {
-        assert!(worst(Policy::Event, Fault::Unarmed(source)).0 > 0, "source {source}");
+        assert!(worst(IdlePolicy::Event, Fault::Unarmed(source)).0 > 0, "source {source}");
     }
 }
 
 #[test]
 fn the_model_sees_a_source_that_stays_readable() {
     for source in 0..SOURCES {
-        assert!(worst(Policy::Event, Fault::Undrained(source)).1 > 100, "source {source}");
+        assert!(worst(IdlePolicy::Event, Fault::Undrained(source)).1 > 100, "source {source}");
     }
 }
 
@@ -326,7 +328,7 @@ fn a_stage_is_polled_when_it_asks_for_it_and_what_it_sends_then_is_no_rescue() {
     // An arming, a look, a wake-up and the turns of a budget.
     const SLACK_NS: u64 = 500;
     let answers: Vec<_> = NEXT.iter().flat_map(|&next| [0, 1].map(|sends| Answer { next, sends })).collect();
-    for policy in [Policy::Event, Policy::Adaptive] {
+    for policy in [IdlePolicy::Event, IdlePolicy::Adaptive] {
         for (first, second) in answers.iter().flat_map(|first| answers.iter().map(move |second| (*first, *second))) {
             let mut model = Model::new(&[], Fault::None, 2);
             // The last one sends as well, so that every answer has something behind it.

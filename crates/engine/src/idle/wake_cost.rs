@@ -16,10 +16,11 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use core_affinity::CoreId;
-use verbline_plan::{Lcore, Plan};
+use verbline_plan::{IdlePolicy, Lcore, Plan};
 use verbline_ring::{Sleeper, Waker, doorbell};
 
 use crate::control::event_fd::{self, EventFd};
+use crate::idle::policy::{Budget, SpinFrom};
 
 /// Wake-ups in a batch.
 const TRIPS: usize = 16;
@@ -36,15 +37,33 @@ const GUESS_NS: u64 = 50_000;
 
 /// What a wake-up costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WakeCost {
-    pub(crate) ns: u64,
+struct WakeCost {
+    ns: u64,
     /// Whether it was measured undisturbed; otherwise it is the best that could be had.
-    pub(crate) clean: bool,
+    clean: bool,
+}
+
+/// An lcore's figures for idling. What the plan leaves out is measured, once a process, and only for lcores that spin before they
+/// sleep.
+pub(crate) fn budget(plan: &Plan, lcore: &Lcore) -> Budget {
+    let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let cost = match lcore.idle {
+        IdlePolicy::Poll | IdlePolicy::Event => WakeCost { ns: 0, clean: true },
+        IdlePolicy::Adaptive => wake_cost(plan, lcore),
+    };
+    let (spin_ns, spin_from) = match (lcore.idle, lcore.spin) {
+        (IdlePolicy::Event, _) | (IdlePolicy::Poll, None) => (0, SpinFrom::Plan),
+        (IdlePolicy::Poll | IdlePolicy::Adaptive, Some(spin)) => (ns(spin), SpinFrom::Plan),
+        (IdlePolicy::Adaptive, None) if cost.clean => (cost.ns, SpinFrom::Measured),
+        (IdlePolicy::Adaptive, None) => (cost.ns, SpinFrom::Disturbed),
+    };
+    let dwell_ns = lcore.dwell.map_or(spin_ns, ns);
+    Budget { policy: lcore.idle, spin_ns, spin_from, dwell_ns, wake_cost_ns: cost.ns }
 }
 
 /// What it costs to wake an lcore: from one that fills a ring of its, from any other lcore, or from any other CPU, whichever there
 /// is.
-pub(crate) fn wake_cost(plan: &Plan, lcore: &Lcore) -> WakeCost {
+fn wake_cost(plan: &Plan, lcore: &Lcore) -> WakeCost {
     let filler = lcore.rings_in.first().map(|ring| plan[plan[*ring].from_lcore].cpu);
     let other = || plan.lcores().iter().map(|other| other.cpu).find(|cpu| *cpu != lcore.cpu);
     let allowed = || core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|core| core.id as u32);

@@ -10,21 +10,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbline_mem::PoolCache;
+use verbline_plan::IdlePolicy;
 use verbline_verbs::{Completion, Completions};
 
 use crate::api::outputs::Sink;
 use crate::api::stage::{PortChange, PortEvent};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
-use crate::idle::policy::{Budget, Idle, Policy, Step, Turn};
+use crate::idle::policy::{Budget, Idle, Step, Turn};
 use crate::idle::sleep::{Bed, Fired, Outcome, sleep};
 use crate::idle::wake_set::{Armed, WakeSet};
 use crate::lcore::node::{Node, Polling, Surroundings};
 use crate::lcore::port::{Health, Port};
 use crate::lcore::port_reconnect::HandoverStep;
-use crate::lcore::rings::{Bell, Inlet, Outlet};
+use crate::lcore::rings::{PeerDoorbell, RingConsumer, RingProducer};
 use crate::stats::clock::{Clock, Tick};
-use crate::stats::counters::{LcoreStats, Shared};
+use crate::stats::count::Shared;
+use crate::stats::counters::LcoreStats;
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 use crate::stats::sampling::{Sampler, Weights};
@@ -48,9 +50,9 @@ pub(crate) struct LcoreParts {
     pub(crate) caches: Vec<PoolCache>,
     /// In the order of their tags.
     pub(crate) ports: Vec<Port>,
-    pub(crate) inlets: Vec<Inlet>,
-    pub(crate) outlets: Vec<Outlet>,
-    pub(crate) bells: Vec<Bell>,
+    pub(crate) rings_in: Vec<RingConsumer>,
+    pub(crate) rings_out: Vec<RingProducer>,
+    pub(crate) doorbells: Vec<PeerDoorbell>,
     pub(crate) wakes: WakeSet,
     pub(crate) completions: Completions,
     pub(crate) stats: Shared<LcoreStats>,
@@ -69,9 +71,9 @@ pub(crate) struct Lcore {
     around: Surroundings,
     nodes: Vec<Node>,
     ports: Vec<Port>,
-    inlets: Vec<Inlet>,
-    outlets: Vec<Outlet>,
-    bells: Vec<Bell>,
+    rings_in: Vec<RingConsumer>,
+    rings_out: Vec<RingProducer>,
+    doorbells: Vec<PeerDoorbell>,
     wakes: WakeSet,
     completions: Completions,
     /// The node whose stage runs now; left behind by a panic, to say whose it was.
@@ -116,9 +118,9 @@ impl Lcore {
             idle: Idle::new(parts.budget),
             around,
             ports,
-            inlets: parts.inlets,
-            outlets: parts.outlets,
-            bells: parts.bells,
+            rings_in: parts.rings_in,
+            rings_out: parts.rings_out,
+            doorbells: parts.doorbells,
             wakes: parts.wakes,
             completions: parts.completions,
             running: None,
@@ -129,8 +131,8 @@ impl Lcore {
             nodes: parts.nodes,
             settled: false,
             sampler: Sampler::new(parts.index as u64),
-            may_sleep: parts.budget.policy != Policy::Poll,
-            eager: parts.budget.policy == Policy::Event,
+            may_sleep: parts.budget.policy != IdlePolicy::Poll,
+            eager: parts.budget.policy == IdlePolicy::Event,
         }
     }
 
@@ -257,13 +259,13 @@ impl Lcore {
     /// Lets go of everything, on this thread: what is pending is counted, the stages go, then the queue pairs give back
     /// what the device held, and the caches are emptied.
     pub(crate) fn let_go(self) {
-        let Lcore { mut around, nodes, ports, inlets, outlets, wakes, .. } = self;
+        let Lcore { mut around, nodes, ports, rings_in, rings_out, wakes, .. } = self;
         for sink in &mut around.sinks {
             sink.stats.drops().add(DropReason::Stopped, sink.batch.len() as u64);
             sink.batch.clear();
         }
         drop(nodes);
-        drop((inlets, outlets));
+        drop((rings_in, rings_out));
         drop(ports);
         drop(wakes);
         drop(around);
@@ -390,16 +392,16 @@ impl Lcore {
     #[inline]
     fn publish(&mut self) -> bool {
         let mut busy = false;
-        for outlet in &mut self.outlets {
-            if outlet.flush(&mut self.around.sinks) > 0 {
-                self.bells[outlet.bell].due = true;
+        for ring in &mut self.rings_out {
+            if ring.flush(&mut self.around.sinks) > 0 {
+                self.doorbells[ring.doorbell].due = true;
                 busy = true;
             }
-            busy |= !self.around.sinks[outlet.sink].batch.is_empty();
+            busy |= !self.around.sinks[ring.sink].batch.is_empty();
         }
         if busy {
-            for bell in &mut self.bells {
-                self.around.stats.bells.add(bell.ring_if_due().into());
+            for doorbell in &mut self.doorbells {
+                self.around.stats.bells.add(doorbell.ring_if_due().into());
             }
         }
         busy
@@ -429,11 +431,11 @@ impl Lcore {
     #[inline]
     fn take_in(&mut self) -> bool {
         let mut came = self.receive();
-        for inlet in &mut self.inlets {
-            let popped = inlet.poll(&mut self.around.sinks);
+        for ring in &mut self.rings_in {
+            let popped = ring.poll(&mut self.around.sinks);
             if popped > 0 {
                 if self.around.time.wake() {
-                    inlet.gauge(popped);
+                    ring.gauge(popped);
                 }
                 (came, self.came) = (true, true);
             }

@@ -16,7 +16,8 @@ use crate::control::notice::Notice;
 use crate::control::run_control::LcoreInbox;
 use crate::lcore::node::Surroundings;
 use crate::stats::clock::Tick;
-use crate::stats::counters::{LcoreStats, PortStats, STATUSES, Shared};
+use crate::stats::count::Shared;
+use crate::stats::counters::{LcoreStats, PortStats, STATUSES};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 

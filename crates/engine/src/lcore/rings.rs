@@ -1,22 +1,23 @@
-//! The two ends of a ring, as the lcores that own them work them.
+//! The two ends of a ring, each with the lcore that owns it.
 
 use verbline_mem::Packet;
 use verbline_ring::{Consumer, Producer, Waker};
 
 use crate::api::outputs::Sink;
-use crate::stats::counters::{RingInStats, RingOutStats, Shared};
+use crate::stats::count::Shared;
+use crate::stats::counters::{RingConsumerStats, RingProducerStats};
 
 /// A ring that this lcore empties.
 #[derive(Debug)]
-pub(crate) struct Inlet {
+pub(crate) struct RingConsumer {
     pub(crate) consumer: Consumer<Packet>,
     /// Index of the sink that it empties into.
     pub(crate) sink: usize,
     pub(crate) burst: usize,
-    pub(crate) stats: Shared<RingOutStats>,
+    pub(crate) stats: Shared<RingConsumerStats>,
 }
 
-impl Inlet {
+impl RingConsumer {
     /// Takes a burst, or what the consumer's input has room for. What does not fit stays in the ring.
     #[inline]
     pub(crate) fn poll(&mut self, sinks: &mut [Sink]) -> usize {
@@ -24,7 +25,7 @@ impl Inlet {
         let popped = batch.push_iter(self.consumer.pop_iter(self.burst.min(batch.room())));
         if popped > 0 {
             self.stats.popped.add(popped as u64);
-            self.stats.batches.add(1);
+            self.stats.pop_batches.add(1);
         }
         popped
     }
@@ -38,16 +39,16 @@ impl Inlet {
 
 /// A ring that this lcore fills.
 #[derive(Debug)]
-pub(crate) struct Outlet {
+pub(crate) struct RingProducer {
     pub(crate) producer: Producer<Packet>,
     /// Index of the sink that gathers for it.
     pub(crate) sink: usize,
     /// Index of the consumer's doorbell among the lcore's.
-    pub(crate) bell: usize,
-    pub(crate) stats: Shared<RingInStats>,
+    pub(crate) doorbell: usize,
+    pub(crate) stats: Shared<RingProducerStats>,
 }
 
-impl Outlet {
+impl RingProducer {
     /// Publishes what has gathered, as far as the ring has room; the rest waits. Says how many.
     #[inline]
     pub(crate) fn flush(&mut self, sinks: &mut [Sink]) -> usize {
@@ -64,7 +65,7 @@ impl Outlet {
         self.stats.pending.set(batch.len() as u64);
         if pushed > 0 {
             self.stats.pushed.add(pushed as u64);
-            self.stats.batches.add(1);
+            self.stats.push_batches.add(1);
         }
         pushed
     }
@@ -72,12 +73,12 @@ impl Outlet {
 
 /// The doorbell of another lcore, rung once a loop at most however many rings lead there.
 #[derive(Debug)]
-pub(crate) struct Bell {
+pub(crate) struct PeerDoorbell {
     pub(crate) waker: Waker,
     pub(crate) due: bool,
 }
 
-impl Bell {
+impl PeerDoorbell {
     /// Rings if something was published since the last time.
     #[inline]
     pub(crate) fn ring_if_due(&mut self) -> bool {

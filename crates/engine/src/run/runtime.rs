@@ -38,7 +38,7 @@ impl Runtime {
     /// # Errors
     /// What each factory says first, each at its place in the plan; the same fault in a section that several read counts once.
     pub fn check(plan: &Plan, registry: &Registry) -> Result<(), Diagnostics> {
-        let faults = crate::build::assemble::stage_faults(plan, registry);
+        let faults = crate::build::stages::stage_faults(plan, registry);
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use core_affinity::CoreId;
+use verbline_plan::IdlePolicy;
 
 use crate::api::error::{EngineError, Place};
 use crate::build::assemble::Built;
 use crate::control::device_events::Watch;
 use crate::control::run_control::{Control, Phase};
-use crate::idle::policy::Policy;
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::run::stop::RunningInner;
-use crate::stats::counters::Shared;
+use crate::stats::count::Shared;
 use crate::stats::kernel_time;
 use crate::stats::report::FailureReport;
 
@@ -85,7 +85,7 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
         control.tell(|progress| progress.refused.push(error));
         return;
     }
-    if policy != Policy::Poll {
+    if policy != IdlePolicy::Poll {
         exact_timers();
     }
     let stats = Shared::clone(&parts.stats);

@@ -1,194 +1,319 @@
-//! The counters of a running plan. Each has one writer, the lcore that it belongs to, and any number of readers.
-//!
-//! Guarantees: an update is a plain load and a plain store (no locked instruction), a reader sees a value that the
-//! writer once wrote, and no two lcores write to one cache line. Counters are not a snapshot of one instant: two of
-//! them, read live, may be a loop apart.
+//! What a run counts, declared once: each block is both the counters that an lcore writes and the part of the report that shows
+//! them. A counter that is added here is counted, reported and printed by `--json` under its name.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use serde::Serialize;
 
-use crossbeam_utils::CachePadded;
+use crate::stats::count::{Count, Drops, Sum};
 
-use crate::stats::drop_reason::{DropReason, REASONS};
-
-/// A counter with a single writer.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    /// Adds `n`. Only the owning lcore calls this.
-    #[inline]
-    pub(crate) fn add(&self, n: u64) {
-        // Relaxed: single writer, so the load reads its own last store; readers want the figure alone, and order
-        // nothing by it.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
-    }
-
-    /// Raises the value to `n` if it is below.
-    #[inline]
-    pub(crate) fn raise_to(&self, n: u64) {
-        // Relaxed: as in `add`.
-        if n > self.0.load(Ordering::Relaxed) {
-            self.0.store(n, Ordering::Relaxed);
+/// Declares a report with its counters: one block of counters a writer, whose `read` copies them into the report. `private`
+/// counters stand in no report as they are: a reader derives something from them.
+macro_rules! counted {
+    (
+        $(#[$report_doc:meta])*
+        $report:ident { $($(#[$field_doc:meta])* $field:ident: $field_type:ty,)* }
+        $(
+            $(#[$stats_doc:meta])*
+            $stats:ident { $($(#[$doc:meta])* $counter:ident,)* }
+            private { $($(#[$own_doc:meta])* $own:ident: $own_type:ty,)* }
+        )+
+    ) => {
+        $(#[$report_doc])*
+        #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+        pub struct $report {
+            $($(#[$field_doc])* pub $field: $field_type,)*
+            $($($(#[$doc])* pub $counter: u64,)*)+
         }
+        $(
+            $(#[$stats_doc])*
+            #[derive(Debug, Default)]
+            pub(crate) struct $stats {
+                $($(#[$doc])* pub(crate) $counter: Count,)*
+                $($(#[$own_doc])* pub(crate) $own: $own_type,)*
+            }
+
+            impl $stats {
+                pub(crate) fn read(&self, report: &mut $report) {
+                    $(report.$counter = self.$counter.value();)*
+                }
+            }
+        )+
+    };
+}
+
+counted! {
+    /// One lcore: how it spent its time, and what woke it.
+    LcoreReport {
+        /// Its name in the plan.
+        name: String,
+        /// The CPU that it is pinned to.
+        cpu: usize,
+        /// What it does without work: `poll`, `event` or `adaptive`.
+        policy: String,
+        /// The spin budget in force, whether from the plan or measured.
+        spin_ns: u64,
+        /// Where the spin budget comes from: the `plan`; what a wake-up of this lcore's CPU was `measured` to cost; or, where other
+        /// programs `disturbed` every measurement, the least that was seen.
+        spin_from: &'static str,
+        /// The dwell in force.
+        dwell_ns: u64,
+        /// What the kernel says that its thread waited for its CPU, able to run; `None` where the kernel doesn't tell.
+        queued_ns: Option<u64>,
+        /// How long the hypervisor had its CPU, to a hundredth of a second; `None` where the kernel doesn't tell.
+        hypervisor_ns: Option<u64>,
+        /// Share of the busy time in its whole time, 0 to 1. The shares add up to 1, once it has run.
+        busy_share: f64,
+        /// The same of the idle time.
+        idle_share: f64,
+        /// The same of the time blocked.
+        asleep_share: f64,
+        /// The same of the time stolen.
+        stolen_share: f64,
+        /// What ended the sleeps.
+        wakes: Vec<WakeReport>,
     }
 
-    #[inline]
-    pub(crate) fn set(&self, n: u64) {
-        // Relaxed: as in `add`.
-        self.0.store(n, Ordering::Relaxed);
+    /// What one lcore did.
+    LcoreStats {
+        /// Turns of its loop.
+        loops,
+        /// Turns that found work.
+        busy_loops,
+        /// Time in turns that found work.
+        busy_ns,
+        /// Time in turns that found none.
+        idle_ns,
+        /// Time blocked.
+        asleep_ns,
+        /// Time in which it wanted to run and was kept from its CPU: by another thread, a quota, or the hypervisor. None of the
+        /// other times has it. What is stolen in pieces of less than 20 µs counts where it was taken from.
+        stolen_ns,
+        /// How often it was kept from its CPU for 20 µs or longer while it was awake.
+        stalls,
+        /// The longest of these times.
+        stall_max_ns,
+        /// How often it blocked.
+        sleeps,
+        /// How often the poll after arming found something, so that it did not block.
+        armed_in_vain,
+        /// Sleeps of other lcores that this one ended by filling a ring.
+        bells,
+        /// Lost wake-ups that the safety time-out repaired. Anything but zero is a bug.
+        rescues,
+        /// Completions that belonged to no port.
+        strays,
     }
-
-    #[inline]
-    pub(crate) fn value(&self) -> u64 {
-        // Relaxed: as in `add`.
-        self.0.load(Ordering::Relaxed)
+    private {
+        /// Its thread, for the kernel's view of it; 0 before it runs.
+        thread_id: Count,
+        /// How long the thread had waited for its CPU when the lcore began, and when it ended (0 until then).
+        queued_at_start_ns: Count,
+        queued_at_end_ns: Count,
+        wakes: [Count; WAKE_CAUSES.len()],
+        /// Packets taken from pools by this lcore.
+        taken: Count,
     }
 }
 
-/// A sum of reals with a single writer.
-#[derive(Debug, Default)]
-pub(crate) struct Sum(AtomicU64);
-
-impl Sum {
-    /// Adds `x`. Only the owning lcore calls this.
-    #[inline]
-    pub(crate) fn add(&self, x: f64) {
-        // Relaxed: as in `Count::add`.
-        self.0.store((self.value() + x).to_bits(), Ordering::Relaxed);
+counted! {
+    /// One stage.
+    StageReport {
+        /// Its name in the plan.
+        name: String,
+        /// The kind that the app registered.
+        kind: String,
+        /// The lcore that runs it.
+        lcore: String,
+        /// Time in `process`, and in those calls of `poll` that sent something. Unless the lcore is lightly loaded, it is estimated
+        /// from one turn in sixteen: the clock costs as much as a small stage. The stages of an lcore together have no more than
+        /// its busy time.
+        busy_ns: u64,
+        /// How well `busy_ns` is known: its standard error, as a part of it. 0 if every call was timed.
+        busy_error: f64,
+        /// `busy_ns` spread over the packets that the stage took or sent, whichever is more: a source has little or no input.
+        ns_per_packet: f64,
+        /// Its share in the busy time of its lcore, 0 to 1. The stages of an lcore have 1 at most together.
+        busy_share: f64,
+        /// Packets given to `process` a call: the mean batch.
+        batch_mean: f64,
+        /// The stage's own counters, in the order of their registration.
+        counters: Vec<CounterReport>,
     }
 
-    #[inline]
-    pub(crate) fn value(&self) -> f64 {
-        // Relaxed: as in `Count::add`.
-        f64::from_bits(self.0.load(Ordering::Relaxed))
+    /// What one stage did.
+    StageStats {
+        /// Calls of `process`.
+        calls,
+        /// Calls of `poll`.
+        polls,
+        /// Packets given to `process`.
+        packets_in,
+        /// Packets that its outputs took.
+        packets_out,
+        /// The calls that `busy_ns` is estimated from; with none, nothing is known of it.
+        timed,
+        /// The largest batch so far.
+        batch_max,
+        /// Packets asked of the pool and not had.
+        alloc_failed,
     }
-}
-
-/// A figure of a stage's own, shown live in the report beside the engine's. Written by its stage alone.
-#[derive(Clone, Debug)]
-pub struct Counter(Arc<CachePadded<Count>>);
-
-impl Counter {
-    pub(crate) fn new() -> Counter {
-        Counter(Arc::new(CachePadded::new(Count::default())))
+    private {
+        /// Time in `process` and in polls that sent something, in cycles of the clock; estimated from the turns that were timed
+        /// ([`crate::stats::sampling`]).
+        cycles: Count,
+        /// The variance of `cycles` that comes of timing some turns only.
+        variance: Sum,
+        drops: Drops,
     }
-
-    /// Adds `n`. Single writer: two threads that add at once may lose counts (never more than that).
-    #[inline]
-    pub fn add(&self, n: u64) {
-        self.0.add(n);
-    }
-
-    /// Sets the value, for gauges.
-    #[inline]
-    pub fn set(&self, n: u64) {
-        self.0.set(n);
-    }
-
-    /// The present value.
-    #[inline]
-    pub fn value(&self) -> u64 {
-        self.0.value()
-    }
-}
-
-/// Drops at one place, by reason.
-#[derive(Debug)]
-pub(crate) struct Drops([Count; REASONS]);
-
-impl Drops {
-    #[inline]
-    pub(crate) fn add(&self, reason: DropReason, packets: u64) {
-        self.0[reason.index()].add(packets);
-    }
-
-    /// Drops for this reason so far.
-    pub(crate) fn count(&self, reason: DropReason) -> u64 {
-        self.0[reason.index()].value()
-    }
-
-    /// `(counter index, packets)` of the reasons that occurred.
-    pub(crate) fn non_zero(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
-        self.0.iter().map(Count::value).enumerate().filter(|(_, packets)| *packets > 0)
-    }
-}
-
-impl Default for Drops {
-    fn default() -> Self {
-        Drops(std::array::from_fn(|_| Count::default()))
-    }
-}
-
-/// What one stage did.
-#[derive(Debug, Default)]
-pub(crate) struct StageStats {
-    pub(crate) calls: Count,
-    pub(crate) polls: Count,
-    pub(crate) packets_in: Count,
-    pub(crate) packets_out: Count,
-    /// Time in `process` and in polls that produced something, in cycles of the clock; estimated from the turns that
-    /// were timed ([`crate::stats::sampling`]).
-    pub(crate) cycles: Count,
-    /// Calls that were timed, and the variance of `cycles` that comes of timing these alone.
-    pub(crate) timed: Count,
-    pub(crate) variance: Sum,
-    pub(crate) batch_max: Count,
-    pub(crate) alloc_failed: Count,
-    pub(crate) drops: Drops,
 }
 
 /// How many values `enum ibv_wc_status` has (verbs.h); statuses beyond share the last counter.
 pub(crate) const STATUSES: usize = 24;
 
-/// What one port did.
-#[derive(Debug, Default)]
-pub(crate) struct PortStats {
-    pub(crate) rx_packets: Count,
-    pub(crate) rx_bytes: Count,
-    pub(crate) tx_packets: Count,
-    pub(crate) tx_bytes: Count,
-    pub(crate) tx_posts: Count,
-    pub(crate) rx_posted: Count,
-    /// Loops in which the receive queue could not be refilled because the pool was empty.
-    pub(crate) rx_starved: Count,
-    /// Completions for work requests that are no longer outstanding.
-    pub(crate) stale: Count,
-    /// The QP's number.
-    pub(crate) qpn: Count,
-    /// 1 once the QP is in the error state.
-    pub(crate) down: Count,
-    /// Why, as [`crate::stats::down_reason::DownReason`] numbers it.
-    pub(crate) down_reason: Count,
-    /// 1 while the link under it is down.
-    pub(crate) link_down: Count,
-    /// Gauges, as of the last loop that touched the port.
-    pub(crate) rx_outstanding: Count,
-    pub(crate) tx_outstanding: Count,
-    pub(crate) tx_pending: Count,
-    /// Completions by `ibv_wc_status`; index 0 (success) stays zero.
-    pub(crate) statuses: [Count; STATUSES],
-    pub(crate) drops: Drops,
+counted! {
+    /// One port.
+    PortReport {
+        /// Its name in the plan.
+        name: String,
+        /// The lcore that owns it.
+        lcore: String,
+        /// The device's name.
+        device: String,
+        /// The number of its QP.
+        qpn: u32,
+        /// Whether the QP is in the error state.
+        down: bool,
+        /// What brought the QP there first, by its name in verbs.h: a completion's status (`IBV_WC_…`) or a device's event
+        /// (`IBV_EVENT_…`); or in words.
+        down_reason: Option<String>,
+        /// Whether the device's port under it has no link.
+        link_down: bool,
+        /// Completions with an error, by status; only what occurred.
+        errors: Vec<StatusReport>,
+    }
+
+    /// What one port did.
+    PortStats {
+        /// Packets received.
+        rx_packets,
+        /// Their bytes, without the 40-byte GRH of UD.
+        rx_bytes,
+        /// Packets that the send queue took.
+        tx_packets,
+        /// Their bytes.
+        tx_bytes,
+        /// Calls of `ibv_post_send`; `tx_packets / tx_posts` is the batch.
+        tx_posts,
+        /// Buffers posted to the receive queue.
+        rx_posted,
+        /// Loops that could not refill the receive queue because the pool was empty.
+        rx_starved,
+        /// Completions for work requests no longer outstanding.
+        stale,
+    }
+    private {
+        qpn: Count,
+        /// 1 while the QP is in the error state.
+        down: Count,
+        /// The number of a [`crate::stats::down_reason::DownReason`].
+        down_reason: Count,
+        /// 1 while the link under it is down.
+        link_down: Count,
+        /// Gauges, as of the last loop that touched the port.
+        rx_outstanding: Count,
+        tx_outstanding: Count,
+        tx_pending: Count,
+        /// Completions by `ibv_wc_status`; index 0 (success) stays zero.
+        statuses: [Count; STATUSES],
+        drops: Drops,
+    }
 }
 
-/// The producer's side of a ring.
-#[derive(Debug, Default)]
-pub(crate) struct RingInStats {
-    pub(crate) pushed: Count,
-    pub(crate) batches: Count,
-    pub(crate) pending: Count,
-    /// Turns in which it had no room for all that there was.
-    pub(crate) full: Count,
-    pub(crate) drops: Drops,
+counted! {
+    /// One ring.
+    RingReport {
+        /// Its name in the plan.
+        name: String,
+        /// The lcore that fills it.
+        producer: String,
+        /// The lcore that empties it.
+        consumer: String,
+        /// Packets that it holds.
+        depth: u64,
+    }
+
+    /// The producer's side of a ring.
+    RingProducerStats {
+        /// Packets pushed.
+        pushed,
+        /// Batches pushed.
+        push_batches,
+        /// Turns of the producer that found no room in the ring for all that there was. What had to wait was pushed in a later
+        /// turn, or is among the drops (`ring_full`).
+        full,
+    }
+    private {
+        pending: Count,
+        drops: Drops,
+    }
+
+    /// The consumer's side of a ring.
+    RingConsumerStats {
+        /// Packets popped.
+        popped,
+        /// Batches popped.
+        pop_batches,
+        /// The most packets that were found in the ring: `depth` if it was ever full; otherwise the consumer looks in the turns
+        /// that are timed, one in sixteen and the first after a rest, so a short peak between them goes unseen.
+        most,
+    }
+    private {}
 }
 
-/// The consumer's side of a ring.
-#[derive(Debug, Default)]
-pub(crate) struct RingOutStats {
-    pub(crate) popped: Count,
-    pub(crate) batches: Count,
-    /// The most that was found in it, in the turns that are timed.
-    pub(crate) most: Count,
+/// How many sleeps one cause ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct WakeReport {
+    /// `completion`, `ring`, `control`, `timer` or `timeout`.
+    pub cause: &'static str,
+    /// Sleeps that it ended.
+    pub count: u64,
+}
+
+/// A counter of a stage's own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CounterReport {
+    /// As the stage named it.
+    pub name: String,
+    /// Its value.
+    pub value: u64,
+}
+
+/// Completions with one error status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StatusReport {
+    /// As in verbs.h, without `IBV_WC_`.
+    pub status: String,
+    /// How many.
+    pub count: u64,
+}
+
+impl LcoreStats {
+    pub(crate) fn woke(&self, cause: WakeCause) {
+        self.wakes[cause as usize].add(1);
+    }
+}
+
+impl LcoreReport {
+    /// How many sleeps `cause` ended: `completion`, `ring`, `control`, `timer` or `timeout`.
+    pub fn woken_by(&self, cause: &str) -> u64 {
+        self.wakes.iter().find(|wake| wake.cause == cause).map_or(0, |wake| wake.count)
+    }
+}
+
+impl StageReport {
+    /// The stage's own counter `name`.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        self.counters.iter().find(|counter| counter.name == name).map(|counter| counter.value)
+    }
 }
 
 /// What ended a sleep, or how the engine found out.
@@ -210,51 +335,6 @@ pub(crate) const WAKE_CAUSES: [(WakeCause, &str); 5] = [
     (WakeCause::Timeout, "timeout"),
 ];
 
-/// What one lcore did.
-#[derive(Debug, Default)]
-pub(crate) struct LcoreStats {
-    pub(crate) loops: Count,
-    pub(crate) busy_loops: Count,
-    pub(crate) busy_ns: Count,
-    pub(crate) idle_ns: Count,
-    pub(crate) asleep_ns: Count,
-    /// Time in which it wanted to run, and did not.
-    pub(crate) stolen_ns: Count,
-    /// How often it was kept from its CPU for long, and for how long at most.
-    pub(crate) stalls: Count,
-    pub(crate) stall_max_ns: Count,
-    /// Its thread, for the kernel's view of it; 0 before it runs.
-    pub(crate) thread_id: Count,
-    /// How long the thread had waited for its CPU when the lcore began, and when it ended (0 until then).
-    pub(crate) queued_at_start_ns: Count,
-    pub(crate) queued_at_end_ns: Count,
-    pub(crate) sleeps: Count,
-    /// Sleeps given up because the poll after arming found something.
-    pub(crate) armed_in_vain: Count,
-    pub(crate) wakes: [Count; WAKE_CAUSES.len()],
-    /// Completions or packets of a ring, found after a pure time-out with no wake source fired: each is a lost wake-up, and a bug.
-    pub(crate) rescues: Count,
-    /// Completions whose tag names no port of this lcore.
-    pub(crate) strays: Count,
-    /// Sleeps of other lcores that this one ended.
-    pub(crate) bells: Count,
-    /// Packets taken from pools by this lcore.
-    pub(crate) taken: Count,
-}
-
-impl LcoreStats {
-    pub(crate) fn woke(&self, cause: WakeCause) {
-        self.wakes[cause as usize].add(1);
-    }
-}
-
-/// A block of counters with one writer, on cache lines of its own.
-pub(crate) type Shared<T> = Arc<CachePadded<T>>;
-
-pub(crate) fn shared<T: Default>() -> Shared<T> {
-    Arc::new(CachePadded::new(T::default()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,15 +344,5 @@ mod tests {
         for (position, (cause, _)) in WAKE_CAUSES.iter().enumerate() {
             assert_eq!(*cause as usize, position);
         }
-    }
-
-    #[test]
-    fn drops_are_kept_by_reason() {
-        let drops = Drops::default();
-        drops.add(DropReason::TxFull, 3);
-        drops.add(DropReason::Stage(0), 2);
-        drops.add(DropReason::TxFull, 1);
-        let seen: Vec<_> = drops.non_zero().collect();
-        assert_eq!(seen, [(DropReason::TxFull.index(), 4), (DropReason::Stage(0).index(), 2)]);
     }
 }

@@ -3,13 +3,14 @@
 //!
 //! Where an lcore failed, that is all there is to say: what became of its ports, and of those that sent to them, followed from it.
 
-use crate::stats::report::{ConnectionState, FailureReport, PortReport, Report, StatusReport};
+use crate::stats::counters::{PortReport, StatusReport};
+use crate::stats::report::{ConnectionState, FailureReport, Report};
 
 /// What a port ought to have, by the plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Wiring {
     /// Whether its connection is made again when it is lost.
-    pub(crate) renews: bool,
+    pub(crate) reconnects: bool,
     /// The ports of the plan that send to it, by their places.
     pub(crate) senders: Vec<usize>,
 }
@@ -22,7 +23,7 @@ pub(crate) fn failures(report: &Report, wiring: &[Wiring], lost: &[usize]) -> Ve
         return failures;
     }
     for (place, port) in report.ports.iter().enumerate().filter(|(place, _)| !lost.contains(place)) {
-        if port.down && !wiring[place].renews && !was_left(report, port) {
+        if port.down && !wiring[place].reconnects && !was_left(report, port) {
             failures.push(down(port));
         } else if failures.is_empty() && report.drained {
             failures.extend(received_nothing(report, port, &wiring[place].senders));
@@ -79,9 +80,9 @@ mod tests {
     }
 
     /// A port `rx` that `tx` sends to, and `far` with an address.
-    fn wired(renews: bool) -> Vec<Wiring> {
-        let inside = |senders| Wiring { renews: false, senders };
-        vec![inside(vec![]), inside(vec![0]), Wiring { renews, senders: vec![] }]
+    fn wired(reconnects: bool) -> Vec<Wiring> {
+        let inside = |senders| Wiring { reconnects: false, senders };
+        vec![inside(vec![]), inside(vec![0]), Wiring { reconnects, senders: vec![] }]
     }
 
     fn ended() -> Report {
@@ -89,8 +90,8 @@ mod tests {
         Report { ended: true, drained: true, ports, ..Report::default() }
     }
 
-    fn sentences(report: &Report, renews: bool, lost: &[usize]) -> Vec<String> {
-        failures(report, &wired(renews), lost).into_iter().map(|failure| failure.message).collect()
+    fn sentences(report: &Report, reconnects: bool, lost: &[usize]) -> Vec<String> {
+        failures(report, &wired(reconnects), lost).into_iter().map(|failure| failure.message).collect()
     }
 
     #[test]

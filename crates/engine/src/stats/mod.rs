@@ -1,6 +1,7 @@
 //! Where packets and time went: counters, the clock, and the report that is made of them.
 
 pub(crate) mod clock;
+pub(crate) mod count;
 pub(crate) mod counters;
 pub(crate) mod down_reason;
 pub(crate) mod drop_reason;

@@ -3,19 +3,17 @@
 use verbline_mem::Pool;
 use verbline_verbs::Status;
 
-use crate::idle::policy::{Budget, Policy, SpinFrom};
 use crate::stats::clock::{Clock, Tick};
+use crate::stats::count::{Count, Counter, Drops, Shared};
 use crate::stats::counters::{
-    Counter, Drops, LcoreStats, PortStats, RingInStats, RingOutStats, Shared, StageStats, WAKE_CAUSES,
+    CounterReport, LcoreReport, LcoreStats, PortReport, PortStats, RingConsumerStats, RingProducerStats, RingReport,
+    StageReport, StageStats, StatusReport, WAKE_CAUSES, WakeReport,
 };
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::reason_name;
 use crate::stats::failures::{self, Wiring};
 use crate::stats::kernel_time::{self, Thieves};
-use crate::stats::report::{
-    CounterReport, DropReport, FailureReport, HolderReport, LcoreReport, PacketReport, PoolReport, PortReport,
-    REPORT_VERSION, Report, RingReport, StageReport, StatusReport, WakeReport, ratio,
-};
+use crate::stats::report::{DropReport, FailureReport, HolderReport, PacketReport, PoolReport, REPORT_VERSION, Report};
 
 /// All counters of a run, with the names that a reader needs, in the plan's order.
 #[derive(Debug)]
@@ -31,19 +29,17 @@ pub(crate) struct RunStats {
     pub(crate) kernel: Thieves,
 }
 
+/// One lcore: what is known of it before the run, and its counters.
 #[derive(Debug)]
 pub(crate) struct LcoreEntry {
-    pub(crate) name: String,
-    pub(crate) cpu: u32,
-    pub(crate) budget: Budget,
+    pub(crate) known: LcoreReport,
     pub(crate) stats: Shared<LcoreStats>,
 }
 
 #[derive(Debug)]
 pub(crate) struct StageEntry {
-    pub(crate) name: String,
-    pub(crate) kind: String,
-    pub(crate) lcore: String,
+    pub(crate) known: StageReport,
+    /// The kind's own drop reasons.
     pub(crate) drops: &'static [&'static str],
     pub(crate) counters: Vec<(String, Counter)>,
     pub(crate) stats: Shared<StageStats>,
@@ -51,21 +47,16 @@ pub(crate) struct StageEntry {
 
 #[derive(Debug)]
 pub(crate) struct PortEntry {
-    pub(crate) name: String,
-    pub(crate) lcore: String,
-    pub(crate) device: String,
+    pub(crate) known: PortReport,
     pub(crate) wiring: Wiring,
     pub(crate) stats: Shared<PortStats>,
 }
 
 #[derive(Debug)]
 pub(crate) struct RingEntry {
-    pub(crate) name: String,
-    pub(crate) producer: String,
-    pub(crate) consumer: String,
-    pub(crate) depth: u64,
-    pub(crate) filled: Shared<RingInStats>,
-    pub(crate) emptied: Shared<RingOutStats>,
+    pub(crate) known: RingReport,
+    pub(crate) producer: Shared<RingProducerStats>,
+    pub(crate) consumer: Shared<RingConsumerStats>,
 }
 
 impl RunStats {
@@ -117,14 +108,14 @@ impl RunStats {
         let mut times: Vec<u64> =
             self.stages.iter().map(|entry| self.clock.cycles_to_ns(entry.stats.cycles.value())).collect();
         for lcore in lcores {
-            let of_lcore = |(entry, time): (&StageEntry, _)| (entry.lcore == lcore.name).then_some(time);
+            let of_lcore = |(entry, time): (&StageEntry, _)| (entry.known.lcore == lcore.name).then_some(time);
             let sum: u64 = self.stages.iter().zip(times.iter().copied()).filter_map(of_lcore).sum();
             if sum > lcore.busy_ns {
                 for time in self
                     .stages
                     .iter()
                     .zip(&mut times)
-                    .filter_map(|(entry, time)| (entry.lcore == lcore.name).then_some(time))
+                    .filter_map(|(entry, time)| (entry.known.lcore == lcore.name).then_some(time))
                 {
                     *time = (u128::from(*time) * u128::from(lcore.busy_ns) / u128::from(sum)) as u64;
                 }
@@ -134,74 +125,46 @@ impl RunStats {
     }
 
     fn stage(&self, entry: &StageEntry, busy_ns: u64, lcores: &[LcoreReport]) -> StageReport {
-        let stats = &entry.stats;
-        let lcore_busy_ns = lcores.iter().find(|lcore| lcore.name == entry.lcore).map_or(0, |lcore| lcore.busy_ns);
+        let (stats, mut report) = (&entry.stats, entry.known.clone());
+        stats.read(&mut report);
+        let lcore_busy_ns = lcores.iter().find(|lcore| lcore.name == report.lcore).map_or(0, |lcore| lcore.busy_ns);
         let cycles = stats.cycles.value();
-        let busy_error = if cycles == 0 { 0.0 } else { stats.variance.value().sqrt() / cycles as f64 };
-        let (packets_in, packets_out) = (stats.packets_in.value(), stats.packets_out.value());
-        let calls = stats.calls.value();
         let counter =
             |(name, counter): &(String, Counter)| CounterReport { name: name.clone(), value: counter.value() };
         StageReport {
-            name: entry.name.clone(),
-            kind: entry.kind.clone(),
-            lcore: entry.lcore.clone(),
-            calls,
-            polls: stats.polls.value(),
-            packets_in,
-            packets_out,
             busy_ns,
-            timed: stats.timed.value(),
-            busy_error,
-            ns_per_packet: ratio(busy_ns, packets_in.max(packets_out)),
+            busy_error: if cycles == 0 { 0.0 } else { stats.variance.value().sqrt() / cycles as f64 },
+            ns_per_packet: ratio(busy_ns, report.packets_in.max(report.packets_out)),
             busy_share: ratio(busy_ns, lcore_busy_ns),
-            batch_mean: ratio(packets_in, calls),
-            batch_max: stats.batch_max.value(),
-            alloc_failed: stats.alloc_failed.value(),
+            batch_mean: ratio(report.packets_in, report.calls),
             counters: entry.counters.iter().map(counter).collect(),
+            ..report
         }
     }
 
     fn lcore(&self, entry: &LcoreEntry, kernel: &Thieves) -> LcoreReport {
-        let stats = &entry.stats;
+        let (stats, mut report) = (&entry.stats, entry.known.clone());
+        stats.read(&mut report);
         let wake =
             |(cause, name): &(_, &'static str)| WakeReport { cause: name, count: stats.wakes[*cause as usize].value() };
         let queued_ns = queued_ns(stats);
-        let [busy_ns, idle_ns, blocked_ns, found_ns] =
-            [&stats.busy_ns, &stats.idle_ns, &stats.asleep_ns, &stats.stolen_ns]
-                .map(crate::stats::counters::Count::value);
         // The lcore has found what was stolen while it was awake. The rest of its waiting was for its CPU after a sleep.
-        let undisturbed_ns = stats.sleeps.value() * WAKE_NS;
-        let late_ns = queued_ns.unwrap_or(0).saturating_sub(found_ns + undisturbed_ns).min(blocked_ns);
-        let (asleep_ns, stolen_ns) = (blocked_ns - late_ns, found_ns + late_ns);
-        let whole_ns = busy_ns + idle_ns + asleep_ns + stolen_ns;
+        let undisturbed_ns = report.sleeps * WAKE_NS;
+        let found_ns = report.stolen_ns + undisturbed_ns;
+        let late_ns = queued_ns.unwrap_or(0).saturating_sub(found_ns).min(report.asleep_ns);
+        let (asleep_ns, stolen_ns) = (report.asleep_ns - late_ns, report.stolen_ns + late_ns);
+        let whole_ns = report.busy_ns + report.idle_ns + asleep_ns + stolen_ns;
         LcoreReport {
-            name: entry.name.clone(),
-            cpu: entry.cpu as usize,
-            policy: policy_name(entry.budget.policy).to_owned(),
-            spin_ns: entry.budget.spin_ns,
-            spin_from: spin_from(entry.budget.spin_from),
-            dwell_ns: entry.budget.dwell_ns,
-            loops: stats.loops.value(),
-            busy_loops: stats.busy_loops.value(),
-            busy_ns,
-            idle_ns,
             asleep_ns,
             stolen_ns,
-            stalls: stats.stalls.value(),
-            stall_max_ns: stats.stall_max_ns.value(),
             queued_ns,
-            hypervisor_ns: kernel.hypervisor_since(&self.kernel, entry.cpu),
-            busy_share: ratio(busy_ns, whole_ns),
-            idle_share: ratio(idle_ns, whole_ns),
+            hypervisor_ns: kernel.hypervisor_since(&self.kernel, report.cpu as u32),
+            busy_share: ratio(report.busy_ns, whole_ns),
+            idle_share: ratio(report.idle_ns, whole_ns),
             asleep_share: ratio(asleep_ns, whole_ns),
             stolen_share: ratio(stolen_ns, whole_ns),
-            sleeps: stats.sleeps.value(),
-            armed_in_vain: stats.armed_in_vain.value(),
             wakes: WAKE_CAUSES.iter().map(wake).collect(),
-            bells: stats.bells.value(),
-            rescues: stats.rescues.value(),
-            strays: stats.strays.value(),
+            ..report
         }
     }
 
@@ -215,13 +178,13 @@ impl RunStats {
             }));
         };
         for entry in &self.stages {
-            add(format!("stage.{}", entry.name), &entry.stats.drops, entry.drops);
+            add(format!("stage.{}", entry.known.name), &entry.stats.drops, entry.drops);
         }
         for entry in &self.ports {
-            add(format!("port.{}", entry.name), &entry.stats.drops, &[]);
+            add(format!("port.{}", entry.known.name), &entry.stats.drops, &[]);
         }
         for entry in &self.rings {
-            add(format!("ring.{}", entry.name), &entry.filled.drops, &[]);
+            add(format!("ring.{}", entry.known.name), &entry.producer.drops, &[]);
         }
         if ended {
             all.extend(self.rings.iter().filter_map(left_in_ring));
@@ -252,13 +215,13 @@ impl RunStats {
             }
         };
         for entry in &self.ports {
-            add(format!("port.{} rx", entry.name), entry.stats.rx_outstanding.value());
+            add(format!("port.{} rx", entry.known.name), entry.stats.rx_outstanding.value());
             let tx = entry.stats.tx_outstanding.value() + entry.stats.tx_pending.value();
-            add(format!("port.{} tx", entry.name), tx);
+            add(format!("port.{} tx", entry.known.name), tx);
         }
         for entry in &self.rings {
-            let queued = entry.filled.pushed.value().saturating_sub(entry.emptied.popped.value());
-            add(format!("ring.{}", entry.name), queued + entry.filled.pending.value());
+            let queued = entry.producer.pushed.value().saturating_sub(entry.consumer.popped.value());
+            add(format!("ring.{}", entry.known.name), queued + entry.producer.pending.value());
         }
         holders
     }
@@ -277,69 +240,44 @@ fn queued_ns(stats: &LcoreStats) -> Option<u64> {
     Some(until_ns?.saturating_sub(stats.queued_at_start_ns.value()))
 }
 
-fn spin_from(from: SpinFrom) -> &'static str {
-    match from {
-        SpinFrom::Plan => "plan",
-        SpinFrom::Measured => "measured",
-        SpinFrom::Disturbed => "disturbed",
-    }
-}
-
-fn policy_name(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Poll => "poll",
-        Policy::Event => "event",
-        Policy::Adaptive => "adaptive",
-    }
-}
-
 fn port(entry: &PortEntry) -> PortReport {
-    let stats = &entry.stats;
-    let status =
-        |(index, count): (usize, u64)| StatusReport { status: Status::from_raw(index as u32).name().to_owned(), count };
-    let counts = stats.statuses.iter().map(crate::stats::counters::Count::value);
+    let (stats, mut report) = (&entry.stats, entry.known.clone());
+    stats.read(&mut report);
+    let status = |(index, count): (usize, u64)| {
+        let status = Status::from_raw(index as u32).name().to_owned();
+        StatusReport { status, count }
+    };
+    let counts = stats.statuses.iter().map(Count::value);
     PortReport {
-        name: entry.name.clone(),
-        lcore: entry.lcore.clone(),
-        device: entry.device.clone(),
-        rx_packets: stats.rx_packets.value(),
-        rx_bytes: stats.rx_bytes.value(),
-        tx_packets: stats.tx_packets.value(),
-        tx_bytes: stats.tx_bytes.value(),
-        tx_posts: stats.tx_posts.value(),
-        rx_posted: stats.rx_posted.value(),
-        rx_starved: stats.rx_starved.value(),
-        stale: stats.stale.value(),
         qpn: stats.qpn.value() as u32,
         down: stats.down.value() > 0,
         down_reason: DownReason::text(stats.down_reason.value()),
         link_down: stats.link_down.value() > 0,
         errors: counts.enumerate().filter(|(_, count)| *count > 0).map(status).collect(),
+        ..report
     }
 }
 
 fn ring(entry: &RingEntry) -> RingReport {
-    let full = entry.filled.full.value();
-    let most = if full > 0 { entry.depth } else { entry.emptied.most.value() };
-    RingReport {
-        name: entry.name.clone(),
-        producer: entry.producer.clone(),
-        consumer: entry.consumer.clone(),
-        pushed: entry.filled.pushed.value(),
-        push_batches: entry.filled.batches.value(),
-        popped: entry.emptied.popped.value(),
-        pop_batches: entry.emptied.batches.value(),
-        depth: entry.depth,
-        most,
-        full,
+    let mut report = entry.known.clone();
+    entry.producer.read(&mut report);
+    entry.consumer.read(&mut report);
+    if report.full > 0 {
+        report.most = report.depth;
     }
+    report
+}
+
+/// A quotient that is 0 where there is nothing to divide by.
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
 /// What nobody popped went back to its pool with the ring.
 fn left_in_ring(entry: &RingEntry) -> Option<DropReport> {
-    let packets = entry.filled.pushed.value() - entry.emptied.popped.value();
+    let packets = entry.producer.pushed.value() - entry.consumer.popped.value();
     (packets > 0).then(|| DropReport {
-        place: format!("ring.{}", entry.name),
+        place: format!("ring.{}", entry.known.name),
         reason: "left_behind".to_owned(),
         packets,
     })

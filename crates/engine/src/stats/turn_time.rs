@@ -17,7 +17,8 @@ use std::cell::Cell;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::stats::clock::{Clock, Tick};
-use crate::stats::counters::{LcoreStats, Shared};
+use crate::stats::count::Shared;
+use crate::stats::counters::LcoreStats;
 
 /// Since the last reading: from here on the kernel is asked whether the thread ran all the time. That takes 0.2 µs, a hundredth
 /// of this, so a stage that works as long as this in every call pays a hundredth; who steals takes longer than this as a rule.
@@ -346,7 +347,7 @@ mod tests {
         std::thread::sleep(OFF); // and again, while nothing comes
         begin(&time, false, false, true);
         let [busy_ns, idle_ns, stolen_ns] =
-            [&stats.busy_ns, &stats.idle_ns, &stats.stolen_ns].map(crate::stats::counters::Count::value);
+            [&stats.busy_ns, &stats.idle_ns, &stats.stolen_ns].map(crate::stats::count::Count::value);
         assert_eq!(busy_ns + idle_ns + stolen_ns, time.last_ns() - start_ns, "all time is charged");
         assert!(stolen_ns >= 39_000_000 && busy_ns < 15_000_000, "{busy_ns} busy, {idle_ns} idle, {stolen_ns} stolen");
         assert_eq!(stats.stalls.value(), 2);

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::stats::report::{LcoreReport, PortReport, Report};
+use crate::stats::counters::{LcoreReport, PortReport};
+use crate::stats::report::Report;
 
 /// The share of an lcore's time that may be stolen without a word.
 const STOLEN_SHARE_MAX: f64 = 0.01;

@@ -1,0 +1,92 @@
+//! The counters of a run, with what is known of each place before the run starts.
+
+use verbline_plan::{Destination, LcoreId, Plan};
+
+use crate::build::devices::{Devices, Pools};
+use crate::build::stages::MadeStage;
+use crate::idle::policy::Budget;
+use crate::stats::clock::Clock;
+use crate::stats::count::shared;
+use crate::stats::counters::{LcoreReport, PortReport, RingReport, StageReport};
+use crate::stats::failures::Wiring;
+use crate::stats::kernel_time::Thieves;
+use crate::stats::snapshot::{LcoreEntry, PortEntry, RingEntry, RunStats, StageEntry};
+
+pub(crate) fn run_stats(
+    plan: &Plan,
+    clock: &Clock,
+    devices: &Devices,
+    pools: &Pools,
+    stages: &[MadeStage],
+    budgets: &[Budget],
+) -> RunStats {
+    let lcore_name = |id: LcoreId| plan[id].name.clone();
+    RunStats {
+        plan: plan.name().to_owned(),
+        clock: clock.clone(),
+        lcores: (plan.lcores().iter().zip(budgets))
+            .map(|(lcore, budget)| LcoreEntry {
+                known: LcoreReport {
+                    name: lcore.name.clone(),
+                    cpu: lcore.cpu as usize,
+                    policy: budget.policy.word().to_owned(),
+                    spin_ns: budget.spin_ns,
+                    spin_from: budget.spin_from.word(),
+                    dwell_ns: budget.dwell_ns,
+                    ..LcoreReport::default()
+                },
+                stats: shared(),
+            })
+            .collect(),
+        stages: (plan.stages().iter().zip(stages))
+            .map(|(stage, made)| StageEntry {
+                known: StageReport {
+                    name: stage.name.clone(),
+                    kind: stage.kind.clone(),
+                    lcore: lcore_name(stage.lcore),
+                    ..StageReport::default()
+                },
+                drops: made.drops,
+                counters: made.counters.clone(),
+                stats: shared(),
+            })
+            .collect(),
+        ports: (plan.ports().iter())
+            .map(|port| PortEntry {
+                known: PortReport {
+                    name: port.name.clone(),
+                    lcore: lcore_name(port.lcore),
+                    device: devices[port.device].context.name().to_owned(),
+                    ..PortReport::default()
+                },
+                wiring: Wiring { reconnects: port.reconnect, senders: senders(plan, port) },
+                stats: shared(),
+            })
+            .collect(),
+        rings: (plan.rings().iter())
+            .map(|ring| RingEntry {
+                known: RingReport {
+                    name: ring.name.clone(),
+                    producer: lcore_name(ring.from_lcore),
+                    consumer: lcore_name(ring.to_lcore),
+                    depth: ring.depth_packets.into(),
+                    ..RingReport::default()
+                },
+                producer: shared(),
+                consumer: shared(),
+            })
+            .collect(),
+        kernel: Thieves::default(),
+        pools: pools.all().to_vec(),
+    }
+}
+
+/// The ports of the plan that send to this one.
+fn senders(plan: &Plan, port: &verbline_plan::Port) -> Vec<usize> {
+    let sends = |other: &&verbline_plan::Port| match other.destination {
+        Destination::Peer(id) => id == port.id,
+        Destination::Group(group) => other.device == port.device && port.join.contains(&group),
+        Destination::None | Destination::Listen(_) | Destination::Connect(_) => false,
+    };
+    plan.ports().iter().filter(sends).map(|other| other.id.index()).collect()
+}
