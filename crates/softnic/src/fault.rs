@@ -5,6 +5,7 @@
 
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
+use crate::objects::qp_table::State;
 use crate::objects::{context, fabric};
 
 /// Pulls the device out, and at once puts in another of the same name.
@@ -47,4 +48,12 @@ pub fn overrun_completions(qpn: u32) -> bool {
     let Some(qp) = fabric::lookup(qpn) else { return false };
     completion::overrun(qp.recv_cq());
     true
+}
+
+/// The state of the queue pair of that number, `None` if there is none: for who stands in for the device's data path, and flushes
+/// as the device would.
+pub fn state_of(qpn: u32) -> Option<State> {
+    // The lock keeps the queue pair.
+    let _control = fabric::control();
+    fabric::lookup(qpn).map(|qp| qp.state())
 }

@@ -52,6 +52,7 @@ mod errno;
 mod fake;
 mod memory;
 mod qp;
+pub mod script;
 mod wr;
 
 pub use cq::channel::{ChannelError, CompletionChannel};
