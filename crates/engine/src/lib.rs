@@ -17,6 +17,8 @@ mod connection;
 mod control;
 mod idle;
 mod lcore;
+#[cfg(test)]
+mod rig;
 mod run;
 mod stats;
 

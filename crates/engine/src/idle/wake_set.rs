@@ -12,11 +12,15 @@
 
 use std::io;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+#[cfg(not(test))]
+use rustix::event::poll;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use verbline_ring::{ArmedDoorbell, Sleeper};
 use verbline_verbs::{ArmedCq, CompletionChannel, CompletionQueue, Completions, Notify};
 
 use crate::idle::sleep::Fired;
+#[cfg(test)]
+use crate::rig::poll;
 
 /// The completion queue of an lcore that has ports, and the channel by which it wakes.
 #[derive(Debug)]

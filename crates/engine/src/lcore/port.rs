@@ -7,6 +7,9 @@
 //! dropped and counted (`tx_full`); receives are reposted in batches; every packet that a completion gives back is
 //! handed on or counted.
 
+#[cfg(test)]
+mod model;
+
 use verbline_mem::{Batch, PoolCache};
 use verbline_verbs::{AsyncEventKind, Completion, PostStop, QueuePair, SendOptions, Status, Transport, WrKind};
 
@@ -62,7 +65,7 @@ pub(crate) struct Sending {
     pub(crate) freed: Batch,
     /// Whether the end of every batch is signaled: while a run drains, so that its sends can be waited for.
     signal_ends: bool,
-    /// Whether one was, so that everything outstanding has a completion to come.
+    /// Whether the last one was, so that everything outstanding has a completion to come.
     pub(super) end_signaled: bool,
 }
 
@@ -322,6 +325,7 @@ impl Port {
         }
         if self.health != Health::Up {
             self.stats.drops.add(DropReason::PortDown, pending.len() as u64);
+            self.stats.tx_pending.set(0);
             pending.clear();
             return true;
         }
@@ -337,9 +341,9 @@ impl Port {
                 ..SendOptions::default()
             }),
         };
-        sending.end_signaled |= sending.signal_ends && outcome.posted == before;
         let stats = &self.stats;
         if outcome.posted > 0 {
+            sending.end_signaled = sending.signal_ends && outcome.posted == before;
             stats.tx_posts.add(1);
             stats.tx_packets.add(outcome.posted as u64);
             stats.tx_bytes.add(bytes - bytes_of(pending));
@@ -369,6 +373,7 @@ impl Port {
         }
         pending.drain_front(count).for_each(drop);
         self.stats.drops.add(reason, count as u64);
+        self.stats.tx_pending.set(pending.len() as u64);
         true
     }
 }

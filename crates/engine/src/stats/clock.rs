@@ -8,20 +8,25 @@
 //! Guarantees: every lcore of a runtime counts from the same origin, so a tick taken on one lcore may be compared with
 //! one taken on another, as far as the machine's TSCs agree.
 
+#[cfg(not(test))]
+use quanta::Clock as Source;
+#[cfg(test)]
+use told::Source;
+
 /// Nanoseconds since the runtime was built.
 pub type Tick = u64;
 
 /// A copyable view of the runtime's clock; reading it costs one `rdtsc` and one multiplication.
 #[derive(Clone, Debug)]
 pub struct Clock {
-    source: quanta::Clock,
+    source: Source,
     origin_raw: u64,
 }
 
 impl Clock {
     /// Starts a clock at zero. The first one of a process calibrates the TSC, which takes up to 200 ms.
     pub fn new() -> Clock {
-        let source = quanta::Clock::new();
+        let source = Source::new();
         let origin_raw = source.raw();
         Clock { source, origin_raw }
     }
@@ -54,5 +59,59 @@ impl Clock {
 impl Default for Clock {
     fn default() -> Self {
         Clock::new()
+    }
+}
+
+/// For tests of what depends on time: a clock that stands still until it is told to go on.
+#[cfg(test)]
+pub(crate) mod told {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::{Clock, Tick};
+
+    /// The time of a [`Clock`], for whoever makes it pass.
+    #[derive(Clone, Debug, Default)]
+    pub(crate) struct Time(Arc<AtomicU64>);
+
+    impl Time {
+        pub(crate) fn pass(&self, ns: u64) {
+            // Relaxed: here and below a figure alone.
+            self.0.fetch_add(ns, Ordering::Relaxed);
+        }
+
+        pub(crate) fn now_ns(&self) -> Tick {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        pub(crate) fn clock(&self) -> Clock {
+            Clock { source: Source::Told(self.clone()), origin_raw: 0 }
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    pub(crate) enum Source {
+        Real(quanta::Clock),
+        Told(Time),
+    }
+
+    impl Source {
+        pub(super) fn new() -> Source {
+            Source::Real(quanta::Clock::new())
+        }
+
+        pub(super) fn raw(&self) -> u64 {
+            match self {
+                Source::Real(clock) => clock.raw(),
+                Source::Told(time) => time.now_ns(),
+            }
+        }
+
+        pub(super) fn delta_as_nanos(&self, start: u64, end: u64) -> u64 {
+            match self {
+                Source::Real(clock) => clock.delta_as_nanos(start, end),
+                Source::Told(_) => end.saturating_sub(start),
+            }
+        }
     }
 }

@@ -1,0 +1,191 @@
+//! What models of ports and lcores stand on: a device that does as it is told, a pool, and a clock that does not run by itself.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, Timespec};
+use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
+use verbline_ring::Sleeper;
+use verbline_verbs::script::Script;
+use verbline_verbs::{
+    AhSpec, CompletionQueue, Completions, Context, DEFAULT_QKEY, InitSpec, ProtectionDomain, QpSpec, QueuePair,
+    RtrSpec, RtsSpec, Transport,
+};
+
+use crate::api::outputs::{Sink, SinkStats};
+use crate::api::stage::Stage;
+use crate::connection::handover::PortSide;
+use crate::control::run_control::Control;
+use crate::idle::policy::Budget;
+use crate::idle::wake_set::{CqSource, WakeSet};
+use crate::lcore::node::{Node, NodeSpec};
+use crate::lcore::poll_loop::{Lcore, LcoreParts};
+use crate::lcore::port::{Health, Port, Receiving, Sending};
+use crate::stats::clock::told::Time;
+use crate::stats::count::{Shared, shared};
+use crate::stats::counters::{PortStats, StageStats};
+use crate::stats::drop_reason::DropReason;
+
+/// Bytes of a packet of [`Rig::pool`].
+pub(crate) const DATA_BYTES: u32 = 512;
+
+pub(crate) struct Rig {
+    pub(crate) time: Time,
+    pub(crate) script: Script,
+    pub(crate) context: Context,
+    pub(crate) pd: ProtectionDomain,
+    pub(crate) pool: Pool,
+}
+
+/// What [`Rig::lcore`] is made of, beside what is always the same.
+pub(crate) struct Parts {
+    pub(crate) budget: Budget,
+    pub(crate) ports: Vec<Port>,
+    /// Those of the ports behind that of the stage, which is the first.
+    pub(crate) sinks: Vec<Sink>,
+    pub(crate) stage: Box<dyn Stage>,
+    pub(crate) source: Option<CqSource>,
+    pub(crate) doorbell: Sleeper,
+    pub(crate) burst: usize,
+}
+
+/// The queues of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depths {
+    pub(crate) tx_wr: u32,
+    pub(crate) rx_wr: u32,
+    pub(crate) signal_every_wr: u32,
+}
+
+impl Rig {
+    pub(crate) fn new(packets: u32) -> Rig {
+        let (context, script) = Script::open().unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let spec = PoolSpec { name: "rig".into(), packets, data_bytes: DATA_BYTES, headroom_bytes: 64 };
+        let region = Region::map(&RegionSpec {
+            name: "rig".into(),
+            len_bytes: Pool::required_bytes(&spec),
+            pages: PageChoice::Exactly(PageSize::Small4K),
+            lock: false,
+        });
+        let pool = Pool::new(region.unwrap(), spec).unwrap();
+        pd.register_pool(&pool).unwrap();
+        Rig { time: Time::default(), script, context, pd, pool }
+    }
+
+    /// An lcore of one stage, on this thread; with the stage's counters.
+    pub(crate) fn lcore(&self, control: &Arc<Control>, parts: Parts) -> (Lcore, Shared<StageStats>) {
+        let Parts { budget, ports, mut sinks, stage, source, doorbell, burst } = parts;
+        let stats = shared::<StageStats>();
+        sinks.insert(0, Sink::new(burst * 4, DropReason::StageFull, SinkStats::Stage(Shared::clone(&stats))));
+        let node = Node::new(NodeSpec {
+            name: "stage".into(),
+            source: false,
+            stats: Shared::clone(&stats),
+            stage,
+            links: Box::new([]),
+            input: 0,
+            cache: None,
+            batch_packets: burst * 4,
+        });
+        let parts = LcoreParts {
+            index: 0,
+            name: "lcore".into(),
+            cpu: 0,
+            budget,
+            drain: Duration::from_secs(1),
+            clock: self.time.clock(),
+            nodes: vec![node],
+            sinks,
+            caches: vec![self.pool.cache(0)],
+            ports,
+            rings_in: Vec::new(),
+            rings_out: Vec::new(),
+            doorbells: Vec::new(),
+            wakes: WakeSet::new(source, doorbell),
+            completions: Completions::with_capacity(burst),
+            stats: shared(),
+        };
+        (Lcore::settle(parts, Arc::clone(control)), stats)
+    }
+
+    /// A completion queue that an lcore may sleep on.
+    pub(crate) fn source(&self) -> CqSource {
+        let channel = self.context.create_comp_channel().unwrap();
+        let cq = self.context.create_cq(256, Some(&channel)).unwrap();
+        CqSource { cq, channel }
+    }
+
+    /// As the engine asks for them, without inline sends: what is posted is held.
+    pub(crate) fn spec(cq: &CompletionQueue, transport: Transport, depths: Depths, tag: u16) -> QpSpec<'_> {
+        QpSpec {
+            tx_depth_wr: depths.tx_wr,
+            rx_depth_wr: depths.rx_wr,
+            max_inline_bytes: 0,
+            signal_every_wr: depths.signal_every_wr,
+            tag,
+            ..QpSpec::new(transport, cq)
+        }
+    }
+
+    /// Brings it to RTS, towards itself.
+    pub(crate) fn bring_up(&self, qp: &mut QueuePair) {
+        qp.to_init(&InitSpec::default()).unwrap();
+        if qp.transport() == Transport::Ud {
+            qp.to_rtr(&RtrSpec::datagram()).unwrap();
+        } else {
+            qp.to_rtr(&RtrSpec::connected(qp.endpoint())).unwrap();
+        }
+        qp.to_rts(&RtsSpec::default()).unwrap();
+        if qp.transport() == Transport::Ud {
+            let ah = self.pd.create_ah(&AhSpec::to_endpoint(&qp.endpoint())).unwrap();
+            qp.set_destination(&ah, qp.qpn(), DEFAULT_QKEY).unwrap();
+        }
+    }
+}
+
+thread_local! {
+    /// Whose time passes while this thread sleeps; `None`: everybody's.
+    static SLEEPS_IN: RefCell<Option<Time>> = const { RefCell::new(None) };
+}
+
+/// From now on this thread sleeps in that time.
+pub(crate) fn sleep_in(time: &Time) {
+    SLEEPS_IN.set(Some(time.clone()));
+}
+
+/// ppoll(2). A thread that sleeps in a time of its own passes it to the nanosecond, unless something is there already.
+pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> rustix::io::Result<usize> {
+    let Some(time) = SLEEPS_IN.with_borrow(Clone::clone) else { return rustix::event::poll(fds, timeout) };
+    let found = rustix::event::poll(fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    let timeout = timeout.expect("nobody sleeps for ever");
+    if found == 0 {
+        time.pass(timeout.tv_sec as u64 * 1_000_000_000 + timeout.tv_nsec as u64);
+    }
+    Ok(found)
+}
+
+/// A port of that name and place, which nobody has attended to yet.
+pub(crate) fn port(
+    place: u16,
+    qp: QueuePair,
+    receiving: Option<Receiving>,
+    sending: Option<Sending>,
+    reconnect: Option<PortSide>,
+) -> Port {
+    let stats = shared::<PortStats>();
+    stats.qpn.set(qp.qpn().into());
+    Port {
+        name: format!("port{place}"),
+        index: place,
+        qp,
+        receiving,
+        sending,
+        stats,
+        health: Health::Up,
+        by_address: reconnect.is_some(),
+        inbox: None,
+        reconnect,
+    }
+}
