@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 
 use verbline_verbs::connection::Connection;
 
-use crate::connection::spec::{Established, Role};
-use crate::connection::supervisor::{SharedStatus, Status, StopFlags, Supervisor, lock};
+use crate::connection::spec::{Established, Reconnect, Role};
+use crate::connection::supervisor::{Reconnector, SharedStatus, Status, StopFlags, Supervisor, lock};
 use crate::control::event_fd::StopFlag;
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::report::{ConnectionReport, ConnectionState};
@@ -81,7 +81,11 @@ impl Connections {
         });
         // Linux cuts a thread's name at 15 bytes.
         let named = std::thread::Builder::new().name(format!("vl-link-{}", port.name));
-        let supervisor = Supervisor { port, role, reconnect, status, stop: stop.clone(), clock: clock.clone() };
+        let (name, address) = (port.name.clone(), role.address());
+        let (maker, handover) = reconnect.map(|Reconnect { maker, handover }| (maker, handover)).unzip();
+        let (stop, clock) = (stop.clone(), clock.clone());
+        let manager = Reconnector { port, role, maker };
+        let supervisor = Supervisor { port: name, address, manager, handover, status, stop, clock };
         self.supervisors.push(named.spawn(move || supervisor.run(connection))?);
         Ok(())
     }

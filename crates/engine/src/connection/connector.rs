@@ -315,7 +315,7 @@ impl<'a> Connector<'a> {
 }
 
 /// Waits until `until`, or until `stop` is raised.
-pub(crate) fn rest(stop: &StopFlag, until: Instant) {
+fn rest(stop: &StopFlag, until: Instant) {
     while !stop.is_raised() && Instant::now() < until {
         event_fd::wait([stop.as_fd()], Some(until));
     }

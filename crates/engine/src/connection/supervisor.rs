@@ -5,17 +5,22 @@
 //! makes another, and connects it as the first one was, in as many attempts as that takes. The lcore, which has other ports to
 //! serve, does none of this. It posts the receives once it has the queue pair, since they complete into its completion queue;
 //! a peer that is quicker waits and sends again (RNR). [`StopFlags`] end a supervisor at any time.
+//!
+//! A supervisor waits, connects and reads the clock through its [`ConnectionManager`] alone. The real one is [`Reconnector`]; tests of
+//! the poll loop have a model, which drives a supervisor and an lcore step by step.
 
-use std::os::fd::AsFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use verbline_verbs::QueuePair;
 use verbline_verbs::connection::{Connection, ConnectionError};
+use verbline_verbs::{QpMaker, QueuePair};
 
 use crate::api::error::EngineError;
-use crate::connection::connector::{Connector, Failure, PAUSE_MAX, PAUSE_MIN, rest};
-use crate::connection::spec::{LocalPort, Reconnect, Role};
+use crate::connection::connector::{Connector, Failure, PAUSE_MAX, PAUSE_MIN};
+use crate::connection::handover::Handover;
+use crate::connection::spec::{LocalPort, Role};
 use crate::control::event_fd::{self, StopFlag};
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::down_reason::DownReason;
@@ -60,64 +65,95 @@ pub(crate) fn lock(status: &SharedStatus) -> MutexGuard<'_, Status> {
     status.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a supervisor stands on: the connection manager, and the clock.
+pub(crate) trait ConnectionManager {
+    type Connection: Supervised;
+
+    fn now(&self) -> Instant;
+    /// Waits until one of the descriptors is readable, or until `until` (`None`: forever). Returns which are readable.
+    fn wait<const N: usize>(&self, on: [BorrowedFd<'_>; N], until: Option<Instant>) -> [bool; N];
+    /// Makes a queue pair and connects it, in as many attempts as that takes; `status` shows them.
+    fn connect(&mut self, status: &SharedStatus, stop: &StopFlag) -> Result<(Self::Connection, QueuePair), Failure>;
+}
+
+/// A connection as its supervisor sees it: readable when it has an event.
+pub(crate) trait Supervised: AsFd {
+    fn peer(&self) -> String;
+    /// Why it is over, if it is or ends within `patience`.
+    fn end_reason(&mut self, patience: Duration) -> Result<Option<String>, ConnectionError>;
+}
+
+impl Supervised for Connection {
+    fn peer(&self) -> String {
+        self.peer_addr().to_string()
+    }
+
+    fn end_reason(&mut self, patience: Duration) -> Result<Option<String>, ConnectionError> {
+        let ended = self.wait_disconnected(patience)?;
+        Ok(ended.then(|| Connection::end_reason(self).unwrap_or("it ended").to_owned()))
+    }
+}
+
 /// See the top of this file.
-pub(crate) struct Supervisor {
-    pub(crate) port: LocalPort,
-    pub(crate) role: Role,
+pub(crate) struct Supervisor<M> {
+    /// The port's name, and its address in the plan.
+    pub(crate) port: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) manager: M,
     /// `None`: a connection that is lost stays lost.
-    pub(crate) reconnect: Option<Reconnect>,
+    pub(crate) handover: Option<Arc<Handover>>,
     pub(crate) status: SharedStatus,
     pub(crate) stop: StopFlags,
     pub(crate) clock: Clock,
 }
 
-impl Supervisor {
+impl<M: ConnectionManager> Supervisor<M> {
     /// Runs until a flag stops it. Returns the connection that there is then; of a port that does not reconnect, the lost one.
-    pub(crate) fn run(mut self, mut connection: Connection) -> Option<Connection> {
+    pub(crate) fn run(mut self, mut connection: M::Connection) -> Option<M::Connection> {
         let mut pause = PAUSE_MIN;
         loop {
-            let since = Instant::now();
+            let since = self.manager.now();
             let reason = match self.watch(&mut connection) {
                 Some(reason) => reason,
                 None => return Some(connection),
             };
             self.lost(reason);
-            let Some(reconnect) = &mut self.reconnect else { return Some(connection) };
-            drop(reconnect.handover.lose());
+            let Some(handover) = self.handover.clone() else { return Some(connection) };
+            drop(handover.lose());
             // Tells the peer, if the peer does not know.
             drop(connection);
-            if !self.await_drained() {
+            if !self.await_drained(&handover) {
                 return None;
             }
             // Two ends that can connect but not talk would otherwise reconnect without a pause.
-            if since.elapsed() < PAUSE_MAX {
-                rest(&self.stop.connecting, Instant::now() + pause);
+            if self.manager.now() < since + PAUSE_MAX {
+                self.rest(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             } else {
                 pause = PAUSE_MIN;
             }
-            connection = self.connect()?;
+            connection = self.connect(&handover)?;
         }
     }
 
     /// Waits until the connection is lost, and returns the reason; `None` if watching was stopped.
-    fn watch(&self, connection: &mut Connection) -> Option<String> {
+    fn watch(&self, connection: &mut M::Connection) -> Option<String> {
         let watching = self.stop.watching.as_fd();
-        let handover = self.reconnect.as_ref().map(|reconnect| &reconnect.handover);
+        let handover = self.handover.as_ref();
         loop {
             let lcore = handover.map_or(watching, |handover| handover.as_fd());
-            let [has_event, lcore_spoke, stopped] = event_fd::wait([connection.as_fd(), lcore, watching], None);
+            let [has_event, lcore_spoke, stopped] = self.manager.wait([connection.as_fd(), lcore, watching], None);
             let failed = handover.filter(|_| lcore_spoke).and_then(|handover| handover.take_for_supervisor().down);
             if has_event || failed.is_some() {
                 let patience = if failed.is_some() { REASON_WAIT } else { Duration::ZERO };
-                match (connection.wait_disconnected(patience), failed) {
-                    (Ok(true), _) => return Some(connection.end_reason().unwrap_or("it ended").to_owned()),
+                match (connection.end_reason(patience), failed) {
+                    (Ok(Some(reason)), _) => return Some(reason),
                     (_, Some(reason)) => {
                         let reason = DownReason::text(reason).unwrap_or_default();
                         return Some(format!("its queue pair failed: {reason}"));
                     }
                     (Err(error), None) => return Some(error.to_string()),
-                    (Ok(false), None) => {}
+                    (Ok(None), None) => {}
                 }
             }
             // Last: a connection that was lost before the stop is reported.
@@ -129,8 +165,8 @@ impl Supervisor {
 
     fn lost(&self, reason: String) {
         let mut status = lock(&self.status);
-        tracing::warn!(port = %self.port.name, peer = %status.peer, %reason, reconnects = self.reconnect.is_some(), "a connection is lost");
-        status.state = match self.reconnect {
+        tracing::warn!(port = %self.port, peer = %status.peer, %reason, reconnects = self.handover.is_some(), "a connection is lost");
+        status.state = match self.handover {
             Some(_) => ConnectionState::Reconnecting,
             None => ConnectionState::Disconnected,
         };
@@ -138,13 +174,12 @@ impl Supervisor {
     }
 
     /// Waits until nothing of the queue pair is outstanding. False if connecting was stopped first.
-    fn await_drained(&self) -> bool {
-        let Some(Reconnect { handover, .. }) = &self.reconnect else { return false };
+    fn await_drained(&self, handover: &Handover) -> bool {
         loop {
             if handover.take_for_supervisor().drained {
                 return true;
             }
-            let [_, stopped] = event_fd::wait([handover.as_fd(), self.stop.connecting.as_fd()], None);
+            let [_, stopped] = self.manager.wait([handover.as_fd(), self.stop.connecting.as_fd()], None);
             if stopped {
                 return false;
             }
@@ -152,35 +187,63 @@ impl Supervisor {
     }
 
     /// Connects another queue pair and hands it over; `None` if connecting was stopped first.
-    fn connect(&mut self) -> Option<Connection> {
-        let start = Instant::now();
+    fn connect(&mut self, handover: &Handover) -> Option<M::Connection> {
+        let start = self.manager.now();
         loop {
-            let (connection, qp) = match self.attempt() {
+            let (connection, qp) = match self.manager.connect(&self.status, &self.stop.connecting) {
                 Ok(made) => made,
                 Err(Failure::Stopped) => return None,
                 Err(Failure::GaveUp(error)) => {
-                    tracing::debug!(port = %self.port.name, %error, "not connected yet");
+                    tracing::debug!(port = %self.port, %error, "not connected yet");
                     lock(&self.status).last_error = Some(error.to_string());
-                    rest(&self.stop.connecting, Instant::now() + PAUSE_MAX);
+                    self.rest(PAUSE_MAX);
                     continue;
                 }
             };
-            self.reconnect.as_ref()?.handover.give(qp);
+            handover.give(qp);
+            let took = self.manager.now().saturating_duration_since(start);
             let mut status = lock(&self.status);
             (status.state, status.last_error) = (ConnectionState::Connected, None);
-            (status.peer, status.took) = (connection.peer_addr().to_string(), start.elapsed());
+            (status.peer, status.took) = (connection.peer(), took);
             status.times += 1;
-            let Status { attempts, times, took, .. } = &*status;
-            tracing::info!(port = %self.port.name, address = %self.role.address(), attempts, times, ?took, "connected again");
+            let Status { attempts, times, .. } = &*status;
+            tracing::info!(port = %self.port, address = %self.address, attempts, times, ?took, "connected again");
             return Some(connection);
         }
     }
 
-    /// Makes a queue pair and connects it, in as many attempts as that takes.
-    fn attempt(&mut self) -> Result<(Connection, QueuePair), Failure> {
-        let Supervisor { port, role, reconnect, status, stop, .. } = self;
-        let Some(Reconnect { maker, .. }) = reconnect else { return Err(Failure::Stopped) };
-        if stop.connecting.is_raised() {
+    /// Waits for `pause`, or until connecting is stopped.
+    fn rest(&self, pause: Duration) {
+        let (stop, until) = (&self.stop.connecting, self.manager.now() + pause);
+        while !stop.is_raised() && self.manager.now() < until {
+            self.manager.wait([stop.as_fd()], Some(until));
+        }
+    }
+}
+
+/// Connects one port again, through rdma_cm or the software RNIC's connection manager.
+pub(crate) struct Reconnector {
+    pub(crate) port: LocalPort,
+    pub(crate) role: Role,
+    /// `None`: of a port that does not reconnect.
+    pub(crate) maker: Option<QpMaker>,
+}
+
+impl ConnectionManager for Reconnector {
+    type Connection = Connection;
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn wait<const N: usize>(&self, on: [BorrowedFd<'_>; N], until: Option<Instant>) -> [bool; N] {
+        event_fd::wait(on, until)
+    }
+
+    fn connect(&mut self, status: &SharedStatus, stop: &StopFlag) -> Result<(Connection, QueuePair), Failure> {
+        let Reconnector { port, role, maker } = self;
+        let Some(maker) = maker else { return Err(Failure::Stopped) };
+        if stop.is_raised() {
             return Err(Failure::Stopped);
         }
         let unmade = |source: verbline_verbs::QpError| {
@@ -194,7 +257,7 @@ impl Supervisor {
             let mut status = lock(status);
             (status.attempts, status.last_error) = (before + attempts, Some(error.to_string()));
         };
-        let mut connector = Connector::new(port, &mut qp, &stop.connecting).forever(&failed);
+        let mut connector = Connector::new(port, &mut qp, stop).forever(&failed);
         let connection = connector.run(role, Instant::now() + FOREVER)?;
         let attempts = connector.attempts;
         lock(status).attempts = before + attempts;

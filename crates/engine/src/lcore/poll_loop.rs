@@ -5,6 +5,11 @@
 //! nothing is allocated after [`Lcore::settle`]; a stage is called once a batch; whatever arrived in a turn is handed
 //! on, sent, or counted in that turn, except for what the bounded pending batches of ports and rings keep back.
 
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -481,7 +486,7 @@ impl Lcore {
 
 /// Hands completions to their ports, those in a row for one port together.
 #[inline(never)]
-fn complete_runs(mut completions: &[Completion], ports: &mut [Port], around: &mut Surroundings) {
+pub(crate) fn complete_runs(mut completions: &[Completion], ports: &mut [Port], around: &mut Surroundings) {
     while let Some(first) = completions.first() {
         let taken = match ports.get_mut(usize::from(first.tag())) {
             Some(port) => port.complete_run(completions, around),

@@ -1,0 +1,118 @@
+//! What an lcore does about time and links, to the nanosecond and to the event: in a time that passes only while it sleeps.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use proptest::prelude::*;
+use verbline_mem::Batch;
+use verbline_plan::IdlePolicy;
+use verbline_verbs::Transport;
+
+use super::Lcore;
+use crate::api::outputs::Outputs;
+use crate::api::stage::{Next, PortChange, PortEvent, Stage};
+use crate::control::notice::Notice;
+use crate::control::run_control::Control;
+use crate::idle::policy::{Budget, SpinFrom};
+use crate::idle::sleep::SAFETY_TIMEOUT_NS;
+use crate::rig::{Depths, Parts, Rig, port, sleep_in};
+use crate::stats::clock::Tick;
+use crate::stats::counters::WakeCause;
+
+/// What several look at.
+type Seen<T> = Arc<Mutex<Vec<T>>>;
+
+fn take<T>(seen: &Seen<T>) -> Vec<T> {
+    std::mem::take(&mut *seen.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Wants to be polled at these ticks, one after the other, and notes when it is.
+struct Alarms {
+    ticks: Vec<Tick>,
+    polls: Seen<Tick>,
+}
+
+impl Stage for Alarms {
+    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        let mut polls = self.polls.lock().unwrap_or_else(PoisonError::into_inner);
+        polls.push(out.now_ns());
+        self.ticks.get(polls.len() - 1).map_or(Next::Done, |tick| Next::At(*tick))
+    }
+}
+
+/// An lcore without ports that sleeps whenever it can.
+fn sleeper(rig: &Rig, stage: Box<dyn Stage>) -> Lcore {
+    let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+    let budget =
+        Budget { policy: IdlePolicy::Event, spin_ns: 0, spin_from: SpinFrom::Plan, dwell_ns: 0, wake_cost_ns: 0 };
+    let parts = Parts { budget, ports: Vec::new(), sinks: Vec::new(), stage, source: None, doorbell, burst: 4 };
+    rig.lcore(&Arc::new(Control::new(vec![waker])), parts).0
+}
+
+#[test]
+fn a_stage_is_polled_at_the_tick_that_it_asked_for_and_not_a_nanosecond_later() {
+    let rig = Rig::new(1);
+    sleep_in(&rig.time);
+    let ticks = vec![1, 2, 1_000, 1_001, 999_999_999, 1_000_000_000, 3_000_000_000 + SAFETY_TIMEOUT_NS];
+    let polls = Seen::default();
+    let mut lcore = sleeper(&rig, Box::new(Alarms { ticks: ticks.clone(), polls: Arc::clone(&polls) }));
+    for _ in 0..64 {
+        if !lcore.walk() {
+            lcore.consider().unwrap();
+        }
+        if polls.lock().unwrap().len() > ticks.len() {
+            break;
+        }
+    }
+    assert_eq!(take(&polls), [vec![0], ticks].concat());
+    let woken = |cause: WakeCause| lcore.around.stats.wakes[cause as usize].value();
+    // The last one is further away than the longest sleep, four times.
+    assert_eq!((woken(WakeCause::Timer), woken(WakeCause::Timeout)), (7, 3));
+    assert_eq!(lcore.around.stats.asleep_ns.value(), rig.time.now_ns());
+}
+
+/// Notes what it is told of ports.
+struct Witness(Seen<PortEvent>);
+
+impl Stage for Witness {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        input.clear();
+    }
+
+    fn port_event(&mut self, event: PortEvent, _: &mut Outputs<'_>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// A device may say so more than once (ibv_get_async_event(3)), and says nothing at the start, when its links are up.
+    #[test]
+    fn stages_are_told_of_a_link_when_it_changes_and_only_then(events in prop::collection::vec(any::<bool>(), 0..20)) {
+        let rig = Rig::new(1);
+        let source = rig.source();
+        let depths = Depths { tx_wr: 1, rx_wr: 1, signal_every_wr: 1 };
+        let pair = |place| rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, place)).unwrap();
+        let ports = [0, 1].map(|place| port(place, pair(place), None, None, None)).into();
+        let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+        let control = Arc::new(Control::new(vec![waker]));
+        let told = Seen::default();
+        let budget = Budget { policy: IdlePolicy::Poll, spin_ns: 0, spin_from: SpinFrom::Plan, dwell_ns: 0, wake_cost_ns: 0 };
+        let stage = Box::new(Witness(Arc::clone(&told)));
+        let parts = Parts { budget, ports, sinks: Vec::new(), stage, source: Some(source), doorbell, burst: 4 };
+        let (mut lcore, _) = rig.lcore(&control, parts);
+        let mut is_up = true;
+        for up in events {
+            control.notify(0, Notice::Link { up });
+            lcore.hear().unwrap();
+            let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
+            let expected = [0, 1].map(|port| PortEvent { port, change });
+            prop_assert_eq!(take(&told), &expected[..if up == is_up { 0 } else { 2 }]);
+            is_up = up;
+            let link_down = |port: &crate::lcore::port::Port| port.stats.link_down.value();
+            prop_assert!(lcore.ports.iter().all(|port| link_down(port) == u64::from(!up)));
+        }
+    }
+}
