@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
+use super::talk::TALK_PACKETS_MAX;
+
 /// A plan, as numbers. Zero is the simplest choice everywhere.
 #[derive(Clone, Debug)]
 pub struct Draft {
@@ -15,6 +17,7 @@ pub struct Draft {
     pub(super) cache_packets: u16,
     /// Ports receive into a pool of their own.
     pub(super) two_pools: bool,
+    pub(super) talk: Option<TalkDraft>,
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +66,32 @@ pub(super) enum NextDraft {
     Done,
 }
 
+/// A caller that sends only once all that it sent has come back, and an answerer on its way. While a packet is under way
+/// nothing else happens between the two, so that whoever sleeps through one sleeps until the safety time-out.
+#[derive(Clone, Debug)]
+pub(super) struct TalkDraft {
+    /// The plan has no other stages: nothing else wakes an lcore that should be awake.
+    pub(super) alone: bool,
+    pub(super) caller: SpeakerDraft,
+    pub(super) answerer: SpeakerDraft,
+    pub(super) rounds: u16,
+    pub(super) window_packets: u8,
+    /// Both lead over ports, but for the one that may be `Direct`: packets must not go round in a circle of rings.
+    pub(super) there: LinkDraft,
+    pub(super) back: LinkDraft,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct SpeakerDraft {
+    /// An answerer's counts from its caller's: 0 is the same one, anything else the other.
+    pub(super) lcore: u8,
+    pub(super) seed: u32,
+    /// The longest pause before it speaks.
+    pub(super) pause_ns: u32,
+    /// It waits in its call, to the nanosecond, and not for a tick.
+    pub(super) waits_in_call: bool,
+}
+
 /// A link to a later stage, or to nowhere.
 #[derive(Clone, Debug)]
 pub(super) struct LinkDraft {
@@ -93,10 +122,11 @@ impl Draft {
     fn strategy() -> impl Strategy<Value = Draft> {
         let lcores = prop::collection::vec(lcore(), 1..=2);
         let nodes = prop::collection::vec(node(), 1..=6);
-        (lcores, nodes, 1..=3_usize, 8..200_u16, prop_oneof![Just(0), 1..64_u16], any::<bool>()).prop_map(
-            |(lcores, nodes, sources, data_bytes, cache_packets, two_pools)| {
+        let talks = prop_oneof![3 => Just(None), 2 => talk().prop_map(Some)];
+        (lcores, nodes, 1..=3_usize, 8..200_u16, prop_oneof![Just(0), 1..64_u16], any::<bool>(), talks).prop_map(
+            |(lcores, nodes, sources, data_bytes, cache_packets, two_pools, talk)| {
                 let sources = sources.min(nodes.len());
-                Draft { lcores, nodes, sources, data_bytes, cache_packets, two_pools }
+                Draft { lcores, nodes, sources, data_bytes, cache_packets, two_pools, talk }
             },
         )
     }
@@ -150,6 +180,35 @@ fn next() -> impl Strategy<Value = NextDraft> {
         1 => Just(NextDraft::Fed),
         1 => Just(NextDraft::Done),
     ]
+}
+
+fn talk() -> impl Strategy<Value = TalkDraft> {
+    let by_port = || prop_oneof![2 => Just(Via::Rc), 1 => Just(Via::Address), 1 => Just(Via::RingThenRc)];
+    let vias = prop_oneof![(by_port(), by_port()), (by_port(), Just(Via::Direct)), (Just(Via::Direct), by_port())];
+    let rounds = (20..300_u16, 1..=TALK_PACKETS_MAX);
+    (any::<bool>(), speaker(), speaker(), rounds, vias, link(), link()).prop_map(
+        |(alone, caller, answerer, (rounds, window_packets), vias, there, back)| TalkDraft {
+            alone,
+            caller,
+            answerer,
+            rounds,
+            window_packets,
+            there: LinkDraft { via: vias.0, ..there },
+            back: LinkDraft { via: vias.1, ..back },
+        },
+    )
+}
+
+fn speaker() -> impl Strategy<Value = SpeakerDraft> {
+    // An lcore goes to sleep within a µs of its last packet, or after its spin or dwell; a pause meets that moment if it is as long.
+    let pause_ns = prop_oneof![Just(0), 1..1_000_u32, 1..4_000_u32, 1..20_000_u32, 1..300_000_u32];
+    let waits = prop_oneof![2 => Just(true), 1 => Just(false)];
+    (0..4_u8, any::<u32>(), pause_ns, waits).prop_map(|(lcore, seed, pause_ns, waits_in_call)| SpeakerDraft {
+        lcore,
+        seed,
+        pause_ns,
+        waits_in_call,
+    })
 }
 
 fn link() -> impl Strategy<Value = LinkDraft> {

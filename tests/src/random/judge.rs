@@ -3,7 +3,7 @@
 use verbline::engine::Report;
 use verbline::plan::{Consumer, Plan, Stage, Target, Transport};
 
-use super::stages::OUTPUTS_MAX;
+use super::marks::OUTPUTS_MAX;
 use crate::report_faults;
 
 /// What does not hold, a sentence each.
@@ -103,6 +103,8 @@ impl Judge<'_> {
         let own = |counter: &str| told.counter(counter).unwrap_or(u64::MAX);
         let each = |word: &str| (0..OUTPUTS_MAX).map(|output| own(&format!("{word}_{output}"))).sum::<u64>();
         self.equal(|| format!("{name}: packets astray, and none"), own("astray"), 0);
+        let late = told.counter("late").unwrap_or(0);
+        self.equal(|| format!("{name}: rounds as long as a safety time-out, and none"), late, 0);
         self.equal(|| format!("{name}: packets_in and what came"), told.packets_in, own("came"));
         self.equal(|| format!("{name}: packets_out and what it sent"), told.packets_out, each("sent"));
         self.equal(|| format!("{name}: unclaimed and left"), self.dropped(&name, "unclaimed"), own("left"));

@@ -9,8 +9,10 @@
 
 mod draft;
 mod judge;
+mod marks;
 mod run;
 mod stages;
+mod talk;
 mod text;
 
 pub use draft::{Draft, draw, shrink};

@@ -2,21 +2,20 @@
 
 use fastrand::Rng;
 use serde::Deserialize;
-use verbline::engine::{Counter, StageError, Tick};
+use verbline::engine::{StageError, Tick};
 use verbline::prelude::*;
 
+use super::marks::{Counters, STAMP_BYTES, Stamps};
+
 /// Why a stage drops packets of its own accord.
-const ON_PURPOSE: DropReason = DropReason::Stage(0);
-/// The most outputs that a kind has.
-pub(super) const OUTPUTS_MAX: usize = 3;
+pub(super) const ON_PURPOSE: DropReason = DropReason::Stage(0);
+pub(super) const DROPS: &[&str] = &["on_purpose"];
 /// The most packets that a holder keeps.
 const HOLD_MAX: u32 = 64;
 /// A stage that answers `Idle` may sleep until the safety time-out each time, so it does so seldom and says `Busy` later.
 const IDLES_MAX: u32 = 1;
 /// A stage that has nothing to do and answers `Busy` keeps its lcore awake; after so many answers it waits instead.
 const BUSY_MAX: u32 = 2_000;
-/// node, output and number of a packet, as its data begin.
-const STAMP_BYTES: usize = 8;
 
 const KINDS: [(&str, usize); 9] = [
     ("source1", 1),
@@ -38,11 +37,12 @@ pub fn registry() -> Registry {
             outputs: &["a", "b", "c"][..outputs],
             source: name.starts_with("source"),
             holds_packets: if name.starts_with("holder") { HOLD_MAX } else { 0 },
-            drops: &["on_purpose"],
+            drops: DROPS,
             summary: "does at random what the engine allows",
         };
         registry.stage(name, spec, move |context| Ok(Box::new(Habitual::new(context, outputs)?)));
     }
+    super::talk::register(&mut registry);
     registry.section(super::run::SECTION);
     registry
 }
@@ -88,36 +88,6 @@ impl Answer {
     }
 }
 
-/// What a stage counts, for [`judge`](super::judge).
-struct Counters {
-    /// Packets that it took from its pool.
-    made: Counter,
-    sent: [Counter; OUTPUTS_MAX],
-    /// Packets that an output refused, and so dropped.
-    refused: [Counter; OUTPUTS_MAX],
-    /// Packets given to `process`.
-    came: Counter,
-    on_purpose: Counter,
-    left: Counter,
-    /// Packets that came before one that was sent before them, or were not as they were sent.
-    astray: Counter,
-}
-
-impl Counters {
-    fn new(context: &StageContext<'_>) -> Counters {
-        let each = |word: &str| std::array::from_fn(|output| context.counter(format!("{word}_{output}")));
-        Counters {
-            made: context.counter("made"),
-            sent: each("sent"),
-            refused: each("refused"),
-            came: context.counter("came"),
-            on_purpose: context.counter("on_purpose"),
-            left: context.counter("left"),
-            astray: context.counter("astray"),
-        }
-    }
-}
-
 struct Habitual {
     params: Params,
     answers: Vec<Answer>,
@@ -129,10 +99,7 @@ struct Habitual {
     held: Batch,
     /// Packets on their way out of one call.
     outgoing: Batch,
-    /// The last number sent by each output.
-    numbers: [u32; OUTPUTS_MAX],
-    /// The last number received, by the sender's node and output.
-    seen: Vec<u32>,
+    stamps: Stamps,
     /// Packets that a source has still to make.
     left: Option<u64>,
     idles: u32,
@@ -145,7 +112,6 @@ impl Habitual {
     fn new(context: &StageContext<'_>, outputs: usize) -> Result<Habitual, StageError> {
         let params: Params = context.params()?;
         let answers = params.next.iter().map(|word| Answer::parse(word)).collect::<Result<Vec<_>, _>>()?;
-        let nodes = context.plan().stages().len().max(16);
         Ok(Habitual {
             answers,
             rng: Rng::with_seed(params.seed),
@@ -155,8 +121,7 @@ impl Habitual {
             counters: Counters::new(context),
             held: Batch::with_capacity(params.hold_packets),
             outgoing: Batch::with_capacity(context.batch_max() + context.burst() + HOLD_MAX as usize),
-            numbers: [0; OUTPUTS_MAX],
-            seen: vec![0; nodes * OUTPUTS_MAX],
+            stamps: Stamps::new(params.node),
             left: params.count,
             idles: 0,
             busies: 0,
@@ -193,12 +158,7 @@ impl Habitual {
         };
         let is_dropped = out.room(id) == usize::MAX;
         for packet in self.outgoing.as_mut_slice() {
-            self.numbers[output] += 1;
-            let number = self.numbers[output];
-            let stamp = &mut packet.data_mut()[..STAMP_BYTES];
-            stamp[..2].copy_from_slice(&self.params.node.to_le_bytes());
-            stamp[2..4].copy_from_slice(&(output as u16).to_le_bytes());
-            stamp[4..].copy_from_slice(&number.to_le_bytes());
+            self.stamps.stamp(packet, output);
         }
         if self.params.batches {
             let moved = out.send_batch(id, &mut self.outgoing) as u64;
@@ -215,21 +175,6 @@ impl Habitual {
         }
         self.counters.on_purpose.add(self.outgoing.len() as u64);
         out.drop_batch(&mut self.outgoing, ON_PURPOSE);
-    }
-
-    /// Whether the packet is as it was sent, and after those that were sent before it.
-    fn check(&mut self, packet: &Packet) {
-        let data = packet.data();
-        let [n0, n1, o0, o1, number @ ..] = data.get(..STAMP_BYTES).unwrap_or(&[u8::MAX; STAMP_BYTES]) else {
-            unreachable!("a stamp has its length")
-        };
-        let (node, output) = (u16::from_le_bytes([*n0, *n1]), u16::from_le_bytes([*o0, *o1]));
-        let number = u32::from_le_bytes(number.try_into().expect("four bytes"));
-        let place = usize::from(node) * OUTPUTS_MAX + usize::from(output);
-        match self.seen.get_mut(place) {
-            Some(seen) if *seen < number => *seen = number,
-            _ => self.counters.astray.add(1),
-        }
     }
 
     fn answer(&mut self, out: &Outputs<'_>) -> Next {
@@ -270,7 +215,7 @@ impl Stage for Habitual {
         let take = input.len() - leave;
         self.counters.left.add(leave as u64);
         for packet in input.drain_front(take) {
-            self.check(&packet);
+            self.counters.astray.add((!self.stamps.is_next(&packet)).into());
             if self.chance(self.params.drop_percent) {
                 self.counters.on_purpose.add(1);
                 out.drop(packet, ON_PURPOSE);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::draft::{Draft, HabitDraft, LcoreDraft, LinkDraft, NextDraft, NodeDraft, Via};
+use super::draft::{Draft, HabitDraft, LcoreDraft, LinkDraft, NextDraft, NodeDraft, SpeakerDraft, TalkDraft, Via};
 
 /// The first TCP-like port number of links by address; the plan's other links count up from it.
 const ADDRESS_PORT: usize = 7500;
@@ -23,8 +23,26 @@ impl Draft {
         let ends = |habits: &HabitDraft| {
             habits.count.is_some() && !habits.next.iter().any(|next| matches!(next, NextDraft::Fed))
         };
-        self.nodes[..self.sources].iter().all(|node| ends(&node.habits))
+        self.is_talk_alone() || self.nodes[..self.sources].iter().all(|node| ends(&node.habits))
     }
+
+    fn is_talk_alone(&self) -> bool {
+        self.talk.as_ref().is_some_and(|talk| talk.alone)
+    }
+}
+
+const INTO_STRING: &str = "a String takes everything";
+
+/// Where a link begins and ends.
+#[derive(Clone)]
+struct Ends {
+    /// In the names of its ring and ports.
+    name: String,
+    /// The lcores.
+    near: usize,
+    far: usize,
+    /// The node that it leads to.
+    to: usize,
 }
 
 struct Plan<'a> {
@@ -37,7 +55,7 @@ struct Plan<'a> {
 /// Adds a line to the plan. Writing to a `String` cannot fail.
 macro_rules! line {
     ($plan:expr, $($argument:tt)*) => {
-        writeln!($plan.text, $($argument)*).expect("a String takes everything")
+        writeln!($plan.text, $($argument)*).expect(INTO_STRING)
     };
 }
 
@@ -50,7 +68,7 @@ impl Plan<'_> {
         let by_port = |link: &LinkDraft| link.via != Via::Direct;
         let has_ports =
             reached.iter().any(|&node| self.targets(node).iter().any(|(link, to)| to.is_some() && by_port(link)));
-        if self.draft.two_pools && has_ports {
+        if self.draft.two_pools && (has_ports || self.draft.talk.is_some()) {
             self.pool("received", packets);
         }
         for (index, cpu) in cpus.iter().take(self.cpus).enumerate() {
@@ -67,6 +85,9 @@ impl Plan<'_> {
         for node in reached {
             self.node(node);
         }
+        if let Some(talk) = &self.draft.talk {
+            self.talk(talk);
+        }
     }
 
     fn pool(&mut self, name: &str, packets: u64) {
@@ -77,6 +98,9 @@ impl Plan<'_> {
 
     /// The nodes that packets can come to; others would be refused.
     fn reached(&self) -> Vec<usize> {
+        if self.draft.is_talk_alone() {
+            return Vec::new();
+        }
         let mut reached: BTreeSet<usize> = (0..self.draft.sources).collect();
         for node in 0..self.draft.nodes.len() {
             if reached.contains(&node) {
@@ -107,7 +131,10 @@ impl Plan<'_> {
             self.targets(node).into_iter().map(|(link, to)| (link.clone(), to)).collect();
         let mut outputs = Vec::new();
         for (output, (link, to)) in targets.iter().enumerate() {
-            let target = to.map_or("drop".to_owned(), |to| self.link(node, output, link, to));
+            let target = to.map_or("drop".to_owned(), |to| {
+                let ends = Ends { name: format!("{node}_{output}"), near: self.lcore(node), far: self.lcore(to), to };
+                self.link(&ends, link)
+            });
             outputs.push(format!("{} = \"{target}\"", ["a", "b", "c"][output]));
         }
         let family = match (node < self.draft.sources, habits.hold_packets) {
@@ -123,19 +150,39 @@ impl Plan<'_> {
         line!(self, "params = {{ {} }}\n", params(node, habits, family == "source"));
     }
 
+    /// The caller and its answerer, numbered after the other nodes.
+    fn talk(&mut self, talk: &TalkDraft) {
+        let TalkDraft { caller, answerer, rounds, window_packets, there, back, .. } = talk;
+        let first = self.draft.nodes.len();
+        let lcores = [0, answerer.lcore.min(1)].map(|further| usize::from(caller.lcore + further) % self.cpus);
+        for (at, speaker, link) in [(0, caller, there), (1, answerer, back)] {
+            let (node, to) = (first + at, first + 1 - at);
+            let ends = Ends { name: format!("{node}_0"), near: lcores[at], far: lcores[1 - at], to };
+            let target = self.link(&ends, link);
+            let SpeakerDraft { seed, pause_ns, waits_in_call, .. } = speaker;
+            let mut params =
+                format!("node = {node}, seed = {seed}, pause_ns = {pause_ns}, waits_in_call = {waits_in_call}");
+            line!(self, "[stage.s{node}]\nuse = \"{}\"\nlcore = \"c{}\"", ["caller", "answerer"][at], lcores[at]);
+            if at == 0 {
+                line!(self, "pool = \"packets\"");
+                write!(params, ", rounds = {rounds}, window_packets = {window_packets}").expect(INTO_STRING);
+            }
+            line!(self, "out = {{ a = \"{target}\" }}\nparams = {{ {params} }}\n");
+        }
+    }
+
     /// Writes what a link needs, and says what the output names.
-    fn link(&mut self, from: usize, output: usize, link: &LinkDraft, to: usize) -> String {
-        let (near, far) = (self.lcore(from), self.lcore(to));
-        let name = format!("{from}_{output}");
+    fn link(&mut self, ends: &Ends, link: &LinkDraft) -> String {
+        let Ends { name, near, far, to } = ends;
         match link.via {
             Via::Direct if near == far => format!("stage.s{to}"),
-            Via::Direct => self.ring(&name, link, &format!("stage.s{to}")),
+            Via::Direct => self.ring(name, link, &format!("stage.s{to}")),
             Via::RingThenRc if self.cpus > 1 => {
-                self.ports(&name, 1 - near, far, link, to);
-                self.ring(&name, link, &format!("port.t{name}"))
+                self.ports(&Ends { near: 1 - near, ..ends.clone() }, link);
+                self.ring(name, link, &format!("port.t{name}"))
             }
             _ => {
-                self.ports(&name, near, far, link, to);
+                self.ports(ends, link);
                 format!("port.t{name}")
             }
         }
@@ -147,7 +194,8 @@ impl Plan<'_> {
     }
 
     /// A port that sends and one that receives.
-    fn ports(&mut self, name: &str, near: usize, far: usize, link: &LinkDraft, to: usize) {
+    fn ports(&mut self, ends: &Ends, link: &LinkDraft) {
+        let Ends { name, near, far, to } = ends;
         let number = self.text.matches("[port.").count();
         let transport = match link.via {
             Via::Uc => "uc",
@@ -185,7 +233,7 @@ fn params(node: usize, habits: &HabitDraft, is_source: bool) -> String {
         habits.polite
     );
     if let Some(count) = count.filter(|_| is_source) {
-        write!(params, ", count = {count}").expect("a String takes everything");
+        write!(params, ", count = {count}").expect(INTO_STRING);
     }
     params
 }
