@@ -5,10 +5,12 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use crate::left::{Left, heap_growths, leak};
+
 /// A plan that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// From here on a process should not grow: what is made once is made.
-const SETTLED_PLANS: u64 = 100;
 
 /// How a plan fared.
 #[derive(Debug)]
@@ -17,12 +19,19 @@ pub(crate) enum Verdict {
     Fault(String),
 }
 
+/// What a child says after a plan.
+#[derive(Debug, Deserialize, Serialize)]
+struct Answer {
+    fault: Option<String>,
+    left: Left,
+}
+
 pub(crate) struct Child {
     process: std::process::Child,
     plans: ChildStdin,
-    verdicts: Receiver<String>,
-    judged: u64,
-    settled_kib: Option<u64>,
+    answers: Receiver<String>,
+    /// After each plan.
+    left: Vec<Left>,
 }
 
 impl Child {
@@ -35,7 +44,7 @@ impl Child {
             .spawn()
             .map_err(|error| format!("a child process did not start: {error}"))?;
         let (plans, output) = (process.stdin.take().expect("piped"), process.stdout.take().expect("piped"));
-        let (sender, verdicts) = channel();
+        let (sender, answers) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if sender.send(line).is_err() {
@@ -43,25 +52,26 @@ impl Child {
                 }
             }
         });
-        Ok(Child { process, plans, verdicts, judged: 0, settled_kib: None })
+        Ok(Child { process, plans, answers, left: Vec::new() })
     }
 
     /// Runs one plan. The child is of no use after a fault, and is started again.
     pub(crate) fn judge(&mut self, text: &str) -> Result<Verdict, String> {
         let line = serde_json::to_string(text).map_err(|error| error.to_string())?;
         let handed = writeln!(self.plans, "{line}").and_then(|()| self.plans.flush());
-        let fault = match (handed, self.verdicts.recv_timeout(PATIENCE)) {
-            (Ok(()), Ok(verdict)) => serde_json::from_str(&verdict).map_err(|error| format!("{error}: {verdict}"))?,
+        let fault = match (handed, self.answers.recv_timeout(PATIENCE)) {
+            (Ok(()), Ok(answer)) => {
+                let Answer { fault, left } =
+                    serde_json::from_str(&answer).map_err(|error| format!("{error}: {answer}"))?;
+                self.left.push(left);
+                fault
+            }
             (_, Err(RecvTimeoutError::Timeout)) => Some(format!("it hangs: no end within {PATIENCE:?}")),
             (Err(_), _) | (_, Err(RecvTimeoutError::Disconnected)) => Some(match self.process.wait() {
                 Ok(status) => format!("its process ended: {status}"),
                 Err(error) => error.to_string(),
             }),
         };
-        self.judged += 1;
-        if self.judged == SETTLED_PLANS {
-            self.settled_kib = self.resident_kib();
-        }
         match fault {
             None => Ok(Verdict::Good),
             Some(fault) => {
@@ -71,15 +81,14 @@ impl Child {
         }
     }
 
-    /// How much larger the process is than after its first hundred plans.
-    pub(crate) fn grown_kib(&self) -> Option<u64> {
-        Some(self.resident_kib()?.saturating_sub(self.settled_kib?))
+    /// What its plans have left behind in the process, if that grows with every hundred of them.
+    pub(crate) fn leak(&self) -> Option<String> {
+        leak(&self.left)
     }
 
-    fn resident_kib(&self) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse().ok()
+    /// How its heap grew with each hundred plans after the first, in bytes.
+    pub(crate) fn heap_growths(&self) -> Vec<u64> {
+        heap_growths(&self.left)
     }
 }
 
@@ -91,14 +100,16 @@ impl Drop for Child {
     }
 }
 
-/// The other end: runs the plans that come, until there are no more.
+/// The other end: runs the plans that come, until there are no more, and says after each what it has left.
 pub(crate) fn serve(run: impl Fn(&str) -> Result<(), String>) -> Result<(), String> {
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;
         let text: String = serde_json::from_str(&line).map_err(|error| error.to_string())?;
         let fault = run(&text).err();
-        let verdict = serde_json::to_string(&fault).map_err(|error| error.to_string())?;
-        println!("{verdict}");
+        drop((line, text));
+        let answer = Answer { fault, left: Left::now() };
+        let answer = serde_json::to_string(&answer).map_err(|error| error.to_string())?;
+        println!("{answer}");
     }
     Ok(())
 }

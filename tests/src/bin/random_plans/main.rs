@@ -1,10 +1,12 @@
 //! Random valid plans, run and judged: `./x random-plans`.
 //!
 //! Plans run in child processes, so that a crash or a hang is a fault like any other and ends one plan only. A fault is
-//! shrunk to a smaller plan that is faulty too, which is kept as a file that `--plan` runs again.
+//! shrunk to a smaller plan that is faulty too, which is kept as a file that `--plan` runs again. What plans leave behind in
+//! the process that ran them is a fault as well.
 #![forbid(unsafe_code)]
 
 mod child;
+mod left;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,7 +52,7 @@ const TRIES: usize = 2;
 /// The most plans that are tried to shrink a fault, and the longest that this may take.
 const SHRINK_PLANS_MAX: usize = 200;
 const SHRINK_TIME_MAX: Duration = Duration::from_secs(60);
-/// A child is given up for a new one after so many plans, to hold the memory of one against the next.
+/// A child is given up for a new one after so many plans, and what they have left behind is judged.
 const PLANS_A_CHILD: u64 = 500;
 
 fn main() -> ExitCode {
@@ -86,9 +88,10 @@ fn again(path: &std::path::Path, count: u64) -> Result<(), String> {
             return Err(fault);
         }
     }
+    child.leak().map_or(Ok(()), Err)?;
     println!("{count} runs of {}: no fault", path.display());
-    if let Some(grown_kib) = child.grown_kib() {
-        println!("the process grew by {grown_kib} KiB from its hundredth run to its last");
+    if let growths @ [_, ..] = &*child.heap_growths() {
+        println!("each further hundred runs left so many bytes of heap behind: {growths:?}");
     }
     Ok(())
 }
@@ -98,7 +101,7 @@ fn search(args: &Args) -> Result<(), String> {
     let began = Instant::now();
     let bar = ProgressBar::new(args.time.map_or(args.count, |time| time.as_secs().max(1)));
     bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a fixed template"));
-    let (mut plans, mut grown_kib) = (0, 0);
+    let mut plans = 0;
     let mut child = Child::start()?;
     while args.time.map_or(plans < args.count, |time| began.elapsed() < time) {
         let seed = args.seed + plans;
@@ -108,7 +111,11 @@ fn search(args: &Args) -> Result<(), String> {
         }
         plans += 1;
         if plans % PLANS_A_CHILD == 0 {
-            grown_kib = child.grown_kib().unwrap_or(grown_kib);
+            // Of many plans, not of one: `--plan FILE --count 500` tells whether it is one's.
+            if let Some(leak) = child.leak() {
+                bar.finish_and_clear();
+                return Err(format!("up to seed {seed}: {leak}"));
+            }
             child = Child::start()?;
         }
         bar.set_position(args.time.map_or(plans, |_| began.elapsed().as_secs()));
@@ -116,9 +123,6 @@ fn search(args: &Args) -> Result<(), String> {
     }
     bar.finish_and_clear();
     println!("{plans} plans from seed {} in {:.1?}: no fault", args.seed, began.elapsed());
-    if grown_kib > 0 {
-        println!("the last process grew by {grown_kib} KiB from its hundredth plan to its last");
-    }
     Ok(())
 }
 
