@@ -3,10 +3,10 @@
 //! What it guarantees: each fault shows in the same events, states and answers as on a real device, and nothing that a
 //! program holds is freed by it. Safe to call at any time, by any thread that is inside no other call of this crate.
 
-use crate::data_path::completion;
 use crate::data_path::errors::Errors;
+use crate::data_path::{completion, flush};
 use crate::objects::qp_table::State;
-use crate::objects::{context, fabric};
+use crate::objects::{context, fabric, guards};
 
 /// Pulls the device out, and at once puts in another of the same name.
 ///
@@ -24,7 +24,7 @@ pub fn remove_device(name: &str) -> usize {
             }
         });
         // Whoever was in the middle of a send has left after this; and nothing is flushed, there is nobody to do it.
-        fabric::quiesce();
+        guards::quiesce();
         drop(errors);
     })
 }
@@ -33,10 +33,10 @@ pub fn remove_device(name: &str) -> usize {
 /// that number.
 pub fn break_queue_pair(qpn: u32) -> bool {
     let control = fabric::control();
-    let Some(qp) = fabric::lookup(qpn) else { return false };
+    let Some(qp) = fabric::lookup(control.pinned(), qpn) else { return false };
     let mut errors = Errors::new();
     errors.fail_fatally(qp);
-    errors.finish_under(&control);
+    flush::finish_under(errors, &control);
     true
 }
 
@@ -44,8 +44,8 @@ pub fn break_queue_pair(qpn: u32) -> bool {
 /// it holds was taken. False if there is no queue pair of that number.
 pub fn overrun_completions(qpn: u32) -> bool {
     // The lock keeps the queue pair, which keeps its completion queue.
-    let _control = fabric::control();
-    let Some(qp) = fabric::lookup(qpn) else { return false };
+    let control = fabric::control();
+    let Some(qp) = fabric::lookup(control.pinned(), qpn) else { return false };
     completion::overrun(qp.recv_cq());
     true
 }
@@ -54,6 +54,6 @@ pub fn overrun_completions(qpn: u32) -> bool {
 /// as the device would.
 pub fn state_of(qpn: u32) -> Option<State> {
     // The lock keeps the queue pair.
-    let _control = fabric::control();
-    fabric::lookup(qpn).map(|qp| qp.state())
+    let control = fabric::control();
+    fabric::lookup(control.pinned(), qpn).map(|qp| qp.state())
 }

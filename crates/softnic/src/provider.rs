@@ -2,37 +2,164 @@
 //!
 //! What it guarantees: each behaves as its man page says, `errno` and return values included. Control verbs are plain
 //! functions here, and those that libibverbs reaches through `struct verbs_context` are in that table as well; the data
-//! path (post, poll, arm) and the memory-window calls are reached through `ibv_context.ops`, by rdma-sys's inline functions. Nothing here accepts objects of another provider, nor does libibverbs accept ours, but
-//! for `ibv_ack_cq_events` and `ibv_ack_async_event`, which work either way.
+//! path (post, poll, arm) and the memory-window calls are reached through `ibv_context.ops`, by rdma-sys's inline functions.
+//! Nothing here accepts objects of another provider, nor does libibverbs accept ours, but for `ibv_ack_cq_events` and
+//! `ibv_ack_async_event`, which work either way.
+//!
+//! This is where a program's pointers become references: behind it nearly everything is safe code.
 //!
 //! # Safety
 //! Of all of them: pointers are to live objects of this provider that the caller may use (the threading rules are in the
 //! [crate's documentation](crate)), attribute pointers are readable or writable as the man page says, memory that is
 //! registered stays mapped until it is deregistered, and work requests lead to valid lists.
 
+use crate::control::{create, modify};
+use crate::data_path::{poll, post_recv, post_send};
 use crate::errno;
-use crate::events::{async_event, channel};
-use crate::objects::{ah, context, cq, device, mcast, modify, mr, pd, qp, srq, thread_domain};
+use crate::events::acknowledged::Fields;
+use crate::events::async_event;
+use crate::events::channel::{self, Channel};
+use crate::objects::context::{self, Context};
+use crate::objects::cq::{self, Cq};
+use crate::objects::device::{self, Device};
+use crate::objects::mr::{self, Mr};
+use crate::objects::pd::{self, Pd};
+use crate::objects::qp::{Parts, Qp};
+use crate::objects::srq::{self, Srq};
+use crate::objects::{Object, ah, mcast, mw, thread_domain};
 use rdma_sys::*;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// What is made in a context whose device is still there; null with `EIO` otherwise.
-macro_rules! made_in {
-    ($context:expr, $made:expr) => {
-        if context::Context::from_raw($context).is_removed() { errno::null(libc::EIO) } else { $made }
-    };
+/// The object behind a pointer that may be null.
+///
+/// # Safety
+/// As [`Object::from_raw`], unless `raw` is null.
+unsafe fn object<'a, T: Object>(raw: *mut T::Raw) -> Option<&'a T> {
+    // SAFETY: not null, so it is as the contract says.
+    (!raw.is_null()).then(|| unsafe { T::from_raw(raw) })
 }
 
-/// Defines each verb as a C function that calls its implementation. Every body is `unsafe`, on the module's contract.
+/// A context whose device is still there; `EIO` otherwise.
+///
+/// # Safety
+/// `context` is open.
+unsafe fn present<'a>(context: *mut ibv_context) -> Result<&'a Context, c_int> {
+    // SAFETY: open, by the contract.
+    let context = unsafe { Context::from_raw(context) };
+    if context.is_removed() { Err(libc::EIO) } else { Ok(context) }
+}
+
+/// A protection domain whose device is still there; `EIO` otherwise.
+///
+/// # Safety
+/// `pd` is allocated.
+unsafe fn present_pd<'a>(pd: *mut ibv_pd) -> Result<&'a Pd, c_int> {
+    // SAFETY: allocated, by the contract, and its context outlives it.
+    unsafe { present((*pd).context).map(|_| Pd::from_raw(pd)) }
+}
+
+/// Takes an object out of use and frees it; or the `errno` with which that is refused.
+///
+/// # Safety
+/// As [`Object::free`], where `retire` succeeds.
+unsafe fn freed<T: Object>(raw: *mut T::Raw, retire: fn(&T) -> Result<(), c_int>) -> c_int {
+    // SAFETY: alive, by the contract.
+    match retire(unsafe { T::from_raw(raw) }) {
+        Ok(()) => {
+            // SAFETY: `retire` has taken it out of use, and by the contract the program doesn't use it either.
+            unsafe { T::free(raw) };
+            0
+        }
+        Err(code) => code,
+    }
+}
+
+/// Writes a result, or gives its `errno`.
+///
+/// # Safety
+/// `to` can be written.
+unsafe fn written<T>(to: *mut T, value: Result<T, c_int>) -> c_int {
+    // SAFETY: the contract.
+    code(value.map(|value| unsafe { to.write(value) }))
+}
+
+/// As [`written`], for verbs that set `errno`.
+///
+/// # Safety
+/// As [`written`].
+unsafe fn written_or_minus_one<T>(to: *mut T, value: Result<T, c_int>) -> c_int {
+    // SAFETY: the contract.
+    or_minus_one(unsafe { written(to, value) })
+}
+
+fn made<T>(made: Result<*mut T, c_int>) -> *mut T {
+    made.unwrap_or_else(errno::null)
+}
+
+fn code(done: Result<(), c_int>) -> c_int {
+    done.err().unwrap_or(0)
+}
+
+fn or_minus_one(code: c_int) -> c_int {
+    if code == 0 { 0 } else { errno::minus_one(code) }
+}
+
+/// Enters the verbs that libibverbs and its inline functions reach through the context.
+fn fill(verbs: &mut verbs_context) {
+    verbs.query_port = Some(query_port_sized);
+    verbs.query_device_ex = Some(query_device_sized);
+    verbs.alloc_td = Some(ibv_alloc_td);
+    verbs.dealloc_td = Some(ibv_dealloc_td);
+    verbs.alloc_parent_domain = Some(ibv_alloc_parent_domain);
+    let ops = &mut verbs.context.ops;
+    ops.post_send = Some(post_send::post_send);
+    ops.post_recv = Some(post_recv::post_recv);
+    ops.post_srq_recv = Some(post_recv::post_srq_recv);
+    ops.poll_cq = Some(poll::poll_cq);
+    ops.req_notify_cq = Some(req_notify_cq);
+    ops.alloc_mw = Some(alloc_mw);
+    ops.bind_mw = Some(post_send::bind_mw);
+    ops.dealloc_mw = Some(dealloc_mw);
+}
+
+/// The way back to the sender of a received datagram; `grh` is what its buffer begins with.
+///
+/// # Safety
+/// `context` is open; `grh` can be read, at any alignment, if `wc` has `IBV_WC_GRH`.
+unsafe fn ah_from_wc(
+    context: *mut ibv_context,
+    port: u8,
+    wc: &ibv_wc,
+    grh: *mut ibv_grh,
+) -> Result<ibv_ah_attr, c_int> {
+    let has_grh = wc.wc_flags & ibv_wc_flags::IBV_WC_GRH.0 != 0;
+    // SAFETY: the contract.
+    let (context, grh) = unsafe { (Context::from_raw(context), has_grh.then(|| grh.read_unaligned())) };
+    ah::from_wc(context.device, port, wc, grh)
+}
+
+/// Writes as much of `from` as a caller's struct has room for, which may be another version's, and zeros behind it.
+///
+/// # Safety
+/// `to` has `bytes` writable bytes.
+unsafe fn write_sized<T>(to: *mut T, bytes: usize, from: &T) {
+    // SAFETY: the contract; no more is read than `from` has.
+    unsafe {
+        to.cast::<u8>().write_bytes(0, bytes);
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(from).cast::<u8>(), to.cast(), bytes.min(size_of::<T>()));
+    }
+}
+
+/// Defines each verb as a C function. Every body is `unsafe`, on the module's contract.
 macro_rules! verbs {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {
+    ($vis:vis, $($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {
         $(
             $(#[$doc])*
             ///
             /// # Safety
             /// See the [module](self).
-            pub unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
-                // SAFETY: the caller keeps the module's contract, which is that of the function called.
+            $vis unsafe extern "C" fn $name($($arg: $ty),*) $(-> $ret)? {
+                // SAFETY: the module's contract, which its documentation asks of programs.
                 #[allow(unused_unsafe)]
                 unsafe { $body }
             }
@@ -40,28 +167,64 @@ macro_rules! verbs {
     };
 }
 
-verbs! {
+verbs! { pub(self),
+    /// `verbs_context.query_port`: `ibv_query_port(3)`, for a caller whose struct may be another version's.
+    fn query_port_sized(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, attr_bytes: usize) -> c_int {
+        if port != device::PORT {
+            return libc::EINVAL;
+        }
+        write_sized(attr, attr_bytes, &Context::from_raw(context).device.port_attributes());
+        0
+    }
+    /// `verbs_context.query_device_ex`: `ibv_query_device_ex(3)`, for a caller whose struct may be another version's.
+    fn query_device_sized(
+        context: *mut ibv_context,
+        input: *const ibv_query_device_ex_input,
+        attr: *mut ibv_device_attr_ex,
+        attr_bytes: usize,
+    ) -> c_int {
+        if input.as_ref().is_some_and(|input| input.comp_mask != 0) || attr_bytes < size_of::<ibv_device_attr>() {
+            return libc::EINVAL;
+        }
+        write_sized(attr, attr_bytes, &Context::from_raw(context).device.extended_attributes());
+        0
+    }
+    /// `ibv_req_notify_cq(3)`. Called by the thread that polls.
+    fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+        Cq::from_raw(cq).poller().arm(solicited_only != 0);
+        0
+    }
+    /// `ibv_alloc_mw(3)`.
+    fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type::Type) -> *mut ibv_mw { made(mw::alloc(Pd::from_raw(pd), kind)) }
+    /// `ibv_dealloc_mw(3)`.
+    fn dealloc_mw(mw: *mut ibv_mw) -> c_int { freed(mw, mw::retire) }
+}
+
+verbs! { pub,
     /// `ibv_get_device_list(3)`: soft0 and soft1, always.
-    fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device { device::list(num_devices) }
+    fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+        if !num_devices.is_null() {
+            *num_devices = device::DEVICES as c_int;
+        }
+        device::list()
+    }
     /// `ibv_free_device_list(3)`. Devices stay valid.
     fn ibv_free_device_list(list: *mut *mut ibv_device) { device::free_list(list) }
     /// `ibv_get_device_name(3)`.
     fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char { (&raw const (*device).name).cast() }
     /// `ibv_get_device_guid(3)`, in network order.
-    fn ibv_get_device_guid(device: *mut ibv_device) -> __be64 { device::Device::from_raw(device).guid() }
+    fn ibv_get_device_guid(device: *mut ibv_device) -> __be64 { Device::from_raw(device).guid() }
     /// `ibv_get_device_index(3)`: -1, the kernel doesn't know it.
     fn ibv_get_device_index(_device: *mut ibv_device) -> c_int { -1 }
     /// `ibv_open_device(3)`.
-    fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context { context::open(device) }
+    fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context { made(context::open(Device::from_raw(device), fill)) }
     /// `ibv_close_device(3)`. -1 with `EBUSY` while objects of it exist.
-    fn ibv_close_device(context: *mut ibv_context) -> c_int { context::close(context) }
+    fn ibv_close_device(context: *mut ibv_context) -> c_int {
+        or_minus_one(freed(context, context::retire))
+    }
     /// `ibv_query_device(3)`.
     fn ibv_query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int {
-        if context::Context::from_raw(context).is_removed() {
-            return libc::EIO;
-        }
-        device_attr.write(context::Context::from_raw(context).device.attributes());
-        0
+        written(device_attr, present(context).map(|context| context.device.attributes()))
     }
     /// `ibv_query_device_ex(3)`.
     fn ibv_query_device_ex(
@@ -69,73 +232,62 @@ verbs! {
         input: *const ibv_query_device_ex_input,
         attr: *mut ibv_device_attr_ex,
     ) -> c_int {
-        context::query_device_sized(context, input, attr, size_of::<ibv_device_attr_ex>())
+        query_device_sized(context, input, attr, size_of::<ibv_device_attr_ex>())
     }
     /// `ibv_query_port(3)`. Fills all of `ibv_port_attr`.
     fn ibv_query_port(context: *mut ibv_context, port_num: u8, port_attr: *mut ibv_port_attr) -> c_int {
-        context::query_port(context, port_num, port_attr)
+        written(port_attr, Context::from_raw(context).port(port_num))
     }
     /// `ibv_query_gid(3)`: 0 is link-local, 1 is ::ffff:10.9.9.N.
     fn ibv_query_gid(context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid) -> c_int {
-        context::query_gid(context, port_num, index, gid)
+        written_or_minus_one(gid, Context::from_raw(context).gid(port_num, index))
     }
     /// `ibv_query_pkey(3)`: 0xffff at index 0.
     fn ibv_query_pkey(_context: *mut ibv_context, port_num: u8, index: c_int, pkey: *mut __be16) -> c_int {
-        match device::pkey(port_num, index) {
-            Ok(found) => {
-                pkey.write(found);
-                0
-            }
-            Err(failed) => failed,
-        }
+        written_or_minus_one(pkey, device::pkey(port_num, index))
     }
     /// `ibv_get_pkey_index(3)`.
     fn ibv_get_pkey_index(_context: *mut ibv_context, port_num: u8, pkey: __be16) -> c_int {
-        match device::pkey(port_num, 0) {
-            Ok(found) if found == pkey => 0,
-            _ => errno::minus_one(libc::EINVAL),
-        }
+        let known = device::pkey(port_num, 0).is_ok_and(|found| found == pkey);
+        or_minus_one(if known { 0 } else { libc::EINVAL })
     }
     /// `ibv_alloc_pd(3)`.
-    fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd { made_in!(context, pd::alloc(context)) }
+    fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd { made(present(context).and_then(pd::alloc)) }
     /// `ibv_dealloc_pd(3)`.
-    fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int { pd::dealloc(pd) }
+    fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int { freed(pd, pd::retire) }
     /// `ibv_alloc_td(3)`: posting takes no lock in any case, so that it changes nothing.
     fn ibv_alloc_td(context: *mut ibv_context, init_attr: *mut ibv_td_init_attr) -> *mut ibv_td {
-        thread_domain::alloc(context, init_attr)
+        if (*init_attr).comp_mask != 0 {
+            return errno::null(libc::EOPNOTSUPP);
+        }
+        thread_domain::alloc(Context::from_raw(context))
     }
     /// `ibv_dealloc_td(3)`. `EBUSY` while a parent domain refers to it.
-    fn ibv_dealloc_td(td: *mut ibv_td) -> c_int { thread_domain::dealloc(td) }
+    fn ibv_dealloc_td(td: *mut ibv_td) -> c_int { freed(td, thread_domain::retire) }
     /// `ibv_alloc_parent_domain(3)`. Regions registered in it or in its domain serve both.
-    fn ibv_alloc_parent_domain(
-        context: *mut ibv_context,
-        attr: *mut ibv_parent_domain_init_attr,
-    ) -> *mut ibv_pd {
-        pd::alloc_parent(context, attr)
+    fn ibv_alloc_parent_domain(context: *mut ibv_context, attr: *mut ibv_parent_domain_init_attr) -> *mut ibv_pd {
+        let attr = &*attr;
+        // No allocators of the caller's.
+        if attr.comp_mask != 0 {
+            return errno::null(libc::EOPNOTSUPP);
+        }
+        if attr.pd.is_null() {
+            return errno::null(libc::EINVAL);
+        }
+        let td = object(attr.td);
+        pd::alloc_parent(Context::from_raw(context), Pd::from_raw(attr.pd), td)
     }
     /// `ibv_reg_mr(3)`. Nothing is pinned; `IBV_ACCESS_ON_DEMAND` is taken as said.
     fn ibv_reg_mr(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr {
-        made_in!((*pd).context, mr::register(pd, addr, length, None, access as c_uint))
+        made(present_pd(pd).and_then(|pd| mr::register(pd, addr, length, None, access as c_uint)))
     }
     /// `ibv_reg_mr_iova(3)`.
-    fn ibv_reg_mr_iova(
-        pd: *mut ibv_pd,
-        addr: *mut c_void,
-        length: usize,
-        iova: u64,
-        access: c_int,
-    ) -> *mut ibv_mr {
-        made_in!((*pd).context, mr::register(pd, addr, length, Some(iova), access as c_uint))
+    fn ibv_reg_mr_iova(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_int) -> *mut ibv_mr {
+        ibv_reg_mr_iova2(pd, addr, length, iova, access as c_uint)
     }
     /// `ibv_reg_mr_iova2`, which `ibv_reg_mr`'s macro calls when optional access flags are given.
-    fn ibv_reg_mr_iova2(
-        pd: *mut ibv_pd,
-        addr: *mut c_void,
-        length: usize,
-        iova: u64,
-        access: c_uint,
-    ) -> *mut ibv_mr {
-        made_in!((*pd).context, mr::register(pd, addr, length, Some(iova), access))
+    fn ibv_reg_mr_iova2(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_uint) -> *mut ibv_mr {
+        made(present_pd(pd).and_then(|pd| mr::register(pd, addr, length, Some(iova), access)))
     }
     /// `ibv_rereg_mr(3)`. The keys stay the same.
     fn ibv_rereg_mr(
@@ -146,16 +298,35 @@ verbs! {
         length: usize,
         access: c_int,
     ) -> c_int {
-        mr::reregister(mr, flags, pd, addr, length, access)
+        use ibv_rereg_mr_err_code::{IBV_REREG_MR_ERR_CMD, IBV_REREG_MR_ERR_INPUT};
+        use ibv_rereg_mr_flags as flag;
+        let has = |bit: ibv_rereg_mr_flags| flags as u32 & bit.0 != 0;
+        let unknown = flags as u32 & !flag::IBV_REREG_MR_FLAGS_SUPPORTED.0 != 0;
+        if flags == 0 || unknown || (has(flag::IBV_REREG_MR_CHANGE_PD) && pd.is_null()) {
+            errno::minus_one(libc::EINVAL);
+            return IBV_REREG_MR_ERR_INPUT;
+        }
+        let changes = mr::Changes {
+            translation: has(flag::IBV_REREG_MR_CHANGE_TRANSLATION).then_some((addr, length)),
+            domain: if has(flag::IBV_REREG_MR_CHANGE_PD) { object(pd) } else { None },
+            access: has(flag::IBV_REREG_MR_CHANGE_ACCESS).then_some(access as c_uint),
+        };
+        match mr::reregister(&mut *mr.cast::<Mr>(), &changes) {
+            Ok(()) => 0,
+            Err(code) => {
+                errno::minus_one(code);
+                if code == libc::EBUSY { IBV_REREG_MR_ERR_CMD } else { IBV_REREG_MR_ERR_INPUT }
+            }
+        }
     }
     /// `ibv_dereg_mr(3)`. `EBUSY` while a memory window is bound to it.
-    fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int { mr::deregister(mr) }
+    fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int { freed(mr, mr::retire) }
     /// `ibv_create_comp_channel(3)`. `fd` is an eventfd.
     fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-        made_in!(context, channel::create(context))
+        made(present(context).and_then(channel::create))
     }
     /// `ibv_destroy_comp_channel(3)`.
-    fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int { channel::destroy(channel) }
+    fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int { freed(channel, channel::retire) }
     /// `ibv_create_cq(3)`. `cqe` completions always fit; before an overrun there may be more.
     fn ibv_create_cq(
         context: *mut ibv_context,
@@ -164,46 +335,51 @@ verbs! {
         channel: *mut ibv_comp_channel,
         comp_vector: c_int,
     ) -> *mut ibv_cq {
-        made_in!(context, cq::create(context, cqe, cq_context, channel, comp_vector))
+        let channel = object(channel);
+        made(present(context).and_then(|context| cq::create(context, cqe, cq_context, channel, comp_vector)))
     }
     /// `ibv_resize_cq(3)`. A queue never gets smaller. Called by the thread that polls.
-    fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int { cq::resize(cq, cqe) }
+    fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int { code(Cq::from_raw(cq).poller().resize(cqe)) }
     /// `ibv_destroy_cq(3)`. Waits for acknowledgements.
-    fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int { cq::destroy(cq) }
+    fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int { freed(cq, cq::retire) }
     /// `ibv_get_cq_event(3)`. Blocks, unless the channel's `fd` is `O_NONBLOCK`.
-    fn ibv_get_cq_event(
-        channel: *mut ibv_comp_channel,
-        cq: *mut *mut ibv_cq,
-        cq_context: *mut *mut c_void,
-    ) -> c_int {
-        channel::next(channel, cq, cq_context)
+    fn ibv_get_cq_event(channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void) -> c_int {
+        let ready = Channel::from_raw(channel).next();
+        if let Ok(ready) = ready {
+            *cq_context = (*ready).cq_context;
+        }
+        written_or_minus_one(cq, ready)
     }
     /// `ibv_ack_cq_events(3)`.
-    fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
-        cq::Cq::from_raw(cq).comp_acks().acknowledge(nevents)
-    }
+    fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) { Fields::notifications(cq).acknowledge(nevents) }
     /// `ibv_create_srq(3)`.
     fn ibv_create_srq(pd: *mut ibv_pd, srq_init_attr: *mut ibv_srq_init_attr) -> *mut ibv_srq {
-        made_in!((*pd).context, srq::create(pd, srq_init_attr))
+        made(present_pd(pd).and_then(|pd| srq::create(pd, &mut *srq_init_attr)))
     }
     /// `ibv_modify_srq(3)`: the limit; not the size.
     fn ibv_modify_srq(srq: *mut ibv_srq, srq_attr: *mut ibv_srq_attr, srq_attr_mask: c_int) -> c_int {
-        srq::modify(srq, srq_attr, srq_attr_mask)
+        code(srq::modify(Srq::from_raw(srq), &*srq_attr, srq_attr_mask))
     }
     /// `ibv_query_srq(3)`.
-    fn ibv_query_srq(srq: *mut ibv_srq, srq_attr: *mut ibv_srq_attr) -> c_int { srq::query(srq, srq_attr) }
+    fn ibv_query_srq(srq: *mut ibv_srq, srq_attr: *mut ibv_srq_attr) -> c_int {
+        written(srq_attr, Ok(srq::query(Srq::from_raw(srq))))
+    }
     /// `ibv_destroy_srq(3)`.
-    fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int { srq::destroy(srq) }
+    fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int { freed(srq, srq::retire) }
     /// `ibv_create_qp(3)`: RC, UC or UD.
     fn ibv_create_qp(pd: *mut ibv_pd, qp_init_attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-        made_in!((*pd).context, qp::create(pd, qp_init_attr))
+        let init = &mut *qp_init_attr;
+        made(present_pd(pd).and_then(|domain| {
+            let (Some(send_cq), Some(recv_cq)) = (object(init.send_cq), object(init.recv_cq)) else {
+                return Err(libc::EINVAL);
+            };
+            let srq = object(init.srq);
+            create::create(Parts { domain, send_cq, recv_cq, srq }, init)
+        }))
     }
-    /// `ibv_modify_qp(3)`. Why a mask is refused, [`qp_table::check`](crate::objects::qp_table::check) says.
+    /// `ibv_modify_qp(3)`. Why a mask is refused, [`qp_table::check`](crate::qp_table::check) says.
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
-        if context::Context::from_raw((*qp).context).is_removed() {
-            return libc::EIO;
-        }
-        modify::modify(qp, attr, attr_mask)
+        code(present((*qp).context).and_then(|_| modify::modify(Qp::from_raw(qp), &*attr, attr_mask)))
     }
     /// `ibv_query_qp(3)`. Gives every attribute, whatever is asked for.
     fn ibv_query_qp(
@@ -212,13 +388,15 @@ verbs! {
         _attr_mask: c_int,
         init_attr: *mut ibv_qp_init_attr,
     ) -> c_int {
-        qp::query(qp, attr, init_attr)
+        let (now, init) = create::query(Qp::from_raw(qp));
+        init_attr.write(init);
+        written(attr, Ok(now))
     }
     /// `ibv_destroy_qp(3)`. Its unpolled completions are dropped.
-    fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int { qp::destroy(qp) }
+    fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int { freed(qp, create::retire) }
     /// `ibv_create_ah(3)`.
     fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-        made_in!((*pd).context, ah::create(pd, attr))
+        made(present_pd(pd).and_then(|pd| ah::create(pd, &*attr)))
     }
     /// `ibv_init_ah_from_wc(3)`.
     fn ibv_init_ah_from_wc(
@@ -228,31 +406,39 @@ verbs! {
         grh: *mut ibv_grh,
         ah_attr: *mut ibv_ah_attr,
     ) -> c_int {
-        ah::init_from_wc(context, port_num, wc, grh, ah_attr)
+        written_or_minus_one(ah_attr, ah_from_wc(context, port_num, &*wc, grh))
     }
     /// `ibv_create_ah_from_wc(3)`.
     fn ibv_create_ah_from_wc(pd: *mut ibv_pd, wc: *mut ibv_wc, grh: *mut ibv_grh, port_num: u8) -> *mut ibv_ah {
-        let mut attr = std::mem::MaybeUninit::uninit();
-        if ah::init_from_wc((*pd).context, port_num, wc, grh, attr.as_mut_ptr()) != 0 {
-            return std::ptr::null_mut();
-        }
-        ah::create(pd, attr.as_mut_ptr())
+        let attr = ah_from_wc((*pd).context, port_num, &*wc, grh);
+        made(attr.and_then(|attr| ah::create(Pd::from_raw(pd), &attr)))
     }
     /// `ibv_destroy_ah(3)`.
-    fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int { ah::destroy(ah) }
+    fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int { freed(ah, ah::retire) }
     /// `ibv_attach_mcast(3)`. The LID isn't looked at: groups are known by GID.
     fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
-        if context::Context::from_raw((*qp).context).is_removed() {
-            return libc::EIO;
-        }
-        mcast::attach(qp, gid)
+        code(present((*qp).context).and_then(|_| mcast::attach(Qp::from_raw(qp), &(*gid).raw)))
     }
     /// `ibv_detach_mcast(3)`.
-    fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int { mcast::detach(qp, gid) }
+    fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
+        code(mcast::detach(Qp::from_raw(qp), &(*gid).raw))
+    }
     /// `ibv_get_async_event(3)`. Blocks, unless the context's `async_fd` is `O_NONBLOCK`.
     fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int {
-        async_event::next(context, event)
+        match Context::from_raw(context).events.next() {
+            Ok((element, kind)) => {
+                (&raw mut (*event).element).write(element);
+                // Written as the integer that it is in C.
+                (&raw mut (*event).event_type).cast::<c_uint>().write(kind);
+                0
+            }
+            Err(code) => errno::minus_one(code),
+        }
     }
     /// `ibv_ack_async_event(3)`.
-    fn ibv_ack_async_event(event: *mut ibv_async_event) { async_event::acknowledge(event) }
+    fn ibv_ack_async_event(event: *mut ibv_async_event) {
+        // Read as an integer: any value is one.
+        let kind = (&raw const (*event).event_type).cast::<c_uint>().read();
+        async_event::acknowledge((&raw const (*event).element).read(), kind)
+    }
 }

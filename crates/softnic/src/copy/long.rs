@@ -16,7 +16,7 @@ pub(crate) const STRING_BYTES_MIN: usize = 8 << 10;
 #[target_feature(enable = "avx")]
 pub(crate) unsafe fn by_32(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
-    // SAFETY: the caller's: each move ends at `len` at most.
+    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has the instructions by it.
     unsafe {
         let mut at = to.addr().wrapping_neg() % 32;
         if at > 0 {
@@ -46,7 +46,7 @@ pub(crate) unsafe fn by_32(to: *mut u8, from: *const u8, len: usize) {
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn by_64(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
-    // SAFETY: the caller's: each move ends at `len` at most.
+    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has the instructions by it.
     unsafe {
         let mut at = to.addr().wrapping_neg() % 64;
         if at > 0 {
@@ -91,7 +91,7 @@ pub(crate) unsafe fn by_64_then_string(to: *mut u8, from: *const u8, len: usize)
 /// As [`super::copy`]; `len` > 128.
 unsafe fn by_string(to: *mut u8, from: *const u8, len: usize) {
     let at = to.addr().wrapping_neg() % 64;
-    // SAFETY: the caller's: at < 64, and what follows it is longer than 64.
+    // SAFETY: at < 64, and what follows it is longer than 64: all inside the ranges that the contract names.
     unsafe {
         if at > 0 {
             pair(to, from);

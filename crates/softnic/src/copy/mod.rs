@@ -29,7 +29,7 @@ mod x86 {
     /// `from` is readable and `to` writable for `len` bytes; the ranges don't overlap.
     #[inline(always)]
     pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
-        // SAFETY: the caller's; the method is one that this CPU has.
+        // SAFETY: the ranges are the contract; only a method that this CPU has is ever chosen (`tuning`).
         unsafe {
             if len <= 64 {
                 copy_small(to, from, len);
@@ -45,7 +45,7 @@ mod x86 {
     /// As [`copy`].
     pub(crate) unsafe fn narrow(to: *mut u8, from: *const u8, len: usize) {
         debug_assert!(len > 64);
-        // SAFETY: the caller's, for each part of the range.
+        // SAFETY: each part lies inside the ranges that the contract names.
         unsafe {
             if len < STRING_BYTES_MIN {
                 blocks(to, from, len - 32);
@@ -65,7 +65,7 @@ mod x86 {
     #[inline(always)]
     pub(crate) unsafe fn copy_small(to: *mut u8, from: *const u8, len: usize) {
         debug_assert!(len <= 64);
-        // SAFETY: the caller's; each move stays inside 0..len.
+        // SAFETY: each move stays inside 0..len, the ranges that the contract names.
         unsafe {
             if len >= 32 {
                 pair(to, from);
@@ -90,7 +90,7 @@ mod x86 {
     /// As [`copy`], for 32 bytes.
     #[inline(always)]
     pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
-        // SAFETY: the caller's.
+        // SAFETY: 32 bytes are read and written, which the contract names, and no other memory.
         unsafe { pair(to, from) };
     }
 
@@ -100,7 +100,7 @@ mod x86 {
     /// As [`copy`], for 8 bytes.
     #[inline(always)]
     pub(crate) unsafe fn copy_8(to: *mut u8, from: *const u8) {
-        // SAFETY: the caller's.
+        // SAFETY: 8 bytes are read and written, which the contract names, and no other memory.
         unsafe {
             asm!(
                 "mov {a}, [{from}]",
@@ -129,7 +129,7 @@ mod x86 {
     /// 32 bytes of each.
     #[inline(always)]
     pub(super) unsafe fn pair(to: *mut u8, from: *const u8) {
-        // SAFETY: the caller's.
+        // SAFETY: 32 bytes are read and written, which the contract names, and no other memory.
         unsafe {
             asm!(
                 "movups {a}, [{from}]",
@@ -146,7 +146,7 @@ mod x86 {
     /// `second` + 16 bytes of each.
     #[inline(always)]
     unsafe fn two_of_16(to: *mut u8, from: *const u8, second: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: `second` + 16 bytes are read and written, which the contract names, and no other memory.
         unsafe {
             asm!(
                 "movups {a}, [{from}]",
@@ -163,7 +163,7 @@ mod x86 {
     /// `second` + 8 bytes of each.
     #[inline(always)]
     unsafe fn two_of_8(to: *mut u8, from: *const u8, second: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: `second` + 8 bytes are read and written, which the contract names, and no other memory.
         unsafe {
             asm!(
                 "mov {a}, [{from}]",
@@ -180,7 +180,7 @@ mod x86 {
     /// `second` + 4 bytes of each.
     #[inline(always)]
     unsafe fn two_of_4(to: *mut u8, from: *const u8, second: usize) {
-        // SAFETY: the caller's.
+        // SAFETY: `second` + 4 bytes are read and written, which the contract names, and no other memory.
         unsafe {
             asm!(
                 "mov {a:e}, [{from}]",
@@ -198,7 +198,7 @@ mod x86 {
     #[inline]
     unsafe fn up_to_3(to: *mut u8, from: *const u8, len: usize) {
         for at in 0..len {
-            // SAFETY: the caller's.
+            // SAFETY: `len` bytes are read and written, which the contract names, and no other memory.
             unsafe {
                 asm!(
                     "movzx {a:e}, byte ptr [{from}]",
@@ -214,7 +214,7 @@ mod x86 {
     /// `len` bytes of each.
     #[inline(always)]
     pub(super) unsafe fn string(to: *mut u8, from: *const u8, len: usize) {
-        // SAFETY: the caller's; the direction flag is clear by the ABI.
+        // SAFETY: `len` bytes are read and written, which the contract names; the direction flag is clear by the ABI.
         unsafe {
             asm!(
                 "rep movsb",
@@ -235,7 +235,7 @@ mod portable {
     /// `from` is readable and `to` writable for `len` bytes; the ranges don't overlap.
     pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
         for at in 0..len {
-            // SAFETY: the caller's. Atomic, since a peer may access the same byte; never written through `from`.
+            // SAFETY: inside the ranges that the contract names. Atomic, since a peer may access the same byte; never written through `from`.
             let (from, to) = unsafe { (AtomicU8::from_ptr(from.add(at).cast_mut()), AtomicU8::from_ptr(to.add(at))) };
             // Relaxed: as DMA, ordered only by the completion that follows.
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -247,7 +247,7 @@ mod portable {
     /// # Safety
     /// As [`copy`], for 32 bytes.
     pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
-        // SAFETY: the caller's.
+        // SAFETY: 32 bytes are read and written, which the contract names, and no other memory.
         unsafe { copy(to, from, 32) };
     }
 
@@ -256,7 +256,7 @@ mod portable {
     /// # Safety
     /// As [`copy`], for 8 bytes.
     pub(crate) unsafe fn copy_8(to: *mut u8, from: *const u8) {
-        // SAFETY: the caller's.
+        // SAFETY: 8 bytes are read and written, which the contract names, and no other memory.
         unsafe { copy(to, from, 8) };
     }
 }

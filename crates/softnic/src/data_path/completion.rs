@@ -53,6 +53,19 @@ impl Header {
         slot.body_mut(|body| unsafe { body.cast::<[u64; HEADER_WORDS]>().write(words) });
     }
 
+    /// The `ibv_wc` of it, in words; the source is a datagram's.
+    #[inline(always)]
+    pub(crate) fn wc_words(&self, wr_id: u64, src_qp: u32, slid: u16) -> [u64; 6] {
+        [
+            wr_id,
+            u64::from(self.status) | u64::from(self.opcode) << 32,
+            u64::from(self.byte_len) << 32,
+            u64::from(self.imm) | u64::from(self.qpn) << 32,
+            u64::from(src_qp) | u64::from(self.flags) << 32,
+            u64::from(slid) << 16,
+        ]
+    }
+
     /// Reads the header of a completion that the consumer has and didn't yet give back.
     #[inline(always)]
     pub(crate) fn read(slot: &Slot) -> Header {
@@ -190,7 +203,7 @@ const _: () = {
     assert!(offset_of!(ibv_wc, vendor_err) == 16 && offset_of!(ibv_wc, byte_len) == 20);
     assert!(offset_of!(ibv_wc, imm_data_invalidated_rkey_union) == 24 && offset_of!(ibv_wc, qp_num) == 28);
     assert!(offset_of!(ibv_wc, src_qp) == 32 && offset_of!(ibv_wc, wc_flags) == 36);
-    assert!(offset_of!(ibv_wc, pkey_index) == 40);
+    assert!(offset_of!(ibv_wc, pkey_index) == 40 && offset_of!(ibv_wc, slid) == 42);
 };
 
 /// Words after the header: what a kind of completion adds.
@@ -240,6 +253,6 @@ pub(crate) fn notify(cq: &Cq, strong: bool) {
 #[cold]
 pub(crate) fn overrun(cq: &Cq) {
     if cq.ring.mark_overrun() {
-        cq.context().events.raise_cq(cq, Kind::CqErr);
+        cq.context().events.raise(cq, Kind::CqErr);
     }
 }

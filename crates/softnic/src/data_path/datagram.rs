@@ -7,12 +7,16 @@
 
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
-use crate::data_path::execute::Outcome;
 use crate::data_path::message::{self, Arrival};
-use crate::data_path::scatter::{Pieces, move_bytes};
+use crate::data_path::pieces::{Sources, Targets, move_bytes};
+use crate::objects::Object;
 use crate::objects::ah::{Ah, Route};
 use crate::objects::fabric::{self, QPN_MASK, QPN_MULTICAST};
-use crate::objects::qp::{ACCEPT_DATAGRAMS, Qp};
+use crate::objects::guards::Pinned;
+use crate::objects::qp::Qp;
+use crate::queues::accept::ACCEPT_DATAGRAMS;
+use crate::queues::outcome::Outcome;
+use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::sync::atomic::Ordering;
 
@@ -25,18 +29,15 @@ const NEXT_HEADER_BTH: u8 = 0x1b;
 const CONTROLLED_QKEY: u32 = 1 << 31;
 
 /// Carries out a UD work request.
-///
-/// # Safety
-/// As [`crate::data_path::execute::execute`]; the address handle is alive.
-pub(crate) unsafe fn send(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Errors) -> Outcome {
-    // SAFETY: a datagram's arm of the union; validation saw that there is a handle.
+pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
+    // SAFETY: a datagram's arm of the union; validation saw that there is a handle, and by ibv_post_send(3), which whoever made
+    // the `SendWr` kept, it lives until the work request has completed.
     let (ud, ah) = unsafe { (wr.wr.ud, Ah::from_raw(wr.wr.ud.ah)) };
     if ah.pd != qp.pd {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
     }
-    let mut source = Pieces::new();
-    // SAFETY: the caller's.
-    if unsafe { message::add_source(&mut source, qp, wr) }.is_err() {
+    let mut source = Sources::new(pinned);
+    if source.add_list(qp.pd, wr).is_err() {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     }
     // Relaxed: changed by the control path only.
@@ -44,8 +45,8 @@ pub(crate) unsafe fn send(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Er
     let qkey = if ud.remote_qkey & CONTROLLED_QKEY != 0 { own } else { ud.remote_qkey };
     let (imm, flags) = message::extra(wr);
     let grh_flag = if ah.attr.is_global != 0 { ibv_wc_flags::IBV_WC_GRH.0 } else { 0 };
-    let solicited = wr.send_flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0;
     let datagram = Datagram {
+        pinned,
         source: &source,
         bytes,
         qkey,
@@ -55,19 +56,19 @@ pub(crate) unsafe fn send(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Er
             bytes: bytes + GRH_BYTES,
             imm,
             flags: flags | grh_flag,
-            solicited,
+            solicited: wr.is_solicited(),
         },
         from: u64::from(qp.qpn) | u64::from(ah.source_lid) << 32,
     };
     match ah.route {
         Route::Device(device) => {
-            let target = fabric::lookup(ud.remote_qpn & QPN_MASK).filter(|target| target.is_datagram());
+            let target = fabric::lookup(pinned, ud.remote_qpn & QPN_MASK).filter(|target| target.is_datagram());
             if let Some(target) = target.filter(|target| std::ptr::eq(target.device(), device)) {
                 datagram.deliver(target, errors);
             }
         }
         Route::Group(group) if ud.remote_qpn & QPN_MASK == QPN_MULTICAST => {
-            group.members().for_each(|member| datagram.deliver(member, errors));
+            group.members(pinned).for_each(|member| datagram.deliver(member, errors));
         }
         Route::Group(_) | Route::Nowhere => {}
     }
@@ -76,7 +77,8 @@ pub(crate) unsafe fn send(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Er
 
 /// A datagram on its way.
 struct Datagram<'a> {
-    source: &'a Pieces,
+    pinned: Pinned<'a>,
+    source: &'a Sources<'a>,
     bytes: u64,
     qkey: u32,
     ah: &'a Ah,
@@ -86,7 +88,7 @@ struct Datagram<'a> {
 }
 
 impl Datagram<'_> {
-    /// To one queue pair. A guard is entered.
+    /// To one queue pair.
     fn deliver(&self, target: &Qp, errors: &mut Errors) {
         // Acquire pairs with the Release in `modify`: the target is ready before it accepts.
         if target.inbound.accept.load(Ordering::Acquire) & ACCEPT_DATAGRAMS == 0 {
@@ -101,8 +103,7 @@ impl Datagram<'_> {
         // were posted, so the lock is held until this one has.
         let _lock = target.rq.lock.lock();
         let Some(index) = take(target) else { return };
-        // SAFETY: the receive is ours since `take`; a guard is entered; the source has that many bytes.
-        let placed = unsafe { message::place(target, index, self.source, GRH_BYTES, self.bytes) };
+        let placed = message::place(target, self.pinned, index, self.source, GRH_BYTES, self.bytes);
         let (status, arrival) = match placed {
             Ok(()) => {
                 self.write_grh(target, index);
@@ -134,15 +135,12 @@ impl Datagram<'_> {
             sgid: ibv_gid { raw: self.ah.source_gid },
             dgid: attr.grh.dgid,
         };
-        let pd = target.srq().map_or(target.pd, crate::objects::srq::Srq::pd);
-        let (mut front, mut source) = (Pieces::new(), Pieces::new());
-        source.push((&raw const grh).cast_mut().cast(), GRH_BYTES as usize);
-        // SAFETY: as in `deliver`; a local as the source.
-        unsafe {
-            let wqe = target.receives().wqe(index);
-            if front.add_wqe(pd, &wqe, 0, GRH_BYTES).is_ok() {
-                move_bytes(&front, &source, GRH_BYTES);
-            }
+        // SAFETY: forty bytes without padding (asserted above).
+        let grh = unsafe { std::mem::transmute::<ibv_grh, [u8; GRH_BYTES as usize]>(grh) };
+        let (mut front, mut source) = (Targets::new(self.pinned), Sources::new(self.pinned));
+        source.add_own(&grh);
+        if front.add_wqe(target.receives_pd(), target.receives().wqe(index), 0, GRH_BYTES).is_ok() {
+            move_bytes(&front, &source, GRH_BYTES);
         }
     }
 }
@@ -151,7 +149,6 @@ impl Datagram<'_> {
 fn take(target: &Qp) -> Option<u64> {
     match target.srq() {
         Some(srq) => srq.take(target.qpn),
-        // SAFETY: under the queue's lock.
-        None => unsafe { target.rq.take() },
+        None => target.rq.take(),
     }
 }

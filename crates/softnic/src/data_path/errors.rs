@@ -2,11 +2,11 @@
 //!
 //! What it guarantees: when the verb in which a queue pair failed returns, the queue pair is in its error state and
 //! everything posted to it was flushed. At once (inside a guard) it stops accepting and sending; the receive queue,
-//! which a sender may be consuming without a lock, is flushed after everybody has left.
+//! which a sender may be consuming without a lock, is flushed after everybody has left (`flush`).
 
-use crate::data_path::flush;
 use crate::events::async_event::Kind;
 use crate::objects::fabric;
+use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::{State, Transport};
 use std::sync::atomic::Ordering;
@@ -58,34 +58,20 @@ impl Errors {
     #[cold]
     pub(crate) fn fail_fatally(&mut self, qp: &Qp) {
         if qp.state() != State::Err {
-            qp.context().events.raise_qp(qp, Kind::QpFatal);
+            qp.context().events.raise(qp, Kind::QpFatal);
         }
         self.fail(qp);
     }
 
-    /// After leaving the guard: flushes what failed.
+    /// Whether any did.
     #[inline(always)]
-    pub(crate) fn finish(self) {
-        if !self.failed.is_empty() {
-            self.flush();
-        }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.failed.is_empty()
     }
 
-    #[cold]
-    fn flush(self) {
-        let control = fabric::control();
-        self.finish_under(&control);
-    }
-
-    /// As [`finish`](Self::finish), under the control lock.
-    pub(crate) fn finish_under(self, _control: &fabric::Control) {
-        for (qpn, tag) in self.failed {
-            if let Some(qp) = fabric::lookup(qpn)
-                && qp.tag() == tag
-                && qp.state() == State::Err
-            {
-                flush::everything(qp);
-            }
-        }
+    /// The queue pairs that failed and are still in ERR.
+    pub(crate) fn in_error<'p>(self, pinned: Pinned<'p>) -> impl Iterator<Item = &'p Qp> {
+        let found = self.failed.into_iter().filter_map(move |(qpn, tag)| Some((fabric::lookup(pinned, qpn)?, tag)));
+        found.filter(|(qp, tag)| qp.tag() == *tag && qp.state() == State::Err).map(|(qp, _)| qp)
     }
 }

@@ -9,50 +9,25 @@
 
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
-use crate::data_path::scatter::sge_bytes;
-use crate::data_path::{datagram, message, one_sided, psn};
+use crate::data_path::{bind, datagram, message, one_sided, psn};
 use crate::objects::device::{MESSAGE_BYTES_MAX, MTU_BYTES};
-use crate::objects::mw;
+use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
+use crate::queues::outcome::Outcome;
+use crate::queues::wr::{SendWr, sge_bytes};
 use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;
 use std::ffi::c_int;
 
-/// What came of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Outcome {
-    /// Carried out; so many bytes.
-    Done(u64),
-    /// It can't be yet.
-    Wait(Why),
-    /// It failed, with an `ibv_wc_status`.
-    Failed(u32),
-}
-
-/// What it waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// A posted receive; the receiver's `min_rnr_timer`.
-    NoReceive(u32),
-    /// A peer that accepts our messages.
-    NoPeer,
-}
-
 /// The bytes of its list if the work request can be posted to `qp`, else an `errno`.
-///
-/// # Safety
-/// `wr` and its list are readable.
-pub(crate) unsafe fn validate(qp: &Qp, wr: *const ibv_send_wr) -> Result<u64, c_int> {
-    // SAFETY: the caller's.
-    let wr = unsafe { &*wr };
-    let count = u32::try_from(wr.num_sge).ok().filter(|count| *count <= qp.cap.max_send_sge).ok_or(libc::EINVAL)?;
-    if !is_supported(qp.transport, wr.opcode) {
+pub(crate) fn validate(qp: &Qp, wr: SendWr<'_>) -> Result<u64, c_int> {
+    let few = u32::try_from(wr.num_sge).is_ok_and(|count| count <= qp.cap.max_send_sge);
+    if !few || !is_supported(qp.transport, wr.opcode) {
         return Err(libc::EINVAL);
     }
-    // SAFETY: the caller's.
-    let bytes = (0..count as usize).map(|index| sge_bytes(unsafe { &*wr.sg_list.add(index) })).sum();
-    if wr.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0 {
+    let bytes = wr.sges().iter().map(sge_bytes).sum();
+    if wr.is_inline() {
         let takes_inline = matches!(
             wr.opcode,
             IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV | IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM
@@ -91,77 +66,59 @@ fn is_supported(transport: Transport, opcode: u32) -> bool {
     }
 }
 
-/// Carries it out. Reads and atomics are done when this returns, so `IBV_SEND_FENCE` has nothing to wait for.
-///
-/// # Safety
-/// `wr` passed [`validate`], its list has `bytes` bytes; a guard is entered; nobody else carries out this queue's.
-pub(crate) unsafe fn execute(qp: &Qp, wr: *const ibv_send_wr, bytes: u64, errors: &mut Errors) -> Outcome {
+/// Carries out what passed [`validate`]. Reads and atomics are done when this returns, so `IBV_SEND_FENCE` has nothing to wait
+/// for. One thread at a time carries out the work requests of a queue pair.
+pub(crate) fn execute(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
     if bytes > MESSAGE_BYTES_MAX {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
     }
-    // SAFETY: the caller's, for each.
-    unsafe {
-        if qp.is_datagram() {
-            return datagram::send(qp, &*wr, bytes, errors);
-        }
-        let outcome = match (*wr).opcode {
-            IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV => message::send(qp, &*wr, bytes, errors),
-            IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => one_sided::write(qp, &*wr, bytes, errors),
-            IBV_WR_RDMA_READ => one_sided::read(qp, &*wr, bytes, errors),
-            IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => one_sided::atomic(qp, &*wr, errors),
-            // Nothing of these travels.
-            IBV_WR_LOCAL_INV => return mw::invalidate_locally(qp, &*wr),
-            IBV_WR_BIND_MW => return mw::bind(qp, &*wr),
-            // None passes validation.
-            _ => Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR),
-        };
-        if let Outcome::Done(_) = outcome {
-            psn::carried_out(qp);
-        }
-        outcome
+    if qp.is_datagram() {
+        return datagram::send(qp, pinned, wr, bytes, errors);
     }
+    let outcome = match wr.opcode {
+        IBV_WR_SEND | IBV_WR_SEND_WITH_IMM | IBV_WR_SEND_WITH_INV => message::send(qp, pinned, wr, bytes, errors),
+        IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => one_sided::write(qp, pinned, wr, bytes, errors),
+        IBV_WR_RDMA_READ => one_sided::read(qp, pinned, wr, bytes, errors),
+        IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => one_sided::atomic(qp, pinned, wr, errors),
+        // Nothing of these travels.
+        IBV_WR_LOCAL_INV => return bind::invalidate_locally(qp, wr),
+        IBV_WR_BIND_MW => return bind::bind(qp, wr),
+        // None passes validation.
+        _ => Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR),
+    };
+    if let Outcome::Done(_) = outcome {
+        psn::carried_out(qp, pinned);
+    }
+    outcome
 }
 
 /// Whether its success is reported.
 #[inline(always)]
-pub(crate) fn is_signaled(qp: &Qp, wr: &ibv_send_wr) -> bool {
+pub(crate) fn is_signaled(qp: &Qp, wr: SendWr<'_>) -> bool {
     qp.sig_all || wr.send_flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0
 }
 
 /// It was carried out: its completion, if it is signaled.
-///
-/// # Safety
-/// `wr` is readable.
-pub(crate) unsafe fn complete(qp: &Qp, wr: *const ibv_send_wr, position: u64, bytes: u64, errors: &mut Errors) {
-    // SAFETY: the caller's.
-    let wr = unsafe { &*wr };
+pub(crate) fn complete(qp: &Qp, wr: SendWr<'_>, position: u64, bytes: u64, errors: &mut Errors) {
     if is_signaled(qp, wr) {
         add(qp, wr, position, bytes as u32, completion::SUCCESS, errors);
     }
 }
 
 /// It failed: its completion, and the queue pair's move to an error state.
-///
-/// # Safety
-/// `wr` is readable.
 #[cold]
-pub(crate) unsafe fn fail(qp: &Qp, wr: *const ibv_send_wr, position: u64, status: u32, errors: &mut Errors) {
-    // SAFETY: the caller's.
-    add(qp, unsafe { &*wr }, position, 0, status, errors);
+pub(crate) fn fail(qp: &Qp, wr: SendWr<'_>, position: u64, status: u32, errors: &mut Errors) {
+    add(qp, wr, position, 0, status, errors);
     errors.fail_sends(qp);
 }
 
 /// It is flushed.
-///
-/// # Safety
-/// `wr` is readable.
 #[cold]
-pub(crate) unsafe fn flush(qp: &Qp, wr: *const ibv_send_wr, position: u64, errors: &mut Errors) {
-    // SAFETY: the caller's.
-    add(qp, unsafe { &*wr }, position, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, errors);
+pub(crate) fn flush(qp: &Qp, wr: SendWr<'_>, position: u64, errors: &mut Errors) {
+    add(qp, wr, position, 0, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, errors);
 }
 
-fn add(qp: &Qp, wr: &ibv_send_wr, position: u64, byte_len: u32, status: u32, errors: &mut Errors) {
+fn add(qp: &Qp, wr: SendWr<'_>, position: u64, byte_len: u32, status: u32, errors: &mut Errors) {
     let header =
         Header { word: wr.wr_id, qpn: qp.qpn, status, byte_len, opcode: wc_opcode(wr.opcode), ..Header::default() };
     let strong = status != completion::SUCCESS;

@@ -5,55 +5,111 @@
 
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
-use crate::data_path::stall;
+use crate::data_path::execute;
 use crate::events::async_event::Kind;
 use crate::objects::fabric;
+use crate::objects::guards::{self, Pinned};
 use crate::objects::qp::Qp;
+use crate::objects::srq::Srq;
+use crate::queues::pending::Pending;
 use rdma_sys::ibv_wc_status;
 use std::sync::atomic::Ordering;
-use verbline_sync::credit::{Attention, FLUSHING};
+use verbline_sync::credit::{Attention, FLUSHING, WAITING};
 
 /// Flushes both queues. The caller holds the control lock, is inside no guard, and the queue pair is in ERR.
-pub(crate) fn everything(qp: &Qp) {
+pub(crate) fn everything(qp: &Qp, pinned: Pinned<'_>) {
     // Release pairs with the Acquire of senders.
     qp.inbound.accept.store(0, Ordering::Release);
     qp.sq.close();
     // No sender consumes receives and nobody carries out sends after this.
-    fabric::quiesce();
+    guards::quiesce();
     let first = qp.inbound.attention.raise(FLUSHING);
     Attention::settle();
     let mut errors = Errors::new();
-    stall::flush(qp, &mut errors);
+    {
+        let mut waiting = qp.sq.pending.lock();
+        pending(qp, &mut waiting, &mut errors);
+        unstall(qp, pinned, &mut waiting);
+    }
     match qp.srq() {
         None => receives(qp),
-        Some(_) if first => qp.context().events.raise_qp(qp, Kind::QpLastWqeReached),
+        Some(_) if first => qp.context().events.raise(qp, Kind::QpLastWqeReached),
         Some(_) => {}
     }
     // Only lost completions can be in here, of a queue pair that is in ERR already.
     drop(errors);
 }
 
+/// After leaving the guard: flushes what failed.
+#[inline(always)]
+pub(crate) fn finish(errors: Errors) {
+    if !errors.is_empty() {
+        finish_locking(errors);
+    }
+}
+
+#[cold]
+fn finish_locking(errors: Errors) {
+    finish_under(errors, &fabric::control());
+}
+
+/// As [`finish`], under the control lock.
+pub(crate) fn finish_under(errors: Errors, control: &fabric::Control) {
+    errors.in_error(control.pinned()).for_each(|qp| everything(qp, control.pinned()));
+}
+
+/// Flushes the work requests that wait.
+pub(crate) fn pending(qp: &Qp, pending: &mut Pending, errors: &mut Errors) {
+    while let Some((wr, position, _)) = pending.first() {
+        execute::flush(qp, wr, position, errors);
+        pending.advance();
+    }
+    pending.draining = false;
+}
+
+/// Nothing is pending any more. Also where nothing was: a flag that a reset left behind is lowered.
+pub(crate) fn unstall(qp: &Qp, pinned: Pinned<'_>, pending: &mut Pending) {
+    pending.disarm(qp.qpn);
+    if let Some(peer) = fabric::lookup(pinned, qp.sq.destination())
+        && !qp.is_datagram()
+        && peer.sq.destination() == qp.qpn
+        && peer.inbound.attention.read() & WAITING != 0
+    {
+        peer.inbound.attention.lower(WAITING);
+    }
+    if !qp.sq.is_stalled() {
+        return;
+    }
+    qp.send_cq().stalled.remove(qp.qpn);
+    qp.sq.set_stalled(false);
+}
+
+/// Receives of a shared queue that `qp` took and nobody has polled won't be polled any more: their entries are free, and they
+/// are completed anew as [`completion::LEFT`] under `tag`, which was the queue pair's. Control path; no data path is at work for
+/// it.
+pub(crate) fn give_back(srq: &Srq, qp: &Qp, tag: u32) {
+    for word in srq.reclaim(qp.qpn) {
+        let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
+        let header = Header { word, qpn: qp.qpn, status, opcode: completion::LEFT, ..Header::default() };
+        // An overrun loses it: the queue's event said so.
+        let _ = completion::push(qp.recv_cq(), tag, &header, [0, 0], true);
+    }
+}
+
 /// Flushes the receives that are posted. The queue pair is in ERR and no sender is consuming them.
 pub(crate) fn receives(qp: &Qp) {
     let _lock = qp.rq.lock.lock();
-    // SAFETY: under the queue's lock, and nobody consumes without it any more.
-    let consumed = unsafe { qp.rq.consumed() };
     loop {
-        consumed.credit = qp.rq.posted.read();
-        if consumed.head == consumed.credit {
+        let known = qp.rq.known();
+        if known.is_empty() {
             return;
         }
-        while consumed.head != consumed.credit {
-            let header = Header {
-                word: consumed.head,
-                qpn: qp.qpn,
-                status: ibv_wc_status::IBV_WC_WR_FLUSH_ERR,
-                opcode: completion::RECV,
-                ..Header::default()
-            };
+        for word in known.clone() {
+            let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
+            let header = Header { word, qpn: qp.qpn, status, opcode: completion::RECV, ..Header::default() };
             // An overrun loses it: the queue's event said so.
             let _ = completion::push(qp.recv_cq(), qp.tag(), &header, [0, 0], true);
-            consumed.head += 1;
         }
+        qp.rq.consume(known.end);
     }
 }

@@ -8,17 +8,19 @@
 
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
-use crate::data_path::execute::{Outcome, Why};
-use crate::data_path::psn;
-use crate::data_path::scatter::{Pieces, move_bytes};
+use crate::data_path::pieces::{Sources, Targets, move_bytes};
+use crate::data_path::{bind, psn};
 use crate::events::async_event::Kind;
-use crate::objects::key_table;
-use crate::objects::mw;
-use crate::objects::qp::{NOT_ESTABLISHED, Qp};
+use crate::objects::fabric;
+use crate::objects::guards::Pinned;
+use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
-use crate::objects::{fabric, srq};
+use crate::queues::accept::{AWAITS_FIRST, NOT_ESTABLISHED, SENDS_FIRST};
+use crate::queues::outcome::{Outcome, Why};
+use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::sync::atomic::Ordering;
+use verbline_sync::ring::Overrun;
 
 /// What a message brings beside its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -42,50 +44,32 @@ pub(crate) struct Fault {
 }
 
 /// Carries out `IBV_WR_SEND`, `_WITH_IMM`, `_WITH_INV` on a connected queue pair.
-///
-/// # Safety
-/// As [`crate::data_path::execute::execute`].
-pub(crate) unsafe fn send(qp: &Qp, wr: &ibv_send_wr, bytes: u64, errors: &mut Errors) -> Outcome {
-    let mut source = Pieces::new();
-    // SAFETY: the caller's.
-    if unsafe { add_source(&mut source, qp, wr) }.is_err() {
+pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
+    let mut source = Sources::new(pinned);
+    if source.add_list(qp.pd, wr).is_err() {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
     }
-    let Some(peer) = peer(qp) else { return unreachable_peer(qp) };
+    let Some(peer) = peer(qp, pinned) else { return unreachable_peer(qp) };
     let Some(index) = take(peer) else { return no_receive(qp, peer) };
     let (imm, flags) = extra(wr);
-    let solicited = wr.send_flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0;
-    let arrival = Arrival { opcode: completion::RECV, bytes, imm, flags, solicited };
-    if flags == ibv_wc_flags::IBV_WC_WITH_INV.0 && !mw::invalidate(peer, imm) {
-        peer.context().events.raise_qp(peer, Kind::QpAccessErr);
+    let arrival = Arrival { opcode: completion::RECV, bytes, imm, flags, solicited: wr.is_solicited() };
+    if flags == ibv_wc_flags::IBV_WC_WITH_INV.0 && !bind::invalidate(peer, imm) {
+        peer.context().events.raise(peer, Kind::QpAccessErr);
         let fault = Fault { local: ibv_wc_status::IBV_WC_LOC_ACCESS_ERR, remote: ibv_wc_status::IBV_WC_REM_ACCESS_ERR };
         return refuse(qp, peer, index, arrival, fault, errors);
     }
-    // SAFETY: the receive is ours since `take`; a guard is entered.
-    let placed = unsafe { place(peer, index, &source, 0, bytes) };
-    match placed {
+    match place(peer, pinned, index, &source, 0, bytes) {
         Ok(()) => arrive(qp, peer, index, arrival, errors),
         Err(fault) => refuse(qp, peer, index, arrival, fault, errors),
     }
 }
 
-/// Adds where the bytes of a work request are.
-///
-/// # Safety
-/// As [`crate::data_path::execute::execute`].
-#[inline]
-pub(crate) unsafe fn add_source(source: &mut Pieces, qp: &Qp, wr: &ibv_send_wr) -> Result<(), key_table::Denied> {
-    let inline = wr.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0;
-    // SAFETY: the caller's.
-    unsafe { source.add_list(qp.pd, wr.sg_list, wr.num_sge as usize, inline, 0) }
-}
-
 /// The peer, if it exists, accepts our messages and expects the next. The first one establishes the connection.
-pub(crate) fn peer<'a>(qp: &'a Qp) -> Option<&'a Qp> {
-    let peer = fabric::lookup::<'a>(qp.sq.destination())?;
+pub(crate) fn peer<'p>(qp: &Qp, pinned: Pinned<'p>) -> Option<&'p Qp> {
+    let peer = fabric::lookup(pinned, qp.sq.destination())?;
     // Acquire pairs with the Release in `modify`: the peer is ready before it accepts.
     let accept = peer.inbound.accept.load(Ordering::Acquire);
-    let from_us = accept & !(NOT_ESTABLISHED | psn::AWAITS_FIRST) == qp.sq.expect() & !psn::SENDS_FIRST;
+    let from_us = accept & !(NOT_ESTABLISHED | AWAITS_FIRST) == qp.sq.expect() & !SENDS_FIRST;
     if !from_us || !psn::agree(qp, peer, accept) {
         return None;
     }
@@ -93,7 +77,7 @@ pub(crate) fn peer<'a>(qp: &'a Qp) -> Option<&'a Qp> {
         // AcqRel: of two that see it, one raises the event; pairs with the Acquire above.
         let before = peer.inbound.accept.fetch_and(!NOT_ESTABLISHED, Ordering::AcqRel);
         if before & NOT_ESTABLISHED != 0 {
-            peer.context().events.raise_qp(peer, Kind::CommEst);
+            peer.context().events.raise(peer, Kind::CommEst);
         }
     }
     Some(peer)
@@ -114,37 +98,32 @@ pub(crate) fn no_receive(qp: &Qp, peer: &Qp) -> Outcome {
     }
 }
 
-/// Takes a receive of a connected peer.
+/// Takes a receive of a connected peer, which accepts messages from us only; one thread at a time carries out ours.
 pub(crate) fn take(peer: &Qp) -> Option<u64> {
     match peer.srq() {
-        // SAFETY: the peer accepts messages from us only, and one thread at a time carries out ours.
-        None => unsafe { peer.rq.take() },
+        None => peer.rq.take(),
         Some(srq) => srq.take(peer.qpn),
     }
 }
 
-/// Copies `bytes` of `source` into the receive's buffers, after their first `skip` bytes.
-///
-/// # Safety
-/// The receive was taken, and isn't completed yet; a guard is entered; `source` has `bytes` bytes.
-pub(crate) unsafe fn place(peer: &Qp, index: u64, source: &Pieces, skip: u64, bytes: u64) -> Result<(), Fault> {
-    let pd = peer.srq().map_or(peer.pd, srq::Srq::pd);
-    // SAFETY: the caller's, for all.
-    unsafe {
-        let wqe = peer.receives().wqe(index);
-        if wqe.bytes() < skip + bytes {
-            return Err(Fault {
-                local: ibv_wc_status::IBV_WC_LOC_LEN_ERR,
-                remote: ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
-            });
-        }
-        let mut target = Pieces::new();
-        target.add_wqe(pd, &wqe, skip, bytes).map_err(|_| Fault {
-            local: ibv_wc_status::IBV_WC_LOC_PROT_ERR,
-            remote: ibv_wc_status::IBV_WC_REM_OP_ERR,
-        })?;
-        move_bytes(&target, source, bytes);
+/// Copies `bytes` of `source` into the buffers of a receive that was taken and isn't completed yet, after their first `skip`.
+pub(crate) fn place(
+    peer: &Qp,
+    pinned: Pinned<'_>,
+    index: u64,
+    source: &Sources<'_>,
+    skip: u64,
+    bytes: u64,
+) -> Result<(), Fault> {
+    let wqe = peer.receives().wqe(index);
+    if wqe.bytes() < skip + bytes {
+        return Err(Fault { local: ibv_wc_status::IBV_WC_LOC_LEN_ERR, remote: ibv_wc_status::IBV_WC_REM_INV_REQ_ERR });
     }
+    let mut target = Targets::new(pinned);
+    target
+        .add_wqe(peer.receives_pd(), wqe, skip, bytes)
+        .map_err(|_| Fault { local: ibv_wc_status::IBV_WC_LOC_PROT_ERR, remote: ibv_wc_status::IBV_WC_REM_OP_ERR })?;
+    move_bytes(&target, source, bytes);
     Ok(())
 }
 
@@ -180,7 +159,7 @@ pub(crate) fn complete_receive(
     arrival: Arrival,
     status: u32,
     extra: completion::Extra,
-) -> Result<(), verbline_sync::ring::Overrun> {
+) -> Result<(), Overrun> {
     let header = Header {
         word: index,
         qpn: peer.qpn,
@@ -195,13 +174,11 @@ pub(crate) fn complete_receive(
 }
 
 /// Immediate data or R_Key to invalidate, with the flag that says which.
-pub(crate) fn extra(wr: &ibv_send_wr) -> (u32, u32) {
+pub(crate) fn extra(wr: SendWr<'_>) -> (u32, u32) {
     use ibv_wr_opcode::{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV};
-    // SAFETY: both arms of the union are a number.
-    let number = unsafe { wr.imm_data_invalidated_rkey_union.imm_data };
     match wr.opcode {
-        IBV_WR_SEND_WITH_IMM | IBV_WR_RDMA_WRITE_WITH_IMM => (number, ibv_wc_flags::IBV_WC_WITH_IMM.0),
-        IBV_WR_SEND_WITH_INV => (number, ibv_wc_flags::IBV_WC_WITH_INV.0),
+        IBV_WR_SEND_WITH_IMM | IBV_WR_RDMA_WRITE_WITH_IMM => (wr.imm_or_rkey(), ibv_wc_flags::IBV_WC_WITH_IMM.0),
+        IBV_WR_SEND_WITH_INV => (wr.imm_or_rkey(), ibv_wc_flags::IBV_WC_WITH_INV.0),
         _ => (0, 0),
     }
 }

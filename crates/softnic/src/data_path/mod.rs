@@ -1,5 +1,14 @@
 //! The data path: posting, carrying out, completing and polling work requests.
+//!
+//! | what | where |
+//! | --- | --- |
+//! | posting | `post_send` tries `small`, `bulk` and `transfer`, which look once a run at what its messages have in common; `post_recv` |
+//! | one work request of any kind | `execute`: `message`, `one_sided`, `datagram`, `bind` |
+//! | one that has to wait | `progress` |
+//! | completing and polling | `completion`, `poll` |
+//! | failing | `errors` notes at once, `flush` does after the guard was left |
 
+pub(crate) mod bind;
 pub(crate) mod bulk;
 pub(crate) mod completion;
 pub(crate) mod datagram;
@@ -8,12 +17,12 @@ pub(crate) mod execute;
 pub(crate) mod flush;
 pub(crate) mod message;
 pub(crate) mod one_sided;
+pub(crate) mod pieces;
 pub(crate) mod poll;
+pub(crate) mod post_recv;
+pub(crate) mod post_send;
+pub(crate) mod poster;
+pub(crate) mod progress;
 pub(crate) mod psn;
-pub(crate) mod rq;
-pub(crate) mod scatter;
 pub(crate) mod small;
-pub(crate) mod sq;
-pub(crate) mod stall;
-pub(crate) mod timer;
 pub(crate) mod transfer;

@@ -8,12 +8,15 @@
 use crate::copy::{copy_8, copy_32, copy_small};
 use crate::data_path::completion::{self, HALF_PAYLOAD_BYTES, Header, SmallHeader};
 use crate::data_path::errors::Errors;
-use crate::data_path::sq::Sq;
-use crate::data_path::{scatter, stall};
+use crate::data_path::pieces::{Sources, Targets, move_bytes};
+use crate::data_path::{flush, progress};
 use crate::objects::cq::{Cq, MAILBOXES};
-use crate::objects::fabric;
+use crate::objects::guards::Pinned;
 use crate::objects::key_table::{self, RegionKey};
 use crate::objects::qp::Qp;
+use crate::objects::{Object, fabric};
+use crate::queues::sq::Sq;
+use crate::queues::wqe::Wqe;
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -22,33 +25,68 @@ use verbline_sync::ring::{self, Consumer, Entry, FIRST_PAYLOAD_BYTES};
 
 /// `ibv_poll_cq(3)`.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: by the verb's contract, which is also that one thread at a time polls.
-    let this = unsafe { Cq::from_raw(cq) };
+    // SAFETY: ibv_poll_cq(3): the queue is alive, and `wc` has room for so many; one thread at a time polls.
+    let (this, room) = unsafe { (Cq::from_raw(cq), Room::new(wc, entries)) };
     if this.stalled.any() {
-        stall::retry_all(this, &this.polling.guard);
+        progress::retry_all(this);
     }
-    // SAFETY: one thread at a time.
-    let (consumer, readers) = unsafe { (&mut *this.polling.consumer.get(), &mut *this.polling.readers.get()) };
+    // SAFETY: as above.
+    let poller = unsafe { this.poller() };
+    let consumer = poller.consumer;
     // The ring first: see `Mailbox` on order.
-    // SAFETY: made with it.
+    // SAFETY: `cq::create` made it with the ring.
     let first = unsafe { consumer.next(&this.ring) };
-    let mut mail = Mail { this, readers };
+    let mut mail = Mail { this, readers: poller.readers };
     let pending = mail.pending();
     if first.is_none() {
         return match pending {
-            // SAFETY: by the verb's contract `wc` has room for `entries`.
-            Some(index) => unsafe { mail.poll(index, wc, entries) },
+            Some(index) => mail.poll(index, room),
             None if this.ring.is_overrun() => -1,
             None => 0,
         };
     }
     let mut errors = Errors::new();
-    let mut taker = Taker { this, consumer, mail, wc, left: entries };
-    // SAFETY: as above.
-    unsafe { taker.take(first, &mut errors) };
-    let left = taker.left;
-    errors.finish();
+    let mut taker = Taker { this, consumer, mail, room };
+    taker.take(first, &mut errors);
+    let left = taker.room.left;
+    flush::finish(errors);
     entries - left
+}
+
+/// Room for completions: where the next one goes, and how many more there is room for.
+#[derive(Clone, Copy)]
+struct Room {
+    next: *mut ibv_wc,
+    left: c_int,
+}
+
+impl Room {
+    /// # Safety
+    /// `wc` has room for `entries` completions, for as long as this value is used.
+    #[inline(always)]
+    unsafe fn new(wc: *mut ibv_wc, entries: c_int) -> Room {
+        Room { next: wc, left: entries }
+    }
+
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.left <= 0
+    }
+
+    /// Gives out a completion, as the six words of an `ibv_wc` (`completion`). Nothing, where there is no room: whoever calls it
+    /// has looked.
+    #[inline(always)]
+    fn give(&mut self, wc: [u64; 6]) {
+        debug_assert!(!self.is_full());
+        if !self.is_full() {
+            // SAFETY: there is room, of which `new` was told; `ibv_wc` is as large and aligned as the words.
+            unsafe {
+                self.next.cast::<[u64; 6]>().write(wc);
+                self.next = self.next.add(1);
+            }
+            self.left -= 1;
+        }
+    }
 }
 
 /// The mailboxes, and what was seen of each.
@@ -67,17 +105,13 @@ impl Mail<'_> {
     }
 
     /// A poll that finds nothing in the ring, and something in this mailbox at least: all of a conversation's.
-    ///
-    /// # Safety
-    /// The caller is the polling thread; `wc` has room for `entries` completions.
     #[inline(always)]
-    unsafe fn poll(&mut self, mut index: usize, wc: *mut ibv_wc, entries: c_int) -> c_int {
+    fn poll(&mut self, mut index: usize, mut room: Room) -> c_int {
         let mut errors = Errors::new();
-        let mut given = 0;
+        let entries = room.left;
         let inside = self.this.polling.guard.enter();
-        while given < entries {
-            // SAFETY: the caller's; `given` < `entries`.
-            given += c_int::from(unsafe { self.take(index, wc.add(given as usize), &mut errors) });
+        while !room.is_full() {
+            self.take(index, Pinned::inside(&inside), &mut room, &mut errors);
             // All of them, also behind one with nothing in it but what is stale: who was told that there is none may sleep.
             match self.pending() {
                 Some(next) => index = next,
@@ -85,33 +119,28 @@ impl Mail<'_> {
             }
         }
         drop(inside);
-        errors.finish();
-        given
+        flush::finish(errors);
+        entries - room.left
     }
 
-    /// Takes what is in that mailbox: nothing, if it is to a queue pair that is gone, or was reset since.
-    ///
-    /// # Safety
-    /// A guard is entered, `wc` is writable, the caller is the polling thread.
+    /// Takes what is in that mailbox: nothing, if it is to a queue pair that is gone, or was reset since. There is room.
     #[inline(always)]
-    unsafe fn take(&mut self, index: usize, wc: *mut ibv_wc, errors: &mut Errors) -> bool {
+    fn take(&mut self, index: usize, pinned: Pinned<'_>, room: &mut Room, errors: &mut Errors) {
         let mailbox = &self.this.mailboxes[index];
-        let Some(entry) = self.readers[index].take(mailbox) else { return false };
+        let Some(entry) = self.readers[index].take(mailbox) else { return };
         // Relaxed: see `attach`.
-        let Some(qp) = fabric::lookup(self.this.owners[index].load(Ordering::Relaxed)) else { return false };
+        let Some(qp) = fabric::lookup(pinned, self.this.owners[index].load(Ordering::Relaxed)) else { return };
         // It may be written over if it is stale, so its tag is looked at before anything else of it.
         if qp.tag() != entry.tag {
-            return false;
+            return;
         }
         let (header, _) = SmallHeader::read(entry.first());
         // What goes by a mailbox is small, and has bytes.
-        let Some(header) = header else { return false };
+        let Some(header) = header else { return };
         let mut key = RegionKey::new(qp.pd, key_table::LOCAL_WRITE);
-        // SAFETY: the caller's.
-        let received = unsafe { give_small(&entry, &header, qp, qp.rq.polled(), &mut key, wc, errors) };
+        let received = give_small(&entry, &header, qp, pinned, qp.rq.polled(), &mut key, room, errors);
         qp.rq.free_up_to(received);
         qp.sq.acknowledge(header.acked());
-        true
     }
 }
 
@@ -120,13 +149,12 @@ struct Taker<'a> {
     this: &'a Cq,
     consumer: &'a mut Consumer,
     mail: Mail<'a>,
-    /// Where the next completion goes, and how many more there is room for.
-    wc: *mut ibv_wc,
-    left: c_int,
+    room: Room,
 }
 
 /// What completions that follow each other have in common: their queue pair, and the key of its receives' buffers.
 struct Run<'a> {
+    pinned: Pinned<'a>,
     qpn: u32,
     tag: u32,
     qp: Option<&'a Qp>,
@@ -138,11 +166,11 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     #[inline(always)]
-    fn none() -> Run<'a> {
-        Run { qpn: 0, tag: 0, qp: None, key: RegionKey::new(0, key_table::LOCAL_WRITE), polled: 0, acked: 0 }
+    fn none(pinned: Pinned<'a>) -> Run<'a> {
+        Run { pinned, qpn: 0, tag: 0, qp: None, key: RegionKey::new(0, key_table::LOCAL_WRITE), polled: 0, acked: 0 }
     }
 
-    /// The queue pair of that number, if `tag` is its present one. The caller is inside a guard.
+    /// The queue pair of that number, if `tag` is its present one.
     #[inline(always)]
     fn qp(&mut self, qpn: u32, tag: u32) -> Option<&'a Qp> {
         if qpn != self.qpn {
@@ -154,14 +182,14 @@ impl<'a> Run<'a> {
     #[inline(never)]
     fn change(&mut self, qpn: u32) {
         self.tell();
-        let Some(qp) = fabric::lookup(qpn) else {
-            *self = Run::none();
+        let Some(qp) = fabric::lookup(self.pinned, qpn) else {
+            *self = Run::none(self.pinned);
             return;
         };
         // Who resets it changes its tag and waits for our guard, and only then touches what is counted here.
         let polled = qp.rq.polled();
         let key = RegionKey::new(qp.pd, key_table::LOCAL_WRITE);
-        *self = Run { qpn, tag: qp.tag(), qp: Some(qp), key, polled, acked: Sq::UNKNOWN };
+        *self = Run { qpn, tag: qp.tag(), qp: Some(qp), key, polled, acked: Sq::UNKNOWN, ..*self };
     }
 
     /// Tells the queue pair what was polled: once for all small messages of the run.
@@ -178,31 +206,25 @@ impl<'a> Run<'a> {
 }
 
 impl Taker<'_> {
-    /// Takes what there is, and what `wc` has room for.
-    ///
-    /// # Safety
-    /// The caller is the polling thread; `wc` has room for `left` completions.
+    /// Takes what there is, and what there is room for.
     #[inline(always)]
-    unsafe fn take(&mut self, first: Option<Entry<'_>>, errors: &mut Errors) {
-        let _inside = self.this.polling.guard.enter();
-        let mut run = Run::none();
+    fn take(&mut self, first: Option<Entry<'_>>, errors: &mut Errors) {
+        let inside = self.this.polling.guard.enter();
+        let mut run = Run::none(Pinned::inside(&inside));
         let mut next = first;
-        while self.left > 0 {
+        while !self.room.is_full() {
             if let Some(index) = self.mail.pending() {
-                // SAFETY: the caller's, and a guard is entered.
-                unsafe { self.take_mail(&mut run, index, errors) };
+                self.take_mail(&mut run, index, errors);
                 continue;
             }
             let Some(entry) = next else { break };
-            // SAFETY: as above.
-            unsafe { self.give(&mut run, &entry, errors) };
+            self.give(&mut run, &entry, errors);
             self.consumer.advance(entry.slots());
-            // SAFETY: as above.
-            unsafe { self.stream(&mut run) };
-            if self.left == 0 {
+            self.stream(&mut run);
+            if self.room.is_full() {
                 break;
             }
-            // SAFETY: made with it.
+            // SAFETY: `cq::create` made it with the ring.
             next = unsafe { self.consumer.next(&self.this.ring) };
         }
         run.tell();
@@ -212,11 +234,8 @@ impl Taker<'_> {
     /// Takes small messages that follow the one that was given last and are like it, to the same queue pair, and into the
     /// next receive, of one piece under the same key; the rest is for [`give`](Self::give). All of it in locals, since what is
     /// stored could be any of what the fields lead to as far as the compiler knows: half the instructions.
-    ///
-    /// # Safety
-    /// As [`take`](Self::take), inside a guard.
     #[inline(always)]
-    unsafe fn stream(&mut self, run: &mut Run<'_>) {
+    fn stream(&mut self, run: &mut Run<'_>) {
         let Some(qp) = run.qp else { return };
         if run.acked == Sq::UNKNOWN {
             // What was given last was no small message, and others may be told already.
@@ -224,10 +243,10 @@ impl Taker<'_> {
         }
         let (wqes, key, qpn, tag) = (qp.rq.wqes.places(), run.key, run.qpn, run.tag);
         let (mut received, mut acked) = (run.polled, run.acked);
-        let (mut wc, mut left) = (self.wc, self.left);
-        // SAFETY: the consumer was made with it.
+        let mut room = self.room;
+        // SAFETY: `cq::create` made the consumer with the ring.
         let mut cursor = unsafe { self.consumer.cursor(&self.this.ring) };
-        while left > 0 {
+        while !room.is_full() {
             let Some(entry) = cursor.peek() else { break };
             // After the look at the ring: see `Mailbox` on order.
             if self.mail.pending().is_some() {
@@ -237,189 +256,152 @@ impl Taker<'_> {
             if entry.tag != tag || header.index() != received as u16 {
                 break;
             }
-            // SAFETY: as in `give_small`, for all. The key grants the bytes; there is room.
-            unsafe {
-                let wqe = wqes.wqe(received);
-                let (sge, bytes) = (wqe.sge(0), header.bytes());
-                // A length of 0 means 2^31.
-                if sge.length.wrapping_sub(1) < bytes as u32 - 1 {
-                    break;
-                }
-                let Some(at) = key.known(sge.lkey, sge.addr, bytes as u64) else { break };
-                payload(&entry, bytes, at);
-                wc.cast::<[u64; 6]>().write(header.wc_words(wqe.wr_id(), completion::SUCCESS));
-                wc = wc.add(1);
+            let wqe = wqes.wqe(received);
+            let (sge, bytes) = (wqe.first(), header.bytes());
+            // A length of 0 means 2^31.
+            if sge.length.wrapping_sub(1) < bytes as u32 - 1 {
+                break;
             }
-            (received, acked, left) = (received + 1, header.acked(), left - 1);
+            let Some(at) = key.known(sge.lkey, sge.addr, bytes as u64) else { break };
+            // SAFETY: the key, which was looked up inside the guard that we are in, grants so many bytes there.
+            unsafe { payload(&entry, bytes, at) };
+            room.give(header.wc_words(wqe.wr_id(), completion::SUCCESS));
+            (received, acked) = (received + 1, header.acked());
             cursor.advance(entry.slots());
         }
         let position = cursor.position();
         self.consumer.advance_to(position);
-        (run.polled, run.acked, self.wc, self.left) = (received, acked, wc, left);
+        (run.polled, run.acked, self.room) = (received, acked, room);
     }
 
-    /// Takes what is in that mailbox before the next of the ring.
-    ///
-    /// # Safety
-    /// As [`take`](Self::take), inside a guard; there is room.
+    /// Takes what is in that mailbox before the next of the ring. There is room.
     #[inline(never)]
-    unsafe fn take_mail(&mut self, run: &mut Run<'_>, index: usize, errors: &mut Errors) {
+    fn take_mail(&mut self, run: &mut Run<'_>, index: usize, errors: &mut Errors) {
         run.tell();
-        *run = Run::none();
-        // SAFETY: the caller's.
-        if unsafe { self.mail.take(index, self.wc, errors) } {
-            self.given();
-        }
+        *run = Run::none(run.pinned);
+        self.mail.take(index, run.pinned, &mut self.room, errors);
     }
 
-    /// Turns a completion of the ring into the next `wc`, unless its queue pair is gone, or was reset since.
-    ///
-    /// # Safety
-    /// As [`take`](Self::take), inside a guard; there is room.
+    /// Gives out a completion of the ring, unless its queue pair is gone, or was reset since. There is room.
     #[inline(always)]
-    unsafe fn give(&mut self, run: &mut Run<'_>, entry: &Entry<'_>, errors: &mut Errors) {
+    fn give(&mut self, run: &mut Run<'_>, entry: &Entry<'_>, errors: &mut Errors) {
         let (small, qpn) = SmallHeader::read(entry.first());
-        let Some(qp) = run.qp(qpn, entry.tag) else {
-            // SAFETY: the caller's.
-            return unsafe { self.give_left(entry) };
-        };
+        let Some(qp) = run.qp(qpn, entry.tag) else { return self.give_left(entry) };
         match small {
             Some(header) => {
-                // SAFETY: the caller's.
-                run.polled = unsafe { give_small(entry, &header, qp, run.polled, &mut run.key, self.wc, errors) };
+                let room = &mut self.room;
+                run.polled = give_small(entry, &header, qp, run.pinned, run.polled, &mut run.key, room, errors);
                 run.acked = header.acked();
-                self.given();
             }
             None => {
                 // What is told below is not overtaken by what was not told yet.
                 run.tell();
-                // SAFETY: the caller's.
-                unsafe { decode(entry, qp, self.wc) };
+                self.room.give(decode(entry, qp));
                 run.polled = qp.rq.polled();
-                self.given();
             }
         }
     }
 
     /// Of a queue pair that is gone, or was reset since, nothing is given out but the shared receives that it left behind.
-    ///
-    /// # Safety
-    /// As [`give`](Self::give).
     #[cold]
-    unsafe fn give_left(&mut self, entry: &Entry<'_>) {
+    fn give_left(&mut self, entry: &Entry<'_>) {
         if SmallHeader::read(entry.first()).0.is_some() {
             return;
         }
         let header = Header::read(entry.first());
         if header.opcode == completion::LEFT {
             let header = Header { opcode: completion::RECV, ..header };
-            // SAFETY: the caller's.
-            unsafe { write_wc(self.wc, &header, header.word, header.status, 0, 0) };
-            self.given();
+            self.room.give(header.wc_words(header.word, 0, 0));
         }
-    }
-
-    #[inline(always)]
-    fn given(&mut self) {
-        // SAFETY: one past the last at most, as `left` counts.
-        self.wc = unsafe { self.wc.add(1) };
-        self.left -= 1;
     }
 }
 
-/// A small message: its bytes go from the slots to the receive's buffers, and `wc` is written. `received` is how many receives
-/// came before it; gives how many there are with it.
-///
-/// # Safety
-/// `wc` is writable; a guard is entered; it is a completion of `qp`, and not given back; `key` is of its domain.
+/// A small message to `qp`: its bytes go from the slots, which aren't given back yet, to the receive's buffers, and its completion
+/// is given out. `received` is how many receives came before it; gives how many there are with it. `key` is of the queue pair's
+/// domain, and was looked up inside the guard.
 #[inline(always)]
-unsafe fn give_small(
+#[expect(clippy::too_many_arguments, reason = "inlined: a struct of them is made and taken apart")]
+fn give_small(
     entry: &Entry<'_>,
     header: &SmallHeader,
     qp: &Qp,
+    pinned: Pinned<'_>,
     received: u64,
     key: &mut RegionKey,
-    wc: *mut ibv_wc,
+    room: &mut Room,
     errors: &mut Errors,
 ) -> u64 {
     // Receives of a connection complete in order, so the index is the next one's; its low bits say which in any case.
     let index = received + u64::from(header.index().wrapping_sub(received as u16));
-    // SAFETY: the index came from that queue's sender, and its slot is free only after the caller says so. A small message is that
-    // of a connected queue pair without a shared queue.
-    let wqe = unsafe { qp.rq.wqes.wqe(index) };
+    // A small message is that of a connected queue pair without a shared queue. The entry is free only after the caller says so.
+    let wqe = qp.rq.wqes.wqe(index);
     let mut status = completion::SUCCESS;
-    // SAFETY: as above, and the payload is in the entry's slots.
-    if unsafe { place(entry, header.bytes(), qp.pd, key, &wqe) }.is_err() {
+    if place(entry, header.bytes(), qp.pd, pinned, key, wqe).is_err() {
         status = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
         errors.fail(qp);
     }
-    // SAFETY: the caller's: an `ibv_wc` is six words (`completion`), aligned as such.
-    unsafe { wc.cast::<[u64; 6]>().write(header.wc_words(wqe.wr_id(), status)) };
+    room.give(header.wc_words(wqe.wr_id(), status));
     index + 1
 }
 
-/// Turns a completion that is no small message's into `wc`.
-///
-/// # Safety
-/// `wc` is writable; a guard is entered; the completion is one of `qp`'s, and isn't given back yet.
+/// A completion of `qp`'s that is no small message's.
 #[inline(always)]
-unsafe fn decode(entry: &Entry<'_>, qp: &Qp, wc: *mut ibv_wc) {
+fn decode(entry: &Entry<'_>, qp: &Qp) -> [u64; 6] {
     let header = Header::read(entry.first());
     if header.opcode < completion::RECV {
         let [freed, _] = completion::read_extra(entry.first());
         qp.sq.free_up_to(freed);
-        // SAFETY: the caller's.
-        return unsafe { write_wc(wc, &header, header.word, header.status, 0, 0) };
+        return header.wc_words(header.word, 0, 0);
     }
-    // SAFETY: the index came from that queue's sender, and its slot is free only after we say so below.
-    let wr_id = unsafe { qp.receives().wqe(header.word).wr_id() };
+    let wr_id = qp.receives().wqe(header.word).wr_id();
     let (mut source, mut slid) = (0, 0);
     if qp.is_datagram() {
         let [from, _] = completion::read_extra(entry.first());
         (source, slid) = (from as u32, (from >> 32) as u16);
     }
+    // The entry is free from here on.
     qp.receive_polled(header.word);
-    // SAFETY: the caller's.
-    unsafe { write_wc(wc, &header, wr_id, header.status, source, slid) };
+    header.wc_words(wr_id, source, slid)
 }
 
 /// Copies a payload out of the slots into the receive's buffers.
-///
-/// # Safety
-/// A guard is entered; `wqe` is the receive that the completion is of, whose capacity was checked; `key` is of `pd`.
 #[inline(always)]
-unsafe fn place(
+fn place(
     entry: &Entry<'_>,
     len: usize,
     pd: u32,
+    pinned: Pinned<'_>,
     key: &mut RegionKey,
-    wqe: &scatter::Wqe,
+    wqe: Wqe<'_>,
 ) -> Result<(), key_table::Denied> {
-    // SAFETY: the caller's.
-    let sge = unsafe { wqe.sge(0) };
+    let sge = wqe.first();
     // A length of 0 means 2^31.
     if sge.length.wrapping_sub(1) < len as u32 - 1 {
-        // SAFETY: the caller's.
-        return unsafe { place_in_pieces(entry, len, pd, wqe) };
+        return place_in_pieces(entry, len, pd, pinned, wqe);
     }
     let to = key.check(sge.lkey, sge.addr, len as u64)?;
-    // SAFETY: the key grants `len` bytes there.
+    // SAFETY: the key, which was looked up inside the guard that we are in, grants so many bytes there.
     unsafe { payload(entry, len, to) };
     Ok(())
 }
 
 /// Into more than one piece.
-///
-/// # Safety
-/// As [`place`].
 #[cold]
-unsafe fn place_in_pieces(entry: &Entry<'_>, len: usize, pd: u32, wqe: &scatter::Wqe) -> Result<(), key_table::Denied> {
+fn place_in_pieces(
+    entry: &Entry<'_>,
+    len: usize,
+    pd: u32,
+    pinned: Pinned<'_>,
+    wqe: Wqe<'_>,
+) -> Result<(), key_table::Denied> {
     let mut gathered = [0u8; ring::PAYLOAD_BYTES_MAX];
-    // SAFETY: as above, into a local.
-    unsafe {
-        payload(entry, len, gathered.as_mut_ptr());
-        scatter::from_bytes(pd, wqe, gathered.as_ptr(), len)
-    }
+    // SAFETY: into a local, which is as long as any payload.
+    unsafe { payload(entry, len, gathered.as_mut_ptr()) };
+    let (mut to, mut source) = (Targets::new(pinned), Sources::new(pinned));
+    to.add_wqe(pd, wqe, 0, len as u64)?;
+    source.add_own(&gathered[..len]);
+    move_bytes(&to, &source, len as u64);
+    Ok(())
 }
 
 /// Copies the `len` bytes of a payload to `to`.
@@ -429,7 +411,7 @@ unsafe fn place_in_pieces(entry: &Entry<'_>, len: usize, pd: u32, wqe: &scatter:
 #[inline(always)]
 unsafe fn payload(entry: &Entry<'_>, len: usize, to: *mut u8) {
     let [word, half] = entry.first().body(|body| completion::payload_of(body.cast_mut()));
-    // SAFETY: the caller's.
+    // SAFETY: so many bytes at `to`, by the contract, and in the slots, which are the consumer's until they are given back.
     unsafe {
         if len > FIRST_PAYLOAD_BYTES {
             let second = entry.second().body(|body| body.cast::<u8>());
@@ -442,29 +424,5 @@ unsafe fn payload(entry: &Entry<'_>, len: usize, to: *mut u8) {
         } else {
             copy_small(to, half, len);
         }
-    }
-}
-
-/// # Safety
-/// `wc` is writable.
-#[inline(always)]
-unsafe fn write_wc(wc: *mut ibv_wc, header: &Header, wr_id: u64, status: u32, src_qp: u32, slid: u16) {
-    // SAFETY: the caller's.
-    unsafe {
-        wc.write(ibv_wc {
-            wr_id,
-            status,
-            opcode: header.opcode,
-            vendor_err: 0,
-            byte_len: header.byte_len,
-            imm_data_invalidated_rkey_union: imm_data_invalidated_rkey_union_t { imm_data: header.imm },
-            qp_num: header.qpn,
-            src_qp,
-            wc_flags: header.flags,
-            pkey_index: 0,
-            slid,
-            sl: 0,
-            dlid_path_bits: 0,
-        });
     }
 }

@@ -9,14 +9,11 @@
 //! Packets aren't counted: what is compared is compared once a connection, away from the fast path, which both flags close.
 
 use crate::objects::fabric;
+use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
+use crate::queues::accept::{AWAITS_FIRST, SENDS_FIRST};
 use std::sync::atomic::Ordering;
-
-/// In `Inbound::accept` of an RC queue pair: no message has arrived.
-pub(crate) const AWAITS_FIRST: u32 = 1 << 29;
-/// In what an RC sender expects there: it has sent no message. Another bit, so that the fast path finds them different.
-pub(crate) const SENDS_FIRST: u32 = 1 << 28;
 
 /// `flag`, where numbers are compared.
 pub(crate) fn where_compared(transport: Transport, flag: u32) -> u32 {
@@ -33,17 +30,17 @@ pub(crate) fn agree(qp: &Qp, peer: &Qp, accept: u32) -> bool {
     }
 }
 
-/// A work request of `qp` was carried out: from now on both ends count alike. The caller is in the guard in which it was.
+/// A work request of `qp` was carried out: from now on both ends count alike.
 #[inline(always)]
-pub(crate) fn carried_out(qp: &Qp) {
+pub(crate) fn carried_out(qp: &Qp, pinned: Pinned<'_>) {
     if qp.sq.expect() & SENDS_FIRST != 0 {
-        first_arrived(qp);
+        first_arrived(qp, pinned);
     }
 }
 
 #[cold]
-fn first_arrived(qp: &Qp) {
-    if let Some(peer) = fabric::lookup(qp.sq.destination()) {
+fn first_arrived(qp: &Qp, pinned: Pinned<'_>) {
+    if let Some(peer) = fabric::lookup(pinned, qp.sq.destination()) {
         // AcqRel: as every change of it but the control path's, which waits for our guard first.
         peer.inbound.accept.fetch_and(!AWAITS_FIRST, Ordering::AcqRel);
     }

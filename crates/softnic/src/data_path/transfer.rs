@@ -10,52 +10,43 @@
 use crate::copy::copy;
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
-use crate::data_path::sq::{established_peer, room};
+use crate::data_path::poster::Poster;
 use crate::objects::device::MESSAGE_BYTES_MAX;
 use crate::objects::key_table::{self, RegionKey};
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
+use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::sync::atomic::Ordering;
 
 /// Work requests after which it is looked again whether the peer and the queue pair are as they were.
 const RUN: u64 = 32;
 
-/// Carries out WRITEs, or READs, from the front of the list until something else comes; false if the first is none that it
-/// can.
-///
-/// # Safety
-/// As [`crate::data_path::small::post`].
+/// Carries out WRITEs, or READs, from `first` on until something else comes, and gives the rest; `None` if the first is none that
+/// it can. As [`crate::data_path::small::post`].
 #[inline(never)]
-pub(crate) unsafe fn post(qp: &Qp, next: &mut *const ibv_send_wr, errors: &mut Errors) -> bool {
-    let mut wr = *next;
-    // SAFETY: the caller's: the list isn't empty.
-    let opcode = unsafe { (*wr).opcode };
-    let Some(mut run) = Run::new(qp, opcode) else { return false };
-    // SAFETY: the caller is the posting thread.
-    let counts = unsafe { &mut *qp.sq.counts.get() };
-    let most = room(qp, counts, 0).min(RUN);
-    let mut count = 0;
-    while count < most && !wr.is_null() {
-        // SAFETY: the caller's.
-        let request = unsafe { &*wr };
-        // SAFETY: the caller's, and a guard is entered.
-        let Some(piece) = (unsafe { run.check(request) }) else { break };
-        // SAFETY: both ranges were granted by their keys inside this guard, or the one is inline.
+pub(crate) fn post<'a>(poster: Poster<'_>, first: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
+    let mut run = Run::new(poster, first.opcode)?;
+    let (room, before) = poster.sq.room(poster.cap.max_send_wr);
+    let (mut position, limit) = (before, before + room.min(RUN));
+    let mut next = Some(first);
+    while position < limit
+        && let Some(wr) = next
+    {
+        let Some(piece) = run.check(wr) else { break };
+        // SAFETY: both ranges were granted by their keys inside the guard that we are in, or the one is inline.
         unsafe { copy(piece.to, piece.from, piece.bytes) };
-        (count, wr) = (count + 1, request.next);
-        if execute::is_signaled(qp, request) {
-            // SAFETY: readable.
-            unsafe { execute::complete(qp, request, counts.posted + count - 1, piece.bytes as u64, errors) };
-            if !qp.sq.is_open() {
+        (position, next) = (position + 1, wr.next());
+        if execute::is_signaled(&poster, wr) {
+            execute::complete(&poster, wr, position - 1, piece.bytes as u64, errors);
+            if !poster.sq.is_open() {
                 // Its completion was lost.
                 break;
             }
         }
     }
-    counts.posted += count;
-    *next = wr;
-    count > 0
+    poster.sq.advance(position);
+    (position > before).then_some(next)
 }
 
 /// What the work requests of a run have in common, looked up.
@@ -66,7 +57,7 @@ struct Run {
     remote: RegionKey,
 }
 
-/// One copy, checked.
+/// One copy, checked: both ends were granted by their keys to whoever is inside the guard, or the one is inline.
 struct Piece {
     to: *mut u8,
     from: *const u8,
@@ -76,8 +67,8 @@ struct Piece {
 impl Run {
     /// `None` if the peer isn't there, or doesn't let it in.
     #[inline(always)]
-    fn new(qp: &Qp, opcode: u32) -> Option<Run> {
-        let peer = established_peer(qp)?;
+    fn new(poster: Poster<'_>, opcode: u32) -> Option<Run> {
+        let (qp, peer): (&Qp, &Qp) = (&poster, poster.established_peer()?);
         let is_read = opcode == ibv_wr_opcode::IBV_WR_RDMA_READ;
         let (local, remote) =
             if is_read { (key_table::LOCAL_WRITE, key_table::REMOTE_READ) } else { (0, key_table::REMOTE_WRITE) };
@@ -100,30 +91,25 @@ impl Run {
     }
 
     /// The copy that a work request of one piece asks for, if everything about it is in order.
-    ///
-    /// # Safety
-    /// `request` and its list are readable; a guard is entered, and was since `new`.
     #[inline(always)]
-    unsafe fn check(&mut self, request: &ibv_send_wr) -> Option<Piece> {
-        if request.opcode != self.opcode || request.num_sge != 1 {
+    fn check(&mut self, wr: SendWr<'_>) -> Option<Piece> {
+        if wr.opcode != self.opcode {
             return None;
         }
-        // SAFETY: the caller's; there is one.
-        let sge = unsafe { &*request.sg_list };
+        let sge = wr.only_sge()?;
         // A length of 0 means 2^31 (`ibv_post_send(3)`).
         if sge.length.wrapping_sub(1) >= MESSAGE_BYTES_MAX as u32 {
             return None;
         }
         let bytes = sge.length as usize;
-        let local = if request.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 == 0 {
+        let local = if !wr.is_inline() {
             self.local.check(sge.lkey, sge.addr, bytes as u64).ok()?
         } else if bytes <= self.inline_bytes {
             sge.addr as *mut u8
         } else {
             return None;
         };
-        // SAFETY: a write's and a read's arm of the union.
-        let rdma = unsafe { request.wr.rdma };
+        let rdma = wr.rdma();
         let remote = self.remote.check(rdma.rkey, rdma.remote_addr, bytes as u64).ok()?;
         let (to, from) = if self.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ { (local, remote) } else { (remote, local) };
         Some(Piece { to, from: from.cast_const(), bytes })

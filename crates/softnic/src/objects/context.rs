@@ -5,11 +5,9 @@
 //! The table grows at its front, downwards from `sz`, so that `context` stays where callers of every version look for it.
 
 use crate::copy::tuning;
-use crate::data_path::{poll, rq, sq};
-use crate::errno;
 use crate::events::async_event::{AsyncEvents, Kind};
-use crate::objects::device::Device;
-use crate::objects::{cq, device, mw, pd, srq, thread_domain};
+use crate::objects::Object;
+use crate::objects::device::{self, Device};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::mem::offset_of;
@@ -71,14 +69,13 @@ pub(crate) fn remove(name: &str, meanwhile: impl FnOnce()) -> usize {
     mine.len()
 }
 
-impl Context {
-    /// # Safety
-    /// `context` is one that [`open`] gave and [`close`] has not taken back.
-    pub(crate) unsafe fn from_raw<'a>(context: *mut ibv_context) -> &'a Context {
-        // SAFETY: `verbs` is first in a `Context`, and `context` is in it at the asserted offset.
-        unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast::<Context>() }
-    }
+// SAFETY: `verbs` is the first field of a `repr(C)` struct, and has `context` at that offset.
+unsafe impl Object for Context {
+    type Raw = ibv_context;
+    const RAW_AT_BYTES: usize = offset_of!(verbs_context, context);
+}
 
+impl Context {
     pub(crate) fn as_ptr(&self) -> *mut ibv_context {
         (&raw const self.verbs.context).cast_mut()
     }
@@ -91,7 +88,7 @@ impl Context {
 
     /// An object was made in it.
     pub(crate) fn adopt(&self) {
-        // Relaxed: a count; `close` is called after, by contract.
+        // Relaxed: a count; `retire` is called after, by contract.
         self.objects.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -102,146 +99,52 @@ impl Context {
     }
 }
 
-/// `ibv_open_device(3)`.
-///
-/// # Safety
-/// `device` is one of the list's.
-pub(crate) unsafe fn open(device: *mut ibv_device) -> *mut ibv_context {
-    // SAFETY: the caller's.
-    let device = unsafe { Device::from_raw(device) };
+/// `ibv_open_device(3)`. `fill` enters the verbs into the table.
+pub(crate) fn open(device: &'static Device, fill: impl FnOnce(&mut verbs_context)) -> Result<*mut ibv_context, c_int> {
     tuning::choose();
-    let events = match AsyncEvents::new() {
-        Ok(events) => events,
-        Err(code) => return errno::null(code),
-    };
+    let events = AsyncEvents::new()?;
     // SAFETY: integers, pointers and optional functions, for all of which zero is a value (absent).
     let mut verbs: verbs_context = unsafe { std::mem::zeroed() };
     verbs.sz = size_of::<verbs_context>();
-    verbs.query_port = Some(query_port_sized);
-    verbs.query_device_ex = Some(query_device_sized);
-    verbs.alloc_td = Some(thread_domain::alloc);
-    verbs.dealloc_td = Some(thread_domain::dealloc);
-    verbs.alloc_parent_domain = Some(pd::alloc_parent);
+    fill(&mut verbs);
     let context = &mut verbs.context;
     context.device = device.as_ptr();
     context.cmd_fd = -1;
     context.async_fd = events.fd();
     context.num_comp_vectors = 1;
     context.abi_compat = usize::MAX as *mut _;
-    let ops = &mut context.ops;
-    ops.post_send = Some(sq::post_send);
-    ops.post_recv = Some(rq::post_recv);
-    ops.post_srq_recv = Some(srq::post_srq_recv);
-    ops.poll_cq = Some(poll::poll_cq);
-    ops.req_notify_cq = Some(cq::req_notify_cq);
-    ops.alloc_mw = Some(mw::alloc_mw);
-    ops.bind_mw = Some(mw::bind_mw);
-    ops.dealloc_mw = Some(mw::dealloc_mw);
     let context =
-        Box::new(Context { verbs, device, events, objects: AtomicU32::new(0), removed: AtomicBool::new(false) });
+        Context { verbs, device, events, objects: AtomicU32::new(0), removed: AtomicBool::new(false) }.into_raw();
     // SAFETY: the context's mutex, which nobody uses yet. rdma-sys's type is as large as libc's (same header).
-    unsafe {
-        let mutex = (&raw const context.verbs.context.mutex).cast_mut().cast::<libc::pthread_mutex_t>();
-        libc::pthread_mutex_init(mutex, std::ptr::null());
-    }
-    let context = Box::leak(context);
-    all().push(Listed(context));
-    context.as_ptr()
+    unsafe { libc::pthread_mutex_init((&raw mut (*context).mutex).cast(), std::ptr::null()) };
+    // SAFETY: it was made just now.
+    all().push(Listed(unsafe { Context::from_raw(context) }));
+    Ok(context)
 }
 
-/// `ibv_close_device(3)`. Refuses with `EBUSY` while objects of it exist.
-///
-/// # Safety
-/// `context` is open, and isn't used after success.
-pub(crate) unsafe fn close(context: *mut ibv_context) -> c_int {
-    // SAFETY: the caller's.
-    let this = unsafe { Context::from_raw(context) };
+/// `ibv_close_device(3)`, up to freeing it. Refuses with `EBUSY` while objects of it exist.
+pub(crate) fn retire(context: &Context) -> Result<(), c_int> {
     // Relaxed: see `adopt`.
-    if this.objects.load(Ordering::Relaxed) != 0 {
-        return errno::minus_one(libc::EBUSY);
+    if context.objects.load(Ordering::Relaxed) != 0 {
+        return Err(libc::EBUSY);
     }
-    all().retain(|listed| !std::ptr::eq(listed.0, this));
-    // SAFETY: the box that `open` leaked; no object refers to it any more.
-    drop(unsafe { Box::from_raw(std::ptr::from_ref(this).cast_mut()) });
-    0
+    all().retain(|listed| !std::ptr::eq(listed.0, context));
+    Ok(())
 }
 
-/// `ibv_query_port(3)`.
-///
-/// # Safety
-/// `context` is open, `attr` is writable.
-pub(crate) unsafe fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
-    // SAFETY: the caller's.
-    if unsafe { Context::from_raw(context) }.is_removed() {
-        return libc::EIO;
-    }
-    if port != device::PORT {
-        return libc::EINVAL;
-    }
-    // SAFETY: the caller's.
-    unsafe { attr.write(Context::from_raw(context).device.port_attributes()) };
-    0
-}
-
-/// `verbs_context.query_port`: as above, for a caller whose struct may be another version's.
-unsafe extern "C" fn query_port_sized(
-    context: *mut ibv_context,
-    port: u8,
-    attr: *mut ibv_port_attr,
-    attr_bytes: usize,
-) -> c_int {
-    if port != device::PORT {
-        return libc::EINVAL;
-    }
-    // SAFETY: by libibverbs' contract the context is open and `attr` has `attr_bytes` bytes.
-    unsafe {
-        let from = Context::from_raw(context).device.port_attributes();
-        attr.cast::<u8>().write_bytes(0, attr_bytes);
-        let common = attr_bytes.min(size_of::<ibv_port_attr>());
-        std::ptr::copy_nonoverlapping((&raw const from).cast::<u8>(), attr.cast::<u8>(), common);
-    }
-    0
-}
-
-/// `verbs_context.query_device_ex`: `ibv_query_device_ex(3)`, for a caller whose struct may be another version's.
-///
-/// # Safety
-/// `context` is open, `input` is null or readable, `attr` has `attr_bytes` writable bytes.
-pub(crate) unsafe extern "C" fn query_device_sized(
-    context: *mut ibv_context,
-    input: *const ibv_query_device_ex_input,
-    attr: *mut ibv_device_attr_ex,
-    attr_bytes: usize,
-) -> c_int {
-    // SAFETY: the caller's.
-    let asks_more = unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0);
-    if asks_more || attr_bytes < size_of::<ibv_device_attr>() {
-        return libc::EINVAL;
-    }
-    // SAFETY: the caller's.
-    unsafe {
-        let from = Context::from_raw(context).device.extended_attributes();
-        attr.cast::<u8>().write_bytes(0, attr_bytes);
-        let common = attr_bytes.min(size_of::<ibv_device_attr_ex>());
-        std::ptr::copy_nonoverlapping((&raw const from).cast::<u8>(), attr.cast::<u8>(), common);
-    }
-    0
-}
-
-/// `ibv_query_gid(3)`.
-///
-/// # Safety
-/// `context` is open, `gid` is writable.
-pub(crate) unsafe fn query_gid(context: *mut ibv_context, port: u8, index: c_int, gid: *mut ibv_gid) -> c_int {
-    // SAFETY: the caller's.
-    let device = unsafe { Context::from_raw(context) }.device;
-    let found = usize::try_from(index).ok().and_then(|index| device.gid(index));
-    match found {
-        Some(raw) if port == device::PORT => {
-            // SAFETY: the caller's.
-            unsafe { gid.write(ibv_gid { raw }) };
-            0
+impl Context {
+    /// `ibv_query_port(3)`.
+    pub(crate) fn port(&self, port: u8) -> Result<ibv_port_attr, c_int> {
+        match port {
+            _ if self.is_removed() => Err(libc::EIO),
+            device::PORT => Ok(self.device.port_attributes()),
+            _ => Err(libc::EINVAL),
         }
-        _ => errno::minus_one(libc::EINVAL),
+    }
+
+    /// `ibv_query_gid(3)`.
+    pub(crate) fn gid(&self, port: u8, index: c_int) -> Result<ibv_gid, c_int> {
+        let gid = usize::try_from(index).ok().filter(|_| port == device::PORT).and_then(|index| self.device.gid(index));
+        gid.map(|raw| ibv_gid { raw }).ok_or(libc::EINVAL)
     }
 }

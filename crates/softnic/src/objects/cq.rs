@@ -4,18 +4,18 @@
 //!
 //! One thread at a time polls, arms or resizes a queue. Any number of threads add to it.
 
-use crate::data_path::stall::StalledQps;
-use crate::errno;
-use crate::events::acknowledged::Fields;
-use crate::events::async_event::HandedOut;
+use crate::events::acknowledged::{Fields, HandedOut};
+use crate::events::async_event::Subject;
 use crate::events::channel::Channel;
 use crate::objects::context::Context;
-use crate::objects::{device, fabric};
+use crate::objects::{Object, device, guards};
+use crate::queues::pending::StalledQps;
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use verbline_sync::guard::Guard;
 use verbline_sync::mailbox::{Mailbox, Reader};
@@ -25,7 +25,7 @@ use verbline_sync::ring::{self, Consumer, CqRing};
 #[repr(C)]
 pub(crate) struct Cq {
     raw: UnsafeCell<ibv_cq_ex>,
-    channel: *const Channel,
+    channel: Option<NonNull<Channel>>,
     pub(crate) ring: CqRing,
     /// How many of `mailboxes` are or were somebody's.
     pub(crate) mailboxes_used: AtomicU32,
@@ -43,16 +43,17 @@ pub(crate) struct Cq {
 /// The polling thread's own.
 #[repr(C)]
 pub(crate) struct Polling {
-    pub(crate) consumer: UnsafeCell<Consumer>,
+    consumer: UnsafeCell<Consumer>,
     pub(crate) guard: Guard,
-    pub(crate) readers: UnsafeCell<[Reader; MAILBOXES]>,
+    readers: UnsafeCell<[Reader; MAILBOXES]>,
 }
 
 /// The first queue pairs of a completion queue, so many, have a mailbox each in it. Every poll looks at those in use.
 pub(crate) const MAILBOXES: usize = 4;
 
-// SAFETY: `raw` is shared as libibverbs shares it (fields under its own mutex); `polling` is used by one thread at a
-// time, by contract; the rest is made for sharing.
+// SAFETY: `raw` is shared as libibverbs shares it (fields under its own mutex); `polling` is reached by `Cq::poller`, which is
+// for one thread at a time; mailboxes are written by one sender, which knows that the last message was taken
+// (`Sq::all_polled`); the rest is made for sharing.
 unsafe impl Sync for Cq {}
 
 // `ibv_cq_ex_to_cq` and `ibv_cq_to_cq_ex` of libibverbs/verbs.h are casts: what `ibv_cq` has is first in `ibv_cq_ex`.
@@ -69,13 +70,38 @@ const _: () = {
     assert!(size_of::<ibv_cq_ex>() >= size_of::<ibv_cq>());
 };
 
+// SAFETY: `raw` is the first field of a `repr(C)` struct, and `ibv_cq` first in it.
+unsafe impl Object for Cq {
+    type Raw = ibv_cq;
+}
+
+/// Proof that this thread is the one that polls, arms or resizes the queue, which is alive.
+pub(crate) struct Poller<'a> {
+    pub(crate) cq: &'a Cq,
+    pub(crate) consumer: &'a mut Consumer,
+    pub(crate) readers: &'a mut [Reader; MAILBOXES],
+}
+
+impl Subject for Cq {
+    fn handed_out(&self) -> &HandedOut {
+        &self.async_handed_out
+    }
+
+    fn acks(&self) -> Fields<'_> {
+        // SAFETY: fields of this object.
+        unsafe { Fields::cq(self.as_ptr()) }
+    }
+}
+
 impl Cq {
     /// # Safety
-    /// `cq` is one that [`create`] gave and [`destroy`] has not taken back.
+    /// During `'a` nobody else polls, arms or resizes it, as `ibv_poll_cq(3)` has it for queues of a thread domain (crate's
+    /// documentation).
     #[inline(always)]
-    pub(crate) unsafe fn from_raw<'a>(cq: *mut ibv_cq) -> &'a Cq {
-        // SAFETY: `raw` is first in a `Cq`.
-        unsafe { &*cq.cast::<Cq>() }
+    pub(crate) unsafe fn poller(&self) -> Poller<'_> {
+        // SAFETY: reached from here only, and only by one thread at a time: the contract.
+        let (consumer, readers) = unsafe { (&mut *self.polling.consumer.get(), &mut *self.polling.readers.get()) };
+        Poller { cq: self, consumer, readers }
     }
 
     pub(crate) fn as_ptr(&self) -> *mut ibv_cq {
@@ -83,30 +109,24 @@ impl Cq {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: written at creation only; the context outlives its objects.
+        // SAFETY: written at creation only; the context outlives its objects: `context::retire` refuses while there are any.
         unsafe { Context::from_raw((*self.raw.get()).context) }
     }
 
-    pub(crate) fn user_context(&self) -> *mut c_void {
-        // SAFETY: written at creation only.
-        unsafe { (*self.raw.get()).cq_context }
+    /// Of its notifications.
+    fn notifications(&self) -> Fields<'_> {
+        // SAFETY: fields of this object.
+        unsafe { Fields::notifications(self.as_ptr()) }
     }
 
-    pub(crate) fn async_acks(&self) -> Fields {
-        let raw = self.raw.get();
-        // SAFETY: addresses of fields of a live object.
-        unsafe { Fields::new(&raw mut (*raw).mutex, &raw mut (*raw).cond, &raw mut (*raw).async_events_completed) }
-    }
-
-    pub(crate) fn comp_acks(&self) -> Fields {
-        let raw = self.raw.get();
-        // SAFETY: addresses of fields of a live object.
-        unsafe { Fields::new(&raw mut (*raw).mutex, &raw mut (*raw).cond, &raw mut (*raw).comp_events_completed) }
+    fn channel(&self) -> Option<&Channel> {
+        // SAFETY: the channel outlives the queue, which it counts: `channel::retire` refuses while there are any.
+        self.channel.map(|channel| unsafe { channel.as_ref() })
     }
 
     /// A queue pair uses it from now on, or no more.
     pub(crate) fn count_user(&self, more: bool) {
-        // Relaxed: a count; `destroy` comes after, by contract.
+        // Relaxed: a count; `retire` comes after, by contract.
         if more {
             self.users.fetch_add(1, Ordering::Relaxed)
         } else {
@@ -135,45 +155,29 @@ impl Cq {
     /// Its request for a notification was taken: here it is.
     #[cold]
     pub(crate) fn notify(&self) {
-        // SAFETY: the channel outlives the queue, which is counted as its user.
-        if let Some(channel) = unsafe { self.channel.as_ref() } {
-            channel.push(self);
+        if let Some(channel) = self.channel() {
+            channel.push(self.as_ptr(), &self.comp_handed_out);
         }
     }
 }
 
-/// `ibv_req_notify_cq(3)`.
-pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: by the verb's contract, which is also that the thread that polls also arms.
-    let this = unsafe { Cq::from_raw(cq) };
-    // SAFETY: as above.
-    let consumer = unsafe { &mut *this.polling.consumer.get() };
-    consumer.arm(&this.ring, if solicited_only == 0 { ring::NEXT } else { ring::SOLICITED });
-    0
-}
-
 /// `ibv_create_cq(3)`.
-///
-/// # Safety
-/// `context` is open; `channel` is null or alive.
-pub(crate) unsafe fn create(
-    context: *mut ibv_context,
+pub(crate) fn create(
+    context: &Context,
     cqe: c_int,
     cq_context: *mut c_void,
-    channel: *mut ibv_comp_channel,
+    channel: Option<&Channel>,
     comp_vector: c_int,
-) -> *mut ibv_cq {
-    let Some(slots) = slots_for(cqe) else { return errno::null(libc::EINVAL) };
-    if comp_vector != 0 {
-        return errno::null(libc::EINVAL);
-    }
+) -> Result<*mut ibv_cq, c_int> {
+    let slots = slots_for(cqe).filter(|_| comp_vector == 0).ok_or(libc::EINVAL)?;
     let (ring, consumer) = CqRing::new(slots);
     // SAFETY: integers, pointers and optional functions, for all of which zero is a value.
     let mut raw: ibv_cq_ex = unsafe { std::mem::zeroed() };
-    (raw.context, raw.channel, raw.cq_context, raw.cqe) = (context, channel, cq_context, (slots / 2) as c_int);
-    let cq = Box::leak(Box::new(Cq {
+    (raw.context, raw.cq_context, raw.cqe) = (context.as_ptr(), cq_context, (slots / 2) as c_int);
+    raw.channel = channel.map_or(std::ptr::null_mut(), Channel::as_ptr);
+    let cq = Cq {
         raw: UnsafeCell::new(raw),
-        channel: channel.cast_const().cast(),
+        channel: channel.map(NonNull::from),
         ring,
         mailboxes_used: AtomicU32::new(0),
         owners: Default::default(),
@@ -187,16 +191,18 @@ pub(crate) unsafe fn create(
         comp_handed_out: HandedOut::default(),
         async_handed_out: HandedOut::default(),
         users: AtomicU32::new(0),
-    }));
-    // SAFETY: its fields, which nobody else uses yet. Mutex and condition are shared by both counters.
-    unsafe { cq.comp_acks().init() };
-    if !channel.is_null() {
-        // SAFETY: the caller's.
-        unsafe { Channel::from_raw(channel) }.count_user(true);
     }
-    cq.context().adopt();
-    fabric::register(&[&cq.polling.guard]);
-    cq.as_ptr()
+    .into_raw();
+    // SAFETY: it was made just now.
+    let this = unsafe { Cq::from_raw(cq) };
+    // Mutex and condition are shared by both counters.
+    this.notifications().init();
+    if let Some(channel) = channel {
+        channel.count_user(true);
+    }
+    context.adopt();
+    guards::register(&[&this.polling.guard]);
+    Ok(cq)
 }
 
 /// Slots so that `cqe` completions of two slots each fit. `None` if nobody can want that many.
@@ -205,47 +211,37 @@ fn slots_for(cqe: c_int) -> Option<usize> {
     Some((cqe as usize * 2).next_power_of_two().max(8))
 }
 
-/// `ibv_resize_cq(3)`. It grows, or stays; `EINVAL` for a size that can't be.
-///
-/// # Safety
-/// `cq` is alive, and polled by nobody else meanwhile.
-pub(crate) unsafe fn resize(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    // SAFETY: the caller's.
-    let this = unsafe { Cq::from_raw(cq) };
-    let Some(slots) = slots_for(cqe) else { return libc::EINVAL };
-    // SAFETY: the caller's: we are the polling thread.
-    let consumer = unsafe { &mut *this.polling.consumer.get() };
-    // SAFETY: made with it. Polling keeps no entry between two calls; a producer uses no claim after publishing it.
-    unsafe { consumer.grow(&this.ring, slots) };
-    // SAFETY: read by the user only, after this returns.
-    unsafe { (*this.raw.get()).cqe = (this.ring.capacity() / 2) as c_int };
-    0
+impl Poller<'_> {
+    /// `ibv_req_notify_cq(3)`.
+    pub(crate) fn arm(self, solicited_only: bool) {
+        self.consumer.arm(&self.cq.ring, if solicited_only { ring::SOLICITED } else { ring::NEXT });
+    }
+
+    /// `ibv_resize_cq(3)`. It grows, or stays; `EINVAL` for a size that can't be.
+    pub(crate) fn resize(self, cqe: c_int) -> Result<(), c_int> {
+        let slots = slots_for(cqe).ok_or(libc::EINVAL)?;
+        // SAFETY: made with it (`create`). Polling keeps no entry between two calls; a producer uses no claim after publishing it.
+        unsafe { self.consumer.grow(&self.cq.ring, slots) };
+        // SAFETY: read by the user only, after this returns.
+        unsafe { (*self.cq.raw.get()).cqe = (self.cq.ring.capacity() / 2) as c_int };
+        Ok(())
+    }
 }
 
-/// `ibv_destroy_cq(3)`. `EBUSY` while a queue pair uses it. Waits until its events are acknowledged.
-///
-/// # Safety
-/// `cq` is alive, and isn't used after success.
-pub(crate) unsafe fn destroy(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: the caller's.
-    let this = unsafe { Cq::from_raw(cq) };
+/// `ibv_destroy_cq(3)`, up to freeing it. `EBUSY` while a queue pair uses it. Waits until its events are acknowledged.
+pub(crate) fn retire(cq: &Cq) -> Result<(), c_int> {
     // Relaxed: see `count_user`.
-    if this.users.load(Ordering::Relaxed) != 0 {
-        return libc::EBUSY;
+    if cq.users.load(Ordering::Relaxed) != 0 {
+        return Err(libc::EBUSY);
     }
     // Queue pairs that used it are gone; whoever is still inside a guard with it leaves here.
-    fabric::quiesce();
-    // SAFETY: the channel outlives the queue, which is counted as its user.
-    if let Some(channel) = unsafe { this.channel.as_ref() } {
-        let handed_out = channel.forget(this);
-        // SAFETY: initialised at creation.
-        unsafe { this.comp_acks().wait(handed_out) };
+    guards::quiesce();
+    if let Some(channel) = cq.channel() {
+        cq.notifications().wait(channel.forget(cq.as_ptr(), &cq.comp_handed_out));
         channel.count_user(false);
     }
-    this.context().events.forget_cq(this);
-    fabric::unregister(&[&this.polling.guard]);
-    this.context().release();
-    // SAFETY: the box that `create` leaked.
-    drop(unsafe { Box::from_raw(cq.cast::<Cq>()) });
-    0
+    cq.context().events.forget(cq);
+    guards::unregister(&[&cq.polling.guard]);
+    cq.context().release();
+    Ok(())
 }

@@ -3,12 +3,14 @@
 //! What it guarantees: `ibv_device` pointers are valid for ever. The limits that are reported are the ones that are
 //! enforced. Both devices hang on the same in-process fabric, so any queue pair can reach any other.
 
-use crate::errno;
+use crate::objects::Object;
 use rdma_sys::*;
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// Queue pairs that may exist at a time.
+pub(crate) const QPS_MAX: usize = 1 << 20;
 /// How many devices there are.
 pub(crate) const DEVICES: usize = 2;
 const NAMES: [&str; DEVICES] = ["soft0", "soft1"];
@@ -35,6 +37,11 @@ pub(crate) struct Device {
     pub(crate) index: usize,
     /// Messages that arrived with another Q_Key than their queue pair's.
     pub(crate) qkey_violations: AtomicU32,
+}
+
+// SAFETY: `raw` is the first field of a `repr(C)` struct. No device is ever freed.
+unsafe impl Object for Device {
+    type Raw = ibv_device;
 }
 
 // SAFETY: `raw` is never written after it was made, and has no pointer but optional functions, all absent.
@@ -69,13 +76,6 @@ impl Device {
 
     pub(crate) fn name(&self) -> &'static str {
         NAMES[self.index]
-    }
-
-    /// # Safety
-    /// `device` is one that [`list`] gave.
-    pub(crate) unsafe fn from_raw(device: *mut ibv_device) -> &'static Device {
-        // SAFETY: `raw` is the first field of a `Device` in a static.
-        unsafe { &*device.cast::<Device>() }
     }
 
     /// The local identifier of its port: 1 for soft0, 2 for soft1.
@@ -121,7 +121,7 @@ impl Device {
             vendor_id: 0,
             vendor_part_id: 0,
             hw_ver: 1,
-            max_qp: crate::objects::fabric::QPS_MAX as c_int,
+            max_qp: QPS_MAX as c_int,
             max_qp_wr: QP_WR_MAX as c_int,
             device_cap_flags: flags.0,
             max_sge: SGE_MAX as c_int,
@@ -200,16 +200,9 @@ impl Device {
 }
 
 /// `ibv_get_device_list(3)`: an array that ends with a null pointer.
-///
-/// # Safety
-/// `count` is null or writable.
-pub(crate) unsafe fn list(count: *mut c_int) -> *mut *mut ibv_device {
+pub(crate) fn list() -> *mut *mut ibv_device {
     let mut all: Vec<*mut ibv_device> = devices().iter().map(Device::as_ptr).collect();
     all.push(std::ptr::null_mut());
-    if !count.is_null() {
-        // SAFETY: the caller's.
-        unsafe { *count = DEVICES as c_int };
-    }
     Box::into_raw(all.into_boxed_slice()).cast()
 }
 
@@ -234,7 +227,7 @@ pub(crate) fn by_lid(lid: u16) -> Option<&'static Device> {
 
 /// `ibv_query_pkey(3)` and `ibv_get_pkey_index(3)`: one partition, the default one.
 pub(crate) fn pkey(port: u8, index: c_int) -> Result<u16, c_int> {
-    if port == PORT && index == 0 { Ok(PKEY.to_be()) } else { Err(errno::minus_one(libc::EINVAL)) }
+    if port == PORT && index == 0 { Ok(PKEY.to_be()) } else { Err(libc::EINVAL) }
 }
 
 fn text<const N: usize>(text: &str) -> [c_char; N] {

@@ -1,19 +1,18 @@
 //! The in-process fabric: queue-pair numbers, the way from one queue pair to another, and who may be on that way.
 //!
 //! What it guarantees: queue-pair numbers are unique in the process, and a number is not used again before tens of
-//! thousands of others were. A data path that has entered its [`Guard`] may follow a pointer from [`lookup`] until it
-//! leaves: whoever takes a queue pair (or what hangs on it) away makes it unreachable and calls [`quiesce`] first.
+//! thousands of others were. What [`lookup`] gives is alive for as long as its [`Pinned`].
 //!
 //! Control verbs that change what more than one object sees hold [`control`]'s lock; data paths never do.
 
+use crate::objects::device::QPS_MAX;
+use crate::objects::guards::{self, Pinned};
 use crate::objects::qp::Qp;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use verbline_sync::guard::{self, Guard};
+use verbline_sync::guard::Guard;
 
-/// Queue pairs that may exist at a time.
-pub(crate) const QPS_MAX: usize = 1 << 20;
 /// Numbers are 24 bits; 0 and 1 are the management QPs', 0xffffff is multicast.
 pub(crate) const QPN_MASK: u32 = 0xff_ffff;
 /// The destination QPN of a multicast datagram.
@@ -65,14 +64,6 @@ impl Numbers {
 }
 
 static CONTROL: Mutex<Control> = Mutex::new(Control { numbers: Numbers::new(), qps: 0 });
-/// Every guard that exists. A lock of its own: also taken to register one.
-static GUARDS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
-
-#[derive(Debug)]
-struct Registered(*const Guard);
-// SAFETY: guards are shared between threads by design, and unregistered before they are freed.
-unsafe impl Send for Registered {}
-
 /// The control path's lock.
 pub(crate) fn control() -> MutexGuard<'static, Control> {
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
@@ -91,40 +82,27 @@ pub(crate) fn entry(qpn: u32) -> Option<&'static AtomicPtr<Qp>> {
     Some(unsafe { &(*chunk)[qpn as usize % CHUNK] })
 }
 
-/// The queue pair of that number. The caller is inside a guard, or holds the control lock, for as long as it uses it.
+/// The queue pair of that number.
 #[inline]
-pub(crate) fn lookup<'a>(qpn: u32) -> Option<&'a Qp> {
+pub(crate) fn lookup<'p>(_pinned: Pinned<'p>, qpn: u32) -> Option<&'p Qp> {
     // Acquire pairs with the Release in `Control::insert`: the queue pair is initialised.
     let qp = entry(qpn)?.load(Ordering::Acquire);
-    // SAFETY: non-null entries point to live queue pairs; `Control::remove` and `quiesce` precede freeing one.
+    // SAFETY: non-null entries point to live queue pairs; whoever frees one calls `Control::remove`, and then `quiesce`, which
+    // waits for `'p` to end.
     unsafe { qp.as_ref() }
 }
 
-/// Waits until no data path can hold anything that was made unreachable before the call.
-pub(crate) fn quiesce() {
-    let guards = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: registered guards are alive; taking one out waits for this lock.
-    guard::quiesce(guards.iter().map(|registered| unsafe { &*registered.0 }));
-}
-
-/// From now on `quiesce` waits for it.
-pub(crate) fn register(guards: &[&Guard]) {
-    let mut all = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
-    all.extend(guards.iter().map(|guard| Registered(*guard)));
-}
-
-/// Before the guards are freed.
-pub(crate) fn unregister(guards: &[&Guard]) {
-    let mut all = GUARDS.lock().unwrap_or_else(PoisonError::into_inner);
-    all.retain(|registered| !guards.iter().any(|guard| std::ptr::eq(registered.0, *guard)));
-}
-
 impl Control {
+    /// Nothing is freed while the lock is held: whoever does takes it first.
+    pub(crate) fn pinned(&self) -> Pinned<'_> {
+        Pinned::locked(self)
+    }
+
     /// The control path's own guard: its lock makes it one thread's at a time.
     pub(crate) fn guard(&self) -> &'static Guard {
         static GUARD: LazyLock<&'static Guard> = LazyLock::new(|| {
             let guard: &'static Guard = Box::leak(Box::default());
-            register(&[guard]);
+            guards::register(&[guard]);
             guard
         });
         &GUARD
@@ -135,7 +113,9 @@ impl Control {
         if self.qps >= QPS_MAX {
             return None;
         }
-        let qpn = self.numbers.take(self.qps, |qpn| lookup(qpn).is_some());
+        // Relaxed: changed under this lock only.
+        let is_taken = |qpn| entry(qpn).is_some_and(|entry| !entry.load(Ordering::Relaxed).is_null());
+        let qpn = self.numbers.take(self.qps, is_taken);
         self.qps += 1;
         Some(qpn)
     }
@@ -159,7 +139,8 @@ impl Control {
     pub(crate) fn for_each(&self, mut each: impl FnMut(&Qp)) {
         for first in (0..=QPN_MASK).step_by(CHUNK) {
             if entry(first).is_some() {
-                (first..first + CHUNK as u32).filter_map(lookup).for_each(&mut each);
+                let all = (first..first + CHUNK as u32).filter_map(|qpn| lookup(self.pinned(), qpn));
+                all.for_each(&mut each);
             }
         }
     }

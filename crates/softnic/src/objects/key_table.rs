@@ -3,7 +3,7 @@
 //! What it guarantees: an access is let through only if the key is current, its protection domain is the queue pair's,
 //! the range is inside and the rights cover it; then the host address is given. A key is the index of an entry and an
 //! 8-bit tag that changes at each use of the entry, so a stale key is refused. Lookups take no lock (`verbline_sync::grant`): an
-//! entry's key is cleared first and set last, and whoever unregisters memory waits (`fabric::quiesce`) until nobody is using it.
+//! entry's key is cleared first and set last, and whoever unregisters memory waits (`guards::quiesce`) until nobody is using it.
 
 pub(crate) use verbline_sync::grant::Grant;
 

@@ -6,9 +6,9 @@
 
 use crate::objects::device::MCAST_ATTACH_MAX;
 use crate::objects::fabric;
+use crate::objects::guards::{Pinned, quiesce};
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
-use rdma_sys::*;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -23,19 +23,19 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Who gets a copy. The caller is inside a guard for as long as it uses it.
-    pub(crate) fn members(&self) -> impl Iterator<Item = &Qp> {
+    /// Who gets a copy.
+    pub(crate) fn members<'p>(&self, _pinned: Pinned<'p>) -> impl Iterator<Item = &'p Qp> + use<'p> {
         // Acquire pairs with the Release in `replace`: the list is filled.
         let members = self.members.load(Ordering::Acquire);
-        // SAFETY: the list, and who is in it, are freed only after they were taken out and everybody inside a guard
-        // has left.
+        // SAFETY: the list, and who is in it, are freed only after they were taken out and `quiesce` has waited for `'p` to end
+        // (`replace`; a queue pair that is attached isn't destroyed).
         unsafe { (*members).0.iter().map(|qp| &**qp) }
     }
 
     /// Under the control lock: the members as they are.
     fn current(&self) -> Vec<*const Qp> {
         // Relaxed: changed only under the control lock.
-        // SAFETY: as in `members`, but held by that lock.
+        // SAFETY: as in `members`; the lock, which `attach` and `detach` hold, keeps the list as it is.
         unsafe { (*self.members.load(Ordering::Relaxed)).0.clone() }
     }
 
@@ -43,7 +43,7 @@ impl Group {
     fn replace(&self, members: Vec<*const Qp>) {
         // AcqRel: pairs with the Acquire in `members`.
         let old = self.members.swap(Box::into_raw(Box::new(Members(members))), Ordering::AcqRel);
-        fabric::quiesce();
+        quiesce();
         // SAFETY: unreachable since the swap, and nobody who was inside before is left.
         drop(unsafe { Box::from_raw(old) });
     }
@@ -66,51 +66,39 @@ pub(crate) fn group(gid: &[u8; 16]) -> &'static Group {
 }
 
 /// `ibv_attach_mcast(3)`. Attaching twice is attaching once. `EINVAL` unless a UD queue pair and a group's GID.
-///
-/// # Safety
-/// `qp` is alive, `gid` is readable.
-pub(crate) unsafe fn attach(qp: *mut ibv_qp, gid: *const ibv_gid) -> c_int {
-    // SAFETY: the caller's.
-    let (this, gid) = unsafe { (Qp::from_raw(qp), (*gid).raw) };
-    if this.transport != Transport::Ud || !is_multicast(&gid) {
-        return libc::EINVAL;
-    }
-    let group = group(&gid);
+pub(crate) fn attach(qp: &Qp, gid: &[u8; 16]) -> Result<(), c_int> {
+    let group = group_for(qp, gid)?;
     let _control = fabric::control();
     let mut members = group.current();
-    if members.iter().any(|member| std::ptr::eq(*member, this)) {
-        return 0;
+    if members.iter().any(|member| std::ptr::eq(*member, qp)) {
+        return Ok(());
     }
     if members.len() >= MCAST_ATTACH_MAX {
-        return libc::ENOMEM;
+        return Err(libc::ENOMEM);
     }
-    members.push(this);
+    members.push(qp);
     group.replace(members);
     // Relaxed: under the control lock.
-    this.mcast_groups.fetch_add(1, Ordering::Relaxed);
-    0
+    qp.mcast_groups.fetch_add(1, Ordering::Relaxed);
+    Ok(())
 }
 
 /// `ibv_detach_mcast(3)`. `EINVAL` if it isn't attached there.
-///
-/// # Safety
-/// As [`attach`].
-pub(crate) unsafe fn detach(qp: *mut ibv_qp, gid: *const ibv_gid) -> c_int {
-    // SAFETY: the caller's.
-    let (this, gid) = unsafe { (Qp::from_raw(qp), (*gid).raw) };
-    if this.transport != Transport::Ud || !is_multicast(&gid) {
-        return libc::EINVAL;
-    }
-    let group = group(&gid);
+pub(crate) fn detach(qp: &Qp, gid: &[u8; 16]) -> Result<(), c_int> {
+    let group = group_for(qp, gid)?;
     let _control = fabric::control();
     let mut members = group.current();
     let before = members.len();
-    members.retain(|member| !std::ptr::eq(*member, this));
+    members.retain(|member| !std::ptr::eq(*member, qp));
     if members.len() == before {
-        return libc::EINVAL;
+        return Err(libc::EINVAL);
     }
     group.replace(members);
     // Relaxed: under the control lock.
-    this.mcast_groups.fetch_sub(1, Ordering::Relaxed);
-    0
+    qp.mcast_groups.fetch_sub(1, Ordering::Relaxed);
+    Ok(())
+}
+
+fn group_for(qp: &Qp, gid: &[u8; 16]) -> Result<&'static Group, c_int> {
+    if qp.transport == Transport::Ud && is_multicast(gid) { Ok(group(gid)) } else { Err(libc::EINVAL) }
 }

@@ -1,15 +1,14 @@
-//! The verbs' objects: how each is made, changed, asked and destroyed. Nothing here is on the data path but what an object
-//! tells of itself, and the two tables that the data path reads: queue pairs by number (`fabric`), memory by key
-//! (`key_table`).
+//! The verbs' objects: what each consists of, and how it is made, changed and taken out of use. What is posted to them is
+//! carried out by `data_path`; what changes a queue pair needs the data path, and is in `control`.
 
 pub(crate) mod ah;
 pub(crate) mod context;
 pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod fabric;
+pub(crate) mod guards;
 pub(crate) mod key_table;
 pub(crate) mod mcast;
-pub(crate) mod modify;
 pub(crate) mod mr;
 pub(crate) mod mw;
 pub(crate) mod pd;
@@ -17,3 +16,36 @@ pub(crate) mod qp;
 pub mod qp_table;
 pub(crate) mod srq;
 pub(crate) mod thread_domain;
+
+/// An object that programs have a pointer to: `Raw` is libibverbs' struct, and lies in `Self`.
+///
+/// # Safety
+/// `Raw` lies `RAW_AT_BYTES` behind the beginning of `Self`, which is `repr(C)`.
+pub(crate) unsafe trait Object: Sized {
+    type Raw;
+    const RAW_AT_BYTES: usize = 0;
+
+    /// Gives the object to the program.
+    fn into_raw(self) -> *mut Self::Raw {
+        Box::into_raw(Box::new(self)).cast::<u8>().wrapping_add(Self::RAW_AT_BYTES).cast()
+    }
+
+    /// The object behind a program's pointer.
+    ///
+    /// # Safety
+    /// `raw` is one that [`into_raw`](Self::into_raw) gave, and [`free`](Self::free) doesn't take it back during `'a`.
+    #[inline(always)]
+    unsafe fn from_raw<'a>(raw: *mut Self::Raw) -> &'a Self {
+        // SAFETY: the object is alive by the contract, and `Raw` lies where the implementation of this trait promises.
+        unsafe { &*raw.byte_sub(Self::RAW_AT_BYTES).cast::<Self>() }
+    }
+
+    /// Takes the object back from the program, and frees it.
+    ///
+    /// # Safety
+    /// As [`from_raw`](Self::from_raw), and nobody uses it any more.
+    unsafe fn free(raw: *mut Self::Raw) {
+        // SAFETY: the box that `into_raw` made: the contract.
+        drop(unsafe { Box::from_raw(raw.byte_sub(Self::RAW_AT_BYTES).cast::<Self>()) });
+    }
+}

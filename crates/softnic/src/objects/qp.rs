@@ -4,20 +4,18 @@
 //! `comp_mask`, so that libibverbs' `ibv_qp_to_qp_ex` finds that there is no extended interface. Fields are grouped by who
 //! writes them, each group on lines of its own.
 
-use crate::data_path::rq::Rq;
-use crate::data_path::scatter::WqeRing;
-use crate::data_path::sq::Sq;
-use crate::errno;
-use crate::events::acknowledged::Fields;
-use crate::events::async_event::HandedOut;
+use crate::events::acknowledged::{Fields, HandedOut};
+use crate::events::async_event::Subject;
+use crate::objects::Object;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
-use crate::objects::device::{self, Device};
-use crate::objects::fabric;
-use crate::objects::modify::Attributes;
+use crate::objects::device::Device;
 use crate::objects::pd::Pd;
 use crate::objects::qp_table::{State, Transport};
 use crate::objects::srq::Srq;
+use crate::queues::rq::Rq;
+use crate::queues::sq::Sq;
+use crate::queues::wqe::WqeRing;
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
@@ -25,8 +23,31 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use verbline_sync::credit::Attention;
+use verbline_sync::guard::Guard;
 use verbline_sync::mailbox::Mailbox;
+use verbline_sync::ring::TAG_MASK;
+
+/// Attributes as last modified.
+pub(crate) struct Attributes(pub(crate) ibv_qp_attr);
+
+// SAFETY: numbers and addresses, no pointers.
+unsafe impl Send for Attributes {}
+
+impl Attributes {
+    pub(crate) fn copied(&self) -> ibv_qp_attr {
+        // SAFETY: numbers and a union of bytes, of which a copy is as good.
+        unsafe { std::ptr::read(&raw const self.0) }
+    }
+}
+
+impl Default for Attributes {
+    fn default() -> Self {
+        // SAFETY: numbers and a union of bytes, for which zero is a value.
+        Attributes(unsafe { std::mem::zeroed() })
+    }
+}
 
 /// See the [module](self).
 #[repr(C)]
@@ -41,9 +62,9 @@ pub(crate) struct Qp {
     pub(crate) pd: u32,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) sig_all: bool,
-    send_cq: *const Cq,
-    recv_cq: *const Cq,
-    srq: *const Srq,
+    send_cq: NonNull<Cq>,
+    recv_cq: NonNull<Cq>,
+    srq: Option<NonNull<Srq>>,
     /// Where a message to it may go that is alone on its way; in `recv_cq`.
     mailbox: Option<NonNull<Mailbox>>,
     /// `State`, as a number. Changed by the control path, and to an error state by anybody.
@@ -52,15 +73,14 @@ pub(crate) struct Qp {
     pub(crate) inbound: CachePadded<Inbound>,
     pub(crate) sq: Sq,
     pub(crate) rq: Rq,
-    pub(crate) async_handed_out: HandedOut,
+    async_handed_out: HandedOut,
     /// Multicast groups that it is attached to. Under the control lock.
     pub(crate) mcast_groups: AtomicU32,
-    /// As last modified. Under the control lock.
-    pub(crate) attributes: UnsafeCell<Attributes>,
+    attributes: Mutex<Attributes>,
 }
 
-// SAFETY: `raw` is shared as libibverbs shares it, `attributes` is under the control lock, the queues say who may touch
-// what, and the rest is constant or atomic.
+// SAFETY: `raw` is shared as libibverbs shares it; what it stands on outlives it (`Parts`); the rest is constant, atomic or
+// under a lock.
 unsafe impl Sync for Qp {}
 
 // `struct verbs_qp` of libibverbs/driver.h: `comp_mask` right behind `ibv_qp_ex`, which starts with `ibv_qp`.
@@ -83,23 +103,126 @@ pub(crate) struct Inbound {
     pub(crate) attention: Attention,
 }
 
-/// `Inbound::accept` of a UD queue pair that receives.
-pub(crate) const ACCEPT_DATAGRAMS: u32 = 1 << 30;
-/// In `Inbound::accept`: the first message establishes the connection, and raises its event.
-pub(crate) const NOT_ESTABLISHED: u32 = 1 << 31;
+// SAFETY: `raw` is the first field of a `repr(C)` struct, and `ibv_qp` first in it (asserted above).
+unsafe impl Object for Qp {
+    type Raw = ibv_qp;
+}
 
-/// `Inbound::accept` of a connected queue pair: messages from `qpn` that are addressed to `device`.
-pub(crate) fn accept_from(qpn: u32, device: usize) -> u32 {
-    qpn | (device as u32) << 24
+impl Subject for Qp {
+    fn handed_out(&self) -> &HandedOut {
+        &self.async_handed_out
+    }
+
+    fn acks(&self) -> Fields<'_> {
+        // SAFETY: fields of this object.
+        unsafe { Fields::qp(self.raw()) }
+    }
+}
+
+/// What a queue pair stands on, all of which it counts itself a user of, so that none is destroyed before it.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub(crate) domain: &'a Pd,
+    pub(crate) send_cq: &'a Cq,
+    pub(crate) recv_cq: &'a Cq,
+    pub(crate) srq: Option<&'a Srq>,
 }
 
 impl Qp {
-    /// # Safety
-    /// `qp` is one that [`create`] gave and [`destroy`] has not taken back.
-    #[inline(always)]
-    pub(crate) unsafe fn from_raw<'a>(qp: *mut ibv_qp) -> &'a Qp {
-        // SAFETY: `raw` is first in a `Qp`.
-        unsafe { &*qp.cast::<Qp>() }
+    /// Of number `qpn`, in RESET. Under the control lock; nobody can reach it yet.
+    pub(crate) fn new(
+        raw: ibv_qp_ex,
+        qpn: u32,
+        transport: Transport,
+        cap: ibv_qp_cap,
+        sig_all: bool,
+        parts: Parts<'_>,
+    ) -> Qp {
+        let Parts { domain, send_cq, recv_cq, srq } = parts;
+        let has_mailbox = transport != Transport::Ud && srq.is_none();
+        let inbound = Inbound {
+            accept: AtomicU32::new(0),
+            tag: AtomicU32::new(0),
+            access: AtomicU32::new(0),
+            qkey: AtomicU32::new(0),
+            min_rnr_timer: AtomicU32::new(0),
+            max_dest_rd_atomic: AtomicU32::new(0),
+            rq_psn: AtomicU32::new(0),
+            attention: Attention::new(),
+        };
+        let qp = Qp {
+            raw: UnsafeCell::new(raw),
+            comp_mask: [0; 8],
+            transport,
+            qpn,
+            pd: domain.id,
+            cap,
+            sig_all,
+            send_cq: NonNull::from(send_cq),
+            recv_cq: NonNull::from(recv_cq),
+            srq: srq.map(NonNull::from),
+            mailbox: if has_mailbox { recv_cq.attach(qpn).map(NonNull::from) } else { None },
+            state: CachePadded::new(AtomicU32::new(State::Reset.raw())),
+            inbound: CachePadded::new(inbound),
+            sq: Sq::new(&cap),
+            rq: Rq::new(&cap),
+            async_handed_out: HandedOut::default(),
+            mcast_groups: AtomicU32::new(0),
+            attributes: Mutex::default(),
+        };
+        qp.new_tag();
+        domain.adopt();
+        qp.count_uses(true);
+        qp
+    }
+
+    /// Takes it out of what it stands on. Nobody can reach it any more.
+    pub(crate) fn leave_parts(&self) {
+        self.count_uses(false);
+        // SAFETY: the domain outlives the queue pair, which it counts (`new`): `pd::retire` refuses while there are any.
+        unsafe { Pd::from_raw((*self.raw()).pd) }.release();
+    }
+
+    fn count_uses(&self, more: bool) {
+        self.send_cq().count_user(more);
+        self.recv_cq().count_user(more);
+        if let Some(srq) = self.srq() {
+            srq.count_user(more);
+        }
+    }
+
+    /// For `guards` to wait for.
+    pub(crate) fn guards(&self) -> [&Guard; 2] {
+        [&self.sq.guard, self.rq.guard()]
+    }
+
+    /// As last modified.
+    pub(crate) fn attributes(&self) -> MutexGuard<'_, Attributes> {
+        // Each change is whole, or one field of many that stand alone: a panic leaves nothing half done.
+        self.attributes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the program the state. Under the control lock.
+    pub(crate) fn show(&self, state: State) {
+        // SAFETY: `ibv_qp::state` is written here only, under the control lock.
+        unsafe { (*self.raw()).state = state.raw() };
+    }
+
+    /// `ibv_query_qp(3)`, what it was made with.
+    pub(crate) fn init_attr(&self) -> ibv_qp_init_attr {
+        // SAFETY: what is read here is written at creation only.
+        unsafe {
+            let raw = self.raw();
+            ibv_qp_init_attr {
+                qp_context: (*raw).qp_context,
+                send_cq: (*raw).send_cq,
+                recv_cq: (*raw).recv_cq,
+                srq: (*raw).srq,
+                cap: self.cap,
+                qp_type: (*raw).qp_type,
+                sq_sig_all: c_int::from(self.sig_all),
+            }
+        }
     }
 
     pub(crate) fn raw(&self) -> *mut ibv_qp {
@@ -107,7 +230,7 @@ impl Qp {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: written at creation only; the context outlives its objects.
+        // SAFETY: written at creation only; the context outlives its objects: `context::retire` refuses while there are any.
         unsafe { Context::from_raw((*self.raw()).context) }
     }
 
@@ -115,34 +238,28 @@ impl Qp {
         self.context().device
     }
 
-    pub(crate) fn acks(&self) -> Fields {
-        let raw = self.raw();
-        // SAFETY: addresses of fields of a live object.
-        unsafe { Fields::new(&raw mut (*raw).mutex, &raw mut (*raw).cond, &raw mut (*raw).events_completed) }
-    }
-
     #[inline(always)]
     pub(crate) fn send_cq(&self) -> &Cq {
-        // SAFETY: the completion queue outlives its queue pairs, which are counted.
-        unsafe { &*self.send_cq }
+        // SAFETY: the completion queue outlives its queue pairs, which it counts (`new`): `cq::retire` refuses while there are any.
+        unsafe { self.send_cq.as_ref() }
     }
 
     #[inline(always)]
     pub(crate) fn recv_cq(&self) -> &Cq {
-        // SAFETY: as above.
-        unsafe { &*self.recv_cq }
+        // SAFETY: as in `send_cq`.
+        unsafe { self.recv_cq.as_ref() }
     }
 
     #[inline(always)]
     pub(crate) fn srq(&self) -> Option<&Srq> {
-        // SAFETY: as above.
-        unsafe { self.srq.as_ref() }
+        // SAFETY: as in `send_cq`.
+        self.srq.map(|srq| unsafe { srq.as_ref() })
     }
 
     /// Its mailbox, if it has one.
     #[inline(always)]
     pub(crate) fn mailbox(&self) -> Option<&Mailbox> {
-        // SAFETY: part of the completion queue, which outlives its queue pairs.
+        // SAFETY: part of the completion queue: as in `send_cq`.
         self.mailbox.map(|mailbox| unsafe { mailbox.as_ref() })
     }
 
@@ -155,6 +272,12 @@ impl Qp {
     #[inline(always)]
     pub(crate) fn receives(&self) -> &WqeRing {
         self.srq().map_or(&self.rq.wqes, |srq| &srq.wqes)
+    }
+
+    /// The number of the domain whose keys the receives name.
+    #[inline(always)]
+    pub(crate) fn receives_pd(&self) -> u32 {
+        self.srq().map_or(self.pd, Srq::pd)
     }
 
     /// The completion of receive `index` was polled: its slot is free.
@@ -185,7 +308,7 @@ impl Qp {
     pub(crate) fn new_tag(&self) {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         // Relaxed: only that it is new.
-        let tag = NEXT.fetch_add(1, Ordering::Relaxed) & verbline_sync::ring::TAG_MASK;
+        let tag = NEXT.fetch_add(1, Ordering::Relaxed) & TAG_MASK;
         // Relaxed: ordered by the quiescence before and by the state or the table's entry after.
         self.inbound.tag.store(tag, Ordering::Relaxed);
     }
@@ -196,171 +319,4 @@ impl Qp {
         // Relaxed: see `new_tag`.
         self.inbound.tag.load(Ordering::Relaxed)
     }
-}
-
-/// `ibv_create_qp(3)`. `init.cap` is set to what was granted.
-///
-/// # Safety
-/// `pd` is allocated, `init` is readable and writable, and names live objects.
-pub(crate) unsafe fn create(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-    // SAFETY: the caller's.
-    let (domain, init) = unsafe { (Pd::from_raw(pd), &mut *init) };
-    let cap = match granted(init) {
-        Ok(cap) => cap,
-        Err(code) => return errno::null(code),
-    };
-    let Some(transport) = Transport::from_raw(init.qp_type) else { return errno::null(libc::EOPNOTSUPP) };
-    let mut control = fabric::control();
-    let Some(qpn) = control.reserve() else { return errno::null(libc::ENOMEM) };
-    // SAFETY: the caller's: it is alive, and stays as long as the queue pair.
-    let recv_cq = unsafe { Cq::from_raw(init.recv_cq) };
-    let has_mailbox = transport != Transport::Ud && init.srq.is_null();
-    // SAFETY: integers, pointers and optional functions, for all of which zero is a value.
-    let mut raw: ibv_qp_ex = unsafe { std::mem::zeroed() };
-    let base = &mut raw.qp_base;
-    (base.context, base.qp_context, base.pd) = (domain.context().as_ptr(), init.qp_context, pd);
-    (base.send_cq, base.recv_cq, base.srq) = (init.send_cq, init.recv_cq, init.srq);
-    (base.handle, base.qp_num, base.state, base.qp_type) = (qpn, qpn, State::Reset.raw(), init.qp_type);
-    let inbound = Inbound {
-        accept: AtomicU32::new(0),
-        tag: AtomicU32::new(0),
-        access: AtomicU32::new(0),
-        qkey: AtomicU32::new(0),
-        min_rnr_timer: AtomicU32::new(0),
-        max_dest_rd_atomic: AtomicU32::new(0),
-        rq_psn: AtomicU32::new(0),
-        attention: Attention::new(),
-    };
-    let qp = Box::leak(Box::new(Qp {
-        raw: UnsafeCell::new(raw),
-        comp_mask: [0; 8],
-        transport,
-        qpn,
-        pd: domain.id,
-        cap,
-        sig_all: init.sq_sig_all != 0,
-        send_cq: init.send_cq.cast_const().cast(),
-        recv_cq: init.recv_cq.cast_const().cast(),
-        srq: init.srq.cast_const().cast(),
-        mailbox: if has_mailbox { recv_cq.attach(qpn).map(NonNull::from) } else { None },
-        state: CachePadded::new(AtomicU32::new(State::Reset.raw())),
-        inbound: CachePadded::new(inbound),
-        sq: Sq::new(&cap),
-        rq: Rq::new(&cap),
-        async_handed_out: HandedOut::default(),
-        mcast_groups: AtomicU32::new(0),
-        attributes: UnsafeCell::new(Attributes::default()),
-    }));
-    qp.new_tag();
-    init.cap = cap;
-    // SAFETY: its fields, which nobody else uses yet.
-    unsafe { qp.acks().init() };
-    count_users(qp, true);
-    domain.adopt();
-    fabric::register(&qp.guards());
-    control.insert(qpn, qp);
-    qp.raw()
-}
-
-impl Qp {
-    fn guards(&self) -> [&verbline_sync::guard::Guard; 2] {
-        [&self.sq.guard, self.rq.guard()]
-    }
-}
-
-fn count_users(qp: &Qp, more: bool) {
-    qp.send_cq().count_user(more);
-    qp.recv_cq().count_user(more);
-    if let Some(srq) = qp.srq() {
-        srq.count_user(more);
-    }
-}
-
-/// What is granted of what was asked, or an `errno`.
-fn granted(init: &ibv_qp_init_attr) -> Result<ibv_qp_cap, c_int> {
-    match Transport::from_raw(init.qp_type) {
-        Some(Transport::Rc | Transport::Uc | Transport::Ud) => {}
-        _ => return Err(libc::EOPNOTSUPP),
-    }
-    let asked = &init.cap;
-    let too_much = asked.max_send_wr > device::QP_WR_MAX
-        || asked.max_send_sge > device::SGE_MAX
-        || asked.max_inline_data > device::INLINE_BYTES_MAX
-        || (init.srq.is_null() && (asked.max_recv_wr > device::QP_WR_MAX || asked.max_recv_sge > device::SGE_MAX));
-    if too_much || init.send_cq.is_null() || init.recv_cq.is_null() {
-        return Err(libc::EINVAL);
-    }
-    let (max_recv_wr, max_recv_sge) = if init.srq.is_null() { (asked.max_recv_wr, asked.max_recv_sge) } else { (0, 0) };
-    Ok(ibv_qp_cap {
-        max_send_wr: asked.max_send_wr,
-        max_recv_wr,
-        max_send_sge: asked.max_send_sge,
-        max_recv_sge,
-        max_inline_data: asked.max_inline_data,
-    })
-}
-
-/// `ibv_destroy_qp(3)`. `EBUSY` while it is attached to a multicast group. Waits until its events are acknowledged.
-///
-/// # Safety
-/// `qp` is alive, used by no thread just now, and isn't used after success.
-pub(crate) unsafe fn destroy(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: the caller's.
-    let this = unsafe { Qp::from_raw(qp) };
-    {
-        let mut control = fabric::control();
-        // Relaxed: under the control lock.
-        if this.mcast_groups.load(Ordering::Relaxed) != 0 {
-            return libc::EBUSY;
-        }
-        crate::objects::modify::stop(this);
-        control.remove(this.qpn);
-        crate::data_path::stall::forget(this);
-        // Nobody who found it before is left after this; nobody finds it any more.
-        fabric::quiesce();
-        this.recv_cq().detach(this.qpn);
-    }
-    if let Some(srq) = this.srq() {
-        srq.give_back(this, this.tag());
-    }
-    this.context().events.forget_qp(this);
-    fabric::unregister(&this.guards());
-    count_users(this, false);
-    // SAFETY: the caller's: the domain outlives the queue pair, which refers to it; the box is `create`'s.
-    unsafe {
-        Pd::from_raw((*qp).pd).release();
-        drop(Box::from_raw(qp.cast::<Qp>()));
-    }
-    0
-}
-
-/// `ibv_query_qp(3)`. All attributes are given, whatever `mask` asks for.
-///
-/// # Safety
-/// `qp` is alive, the other pointers are writable.
-pub(crate) unsafe fn query(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, init: *mut ibv_qp_init_attr) -> c_int {
-    // SAFETY: the caller's.
-    let this = unsafe { Qp::from_raw(qp) };
-    let _control = fabric::control();
-    // SAFETY: under the control lock.
-    let mut out = unsafe { std::ptr::read(&raw const (*this.attributes.get()).0) };
-    let state = this.state();
-    (out.qp_state, out.cur_qp_state) = (state.raw(), state.raw());
-    out.cap = this.cap;
-    out.sq_draining = u8::from(state == State::Sqd && this.sq.is_draining());
-    // SAFETY: the caller's; the queue pair's own fields are constant but `state`, which is under the control lock.
-    unsafe {
-        (*qp).state = state.raw();
-        attr.write(out);
-        init.write(ibv_qp_init_attr {
-            qp_context: (*qp).qp_context,
-            send_cq: (*qp).send_cq,
-            recv_cq: (*qp).recv_cq,
-            srq: (*qp).srq,
-            cap: this.cap,
-            qp_type: (*qp).qp_type,
-            sq_sig_all: c_int::from(this.sig_all),
-        });
-    }
-    0
 }

@@ -4,7 +4,6 @@
 //! polls. The thread is started with the first finite deadline of the process and sleeps between deadlines; without one
 //! (`rnr_retry` 7, `timeout` 0, or nothing ever pending) there is none. Nothing is kept of one that waits no more.
 
-use crate::data_path::stall;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -82,16 +81,19 @@ fn lock() -> MutexGuard<'static, Deadlines> {
     DEADLINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What is done with queue pairs whose deadline is over.
+pub(crate) type OnDue = fn(qpns: &[u32]);
+
 /// Looks at queue pair `qpn` again at `deadline_ns`, and at no other time. True if it will: not if there is no deadline, or it is
-/// over.
-pub(crate) fn arm(deadline_ns: u64, qpn: u32) -> bool {
+/// over. `on_due` is the same at every call.
+pub(crate) fn arm(deadline_ns: u64, qpn: u32, on_due: OnDue) -> bool {
     if deadline_ns == u64::MAX || deadline_ns <= now_ns() {
         return false;
     }
     let mut deadlines = lock();
     let is_first = deadlines.set(deadline_ns, qpn);
     if !deadlines.started {
-        let thread = std::thread::Builder::new().name("softnic-timer".into()).spawn(watch);
+        let thread = std::thread::Builder::new().name("softnic-timer".into()).spawn(move || watch(on_due));
         // Without it deadlines are seen by the next post or poll only; the next arm tries again.
         deadlines.started = thread.is_ok();
     }
@@ -106,7 +108,7 @@ pub(crate) fn disarm(qpn: u32) {
     lock().clear(qpn);
 }
 
-fn watch() {
+fn watch(on_due: OnDue) {
     let mut deadlines = lock();
     loop {
         let Some(first_ns) = deadlines.first_ns() else {
@@ -121,7 +123,7 @@ fn watch() {
         }
         let due = deadlines.due(now);
         drop(deadlines);
-        stall::progress_numbers(&due);
+        on_due(&due);
         deadlines = lock();
     }
 }

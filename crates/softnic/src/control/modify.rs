@@ -4,53 +4,38 @@
 //! after a move to RESET or ERR nothing of the queue pair is under way on any thread, and (ERR) everything posted was
 //! flushed. An error on a data path at the same time wins: then the move is made from the error state, or refused.
 
-use crate::data_path::{flush, psn, stall};
+use crate::data_path::{flush, progress, psn};
 use crate::events::async_event::Kind;
 use crate::objects::device::{self, Device, RD_ATOMIC_MAX};
-use crate::objects::qp::{self, ACCEPT_DATAGRAMS, NOT_ESTABLISHED, Qp};
+use crate::objects::qp::{Attributes, Qp};
 use crate::objects::qp_table::{self, AttrMask, State};
-use crate::objects::{fabric, key_table};
+use crate::objects::{fabric, guards, key_table};
+use crate::queues::accept::{ACCEPT_DATAGRAMS, AWAITS_FIRST, NOT_ESTABLISHED, SENDS_FIRST, accept_from};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use verbline_sync::credit::{FLUSHING, WAITING};
 
-/// Attributes as last modified.
-pub(crate) struct Attributes(pub(crate) ibv_qp_attr);
-
-impl Default for Attributes {
-    fn default() -> Self {
-        // SAFETY: numbers and a union of bytes, for which zero is a value.
-        Attributes(unsafe { std::mem::zeroed() })
-    }
-}
-
 /// `ibv_modify_qp(3)`. `EINVAL` for a transition, mask or value that can't be.
-///
-/// # Safety
-/// `qp` is alive, `attr` is readable.
-pub(crate) unsafe fn modify(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
-    // SAFETY: the caller's.
-    let (this, attr) = unsafe { (Qp::from_raw(qp), &*attr) };
+pub(crate) fn modify(this: &Qp, attr: &ibv_qp_attr, mask: c_int) -> Result<(), c_int> {
     let mask = AttrMask(mask as u32);
     let mut control = fabric::control();
     loop {
         let from = this.state();
         let to = if mask.contains(AttrMask::STATE) { State::from_raw(attr.qp_state) } else { Some(from) };
-        let Some(to) = to else { return libc::EINVAL };
+        let Some(to) = to else { return Err(libc::EINVAL) };
         let refused = qp_table::check(this.transport, from, to, mask).is_err()
             || (mask.contains(AttrMask::CUR_STATE) && attr.cur_qp_state != from.raw())
             || !is_valid(this.device(), attr, mask);
         if refused {
-            return libc::EINVAL;
+            return Err(libc::EINVAL);
         }
         // A data path may have moved it to an error state since: then look again.
         if this.leave_for(from, to) {
             store(this, attr, mask);
             enter(this, from, to, &mut control);
-            // SAFETY: `ibv_qp::state` is written under the control lock only.
-            unsafe { (*qp).state = to.raw() };
-            return 0;
+            this.show(to);
+            return Ok(());
         }
     }
 }
@@ -88,8 +73,8 @@ fn is_valid_path(device: &Device, path: &ibv_ah_attr) -> bool {
 
 /// Keeps the masked attributes, and puts them where the data path reads them.
 fn store(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) {
-    // SAFETY: under the control lock.
-    let known = &mut unsafe { &mut *qp.attributes.get() }.0;
+    let mut attributes = qp.attributes();
+    let known = &mut attributes.0;
     macro_rules! keep {
         ($($bit:ident: $($field:ident),*;)*) => {
             $(if mask.contains(AttrMask::$bit) { $(known.$field = attr.$field;)* })*
@@ -132,7 +117,7 @@ fn store(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) {
 fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
     match (from, to) {
         (_, State::Reset) => reset(qp),
-        (_, State::Err) => flush::everything(qp),
+        (_, State::Err) => flush::everything(qp, control.pinned()),
         (State::Init, State::Rtr) => receive(qp, control),
         (State::Rtr, State::Rts) => {
             // AcqRel: the connection needs no event any more; pairs with the sender's.
@@ -142,7 +127,7 @@ fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
         (State::Sqd | State::Sqe, State::Rts) => {
             qp.sq.pending.lock().draining = false;
             qp.sq.open();
-            stall::progress_under(control, &[qp.qpn]);
+            progress::progress_under(control, &[qp.qpn]);
         }
         (State::Rts, State::Sqd) => drain(qp),
         (State::Sqd, State::Sqd) => reroute(qp),
@@ -152,14 +137,13 @@ fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
 
 /// Into RTR: messages are let in, and a peer that waits for that is started.
 fn receive(qp: &Qp, control: &mut fabric::Control) {
-    // SAFETY: under the control lock.
-    let destination = unsafe { &*qp.attributes.get() }.0.dest_qp_num;
+    let destination = qp.attributes().0.dest_qp_num;
     let accept = if qp.is_datagram() {
         ACCEPT_DATAGRAMS
     } else {
-        qp.sq.connect(destination, path(qp) | psn::where_compared(qp.transport, psn::SENDS_FIRST));
-        let first = NOT_ESTABLISHED | psn::where_compared(qp.transport, psn::AWAITS_FIRST);
-        qp::accept_from(destination, qp.device().index) | first
+        qp.sq.connect(destination, path(qp) | psn::where_compared(qp.transport, SENDS_FIRST));
+        let first = NOT_ESTABLISHED | psn::where_compared(qp.transport, AWAITS_FIRST);
+        accept_from(destination, qp.device().index) | first
     };
     // Release pairs with the Acquire of senders: everything above is before.
     qp.inbound.accept.store(accept, Ordering::Release);
@@ -167,7 +151,7 @@ fn receive(qp: &Qp, control: &mut fabric::Control) {
         // A sender that gave up on us meanwhile has its queue marked as stalled: `settle` in `progress` saw to it that
         // it looked once more, so either it saw `accept`, or we see the mark.
         verbline_ring::fence::heavy();
-        stall::progress_under(control, &[qp.sq.destination()]);
+        progress::progress_under(control, &[qp.sq.destination()]);
     }
 }
 
@@ -180,29 +164,27 @@ fn reroute(qp: &Qp) {
 
 /// What the peer's `Inbound::accept` must be if the path leads to it.
 fn path(qp: &Qp) -> u32 {
-    // SAFETY: under the control lock.
-    let path = &unsafe { &*qp.attributes.get() }.0.ah_attr;
+    let path = qp.attributes().0.ah_attr;
     // SAFETY: any sixteen bytes are a GID.
     let gid = unsafe { path.grh.dgid.raw };
     let device = if path.is_global != 0 { device::by_gid(&gid) } else { device::by_lid(path.dlid) };
     // An address that nobody has: no number of a queue pair matches.
     let device = device.map_or(device::DEVICES, |device| device.index);
-    qp::accept_from(qp.qpn, device)
+    accept_from(qp.qpn, device)
 }
 
 /// RTS to SQD: what was begun is finished, the rest is held.
 fn drain(qp: &Qp) {
     qp.sq.close();
-    fabric::quiesce();
-    // SAFETY: under the control lock.
-    let notify = unsafe { &*qp.attributes.get() }.0.en_sqd_async_notify != 0;
+    guards::quiesce();
+    let notify = qp.attributes().0.en_sqd_async_notify != 0;
     let mut pending = qp.sq.pending.lock();
     pending.draining = !pending.is_empty();
     pending.notify_drained = notify;
     let drained = !pending.draining;
     drop(pending);
     if drained && notify {
-        qp.context().events.raise_qp(qp, Kind::SqDrained);
+        qp.context().events.raise(qp, Kind::SqDrained);
     }
 }
 
@@ -211,24 +193,23 @@ pub(crate) fn stop(qp: &Qp) {
     // Release pairs with the Acquire of senders.
     qp.inbound.accept.store(0, Ordering::Release);
     qp.sq.close();
-    fabric::quiesce();
+    guards::quiesce();
 }
 
 /// Into RESET: as new; completions of before aren't given out any more.
 fn reset(qp: &Qp) {
     stop(qp);
-    stall::forget(qp);
+    progress::forget(qp);
     let old_tag = qp.tag();
     qp.new_tag();
     // A poll that began with the old tag is over after this: from here on nobody counts what was.
-    fabric::quiesce();
+    guards::quiesce();
     if let Some(srq) = qp.srq() {
-        srq.give_back(qp, old_tag);
+        flush::give_back(srq, qp, old_tag);
     }
     qp.sq.reset();
     qp.rq.reset();
     qp.inbound.attention.lower(FLUSHING | WAITING);
-    // SAFETY: under the control lock.
-    unsafe { *qp.attributes.get() = Attributes::default() };
+    *qp.attributes() = Attributes::default();
     store(qp, &Attributes::default().0, AttrMask::NONE);
 }

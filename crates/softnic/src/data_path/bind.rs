@@ -1,0 +1,85 @@
+//! Binding and invalidating memory windows by work requests.
+//!
+//! Type 1 windows are bound by `ibv_bind_mw(3)` and get a new R_Key each time; type 2 windows (2B) by a work request,
+//! with an R_Key whose low 8 bits the caller chooses, and are tied to that queue pair. Either way the handle (`ibv_mw.rkey`)
+//! says which key the bind replaces: a handle whose key is not the one in force is stale, and its bind is refused, as devices
+//! do that carry both keys in the work request. So a program that binds by a work request writes the new key into the handle,
+//! and puts the old one back when it learns that a bind failed (`ibv_bind_mw(3)`, notes).
+
+use crate::objects::Object;
+use crate::objects::key_table::{self, Grant, WINDOW};
+use crate::objects::mr::Mr;
+use crate::objects::mw::{self, Mw};
+use crate::objects::qp::Qp;
+use crate::queues::outcome::Outcome;
+use crate::queues::wr::SendWr;
+use rdma_sys::*;
+
+const REMOTE_RIGHTS: u32 = key_table::REMOTE_WRITE | key_table::REMOTE_READ | key_table::REMOTE_ATOMIC;
+
+/// Carries out `IBV_WR_BIND_MW`, of both types. Of length 0 it unbinds a window of type 1.
+pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> Outcome {
+    // SAFETY: a bind's arm of the union, and by ibv_bind_mw(3), which whoever made the `SendWr` kept, the window and the region
+    // live until the bind has completed.
+    let (rkey, info, window) = unsafe {
+        let bind = wr.bind_mw_tso_union.bind_mw;
+        (bind.rkey, bind.bind_info, Mw::from_raw(bind.mw))
+    };
+    let refused = Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR);
+    let current = window.key();
+    let handle = wr.kept_handle_key().unwrap_or_else(|| window.handle_key());
+    if window.pd != qp.pd || handle != current || rkey >> 8 != current >> 8 {
+        return refused;
+    }
+    // A type 2 window is bound only while it is unbound, and unbound by invalidating it; a type 1 window changes over.
+    if window.is_type_2() && (info.length == 0 || window.is_bound()) {
+        return refused;
+    }
+    if info.length == 0 {
+        window.unbind();
+        window.set_key(rkey);
+        return Outcome::Done(0);
+    }
+    // SAFETY: as above.
+    let region = unsafe { Mr::from_raw(info.mr) };
+    let Some(grant) = grant(qp, window.is_type_2(), region, &info) else { return refused };
+    window.bind(region, rkey, &grant);
+    Outcome::Done(0)
+}
+
+/// What the window would grant; `None` if the region doesn't cover it or wasn't registered for binding.
+fn grant(qp: &Qp, is_type_2: bool, region: &Mr, info: &ibv_mw_bind_info) -> Option<Grant> {
+    let parent = key_table::grant(region.lkey())?;
+    let rights = info.mw_access_flags;
+    let changes = rights & (key_table::REMOTE_WRITE | key_table::REMOTE_ATOMIC) != 0;
+    let inside = info.addr.wrapping_sub(parent.start) <= parent.len
+        && info.length <= parent.len - info.addr.wrapping_sub(parent.start);
+    let allowed = parent.pd == qp.pd
+        && parent.access & key_table::MW_BIND != 0
+        && rights & !REMOTE_RIGHTS == 0
+        && (!changes || parent.access & key_table::LOCAL_WRITE != 0)
+        && inside;
+    allowed.then_some(Grant {
+        pd: qp.pd,
+        access: rights | WINDOW,
+        start: info.addr,
+        len: info.length,
+        offset: 0,
+        qpn: if is_type_2 { qp.qpn } else { 0 },
+        parent: region.lkey(),
+    })
+}
+
+/// Carries out `IBV_WR_LOCAL_INV`.
+pub(crate) fn invalidate_locally(qp: &Qp, wr: SendWr<'_>) -> Outcome {
+    if invalidate(qp, wr.imm_or_rkey()) { Outcome::Done(0) } else { Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR) }
+}
+
+/// Invalidates a type 2 window that is bound to `qp`. False if the key isn't one.
+pub(crate) fn invalidate(qp: &Qp, rkey: u32) -> bool {
+    let Some(grant) = key_table::grant(rkey) else { return false };
+    if grant.access & WINDOW == 0 || grant.qpn != qp.qpn || grant.pd != qp.pd {
+        return false;
+    }
+    mw::unbind(rkey)
+}

@@ -1,0 +1,49 @@
+//! What `ibv_post_send(3)` has proved once, for everything that carries a post out.
+
+use crate::objects::fabric;
+use crate::objects::guards::Pinned;
+use crate::objects::qp::Qp;
+use crate::queues::wr::SendWr;
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::atomic::Ordering;
+use verbline_sync::guard::Inside;
+
+/// Why a post stopped, and the work request that was refused.
+pub(crate) type Refused<'a> = (c_int, SendWr<'a>);
+
+/// Proof that this thread is the one that posts sends to the queue pair, which is alive, and that it is inside its guard.
+#[derive(Clone, Copy)]
+pub(crate) struct Poster<'p> {
+    qp: &'p Qp,
+    pub(crate) pinned: Pinned<'p>,
+    /// Stays on this thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Deref for Poster<'_> {
+    type Target = Qp;
+    #[inline(always)]
+    fn deref(&self) -> &Qp {
+        self.qp
+    }
+}
+
+impl<'p> Poster<'p> {
+    /// # Safety
+    /// During `'p` no other thread posts sends to the queue pair, as `ibv_post_send(3)` has it for a queue pair of a thread
+    /// domain of its own (crate's documentation). `inside` is of its send queue's guard.
+    #[inline(always)]
+    pub(crate) unsafe fn new(qp: &'p Qp, inside: &'p Inside<'_>) -> Poster<'p> {
+        Poster { qp, pinned: Pinned::inside(inside), thread: PhantomData }
+    }
+
+    /// The queue pair that it is connected to, if that accepts its messages and nothing is special about that.
+    #[inline(always)]
+    pub(crate) fn established_peer(self) -> Option<&'p Qp> {
+        let peer = fabric::lookup(self.pinned, self.sq.destination())?;
+        // Acquire pairs with the Release in `modify`: the peer is ready before it accepts.
+        (peer.inbound.accept.load(Ordering::Acquire) == self.sq.expect()).then_some(peer)
+    }
+}

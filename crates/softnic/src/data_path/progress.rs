@@ -1,0 +1,244 @@
+//! Carrying out send work requests that have to wait: for a receive, for a peer, for the queue pair to leave SQD.
+//!
+//! What it guarantees: they are carried out in order, by whoever notices first that they can be: the receiver when it posts, the
+//! sender when it posts or polls, the control path when a peer comes up. So nobody needs to poll for them, and a sender's
+//! completion never depends on the receiver's polling. One that waits too long (`rnr_retry` times the receiver's
+//! `min_rnr_timer`, or `retry_cnt` + 1 times the local ACK time-out) fails as hardware would have it; `timer` sees to that while
+//! everybody sleeps.
+
+use crate::data_path::errors::Errors;
+use crate::data_path::poster::{Poster, Refused};
+use crate::data_path::{execute, flush};
+use crate::events::async_event::Kind;
+use crate::objects::cq::Cq;
+use crate::objects::fabric;
+use crate::objects::guards::Pinned;
+use crate::objects::qp::Qp;
+use crate::objects::qp_table::State;
+use crate::queues::outcome::{Outcome, Why};
+use crate::queues::pending::{FOR_EVER, Pending};
+use crate::queues::timer;
+use crate::queues::wr::SendWr;
+use rdma_sys::ibv_wc_status;
+use std::sync::atomic::Ordering;
+use verbline_sync::credit::{Attention, WAITING};
+use verbline_sync::lock::Held;
+
+/// `IBV_QP_RNR_RETRY` that stands for "for ever".
+const RNR_FOR_EVER: u32 = 7;
+
+/// Posts from `wr` on while the fast path is closed. Gives the rest: not the end, if it is open again.
+#[cold]
+pub(crate) fn post<'a>(
+    poster: Poster<'_>,
+    wr: SendWr<'a>,
+    errors: &mut Errors,
+) -> Result<Option<SendWr<'a>>, Refused<'a>> {
+    if matches!(poster.state(), State::Reset | State::Init | State::Rtr) {
+        return Err((libc::EINVAL, wr));
+    }
+    progress(&poster, poster.pinned, errors);
+    let posted = post_while_closed(poster, wr, errors);
+    if !matches!(posted, Ok(Some(_))) {
+        progress(&poster, poster.pinned, errors);
+    }
+    posted
+}
+
+fn post_while_closed<'a>(
+    poster: Poster<'_>,
+    wr: SendWr<'a>,
+    errors: &mut Errors,
+) -> Result<Option<SendWr<'a>>, Refused<'a>> {
+    let qp: &Qp = &poster;
+    let mut next = Some(wr);
+    while let Some(wr) = next {
+        execute::validate(qp, wr).map_err(|code| (code, wr))?;
+        let mut pending = qp.sq.pending.lock();
+        if qp.sq.is_open() {
+            return Ok(next);
+        }
+        let position = qp.sq.reserve(qp.cap.max_send_wr).ok_or((libc::ENOMEM, wr))?;
+        if matches!(qp.state(), State::Err | State::Sqe) {
+            flush::pending(qp, &mut pending, errors);
+            execute::flush(qp, wr, position, errors);
+        } else {
+            keep(qp, &mut pending, wr, position);
+        }
+        next = wr.next();
+    }
+    Ok(None)
+}
+
+/// A work request that was just reserved has to wait: it is the first to be pending.
+#[cold]
+pub(crate) fn begin(poster: Poster<'_>, wr: SendWr<'_>, position: u64, errors: &mut Errors) {
+    keep(&poster, &mut poster.sq.pending.lock(), wr, position);
+    progress(&poster, poster.pinned, errors);
+}
+
+fn keep(qp: &Qp, pending: &mut Pending, wr: SendWr<'_>, position: u64) {
+    pending.keep(wr, position);
+    if !qp.sq.is_stalled() {
+        qp.sq.set_stalled(true);
+        qp.send_cq().stalled.add(qp.qpn);
+    }
+}
+
+/// Carries out what can be. The caller holds no lock but the control lock.
+pub(crate) fn progress(qp: &Qp, pinned: Pinned<'_>, errors: &mut Errors) {
+    loop {
+        let mut pending = qp.sq.pending.lock();
+        let look_again = run(qp, pinned, &mut pending, errors);
+        drop(pending);
+        if !look_again {
+            return;
+        }
+        // Outside the lock: whoever posts a receive now may be waiting for it.
+        Attention::settle();
+    }
+}
+
+/// True if a flag was raised for the receiver: then look again after it has settled.
+fn run(qp: &Qp, pinned: Pinned<'_>, pending: &mut Held<'_, Pending>, errors: &mut Errors) -> bool {
+    while !pending.is_empty() {
+        match qp.state() {
+            State::Rts => {}
+            State::Sqd if pending.draining => {}
+            State::Err | State::Sqe => flush::pending(qp, pending, errors),
+            _ => return false,
+        }
+        let Some((wr, position, bytes)) = pending.first() else { break };
+        // The lock makes us the only one to carry out this queue's: the fast path is closed while anything is pending.
+        match execute::execute(qp, pinned, wr, bytes, errors) {
+            Outcome::Done(bytes) => {
+                execute::complete(qp, wr, position, bytes, errors);
+                pending.advance();
+                drained(qp, pending);
+            }
+            Outcome::Failed(status) => fail(qp, pending, status, errors),
+            Outcome::Wait(why) => {
+                if pending.why != Some(why) {
+                    pending.why = Some(why);
+                    pending.deadline_ns = deadline_ns(qp, why);
+                    pending.is_armed |= timer::arm(pending.deadline_ns, qp.qpn, progress_numbers);
+                }
+                if timer::now_ns() < pending.deadline_ns {
+                    return wait(qp, pinned, why);
+                }
+                let status = match why {
+                    Why::NoReceive(_) => ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR,
+                    Why::NoPeer => ibv_wc_status::IBV_WC_RETRY_EXC_ERR,
+                };
+                fail(qp, pending, status, errors);
+            }
+        }
+    }
+    flush::unstall(qp, pinned, pending);
+    false
+}
+
+/// The first fails; those behind it are flushed.
+fn fail(qp: &Qp, pending: &mut Held<'_, Pending>, status: u32, errors: &mut Errors) {
+    if let Some((wr, position, _)) = pending.first() {
+        execute::fail(qp, wr, position, status, errors);
+        pending.advance();
+    }
+    flush::pending(qp, pending, errors);
+}
+
+/// In SQD, what was begun is finished now.
+fn drained(qp: &Qp, pending: &mut Held<'_, Pending>) {
+    if std::mem::take(&mut pending.draining) && std::mem::take(&mut pending.notify_drained) {
+        qp.context().events.raise(qp, Kind::SqDrained);
+    }
+}
+
+/// Makes sure that the receiver's next post starts us. True if that is news to it.
+fn wait(qp: &Qp, pinned: Pinned<'_>, why: Why) -> bool {
+    let Why::NoReceive(_) = why else { return false };
+    let Some(peer) = fabric::lookup(pinned, qp.sq.destination()) else { return false };
+    match peer.srq() {
+        None => peer.inbound.attention.raise(WAITING),
+        // Entered in the section in which it is seen to be empty; if it isn't, look again.
+        Some(srq) => !srq.wait(qp.qpn),
+    }
+}
+
+/// When to give up on `why`.
+fn deadline_ns(qp: &Qp, why: Why) -> u64 {
+    // Relaxed, all: changed by the control path only.
+    let span_ns = match why {
+        Why::NoReceive(timer) => rnr_span_ns(qp.sq.rnr_retry.load(Ordering::Relaxed), timer),
+        Why::NoPeer => ack_span_ns(qp.sq.retry_cnt.load(Ordering::Relaxed), qp.sq.timeout.load(Ordering::Relaxed)),
+    };
+    span_ns.map_or(FOR_EVER, |span_ns| timer::now_ns().saturating_add(span_ns))
+}
+
+/// How long a receive is waited for: `min_rnr_timer` a retry. `None` is for ever.
+fn rnr_span_ns(rnr_retry: u32, min_rnr_timer: u32) -> Option<u64> {
+    (rnr_retry != RNR_FOR_EVER).then(|| u64::from(rnr_retry) * timer::rnr_ns(min_rnr_timer))
+}
+
+/// How long an acknowledgement is waited for: `timeout` for the first try and for each retry. `None` is for ever.
+fn ack_span_ns(retry_cnt: u32, timeout: u32) -> Option<u64> {
+    (timeout != 0).then(|| (u64::from(retry_cnt) + 1) * timer::ack_timeout_ns(timeout))
+}
+
+/// The control path, of a queue pair that is reset or destroyed: nobody looks for what is pending any more.
+pub(crate) fn forget(qp: &Qp) {
+    qp.send_cq().stalled.remove(qp.qpn);
+    qp.sq.pending.lock().disarm(qp.qpn);
+}
+
+/// Carries out what can be of queue pairs that are known by their numbers. The caller is in no guard, and has no lock.
+#[cold]
+pub(crate) fn progress_numbers(qpns: &[u32]) {
+    let mut control = fabric::control();
+    progress_under(&mut control, qpns);
+}
+
+/// As [`progress_numbers`], under the control lock.
+pub(crate) fn progress_under(control: &mut fabric::Control, qpns: &[u32]) {
+    let mut errors = Errors::new();
+    {
+        let inside = control.guard().enter();
+        progress_all(qpns, Pinned::inside(&inside), &mut errors);
+    }
+    flush::finish_under(errors, control);
+}
+
+fn progress_all(qpns: &[u32], pinned: Pinned<'_>, errors: &mut Errors) {
+    for qp in qpns.iter().filter_map(|qpn| fabric::lookup(pinned, *qpn)) {
+        progress(qp, pinned, errors);
+    }
+}
+
+/// The poller: tries what is pending in its send queues.
+#[cold]
+pub(crate) fn retry_all(cq: &Cq) {
+    let mut errors = Errors::new();
+    {
+        let inside = cq.polling.guard.enter();
+        let mut some = [0; 64];
+        let count = cq.stalled.some(&mut some);
+        progress_all(&some[..count], Pinned::inside(&inside), &mut errors);
+    }
+    flush::finish(errors);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_waited_for_so_many_times_and_no_longer() {
+        assert_eq!([0, 1, 3, 6].map(|times| rnr_span_ns(times, 1)), [0, 10_000, 30_000, 60_000].map(Some));
+        assert_eq!(
+            [rnr_span_ns(1, 0), rnr_span_ns(2, 31), rnr_span_ns(7, 1)],
+            [Some(655_360_000), Some(983_040_000), None]
+        );
+        assert_eq!([0, 1, 7].map(|retries| ack_span_ns(retries, 1)), [8_192, 16_384, 65_536].map(Some));
+        assert_eq!([ack_span_ns(7, 31), ack_span_ns(7, 0)], [Some(70_368_744_177_664), None]);
+    }
+}

@@ -1,0 +1,21 @@
+//! What comes of carrying out a work request.
+
+/// What came of a work request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outcome {
+    /// Carried out; so many bytes.
+    Done(u64),
+    /// It can't be yet.
+    Wait(Why),
+    /// It failed, with an `ibv_wc_status`.
+    Failed(u32),
+}
+
+/// What a work request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// A posted receive; the receiver's `min_rnr_timer`.
+    NoReceive(u32),
+    /// A peer that accepts our messages.
+    NoPeer,
+}

@@ -1,0 +1,190 @@
+//! Send work requests that have to wait: for a receive, for a peer, for the queue pair to leave SQD.
+//!
+//! What it guarantees: they are kept in order, with their inline data, in memory that was set aside at creation. Who carries
+//! them out is in `data_path::progress`.
+
+use crate::copy;
+use crate::queues::outcome::Why;
+use crate::queues::timer;
+use crate::queues::wr::{SendWr, sge_bytes};
+use rdma_sys::*;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU32, Ordering};
+use verbline_sync::lock::SpinLock;
+
+/// The pending work requests of one send queue: positions `head` to `tail`.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    head: u64,
+    tail: u64,
+    /// What the first one waits for, and until when.
+    pub(crate) why: Option<Why>,
+    pub(crate) deadline_ns: u64,
+    /// `timer` knows of a deadline.
+    pub(crate) is_armed: bool,
+    /// In SQD: the first one was begun before, and is finished.
+    pub(crate) draining: bool,
+    /// Raise `IBV_EVENT_SQ_DRAINED` when it is.
+    pub(crate) notify_drained: bool,
+    wrs: Box<[MaybeUninit<ibv_send_wr>]>,
+    sges: Box<[MaybeUninit<ibv_sge>]>,
+    inline: Box<[MaybeUninit<u8>]>,
+}
+
+// SAFETY: the pointers in it lead into its own boxes, or to the user's objects that are alive while posted.
+unsafe impl Send for Pending {}
+
+/// Never.
+pub(crate) const FOR_EVER: u64 = u64::MAX;
+impl Pending {
+    pub(crate) fn new(cap: &ibv_qp_cap) -> Pending {
+        let depth = (cap.max_send_wr as usize).next_power_of_two();
+        Pending {
+            head: 0,
+            tail: 0,
+            why: None,
+            deadline_ns: FOR_EVER,
+            is_armed: false,
+            draining: false,
+            notify_drained: false,
+            wrs: Box::new_uninit_slice(depth),
+            sges: Box::new_uninit_slice(depth * cap.max_send_sge.max(1) as usize),
+            inline: Box::new_uninit_slice(depth * cap.max_inline_data as usize),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Forgets everything. Control path.
+    pub(crate) fn clear(&mut self) {
+        (self.head, self.tail) = (0, 0);
+        (self.why, self.deadline_ns) = (None, FOR_EVER);
+        (self.draining, self.notify_drained) = (false, false);
+    }
+
+    /// Keeps a copy of a work request that passed validation; `position` was reserved after those that are pending.
+    pub(crate) fn keep(&mut self, wr: SendWr<'_>, position: u64) {
+        if self.is_empty() {
+            (self.head, self.tail) = (position, position);
+        }
+        debug_assert_eq!(self.tail, position);
+        let slot = position as usize & (self.wrs.len() - 1);
+        let sges_a_wr = self.sges.len() / self.wrs.len();
+        let inline_a_wr = self.inline.len() / self.wrs.len();
+        let sges = &mut self.sges[slot * sges_a_wr..][..sges_a_wr];
+        let inline = &mut self.inline[slot * inline_a_wr..][..inline_a_wr];
+        let count = if wr.is_inline() {
+            let mut len = 0;
+            for sge in wr.sges() {
+                let part = &mut inline[len..][..sge.length as usize];
+                // SAFETY: inline data can be read, which a `SendWr` stands for; `part` has that length.
+                unsafe { copy::copy(part.as_mut_ptr().cast(), sge.addr as *const u8, part.len()) };
+                len += part.len();
+            }
+            if len > 0 {
+                sges[0].write(ibv_sge { addr: inline.as_ptr() as u64, length: len as u32, lkey: 0 });
+            }
+            usize::from(len > 0)
+        } else {
+            let list = wr.sges();
+            sges.iter_mut().zip(list).for_each(|(to, from)| _ = to.write(*from));
+            list.len()
+        };
+        self.wrs[slot].write(wr.copied(sges.as_mut_ptr().cast(), count as i32));
+        self.tail = position + 1;
+    }
+
+    /// The first, its position, and the bytes of its list.
+    pub(crate) fn first(&self) -> Option<(SendWr<'_>, u64, u64)> {
+        if self.is_empty() {
+            return None;
+        }
+        let slot = self.head as usize & (self.wrs.len() - 1);
+        // SAFETY: `keep` wrote it, its list and its inline data into boxes of this value, which is borrowed; what it names is
+        // alive by ibv_post_send(3) until it has completed, which is not before `advance`.
+        let wr = unsafe { SendWr::list(self.wrs[slot].as_ptr()) }?;
+        Some((wr, self.head, wr.sges().iter().map(sge_bytes).sum()))
+    }
+
+    /// Nothing waits until the deadline that `timer` knows of.
+    pub(crate) fn disarm(&mut self, qpn: u32) {
+        if std::mem::take(&mut self.is_armed) {
+            timer::disarm(qpn);
+        }
+    }
+
+    /// The first is done with.
+    pub(crate) fn advance(&mut self) {
+        self.head += 1;
+        (self.why, self.deadline_ns) = (None, FOR_EVER);
+    }
+}
+
+/// The queue pairs of one send CQ that have something pending.
+#[derive(Debug, Default)]
+pub(crate) struct StalledQps {
+    count: AtomicU32,
+    /// Their numbers.
+    list: SpinLock<Vec<u32>>,
+}
+
+impl StalledQps {
+    /// Whether there are any.
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        // Relaxed: a hint; a poll that misses it is followed by another, or by the timer.
+        self.count.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn add(&self, qpn: u32) {
+        let mut list = self.list.lock();
+        if !list.contains(&qpn) {
+            list.push(qpn);
+        }
+        // Relaxed: see `any`.
+        self.count.store(list.len() as u32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove(&self, qpn: u32) {
+        let mut list = self.list.lock();
+        list.retain(|entry| *entry != qpn);
+        // Relaxed: see `any`.
+        self.count.store(list.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Some of them, others the next time.
+    pub(crate) fn some(&self, out: &mut [u32]) -> usize {
+        let mut list = self.list.lock();
+        let count = list.len().min(out.len());
+        out[..count].copy_from_slice(&list[..count]);
+        list.rotate_left(count);
+        count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who comes after one that waited waits from the beginning.
+    #[test]
+    fn a_deadline_is_not_inherited() {
+        let cap = ibv_qp_cap { max_send_wr: 4, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline_data: 0 };
+        let mut pending = Pending::new(&cap);
+        // SAFETY: numbers, pointers and unions of them, for which zero is a value.
+        let wr: ibv_send_wr = unsafe { std::mem::zeroed() };
+        for position in 0..2 {
+            // SAFETY: a SEND without a list.
+            pending.keep(unsafe { SendWr::list(&raw const wr) }.expect("a work request"), position);
+        }
+        (pending.why, pending.deadline_ns) = (Some(Why::NoPeer), 5);
+        pending.advance();
+        assert_eq!((pending.is_empty(), pending.why, pending.deadline_ns), (false, None, FOR_EVER));
+        (pending.why, pending.deadline_ns, pending.draining) = (Some(Why::NoPeer), 5, true);
+        pending.clear();
+        assert_eq!((pending.is_empty(), pending.why, pending.deadline_ns), (true, None, FOR_EVER));
+        assert!(!pending.draining);
+    }
+}

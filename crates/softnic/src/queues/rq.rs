@@ -1,0 +1,179 @@
+//! The receive queue of one queue pair: what is posted, and what its sender consumes.
+//!
+//! What it guarantees: a posted receive is consumed once, in order. A connected queue pair's receives are consumed by
+//! its one peer without a lock. A datagram queue pair has any number of senders at once: they take the queue's lock
+//! while they deliver, since each must get another receive and receives complete in order.
+
+use crate::objects::key_table::RegionKey;
+use crate::queues::wqe::WqeRing;
+use crate::queues::wr::RecvWr;
+use crossbeam_utils::CachePadded;
+use rdma_sys::ibv_qp_cap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use verbline_sync::credit::{Attention, Posted};
+use verbline_sync::guard::Guard;
+use verbline_sync::lock::SpinLock;
+
+/// See the [module](self).
+#[repr(C)]
+pub(crate) struct Rq {
+    /// Constant, as is the next: senders read them at each message, so nothing on their line is ever written.
+    pub(crate) wqes: WqeRing,
+    /// How many bytes each receive takes: sixteen to a line, so that a sender of small messages reads nothing else of
+    /// the receiver's. The ring is longer than the queue, so that the receive posted last never shares a line with the
+    /// one consumed next: on a full queue that line would change cores at each message.
+    capacity: Box<[AtomicU32]>,
+    poster: CachePadded<Poster>,
+    posted: CachePadded<Posted>,
+    /// Receives below are free. Written by the thread that polls the receive CQ.
+    freed: CachePadded<AtomicU64>,
+    consumed: CachePadded<Consumed>,
+    /// Datagram senders, and flushing.
+    pub(crate) lock: SpinLock<()>,
+}
+
+/// The posting thread's own.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Poster {
+    /// It is inside while it starts a waiting sender.
+    guard: Guard,
+    posted: AtomicU64,
+    /// A copy of `freed`.
+    freed: AtomicU64,
+}
+
+/// The consuming sender's own.
+#[derive(Debug, Default)]
+struct Consumed {
+    /// The next receive.
+    head: AtomicU64,
+    /// Receives below are known to be posted.
+    credit: AtomicU64,
+}
+
+/// Capacities in one cache line.
+const CAPACITIES_A_LINE: u32 = 16;
+
+impl Rq {
+    pub(crate) fn new(cap: &ibv_qp_cap) -> Rq {
+        let entries = (cap.max_recv_wr + 2 * CAPACITIES_A_LINE).next_power_of_two() as usize;
+        Rq {
+            wqes: WqeRing::new(entries, cap.max_recv_sge),
+            capacity: (0..entries).map(|_| AtomicU32::new(0)).collect(),
+            poster: CachePadded::default(),
+            posted: CachePadded::new(Posted::new()),
+            freed: CachePadded::new(AtomicU64::new(0)),
+            consumed: CachePadded::default(),
+            lock: SpinLock::new(()),
+        }
+    }
+
+    /// For `fabric` to wait for.
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.poster.guard
+    }
+
+    /// How many bytes receive `index` takes; 0 means "look closer".
+    #[inline(always)]
+    pub(crate) fn capacity(&self, index: u64) -> u32 {
+        // Relaxed: ordered by the count of posted receives.
+        self.capacity_of(index).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn capacity_of(&self, index: u64) -> &AtomicU32 {
+        // SAFETY: the length is a power of two (`new`), so this is below it.
+        unsafe { self.capacity.get_unchecked(index as usize & (self.capacity.len() - 1)) }
+    }
+
+    /// The consumer's: the receives that it knows to be posted. More is looked for when they are used up.
+    ///
+    /// There is one consumer: the connected peer's sender, or the holder of `lock`.
+    #[inline(always)]
+    pub(crate) fn known(&self) -> Range<u64> {
+        // Relaxed, here and in `consume`: the consumer's own.
+        let head = self.consumed.head.load(Ordering::Relaxed);
+        let mut credit = self.consumed.credit.load(Ordering::Relaxed);
+        if head == credit {
+            credit = self.posted.read();
+            self.consumed.credit.store(credit, Ordering::Relaxed);
+        }
+        head..credit
+    }
+
+    /// The consumer's: receives below `index` are consumed.
+    #[inline(always)]
+    pub(crate) fn consume(&self, index: u64) {
+        // Relaxed: see `known`.
+        self.consumed.head.store(index, Ordering::Relaxed);
+    }
+
+    /// The consumer's: takes the next receive.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<u64> {
+        let index = self.known().next()?;
+        self.consume(index + 1);
+        self.wqes.prefetch(index + 1);
+        Some(index)
+    }
+
+    /// The poster's: the next index, and the first for which there is no room.
+    #[inline(always)]
+    pub(crate) fn room(&self, depth: u32) -> Range<u64> {
+        // Relaxed, here, in `look_again` and in `publish`: the posting thread's own.
+        let freed = self.poster.freed.load(Ordering::Relaxed);
+        self.poster.posted.load(Ordering::Relaxed)..freed + u64::from(depth)
+    }
+
+    /// The poster's: the first index for which there is no room, after a look at what was polled.
+    #[inline(always)]
+    pub(crate) fn look_again(&self, depth: u32) -> u64 {
+        let freed = self.polled();
+        // Relaxed: see `room`.
+        self.poster.freed.store(freed, Ordering::Relaxed);
+        freed + u64::from(depth)
+    }
+
+    /// The poster's: writes a receive into its free entry.
+    #[inline(always)]
+    pub(crate) fn write(&self, index: u64, wr: RecvWr<'_>, key: &mut RegionKey) {
+        let capacity = self.wqes.write(index, wr, key);
+        // Relaxed: ordered by the publication that follows.
+        self.capacity_of(index).store(capacity, Ordering::Relaxed);
+    }
+
+    /// The poster's: receives below `posted` are there. What to attend to, as [`Posted::publish`] has it.
+    #[inline(always)]
+    pub(crate) fn publish(&self, posted: u64, attention: &Attention) -> u32 {
+        // Relaxed: see `room`.
+        self.poster.posted.store(posted, Ordering::Relaxed);
+        self.posted.publish(posted, attention)
+    }
+
+    /// The poller's: receives below `index` are free.
+    #[inline(always)]
+    pub(crate) fn free_up_to(&self, index: u64) {
+        // Release pairs with the Acquire in `polled`: the poller is done with the entry.
+        self.freed.store(index, Ordering::Release);
+    }
+
+    /// How many receives were polled: all below this index.
+    #[inline(always)]
+    pub(crate) fn polled(&self) -> u64 {
+        // Acquire pairs with the Release in `free_up_to`: the poller is done with what they brought.
+        self.freed.load(Ordering::Acquire)
+    }
+
+    /// Control path, nobody inside a guard: empty. Indices go on from where they were, so that a sender never takes the
+    /// end of what it knows of an earlier connection for that of this one (`Sq::mailbox_of`).
+    pub(crate) fn reset(&self) {
+        // Relaxed, all: ordered by the quiescence before.
+        let next = self.poster.posted.load(Ordering::Relaxed);
+        for count in [&self.poster.freed, &self.consumed.head, &self.consumed.credit, &self.freed] {
+            count.store(next, Ordering::Relaxed);
+        }
+        self.posted.reset(next);
+    }
+}

@@ -1,0 +1,221 @@
+//! The send queue: whether and how much may be posted, and where to.
+//!
+//! What it guarantees: a slot is free again once the completion of its work request, or of a later one, was polled.
+
+use crate::queues::accept::SENDS_FIRST;
+use crate::queues::pending::Pending;
+use crossbeam_utils::CachePadded;
+use rdma_sys::ibv_qp_cap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use verbline_sync::guard::Guard;
+use verbline_sync::lock::SpinLock;
+
+/// In `gate`: the state isn't RTS.
+const NOT_RTS: u32 = 1;
+/// In `gate`: work requests are pending.
+const STALLED: u32 = 2;
+
+/// See the [module](self).
+#[repr(C)]
+pub(crate) struct Sq {
+    /// The posting thread is inside.
+    pub(crate) guard: Guard,
+    /// 0: the fast path is open. Otherwise see the flags.
+    gate: AtomicU32,
+    /// The connected queue pair's number, and what its `Inbound::accept` must be.
+    destination: AtomicU32,
+    expect: AtomicU32,
+    counts: Counts,
+    /// How often, and how long, to try: `IBV_QP_TIMEOUT`, `RETRY_CNT`, `RNR_RETRY`, `MAX_QP_RD_ATOMIC`.
+    pub(crate) timeout: AtomicU32,
+    pub(crate) retry_cnt: AtomicU32,
+    pub(crate) rnr_retry: AtomicU32,
+    pub(crate) max_rd_atomic: AtomicU32,
+    /// `IBV_QP_SQ_PSN`.
+    pub(crate) psn: AtomicU32,
+    polled: CachePadded<Polled>,
+    pub(crate) pending: CachePadded<SpinLock<Pending>>,
+}
+
+/// What the pollers tell the posting thread.
+#[derive(Debug)]
+#[repr(C)]
+struct Polled {
+    /// Positions below are free. Written by the thread that polls the send CQ.
+    freed: AtomicU64,
+    /// How many of our messages the peer has polled, as its last small message said; [`Sq::UNKNOWN`] before the first.
+    /// Written by the thread that polls the receive CQ.
+    acked: AtomicU64,
+}
+
+/// The posting thread's own.
+#[derive(Debug, Default)]
+struct Counts {
+    posted: AtomicU64,
+    /// A copy of `freed`.
+    freed: AtomicU64,
+}
+
+impl Sq {
+    /// As an acknowledged count: nothing is known.
+    pub(crate) const UNKNOWN: u64 = u64::MAX;
+
+    pub(crate) fn new(cap: &ibv_qp_cap) -> Sq {
+        Sq {
+            guard: Guard::new(),
+            gate: AtomicU32::new(NOT_RTS),
+            destination: AtomicU32::new(0),
+            expect: AtomicU32::new(0),
+            counts: Counts::default(),
+            timeout: AtomicU32::new(0),
+            retry_cnt: AtomicU32::new(0),
+            rnr_retry: AtomicU32::new(0),
+            max_rd_atomic: AtomicU32::new(0),
+            psn: AtomicU32::new(0),
+            polled: CachePadded::new(Polled { freed: AtomicU64::new(0), acked: AtomicU64::new(Sq::UNKNOWN) }),
+            pending: CachePadded::new(SpinLock::new(Pending::new(cap))),
+        }
+    }
+
+    /// The poller's: positions below `position` are free.
+    #[inline(always)]
+    pub(crate) fn free_up_to(&self, position: u64) {
+        // Release pairs with the Acquire in `room`. One thread at a time polls, so it only grows.
+        self.polled.freed.store(position, Ordering::Release);
+    }
+
+    /// The poller's: the peer has polled so many of our messages.
+    #[inline(always)]
+    pub(crate) fn acknowledge(&self, messages: u64) {
+        // Release pairs with the Acquire in `all_polled`: what the peer read is read.
+        self.polled.acked.store(messages, Ordering::Release);
+    }
+
+    /// Whether the peer is known to have polled all `sent` messages that were sent to it.
+    ///
+    /// What is known is of this connection, since a queue pair forgets it when it is reset; and an index of the peer's
+    /// stands for one message only, whatever became of the peer meanwhile (`Rq::reset`).
+    #[inline(always)]
+    pub(crate) fn all_polled(&self, sent: u64) -> bool {
+        // Acquire pairs with the Release in `acknowledge`: the mailbox may be written over.
+        self.polled.acked.load(Ordering::Acquire) == sent
+    }
+
+    /// The posting thread's: free positions of `depth`, and the next position.
+    #[inline(always)]
+    pub(crate) fn room(&self, depth: u32) -> (u64, u64) {
+        let depth = u64::from(depth);
+        // Relaxed, here and in `advance`: the posting thread's own.
+        let posted = self.counts.posted.load(Ordering::Relaxed);
+        let mut freed = self.counts.freed.load(Ordering::Relaxed);
+        if posted - freed >= depth {
+            // Acquire pairs with the Release in `free_up_to`.
+            freed = self.polled.freed.load(Ordering::Acquire);
+            // Relaxed: as above.
+            self.counts.freed.store(freed, Ordering::Relaxed);
+        }
+        (depth - (posted - freed), posted)
+    }
+
+    /// The posting thread's: positions below `position` are taken.
+    #[inline(always)]
+    pub(crate) fn advance(&self, position: u64) {
+        // Relaxed: see `room`.
+        self.counts.posted.store(position, Ordering::Relaxed);
+    }
+
+    /// The posting thread's: takes a position, if there is one.
+    pub(crate) fn reserve(&self, depth: u32) -> Option<u64> {
+        let (room, position) = self.room(depth);
+        (room > 0).then(|| {
+            self.advance(position + 1);
+            position
+        })
+    }
+
+    /// The fast path is closed: the state is no longer RTS.
+    pub(crate) fn close(&self) {
+        // AcqRel: pairs with the Acquire in `is_open`.
+        self.gate.fetch_or(NOT_RTS, Ordering::AcqRel);
+    }
+
+    /// The state is RTS.
+    pub(crate) fn open(&self) {
+        // AcqRel: what the move to RTS wrote is before.
+        self.gate.fetch_and(!NOT_RTS, Ordering::AcqRel);
+    }
+
+    /// Work requests are pending, or no longer. Under the lock of `pending`.
+    pub(crate) fn set_stalled(&self, stalled: bool) {
+        // AcqRel: what was done for pending work requests is before the fast path opens; pairs with `is_open`.
+        if stalled {
+            self.gate.fetch_or(STALLED, Ordering::AcqRel);
+        } else {
+            self.gate.fetch_and(!STALLED, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether work requests are pending.
+    pub(crate) fn is_stalled(&self) -> bool {
+        // Acquire pairs with `set_stalled`.
+        self.gate.load(Ordering::Acquire) & STALLED != 0
+    }
+
+    /// Whether the fast path is open.
+    #[inline(always)]
+    pub(crate) fn is_open(&self) -> bool {
+        // Acquire pairs with `set_stalled` and `open`.
+        self.gate.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether a move to SQD waits for a work request that was begun before.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.pending.lock().draining
+    }
+
+    /// Connects: to `destination`, whose `Inbound::accept` is `expect` when it is connected to us.
+    pub(crate) fn connect(&self, destination: u32, expect: u32) {
+        // Relaxed: the state that follows orders it.
+        self.destination.store(destination, Ordering::Relaxed);
+        self.expect.store(expect, Ordering::Relaxed);
+    }
+
+    /// The same connection, by another path.
+    pub(crate) fn reroute(&self, expect: u32) {
+        // Relaxed: the only other change is `first_was_sent`, whose flag is kept.
+        let kept = |now: u32| Some(expect | now & SENDS_FIRST);
+        let _ = self.expect.fetch_update(Ordering::Relaxed, Ordering::Relaxed, kept);
+    }
+
+    /// The first message of the connection was sent.
+    pub(crate) fn first_was_sent(&self) {
+        // Relaxed: whoever carries out the next comes after, by the order of the queue.
+        self.expect.fetch_and(!SENDS_FIRST, Ordering::Relaxed);
+    }
+
+    /// The number of the connected queue pair.
+    #[inline(always)]
+    pub(crate) fn destination(&self) -> u32 {
+        // Relaxed: changed only while nobody is inside a guard.
+        self.destination.load(Ordering::Relaxed)
+    }
+
+    /// What the peer's `Inbound::accept` must be.
+    #[inline(always)]
+    pub(crate) fn expect(&self) -> u32 {
+        // Relaxed: as above.
+        self.expect.load(Ordering::Relaxed)
+    }
+
+    /// Control path, nobody inside a guard: as new.
+    pub(crate) fn reset(&self) {
+        self.connect(0, 0);
+        // Relaxed, all: ordered by the quiescence before.
+        self.counts.posted.store(0, Ordering::Relaxed);
+        self.counts.freed.store(0, Ordering::Relaxed);
+        self.polled.freed.store(0, Ordering::Relaxed);
+        self.polled.acked.store(Sq::UNKNOWN, Ordering::Relaxed);
+        self.pending.lock().clear();
+        self.set_stalled(false);
+    }
+}

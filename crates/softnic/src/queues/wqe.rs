@@ -1,0 +1,184 @@
+//! Receive work requests in their ring.
+//!
+//! What it guarantees: what was written is what is read, if the queue keeps its order: the receiver writes an entry before it
+//! publishes its index, a sender reads it after, and an entry is used again only once its completion was polled. The words are
+//! atomics, so that memory is safe where a program breaks that order by posting on two threads at once.
+
+use crate::objects::device::MESSAGE_BYTES_MAX;
+use crate::objects::key_table::RegionKey;
+use crate::queues::wr::{RecvWr, sge_bytes};
+use rdma_sys::ibv_sge;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Entries of one stride each: [`Head`], then the elements.
+#[derive(Debug)]
+pub(crate) struct WqeRing {
+    words: Box<[AtomicU64]>,
+    /// In words.
+    stride: usize,
+    mask: u64,
+    max_sge: usize,
+}
+
+#[repr(C)]
+struct Head {
+    wr_id: AtomicU64,
+    /// The number of elements: never more than the ring's `max_sge`.
+    count: AtomicU64,
+}
+
+#[repr(C)]
+struct Element {
+    addr: AtomicU64,
+    length: AtomicU32,
+    lkey: AtomicU32,
+}
+
+/// Where the entries are, to have in registers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places<'a> {
+    words: *const AtomicU64,
+    stride: usize,
+    mask: u64,
+    ring: PhantomData<&'a WqeRing>,
+}
+
+/// One entry.
+#[derive(Clone, Copy)]
+pub(crate) struct Wqe<'a> {
+    head: &'a Head,
+    elements: *const Element,
+}
+
+const HEAD_WORDS: usize = size_of::<Head>() / 8;
+const ELEMENT_WORDS: usize = size_of::<Element>() / 8;
+
+impl WqeRing {
+    /// Room for `entries` (a power of two) of up to `max_sge` elements.
+    pub(crate) fn new(entries: usize, max_sge: u32) -> WqeRing {
+        assert!(entries.is_power_of_two());
+        let max_sge = max_sge as usize;
+        // One element at least, so that an entry's first one is always there to be read.
+        let stride = HEAD_WORDS + ELEMENT_WORDS * max_sge.max(1);
+        let words = (0..entries * stride).map(|_| AtomicU64::new(0)).collect();
+        WqeRing { words, stride, mask: entries as u64 - 1, max_sge }
+    }
+
+    /// The entry of that index.
+    #[inline(always)]
+    pub(crate) fn wqe(&self, index: u64) -> Wqe<'_> {
+        self.places().wqe(index)
+    }
+
+    /// A copy, good for as long as the ring.
+    #[inline(always)]
+    pub(crate) fn places(&self) -> Places<'_> {
+        Places { words: self.words.as_ptr(), stride: self.stride, mask: self.mask, ring: PhantomData }
+    }
+
+    /// Asks for the entry's line.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, index: u64) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch has no effect but on timing.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(
+                self.words.as_ptr().wrapping_add((index & self.mask) as usize * self.stride).cast(),
+            );
+        }
+        let _ = index;
+    }
+
+    /// Writes an entry, of as many elements as there is room for; gives how many bytes it can take by what `key` grants: 0 if it
+    /// doesn't, so that a sender looks closer.
+    #[inline(always)]
+    pub(crate) fn write(&self, index: u64, wr: RecvWr<'_>, key: &mut RegionKey) -> u32 {
+        let wqe = self.wqe(index);
+        let sges = wr.sges();
+        // Relaxed, here and in whatever reads it: published by the count of posted receives.
+        wqe.head.wr_id.store(wr.wr_id, Relaxed);
+        let (mut capacity, mut granted) = (0u64, true);
+        if let [sge] = sges {
+            // As below, once: a fifth of the whole call.
+            wqe.head.count.store(1, Relaxed);
+            capacity = sge_bytes(sge);
+            granted = key.check(sge.lkey, sge.addr, capacity).is_ok();
+            wqe.element(0).set(sge);
+        } else {
+            debug_assert!(sges.len() <= self.max_sge);
+            let sges = &sges[..sges.len().min(self.max_sge)];
+            wqe.head.count.store(sges.len() as u64, Relaxed);
+            for (at, sge) in sges.iter().enumerate() {
+                let bytes = sge_bytes(sge);
+                capacity += bytes;
+                granted &= key.check(sge.lkey, sge.addr, bytes).is_ok();
+                wqe.element(at).set(sge);
+            }
+        }
+        if granted { capacity.min(MESSAGE_BYTES_MAX) as u32 } else { 0 }
+    }
+}
+
+impl<'a> Places<'a> {
+    /// As [`WqeRing::wqe`].
+    #[inline(always)]
+    pub(crate) fn wqe(self, index: u64) -> Wqe<'a> {
+        // SAFETY: masked, so inside the ring's words, which are there for `'a`; an entry is a head and elements by `new`.
+        unsafe {
+            let at = self.words.add((index & self.mask) as usize * self.stride);
+            Wqe { head: &*at.cast(), elements: at.add(HEAD_WORDS).cast() }
+        }
+    }
+}
+
+impl Element {
+    #[inline(always)]
+    fn set(&self, sge: &ibv_sge) {
+        self.addr.store(sge.addr, Relaxed);
+        self.length.store(sge.length, Relaxed);
+        self.lkey.store(sge.lkey, Relaxed);
+    }
+}
+
+impl<'a> Wqe<'a> {
+    #[inline(always)]
+    pub(crate) fn wr_id(self) -> u64 {
+        self.head.wr_id.load(Relaxed)
+    }
+
+    /// The number of elements.
+    #[inline(always)]
+    pub(crate) fn count(self) -> usize {
+        self.head.count.load(Relaxed) as usize
+    }
+
+    /// `index` is 0, or below a count that `WqeRing::write` let through.
+    #[inline(always)]
+    fn element(self, index: usize) -> &'a Element {
+        // SAFETY: an entry has as many elements as its ring's `max_sge`, which no count exceeds (`WqeRing::write`), and one at least.
+        unsafe { &*self.elements.add(index) }
+    }
+
+    /// The first element; anything, if there is none.
+    #[inline(always)]
+    pub(crate) fn first(self) -> ibv_sge {
+        let Element { addr, length, lkey } = self.element(0);
+        ibv_sge { addr: addr.load(Relaxed), length: length.load(Relaxed), lkey: lkey.load(Relaxed) }
+    }
+
+    /// The elements.
+    #[inline]
+    pub(crate) fn sges(self) -> impl Iterator<Item = ibv_sge> + use<'a> {
+        (0..self.count()).map(move |index| {
+            let Element { addr, length, lkey } = self.element(index);
+            ibv_sge { addr: addr.load(Relaxed), length: length.load(Relaxed), lkey: lkey.load(Relaxed) }
+        })
+    }
+
+    /// The bytes that its elements describe.
+    pub(crate) fn bytes(self) -> u64 {
+        self.sges().map(|sge| sge_bytes(&sge)).sum()
+    }
+}

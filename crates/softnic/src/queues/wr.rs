@@ -1,0 +1,172 @@
+//! Work requests as programs post them: proof that a list can be read.
+//!
+//! What it guarantees: a [`SendWr`] or [`RecvWr`] is readable, with its list of elements, the bytes of inline data, and all
+//! work requests behind it. `ibv_post_send(3)` and `ibv_post_recv(3)` ask that of programs; the entry points in `provider`
+//! and `queues::pending`, which keeps copies, are the only ones to make these values.
+
+use rdma_sys::*;
+use std::ffi::c_int;
+use std::ops::Deref;
+
+/// In `send_flags` of a bind that was kept for later: `invalidated_rkey` is what the handle said when it was posted. No flag of
+/// libibverbs is up there; one who sets it all the same says so of the key, which is compared and no more.
+const HANDLE_KEPT: u32 = 1 << 31;
+
+/// A send work request that can be read.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct SendWr<'a>(&'a ibv_send_wr);
+
+impl Deref for SendWr<'_> {
+    type Target = ibv_send_wr;
+    #[inline(always)]
+    fn deref(&self) -> &ibv_send_wr {
+        self.0
+    }
+}
+
+impl<'a> SendWr<'a> {
+    /// The front of a list.
+    ///
+    /// # Safety
+    /// During `'a` the list is as `ibv_post_send(3)` asks: each work request of it, its elements and its inline data can be
+    /// read, and the objects that it names are alive.
+    #[inline(always)]
+    pub(crate) unsafe fn list(wr: *const ibv_send_wr) -> Option<SendWr<'a>> {
+        // SAFETY: readable for `'a`: the contract.
+        unsafe { wr.as_ref() }.map(SendWr)
+    }
+
+    /// The next of the list.
+    #[inline(always)]
+    pub(crate) fn next(self) -> Option<SendWr<'a>> {
+        // SAFETY: what `list` was promised is of the whole list.
+        unsafe { SendWr::list(self.0.next) }
+    }
+
+    /// As the C interface has it.
+    #[inline(always)]
+    pub(crate) fn as_ptr(self) -> *mut ibv_send_wr {
+        std::ptr::from_ref(self.0).cast_mut()
+    }
+
+    /// The elements. None if their number is negative.
+    #[inline(always)]
+    pub(crate) fn sges(self) -> &'a [ibv_sge] {
+        // SAFETY: so many can be read: the promise of `list`.
+        unsafe { elements(self.0.sg_list, self.0.num_sge) }
+    }
+
+    /// The element, if there is one and no more.
+    #[inline(always)]
+    pub(crate) fn only_sge(self) -> Option<&'a ibv_sge> {
+        // SAFETY: one can be read: the promise of `list`.
+        (self.0.num_sge == 1).then(|| unsafe { &*self.0.sg_list })
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_inline(self) -> bool {
+        self.0.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_solicited(self) -> bool {
+        self.0.send_flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0
+    }
+
+    /// Where the bytes of an RDMA WRITE or READ are on the other side.
+    #[inline(always)]
+    pub(crate) fn rdma(self) -> rdma_t {
+        // SAFETY: integers, in whichever arm they were written.
+        unsafe { self.0.wr.rdma }
+    }
+
+    /// Immediate data, or the R_Key to invalidate: the opcode says which.
+    #[inline(always)]
+    pub(crate) fn imm_or_rkey(self) -> u32 {
+        // SAFETY: both arms of the union are a number.
+        unsafe { self.0.imm_data_invalidated_rkey_union.imm_data }
+    }
+
+    /// A copy for later, of elements at `sg_list`. Of a bind it notes which key the handle has: the program may change the
+    /// handle as soon as the post has returned.
+    pub(crate) fn copied(self, sg_list: *mut ibv_sge, num_sge: c_int) -> ibv_send_wr {
+        // SAFETY: numbers, pointers and unions of them, of which a copy is as good.
+        let mut copy = unsafe { std::ptr::read(self.0) };
+        (copy.next, copy.sg_list, copy.num_sge) = (std::ptr::null_mut(), sg_list, num_sge);
+        if copy.opcode == ibv_wr_opcode::IBV_WR_BIND_MW {
+            // SAFETY: a bind's arm of the union; its window is alive: the promise of `list`.
+            copy.imm_data_invalidated_rkey_union.invalidated_rkey =
+                unsafe { (*copy.bind_mw_tso_union.bind_mw.mw).rkey };
+            copy.send_flags |= HANDLE_KEPT;
+        }
+        copy
+    }
+
+    /// The key that the handle of a bind had when it was posted, of a copy.
+    pub(crate) fn kept_handle_key(self) -> Option<u32> {
+        (self.0.send_flags & HANDLE_KEPT != 0).then(|| self.imm_or_rkey())
+    }
+}
+
+/// A receive work request that can be read.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct RecvWr<'a>(&'a ibv_recv_wr);
+
+impl Deref for RecvWr<'_> {
+    type Target = ibv_recv_wr;
+    #[inline(always)]
+    fn deref(&self) -> &ibv_recv_wr {
+        self.0
+    }
+}
+
+impl<'a> RecvWr<'a> {
+    /// The front of a list.
+    ///
+    /// # Safety
+    /// During `'a` the list is as `ibv_post_recv(3)` asks: each work request of it, and its elements, can be read.
+    #[inline(always)]
+    pub(crate) unsafe fn list(wr: *const ibv_recv_wr) -> Option<RecvWr<'a>> {
+        // SAFETY: readable for `'a`: the contract.
+        unsafe { wr.as_ref() }.map(RecvWr)
+    }
+
+    /// The next of the list.
+    #[inline(always)]
+    pub(crate) fn next(self) -> Option<RecvWr<'a>> {
+        // SAFETY: what `list` was promised is of the whole list.
+        unsafe { RecvWr::list(self.0.next) }
+    }
+
+    /// As the C interface has it.
+    #[inline(always)]
+    pub(crate) fn as_ptr(self) -> *mut ibv_recv_wr {
+        std::ptr::from_ref(self.0).cast_mut()
+    }
+
+    /// The elements. None if their number is negative.
+    #[inline(always)]
+    pub(crate) fn sges(self) -> &'a [ibv_sge] {
+        // SAFETY: so many can be read: the promise of `list`.
+        unsafe { elements(self.0.sg_list, self.0.num_sge) }
+    }
+}
+
+/// # Safety
+/// `count` elements at `list` can be read during `'a`.
+#[inline(always)]
+unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> &'a [ibv_sge] {
+    match usize::try_from(count) {
+        // SAFETY: the contract; without elements the pointer may be null.
+        Ok(count) if count > 0 => unsafe { std::slice::from_raw_parts(list, count) },
+        _ => &[],
+    }
+}
+
+/// The bytes that an element describes: a length of 0 means 2^31 (`ibv_post_send(3)`).
+#[inline(always)]
+pub(crate) fn sge_bytes(sge: &ibv_sge) -> u64 {
+    if sge.length == 0 { crate::objects::device::MESSAGE_BYTES_MAX } else { u64::from(sge.length) }
+}
