@@ -1,6 +1,6 @@
 //! Tells the crate
-//! - when it is built for a sanitizer, so that copies to and from user memory are then made by code that the sanitizer sees
-//!   (see `copy.rs`);
+//! - when it is built for a sanitizer, so that copies to and from user memory are then made by code that the sanitizer
+//!   sees (see `copy.rs`);
 //! - which fields older headers lack.
 
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! 64-byte RC ping-pong over raw rdma-sys calls on two pinned cores, beside a bare exchange of one cache line in the
 //! same run: `cargo run --release -p verbline-softnic --example ping_pong [rounds]`.
 //!
-//! Prints nanoseconds one way (the tenth percentile of batches, since the machine may be shared) and the ratio, which is
-//! what means something there.
+//! Prints nanoseconds one way (the tenth percentile of batches, since the machine may be shared) and the ratio, which
+//! is what means something there.
 #![allow(clippy::undocumented_unsafe_blocks, missing_docs)]
 
 #[path = "../tests/harness/mod.rs"]
@@ -230,8 +230,8 @@ fn stream(messages: u64, bytes: usize, batch: usize) -> f64 {
     messages as f64 / elapsed / 1e6
 }
 
-/// What each call costs on one core, nothing being shared: the tenth percentile of rounds of 32 calls each, in cycles of
-/// the time-stamp counter a call.
+/// What each call costs on one core, nothing being shared: the tenth percentile of rounds of 32 calls each, in cycles
+/// of the time-stamp counter a call.
 fn steps(rounds: usize, bytes: usize, inline: bool) {
     const CALLS: usize = 32;
     pin(0);

@@ -10,9 +10,9 @@ use crate::objects::{context, fabric, guards};
 
 /// Pulls the device out, and at once puts in another of the same name.
 ///
-/// Whoever has it open gets `IBV_EVENT_DEVICE_FATAL`. Of what they hold nothing works any more: queue pairs are in ERR, and
-/// what was posted to them completes no more; what isn't destroyed yet can only be destroyed, every other control verb
-/// gives `EIO`. Destroying succeeds, as it does with libibverbs where RDMAV_ALLOW_DISASSOC_DESTROY is set
+/// Whoever has it open gets `IBV_EVENT_DEVICE_FATAL`. Of what they hold nothing works any more: queue pairs are in ERR,
+/// and what was posted to them completes no more; what isn't destroyed yet can only be destroyed, every other control
+/// verb gives `EIO`. Destroying succeeds, as it does with libibverbs where RDMAV_ALLOW_DISASSOC_DESTROY is set
 /// (ibv_open_device(3)). Who opens the device after this call has the new one. Gives how many contexts lost theirs.
 pub fn remove_device(name: &str) -> usize {
     context::remove(name, || {
@@ -29,8 +29,8 @@ pub fn remove_device(name: &str) -> usize {
     })
 }
 
-/// Breaks a queue pair: `IBV_EVENT_QP_FATAL`, and it is in ERR with everything flushed. False if there is no queue pair of
-/// that number.
+/// Breaks a queue pair: `IBV_EVENT_QP_FATAL`, and it is in ERR with everything flushed. False if there is no queue pair
+/// of that number.
 pub fn break_queue_pair(qpn: u32) -> bool {
     let control = fabric::control();
     let Some(qp) = fabric::lookup(control.pinned(), qpn) else { return false };
@@ -40,8 +40,8 @@ pub fn break_queue_pair(qpn: u32) -> bool {
     true
 }
 
-/// Has the completion queue of a queue pair's receives overrun: `IBV_EVENT_CQ_ERR`, and it can't be polled any more once what
-/// it holds was taken. False if there is no queue pair of that number.
+/// Has the completion queue of a queue pair's receives overrun: `IBV_EVENT_CQ_ERR`, and it can't be polled any more
+/// once what it holds was taken. False if there is no queue pair of that number.
 pub fn overrun_completions(qpn: u32) -> bool {
     // The lock keeps the queue pair, which keeps its completion queue.
     let control = fabric::control();
@@ -50,8 +50,8 @@ pub fn overrun_completions(qpn: u32) -> bool {
     true
 }
 
-/// The state of the queue pair of that number, `None` if there is none: for who stands in for the device's data path, and flushes
-/// as the device would.
+/// The state of the queue pair of that number, `None` if there is none: for who stands in for the device's data path,
+/// and flushes as the device would.
 pub fn state_of(qpn: u32) -> Option<State> {
     // The lock keeps the queue pair.
     let control = fabric::control();

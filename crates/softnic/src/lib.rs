@@ -25,10 +25,11 @@
 //! called by any thread; an object is destroyed while no other thread uses it.
 //!
 //! # Layers
-//! From the top: [`provider`] turns a program's pointers into references; `control` makes, changes and destroys queue pairs;
-//! `data_path` posts, carries out, completes and polls; `objects` are the verbs' objects, with the tables by which the data path
-//! finds a queue pair (`fabric`, the in-process link) and memory (`key_table`); `queues` is what a queue pair's queues keep;
-//! `verbline-sync` is what threads do to each other (model-checked). A link between processes would come beside `fabric`.
+//! From the top: [`provider`] turns a program's pointers into references; `control` makes, changes and destroys queue
+//! pairs; `data_path` posts, carries out, completes and polls; `objects` are the verbs' objects, with the tables by
+//! which the data path finds a queue pair (`fabric`, the in-process link) and memory (`key_table`); `queues` is what a
+//! queue pair's queues keep; `verbline-sync` is what threads do to each other (model-checked). A link between processes
+//! would come beside `fabric`.
 
 // A panic behind a verb would leave an extern "C" function, which aborts: each that can't be has its reason beside it.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::unwrap_used, clippy::panic, clippy::unreachable))]

@@ -2,16 +2,16 @@
 //!
 //! What it guarantees: each behaves as its man page says, `errno` and return values included. Control verbs are plain
 //! functions here, and those that libibverbs reaches through `struct verbs_context` are in that table as well; the data
-//! path (post, poll, arm) and the memory-window calls are reached through `ibv_context.ops`, by rdma-sys's inline functions.
-//! Nothing here accepts objects of another provider, nor does libibverbs accept ours, but for `ibv_ack_cq_events` and
-//! `ibv_ack_async_event`, which work either way.
+//! path (post, poll, arm) and the memory-window calls are reached through `ibv_context.ops`, by rdma-sys's inline
+//! functions. Nothing here accepts objects of another provider, nor does libibverbs accept ours, but for
+//! `ibv_ack_cq_events` and `ibv_ack_async_event`, which work either way.
 //!
 //! This is where a program's pointers become references: behind it nearly everything is safe code.
 //!
 //! # Safety
-//! Of all of them: pointers are to live objects of this provider that the caller may use (the threading rules are in the
-//! [crate's documentation](crate)), attribute pointers are readable or writable as the man page says, memory that is
-//! registered stays mapped until it is deregistered, and work requests lead to valid lists.
+//! Of all of them: pointers are to live objects of this provider that the caller may use (the threading rules are in
+//! the [crate's documentation](crate)), attribute pointers are readable or writable as the man page says, memory that
+//! is registered stays mapped until it is deregistered, and work requests lead to valid lists.
 
 use crate::control::{create, modify};
 use crate::data_path::{poll, post_recv, post_send};
@@ -217,7 +217,9 @@ verbs! { pub,
     /// `ibv_get_device_index(3)`: -1, the kernel doesn't know it.
     fn ibv_get_device_index(_device: *mut ibv_device) -> c_int { -1 }
     /// `ibv_open_device(3)`.
-    fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context { made(context::open(Device::from_raw(device), fill)) }
+    fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+        made(context::open(Device::from_raw(device), fill))
+    }
     /// `ibv_close_device(3)`. -1 with `EBUSY` while objects of it exist.
     fn ibv_close_device(context: *mut ibv_context) -> c_int {
         or_minus_one(freed(context, context::retire))

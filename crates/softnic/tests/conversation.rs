@@ -1,5 +1,5 @@
-//! Conversations: one message at a time on its way, which then goes by the receiver's mailbox. What a user sees is the same as
-//! by the ring: order, completions, notification, and what a reset does.
+//! Conversations: one message at a time on its way, which then goes by the receiver's mailbox. What a user sees is the
+//! same as by the ring: order, completions, notification, and what a reset does.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod harness;

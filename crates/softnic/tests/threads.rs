@@ -1,5 +1,5 @@
-//! Both sides on threads of their own: content and order under load, sleeping and waking, and objects that go away while
-//! a peer is at work.
+//! Both sides on threads of their own: content and order under load, sleeping and waking, and objects that go away
+//! while a peer is at work.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod harness;

@@ -21,8 +21,8 @@ pub struct Consumer {
 // SAFETY: the raw pointer is to the ring's slots, which any thread may reach through atomics and the claim protocol.
 unsafe impl Send for Consumer {}
 
-/// A copy of where a consumer is, to go on from in registers: what is stored meanwhile could be the consumer as far as the
-/// compiler knows. [`Consumer::advance_to`] makes its way the consumer's.
+/// A copy of where a consumer is, to go on from in registers: what is stored meanwhile could be the consumer as far as
+/// the compiler knows. [`Consumer::advance_to`] makes its way the consumer's.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'r> {
     head: u64,
@@ -35,7 +35,8 @@ pub struct Cursor<'r> {
 impl<'r> Cursor<'r> {
     #[inline(always)]
     fn slot(&self, position: u64) -> &'r Slot {
-        // SAFETY: masked; the ring is borrowed, and whoever makes it grow answers for no cursor being used after (`Consumer::grow`).
+        // SAFETY: masked; the ring is borrowed, and whoever makes it grow answers for no cursor being used after
+        // (`Consumer::grow`).
         unsafe { &*self.slots.add((position & self.mask) as usize) }
     }
 
@@ -85,7 +86,7 @@ impl Consumer {
     /// `ring` is the one that this consumer was made with.
     #[inline(always)]
     pub unsafe fn next<'r>(&mut self, ring: &'r CqRing) -> Option<Entry<'r>> {
-        // SAFETY: the caller's, for both.
+        // SAFETY: `ring` is this consumer's own, which whoever has both answers for.
         unsafe {
             match self.cursor(ring).peek() {
                 None if self.armed => self.next_armed(ring),
@@ -98,7 +99,7 @@ impl Consumer {
     /// As [`next`](Self::next).
     #[cold]
     unsafe fn next_armed<'r>(&mut self, ring: &'r CqRing) -> Option<Entry<'r>> {
-        // SAFETY: the caller's.
+        // SAFETY: as in `next`.
         let cursor = unsafe { self.cursor(ring) };
         // Relaxed: our own store is the oldest that it can be; if a producer took it, its notification is on the way.
         if ring.producers.armed.load(Ordering::Relaxed) == DISARMED {
@@ -141,8 +142,8 @@ impl Consumer {
     pub fn arm(&mut self, ring: &CqRing, kind: u32) {
         // SeqCst: pairs with the claim's.
         ring.producers.armed.fetch_max(kind, Ordering::SeqCst);
-        // A barrier for what follows, for both kinds of producer: it pairs with the claim in the ring and with the light
-        // fence in `Mailbox::publish`.
+        // A barrier for what follows, for both kinds of producer: it pairs with the claim in the ring and with the
+        // light fence in `Mailbox::publish`.
         heavy();
         self.armed = true;
     }
@@ -166,7 +167,7 @@ impl Consumer {
         let (old, old_mask) = (self.slots.cast_mut(), self.mask);
         let mut position = self.head;
         while position != tail {
-            // SAFETY: the caller's.
+            // SAFETY: as in `next`; the new slots are ours alone until `tail` is stored below.
             position += unsafe { self.move_completion(ring, position, new, new_mask) };
         }
         // Relaxed, all: published by the Release of `tail`.
@@ -187,7 +188,7 @@ impl Consumer {
     /// # Safety
     /// As [`grow`](Self::grow); `new` has `new_mask` + 1 slots that are the caller's alone.
     unsafe fn move_completion(&self, ring: &CqRing, position: u64, new: *mut Slot, new_mask: u64) -> u64 {
-        // SAFETY: the caller's.
+        // SAFETY: as in `next`.
         let cursor = unsafe { self.cursor(ring) };
         let mut backoff = Backoff::new();
         let seq = loop {

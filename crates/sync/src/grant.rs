@@ -1,10 +1,11 @@
 //! What a key stands for, read without a lock while a window may be bound anew: all of one grant, or nothing.
 //!
-//! A region's entry changes only when nobody is inside a guard who could be reading it. A window's changes under its readers: it
-//! is cleared, then set for the next bind, perhaps for the same key. So a reader of any entry counts changes as well.
+//! A region's entry changes only when nobody is inside a guard who could be reading it. A window's changes under its
+//! readers: it is cleared, then set for the next bind, perhaps for the same key. So a reader of any entry counts
+//! changes as well.
 //!
-//! What it guarantees: [`Entry::read`] gives what one [`Entry::set`] wrote, or `None` if the key didn't stand for anything at some
-//! time during the call. It never waits.
+//! What it guarantees: [`Entry::read`] gives what one [`Entry::set`] wrote, or `None` if the key didn't stand for
+//! anything at some time during the call. It never waits.
 
 use crate::primitives::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -27,7 +28,8 @@ pub struct Grant {
     pub parent: u32,
 }
 
-/// One entry, one cache line. Its fields, but for `key`, may be read singly by whoever knows that they don't change meanwhile.
+/// One entry, one cache line. Its fields, but for `key`, may be read singly by whoever knows that they don't change
+/// meanwhile.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Entry {

@@ -1,8 +1,9 @@
 //! A place of its own for the one message of a connection that is on its way alone.
 //!
-//! The ring's lines are used in turn, so each message moves lines that nobody touched for a lap. In a conversation, where
-//! one message at a time is on its way, the mailbox moves the same two lines again and again, and is written without a
-//! claim. Measured between two cores of one Zen 4: lines used in turn cost 74 ns one way, up to eight used again 57 ns.
+//! The ring's lines are used in turn, so each message moves lines that nobody touched for a lap. In a conversation,
+//! where one message at a time is on its way, the mailbox moves the same two lines again and again, and is written
+//! without a claim. Measured between two cores of one Zen 4: lines used in turn cost 74 ns one way, up to eight used
+//! again 57 ns.
 //!
 //! Its sender writes it only when it knows that everything before was taken: the answers say so (`Sq::acked`). Whatever
 //! it sends while that isn't known goes through the ring.
@@ -65,8 +66,8 @@ impl Reader {
         mailbox.slots[0].seq.load(Ordering::Relaxed) != self.taken
     }
 
-    /// Takes the message, if there is one that was not taken yet. What is taken is what is given: where it is nobody's (its queue
-    /// pair was reset since), another may be written over it meanwhile, and is found by the next look.
+    /// Takes the message, if there is one that was not taken yet. What is taken is what is given: where it is nobody's
+    /// (its queue pair was reset since), another may be written over it meanwhile, and is found by the next look.
     #[inline(always)]
     pub fn take<'m>(&mut self, mailbox: &'m Mailbox) -> Option<Entry<'m>> {
         let [first, second] = &mailbox.slots;

@@ -20,8 +20,9 @@ use crate::primitives::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ce
 use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
 
-/// Bytes of payload that fit into the first slot of a completion, after the two words of a small message's header. So one of 64
-/// bytes ends in the middle of the second slot: what touches three halves of lines and not four costs 14 ns instead of 20.
+/// Bytes of payload that fit into the first slot of a completion, after the two words of a small message's header. So
+/// one of 64 bytes ends in the middle of the second slot: what touches three halves of lines and not four costs 14 ns
+/// instead of 20.
 pub const FIRST_PAYLOAD_BYTES: usize = 40;
 /// Bytes of payload that the second slot adds: all of it but its sequence word, which no payload may imitate.
 pub const SECOND_PAYLOAD_BYTES: usize = 56;
@@ -104,8 +105,9 @@ pub struct CqRing {
     pub(crate) consumed: CachePadded<Consumed>,
 }
 
-/// Claimed slots, to be filled and published by their producer. They are there as long as the ring, and until it grows, which waits
-/// for what is claimed: so a claim whose completions are all published isn't used any more ([`Consumer::grow`]).
+/// Claimed slots, to be filled and published by their producer. They are there as long as the ring, and until it grows,
+/// which waits for what is claimed: so a claim whose completions are all published isn't used any more
+/// ([`Consumer::grow`]).
 #[derive(Debug)]
 pub struct Claim<'r> {
     /// Position of the first.
@@ -155,8 +157,8 @@ impl Claim<'_> {
     /// The slot at `position`, which is one of those claimed.
     #[inline(always)]
     pub fn slot(&self, position: u64) -> &Slot {
-        // SAFETY: the mask keeps the index inside the ring, which is borrowed. Its slots are replaced only when every claim is
-        // published, and none is used after that: the contract of `Consumer::grow`.
+        // SAFETY: the mask keeps the index inside the ring, which is borrowed. Its slots are replaced only when every
+        // claim is published, and none is used after that: the contract of `Consumer::grow`.
         unsafe { &*self.slots.add((position & self.mask) as usize) }
     }
 
@@ -233,7 +235,8 @@ impl CqRing {
                 continue;
             }
             // SeqCst: this is the full barrier that the notification protocol rests on (with `after_rmw`); it pairs
-            // with `Consumer::arm`. Its Acquire part pairs with the Release in `Consumer::grow`: the new slots are seen.
+            // with `Consumer::arm`. Its Acquire part pairs with the Release in `Consumer::grow`: the new slots are
+            // seen.
             match shared.tail.compare_exchange_weak(tail, tail + slots, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
                     after_rmw();
@@ -317,8 +320,8 @@ impl Drop for CqRing {
     fn drop(&mut self) {
         // Relaxed, both: exclusive access.
         let (slots, mask) = (self.producers.slots.load(Ordering::Relaxed), self.producers.mask.load(Ordering::Relaxed));
-        // SAFETY: `&mut self`: no claim and no entry is left, which borrow the ring; the consumer follows its pointer only where
-        // its caller answers for the ring (`Consumer::next`, `Consumer::cursor`).
+        // SAFETY: `&mut self`: no claim and no entry is left, which borrow the ring; the consumer follows its pointer
+        // only where its caller answers for the ring (`Consumer::next`, `Consumer::cursor`).
         unsafe { release(slots, mask) };
     }
 }

@@ -203,7 +203,8 @@ fn without_looking_again_what_is_in_the_mailbox_is_missed() {
     });
 }
 
-/// One message by the mailbox and, not knowing that it was taken, one by the ring. `ring_first` says how the consumer looks.
+/// One message by the mailbox and, not knowing that it was taken, one by the ring. `ring_first` says how the consumer
+/// looks.
 fn mailbox_then_ring(ring_first: bool) {
     model(move || {
         let (shared, mut consumer) = ring(8);
@@ -276,8 +277,8 @@ fn the_mailbox_is_written_over_once_the_answer_says_so() {
     });
 }
 
-/// What lay in the mailbox when its queue pair was reset is nobody's, and the sender of the new connection writes over it while
-/// the consumer throws it away, as `poll::Mail::take` does. `after_stale` is what the consumer does then.
+/// What lay in the mailbox when its queue pair was reset is nobody's, and the sender of the new connection writes over
+/// it while the consumer throws it away, as `poll::Mail::take` does. `after_stale` is what the consumer does then.
 fn stale_then_overwritten(after_stale: fn(&mut Reader, &Mailbox)) {
     const PRESENT: u32 = 2;
     model(move || {

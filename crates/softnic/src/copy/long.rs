@@ -1,12 +1,13 @@
 //! Ways to copy 65 bytes or more, of which [`crate::copy::tuning`] chooses the one for this CPU.
 //!
-//! What they guarantee is what [`super`] does: the last 64 bytes are stored last. Their first moves reach a target that lies on a
-//! border of their width: stores that straddle lines cost two cycles (Zen 4, 4 KiB: 117 GB/s instead of 83).
+//! What they guarantee is what [`super`] does: the last 64 bytes are stored last. Their first moves reach a target that
+//! lies on a border of their width: stores that straddle lines cost two cycles (Zen 4, 4 KiB: 117 GB/s instead of 83).
 
 use super::x86::{pair, string};
 use std::arch::asm;
 
-/// From here on `rep movsb`, where it is chosen. What is shorter is often in the first cache with both its ends, where moves are faster.
+/// From here on `rep movsb`, where it is chosen. What is shorter is often in the first cache with both its ends, where
+/// moves are faster.
 pub(crate) const STRING_BYTES_MIN: usize = 8 << 10;
 
 /// Moves of 32 bytes.
@@ -16,7 +17,8 @@ pub(crate) const STRING_BYTES_MIN: usize = 8 << 10;
 #[target_feature(enable = "avx")]
 pub(crate) unsafe fn by_32(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
-    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has the instructions by it.
+    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has the instructions by
+    // it.
     unsafe {
         let mut at = to.addr().wrapping_neg() % 32;
         if at > 0 {
@@ -46,7 +48,8 @@ pub(crate) unsafe fn by_32(to: *mut u8, from: *const u8, len: usize) {
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn by_64(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
-    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has the instructions by it.
+    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has the instructions by
+    // it.
     unsafe {
         let mut at = to.addr().wrapping_neg() % 64;
         if at > 0 {
@@ -73,7 +76,7 @@ pub(crate) unsafe fn by_64(to: *mut u8, from: *const u8, len: usize) {
 /// As [`by_32`].
 #[target_feature(enable = "avx")]
 pub(crate) unsafe fn by_32_then_string(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the same ranges and the same CPU as the contract names.
     unsafe { if len < STRING_BYTES_MIN { by_32(to, from, len) } else { by_string(to, from, len) } }
 }
 
@@ -83,7 +86,7 @@ pub(crate) unsafe fn by_32_then_string(to: *mut u8, from: *const u8, len: usize)
 /// As [`by_64`].
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn by_64_then_string(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: the same ranges and the same CPU as the contract names.
     unsafe { if len < STRING_BYTES_MIN { by_64(to, from, len) } else { by_string(to, from, len) } }
 }
 
@@ -103,15 +106,15 @@ unsafe fn by_string(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies `blocks` times 256 bytes. Few instructions and few turns, so that what comes next is begun while the stores are on
-/// their way, and the end of the loop is foreseen.
+/// Copies `blocks` times 256 bytes. Few instructions and few turns, so that what comes next is begun while the stores
+/// are on their way, and the end of the loop is foreseen.
 ///
 /// # Safety
 /// As [`super::copy`], for so many bytes; the CPU has AVX; `blocks` isn't 0.
 #[inline]
 #[target_feature(enable = "avx")]
 unsafe fn blocks_by_32(to: *mut u8, from: *const u8, blocks: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: so many bytes are read and written, which the contract names, as it does the CPU.
     unsafe {
         asm!(
             "2:",
@@ -142,14 +145,15 @@ unsafe fn blocks_by_32(to: *mut u8, from: *const u8, blocks: usize) {
     }
 }
 
-/// The same in moves of 64. Registers from 16 on have no lower half that SSE knows, so nothing has to be cleared afterwards.
+/// The same in moves of 64. Registers from 16 on have no lower half that SSE knows, so nothing has to be cleared
+/// afterwards.
 ///
 /// # Safety
 /// As [`super::copy`], for so many bytes; the CPU has AVX-512F; `blocks` isn't 0.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn blocks_by_64(to: *mut u8, from: *const u8, blocks: usize) {
-    // SAFETY: the caller's.
+    // SAFETY: so many bytes are read and written, which the contract names, as it does the CPU.
     unsafe {
         asm!(
             "2:",
@@ -177,7 +181,7 @@ unsafe fn blocks_by_64(to: *mut u8, from: *const u8, blocks: usize) {
 #[inline]
 #[target_feature(enable = "avx")]
 unsafe fn two_of_32(to: *mut u8, from: *const u8) {
-    // SAFETY: the caller's.
+    // SAFETY: 64 bytes are read and written, which the contract names, as it does the CPU.
     unsafe {
         asm!(
             "vmovups {a}, [{from}]",
@@ -195,7 +199,7 @@ unsafe fn two_of_32(to: *mut u8, from: *const u8) {
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn one_of_64(to: *mut u8, from: *const u8) {
-    // SAFETY: the caller's.
+    // SAFETY: 64 bytes are read and written, which the contract names, as it does the CPU.
     unsafe {
         asm!(
             "vmovups zmm16, [{from}]",

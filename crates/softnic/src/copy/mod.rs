@@ -1,9 +1,9 @@
 //! Copies between user buffers, and between a user buffer and a ring.
 //!
-//! What it guarantees: bytes are moved in ascending order as far as a poller can tell (the last 64 are stored last), and
-//! no Rust reference to user memory is made, nor any access that the compiler may assume to be free of races: a peer's
-//! program may read or write the same bytes at the same time, as it may while a device does DMA. On x86-64 the accesses
-//! are assembly, elsewhere and under a sanitizer (which must see them) they are relaxed atomics, byte by byte.
+//! What it guarantees: bytes are moved in ascending order as far as a poller can tell (the last 64 are stored last),
+//! and no Rust reference to user memory is made, nor any access that the compiler may assume to be free of races: a
+//! peer's program may read or write the same bytes at the same time, as it may while a device does DMA. On x86-64 the
+//! accesses are assembly, elsewhere and under a sanitizer (which must see them) they are relaxed atomics, byte by byte.
 
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
 pub(crate) mod long;
@@ -235,7 +235,8 @@ mod portable {
     /// `from` is readable and `to` writable for `len` bytes; the ranges don't overlap.
     pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
         for at in 0..len {
-            // SAFETY: inside the ranges that the contract names. Atomic, since a peer may access the same byte; never written through `from`.
+            // SAFETY: inside the ranges that the contract names. Atomic, since a peer may access the same byte; never
+            // written through `from`.
             let (from, to) = unsafe { (AtomicU8::from_ptr(from.add(at).cast_mut()), AtomicU8::from_ptr(to.add(at))) };
             // Relaxed: as DMA, ordered only by the completion that follows.
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);

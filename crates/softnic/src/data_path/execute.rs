@@ -66,8 +66,8 @@ fn is_supported(transport: Transport, opcode: u32) -> bool {
     }
 }
 
-/// Carries out what passed [`validate`]. Reads and atomics are done when this returns, so `IBV_SEND_FENCE` has nothing to wait
-/// for. One thread at a time carries out the work requests of a queue pair.
+/// Carries out what passed [`validate`]. Reads and atomics are done when this returns, so `IBV_SEND_FENCE` has nothing
+/// to wait for. One thread at a time carries out the work requests of a queue pair.
 pub(crate) fn execute(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
     if bytes > MESSAGE_BYTES_MAX {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);

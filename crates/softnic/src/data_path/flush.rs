@@ -84,9 +84,9 @@ pub(crate) fn unstall(qp: &Qp, pinned: Pinned<'_>, pending: &mut Pending) {
     qp.sq.set_stalled(false);
 }
 
-/// Receives of a shared queue that `qp` took and nobody has polled won't be polled any more: their entries are free, and they
-/// are completed anew as [`completion::LEFT`] under `tag`, which was the queue pair's. Control path; no data path is at work for
-/// it.
+/// Receives of a shared queue that `qp` took and nobody has polled won't be polled any more: their entries are free,
+/// and they are completed anew as [`completion::LEFT`] under `tag`, which was the queue pair's. Control path; no data
+/// path is at work for it.
 pub(crate) fn give_back(srq: &Srq, qp: &Qp, tag: u32) {
     for word in srq.reclaim(qp.qpn) {
         let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;

@@ -106,7 +106,8 @@ pub(crate) fn take(peer: &Qp) -> Option<u64> {
     }
 }
 
-/// Copies `bytes` of `source` into the buffers of a receive that was taken and isn't completed yet, after their first `skip`.
+/// Copies `bytes` of `source` into the buffers of a receive that was taken and isn't completed yet, after their first
+/// `skip`.
 pub(crate) fn place(
     peer: &Qp,
     pinned: Pinned<'_>,

@@ -1,12 +1,11 @@
 //! The data path: posting, carrying out, completing and polling work requests.
 //!
-//! | what | where |
-//! | --- | --- |
-//! | posting | `post_send` tries `small`, `bulk` and `transfer`, which look once a run at what its messages have in common; `post_recv` |
-//! | one work request of any kind | `execute`: `message`, `one_sided`, `datagram`, `bind` |
-//! | one that has to wait | `progress` |
-//! | completing and polling | `completion`, `poll` |
-//! | failing | `errors` notes at once, `flush` does after the guard was left |
+//! - Posting: `post_send` tries `small`, `bulk` and `transfer`, which look once a run at what its messages have in
+//!   common; `post_recv`.
+//! - One work request of any kind: `execute`, by `message`, `one_sided`, `datagram` or `bind`; one that has to wait:
+//!   `progress`.
+//! - Completing and polling: `completion`, `poll`.
+//! - Failing: `errors` notes it at once, `flush` does the rest after the guard was left.
 
 pub(crate) mod bind;
 pub(crate) mod bulk;

@@ -1,9 +1,10 @@
 //! RDMA WRITE, READ and atomics: the initiator reaches into the peer's memory itself.
 //!
 //! What it guarantees: before a byte is touched, the peer queue pair's access flags, the R_Key's protection domain,
-//! bounds and rights are checked. An operation that the queue pair doesn't let in is `REM_INV_REQ_ERR`, one that the key
-//! doesn't grant `REM_ACCESS_ERR`; either moves an RC peer to ERR, as the specification has it for a responder's class
-//! C errors (IB specification, vol. 1, 9.7.4.1 and 9.9). Atomics are atomic to each other and to the CPU's (`IBV_ATOMIC_GLOB`).
+//! bounds and rights are checked. An operation that the queue pair doesn't let in is `REM_INV_REQ_ERR`, one that the
+//! key doesn't grant `REM_ACCESS_ERR`; either moves an RC peer to ERR, as the specification has it for a responder's
+//! class C errors (IB specification, vol. 1, 9.7.4.1 and 9.9). Atomics are atomic to each other and to the CPU's
+//! (`IBV_ATOMIC_GLOB`).
 
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
@@ -83,8 +84,8 @@ pub(crate) fn atomic(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut E
     if !at.cast::<u64>().is_aligned() {
         return refuse_request(qp, peer, errors);
     }
-    // SAFETY: eight aligned bytes that the key granted, for as long as we are pinned; others reach them with atomics, or race as
-    // they would with a device.
+    // SAFETY: eight aligned bytes that the key granted, for as long as we are pinned; others reach them with atomics,
+    // or race as they would with a device.
     let word = unsafe { AtomicU64::from_ptr(at.cast()) };
     // SeqCst, all: atomics on one word by any number of initiators are in one order, which orders what they guard.
     let before = if wr.opcode == ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD {

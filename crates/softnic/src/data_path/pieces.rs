@@ -1,7 +1,7 @@
 //! Moving bytes between scatter/gather lists.
 //!
-//! What it guarantees: every byte that is read or written lies in a range that its key granted just before, for as long as the
-//! [`Pinned`] that the list was made with; or it is inline data, or a local.
+//! What it guarantees: every byte that is read or written lies in a range that its key granted just before, for as long
+//! as the [`Pinned`] that the list was made with; or it is inline data, or a local.
 
 use crate::copy::copy;
 use crate::objects::device::SGE_MAX;
@@ -12,8 +12,8 @@ use crate::queues::wqe::Wqe;
 use crate::queues::wr::{SendWr, sge_bytes};
 use std::mem::MaybeUninit;
 
-/// Ranges of memory, readable during `'p`, and writable if `WRITABLE`. Filled in place, since it is half a kilobyte: returned by
-/// value it cost 60 ns a message.
+/// Ranges of memory, readable during `'p`, and writable if `WRITABLE`. Filled in place, since it is half a kilobyte:
+/// returned by value it cost 60 ns a message.
 pub(crate) struct Pieces<'p, const WRITABLE: bool> {
     pieces: [MaybeUninit<(*mut u8, usize)>; SGE_MAX as usize],
     count: usize,
@@ -106,8 +106,8 @@ impl Targets<'_> {
     }
 }
 
-/// Copies `len` bytes from one list to another; both have at least that many, and none of one overlaps one of the other. A list
-/// that had not would be copied as far as it goes.
+/// Copies `len` bytes from one list to another; both have at least that many, and none of one overlaps one of the
+/// other. A list that had not would be copied as far as it goes.
 #[inline]
 pub(crate) fn move_bytes(to: &Targets<'_>, from: &Sources<'_>, mut len: u64) {
     let (mut to, mut from) = (to.as_slice().iter().copied(), from.as_slice().iter().copied());

@@ -1,9 +1,9 @@
 //! Polling a completion queue: what lies in its ring and its mailboxes becomes `ibv_wc`s.
 //!
-//! What it guarantees: completions come out whole, and those of one queue in the order in which they were added. A small
-//! message lies in the ring, or in a mailbox, until it is polled; polling copies it into the posted buffer, whose key is
-//! checked once more. What belongs to a queue pair that was reset or destroyed meanwhile isn't given out, but for the
-//! shared receives that it had taken: those come as flushed.
+//! What it guarantees: completions come out whole, and those of one queue in the order in which they were added. A
+//! small message lies in the ring, or in a mailbox, until it is polled; polling copies it into the posted buffer, whose
+//! key is checked once more. What belongs to a queue pair that was reset or destroyed meanwhile isn't given out, but
+//! for the shared receives that it had taken: those come as flushed.
 
 use crate::copy::{copy_8, copy_32, copy_small};
 use crate::data_path::completion::{self, HALF_PAYLOAD_BYTES, Header, SmallHeader};
@@ -73,8 +73,8 @@ impl Room {
         self.left <= 0
     }
 
-    /// Gives out a completion, as the six words of an `ibv_wc` (`completion`). Nothing, where there is no room: whoever calls it
-    /// has looked.
+    /// Gives out a completion, as the six words of an `ibv_wc` (`completion`). Nothing, where there is no room: whoever
+    /// calls it has looked.
     #[inline(always)]
     fn give(&mut self, wc: [u64; 6]) {
         debug_assert!(!self.is_full());
@@ -112,7 +112,8 @@ impl Mail<'_> {
         let inside = self.this.polling.guard.enter();
         while !room.is_full() {
             self.take(index, Pinned::inside(&inside), &mut room, &mut errors);
-            // All of them, also behind one with nothing in it but what is stale: who was told that there is none may sleep.
+            // All of them, also behind one with nothing in it but what is stale: who was told that there is none may
+            // sleep.
             match self.pending() {
                 Some(next) => index = next,
                 None => break,
@@ -123,7 +124,8 @@ impl Mail<'_> {
         entries - room.left
     }
 
-    /// Takes what is in that mailbox: nothing, if it is to a queue pair that is gone, or was reset since. There is room.
+    /// Takes what is in that mailbox: nothing, if it is to a queue pair that is gone, or was reset since. There is
+    /// room.
     #[inline(always)]
     fn take(&mut self, index: usize, pinned: Pinned<'_>, room: &mut Room, errors: &mut Errors) {
         let mailbox = &self.this.mailboxes[index];
@@ -231,9 +233,10 @@ impl Taker<'_> {
         self.consumer.publish_head(&self.this.ring);
     }
 
-    /// Takes small messages that follow the one that was given last and are like it, to the same queue pair, and into the
-    /// next receive, of one piece under the same key; the rest is for [`give`](Self::give). All of it in locals, since what is
-    /// stored could be any of what the fields lead to as far as the compiler knows: half the instructions.
+    /// Takes small messages that follow the one that was given last and are like it, to the same queue pair, and into
+    /// the next receive, of one piece under the same key; the rest is for [`give`](Self::give). All of it in locals,
+    /// since what is stored could be any of what the fields lead to as far as the compiler knows: half the
+    /// instructions.
     #[inline(always)]
     fn stream(&mut self, run: &mut Run<'_>) {
         let Some(qp) = run.qp else { return };
@@ -302,7 +305,8 @@ impl Taker<'_> {
         }
     }
 
-    /// Of a queue pair that is gone, or was reset since, nothing is given out but the shared receives that it left behind.
+    /// Of a queue pair that is gone, or was reset since, nothing is given out but the shared receives that it left
+    /// behind.
     #[cold]
     fn give_left(&mut self, entry: &Entry<'_>) {
         if SmallHeader::read(entry.first()).0.is_some() {
@@ -316,9 +320,9 @@ impl Taker<'_> {
     }
 }
 
-/// A small message to `qp`: its bytes go from the slots, which aren't given back yet, to the receive's buffers, and its completion
-/// is given out. `received` is how many receives came before it; gives how many there are with it. `key` is of the queue pair's
-/// domain, and was looked up inside the guard.
+/// A small message to `qp`: its bytes go from the slots, which aren't given back yet, to the receive's buffers, and its
+/// completion is given out. `received` is how many receives came before it; gives how many there are with it. `key` is
+/// of the queue pair's domain, and was looked up inside the guard.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "inlined: a struct of them is made and taken apart")]
 fn give_small(
@@ -333,7 +337,8 @@ fn give_small(
 ) -> u64 {
     // Receives of a connection complete in order, so the index is the next one's; its low bits say which in any case.
     let index = received + u64::from(header.index().wrapping_sub(received as u16));
-    // A small message is that of a connected queue pair without a shared queue. The entry is free only after the caller says so.
+    // A small message is that of a connected queue pair without a shared queue. The entry is free only after the caller
+    // says so.
     let wqe = qp.rq.wqes.wqe(index);
     let mut status = completion::SUCCESS;
     if place(entry, header.bytes(), qp.pd, pinned, key, wqe).is_err() {
@@ -411,7 +416,8 @@ fn place_in_pieces(
 #[inline(always)]
 unsafe fn payload(entry: &Entry<'_>, len: usize, to: *mut u8) {
     let [word, half] = entry.first().body(|body| completion::payload_of(body.cast_mut()));
-    // SAFETY: so many bytes at `to`, by the contract, and in the slots, which are the consumer's until they are given back.
+    // SAFETY: so many bytes at `to`, by the contract, and in the slots, which are the consumer's until they are given
+    // back.
     unsafe {
         if len > FIRST_PAYLOAD_BYTES {
             let second = entry.second().body(|body| body.cast::<u8>());

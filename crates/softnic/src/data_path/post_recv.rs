@@ -1,7 +1,7 @@
 //! Posting receives, to a queue pair or to a shared queue.
 //!
-//! What it guarantees: a sender that waits for a receive is started by the post that brings one; a receive that is posted to a
-//! queue pair in ERR is flushed.
+//! What it guarantees: a sender that waits for a receive is started by the post that brings one; a receive that is
+//! posted to a queue pair in ERR is flushed.
 
 use crate::data_path::errors::Errors;
 use crate::data_path::{flush, progress};

@@ -1,9 +1,9 @@
-//! Posting sends. Small messages (`small`), long ones (`bulk`) and plain RDMA WRITEs and READs (`transfer`) have a way of their own,
-//! which looks at what they have in common once a run.
+//! Posting sends. Small messages (`small`), long ones (`bulk`) and plain RDMA WRITEs and READs (`transfer`) have a way
+//! of their own, which looks at what they have in common once a run.
 //!
-//! What it guarantees: work requests are carried out by the posting thread, in order, before `ibv_post_send(3)` returns,
-//! unless one has to wait (`progress`); then it and those behind it are kept in order. `bad_wr` is the first that was
-//! refused, and it and what follows it have no effect.
+//! What it guarantees: work requests are carried out by the posting thread, in order, before `ibv_post_send(3)`
+//! returns, unless one has to wait (`progress`); then it and those behind it are kept in order. `bad_wr` is the first
+//! that was refused, and it and what follows it have no effect.
 
 use crate::data_path::errors::Errors;
 use crate::data_path::poster::{Poster, Refused};

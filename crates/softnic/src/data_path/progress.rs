@@ -1,10 +1,10 @@
 //! Carrying out send work requests that have to wait: for a receive, for a peer, for the queue pair to leave SQD.
 //!
-//! What it guarantees: they are carried out in order, by whoever notices first that they can be: the receiver when it posts, the
-//! sender when it posts or polls, the control path when a peer comes up. So nobody needs to poll for them, and a sender's
-//! completion never depends on the receiver's polling. One that waits too long (`rnr_retry` times the receiver's
-//! `min_rnr_timer`, or `retry_cnt` + 1 times the local ACK time-out) fails as hardware would have it; `timer` sees to that while
-//! everybody sleeps.
+//! What it guarantees: they are carried out in order, by whoever notices first that they can be: the receiver when it
+//! posts, the sender when it posts or polls, the control path when a peer comes up. So nobody needs to poll for them,
+//! and a sender's completion never depends on the receiver's polling. One that waits too long (`rnr_retry` times the
+//! receiver's `min_rnr_timer`, or `retry_cnt` + 1 times the local ACK time-out) fails as hardware would have it;
+//! `timer` sees to that while everybody sleeps.
 
 use crate::data_path::errors::Errors;
 use crate::data_path::poster::{Poster, Refused};

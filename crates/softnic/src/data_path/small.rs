@@ -1,10 +1,10 @@
 //! The fast path of small messages.
 //!
-//! A message of up to 96 bytes to a connected queue pair is written into the receiver's completion queue: into its ring, or
-//! into the receiver's mailbox when it is posted alone and the peer is known to have polled all before it. What that reads
-//! and writes of other cores, per message: its one or two slots (the claim's line stays with one sender, and the mailbox
-//! needs no claim), and one line of capacities in 16 messages. No lock is taken, nothing of the receiver's is waited for.
-//! Each small message says how many of the other direction's its sender has polled.
+//! A message of up to 96 bytes to a connected queue pair is written into the receiver's completion queue: into its
+//! ring, or into the receiver's mailbox when it is posted alone and the peer is known to have polled all before it.
+//! What that reads and writes of other cores, per message: its one or two slots (the claim's line stays with one
+//! sender, and the mailbox needs no claim), and one line of capacities in 16 messages. No lock is taken, nothing of the
+//! receiver's is waited for. Each small message says how many of the other direction's its sender has polled.
 
 use crate::copy::{copy_8, copy_32, copy_small};
 use crate::data_path::completion::{self, HALF_PAYLOAD_BYTES, Header, SmallHeader};
@@ -31,8 +31,8 @@ struct Small<'a> {
     wr: SendWr<'a>,
 }
 
-/// Posts as many small messages from `wr` on as it can, and gives the rest; `None` if the first isn't one that it can. The queue
-/// pair is connected, and its fast path open.
+/// Posts as many small messages from `wr` on as it can, and gives the rest; `None` if the first isn't one that it can.
+/// The queue pair is connected, and its fast path open.
 #[inline(always)]
 pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     let peer = poster.established_peer()?;
@@ -53,8 +53,8 @@ pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) 
     }
 }
 
-/// Checks work requests: what they need of their queue pair, copied, since what is stored meanwhile could be any of it as
-/// far as the compiler knows.
+/// Checks work requests: what they need of their queue pair, copied, since what is stored meanwhile could be any of it
+/// as far as the compiler knows.
 struct Source {
     inline_bytes: usize,
     has_sge: bool,
@@ -71,8 +71,8 @@ impl Source {
         }
     }
 
-    /// The work request as a small message, if it is one and everything about it is in order. A message without bytes is
-    /// none: it would look like no payload.
+    /// The work request as a small message, if it is one and everything about it is in order. A message without bytes
+    /// is none: it would look like no payload.
     #[inline(always)]
     fn small<'a>(&mut self, wr: SendWr<'a>) -> Option<Small<'a>> {
         if wr.opcode != ibv_wr_opcode::IBV_WR_SEND && wr.opcode != ibv_wr_opcode::IBV_WR_SEND_WITH_IMM {
@@ -92,8 +92,8 @@ impl Source {
     }
 }
 
-/// Posts the only message of the list, into receive `index`: nothing to collect, so everything stays in registers. Measured
-/// against a list of one: 12 cycles of 50.
+/// Posts the only message of the list, into receive `index`: nothing to collect, so everything stays in registers.
+/// Measured against a list of one: 12 cycles of 50.
 #[inline(always)]
 fn post_single<'a>(
     poster: Poster<'_>,
@@ -192,9 +192,9 @@ impl Small<'_> {
         self.write(claim.slot(at), second, qpn, index, acked);
     }
 
-    /// Writes the payload, then the header in front of it, into slots that are its sender's and not published: claimed, or
-    /// the mailbox's whose last message was taken. The second slot first, then all of the first in one go: the receiver
-    /// polls both lines all the time, and each return to a line may have to fetch it back.
+    /// Writes the payload, then the header in front of it, into slots that are its sender's and not published: claimed,
+    /// or the mailbox's whose last message was taken. The second slot first, then all of the first in one go: the
+    /// receiver polls both lines all the time, and each return to a line may have to fetch it back.
     #[inline(always)]
     fn write<'s>(&self, first: &Slot, second: impl FnOnce() -> &'s Slot, qpn: u32, index: u64, acked: u64) {
         let has_imm = self.wr.opcode == ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
@@ -208,8 +208,8 @@ impl Small<'_> {
     fn write_payload<'s>(&self, first: &Slot, second: impl FnOnce() -> &'s Slot) {
         let [word, half] = first.body_mut(completion::payload_of);
         let (from, len) = (self.from, self.len);
-        // SAFETY: the message was checked (`Source::small`); the slots are this sender's, with 8 and 32 bytes in the first and 56
-        // in the second.
+        // SAFETY: the message was checked (`Source::small`); the slots are this sender's, with 8 and 32 bytes in the
+        // first and 56 in the second.
         unsafe {
             if len > FIRST_PAYLOAD_BYTES {
                 let rest = second().body_mut(|body| body.cast::<u8>());

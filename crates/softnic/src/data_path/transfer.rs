@@ -1,7 +1,7 @@
 //! The fast path of RDMA WRITEs and READs: what those of a list have in common is looked at once a run.
 //!
-//! What it guarantees: the same as `one_sided`, which sees whatever is special: more than one piece, immediate data, a memory
-//! window's key, anything that isn't granted. It checks the same before a byte is touched.
+//! What it guarantees: the same as `one_sided`, which sees whatever is special: more than one piece, immediate data, a
+//! memory window's key, anything that isn't granted. It checks the same before a byte is touched.
 //!
 //! A run looks up the peer, what it lets in and the two keys once, and then checks bounds and copies. So little happens
 //! between two copies, and no locked instruction (unless a completion was asked for), that it is carried out while the
@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering;
 /// Work requests after which it is looked again whether the peer and the queue pair are as they were.
 const RUN: u64 = 32;
 
-/// Carries out WRITEs, or READs, from `first` on until something else comes, and gives the rest; `None` if the first is none that
-/// it can. As [`crate::data_path::small::post`].
+/// Carries out WRITEs, or READs, from `first` on until something else comes, and gives the rest; `None` if the first is
+/// none that it can. As [`crate::data_path::small::post`].
 #[inline(never)]
 pub(crate) fn post<'a>(poster: Poster<'_>, first: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     let mut run = Run::new(poster, first.opcode)?;

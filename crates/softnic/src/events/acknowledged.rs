@@ -1,8 +1,8 @@
 //! Events that were handed out and not yet acknowledged: why destroying an object may have to wait.
 //!
 //! What it guarantees: [`wait`] returns only when as many events were acknowledged as were handed out. The mutex, the
-//! condition and the counter are the fields of `ibv_cq`, `ibv_qp` and `ibv_srq` that libibverbs uses for the same thing,
-//! so its own `ibv_ack_cq_events` and `ibv_ack_async_event` work on our objects (libibverbs/device.c, verbs.c).
+//! condition and the counter are the fields of `ibv_cq`, `ibv_qp` and `ibv_srq` that libibverbs uses for the same
+//! thing, so its own `ibv_ack_cq_events` and `ibv_ack_async_event` work on our objects (libibverbs/device.c, verbs.c).
 
 use rdma_sys::{ibv_cq, ibv_qp, ibv_srq};
 use std::ffi::c_uint;

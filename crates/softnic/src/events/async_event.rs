@@ -93,7 +93,8 @@ pub(crate) unsafe fn acknowledge(element: ibv_async_event_element_t, kind: c_uin
     const SRQ_LIMIT: c_uint = Kind::SrqLimitReached as c_uint;
     const QP_KINDS: [Kind; 6] =
         [Kind::QpFatal, Kind::QpReqErr, Kind::QpAccessErr, Kind::CommEst, Kind::SqDrained, Kind::QpLastWqeReached];
-    // SAFETY: the kind says which pointer it is, since `raise` is given both; its object waits for this call (`forget`).
+    // SAFETY: the kind says which pointer it is, since `raise` is given both; its object waits for this call
+    // (`forget`).
     let fields = unsafe {
         match kind {
             CQ_ERR => Fields::cq(element.cq),

@@ -1,11 +1,11 @@
 //! A queue of events behind a file descriptor: what completion channels and asynchronous events have in common.
 //!
-//! What it guarantees: the descriptor is readable exactly while the queue isn't empty, both under one lock, so it can be
-//! polled, or set to `O_NONBLOCK` by its user. [`EventQueue::next`] blocks on it, or gives `EAGAIN`.
+//! What it guarantees: the descriptor is readable exactly while the queue isn't empty, both under one lock, so it can
+//! be polled, or set to `O_NONBLOCK` by its user. [`EventQueue::next`] blocks on it, or gives `EAGAIN`.
 //!
-//! Whoever has the descriptor can do to it what can be done to any. So it is an epoll instance, which nobody can read or write,
-//! around an eventfd that nobody else has: a count that a stranger drained, or filled up to the brim, would leave a sleeper
-//! asleep, or a poster blocked under the lock.
+//! Whoever has the descriptor can do to it what can be done to any. So it is an epoll instance, which nobody can read
+//! or write, around an eventfd that nobody else has: a count that a stranger drained, or filled up to the brim, would
+//! leave a sleeper asleep, or a poster blocked under the lock.
 
 use crate::errno;
 use std::collections::VecDeque;
@@ -65,7 +65,8 @@ impl<T> EventQueue<T> {
         events.push_back(event);
         if events.len() == 1 {
             let one = 1u64;
-            // SAFETY: eight bytes of a local. It can't block, and has no reason to fail: the count is 0 while the queue is empty.
+            // SAFETY: eight bytes of a local. It can't block, and has no reason to fail: the count is 0 while the queue
+            // is empty.
             unsafe { libc::write(self.ready.0, (&raw const one).cast(), 8) };
         }
     }

@@ -1,6 +1,7 @@
 //! Address handles: where a datagram goes.
 //!
-//! What it guarantees: the handle names a device of the fabric, a multicast group, or nobody; resolved once, at creation.
+//! What it guarantees: the handle names a device of the fabric, a multicast group, or nobody; resolved once, at
+//! creation.
 
 use crate::objects::Object;
 use crate::objects::device::{self, Device};
@@ -68,8 +69,8 @@ fn route(attr: &ibv_ah_attr) -> Option<Route> {
     Some(device::by_gid(&gid).map_or(Route::Nowhere, Route::Device))
 }
 
-/// `ibv_init_ah_from_wc(3)`: the way back to the sender of a received datagram. `grh` is the first 40 bytes of its buffer, if
-/// the completion has `IBV_WC_GRH`.
+/// `ibv_init_ah_from_wc(3)`: the way back to the sender of a received datagram. `grh` is the first 40 bytes of its
+/// buffer, if the completion has `IBV_WC_GRH`.
 pub(crate) fn from_wc(source: &Device, port: u8, wc: &ibv_wc, grh: Option<ibv_grh>) -> Result<ibv_ah_attr, c_int> {
     // SAFETY: zero is a value of every field.
     let mut out: ibv_ah_attr = unsafe { std::mem::zeroed() };

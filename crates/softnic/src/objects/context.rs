@@ -2,7 +2,8 @@
 //!
 //! What it guarantees: the allocation has `struct verbs_context`'s shape with `abi_compat` set, so that libibverbs' and
 //! rdma-sys's inline functions find every extension they ask for, or learn that it isn't there (libibverbs/verbs.h).
-//! The table grows at its front, downwards from `sz`, so that `context` stays where callers of every version look for it.
+//! The table grows at its front, downwards from `sz`, so that `context` stays where callers of every version look for
+//! it.
 
 use crate::copy::tuning;
 use crate::events::async_event::{AsyncEvents, Kind};
@@ -14,8 +15,8 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-// `struct verbs_context` of libibverbs/verbs.h: `context` is its last field and `sz` "immediately before" it; the table "grows
-// up", so that a field keeps its distance from `context`, by which `verbs_get_ctx_op` finds it.
+// `struct verbs_context` of libibverbs/verbs.h: `context` is its last field and `sz` "immediately before" it; the table
+// "grows up", so that a field keeps its distance from `context`, by which `verbs_get_ctx_op` finds it.
 const _: () = {
     assert!(offset_of!(verbs_context, context) + size_of::<ibv_context>() == size_of::<verbs_context>());
     assert!(offset_of!(verbs_context, sz) + size_of::<usize>() == offset_of!(verbs_context, context));
@@ -54,8 +55,8 @@ fn all() -> MutexGuard<'static, Vec<Listed>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes the device of that name away from everybody who has it open, does `meanwhile`, and then tells them. Gives how many
-/// there are.
+/// Takes the device of that name away from everybody who has it open, does `meanwhile`, and then tells them. Gives how
+/// many there are.
 pub(crate) fn remove(name: &str, meanwhile: impl FnOnce()) -> usize {
     let open = all();
     // SAFETY: what is listed is open, and closing it waits for the lock.

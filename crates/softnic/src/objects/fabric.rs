@@ -87,8 +87,8 @@ pub(crate) fn entry(qpn: u32) -> Option<&'static AtomicPtr<Qp>> {
 pub(crate) fn lookup<'p>(_pinned: Pinned<'p>, qpn: u32) -> Option<&'p Qp> {
     // Acquire pairs with the Release in `Control::insert`: the queue pair is initialised.
     let qp = entry(qpn)?.load(Ordering::Acquire);
-    // SAFETY: non-null entries point to live queue pairs; whoever frees one calls `Control::remove`, and then `quiesce`, which
-    // waits for `'p` to end.
+    // SAFETY: non-null entries point to live queue pairs; whoever frees one calls `Control::remove`, and then
+    // `quiesce`, which waits for `'p` to end.
     unsafe { qp.as_ref() }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! What it guarantees: an access is let through only if the key is current, its protection domain is the queue pair's,
 //! the range is inside and the rights cover it; then the host address is given. A key is the index of an entry and an
-//! 8-bit tag that changes at each use of the entry, so a stale key is refused. Lookups take no lock (`verbline_sync::grant`): an
-//! entry's key is cleared first and set last, and whoever unregisters memory waits (`guards::quiesce`) until nobody is using it.
+//! 8-bit tag that changes at each use of the entry, so a stale key is refused. Lookups take no lock
+//! (`verbline_sync::grant`): an entry's key is cleared first and set last, and whoever unregisters memory waits
+//! (`guards::quiesce`) until nobody is using it.
 
 pub(crate) use verbline_sync::grant::Grant;
 
@@ -62,9 +63,9 @@ pub(crate) fn check_local(pd: u32, key: u32, addr: u64, len: u64, need: u32) -> 
     Err(Denied)
 }
 
-/// A region's key, to be used by its own side or by a peer, looked up once for a run of accesses that all name it. Good for as
-/// long as the guard that it was made in: until that is left, what a key granted stays registered. A window's key is
-/// denied: what it grants may change at any time.
+/// A region's key, to be used by its own side or by a peer, looked up once for a run of accesses that all name it. Good
+/// for as long as the guard that it was made in: until that is left, what a key granted stays registered. A window's
+/// key is denied: what it grants may change at any time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionKey {
     pd: u32,

@@ -27,8 +27,8 @@ impl Group {
     pub(crate) fn members<'p>(&self, _pinned: Pinned<'p>) -> impl Iterator<Item = &'p Qp> + use<'p> {
         // Acquire pairs with the Release in `replace`: the list is filled.
         let members = self.members.load(Ordering::Acquire);
-        // SAFETY: the list, and who is in it, are freed only after they were taken out and `quiesce` has waited for `'p` to end
-        // (`replace`; a queue pair that is attached isn't destroyed).
+        // SAFETY: the list, and who is in it, are freed only after they were taken out and `quiesce` has waited for
+        // `'p` to end (`replace`; a queue pair that is attached isn't destroyed).
         unsafe { (*members).0.iter().map(|qp| &**qp) }
     }
 

@@ -1,5 +1,5 @@
-//! The verbs' objects: what each consists of, and how it is made, changed and taken out of use. What is posted to them is
-//! carried out by `data_path`; what changes a queue pair needs the data path, and is in `control`.
+//! The verbs' objects: what each consists of, and how it is made, changed and taken out of use. What is posted to them
+//! is carried out by `data_path`; what changes a queue pair needs the data path, and is in `control`.
 
 pub(crate) mod ah;
 pub(crate) mod context;

@@ -1,9 +1,8 @@
 //! Memory regions: memory that work requests and peers may name by a key.
 //!
-//! What it guarantees: after `ibv_dereg_mr(3)` returns, nothing of the device reads or writes the memory any more, so it
-//! may be unmapped. L_Key and R_Key are the same number. Nothing is pinned: the device reads and writes
-//! by the process's own addresses, so that any page faults in when it is touched. Every region is on demand, asked for
-//! or not.
+//! What it guarantees: after `ibv_dereg_mr(3)` returns, nothing of the device reads or writes the memory any more, so
+//! it may be unmapped. L_Key and R_Key are the same number. Nothing is pinned: the device reads and writes by the
+//! process's own addresses, so that any page faults in when it is touched. Every region is on demand, asked for or not.
 
 use crate::objects::Object;
 use crate::objects::guards::quiesce;

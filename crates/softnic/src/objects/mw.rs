@@ -1,9 +1,9 @@
 //! Memory windows: R_Keys for a part of a region, which come and go without a system call. Work requests bind and
 //! invalidate them: `data_path::bind`.
 //!
-//! What it guarantees: a window grants no more than its region; invalidating and deallocating it take effect on every later
-//! access. An access that was let in before may still be under way on another thread when an invalidation completes: it
-//! stays inside the region, which can't be deregistered while a window is bound to it.
+//! What it guarantees: a window grants no more than its region; invalidating and deallocating it take effect on every
+//! later access. An access that was let in before may still be under way on another thread when an invalidation
+//! completes: it stays inside the region, which can't be deregistered while a window is bound to it.
 
 use crate::objects::Object;
 use crate::objects::guards::quiesce;
@@ -81,7 +81,8 @@ impl Mw {
         key_table::clear(self.key());
         // AcqRel: of several that unbind, one lets the region go.
         let region = self.region.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: `mr::retire` refuses while a window is on the region, which this one is until it is counted off below.
+        // SAFETY: `mr::retire` refuses while a window is on the region, which this one is until it is counted off
+        // below.
         if let Some(region) = unsafe { region.as_ref() } {
             // Release pairs with the Acquire in `mr::retire`.
             region.windows.fetch_sub(1, Ordering::Release);

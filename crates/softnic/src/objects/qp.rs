@@ -1,8 +1,8 @@
 //! Queue pairs: what one consists of, and its life. What it does is in `sq`, `rq`, `modify` and their neighbours.
 //!
-//! What it guarantees: the allocation starts with `ibv_qp_ex`'s shape and zeros behind it, where `struct verbs_qp` has its
-//! `comp_mask`, so that libibverbs' `ibv_qp_to_qp_ex` finds that there is no extended interface. Fields are grouped by who
-//! writes them, each group on lines of its own.
+//! What it guarantees: the allocation starts with `ibv_qp_ex`'s shape and zeros behind it, where `struct verbs_qp` has
+//! its `comp_mask`, so that libibverbs' `ibv_qp_to_qp_ex` finds that there is no extended interface. Fields are grouped
+//! by who writes them, each group on lines of its own.
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::Subject;
@@ -53,8 +53,8 @@ impl Default for Attributes {
 #[repr(C)]
 pub(crate) struct Qp {
     raw: UnsafeCell<ibv_qp_ex>,
-    /// `verbs_qp::comp_mask` is first in it for a libibverbs of these headers; for a newer one, whose `ibv_qp_ex` has grown
-    /// (by a function pointer each in rdma-core 44 and 50), it is one of the next.
+    /// `verbs_qp::comp_mask` is first in it for a libibverbs of these headers; for a newer one, whose `ibv_qp_ex` has
+    /// grown (by a function pointer each in rdma-core 44 and 50), it is one of the next.
     comp_mask: [u64; 8],
     pub(crate) transport: Transport,
     pub(crate) qpn: u32,
@@ -79,8 +79,8 @@ pub(crate) struct Qp {
     attributes: Mutex<Attributes>,
 }
 
-// SAFETY: `raw` is shared as libibverbs shares it; what it stands on outlives it (`Parts`); the rest is constant, atomic or
-// under a lock.
+// SAFETY: `raw` is shared as libibverbs shares it; what it stands on outlives it (`Parts`); the rest is constant,
+// atomic or under a lock.
 unsafe impl Sync for Qp {}
 
 // `struct verbs_qp` of libibverbs/driver.h: `comp_mask` right behind `ibv_qp_ex`, which starts with `ibv_qp`.
@@ -179,7 +179,8 @@ impl Qp {
     /// Takes it out of what it stands on. Nobody can reach it any more.
     pub(crate) fn leave_parts(&self) {
         self.count_uses(false);
-        // SAFETY: the domain outlives the queue pair, which it counts (`new`): `pd::retire` refuses while there are any.
+        // SAFETY: the domain outlives the queue pair, which it counts (`new`): `pd::retire` refuses while there are
+        // any.
         unsafe { Pd::from_raw((*self.raw()).pd) }.release();
     }
 
@@ -230,7 +231,8 @@ impl Qp {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: written at creation only; the context outlives its objects: `context::retire` refuses while there are any.
+        // SAFETY: written at creation only; the context outlives its objects: `context::retire` refuses while there are
+        // any.
         unsafe { Context::from_raw((*self.raw()).context) }
     }
 
@@ -240,7 +242,8 @@ impl Qp {
 
     #[inline(always)]
     pub(crate) fn send_cq(&self) -> &Cq {
-        // SAFETY: the completion queue outlives its queue pairs, which it counts (`new`): `cq::retire` refuses while there are any.
+        // SAFETY: the completion queue outlives its queue pairs, which it counts (`new`): `cq::retire` refuses while
+        // there are any.
         unsafe { self.send_cq.as_ref() }
     }
 
@@ -303,8 +306,8 @@ impl Qp {
         self.state.compare_exchange(from.raw(), to.raw(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Completions of before are no longer given out. Control path; no sender is at work. A poll that began before may still
-    /// go by the old tag.
+    /// Completions of before are no longer given out. Control path; no sender is at work. A poll that began before may
+    /// still go by the old tag.
     pub(crate) fn new_tag(&self) {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         // Relaxed: only that it is new.

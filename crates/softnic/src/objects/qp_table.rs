@@ -1,16 +1,20 @@
 //! The queue-pair state table: which transitions exist and which attributes each one requires or allows.
 //!
-//! What it guarantees: [`check`] accepts exactly the masks that the kernel's `ib_modify_qp_is_ok` accepts for RC, UC, UD
-//! and RAW_PACKET queue pairs (`qp_state_table` in Linux `drivers/infiniband/core/verbs.c`; the minimum lists also stand
-//! in `ibv_modify_qp(3)`). It is a `const`: the software RNIC refuses by it, and a caller can ask it before a call to any
-//! device to learn *which* attribute is missing where a device only answers `EINVAL`.
+//! What it guarantees: [`check`] accepts exactly the masks that the kernel's `ib_modify_qp_is_ok` accepts for RC, UC,
+//! UD and RAW_PACKET queue pairs (`qp_state_table` in Linux `drivers/infiniband/core/verbs.c`; the minimum lists also
+//! stand in `ibv_modify_qp(3)`). It is a `const`: the software RNIC refuses by it, and a caller can ask it before a
+//! call to any device to learn *which* attribute is missing where a device only answers `EINVAL`.
 //!
 //! ```
 //! use verbline_softnic::qp_table::{AttrMask, State, Transport, check};
 //! let refusal = check(Transport::Rc, State::Init, State::Rtr, AttrMask::STATE | AttrMask::AV).unwrap_err();
 //! assert_eq!(
 //!     refusal.missing,
-//!     AttrMask::PATH_MTU | AttrMask::DEST_QPN | AttrMask::RQ_PSN | AttrMask::MAX_DEST_RD_ATOMIC | AttrMask::MIN_RNR_TIMER
+//!     AttrMask::PATH_MTU
+//!         | AttrMask::DEST_QPN
+//!         | AttrMask::RQ_PSN
+//!         | AttrMask::MAX_DEST_RD_ATOMIC
+//!         | AttrMask::MIN_RNR_TIMER
 //! );
 //! ```
 

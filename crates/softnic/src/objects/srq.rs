@@ -1,11 +1,11 @@
 //! Shared receive queues: receives that several queue pairs consume.
 //!
-//! What it guarantees: each posted receive goes to one message, and its entry comes back when its completion is polled, or when
-//! the queue pair whose completion it is is reset or destroyed: then it is completed anew, as flushed, so that its `wr_id` comes
-//! back by a poll in any case. All of it is under one lock, since any number of senders
-//! consume at a time and any number of threads post; a section is some dozen instructions. A sender without a receive
-//! is entered as waiting in the section in which it found none, so a post can't miss it. When fewer than `srq_limit`
-//! receives are left, one `IBV_EVENT_SRQ_LIMIT_REACHED` is raised and the limit is disarmed.
+//! What it guarantees: each posted receive goes to one message, and its entry comes back when its completion is polled,
+//! or when the queue pair whose completion it is is reset or destroyed: then it is completed anew, as flushed, so that
+//! its `wr_id` comes back by a poll in any case. All of it is under one lock, since any number of senders consume at a
+//! time and any number of threads post; a section is some dozen instructions. A sender without a receive is entered as
+//! waiting in the section in which it found none, so a post can't miss it. When fewer than `srq_limit` receives are
+//! left, one `IBV_EVENT_SRQ_LIMIT_REACHED` is raised and the limit is disarmed.
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::{Kind, Subject};
@@ -74,7 +74,8 @@ impl Srq {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: written at creation only; the context outlives its objects: `context::retire` refuses while there are any.
+        // SAFETY: written at creation only; the context outlives its objects: `context::retire` refuses while there are
+        // any.
         unsafe { Context::from_raw((*self.raw.get()).context) }
     }
 

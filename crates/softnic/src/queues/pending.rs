@@ -1,7 +1,7 @@
 //! Send work requests that have to wait: for a receive, for a peer, for the queue pair to leave SQD.
 //!
-//! What it guarantees: they are kept in order, with their inline data, in memory that was set aside at creation. Who carries
-//! them out is in `data_path::progress`.
+//! What it guarantees: they are kept in order, with their inline data, in memory that was set aside at creation. Who
+//! carries them out is in `data_path::progress`.
 
 use crate::copy;
 use crate::queues::outcome::Why;
@@ -102,8 +102,8 @@ impl Pending {
             return None;
         }
         let slot = self.head as usize & (self.wrs.len() - 1);
-        // SAFETY: `keep` wrote it, its list and its inline data into boxes of this value, which is borrowed; what it names is
-        // alive by ibv_post_send(3) until it has completed, which is not before `advance`.
+        // SAFETY: `keep` wrote it, its list and its inline data into boxes of this value, which is borrowed; what it
+        // names is alive by ibv_post_send(3) until it has completed, which is not before `advance`.
         let wr = unsafe { SendWr::list(self.wrs[slot].as_ptr()) }?;
         Some((wr, self.head, wr.sges().iter().map(sge_bytes).sum()))
     }

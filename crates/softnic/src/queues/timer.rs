@@ -42,7 +42,8 @@ impl Deadlines {
         Deadlines { by_time: BTreeSet::new(), by_qpn: BTreeMap::new(), started: false }
     }
 
-    /// Queue pair `qpn` has this deadline, and no other. True if it is the first of all: then whoever sleeps sleeps too long.
+    /// Queue pair `qpn` has this deadline, and no other. True if it is the first of all: then whoever sleeps sleeps too
+    /// long.
     fn set(&mut self, deadline_ns: u64, qpn: u32) -> bool {
         self.clear(qpn);
         self.by_qpn.insert(qpn, deadline_ns);
@@ -84,8 +85,8 @@ fn lock() -> MutexGuard<'static, Deadlines> {
 /// What is done with queue pairs whose deadline is over.
 pub(crate) type OnDue = fn(qpns: &[u32]);
 
-/// Looks at queue pair `qpn` again at `deadline_ns`, and at no other time. True if it will: not if there is no deadline, or it is
-/// over. `on_due` is the same at every call.
+/// Looks at queue pair `qpn` again at `deadline_ns`, and at no other time. True if it will: not if there is no
+/// deadline, or it is over. `on_due` is the same at every call.
 pub(crate) fn arm(deadline_ns: u64, qpn: u32, on_due: OnDue) -> bool {
     if deadline_ns == u64::MAX || deadline_ns <= now_ns() {
         return false;

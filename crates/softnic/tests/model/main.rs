@@ -69,7 +69,8 @@ proptest! {
     }
 }
 
-/// Found by the sequences: the key of a WRITE that waits for a receive is void when a post that has no room lets it try again.
+/// Found by the sequences: the key of a WRITE that waits for a receive is void when a post that has no room lets it try
+/// again.
 #[test]
 fn a_post_without_room_lets_what_waits_try_again() {
     let post = |end, works: &[Work]| {

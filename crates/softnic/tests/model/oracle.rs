@@ -1,5 +1,5 @@
-//! What the software RNIC should do: queues of numbers, and what becomes of each. How work requests are carried out is in
-//! `carry_out`.
+//! What the software RNIC should do: queues of numbers, and what becomes of each. How work requests are carried out is
+//! in `carry_out`.
 //!
 //! The oracle doesn't know rings, credits, slots, mailboxes, tags or paths. What can be carried out is carried out at
 //! once; what can't stays the first of its queue. Nothing depends on time: `rnr_retry` is 7 and there is no time-out.

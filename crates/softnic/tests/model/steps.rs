@@ -166,8 +166,8 @@ fn work(transport: Transport) -> BoxedStrategy<Work> {
     let swap = (word(), 0u64..3, 0u64..3).prop_map(|(at, compare, swap)| Work::CmpSwap { at, compare, swap });
     match transport {
         Transport::Rc => {
-            prop_oneof![24 => send, 12 => write, 8 => read, 4 => add, 4 => swap, 2 => bind, 1 => void, 1 => invalidating]
-                .boxed()
+            let windows = prop_oneof![2 => bind, 1 => void, 1 => invalidating];
+            prop_oneof![24 => send, 12 => write, 8 => read, 4 => add, 4 => swap, 4 => windows].boxed()
         }
         Transport::Uc => prop_oneof![24 => send, 16 => write, 2 => bind, 1 => void, 1 => invalidating].boxed(),
         Transport::Ud => send.boxed(),
@@ -190,9 +190,10 @@ fn post(transport: Transport) -> impl Strategy<Value = Post> {
 pub(crate) fn steps(transport: Transport) -> impl Strategy<Value = Vec<Step>> {
     let end = || 0..ENDS;
     let some = || 1usize..6;
+    let buffer = prop_oneof![9 => Just(BUFFER_BYTES), 1 => 0usize..100];
     let step = prop_oneof![
         16 => post(transport).prop_map(Step::Post),
-        20 => (end(), prop_oneof![9 => Just(BUFFER_BYTES), 1 => 0usize..100]).prop_map(|(end, len)| Step::Recv { end, len }),
+        20 => (end(), buffer).prop_map(|(end, len)| Step::Recv { end, len }),
         12 => (end(), some()).prop_map(|(end, count)| Step::PollSend { end, count }),
         16 => (end(), some()).prop_map(|(end, count)| Step::PollRecv { end, count }),
         6 => end().prop_map(|end| Step::Up { end }),
