@@ -1,4 +1,5 @@
-//! What models of ports and lcores stand on: a device that does as it is told, a pool, and a clock that does not run by itself.
+//! What models of ports and lcores stand on: a device that does as it is told, a pool, and a clock
+//! that does not run by itself.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -155,7 +156,8 @@ pub(crate) fn sleep_in(time: &Time) {
     SLEEPS_IN.set(Some(time.clone()));
 }
 
-/// ppoll(2). A thread that sleeps in a time of its own passes it to the nanosecond, unless something is there already.
+/// ppoll(2). A thread that sleeps in a time of its own passes it to the nanosecond, unless
+/// something is there already.
 pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> rustix::io::Result<usize> {
     let Some(time) = SLEEPS_IN.with_borrow(Clone::clone) else { return rustix::event::poll(fds, timeout) };
     let found = rustix::event::poll(fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;

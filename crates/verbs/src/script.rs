@@ -1,10 +1,11 @@
-//! A device for tests that does as it is told: takes so many work requests and refuses the next, and completes what it has when and
-//! as it is told to.
+//! A device for tests that does as it is told: takes so many work requests and refuses the next,
+//! and completes what it has when and as it is told to.
 //!
-//! Its control verbs are soft0's. What is posted and polled goes by functions of its own in `ibv_context.ops`, so that all that is
-//! above the provider's table is the real thing. What it guarantees: it never touches the memory of a work request, so that no
-//! completion does any harm, whenever it comes and whatever it says; and it has no thread and no clock, so that a run of the same
-//! steps is the same run.
+//! Its control verbs are soft0's. What is posted and polled goes by functions of its own in
+//! `ibv_context.ops`, so that all that is above the provider's table is the real thing. What it
+//! guarantees: it never touches the memory of a work request, so that no completion does any harm,
+//! whenever it comes and whatever it says; and it has no thread and no clock, so that a run of the
+//! same steps is the same run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -121,7 +122,8 @@ impl Script {
         Ok((context, Script { context: raw.addr(), device }))
     }
 
-    /// What it has. The device does nothing meanwhile: who posts or polls on the same thread before this is dropped waits for ever.
+    /// What it has. The device does nothing meanwhile: who posts or polls on the same thread before
+    /// this is dropped waits for ever.
     pub fn queues(&self) -> impl std::ops::DerefMut<Target = Queues> + '_ {
         struct Guard<'a>(MutexGuard<'a, Scripted>);
         impl std::ops::Deref for Guard<'_> {
@@ -138,15 +140,16 @@ impl Script {
         Guard(lock(&self.device))
     }
 
-    /// From now on `hook` is called at the beginning of every poll: what happens while a thread does nothing but poll. It does not
-    /// panic, which would end the process.
+    /// From now on `hook` is called at the beginning of every poll: what happens while a thread
+    /// does nothing but poll. It does not panic, which would end the process.
     pub fn on_poll(&self, hook: impl FnMut(&mut Queues) + Send + 'static) {
         lock(&self.device).on_poll = Some(Box::new(hook));
     }
 }
 
 impl Queues {
-    /// The next `count` work requests are taken, and those behind them refused with this `errno`; `ENOMEM` says that the queue is full.
+    /// The next `count` work requests are taken, and those behind them refused with this `errno`;
+    /// `ENOMEM` says that the queue is full.
     pub fn take_only(&mut self, count: usize, errno: i32) {
         (self.takes, self.refusal) = (count, errno);
     }
@@ -181,7 +184,8 @@ impl Queues {
         self.ready.len()
     }
 
-    /// A message comes, of so many bytes (on UD with the 40 of the GRH). False if no receive is posted.
+    /// A message comes, of so many bytes (on UD with the 40 of the GRH). False if no receive is
+    /// posted.
     pub fn receive(&mut self, qpn: u32, len_bytes: u32) -> bool {
         self.end_recv(qpn, Status::SUCCESS, len_bytes)
     }
@@ -199,7 +203,8 @@ impl Queues {
         true
     }
 
-    /// The oldest send ends so. Gives it, if there is one; its completion comes if it failed or was signaled.
+    /// The oldest send ends so. Gives it, if there is one; its completion comes if it failed or was
+    /// signaled.
     pub fn end_send(&mut self, qpn: u32, status: Status) -> Option<Posted> {
         let pair = self.pairs.get_mut(&qpn)?;
         let posted = pair.sends.pop_front()?;

@@ -1,4 +1,5 @@
-//! What an lcore does about time and links, to the nanosecond and to the event: in a time that passes only while it sleeps.
+//! What an lcore does about time and links, to the nanosecond and to the event: in a time that
+//! passes only while it sleeps.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -88,7 +89,8 @@ impl Stage for Witness {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// A device may say so more than once (ibv_get_async_event(3)), and says nothing at the start, when its links are up.
+    /// A device may say so more than once (ibv_get_async_event(3)), and says nothing at the start,
+    /// when its links are up.
     #[test]
     fn stages_are_told_of_a_link_when_it_changes_and_only_then(events in prop::collection::vec(any::<bool>(), 0..20)) {
         let rig = Rig::new(1);

@@ -1,0 +1,313 @@
+//! What a port should do and count: an oracle that knows what was offered, what the device was told
+//! and what a poll has found.
+
+use std::collections::VecDeque;
+
+use verbline_verbs::{Status, Transport};
+
+use super::{FULL, PORT, STAGE};
+use crate::lcore::port::{Health, STARVED_RETRY_NS};
+use crate::rig::Depths;
+use crate::stats::clock::Tick;
+use crate::stats::counters::{PortStats, STATUSES};
+use crate::stats::down_reason::DownReason;
+use crate::stats::drop_reason::{DropReason, REASONS};
+
+/// What the port is.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) transport: Transport,
+    pub(super) depths: Depths,
+    pub(super) burst: usize,
+    /// Packets of the pool, and of the lcore's cache of it.
+    pub(super) packets: u32,
+    pub(super) cache: usize,
+    /// Whether a stage is behind it, or nobody.
+    pub(super) feeds: bool,
+    /// Room in the stage's input, and in the port's.
+    pub(super) room: [usize; 2],
+    pub(super) timestamps: bool,
+}
+
+/// What a completion says that is not polled yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Word {
+    Received(u32),
+    RecvFailed(Status),
+    /// So many sends, this and those before it, are done.
+    Sent(usize),
+    SendFailed(Status, usize),
+    Stale,
+}
+
+/// What should be.
+#[derive(Debug)]
+pub(super) struct Oracle {
+    pub(super) shape: Shape,
+    pub(super) health: Health,
+    pub(super) draining: bool,
+    /// Lengths of what waits in the port's sink.
+    pub(super) pending: VecDeque<u64>,
+    /// What is posted and not known to be done: of sends, whether they are signaled.
+    pub(super) recvs: usize,
+    pub(super) sends: VecDeque<bool>,
+    /// Sends until one is signaled.
+    pub(super) until_signal: u32,
+    /// The end of the last batch was signaled, as ends are in a drain.
+    pub(super) ended: bool,
+    /// On their way into the receive queue.
+    pub(super) refill: usize,
+    pub(super) retry_ns: Option<Tick>,
+    /// Times that its lcore was told that it is down.
+    pub(super) fell: usize,
+    pub(super) figures: Figures,
+    pub(super) stage_full: u64,
+    pub(super) taken: u64,
+}
+
+/// The counters of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Figures {
+    pub(super) rx_packets: u64,
+    pub(super) rx_bytes: u64,
+    pub(super) rx_posted: u64,
+    pub(super) rx_starved: u64,
+    pub(super) rx_outstanding: u64,
+    pub(super) tx_packets: u64,
+    pub(super) tx_bytes: u64,
+    pub(super) tx_posts: u64,
+    pub(super) tx_outstanding: u64,
+    pub(super) tx_pending: u64,
+    pub(super) stale: u64,
+    pub(super) down: u64,
+    pub(super) down_reason: u64,
+    pub(super) statuses: [u64; STATUSES],
+    pub(super) drops: [u64; REASONS],
+}
+
+impl Figures {
+    pub(super) fn of(stats: &PortStats) -> Figures {
+        let mut drops = [0; REASONS];
+        stats.drops.non_zero().for_each(|(reason, packets)| drops[reason] = packets);
+        Figures {
+            rx_packets: stats.rx_packets.value(),
+            rx_bytes: stats.rx_bytes.value(),
+            rx_posted: stats.rx_posted.value(),
+            rx_starved: stats.rx_starved.value(),
+            rx_outstanding: stats.rx_outstanding.value(),
+            tx_packets: stats.tx_packets.value(),
+            tx_bytes: stats.tx_bytes.value(),
+            tx_posts: stats.tx_posts.value(),
+            tx_outstanding: stats.tx_outstanding.value(),
+            tx_pending: stats.tx_pending.value(),
+            stale: stats.stale.value(),
+            down: stats.down.value(),
+            down_reason: stats.down_reason.value(),
+            statuses: std::array::from_fn(|status| stats.statuses[status].value()),
+            drops,
+        }
+    }
+}
+
+/// What the device does with what it is handed: how many more it takes, and how it refuses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Device {
+    pub(super) takes: usize,
+    pub(super) errno: i32,
+}
+
+impl Device {
+    /// How many of so many it takes.
+    pub(super) fn take(&mut self, offered: usize) -> usize {
+        let taken = offered.min(self.takes);
+        if self.takes != usize::MAX {
+            self.takes -= taken;
+        }
+        taken
+    }
+}
+
+impl Oracle {
+    pub(super) fn new(shape: &Shape) -> Oracle {
+        Oracle {
+            shape: shape.clone(),
+            health: Health::Up,
+            draining: false,
+            pending: VecDeque::new(),
+            recvs: 0,
+            sends: VecDeque::new(),
+            until_signal: shape.depths.signal_every_wr,
+            ended: false,
+            refill: 0,
+            retry_ns: None,
+            fell: 0,
+            figures: Figures::default(),
+            stage_full: 0,
+            taken: 0,
+        }
+    }
+
+    pub(super) fn drop_some(&mut self, reason: DropReason, packets: usize) {
+        self.figures.drops[reason.index()] += packets as u64;
+    }
+
+    pub(super) fn offer(&mut self, len: usize) {
+        match self.pending.len() < self.shape.room[PORT] {
+            true => self.pending.push_back(len as u64),
+            false => self.drop_some(DropReason::TxFull, 1),
+        }
+    }
+
+    pub(super) fn goes_down(&mut self, left: Health, reason: DownReason) {
+        self.fell += usize::from(self.health == Health::Up);
+        self.health = self.health.max(left);
+        self.figures.down = 1;
+        if DownReason::is_vague(self.figures.down_reason) {
+            self.figures.down_reason = reason.number();
+        }
+    }
+
+    pub(super) fn fails(&mut self, status: Status, left: Health) {
+        self.figures.statuses[status.raw() as usize] += 1;
+        self.goes_down(left, DownReason::of_status(status));
+    }
+
+    /// A poll has found these. Gives the lengths of the messages that the stage gets.
+    pub(super) fn hear(&mut self, words: impl Iterator<Item = Word>) -> Vec<u32> {
+        let mut handed_on = Vec::new();
+        for word in words {
+            match word {
+                Word::Received(len) => {
+                    self.recvs -= 1;
+                    self.figures.rx_packets += 1;
+                    self.figures.rx_bytes += u64::from(len);
+                    match self.shape.feeds {
+                        false => self.drop_some(DropReason::Planned, 1),
+                        true if handed_on.len() == self.shape.room[STAGE] => self.stage_full += 1,
+                        true => handed_on.push(len),
+                    }
+                }
+                Word::RecvFailed(status) => {
+                    self.recvs -= 1;
+                    self.drop_some(DropReason::RecvError, usize::from(status != Status::WR_FLUSH_ERR));
+                    self.fails(status, Health::Down);
+                }
+                Word::Sent(covered) => drop(self.sends.drain(..covered)),
+                Word::SendFailed(status, covered) => {
+                    self.sends.drain(..covered);
+                    self.drop_some(DropReason::SendError, 1);
+                    // Of UC and UD only the send queue fails (InfiniBand Architecture
+                    // Specification, 10.3.1).
+                    let left = if self.shape.transport == Transport::Rc { Health::Down } else { Health::SendsDown };
+                    self.fails(status, left);
+                }
+                Word::Stale => self.figures.stale += 1,
+            }
+        }
+        handed_on
+    }
+
+    /// What the port then does with a device like this, where so many packets are free in the pool.
+    /// Gives the posts.
+    pub(super) fn work(&mut self, device: &mut Device, free: usize, now_ns: Tick) -> Vec<(bool, Vec<bool>)> {
+        let waited = self.pending.len() + self.sends.len();
+        let mut posts = self.flush(device);
+        let free = free + waited - self.pending.len() - self.sends.len();
+        let worth = self.shape.burst.min(self.depth()).min(self.depth().div_ceil(4)).max(1);
+        let due = self.retry_ns.map_or(self.missing() >= worth, |retry_ns| retry_ns <= now_ns);
+        if due && self.health < Health::Down {
+            self.fill(device, free, now_ns, &mut posts);
+        }
+        self.figures.tx_outstanding = self.sends.len() as u64;
+        self.figures.tx_pending = self.pending.len() as u64;
+        posts
+    }
+
+    pub(super) fn flush(&mut self, device: &mut Device) -> Vec<(bool, Vec<bool>)> {
+        let offered = self.pending.len();
+        let fits = offered.min(self.shape.depths.tx_wr as usize - self.sends.len());
+        if self.health != Health::Up {
+            self.drop_some(DropReason::PortDown, offered);
+            self.pending.clear();
+            return Vec::new();
+        }
+        if fits == 0 {
+            return Vec::new();
+        }
+        let taken = device.take(fits);
+        let mut signals = Vec::new();
+        for len in self.pending.drain(..taken) {
+            self.figures.tx_bytes += len;
+            self.until_signal -= 1;
+            let ends = self.draining && signals.len() + 1 == offered;
+            signals.push(ends || self.until_signal == 0);
+            if signals.last() == Some(&true) {
+                self.until_signal = self.shape.depths.signal_every_wr;
+            }
+        }
+        self.figures.tx_packets += taken as u64;
+        self.figures.tx_posts += u64::from(taken > 0);
+        if taken > 0 {
+            self.ended = self.draining && taken == offered;
+        }
+        self.sends.extend(&signals);
+        if taken < fits && device.errno != FULL {
+            self.pending.pop_front();
+            self.drop_some(DropReason::SendError, 1);
+        }
+        vec![(true, signals)]
+    }
+
+    pub(super) fn depth(&self) -> usize {
+        self.shape.depths.rx_wr as usize
+    }
+
+    pub(super) fn missing(&self) -> usize {
+        self.depth() - self.recvs
+    }
+
+    /// Fills the receive queue, a burst at a time, for as long as there are packets and the device
+    /// takes all.
+    pub(super) fn fill(
+        &mut self,
+        device: &mut Device,
+        mut free: usize,
+        now_ns: Tick,
+        posts: &mut Vec<(bool, Vec<bool>)>,
+    ) {
+        self.retry_ns = None;
+        let mut refused = false;
+        while self.missing() > 0 {
+            let wanted = self.missing().min(self.shape.burst);
+            let got = (wanted - self.refill).min(free);
+            (free, self.refill, self.taken) = (free - got, self.refill + got, self.taken + got as u64);
+            let (starved, offered) = (self.refill < wanted, self.refill);
+            let posted = device.take(offered);
+            if offered > 0 {
+                posts.push((false, vec![true; posted]));
+            }
+            (self.refill, self.recvs) = (self.refill - posted, self.recvs + posted);
+            self.figures.rx_posted += posted as u64;
+            if starved {
+                self.figures.rx_starved += 1;
+                self.retry_ns = Some(now_ns + STARVED_RETRY_NS);
+                break;
+            }
+            if posted < offered {
+                refused = device.errno != FULL;
+                break;
+            }
+        }
+        self.figures.rx_outstanding = (self.recvs + self.refill) as u64;
+        if refused {
+            self.goes_down(Health::Down, DownReason::REFUSED);
+        }
+    }
+
+    /// What the port says of itself after a turn: whether the next one has nothing to do, and when
+    /// it wants one.
+    pub(super) fn is_settled(&self) -> bool {
+        let worth = self.shape.burst.min(self.depth()).min(self.depth().div_ceil(4)).max(1);
+        self.pending.is_empty() && self.retry_ns.is_none() && self.missing() < worth
+    }
+}
