@@ -7,7 +7,7 @@ mod common;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, assert_clean, plan, registry, run, until};
+use common::{PATIENCE, assert_clean, lacks_cpus, plan, registry, run, until};
 use verbline_engine::{ConnectionState, Ended, EngineError, Report, Runtime};
 use verbline_verbs::connection::{ConnectOptions, Listener, resolve};
 use verbline_verbs::{CompletionQueue, Context, Device, Provider, QpSpec, QueuePair, Transport};
@@ -16,7 +16,7 @@ fn pinger(other_end: &str, cpu: u32, count: u64) -> String {
     format!(
         r#"
         [lcore.near]
-        cpu = {cpu}
+        cpu = "allowed:{cpu}"
         [port.near]
         lcore = "near"
         device = "nic0"
@@ -40,7 +40,7 @@ fn echo(other_end: &str, cpu: u32) -> String {
     format!(
         r#"
         [lcore.far]
-        cpu = {cpu}
+        cpu = "allowed:{cpu}"
         [port.far]
         lcore = "far"
         device = "nic0"
@@ -93,6 +93,9 @@ fn state(report: &Report, port: &str) -> ConnectionState {
 
 #[test]
 fn two_lcores_of_one_plan_meet_at_an_address() {
+    if lacks_cpus(2) {
+        return;
+    }
     let near = pinger(r#"connect = "10.9.9.1:7001""#, 0, 200);
     let report = run(&registry(), &on("soft0", &[near, echo(r#"listen = "10.9.9.1:7001""#, 1)])).unwrap();
     assert_clean(&report);
@@ -109,6 +112,9 @@ fn two_lcores_of_one_plan_meet_at_an_address() {
 
 #[test]
 fn two_lcores_of_two_engines_meet_whoever_comes_first_and_the_one_that_stays_is_told() {
+    if lacks_cpus(2) {
+        return;
+    }
     let listening = on("soft1", &[echo(r#"listen = "10.9.9.2:7002""#, 1)]);
     let connecting = on("soft0", &[pinger(r#"connect = "10.9.9.2:7002""#, 0, 100)]);
     // The connecting one is there first, and tries until somebody listens.
@@ -144,6 +150,9 @@ fn two_lcores_of_two_engines_meet_whoever_comes_first_and_the_one_that_stays_is_
 
 #[test]
 fn two_lcores_of_two_engines_and_the_one_that_sends_is_left_alone() {
+    if lacks_cpus(2) {
+        return;
+    }
     let sink = echo(r#"listen = "10.9.9.2:7012""#, 1)
         .replace("\"forward\"", "\"sink\"")
         .replace("out = { out = \"port.far\" }", "")
@@ -265,7 +274,7 @@ fn a_wish_to_stop_ends_connecting_at_once() {
         &[
             pinger("connect = \"10.9.9.2:7008\"\nconnect_timeout = \"1h\"", 0, 1),
             echo("listen = \"10.9.9.1:7009\"\nconnect_timeout = \"1h\"", 0)
-                .replace("[lcore.far]\n        cpu = 0\n", "")
+                .replace("[lcore.far]\n        cpu = \"allowed:0\"\n", "")
                 .replace("\"far\"", "\"near\""),
         ],
     );
@@ -292,7 +301,7 @@ fn the_first_port_that_gives_up_ends_the_others() {
         &[
             pinger("connect = \"10.9.9.2:7010\"\nconnect_timeout = \"50ms\"", 0, 1),
             echo("listen = \"10.9.9.1:7011\"\nconnect_timeout = \"1h\"", 0)
-                .replace("[lcore.far]\n        cpu = 0\n", "")
+                .replace("[lcore.far]\n        cpu = \"allowed:0\"\n", "")
                 .replace("\"far\"", "\"near\""),
         ],
     );

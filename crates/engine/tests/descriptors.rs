@@ -4,24 +4,13 @@ mod common;
 
 use std::fs::File;
 
-use common::{plan, registry};
+use common::{fed, one_lcore, plan, registry};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbline_engine::Runtime;
 
 #[test]
 fn descriptors_that_run_out_are_asked_for_by_what_needs_them() {
-    let text = r#"
-        [lcore.a]
-        cpu = 0
-        [stage.gen]
-        use = "sink"
-        lcore = "a"
-        "#;
-    let text = format!(
-        "{text}\n[device.nic0]\nprovider = \"soft\"\nname = \"soft0\"\n[pool.p]\ndevice = \"nic0\"\npackets = 1024\n\
-         data_bytes = 64\npages = \"4KiB\"\n[stage.from]\nuse = \"generator\"\nlcore = \"a\"\npool = \"p\"\n\
-         out = {{ out = \"stage.gen\" }}\nparams = {{ count = 1 }}\n"
-    );
+    let text = one_lcore("adaptive", &fed("count = 1", "use = \"sink\""));
     let registry = registry();
     let runtime = Runtime::build(&plan(&registry, &text), &registry).unwrap();
     setrlimit(Resource::Nofile, Rlimit { current: Some(256), ..getrlimit(Resource::Nofile) }).unwrap();

@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, plan, registry, run, wait_for};
+use common::{PATIENCE, lacks_cpus, plan, registry, run, wait_for};
 use verbline_engine::{
     Counter, Ended, EngineError, EventReport, OutId, Outputs, PortChange, PortEvent, Registry, Report, Running,
     Runtime, Stage, StageSpec,
@@ -62,11 +62,11 @@ fn text(idle: &str, generator: &str) -> String {
     format!(
         r#"
         [lcore.a]
-        cpu = 0
+        cpu = "allowed:0"
         idle = "{idle}"
         drain = "30s"
         [lcore.b]
-        cpu = 1
+        cpu = "allowed:1"
         idle = "event"
         drain = "30s"
         [device.nic0]
@@ -164,6 +164,9 @@ fn failed(running: Running) -> (String, String, Report) {
 
 #[test]
 fn two_lcores_take_a_broken_queue_pair_out_of_service_and_end_in_order() {
+    if lacks_cpus(2) {
+        return;
+    }
     let _alone = alone();
     for (idle, generator) in LCORES {
         let running = start(&text(idle, generator));
@@ -208,6 +211,9 @@ fn two_lcores_take_a_broken_queue_pair_out_of_service_and_end_in_order() {
 
 #[test]
 fn two_lcores_fail_when_a_completion_queue_overruns() {
+    if lacks_cpus(2) {
+        return;
+    }
     let _alone = alone();
     for (idle, generator) in LCORES {
         let running = start(&text(idle, generator));
@@ -229,6 +235,9 @@ fn two_lcores_fail_when_a_completion_queue_overruns() {
 
 #[test]
 fn two_lcores_fail_when_their_device_is_pulled_out() {
+    if lacks_cpus(2) {
+        return;
+    }
     let _alone = alone();
     for (idle, generator) in LCORES {
         let running = start(&text(idle, generator));
@@ -252,6 +261,9 @@ fn two_lcores_fail_when_their_device_is_pulled_out() {
 
 #[test]
 fn two_lcores_fail_with_whichever_port_is_lost() {
+    if lacks_cpus(2) {
+        return;
+    }
     let _alone = alone();
     for (port, lcore) in [("tx", "a"), ("rx", "b"), ("other", "a"), ("heard", "b")] {
         let running = start(&text("event", "gap_us = 60000000"));
@@ -266,6 +278,9 @@ fn two_lcores_fail_with_whichever_port_is_lost() {
 
 #[test]
 fn two_lcores_tell_their_stages_of_a_port_that_its_completions_took_down() {
+    if lacks_cpus(2) {
+        return;
+    }
     let _alone = alone();
     // Longer than what the other end has room for.
     let small = "[pool.small]\ndevice = \"nic0\"\npackets = 4096\ndata_bytes = 64\npages = \"4KiB\"\n[port.rx]\n";
@@ -284,6 +299,9 @@ fn two_lcores_tell_their_stages_of_a_port_that_its_completions_took_down() {
 
 #[test]
 fn two_lcores_connect_again_by_address_after_their_queue_pair_broke() {
+    if lacks_cpus(2) {
+        return;
+    }
     let _alone = alone();
     let text = text("adaptive", "gap_us = 200")
         .replacen("peer = \"port.rx\"", "connect = \"10.9.9.1:4711\"", 1)

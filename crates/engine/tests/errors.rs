@@ -2,15 +2,13 @@
 
 mod common;
 
-use std::collections::BTreeSet;
-
 use common::{plan, plan_on, registry};
 use verbline_engine::{EngineError, Registry, Runtime, StageSpec};
 use verbline_plan::Machine;
 
 const PLAN: &str = r#"
 [lcore.a]
-cpu = 0
+cpu = "allowed:0"
 [device.nic0]
 provider = "soft"
 name = "soft0"
@@ -89,9 +87,10 @@ fn more_inline_than_the_device_grants() {
 #[test]
 fn a_cpu_that_this_process_may_not_use() {
     // The plan was checked for a machine that has it.
-    let machine = Machine { cpus: BTreeSet::from([0, 999]), ..Machine::detect() };
+    let mut machine = Machine::detect();
+    machine.cpus.insert(999);
     let registry = registry();
-    let plan = plan_on(&registry, &PLAN.replace("cpu = 0", "cpu = 999"), machine);
+    let plan = plan_on(&registry, &PLAN.replace("cpu = \"allowed:0\"", "cpu = 999"), machine);
     let error = Runtime::build(&plan, &registry).unwrap().start().expect_err("there is no CPU 999");
     let EngineError::Pin { cpu: 999, allowed, .. } = &error else { panic!("{error:?}") };
     assert!(!allowed.is_empty());

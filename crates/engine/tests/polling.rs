@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{OUT, assert_clean, registry, run_for};
+use common::{OUT, assert_clean, one_lcore, registry, run_for};
 use verbline_engine::{Next, Outputs, Registry, Report, Stage, StageContext, StageSpec};
 use verbline_mem::Batch;
 
@@ -40,18 +40,7 @@ fn asker(next: fn(u64) -> Next, sends: fn(u64) -> bool) -> Registry {
 
 /// On one lcore that sleeps as soon as there is nothing to do.
 fn run(next: fn(u64) -> Next, sends: fn(u64) -> bool, time: Duration) -> Report {
-    let text = r#"
-        [lcore.only]
-        cpu = 0
-        idle = "event"
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = 1024
-        data_bytes = 64
-        pages = "4KiB"
+    let stages = r#"
         [stage.asker]
         use = "asker"
         lcore = "only"
@@ -62,7 +51,7 @@ fn run(next: fn(u64) -> Next, sends: fn(u64) -> bool, time: Duration) -> Report 
         lcore = "only"
         params = { any_order = true }
         "#;
-    let report = run_for(&asker(next, sends), text, time).unwrap();
+    let report = run_for(&asker(next, sends), &one_lcore("event", stages), time).unwrap();
     assert_clean(&report);
     report
 }

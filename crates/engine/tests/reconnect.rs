@@ -8,7 +8,7 @@ mod common;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, plan, registry, until};
+use common::{PATIENCE, lacks_cpus, plan, registry, until};
 use verbline_engine::{
     ConnectionReport, ConnectionState, Counter, Ended, OutId, Outputs, PortChange, PortEvent, Registry, Report,
     Running, Runtime, Stage, StageSpec,
@@ -34,6 +34,7 @@ fn device(index: u8) -> String {
 /// One end: a port of that name and with these keys on an lcore of its own, and a stage that it feeds.
 struct End<'a> {
     device: u8,
+    /// Its place among those that this process may run on.
     cpu: u32,
     idle: &'a str,
     keys: String,
@@ -108,7 +109,7 @@ impl End<'_> {
             data_bytes = 1024
             pages = "4KiB"
             [lcore.end]
-            cpu = {cpu}
+            cpu = "allowed:{cpu}"
             idle = "{idle}"
             [port.end]
             lcore = "end"
@@ -164,6 +165,9 @@ fn start_both(first: &End<'_>, second: &End<'_>) -> (Running, Running) {
 
 #[test]
 fn two_lcores_who_listens_takes_the_next_and_the_next() {
+    if lacks_cpus(2) {
+        return;
+    }
     let (listening, connecting) = (End::listens(7101, ECHO), End::connects(7101, PINGER));
     let (mut server, mut client) = (None, None);
     for round in 1..=4 {
@@ -199,6 +203,9 @@ fn two_lcores_who_listens_takes_the_next_and_the_next() {
 
 #[test]
 fn two_lcores_all_that_came_before_the_peer_left_is_handed_on() {
+    if lacks_cpus(2) {
+        return;
+    }
     let (listening, mut connecting) = (End::listens(7102, SINK), End::connects(7102, HASTY));
     // Of sends that are not signaled a run that stops does not wait for the last few.
     connecting.keys += "\nsignal_every_wr = 1";
@@ -220,6 +227,9 @@ fn two_lcores_all_that_came_before_the_peer_left_is_handed_on() {
 
 #[test]
 fn two_lcores_who_connects_finds_each_that_comes_and_every_packet_has_a_fate() {
+    if lacks_cpus(2) {
+        return;
+    }
     let (listening, connecting) = (End::listens(7103, SINK), End::connects(7103, STEADY));
     let (client, mut server) = start_both(&connecting, &listening);
     let mut seen = 0;
@@ -261,6 +271,9 @@ fn two_lcores_who_connects_finds_each_that_comes_and_every_packet_has_a_fate() {
 
 #[test]
 fn two_lcores_the_peer_never_comes_back_and_the_run_stops_at_once() {
+    if lacks_cpus(2) {
+        return;
+    }
     for (first, second) in [
         (End::connects(7104, STEADY), End::listens(7104, SINK)),
         (End::listens(7104, SINK), End::connects(7104, STEADY)),
@@ -287,6 +300,9 @@ fn two_lcores_the_peer_never_comes_back_and_the_run_stops_at_once() {
 
 #[test]
 fn two_lcores_what_is_not_to_be_made_again_stays_lost() {
+    if lacks_cpus(2) {
+        return;
+    }
     let mut listening = End::listens(7105, ECHO);
     listening.keys += "\nreconnect = false";
     let (server, client) = start_both(&listening, &End::connects(7105, PINGER));
@@ -356,6 +372,9 @@ fn a_listener_that_refuses_a_port_that_it_knew_is_asked_again() {
 
 #[test]
 fn two_lcores_who_comes_second_is_refused_and_may_come_when_the_first_has_left() {
+    if lacks_cpus(2) {
+        return;
+    }
     let (listening, connecting) = (End::listens(7107, ECHO), End::connects(7107, PINGER));
     let (server, client) = start_both(&listening, &connecting);
     assert_eq!(ask(7107, &mut Stranger::on(0)).unwrap_err().to_string(), "nobody listens at 10.9.9.2:7107");
@@ -381,6 +400,9 @@ fn two_lcores_who_comes_second_is_refused_and_may_come_when_the_first_has_left()
 
 #[test]
 fn two_lcores_stages_are_told_and_the_port_is_of_use_at_once() {
+    if lacks_cpus(2) {
+        return;
+    }
     let (listening, connecting) = (End::listens(7108, SINK), End::connects(7108, WITNESS));
     let (client, mut server) = start_both(&connecting, &listening);
     for round in 1..=3 {
@@ -420,8 +442,11 @@ fn a_peer_that_hangs_up_at_once_is_met_again_and_again() {
 
 #[test]
 fn two_lcores_a_queue_pair_that_breaks_is_replaced_whoever_has_it() {
+    if lacks_cpus(2) {
+        return;
+    }
     if provider() != Provider::Soft {
-        eprintln!("skipped on kernel devices: a queue pair is broken to order on the software RNIC only");
+        eprintln!("skipped: on kernel devices: a queue pair is broken to order on the software RNIC only");
         return;
     }
     let (listening, connecting) = (End::listens(7110, SINK), End::connects(7110, STEADY));

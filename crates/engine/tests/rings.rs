@@ -4,18 +4,18 @@ mod common;
 
 use std::time::Duration;
 
-use common::{assert_clean, registry, run, run_for};
+use common::{assert_clean, lacks_cpus, registry, run, run_for};
 
 /// A generator on one lcore, a sink on the other, a ring between them.
 fn hand_off(depth: u32, producer: &str, consumer: &str, generator: &str, sink: &str) -> String {
     format!(
         r#"
         [lcore.a]
-        cpu = 0
+        cpu = "allowed:0"
         burst = 8
         {producer}
         [lcore.b]
-        cpu = 1
+        cpu = "allowed:1"
         burst = 8
         {consumer}
         [device.nic0]
@@ -45,6 +45,9 @@ fn hand_off(depth: u32, producer: &str, consumer: &str, generator: &str, sink: &
 
 #[test]
 fn two_lcores_hand_off_everything_in_order() {
+    if lacks_cpus(2) {
+        return;
+    }
     let poll = "idle = \"poll\"";
     let report = run(&registry(), &hand_off(64, poll, poll, "count = 200000, polite = true", "")).unwrap();
     assert_clean(&report);
@@ -58,6 +61,9 @@ fn two_lcores_hand_off_everything_in_order() {
 
 #[test]
 fn two_lcores_asleep_are_woken_by_ring_and_by_timer_and_never_rescued() {
+    if lacks_cpus(2) {
+        return;
+    }
     // Half a second at a rate at which both sleep between any two packets.
     let event = "idle = \"event\"";
     let report = run(&registry(), &hand_off(64, event, event, "count = 250, gap_us = 2000", "")).unwrap();
@@ -75,6 +81,9 @@ fn two_lcores_asleep_are_woken_by_ring_and_by_timer_and_never_rescued() {
 // One always-readable wake source makes a core spin for ever, silently (SPDK #3350, #3552, #3771).
 #[test]
 fn two_lcores_without_work_sleep_through() {
+    if lacks_cpus(2) {
+        return;
+    }
     let event = "idle = \"event\"";
     let text = hand_off(64, event, event, "count = 100, gap_us = 60000000", "");
     let report = run_for(&registry(), &text, Duration::from_millis(300)).unwrap();
@@ -86,6 +95,9 @@ fn two_lcores_without_work_sleep_through() {
 
 #[test]
 fn two_lcores_adaptive_do_not_sleep_within_the_budget() {
+    if lacks_cpus(2) {
+        return;
+    }
     let adaptive = "idle = \"adaptive\"\nspin = \"10s\"\ndwell = \"20ms\"";
     // Packets come faster than the budget runs out: nobody sleeps until they end.
     let report = run(&registry(), &hand_off(64, adaptive, adaptive, "count = 100, gap_us = 500", "")).unwrap();
@@ -96,6 +108,9 @@ fn two_lcores_adaptive_do_not_sleep_within_the_budget() {
 
 #[test]
 fn two_lcores_count_what_a_slow_consumer_has_no_room_for() {
+    if lacks_cpus(2) {
+        return;
+    }
     let poll = "idle = \"poll\"";
     let report = run(&registry(), &hand_off(4, poll, poll, "count = 3000", "work_us = 50")).unwrap();
     assert_clean(&report);
@@ -114,6 +129,9 @@ fn two_lcores_count_what_a_slow_consumer_has_no_room_for() {
 // Packets must not stay behind when traffic stops (ixy#21), nor be stranded behind a full ring.
 #[test]
 fn two_lcores_empty_a_full_ring_when_traffic_stops() {
+    if lacks_cpus(2) {
+        return;
+    }
     let event = "idle = \"event\"";
     let text = hand_off(2, event, event, "count = 500, polite = true", "work_us = 20");
     let report = run(&registry(), &text).unwrap();
@@ -124,12 +142,15 @@ fn two_lcores_empty_a_full_ring_when_traffic_stops() {
 
 #[test]
 fn two_lcores_hand_packets_to_a_port_of_another_lcore() {
+    if lacks_cpus(2) {
+        return;
+    }
     let text = r#"
         [lcore.a]
-        cpu = 0
+        cpu = "allowed:0"
         idle = "adaptive"
         [lcore.b]
-        cpu = 1
+        cpu = "allowed:1"
         idle = "adaptive"
         [device.nic0]
         provider = "soft"

@@ -5,36 +5,14 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{assert_clean, registry, run_for};
+use common::{assert_clean, fed, one_lcore, registry, run_for};
 use core_affinity::CoreId;
 use verbline_engine::Report;
+use verbline_plan::Machine;
 
 /// One lcore that has next to nothing to do.
 fn plan(idle: &str) -> String {
-    format!(
-        r#"
-        [lcore.only]
-        cpu = 0
-        idle = "{idle}"
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = 1024
-        data_bytes = 64
-        pages = "4KiB"
-        [stage.gen]
-        use = "generator"
-        lcore = "only"
-        pool = "p"
-        out = {{ out = "stage.sink" }}
-        params = {{ count = 1000000, gap_us = 1000 }}
-        [stage.sink]
-        use = "sink"
-        lcore = "only"
-        "#
-    )
+    one_lcore(idle, &fed("count = 1000000, gap_us = 1000", "use = \"sink\""))
 }
 
 /// The report of a run beside a thread that wants all of the same CPU.
@@ -42,7 +20,9 @@ fn beside_a_thief(idle: &str) -> Report {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            assert!(core_affinity::set_for_current(CoreId { id: 0 }), "CPU 0 is there");
+            // The one that `allowed:0` means.
+            let first = Machine::detect().cpus.first().map(|cpu| CoreId { id: *cpu as usize });
+            assert!(first.is_some_and(core_affinity::set_for_current), "{first:?} is allowed");
             // Relaxed: nothing else is passed by it.
             while !over.load(Ordering::Relaxed) {
                 std::hint::spin_loop();

@@ -27,6 +27,57 @@ pub(crate) fn plan_on(registry: &Registry, text: &str, machine: Machine) -> Plan
     loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}"))
 }
 
+/// A plan of one lcore, `only`, with a pool `p` for its stages.
+pub(crate) fn one_lcore(idle: &str, stages: &str) -> String {
+    format!(
+        r#"
+        [lcore.only]
+        cpu = "allowed:0"
+        idle = "{idle}"
+        [device.nic0]
+        provider = "soft"
+        name = "soft0"
+        [pool.p]
+        device = "nic0"
+        packets = 1024
+        data_bytes = 64
+        pages = "4KiB"
+        {stages}
+        "#
+    )
+}
+
+/// Stages of that lcore: a source with these parameters, and the stage `next`, of these keys, that it feeds.
+pub(crate) fn fed(generator: &str, next: &str) -> String {
+    format!(
+        r#"
+        [stage.gen]
+        use = "generator"
+        lcore = "only"
+        pool = "p"
+        out = {{ out = "stage.next" }}
+        params = {{ {generator} }}
+        [stage.next]
+        lcore = "only"
+        {next}
+        "#
+    )
+}
+
+/// Whether this process may run on fewer CPUs than a test has lcores, which is said.
+///
+/// # Panics
+/// If so and the environment has `CI`: there a test that shows nothing is a failure.
+pub(crate) fn lacks_cpus(lcores: usize) -> bool {
+    let cpus = Machine::detect().cpus.len();
+    if cpus < lcores {
+        let why = format!("{lcores} lcores need as many CPUs, and this process may run on {cpus}");
+        assert!(std::env::var_os("CI").is_none(), "CI must not skip this: {why}");
+        eprintln!("skipped: {why}");
+    }
+    cpus < lcores
+}
+
 /// Runs a plan until its sources are done or something fails, and stops it.
 pub(crate) fn run(registry: &Registry, text: &str) -> Result<Report, EngineError> {
     let running = Runtime::build(&plan(registry, text), registry)?.start()?;
@@ -290,7 +341,7 @@ impl Stage for Pinger {
         }
         if self.sent_ns.is_none() {
             let mut packet = out.alloc().expect("a packet: one is out at a time");
-            packet.set_len(self.params.size_bytes);
+            assert!(packet.set_len(self.params.size_bytes));
             packet.data_mut()[..8].copy_from_slice(&self.trips.value().to_le_bytes());
             self.sent_ns = Some(out.fresh_ns());
             assert!(out.send(OUT, packet));

@@ -24,7 +24,7 @@ pub fn provider() -> Provider {
 macro_rules! only_soft {
     ($why:literal) => {
         if $crate::common::provider() != verbline_verbs::Provider::Soft {
-            eprintln!("skipped on kernel devices: {}", $why);
+            eprintln!("skipped: on kernel devices: {}", $why);
             return;
         }
     };
