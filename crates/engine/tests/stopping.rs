@@ -4,19 +4,20 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{assert_clean, plan, registry, run, run_for};
-use verbline_engine::{Ended, EngineError, Runtime, Stage, StageSpec};
+use common::{assert_clean, fed, lacks_cpus, one_lcore, plan, registry, run, run_for};
+use verbline_engine::{Ended, EngineError, Next, Outputs, Runtime, Stage, StageSpec};
+use verbline_mem::Batch;
 
 /// A generator that never ends, over RC from one lcore to the other.
 fn stream(generator: &str, sink: &str, drain: &str) -> String {
     format!(
         r#"
         [lcore.a]
-        cpu = 0
+        cpu = "allowed:0"
         idle = "adaptive"
         drain = "{drain}"
         [lcore.b]
-        cpu = 1
+        cpu = "allowed:1"
         idle = "adaptive"
         drain = "{drain}"
         [device.nic0]
@@ -61,6 +62,9 @@ fn stream(generator: &str, sink: &str, drain: &str) -> String {
 
 #[test]
 fn two_lcores_stop_with_packets_in_flight_and_lose_none() {
+    if lacks_cpus(2) {
+        return;
+    }
     let text = stream("polite = true, size_bytes = 300", "", "5s");
     let report = run_for(&registry(), &text, Duration::from_millis(200)).unwrap();
     assert_clean(&report);
@@ -72,6 +76,9 @@ fn two_lcores_stop_with_packets_in_flight_and_lose_none() {
 
 #[test]
 fn two_lcores_count_what_a_full_send_queue_refuses() {
+    if lacks_cpus(2) {
+        return;
+    }
     let text = stream("size_bytes = 300", "work_us = 100", "5s");
     let report = run_for(&registry(), &text, Duration::from_millis(200)).unwrap();
     assert_clean(&report);
@@ -84,6 +91,9 @@ fn two_lcores_count_what_a_full_send_queue_refuses() {
 // Send completions unpolled while idle: the pool runs dry and everything stalls (NVIDIA/daqiri#207).
 #[test]
 fn two_lcores_reap_send_completions_while_idle() {
+    if lacks_cpus(2) {
+        return;
+    }
     // When the queue is full this source says that it is idle; only a send completion can wake its lcore.
     let text = stream("polite = true, patient = true, size_bytes = 300", "work_us = 200", "5s")
         .replace("\"adaptive\"", "\"event\"")
@@ -96,13 +106,16 @@ fn two_lcores_reap_send_completions_while_idle() {
 
 #[test]
 fn two_lcores_end_though_one_never_drains() {
+    if lacks_cpus(2) {
+        return;
+    }
     // A stage that is always busy holds up the drain, and the budget bounds that.
     let mut registry = registry();
     struct Restless;
     impl Stage for Restless {
-        fn process(&mut self, _: &mut verbline_mem::Batch, _: &mut verbline_engine::Outputs<'_>) {}
-        fn poll(&mut self, _: &mut verbline_engine::Outputs<'_>) -> verbline_engine::Next {
-            verbline_engine::Next::Busy
+        fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
+        fn poll(&mut self, _: &mut Outputs<'_>) -> Next {
+            Next::Busy
         }
     }
     let spec = StageSpec { source: false, summary: "never rests", ..StageSpec::default() };
@@ -118,6 +131,9 @@ fn two_lcores_end_though_one_never_drains() {
 
 #[test]
 fn two_lcores_end_in_order_when_a_stage_panics() {
+    if lacks_cpus(2) {
+        return;
+    }
     let text = stream("polite = true", "panic_at = 500", "500ms");
     let error = run_for(&registry(), &text, Duration::from_secs(20)).unwrap_err();
     let EngineError::Panicked { lcore, stage, message, report } = &error else { panic!("{error}") };
@@ -128,30 +144,15 @@ fn two_lcores_end_in_order_when_a_stage_panics() {
     assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
 }
 
-const ONE_LCORE: &str = r#"
-    [lcore.only]
-    cpu = 0
-    idle = "event"
-    [device.nic0]
-    provider = "soft"
-    name = "soft0"
-    [pool.p]
-    device = "nic0"
-    packets = 1024
-    data_bytes = 64
-    pages = "4KiB"
-    [stage.gen]
-    use = "generator"
-    lcore = "only"
-    pool = "p"
-    out = { out = "stage.next" }
-    params = { count = 100, polite = true }
-"#;
+/// A source of a hundred packets, on the same lcore as the stage `next` that it feeds.
+fn hundred(next: &str) -> String {
+    one_lcore("event", &fed("count = 100, polite = true", next))
+}
 
 #[test]
 fn one_lcore_counts_every_drop_by_place_and_reason() {
     let dropped = |rest: &str| {
-        let report = run(&registry(), &format!("{ONE_LCORE}\n[stage.next]\nlcore = \"only\"\n{rest}")).unwrap();
+        let report = run(&registry(), &hundred(rest)).unwrap();
         assert_clean(&report);
         let drops = report.drops.iter().map(|drop| (drop.place.clone(), drop.reason.clone(), drop.packets));
         drops.collect::<Vec<_>>()
@@ -165,10 +166,27 @@ fn one_lcore_counts_every_drop_by_place_and_reason() {
 }
 
 #[test]
+fn one_lcore_counts_what_a_stage_that_panicked_had_not_taken() {
+    struct Fussy;
+    impl Stage for Fussy {
+        fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+            assert!(input.len() < 10, "too many at once");
+        }
+    }
+    let mut registry = registry();
+    registry.stage("fussy", StageSpec { summary: "panics", ..StageSpec::default() }, |_| Ok(Box::new(Fussy)));
+    let error = run(&registry, &hundred("use = \"fussy\"")).unwrap_err();
+    let EngineError::Panicked { report, .. } = error else { panic!("{error}") };
+    let (made, fussy) = (report.stage("gen").unwrap().counter("made"), report.stage("next").unwrap());
+    assert_eq!((made, fussy.packets_in, fussy.calls), (Some(fussy.packets_in), report.dropped("stopped"), 1));
+    assert!(fussy.packets_in >= 10 && report.packets.held == 0, "{report:#?}");
+}
+
+#[test]
 fn one_lcore_gets_back_what_a_stage_held() {
-    let text = format!(
-        "{ONE_LCORE}\n[stage.next]\nuse = \"holder\"\nlcore = \"only\"\nout = {{ out = \"stage.sink\" }}\n\
-         [stage.sink]\nuse = \"sink\"\nlcore = \"only\"\nparams = {{ any_order = true }}\n"
+    let text = hundred(
+        "use = \"holder\"\nout = { out = \"stage.sink\" }\n\
+         [stage.sink]\nuse = \"sink\"\nlcore = \"only\"\nparams = { any_order = true }\n",
     );
     let registry = registry();
     let running = Runtime::build(&plan(&registry, &text), &registry).unwrap().start().unwrap();
@@ -189,8 +207,7 @@ fn one_lcore_gets_back_what_a_stage_held() {
 
 #[test]
 fn one_lcore_can_be_interrupted_and_dropped() {
-    let text = format!("{ONE_LCORE}\n[stage.next]\nuse = \"sink\"\nlcore = \"only\"\n")
-        .replace("count = 100", "count = 100, gap_us = 60000000");
+    let text = hundred("use = \"sink\"").replace("count = 100", "count = 100, gap_us = 60000000");
     let registry = registry();
     let running = Runtime::build(&plan(&registry, &text), &registry).unwrap().start().unwrap();
     assert_eq!(running.wait(Some(Duration::from_millis(20))), Ended::TimedOut);
@@ -202,8 +219,7 @@ fn one_lcore_can_be_interrupted_and_dropped() {
 
 #[test]
 fn a_report_is_json() {
-    let text = format!("{ONE_LCORE}\n[stage.next]\nuse = \"sink\"\nlcore = \"only\"\n");
-    let report = run(&registry(), &text).unwrap();
+    let report = run(&registry(), &hundred("use = \"sink\"")).unwrap();
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!(json["stages"][1]["counters"][0]["value"], 100);
     assert_eq!(json["packets"]["held"], 0);

@@ -163,6 +163,11 @@ impl Node {
         ends
     }
 
+    /// Counts what its stage was given and has left, because it panicked.
+    pub(crate) fn count_stopped(&self) {
+        self.stats.drops.add(DropReason::Stopped, self.work.len() as u64);
+    }
+
     /// Tells the stage what happened to a port. What it sends goes on in the next turn.
     pub(crate) fn port_event(&mut self, event: PortEvent, around: &mut Surroundings) {
         let mut out = outputs(&self.links, &self.stats, self.cache, around);
@@ -211,17 +216,17 @@ impl Node {
     #[inline]
     pub(crate) fn process(&mut self, around: &mut Surroundings) {
         self.work.swap(&mut around.sinks[self.input].batch);
-        let packets = self.work.len() as u64;
+        let (packets, stats) = (self.work.len() as u64, &self.stats);
+        // Before the stage has them: also of one that panics it is known what it was given.
+        stats.calls.add(1);
+        stats.packets_in.add(packets);
+        stats.batch_max.raise_to(packets);
         let began = around.stage_begins();
         let mut out = outputs(&self.links, &self.stats, self.cache, around);
         self.stage.process(&mut self.work, &mut out);
         let sent = out.sent;
-        let stats = &self.stats;
         around.stage_ends(began, around.weights.calls, stats);
-        stats.calls.add(1);
-        stats.packets_in.add(packets);
         stats.packets_out.add(sent);
-        stats.batch_max.raise_to(packets);
         if !self.work.is_empty() {
             stats.drops.add(DropReason::Unclaimed, self.work.len() as u64);
             self.work.clear();

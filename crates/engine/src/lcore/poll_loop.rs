@@ -265,6 +265,8 @@ impl Lcore {
     /// what the device held, and the caches are emptied.
     pub(crate) fn let_go(self) {
         let Lcore { mut around, nodes, ports, rings_in, rings_out, wakes, .. } = self;
+        // What a stage that panicked had not taken yet.
+        nodes.iter().for_each(Node::count_stopped);
         for sink in &mut around.sinks {
             sink.stats.drops().add(DropReason::Stopped, sink.batch.len() as u64);
             sink.batch.clear();
