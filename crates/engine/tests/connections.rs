@@ -2,16 +2,18 @@
 
 mod common;
 
-use common::{assert_clean, registry, run};
-use verbline_engine::EngineError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{OUT, PATIENCE, assert_clean, lacks_cpus, plan, registry, run};
+use verbline_engine::{Ended, EngineError, Next, Outputs, Runtime, Stage, StageSpec};
+use verbline_mem::Batch;
+use verbline_verbs::fault;
 
 /// Two ports that are each other's peers, a pinger at one and an echo at the other.
 fn echo(transport: &str, near: &str, far: &str, idle: &str, count: u64, size_bytes: usize) -> String {
-    let lcores = if near == far {
-        format!("[lcore.{near}]\ncpu = 0\nidle = \"{idle}\"\n")
-    } else {
-        format!("[lcore.{near}]\ncpu = 0\nidle = \"{idle}\"\n[lcore.{far}]\ncpu = 1\nidle = \"{idle}\"\n")
-    };
+    let lcore = |name: &str, place: u8| format!("[lcore.{name}]\ncpu = \"allowed:{place}\"\nidle = \"{idle}\"\n");
+    let lcores = lcore(near, 0) + &if near == far { String::new() } else { lcore(far, 1) };
     format!(
         r#"
         {lcores}
@@ -89,16 +91,25 @@ fn what_a_port_receives_is_stamped_unless_the_plan_says_no() {
 
 #[test]
 fn two_lcores_echo_over_rc_polling() {
+    if lacks_cpus(2) {
+        return;
+    }
     check_echo(&echo("rc", "a", "b", "poll", 2000, 8), 2000, 8);
 }
 
 #[test]
 fn two_lcores_echo_over_rc_beyond_inline() {
+    if lacks_cpus(2) {
+        return;
+    }
     check_echo(&echo("rc", "a", "b", "adaptive", 1000, 1000), 1000, 1000);
 }
 
 #[test]
 fn two_lcores_echo_asleep_between_packets() {
+    if lacks_cpus(2) {
+        return;
+    }
     let report = run(&registry(), &echo("rc", "a", "b", "event", 200, 8)).unwrap();
     assert_clean(&report);
     assert_eq!(report.stage("ping").unwrap().counter("trips"), Some(200));
@@ -112,7 +123,7 @@ fn two_lcores_echo_asleep_between_packets() {
 fn one_lcore_fans_out_by_multicast() {
     let text = r#"
         [lcore.only]
-        cpu = 0
+        cpu = "allowed:0"
         idle = "poll"
         [device.nic0]
         provider = "soft"
@@ -172,7 +183,7 @@ fn mismatched(transport: &str, size_bytes: usize, count: u64) -> String {
     format!(
         r#"
         [lcore.only]
-        cpu = 0
+        cpu = "allowed:0"
         idle = "poll"
         drain = "200ms"
         [device.nic0]
@@ -246,4 +257,56 @@ fn one_lcore_drops_what_is_too_long_for_a_datagram_and_stays_up() {
     assert_clean(&report);
     assert_eq!(report.dropped("too_long"), 50, "{:?}", report.drops);
     assert_eq!(report.drops[0].place, "port.tx");
+}
+
+/// Sends ten packets once it is let.
+struct Gated {
+    open: Arc<AtomicBool>,
+}
+
+impl Stage for Gated {
+    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        // Relaxed: what was done before is the device's to order.
+        if !self.open.load(Ordering::Relaxed) {
+            return Next::Idle;
+        }
+        for number in 0..10u64 {
+            let mut packet = out.alloc().expect("a packet is free");
+            assert!(packet.fill(&number.to_le_bytes()) && out.send(OUT, packet));
+        }
+        Next::Done
+    }
+}
+
+#[test]
+fn one_lcore_with_a_port_that_received_nothing_of_what_was_sent_to_it_has_failed() {
+    let text = mismatched("ud", 8, 10).replace("\"generator\"", "\"gated\"");
+    for is_lost in [false, true] {
+        let open = Arc::new(AtomicBool::new(false));
+        let mut registry = registry();
+        let spec = StageSpec { outputs: &["out"], source: true, summary: "waits to be let", ..StageSpec::default() };
+        let gate = Arc::clone(&open);
+        registry.stage("gated", spec, move |_| Ok(Box::new(Gated { open: Arc::clone(&gate) })));
+        let running = Runtime::build(&plan(&registry, &text), &registry).unwrap().start().unwrap();
+        if is_lost {
+            assert!(fault::change_qkey(running.snapshot().port("rx").unwrap().qpn, 0x2222));
+        }
+        open.store(true, Ordering::Relaxed);
+        assert_eq!(running.wait(Some(PATIENCE)), Ended::SourcesDone);
+        assert!(running.snapshot().failures.is_empty(), "they may come yet");
+        let ended = running.stop();
+        if !is_lost {
+            assert_eq!(ended.unwrap().port("rx").unwrap().rx_packets, 10);
+            continue;
+        }
+        let error = ended.unwrap_err();
+        let says = "lcore.only: port.rx received none of the 10 packets that port.tx sent to it; \
+                    see the errors and the drops of both ends";
+        assert_eq!(error.to_string(), says);
+        let EngineError::Failed { report, .. } = error else { panic!("{error}") };
+        assert_clean(&report);
+        assert_eq!((report.port("tx").unwrap().tx_packets, report.failures.len()), (10, 1), "{report:#?}");
+    }
 }

@@ -3,6 +3,8 @@
 //! What it guarantees: each fault shows in the same events, states and answers as on a real device, and nothing that a
 //! program holds is freed by it. Safe to call at any time, by any thread that is inside no other call of this crate.
 
+use std::sync::atomic::Ordering;
+
 use crate::data_path::errors::Errors;
 use crate::data_path::{completion, flush};
 use crate::objects::qp_table::State;
@@ -56,4 +58,15 @@ pub fn state_of(qpn: u32) -> Option<State> {
     // The lock keeps the queue pair.
     let control = fabric::control();
     fabric::lookup(control.pinned(), qpn).map(|qp| qp.state())
+}
+
+/// Gives a datagram queue pair another Q_Key, as where two ends were told different ones: what comes with the old one is lost, and
+/// neither end hears of it. False if no datagram queue pair has that number.
+pub fn change_qkey(qpn: u32, qkey: u32) -> bool {
+    // The lock keeps the queue pair.
+    let control = fabric::control();
+    let Some(qp) = fabric::lookup(control.pinned(), qpn).filter(|qp| qp.is_datagram()) else { return false };
+    // Relaxed: a number that stands for itself, as where the control path sets it.
+    qp.inbound.qkey.store(qkey, Ordering::Relaxed);
+    true
 }
