@@ -9,6 +9,7 @@ use verbline_plan::{Destination, Group, Lcore, Plan, PortId, Transport};
 use verbline_verbs::connection::Listener;
 use verbline_verbs::{
     AhSpec, DEFAULT_QKEY, Endpoint, Gid, InitSpec, MULTICAST_QPN, Mtu, QpMaker, QpSpec, QueuePair, RtrSpec, RtsSpec,
+    VerbError,
 };
 
 use crate::api::error::{Cause, EngineError, place};
@@ -96,7 +97,8 @@ pub(crate) fn connection_specs(
                 Role::Listen { listener: Some(listener), provider, at: address }
             }
             Destination::Connect(to) => {
-                Role::Connect { provider, to, from: own_address(&plan[port.device], &devices[port.device], to) }
+                let from = own_address(plan, port, &devices[port.device], to)?;
+                Role::Connect { provider, to, from }
             }
             Destination::None | Destination::Peer(_) | Destination::Group(_) => continue,
         };
@@ -118,8 +120,19 @@ pub(crate) fn connection_specs(
 
 /// An address of the port's own device, so that the path leads over it and not over another one of this host; that of its
 /// GID if it is of the same kind. `None` lets the host choose, as on InfiniBand, where GIDs are no IP addresses.
-fn own_address(declared: &verbline_plan::Device, device: &Opened, to: SocketAddr) -> Option<SocketAddr> {
-    let mut gids = device.context.gids(declared.port_num).unwrap_or_default();
+fn own_address(
+    plan: &Plan,
+    port: &verbline_plan::Port,
+    device: &Opened,
+    to: SocketAddr,
+) -> Result<Option<SocketAddr>, EngineError> {
+    let declared = &plan[port.device];
+    let refused = |source: VerbError| EngineError::DeviceVerb {
+        at: place(plan, declared.span),
+        device: declared.name.clone(),
+        source: source.into(),
+    };
+    let mut gids = device.context.gids(declared.port_num).map_err(refused)?;
     gids.sort_by_key(|entry| entry.index != device.gid_index);
     let of_kind = |gid: Gid| match to.ip() {
         IpAddr::V4(_) => gid.to_ipv4().map(IpAddr::V4),
@@ -128,7 +141,7 @@ fn own_address(declared: &verbline_plan::Device, device: &Opened, to: SocketAddr
             .filter(|ip| ip.to_ipv4_mapped().is_none() && !ip.is_unicast_link_local())
             .map(IpAddr::V6),
     };
-    gids.iter().find_map(|entry| of_kind(entry.gid)).map(|ip| SocketAddr::new(ip, 0))
+    Ok(gids.iter().find_map(|entry| of_kind(entry.gid)).map(|ip| SocketAddr::new(ip, 0)))
 }
 
 fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> InitSpec {

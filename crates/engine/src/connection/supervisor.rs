@@ -149,7 +149,8 @@ impl<M: ConnectionManager> Supervisor<M> {
                 match (connection.end_reason(patience), failed) {
                     (Ok(Some(reason)), _) => return Some(reason),
                     (_, Some(reason)) => {
-                        let reason = DownReason::text(reason).unwrap_or_default();
+                        let reason = DownReason::text(reason);
+                        let reason = reason.as_deref().unwrap_or("no reason is known");
                         return Some(format!("its queue pair failed: {reason}"));
                     }
                     (Err(error), None) => return Some(error.to_string()),

@@ -126,7 +126,10 @@ impl Control {
     pub(crate) fn notify_all(&self, notices: Vec<(usize, Notice)>) {
         let lcores: Vec<usize> = notices.iter().map(|(lcore, _)| *lcore).collect();
         self.notices.post(notices);
-        lcores.iter().for_each(|lcore| _ = self.wakers[*lcore].ring());
+        for lcore in lcores {
+            // Whether it slept is all the same: one that is awake looks at the word.
+            self.wakers[lcore].ring();
+        }
     }
 
     /// An empty vector as [`Control::hear`] takes it.

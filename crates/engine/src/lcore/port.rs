@@ -291,7 +291,9 @@ impl Port {
         if self.health < Health::Down {
             tracing::error!(port = %self.name, %event, "the port is down");
             // What the device has not flushed by itself comes back now; a device that is in no state to do so refuses.
-            let _ = self.qp.to_err();
+            if let Err(error) = self.qp.to_err() {
+                tracing::warn!(port = %self.name, %error, "what is posted to it does not come back");
+            }
         }
         self.go_down(Health::Down, DownReason::of_event(event));
     }

@@ -93,6 +93,7 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
     control.tell(|progress| progress.ready += 1);
     control.wait(None, |progress| progress.go, |_| ());
     stats.thread_id.set(rustix::thread::gettid().as_raw_nonzero().get() as u64);
+    // 0 where the kernel doesn't tell: then it doesn't when it is asked for the report either, which says so.
     stats.queued_at_start_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
 
     // Unwind safety: after a panic the lcore is only asked whose stage ran, and taken apart.
