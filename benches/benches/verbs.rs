@@ -27,7 +27,7 @@ fn post_and_poll(c: &mut Criterion) {
             bencher.iter(|| {
                 near_cache.get_bulk(&mut batch, burst);
                 for packet in &mut batch {
-                    packet.set_len(64);
+                    assert!(packet.set_len(64));
                 }
                 let posted = near.qps[0].post_send(&mut batch).posted;
                 let mut came = 0;
@@ -61,7 +61,7 @@ fn ping_pong(c: &mut Criterion) {
         group.bench_function(BenchmarkId::new("SEND", format!("{bytes} B")), |bencher| {
             bencher.iter(|| {
                 let mut packet = cache.get().expect("a packet");
-                packet.set_len(bytes as usize);
+                assert!(packet.set_len(bytes as usize));
                 batch.push(packet).expect("room for one");
                 let _ = near.qps[0].post_send(&mut batch);
                 while near.poll(&cache, |_, _| {}).messages == 0 {}

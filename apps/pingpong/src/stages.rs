@@ -48,7 +48,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
         check(&settings, stage)?;
         let answered = stage.counter("answered");
         Ok(Box::new(Client {
-            timings: Timings::new(&results, settings.size_bytes),
+            timings: Timings::new(&results, settings.size_bytes)?,
             settings,
             in_flight: 0,
             heard_ns: 0,
@@ -78,12 +78,19 @@ fn check(settings: &Settings, stage: &StageContext<'_>) -> Result<(), verbline::
     if settings.warm_up > WARM_UP_MAX {
         return Err(section.refuse("warm_up", format!("{} are more than {WARM_UP_MAX}", settings.warm_up)).into());
     }
+    let resend_after_ms = settings.resend_after_ms.unwrap_or(1);
+    if !(1..=RESEND_AFTER_MS_MAX).contains(&resend_after_ms) {
+        let message =
+            format!("{resend_after_ms} ms are not within 1 to {RESEND_AFTER_MS_MAX}; without it nothing is sent anew");
+        return Err(section.refuse("resend_after_ms", message).into());
+    }
     Ok(())
 }
 
-/// More than any send queue holds, and more exchanges than a week has.
+/// More than any send queue holds, more exchanges than a week has, and an hour.
 const WINDOW_MAX: usize = 1 << 20;
 const WARM_UP_MAX: u64 = 1_000_000_000_000;
+const RESEND_AFTER_MS_MAX: u32 = 3_600_000;
 
 /// Each message carries the time of its departure, so that any number may be in flight.
 const STAMP_BYTES: usize = size_of::<u64>();
@@ -149,6 +156,8 @@ impl Stage for Client {
             _ => self.restamp(input, out.now_ns()),
         }
         out.send_batch(SEND, input);
+        // What found no room is dropped as unclaimed, and another takes its place in the window.
+        self.in_flight = self.in_flight.saturating_sub(input.len());
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
@@ -156,9 +165,12 @@ impl Stage for Client {
         self.give_up(out);
         while self.in_flight < self.settings.window && out.room(SEND) > 0 {
             let Some(mut packet) = out.alloc() else { return Next::Busy };
-            packet.set_len(self.settings.size_bytes);
+            // `check` has held it against this pool.
+            let fits = packet.set_len(self.settings.size_bytes);
+            debug_assert!(fits, "{} bytes in {}", self.settings.size_bytes, packet.capacity());
             self.lone.departs(out.turn(), out.fresh_ns());
             stamp(&mut packet, self.lone.departed_ns);
+            // There is room; a plan that drops what is sent counts it.
             out.send(SEND, packet);
             self.in_flight += 1;
         }
@@ -222,6 +234,7 @@ struct Echo;
 
 impl Stage for Echo {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        // What finds no room stays in `input`, and is dropped as unclaimed.
         out.send_batch(SEND, input);
     }
 }

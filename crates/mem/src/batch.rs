@@ -142,6 +142,7 @@ impl Batch {
 
     /// Takes the last packet.
     #[inline]
+    #[must_use = "dropping it gives it back: `truncate` does that in bulk"]
     pub fn pop(&mut self) -> Option<Packet> {
         self.packets.pop()
     }
@@ -191,6 +192,7 @@ impl Batch {
 
     /// Takes the first packet; the rest moves up.
     #[inline]
+    #[must_use = "dropping it gives it back"]
     pub fn take_first(&mut self) -> Option<Packet> {
         match self.len() {
             0 | 1 => self.packets.pop(),
@@ -201,6 +203,7 @@ impl Batch {
     /// Moves packets from the front into `places`, as many as there are of both, and gives how many; the rest of the batch moves up. What the places
     /// held before is not dropped.
     #[inline]
+    #[must_use = "so many places hold a packet now, which nothing else will drop"]
     pub fn move_front(&mut self, places: &mut [MaybeUninit<Packet>]) -> usize {
         let len = self.len();
         let moved = len.min(places.len());

@@ -142,6 +142,7 @@ impl Packet {
 
     /// Extends the data at its front and gives the `n` new bytes, or `None` (and no change) if the headroom is less.
     #[inline]
+    #[must_use = "refused, the packet is as before"]
     pub fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
         if n > self.headroom() {
             return None;
@@ -154,6 +155,7 @@ impl Packet {
 
     /// Extends the data at its end and gives the `n` new bytes, or `None` (and no change) if the tailroom is less.
     #[inline]
+    #[must_use = "refused, the packet is as before"]
     pub fn append(&mut self, n: usize) -> Option<&mut [u8]> {
         if n > self.tailroom() {
             return None;
@@ -165,6 +167,7 @@ impl Packet {
 
     /// Takes `n` bytes off the front, which become headroom. False, and no change, if there are fewer.
     #[inline]
+    #[must_use = "refused, the packet is as before"]
     pub fn trim_front(&mut self, n: usize) -> bool {
         if n > self.len() {
             return false;
@@ -177,6 +180,7 @@ impl Packet {
 
     /// Takes `n` bytes off the end, which become tailroom. False, and no change, if there are fewer.
     #[inline]
+    #[must_use = "refused, the packet is as before"]
     pub fn trim_back(&mut self, n: usize) -> bool {
         if n > self.len() {
             return false;
@@ -187,6 +191,7 @@ impl Packet {
 
     /// Sets the length. False, and no change, above `capacity()`. Bytes that come into view are what the buffer holds.
     #[inline]
+    #[must_use = "refused, the packet is as before"]
     pub fn set_len(&mut self, n: usize) -> bool {
         let fits = n <= self.capacity();
         if fits {
@@ -223,6 +228,7 @@ impl Packet {
 
     /// Replaces the data, from where it starts now. False, and no change, if `bytes` is longer than `capacity()`.
     #[inline]
+    #[must_use = "refused, the packet is as before"]
     pub fn fill(&mut self, bytes: &[u8]) -> bool {
         let fits = self.set_len(bytes.len());
         if fits {
@@ -268,6 +274,7 @@ impl Packet {
 
     /// [`Packet::reset`] and [`Packet::set_len`]. False, and no change, above [`Packet::fresh_capacity`].
     #[inline]
+    #[must_use = "refused, the packet is as before"]
     pub fn reset_to(&mut self, n: usize) -> bool {
         let fits = n <= self.fresh_capacity();
         if fits {
@@ -289,6 +296,7 @@ impl Packet {
     /// # Safety
     /// The form is of a packet of the same pool.
     #[inline]
+    #[must_use = "refused, the packet is as before"]
     pub unsafe fn reset_by(&mut self, form: &PoolForm, n: usize) -> bool {
         let fits = n <= form.data_bytes as usize;
         if fits {

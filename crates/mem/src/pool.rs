@@ -249,6 +249,7 @@ impl Pool {
         let MrBinding { pd_id, lkey, keep } = mr;
         let mr = &self.shared().mr;
         mr.set(Mr { pd_id, lkey, _keep: keep }).map_err(|_| {
+            // There is one, or `set` would have taken ours; and it stays.
             let (pd_id, lkey) = self.mr().unwrap_or_default();
             PoolError::AlreadyRegistered { pool: self.name().to_owned(), pd_id, lkey }
         })

@@ -219,6 +219,7 @@ impl Stash {
     /// # Safety
     /// The caller has the right to each packet, and has given it up when this returns true.
     #[inline]
+    #[must_use = "what is not taken over is still the caller's"]
     pub(crate) unsafe fn put(&self, packets: &[RawPacket]) -> bool {
         let len = self.len();
         if packets.len() > self.capacity() - len {
@@ -351,7 +352,8 @@ unsafe fn give_back_in_runs(mut packets: &[RawPacket]) {
             Some(stash) => {
                 let run = run_of(packets, |packet| stash.owns(packet));
                 // SAFETY: the caller's word, and all of the run are the stash's.
-                unsafe { stash.put(&packets[..run]) };
+                let taken = unsafe { stash.put(&packets[..run]) };
+                debug_assert!(taken, "a stash takes its own");
                 run
             }
             // SAFETY: the caller's word.

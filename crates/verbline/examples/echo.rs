@@ -50,6 +50,9 @@ use = "sink"
 lcore = "main"
 "#;
 
+/// A packet of the plan's pool has no room for a number.
+const TOO_SHORT: DropReason = DropReason::Stage(0);
+
 /// Sends the numbers below `limit`, a burst a loop.
 struct Source {
     next: u64,
@@ -66,8 +69,11 @@ impl Stage for Source {
                 return Next::Done;
             }
             let Some(mut packet) = out.alloc() else { break };
-            packet.fill(&self.next.to_le_bytes());
-            out.send(packets, packet);
+            // What `send` refuses, it counts; a packet that has no room for a number is for us to count.
+            match packet.fill(&self.next.to_le_bytes()) {
+                true => _ = out.send(packets, packet),
+                false => out.drop(packet, TOO_SHORT),
+            }
             self.next += 1;
         }
         Next::Busy
@@ -90,7 +96,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // What happens while a run lasts, e.g. a port that goes down, is told by `tracing`.
     verbline::cli::log_to_stderr();
     let mut registry = Registry::new("count");
-    let source = StageSpec { outputs: &["packets"], source: true, summary: "numbers", ..StageSpec::default() };
+    let source = StageSpec {
+        outputs: &["packets"],
+        source: true,
+        drops: &["too_short"],
+        summary: "numbers",
+        ..StageSpec::default()
+    };
     registry.stage("source", source, |_| Ok(Box::new(Source { next: 0, limit: 1000 })));
     let sink = StageSpec { summary: "counts packets", ..StageSpec::default() };
     registry.stage("sink", sink, |stage| Ok(Box::new(Sink { received: stage.counter("received") })));

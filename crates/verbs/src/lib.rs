@@ -34,7 +34,7 @@
 //! cache.get_bulk(&mut batch, 1);
 //! assert_eq!(qp.post_recv(&mut batch).posted, 1);
 //! let mut packet = cache.get().expect("packets are free");
-//! packet.fill(b"hello");
+//! assert!(packet.fill(b"hello"));
 //! batch.push(packet).expect("the batch is empty");
 //! assert_eq!(qp.post_send(&mut batch).posted, 1);
 //!

@@ -68,7 +68,7 @@ impl Stage for Numbers {
                 return Next::Done;
             }
             let Some(mut packet) = out.alloc() else { break };
-            packet.fill(&self.left.to_le_bytes());
+            assert!(packet.fill(&self.left.to_le_bytes()), "a packet of the plan holds a number");
             out.send(OUT, packet);
             self.left -= 1;
         }

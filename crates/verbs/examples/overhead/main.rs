@@ -135,7 +135,7 @@ fn api(case: Case, rounds: usize) -> Figures {
         assert_eq!(b.qp.post_recv(&mut batch).posted, BURST);
         a_cache.get_bulk(&mut batch, BURST);
         for packet in batch.iter_mut() {
-            packet.set_len(case.len_bytes);
+            assert!(packet.set_len(case.len_bytes));
         }
         assert_eq!(a.qp.post_send(&mut batch).posted, BURST);
         let mut got = 0;

@@ -94,7 +94,9 @@ impl Side {
 
     pub(crate) fn send(&mut self, advert: Advert) -> Outcome<()> {
         let mut packet = self.packets.get().ok_or("no packet is free for a message")?;
-        packet.fill(&advert.to_bytes());
+        if !packet.fill(&advert.to_bytes()) {
+            return Err("a packet is too short for a message".into());
+        }
         self.batch.push(packet).map_err(|_| "the batch is full")?;
         match self.qp.post_send(&mut self.batch).stop {
             None => Ok(()),

@@ -101,7 +101,7 @@ impl From<PeerSlice> for SgEntry {
 /// # qp.to_rts(&RtsSpec::default())?;
 /// // A header of its own before a block that stays where it is.
 /// let mut header = cache.get().expect("packets are free");
-/// header.fill(b"block 7");
+/// assert!(header.fill(b"block 7"));
 /// let mut list = SgList::with_capacity(2);
 /// list.push(header)?;
 /// list.push(blocks.slice(0, 4096).expect("inside the region"))?;
@@ -219,8 +219,8 @@ impl SgList {
         for entry in &mut self.entries {
             let here = len_bytes.min(entry.len_bytes());
             if let SgEntry::Packet(packet) = entry {
-                // No more than it was.
-                packet.set_len(here);
+                let shortened = packet.trim_back(packet.len() - here);
+                debug_assert!(shortened, "`here` is no more than its length");
             }
             len_bytes -= here;
         }

@@ -108,5 +108,6 @@ fn move_front(batch: &mut Batch, places: &mut [Option<Packet>]) {
     // SAFETY: borrowed from the slice of that length. An `Option<Packet>` has a packet's layout, and a packet's bits are its
     // `Some`; `None` needs no drop.
     let places = unsafe { std::slice::from_raw_parts_mut(places.cast::<MaybeUninit<Packet>>(), len) };
-    batch.move_front(places);
+    let moved = batch.move_front(places);
+    debug_assert_eq!(moved, len, "there is a packet for each place");
 }

@@ -57,7 +57,7 @@ fn a_packet_of_an_unregistered_pool_stays_with_the_caller() {
     let stranger = pool("stranger", 8, 2048, 0);
     let mut batch = a.batch([&[1u8; 100][..]]);
     let mut packet = stranger.cache(0).get().unwrap();
-    packet.set_len(100);
+    assert!(packet.set_len(100));
     batch.push(packet).unwrap();
     batch.push(a.packet(&[2; 100])).unwrap();
     let outcome = a.qp.post_send(&mut batch);

@@ -163,7 +163,7 @@ fn objects_keep_what_they_stand_on() {
     drop((context, pd, cq));
     assert_eq!(b.post_recvs(1), 1);
     let mut packet = cache.get().unwrap();
-    packet.fill(b"still here");
+    assert!(packet.fill(b"still here"));
     let mut batch = Batch::with_capacity(1);
     batch.push(packet).unwrap();
     assert_eq!(qp.post_send(&mut batch).posted, 1);

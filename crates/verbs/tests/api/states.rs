@@ -67,7 +67,7 @@ fn a_qp_that_failed_is_found_in_err_by_asking() {
     let big = crate::common::pool("big", 4, 4096, 0);
     a.pd.register_pool(&big).unwrap();
     let mut packet = big.cache(0).get().unwrap();
-    packet.set_len(4000);
+    assert!(packet.set_len(4000));
     let mut batch = verbline_mem::Batch::with_capacity(1);
     batch.push(packet).unwrap();
     assert_eq!(a.qp.post_send(&mut batch).posted, 1);
