@@ -62,6 +62,14 @@ pub fn two_lcores(lcores: [&str; 2]) -> Option<Vec<String>> {
     Some(lcores.into_iter().flat_map(|lcore| ["--set".to_owned(), format!("lcore.{lcore}.drain=60s")]).collect())
 }
 
+/// The keys that a diagnostic about an unknown one lists, e.g. where a test asks for one that is like none.
+pub fn keys_listed(said: &str) -> Vec<String> {
+    let said = unwrapped(said);
+    let list = said.split_once("the keys here are ").map_or("", |(_, list)| list);
+    let list = list.split_inclusive("` ").next().unwrap_or(list);
+    list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
 /// The text with every run of white space as one space: for sentences that may be wrapped anywhere.
 pub fn unwrapped(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")

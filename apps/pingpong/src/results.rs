@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hdrhistogram::Histogram;
+use hdrhistogram::{CreationError, Histogram};
 use serde_json::json;
 use verbline::cli::{count, duration};
 use verbline::prelude::*;
@@ -33,14 +33,10 @@ pub(crate) struct Timings {
 
 impl Timings {
     /// Allocates all that recording will need: 1 ns to 60 s at three digits.
-    pub(crate) fn new(results: &Results, size_bytes: usize) -> Timings {
-        let measured = Histogram::new_with_bounds(1, 60_000_000_000, 3).ok().map(|half_trip_ns| Measured {
-            half_trip_ns,
-            size_bytes,
-            first_ns: 0,
-            last_ns: 0,
-        });
-        Timings { measured, exchanges: 0, results: results.clone() }
+    pub(crate) fn new(results: &Results, size_bytes: usize) -> Result<Timings, CreationError> {
+        let half_trip_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
+        let measured = Some(Measured { half_trip_ns, size_bytes, first_ns: 0, last_ns: 0 });
+        Ok(Timings { measured, exchanges: 0, results: results.clone() })
     }
 
     /// Records one exchange, unless it is one of the first `warm_up`.

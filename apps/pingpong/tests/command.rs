@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 use serde_json::json;
-use verbline_tests::{Program, assert_fits, assert_report_holds, normalised, two_lcores, unwrapped};
+use verbline_tests::{Program, assert_fits, assert_report_holds, keys_listed, normalised, two_lcores, unwrapped};
 
 fn app() -> Program {
     Program::new(env!("CARGO_BIN_EXE_pingpong"))
@@ -82,6 +82,29 @@ fn settings_that_cannot_be_are_refused_at_their_place() {
             assert_fits(&shown.stderr);
         }
     }
+}
+
+#[test]
+fn every_number_of_the_plan_has_bounds() {
+    let numbers = [
+        ("size_bytes", 8, 4_096),
+        ("window", 1, 1 << 20),
+        ("warm_up", 0, 1_000_000_000_000_i64),
+        ("resend_after_ms", 1, 3_600_000),
+    ];
+    let check = |set: &str| app().with(["check", "config/pingpong.toml", "--set", set]).run();
+    for (key, least, most) in numbers {
+        for value in [least, most] {
+            check(&format!("pingpong.{key}={value}")).exited(0);
+        }
+        for value in [least - 1, most + 1, i64::MIN, i64::MAX] {
+            let set = format!("pingpong.{key}={value}");
+            let shown = check(&set).exited(2);
+            assert!(shown.stderr.contains(&format!("--set {set}")) && shown.stderr.contains("1 error"), "{shown}");
+        }
+    }
+    let shown = check("pingpong.zyx=1").exited(2);
+    assert_eq!(keys_listed(&shown.stderr), numbers.map(|(key, ..)| key), "each key is in the table: {shown}");
 }
 
 #[test]

@@ -217,6 +217,7 @@ impl<T> Arbiter<T> {
 
     /// The next event in order, if there is one by now.
     #[inline]
+    #[must_use = "it is told once"]
     pub fn pop(&mut self, now_ns: u64) -> Option<Event<T>> {
         let next = self.next?;
         if self.known() <= next {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use verbline::engine::{Counter, StageError};
 use verbline::prelude::*;
 
-use super::settings::MoexSettings;
+use super::settings::{MoexSettings, bounds};
 use super::tally::Tally;
 use crate::arbitration::{Arbiter, ArbiterSpec, BEYOND_ITEMS, Channel, Event, Offer};
 use crate::framing::{FortsFrames, FrameError, Framed, Frames, MoldFrames};
@@ -56,6 +56,9 @@ fn timeout_us() -> u64 {
 /// The longest time-out, an hour: as good as none.
 const TIMEOUT_US_MAX: u64 = 3_600_000_000;
 
+/// No feed gets there: a thousand million messages a second for thirty years.
+const FIRST_MAX: u64 = 1_000_000_000_000_000_000;
+
 /// Sequence numbers that are held behind a hole.
 const WINDOW: u32 = 256;
 
@@ -71,10 +74,13 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     registry.stage("arbiter", spec, move |stage| {
         let params: Params = stage.params()?;
         let port_a = port_index(stage, &params.a)?;
-        if params.timeout_us > TIMEOUT_US_MAX {
-            let message = format!("{} us is more than the hour that it may be at most", params.timeout_us);
-            return Err(stage.raw_params().refuse("timeout_us", message).into());
-        }
+        bounds(
+            stage.raw_params(),
+            [
+                ("timeout_us", params.timeout_us, 0..=TIMEOUT_US_MAX),
+                ("first", params.first.unwrap_or(0), 0..=FIRST_MAX),
+            ],
+        )?;
         let timeout_ns = params.timeout_us * 1_000;
         let spec = ArbiterSpec { window: WINDOW, timeout_ns, first: params.first, ..ArbiterSpec::default() };
         Ok(Box::new(Merge {

@@ -179,14 +179,17 @@ impl FortsBook {
         for _ in 0..self.waiting.len() {
             let Some(packet) = self.waiting.pop_front() else { return };
             let decoded = split_preamble(packet.data()).map(|(_, fast)| self.decoder.decode(fast, &mut self.message));
-            if matches!(decoded, Some(Ok(()))) && self.compare() == Some(SnapshotOutcome::Ahead) {
+            // It could be decoded as it came, and is as it was.
+            if !matches!(decoded, Some(Ok(()))) {
+                self.tally.malformed += 1;
+            } else if self.compare() == Some(SnapshotOutcome::Ahead) {
                 self.waiting.push_back(packet);
             }
         }
     }
 }
 
-/// The best levels of a book that can be relied on.
+/// The best levels of a book that can be relied on and has both; sizes are positive, and there are fewer books than 2^16.
 fn update(books: &FortsBooks, index: usize, tick: u64) -> Option<Update> {
     let book = books.books().get(index)?;
     let quote = |side| {

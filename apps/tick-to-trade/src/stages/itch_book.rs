@@ -119,7 +119,11 @@ impl ItchBook {
 
     #[inline]
     fn changed(&mut self, change: Change, tick: u64) {
-        let Some(last) = self.last.get_mut(usize::from(change.book)) else { return };
+        // As many as there are books.
+        let Some(last) = self.last.get_mut(usize::from(change.book)) else {
+            self.tally.untold += 1;
+            return;
+        };
         if let Some((price_e4, _)) = change.execution {
             *last = i64::from(price_e4);
         }

@@ -4,7 +4,7 @@
 use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 
-use super::channels::{DROPS, Drops, announce, has_room};
+use super::channels::{DROPS, Drops, NO_ROOM, announce, has_room};
 use super::desk::Desk;
 use super::pacer::Pacer;
 use super::settings::ItchSettings;
@@ -81,6 +81,7 @@ impl Stage for ItchExchange {
 
     fn stop(&mut self, out: &mut Outputs<'_>) {
         let mut bytes = [0; mold::HEADER_LEN_BYTES];
+        // It fails for want of room for a header, which there is.
         if let Ok(writer) = mold::Writer::new(&mut bytes, self.generator.session(), self.generator.sequence()) {
             writer.finish_session();
             announce(&bytes, out);
@@ -95,15 +96,20 @@ impl ItchExchange {
             return false;
         }
         let (Some(mut frame), Some(mut copy)) = (out.alloc(), out.alloc()) else { return false };
-        // Neither can fail: a length is the capacity at most, and both packets are of one pool.
-        let _whole = frame.set_len(frame.capacity());
+        let whole = frame.set_len(frame.capacity());
+        debug_assert!(whole, "a packet holds its capacity");
+        // A frame of one message fits every packet that the plan's check lets pass (`needs`).
         let Ok(written) = self.generator.write_frame(self.messages_per_frame, due_ns, frame.data_mut()) else {
+            out.drop(frame, NO_ROOM);
             return false;
         };
+        let messages = u64::from(written.count);
+        // It was written there, and the copy is of the same pool. If not, these messages are gone all the same.
         if !frame.set_len(written.len_bytes) || !copy.fill(frame.data()) {
+            out.drop(frame, NO_ROOM);
+            self.desk.tally.published += messages;
             return false;
         }
-        let messages = u64::from(written.count);
         self.desk.note(written.sequence, messages, due_ns, out.fresh_ns());
         let tally = &mut self.desk.tally;
         let sent = [self.drops.send(0, frame, messages, tally, out), self.drops.send(1, copy, messages, tally, out)];

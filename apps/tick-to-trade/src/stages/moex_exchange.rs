@@ -111,6 +111,7 @@ impl MoexExchange {
             return false;
         }
         let recording = &self.recordings[departure.source as usize];
+        // `schedule` took the index from this recording.
         let Some(bytes) = recording.datagram(departure.index) else { return false };
         let sequence = recording.datagrams[departure.index].msg_seq_num;
         let Some(mut packet) = out.alloc() else { return false };

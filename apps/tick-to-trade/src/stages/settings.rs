@@ -55,7 +55,7 @@ impl ItchSettings {
         GeneratorSpec { seed: self.seed, instruments: self.instruments, live_orders: self.live_orders }
     }
 
-    /// The section as it stands, if it can be read.
+    /// The section as it stands, if it can be read; if not, the stage's factory says why.
     pub(super) fn asked(asked: &Asked<'_>) -> Option<ItchSettings> {
         asked.section("feed")?.parse().ok()
     }
@@ -67,6 +67,7 @@ impl ItchSettings {
         bounds(
             feed,
             [
+                ("seed", settings.seed, 0..=SEED_MAX),
                 ("live_orders", settings.live_orders.into(), 1..=u64::from(GeneratorSpec::LIVE_ORDERS_MAX)),
                 ("ticks_per_second", settings.ticks_per_second, 0..=1_000_000_000),
             ],
@@ -103,6 +104,9 @@ pub(super) struct MoexSettings {
     pub(super) drop_b: f64,
 }
 
+/// As far as every reader of JSON keeps whole numbers exactly (RFC 8259, 6).
+const SEED_MAX: u64 = (1 << 53) - 1;
+
 /// The recording takes six and a half minutes at 1.0.
 const SPEED_MIN: f64 = 0.001;
 const SPEED_MAX: f64 = 1e9;
@@ -112,7 +116,7 @@ impl MoexSettings {
         100.0
     }
 
-    /// The recording, if it is there.
+    /// The recording, if it is there; if not, the stage's factory says why.
     pub(super) fn asked(asked: &Asked<'_>) -> Option<MoexFeed> {
         let settings: MoexSettings = asked.section("feed")?.parse().ok()?;
         MoexFeed::open(&settings.dir).ok()
@@ -129,6 +133,7 @@ impl MoexSettings {
 
     fn read(stage: &StageContext<'_>) -> Result<MoexSettings, StageError> {
         let settings: MoexSettings = stage.section("feed")?;
+        bounds(stage.raw_section("feed")?, [("seed", settings.seed, 0..=SEED_MAX)])?;
         share(stage, "drop_a", settings.drop_a)?;
         share(stage, "drop_b", settings.drop_b)?;
         if !(SPEED_MIN..=SPEED_MAX).contains(&settings.speed) {
@@ -143,7 +148,7 @@ impl MoexSettings {
 }
 
 /// Insists that numbers of a table are within their bounds.
-fn bounds<const N: usize>(
+pub(super) fn bounds<const N: usize>(
     table: &Params,
     numbers: [(&'static str, u64, RangeInclusive<u64>); N],
 ) -> Result<(), StageError> {
@@ -247,9 +252,12 @@ pub(super) fn trigger(stage: &StageContext<'_>) -> Result<TriggerSpec, StageErro
 /// Reads `[risk]`.
 pub(super) fn risk(stage: &StageContext<'_>) -> Result<RiskSpec, StageError> {
     let settings: RiskSettings = stage.section("risk")?;
-    let notional_max = u64::try_from(settings.notional_max).unwrap_or(0);
+    let risk = stage.raw_section("risk")?;
+    let Ok(notional_max) = u64::try_from(settings.notional_max) else {
+        return Err(risk.refuse("notional_max", "a notional is 1 or more").into());
+    };
     bounds(
-        stage.raw_section("risk")?,
+        risk,
         [
             ("quantity_max", settings.quantity_max.into(), 1..=QUANTITY_MAX),
             ("notional_max", notional_max, 1..=PRICE_MAX),
