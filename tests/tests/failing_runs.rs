@@ -163,6 +163,16 @@ fn a_command_line_that_cannot_be_exits_with_2() {
 }
 
 #[test]
+fn a_log_level_that_cannot_be_is_said_and_the_usual_one_is_kept() {
+    let check = Program::new(env!("CARGO_BIN_EXE_rig")).with(["check", "tests/plans/rig.toml"]);
+    for (said, is_understood) in [("verbline=loud=er", false), ("debug", true), ("", true)] {
+        let shown = check.run_as(&mut check.behind(["env", &format!("VERBLINE_LOG={said}")])).exited(0);
+        let warning = format!("warning: VERBLINE_LOG={said} is ignored: ");
+        assert_eq!(shown.stderr.starts_with(&warning), !is_understood, "{shown}");
+    }
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     for program in [rig(&[]), Program::new(env!("CARGO_BIN_EXE_rig")).with(["--help"])] {
         let mut started = program.start();

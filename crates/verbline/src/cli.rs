@@ -19,9 +19,11 @@ mod signals;
 mod tables;
 mod text;
 
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
+use tracing_subscriber::EnvFilter;
 use verbline_engine::{Registry, Report};
 
 use args::{Arguments, Command};
@@ -94,14 +96,27 @@ fn tell(error: &clap::Error) -> ExitCode {
     output::result(&text(output::is_coloured(&std::io::stdout())), code)
 }
 
+const LOG: &str = "VERBLINE_LOG";
+
+/// What is logged: warnings, unless the environment says otherwise in words that can be understood.
+fn log_filter(said: Option<&OsStr>) -> EnvFilter {
+    let usual = || EnvFilter::new("warn");
+    let Some(said) = said else { return usual() };
+    let parsed = said.to_str().ok_or_else(|| "it is not UTF-8".to_owned());
+    let parsed = parsed.and_then(|said| EnvFilter::try_new(said).map_err(|error| error.to_string()));
+    parsed.unwrap_or_else(|error| {
+        output::message(&format!("warning: {LOG}={} is ignored: {error}; write e.g. `debug`", said.display()));
+        usual()
+    })
+}
+
 /// Has the engine's warnings (a fallback taken, a port that is down) written to standard error; `VERBLINE_LOG=debug` shows more.
 ///
 /// [`main`] does it for every app. The engine tells by [`tracing`] what happens while a run lasts, and nobody hears it where no
 /// subscriber is installed: an embedder calls this, or installs one of its own, which is then kept.
 pub fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("VERBLINE_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    // A second call (tests, an embedder with a subscriber of its own) keeps the first subscriber.
+    let filter = log_filter(std::env::var_os(LOG).as_deref());
+    // It fails on a second call, and where an embedder has a subscriber of its own: the first one is kept.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(live::AroundTheLine)
