@@ -108,6 +108,13 @@ pub struct CqRing {
 /// Claimed slots, to be filled and published by their producer. They are there as long as the ring, and until it grows,
 /// which waits for what is claimed: so a claim whose completions are all published isn't used any more
 /// ([`Consumer::grow`]).
+///
+/// ```compile_fail,E0505
+/// let (ring, _consumer) = verbline_sync::ring::CqRing::new(16);
+/// let claim = ring.claim(1).expect("it is empty");
+/// drop(ring);
+/// claim.publish(0, 1, false);
+/// ```
 #[derive(Debug)]
 pub struct Claim<'r> {
     /// Position of the first.
@@ -117,7 +124,16 @@ pub struct Claim<'r> {
     ring: PhantomData<&'r CqRing>,
 }
 
-/// A completion that the consumer found: the tag that it was published with, and its slots.
+/// A completion that the consumer found: the tag that it was published with, and its slots, which are the ring's.
+///
+/// ```compile_fail,E0505
+/// let (ring, mut consumer) = verbline_sync::ring::CqRing::new(16);
+/// ring.claim(1).expect("it is empty").publish(0, 1, false);
+/// // SAFETY: it is its ring.
+/// let entry = unsafe { consumer.next(&ring) }.expect("it was published");
+/// drop(ring);
+/// entry.first().body(|words| words);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'r> {
     /// The producer's tag.
