@@ -22,6 +22,14 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(crate) json: bool,
 
+    /// Print the results as a page of docs/performance, and nothing else on standard output
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+
+    /// Measure nothing: make the page of what --json printed into this file
+    #[arg(long, value_name = "FILE", requires = "markdown", conflicts_with_all = ["rows", "html"])]
+    pub(crate) from: Option<PathBuf>,
+
     /// Write a page with plots
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
@@ -36,7 +44,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Measure one of ours and print its figures as JSON: what each row runs as a process of its own
+    /// Measure one of ours and print its figures as JSON: what each row runs as a process of its
+    /// own
     #[command(subcommand)]
     Ours(Subject),
 }

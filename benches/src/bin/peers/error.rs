@@ -11,14 +11,16 @@ pub(crate) enum RunError {
     #[error("no row is called `{name}`; --list names them all{}", suggestion(.near))]
     UnknownRow { name: String, near: Option<String> },
     #[error(
-        "these packages are missing: {packages}\n       install them (as root: apt-get install {packages}) and run this again"
+        "these packages are missing: {packages}\n       \
+         install them (as root: apt-get install {packages}) and run this again"
     )]
     Packages { packages: String },
     #[error("apt-get could not install {packages}: {reason}")]
     Install { packages: String, reason: String },
     #[error(
         "DPDK needs {wanted} free hugepages of 2 MiB and a mounted hugetlbfs; as root:\n       \
-         echo {wanted} > /proc/sys/vm/nr_hugepages; mkdir -p /dev/hugepages; mount -t hugetlbfs nodev /dev/hugepages\n       \
+         echo {wanted} > /proc/sys/vm/nr_hugepages; \
+         mkdir -p /dev/hugepages; mount -t hugetlbfs nodev /dev/hugepages\n       \
          ({reason})"
     )]
     Hugepages { wanted: u64, reason: String },
@@ -36,6 +38,8 @@ pub(crate) enum RunError {
     OtherWork { what: String, ours: f64, theirs: f64 },
     #[error("{}: {source}", .path.display())]
     File { path: PathBuf, source: io::Error },
+    #[error("{} is not what `peers --json` prints: {error}", .path.display())]
+    Stored { path: PathBuf, error: serde_json::Error },
     #[error(transparent)]
     Callgrind(#[from] CallgrindError),
     #[error("the page's plots: {0}")]
@@ -52,6 +56,7 @@ impl RunError {
                 | RunError::Install { .. }
                 | RunError::Hugepages { .. }
                 | RunError::Cpus { .. }
+                | RunError::Stored { .. }
         )
     }
 }

@@ -9,7 +9,8 @@ pub(crate) struct Group {
     pub(crate) name: &'static str,
     pub(crate) contenders: Vec<Contender>,
     pub(crate) rows: Vec<Row>,
-    /// For figures that do not vary, such as counted instructions; otherwise as many as were asked for.
+    /// For figures that do not vary, such as counted instructions; otherwise as many as were asked
+    /// for.
     pub(crate) rounds: Option<u32>,
     /// The contenders are points of a curve.
     pub(crate) plot: Option<Plot>,

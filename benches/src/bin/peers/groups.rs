@@ -1,4 +1,5 @@
-//! All comparisons: who runs in them, and the rows that are read off. Contenders of a group run in turn.
+//! All comparisons: who runs in them, and the rows that are read off. Contenders of a group run in
+//! turn.
 
 use crate::contender::Contender;
 use crate::group::{Group, Plot};
@@ -95,7 +96,8 @@ fn send_rate() -> Group {
     )
 }
 
-// UCX's posix transport takes messages of up to 8 KiB; beyond that a longer segment, or the kernel's copy (cma).
+// UCX's posix transport takes messages of up to 8 KiB; beyond that a longer segment, or the
+// kernel's copy (cma).
 const UCX_SEND_4K: &[Test] = &[Test { env: "", args: "-d memory -x posix -t am_bw -D bcopy -s 4096 -n 400000" }];
 const UCX_SEND_64K: &[Test] = &[
     Test { env: "UCX_POSIX_SEG_SIZE=128k", args: "-d memory -x posix -t am_bw -D bcopy -s 65536 -n 40000" },
@@ -110,7 +112,8 @@ fn sends(name: &'static str, bytes: u32, tests: &'static [Test]) -> Group {
     transfers(name, format!("send-rate {bytes}"), bytes, tests, "RC SENDs between two lcores, bytes a second")
 }
 
-/// Lists of four into eight receives: the buffers of both ends are 768 KiB, and stay in a second cache of a megabyte.
+/// Lists of four into eight receives: the buffers of both ends are 768 KiB, and stay in a second
+/// cache of a megabyte.
 fn sends_that_fit() -> Group {
     let bytes = 65_536;
     let (ours, write) = (Figure(0, "messages_per_s"), Figure(1, "messages_per_s"));
@@ -119,7 +122,7 @@ fn sends_that_fit() -> Group {
         "send-64KiB-fits",
         vec![Contender::ours(&format!("send-rate-one-core {bytes}")), write_rate],
         vec![Row {
-            what: "RC SENDs of 64 KiB whose buffers fit the second cache, sent and received on one core, bytes a second",
+            what: "RC SENDs of 64 KiB whose buffers fit the second cache, both ends on one core, bytes a second",
             peer_name: "our own WRITE",
             scale: 1e9 / f64::from(bytes),
             ..row("send-64KiB-fits", "GB/s", ours, write, RatioAtLeast(0.9))
@@ -190,7 +193,8 @@ fn stage_call() -> Group {
                 ..against("stage-inside-256", inside, Figure(0, "call_ns"), Figure(2, "call_256_ns"))
             },
             Row { goal: Reported, ..against("stage-inside-1", inside, Figure(1, "call_ns"), Figure(2, "call_1_ns")) },
-            // Our turn takes packets from a pool and back, polls, and keeps the time; the walk hands on what is not there.
+            // Our turn takes packets from a pool and back, polls, and keeps the time; the walk
+            // hands on what is not there.
             Row { goal: Reported, ..against("stage-turn-256", turn, Figure(0, "turn_ns"), Figure(2, "walk_256_ns")) },
             Row { goal: Reported, ..against("stage-turn-1", turn, Figure(1, "turn_ns"), Figure(2, "walk_1_ns")) },
         ],

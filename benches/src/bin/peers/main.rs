@@ -1,10 +1,12 @@
-//! Ours beside the peers: `cargo run --release -p verbline-benches --bin peers -- [--row NAME] [--rounds N] [--json]
-//! [--html FILE] [--list]`.
+//! Ours beside the peers:
+//! `./x bench peers [--row NAME] [--rounds N] [--json] [--markdown [--from FILE]] [--html FILE]
+//! [--list]`.
 //!
-//! Every contender runs in a process of its own, on the same two CPUs, one after another, round after round
-//! (A B C A B C …), so that whatever else the machine does hits all alike; what counts is the ratio within one run.
-//! Peers are programs of the distribution's packages, installed here when they are missing; what is to be compiled
-//! against a peer's library is in `rivals/`, which is no part of the workspace.
+//! Every contender runs in a process of its own, on the same two CPUs, one after another, round
+//! after round (A B C A B C …), so that whatever else the machine does hits all alike; what counts
+//! is the ratio within one run. Peers are programs of the distribution's packages, installed here
+//! when they are missing; what is to be compiled against a peer's library is in `rivals/`, which is
+//! no part of the workspace.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +16,7 @@ mod error;
 mod group;
 mod groups;
 mod machine;
+mod markdown;
 mod measure;
 mod ours;
 mod page;
@@ -31,6 +34,7 @@ use args::{Arguments, Command};
 use contender::Contender;
 use error::RunError;
 use group::Group;
+use markdown::Results;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -52,6 +56,10 @@ fn main() -> ExitCode {
 }
 
 fn compare(arguments: &Arguments) -> Result<(), RunError> {
+    if let Some(path) = &arguments.from {
+        print!("{}", Results::stored(path)?.page());
+        return Ok(());
+    }
     let groups = groups::all();
     let chosen: Vec<&Group> = groups.iter().filter(|group| group.has(arguments.rows())).collect();
     group::check_names(&groups, arguments.rows())?;
@@ -69,6 +77,8 @@ fn compare(arguments: &Arguments) -> Result<(), RunError> {
     }
     if arguments.json {
         println!("{}", table::json(&results, &machine));
+    } else if arguments.markdown {
+        print!("{}", Results::new(&results, &machine)?.page());
     } else {
         println!("{}", table::text(&results, &machine, wrap::columns()));
     }

@@ -11,7 +11,8 @@ use crate::error::RunError;
 use crate::group::{Group, Plot, asked_for};
 use crate::row::{Row, RowResult, Source, rounded};
 
-/// Runs a group for so many rounds, or fewer if that is enough for it, and gives those of its rows that have these names, or all.
+/// Runs a group for so many rounds, or fewer if that is enough for it, and gives those of its rows
+/// that have these names, or all.
 pub(crate) fn measure(group: &Group, rounds: u32, names: &[String]) -> Result<Vec<RowResult>, RunError> {
     let count = group.rounds.unwrap_or(rounds).min(rounds);
     let mut rounds: Vec<Vec<Figures>> = Vec::new();
@@ -85,8 +86,8 @@ fn value(source: Source, group: &Group, figures: &[Figures]) -> Result<f64, RunE
     }
 }
 
-/// What belongs to a row beside its ratio: the curve behind a scaling row, `points` over `x` and `y`; the `shares` of each
-/// step of tick-to-trade, and its rate.
+/// What belongs to a row beside its ratio: the curve behind a scaling row, `points` over `x` and
+/// `y`; the `shares` of each step of tick-to-trade, and its rate.
 fn extra(row: &Row, group: &Group, rounds: &[Vec<Figures>]) -> Value {
     let Source::Figure(index, name) = row.ours else { return Value::Null };
     let at = |index: usize, name: &str| median(rounds.iter().filter_map(|figures| figures[index].value(name)));

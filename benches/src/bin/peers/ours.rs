@@ -60,7 +60,8 @@ pub(crate) enum Subject {
     IdleCpu { ticks_per_s: u64 },
     /// CPU time of a thread in epoll_wait(2)
     BareIdleCpu { ticks_per_s: u64 },
-    /// Packets a second between two lcores, adaptive beside poll mode, in so many pairs of short runs
+    /// Packets a second between two lcores, adaptive beside poll mode, in so many pairs of short
+    /// runs
     Saturated { pairs: usize },
     /// Tick-to-trade at so many ticks a second, 0 for as fast as it goes
     TickToTrade { ticks_per_s: u64 },

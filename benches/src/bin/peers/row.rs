@@ -79,8 +79,8 @@ pub(crate) struct Row {
     pub(crate) scale: f64,
     /// What is to be reached.
     pub(crate) goal: Goal,
-    /// Our figure that is a round's ratio, where both sides take turns many times within a round; otherwise the ratio is
-    /// that of the two figures.
+    /// Our figure that is a round's ratio, where both sides take turns many times within a round;
+    /// otherwise the ratio is that of the two figures.
     pub(crate) ratio: Option<&'static str>,
 }
 
@@ -132,7 +132,8 @@ impl RowResult {
         self.row.goal.met(self.ours_median(), self.ratio())
     }
 
-    /// One object; what there is not, such as a ratio with no peer, is null. Beside the common keys it has those of `extra`.
+    /// One object; what there is not, such as a ratio with no peer, is null. Beside the common keys
+    /// it has those of `extra`.
     pub(crate) fn json(&self) -> Value {
         let mut json = json!({
             "row": self.row.name,

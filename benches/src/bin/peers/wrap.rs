@@ -1,4 +1,5 @@
-//! Long lines cut for a terminal: prose at its blanks, command lines so that they can still be pasted.
+//! Long lines cut for a terminal: prose at its blanks, command lines so that they can still be
+//! pasted.
 
 /// How wide standard output is: the terminal, else what `COLUMNS` says, else 80.
 pub(crate) fn columns() -> usize {

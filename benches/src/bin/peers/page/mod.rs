@@ -1,4 +1,5 @@
-//! The page: the table, the ratios with their goals, and a plot of each curve; one file, nothing fetched.
+//! The page: the table, the ratios with their goals, and a plot of each curve; one file, nothing
+//! fetched.
 
 mod plots;
 mod trading;
@@ -10,30 +11,9 @@ use serde_json::Value;
 use crate::error::RunError;
 use crate::row::{Goal, RowResult, round_to};
 
-/// Plots are drawn dark on white. When the page is dark, rules for the colours of [`plots`] turn them: an attribute yields to a rule.
-/// Bars keep theirs, since they are written on in white.
-const STYLE: &str = "\
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --rule: #d0d7de; --code: #f3f4f6; --met: #116329; --missed: #b42318; --ours: #0969da; --plot: #fff }
-@media screen and (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --paper: #16191d; --rule: #3d444d; --code: #262b31; --met: #57d27c; --missed: #ff8d80; --ours: #6cb6ff; --plot: transparent } }
-@media screen and (prefers-color-scheme: dark) {
-  svg text[fill=\"#1B1F24\"] { fill: var(--ink) } svg [stroke=\"#D0D7DE\"] { stroke: var(--rule) } svg [stroke=\"#000000\"] { stroke: #8b949e }
-  svg [stroke=\"#57606A\"] { stroke: #9aa4af } svg text[fill=\"#57606A\"] { fill: #9aa4af }
-  svg [stroke=\"#116329\"] { stroke: var(--met) } svg text[fill=\"#116329\"], svg circle[fill=\"#116329\"] { fill: var(--met) }
-  svg [stroke=\"#B42318\"] { stroke: var(--missed) } svg text[fill=\"#B42318\"], svg circle[fill=\"#B42318\"] { fill: var(--missed) }
-  svg [stroke=\"#0969DA\"] { stroke: var(--ours) } svg text[fill=\"#0969DA\"], svg circle[fill=\"#0969DA\"] { fill: var(--ours) } }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1120px; padding: 0 1rem; color: var(--ink); background: var(--paper) }
-h1 { font-size: 1.5rem } h2 { font-size: 1.15rem; margin-top: 2.2rem } h3 { font-size: 1rem; margin-bottom: .3rem }
-table { border-collapse: collapse; width: 100%; font-size: 13px } th, td { padding: 4px 8px; text-align: left; vertical-align: top }
-th { border-bottom: 2px solid var(--rule) } td { border-bottom: 1px solid var(--rule) } tr { break-inside: avoid }
-th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-.met { color: var(--met); font-weight: 600 } .none { color: var(--ours); font-weight: 600 } .missed { color: var(--missed); font-weight: 600 }
-code { font-size: 12px; background: var(--code); padding: 1px 4px; overflow-wrap: anywhere }
-td:first-child { white-space: nowrap } svg { display: block; max-width: 100%; height: auto; background: var(--plot); border-radius: 6px } figure { margin: 0 0 1rem; break-inside: avoid }
-.wide { overflow-x: auto } @media screen { .wide svg { min-width: 820px } }
-h2, h3 { break-after: avoid } thead { display: table-header-group }
-.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); gap: 1rem } .run { break-inside: avoid }
-@media print { body { margin: 0; max-width: none; font-size: 11px } table { font-size: 9px } th, td { padding: 2px 4px } .curves { grid-template-columns: 1fr 1fr } }
-@page { margin: 14mm }";
+/// Plots are drawn dark on white. When the page is dark, rules for the colours of [`plots`] turn
+/// them: an attribute yields to a rule. Bars keep theirs, since they are written on in white.
+const STYLE: &str = include_str!("style.css");
 
 /// The whole page.
 pub(crate) fn page(results: &[RowResult], machine: &Value) -> Result<String, RunError> {
@@ -41,8 +21,9 @@ pub(crate) fn page(results: &[RowResult], machine: &Value) -> Result<String, Run
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Verbline beside its peers</title>\
          <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head><body>\
          <h1>Verbline beside its peers</h1><p>{}, {} CPUs, Linux {}, {}; load {} at the end. <code>{}</code></p>\
-         <p>Ours and the peer run in turn on the same two CPUs, round after round. A ratio is that of the medians; its bar \
-         spans the least and the greatest ratio of one round. <span class=\"met\">Green</span> meets its goal, \
+         <p>Ours and the peer run in turn on the same two CPUs, round after round. \
+         A ratio is that of the medians; its bar spans \
+         the least and the greatest ratio of one round. <span class=\"met\">Green</span> meets its goal, \
          <span class=\"missed\">red</span> misses it, <span class=\"none\">blue</span> has none. {}</p>",
         text(&machine["cpu"]),
         machine["cpus"],
@@ -94,8 +75,8 @@ fn trading(results: &[RowResult]) -> Result<String, RunError> {
         return Ok(String::new());
     }
     Ok(format!(
-        "<h2>Tick to trade</h2><figure class=\"wide\"><h3>From the scheduled time of a tick to the arrival of its order</h3>{}</figure>\
-         <figure class=\"wide\"><h3>Where the mean of that time goes</h3>{}</figure>",
+        "<h2>Tick to trade</h2><figure class=\"wide\"><h3>From the scheduled time of a tick to the arrival of its \
+         order</h3>{}</figure><figure class=\"wide\"><h3>Where the mean of that time goes</h3>{}</figure>",
         trading::latencies(&runs)?,
         trading::shares(&runs)?
     ))
@@ -117,8 +98,9 @@ fn scaling(results: &[RowResult]) -> Result<String, RunError> {
 
 fn table(results: &[RowResult]) -> String {
     let mut html = String::from(
-        "<div class=\"wide\"><table><thead><tr><th>row</th><th>unit</th><th class=\"n\">ours</th><th class=\"n\">peer</th><th>the peer</th>\
-         <th class=\"n\">ratio</th><th class=\"n\">least … most</th><th>goal</th><th></th></tr></thead><tbody>",
+        "<div class=\"wide\"><table><thead><tr><th>row</th><th>unit</th><th class=\"n\">ours</th>\
+         <th class=\"n\">peer</th><th>the peer</th><th class=\"n\">ratio</th>\
+         <th class=\"n\">least … most</th><th>goal</th><th></th></tr></thead><tbody>",
     );
     for result in results {
         let [least, most] = result.spread();

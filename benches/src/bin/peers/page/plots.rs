@@ -25,7 +25,8 @@ pub(super) fn has_ratio(result: &&RowResult) -> bool {
     ratio.is_finite() && ratio > 0.0
 }
 
-/// One line a row on a logarithmic axis: the spread as a bar, the ratio as a dot, the goal as a tick.
+/// One line a row on a logarithmic axis: the spread as a bar, the ratio as a dot, the goal as a
+/// tick.
 pub(super) fn ratios(rows: &[&RowResult]) -> Result<String, RunError> {
     let values = rows
         .iter()
@@ -100,7 +101,8 @@ fn power_of_two(power: f64) -> String {
     if power < 0.0 { format!("1/{}", 2f64.powf(-power)) } else { format!("{}", 2f64.powf(power)) }
 }
 
-/// A scaling row's curve over a logarithmic axis, from zero, with the band of 20 % around its first point.
+/// A scaling row's curve over a logarithmic axis, from zero, with the band of 20 % around its first
+/// point.
 pub(super) fn curve(result: &RowResult) -> Result<String, RunError> {
     let points: Vec<(f64, f64)> =
         serde_json::from_value(result.extra["points"].clone()).map_err(|error| RunError::Plot(error.to_string()))?;

@@ -1,4 +1,5 @@
-//! DPDK's own performance tests: `dpdk-test`, which reads the names of tests from its standard input.
+//! DPDK's own performance tests: `dpdk-test`, which reads the names of tests from its standard
+//! input.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::error::RunError;
 use crate::process::{Line, tail};
 
 pub(crate) const NEEDS: &[Needs] = &[Needs { program: "dpdk-test", package: "dpdk-dev" }];
-/// What every DPDK program is started with: both CPUs, no device, hugepages of its own that leave no file behind.
+/// What every DPDK program is started with: both CPUs, no device, hugepages of its own that leave
+/// no file behind.
 pub(crate) fn eal() -> String {
     let [near, far] = cpus();
     format!("-l {},{} --no-pci -m 256 --in-memory", near.id, far.id)
@@ -26,14 +28,16 @@ pub(crate) fn ring() -> Contender {
         "ring_perf_autotest",
         "cycles of `SP/SC: bulk (size: 32)` on two cores",
         |output| {
-            // What it prints is the sum of what both sides took an item, while both ran: the mean is comparable with ours.
+            // What it prints is the sum of what both sides took an item, while both ran: the mean
+            // is comparable with ours.
             Some(Figures::of("ns", cycles_to_ns(ring_cycles(output)? / 2.0)))
         },
     )
 }
 
-/// `graph_perf_autotest`: `call_256_ns` and `call_1_ns` in a call of a node that sends its batch on; `walk_256_ns` and
-/// `walk_1_ns` for a walk over source, four such nodes and sink; `node_256_ns` and `node_1_ns`, a sixth of it.
+/// `graph_perf_autotest`: `call_256_ns` and `call_1_ns` in a call of a node that sends its batch
+/// on; `walk_256_ns` and `walk_1_ns` for a walk over source, four such nodes and sink;
+/// `node_256_ns` and `node_1_ns`, a sixth of it.
 pub(crate) fn graph() -> Contender {
     contender("rte_graph (dpdk-test)", "graph_perf_autotest", "tables of nodes", |output| {
         let full = chain(output, "graph_hr_4s_1n_1src_1snk succeeded")?;
@@ -92,7 +96,8 @@ struct Chain {
     walk_ns: f64,
 }
 
-/// Reads the table that ends with this line. The source makes 256 objects or one a walk, so that its rate is the walks'.
+/// Reads the table that ends with this line. The source makes 256 objects or one a walk, so that
+/// its rate is the walks'.
 fn chain(output: &str, end: &str) -> Option<Chain> {
     let lines: Vec<&str> = output.lines().collect();
     let end = lines.iter().position(|line| line.trim_end().ends_with(end))?;

@@ -36,8 +36,8 @@ fn free_port() -> u16 {
     bound.map_or(13_337, |address| address.port())
 }
 
-/// Whether someone listens on this TCP port. Asked of the kernel (proc(5), /proc/net/tcp: state 0A), as a connection
-/// would be the one that the server waits for.
+/// Whether someone listens on this TCP port. Asked of the kernel (proc(5), /proc/net/tcp: state
+/// 0A), as a connection would be the one that the server waits for.
 fn listens(port: u16) -> bool {
     let listening = |table: &str| {
         std::fs::read_to_string(table).is_ok_and(|text| {

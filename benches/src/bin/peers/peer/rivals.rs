@@ -1,7 +1,9 @@
-//! Peers that are libraries: a package and a C program in `rivals/`, compiled here and not by the workspace's build.
+//! Peers that are libraries: a package and a C program in `rivals/`, compiled here and not by the
+//! workspace's build.
 //!
-//! `rivals/` is a package outside the workspace, so that no peer is a dependency of the build or of the tests.
-//! `rivals/dpdk.c` calls DPDK's libraries where `dpdk-test` is of no use: its mempool test takes an hour.
+//! `rivals/` is a package outside the workspace, so that no peer is a dependency of the build or of
+//! the tests. `rivals/dpdk.c` calls DPDK's libraries where `dpdk-test` is of no use: its mempool
+//! test takes an hour.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -28,7 +30,8 @@ fn sources() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/rivals"))
 }
 
-/// A parser or a book of another crate, over the same feed: `ns` a message, and the checksum of what was read.
+/// A parser or a book of another crate, over the same feed: `ns` a message, and the checksum of
+/// what was read.
 pub(crate) fn itch(name: &'static str, subject: &'static str, books: Books) -> Contender {
     let run = move || {
         let arguments = [program()?, subject.to_owned(), path(&feed_file(books)?)];

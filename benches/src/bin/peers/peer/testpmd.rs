@@ -15,7 +15,8 @@ const NEEDS: &[Needs] = &[Needs { program: "dpdk-testpmd", package: "dpdk-dev" }
 /// Long enough for three statistics after the first, which includes the start.
 const TIME: Duration = Duration::from_millis(4_700);
 
-/// `packets_per_s` a port in this forwarding mode; with `copy`, 64 bytes are copied on the way in and out.
+/// `packets_per_s` a port in this forwarding mode; with `copy`, 64 bytes are copied on the way in
+/// and out.
 pub(crate) fn contender(name: &'static str, mode: &'static str, copy: bool) -> Contender {
     let copy = if copy { ",copy=1" } else { "" };
     let line = Line::new(&format!(
@@ -38,7 +39,8 @@ pub(crate) fn contender(name: &'static str, mode: &'static str, copy: bool) -> C
     Contender { name, commands, needs: NEEDS, hugepages: true, run: Box::new(run) }
 }
 
-/// The median of each port's transmit rate over all statistics but the first, and the mean of the two ports.
+/// The median of each port's transmit rate over all statistics but the first, and the mean of the
+/// two ports.
 fn parse(output: &str) -> Option<Figures> {
     let mut rates = [Vec::new(), Vec::new()];
     let mut port = None;

@@ -19,7 +19,8 @@ pub(crate) struct Test {
     pub(crate) args: &'static str,
 }
 
-/// A test of UCX. Of several, the one with the higher message rate counts in each round: its best settings for the work.
+/// A test of UCX. Of several, the one with the higher message rate counts in each round: its best
+/// settings for the work.
 pub(crate) fn contender(name: &'static str, tests: &'static [Test]) -> Contender {
     let commands = tests.iter().map(|test| {
         let [server, client] = lines(test, None);
@@ -54,8 +55,9 @@ fn lines(test: &Test, port: Option<u16>) -> [Line; 2] {
     [line(far.id), line(near.id).args(["127.0.0.1"])]
 }
 
-/// Reads the last line of the table: iterations, then percentile, average and overall time in µs, then bandwidth and
-/// message rate, average and overall each. Overall is over all iterations. One way: `ns`; `messages_per_s`.
+/// Reads the last line of the table: iterations, then percentile, average and overall time in µs,
+/// then bandwidth and message rate, average and overall each. Overall is over all iterations. One
+/// way: `ns`; `messages_per_s`.
 fn parse(output: &str) -> Option<Figures> {
     let last = output.lines().find_map(|line| line.strip_prefix("Final:"))?;
     let numbers: Vec<f64> = last.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
