@@ -1,15 +1,17 @@
-//! An embedder's whole program: a plan in a string, one kind of stage, a run, a report.
+//! An embedder's whole program: a plan in a string, three kinds of stages, a run, a report.
 //!
-//! One lcore counts packets up to a thousand and sends them to itself over an RC pair of the software RNIC.
+//! On one lcore a client sends the numbers up to a thousand over an RC pair of the software RNIC.
+//! The stage `Echo` at the other end sends each back, and a sink counts what returns.
 //!
-//! In a crate outside this workspace, `Cargo.toml` depends on `verbline` and patches `bindgen`: README.md has the lines.
+//! In a crate outside this workspace, `Cargo.toml` depends on `verbline` and patches `bindgen`:
+//! README.md has the lines.
 
 use std::time::Duration;
 
 use verbline::prelude::*;
 
 const PLAN: &str = r#"
-name = "count"
+name = "echo"
 
 [device.nic]
 provider = "soft"
@@ -23,27 +25,37 @@ data_bytes = 256
 [lcore.main]
 cpu = "allowed:0"
 
-[port.out]
-lcore = "main"
-device = "nic"
-transport = "rc"
-peer = "port.in"
-tx_depth_wr = 64
-
-[port.in]
+[port.client]
 lcore = "main"
 device = "nic"
 pool = "packets"
 transport = "rc"
-peer = "port.out"
+peer = "port.server"
 rx_depth_wr = 128
+tx_depth_wr = 64
 next = "stage.sink"
+
+# It may send all that can be on its way back: 128 receives at either end.
+[port.server]
+lcore = "main"
+device = "nic"
+pool = "packets"
+transport = "rc"
+peer = "port.client"
+rx_depth_wr = 128
+tx_depth_wr = 256
+next = "stage.echo"
 
 [stage.source]
 use = "source"
 lcore = "main"
 pool = "packets"
-out = { packets = "port.out" }
+out = { packets = "port.client" }
+
+[stage.echo]
+use = "echo"
+lcore = "main"
+out = { packets = "port.server" }
 
 [stage.sink]
 use = "sink"
@@ -52,6 +64,15 @@ lcore = "main"
 
 /// A packet of the plan's pool has no room for a number.
 const TOO_SHORT: DropReason = DropReason::Stage(0);
+
+/// Sends every packet on as it came.
+struct Echo;
+
+impl Stage for Echo {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        out.send_batch(OutId(0), input);
+    }
+}
 
 /// Sends the numbers below `limit`, a burst a loop.
 struct Source {
@@ -93,9 +114,9 @@ impl Stage for Sink {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // What happens while a run lasts, e.g. a port that goes down, is told by `tracing`.
+    // `tracing` reports what happens while a run lasts, e.g. a port that goes down.
     verbline::cli::log_to_stderr();
-    let mut registry = Registry::new("count");
+    let mut registry = Registry::new("echo");
     let source = StageSpec {
         outputs: &["packets"],
         source: true,
@@ -104,12 +125,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ..StageSpec::default()
     };
     registry.stage("source", source, |_| Ok(Box::new(Source { next: 0, limit: 1000 })));
+    let echo = StageSpec { outputs: &["packets"], summary: "sends back", ..StageSpec::default() };
+    registry.stage("echo", echo, |_| Ok(Box::new(Echo)));
     let sink = StageSpec { summary: "counts packets", ..StageSpec::default() };
     registry.stage("sink", sink, |stage| Ok(Box::new(Sink { received: stage.counter("received") })));
 
-    // What an embedder should hear: of the plan, of what was built, of the run. Who has a subscriber of `tracing` also gets each
-    // as it happens.
-    let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("count.toml", PLAN)?;
+    // What an embedder should show: warnings of the plan, notes of what was built, warnings of the
+    // run. A subscriber of `tracing` gets each as it happens.
+    let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("echo.toml", PLAN)?;
     eprint!("{}", plan.warnings());
     let runtime = Runtime::build(&plan, &registry)?;
     runtime.notes().iter().for_each(|note| eprintln!("{note}"));
@@ -120,6 +143,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     assert_eq!(report.stage("sink").and_then(|sink| sink.counter("received")), Some(1000));
     assert_eq!(report.packets.held, 0);
-    println!("1000 packets sent and received, none lost, none held");
+    println!("1000 packets sent and echoed, none lost, none held");
     Ok(())
 }
