@@ -56,7 +56,8 @@ impl Loader {
         Loader { catalog, machine, flags: Vec::new() }
     }
 
-    /// Adds `KEY=VALUE` overrides, applied in order before anything is checked. KEY is dotted; VALUE is TOML, or else a string.
+    /// Adds `KEY=VALUE` overrides, applied in order before anything is checked. KEY is dotted;
+    /// VALUE is TOML, or else a string.
     pub fn sets(mut self, flags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.flags.extend(flags.into_iter().map(Into::into));
         self
@@ -74,7 +75,8 @@ impl Loader {
 
     /// All about the plan in a file; an error only if it can't be read at all.
     ///
-    /// `-` is standard input. Other than that only regular files are read, and of both at most as much as a plan may have.
+    /// `-` is standard input. Other than that only regular files are read, and of both at most as
+    /// much as a plan may have.
     pub fn inspect_path(&self, path: impl AsRef<Path>) -> Result<Inspection, Diagnostics> {
         let path = path.as_ref();
         let text = file::read(path)?;
@@ -142,6 +144,19 @@ impl Loader {
         sums.extend(memory);
         notes.extend(lcores::cpu_time(&checked.raw, &self.machine));
         (sums, notes)
+    }
+}
+
+/// The app that the plan in a file says it is for, whether or not the rest of the file is a plan.
+///
+/// The limits are those of [`Loader::inspect_path`]. Of faults nothing is said here: the loader of
+/// the app that the plan is then given to finds them all.
+pub fn app_of(path: impl AsRef<Path>) -> Option<String> {
+    let text = file::read(path.as_ref()).ok()?;
+    let (root, _) = tree::parse_document(&text, 0);
+    match &root.find("app")?.node.value {
+        tree::Value::Str(app) => Some(app.clone()),
+        _ => None,
     }
 }
 

@@ -1,0 +1,81 @@
+//! `./x` hands a plan to the app that it names, and says what to do where it can't build.
+//!
+//! The driver runs as a copy in a folder of its own, with a `cargo` that writes down what it is
+//! asked for and builds nothing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+use verbline_tests::{root, skipped};
+
+/// What each app would be: it says what it is given.
+const APP: &str = "#!/bin/sh\necho \"${0##*/} $*\"\n";
+/// Asked for the app of a plan it gives what the plan's only line is.
+const CARGO: &str = "#!/bin/sh\ncase \"$*\" in *plan-app*) for plan; do :; done; cat \"$plan\" ;; esac\n";
+
+/// A checkout with the driver and two apps, all built.
+fn checkout() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let script = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    script("x", &fs::read_to_string(root().join("x")).unwrap());
+    script("bin/cargo", CARGO);
+    for app in ["pingpong", "tick-to-trade"] {
+        fs::create_dir_all(folder.path().join("apps").join(app)).unwrap();
+        script(&format!("target/release/{app}"), APP);
+    }
+    folder
+}
+
+fn driver(folder: &Path, mut command: Command, arguments: &[&str]) -> Output {
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{}/bin:{path}", folder.display())).env("HOME", folder).env_remove("CARGO_TARGET_DIR");
+    command.arg(folder.join("x")).args(arguments).output().unwrap()
+}
+
+#[test]
+fn a_plan_goes_to_the_app_that_it_names() {
+    let folder = checkout();
+    for (named, app) in
+        [("pingpong", "pingpong"), ("", "tick-to-trade"), ("other", "tick-to-trade"), ("../apps", "tick-to-trade")]
+    {
+        fs::write(folder.path().join("plan.toml"), named).unwrap();
+        let output = driver(folder.path(), Command::new("bash"), &["check", "plan.toml", "--explain"]);
+        let said = format!("{app} check plan.toml --explain\n");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{named}: {output:?}");
+    }
+}
+
+#[test]
+fn standard_input_is_left_to_the_app() {
+    let folder = checkout();
+    for plan in ["-", "/dev/stdin", "missing.toml"] {
+        let output = driver(folder.path(), Command::new("bash"), &["check", plan]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("tick-to-trade check {plan}\n"), "{output:?}");
+    }
+}
+
+#[test]
+fn a_checkout_that_can_not_be_written_is_told_of_cargo_target_dir() {
+    let folder = checkout();
+    let is_root = rustix::process::geteuid().is_root();
+    let flags = if is_root { &["--mount"][..] } else { &["--mount", "--map-root-user"] };
+    let is_allowed = Command::new("unshare").args(flags).arg("true").status().is_ok_and(|status| status.success());
+    if !is_allowed {
+        return skipped("unshare(1) may make no mount namespace here");
+    }
+    let mut command = Command::new("unshare");
+    let mount = "mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec bash \"$@\"";
+    command.args(flags).args(["sh", "-c", mount]).arg(folder.path());
+    let output = driver(folder.path(), command, &["check", "plan.toml"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(said.contains("can't be written") && said.contains("CARGO_TARGET_DIR=/"), "{said}");
+}
