@@ -1,5 +1,6 @@
-//! The engine: a stage's call at batch 1 and 256, throughput of adaptive mode beside poll mode, and the CPU time of event
-//! mode. The last two print a ratio and a share: they are runs of a second, not something to repeat a million times.
+//! The engine: a stage's call at batch 1 and 256, throughput of adaptive mode beside poll mode, and
+//! the CPU time of event mode. The last two print a ratio and a share: they are runs of a second,
+//! not something to repeat a million times.
 
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ fn is_test() -> bool {
     std::env::args().any(|argument| argument == "--test")
 }
 
-/// Adaptive mode at full rate beside poll mode, in pairs; the ratio is the median of the pairs' own.
+/// Adaptive mode at full rate beside poll mode, in pairs; the ratio is the median of the pairs'
+/// own.
 fn adaptive_beside_poll(_: &mut Criterion) {
     let pairs = if is_test() { 1 } else { PAIRS };
     let figures = idle::adaptive_beside_poll(pairs);

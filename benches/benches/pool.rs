@@ -1,4 +1,5 @@
-//! A pool's get and put through an lcore's cache: one packet, a bulk of 32, and a bulk that goes to the shared list.
+//! A pool's get and put through an lcore's cache: one packet, a bulk of 32, and a bulk that goes to
+//! the shared list.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use verbline::mem::Batch;

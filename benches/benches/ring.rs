@@ -1,4 +1,5 @@
-//! Hand-off between two lcores in batches of 32, ours beside raw rtrb, and the cache line that both stand on.
+//! Hand-off between two lcores in batches of 32, ours beside raw rtrb, and the cache line that both
+//! stand on.
 
 use std::hint::{black_box, spin_loop};
 use std::time::Instant;

@@ -1,4 +1,5 @@
-//! The verbs layer on the software RNIC: an empty poll, post and poll on one core, and a message one way between two.
+//! The verbs layer on the software RNIC: an empty poll, post and poll on one core, and a message
+//! one way between two.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;

@@ -1,4 +1,5 @@
-//! Counting a program's instructions with valgrind's callgrind: the same count on a busy machine as on a quiet one.
+//! Counting a program's instructions with valgrind's callgrind: the same count on a busy machine as
+//! on a quiet one.
 
 use std::ffi::OsStr;
 use std::io;
@@ -23,13 +24,15 @@ pub enum CallgrindError {
 /// What is run, for a person to read.
 pub const COMMAND: &str = "valgrind --tool=callgrind --callgrind-out-file=/dev/null";
 
-/// The child's `GLIBC_TUNABLES`: glibc picks its `memcpy` and kin by the CPU, and these picks take different numbers of
-/// instructions. Without the features below it takes those that every x86-64 CPU runs. (That callgrind emulates the same
-/// CPU wherever the host has AVX2 leaves only older hosts to differ.) Names that a glibc does not know are passed over.
-pub const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable,-AVX_Fast_Unaligned_Load,-AVX512F,-AVX512VL,-ERMS,-FSRM,\
--SSSE3,-SSE4_1,-SSE4_2,-MOVBE,-BMI2";
+/// The child's `GLIBC_TUNABLES`: glibc picks its `memcpy` and kin by the CPU, and these picks take
+/// different numbers of instructions. Without the features below it takes those that every x86-64
+/// CPU runs. (That callgrind emulates the same CPU wherever the host has AVX2 leaves only older
+/// hosts to differ.) Names that a glibc does not know are passed over.
+pub const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX2,-AVX2_Usable,-AVX_Fast_Unaligned_Load,\
+-AVX512F,-AVX512VL,-ERMS,-FSRM,-SSSE3,-SSE4_1,-SSE4_2,-MOVBE,-BMI2";
 
-/// Runs the program to its end and gives the instructions that all of its threads executed, everywhere or within a function.
+/// Runs the program to its end and gives the instructions that all of its threads executed,
+/// everywhere or within a function.
 ///
 /// # Errors
 /// valgrind is not there, or the program fails.
@@ -50,8 +53,9 @@ pub fn instructions(within: Option<&str>, program: impl AsRef<OsStr>, args: &[&s
     }
 }
 
-/// Instructions of one operation: the difference of runs with two counts of them, over the difference of the counts, so
-/// that what a program does only once is not in it. Of some runs the least counts: threads that wait add to it.
+/// Instructions of one operation: the difference of runs with two counts of them, over the
+/// difference of the counts, so that what a program does only once is not in it. Of some runs the
+/// least counts: threads that wait add to it.
 ///
 /// # Errors
 /// As [`instructions`].

@@ -26,7 +26,8 @@ impl LineExchange {
         let (asked, answer) = (Arc::clone(&ping), Arc::clone(&pong));
         let mut last = 0;
         let partner = Partner::start(move || {
-            // Acquire: pairs with the Release store of `round_trip`; as a receiver would need it to read a payload.
+            // Acquire: pairs with the Release store of `round_trip`; as a receiver would need it to
+            // read a payload.
             let turn = asked.0.load(Ordering::Acquire);
             if turn == last {
                 spin_loop();

@@ -1,7 +1,7 @@
 //! Two pinned threads: the one that measures, and its partner on another core.
 //!
-//! Who pins the thread that it was called on gives back the CPUs that the thread had: whatever is measured next finds the process as
-//! this one did, and [`cpus`] answers the same.
+//! Who pins the thread that it was called on gives back the CPUs that the thread had: whatever is
+//! measured next finds the process as this one did, and [`cpus`] answers the same.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,8 @@ pub fn cpus() -> [CoreId; 2] {
     [cpus[0], cpus[1]]
 }
 
-/// A pinned thread; it has the CPUs again that it had when this is dropped. It stays on its thread, whose CPUs they are.
+/// A pinned thread; it has the CPUs again that it had when this is dropped. It stays on its thread,
+/// whose CPUs they are.
 #[derive(Debug)]
 #[must_use = "the thread is pinned for as long as this lives"]
 pub struct Pinned {
@@ -42,12 +43,14 @@ pub fn pin(cpu: CoreId) -> Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // What was allowed is refused only if somebody has taken those CPUs from the process since: then the thread stays where it is.
+        // What was allowed is refused only if somebody has taken those CPUs from the process since:
+        // then the thread stays where it is.
         let _ = sched_setaffinity(None, &self.had);
     }
 }
 
-/// Runs both sides from one starting line, `near` on the first CPU and `far` on the second; gives how long each took.
+/// Runs both sides from one starting line, `near` on the first CPU and `far` on the second; gives
+/// how long each took.
 pub fn race(near: impl FnOnce() + Send, far: impl FnOnce() + Send) -> [Duration; 2] {
     let start = Barrier::new(2);
     let [near_cpu, far_cpu] = cpus();
@@ -74,12 +77,14 @@ pub struct Partner {
 }
 
 impl Partner {
-    /// Pins the calling thread to the first CPU and calls `turn` on the second, until this is dropped.
+    /// Pins the calling thread to the first CPU and calls `turn` on the second, until this is
+    /// dropped.
     pub fn start(turn: impl FnMut() + Send + 'static) -> Partner {
         Partner::start_with(move || turn)
     }
 
-    /// The same with what `setup` makes on the partner's own thread, which need not be able to leave it.
+    /// The same with what `setup` makes on the partner's own thread, which need not be able to
+    /// leave it.
     pub fn start_with<T: FnMut()>(setup: impl FnOnce() -> T + Send + 'static) -> Partner {
         let [here, there] = cpus();
         let stop = Arc::new(AtomicBool::new(false));
@@ -87,7 +92,8 @@ impl Partner {
         let thread = thread::spawn(move || {
             let _there = pin(there);
             let mut turn = setup();
-            // Relaxed: the flag carries no data, and the line stays shared until it is written once.
+            // Relaxed: the flag carries no data, and the line stays shared until it is written
+            // once.
             while !seen.load(Ordering::Relaxed) {
                 turn();
             }
@@ -112,7 +118,8 @@ impl Drop for Partner {
 mod tests {
     use super::*;
 
-    /// Regression: each `Partner` left its caller pinned, so that a second one found one CPU only and every benchmark with two panicked.
+    /// Regression: each `Partner` left its caller pinned, so that a second one found one CPU only
+    /// and every benchmark with two panicked.
     #[test]
     fn a_thread_has_its_cpus_again_when_its_partner_is_gone() {
         let found = core_affinity::get_core_ids().map_or(0, |cpus| cpus.len());

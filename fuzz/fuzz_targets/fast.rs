@@ -1,4 +1,5 @@
-//! FAST: a datagram is refused at a place that it has, or decoded; a recording is split without a byte left over.
+//! FAST: a datagram is refused at a place that it has, or decoded; a recording is split without a
+//! byte left over.
 #![no_main]
 
 use std::cell::RefCell;

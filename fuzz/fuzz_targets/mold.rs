@@ -1,4 +1,5 @@
-//! MoldUDP64: a packet is refused, or it has as many messages as it says and its bytes are all of theirs.
+//! MoldUDP64: a packet is refused, or it has as many messages as it says and its bytes are all of
+//! theirs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! The private data of a connection manager's rejection: shown as words if it is words, and never as something else.
+//! The private data of a connection manager's rejection: shown as words if it is words, and never
+//! as something else.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

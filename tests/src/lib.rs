@@ -1,9 +1,10 @@
-//! What tests of whole programs share: a command run to its end under a time limit, a terminal to run it in, and the places
-//! of the repository that it is given.
+//! What tests of whole programs share: a command run to its end under a time limit, a terminal to
+//! run it in, and the places of the repository that it is given.
 //!
-//! Guarantees: a run that hangs is killed and shown, never waited for without end; runs that take whole cores run one after
-//! another, whatever runs the tests; what a program says of the machine is taken apart from the rest of what it says ([`SaidNote`]);
-//! what a test can't do here it says with [`skipped`], and in CI that is a failure.
+//! Guarantees: a run that hangs is killed and shown, never waited for without end; runs that take
+//! whole cores run one after another, whatever runs the tests; what a program says of the machine
+//! is taken apart from the rest of what it says ([`SaidNote`]); what a test can't do here it says
+//! with [`skipped`], and in CI that is a failure.
 #![forbid(unsafe_code)]
 
 mod notes;
@@ -48,8 +49,9 @@ pub fn recording() -> Option<PathBuf> {
     None
 }
 
-/// Arguments that give two lcores of a shipped plan all the time they need to drain: on a busy machine a thread may be kept from its
-/// CPU for seconds. The CPUs are any two that this process may use, as the shipped plans say.
+/// Arguments that give two lcores of a shipped plan all the time they need to drain: on a busy
+/// machine a thread may be kept from its CPU for seconds. The CPUs are any two that this process
+/// may use, as the shipped plans say.
 ///
 /// # Panics
 /// In CI, if there is one CPU only.

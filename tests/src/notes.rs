@@ -1,8 +1,10 @@
-//! What a program says of the machine that it runs on, and of what the machine did to it, apart from what it says of its plan and its run.
+//! What a program says of the machine that it runs on, and of what the machine did to it, apart
+//! from what it says of its plan and its run.
 //!
-//! Guarantees: what is left when the notes are taken out is the same on every machine. A note is never taken out unseen: it must be of a
-//! kind that there is, the only one of its kind, carry the command that mends it, and be true, either of this machine or of what the
-//! test has taken away ([`Program::lacking`](crate::Program::lacking)).
+//! Guarantees: what is left when the notes are taken out is the same on every machine. A note is
+//! never taken out unseen: it must be of a kind that there is, the only one of its kind, carry the
+//! command that mends it, and be true, either of this machine or of what the test has taken away
+//! ([`Program::lacking`](crate::Program::lacking)).
 
 use rustix::thread::{MembarrierQuery, membarrier_query};
 use verbline::plan::{Hugepages, Lack, Machine};
@@ -85,9 +87,8 @@ mod tests {
         let said = format!("first\n{NOTE}error: last\n  with a second line\n");
         let (notes, rest) = taken_out(&said, &[Lack::LockedMemory]);
         assert_eq!(rest, "first\nerror: last\n  with a second line\n");
-        assert!(
-            matches!(&notes[..], [note] if note.lack == Lack::LockedMemory && note.text.ends_with("`ulimit -l unlimited`"))
-        );
+        let [note] = &notes[..] else { panic!("{} notes", notes.len()) };
+        assert!(note.lack == Lack::LockedMemory && note.text.ends_with("`ulimit -l unlimited`"));
     }
 
     #[test]

@@ -100,7 +100,8 @@ impl Program {
         self.dress(Command::new(binary))
     }
 
-    /// Adds the arguments, and takes away what a developer's shell sets: it must not reach a snapshot.
+    /// Adds the arguments, and takes away what a developer's shell sets: it must not reach a
+    /// snapshot.
     fn dress(&self, mut command: Command) -> Command {
         command.args(&self.arguments).env_remove("COLUMNS").env_remove("VERBLINE_LOG").env("TERM", "xterm");
         command.current_dir(crate::root());

@@ -19,9 +19,10 @@ static SCHEMA: LazyLock<jsonschema::Validator> = LazyLock::new(|| {
 /// A share is a quotient, and a sum of some is off by as much as each is rounded.
 const ROUNDING: f64 = 1e-9;
 
-/// Insists that `report`, the document that `--json` prints or a serialised [`Report`](verbline::engine::Report), has the
-/// published shape, and that every sum in it holds. Of a report taken live only those are asked that hold at any moment, for
-/// its counters are not of one instant.
+/// Insists that `report`, the document that `--json` prints or a serialised
+/// [`Report`](verbline::engine::Report), has the published shape, and that every sum in it holds.
+/// Of a report taken live only those are asked that hold at any moment, for its counters are not of
+/// one instant.
 ///
 /// # Panics
 /// With everything that does not hold, and the report.
@@ -126,7 +127,8 @@ impl Sums<'_> {
                 self.hold(is_quotient(batch_mean, packets_in, calls), || {
                     format!("stage {name}: a mean of {batch_mean}")
                 });
-                // It is called with a batch that has something in it, and no larger than the largest.
+                // It is called with a batch that has something in it, and no larger than the
+                // largest.
                 self.hold((calls..=calls.saturating_mul(batch_max)).contains(&packets_in), || {
                     format!("stage {name}: {packets_in} packets in {calls} calls of {batch_max} at most")
                 });

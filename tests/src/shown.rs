@@ -12,8 +12,8 @@ pub fn assert_fits(text: &str) {
     }
 }
 
-/// The text with every number as `N` (its unit and separators with it) and runs of spaces as one: what does not change from
-/// run to run.
+/// The text with every number as `N` (its unit and separators with it) and runs of spaces as one:
+/// what does not change from run to run.
 pub fn normalised(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }

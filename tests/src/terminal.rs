@@ -1,4 +1,5 @@
-//! A terminal of 80 columns for a program under test: what a person would see, after every escape sequence has had its effect.
+//! A terminal of 80 columns for a program under test: what a person would see, after every escape
+//! sequence has had its effect.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};

@@ -1,5 +1,5 @@
-//! Every plan of `config/` with parameters that hurt: whatever goes into a stage that ships comes out, is dropped for a reason, is
-//! used up and counted, or is held; in packets and in messages.
+//! Every plan of `config/` with parameters that hurt: whatever goes into a stage that ships comes
+//! out, is dropped for a reason, is used up and counted, or is held; in packets and in messages.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The plans of `tests/broken-plans`, given to a real command on this machine: refused with exit code 2, each fault at its
-//! place. The wording of each is a snapshot beside `crates/plan`.
+//! The plans of `tests/broken-plans`, given to a real command on this machine: refused with exit
+//! code 2, each fault at its place. The wording of each is a snapshot beside `crates/plan`.
 
 use std::fs;
 use std::path::PathBuf;

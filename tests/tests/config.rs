@@ -26,7 +26,8 @@ fn registry(app: &str) -> Registry {
     }
 }
 
-/// What the README asks for: two CPUs, and nothing else. No hugepages, and little memory that may be locked.
+/// What the README asks for: two CPUs, and nothing else. No hugepages, and little memory that may
+/// be locked.
 fn modest() -> Machine {
     Machine {
         cpus: BTreeSet::from([0, 1]),

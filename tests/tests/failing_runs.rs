@@ -1,4 +1,5 @@
-//! Runs that end badly: each says why at the end, where a terminal shows it, and exits with 1; nothing hangs.
+//! Runs that end badly: each says why at the end, where a terminal shows it, and exits with 1;
+//! nothing hangs.
 
 use std::fs::OpenOptions;
 

@@ -1,5 +1,6 @@
-//! What a machine may lack (docs/machines.md): each test takes it away from a run, which says so in one note and goes on, or says
-//! why it can't. What a test can't take away here, it says with `skipped:`.
+//! What a machine may lack (docs/machines.md): each test takes it away from a run, which says so in
+//! one note and goes on, or says why it can't. What a test can't take away here, it says with
+//! `skipped:`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +10,8 @@ use std::process::Command;
 use verbline::plan::{Lack, Machine};
 use verbline_tests::{Finished, Program, root, skipped, unwrapped};
 
-/// A run of one lcore that ends by itself, on ordinary pages, so that nothing depends on the hugepages there are.
+/// A run of one lcore that ends by itself, on ordinary pages, so that nothing depends on the
+/// hugepages there are.
 fn rig() -> Program {
     of_rig("run").with(["--json", "--set", "pool.packets.pages=4KiB"])
 }
@@ -18,7 +20,8 @@ fn of_rig(verb: &str) -> Program {
     Program::new(env!("CARGO_BIN_EXE_rig")).with([verb, "tests/plans/rig.toml"])
 }
 
-/// Insists on a good run, and that this is all that it says besides what it says with nothing taken away.
+/// Insists on a good run, and that this is all that it says besides what it says with nothing taken
+/// away.
 #[track_caller]
 fn goes_on(program: &Program, shown: Finished, lack: Option<Lack>) -> Finished {
     let shown = shown.exited(0);
@@ -145,7 +148,8 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It is empty once its process has ended; one that stays is seen in the test's own listing of cgroups.
+        // It is empty once its process has ended; one that stays is seen in the test's own listing
+        // of cgroups.
         let _ = fs::remove_dir(&self.0);
     }
 }

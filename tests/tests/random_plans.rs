@@ -1,5 +1,5 @@
-//! Random valid plans: a share of the seeds, and that the judge of a run sees what it is there to see.
-//! `./x random-plans` runs as many as one likes.
+//! Random valid plans: a share of the seeds, and that the judge of a run sees what it is there to
+//! see. `./x random-plans` runs as many as one likes.
 
 use verbline::engine::Report;
 use verbline::prelude::Machine;

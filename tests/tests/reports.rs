@@ -1,4 +1,5 @@
-//! Every report of every shipped plan: of the published shape, with every sum in it right, live and at the end.
+//! Every report of every shipped plan: of the published shape, with every sum in it right, live and
+//! at the end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -88,24 +89,27 @@ fn good() -> Value {
             "name": name, "cpu": 0, "policy": "event", "loops": 20, "busy_loops": 10, "sleeps": 2, "bells": 0,
             "rescues": 0, "strays": 0, "busy_ns": 100, "idle_ns": 300, "asleep_ns": 400, "stolen_ns": 200,
             "busy_share": 0.1, "idle_share": 0.3, "asleep_share": 0.4, "stolen_share": 0.2, "stalls": 2,
-            "stall_max_ns": 150, "queued_ns": 200, "hypervisor_ns": null, "spin_ns": 0, "spin_from": "plan", "dwell_ns": 0, "armed_in_vain": 0,
+            "stall_max_ns": 150, "queued_ns": 200, "hypervisor_ns": null, "spin_ns": 0, "spin_from": "plan",
+            "dwell_ns": 0, "armed_in_vain": 0,
             "wakes": [{ "cause": "ring", "count": 2 }],
         })
     };
     let stage = json!({
         "name": "a", "kind": "k", "lcore": "main", "calls": 5, "polls": 0, "packets_in": 10, "packets_out": 10,
-        "busy_ns": 50, "timed": 5, "busy_error": 0.1, "ns_per_packet": 5.0, "busy_share": 0.5, "batch_mean": 2.0, "batch_max": 3, "alloc_failed": 0,
-        "counters": [],
+        "busy_ns": 50, "timed": 5, "busy_error": 0.1, "ns_per_packet": 5.0, "busy_share": 0.5, "batch_mean": 2.0,
+        "batch_max": 3, "alloc_failed": 0, "counters": [],
     });
     let ring = json!({
         "name": "r", "producer": "main", "consumer": "other", "pushed": 10, "push_batches": 5, "popped": 9,
         "pop_batches": 3, "depth": 8, "most": 4, "full": 0,
     });
     let pool = json!({
-        "name": "p", "packets": 8, "free": 8, "cached": 0, "held": 0, "page_bytes": 4096, "fallback": null, "locked": false,
+        "name": "p", "packets": 8, "free": 8, "cached": 0, "held": 0, "page_bytes": 4096, "fallback": null,
+        "locked": false,
     });
     json!({
-        "version": 1, "plan": "none", "ended": true, "elapsed_ns": 1000, "throttled_ns": null, "drained": true, "failures": [], "events": [],
+        "version": 1, "plan": "none", "ended": true, "elapsed_ns": 1000, "throttled_ns": null, "drained": true,
+        "failures": [], "events": [],
         "lcores": [lcore("main"), lcore("other")], "stages": [stage], "ports": [], "connections": [], "rings": [ring],
         "pools": [pool], "drops": [{ "place": "ring.r", "reason": "left_behind", "packets": 1 }],
         "packets": { "taken": 20, "returned": 20, "held": 0, "holders": [] }, "ticks": 5,

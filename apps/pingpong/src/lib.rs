@@ -1,8 +1,8 @@
-//! Ping-pong: SEND of N bytes back and forth between two lcores over one connected pair of queue pairs, and how long half
-//! a round trip takes.
+//! Ping-pong: SEND of N bytes back and forth between two lcores over one connected pair of queue
+//! pairs, and how long half a round trip takes.
 //!
-//! `config/pingpong.toml` is the plan. `--set lcore.ping.idle=event --set lcore.pong.idle=event` measures wake-ups;
-//! `--set pingpong.window=64` measures the message rate.
+//! `config/pingpong.toml` is the plan. `--set lcore.ping.idle=event --set lcore.pong.idle=event`
+//! measures wake-ups; `--set pingpong.window=64` measures the message rate.
 #![forbid(unsafe_code)]
 
 mod results;

@@ -1,7 +1,7 @@
 //! What the client measured, and how it is shown.
 //!
-//! The client records into a histogram of its own and hands it over when it is dropped, so that no lock is near the
-//! measurement.
+//! The client records into a histogram of its own and hands it over when it is dropped, so that no
+//! lock is near the measurement.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,5 @@
-//! The two stages: a client that starts each exchange and times it, and an echo that sends everything back.
+//! The two stages: a client that starts each exchange and times it, and an echo that sends
+//! everything back.
 
 use serde::Deserialize;
 use verbline::engine::Tick;
@@ -21,8 +22,8 @@ struct Settings {
     /// Exchanges before the first that counts.
     #[serde(default = "warm_up")]
     warm_up: u64,
-    /// When nothing was answered for so long, what is under way is given up and sent anew: for a connection that may be lost. Costs
-    /// a reading of the clock in every turn.
+    /// When nothing was answered for so long, what is under way is given up and sent anew: for a
+    /// connection that may be lost. Costs a reading of the clock in every turn.
     resend_after_ms: Option<u32>,
 }
 
@@ -102,18 +103,20 @@ struct Client {
     /// When the last answer came, or the last message was sent in place of one.
     heard_ns: Tick,
     lone: Lone,
-    /// When the messages of the last turn departed, and when they came back: recorded once their successors are on their way.
+    /// When the messages of the last turn departed, and when they came back: recorded once their
+    /// successors are on their way.
     answers: Vec<(Tick, Tick)>,
     /// What is answered from now on is not sent again, so that the run comes to rest.
     stopping: bool,
     answered: verbline::engine::Counter,
 }
 
-/// A message that is alone on its way (`window = 1`). From one departure to the next is a round trip, and when one was is only
-/// asked in the turn after it: no clock is read, and no payload, between a message's arrival and its successor's departure.
+/// A message that is alone on its way (`window = 1`). From one departure to the next is a round
+/// trip, and when one was is only asked in the turn after it: no clock is read, and no payload,
+/// between a message's arrival and its successor's departure.
 ///
-/// Whoever is kept from its CPU between a departure and that turn finds the answer in it already: when that message departed
-/// nobody knows, and its trip is not recorded.
+/// Whoever is kept from its CPU between a departure and that turn finds the answer in it already:
+/// when that message departed nobody knows, and its trip is not recorded.
 #[derive(Debug, Default)]
 struct Lone {
     departed_ns: Tick,
@@ -134,7 +137,8 @@ impl Lone {
         (self.answered, self.known) = (true, turn != self.departed_in);
     }
 
-    /// When the message departed that was answered in the turn before, if one was and that is known. Its successor did just now.
+    /// When the message departed that was answered in the turn before, if one was and that is
+    /// known. Its successor did just now.
     fn take(&mut self, turn: u64, now_ns: Tick) -> Option<Tick> {
         if !std::mem::take(&mut self.answered) {
             return None;
@@ -182,7 +186,8 @@ impl Stage for Client {
     }
 
     fn stop(&mut self, _: &mut Outputs<'_>) {
-        // What was answered in the last turn stays unrecorded: there is no turn after it whose time could be asked.
+        // What was answered in the last turn stays unrecorded: there is no turn after it whose time
+        // could be asked.
         self.stopping = true;
     }
 }

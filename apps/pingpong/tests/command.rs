@@ -1,4 +1,5 @@
-//! The command as a user runs it: what it measures, what it prints, and what it says to a plan that can't be.
+//! The command as a user runs it: what it measures, what it prints, and what it says to a plan that
+//! can't be.
 
 use insta::assert_snapshot;
 use serde_json::json;

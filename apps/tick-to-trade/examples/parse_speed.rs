@@ -1,7 +1,9 @@
-//! How long a message takes: ITCH parsed, ITCH parsed into full-depth books, FAST decoded and built into books.
+//! How long a message takes: ITCH parsed, ITCH parsed into full-depth books, FAST decoded and built
+//! into books.
 //!
-//! `cargo run --release --example parse_speed [ROUNDS]`. The feed is generated once and lies in memory, 2 million messages in
-//! MoldUDP64 packets of up to 1,400 bytes. The machine may be busy: what is printed is the least of the rounds.
+//! `cargo run --release --example parse_speed [ROUNDS]`. The feed is generated once and lies in
+//! memory, 2 million messages in MoldUDP64 packets of up to 1,400 bytes. The machine may be busy:
+//! what is printed is the least of the rounds.
 
 use std::hint::black_box;
 use std::path::Path;

@@ -1,14 +1,16 @@
-//! What a datagram of a channel says of itself, and whether that can be: its first sequence number and how many messages it has.
+//! What a datagram of a channel says of itself, and whether that can be: its first sequence number
+//! and how many messages it has.
 //!
-//! A datagram that contradicts itself or its feed is refused here, before the arbiter hears of it: a MoldUDP64 packet of another
-//! session, or with more messages than its bytes can hold; a FORTS datagram whose preamble is not its FAST message's `MsgSeqNum`.
+//! A datagram that contradicts itself or its feed is refused here, before the arbiter hears of it:
+//! a MoldUDP64 packet of another session, or with more messages than its bytes can hold; a FORTS
+//! datagram whose preamble is not its FAST message's `MsgSeqNum`.
 
 use crate::fast::{Decoder, Message};
 use crate::itch::MESSAGE_LEN_BYTES_MIN;
 use crate::mold::{self, BLOCK_HEADER_LEN_BYTES, HEADER_LEN_BYTES, Session};
 
-/// A FORTS datagram begins with its MsgSeqNum, little-endian, before the FAST bytes. Without any it is a heartbeat that
-/// names the next one.
+/// A FORTS datagram begins with its MsgSeqNum, little-endian, before the FAST bytes. Without any it
+/// is a heartbeat that names the next one.
 pub const PREAMBLE_LEN_BYTES: usize = 4;
 
 /// Splits a FORTS datagram into MsgSeqNum and FAST bytes.
@@ -72,7 +74,8 @@ pub struct MoldFrames {
 }
 
 impl MoldFrames {
-    /// Frames of this session; `None` takes that of the first two datagrams in a row that have the same.
+    /// Frames of this session; `None` takes that of the first two datagrams in a row that have the
+    /// same.
     pub fn new(session: Option<Session>) -> MoldFrames {
         MoldFrames { session, seen: None }
     }
@@ -80,7 +83,8 @@ impl MoldFrames {
     /// Reads and checks a frame.
     ///
     /// # Errors
-    /// It is cut or too long, announces more messages than its bytes can hold, or is of another session.
+    /// It is cut or too long, announces more messages than its bytes can hold, or is of another
+    /// session.
     #[inline]
     pub fn frame(&mut self, datagram: &[u8]) -> Result<Framed, FrameError> {
         let packet = mold::Packet::parse(datagram).map_err(|_| FrameError::Malformed)?;
@@ -127,7 +131,8 @@ impl FortsFrames {
         if fast.is_empty() {
             return Ok(Framed { sequence: u64::from(number), count: 0 });
         }
-        // The price of a preamble that cannot lie alone: some forty bytes are looked at before the message is decoded.
+        // The price of a preamble that cannot lie alone: some forty bytes are looked at before the
+        // message is decoded.
         match self.decoder.peek_sequence(fast, &mut self.scratch) {
             Ok(own) if own == number => Ok(Framed { sequence: u64::from(number), count: 1 }),
             Ok(_) => Err(FrameError::FalsePreamble),

@@ -1,7 +1,8 @@
 //! Tick-to-trade: the domain logic, free of the engine, and the stages that put it into a plan.
 //!
-//! Every module but [`stages`] takes bytes and plain values and returns plain values. After construction nothing here allocates, blocks or
-//! reads a clock: time comes in as nanoseconds. Input from a wire never panics; what is wrong with it is a typed error.
+//! Every module but [`stages`] takes bytes and plain values and returns plain values. After
+//! construction nothing here allocates, blocks or reads a clock: time comes in as nanoseconds.
+//! Input from a wire never panics; what is wrong with it is a typed error.
 //!
 //! | module | what |
 //! | --- | --- |

@@ -1,7 +1,8 @@
-//! Tick-to-trade: an exchange publishes redundant market data, a trader answers with orders, and the time between the two
-//! is measured.
+//! Tick-to-trade: an exchange publishes redundant market data, a trader answers with orders, and
+//! the time between the two is measured.
 //!
-//! `config/tick-to-trade.toml` generates NASDAQ TotalView-ITCH; `config/moex-replay.toml` plays a recorded FAST feed.
+//! `config/tick-to-trade.toml` generates NASDAQ TotalView-ITCH; `config/moex-replay.toml` plays a
+//! recorded FAST feed.
 
 #![forbid(unsafe_code)]
 

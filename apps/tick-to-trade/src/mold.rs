@@ -1,9 +1,11 @@
-//! MoldUDP64 downstream packets: a 20-byte header, then message blocks, each a 2-byte length and that many bytes.
+//! MoldUDP64 downstream packets: a 20-byte header, then message blocks, each a 2-byte length and
+//! that many bytes.
 //!
-//! Header (big-endian, Nasdaq "MoldUDP64 Protocol Specification" 1.00): session 10 bytes, sequence number of the first
-//! message 8 bytes, message count 2 bytes. A count of 0 is a heartbeat and 0xffff the end of the session; both carry the next
-//! expected sequence number. [`Packet::parse`] checks the framing of the whole packet, so that a packet is taken as a whole
-//! or not at all and iterating over its messages cannot fail.
+//! Header (big-endian, Nasdaq "MoldUDP64 Protocol Specification" 1.00): session 10 bytes, sequence
+//! number of the first message 8 bytes, message count 2 bytes. A count of 0 is a heartbeat and
+//! 0xffff the end of the session; both carry the next expected sequence number. [`Packet::parse`]
+//! checks the framing of the whole packet, so that a packet is taken as a whole or not at all and
+//! iterating over its messages cannot fail.
 
 /// The header's length.
 pub const HEADER_LEN_BYTES: usize = 20;
@@ -25,7 +27,8 @@ pub enum MoldError {
     },
     /// The packet ends within a message block.
     #[error(
-        "message {index} of {count} at byte {offset_bytes} needs {need_bytes} bytes, the packet has {have_bytes} left: it was cut"
+        "message {index} of {count} at byte {offset_bytes} needs {need_bytes} bytes, the packet has {have_bytes} \
+         left: it was cut"
     )]
     Truncated {
         /// Which block, from 0.
@@ -91,7 +94,8 @@ impl<'a> Packet<'a> {
     /// Checks header and message blocks.
     ///
     /// # Errors
-    /// A short header, a block that exceeds the packet, bytes after the last block, a sequence number that overflows.
+    /// A short header, a block that exceeds the packet, bytes after the last block, a sequence
+    /// number that overflows.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MoldError> {
         let Some((header, blocks)) = bytes.split_first_chunk::<HEADER_LEN_BYTES>() else {
@@ -211,11 +215,12 @@ impl<'a> Writer<'a> {
         .map_err(|room_bytes| MoldError::Full { need_bytes: message.len() + BLOCK_HEADER_LEN_BYTES, room_bytes })
     }
 
-    /// Appends the message that `encode` writes to the front of the buffer it is given; it returns the length, or `None` to
-    /// write nothing.
+    /// Appends the message that `encode` writes to the front of the buffer it is given; it returns
+    /// the length, or `None` to write nothing.
     ///
     /// # Errors
-    /// The bytes of room that `encode` had, when it wrote nothing or more than there was, or the packet's count is full.
+    /// The bytes of room that `encode` had, when it wrote nothing or more than there was, or the
+    /// packet's count is full.
     pub fn push_with(&mut self, encode: impl FnOnce(&mut [u8]) -> Option<usize>) -> Result<(), usize> {
         let room_bytes = self.room_bytes().min(usize::from(u16::MAX));
         if self.count == END_OF_SESSION - 1 || self.out.len() < self.len_bytes + BLOCK_HEADER_LEN_BYTES {
@@ -284,7 +289,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..40), sequence in 0..u64::MAX / 2) {
+        fn what_is_written_is_read(
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..40),
+            sequence in 0..u64::MAX / 2,
+        ) {
             let bytes = packet(&messages, sequence);
             let read = Packet::parse(&bytes).unwrap();
             prop_assert_eq!(read.session(), &SESSION);
@@ -295,10 +303,14 @@ mod tests {
         }
 
         #[test]
-        fn every_cut_and_every_extra_byte_is_found(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..10), cut in any::<prop::sample::Index>()) {
+        fn every_cut_and_every_extra_byte_is_found(
+            messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 1..10),
+            cut in any::<prop::sample::Index>(),
+        ) {
             let mut bytes = packet(&messages, 1);
             let cut = cut.index(bytes.len());
-            let is_named = matches!(Packet::parse(&bytes[..cut]), Err(MoldError::Header { .. } | MoldError::Truncated { .. }));
+            let refused = Packet::parse(&bytes[..cut]);
+            let is_named = matches!(refused, Err(MoldError::Header { .. } | MoldError::Truncated { .. }));
             prop_assert!(is_named);
             bytes.push(0);
             let is_named = matches!(Packet::parse(&bytes), Err(MoldError::Trailing { extra_bytes: 1, .. }));
@@ -339,8 +351,14 @@ mod tests {
 
     #[test]
     fn errors_say_what_is_wrong() {
-        insta::assert_snapshot!(Packet::parse(&[0; 7]).unwrap_err(), @"7 bytes hold no MoldUDP64 header of 20 bytes; is this port's group a MoldUDP64 feed?");
+        insta::assert_snapshot!(
+            Packet::parse(&[0; 7]).unwrap_err(),
+            @"7 bytes hold no MoldUDP64 header of 20 bytes; is this port's group a MoldUDP64 feed?"
+        );
         let bytes = packet(&[vec![1; 10]], 1);
-        insta::assert_snapshot!(Packet::parse(&bytes[..25]).unwrap_err(), @"message 0 of 1 at byte 20 needs 12 bytes, the packet has 5 left: it was cut");
+        insta::assert_snapshot!(
+            Packet::parse(&bytes[..25]).unwrap_err(),
+            @"message 0 of 1 at byte 20 needs 12 bytes, the packet has 5 left: it was cut"
+        );
     }
 }

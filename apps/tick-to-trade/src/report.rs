@@ -1,4 +1,5 @@
-//! What a run shows: the ticks, the orders, the latency with the share of each step, and what must not have happened.
+//! What a run shows: the ticks, the orders, the latency with the share of each step, and what must
+//! not have happened.
 
 use std::fmt::Write as _;
 
@@ -127,7 +128,8 @@ fn latency(exchange: &ExchangeTally, outcome: &mut Outcome) {
 fn told(untold: u64, outcome: &mut Outcome) {
     if untold > 0 {
         outcome.failures.push(format!(
-            "the strategy was not told of {} changes: no packet was free for them, or none of its 1,024 instruments changed",
+            "the strategy was not told of {} changes: no packet was free for them, or none of its 1,024 instruments \
+             changed",
             count(untold)
         ));
     }
@@ -157,8 +159,9 @@ fn forts_books(forts: &FortsTally, outcome: &mut Outcome) {
                 "snapshots": forts.snapshots, "snapshots_equal": forts.equal_of_changing,
                 "snapshots_compared": forts.equal_of_changing + books.different,
                 "snapshots_different": books.different,
-                "snapshots_equal_without_changes": books.equal - forts.equal_of_changing, "books_recovered": books.recovered,
-                "entries_held": books.held, "told": forts.told, "untold": forts.untold, "contradictions": forts.contradictions, "malformed": forts.malformed }),
+                "snapshots_equal_without_changes": books.equal - forts.equal_of_changing,
+                "books_recovered": books.recovered, "entries_held": books.held, "told": forts.told,
+                "untold": forts.untold, "contradictions": forts.contradictions, "malformed": forts.malformed }),
     );
     let _ = writeln!(
         outcome.text,
@@ -183,7 +186,8 @@ fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
     outcome.json.insert(
         "strategy".into(),
         json!({ "updates": strategy.updates, "intents": strategy.intents, "orders_sent": strategy.orders,
-                "unsent": strategy.unsent, "refused": by_reason, "filled": strategy.filled, "cancelled": strategy.cancelled }),
+                "unsent": strategy.unsent, "refused": by_reason, "filled": strategy.filled,
+                "cancelled": strategy.cancelled }),
     );
     let _ = writeln!(
         outcome.text,

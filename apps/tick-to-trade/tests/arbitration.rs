@@ -55,7 +55,8 @@ impl Stream {
     }
 }
 
-/// Sends both channels in the order that `turns` says, each channel possibly out of order by `swaps`.
+/// Sends both channels in the order that `turns` says, each channel possibly out of order by
+/// `swaps`.
 fn run(
     last: u64,
     channels: [Vec<Packet>; 2],
@@ -113,7 +114,8 @@ fn lossy(max: usize) -> impl Strategy<Value = Vec<bool>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Channels in order, a window for all: a message is delivered if and only if it came on a channel.
+    /// Channels in order, a window for all: a message is delivered if and only if it came on a
+    /// channel.
     #[test]
     fn only_what_both_lost_is_missing(
         last in 1u64..200,
@@ -127,13 +129,15 @@ proptest! {
         check_totals(&stream, &arbiter, &channels, last);
         for (i, &delivered) in stream.delivered.iter().enumerate() {
             let sequence = i as u64 + 1;
-            let came = channels.iter().flatten().any(|&(first, count)| (first..first + u64::from(count)).contains(&sequence));
+            let holds = |&(first, count): &(u64, u32)| (first..first + u64::from(count)).contains(&sequence);
+            let came = channels.iter().flatten().any(holds);
             prop_assert_eq!(delivered, came, "message {}", sequence);
         }
         prop_assert!(stream.causes.iter().all(|&c| c == GapCause::BothPassed));
     }
 
-    /// Anything goes: small windows, time-outs, packets out of order. Still each message once, in order, or in a gap.
+    /// Anything goes: small windows, time-outs, packets out of order. Still each message once, in
+    /// order, or in a gap.
     #[test]
     fn every_message_once_or_in_a_gap(
         last in 1u64..200,
@@ -158,7 +162,14 @@ proptest! {
 
     /// No sequence of calls panics, and what is delivered goes up.
     #[test]
-    fn hostile_calls_never_panic(calls in prop::collection::vec((0u8..8, prop_oneof![0u64..50, any::<u64>(), u64::MAX - 9..=u64::MAX], 0u32..9, 0u64..100), 0..200), window in 0u32..20, jump_max in prop_oneof![Just(64u64), Just(u64::MAX)]) {
+    fn hostile_calls_never_panic(
+        calls in prop::collection::vec(
+            (0u8..8, prop_oneof![0u64..50, any::<u64>(), u64::MAX - 9..=u64::MAX], 0u32..9, 0u64..100),
+            0..200,
+        ),
+        window in 0u32..20,
+        jump_max in prop_oneof![Just(64u64), Just(u64::MAX)],
+    ) {
         let mut arbiter = Arbiter::new(ArbiterSpec { window, timeout_ns: 30, first: None, jump_max });
         let mut last = 0;
         let mut now_ns = 0;
@@ -169,7 +180,7 @@ proptest! {
                 0 => { arbiter.resume_at(sequence); last = sequence; }
                 1 => arbiter.heartbeat(channel, sequence),
                 2 | 3 => while let Some(event) = arbiter.pop(now_ns) {
-                    let at = match event { Event::Message { sequence, .. } => sequence, Event::Gap { first, .. } => first };
+                    let (Event::Message { sequence: at, .. } | Event::Gap { first: at, .. }) = event;
                     prop_assert!(at >= last);
                     last = at + 1;
                 },

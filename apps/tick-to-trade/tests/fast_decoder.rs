@@ -115,7 +115,9 @@ fn xml() -> &'static str {
                 <decimal name="MDEntryPx" id="270" presence="optional"/>
                 <int64 name="MDEntrySize" id="271" presence="optional"><delta/></int64>
             </sequence>
-            <sequence name="Others" presence="optional"><length name="NoOthers" id="1"/><int32 name="O" id="2"/></sequence>
+            <sequence name="Others" presence="optional">
+                <length name="NoOthers" id="1"/><int32 name="O" id="2"/>
+            </sequence>
         </template>
         <template name="Reset" id="120" xmlns:scp="http://www.fixprotocol.org/ns/fast/scp/1.1" scp:reset="yes"/>
     </templates>"#
@@ -125,7 +127,8 @@ fn decoder() -> Decoder {
     Decoder::new(Templates::from_xml(xml()).unwrap())
 }
 
-/// Reset; template 74, MsgSeqNum 5, SendingTime 9, no headline, one entry (new, bid, 7, 12 * 10^-1, size 3), no others.
+/// Reset; template 74, MsgSeqNum 5, SendingTime 9, no headline, one entry (new, bid, 7, 12 * 10^-1,
+/// size 3), no others.
 const GOOD: [u8; 16] = [0xc0, 0xf8, 0xe0, 0xca, 0x85, 0x89, 0x80, 0x81, 0x80, 0xb0, 0x88, 0xff, 0x8c, 0x84, 0x80, 0x80];
 
 #[test]
@@ -198,10 +201,8 @@ fn absent_and_cut_files_are_named() {
     }
     std::fs::write(dir.path().join("micex_increment_a.dat"), &GOOD[..15].repeat(3)[..40]).unwrap();
     let error = MoexFeed::open(dir.path()).unwrap_err();
-    assert!(
-        matches!(&error, MoexError::Decode { messages: 2, error, .. } if error.offset_bytes == 40 && error.cause == Cause::Truncated),
-        "{error}"
-    );
+    let MoexError::Decode { messages: 2, error, .. } = &error else { panic!("{error}") };
+    assert_eq!((error.offset_bytes, &error.cause), (40, &Cause::Truncated));
     std::fs::write(dir.path().join("micex_increment_a.dat"), "").unwrap();
     let error = MoexFeed::open(dir.path()).unwrap_err();
     assert!(matches!(&error, MoexError::Empty { path } if path.ends_with("micex_increment_a.dat")), "{error}");
@@ -217,7 +218,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn corrupt_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..60), prefix in 0usize..16, flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4)) {
+    fn corrupt_bytes_never_panic(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..60),
+        prefix in 0usize..16,
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+    ) {
         // A good start leads deeper than noise does.
         bytes.splice(0..0, GOOD[..prefix].iter().copied());
         for (at, value) in flips {

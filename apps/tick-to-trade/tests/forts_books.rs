@@ -1,4 +1,5 @@
-//! FORTS books under loss and under snapshots that come early or late: a live book is always the true one.
+//! FORTS books under loss and under snapshots that come early or late: a live book is always the
+//! true one.
 
 use proptest::prelude::*;
 use tick_to_trade::book::{DepthBook, DepthLevel};
@@ -23,7 +24,8 @@ fn entry(rpt_seq: u32, action: Action, side: Side, price: i64, size: i64) -> Ent
     }
 }
 
-/// A day of one instrument: an entry for each step, and the book after it; index 0 is the empty book.
+/// A day of one instrument: an entry for each step, and the book after it; index 0 is the empty
+/// book.
 fn day(steps: &[(bool, i64, i64)]) -> (Vec<Entry>, Vec<DepthBook<FORTS_DEPTH>>) {
     let mut book = DepthBook::new();
     let mut entries = Vec::new();
@@ -67,7 +69,8 @@ proptest! {
 
     #[test]
     fn a_live_book_is_the_true_book(
-        // At most five prices a side, so that nothing is ever cut and every entry is a full account.
+        // At most five prices a side, so that nothing is ever cut and every entry is a full
+        // account.
         steps in prop::collection::vec((any::<bool>(), 1i64..=5, 1i64..100), 1..120),
         lost in prop::collection::vec(prop::bool::weighted(0.2), 1..40),
         snapshots in prop::collection::vec((0usize..130, -6isize..12), 0..20),
@@ -95,7 +98,8 @@ proptest! {
                 books.apply_entry(i as u32 + 1, entry).unwrap();
                 check(&books);
             }
-            // A snapshot of `at` comes `delay` entries after it was taken, or before the increments have come.
+            // A snapshot of `at` comes `delay` entries after it was taken, or before the increments
+            // have come.
             for &(at, delay) in &snapshots {
                 if at < truth.len() && at as isize + delay == i as isize {
                     let (_, outcome) = books.apply_snapshot(&snapshot(at, &truth[at])).unwrap();
@@ -137,7 +141,8 @@ fn a_gap_is_cleared_by_the_next_number_or_a_snapshot() {
     assert_eq!((books.books()[0].rpt_seq(), books.books()[0].depth()), (4, &truth[4]));
     assert_eq!(books.apply_entry(10, &entries[3]), Ok((0, EntryOutcome::Old)));
 
-    // A snapshot that had processed the gap shows that nothing was lost; one before it shows nothing.
+    // A snapshot that had processed the gap shows that nothing was lost; one before it shows
+    // nothing.
     books.gap(50);
     let mut same = snapshot(4, &truth[4]);
     assert_eq!(books.apply_snapshot(&same), Ok((0, SnapshotOutcome::Equal)));

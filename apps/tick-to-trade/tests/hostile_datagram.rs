@@ -1,6 +1,7 @@
 //! What one false datagram can do to the arbitrated stream: nothing but stand in for itself.
 //!
-//! The oracle is the feed: both channels carry every message, each knows its own bytes from the true ones.
+//! The oracle is the feed: both channels carry every message, each knows its own bytes from the
+//! true ones.
 
 use proptest::prelude::*;
 use tick_to_trade::arbitration::{Arbiter, ArbiterSpec, Channel, Event, Offer};
@@ -162,8 +163,9 @@ impl Attack {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(4096) })]
 
-    /// Both channels carry all; one datagram of A is replaced by anything, or anything is put before it. A false datagram that does
-    /// not start where the channel stands costs nothing at all; one that does stands in for the numbers it carries, and no other.
+    /// Both channels carry all; one datagram of A is replaced by anything, or anything is put
+    /// before it. A false datagram that does not start where the channel stands costs nothing at
+    /// all; one that does stands in for the numbers it carries, and no other.
     #[test]
     fn costs_nothing_but_itself(attack in attack()) {
         // Room for all that one channel may be ahead of the other.
@@ -172,7 +174,8 @@ proptest! {
         let stands = feed_first(&attack.sizes, attack.at);
         for (index, &is_true) in seen.true_message.iter().enumerate() {
             let sequence = index as u64 + 1;
-            let is_carried = attack.datagram().is_some_and(|x| x.first <= stands && (x.first..x.end()).contains(&sequence));
+            let carries = |x: &Datagram| x.first <= stands && (x.first..x.end()).contains(&sequence);
+            let is_carried = attack.datagram().as_ref().is_some_and(carries);
             prop_assert!(is_true || is_carried, "message {sequence} was lost or false");
         }
         prop_assert!(seen.true_message.len() as u64 >= attack.end() - 1);
@@ -187,10 +190,13 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2048) })]
 
-    /// One channel is further ahead than the window is long: a datagram in place of which something false comes costs no more than
-    /// one that is lost.
+    /// One channel is further ahead than the window is long: a datagram in place of which something
+    /// false comes costs no more than one that is lost.
     #[test]
-    fn in_a_short_window_it_costs_no_more_than_a_lost_one(attack in attack(), window in prop_oneof![Just(8u32), Just(32)]) {
+    fn in_a_short_window_it_costs_no_more_than_a_lost_one(
+        attack in attack(),
+        window in prop_oneof![Just(8u32), Just(32)],
+    ) {
         let spec = ArbiterSpec { window, timeout_ns: NEVER, first: Some(1), ..ArbiterSpec::default() };
         let truth = feed(&attack.sizes);
         let mut a = truth.clone();
@@ -205,7 +211,8 @@ proptest! {
         }
     }
 
-    /// The channels lose what they like, in the same datagrams of the feed. A false datagram far from all of it changes nothing.
+    /// The channels lose what they like, in the same datagrams of the feed. A false datagram far
+    /// from all of it changes nothing.
     #[test]
     fn far_away_it_changes_nothing_whatever_the_channels_lose(
         attack in attack(),
@@ -230,7 +237,8 @@ proptest! {
         }
     }
 
-    /// Without a first number, the stream begins where two datagrams are near each other, whatever one false one says.
+    /// Without a first number, the stream begins where two datagrams are near each other, whatever
+    /// one false one says.
     #[test]
     fn it_cannot_choose_where_the_stream_begins(attack in attack(), far in (1u64 << 20)..1 << 40) {
         let spec = ArbiterSpec { window: 256, timeout_ns: NEVER, first: None, ..ArbiterSpec::default() };
@@ -243,7 +251,8 @@ proptest! {
     }
 }
 
-/// The example of the issue: 10,000 messages on both channels, one number after the hundredth far ahead.
+/// The example of the issue: 10,000 messages on both channels, one number after the hundredth far
+/// ahead.
 #[test]
 fn one_corrupt_number_does_not_silence_the_feed() {
     for says in [100 + 256, 100 + 300, 1 << 31, 4_294_967_295, 1 << 50] {

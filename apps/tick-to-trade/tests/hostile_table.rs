@@ -1,4 +1,5 @@
-//! The table of docs/hostile-datagrams.md: each row a datagram that is false, put among true ones on channel A, and what it costs.
+//! The table of docs/hostile-datagrams.md: each row a datagram that is false, put among true ones
+//! on channel A, and what it costs.
 //!
 //! Framing and arbitration as the trader's arbiter stage has them, bytes in and messages out.
 
@@ -27,7 +28,8 @@ fn frame(session: &Session, first: u64, count: u64) -> Vec<u8> {
     framed(session, first, first..first + count)
 }
 
-/// A frame that says `first`, of messages that are not those of the feed unless `times` are their numbers.
+/// A frame that says `first`, of messages that are not those of the feed unless `times` are their
+/// numbers.
 fn framed(session: &Session, first: u64, times: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let mut bytes = vec![0; 1500];
     let mut writer = Writer::new(&mut bytes, session, first).expect("room for a header");
@@ -104,7 +106,8 @@ impl Trader {
     }
 }
 
-/// Both channels carry everything, B a frame behind A; `hostile` comes on A before its frame `at`, or in place of it.
+/// Both channels carry everything, B a frame behind A; `hostile` comes on A before its frame `at`,
+/// or in place of it.
 fn attacked(at: u64, replaces: bool, hostile: &[Vec<u8>]) -> Trader {
     let mut trader = Trader::new();
     let number = |index: u64| 1 + index * MESSAGES;
@@ -126,7 +129,8 @@ fn attacked(at: u64, replaces: bool, hostile: &[Vec<u8>]) -> Trader {
 const AT: u64 = 100;
 const NEXT: u64 = 1 + AT * MESSAGES;
 
-/// Every true message but those of `false_ones` was delivered, in order, each once; `false_ones` were delivered as forged.
+/// Every true message but those of `false_ones` was delivered, in order, each once; `false_ones`
+/// were delivered as forged.
 #[track_caller]
 fn costs(trader: &Trader, false_ones: std::ops::Range<u64>) -> ArbiterCounts {
     let wanted: Vec<_> = (1..=FRAMES * MESSAGES).map(|number| (number, !false_ones.contains(&number))).collect();
@@ -182,7 +186,8 @@ fn far_behind() {
 
 #[test]
 fn wrapped() {
-    // Two messages from the last number that 64 bits have, from the one before, and the last two that there can be.
+    // Two messages from the last number that 64 bits have, from the one before, and the last two
+    // that there can be.
     for (first, exceeds) in [(u64::MAX, true), (u64::MAX - 1, true), (u64::MAX - 2, false)] {
         let trader = attacked(AT, false, &[forged(&SESSION, first, 2)]);
         costs(&trader, NOTHING);
@@ -234,7 +239,8 @@ fn forged_heartbeat() {
 
 #[test]
 fn forged_in_line() {
-    // Nothing tells it from the true one: it stands in for the numbers that it carries, and for no other.
+    // Nothing tells it from the true one: it stands in for the numbers that it carries, and for no
+    // other.
     costs(&attacked(AT, false, &[forged(&SESSION, NEXT, 2)]), NEXT..NEXT + 2);
     costs(&attacked(AT, false, &[forged(&SESSION, NEXT, 5)]), NEXT..NEXT + 5);
     costs(&attacked(AT, false, &[forged(&SESSION, NEXT - 1, 2)]), NEXT..NEXT + 1);
@@ -334,7 +340,8 @@ fn an_increment_on_the_snapshots_channel() {
 
 #[test]
 fn two_that_agree() {
-    // What nothing can tell from a feed that went on: the stream moves. So it is written in the table.
+    // What nothing can tell from a feed that went on: the stream moves. So it is written in the
+    // table.
     let first = NEXT + 10_000;
     let trader = attacked(AT, false, &[forged(&SESSION, first, 2), forged(&SESSION, first + 2, 2)]);
     assert_eq!(trader.gaps.len(), 1, "the hole that they claim is given up");
@@ -364,7 +371,8 @@ proptest! {
     }
 }
 
-/// A false message stands at most where the false datagram could stand for its own: at the frame that it replaced.
+/// A false message stands at most where the false datagram could stand for its own: at the frame
+/// that it replaced.
 fn check(trader: &Trader, at: u64) -> Result<(), TestCaseError> {
     let numbers: Vec<_> = trader.delivered.iter().map(|(number, _)| *number).collect();
     prop_assert_eq!(numbers, Vec::from_iter(1..=FRAMES * MESSAGES));

@@ -1,4 +1,5 @@
-//! The ITCH book against two oracles: the generator's own book, and a naive one of maps under arbitrary messages.
+//! The ITCH book against two oracles: the generator's own book, and a naive one of maps under
+//! arbitrary messages.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -151,7 +152,9 @@ fn op() -> impl Strategy<Value = Op> {
     let side = prop_oneof![Just(Side::Buy), Just(Side::Sell)];
     prop_oneof![
         5 => (reference.clone(), 1u16..4, side, price.clone(), shares.clone(), any::<bool>())
-            .prop_map(|(reference, locate, side, price, shares, mpid)| Op::Add { reference, locate, side, price, shares, mpid }),
+            .prop_map(|(reference, locate, side, price, shares, mpid)| {
+                Op::Add { reference, locate, side, price, shares, mpid }
+            }),
         2 => (reference.clone(), shares.clone(), prop::option::of(price.clone()))
             .prop_map(|(reference, shares, price)| Op::Execute { reference, shares, price }),
         1 => (reference.clone(), shares.clone()).prop_map(|(reference, shares)| Op::Cancel { reference, shares }),
@@ -246,7 +249,8 @@ proptest! {
         let mut oracle = Oracle::default();
         let mut out = [0; 50];
         for locate in [1, 2] {
-            let n = encode::stock_directory(&mut out, Header { stock_locate: locate, ..Header::default() }, Symbol(*b"X       ")).unwrap();
+            let header = Header { stock_locate: locate, ..Header::default() };
+            let n = encode::stock_directory(&mut out, header, Symbol(*b"X       ")).unwrap();
             prop_assert_eq!(books.apply(&itch::parse(&out[..n]).unwrap()), Ok(None));
         }
         for op in ops {
@@ -260,7 +264,8 @@ proptest! {
                     let change = got.unwrap().unwrap();
                     prop_assert_eq!(change.execution, execution);
                     let at = usize::from(change.book) * 2 + change.side as usize;
-                    // `top` may be set without need (a replace to where it was), but never be missing.
+                    // `top` may be set without need (a replace to where it was), but never be
+                    // missing.
                     if oracle.best(usize::from(change.book), change.side) != before[at] {
                         prop_assert!(change.top);
                     }
@@ -270,7 +275,9 @@ proptest! {
             for (index, sides) in oracle.levels.iter().enumerate() {
                 for side in SIDES {
                     let book = books.book(index as u16).unwrap();
-                    let level = |(&price_e4, &(orders, shares)): (&u32, &(u32, u64))| Level { price_e4, orders, shares };
+                    let level = |(price_e4, total): (&u32, &(u32, u64))| {
+                        Level { price_e4: *price_e4, orders: total.0, shares: total.1 }
+                    };
                     let levels = &sides[side as usize];
                     let expected: Vec<_> = match side {
                         Side::Buy => levels.iter().rev().map(level).collect(),
@@ -285,7 +292,10 @@ proptest! {
 
     /// Any bytes parse to a message or an error, and any message is taken or refused.
     #[test]
-    fn arbitrary_bytes_never_panic(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..60), tag in prop::sample::select(b"SRHAFECXDUPQBIYLVWKJhNO".to_vec())) {
+    fn arbitrary_bytes_never_panic(
+        messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..60),
+        tag in prop::sample::select(b"SRHAFECXDUPQBIYLVWKJhNO".to_vec()),
+    ) {
         let mut books = OrderBooks::new(BookSpec { instruments: 1, orders: 4, levels_per_side: 2 });
         for mut bytes in messages {
             bytes.resize(usize::from(itch::LEN_BYTES[usize::from(tag)]), 1);

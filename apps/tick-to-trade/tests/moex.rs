@@ -1,4 +1,5 @@
-//! The recorded MOEX FORTS feed: decoded, arbitrated and built into books, against the exchange's own snapshots.
+//! The recorded MOEX FORTS feed: decoded, arbitrated and built into books, against the exchange's
+//! own snapshots.
 
 mod common;
 
@@ -13,7 +14,8 @@ use tick_to_trade::fast::{
 /// Index of a datagram: channel and place.
 type Item = (usize, usize);
 
-/// Both channels in the order of their sending times, as a receiver sees them; `drops` says what is lost.
+/// Both channels in the order of their sending times, as a receiver sees them; `drops` says what is
+/// lost.
 fn arrivals(feed: &MoexFeed, mut drops: impl FnMut() -> bool) -> Vec<Item> {
     let mut items: Vec<(u32, Item)> = (0..2)
         .flat_map(|c| feed.increments[c].datagrams.iter().enumerate().map(move |(i, d)| (d.sent_ms_of_day, (c, i))))
@@ -116,7 +118,8 @@ fn the_channels_merge_without_a_gap() {
     assert_eq!(entries, 22_117);
 }
 
-/// Feeds increments and snapshots as one stream: a snapshot comes when the increments that it holds have come.
+/// Feeds increments and snapshots as one stream: a snapshot comes when the increments that it holds
+/// have come.
 struct Replay {
     books: FortsBooks,
     decoder: Decoder,
@@ -209,7 +212,8 @@ fn the_books_equal_every_later_snapshot() {
     let (events, _) = arbitrate(&feed, &arrivals(&feed, || false), 482_727);
     let mut replay = Replay::new(&feed);
     replay.run(&feed, &events);
-    // Eleven instruments, of which two have no increment at all; three snapshots lie beyond the last increment.
+    // Eleven instruments, of which two have no increment at all; three snapshots lie beyond the
+    // last increment.
     let expected = [("Recovered", 11), ("Equal", 7_834), ("Ahead", 3)];
     assert_eq!(replay.outcomes, expected.map(|(k, n)| (k.to_string(), n)).into());
     assert_eq!(replay.equal_of_changing(&feed, &events), 6_370);

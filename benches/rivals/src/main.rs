@@ -1,9 +1,9 @@
-//! Other crates, and C, at the work of ours. `rivals SUBJECT FEED` prints figures as a line of JSON;
-//! `rivals post-and-poll LISTS BURST` does what callgrind then counts.
+//! Other crates, and C, at the work of ours. `rivals SUBJECT FEED` prints figures as a line of
+//! JSON; `rivals post-and-poll LISTS BURST` does what callgrind then counts.
 //!
-//! The feed is as Nasdaq's recorded files are: each message after its length in two big-endian bytes. A parser reads
-//! every field that can change a book and folds it into a sum, which must be the same for all; a book gives the sum of
-//! its best prices at the end.
+//! The feed is as Nasdaq's recorded files are: each message after its length in two big-endian
+//! bytes. A parser reads every field that can change a book and folds it into a sum, which must be
+//! the same for all; a book gives the sum of its best prices at the end.
 
 mod books;
 mod parsers;

@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use itch5::messages as m;
 use itchy::Body;
 
-/// `MessageStream` over the bytes in memory. Gives how many messages there were, and the sum of their fields.
+/// `MessageStream` over the bytes in memory. Gives how many messages there were, and the sum of
+/// their fields.
 pub fn itchy(feed: &[u8]) -> (u64, u64) {
     let (mut count, mut sum) = (0, 0u64);
     for message in itchy::MessageStream::from_reader(feed) {

@@ -22,7 +22,8 @@ unsafe extern "C" {
     fn post_and_poll(provider: *const Provider, lists: u64, burst: c_int) -> c_int;
 }
 
-/// `lists` lists of `burst` messages, sent, received and their receives posted again, in one thread.
+/// `lists` lists of `burst` messages, sent, received and their receives posted again, in one
+/// thread.
 pub fn run(lists: u64, burst: u32) {
     let table = Provider {
         get_device_list: provider::ibv_get_device_list,
@@ -34,8 +35,9 @@ pub fn run(lists: u64, burst: u32) {
         modify_qp: provider::ibv_modify_qp,
         query_port: provider::ibv_query_port,
     };
-    // SAFETY: the table has the layout and the signatures of verbs.c, and lives over the call; the program keeps the
-    // contract of `provider` as any verbs program does: one thread, live objects, registered memory that is never freed.
+    // SAFETY: the table has the layout and the signatures of verbs.c, and lives over the call; the
+    // program keeps the contract of `provider` as any verbs program does: one thread, live objects,
+    // registered memory that is never freed.
     let failed = unsafe { post_and_poll(&raw const table, lists, burst as c_int) };
     assert_eq!(failed, 0, "a burst of 1 to 32");
 }

@@ -1,5 +1,6 @@
-//! Work for callgrind to count: each subject does its work a given number of times, single-threaded and without a clock
-//! where that can be. What one operation costs is the difference between two such runs, divided.
+//! Work for callgrind to count: each subject does its work a given number of times, single-threaded
+//! and without a clock where that can be. What one operation costs is the difference between two
+//! such runs, divided.
 
 use std::hint::black_box;
 
@@ -18,8 +19,9 @@ pub struct Subject {
     pub what: &'static str,
     /// The two counts of operations that are run, fewer and more.
     pub counts: [u64; 2],
-    /// Where instructions are counted, as callgrind's `--toggle-collect` takes it: in a program with threads, the function
-    /// that is meant. The clock's calibration alone takes more than a run, and more on a busy machine.
+    /// Where instructions are counted, as callgrind's `--toggle-collect` takes it: in a program
+    /// with threads, the function that is meant. The clock's calibration alone takes more than a
+    /// run, and more on a busy machine.
     pub within: Option<&'static str>,
     /// Does so many operations.
     pub run: fn(u64),

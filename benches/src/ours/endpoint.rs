@@ -1,4 +1,5 @@
-//! One side of one connection, and no more: what a program holds that has a single queue pair and looks at a packet at a time.
+//! One side of one connection, and no more: what a program holds that has a single queue pair and
+//! looks at a packet at a time.
 
 use std::mem;
 
@@ -59,7 +60,8 @@ impl Endpoint {
         assert!(self.qp.post_send_one(packet).is_ok(), "there is room");
     }
 
-    /// Polls once and hands each message to `each`; posts as many receives again once `repost` are owed. Gives the messages.
+    /// Polls once and hands each message to `each`; posts as many receives again once `repost` are
+    /// owed. Gives the messages.
     ///
     /// # Panics
     /// If a work request failed.

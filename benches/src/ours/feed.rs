@@ -1,5 +1,6 @@
-//! The ITCH feeds that ours and the other parsers read: generated once, framed as Nasdaq's recorded files are, each
-//! message after its length in two big-endian bytes; or in MoldUDP64 packets, as they come from the wire.
+//! The ITCH feeds that ours and the other parsers read: generated once, framed as Nasdaq's recorded
+//! files are, each message after its length in two big-endian bytes; or in MoldUDP64 packets, as
+//! they come from the wire.
 
 use tick_to_trade::book::BookSpec;
 use tick_to_trade::generator::{Generator, GeneratorSpec};
@@ -8,8 +9,8 @@ use tick_to_trade::mold::Writer;
 
 /// 10,700 live orders at the end: a book that a core's own cache holds.
 pub const SMALL: GeneratorSpec = GeneratorSpec { seed: 1, instruments: 8, live_orders: 2_000 };
-/// 221,000 live orders at the end, any of which may be the next that changes: the worst that a cache can be asked for. On
-/// an exchange most changes are to orders of the last moments.
+/// 221,000 live orders at the end, any of which may be the next that changes: the worst that a
+/// cache can be asked for. On an exchange most changes are to orders of the last moments.
 pub const LARGE: GeneratorSpec = GeneratorSpec { seed: 1, instruments: 64, live_orders: 8_000 };
 /// Messages in a feed.
 pub const MESSAGES: usize = 2_000_000;

@@ -1,4 +1,5 @@
-//! What sleeping costs and saves: wake-ups, the CPU time of an idle process, and throughput when there is no idling.
+//! What sleeping costs and saves: wake-ups, the CPU time of an idle process, and throughput when
+//! there is no idling.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -26,7 +27,8 @@ fn two_lcores(near_idle: &str, far_idle: &str, source: &str, sink: &str) -> Stri
          lcore.near = {{ cpu = {}, idle = \"{near_idle}\" }}\n\
          lcore.far = {{ cpu = {}, idle = \"{far_idle}\" }}\n\
          stage.source = {{ {source}, lcore = \"near\", pool = \"packets\", out = {{ out = \"port.tx\" }} }}\n\
-         port.tx = {{ lcore = \"near\", device = \"nic0\", transport = \"rc\", peer = \"port.rx\", tx_depth_wr = 256 }}\n\
+         port.tx = {{ lcore = \"near\", device = \"nic0\", transport = \"rc\", peer = \"port.rx\", \
+         tx_depth_wr = 256 }}\n\
          port.rx = {{ lcore = \"far\", device = \"nic0\", pool = \"packets\", transport = \"rc\", peer = \"port.tx\", \
          rx_depth_wr = 512, next = \"stage.sink\" }}\n\
          stage.sink = {{ use = \"{sink}\", lcore = \"far\" }}\n",
@@ -36,8 +38,9 @@ fn two_lcores(near_idle: &str, far_idle: &str, source: &str, sink: &str) -> Stri
     )
 }
 
-/// From a stage that sends a tick on one lcore to the stage that gets it on another, which is asleep in event mode:
-/// `p50_ns`, `p99_ns`. It spans the post, the CQ's event, epoll, and a turn of the lcore.
+/// From a stage that sends a tick on one lcore to the stage that gets it on another, which is
+/// asleep in event mode: `p50_ns`, `p99_ns`. It spans the post, the CQ's event, epoll, and a turn
+/// of the lcore.
 pub fn wake_up() -> Figures {
     let waits = Waits::default();
     let source = format!("use = \"ticker\", params = {{ gap_us = {GAP_US} }}");
@@ -151,8 +154,8 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// A source that never stops on one lcore, an RC connection, a sink on another, both of this idle mode:
-/// `packets_per_s`.
+/// A source that never stops on one lcore, an RC connection, a sink on another, both of this idle
+/// mode: `packets_per_s`.
 pub fn saturated(idle: &str) -> Figures {
     let source = "use = \"source\", params = { len_bytes = 64 }";
     let plan = two_lcores(idle, idle, source, "sink");
@@ -161,10 +164,10 @@ pub fn saturated(idle: &str) -> Figures {
     Figures::of("packets_per_s", window.packets_in("sink") * 1e9 / window.elapsed_ns())
 }
 
-/// Adaptive mode at full rate beside poll mode, in so many pairs of short runs: `adaptive_packets_per_s` and
-/// `poll_packets_per_s`, medians; `ratio`, the median of the pairs' own, and `ratio_q1` and `ratio_q3`, between which half
-/// of the pairs lie. Which of the two comes first changes from pair to pair, so that neither a drift nor the order favours
-/// one.
+/// Adaptive mode at full rate beside poll mode, in so many pairs of short runs:
+/// `adaptive_packets_per_s` and `poll_packets_per_s`, medians; `ratio`, the median of the pairs'
+/// own, and `ratio_q1` and `ratio_q3`, between which half of the pairs lie. Which of the two comes
+/// first changes from pair to pair, so that neither a drift nor the order favours one.
 pub fn adaptive_beside_poll(pairs: usize) -> Figures {
     let rate = |mode| saturated(mode).value("packets_per_s").unwrap_or(f64::NAN);
     let rates: Vec<[f64; 2]> = (0..pairs)

@@ -1,7 +1,8 @@
 //! ITCH 5.0 messages read, and read into full-depth books: nanoseconds a message.
 //!
-//! "Read" means that every field which can change a book is taken out of every message and folded into a sum; all
-//! parsers that are compared must arrive at the same one ([`CHECKSUM`] of the figures).
+//! "Read" means that every field which can change a book is taken out of every message and folded
+//! into a sum; all parsers that are compared must arrive at the same one ([`CHECKSUM`] of the
+//! figures).
 
 use std::time::Instant;
 
@@ -27,8 +28,8 @@ pub fn parse(bytes: &[u8]) -> Figures {
     Figures::of("ns", ns).and("views_ns", views_ns).and(CHECKSUM, low_bits(sum))
 }
 
-/// Each message parsed and applied to full-depth books of its instruments: `ns` a message. The books are made within the
-/// time, as those of the peers are, which make them as they go.
+/// Each message parsed and applied to full-depth books of its instruments: `ns` a message. The
+/// books are made within the time, as those of the peers are, which make them as they go.
 pub fn parse_and_book(spec: GeneratorSpec, bytes: &[u8]) -> Figures {
     let mut best = 0;
     let ns = timed(bytes, || best = book_all(&mut OrderBooks::new(feed::books(spec)), bytes));
@@ -76,8 +77,8 @@ pub fn read_by_view(bytes: &[u8]) -> u64 {
     })
 }
 
-/// Applies all messages, and lets the books know of each some messages before; gives the sum of the best prices of both
-/// sides of all books at the end.
+/// Applies all messages, and lets the books know of each some messages before; gives the sum of the
+/// best prices of both sides of all books at the end.
 pub fn book_all(books: &mut OrderBooks, bytes: &[u8]) -> u64 {
     apply_all(books, feed::messages(bytes), feed::messages(bytes));
     best_prices(books)

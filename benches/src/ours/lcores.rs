@@ -50,9 +50,10 @@ fn watch_chain(forwards: usize, batch: usize, time: Duration) -> Window {
     watch(&registry(&Waits::default()), &plan, WARM_UP / 5, time)
 }
 
-/// `call_ns`, what one more stage that sends its batch on adds to a turn: the difference of a turn over twelve such stages and
-/// one over four, an eighth of it, so that everything which a stage costs is in it: the call, the way of its batch, its
-/// counters and its share of the clock. `turn_ns`, the turn over source, four stages and sink.
+/// `call_ns`, what one more stage that sends its batch on adds to a turn: the difference of a turn
+/// over twelve such stages and one over four, an eighth of it, so that everything which a stage
+/// costs is in it: the call, the way of its batch, its counters and its share of the clock.
+/// `turn_ns`, the turn over source, four stages and sink.
 pub fn stage_call(batch: usize) -> Figures {
     let turn_ns = |stages| {
         let window = watch_chain(stages, batch, TIME / 4);
@@ -66,8 +67,8 @@ pub fn stage_call(batch: usize) -> Figures {
     Figures::of("call_ns", call_ns).and("turn_ns", median(pairs.iter().map(|pair| pair[0])))
 }
 
-/// What each of `count` stages adds to a turn, a packet, in batches of 32: `ns`, the median of short runs with them and
-/// without in turn, as a single stage adds little to a turn that drifts.
+/// What each of `count` stages adds to a turn, a packet, in batches of 32: `ns`, the median of
+/// short runs with them and without in turn, as a single stage adds little to a turn that drifts.
 pub fn stages(count: usize) -> Figures {
     let turn_ns = |stages| {
         let window = watch_chain(stages, 32, TIME / 5);
@@ -92,8 +93,8 @@ pub fn lcores(count: usize) -> Figures {
     Figures::of("packets_per_s", packets * 1e9 / window.elapsed_ns())
 }
 
-/// Two null ports on one lcore, forwarding to each other in bursts of 32: `packets_per_s` a port. With `macswap` the
-/// addresses are swapped, and 64 bytes copied on the way in and out.
+/// Two null ports on one lcore, forwarding to each other in bursts of 32: `packets_per_s` a port.
+/// With `macswap` the addresses are swapped, and 64 bytes copied on the way in and out.
 pub fn null_ports(macswap: bool) -> Figures {
     let mut plan = preamble(8192);
     let _ = writeln!(plan, "lcore.a = {{ cpu = {}, idle = \"poll\", burst = 32 }}", cpus()[1].id);
@@ -118,15 +119,17 @@ pub fn null_ports(macswap: bool) -> Figures {
     Figures::of("packets_per_s", (rate("p0") + rate("p1")) / 2.0)
 }
 
-/// `turns` turns of an lcore, each with a batch of `batch` packets through four stages: what callgrind counts. Ends the process.
+/// `turns` turns of an lcore, each with a batch of `batch` packets through four stages: what
+/// callgrind counts. Ends the process.
 pub fn stage_turns(turns: u64, batch: usize) -> ! {
     let mut plan = preamble(8192);
     chain(&mut plan, "a", cpus()[0].id, 4, batch, &format!("turns = {turns}"));
     run_to_the_end(&plan)
 }
 
-/// `turns` turns of an lcore with two ports that are connected with each other, and a stage behind each that sends back what comes:
-/// the turns of a ping-pong, all on one lcore, with `packets` messages of 64 bytes under way. Ends the process.
+/// `turns` turns of an lcore with two ports that are connected with each other, and a stage behind
+/// each that sends back what comes: the turns of a ping-pong, all on one lcore, with `packets`
+/// messages of 64 bytes under way. Ends the process.
 pub fn port_turns(turns: u64, packets: u64) -> ! {
     let mut plan = preamble(2048);
     let _ = writeln!(
@@ -139,8 +142,9 @@ pub fn port_turns(turns: u64, packets: u64) -> ! {
     for (port, peer) in [("p0", "p1"), ("p1", "p0")] {
         let _ = writeln!(
             plan,
-            "port.{port} = {{ lcore = \"a\", device = \"nic0\", pool = \"packets\", transport = \"rc\", peer = \"port.{peer}\", \
-             rx_depth_wr = 64, tx_depth_wr = 64, inline_bytes = 128, next = \"stage.{port}_echo\" }}\n\
+            "port.{port} = {{ lcore = \"a\", device = \"nic0\", pool = \"packets\", transport = \"rc\", \
+             peer = \"port.{peer}\", rx_depth_wr = 64, tx_depth_wr = 64, inline_bytes = 128, \
+             next = \"stage.{port}_echo\" }}\n\
              stage.{port}_echo = {{ use = \"forward\", lcore = \"a\", out = {{ out = \"port.{port}\" }} }}"
         );
     }

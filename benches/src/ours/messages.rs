@@ -14,8 +14,9 @@ use crate::pair::race;
 /// Messages posted as one list.
 const BURST: usize = 32;
 
-/// Bytes posted as one list, at most: a sender that fills short lists has what it sends in its core's own cache, since the packets that are
-/// given back are the next that it takes. 64 KiB in lists of 32 are 2 MiB, which the second cache of most CPUs does not hold.
+/// Bytes posted as one list, at most: a sender that fills short lists has what it sends in its
+/// core's own cache, since the packets that are given back are the next that it takes. 64 KiB in
+/// lists of 32 are 2 MiB, which the second cache of most CPUs does not hold.
 const LIST_BYTES: usize = 256 << 10;
 
 /// Messages of so many bytes posted as one list.
@@ -63,7 +64,8 @@ fn pong(side: Side, trips: u64) {
     }
 }
 
-/// SENDs of `bytes` in one direction, posted in lists of 32 or of 256 KiB, whichever is less: `messages_per_s`, `bytes_per_s`.
+/// SENDs of `bytes` in one direction, posted in lists of 32 or of 256 KiB, whichever is less:
+/// `messages_per_s`, `bytes_per_s`.
 pub fn send_rate(bytes: u32) -> Figures {
     let messages: u64 = if bytes <= 128 { 1 << 19 } else { (1 << 30) / u64::from(bytes) };
     let messages = messages.min(1 << 19) / BURST as u64 * BURST as u64;
@@ -111,9 +113,9 @@ fn receive_all(mut side: Side, bytes: u32, messages: u64) {
     }
 }
 
-/// SENDs of `bytes` in lists of 256 KiB into as many receives, posted, received and posted again by one thread: what they cost where
-/// the buffers of both ends stay in a core's second cache, beside [`one_sided_rate`], which is one thread's too. `messages_per_s`,
-/// `bytes_per_s`.
+/// SENDs of `bytes` in lists of 256 KiB into as many receives, posted, received and posted again by
+/// one thread: what they cost where the buffers of both ends stay in a core's second cache, beside
+/// [`one_sided_rate`], which is one thread's too. `messages_per_s`, `bytes_per_s`.
 pub fn send_rate_on_one_core(bytes: u32) -> Figures {
     let burst = burst(bytes);
     let depth_wr = 2 * burst as u32;
@@ -150,8 +152,9 @@ pub enum OneSided {
     Read,
 }
 
-/// RDMA WRITEs or READs of `bytes`, in lists of 32, between one region of either side; the other core does nothing for it. In one
-/// thread, as its peer's test counts the initiator alone: `messages_per_s`, `bytes_per_s`.
+/// RDMA WRITEs or READs of `bytes`, in lists of 32, between one region of either side; the other
+/// core does nothing for it. In one thread, as its peer's test counts the initiator alone:
+/// `messages_per_s`, `bytes_per_s`.
 pub fn one_sided_rate(verb: OneSided, bytes: u32) -> Figures {
     let count = ((1u64 << 30) / u64::from(bytes)).min(1 << 18) / BURST as u64 * BURST as u64;
     let [mut near, far] = pair(&Spec { depth_wr: 64, ..Spec::new(64) });
@@ -205,8 +208,9 @@ fn rates(messages_per_s: f64, bytes: u32) -> Figures {
 /// Receives that the shared queue holds, however many queue pairs share it.
 const SHARED_DEPTH_WR: u32 = 512;
 
-/// `queue_pairs` connections used in turn on one core, a list of 32 messages of 64 bytes each: `ns` a message, sent,
-/// received, and both queues filled again. Each queue pair has receives of its own, 64 of them.
+/// `queue_pairs` connections used in turn on one core, a list of 32 messages of 64 bytes each: `ns`
+/// a message, sent, received, and both queues filled again. Each queue pair has receives of its
+/// own, 64 of them.
 pub fn over_queue_pairs(queue_pairs: u16) -> Figures {
     let [near, mut far] = pair(&Spec { queue_pairs, depth_wr: 64, ..Spec::new(64) });
     let cache = far.cache.take().expect("bound once").bind();
@@ -223,7 +227,8 @@ pub fn over_shared_receives(queue_pairs: u16) -> Figures {
     in_turn(near, || far.poll_shared(&cache))
 }
 
-/// Sends by each queue pair in turn; `receive` polls the other side and says how many messages came.
+/// Sends by each queue pair in turn; `receive` polls the other side and says how many messages
+/// came.
 fn in_turn(mut near: Side, mut receive: impl FnMut() -> usize) -> Figures {
     const LISTS: usize = 8_192;
     let _pinned = crate::pair::pin(crate::pair::cpus()[0]);

@@ -1,7 +1,8 @@
 //! Our side of every row: one function a measurement, as a user of the crates would write it.
 //!
-//! Each warms up, repeats a short run several times and gives the median, so that one call takes well under two
-//! seconds and survives a neighbour's burst. Threads are pinned to [`crate::pair::cpus`].
+//! Each warms up, repeats a short run several times and gives the median, so that one call takes
+//! well under two seconds and survives a neighbour's burst. Threads are pinned to
+//! [`crate::pair::cpus`].
 
 pub mod counted;
 pub mod endpoint;

@@ -14,8 +14,8 @@ pub const BULK: usize = 32;
 pub const CACHE_PACKETS: usize = 512;
 const ROUNDS: usize = 100_000;
 
-/// Bulks of 32, got and put: `ns` a packet as handles alone (the work of `rte_mempool_get_bulk`), `fresh_ns` a packet
-/// made ready for data (the work of `rte_pktmbuf_alloc_bulk`).
+/// Bulks of 32, got and put: `ns` a packet as handles alone (the work of `rte_mempool_get_bulk`),
+/// `fresh_ns` a packet made ready for data (the work of `rte_pktmbuf_alloc_bulk`).
 pub fn get_and_put() -> Figures {
     let pool = pool(8192, 2048);
     let cache = pool.cache(CACHE_PACKETS);
@@ -35,9 +35,10 @@ pub fn get_and_put() -> Figures {
     Figures::of("ns", handles).and("fresh_ns", fresh)
 }
 
-/// `packets` packets, half of them out at all times, in batches that are taken in turn. `ns` to put a packet and get one in
-/// bulks of 32, which the cache serves alone; `shared_ns` when so many bulks are put, and then got, that the cache spills
-/// to the shared free list and refills from it each time.
+/// `packets` packets, half of them out at all times, in batches that are taken in turn. `ns` to put
+/// a packet and get one in bulks of 32, which the cache serves alone; `shared_ns` when so many
+/// bulks are put, and then got, that the cache spills to the shared free list and refills from it
+/// each time.
 pub fn of_size(packets: u32) -> Figures {
     const SWING: usize = 16;
     let pool = pool(packets, 64);

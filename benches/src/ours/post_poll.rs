@@ -1,8 +1,9 @@
-//! What callgrind counts of the verbs: messages from one queue pair to another in one thread, each sent inline, received, and
-//! its receive posted again.
+//! What callgrind counts of the verbs: messages from one queue pair to another in one thread, each
+//! sent inline, received, and its receive posted again.
 //!
-//! The program of `rivals/verbs.c`, step for step, with the verbs crate: one connection, buffers of a pool, the status and the
-//! length of every message looked at. Unlike C it can also post a packet that is no list of one.
+//! The program of `rivals/verbs.c`, step for step, with the verbs crate: one connection, buffers of
+//! a pool, the status and the length of every message looked at. Unlike C it can also post a packet
+//! that is no list of one.
 
 use verbline::verbs::WrKind;
 
@@ -16,7 +17,8 @@ const DEPTH: usize = 64;
 /// `lists` lists of `burst` messages; those of one message are posted as packets.
 pub fn post_and_poll(lists: u64, burst: usize) {
     let [near, far] = pair(&Spec { depth_wr: DEPTH as u32, ..Spec::new(MESSAGE_BYTES as u32) });
-    // What is dropped looks for its pool among the caches of the thread, the last that was bound first. The sender drops packets.
+    // What is dropped looks for its pool among the caches of the thread, the last that was bound
+    // first. The sender drops packets.
     let mut far = Endpoint::new(far);
     let mut near = Endpoint::new(near);
     far.post_receives(DEPTH);

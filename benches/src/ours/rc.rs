@@ -19,12 +19,14 @@ pub struct Spec {
     pub depth_wr: u32,
     /// Inline up to this.
     pub inline_bytes: u32,
-    /// Every so many sends one is signaled: those before it are given back, and their packets used again, no sooner.
+    /// Every so many sends one is signaled: those before it are given back, and their packets used
+    /// again, no sooner.
     pub signal_every_wr: u32,
     /// Receives taken before as many are posted again.
     pub repost: usize,
-    /// Receives of one SRQ that all queue pairs share, instead of `depth_wr` for each; 0 for none. The CQ is then as deep as the SRQ and
-    /// `depth_wr` sends: whoever sends polls before more than those are unpolled, over all queue pairs.
+    /// Receives of one SRQ that all queue pairs share, instead of `depth_wr` for each; 0 for none.
+    /// The CQ is then as deep as the SRQ and `depth_wr` sends: whoever sends polls before more than
+    /// those are unpolled, over all queue pairs.
     pub shared_depth_wr: u32,
 }
 
@@ -140,8 +142,9 @@ impl Side {
         }
     }
 
-    /// Polls once and hands the messages to `each`, those in a row by one queue pair together; what it leaves goes back to the
-    /// pool. Posts receives again in bulk. Gives the messages and the work requests of ours that were done.
+    /// Polls once and hands the messages to `each`, those in a row by one queue pair together; what
+    /// it leaves goes back to the pool. Posts receives again in bulk. Gives the messages and the
+    /// work requests of ours that were done.
     #[inline]
     pub fn poll(&mut self, cache: &PoolCache, mut each: impl FnMut(&mut QueuePair, &mut Batch)) -> Done {
         let mut done = Done::default();
@@ -187,8 +190,8 @@ impl Side {
         assert_eq!(shared.post_recv(&mut self.fresh).posted, count);
     }
 
-    /// Polls once for messages that took a shared receive, gives them back to the pool, and posts as many again as one list. Gives
-    /// the messages.
+    /// Polls once for messages that took a shared receive, gives them back to the pool, and posts
+    /// as many again as one list. Gives the messages.
     #[inline]
     pub fn poll_shared(&mut self, cache: &PoolCache) -> usize {
         let came = self.cq.poll(&mut self.completions);

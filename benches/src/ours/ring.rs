@@ -1,8 +1,9 @@
 //! The hand-off between two cores in bulks of 32, as fast as both go: nanoseconds an item.
 //!
-//! The loop is that of DPDK's `ring_perf_autotest`: one thread puts the same array of 32 words in again and again, the
-//! other takes 32 at a time into an array of its own, and the figure is the mean of what either side took an item.
-//! The array is read where it is, as DPDK's is: an array by value would be copied into its iterator first.
+//! The loop is that of DPDK's `ring_perf_autotest`: one thread puts the same array of 32 words in
+//! again and again, the other takes 32 at a time into an array of its own, and the figure is the
+//! mean of what either side took an item. The array is read where it is, as DPDK's is: an array by
+//! value would be copied into its iterator first.
 
 use std::hint::{black_box, spin_loop};
 use std::time::Duration;
@@ -19,7 +20,8 @@ pub const BULK: usize = 32;
 pub const DEPTH: usize = 4096;
 const BULKS: usize = 1 << 17;
 
-/// Ours: `ns` with the doorbell of an awake consumer rung after each bulk, as an lcore does; `silent_ns` without.
+/// Ours: `ns` with the doorbell of an awake consumer rung after each bulk, as an lcore does;
+/// `silent_ns` without.
 pub fn ours() -> Figures {
     Figures::of("ns", repeated(|| hand_off(true))).and("silent_ns", repeated(|| hand_off(false)))
 }

@@ -1,4 +1,5 @@
-//! The stages that the benchmarks' plans are made of, and a way to run such a plan and read its counters.
+//! The stages that the benchmarks' plans are made of, and a way to run such a plan and read its
+//! counters.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -54,10 +55,12 @@ impl Window {
     }
 }
 
-/// Runs a plan of [`registry`]'s stages: warms up, watches it for `time`, stops it, and checks that every packet is back.
+/// Runs a plan of [`registry`]'s stages: warms up, watches it for `time`, stops it, and checks that
+/// every packet is back.
 ///
 /// # Panics
-/// If the plan is wrong, the run fails, or a packet is lost: a figure of such a run would mean nothing.
+/// If the plan is wrong, the run fails, or a packet is lost: a figure of such a run would mean
+/// nothing.
 pub fn watch(registry: &Registry, plan: &str, warm_up: Duration, time: Duration) -> Window {
     let running = start(registry, plan);
     running.wait(Some(warm_up));
@@ -123,9 +126,9 @@ pub const FRAME_BYTES: usize = 64;
 struct SourceParams {
     /// Packets in all; without end if it isn't given.
     count: Option<u64>,
-    /// Ends the process, with exit code 0, when it has been polled so often; never if it isn't given. A run that another
-    /// thread stops takes as many turns more as that thread takes to wake: under valgrind, which runs one thread at a time,
-    /// that can be billions of instructions.
+    /// Ends the process, with exit code 0, when it has been polled so often; never if it isn't
+    /// given. A run that another thread stops takes as many turns more as that thread takes to
+    /// wake: under valgrind, which runs one thread at a time, that can be billions of instructions.
     turns: Option<u64>,
     /// Length of each, bytes.
     #[serde(default)]

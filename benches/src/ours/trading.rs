@@ -13,9 +13,9 @@ use crate::Figures;
 /// What the name of a step's share starts with.
 pub const SHARE: &str = "share_";
 
-/// Runs the plan for `time` with `ticks_per_second` messages a second (0: as fast as the channels take them):
-/// `p50_ns`, `p99_ns`, `p999_ns` from the scheduled publish time to the order's arrival; `share_…` of each step in the
-/// mean; `ticks_per_s` as published.
+/// Runs the plan for `time` with `ticks_per_second` messages a second (0: as fast as the channels
+/// take them): `p50_ns`, `p99_ns`, `p999_ns` from the scheduled publish time to the order's
+/// arrival; `share_…` of each step in the mean; `ticks_per_s` as published.
 ///
 /// # Panics
 /// If the plan does not load or the run fails.

@@ -1,8 +1,10 @@
-//! Stands in for bindgen 0.59.2, which rdma-sys 0.3.0 asks for, and which panics on the types that libclang 16 and later
-//! describe. `[patch.crates-io]` puts this crate in its place; rdma-sys stays as it is published.
+//! Stands in for bindgen 0.59.2, which rdma-sys 0.3.0 asks for, and which panics on the types that
+//! libclang 16 and later describe. `[patch.crates-io]` puts this crate in its place; rdma-sys stays
+//! as it is published.
 //!
-//! Its `Builder` has the methods that rdma-sys calls, no others, and hands each on to a current bindgen. Bindings are made
-//! anew when the headers change, as when the distribution brings a newer rdma-core: bindgen 0.59 left that out.
+//! Its `Builder` has the methods that rdma-sys calls, no others, and hands each on to a current
+//! bindgen. Bindings are made anew when the headers change, as when the distribution brings a newer
+//! rdma-core: bindgen 0.59 left that out.
 //!
 //! It may go when rdma-sys asks for a bindgen of 0.62 or later.
 
@@ -20,7 +22,8 @@ pub use newer::BindgenError;
 impl Default for Builder {
     fn default() -> Builder {
         let headers_change = Box::new(newer::CargoCallbacks::new());
-        // rdma-sys asks for rustfmt, which a machine that only builds need not have. Nobody reads the file.
+        // rdma-sys asks for rustfmt, which a machine that only builds need not have. Nobody reads
+        // the file.
         Builder(newer::Builder::default().parse_callbacks(headers_change).formatter(newer::Formatter::None))
     }
 }

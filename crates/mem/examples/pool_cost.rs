@@ -1,8 +1,10 @@
-//! What a packet costs to take and return, in ns, beside a plain copy of as many words in the same run.
+//! What a packet costs to take and return, in ns, beside a plain copy of as many words in the same
+//! run.
 //!
 //! `cargo run --release -p verbline-mem --example pool_cost`
 //!
-//! Each figure is the least of many short runs, so a noisy neighbour spoils few. One operation is 32 packets got and 32 put.
+//! Each figure is the least of many short runs, so a noisy neighbour spoils few. One operation is
+//! 32 packets got and 32 put.
 
 use std::hint::black_box;
 use std::time::Instant;

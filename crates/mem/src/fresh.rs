@@ -1,7 +1,7 @@
 //! What a packet's view is renewed to, as it is stored.
 //!
-//! As a `View` the compiler writes it field by field, four or five stores; as two vectors it is two, which a loop over many packets keeps in
-//! registers.
+//! As a `View` the compiler writes it field by field, four or five stores; as two vectors it is
+//! two, which a loop over many packets keeps in registers.
 
 use crate::shared::View;
 
@@ -44,7 +44,8 @@ mod vectors {
         #[inline]
         pub(crate) fn write(self, to: &mut View) {
             let to: *mut __m128i = (&raw mut *to).cast();
-            // SAFETY: a view is as long as two vectors and aligned as they are; what they hold came from one.
+            // SAFETY: a view is as long as two vectors and aligned as they are; what they hold came
+            // from one.
             unsafe {
                 _mm_store_si128(to, self.0[0]);
                 _mm_store_si128(to.add(1), self.0[1]);

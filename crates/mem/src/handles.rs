@@ -1,9 +1,11 @@
 //! Handles copied from one array to another, which is all that a bulk get or put is.
 //!
-//! Both directions move 32 bytes at a time where the machine can (AVX2), from the array's start. What a get reads, a put has often just written, and
-//! a load that spans several stores which are still on their way to the cache waits for them: so both use vectors of one width, at the same places.
-//! With libc's memcpy for the get and 16-byte stores for the put, a bulk of 32 got and put took 0.43 ns a packet; so it takes 0.30, and 0.24 with the
-//! cache's slots on lines of their own (Zen 4; `examples/pool_cost.rs`).
+//! Both directions move 32 bytes at a time where the machine can (AVX2), from the array's start.
+//! What a get reads, a put has often just written, and a load that spans several stores which are
+//! still on their way to the cache waits for them: so both use vectors of one width, at the same
+//! places. With libc's memcpy for the get and 16-byte stores for the put, a bulk of 32 got and put
+//! took 0.43 ns a packet; so it takes 0.30, and 0.24 with the cache's slots on lines of their own
+//! (Zen 4; `examples/pool_cost.rs`).
 
 use crate::shared::RawPacket;
 
@@ -40,7 +42,8 @@ impl Handles {
             unsafe { avx2::copy(from, to, n) };
             return;
         }
-        // SAFETY: the caller's word.
+        // SAFETY: `from` and `to` are readable and writable for `n` handles, apart: this method's
+        // contract.
         unsafe { std::ptr::copy_nonoverlapping(from, to, n) };
     }
 
@@ -63,7 +66,8 @@ impl Handles {
         }
         let mut differing = 0;
         for k in 0..n {
-            // SAFETY: below `n`; the caller's word.
+            // SAFETY: `k` is below `n`, for which the contract makes `from` readable and `to`
+            // writable.
             unsafe {
                 let packet = from.add(k).read();
                 differing |= packet.addr().get() ^ base;
@@ -74,7 +78,8 @@ impl Handles {
     }
 }
 
-/// Straight lines below sixteen handles, as a loop over single vectors would be made a call of memcpy again.
+/// Straight lines below sixteen handles, as a loop over single vectors would be made a call of
+/// memcpy again.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::{
@@ -92,7 +97,7 @@ mod avx2 {
     /// As for `Handles::copy`.
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn copy(from: *const RawPacket, to: *mut RawPacket, n: usize) {
-        // SAFETY: the caller's word.
+        // SAFETY: `from` and `to` hold `n` handles each and lie apart, by this function's contract.
         unsafe { each_vector(from, to, n, |_| (), |_| ()) };
     }
 
@@ -104,7 +109,7 @@ mod avx2 {
         let (mut vectors, mut singles) = (_mm256_setzero_si256(), 0);
         let vector = |handles| vectors = _mm256_or_si256(vectors, _mm256_xor_si256(handles, bases));
         let single = |handle: RawPacket| singles |= handle.addr().get() ^ base;
-        // SAFETY: the caller's word.
+        // SAFETY: `from` and `to` hold `n` handles each and lie apart, by this function's contract.
         unsafe { each_vector(from, to, n, vector, single) };
         let half: __m128i = _mm_or_si128(_mm256_castsi256_si128(vectors), _mm256_extracti128_si256::<1>(vectors));
         let word = _mm_or_si128(half, _mm_unpackhi_epi64(half, half));
@@ -127,10 +132,12 @@ mod avx2 {
         let mut at = 0;
         let mut next = |count: usize| {
             for _ in 0..count {
-                // SAFETY: the counts below add up to `n`; unaligned is allowed, and the bytes are copied as they are.
+                // SAFETY: the counts below add up to `n`; unaligned is allowed, and the bytes are
+                // copied as they are.
                 let handles = unsafe { _mm256_loadu_si256(from.add(at).cast()) };
                 vector(handles);
-                // SAFETY: as above.
+                // SAFETY: `to` has room for the same handles that were just read, by the caller's
+                // contract.
                 unsafe { _mm256_storeu_si256(to.add(at).cast(), handles) };
                 at += LANES;
             }
@@ -145,7 +152,7 @@ mod avx2 {
             next(1);
         }
         for _ in 0..n % LANES {
-            // SAFETY: below `n`.
+            // SAFETY: `at` stays below `n`: what is left are the last `n % LANES` handles.
             unsafe {
                 let handle = from.add(at).read();
                 single(handle);

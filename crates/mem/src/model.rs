@@ -2,8 +2,9 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p verbline-mem --release --lib`
 //!
-//! What makes them bite: every packet has a loom `UnsafeCell`, which fails the model when two threads are at it at once or when a hand-over does not
-//! order them; and `FreeList`'s loom drop touches every atomic exclusively, which fails it when a put may still be going on.
+//! What makes them bite: every packet has a loom `UnsafeCell`, which fails the model when two
+//! threads are at it at once or when a hand-over does not order them; and `FreeList`'s loom drop
+//! touches every atomic exclusively, which fails it when a put may still be going on.
 
 use std::ptr::NonNull;
 use std::sync::Arc as StdArc;
@@ -24,7 +25,7 @@ struct World {
 
 // SAFETY: the cells are reached by whoever has taken their index, which is what the models check.
 unsafe impl Sync for World {}
-// SAFETY: as above.
+// SAFETY: whoever has taken a cell's index owns the cell, on whichever thread; see `Sync`.
 unsafe impl Send for World {}
 
 impl World {
@@ -80,7 +81,8 @@ fn an_index_is_one_threads_at_a_time_and_none_is_lost() {
     });
 }
 
-/// A takes [0, 1] and puts 0 back while B walks from 0: the index on top is the same, the one below is not. The tag tells.
+/// A takes [0, 1] and puts 0 back while B walks from 0: the index on top is the same, the one below
+/// is not. The tag tells.
 #[test]
 fn a_walk_that_was_overtaken_takes_nothing() {
     model(4, || {
@@ -132,7 +134,8 @@ fn with_mr(pool: &Pool) -> StdArc<std::sync::atomic::AtomicUsize> {
     gone
 }
 
-/// The last handle goes while another thread drops the last packet: freed with nothing in flight, or leaked. Both must come to pass.
+/// The last handle goes while another thread drops the last packet: freed with nothing in flight,
+/// or leaked. Both must come to pass.
 #[test]
 fn a_pool_that_goes_as_a_packet_returns_is_freed_whole_or_leaked() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -153,7 +156,8 @@ fn a_pool_that_goes_as_a_packet_returns_is_freed_whole_or_leaked() {
     assert!(FREED.load(Ordering::Relaxed) && LEAKED.load(Ordering::Relaxed));
 }
 
-/// A cache on one thread goes as the other thread's handle does: whoever is last frees, and all is home by then.
+/// A cache on one thread goes as the other thread's handle does: whoever is last frees, and all is
+/// home by then.
 #[test]
 fn the_last_of_handle_and_cache_frees() {
     model(2, || {

@@ -5,9 +5,11 @@
 //!                          addr()                    |
 //!                          |<------------ capacity() -------------->|
 //! ```
-//! The buffer lies in device-visible memory; where data starts, its length, port, timestamp and mark lie in a 64-byte line outside it, so a
-//! device that writes the wrong bytes cannot lead a packet astray. Dropping a packet returns it to the cache bound on this thread
-//! ([`PoolCache::bind`](crate::PoolCache::bind)), else to its pool's free list. A packet that is forgotten (`mem::forget`) stays out for good.
+//! The buffer lies in device-visible memory; where data starts, its length, port, timestamp and
+//! mark lie in a 64-byte line outside it, so a device that writes the wrong bytes cannot lead a
+//! packet astray. Dropping a packet returns it to the cache bound on this thread
+//! ([`PoolCache::bind`](crate::PoolCache::bind)), else to its pool's free list. A packet that is
+//! forgotten (`mem::forget`) stays out for good.
 
 use std::fmt;
 use std::slice;
@@ -51,8 +53,8 @@ pub struct PoolForm {
 
 const _: () = assert!(size_of::<Packet>() == 8 && size_of::<Option<Packet>>() == 8);
 
-// SAFETY: a packet is the only right to its line and buffer; whichever thread has it is the only one there. Its pool may be returned to from any
-// thread.
+// SAFETY: a packet is the only right to its line and buffer; whichever thread has it is the only
+// one there. Its pool may be returned to from any thread.
 unsafe impl Send for Packet {}
 // SAFETY: `&Packet` only reads; every write needs `&mut Packet`.
 unsafe impl Sync for Packet {}
@@ -66,7 +68,8 @@ impl Packet {
 
     #[inline]
     fn meta(&self) -> &Meta {
-        // SAFETY: the packet is the only right to its line, and the pool is not freed while it is out.
+        // SAFETY: the packet is the only right to its line, and the pool is not freed while it is
+        // out.
         unsafe { self.0.as_ref() }
     }
 
@@ -81,11 +84,13 @@ impl Packet {
         unsafe { &mut self.0.as_mut().view }
     }
 
-    /// The data, `len()` bytes. What nobody has written since the pool was made is zero; else it is what the last holder left.
+    /// The data, `len()` bytes. What nobody has written since the pool was made is zero; else it is
+    /// what the last holder left.
     #[inline]
     #[must_use]
     pub fn data(&self) -> &[u8] {
-        // SAFETY: `View` keeps data within the buffer, which is mapped and initialised; a device that may write it holds the packet itself.
+        // SAFETY: `View` keeps data within the buffer, which is mapped and initialised; a device
+        // that may write it holds the packet itself.
         unsafe { slice::from_raw_parts(self.at(self.view().start), self.len()) }
     }
 
@@ -97,7 +102,8 @@ impl Packet {
         unsafe { slice::from_raw_parts_mut(self.at(self.view().start), self.len()) }
     }
 
-    /// The bytes before the data, `headroom()` of them: what was trimmed off the front, or what a device put there, as on UD the GRH.
+    /// The bytes before the data, `headroom()` of them: what was trimmed off the front, or what a
+    /// device put there, as on UD the GRH.
     #[inline]
     #[must_use]
     pub fn headroom_data(&self) -> &[u8] {
@@ -133,14 +139,16 @@ impl Packet {
         self.capacity() - self.len()
     }
 
-    /// The greatest length that the data can have from where it starts, bytes: `len() + tailroom()`. A fresh packet's is its pool's `data_bytes`.
+    /// The greatest length that the data can have from where it starts, bytes:
+    /// `len() + tailroom()`. A fresh packet's is its pool's `data_bytes`.
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {
         (self.meta().buffer_bytes - self.view().start) as usize
     }
 
-    /// Extends the data at its front and gives the `n` new bytes, or `None` (and no change) if the headroom is less.
+    /// Extends the data at its front and gives the `n` new bytes, or `None` (and no change) if the
+    /// headroom is less.
     #[inline]
     #[must_use = "refused, the packet is as before"]
     pub fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
@@ -153,7 +161,8 @@ impl Packet {
         Some(&mut self.data_mut()[..n])
     }
 
-    /// Extends the data at its end and gives the `n` new bytes, or `None` (and no change) if the tailroom is less.
+    /// Extends the data at its end and gives the `n` new bytes, or `None` (and no change) if the
+    /// tailroom is less.
     #[inline]
     #[must_use = "refused, the packet is as before"]
     pub fn append(&mut self, n: usize) -> Option<&mut [u8]> {
@@ -165,7 +174,8 @@ impl Packet {
         Some(&mut self.data_mut()[old..])
     }
 
-    /// Takes `n` bytes off the front, which become headroom. False, and no change, if there are fewer.
+    /// Takes `n` bytes off the front, which become headroom. False, and no change, if there are
+    /// fewer.
     #[inline]
     #[must_use = "refused, the packet is as before"]
     pub fn trim_front(&mut self, n: usize) -> bool {
@@ -178,7 +188,8 @@ impl Packet {
         true
     }
 
-    /// Takes `n` bytes off the end, which become tailroom. False, and no change, if there are fewer.
+    /// Takes `n` bytes off the end, which become tailroom. False, and no change, if there are
+    /// fewer.
     #[inline]
     #[must_use = "refused, the packet is as before"]
     pub fn trim_back(&mut self, n: usize) -> bool {
@@ -189,7 +200,8 @@ impl Packet {
         true
     }
 
-    /// Sets the length. False, and no change, above `capacity()`. Bytes that come into view are what the buffer holds.
+    /// Sets the length. False, and no change, above `capacity()`. Bytes that come into view are
+    /// what the buffer holds.
     #[inline]
     #[must_use = "refused, the packet is as before"]
     pub fn set_len(&mut self, n: usize) -> bool {
@@ -200,7 +212,8 @@ impl Packet {
         fits
     }
 
-    /// Makes the packet as it came from the pool: no data, the pool's headroom, port, timestamp and mark 0. The buffer's bytes stay.
+    /// Makes the packet as it came from the pool: no data, the pool's headroom, port, timestamp and
+    /// mark 0. The buffer's bytes stay.
     #[inline]
     pub fn reset(&mut self) {
         self.reset_view(0);
@@ -226,7 +239,8 @@ impl Packet {
         self.view_mut().len = len;
     }
 
-    /// Replaces the data, from where it starts now. False, and no change, if `bytes` is longer than `capacity()`.
+    /// Replaces the data, from where it starts now. False, and no change, if `bytes` is longer than
+    /// `capacity()`.
     #[inline]
     #[must_use = "refused, the packet is as before"]
     pub fn fill(&mut self, bytes: &[u8]) -> bool {
@@ -251,7 +265,8 @@ impl Packet {
         (self.addr(), self.len())
     }
 
-    /// Where its buffer starts: the headroom's first byte, if all before the data were headroom. Never changes.
+    /// Where its buffer starts: the headroom's first byte, if all before the data were headroom.
+    /// Never changes.
     #[inline]
     #[must_use]
     pub fn buffer_addr(&self) -> u64 {
@@ -272,7 +287,8 @@ impl Packet {
         self.view().data_bytes as usize
     }
 
-    /// [`Packet::reset`] and [`Packet::set_len`]. False, and no change, above [`Packet::fresh_capacity`].
+    /// [`Packet::reset`] and [`Packet::set_len`]. False, and no change, above
+    /// [`Packet::fresh_capacity`].
     #[inline]
     #[must_use = "refused, the packet is as before"]
     pub fn reset_to(&mut self, n: usize) -> bool {
@@ -305,14 +321,16 @@ impl Packet {
         fits
     }
 
-    /// Which pool it is of: a number, not 0, that no other pool of this process has, before or after.
+    /// Which pool it is of: a number, not 0, that no other pool of this process has, before or
+    /// after.
     #[inline]
     #[must_use]
     pub fn pool_id(&self) -> u64 {
         self.meta().pool_id
     }
 
-    /// The lkey of the pool's MR (ibv_reg_mr(3)); 0 before [`Pool::attach_mr`](crate::Pool::attach_mr), with `pd_id()` 0 as well.
+    /// The lkey of the pool's MR (ibv_reg_mr(3)); 0 before
+    /// [`Pool::attach_mr`](crate::Pool::attach_mr), with `pd_id()` 0 as well.
     #[inline]
     #[must_use]
     pub fn lkey(&self) -> u32 {

@@ -57,13 +57,15 @@ impl fmt::Display for PageSize {
 /// Which pages a region asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageChoice {
-    /// The machine's default hugepage; 4 KiB pages where none can be had, announced by [`Region::fallback`](crate::Region::fallback).
+    /// The machine's default hugepage; 4 KiB pages where none can be had, announced by
+    /// [`Region::fallback`](crate::Region::fallback).
     Auto,
     /// This size or an error.
     Exactly(PageSize),
 }
 
-/// Hugepages that are wanted and not to be had: what is missing, and the command that mends it. `Display` says both in one line.
+/// Hugepages that are wanted and not to be had: what is missing, and the command that mends it.
+/// `Display` says both in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     /// The size that is wanted.
@@ -77,7 +79,8 @@ pub struct Shortage {
 }
 
 impl Shortage {
-    /// What stands between now and `pages` more hugepages of this size: the machine's counts are read anew.
+    /// What stands between now and `pages` more hugepages of this size: the machine's counts are
+    /// read anew.
     #[must_use]
     pub fn of(page: PageSize, pages: u64) -> Self {
         let (why, remedy) = shortage(page, pages, &HugepageFacts::read());
@@ -91,7 +94,8 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// Why a region lies on 4 KiB pages although hugepages were wanted, and what to do about it. `Display` says both in one line.
+/// Why a region lies on 4 KiB pages although hugepages were wanted, and what to do about it.
+/// `Display` says both in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
     /// The region's name.

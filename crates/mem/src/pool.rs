@@ -1,9 +1,10 @@
 //! A pool: a region cut into packets of one size, with one MR.
 //!
-//! Every packet is in one of three places: on the free list that all threads share, in a [`PoolCache`](crate::PoolCache), or held by somebody.
-//! [`Pool::account`] counts all three. When the last `Pool` and `PoolCache` go and no packet is held, the MR is deregistered, then the region
-//! unmapped. When packets are still held, all of it is leaked and counted in [`leaked_pools`]: memory that a device or a stage may still use is
-//! never freed.
+//! Every packet is in one of three places: on the free list that all threads share, in a
+//! [`PoolCache`](crate::PoolCache), or held by somebody. [`Pool::account`] counts all three. When
+//! the last `Pool` and `PoolCache` go and no packet is held, the MR is deregistered, then the
+//! region unmapped. When packets are still held, all of it is leaked and counted in
+//! [`leaked_pools`]: memory that a device or a stage may still use is never freed.
 
 use std::any::Any;
 use std::fmt;
@@ -20,13 +21,15 @@ use crate::sync::{Arc, Mutex, Ordering};
 /// Buffers start on cache lines, so that no two packets share one.
 const BUFFER_ALIGN: usize = 64;
 
-/// The pools that were leaked. Keeping their addresses tells leak checkers that the memory is meant to stay.
+/// The pools that were leaked. Keeping their addresses tells leak checkers that the memory is meant
+/// to stay.
 static LEAKED: std::sync::Mutex<Vec<Owner>> = std::sync::Mutex::new(Vec::new());
 
 /// The next [`Packet::pool_id`].
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// How many pools of this process were leaked because packets were out when their last handle went. Above 0 is a bug in what holds packets.
+/// How many pools of this process were leaked because packets were out when their last handle went.
+/// Above 0 is a bug in what holds packets.
 #[must_use]
 pub fn leaked_pools() -> usize {
     LEAKED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).len()
@@ -41,8 +44,9 @@ pub struct PoolSpec {
     pub packets: u32,
     /// What a fresh packet can hold, bytes, above 0.
     pub data_bytes: u32,
-    /// Room before the data of a fresh packet, bytes. With `data_bytes` a multiple of 128, 64 is a good choice beyond its use: buffers then start
-    /// an odd number of cache lines apart and spread over all sets of a cache.
+    /// Room before the data of a fresh packet, bytes. With `data_bytes` a multiple of 128, 64 is a
+    /// good choice beyond its use: buffers then start an odd number of cache lines apart and spread
+    /// over all sets of a cache.
     pub headroom_bytes: u32,
 }
 
@@ -66,7 +70,10 @@ pub enum PoolError {
         packets: u32,
     },
     /// Headroom and data together overflow 32 bits.
-    #[error("pool `{pool}`: headroom_bytes {headroom_bytes} + data_bytes {data_bytes} is above {max}; ask for less", max = u32::MAX)]
+    #[error(
+        "pool `{pool}`: headroom_bytes {headroom_bytes} + data_bytes {data_bytes} is above {max}; ask for less",
+        max = u32::MAX
+    )]
     PacketTooLarge {
         /// The pool's name.
         pool: String,
@@ -77,7 +84,8 @@ pub enum PoolError {
     },
     /// The region does not hold the packets.
     #[error(
-        "pool `{pool}`: region `{region}` has {region_bytes} bytes, {required_bytes} are needed; map a region of Pool::required_bytes(&spec)"
+        "pool `{pool}`: region `{region}` has {region_bytes} bytes, {required_bytes} are needed; map a region of \
+         Pool::required_bytes(&spec)"
     )]
     RegionTooSmall {
         /// The pool's name.
@@ -91,7 +99,8 @@ pub enum PoolError {
     },
     /// Other processes may write the region.
     #[error(
-        "pool `{pool}`: region `{region}` is shared with other processes; use Region::map for a pool, or PeerRegion for shared memory"
+        "pool `{pool}`: region `{region}` is shared with other processes; use Region::map for a pool, or PeerRegion \
+         for shared memory"
     )]
     SharedRegion {
         /// The pool's name.
@@ -101,7 +110,8 @@ pub enum PoolError {
     },
     /// No memory for the metadata.
     #[error(
-        "pool `{pool}`: no memory for the metadata of {packets} packets (64 bytes each, rounded up to a power of two); use fewer packets or free memory"
+        "pool `{pool}`: no memory for the metadata of {packets} packets (64 bytes each, rounded up to a power of \
+         two); use fewer packets or free memory"
     )]
     NoMetadata {
         /// The pool's name.
@@ -111,7 +121,8 @@ pub enum PoolError {
     },
     /// A pool has one MR.
     #[error(
-        "pool `{pool}`: already registered in protection domain {pd_id} with lkey {lkey:#x}; use one pool for each device"
+        "pool `{pool}`: already registered in protection domain {pd_id} with lkey {lkey:#x}; use one pool for each \
+         device"
     )]
     AlreadyRegistered {
         /// The pool's name.
@@ -129,7 +140,8 @@ pub struct MrBinding {
     pub pd_id: u64,
     /// The local key (ibv_reg_mr(3)).
     pub lkey: u32,
-    /// Deregisters on drop: dropped before the region is unmapped, leaked with it. Must not hold the pool, which would then never go.
+    /// Deregisters on drop: dropped before the region is unmapped, leaked with it. Must not hold
+    /// the pool, which would then never go.
     pub keep: Box<dyn Any + Send + Sync>,
 }
 
@@ -139,8 +151,8 @@ impl fmt::Debug for MrBinding {
     }
 }
 
-/// Where a pool's packets are. While other threads get and put, the counts are each read at its own moment; else `free + cached + held == packets`
-/// exactly.
+/// Where a pool's packets are. While other threads get and put, the counts are each read at its own
+/// moment; else `free + cached + held == packets` exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolAccount {
     /// In all.
@@ -183,7 +195,7 @@ struct Owner(NonNull<Shared>);
 
 // SAFETY: `Shared` is Send and Sync, and the owner does no more than point to it and free it.
 unsafe impl Send for Owner {}
-// SAFETY: as above.
+// SAFETY: `Shared` is Sync, and a shared owner only points to it.
 unsafe impl Sync for Owner {}
 
 impl Pool {
@@ -210,8 +222,8 @@ impl Pool {
         Ok(Self(Arc::new(Owner(shared))))
     }
 
-    /// The region that a pool of this shape needs, bytes: each packet's headroom and data rounded up to whole 64-byte lines. `usize::MAX` when it
-    /// overflows, which no region satisfies.
+    /// The region that a pool of this shape needs, bytes: each packet's headroom and data rounded
+    /// up to whole 64-byte lines. `usize::MAX` when it overflows, which no region satisfies.
     #[must_use]
     pub fn required_bytes(spec: &PoolSpec) -> usize {
         (spec.packets as usize).saturating_mul(stride_bytes(spec))
@@ -261,7 +273,8 @@ impl Pool {
         self.shared().mr.get().map(|mr| (mr.pd_id, mr.lkey))
     }
 
-    /// Where the packets are. Control path: takes a lock that only making and dropping caches takes too.
+    /// Where the packets are. Control path: takes a lock that only making and dropping caches takes
+    /// too.
     #[must_use]
     pub fn account(&self) -> PoolAccount {
         let shared = self.shared();
@@ -295,7 +308,8 @@ impl Drop for Owner {
     fn drop(&mut self) {
         // SAFETY: this is the last handle; nothing has freed the pool before.
         if unsafe { self.0.as_ref() }.free.all_home() {
-            // SAFETY: made by Box::leak in `Pool::new`. No handle, hence no cache, is left, and every packet is home with its put over.
+            // SAFETY: made by Box::leak in `Pool::new`. No handle, hence no cache, is left, and
+            // every packet is home with its put over.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         } else {
             // Never dropped from there: statics are not.
@@ -310,7 +324,8 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// A cache's thread that panicked inside the lock left at worst a count too many: the list is still good.
+/// A cache's thread that panicked inside the lock left at worst a count too many: the list is still
+/// good.
 fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> + '_ {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -352,7 +367,8 @@ fn write_lines(shared: NonNull<Shared>, spec: &PoolSpec) {
     // Relaxed: only uniqueness matters, nothing is published by it.
     let pool_id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     for index in 0..spec.packets {
-        // SAFETY: `check` found the region to hold `packets` strides, so this is inside it and not null.
+        // SAFETY: `check` found the region to hold `packets` strides, so this is inside it and not
+        // null.
         let buffer = unsafe { NonNull::new_unchecked(base.add(index as usize * stride_bytes(spec))) };
         let meta = Meta {
             view: pool.fresh,

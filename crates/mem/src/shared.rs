@@ -1,10 +1,11 @@
 //! What a pool is, beneath the handles: the metadata lines, the free list, the region, the MR.
 //!
-//! A [`RawPacket`] points at its packet's metadata line and is the right to that packet. It exists once: in a `Packet`, in a stash, or as an index
-//! on the free list. That is the invariant which every `unsafe` of this crate rests on, and only `Packet`, `Stash` and `FreeList` move it.
+//! A [`RawPacket`] points at its packet's metadata line and is the right to that packet. It exists
+//! once: in a `Packet`, in a stash, or as an index on the free list. That is the invariant which
+//! every `unsafe` of this crate rests on, and only `Packet`, `Stash` and `FreeList` move it.
 //!
-//! The lines fill a block whose size is a power of two and which is aligned to it, so "is it this pool's?" is one mask and compare of the handle
-//! itself: no line is touched to find out.
+//! The lines fill a block whose size is a power of two and which is aligned to it, so "is it this
+//! pool's?" is one mask and compare of the handle itself: no line is touched to find out.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::any::Any;
@@ -33,7 +34,8 @@ pub(crate) struct Meta {
     pub(crate) pool_id: u64,
 }
 
-/// What a packet's holder may change. The data is `start .. start + len` of the buffer, and never leaves it.
+/// What a packet's holder may change. The data is `start .. start + len` of the buffer, and never
+/// leaves it.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(16))]
 pub(crate) struct View {
@@ -68,7 +70,8 @@ pub(crate) struct Mr {
 /// The length word of a cache, kept up to date by the cache's owner and read by `account`.
 pub(crate) struct CachedCount(pub(crate) NonNull<AtomicU32>);
 
-// SAFETY: it is read under the lock of `Shared::caches`, and a cache takes its own out, under that lock, before it goes.
+// SAFETY: it is read under the lock of `Shared::caches`, and a cache takes its own out, under that
+// lock, before it goes.
 unsafe impl Send for CachedCount {}
 
 /// Fields drop in this order: the MR is deregistered before the region is unmapped.
@@ -83,10 +86,11 @@ pub(crate) struct Shared {
     pub(crate) region: Region,
 }
 
-// SAFETY: the raw pointers in `lines` lead to memory that `Shared` owns. A line is touched only by whoever has the right to its packet; all else
-// is immutable, atomic, or behind the lock.
+// SAFETY: the raw pointers in `lines` lead to memory that `Shared` owns. A line is touched only by
+// whoever has the right to its packet; all else is immutable, atomic, or behind the lock.
 unsafe impl Send for Shared {}
-// SAFETY: as above.
+// SAFETY: through `&Shared` lines are reached by their packets' owners only, the rest is immutable,
+// atomic, or behind the lock.
 unsafe impl Sync for Shared {}
 
 impl Shared {
@@ -110,8 +114,8 @@ impl Shared {
     pub(crate) unsafe fn put(this: NonNull<Self>, packets: &[RawPacket]) {
         // SAFETY: a field's address within a live allocation.
         let free = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).free) };
-        // SAFETY: the packets are out until `put` counts them home, so the pool is alive while it asks for their indices; right and range are the
-        // caller's word.
+        // SAFETY: the packets are out until `put` counts them home, so the pool is alive while it
+        // asks for their indices; right and range are the caller's word.
         unsafe { FreeList::put(free, packets.len(), |k| this.as_ref().index_of(packets[k])) };
     }
 }
@@ -123,7 +127,8 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Room for `packets` lines, none of them written yet. `None` when the block is larger than an allocation can be.
+    /// Room for `packets` lines, none of them written yet. `None` when the block is larger than an
+    /// allocation can be.
     pub(crate) fn new(packets: u32) -> Option<Self> {
         let bytes = (packets as usize).checked_mul(size_of::<Meta>())?.checked_next_power_of_two()?;
         let layout = Layout::from_size_align(bytes.max(size_of::<Meta>()), bytes.max(size_of::<Meta>())).ok()?;
@@ -137,7 +142,8 @@ impl Lines {
     /// # Safety
     /// `index` is below the `packets` of `new`, and nobody has a handle to the line.
     pub(crate) unsafe fn write(&self, index: u32, meta: Meta) {
-        // SAFETY: in the block, by the caller's word.
+        // SAFETY: `index` is below the count that the block was allocated for: this method's
+        // contract.
         unsafe { self.base.add(index as usize).write(meta) };
     }
 
@@ -160,7 +166,8 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; lines need no drop; the pool frees them only when every packet is home.
+        // SAFETY: allocated in `new` with this layout; lines need no drop; the pool frees them only
+        // when every packet is home.
         unsafe { dealloc(self.base.as_ptr().cast(), self.layout) };
     }
 }

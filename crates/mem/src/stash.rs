@@ -1,7 +1,8 @@
 //! The array of handles behind a `PoolCache`, and the list of those bound to this thread.
 //!
-//! The array is a stack: what was returned last, and is warm in this core's caches, goes out first. What overflows goes to the free list from the
-//! cold end, what is missing comes from there, each in one compare-and-swap that leaves the stash half full. Moving a batch in or out is a copy
+//! The array is a stack: what was returned last, and is warm in this core's caches, goes out first.
+//! What overflows goes to the free list from the cold end, what is missing comes from there, each
+//! in one compare-and-swap that leaves the stash half full. Moving a batch in or out is a copy
 //! between arrays; no metadata line is touched.
 
 use std::cell::{Cell, UnsafeCell};
@@ -14,8 +15,9 @@ use crate::handles::Handles;
 use crate::shared::{RawPacket, Shared};
 use crate::sync::{AtomicU32, Ordering};
 
-/// Eight slots on a cache line of their own: full batches then move line by line. From where malloc puts an array, 16 bytes into a line, every other
-/// vector crossed into the next, and a bulk of 32 got and put took 0.30 ns a packet instead of 0.24 (Zen 4).
+/// Eight slots on a cache line of their own: full batches then move line by line. From where malloc
+/// puts an array, 16 bytes into a line, every other vector crossed into the next, and a bulk of 32
+/// got and put took 0.30 ns a packet instead of 0.24 (Zen 4).
 #[repr(C, align(64))]
 struct Line([UnsafeCell<MaybeUninit<RawPacket>>; 8]);
 
@@ -27,13 +29,15 @@ impl Line {
     }
 }
 
-/// Not `Sync`: one thread at a time, which owns every slot below `len`. `len` alone is read by others, to count.
+/// Not `Sync`: one thread at a time, which owns every slot below `len`. `len` alone is read by
+/// others, to count.
 ///
-/// On lines of its own, as `len` is written at every get and put, and lcores' caches are made one after another: 128 bytes, as x86 prefetches lines
-/// in pairs.
+/// On lines of its own, as `len` is written at every get and put, and lcores' caches are made one
+/// after another: 128 bytes, as x86 prefetches lines in pairs.
 #[repr(align(128))]
 pub(crate) struct Stash {
-    /// Slots in use. Atomic for `account`'s sake; the owner's loads and stores of it are plain moves.
+    /// Slots in use. Atomic for `account`'s sake; the owner's loads and stores of it are plain
+    /// moves.
     len: AtomicU32,
     capacity: u32,
     slots: Box<[Line]>,
@@ -52,7 +56,7 @@ impl Stash {
     /// # Safety
     /// `shared` outlives the stash: whoever owns the stash holds the pool.
     pub(crate) unsafe fn new(shared: NonNull<Shared>, capacity: u32) -> Self {
-        // SAFETY: alive, by the caller's word.
+        // SAFETY: the pool is alive: whoever owns the stash holds it, as this function asks.
         let pool = unsafe { shared.as_ref() };
         Self {
             len: AtomicU32::new(0),
@@ -124,7 +128,8 @@ impl Stash {
     pub(crate) fn take_one(&self) -> Option<RawPacket> {
         let Some(rest) = self.len().checked_sub(1) else { return self.take_one_refilled() };
         self.set_len(rest);
-        // SAFETY: was below `len`, so a handle that this thread owned; lowering `len` has passed the right on.
+        // SAFETY: was below `len`, so a handle that this thread owned; lowering `len` has passed
+        // the right on.
         Some(unsafe { self.slots().add(rest).read() })
     }
 
@@ -141,7 +146,7 @@ impl Stash {
     /// As for `put`.
     #[inline]
     pub(crate) unsafe fn put_one(&self, packet: RawPacket) -> bool {
-        // SAFETY: the caller's word.
+        // SAFETY: the right to the packet passes on to the free list, as `put` asks.
         self.owns(packet) && (self.push(packet) || unsafe { self.put_spilled(slice::from_ref(&packet)) })
     }
 
@@ -158,14 +163,16 @@ impl Stash {
         room
     }
 
-    /// Fills `out` from its front with the right to as many packets as there are, and gives how many.
+    /// Fills `out` from its front with the right to as many packets as there are, and gives how
+    /// many.
     #[inline]
     pub(crate) fn take(&self, out: &mut [MaybeUninit<RawPacket>]) -> usize {
         let len = self.len();
         match out {
             // A lone packet, without the copying of arrays.
             [slot] if len > 0 => {
-                // SAFETY: below `len`, so a handle that this thread owns; lowering `len` passes the right on.
+                // SAFETY: below `len`, so a handle that this thread owns; lowering `len` passes the
+                // right on.
                 slot.write(unsafe { self.slots().add(len - 1).read() });
                 self.set_len(len - 1);
                 1
@@ -182,8 +189,8 @@ impl Stash {
     #[inline]
     fn copy_top(&self, len: usize, out: &mut [MaybeUninit<RawPacket>]) {
         let rest = len - out.len();
-        // SAFETY: slots below `len` hold handles and this thread owns them; `out` is foreign to them, being borrowed mutably. Lowering `len`
-        // passes the rights on.
+        // SAFETY: slots below `len` hold handles and this thread owns them; `out` is foreign to
+        // them, being borrowed mutably. Lowering `len` passes the rights on.
         unsafe { self.handles.copy(self.slots().add(rest), out.as_mut_ptr().cast(), out.len()) };
         self.set_len(rest);
     }
@@ -202,13 +209,15 @@ impl Stash {
         own.len() + pool.free.take(rest.len(), |k, index| _ = rest[k].write(pool.handle_at(index)))
     }
 
-    /// Gets enough for a take of `want` that leaves the stash half full, as far as the free list goes.
+    /// Gets enough for a take of `want` that leaves the stash half full, as far as the free list
+    /// goes.
     fn refill(&self, want: usize) {
         let len = self.len();
         let goal = (want + self.capacity() / 2).min(self.capacity());
         let pool = self.pool();
         let got = pool.free.take(goal.saturating_sub(len), |k, index| {
-            // SAFETY: `len + k` is below `goal`, so within the slots, and above `len`, so free. Read only once `len` covers it.
+            // SAFETY: `len + k` is below `goal`, so within the slots, and above `len`, so free.
+            // Read only once `len` covers it.
             unsafe { self.slots().add(len + k).write(pool.handle_at(index)) };
         });
         self.set_len(len + got);
@@ -223,7 +232,7 @@ impl Stash {
     pub(crate) unsafe fn put(&self, packets: &[RawPacket]) -> bool {
         let len = self.len();
         if packets.len() > self.capacity() - len {
-            // SAFETY: the caller's word.
+            // SAFETY: the right to each packet passes on to the free list, as this method asks.
             return unsafe { self.put_spilled(packets) };
         }
         if let &[packet] = packets {
@@ -231,8 +240,8 @@ impl Stash {
         }
         // SAFETY: there is room for all above `len`.
         let slot = unsafe { self.slots().add(len) };
-        // SAFETY: readable as a slice, writable as found; a stash's slots are nobody else's. What lies above `len` is nobody's, so it may be written
-        // and given up.
+        // SAFETY: readable as a slice, writable as found; a stash's slots are nobody else's. What
+        // lies above `len` is nobody's, so it may be written and given up.
         let differing = unsafe { self.handles.copy_and_compare(packets.as_ptr(), slot, packets.len(), self.base) };
         if differing & self.mask != 0 {
             return false;
@@ -262,9 +271,11 @@ impl Stash {
     pub(crate) fn spill(&self, keep: usize) {
         let len = self.len();
         let leave = len.saturating_sub(keep);
-        // SAFETY: slots below `len` hold handles that this thread owns, and nothing writes them during the put.
+        // SAFETY: slots below `len` hold handles that this thread owns, and nothing writes them
+        // during the put.
         let cold = unsafe { slice::from_raw_parts(self.slots(), leave) };
-        // SAFETY: a stash holds packets of its own pool only, and owns them; they are given up here.
+        // SAFETY: a stash holds packets of its own pool only, and owns them; they are given up
+        // here.
         unsafe { Shared::put(self.shared, cold) };
         // SAFETY: both ranges are within the slots; the rights move down with the handles.
         unsafe { ptr::copy(self.slots().add(leave), self.slots(), len - leave) };
@@ -274,7 +285,8 @@ impl Stash {
 
 #[cfg(not(loom))]
 thread_local! {
-    /// The first of this thread's bound stashes. Plain memory without a destructor: there for whatever drops last.
+    /// The first of this thread's bound stashes. Plain memory without a destructor: there for
+    /// whatever drops last.
     static BOUND: Cell<*const Stash> = const { Cell::new(ptr::null()) };
 }
 #[cfg(loom)]
@@ -307,7 +319,8 @@ pub(crate) fn unbind(stash: &Stash) {
 #[inline]
 fn bound_for<'a>(packet: RawPacket) -> Option<&'a Stash> {
     let mut at = BOUND.with(Cell::get);
-    // SAFETY: what is on the list is alive and this thread's (`bind`). The lifetime is the caller's, which unbinds nothing while it uses it.
+    // SAFETY: what is on the list is alive and this thread's (`bind`). The lifetime is the
+    // caller's, which unbinds nothing while it uses it.
     while let Some(stash) = unsafe { at.as_ref() } {
         if stash.owns(packet) {
             return Some(stash);
@@ -325,11 +338,12 @@ pub(crate) unsafe fn give_back_one(packet: RawPacket) {
     if bound_for(packet).is_some_and(|stash| stash.push(packet)) {
         return;
     }
-    // SAFETY: the caller's word.
+    // SAFETY: the right to the packet passes on; no stash took it.
     unsafe { give_back_in_runs(slice::from_ref(&packet)) }
 }
 
-/// Returns packets of any pools: each run of one pool's to the stash bound on this thread, else to that pool's free list in one swap.
+/// Returns packets of any pools: each run of one pool's to the stash bound on this thread, else to
+/// that pool's free list in one swap.
 ///
 /// # Safety
 /// The caller has the right to each packet and gives it up.
@@ -338,7 +352,7 @@ pub(crate) unsafe fn give_back(packets: &[RawPacket]) {
     let Some(&first) = packets.first() else { return };
     // SAFETY: the caller's word; if refused, nothing was given up.
     if !bound_for(first).is_some_and(|stash| unsafe { stash.put(packets) }) {
-        // SAFETY: the caller's word.
+        // SAFETY: the stash refused them, so their rights are still ours to pass on.
         unsafe { give_back_in_runs(packets) };
     }
 }
@@ -356,7 +370,7 @@ unsafe fn give_back_in_runs(mut packets: &[RawPacket]) {
                 debug_assert!(taken, "a stash takes its own");
                 run
             }
-            // SAFETY: the caller's word.
+            // SAFETY: the right to each packet is ours, by this function's contract, and passes on.
             None => unsafe { put_run_home(packets) },
         };
         packets = &packets[run..];
@@ -372,7 +386,8 @@ unsafe fn put_run_home(packets: &[RawPacket]) -> usize {
     let shared = unsafe { packets[0].as_ref() }.pool;
     // SAFETY: as above; the reference ends before the put.
     let run = run_of(packets, |packet| unsafe { shared.as_ref() }.lines.owns(packet));
-    // SAFETY: all of the run are of this pool; right and surrender are the caller's word. Nothing of the pool is touched afterwards.
+    // SAFETY: all of the run are of this pool; right and surrender are the caller's word. Nothing
+    // of the pool is touched afterwards.
     unsafe { Shared::put(shared, &packets[..run]) };
     run
 }

@@ -1,4 +1,5 @@
-//! Any sequence of gets, puts, drops and thread hand-offs over two pools, against an oracle that only counts.
+//! Any sequence of gets, puts, drops and thread hand-offs over two pools, against an oracle that
+//! only counts.
 #![cfg(not(loom))]
 
 mod support;
@@ -163,7 +164,8 @@ impl World {
         self.hold(back.join().unwrap());
     }
 
-    /// The oracle: what is held is exactly what the pools say, each packet once, and nothing else has its bytes.
+    /// The oracle: what is held is exactly what the pools say, each packet once, and nothing else
+    /// has its bytes.
     fn check(&mut self, round: u64) {
         for pool in &self.pools {
             let account = pool.account();

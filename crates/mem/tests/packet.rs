@@ -35,7 +35,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Buffer bytes, start and length in a model; refusals change nothing; data is always the model's slice.
+    /// Buffer bytes, start and length in a model; refusals change nothing; data is always the
+    /// model's slice.
     #[test]
     fn every_step_is_the_models(steps in prop::collection::vec(step(), 1..80)) {
         let pool = pool_of(spec(2, DATA as u32, HEADROOM as u32));
@@ -218,10 +219,10 @@ fn a_pools_form_resets_its_packets() {
     let (form, mut packet) = (cache.get().unwrap().pool_form(), cache.get_of_len(9).unwrap());
     assert!(packet.trim_front(4));
     packet.set_mark(7);
-    // SAFETY: both are of one pool.
+    // SAFETY: form and packet are of one pool, made above.
     assert!(!unsafe { packet.reset_by(&form, DATA + 1) });
     assert_eq!((packet.len(), packet.headroom(), packet.mark()), (5, HEADROOM + 4, 7));
-    // SAFETY: as above.
+    // SAFETY: form and packet are of one pool, made above.
     assert!(unsafe { packet.reset_by(&form, DATA) });
     assert_eq!((packet.len(), packet.headroom(), packet.mark(), packet.capacity()), (DATA, HEADROOM, 0, DATA));
 }

@@ -10,9 +10,12 @@ use proptest::prelude::*;
 use verbline_mem::{PeerAccessError, PeerRegion};
 
 proptest! {
-    /// Against a plain array: every copy in and out, at any offset and length, and refusals beyond the end.
+    /// Against a plain array: every copy in and out, at any offset and length, and refusals beyond
+    /// the end.
     #[test]
-    fn copies_are_those_of_an_array(steps in prop::collection::vec((0usize..4200, 0usize..70, any::<u8>(), any::<bool>()), 1..60)) {
+    fn copies_are_those_of_an_array(
+        steps in prop::collection::vec((0usize..4200, 0usize..70, any::<u8>(), any::<bool>()), 1..60),
+    ) {
         let peer = PeerRegion::new(support::region(4096));
         let mut array = vec![0u8; 4096];
         for (offset, len, seed, write) in steps {

@@ -51,7 +51,8 @@ fn auto_is_on_hugepages_or_says_why_not() {
     }
 }
 
-/// With a kernel that has the size, one page more than it could ever reserve is refused with the numbers and the command.
+/// With a kernel that has the size, one page more than it could ever reserve is refused with the
+/// numbers and the command.
 #[test]
 fn a_size_that_is_not_to_be_had_is_an_error_with_a_remedy() {
     let facts = HugepageFacts::read().unwrap();
@@ -139,7 +140,8 @@ fn a_shared_region_is_one_memory_for_all_who_map_its_file() {
     assert_eq!(&seen, b"back");
 }
 
-/// Before it is sealed a holder may empty its pages, which the documentation says; afterwards nobody, and its mappings go on.
+/// Before it is sealed a holder may empty its pages, which the documentation says; afterwards
+/// nobody, and its mappings go on.
 #[test]
 fn a_sealed_region_keeps_its_pages_whatever_another_holder_does() {
     use rustix::fs::FallocateFlags;
@@ -149,7 +151,8 @@ fn a_sealed_region_keeps_its_pages_whatever_another_holder_does() {
     let file = fs::File::from(region.shared_fd().unwrap().try_clone_to_owned().unwrap());
     let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let map = |protection| {
-        // SAFETY: a mapping of its own, at an address of the kernel's choosing, which is never unmapped.
+        // SAFETY: a mapping of its own, at an address of the kernel's choosing, which is never
+        // unmapped.
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), 8192, protection, MapFlags::SHARED, &file, 0) }
     };
     let theirs = map(ProtFlags::READ | ProtFlags::WRITE).unwrap().cast::<u8>();

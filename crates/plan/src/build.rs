@@ -1,4 +1,5 @@
-//! The last step: from what was checked to a [`Plan`]. Anything missing here has been complained about before.
+//! The last step: from what was checked to a [`Plan`]. Anything missing here has been complained
+//! about before.
 
 use crate::catalog::Catalog;
 use crate::checked::Checked;

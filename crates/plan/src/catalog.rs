@@ -1,11 +1,13 @@
-//! What the application brings to a plan: the stage kinds it registered and the sections that it reads itself.
+//! What the application brings to a plan: the stage kinds it registered and the sections that it
+//! reads itself.
 
 use crate::needs::NeedsFn;
 
 /// What can be named in a plan because the application knows it.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    /// The application's own name. A plan that says `app = "…"` must say this one; `None` takes any.
+    /// The application's own name. A plan that says `app = "…"` must say this one; `None` takes
+    /// any.
     pub app: Option<&'static str>,
     /// The stage kinds, for `use = "…"`.
     pub kinds: Vec<StageKind>,
@@ -22,7 +24,8 @@ pub struct StageKind {
     pub outputs: &'static [&'static str],
     /// It makes packets of its own accord, so nothing needs to lead to it.
     pub source: bool,
-    /// The most packets that one instance keeps between two calls; part of the sum that a pool must hold.
+    /// The most packets that one instance keeps between two calls; part of the sum that a pool must
+    /// hold.
     pub holds_packets: u32,
     /// What a stage of it needs beyond packets; `None`: nothing worth a sum.
     pub needs: Option<NeedsFn>,

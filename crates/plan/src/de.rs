@@ -1,4 +1,5 @@
-//! serde's view of a [`Node`]: any type that derives `Deserialize` reads from the tree, and errors say where.
+//! serde's view of a [`Node`]: any type that derives `Deserialize` reads from the tree, and errors
+//! say where.
 
 use std::fmt;
 
@@ -32,7 +33,8 @@ impl Error {
         self
     }
 
-    /// As [`Error::at`] for the value of `entry`; a key that is missing inside it is blamed on the entry's own key.
+    /// As [`Error::at`] for the value of `entry`; a key that is missing inside it is blamed on the
+    /// entry's own key.
     fn inside(self, entry: &Entry) -> Self {
         let missing = matches!(self.fault, Fault::MissingKey { .. });
         self.at(if missing { entry.key_span } else { entry.node.span })

@@ -1,4 +1,5 @@
-//! What the kernel says of this process and its machine: system calls first, then /proc and /sys, which a container may lack.
+//! What the kernel says of this process and its machine: system calls first, then /proc and /sys,
+//! which a container may lack.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +10,8 @@ use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_getaffinity};
 
 use crate::machine::{CpuQuota, Hugepages, Machine};
 
-/// The inode of the first user namespace (PROC_USER_INIT_INO of linux/proc_ns.h), as /proc/self/ns/user names it.
+/// The inode of the first user namespace (PROC_USER_INIT_INO of linux/proc_ns.h), as
+/// /proc/self/ns/user names it.
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
 pub(crate) fn machine() -> Machine {
@@ -42,8 +44,8 @@ fn cpus() -> BTreeSet<u32> {
     }
 }
 
-/// The kernel asks for CAP_IPC_LOCK in the first user namespace: that of a rootless container lifts no limit. Without /proc no
-/// container shows, and the capability is taken at its word.
+/// The kernel asks for CAP_IPC_LOCK in the first user namespace: that of a rootless container lifts
+/// no limit. Without /proc no container shows, and the capability is taken at its word.
 fn may_lock_without_limit() -> bool {
     let has_it = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     has_it && fs::read_link("/proc/self/ns/user").map_or(true, |name| name == Path::new(FIRST_USER_NAMESPACE))
@@ -74,7 +76,8 @@ fn counted(total: Option<u64>, free: Option<u64>, reserved: Option<u64>) -> Opti
     Some(Hugepages::Counted { total: total?, free: free?.saturating_sub(reserved.unwrap_or(0)) })
 }
 
-/// The least that any cgroup around this process grants. `groups`: /proc/self/cgroup (cgroups(7)); `mount`: where they are mounted.
+/// The least that any cgroup around this process grants. `groups`: /proc/self/cgroup (cgroups(7));
+/// `mount`: where they are mounted.
 fn cpu_quota(groups: &str, mount: &Path) -> Option<CpuQuota> {
     let of_group = |line: &str| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
@@ -83,7 +86,8 @@ fn cpu_quota(groups: &str, mount: &Path) -> Option<CpuQuota> {
             _ if controllers.split(',').any(|name| name == "cpu") => (mount.join("cpu"), quota_v1),
             _ => return None,
         };
-        // In a container the path may be the host's: what is not there is passed over, up to the container's own root.
+        // In a container the path may be the host's: what is not there is passed over, up to the
+        // container's own root.
         let folders = Path::new(path.trim_start_matches('/')).ancestors().map(|folder| root.join(folder));
         folders.filter_map(|folder| read(&folder)).min_by_key(|quota| quota.millicpus)
     };

@@ -1,4 +1,5 @@
-//! Durations in `params` and sections, written as the plan writes its own: `"50us"`, `"20ms"`, `"1s 500ms"`.
+//! Durations in `params` and sections, written as the plan writes its own: `"50us"`, `"20ms"`,
+//! `"1s 500ms"`.
 //!
 //! ```
 //! #[derive(serde::Deserialize)]

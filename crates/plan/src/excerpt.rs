@@ -1,12 +1,14 @@
 //! What is quoted from a file, cut to what a person reads.
 
-/// Longer words have their middle cut out: no name that a plan may have is as long, and few paths are.
+/// Longer words have their middle cut out: no name that a plan may have is as long, and few paths
+/// are.
 const WORD_CHARS_MAX: usize = 160;
 
 /// Longer texts lose their end: far more than any table of terms.
 const TEXT_BYTES_MAX: usize = 8 << 10;
 
-/// `text` as it is, if a person can read it; else what is at both ends of its longest words, and not all of it.
+/// `text` as it is, if a person can read it; else what is at both ends of its longest words, and
+/// not all of it.
 pub(crate) fn excerpt(mut text: String) -> String {
     if text.len() <= WORD_CHARS_MAX {
         return text;

@@ -1,6 +1,8 @@
-//! The plan as a picture: lcores as boxes around their ports and stages, rings between them, pools in a corner.
+//! The plan as a picture: lcores as boxes around their ports and stages, rings between them, pools
+//! in a corner.
 //!
-//! It is drawn from the checked file, so a broken plan has one too: what an error is about is marked.
+//! It is drawn from the checked file, so a broken plan has one too: what an error is about is
+//! marked.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +13,8 @@ use crate::raw::Head;
 use crate::source::{Sources, Span};
 use crate::words::{Destination, Pages, transport_word};
 
-/// A drawn plan, to be written as Graphviz ([`Drawing::to_dot`]) or Mermaid ([`Drawing::to_mermaid`]).
+/// A drawn plan, to be written as Graphviz ([`Drawing::to_dot`]) or Mermaid
+/// ([`Drawing::to_mermaid`]).
 #[derive(Debug, Clone)]
 pub struct Drawing {
     pub(crate) name: String,
@@ -208,7 +211,8 @@ impl Drawing {
             if let Destination::Listen(address) | Destination::Connect(address) = facts.destination {
                 let is_wrong = port.address_keys().any(|(_, field)| blame.has(field.span));
                 let listens = matches!(facts.destination, Destination::Listen(_));
-                // A connection with both ends in this plan is drawn once, from the end that connects.
+                // A connection with both ends in this plan is drawn once, from the end that
+                // connects.
                 let to = match facts.across {
                     Some(_) if listens => None,
                     Some(other) => Some(format!("port.{}", checked.raw.ports[other.index()].head.name)),
@@ -315,7 +319,8 @@ impl<'a> Blame<'a> {
         self.errors.contains(&span)
     }
 
-    /// Whether an error is in the table `path`: between its head and the next one, or in a flag that sets a key of it.
+    /// Whether an error is in the table `path`: between its head and the next one, or in a flag
+    /// that sets a key of it.
     fn owns(&self, path: &str, head: &Head) -> bool {
         let next = self.heads.partition_point(|start| *start <= head.span.start);
         let end = self.heads.get(next).copied().unwrap_or(u32::MAX);

@@ -6,7 +6,8 @@ use crate::diag::Sink;
 use crate::read::Field;
 use crate::words::Group;
 
-/// A group from its text: IPv4 (mapped to `::ffff:a.b.c.d`, as RoCE v2 does) or a GID in IPv6 notation.
+/// A group from its text: IPv4 (mapped to `::ffff:a.b.c.d`, as RoCE v2 does) or a GID in IPv6
+/// notation.
 pub(crate) fn parse(field: &Field<String>, sink: &mut Sink) -> Option<Group> {
     let refused = match field.value.parse::<IpAddr>() {
         Ok(IpAddr::V4(group)) if group.is_multicast() => return Some(to_group(group.to_ipv6_mapped())),

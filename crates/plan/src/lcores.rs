@@ -1,4 +1,5 @@
-//! What holds for each lcore: its CPU, the one device of its completion queue, and that packets leave it over rings only.
+//! What holds for each lcore: its CPU, the one device of its completion queue, and that packets
+//! leave it over rings only.
 
 use std::collections::{BTreeMap, BTreeSet};
 

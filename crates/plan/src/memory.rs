@@ -1,4 +1,5 @@
-//! Memory: the pools' regions against the machine's hugepages, its ordinary memory and what may be locked.
+//! Memory: the pools' regions against the machine's hugepages, its ordinary memory and what may be
+//! locked.
 
 use crate::diag::Sink;
 use crate::ids::{PoolId, StageId};
@@ -55,8 +56,9 @@ pub(crate) fn check(
     (sums, notes)
 }
 
-/// Gives out the free hugepages: first to the pools that insist, then, in the order of the file, to those that would like some.
-/// Where nobody counts them each has what it asks for: the attempt will tell.
+/// Gives out the free hugepages: first to the pools that insist, then, in the order of the file, to
+/// those that would like some. Where nobody counts them each has what it asks for: the attempt will
+/// tell.
 fn place(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> (Vec<Region>, Vec<Note>) {
     let mut free = Free { pages_2m: machine.huge_2m, pages_1g: machine.huge_1g };
     let mut regions = Vec::new();
@@ -194,7 +196,8 @@ fn how_to_get(page_bytes: u64, more: u64) -> String {
     format!("as root, raise the number in {file} by {more}")
 }
 
-/// What is on ordinary pages must fit the memory that is available: pools, and what stages allocate for themselves.
+/// What is on ordinary pages must fit the memory that is available: pools, and what stages allocate
+/// for themselves.
 fn ordinary(
     raw: &RawPlan,
     regions: &[Region],
@@ -230,8 +233,8 @@ fn ordinary(
     Some(sum).filter(|sum| !sum.terms.is_empty())
 }
 
-/// Registration with a kernel device pins a region whatever its pages (ibv_reg_mr(3)); on ordinary pages the others are locked too,
-/// if they may.
+/// Registration with a kernel device pins a region whatever its pages (ibv_reg_mr(3)); on ordinary
+/// pages the others are locked too, if they may.
 fn locked(
     raw: &RawPlan,
     links: &Links<'_>,

@@ -1,4 +1,5 @@
-//! The graph of stages and rings: no packet goes round in it, each lcore runs its stages in its order, nothing lies idle.
+//! The graph of stages and rings: no packet goes round in it, each lcore runs its stages in its
+//! order, nothing lies idle.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +18,8 @@ const CYCLE_NAMES_MAX: usize = 10;
 /// Stages first, then rings; weights are the places that name the edges.
 type Graph = DiGraph<(), Span>;
 
-/// All stages in topological order, or in the order of the file if there is a cycle (which is an error).
+/// All stages in topological order, or in the order of the file if there is a cycle (which is an
+/// error).
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) -> Vec<StageId> {
     let graph = build(raw, links, edges.all());
     for group in tarjan_scc(&graph) {
@@ -85,7 +87,8 @@ fn report_cycle(raw: &RawPlan, graph: &Graph, group: &[NodeIndex], sink: &mut Si
     one.help("break it with \"drop\", or send the packet out through a port: its receive queue bounds what comes back");
 }
 
-/// A shortest cycle inside a strongly connected group, from its first node in the order of the file.
+/// A shortest cycle inside a strongly connected group, from its first node in the order of the
+/// file.
 fn shortest_cycle(graph: &Graph, group: &[NodeIndex]) -> Vec<NodeIndex> {
     let Some(start) = group.iter().copied().min() else { return Vec::new() };
     let group: HashSet<NodeIndex> = group.iter().copied().collect();

@@ -239,7 +239,8 @@ impl Check<'_, '_> {
         }
     }
 
-    /// Where it listens or connects to. `Some` if the plan wants that, `Some(None)` if it says it wrongly.
+    /// Where it listens or connects to. `Some` if the plan wants that, `Some(None)` if it says it
+    /// wrongly.
     fn address(&mut self, transport: Transport) -> Option<Destination> {
         let port = self.port;
         let (key, field) = port.address_keys().next()?;
@@ -313,7 +314,8 @@ impl Check<'_, '_> {
             return;
         }
         let (own_name, other_name) = (&self.port.head.name, &other.head.name);
-        // A peer without a peer of its own, or with one that is not there, is reported where it stands.
+        // A peer without a peer of its own, or with one that is not there, is reported where it
+        // stands.
         let (Some(third), Some(other_field)) = (back, &other.peer) else { return };
         let third = &self.raw.ports[third.index()].head.name;
         self.sink

@@ -1,6 +1,8 @@
-//! The shapes of the file, read as far as one table alone can be checked. References are still names here.
+//! The shapes of the file, read as far as one table alone can be checked. References are still
+//! names here.
 //!
-//! A value that was complained about is `None` or its default, so that the checks behind can go on; no plan comes of it.
+//! A value that was complained about is `None` or its default, so that the checks behind can go on;
+//! no plan comes of it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +17,8 @@ use crate::words::{Cpu, IdlePolicy, Pages, Provider, Transport};
 /// The tables of resources. Every other top-level table is an application's section.
 const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
 
-/// More of one sort than this is not a plan: what is worked out for each pool and lcore, and each that it reaches, adds up.
+/// More of one sort than this is not a plan: what is worked out for each pool and lcore, and each
+/// that it reaches, adds up.
 const DEVICES_MAX: usize = 64;
 const POOLS_MAX: usize = 256;
 const LCORES_MAX: usize = 1024;
@@ -72,7 +75,8 @@ pub(crate) struct RawPlan {
     pub(crate) sections: Vec<Option<(Span, Node)>>,
 }
 
-/// What is in the file and was refused as a whole, so that a reference to it is no fault of its own.
+/// What is in the file and was refused as a whole, so that a reference to it is no fault of its
+/// own.
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
     sorts: HashSet<&'static str>,
@@ -183,7 +187,8 @@ pub(crate) fn read(root: &Table, catalog: &Catalog, sink: &mut Sink) -> RawPlan 
     plan
 }
 
-/// Every key that a plan's tables are asked for, by table (`""` is the top), each in the order in which it is read.
+/// Every key that a plan's tables are asked for, by table (`""` is the top), each in the order in
+/// which it is read.
 pub(crate) fn keys() -> Vec<(&'static str, Vec<Key>)> {
     vec![
         ("", keys_of(|reader| drop(read_top(reader, &Catalog::default())))),
@@ -343,7 +348,8 @@ fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
     }
 }
 
-/// A depth that is there but bad counts as the greatest: it is not for want of a queue that the port is wrong.
+/// A depth that is there but bad counts as the greatest: it is not for want of a queue that the
+/// port is wrong.
 fn read_depth(reader: &mut Reader<'_>, key: &'static str) -> Field<u32> {
     let depth = reader.number_or(key, 0..=DEPTH_MAX, 0);
     match reader.place(key) {

@@ -1,4 +1,5 @@
-//! Typed access to one table of the tree. Every complaint about a key's presence, type or range is made here.
+//! Typed access to one table of the tree. Every complaint about a key's presence, type or range is
+//! made here.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -142,7 +143,8 @@ impl<'a> Reader<'a> {
         self.as_number(entry?, range)
     }
 
-    /// A number that may be left out; a bad one counts as left out once it has been complained about.
+    /// A number that may be left out; a bad one counts as left out once it has been complained
+    /// about.
     pub(crate) fn number_or(&mut self, key: &'static str, range: RangeInclusive<u32>, default: u32) -> Field<u32> {
         let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Default(default.to_string()));
         let read = entry.and_then(|entry| self.as_number(entry, range));
@@ -208,7 +210,8 @@ impl<'a> Reader<'a> {
         self.as_duration(entry, max)
     }
 
-    /// A duration that may be left out; a bad one counts as left out once it has been complained about.
+    /// A duration that may be left out; a bad one counts as left out once it has been complained
+    /// about.
     pub(crate) fn duration_or(&mut self, key: &'static str, max: Duration, default: Duration) -> Field<Duration> {
         let words = LeftOut::Default(humantime::format_duration(default).to_string());
         let entry = self.entry(key, Takes::Duration(max), words);

@@ -1,7 +1,7 @@
 //! The keys of a plan, explained: `docs/plan.md` and the command line show what this says.
 //!
-//! Which keys there are, in which order, and their types, bounds and defaults are what the reader of the file asks for as it reads.
-//! Only words are added here; a key without words fails a test.
+//! Which keys there are, in which order, and their types, bounds and defaults are what the reader
+//! of the file asks for as it reads. Only words are added here; a key without words fails a test.
 
 use std::fmt;
 
@@ -24,12 +24,14 @@ pub struct TableReference {
 pub struct KeyReference {
     /// The key.
     pub name: &'static str,
-    /// The TOML type of its value; `strings` is an array of them, `duration` a string such as `"50us"`, `choice` one of the words in
-    /// `bounds`, `cpu` an integer or a string such as `"allowed:0"`.
+    /// The TOML type of its value; `strings` is an array of them, `duration` a string such as
+    /// `"50us"`, `choice` one of the words in `bounds`, `cpu` an integer or a string such as
+    /// `"allowed:0"`.
     pub value: &'static str,
     /// What a number counts; empty for what is no number.
     pub unit: &'static str,
-    /// The value that it has when it is left out, or where that comes from; or `required`, or `none`.
+    /// The value that it has when it is left out, or where that comes from; or `required`, or
+    /// `none`.
     pub default: String,
     /// Which values it takes; empty if all of its type.
     pub bounds: String,
@@ -84,7 +86,8 @@ impl TableReference {
     }
 }
 
-/// The keys in columns, with a line below each on what it is for; 76 columns at most, so that it may be indented.
+/// The keys in columns, with a line below each on what it is for; 76 columns at most, so that it
+/// may be indented.
 impl fmt::Display for TableReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         row(f, ["key", "type", "unit", "default", "bounds"])?;

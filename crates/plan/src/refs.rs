@@ -1,4 +1,5 @@
-//! Names to ids: every reference is resolved here, or complained about with the nearest name that would do.
+//! Names to ids: every reference is resolved here, or complained about with the nearest name that
+//! would do.
 
 use std::collections::HashMap;
 

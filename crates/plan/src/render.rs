@@ -83,8 +83,9 @@ struct Mark<'a> {
     label: Option<Cow<'a, str>>,
 }
 
-/// The parts of the sources that a diagnostic is about, the one with its own place first. A renderer looks at every byte that
-/// it is given, so it is given the lines that matter and not the file.
+/// The parts of the sources that a diagnostic is about, the one with its own place first. A
+/// renderer looks at every byte that it is given, so it is given the lines that matter and not the
+/// file.
 fn excerpts(one: &Diagnostic, span: Span) -> Vec<Excerpt<'_>> {
     let fault = one.fault();
     let label = Some(wrap(&fault.label, WIDTH / 2)).filter(|label| !label.is_empty());
@@ -125,7 +126,8 @@ impl<'a> Mark<'a> {
     }
 }
 
-/// The lines of the first mark and of those in its source that are near; of a line that is too long, what is around the mark.
+/// The lines of the first mark and of those in its source that are near; of a line that is too
+/// long, what is around the mark.
 fn part_around(source: &Source, marks: &[Mark<'_>]) -> Range<usize> {
     let first = &marks[0];
     let mut part = first.lines(source);
@@ -173,7 +175,8 @@ impl Diagnostic {
     }
 }
 
-/// Breaks `text` at spaces so that it fits [`WIDTH`] when written `indent` columns in; its own line breaks stay.
+/// Breaks `text` at spaces so that it fits [`WIDTH`] when written `indent` columns in; its own line
+/// breaks stay.
 fn wrap(text: &str, indent: usize) -> String {
     let width = WIDTH.saturating_sub(indent).max(WIDTH_MIN);
     let lines: Vec<String> = text.lines().map(|line| wrap_line(line, width)).collect();

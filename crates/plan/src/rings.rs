@@ -14,7 +14,8 @@ fn check_one(id: RingId, raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: 
     let ring = &raw.rings[id.index()];
     let mut producers: Vec<Edge> = Vec::new();
     for edge in edges.leading_to(Target::Ring(id)) {
-        // Two outputs of one stage are one producer: a stage runs on one lcore. They stand side by side.
+        // Two outputs of one stage are one producer: a stage runs on one lcore. They stand side by
+        // side.
         if producers.last().is_none_or(|known| known.from != edge.from) {
             producers.push(*edge);
         }

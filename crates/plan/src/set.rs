@@ -1,13 +1,15 @@
 //! `--set KEY=VALUE`: overrides, applied to the tree before anything is checked.
 //!
-//! A value from a flag keeps the flag as its place, so that every later complaint about it points there.
+//! A value from a flag keeps the flag as its place, so that every later complaint about it points
+//! there.
 
 use crate::diag::Sink;
 use crate::names;
 use crate::source::Span;
 use crate::tree::{self, Entry, Node, Table, Value};
 
-/// The tables whose entries are resources. A flag may not make half of a new one up: that is a typo.
+/// The tables whose entries are resources. A flag may not make half of a new one up: that is a
+/// typo.
 const RESOURCES: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
 
 /// Applies the flags, which are the sources from 1 on, in order.
@@ -105,7 +107,8 @@ fn insert(root: &mut Table, set: Set) -> Result<(), Fault> {
     Ok(())
 }
 
-/// `--set pool.tick.packets=1` where there is only `pool.ticks` is an error here, not a pool with one key.
+/// `--set pool.tick.packets=1` where there is only `pool.ticks` is an error here, not a pool with
+/// one key.
 fn refuse_half_resources(root: &Table, set: &Set) -> Result<(), Fault> {
     let [(sort, _), (name, span), _, ..] = set.keys.as_slice() else { return Ok(()) };
     if !RESOURCES.contains(&sort.as_str()) {

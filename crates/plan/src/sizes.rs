@@ -1,4 +1,5 @@
-//! Whether messages fit the buffers that they land in. Stages decide how long a message gets, so these are warnings.
+//! Whether messages fit the buffers that they land in. Stages decide how long a message gets, so
+//! these are warnings.
 
 use crate::diag::Sink;
 use crate::flow::Flow;

@@ -1,4 +1,5 @@
-//! What the words of a plan stand for: providers, page sizes, idle policies, transports, and whom a port sends to.
+//! What the words of a plan stand for: providers, page sizes, idle policies, transports, and whom a
+//! port sends to.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -116,7 +117,8 @@ impl Destination {
     }
 }
 
-/// A multicast GID: an IPv4 group mapped as RoCE v2 does (`::ffff:a.b.c.d`), or an IPv6-style one (`ff…`).
+/// A multicast GID: an IPv4 group mapped as RoCE v2 does (`::ffff:a.b.c.d`), or an IPv6-style one
+/// (`ff…`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group {
     /// The GID in network order.

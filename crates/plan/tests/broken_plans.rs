@@ -1,4 +1,5 @@
-//! Every plan in tests/broken-plans is refused with the errors that its first line names, worded as in the snapshots.
+//! Every plan in tests/broken-plans is refused with the errors that its first line names, worded as
+//! in the snapshots.
 
 mod common;
 

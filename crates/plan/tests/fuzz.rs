@@ -59,7 +59,8 @@ fn check_promises(plan: &Plan) {
     assert!(plan.sums().iter().all(|sum| sum.holds()));
 }
 
-/// An address is one that can be listened at or reached, on a reliable connection, and no two ports of a provider listen there.
+/// An address is one that can be listened at or reached, on a reliable connection, and no two ports
+/// of a provider listen there.
 fn check_ends(plan: &Plan, port: &Port) {
     let (Destination::Listen(address) | Destination::Connect(address)) = port.destination else { return };
     assert_eq!(port.transport, Transport::Rc);
@@ -244,7 +245,8 @@ proptest! {
                 prop_assert!(pool_fits && depths[7] >= depths[0] + depths[1]);
             }
             Err(faults) => {
-                prop_assert!(faults.errors().all(|fault| matches!(fault.code(), "pool-too-small" | "cq-too-small")), "{}", faults);
+                let is_known = |code| matches!(code, "pool-too-small" | "cq-too-small");
+                prop_assert!(faults.errors().all(|fault| is_known(fault.code())), "{}", faults);
             }
         }
     }

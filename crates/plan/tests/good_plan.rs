@@ -74,7 +74,10 @@ fn derives_orders_and_sizes() {
 #[test]
 fn stages_come_before_those_that_they_feed_whatever_the_files_order() {
     let mut text = GOOD.replace("next = \"stage.arbiter\"", "next = \"stage.z\"");
-    text = text.replace("[stage.sign]", "[stage.y]\nuse = \"book\"\nlcore = \"trader\"\nout = { changed = \"stage.arbiter\" }\n\n[stage.z]\nuse = \"book\"\nlcore = \"trader\"\nout = { changed = \"stage.y\" }\n\n[stage.sign]");
+    let book = |name, next| {
+        format!("[stage.{name}]\nuse = \"book\"\nlcore = \"trader\"\nout = {{ changed = \"stage.{next}\" }}\n\n")
+    };
+    text = text.replace("[stage.sign]", &(book("y", "arbiter") + &book("z", "y") + "[stage.sign]"));
     let plan = loader().load_str("good.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(names(plan.lcores()[1].stages.iter().map(|id| plan[*id].name.as_str())), "z y arbiter book");
 }

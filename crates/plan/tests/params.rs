@@ -52,7 +52,8 @@ fn fault(section: &str) -> Diagnostic {
 
 #[test]
 fn parses_what_serde_can() {
-    let text = "[feed]\ndir = 'x'\nspeed = 2\nmode = { replay = { seed = 18_446_744_073_709_551_615 } }\nlimit = 0x10\n[[feed.channels]]\ngroup = '239.1.1.1'\nlossy = true";
+    let text = "[feed]\ndir = 'x'\nspeed = 2\nmode = { replay = { seed = 18_446_744_073_709_551_615 } }\n\
+                limit = 0x10\n[[feed.channels]]\ngroup = '239.1.1.1'\nlossy = true";
     let feed: Feed = plan(text).section("feed").unwrap().parse().unwrap();
     let channels = vec![Channel { group: [239, 1, 1, 1].into(), lossy: true }];
     assert_eq!(

@@ -1,4 +1,5 @@
-//! What is no plan at all is refused soon, briefly, and with what is true: by any size, and from anywhere.
+//! What is no plan at all is refused soon, briefly, and with what is true: by any size, and from
+//! anywhere.
 
 mod common;
 
@@ -9,7 +10,8 @@ use std::time::{Duration, Instant};
 use common::{GOOD, loader};
 use verbline_plan::Diagnostics;
 
-/// A thousand times what these take where work is linear, and a fraction of what they took where it was not.
+/// A thousand times what these take where work is linear, and a fraction of what they took where it
+/// was not.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A hundred faults of at most so much text each, whatever the file.
@@ -121,7 +123,10 @@ fn too_many_of_a_sort_is_one_fault() {
 #[test]
 fn a_plan_of_the_largest_size_is_checked_soon() {
     let stages = 4096;
-    let mut text = "[device.nic]\nprovider = \"soft\"\n[pool.p]\ndevice = \"nic\"\npackets = 1000000\nheadroom_bytes=0\ndata_bytes = 1\n[lcore.a]\ncpu = 0\n".to_owned();
+    let mut text = "[device.nic]\nprovider = \"soft\"\n\
+                    [pool.p]\ndevice = \"nic\"\npackets = 1000000\nheadroom_bytes=0\ndata_bytes = 1\n\
+                    [lcore.a]\ncpu = 0\n"
+        .to_owned();
     text += "[stage.s0]\nuse = \"publish\"\nlcore = \"a\"\npool = \"p\"\nout = { a = \"stage.s1\", b = \"drop\" }\n";
     for at in 1..stages {
         let next = if at + 1 == stages { "drop".to_owned() } else { format!("stage.s{}", at + 1) };

@@ -1,14 +1,17 @@
-//! What a hop between two lcores costs: ours against raw rtrb chunks, and against the bare exchange of a cache line.
+//! What a hop between two lcores costs: ours against raw rtrb chunks, and against the bare exchange
+//! of a cache line.
 //!
 //! `cargo run -p verbline-ring --release --example hop [CPU CPU]`
 //!
-//! Two pinned threads. *Bulk* moves batches of 32 handles (8 bytes each) from a `Vec` on one core to a `Vec` on the
-//! other, as fast as both go: nanoseconds an item. *Hop* sends one such batch there and one back, and halves the time;
-//! it can't get below the bare exchange, one word that two cores write in turn. Ours includes ringing the doorbell of
-//! the (awake) consumer after each batch.
+//! Two pinned threads. *Bulk* moves batches of 32 handles (8 bytes each) from a `Vec` on one core
+//! to a `Vec` on the other, as fast as both go: nanoseconds an item. *Hop* sends one such batch
+//! there and one back, and halves the time; it can't get below the bare exchange, one word that two
+//! cores write in turn. Ours includes ringing the doorbell of the (awake) consumer after each
+//! batch.
 //!
-//! The kinds take turns, so that a disturbance hits all alike. "Best" is each kind's least disturbed round, and the
-//! ratio in front is of those; the other is the median of the ratios round by round.
+//! The kinds take turns, so that a disturbance hits all alike. "Best" is each kind's least
+//! disturbed round, and the ratio in front is of those; the other is the median of the ratios round
+//! by round.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::hint::{black_box, spin_loop};
@@ -47,7 +50,8 @@ fn report<const N: usize>(title: &str, kinds: [&str; N], rounds: &[[f64; N]]) {
     }
 }
 
-/// Runs both sides, each on its CPU, from one starting line; returns nanoseconds until both are done.
+/// Runs both sides, each on its CPU, from one starting line; returns nanoseconds until both are
+/// done.
 fn race(cpus: [usize; 2], far: impl FnOnce() + Send, near: impl FnOnce() + Send) -> f64 {
     let start = Barrier::new(2);
     let on = |cpu: usize| {
@@ -143,7 +147,8 @@ fn bulk_ours(cpus: [usize; 2], waker: &Waker) -> f64 {
     race(cpus, produce, consume) / (BULK_BATCHES as f64 * BATCH as f64)
 }
 
-/// What copying whole slices would give: only `Copy` items can, so it bounds what a push from a slice could gain.
+/// What copying whole slices would give: only `Copy` items can, so it bounds what a push from a
+/// slice could gain.
 fn bulk_copied(cpus: [usize; 2]) -> f64 {
     let (mut tx, mut rx) = rtrb::RingBuffer::<u64>::new(DEPTH);
     let produce = move || {

@@ -1,7 +1,9 @@
-//! The doorbell: how a lcore that has nothing to do sleeps, and how others wake it without paying for it while it runs.
+//! The doorbell: how a lcore that has nothing to do sleeps, and how others wake it without paying
+//! for it while it runs.
 //!
-//! One doorbell belongs to one sleeping lcore: a [`Sleeper`], which it keeps, and a [`Waker`], cloned to everybody who
-//! hands it work. The sleeper arms, polls every source once more, and only then blocks. A waker publishes, then rings.
+//! One doorbell belongs to one sleeping lcore: a [`Sleeper`], which it keeps, and a [`Waker`],
+//! cloned to everybody who hands it work. The sleeper arms, polls every source once more, and only
+//! then blocks. A waker publishes, then rings.
 //!
 //! ```text
 //!     waker                               sleeper
@@ -13,13 +15,17 @@
 //! ```
 //!
 //! What it guarantees:
-//! - No wake-up is lost: either the waker sees ASLEEP, or the poll after arming sees what it published.
-//! - One eventfd write a sleep at most, however many wakers ring; none while the lcore is awake, or once it is.
+//! - No wake-up is lost: either the waker sees ASLEEP, or the poll after arming sees what it
+//!   published.
+//! - One eventfd write a sleep at most, however many wakers ring; none while the lcore is awake, or
+//!   once it is.
 //! - After [`Sleeper::woken`] the eventfd isn't readable, so a doorbell cannot make its lcore spin.
-//! - While the lcore is awake the state's cache line is only read, so every waker's core keeps its own copy of it.
+//! - While the lcore is awake the state's cache line is only read, so every waker's core keeps its
+//!   own copy of it.
 //!
-//! What it doesn't: a sleeper may wake for nothing. A ring that crosses a [`Sleeper::disarm`] leaves a write behind,
-//! and if that is still on its way at the next arm it ends the next sleep early, as [`Wake::Other`].
+//! What it doesn't: a sleeper may wake for nothing. A ring that crosses a [`Sleeper::disarm`]
+//! leaves a write behind, and if that is still on its way at the next arm it ends the next sleep
+//! early, as [`Wake::Other`].
 
 use crate::sync::{Arc, AtomicU32, Event, Fences, Ordering};
 use crossbeam_utils::CachePadded;
@@ -60,7 +66,8 @@ fn doorbell_with(fences: Fences) -> io::Result<(Waker, Sleeper)> {
 /// What both ends share.
 #[derive(Debug)]
 struct Doorbell {
-    /// AWAKE or ASLEEP. Alone on its cache line: the count of the `Arc` and the event's descriptor lie elsewhere.
+    /// AWAKE or ASLEEP. Alone on its cache line: the count of the `Arc` and the event's descriptor
+    /// lie elsewhere.
     state: CachePadded<AtomicU32>,
     event: Event,
     fences: Fences,
@@ -73,7 +80,8 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Wakes the lcore if it sleeps; call it after every publishing (once a batch). Returns whether this call woke it.
+    /// Wakes the lcore if it sleeps; call it after every publishing (once a batch). Returns whether
+    /// this call woke it.
     ///
     /// While the lcore is awake this is two loads from lines that nobody writes.
     #[inline]
@@ -89,8 +97,9 @@ impl Doorbell {
     /// Of those who saw ASLEEP one gets to write the eventfd.
     #[cold]
     fn wake(&self) -> bool {
-        // Release: pairs with the Acquire swap in `Sleeper::stand_up`, which so sees what this waker published.
-        // Acquire: pairs with the Release store in `arm`, so that the write comes after the leftovers were drained.
+        // Release: pairs with the Acquire swap in `Sleeper::stand_up`, which so sees what this
+        // waker published. Acquire: pairs with the Release store in `arm`, so that the write comes
+        // after the leftovers were drained.
         let claimed = self.state.compare_exchange(ASLEEP, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if claimed {
             self.event.signal();
@@ -139,8 +148,8 @@ pub struct Sleeper {
     owed: u64,
 }
 
-/// Proof that a doorbell is armed. Only [`Sleeper::arm`] makes one; [`Sleeper::disarm`], [`Sleeper::woken`] or
-/// [`Sleeper::wait`] of the same sleeper takes it.
+/// Proof that a doorbell is armed. Only [`Sleeper::arm`] makes one; [`Sleeper::disarm`],
+/// [`Sleeper::woken`] or [`Sleeper::wait`] of the same sleeper takes it.
 ///
 /// It can be neither made nor copied:
 /// ```compile_fail
@@ -170,16 +179,18 @@ pub struct ArmedDoorbell {
 pub enum Wake {
     /// A waker rang.
     Rung,
-    /// No waker rang: another source, a time-out, a signal handler, or a write left over from an earlier sleep.
+    /// No waker rang: another source, a time-out, a signal handler, or a write left over from an
+    /// earlier sleep.
     Other,
 }
 
 impl Sleeper {
     /// Announces that this lcore is about to sleep. Costs a membarrier(2), some microseconds.
     ///
-    /// Then poll **every** source of work once more: what was published before this call rings no bell. If that finds
-    /// something, [`disarm`](Self::disarm); if not, block on [`as_fd`](AsFd::as_fd) together with the other sources
-    /// and go on with [`woken`](Self::woken), or use [`wait`](Self::wait).
+    /// Then poll **every** source of work once more: what was published before this call rings no
+    /// bell. If that finds something, [`disarm`](Self::disarm); if not, block on
+    /// [`as_fd`](AsFd::as_fd) together with the other sources and go on with
+    /// [`woken`](Self::woken), or use [`wait`](Self::wait).
     ///
     /// If the last token was dropped, its sleep is ended here.
     pub fn arm(&mut self) -> ArmedDoorbell {
@@ -191,9 +202,11 @@ impl Sleeper {
         }
         self.sleeps += 1;
         self.armed = true;
-        // Release: pairs with the Acquire of the exchange in `Doorbell::wake`; what that writes comes after the drain.
+        // Release: pairs with the Acquire of the exchange in `Doorbell::wake`; what that writes
+        // comes after the drain.
         self.bell.state.store(ASLEEP, Ordering::Release);
-        // Between the store and the caller's next poll. Pairs with the light fence in `Waker::ring`.
+        // Between the store and the caller's next poll. Pairs with the light fence in
+        // `Waker::ring`.
         self.bell.fences.heavy();
         ArmedDoorbell { bell: self.id, sleep: self.sleeps }
     }
@@ -218,10 +231,12 @@ impl Sleeper {
         wake
     }
 
-    /// Blocks on this doorbell alone, up to `timeout` (`None`: no limit), and is [`woken`](Self::woken).
+    /// Blocks on this doorbell alone, up to `timeout` (`None`: no limit), and is
+    /// [`woken`](Self::woken).
     ///
     /// # Errors
-    /// Those of ppoll(2) except `EINTR`, which ends the wait as [`Wake::Other`]. The sleeper is awake then, too.
+    /// Those of ppoll(2) except `EINTR`, which ends the wait as [`Wake::Other`]. The sleeper is
+    /// awake then, too.
     ///
     /// # Panics
     /// If `armed` isn't the newest token of this sleeper.
@@ -251,7 +266,8 @@ impl Sleeper {
     /// Ends the sleep, and notes the write that a waker has taken on during it.
     fn stand_up(&mut self) -> Wake {
         self.armed = false;
-        // Acquire: pairs with the Release of the exchange in `Doorbell::wake`. Relaxed store: it publishes nothing.
+        // Acquire: pairs with the Release of the exchange in `Doorbell::wake`. Relaxed store: it
+        // publishes nothing.
         match self.bell.state.swap(AWAKE, Ordering::Acquire) {
             ASLEEP => Wake::Other,
             _ => {

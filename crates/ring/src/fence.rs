@@ -1,17 +1,19 @@
-//! Asymmetric fences: the thread that runs all the time pays nothing, the one that is about to sleep pays for both.
+//! Asymmetric fences: the thread that runs all the time pays nothing, the one that is about to
+//! sleep pays for both.
 //!
-//! Two threads that each write one word and then read the other's (Dekker's pattern) need a full fence between their
-//! write and their read; without it each may miss the other's write. Here one side runs once a batch and the other
-//! only before it sleeps, so the cost is put where it is rare.
+//! Two threads that each write one word and then read the other's (Dekker's pattern) need a full
+//! fence between their write and their read; without it each may miss the other's write. Here one
+//! side runs once a batch and the other only before it sleeps, so the cost is put where it is rare.
 //!
-//! What it guarantees: of a thread that runs *write A, [`light`], read B* and one that runs *write B, [`heavy`],
-//! read A*, at least one reads what the other wrote. `heavy` pairs with `heavy` and with `light`; **`light` doesn't
-//! pair with `light`**. Both are also at least compiler fences, in both directions.
+//! What it guarantees: of a thread that runs *write A, [`light`], read B* and one that runs *write
+//! B, [`heavy`], read A*, at least one reads what the other wrote. `heavy` pairs with `heavy` and
+//! with `light`; **`light` doesn't pair with `light`**. Both are also at least compiler fences, in
+//! both directions.
 //!
-//! How: [`heavy`] is `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, which runs a full fence on every CPU
-//! that is running a thread of this process, so [`light`] need only hold the compiler back. Where the kernel lacks it
-//! (before 4.14, or a seccomp filter) both are `SeqCst` fences. Under `--cfg loom` both are `SeqCst` fences, which
-//! loom models exactly.
+//! How: [`heavy`] is `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED`, which runs a full
+//! fence on every CPU that is running a thread of this process, so [`light`] need only hold the
+//! compiler back. Where the kernel lacks it (before 4.14, or a seccomp filter) both are `SeqCst`
+//! fences. Under `--cfg loom` both are `SeqCst` fences, which loom models exactly.
 
 #[cfg(not(loom))]
 pub use native::{heavy, light};
@@ -30,7 +32,8 @@ pub enum Mechanism {
 
 /// Which mechanism this process uses. The first call, of this or of [`heavy`], chooses it for good.
 ///
-/// A program that wants the cheap [`light`] from its first packet calls this before it starts its lcores.
+/// A program that wants the cheap [`light`] from its first packet calls this before it starts its
+/// lcores.
 #[cfg(not(loom))]
 pub fn mechanism() -> Mechanism {
     native::mechanism()
@@ -49,15 +52,16 @@ mod native {
     use std::sync::Once;
     use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 
-    /// True once `heavy` is known to be membarrier(2), for ever; false means "not yet chosen" or "SeqCst".
+    /// True once `heavy` is known to be membarrier(2), for ever; false means "not yet chosen" or
+    /// "SeqCst".
     static CHEAP: AtomicBool = AtomicBool::new(false);
     static CHOICE: Once = Once::new();
 
     /// The side that runs often. See the [module](super).
     #[inline(always)]
     pub fn light() {
-        // Relaxed, no partner: `true` is only ever written once `heavy` can do nothing but membarrier, and a stale
-        // `false` only costs the stronger fence.
+        // Relaxed, no partner: `true` is only ever written once `heavy` can do nothing but
+        // membarrier, and a stale `false` only costs the stronger fence.
         if CHEAP.load(Ordering::Relaxed) {
             // Pairs with membarrier(2) in `heavy`, which puts the CPU's fence at this point for us.
             compiler_fence(Ordering::SeqCst);
@@ -67,12 +71,13 @@ mod native {
         }
     }
 
-    /// The side that runs rarely: a system call and an interrupt to each CPU that runs a thread of this process, some
-    /// microseconds. See the [module](super).
+    /// The side that runs rarely: a system call and an interrupt to each CPU that runs a thread of
+    /// this process, some microseconds. See the [module](super).
     ///
     /// # Panics
-    /// If the kernel granted membarrier(2) and later refuses it, as under a seccomp filter that is installed after
-    /// the first call: threads that passed [`light`] relied on it, so no wake-up could be trusted from here on.
+    /// If the kernel granted membarrier(2) and later refuses it, as under a seccomp filter that is
+    /// installed after the first call: threads that passed [`light`] relied on it, so no wake-up
+    /// could be trusted from here on.
     pub fn heavy() {
         match mechanism() {
             Mechanism::Membarrier => expedited(),
@@ -99,7 +104,8 @@ mod native {
         // The kernel fences the CPUs, this thread's included; these hold the compiler.
         compiler_fence(Ordering::SeqCst);
         if let Err(first) = membarrier(MembarrierCommand::PrivateExpedited) {
-            // EPERM: this address space isn't registered (a child that was cloned without its parent's registration).
+            // EPERM: this address space isn't registered (a child that was cloned without its
+            // parent's registration).
             let retried = membarrier(MembarrierCommand::RegisterPrivateExpedited)
                 .and_then(|()| membarrier(MembarrierCommand::PrivateExpedited));
             if retried.is_err() {

@@ -1,14 +1,17 @@
-//! One word that many threads look at in every turn of theirs, and a box for each of them in which lies what the word is about.
+//! One word that many threads look at in every turn of theirs, and a box for each of them in which
+//! lies what the word is about.
 //!
-//! A reader keeps the [`Word`] that it last listened at. As long as the word is the same there is nothing for it, and that
-//! costs one relaxed load of a line that is hardly ever written. The word also carries a phase that only moves forward, so that a
-//! loop which asks whether to go on asks for its notices with the same load.
+//! A reader keeps the [`Word`] that it last listened at. As long as the word is the same there is
+//! nothing for it, and that costs one relaxed load of a line that is hardly ever written. The word
+//! also carries a phase that only moves forward, so that a loop which asks whether to go on asks
+//! for its notices with the same load.
 
 use crossbeam_utils::CachePadded;
 
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
-/// The phase is in the two highest bits of the word; below it is how often something was posted since the phase began.
+/// The phase is in the two highest bits of the word; below it is how often something was posted
+/// since the phase began.
 const PHASE_SHIFT: u32 = 62;
 /// The highest phase.
 const PHASE_MAX: u8 = 3;
@@ -30,8 +33,9 @@ impl Word {
 
 /// Notices for so many readers.
 ///
-/// Guarantees: a reader that hears whenever the word isn't the one that it last got from [`Notices::hear`] gets every notice that
-/// was posted to it, once, and sees every phase. Posting doesn't wake anybody: ring the reader's [`Waker`](crate::Waker) after it.
+/// Guarantees: a reader that hears whenever the word isn't the one that it last got from
+/// [`Notices::hear`] gets every notice that was posted to it, once, and sees every phase. Posting
+/// doesn't wake anybody: ring the reader's [`Waker`](crate::Waker) after it.
 #[derive(Debug)]
 pub struct Notices<T> {
     word: CachePadded<AtomicU64>,
@@ -39,13 +43,15 @@ pub struct Notices<T> {
 }
 
 impl<T> Notices<T> {
-    /// For `readers`, each of whom may be posted `room` notices between two looks before a box allocates.
+    /// For `readers`, each of whom may be posted `room` notices between two looks before a box
+    /// allocates.
     pub fn new(readers: usize, room: usize) -> Notices<T> {
         let boxes = (0..readers).map(|_| Mutex::new(Vec::with_capacity(room))).collect();
         Notices { word: CachePadded::new(AtomicU64::new(Word::FIRST.0)), boxes }
     }
 
-    /// Whether a reader looks is decided by this: it hears if the word isn't the one that it heard last.
+    /// Whether a reader looks is decided by this: it hears if the word isn't the one that it heard
+    /// last.
     #[inline]
     pub fn word(&self) -> Word {
         // Relaxed: whoever sees another word takes what it is about by `hear`.
@@ -54,11 +60,13 @@ impl<T> Notices<T> {
 
     /// Moves on to `phase`, if it is a later one (3 at most).
     pub fn advance(&self, phase: u8) {
-        // Release: pairs with the Acquire in `hear`, for what was written before the phase was entered.
+        // Release: pairs with the Acquire in `hear`, for what was written before the phase was
+        // entered.
         self.word.fetch_max(u64::from(phase.min(PHASE_MAX)) << PHASE_SHIFT, Ordering::Release);
     }
 
-    /// Posts notices, each to its reader. All of them are in their boxes before the first reader can see that there are any.
+    /// Posts notices, each to its reader. All of them are in their boxes before the first reader
+    /// can see that there are any.
     ///
     /// # Panics
     /// There is no such reader.
@@ -70,14 +78,15 @@ impl<T> Notices<T> {
         self.word.fetch_add(1, Ordering::Release);
     }
 
-    /// Puts what was posted to `reader` into `notices`, which should be empty and is left in the box's place; gives the word that
-    /// this is up to.
+    /// Puts what was posted to `reader` into `notices`, which should be empty and is left in the
+    /// box's place; gives the word that this is up to.
     ///
     /// # Panics
     /// There is no such reader.
     pub fn hear(&self, reader: usize, notices: &mut Vec<T>) -> Word {
-        // First the word, then the box: what is posted in between is taken now, and its word is news once more, with nothing behind
-        // it. Acquire: pairs with the Release in `post` and `advance`.
+        // First the word, then the box: what is posted in between is taken now, and its word is
+        // news once more, with nothing behind it. Acquire: pairs with the Release in `post` and
+        // `advance`.
         let word = Word(self.word.load(Ordering::Acquire));
         std::mem::swap(&mut *self.open(reader), notices);
         word
@@ -91,7 +100,8 @@ impl<T> Notices<T> {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// A thread that panicked with the lock held (a push that could not allocate) leaves a whole vector behind.
+    /// A thread that panicked with the lock held (a push that could not allocate) leaves a whole
+    /// vector behind.
     fn open(&self, reader: usize) -> MutexGuard<'_, Vec<T>> {
         self.boxes[reader].lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }

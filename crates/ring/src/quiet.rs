@@ -1,16 +1,20 @@
-//! When lcores that hand packets to each other are quiet: nothing is on its way between them any more.
+//! When lcores that hand packets to each other are quiet: nothing is on its way between them any
+//! more.
 //!
-//! Every lcore counts its turns, and those of them that were active: found work, or ended with something on its way
-//! out ([`Pulse`]). The rule ([`Quiet`]): first every lcore's active turns are noted, *then* every lcore's turns; all was
-//! quiet if each lcore has since completed two more turns and none of them an active one.
+//! Every lcore counts its turns, and those of them that were active: found work, or ended with
+//! something on its way out ([`Pulse`]). The rule ([`Quiet`]): first every lcore's active turns are
+//! noted, *then* every lcore's turns; all was quiet if each lcore has since completed two more
+//! turns and none of them an active one.
 //!
-//! Why it holds: a packet that is under way was handed on in an active turn, and that turn had ended before its lcore's
-//! active turns were noted, or else it would have shown since. So the packet lay at its receiver before any turns were
-//! noted. Of two turns completed after that, the second one began after it, found the packet, and was active.
+//! Why it holds: a packet that is under way was handed on in an active turn, and that turn had
+//! ended before its lcore's active turns were noted, or else it would have shown since. So the
+//! packet lay at its receiver before any turns were noted. Of two turns completed after that, the
+//! second one began after it, found the packet, and was active.
 //!
-//! "Began after" needs fences, since a processor may look into a ring before its count of the turn before is seen: each
-//! turn ends with a light one, between the two passes of noting is a heavy one. So a turn of which the count is seen after
-//! the heavy fence only, is followed by turns that see whatever was handed on before that fence.
+//! "Began after" needs fences, since a processor may look into a ring before its count of the turn
+//! before is seen: each turn ends with a light one, between the two passes of noting is a heavy
+//! one. So a turn of which the count is seen after the heavy fence only, is followed by turns that
+//! see whatever was handed on before that fence.
 //!
 //! Packets that a device carries are outside of this: give them time before the last look.
 
@@ -19,7 +23,8 @@ use crate::sync::{AtomicU64, Fences, Ordering};
 /// `(turns, active turns)` of one lcore; the second is at least as new as the first.
 pub type Beats = (u64, u64);
 
-/// What an lcore says about itself; written by that lcore alone, read by the one that looks for quiet.
+/// What an lcore says about itself; written by that lcore alone, read by the one that looks for
+/// quiet.
 ///
 /// Give it a cache line of its own.
 #[derive(Debug)]
@@ -49,17 +54,20 @@ impl Pulse {
         Pulse::with(Fences { without_light: true, without_heavy: false })
     }
 
-    /// Ends a turn, before the next one looks for work. `active` if it found work or something is still on its way out.
+    /// Ends a turn, before the next one looks for work. `active` if it found work or something is
+    /// still on its way out.
     #[inline]
     pub fn beat(&self, active: bool) {
         if active {
-            // Relaxed load: single writer. Release: pairs with the Acquire of `active` in `read`; who counts the activity knows of
-            // what was handed on in it.
+            // Relaxed load: single writer. Release: pairs with the Acquire of `active` in `read`;
+            // who counts the activity knows of what was handed on in it.
             self.active.store(self.active.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
-        // Release: pairs with the Acquire of `turns` in `read`, which so sees the activity of every turn that it counts.
+        // Release: pairs with the Acquire of `turns` in `read`, which so sees the activity of every
+        // turn that it counts.
         self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Release);
-        // Between this count and the next turn's look for work: pairs with the heavy fence in `Quiet::note`.
+        // Between this count and the next turn's look for work: pairs with the heavy fence in
+        // `Quiet::note`.
         self.fences.light();
     }
 
@@ -97,7 +105,8 @@ impl Quiet {
         Quiet::with(Fences { without_light: false, without_heavy: true }, lcores, read)
     }
 
-    /// Looks again. True if all was quiet since it was last noted; if an lcore was active, notes anew.
+    /// Looks again. True if all was quiet since it was last noted; if an lcore was active, notes
+    /// anew.
     pub fn look(&mut self, mut read: impl FnMut(usize) -> Beats) -> bool {
         let (mut turned, mut active) = (true, false);
         for (lcore, noted) in self.noted.iter().enumerate() {

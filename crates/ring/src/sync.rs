@@ -1,8 +1,9 @@
-//! The shim that lets loom run the real protocol: atomics, the reference count, the lock, the fences and the event.
+//! The shim that lets loom run the real protocol: atomics, the reference count, the lock, the
+//! fences and the event.
 //!
-//! In a normal build these are the standard library's, [`fence`](crate::fence) and an eventfd. Under `--cfg loom` they
-//! are loom's, the event is a mutex and a condition variable, and a model may leave one fence out to show that it is
-//! needed.
+//! In a normal build these are the standard library's, [`fence`](crate::fence) and an eventfd.
+//! Under `--cfg loom` they are loom's, the event is a mutex and a condition variable, and a model
+//! may leave one fence out to show that it is needed.
 
 #[cfg(not(loom))]
 pub(crate) use native::{Arc, AtomicU32, AtomicU64, Event, Fences, Mutex, MutexGuard, Ordering};
@@ -67,7 +68,8 @@ mod native {
             }
         }
 
-        /// Waits until the count isn't 0, the time is over (`None`: no limit) or a signal handler ran.
+        /// Waits until the count isn't 0, the time is over (`None`: no limit) or a signal handler
+        /// ran.
         pub(crate) fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
             // A time too long for the kernel's clock is no limit.
             let timeout = timeout.and_then(|limit| Timespec::try_from(limit).ok());

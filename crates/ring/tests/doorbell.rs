@@ -29,7 +29,8 @@ fn ringing_an_awake_lcore_writes_nothing() {
     assert!(!readable(&sleeper));
 }
 
-/// The event between the last poll and the arm: it rings no bell, so only the poll after arming can see it.
+/// The event between the last poll and the arm: it rings no bell, so only the poll after arming can
+/// see it.
 #[test]
 fn work_between_the_last_poll_and_the_arm_is_seen_by_the_poll_after_it() {
     let (mut producer, mut consumer) = spsc(4);
@@ -57,7 +58,8 @@ fn work_after_the_arm_wakes() {
     assert!(!readable(&sleeper));
 }
 
-/// A queue drained only partly after a wake: what is left rings no bell, and the poll after the next arm sees it.
+/// A queue drained only partly after a wake: what is left rings no bell, and the poll after the
+/// next arm sees it.
 #[test]
 fn what_a_partial_drain_leaves_keeps_the_lcore_awake() {
     let (mut producer, mut consumer) = spsc(16);

@@ -1,5 +1,5 @@
-//! Rings, doorbell and fences across real threads. Bounded by count, and blocking instead of timed: a lost wake-up
-//! shows as a test that doesn't end.
+//! Rings, doorbell and fences across real threads. Bounded by count, and blocking instead of timed:
+//! a lost wake-up shows as a test that doesn't end.
 #![cfg(not(loom))]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -91,7 +91,8 @@ fn a_sleeper_with_two_producers_misses_nothing() {
 fn light_and_heavy_fences_order_a_write_before_a_read() {
     const ROUNDS: usize = 3_000;
     let (light_word, heavy_word) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // The round each side has ended, and what the light side saw. SeqCst throughout: no part of what is tested.
+    // The round each side has ended, and what the light side saw. SeqCst throughout: no part of
+    // what is tested.
     let (started, ended, seen) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {

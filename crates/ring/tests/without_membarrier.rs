@@ -1,5 +1,5 @@
-//! Where the kernel has no membarrier(2) the fences are full ones, and the doorbell works all the same. A file of its
-//! own: the choice of fences is made once a process.
+//! Where the kernel has no membarrier(2) the fences are full ones, and the doorbell works all the
+//! same. A file of its own: the choice of fences is made once a process.
 #![cfg(not(loom))]
 
 mod seccomp;

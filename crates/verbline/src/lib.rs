@@ -1,14 +1,16 @@
 //! Verbline: a kernel-bypass, poll-mode data plane on RDMA verbs.
 //!
-//! This crate is what an embedder depends on. It re-exports what a stage and a program that runs a plan need
-//! ([`prelude`]), and holds the command line that every app shares ([`cli`]).
+//! This crate is what an embedder depends on. It re-exports what a stage and a program that runs a
+//! plan need ([`prelude`]), and holds the command line that every app shares ([`cli`]).
 //!
-//! A plan (TOML) declares pinned lcores, the queue pairs that each owns, and the stages that packets pass through. The
-//! app registers the kinds of its stages; [`Runtime`](engine::Runtime) proves the plan, lays out memory, and runs it.
+//! A plan (TOML) declares pinned lcores, the queue pairs that each owns, and the stages that
+//! packets pass through. The app registers the kinds of its stages; [`Runtime`](engine::Runtime)
+//! proves the plan, lays out memory, and runs it.
 //!
 //! # Example
 //!
-//! A plan in a string, two kinds of stages, a run, a report (`cargo run -p verbline --example echo`):
+//! A plan in a string, two kinds of stages, a run, a report
+//! (`cargo run -p verbline --example echo`):
 //!
 //! ```
 #![doc = include_str!("../examples/echo.rs")]

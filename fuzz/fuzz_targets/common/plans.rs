@@ -10,7 +10,9 @@ pub const GOOD: &str = include_str!("../../../crates/plan/tests/good.toml");
 const SHOWN_BYTES_MAX: usize = 2 << 20;
 
 fn loader() -> Loader {
-    let kind = |name, outputs, source, holds_packets| StageKind { name, outputs, source, holds_packets, needs: None, summary: "" };
+    let kind = |name, outputs, source, holds_packets| {
+        StageKind { name, outputs, source, holds_packets, needs: None, summary: "" }
+    };
     let catalog = Catalog {
         app: Some("tick-to-trade"),
         kinds: vec![

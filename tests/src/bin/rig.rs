@@ -1,6 +1,8 @@
-//! An app whose stages do on purpose what no app should: the command line is tested on how it tells.
+//! An app whose stages do on purpose what no app should: the command line is tested on how it
+//! tells.
 //!
-//! It also registers the kinds that `tests/broken-plans` name, so that those plans can be given to a real command.
+//! It also registers the kinds that `tests/broken-plans` name, so that those plans can be given to
+//! a real command.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

@@ -1,6 +1,8 @@
-//! `without WHAT… -- COMMAND…`: runs a command from which a seccomp filter takes system calls, as a container's profile does.
+//! `without WHAT… -- COMMAND…`: runs a command from which a seccomp filter takes system calls, as a
+//! container's profile does.
 //!
-//! WHAT is `membarrier`, `mlock` (and mlock2), or `hugepages` (mmap(2) with MAP_HUGETLB, which then finds no memory).
+//! WHAT is `membarrier`, `mlock` (and mlock2), or `hugepages` (mmap(2) with MAP_HUGETLB, which then
+//! finds no memory).
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! What a random plan is made of. Every combination of numbers is a valid plan: what a number cannot mean it does not.
+//! What a random plan is made of. Every combination of numbers is a valid plan: what a number
+//! cannot mean it does not.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -239,7 +240,8 @@ pub fn draw(seed: u64) -> Draft {
     tree(seed).current()
 }
 
-/// The smallest draft on the way from a seed's that is still faulty: `is_faulty` is asked `tries` times at most.
+/// The smallest draft on the way from a seed's that is still faulty: `is_faulty` is asked `tries`
+/// times at most.
 pub fn shrink(seed: u64, tries: usize, mut is_faulty: impl FnMut(&Draft) -> bool) -> Draft {
     let mut tree = tree(seed);
     let mut smallest = tree.current();

@@ -1,9 +1,10 @@
 //! Random valid plans: drawn by seed, run, and held to what must be true of every run.
 //!
-//! A [`Draft`] is what a plan is made of, as plain numbers, so that a failing one shrinks by making numbers smaller. It
-//! is written out as the TOML text of a plan ([`Draft::text`]) whose pools have the packets that the plan's own sums ask
-//! for and not one more. The stages do what the engine allows and an app seldom does: they hold, release, drop, leave
-//! packets in their input, take fresh ones, hand on a part of a batch, and answer every [`Next`](verbline::prelude::Next).
+//! A [`Draft`] is what a plan is made of, as plain numbers, so that a failing one shrinks by making
+//! numbers smaller. It is written out as the TOML text of a plan ([`Draft::text`]) whose pools have
+//! the packets that the plan's own sums ask for and not one more. The stages do what the engine
+//! allows and an app seldom does: they hold, release, drop, leave packets in their input, take
+//! fresh ones, hand on a part of a batch, and answer every [`Next`](verbline::prelude::Next).
 //!
 //! [`judge`] compares what the stages counted with what the report says.
 

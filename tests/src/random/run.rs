@@ -11,7 +11,8 @@ use super::{judge, registry};
 
 /// The section that says how a random plan is run.
 pub(super) const SECTION: &str = "run";
-/// A plan whose sources end has ended long before, unless an lcore slept through what it should have done.
+/// A plan whose sources end has ended long before, unless an lcore slept through what it should
+/// have done.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a plan without an end runs.
 const ENDLESS: Duration = Duration::from_millis(15);
@@ -23,14 +24,16 @@ struct RunParams {
     ends: bool,
 }
 
-/// The text of a draft for these CPUs, with as many packets in each pool as the plan's sums ask for.
+/// The text of a draft for these CPUs, with as many packets in each pool as the plan's sums ask
+/// for.
 ///
 /// # Errors
 /// What is wrong with the plan: a draft is always a valid one, so that is a fault.
 pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, String> {
     let cpus: Vec<u32> = machine.cpus.iter().copied().collect();
     let loader = Loader::new(registry().catalog(), machine.clone());
-    // Both pools have as many as the larger one needs: the smaller one of the two has some to spare.
+    // Both pools have as many as the larger one needs: the smaller one of the two has some to
+    // spare.
     let inspection = loader.inspect_str("random.toml", &draft.text(&cpus, 1));
     let sums = inspection.sums.iter().filter(|sum| sum.of.starts_with("pool."));
     let needed = sums.map(|sum| sum.needed).max().ok_or_else(|| inspection.diagnostics.to_string())?;

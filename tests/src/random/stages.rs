@@ -1,4 +1,5 @@
-//! The stages of random plans. What they do follows from their seed; what they did, their counters tell.
+//! The stages of random plans. What they do follows from their seed; what they did, their counters
+//! tell.
 
 use fastrand::Rng;
 use serde::Deserialize;
@@ -12,9 +13,11 @@ pub(super) const ON_PURPOSE: DropReason = DropReason::Stage(0);
 pub(super) const DROPS: &[&str] = &["on_purpose"];
 /// The most packets that a holder keeps.
 const HOLD_MAX: u32 = 64;
-/// A stage that answers `Idle` may sleep until the safety time-out each time, so it does so seldom and says `Busy` later.
+/// A stage that answers `Idle` may sleep until the safety time-out each time, so it does so seldom
+/// and says `Busy` later.
 const IDLES_MAX: u32 = 1;
-/// A stage that has nothing to do and answers `Busy` keeps its lcore awake; after so many answers it waits instead.
+/// A stage that has nothing to do and answers `Busy` keeps its lcore awake; after so many answers
+/// it waits instead.
 const BUSY_MAX: u32 = 2_000;
 
 const KINDS: [(&str, usize); 9] = [
@@ -185,7 +188,8 @@ impl Habitual {
         let answer = self.answers[self.rng.usize(..self.answers.len())];
         match answer {
             Answer::After(wait_ns) => Next::At(out.now_ns() + wait_ns),
-            // Past ticks and `Busy` mean at once; a stage with nothing to do says so only for a while.
+            // Past ticks and `Busy` mean at once; a stage with nothing to do says so only for a
+            // while.
             Answer::Busy | Answer::At(_) if !self.is_source && self.busies >= BUSY_MAX => Next::At(Tick::MAX),
             Answer::Busy => self.at_once(Next::Busy),
             Answer::At(tick) => self.at_once(Next::At(tick)),

@@ -110,7 +110,8 @@ impl Plan<'_> {
         reached.into_iter().collect()
     }
 
-    /// The links of a node with the node that each leads to: a later one that is no source, or nowhere.
+    /// The links of a node with the node that each leads to: a later one that is no source, or
+    /// nowhere.
     fn targets(&self, node: usize) -> Vec<(&LinkDraft, Option<usize>)> {
         let first = self.draft.sources.max(node + 1);
         let choices = self.draft.nodes.len().saturating_sub(first) + 1;

@@ -1,19 +1,25 @@
-//! Merges two redundant channels into one stream: each sequence number once and in order, or named in a gap.
+//! Merges two redundant channels into one stream: each sequence number once and in order, or named
+//! in a gap.
 //!
-//! The item is the caller's (a packet, an index, bytes); the arbiter holds it only while something before it is missing, in a
-//! window allocated up front. An item may stand for several consecutive sequence numbers, as a MoldUDP64 packet does.
+//! The item is the caller's (a packet, an index, bytes); the arbiter holds it only while something
+//! before it is missing, in a window allocated up front. An item may stand for several consecutive
+//! sequence numbers, as a MoldUDP64 packet does.
 //!
-//! **Whom it believes.** An item is *in line* if it starts no later than where its channel is known to be; such an item is taken at
-//! once. One that jumps ahead of its own channel is a claim: the channel lost something, or the sequence number is corrupt or
-//! forged. A claim is held and moves nothing. It is believed as far as a second one bears it out: the next item of the same channel,
-//! or the last one of the other. Of two claims the lesser counts, so that one false claim never moves the stream, however far
-//! ahead it says to be, and a true item takes the place of a false one that holds its slot.
+//! **Whom it believes.** An item is *in line* if it starts no later than where its channel is known
+//! to be; such an item is taken at once. One that jumps ahead of its own channel is a claim: the
+//! channel lost something, or the sequence number is corrupt or forged. A claim is held and moves
+//! nothing. It is believed as far as a second one bears it out: the next item of the same channel,
+//! or the last one of the other. Of two claims the lesser counts, so that one false claim never
+//! moves the stream, however far ahead it says to be, and a true item takes the place of a false
+//! one that holds its slot.
 //!
-//! **When a gap is known.** A hole is declared a gap when both channels are known to have passed it, when it has been known for
-//! the time-out, or when an item that is believed finds no room in the window. What arrives for it afterwards is late: counted and
-//! handed back, never delivered out of order.
+//! **When a gap is known.** A hole is declared a gap when both channels are known to have passed
+//! it, when it has been known for the time-out, or when an item that is believed finds no room in
+//! the window. What arrives for it afterwards is late: counted and handed back, never delivered out
+//! of order.
 //!
-//! **Use.** [`Arbiter::offer`] each item, then [`Arbiter::pop`] until `None`; call `pop` at [`Arbiter::deadline_ns`] too.
+//! **Use.** [`Arbiter::offer`] each item, then [`Arbiter::pop`] until `None`; call `pop` at
+//! [`Arbiter::deadline_ns`] too.
 
 mod window;
 
@@ -35,9 +41,11 @@ pub struct ArbiterSpec {
     pub window: u32,
     /// How long a hole is waited for when one channel only has passed it, in nanoseconds.
     pub timeout_ns: u64,
-    /// The first sequence number expected; `None` takes that of the first two items that are near each other.
+    /// The first sequence number expected; `None` takes that of the first two items that are near
+    /// each other.
     pub first: Option<u64>,
-    /// An item this far ahead of the stream is refused, whatever bears it out: after so long an outage one must resume.
+    /// An item this far ahead of the stream is refused, whatever bears it out: after so long an
+    /// outage one must resume.
     pub jump_max: u64,
 }
 
@@ -63,11 +71,11 @@ pub enum Offer<T> {
     },
     /// It is ahead of a hole, or of its own channel, and is held.
     Held,
-    /// All of it was delivered, given up, or is held from elsewhere. The item that comes back is this one, or the one whose place
-    /// it has taken.
+    /// All of it was delivered, given up, or is held from elsewhere. The item that comes back is
+    /// this one, or the one whose place it has taken.
     Old(T),
-    /// It is further ahead than `jump_max`, or its numbers exceed 64 bits; or the item that comes back is the oldest of too many
-    /// beyond the window.
+    /// It is further ahead than `jump_max`, or its numbers exceed 64 bits; or the item that comes
+    /// back is the oldest of too many beyond the window.
     Refused(T),
 }
 
@@ -124,7 +132,8 @@ pub struct ArbiterCounts {
     pub lost: u64,
     /// Gaps that these were in.
     pub gaps: u64,
-    /// Held *items* that the arbiter dropped itself, since all their messages had come otherwise or were passed over.
+    /// Held *items* that the arbiter dropped itself, since all their messages had come otherwise or
+    /// were passed over.
     pub dropped_items: u64,
 }
 
@@ -138,7 +147,8 @@ pub struct Arbiter<T> {
     window: Window<T>,
     /// One past the highest sequence number that each channel is known to have sent.
     heard: [u64; 2],
-    /// What each channel said last: one past the last sequence number of its last item. May be false.
+    /// What each channel said last: one past the last sequence number of its last item. May be
+    /// false.
     said: [u64; 2],
     /// Since when the hole at `next` is known, once it was looked at.
     hole_since_ns: Option<u64>,
@@ -226,13 +236,15 @@ impl<T> Arbiter<T> {
         self.pop_at_hole(next, now_ns)
     }
 
-    /// When the hole that the stream stands at times out; `None` while there is none that a `pop` has seen.
+    /// When the hole that the stream stands at times out; `None` while there is none that a `pop`
+    /// has seen.
     pub fn deadline_ns(&self) -> Option<u64> {
         self.hole_since_ns.map(|since| since.saturating_add(self.timeout_ns))
     }
 
-    /// The state up to `sequence` came from elsewhere (a snapshot, a retransmission, a sequence reset): go on from there.
-    /// What is held before it is dropped. Going back forgets all that is held and what the channels have passed.
+    /// The state up to `sequence` came from elsewhere (a snapshot, a retransmission, a sequence
+    /// reset): go on from there. What is held before it is dropped. Going back forgets all that is
+    /// held and what the channels have passed.
     pub fn resume_at(&mut self, sequence: u64) {
         match self.next {
             Some(next) if sequence >= next => {
@@ -252,9 +264,11 @@ impl<T> Arbiter<T> {
         self.next = Some(sequence);
     }
 
-    /// Takes note of what a channel says of itself, and tells whether it starts where the channel is known to be.
+    /// Takes note of what a channel says of itself, and tells whether it starts where the channel
+    /// is known to be.
     ///
-    /// At most one of two items in a row is false, so the lesser of their ends is true, or less than the truth.
+    /// At most one of two items in a row is false, so the lesser of their ends is true, or less
+    /// than the truth.
     #[inline]
     fn hear(&mut self, channel: Channel, start: u64, end: u64) -> bool {
         let before = std::mem::replace(&mut self.said[channel as usize], end);
@@ -279,7 +293,8 @@ impl<T> Arbiter<T> {
         self.said[0].min(self.said[1])
     }
 
-    /// Whether an item may be delivered when its turn comes, though a better copy may be on its way.
+    /// Whether an item may be delivered when its turn comes, though a better copy may be on its
+    /// way.
     fn believes(&self, held: &Held<T>) -> bool {
         held.in_line || held.end <= self.heard[held.channel as usize].max(self.both_say())
     }
@@ -354,7 +369,8 @@ impl<T> Arbiter<T> {
         Some(Event::Message { item: held.item, sequence: next, skip: (next - held.start) as u32 })
     }
 
-    /// No better copy of what is missing will come: delivers what is held for it after all, or declares a gap.
+    /// No better copy of what is missing will come: delivers what is held for it after all, or
+    /// declares a gap.
     fn give_up(&mut self, next: u64, upto: u64, cause: GapCause) -> Option<Event<T>> {
         if self.window.first().is_some() {
             return self.deliver(next);
@@ -367,7 +383,8 @@ impl<T> Arbiter<T> {
         Some(Event::Gap { first: next, count: upto - next, cause })
     }
 
-    /// Moves the stream on, and what is held with it. Returns how many held messages that made superfluous.
+    /// Moves the stream on, and what is held with it. Returns how many held messages that made
+    /// superfluous.
     #[inline]
     fn advance(&mut self, to: u64) -> u64 {
         self.next = Some(to);

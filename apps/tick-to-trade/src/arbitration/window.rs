@@ -1,5 +1,5 @@
-//! What the arbiter holds: items ahead of the stream, each in the slot of the first of its messages that still counts, and a few
-//! that are further ahead than there are slots.
+//! What the arbiter holds: items ahead of the stream, each in the slot of the first of its messages
+//! that still counts, and a few that are further ahead than there are slots.
 
 use super::{BEYOND_ITEMS, Channel};
 
@@ -102,14 +102,15 @@ impl<T> Window<T> {
         self.beyond.iter()
     }
 
-    /// The start of an item beyond the window that is no further from `start` than the window is long.
+    /// The start of an item beyond the window that is no further from `start` than the window is
+    /// long.
     pub(super) fn nearest(&self, start: u64) -> Option<u64> {
         let near = |held: &&Held<T>| held.start.abs_diff(start) < self.slots.len() as u64;
         self.beyond.iter().filter(near).map(|held| held.start).min()
     }
 
-    /// Puts an item into its slot. Where two want the same one, that which is in line goes before that which is not, then the
-    /// longer; what the other has more goes behind it.
+    /// Puts an item into its slot. Where two want the same one, that which is in line goes before
+    /// that which is not, then the longer; what the other has more goes behind it.
     pub(super) fn put(&mut self, mut held: Held<T>) -> Put<T> {
         let mut duplicates = 0;
         loop {
@@ -133,7 +134,8 @@ impl<T> Window<T> {
         }
     }
 
-    /// Moves the window on to `to`; what starts before it moves to its slot, or is dropped if it ends before.
+    /// Moves the window on to `to`; what starts before it moves to its slot, or is dropped if it
+    /// ends before.
     #[inline]
     pub(super) fn advance(&mut self, to: u64) -> Moved {
         if self.held > 0 || to >= self.beyond_at {

@@ -1,8 +1,9 @@
 //! An N-level book fed with price levels: new, change and delete of a price, cut at N levels.
 //!
-//! Feeds of this kind send the best N levels only. A new level pushes the worst one out without a message, and after a delete
-//! the feed announces the level that moved up into the last place. Levels are keyed by price; the feed's own level number is
-//! a check, not a key. Prices and sizes are the feed's integers; the scale is the caller's.
+//! Feeds of this kind send the best N levels only. A new level pushes the worst one out without a
+//! message, and after a delete the feed announces the level that moved up into the last place.
+//! Levels are keyed by price; the feed's own level number is a check, not a key. Prices and sizes
+//! are the feed's integers; the scale is the caller's.
 
 use crate::itch::Side;
 
@@ -36,7 +37,8 @@ pub enum DepthError {
     },
     /// The level's place in the book is not the one that the feed gives it.
     #[error(
-        "the {side:?} level at price {price} is number {actual} in the book, {expected} in the feed; an update was missed"
+        "the {side:?} level at price {price} is number {actual} in the book, {expected} in the feed; an update was \
+         missed"
     )]
     Place {
         /// The side.
@@ -94,7 +96,8 @@ impl<const N: usize> DepthBook<N> {
         self.levels(side).first().copied()
     }
 
-    /// A new level; what is then beyond N falls out. Returns its number from 1, or `None` when it is itself beyond N.
+    /// A new level; what is then beyond N falls out. Returns its number from 1, or `None` when it
+    /// is itself beyond N.
     ///
     /// # Errors
     /// The price is in the book.
@@ -163,7 +166,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn behaves_like_a_sorted_list(ops in prop::collection::vec((0..3u8, any::<bool>(), -8i64..8, 1i64..100), 0..200)) {
+        fn behaves_like_a_sorted_list(
+            ops in prop::collection::vec((0..3u8, any::<bool>(), -8i64..8, 1i64..100), 0..200),
+        ) {
             let mut book = DepthBook::<5>::new();
             let mut oracle: [Vec<DepthLevel>; 2] = [vec![], vec![]];
             for (op, sells, price, size) in ops {

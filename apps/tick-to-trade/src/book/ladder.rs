@@ -1,8 +1,10 @@
-//! One side of a full-depth book: its price levels, found by price when an order comes and by place when it leaves.
+//! One side of a full-depth book: its price levels, found by price when an order comes and by place
+//! when it leaves.
 //!
-//! A level stays at its place for as long as it has orders, and each order knows that place, so that nothing which happens to
-//! an order later needs a search. A new order is searched by price in one sorted array of keys, the best last: sixteen keys are
-//! a cache line, and the sixteen best are compared all at once, with no branch that could be mispredicted. The rest is bisected.
+//! A level stays at its place for as long as it has orders, and each order knows that place, so
+//! that nothing which happens to an order later needs a search. A new order is searched by price in
+//! one sorted array of keys, the best last: sixteen keys are a cache line, and the sixteen best are
+//! compared all at once, with no branch that could be mispredicted. The rest is bisected.
 
 use crate::itch::Side;
 
@@ -24,7 +26,8 @@ pub(super) struct Touched {
     pub(super) top: bool,
 }
 
-/// A price, turned so that for both sides greater is better. Signed, since SSE2 compares signed words only.
+/// A price, turned so that for both sides greater is better. Signed, since SSE2 compares signed
+/// words only.
 type Key = i32;
 
 #[derive(Clone, Copy)]
@@ -102,7 +105,8 @@ impl Ladder {
         self.nodes[place as usize].key as u32 ^ self.flip
     }
 
-    /// Adds an order and gives its level's place; `None` when that would be a new level and there is no room for one.
+    /// Adds an order and gives its level's place; `None` when that would be a new level and there
+    /// is no room for one.
     #[inline]
     pub(super) fn add(&mut self, price_e4: u32, shares: u32) -> Option<(u32, Touched)> {
         let key = (price_e4 ^ self.flip) as Key;

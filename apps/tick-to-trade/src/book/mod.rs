@@ -1,7 +1,9 @@
-//! Order books: [`OrderBooks`] by order for ITCH, [`DepthBook`] by price level for feeds that send levels.
+//! Order books: [`OrderBooks`] by order for ITCH, [`DepthBook`] by price level for feeds that send
+//! levels.
 //!
-//! Both are sized once, allocate nothing afterwards, and answer with a typed error when a bound is reached or a message
-//! contradicts the book; the book then stays as it was unless the error says otherwise.
+//! Both are sized once, allocate nothing afterwards, and answer with a typed error when a bound is
+//! reached or a message contradicts the book; the book then stays as it was unless the error says
+//! otherwise.
 
 mod depth;
 mod ladder;

@@ -9,7 +9,8 @@ use crate::itch::{Message, OrderAction, OrderMessage, OrderReplace, Side, Symbol
 pub struct BookSpec {
     /// Instruments that the stock directory may announce, at most 65,535.
     pub instruments: u16,
-    /// Live orders of all instruments together; a slot of 16 bytes each, in a table at most three quarters full.
+    /// Live orders of all instruments together; a slot of 16 bytes each, in a table at most three
+    /// quarters full.
     pub orders: u32,
     /// Price levels of one side of one book, 24 bytes each.
     pub levels_per_side: u32,
@@ -28,7 +29,8 @@ pub enum BookError {
     },
     /// An order of an instrument that no stock directory message announced.
     #[error(
-        "order {reference} is of locate code {locate}, which no stock directory message announced; the start of the feed was missed"
+        "order {reference} is of locate code {locate}, which no stock directory message announced; the start of the \
+         feed was missed"
     )]
     UnknownInstrument {
         /// The order.
@@ -72,8 +74,9 @@ pub enum BookError {
         /// The bound.
         limit: u32,
     },
-    /// Too many live orders have reference numbers that meet in one place of the table, as none do that count upwards. The
-    /// order is missing from the book from here on (of a replace, both orders).
+    /// Too many live orders have reference numbers that meet in one place of the table, as none do
+    /// that count upwards. The order is missing from the book from here on (of a replace, both
+    /// orders).
     #[error("order {reference} finds {limit} lines of the order table full; the reference numbers are corrupt")]
     OrdersCrowded {
         /// The order.
@@ -81,7 +84,8 @@ pub enum BookError {
         /// The bound.
         limit: usize,
     },
-    /// The bound on price levels is reached. The order is missing from the book from here on (of a replace, both orders).
+    /// The bound on price levels is reached. The order is missing from the book from here on (of a
+    /// replace, both orders).
     #[error("{limit} price levels are in use on its side, order {reference} has no room; raise `levels_per_side`")]
     LevelsFull {
         /// The order.
@@ -179,7 +183,8 @@ impl BookSpec {
 }
 
 impl OrderBooks {
-    /// How many messages ahead [`OrderBooks::prefetch`] is best called: enough to cover a load from memory.
+    /// How many messages ahead [`OrderBooks::prefetch`] is best called: enough to cover a load from
+    /// memory.
     pub const AHEAD: usize = 16;
 
     /// Allocates all that the books will ever use.
@@ -229,14 +234,16 @@ impl OrderBooks {
         self.orders.len()
     }
 
-    /// Starts loading what [`OrderBooks::apply`] of this message will look for first, and returns at once.
+    /// Starts loading what [`OrderBooks::apply`] of this message will look for first, and returns
+    /// at once.
     ///
-    /// Worth calling [`OrderBooks::AHEAD`] messages early, so that loads overlap. `message` is as it came, not yet parsed, and
-    /// may be anything: this is a hint.
+    /// Worth calling [`OrderBooks::AHEAD`] messages early, so that loads overlap. `message` is as
+    /// it came, not yet parsed, and may be anything: this is a hint.
     #[inline(always)]
     pub fn prefetch(&self, message: &[u8]) {
-        // The order's reference number is at 11 in every message that has one; a replace has the new order's at 19. Types come
-        // at random: no branch on the type, other messages look at 11 again.
+        // The order's reference number is at 11 in every message that has one; a replace has the
+        // new order's at 19. Types come at random: no branch on the type, other messages look at 11
+        // again.
         let Some(&tag) = message.first() else { return };
         let second_at = if tag == OrderReplace::TAG { 19 } else { 11 };
         let reference = |at: usize| message.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
@@ -249,8 +256,8 @@ impl OrderBooks {
     /// Applies a message. `None` when it is one that changes no book.
     ///
     /// # Errors
-    /// The message contradicts the book or exceeds a bound. The book is unchanged, except that an order refused for want of
-    /// room is missing from here on.
+    /// The message contradicts the book or exceeds a bound. The book is unchanged, except that an
+    /// order refused for want of room is missing from here on.
     #[inline]
     pub fn apply(&mut self, message: &Message<'_>) -> Result<Option<Change>, BookError> {
         match message.order() {

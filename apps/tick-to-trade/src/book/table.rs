@@ -1,13 +1,16 @@
-//! Live orders by reference number: a hash table of cache lines, sized up front, four orders of 16 bytes a line.
+//! Live orders by reference number: a hash table of cache lines, sized up front, four orders of 16
+//! bytes a line.
 //!
-//! Reference numbers count upwards through the day, so four that follow each other share a line: the table takes up one new
-//! line every four adds. Which line that is comes from a multiplication, so that lines spread evenly however the numbers are
-//! strided. All four orders of a line are compared at once; which of them it is, or whether any is free, is no branch.
+//! Reference numbers count upwards through the day, so four that follow each other share a line:
+//! the table takes up one new line every four adds. Which line that is comes from a multiplication,
+//! so that lines spread evenly however the numbers are strided. All four orders of a line are
+//! compared at once; which of them it is, or whether any is free, is no branch.
 //!
-//! An order whose line is full goes to the next line with room and marks the lines that it passed; a search goes on from a
-//! marked line. A removal from a marked line fetches one such order back, or takes the mark off when there is none. There
-//! are no tombstones, and no order lies further than [`REACH_LINES`] from home: whatever the numbers are, each operation
-//! touches so many lines at most, and a number that finds no room within them is refused.
+//! An order whose line is full goes to the next line with room and marks the lines that it passed;
+//! a search goes on from a marked line. A removal from a marked line fetches one such order back,
+//! or takes the mark off when there is none. There are no tombstones, and no order lies further
+//! than [`REACH_LINES`] from home: whatever the numbers are, each operation touches so many lines
+//! at most, and a number that finds no room within them is refused.
 
 use verbline::mem::prefetch;
 
@@ -36,8 +39,8 @@ struct Line([Slot; LINE_SLOTS]);
 
 const _: () = assert!(size_of::<Line>() == 64);
 
-/// Lines from an order's home, itself included, that it may lie in. Numbers that are not made to collide stay within a
-/// tenth of it when the table is at its fullest.
+/// Lines from an order's home, itself included, that it may lie in. Numbers that are not made to
+/// collide stay within a tenth of it when the table is at its fullest.
 pub(super) const REACH_LINES: usize = 256;
 
 pub(super) struct OrderTable {
@@ -128,7 +131,8 @@ impl OrderTable {
         &mut self.slot_mut(slot).order
     }
 
-    /// Into the free slot that [`OrderTable::place`] gave for this reference; the caller has checked that there is room.
+    /// Into the free slot that [`OrderTable::place`] gave for this reference; the caller has
+    /// checked that there is room.
     #[inline]
     pub(super) fn fill(&mut self, slot: usize, reference: u64, order: Order) {
         debug_assert!(order.shares > 0 && self.place(reference) == Place::Free(slot));
@@ -260,9 +264,11 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    /// Times four, a reference number with one of four homes, whatever the key and the table's size.
+    /// Times four, a reference number with one of four homes, whatever the key and the table's
+    /// size.
     fn meeting(key: u64) -> u64 {
-        // By the multiplier's inverse, hashes that count upwards: their upper bits are equal, but for two that are cut off.
+        // By the multiplier's inverse, hashes that count upwards: their upper bits are equal, but
+        // for two that are cut off.
         key.wrapping_mul(0xf1de_83e1_9937_733d) & (u64::MAX / 4)
     }
 
@@ -285,7 +291,8 @@ mod tests {
             let mut table = OrderTable::new(capacity);
             let mut map = HashMap::new();
             for (step, (adds, key, kind)) in ops.into_iter().enumerate() {
-                // As a feed counts, all in one place, and spread with 0 and the greatest among them.
+                // As a feed counts, all in one place, and spread with 0 and the greatest among
+                // them.
                 let reference = match kind {
                     0 => key,
                     1 => meeting(key) * 4,

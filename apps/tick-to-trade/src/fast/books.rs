@@ -1,9 +1,10 @@
 //! The books of the FORTS feed: five levels an instrument, and whether they may be trusted.
 //!
-//! The exchange numbers the entries of each instrument (`RptSeq`). A book is [`Trust::Live`] while they come without a break.
-//! After a gap in the stream every book is [`Trust::Suspect`]: the next entry of an instrument shows by its number whether it
-//! lost any. One that did is [`Trust::Stale`] until a snapshot fits: at or after the last entry received, or before it with
-//! all entries in between held here.
+//! The exchange numbers the entries of each instrument (`RptSeq`). A book is [`Trust::Live`] while
+//! they come without a break. After a gap in the stream every book is [`Trust::Suspect`]: the next
+//! entry of an instrument shows by its number whether it lost any. One that did is [`Trust::Stale`]
+//! until a snapshot fits: at or after the last entry received, or before it with all entries in
+//! between held here.
 
 use super::message::{Action, Entry, EntryType, Message};
 use crate::book::{DepthBook, DepthError, DepthLevel};
@@ -96,7 +97,8 @@ pub enum BooksError {
     },
     /// A book entry without price or size, or with a price that is no multiple of 10^-5.
     #[error(
-        "instrument {security_id}, RptSeq {rpt_seq}: an entry without a usable price, size or action; the book is stale now"
+        "instrument {security_id}, RptSeq {rpt_seq}: an entry without a usable price, size or action; the book is \
+         stale now"
     )]
     Entry {
         /// The instrument.
@@ -228,7 +230,8 @@ impl FortsBooks {
     /// Applies one entry of an increment and says what became of it, and the book's index.
     ///
     /// # Errors
-    /// The entry is unusable or contradicts the book, which is stale from then on; or there is no room for its instrument.
+    /// The entry is unusable or contradicts the book, which is stale from then on; or there is no
+    /// room for its instrument.
     pub fn apply_entry(&mut self, msg_seq_num: u32, entry: &Entry) -> Result<(usize, EntryOutcome), BooksError> {
         let security_id = entry.security_id.ok_or(BooksError::NoInstrument { msg_seq_num })?;
         let index = self.open(security_id)?;
@@ -256,8 +259,8 @@ impl FortsBooks {
     /// Applies a snapshot and says what became of it, and the book's index.
     ///
     /// # Errors
-    /// It names no instrument, holds an unusable entry, or there is no room for its instrument; or the entries held since
-    /// contradict it, and the book stays stale.
+    /// It names no instrument, holds an unusable entry, or there is no room for its instrument; or
+    /// the entries held since contradict it, and the book stays stale.
     pub fn apply_snapshot(&mut self, snapshot: &Message) -> Result<(usize, SnapshotOutcome), BooksError> {
         let msg_seq_num = snapshot.msg_seq_num;
         let security_id = snapshot.security_id.ok_or(BooksError::NoInstrument { msg_seq_num })?;

@@ -1,14 +1,16 @@
 //! Runs a compiled template over one datagram.
 //!
-//! FORTS makes every datagram decodable by itself: it starts with a reset (template 120) that empties the dictionaries. So the
-//! decoder's state lives as long as a datagram, and a lost one harms no other.
+//! FORTS makes every datagram decodable by itself: it starts with a reset (template 120) that
+//! empties the dictionaries. So the decoder's state lives as long as a datagram, and a lost one
+//! harms no other.
 
 use super::error::{Cause, DecodeError};
 use super::message::{Action, Decimal, ENTRIES_MAX, Entry, EntryType, Message};
 use super::template::{Field, Instruction, Operator, Sequence, Target, Template, Templates, Type, Value};
 use super::wire::{PresenceMap, Reader};
 
-/// A dictionary entry; its value counts only in the epoch that it was set in, so that a reset is one increment.
+/// A dictionary entry; its value counts only in the epoch that it was set in, so that a reset is
+/// one increment.
 #[derive(Clone, Copy)]
 struct Slot {
     epoch: u64,
@@ -78,7 +80,8 @@ impl Decoder {
         if reader.remaining() == 0 {
             return Err(Cause::NoMessage);
         }
-        // The template id is a copy field of its own; a reset empties it, hence it stands in every message of a datagram.
+        // The template id is a copy field of its own; a reset empties it, hence it stands in every
+        // message of a datagram.
         let index = loop {
             let mut map = reader.presence_map()?;
             if !map.next() {
@@ -280,7 +283,8 @@ fn zero(ty: Type) -> Value {
     }
 }
 
-/// Puts a value into the message; a type that the target has not (another template file) leaves the field as it is.
+/// Puts a value into the message; a type that the target has not (another template file) leaves the
+/// field as it is.
 #[inline]
 fn store(message: &mut Message, target: Target, value: Value) {
     match (target, value) {

@@ -15,7 +15,8 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// The value times 10^5, the finest price step of the market; `None` when that is not a whole number of 64 bits.
+    /// The value times 10^5, the finest price step of the market; `None` when that is not a whole
+    /// number of 64 bits.
     #[inline]
     pub fn to_e5(self) -> Option<i64> {
         match self.exponent.checked_add(5)? {
@@ -146,7 +147,8 @@ impl Default for Message {
 }
 
 impl Message {
-    /// An empty message with room for [`ENTRIES_MAX`] entries, for [`super::Decoder::decode`] to fill.
+    /// An empty message with room for [`ENTRIES_MAX`] entries, for [`super::Decoder::decode`] to
+    /// fill.
     pub fn new() -> Self {
         Self::default()
     }
@@ -177,7 +179,8 @@ impl Message {
     }
 }
 
-/// A short string; what exceeds 15 bytes is read and not kept. No field that the decoder keeps is longer.
+/// A short string; what exceeds 15 bytes is read and not kept. No field that the decoder keeps is
+/// longer.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Text {
     len: u8,

@@ -1,7 +1,9 @@
-//! The recorded FORTS feed: three files of FAST messages back to back, split into the datagrams that a publisher sends.
+//! The recorded FORTS feed: three files of FAST messages back to back, split into the datagrams
+//! that a publisher sends.
 //!
-//! The recording (Moscow Exchange derivatives, 2013-08-01 14:24:37 to 14:31:00) comes from penberg/libtrading, data/micex. A
-//! datagram here is a reset and the message after it; boundaries are found by decoding, so what loads is known to decode.
+//! The recording (Moscow Exchange derivatives, 2013-08-01 14:24:37 to 14:31:00) comes from
+//! penberg/libtrading, data/micex. A datagram here is a reset and the message after it; boundaries
+//! are found by decoding, so what loads is known to decode.
 
 use std::io;
 use std::ops::Range;
@@ -22,7 +24,12 @@ const SNAPSHOT: &str = "micex_snapshot.dat";
 #[derive(Debug, thiserror::Error)]
 pub enum MoexError {
     /// Files are missing.
-    #[error("no MOEX FORTS recording in {}: missing {}; give the folder that holds the five micex_* files (of penberg/libtrading, data/micex)", .dir.display(), .missing.join(", "))]
+    #[error(
+        "no MOEX FORTS recording in {}: missing {}; give the folder that holds the five micex_* files \
+         (of penberg/libtrading, data/micex)",
+        .dir.display(),
+        .missing.join(", ")
+    )]
     Absent {
         /// Where it was looked for.
         dir: PathBuf,

@@ -1,7 +1,7 @@
 //! The transfer encoding: stop-bit integers, strings and presence maps (FAST 1.1, section 10.6).
 //!
-//! A byte carries 7 bits, most significant first; the top bit marks the last byte. In a nullable field the value 0 means
-//! "absent" and the others are moved up by one.
+//! A byte carries 7 bits, most significant first; the top bit marks the last byte. In a nullable
+//! field the value 0 means "absent" and the others are moved up by one.
 
 use super::error::Cause;
 use super::message::Text;
@@ -107,7 +107,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// ASCII up to the stop bit. A single 0x80 is absent if nullable, else empty; 0x00 0x80 is empty if nullable.
+    /// ASCII up to the stop bit. A single 0x80 is absent if nullable, else empty; 0x00 0x80 is
+    /// empty if nullable.
     #[inline]
     pub(super) fn ascii(&mut self, nullable: bool) -> Result<Option<Text>, Cause> {
         let mut text = Text::default();
@@ -116,7 +117,8 @@ impl<'a> Reader<'a> {
             0x80 if nullable => return Ok(None),
             0x80 => return Ok(Some(text)),
             0x00 => {
-                // A leading zero byte: the empty string when it is all there is, else an overlong encoding.
+                // A leading zero byte: the empty string when it is all there is, else an overlong
+                // encoding.
                 return if self.byte()? == 0x80 { Ok(Some(text)) } else { Err(Cause::Overlong) };
             }
             _ => {}

@@ -1,11 +1,14 @@
-//! A seeded ITCH 5.0 feed: several instruments, a book that stays consistent, prices around a random walk.
+//! A seeded ITCH 5.0 feed: several instruments, a book that stays consistent, prices around a
+//! random walk.
 //!
-//! The generator keeps the book that its messages describe ([`Generator::truth`]), price-time priority included, so that
-//! whoever decodes the feed has something to be held against. All state is allocated by [`Generator::new`] and bounded by its
-//! [`GeneratorSpec`]; the same seed and calls give the same bytes.
+//! The generator keeps the book that its messages describe ([`Generator::truth`]), price-time
+//! priority included, so that whoever decodes the feed has something to be held against. All state
+//! is allocated by [`Generator::new`] and bounded by its [`GeneratorSpec`]; the same seed and calls
+//! give the same bytes.
 //!
-//! The day starts with `S`, then a stock directory `R` and a trading action `H` for each instrument, then `S` again. After
-//! that the mix is about that of a Nasdaq day: adds and deletes are most of it, replaces a tenth, executions a twentieth.
+//! The day starts with `S`, then a stock directory `R` and a trading action `H` for each
+//! instrument, then `S` again. After that the mix is about that of a Nasdaq day: adds and deletes
+//! are most of it, replaces a tenth, executions a twentieth.
 
 mod truth;
 
@@ -26,7 +29,8 @@ pub struct GeneratorSpec {
     pub seed: u64,
     /// Instruments, locate codes 1 to this, `SYM0001` and so on; at least 1, at most 9,999.
     pub instruments: u16,
-    /// Live orders that each instrument's book settles at, 8 to 1,000,000; never exceeded by more than half.
+    /// Live orders that each instrument's book settles at, 8 to 1,000,000; never exceeded by more
+    /// than half.
     pub live_orders: u32,
 }
 
@@ -109,8 +113,9 @@ impl Generator {
         self.sequence
     }
 
-    /// Writes a MoldUDP64 packet of up to `messages` messages to the front of `out`; fewer when `out` has no room for the
-    /// longest message. All carry the time `timestamp_ns` (nanoseconds since midnight, 48 bits).
+    /// Writes a MoldUDP64 packet of up to `messages` messages to the front of `out`; fewer when
+    /// `out` has no room for the longest message. All carry the time `timestamp_ns` (nanoseconds
+    /// since midnight, 48 bits).
     ///
     /// # Errors
     /// `out` is shorter than a header.
@@ -231,7 +236,8 @@ impl Generator {
         encode::order_replace(out, header, old.reference, new.reference, shares, new.ticks * TICK_E4)
     }
 
-    /// Executes the first order of the best price, all of it or a part, now and then at another price.
+    /// Executes the first order of the best price, all of it or a part, now and then at another
+    /// price.
     fn execute(&mut self, index: usize, side: Side, header: Header, out: &mut [u8]) -> Option<usize> {
         let book = &mut self.books[index];
         let Some(first) = book.first(side) else { return self.add(index, header, out) };
@@ -276,8 +282,8 @@ impl Generator {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014): the feed must stay the same
-/// for a seed, whatever a library does to its generators.
+/// SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014): the
+/// feed must stay the same for a seed, whatever a library does to its generators.
 struct SplitMix64(u64);
 
 impl SplitMix64 {

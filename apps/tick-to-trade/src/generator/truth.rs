@@ -1,6 +1,8 @@
-//! The generator's own book of one instrument: a fixed band of ticks, each a queue of orders in time priority.
+//! The generator's own book of one instrument: a fixed band of ticks, each a queue of orders in
+//! time priority.
 //!
-//! It is built unlike [`crate::book`] on purpose: arrays by tick and linked queues, so that the two can check each other.
+//! It is built unlike [`crate::book`] on purpose: arrays by tick and linked queues, so that the two
+//! can check each other.
 
 use super::TICK_E4;
 use crate::itch::{Side, Symbol};

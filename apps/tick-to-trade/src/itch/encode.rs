@@ -1,7 +1,8 @@
 //! Writing ITCH 5.0 messages, for the generator and for tests.
 //!
-//! Each function fills the front of `out` and returns the message's length, or `None` when `out` is too short, in which case
-//! `out` is as it was. Fields that a generated feed has no use for are spaces or zeros, as the specification pads them.
+//! Each function fills the front of `out` and returns the message's length, or `None` when `out` is
+//! too short, in which case `out` is as it was. Fields that a generated feed has no use for are
+//! spaces or zeros, as the specification pads them.
 
 use super::{
     AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, Imbalance, OrderCancel, OrderDelete, OrderExecuted,

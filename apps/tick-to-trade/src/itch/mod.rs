@@ -1,9 +1,10 @@
 //! NASDAQ TotalView-ITCH 5.0 messages, read in place.
 //!
-//! [`parse`] looks at the type byte and the length and returns a view that borrows the caller's bytes: nothing is copied and
-//! a field is decoded when it is asked for. Every length is the fixed one of the specification (4. Message Formats of the
-//! "Nasdaq TotalView-ITCH 5.0" document); `parse` checks it, so that no accessor can be out of bounds.
-//! Integers are big-endian; prices are in 1/10 000 of a dollar (`price_e4`); times are nanoseconds since midnight.
+//! [`parse`] looks at the type byte and the length and returns a view that borrows the caller's
+//! bytes: nothing is copied and a field is decoded when it is asked for. Every length is the fixed
+//! one of the specification (4. Message Formats of the "Nasdaq TotalView-ITCH 5.0" document);
+//! `parse` checks it, so that no accessor can be out of bounds. Integers are big-endian; prices are
+//! in 1/10 000 of a dollar (`price_e4`); times are nanoseconds since midnight.
 
 pub mod encode;
 mod order;
@@ -75,7 +76,11 @@ pub enum ItchError {
         tag: u8,
     },
     /// The message is shorter or longer than its type.
-    #[error("a message of type {:?} has {expected_bytes} bytes, not {actual_bytes}; it was cut, or the feed is of another version", *.tag as char)]
+    #[error(
+        "a message of type {:?} has {expected_bytes} bytes, not {actual_bytes}; it was cut, or the feed is of another \
+         version",
+        *.tag as char
+    )]
     Length {
         /// The first byte of the message.
         tag: u8,
@@ -85,7 +90,10 @@ pub enum ItchError {
         actual_bytes: usize,
     },
     /// The buy/sell indicator is neither `B` nor `S`.
-    #[error("a message of type {:?} has the buy/sell indicator 0x{value:02x}, neither B nor S; it is corrupt", *.tag as char)]
+    #[error(
+        "a message of type {:?} has the buy/sell indicator 0x{value:02x}, neither B nor S; it is corrupt",
+        *.tag as char
+    )]
     Side {
         /// The first byte of the message.
         tag: u8,
@@ -168,11 +176,13 @@ impl Message<'_> {
 
 /// Reads one message, which must be all of `bytes`.
 ///
-/// Types come at random, so a jump on the type is mispredicted every other time and costs more than all the rest. There is
-/// none here: one table gives the length, another the variant. Whoever matches on the message pays for it, once.
+/// Types come at random, so a jump on the type is mispredicted every other time and costs more than
+/// all the rest. There is none here: one table gives the length, another the variant. Whoever
+/// matches on the message pays for it, once.
 ///
 /// # Errors
-/// Empty input, a type that ITCH 5.0 does not have, a length that is not the type's, a side that is neither.
+/// Empty input, a type that ITCH 5.0 does not have, a length that is not the type's, a side that is
+/// neither.
 #[inline(always)]
 pub fn parse(bytes: &[u8]) -> Result<Message<'_>, ItchError> {
     let tag = check(bytes)?;
@@ -203,8 +213,9 @@ fn check(bytes: &[u8]) -> Result<u8, ItchError> {
     if usize::from(shape.len_bytes) != bytes.len() {
         return Err(wrong_length(tag, bytes.len()));
     }
-    // For a type without a side, the type byte is looked at and anything is right. One branch, never taken: compared with
-    // `B` and `S` in turn, the compiler makes branches that are as random as the types, mispredicted on two messages of three.
+    // For a type without a side, the type byte is looked at and anything is right. One branch,
+    // never taken: compared with `B` and `S` in turn, the compiler makes branches that are as
+    // random as the types, mispredicted on two messages of three.
     let side = bytes[usize::from(shape.side_at)];
     if IS_SIDE[usize::from(side)] | shape.sideless == 0 {
         return Err(wrong_side(tag, side));
@@ -359,8 +370,14 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_do() {
-        insta::assert_snapshot!(ItchError::UnknownType { tag: b'Z' }, @"'Z' (0x5a) is not a message type of ITCH 5.0; is the feed of another version?");
-        insta::assert_snapshot!(parse(b"D12").unwrap_err(), @"a message of type 'D' has 19 bytes, not 3; it was cut, or the feed is of another version");
+        insta::assert_snapshot!(
+            ItchError::UnknownType { tag: b'Z' },
+            @"'Z' (0x5a) is not a message type of ITCH 5.0; is the feed of another version?"
+        );
+        insta::assert_snapshot!(
+            parse(b"D12").unwrap_err(),
+            @"a message of type 'D' has 19 bytes, not 3; it was cut, or the feed is of another version"
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Messages about orders, read by tables: one shape for all seven types, and no branch on the type.
 //!
-//! Types come at random, so a jump on the type is mispredicted every other time, and costs more than all there is to read.
-//! Here the type picks a row of a table, which tells where each field is; a field that the type does not have is masked to 0.
+//! Types come at random, so a jump on the type is mispredicted every other time, and costs more
+//! than all there is to read. Here the type picks a row of a table, which tells where each field
+//! is; a field that the type does not have is masked to 0.
 
 use super::{
     AddOrder, AddOrderMpid, ItchError, LEN_BYTES, OrderCancel, OrderDelete, OrderExecuted, OrderExecutedWithPrice,
@@ -47,7 +48,8 @@ pub struct OrderMessage {
     pub price_e4: u32,
 }
 
-/// Reads one message, which must be all of `bytes`. `None` when it is not about an order in the book.
+/// Reads one message, which must be all of `bytes`. `None` when it is not about an order in the
+/// book.
 ///
 /// # Errors
 /// As [`super::parse`].
@@ -57,7 +59,8 @@ pub fn parse_order(bytes: &[u8]) -> Result<Option<OrderMessage>, ItchError> {
     Ok(read(bytes))
 }
 
-/// Where the fields are; an offset of a field that is not there is any within the message, and its mask 0.
+/// Where the fields are; an offset of a field that is not there is any within the message, and its
+/// mask 0.
 #[derive(Clone, Copy)]
 struct Layout {
     new_mask: u64,
@@ -106,7 +109,8 @@ const LAYOUTS: [Layout; 256] = {
         side_at: 0,
         side_mask: 0,
     };
-    /// A type, what it does, and where its shares, its price and its new reference are; 0 where it has none.
+    /// A type, what it does, and where its shares, its price and its new reference are; 0 where it
+    /// has none.
     type Row = (u8, OrderAction, u8, u8, u8);
     let rows: [Row; 7] = [
         (AddOrder::TAG, OrderAction::Add, 20, 32, 0),

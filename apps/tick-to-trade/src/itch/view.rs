@@ -1,8 +1,9 @@
 //! The views: one struct a message type, a reference to exactly the bytes of that type.
 //!
-//! Offsets are those of the specification, counted from the type byte. An accessor turns the bytes into an array of the
-//! type's length, which [`super::parse`] has checked, and indexes it with a constant: a load and a byte swap. The compiler
-//! folds the length checks of several accessors into one.
+//! Offsets are those of the specification, counted from the type byte. An accessor turns the bytes
+//! into an array of the type's length, which [`super::parse`] has checked, and indexes it with a
+//! constant: a load and a byte swap. The compiler folds the length checks of several accessors into
+//! one.
 
 use std::fmt;
 
@@ -84,7 +85,8 @@ macro_rules! view {
 view! {
     /// `S`, system event.
     SystemEvent b'S' 12 {
-        /// `O S Q M E C`: start of messages, system hours, market hours; end of market hours, system hours, messages.
+        /// `O S Q M E C`: start of messages, system hours, market hours; end of market hours,
+        /// system hours, messages.
         event_code: u8 = byte(11),
     }
 }
@@ -310,7 +312,8 @@ impl fmt::Debug for Other<'_> {
     }
 }
 
-// `at` is always a literal within N: the slice is in bounds at compile time and no check remains after inlining.
+// `at` is always a literal within N: the slice is in bounds at compile time and no check remains
+// after inlining.
 #[inline(always)]
 fn bytes<const N: usize, const M: usize>(b: &[u8; N], at: usize) -> [u8; M] {
     b[at..at + M].try_into().expect("the range is M long")

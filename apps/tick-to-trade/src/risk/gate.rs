@@ -1,7 +1,8 @@
-//! Pre-trade limits. An order passes all of them or is refused with the first reason, and nothing is then reserved.
+//! Pre-trade limits. An order passes all of them or is refused with the first reason, and nothing
+//! is then reserved.
 //!
-//! The position limit holds in the worst case: all open orders of a side count as filled. What passes is therefore reserved
-//! until [`RiskGate::filled`] or [`RiskGate::closed`] settles it.
+//! The position limit holds in the worst case: all open orders of a side count as filled. What
+//! passes is therefore reserved until [`RiskGate::filled`] or [`RiskGate::closed`] settles it.
 
 use super::OrderIntent;
 use crate::itch::Side;
@@ -158,8 +159,9 @@ impl RiskGate {
         }
     }
 
-    /// Holds an order against all limits, and reserves it if it passes. `reference` is the last trade's price or the mid;
-    /// `now_ns` must not go back, and a time before the last one counts as the last one.
+    /// Holds an order against all limits, and reserves it if it passes. `reference` is the last
+    /// trade's price or the mid; `now_ns` must not go back, and a time before the last one counts
+    /// as the last one.
     ///
     /// # Errors
     /// The first limit that it exceeds.
@@ -258,7 +260,8 @@ fn signed(side: Side, quantity: u32) -> i64 {
     }
 }
 
-/// A token bucket kept as one time: when it would be full again (the "generic cell rate algorithm" of ITU-T I.371).
+/// A token bucket kept as one time: when it would be full again (the "generic cell rate algorithm"
+/// of ITU-T I.371).
 struct TokenBucket {
     interval_ns: u64,
     burst_ns: u64,
@@ -365,7 +368,11 @@ mod tests {
     proptest! {
         /// In no window of a second do more than the rate and the burst pass.
         #[test]
-        fn the_rate_holds_over_every_second(gaps in prop::collection::vec(0u64..400_000_000, 1..200), rate in 1u32..20, burst in 1u32..5) {
+        fn the_rate_holds_over_every_second(
+            gaps in prop::collection::vec(0u64..400_000_000, 1..200),
+            rate in 1u32..20,
+            burst in 1u32..5,
+        ) {
             let mut bucket = TokenBucket::new(rate, burst);
             let mut now = 0;
             let mut passed = Vec::new();

@@ -1,7 +1,8 @@
-//! From a book's best levels to an order: [`Trigger`] decides, [`RiskGate`] refuses or lets pass, [`OrderTemplate`] writes.
+//! From a book's best levels to an order: [`Trigger`] decides, [`RiskGate`] refuses or lets pass,
+//! [`OrderTemplate`] writes.
 //!
-//! Instruments are small dense indices, as [`crate::book::Change::book`] gives them. Prices are integers in the unit of the
-//! feed; quantities are shares or contracts.
+//! Instruments are small dense indices, as [`crate::book::Change::book`] gives them. Prices are
+//! integers in the unit of the feed; quantities are shares or contracts.
 
 mod gate;
 mod order;

@@ -1,6 +1,7 @@
 //! The order message: 64 bytes, formatted once for an instrument and patched for each order.
 //!
-//! It is modelled on Nasdaq's OUCH "enter order": fixed fields, big-endian, and one cache line, so that it goes inline.
+//! It is modelled on Nasdaq's OUCH "enter order": fixed fields, big-endian, and one cache line, so
+//! that it goes inline.
 //!
 //! | offset | bytes | field |
 //! | --- | --- | --- |
@@ -41,7 +42,8 @@ impl OrderTemplate {
         Self { bytes }
     }
 
-    /// Writes an order to the front of `out` and returns its length, or `None` when `out` is too short.
+    /// Writes an order to the front of `out` and returns its length, or `None` when `out` is too
+    /// short.
     #[inline]
     pub fn write(&self, order: &OrderIntent, id: u64, tick: u64, scheduled_ns: u64, out: &mut [u8]) -> Option<usize> {
         let out = out.first_chunk_mut::<ORDER_LEN_BYTES>()?;

@@ -1,7 +1,8 @@
-//! A small trigger: it takes liquidity when one side of the best level outweighs the other, or when the price has moved.
+//! A small trigger: it takes liquidity when one side of the best level outweighs the other, or when
+//! the price has moved.
 //!
-//! It fires on the edge: once when the condition becomes true, and again only after it was false. After an order an instrument
-//! rests for the cooldown.
+//! It fires on the edge: once when the condition becomes true, and again only after it was false.
+//! After an order an instrument rests for the cooldown.
 
 use super::OrderIntent;
 use crate::itch::Side;
@@ -46,7 +47,8 @@ pub struct TriggerSpec {
     pub instruments: u16,
     /// Fires at this imbalance of the best sizes, in 1/1000; above 1000 never.
     pub imbalance_permille: u32,
-    /// Fires when the mid has moved this far since the last order or the first quote, in the feed's unit; 0 never.
+    /// Fires when the mid has moved this far since the last order or the first quote, in the feed's
+    /// unit; 0 never.
     pub move_min: i64,
     /// Shares or contracts of an order.
     pub quantity: u32,
@@ -75,8 +77,9 @@ impl Trigger {
         Self { spec, states: vec![State::default(); usize::from(spec.instruments)].into_boxed_slice() }
     }
 
-    /// Looks at an instrument's best levels after they changed. The order takes the other side's best price. Nothing comes
-    /// of a locked or crossed market, an instrument without a state, or one that rests.
+    /// Looks at an instrument's best levels after they changed. The order takes the other side's
+    /// best price. Nothing comes of a locked or crossed market, an instrument without a state, or
+    /// one that rests.
     #[inline]
     pub fn on_top(&mut self, instrument: u16, top: &Top, now_ns: u64) -> Option<OrderIntent> {
         let state = self.states.get_mut(usize::from(instrument))?;

@@ -1,7 +1,7 @@
 //! The trader's arbiter: channels A and B in, each message once and in order out, gaps counted.
 //!
-//! A packet goes on as it is. Its mark tells the book how many messages at its start to pass over, and whether messages
-//! were lost just before it.
+//! A packet goes on as it is. Its mark tells the book how many messages at its start to pass over,
+//! and whether messages were lost just before it.
 
 use serde::Deserialize;
 use verbline::engine::{Counter, StageError};
@@ -40,7 +40,8 @@ struct Params {
     /// The port that receives channel A, as `md_a`; every other one is channel B's.
     a: String,
     framing: Framing,
-    /// The feed's MoldUDP64 session; without it that of the first two datagrams in a row that have the same.
+    /// The feed's MoldUDP64 session; without it that of the first two datagrams in a row that have
+    /// the same.
     session: Option<String>,
     /// The first sequence number of the feed; without it a loss at the very start goes unseen.
     first: Option<u64>,

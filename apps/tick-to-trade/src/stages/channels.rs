@@ -1,4 +1,5 @@
-//! The redundant channels A and B of a feed: the same bytes on both, and some of them dropped on purpose.
+//! The redundant channels A and B of a feed: the same bytes on both, and some of them dropped on
+//! purpose.
 
 use verbline::prelude::*;
 
@@ -16,7 +17,8 @@ pub(super) const MALFORMED_ORDER: DropReason = DropReason::Stage(2);
 /// A packet is too short for what is to be written.
 pub(super) const NO_ROOM: DropReason = DropReason::Stage(3);
 
-/// Heartbeats and ends of a session are sent so often on each channel: the first is a claim, which the second bears out.
+/// Heartbeats and ends of a session are sent so often on each channel: the first is a claim, which
+/// the second bears out.
 const ANNOUNCEMENTS: usize = 2;
 
 /// Which frames each channel drops: independent, decided by a seed.
@@ -38,8 +40,9 @@ pub(super) fn has_room_to_announce(out: &Outputs<'_>) -> bool {
     out.room(A) >= ANNOUNCEMENTS && out.room(B) >= ANNOUNCEMENTS
 }
 
-/// Sends bytes on both channels, whatever is dropped otherwise: heartbeats and the end of a session. What cannot be sent is counted
-/// where it fails: `alloc_failed` of the stage, `tx_full` of the port, `no_room` here.
+/// Sends bytes on both channels, whatever is dropped otherwise: heartbeats and the end of a
+/// session. What cannot be sent is counted where it fails: `alloc_failed` of the stage, `tx_full`
+/// of the port, `no_room` here.
 pub(super) fn announce(bytes: &[u8], out: &mut Outputs<'_>) {
     for &channel in [[A, B]; ANNOUNCEMENTS].as_flattened() {
         let Some(mut packet) = out.alloc() else { continue };
@@ -57,7 +60,8 @@ impl Drops {
         Drops { thresholds, seeds: [seed, seed ^ 0x9e37_79b9_7f4a_7c15] }
     }
 
-    /// Sends a frame of `messages` messages on a channel (0 is A, 1 is B), or drops it on purpose. True if it was sent.
+    /// Sends a frame of `messages` messages on a channel (0 is A, 1 is B), or drops it on purpose.
+    /// True if it was sent.
     #[inline]
     pub(super) fn send(
         &mut self,

@@ -1,4 +1,5 @@
-//! The exchange's order desk: takes orders, measures how long they took, and answers each with a report.
+//! The exchange's order desk: takes orders, measures how long they took, and answers each with a
+//! report.
 
 use hdrhistogram::Histogram;
 use verbline::prelude::*;
@@ -56,7 +57,8 @@ impl Desk {
         self.ticks.add(count);
     }
 
-    /// Takes a batch of orders. `fill` says how much of (instrument, side, price, quantity) the book would fill.
+    /// Takes a batch of orders. `fill` says how much of (instrument, side, price, quantity) the
+    /// book would fill.
     pub(super) fn take(
         &mut self,
         orders: &mut Batch,

@@ -1,5 +1,5 @@
-//! The trader's five-level books of the recorded feed: applies increments, holds each snapshot against the book, and brings
-//! a book back from a snapshot after a loss.
+//! The trader's five-level books of the recorded feed: applies increments, holds each snapshot
+//! against the book, and brings a book back from a snapshot after a loss.
 
 use std::collections::VecDeque;
 

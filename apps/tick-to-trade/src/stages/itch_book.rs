@@ -1,4 +1,5 @@
-//! The trader's full-depth books: applies each message, and tells the strategy which best levels changed.
+//! The trader's full-depth books: applies each message, and tells the strategy which best levels
+//! changed.
 
 use verbline::engine::Tick;
 use verbline::plan::{Asked, Needs};
@@ -90,9 +91,9 @@ impl Stage for ItchBook {
 }
 
 impl ItchBook {
-    /// Asks for the orders of each packet's first messages before the first packet is looked at; the rest is asked for while
-    /// messages are applied. The loads overlap, instead of one wait a message: at 221,000 live orders a third of the time
-    /// (`examples/parse_speed.rs`).
+    /// Asks for the orders of each packet's first messages before the first packet is looked at;
+    /// the rest is asked for while messages are applied. The loads overlap, instead of one wait a
+    /// message: at 221,000 live orders a third of the time (`examples/parse_speed.rs`).
     #[inline]
     fn prefetch(&self, input: &Batch) {
         for packet in input.iter() {

@@ -1,5 +1,5 @@
-//! The exchange of the generated feed: publishes MoldUDP64 frames of ITCH messages at their scheduled times, and fills
-//! orders against the book that the feed describes.
+//! The exchange of the generated feed: publishes MoldUDP64 frames of ITCH messages at their
+//! scheduled times, and fills orders against the book that the feed describes.
 
 use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
@@ -90,7 +90,8 @@ impl Stage for ItchExchange {
 }
 
 impl ItchExchange {
-    /// Publishes the next frame on both channels. False if there are no packets or no room for it now.
+    /// Publishes the next frame on both channels. False if there are no packets or no room for it
+    /// now.
     fn publish(&mut self, due_ns: u64, out: &mut Outputs<'_>) -> bool {
         if !has_room(out) {
             return false;

@@ -5,7 +5,8 @@
 //!          ──B──▶                                            ▲──────report──────┘
 //! ```
 //!
-//! A packet is reused all the way: the frame that arrives becomes the note of what changed, and that becomes the order.
+//! A packet is reused all the way: the frame that arrives becomes the note of what changed, and
+//! that becomes the order.
 
 mod arbiter;
 mod channels;
@@ -26,7 +27,8 @@ use verbline::prelude::*;
 
 pub use tally::{ExchangeTally, FortsTally, ItchTally, STEPS, StrategyTally, Tallies, Tally};
 
-/// Registers every kind of stage and the sections that they read. What they count ends up in `tally`.
+/// Registers every kind of stage and the sections that they read. What they count ends up in
+/// `tally`.
 pub fn register(registry: &mut Registry, tally: &Tally) {
     registry.section("feed").section("trigger").section("risk");
     itch_exchange::register(registry, tally);

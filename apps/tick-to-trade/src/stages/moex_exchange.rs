@@ -1,5 +1,5 @@
-//! The exchange of the recorded feed: plays the redundant incremental channels and the snapshots of a trading day at a
-//! multiple of the market's pace, and takes orders.
+//! The exchange of the recorded feed: plays the redundant incremental channels and the snapshots of
+//! a trading day at a multiple of the market's pace, and takes orders.
 //!
 //! The recording has no book of the exchange's own, so every order is filled whole at its limit.
 
@@ -98,8 +98,8 @@ impl Stage for MoexExchange {
 }
 
 impl MoexExchange {
-    /// Whether an increment follows on a snapshot. The ports send at the end of a turn, one after the other: within a turn
-    /// the increment would overtake.
+    /// Whether an increment follows on a snapshot. The ports send at the end of a turn, one after
+    /// the other: within a turn the increment would overtake.
     fn turns_back(&self, departed: Departure) -> bool {
         let next = self.departures.get(self.next);
         departed.source == Source::Snapshot && next.is_some_and(|next| next.source != Source::Snapshot)

@@ -1,7 +1,8 @@
-//! The order in which a recording is played: each datagram at its sending time, and a snapshot right behind the increments
-//! that it holds, so that a receiver can compare the two.
+//! The order in which a recording is played: each datagram at its sending time, and a snapshot
+//! right behind the increments that it holds, so that a receiver can compare the two.
 //!
-//! Increments go in the order of their sequence numbers; how far channel B lagged behind A on the day is not replayed.
+//! Increments go in the order of their sequence numbers; how far channel B lagged behind A on the
+//! day is not replayed.
 
 use crate::fast::{DecodeError, Message, MoexFeed};
 

@@ -1,4 +1,5 @@
-//! The trader's strategy: looks at best levels that changed, asks the risk gate, and turns the packet into the order.
+//! The trader's strategy: looks at best levels that changed, asks the risk gate, and turns the
+//! packet into the order.
 
 use verbline::engine::Counter;
 use verbline::prelude::*;
@@ -66,8 +67,8 @@ impl Stage for Strategy {
 }
 
 impl Strategy {
-    /// Looks at each update of a packet. The first order goes out in the packet itself; the rare others wait for the next
-    /// tick, since the trigger fires again only on a new edge.
+    /// Looks at each update of a packet. The first order goes out in the packet itself; the rare
+    /// others wait for the next tick, since the trigger fires again only on a new edge.
     fn consider(&mut self, mut packet: Packet, out: &mut Outputs<'_>) {
         let (updates, rest) = packet.data().as_chunks::<UPDATE_LEN_BYTES>();
         if updates.is_empty() || !rest.is_empty() {
@@ -107,7 +108,8 @@ impl Strategy {
         }
     }
 
-    /// Turns the packet into the order, with its timing behind it. False if it has no room for them.
+    /// Turns the packet into the order, with its timing behind it. False if it has no room for
+    /// them.
     #[inline]
     #[must_use]
     fn write(&mut self, packet: &mut Packet, update: &Update, intent: &OrderIntent, decided_ns: u64) -> bool {

@@ -1,7 +1,7 @@
 //! What the stages counted and measured, for the report.
 //!
-//! Each stage counts in its own memory and hands its part over when it is dropped, at the end of its lcore: no lock is near
-//! the data path.
+//! Each stage counts in its own memory and hands its part over when it is dropped, at the end of
+//! its lcore: no lock is near the data path.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -55,8 +55,8 @@ pub struct ExchangeTally {
     pub unanswered: u64,
     /// From the scheduled time of a tick to the arrival of its order, ns.
     pub tick_to_trade_ns: Histogram<u64>,
-    /// The same, cut into what happened in turn, summed over all orders: scheduled to published, to received by the trader,
-    /// to decided, to arrived.
+    /// The same, cut into what happened in turn, summed over all orders: scheduled to published, to
+    /// received by the trader, to decided, to arrived.
     pub steps_ns: [u64; 4],
 }
 
@@ -76,9 +76,11 @@ pub struct ItchTally {
     pub changes: u64,
     /// Changes that the strategy was told of.
     pub told: u64,
-    /// Changes that a later one of the same instrument took the place of, before the strategy was told.
+    /// Changes that a later one of the same instrument took the place of, before the strategy was
+    /// told.
     pub overtaken: u64,
-    /// Changes that the strategy was not told of: of instruments that it does not follow, or left at the end.
+    /// Changes that the strategy was not told of: of instruments that it does not follow, or left
+    /// at the end.
     pub untold: u64,
     /// Price levels at the end, over all books and sides.
     pub levels: usize,
@@ -103,9 +105,11 @@ pub struct FortsTally {
     pub changes: u64,
     /// Changes that the strategy was told of.
     pub told: u64,
-    /// Changes that a later one of the same instrument took the place of, before the strategy was told.
+    /// Changes that a later one of the same instrument took the place of, before the strategy was
+    /// told.
     pub overtaken: u64,
-    /// Changes that the strategy was not told of: of instruments that it does not follow, or left at the end.
+    /// Changes that the strategy was not told of: of instruments that it does not follow, or left
+    /// at the end.
     pub untold: u64,
     /// Snapshots equal to a book that increments had changed; the others prove nothing.
     pub equal_of_changing: u64,
@@ -122,7 +126,8 @@ pub struct StrategyTally {
     pub intents: u64,
     /// Orders sent.
     pub orders: u64,
-    /// Orders wanted that were not sent: the packet went to another order, or there was no room for it.
+    /// Orders wanted that were not sent: the packet went to another order, or there was no room for
+    /// it.
     pub unsent: u64,
     /// Reports of the exchange, one for each order that it took.
     pub reports: u64,

@@ -1,5 +1,5 @@
-//! What a book tells the strategy: the best levels of an instrument after a tick, as a fixed record in the packet that the
-//! tick came in.
+//! What a book tells the strategy: the best levels of an instrument after a tick, as a fixed record
+//! in the packet that the tick came in.
 
 use verbline::prelude::*;
 
@@ -61,9 +61,9 @@ impl Update {
 
 /// What the strategy has not been told yet: of each instrument the last update.
 ///
-/// It goes out in the packet that it came in, and what does not fit there in fresh ones. What finds no packet or no room now stays
-/// here, where a later update of the same instrument takes its place: nothing is lost, and it needs no more room than there are
-/// instruments.
+/// It goes out in the packet that it came in, and what does not fit there in fresh ones. What finds
+/// no packet or no room now stays here, where a later update of the same instrument takes its
+/// place: nothing is lost, and it needs no more room than there are instruments.
 #[derive(Debug)]
 pub(super) struct Updates {
     /// Records in the order in which their instruments changed.
@@ -103,7 +103,8 @@ impl Updates {
         u64::from(limit) * (UPDATE_LEN_BYTES + size_of::<u16>()) as u64
     }
 
-    /// Adds an update, in place of an earlier one of the same instrument. False if there is no such instrument.
+    /// Adds an update, in place of an earlier one of the same instrument. False if there is no such
+    /// instrument.
     #[inline]
     #[must_use]
     pub(super) fn put(&mut self, update: Update) -> bool {

@@ -2,7 +2,8 @@
 
 use crate::itch::Side;
 
-/// Behind an order: when its tick was received and when the order was decided, ns of the runtime's clock.
+/// Behind an order: when its tick was received and when the order was decided, ns of the runtime's
+/// clock.
 pub(super) const TIMING_LEN_BYTES: usize = 16;
 
 /// The timing behind an order's 64 bytes.

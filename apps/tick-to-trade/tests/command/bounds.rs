@@ -1,4 +1,5 @@
-//! Numbers that no run can have are refused before it starts, each at its key; and what a stage allocates is in the plan's sums.
+//! Numbers that no run can have are refused before it starts, each at its key; and what a stage
+//! allocates is in the plan's sums.
 
 use verbline_tests::{Finished, keys_listed, recording, unwrapped};
 

@@ -1,4 +1,5 @@
-//! A recording that is absent, cut or corrupt: an error that names the file and the place, exit code 2, and no run.
+//! A recording that is absent, cut or corrupt: an error that names the file and the place, exit
+//! code 2, and no run.
 
 use std::fs;
 use std::path::Path;
@@ -89,8 +90,8 @@ fn files_that_are_not_xml_are_named() {
 
 #[test]
 fn no_flipped_byte_makes_it_panic() {
-    // Every change is either found, or decodes to something else and is played and accounted for. Only the opening is
-    // tried here: a run of each would take too long.
+    // Every change is either found, or decodes to something else and is played and accounted for.
+    // Only the opening is tried here: a run of each would take too long.
     let Some(dir) = changed(SNAPSHOT, |_| ()) else { return };
     let path = dir.path().join(SNAPSHOT);
     let good = fs::read(&path).expect("the snapshots");

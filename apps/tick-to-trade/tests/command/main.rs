@@ -1,4 +1,5 @@
-//! The command as a user runs it: what it prints, what it exits with, and what it does with what is wrong.
+//! The command as a user runs it: what it prints, what it exits with, and what it does with what is
+//! wrong.
 
 mod bounds;
 mod feed_files;
@@ -15,8 +16,8 @@ fn app() -> Program {
     Program::new(env!("CARGO_BIN_EXE_tick-to-trade"))
 }
 
-/// A run of the generated feed for `seconds`, slow enough that a trader that is kept from its CPU for all that time loses
-/// nothing. `None` where two lcores can't run.
+/// A run of the generated feed for `seconds`, slow enough that a trader that is kept from its CPU
+/// for all that time loses nothing. `None` where two lcores can't run.
 fn generated(seconds: &str, sets: &[&str]) -> Option<Program> {
     let run =
         app().with(["run", "config/tick-to-trade.toml", "--for", seconds]).with(two_lcores(["exchange", "trader"])?);

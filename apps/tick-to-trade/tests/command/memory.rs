@@ -1,4 +1,5 @@
-//! Memory that isn't there: pools that are too small, hugepages that no machine has, memory that may not be locked.
+//! Memory that isn't there: pools that are too small, hugepages that no machine has, memory that
+//! may not be locked.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -35,7 +36,8 @@ fn two_lcores_do_without_hugepages_and_say_so() {
     let Some(run) = generated("500ms", &[]) else { return };
     let shown = run.with(["--json"]).run().exited(0);
     let pool = &shown.json()["pools"][0];
-    // Which of the two it is depends on the machine, and on who else takes pages; that it is said does not.
+    // Which of the two it is depends on the machine, and on who else takes pages; that it is said
+    // does not.
     let fell_back = pool["page_bytes"] == 4096;
     assert_eq!(pool["fallback"].is_string(), fell_back, "{pool:#}");
     let note = shown.note(Lack::Hugepages);

@@ -1,4 +1,5 @@
-//! The recorded day of the Moscow Exchange, played by the shipped plan: every message, every snapshot.
+//! The recorded day of the Moscow Exchange, played by the shipped plan: every message, every
+//! snapshot.
 
 use serde_json::Value;
 use verbline_tests::{Program, recording, two_lcores};
@@ -6,7 +7,8 @@ use verbline_tests::{Program, recording, two_lcores};
 use crate::report::number;
 use crate::{PATIENT, app};
 
-/// The shipped plan on the recording, faster than shipped, with queues that hold all of it: no stall loses anything.
+/// The shipped plan on the recording, faster than shipped, with queues that hold all of it: no
+/// stall loses anything.
 fn replay(sets: &[&str]) -> Option<Program> {
     let dir = format!("feed.dir={}", recording()?.display());
     let run = app().with(["run", "config/moex-replay.toml", "--for", "10m"]).with(two_lcores(["exchange", "trader"])?);

@@ -1,4 +1,5 @@
-//! `run --json`: one document with every key that a script relies on, in which every tick and every packet is accounted for.
+//! `run --json`: one document with every key that a script relies on, in which every tick and every
+//! packet is accounted for.
 
 use serde_json::Value;
 use verbline_tests::{Finished, Program, assert_report_holds};
@@ -115,8 +116,8 @@ fn two_lcores_in_event_mode_sleep_between_ten_ticks_a_second() {
     assert!((1..=21).contains(&ticks), "{ticks} ticks in two seconds");
     for name in ["exchange", "trader"] {
         let lcore = lcore(&json, name);
-        // A tick is one timer of the exchange, two frames and at most one order with its report; the timer of the arbiter and
-        // the safety time-out come on top.
+        // A tick is one timer of the exchange, two frames and at most one order with its report;
+        // the timer of the arbiter and the safety time-out come on top.
         let wakes = 10 * ticks + 20;
         assert!((1..=wakes).contains(&number(lcore, "sleeps")), "{wakes} wake-ups are enough: {lcore:#}");
         assert!(2 * number(lcore, "asleep_ns") > number(&json, "elapsed_ns"), "{lcore:#}");

@@ -11,8 +11,9 @@ pub(crate) fn dir() -> PathBuf {
     std::env::var_os("VERBLINE_MOEX_DIR").map_or(beside, Into::into)
 }
 
-/// The recording: `VERBLINE_MOEX_DIR`, or `../shared/data/moex-forts` beside the repository. `None` is said on standard error;
-/// with `CI` set and no such folder it is a failure, for CI has the recording.
+/// The recording: `VERBLINE_MOEX_DIR`, or `../shared/data/moex-forts` beside the repository. `None`
+/// is said on standard error; with `CI` set and no such folder it is a failure, for CI has the
+/// recording.
 pub(crate) fn moex() -> Option<MoexFeed> {
     match MoexFeed::open(&dir()) {
         Ok(feed) => Some(feed),

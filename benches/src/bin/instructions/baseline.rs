@@ -1,4 +1,5 @@
-//! The stored counts: `instructions.toml`, a name and a number a line, and the tools that they were counted with.
+//! The stored counts: `instructions.toml`, a name and a number a line, and the tools that they were
+//! counted with.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,13 +9,14 @@ use std::path::PathBuf;
 pub(crate) const RISE_PERCENT: f64 = 3.0;
 
 const HEAD: &str = "\
-# Instructions of one operation of the hot path, counted by callgrind at the release profile (`./x instructions --list`
-# says what an operation is). A row that takes over 3 % more than here fails CI, one that takes less never does. After a
-# change that is meant: `./x instructions --write`.
+# Instructions of one operation of the hot path, counted by callgrind at the release profile
+# (`./x instructions --list` says what an operation is). A row that takes over 3 % more than here
+# fails CI, one that takes less never does. After a change that is meant: `./x instructions --write`.
 #
-# The counts are not of the machine that stored them: callgrind emulates one CPU whatever the host's is, and glibc is told
-# to pick its memcpy as for the oldest x86-64 (GLIBC_TUNABLES, in benches/src/callgrind.rs). They are of the compiler, and
-# where a row copies messages a little of glibc: a check that fails with other tools than these says so.
+# The counts are not of the machine that stored them: callgrind emulates one CPU whatever the host's
+# is, and glibc is told to pick its memcpy as for the oldest x86-64 (GLIBC_TUNABLES, in
+# benches/src/callgrind.rs). They are of the compiler, and where a row copies messages a little of
+# glibc: a check that fails with other tools than these says so.
 ";
 
 /// The line that names the tools.

@@ -1,12 +1,13 @@
-//! Instruction counts of the hot path, held against those that are stored: `./x instructions [--row NAME] [--write]
-//! [--list]`.
+//! Instruction counts of the hot path, held against those that are stored:
+//! `./x instructions [--row NAME] [--write] [--list]`.
 //!
-//! Time varies with the machine's load, instructions do not: callgrind counts each subject at two sizes, and the
-//! difference is what an operation takes. A row that takes over 3 % more than stored in `benches/instructions.toml`
-//! fails, with its name (exit 1). `--write` stores what was counted, for a change that is meant.
+//! Time varies with the machine's load, instructions do not: callgrind counts each subject at two
+//! sizes, and the difference is what an operation takes. A row that takes over 3 % more than stored
+//! in `benches/instructions.toml` fails, with its name (exit 1). `--write` stores what was counted,
+//! for a change that is meant.
 //!
-//! Counts depend on the compiler and the profile: they are stored for the release profile of this repository, with the
-//! versions of the tools beside them.
+//! Counts depend on the compiler and the profile: they are stored for the release profile of this
+//! repository, with the versions of the tools beside them.
 
 #![forbid(unsafe_code)]
 

@@ -16,8 +16,8 @@ fn version(program: &str) -> String {
     number(&said).unwrap_or("unknown").to_owned()
 }
 
-/// `rustc 1.95.0 (…)`, `ldd (Debian GLIBC 2.36-9) 2.36`, `valgrind-3.19.0`: the last word of the first line that is a number
-/// with dots.
+/// `rustc 1.95.0 (…)`, `ldd (Debian GLIBC 2.36-9) 2.36`, `valgrind-3.19.0`: the last word of the
+/// first line that is a number with dots.
 fn number(said: &str) -> Option<&str> {
     let mut words = said.lines().next()?.split([' ', '-']);
     let is_number = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');

@@ -1,16 +1,18 @@
 //! The doorbell and the fences.
 //!
-//! Two shapes of model. In `exchange` the sleeper really blocks, and a missed wake-up is a deadlock, which loom reports
-//! (by an abort: its own objects can't be dropped then). In `one_sleep` it lets the producers finish and then asks
-//! whether the bell was rung, so that a missed wake-up is an ordinary panic. The mutants leave out one step each and must
-//! panic: that shows both that the step is needed and that the models would notice.
+//! Two shapes of model. In `exchange` the sleeper really blocks, and a missed wake-up is a
+//! deadlock, which loom reports (by an abort: its own objects can't be dropped then). In
+//! `one_sleep` it lets the producers finish and then asks whether the bell was rung, so that a
+//! missed wake-up is an ordinary panic. The mutants leave out one step each and must panic: that
+//! shows both that the step is needed and that the models would notice.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use verbline_ring::{Sleeper, Wake, Waker, doorbell, doorbell_lacking_fence, fence};
 
-/// A ring as the doorbell sees it: rtrb publishes by a Release store of its tail and looks by an Acquire load.
+/// A ring as the doorbell sees it: rtrb publishes by a Release store of its tail and looks by an
+/// Acquire load.
 #[derive(Clone)]
 struct Tail(Arc<AtomicUsize>);
 
@@ -39,7 +41,8 @@ fn produce(tail: Tail, waker: Waker, items: usize) -> thread::JoinHandle<usize> 
     })
 }
 
-/// Polls all `tails` until `items` were seen, and sleeps whenever there is nothing new. Returns how many sleeps were rung.
+/// Polls all `tails` until `items` were seen, and sleeps whenever there is nothing new. Returns how
+/// many sleeps were rung.
 fn consume(tails: &[Tail], sleeper: &mut Sleeper, items: usize) -> usize {
     let (mut seen, mut rung) = (0, 0);
     while seen < items {
@@ -63,7 +66,8 @@ fn poll(tails: &[Tail]) -> usize {
     tails.iter().map(Tail::look).sum()
 }
 
-/// Runs `producers` against one sleeper, and counts: each sleep that was rung has exactly one ring that did it.
+/// Runs `producers` against one sleeper, and counts: each sleep that was rung has exactly one ring
+/// that did it.
 fn exchange(producers: usize, items_each: usize) {
     let (waker, mut sleeper) = bell();
     let tails: Vec<Tail> = (0..producers).map(|_| Tail::new()).collect();
@@ -73,7 +77,8 @@ fn exchange(producers: usize, items_each: usize) {
     assert_eq!(rings, rung);
 }
 
-/// One go at sleeping while two producers publish one item each. What was not seen must have rung the bell.
+/// One go at sleeping while two producers publish one item each. What was not seen must have rung
+/// the bell.
 fn one_sleep((waker, mut sleeper): (Waker, Sleeper), poll_again: bool) {
     let tails = [Tail::new(), Tail::new()];
     let threads = tails.clone().map(|tail| produce(tail, waker.clone(), 1));

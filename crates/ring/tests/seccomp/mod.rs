@@ -1,4 +1,5 @@
-//! Takes membarrier(2) away from the calling thread and those it starts, as a container's filter may.
+//! Takes membarrier(2) away from the calling thread and those it starts, as a container's filter
+//! may.
 
 /// From here on membarrier(2) fails with `ENOSYS` in this thread.
 pub(crate) fn refuse_membarrier() {

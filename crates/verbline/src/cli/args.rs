@@ -82,7 +82,8 @@ pub(super) struct PlanOptions {
 pub(super) struct RunOptions {
     #[command(flatten)]
     pub(super) plan: PlanOptions,
-    /// How long to run: seconds, or e.g. 500ms, 10s, 1h, or `forever`; a run ends earlier when all its sources are done
+    /// How long to run: seconds, or e.g. 500ms, 10s, 1h, or `forever`; a run ends earlier when all
+    /// its sources are done
     #[arg(long = "for", value_name = "DURATION", default_value = FOREVER, value_parser = length)]
     pub(super) length: Length,
     /// Print one JSON report to standard output, and nothing else there
@@ -129,8 +130,13 @@ pub(super) enum Format {
 #[derive(Args, Debug)]
 pub(super) struct KeysOptions {
     /// Only the keys of this sort of table
-    #[arg(value_parser = PossibleValuesParser::new(reference().iter().map(|table| table.sort).filter(|sort| !sort.is_empty())))]
+    #[arg(value_parser = PossibleValuesParser::new(sorts()))]
     pub(super) table: Option<String>,
+}
+
+/// The sorts of tables that a plan can have.
+fn sorts() -> impl Iterator<Item = &'static str> {
+    reference().into_iter().map(|table| table.sort).filter(|sort| !sort.is_empty())
 }
 
 /// Options of `devices`.

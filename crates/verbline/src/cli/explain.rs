@@ -66,7 +66,8 @@ fn sum_json(sum: &Sum) -> Value {
         Limit::Derived => json!({ "by": "sum", "value": sum.needed }),
     };
     let terms: Vec<Value> = sum.terms.iter().map(term_json).collect();
-    json!({ "of": sum.of, "unit": sum.unit, "needed": sum.needed, "limit": limit, "holds": sum.holds(), "terms": terms })
+    let holds = sum.holds();
+    json!({ "of": sum.of, "unit": sum.unit, "needed": sum.needed, "limit": limit, "holds": holds, "terms": terms })
 }
 
 fn term_json(term: &Term) -> Value {

@@ -1,4 +1,5 @@
-//! The report as JSON: the engine's [`Report`] as it is serialised, with the app's keys and failures beside its own.
+//! The report as JSON: the engine's [`Report`] as it is serialised, with the app's keys and
+//! failures beside its own.
 //!
 //! `docs/report.schema.json` describes it.
 

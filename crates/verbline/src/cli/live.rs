@@ -1,5 +1,5 @@
-//! How far a run is and what it does, on standard error: in a terminal one line that is redrawn and gone when the run ends;
-//! elsewhere (a log) a plain line now and then.
+//! How far a run is and what it does, on standard error: in a terminal one line that is redrawn and
+//! gone when the run ends; elsewhere (a log) a plain line now and then.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,8 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::output::message;
 
-/// A few updates a second are enough for eyes, and cost the lcores nothing: the counters are only read.
+/// A few updates a second are enough for eyes, and cost the lcores nothing: the counters are only
+/// read.
 pub(super) const PERIOD: Duration = Duration::from_millis(200);
 
 /// Between two plain lines: a run of the usual length leaves none in a log.

@@ -1,5 +1,6 @@
-//! What a user can do about an error that a run met: a sentence for each status of a completion (ibv_poll_cq(3)) and each
-//! event of a device (ibv_get_async_event(3)) that has a usual cause. Those without one say nothing, rather than guess.
+//! What a user can do about an error that a run met: a sentence for each status of a completion
+//! (ibv_poll_cq(3)) and each event of a device (ibv_get_async_event(3)) that has a usual cause.
+//! Those without one say nothing, rather than guess.
 
 /// For a status, named as in verbs.h without its prefix.
 pub(super) fn for_status(status: &str) -> Option<&'static str> {
@@ -8,8 +9,8 @@ pub(super) fn for_status(status: &str) -> Option<&'static str> {
             "a message is longer than the buffer it came into; raise `data_bytes` of the port's pool, or send less"
         }
         "LOC_QP_OP_ERR" => {
-            "the device could not carry a work request out; on rdma_rxe mostly a message that is longer than the buffer it came \
-             into (raise `data_bytes` of the port's pool), or a link that is down (`rdma link`)"
+            "the device could not carry a work request out; on rdma_rxe mostly a message that is longer than the \
+             buffer it came into (raise `data_bytes` of the port's pool), or a link that is down (`rdma link`)"
         }
         "LOC_PROT_ERR" => {
             "a packet lies in memory that the port's device does not know; take it from a pool of that device"
@@ -18,7 +19,8 @@ pub(super) fn for_status(status: &str) -> Option<&'static str> {
             "the peer's answer makes no sense; run the same version and the same `transport` at both ends"
         }
         "REM_INV_REQ_ERR" => {
-            "the peer refused a message, mostly since its buffers are shorter; raise `data_bytes` of its pool, or send less"
+            "the peer refused a message, mostly since its buffers are shorter; raise `data_bytes` of its pool, or \
+             send less"
         }
         "REM_ACCESS_ERR" => {
             "the peer's memory is not open for what was asked; compare address, rkey and rights with its own"
@@ -31,7 +33,8 @@ pub(super) fn for_status(status: &str) -> Option<&'static str> {
             "the peer does not answer; see whether it still runs, and whether both links are up (`rdma link`)"
         }
         "RNR_RETRY_EXC_ERR" => {
-            "the peer posts too few receives; raise its `rx_depth_wr`, and `packets` of its pool, or give its lcore less to do"
+            "the peer posts too few receives; raise its `rx_depth_wr`, and `packets` of its pool, or give its lcore \
+             less to do"
         }
         "REM_ABORT_ERR" => "the peer gave the operation up; its own report says why",
         "FATAL_ERR" | "GENERAL_ERR" => "the device failed; see `dmesg`",

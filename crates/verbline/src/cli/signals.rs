@@ -1,5 +1,6 @@
-//! Ctrl-C and SIGTERM: the first asks for an orderly stop, the second ends the process at once. SIGHUP asks as they do, and
-//! never more: a terminal that goes away may send it twice, by the kernel and by the shell.
+//! Ctrl-C and SIGTERM: the first asks for an orderly stop, the second ends the process at once.
+//! SIGHUP asks as they do, and never more: a terminal that goes away may send it twice, by the
+//! kernel and by the shell.
 
 use std::io;
 use std::sync::Arc;
@@ -19,7 +20,8 @@ impl StopRequest {
     pub(super) fn install() -> io::Result<StopRequest> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // The order matters: handlers run as registered, so that the first signal finds the flag still false.
+            // The order matters: handlers run as registered, so that the first signal finds the
+            // flag still false.
             flag::register_conditional_shutdown(signal, EXIT_INTERRUPTED, Arc::clone(&asked))?;
             flag::register(signal, Arc::clone(&asked))?;
         }

@@ -105,7 +105,8 @@ fn counters(stages: &[StageReport]) -> String {
     text
 }
 
-/// What went wrong at the ports, and what to do about it: once for each kind of error, however many ports have it.
+/// What went wrong at the ports, and what to do about it: once for each kind of error, however many
+/// ports have it.
 fn port_errors(ports: &[PortReport]) -> String {
     let (mut text, mut told) = (String::new(), Vec::new());
     for port in ports.iter().filter(|port| port.down || port.link_down || !port.errors.is_empty()) {

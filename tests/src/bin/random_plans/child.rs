@@ -1,4 +1,5 @@
-//! A process that runs plans for another: one plan a line on its standard input, one verdict a line on its output.
+//! A process that runs plans for another: one plan a line on its standard input, one verdict a line
+//! on its output.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Command, Stdio};
@@ -100,7 +101,8 @@ impl Drop for Child {
     }
 }
 
-/// The other end: runs the plans that come, until there are no more, and says after each what it has left.
+/// The other end: runs the plans that come, until there are no more, and says after each what it
+/// has left.
 pub(crate) fn serve(run: impl Fn(&str) -> Result<(), String>) -> Result<(), String> {
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| error.to_string())?;

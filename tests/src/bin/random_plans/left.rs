@@ -1,8 +1,9 @@
 //! What a process has after a run that it did not have before: memory, mappings, descriptors.
 //!
-//! A table that grows now and then grows in one stretch of runs and not in another; a leak, were it one byte a run, grows in all of
-//! them. So of several stretches the one that grew least is what counts. Resident memory is none of it: the allocator keeps what
-//! is free, in as many arenas as there were threads, and takes some hundred runs to have seen them all.
+//! A table that grows now and then grows in one stretch of runs and not in another; a leak, were it
+//! one byte a run, grows in all of them. So of several stretches the one that grew least is what
+//! counts. Resident memory is none of it: the allocator keeps what is free, in as many arenas as
+//! there were threads, and takes some hundred runs to have seen them all.
 
 use std::alloc::System;
 use std::fs;
@@ -38,14 +39,15 @@ impl Left {
     }
 }
 
-/// What every stretch of runs has left behind, if that is anything to speak of. The first one makes what is made once.
+/// What every stretch of runs has left behind, if that is anything to speak of. The first one makes
+/// what is made once.
 pub(crate) fn leak(after_each: &[Left]) -> Option<String> {
     let growths = growths(after_each);
     if growths.len() < STRETCHES_MIN {
         return None;
     }
-    // A multicast group's 40 bytes stay with the process, and a stretch may be the first with some group. The allocator maps
-    // an arena now and then.
+    // A multicast group's 40 bytes stay with the process, and a stretch may be the first with some
+    // group. The allocator maps an arena now and then.
     let figures: [(&str, u64, fn(&Left) -> u64); 3] = [
         ("bytes of heap", STRETCH_PLANS as u64, |left| left.heap_bytes),
         ("mapped pages", STRETCH_PLANS as u64 / 10, |left| left.mapped_pages),

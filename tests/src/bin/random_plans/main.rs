@@ -1,8 +1,8 @@
 //! Random valid plans, run and judged: `./x random-plans`.
 //!
-//! Plans run in child processes, so that a crash or a hang is a fault like any other and ends one plan only. A fault is
-//! shrunk to a smaller plan that is faulty too, which is kept as a file that `--plan` runs again. What plans leave behind in
-//! the process that ran them is a fault as well.
+//! Plans run in child processes, so that a crash or a hang is a fault like any other and ends one
+//! plan only. A fault is shrunk to a smaller plan that is faulty too, which is kept as a file that
+//! `--plan` runs again. What plans leave behind in the process that ran them is a fault as well.
 #![forbid(unsafe_code)]
 
 mod child;
@@ -19,8 +19,8 @@ use verbline_tests::random::{draw, shrink, verdict, with_least_pools};
 
 use child::{Child, Verdict};
 
-/// Runs random valid plans and holds each run to what must be true of every run: packets are accounted for place by place,
-/// arrive in order, none is left behind, no wake-up is lost.
+/// Runs random valid plans and holds each run to what must be true of every run: packets are
+/// accounted for place by place, arrive in order, none is left behind, no wake-up is lost.
 #[derive(Debug, Parser)]
 #[command(name = "random-plans", max_term_width = 80)]
 struct Args {
