@@ -67,8 +67,9 @@ pub(super) enum NextDraft {
     Done,
 }
 
-/// A caller that sends only once all that it sent has come back, and an answerer on its way. While a packet is under way
-/// nothing else happens between the two, so that whoever sleeps through one sleeps until the safety time-out.
+/// A caller that sends only once all that it sent has come back, and an answerer on its way. While
+/// a packet is under way nothing else happens between the two, so that whoever sleeps through one
+/// sleeps until the safety time-out.
 #[derive(Clone, Debug)]
 pub(super) struct TalkDraft {
     /// The plan has no other stages: nothing else wakes an lcore that should be awake.
@@ -77,7 +78,8 @@ pub(super) struct TalkDraft {
     pub(super) answerer: SpeakerDraft,
     pub(super) rounds: u16,
     pub(super) window_packets: u8,
-    /// Both lead over ports, but for the one that may be `Direct`: packets must not go round in a circle of rings.
+    /// Both lead over ports, but for the one that may be `Direct`: packets must not go round in a
+    /// circle of rings.
     pub(super) there: LinkDraft,
     pub(super) back: LinkDraft,
 }
@@ -201,7 +203,8 @@ fn talk() -> impl Strategy<Value = TalkDraft> {
 }
 
 fn speaker() -> impl Strategy<Value = SpeakerDraft> {
-    // An lcore goes to sleep within a µs of its last packet, or after its spin or dwell; a pause meets that moment if it is as long.
+    // An lcore goes to sleep within a µs of its last packet, or after its spin or dwell; a pause
+    // meets that moment if it is as long.
     let pause_ns = prop_oneof![Just(0), 1..1_000_u32, 1..4_000_u32, 1..20_000_u32, 1..300_000_u32];
     let waits = prop_oneof![2 => Just(true), 1 => Just(false)];
     (0..4_u8, any::<u32>(), pause_ns, waits).prop_map(|(lcore, seed, pause_ns, waits_in_call)| SpeakerDraft {

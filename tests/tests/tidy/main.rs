@@ -1,0 +1,100 @@
+//! What no compiler keeps: how wide lines and how long files are, that SAFETY comments say
+//! something, that the files of a crate do not import one another in circles, that links between
+//! documents lead somewhere.
+//!
+//! Every rule is a function over text, with a test beside it that plants an offence. What is still
+//! wrong is counted here, crate by crate: a number that is too small fails, and so does one that
+//! is too large, so that the lists can only shrink. Git is not asked: a rule judges what lies on
+//! the disk.
+#![forbid(unsafe_code)]
+
+mod counts;
+mod imports;
+mod lengths;
+mod links;
+mod safety;
+mod tree;
+mod widths;
+
+use counts::held;
+use tree::Tree;
+
+/// Lines that are too wide, and nobody has broken yet.
+const WIDE: &[(&str, usize)] = &[
+    ("ARCHITECTURE.md", 54),
+    ("crates/engine", 406),
+    ("crates/softnic", 404),
+    ("crates/sync", 105),
+    ("crates/verbs", 661),
+];
+
+/// SAFETY comments that name no invariant.
+const EMPTY_SAFETY: &[(&str, usize)] = &[("crates/softnic", 159), ("crates/sync", 8), ("crates/verbs", 66)];
+
+/// Files that reach themselves by their imports.
+const IN_CIRCLES: &[(&str, usize)] = &[
+    ("apps/tick-to-trade", 7),
+    ("crates/plan", 8),
+    ("crates/softnic", 35),
+    ("crates/verbline", 5),
+    ("crates/verbs", 55),
+];
+
+/// Files of more than 400 lines: how many lines each may have, and why it is not two files.
+const LONG: &[(&str, usize, &str)] = &[
+    ("apps/tick-to-trade/src/arbitration/mod.rs", 407, "one state machine, and the words that it needs"),
+    ("apps/tick-to-trade/src/book/orders.rs", 447, "one table, and each operation on it"),
+    ("apps/tick-to-trade/src/fast/books.rs", 411, "one book, and its recovery from snapshots"),
+    ("benches/src/bin/peers/groups.rs", 512, "a table: one function a comparison"),
+    ("crates/engine/src/lcore/poll_loop.rs", 537, "the loop, from a wake-up to a sleep"),
+    ("crates/engine/src/lcore/poll_loop/model.rs", 532, "a model, and the sequences that it is held against"),
+    ("crates/engine/src/lcore/port/model.rs", 613, "a model, and the sequences that it is held against"),
+    ("crates/engine/tests/reconnect.rs", 444, "one test a way to lose a connection"),
+    ("crates/mem/src/packet.rs", 420, "every method of a packet, each with its words"),
+    ("crates/mem/src/region.rs", 468, "one mapping: how it is made, and why it could not be"),
+    ("crates/plan/src/diag.rs", 413, "a diagnostic, and the list of their codes"),
+    ("crates/plan/src/raw.rs", 415, "one reader a table of a plan"),
+    ("crates/softnic/src/data_path/poll.rs", 470, "ibv_poll_cq, from the ring to the caller"),
+    ("crates/softnic/src/data_path/stall.rs", 479, "a queue pair that waits, and what wakes it"),
+    ("crates/softnic/src/objects/qp_table.rs", 475, "the table of states, and the check that reads it"),
+    ("crates/softnic/tests/harness/mod.rs", 534, "what every test of the C interface is made of"),
+    ("crates/softnic/tests/messages.rs", 579, "one test a rule of messages"),
+    ("crates/sync/tests/loom.rs", 558, "one model a protocol"),
+    ("crates/verbline/src/cli/text.rs", 412, "half of it is tests of what it prints"),
+    ("crates/verbs/conformance/src/rig/qp.rs", 417, "one wrapper a verb of queue pairs"),
+    ("crates/verbs/conformance/src/rows/mw.rs", 418, "one row a rule of memory windows"),
+    ("crates/verbs/src/connection/mod.rs", 402, "what both kinds of connection have in common"),
+    ("crates/verbs/src/connection/soft.rs", 443, "one side of a connection, step by step"),
+    ("crates/verbs/src/memory/mr.rs", 411, "a memory region, and its tests"),
+    ("crates/verbs/src/script.rs", 435, "a device for tests: one function a verb"),
+];
+
+#[test]
+fn lines_are_at_most_100_columns_of_prose_or_120_of_code() {
+    let tree = Tree::of_the_repository();
+    held(tree.texts().flat_map(|(path, text)| widths::wide(path, text)), WIDE).unwrap();
+}
+
+#[test]
+fn files_are_at_most_400_lines_long() {
+    let tree = Tree::of_the_repository();
+    lengths::held(tree.sources().map(|(path, text)| (path, text.lines().count())), LONG).unwrap();
+}
+
+#[test]
+fn safety_comments_name_an_invariant() {
+    let tree = Tree::of_the_repository();
+    held(tree.sources().flat_map(|(path, text)| safety::empty(path, text)), EMPTY_SAFETY).unwrap();
+}
+
+#[test]
+fn files_of_a_crate_import_one_another_in_no_circle() {
+    let tree = Tree::of_the_repository();
+    held(tree.crates().into_iter().flat_map(|sources| imports::circles(&sources)), IN_CIRCLES).unwrap();
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let tree = Tree::of_the_repository();
+    held(tree.documents().flat_map(|(path, text)| links::dead(path, text, &tree)), &[]).unwrap();
+}
