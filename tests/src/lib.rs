@@ -64,7 +64,8 @@ pub fn two_lcores(lcores: [&str; 2]) -> Option<Vec<String>> {
     Some(lcores.into_iter().flat_map(|lcore| ["--set".to_owned(), format!("lcore.{lcore}.drain=60s")]).collect())
 }
 
-/// The keys that a diagnostic about an unknown one lists, e.g. where a test asks for one that is like none.
+/// The keys that a diagnostic about an unknown one lists, e.g. where a test asks for one that is
+/// like none.
 pub fn keys_listed(said: &str) -> Vec<String> {
     let said = unwrapped(said);
     let list = said.split_once("the keys here are ").map_or("", |(_, list)| list);

@@ -233,7 +233,8 @@ impl PeerRegion {
             word[first..first + bytes.len()].copy_from_slice(bytes);
             Some(u64::from_ne_bytes(word))
         };
-        // Relaxed: a copy promises no order; `store_u64` is there to publish. It ends with the change made, as `merge` always has one.
+        // Relaxed: a copy promises no order; `store_u64` is there to publish. It ends with the
+        // change made, as `merge` always has one.
         let _ = self.word(offset).fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
     }
 }

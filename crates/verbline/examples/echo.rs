@@ -90,7 +90,8 @@ impl Stage for Source {
                 return Next::Done;
             }
             let Some(mut packet) = out.alloc() else { break };
-            // What `send` refuses, it counts; a packet that has no room for a number is for us to count.
+            // What `send` refuses, it counts; a packet that has no room for a number is for us to
+            // count.
             match packet.fill(&self.next.to_le_bytes()) {
                 true => _ = out.send(packets, packet),
                 false => out.drop(packet, TOO_SHORT),

@@ -189,7 +189,8 @@ impl FortsBook {
     }
 }
 
-/// The best levels of a book that can be relied on and has both; sizes are positive, and there are fewer books than 2^16.
+/// The best levels of a book that can be relied on and has both; sizes are positive, and there are
+/// fewer books than 2^16.
 fn update(books: &FortsBooks, index: usize, tick: u64) -> Option<Update> {
     let book = books.books().get(index)?;
     let quote = |side| {

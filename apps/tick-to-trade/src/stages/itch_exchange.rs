@@ -105,7 +105,8 @@ impl ItchExchange {
             return false;
         };
         let messages = u64::from(written.count);
-        // It was written there, and the copy is of the same pool. If not, these messages are gone all the same.
+        // It was written there, and the copy is of the same pool. If not, these messages are gone
+        // all the same.
         if !frame.set_len(written.len_bytes) || !copy.fill(frame.data()) {
             out.drop(frame, NO_ROOM);
             self.desk.tally.published += messages;

@@ -5,7 +5,8 @@ use verbline_tests::{Finished, keys_listed, recording, unwrapped};
 
 use crate::app;
 
-/// One instrument, where it is not about their number: how much memory there is belongs to another test.
+/// One instrument, where it is not about their number: how much memory there is belongs to another
+/// test.
 fn check(plan: &str, set: &str) -> Finished {
     let one = (plan == "tick-to-trade" && !set.contains("instruments")).then_some("feed.instruments=1");
     let recorded = (plan == "moex-replay").then(recording).flatten();
@@ -14,7 +15,8 @@ fn check(plan: &str, set: &str) -> Finished {
     check.with(dir.iter().map(String::as_str).chain(one).flat_map(|set| ["--set", set])).run()
 }
 
-/// A number of a plan: the least and the most that it may be, or what it may be and what not; or a key that is none.
+/// A number of a plan: the least and the most that it may be, or what it may be and what not; or a
+/// key that is none.
 enum Key {
     Number(&'static str, i64, i64),
     Real(&'static str, &'static [&'static str], &'static [&'static str]),
