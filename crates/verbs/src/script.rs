@@ -337,7 +337,7 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: i32, wc: *mut ibv_wc) -> i32
     let mut found = 0;
     let mut others = VecDeque::new();
     while let Some(ready) = queues.ready.pop_front() {
-        if ready.cq != cq.addr() || found == room {
+        if ready.cq != cq.addr() || found >= room {
             others.push_back(ready);
             continue;
         }
@@ -345,7 +345,7 @@ unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: i32, wc: *mut ibv_wc) -> i32
         let mut entry: ibv_wc = unsafe { std::mem::zeroed() };
         (entry.wr_id, entry.status, entry.opcode) = (ready.wr_id, ready.status, ready.opcode);
         (entry.byte_len, entry.qp_num) = (ready.len_bytes, ready.qpn);
-        // SAFETY: there is room for one more, and `room` is not below 0, since it is not `found`.
+        // SAFETY: there is room for one more, as was just seen.
         unsafe { wc.add(found as usize).write(entry) };
         queues.polled = Some(ready);
         found += 1;

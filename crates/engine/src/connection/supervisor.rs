@@ -6,8 +6,9 @@
 //! serve, does none of this. It posts the receives once it has the queue pair, since they complete into its completion queue;
 //! a peer that is quicker waits and sends again (RNR). [`StopFlags`] end a supervisor at any time.
 //!
-//! A supervisor waits, connects and reads the clock through its [`ConnectionManager`] alone. The real one is [`Reconnector`]; tests of
-//! the poll loop have a model, which drives a supervisor and an lcore step by step.
+//! A supervisor waits, connects and reads the clock through its [`ConnectionManager`] alone. The real
+//! one is [`Reconnector`]; tests of the poll loop have a model, which drives a supervisor and an lcore
+//! step by step.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
