@@ -362,7 +362,8 @@ mod tests {
     use crate::cq::CompletionQueue;
     use crate::cq::completion::Completions;
     use crate::fake;
-    use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec, Transport};
+    use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
+    use crate::qp::endpoint::Transport;
     use crate::qp::{QpSpec, QueuePair};
     use crate::wr::post::PostStop;
 

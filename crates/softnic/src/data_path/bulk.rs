@@ -105,7 +105,7 @@ fn check<'m, 'a>(
             break;
         }
         let sge = wqe.first();
-        let Ok(to) = remote.check(sge.lkey, sge.addr, bytes as u64) else { break };
+        let Ok(to) = remote.check(sge.lkey(), sge.addr(), bytes as u64) else { break };
         memory[count].write(Long { from, to, bytes, wr });
         count += 1;
         next = wr.next();

@@ -262,10 +262,10 @@ impl Taker<'_> {
             let wqe = wqes.wqe(received);
             let (sge, bytes) = (wqe.first(), header.bytes());
             // A length of 0 means 2^31.
-            if sge.length.wrapping_sub(1) < bytes as u32 - 1 {
+            if sge.length().wrapping_sub(1) < bytes as u32 - 1 {
                 break;
             }
-            let Some(at) = key.known(sge.lkey, sge.addr, bytes as u64) else { break };
+            let Some(at) = key.inside(sge.addr(), bytes as u64).filter(|_| key.is(sge.lkey())) else { break };
             // SAFETY: the key, which was looked up inside the guard that we are in, grants so many bytes there.
             unsafe { payload(&entry, bytes, at) };
             room.give(header.wc_words(wqe.wr_id(), completion::SUCCESS));
@@ -381,10 +381,10 @@ fn place(
 ) -> Result<(), key_table::Denied> {
     let sge = wqe.first();
     // A length of 0 means 2^31.
-    if sge.length.wrapping_sub(1) < len as u32 - 1 {
+    if sge.length().wrapping_sub(1) < len as u32 - 1 {
         return place_in_pieces(entry, len, pd, pinned, wqe);
     }
-    let to = key.check(sge.lkey, sge.addr, len as u64)?;
+    let to = key.check(sge.lkey(), sge.addr(), len as u64)?;
     // SAFETY: the key, which was looked up inside the guard that we are in, grants so many bytes there.
     unsafe { payload(entry, len, to) };
     Ok(())

@@ -17,7 +17,6 @@ use crate::objects::qp::Qp;
 use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::mem::MaybeUninit;
-use std::ops::Range;
 use verbline_sync::ring::{Claim, FIRST_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Slot};
 
 /// Small messages that are claimed for at a time.
@@ -49,7 +48,7 @@ pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) 
     if wr.next.is_null() {
         post_single(poster, peer, known.start, position, wr, errors)
     } else {
-        post_list(poster, peer, known.start..known.start + most.min(RUN as u64), position, wr, errors)
+        post_list(poster, peer, known.start, most.min(RUN as u64) as usize, wr, errors)
     }
 }
 
@@ -127,33 +126,32 @@ fn post_single<'a>(
     Some(None)
 }
 
-/// Posts small messages from `wr` on into `receives`, [`RUN`] at most, with one claim.
+/// Posts small messages from `wr` on into receives from `index` on, with one claim: `most` of them, which is [`RUN`] at most.
 #[inline(never)]
 fn post_list<'a>(
     poster: Poster<'_>,
     peer: &Qp,
-    receives: Range<u64>,
-    position: u64,
+    index: u64,
+    most: usize,
     wr: SendWr<'a>,
     errors: &mut Errors,
 ) -> Option<Option<SendWr<'a>>> {
-    let (index, most) = (receives.start, (receives.end - receives.start) as usize);
     let mut source = Source::new(&poster);
     let mut run = [const { MaybeUninit::<Small<'a>>::uninit() }; RUN];
-    let (mut count, mut slots, mut flags) = (0, 0, 0);
+    let (mut at, mut slots, mut flags) = (index, 0, 0);
     let mut next = Some(wr);
-    while count < most
-        && let Some(wr) = next
-    {
+    for slot in &mut run[..most] {
+        let Some(wr) = next else { break };
         let Some(message) = source.small(wr) else { break };
-        if (peer.rq.capacity(index + count as u64) as usize) < message.len {
+        if (peer.rq.capacity(at) as usize) < message.len {
             break;
         }
-        run[count].write(message);
+        slot.write(message);
         slots += message.slots();
-        count += 1;
+        at += 1;
         (flags, next) = (flags | wr.send_flags, wr.next());
     }
+    let count = (at - index) as usize;
     if count == 0 {
         return None;
     }
@@ -169,6 +167,7 @@ fn post_list<'a>(
     }
     completion::notify(cq, flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0);
     peer.rq.consume(index + count as u64);
+    let position = poster.sq.posted();
     poster.sq.advance(position + count as u64);
     if poster.sig_all || flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0 {
         complete_run(&poster, run, position, errors);

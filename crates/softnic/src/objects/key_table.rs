@@ -88,18 +88,23 @@ impl RegionKey {
     #[inline(always)]
     pub(crate) fn check(&mut self, key: u32, addr: u64, len: u64) -> Result<*mut u8, Denied> {
         debug_assert!(len > 0);
-        if key != self.key {
+        if !self.is(key) {
             self.look_up(key)?;
         }
-        self.known(key, addr, len).ok_or(Denied)
+        self.inside(addr, len).ok_or(Denied)
     }
 
-    /// As [`check`](Self::check), but `None` for any key other than the one looked up last.
+    /// Whether it is the key that was looked up last.
     #[inline(always)]
-    pub(crate) fn known(&self, key: u32, addr: u64, len: u64) -> Option<*mut u8> {
+    pub(crate) fn is(&self, key: u32) -> bool {
+        key == self.key
+    }
+
+    /// The host address of `len` bytes at `addr`, if the key that was looked up last has them.
+    #[inline(always)]
+    pub(crate) fn inside(&self, addr: u64, len: u64) -> Option<*mut u8> {
         let at = addr.wrapping_sub(self.start);
-        let inside = key == self.key && at <= self.len && len <= self.len - at;
-        inside.then(|| addr.wrapping_add(self.offset) as *mut u8)
+        (at <= self.len && len <= self.len - at).then(|| addr.wrapping_add(self.offset) as *mut u8)
     }
 
     #[inline(always)]

@@ -117,6 +117,13 @@ impl Sq {
         (depth - (posted - freed), posted)
     }
 
+    /// The posting thread's: the next position.
+    #[inline(always)]
+    pub(crate) fn posted(&self) -> u64 {
+        // Relaxed: see `room`.
+        self.counts.posted.load(Ordering::Relaxed)
+    }
+
     /// The posting thread's: positions below `position` are taken.
     #[inline(always)]
     pub(crate) fn advance(&self, position: u64) {

@@ -29,8 +29,9 @@ struct Head {
     count: AtomicU64,
 }
 
+/// One element. Each field is read by itself, when it is asked for: of most, few are.
 #[repr(C)]
-struct Element {
+pub(crate) struct Element {
     addr: AtomicU64,
     length: AtomicU32,
     lkey: AtomicU32,
@@ -137,6 +138,21 @@ impl<'a> Places<'a> {
 
 impl Element {
     #[inline(always)]
+    pub(crate) fn addr(&self) -> u64 {
+        self.addr.load(Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn length(&self) -> u32 {
+        self.length.load(Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn lkey(&self) -> u32 {
+        self.lkey.load(Relaxed)
+    }
+
+    #[inline(always)]
     fn set(&self, sge: &ibv_sge) {
         self.addr.store(sge.addr, Relaxed);
         self.length.store(sge.length, Relaxed);
@@ -166,17 +182,16 @@ impl<'a> Wqe<'a> {
 
     /// The first element; anything, if there is none.
     #[inline(always)]
-    pub(crate) fn first(self) -> ibv_sge {
-        let Element { addr, length, lkey } = self.element(0);
-        ibv_sge { addr: addr.load(Relaxed), length: length.load(Relaxed), lkey: lkey.load(Relaxed) }
+    pub(crate) fn first(self) -> &'a Element {
+        self.element(0)
     }
 
     /// The elements.
     #[inline]
     pub(crate) fn sges(self) -> impl Iterator<Item = ibv_sge> + use<'a> {
         (0..self.count()).map(move |index| {
-            let Element { addr, length, lkey } = self.element(index);
-            ibv_sge { addr: addr.load(Relaxed), length: length.load(Relaxed), lkey: lkey.load(Relaxed) }
+            let element = self.element(index);
+            ibv_sge { addr: element.addr(), length: element.length(), lkey: element.lkey() }
         })
     }
 

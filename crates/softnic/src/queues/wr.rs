@@ -60,8 +60,11 @@ impl<'a> SendWr<'a> {
     /// The element, if there is one and no more.
     #[inline(always)]
     pub(crate) fn only_sge(self) -> Option<&'a ibv_sge> {
-        // SAFETY: one can be read: the promise of `list`.
-        (self.0.num_sge == 1).then(|| unsafe { &*self.0.sg_list })
+        // SAFETY: one can be read, so it is somewhere: the promise of `list`.
+        (self.0.num_sge == 1).then(|| unsafe {
+            std::hint::assert_unchecked(!self.0.sg_list.is_null());
+            &*self.0.sg_list
+        })
     }
 
     #[inline(always)]

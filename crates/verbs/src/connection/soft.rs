@@ -19,7 +19,8 @@ use crate::device::provider::Provider;
 use crate::device::{Device, DeviceError};
 use crate::errno::{Errno, VerbError};
 use crate::qp::QueuePair;
-use crate::qp::attr::{Endpoint, InitSpec, RtrSpec, RtsSpec};
+use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
+use crate::qp::endpoint::Endpoint;
 
 /// Every soft device has one port.
 pub(super) const PORT: u8 = 1;

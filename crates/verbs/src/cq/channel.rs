@@ -2,17 +2,16 @@
 //!
 //! Its descriptor becomes readable; [`CompletionChannel::take_events`] then reads every event without blocking and
 //! acknowledges them in one call a CQ, before it returns. No event is ever left unacknowledged, so that destroying a CQ never
-//! waits for one. Waiting takes an [`ArmedCq`]: a CQ that was not armed cannot be slept on.
+//! waits for one. Waiting takes an [`ArmedCq`](super::ArmedCq): a CQ that was not armed cannot be slept on.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdma_sys::{ibv_comp_channel, ibv_cq};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::cq::ArmedCq;
 use crate::device::context::{Context, ContextInner, set_nonblocking};
 use crate::device::provider::verb;
 use crate::errno::{Errno, VerbError};
@@ -39,6 +38,13 @@ pub struct CompletionChannel {
     pub(crate) inner: Arc<ChannelInner>,
 }
 
+impl Context {
+    /// A channel on which CQs deliver their events.
+    pub fn create_comp_channel(&self) -> Result<CompletionChannel, ChannelError> {
+        CompletionChannel::create(self)
+    }
+}
+
 impl CompletionChannel {
     pub(crate) fn create(context: &Context) -> Result<CompletionChannel, ChannelError> {
         // SAFETY: the context is open.
@@ -49,34 +55,8 @@ impl CompletionChannel {
         Ok(CompletionChannel { inner })
     }
 
-    /// Ends the armed state: reads and acknowledges every event that is there, without blocking. Gives how many there were.
-    ///
-    /// For those who block in an epoll of their own on [`CompletionChannel::as_fd`]; call it whether or not the channel was
-    /// what woke them.
-    pub fn take_events(&mut self, armed: ArmedCq) -> Result<u32, ChannelError> {
-        armed.disarm();
-        self.drain()
-    }
-
-    /// Blocks until an armed CQ has an event or the time is over, then takes the events. 0 means that the time was over.
-    ///
-    /// Poll every armed CQ between arming and this call: a completion that came before the arm makes no event.
-    pub fn wait(&mut self, armed: ArmedCq, timeout: Option<Duration>) -> Result<u32, ChannelError> {
-        armed.disarm();
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let ready = self.block(left)?;
-            let events = self.drain()?;
-            // A signal, or an event that another thread took: look at the clock again.
-            if events > 0 || (!ready && left.is_some_and(|left| left.is_zero())) {
-                return Ok(events);
-            }
-        }
-    }
-
     /// Whether the descriptor became readable before `left` was over or a signal came.
-    fn block(&self, left: Option<Duration>) -> Result<bool, ChannelError> {
+    pub(super) fn block(&self, left: Option<Duration>) -> Result<bool, ChannelError> {
         let left = left.map(|left| Timespec {
             tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
@@ -92,7 +72,7 @@ impl CompletionChannel {
         }
     }
 
-    fn drain(&mut self) -> Result<u32, ChannelError> {
+    pub(super) fn drain(&mut self) -> Result<u32, ChannelError> {
         let mut unacknowledged =
             Acknowledge { provider_of: &self.inner, cqs: [(ptr::null_mut(), 0); CQS_A_CALL], len: 0 };
         let mut events = 0;

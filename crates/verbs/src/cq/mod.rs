@@ -8,10 +8,11 @@ pub(crate) mod completion;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rdma_sys::{ibv_cq, ibv_wc};
 
-use crate::cq::channel::{ChannelInner, CompletionChannel};
+use crate::cq::channel::{ChannelError, ChannelInner, CompletionChannel};
 use crate::cq::completion::Completions;
 use crate::device::context::{Context, ContextInner};
 use crate::device::provider::verb;
@@ -72,6 +73,52 @@ pub struct CompletionQueue {
     poll: PollCq,
     pub(crate) inner: Arc<CqInner>,
     poll_errors: u64,
+}
+
+impl CompletionChannel {
+    /// Ends the armed state: reads and acknowledges every event that is there, without blocking. Gives how many there were.
+    ///
+    /// For those who block in an epoll of their own on [`CompletionChannel::as_fd`]; call it whether or not the channel was
+    /// what woke them.
+    pub fn take_events(&mut self, armed: ArmedCq) -> Result<u32, ChannelError> {
+        armed.disarm();
+        self.drain()
+    }
+
+    /// Blocks until an armed CQ has an event or the time is over, then takes the events. 0 means that the time was over.
+    ///
+    /// Poll every armed CQ between arming and this call: a completion that came before the arm makes no event.
+    pub fn wait(&mut self, armed: ArmedCq, timeout: Option<Duration>) -> Result<u32, ChannelError> {
+        armed.disarm();
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let ready = self.block(left)?;
+            let events = self.drain()?;
+            // A signal, or an event that another thread took: look at the clock again.
+            if events > 0 || (!ready && left.is_some_and(|left| left.is_zero())) {
+                return Ok(events);
+            }
+        }
+    }
+}
+
+impl Context {
+    /// A CQ of at least `depth_wc` completions; with a channel it can be armed.
+    pub fn create_cq(&self, depth_wc: u32, channel: Option<&CompletionChannel>) -> Result<CompletionQueue, CqError> {
+        CompletionQueue::create(self, depth_wc, channel, 0)
+    }
+
+    /// As [`Context::create_cq`], with its events on the given completion vector: below [`Context::completion_vectors`], or it is
+    /// refused with EINVAL.
+    pub fn create_cq_on_vector(
+        &self,
+        depth_wc: u32,
+        channel: Option<&CompletionChannel>,
+        vector: u32,
+    ) -> Result<CompletionQueue, CqError> {
+        CompletionQueue::create(self, depth_wc, channel, vector)
+    }
 }
 
 // SAFETY: the address is that of `inner`, which is Send; polling and arming take `&mut self`.

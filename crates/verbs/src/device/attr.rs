@@ -4,7 +4,7 @@ use std::fmt;
 
 use rdma_sys::{ibv_device_attr_ex, ibv_port_attr};
 
-use crate::device::capability::{OnDemandCaps, RateLimitCaps};
+use crate::device::caps::{OnDemandCaps, RateLimitCaps};
 use crate::device::gid::Gid;
 
 /// A device's limits (ibv_query_device(3), ibv_query_device_ex(3)). Depths count work requests or completions.

@@ -9,15 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdma_sys::{ibv_context, ibv_device_attr_ex, ibv_gid, ibv_port_attr};
 
-use crate::cq::channel::{ChannelError, CompletionChannel};
-use crate::cq::{CompletionQueue, CqError};
 use crate::device::attr::{DeviceAttr, GidEntry, GidKind, PortAttr};
-use crate::device::event::AsyncEvents;
 use crate::device::extended::extended;
 use crate::device::gid::Gid;
 use crate::device::provider::{Provider, verb};
 use crate::errno::{Errno, VerbError};
-use crate::memory::pd::ProtectionDomain;
 
 /// An opened device. Cloning it is cheap and shares it.
 #[derive(Clone, Debug)]
@@ -150,37 +146,6 @@ impl Context {
     pub fn completion_vectors(&self) -> u32 {
         // SAFETY: the context is open; the field is not written after that.
         u32::try_from(unsafe { (*self.inner.as_ptr()).num_comp_vectors }).unwrap_or(0)
-    }
-
-    /// A protection domain.
-    pub fn alloc_pd(&self) -> Result<ProtectionDomain, VerbError> {
-        ProtectionDomain::alloc(self)
-    }
-
-    /// A channel on which CQs deliver their events.
-    pub fn create_comp_channel(&self) -> Result<CompletionChannel, ChannelError> {
-        CompletionChannel::create(self)
-    }
-
-    /// A CQ of at least `depth_wc` completions; with a channel it can be armed.
-    pub fn create_cq(&self, depth_wc: u32, channel: Option<&CompletionChannel>) -> Result<CompletionQueue, CqError> {
-        CompletionQueue::create(self, depth_wc, channel, 0)
-    }
-
-    /// As [`Context::create_cq`], with its events on the given completion vector: below [`Context::completion_vectors`], or it is
-    /// refused with EINVAL.
-    pub fn create_cq_on_vector(
-        &self,
-        depth_wc: u32,
-        channel: Option<&CompletionChannel>,
-        vector: u32,
-    ) -> Result<CompletionQueue, CqError> {
-        CompletionQueue::create(self, depth_wc, channel, vector)
-    }
-
-    /// The device's asynchronous events: a descriptor to wait on and a non-blocking read.
-    pub fn async_events(&self) -> AsyncEvents {
-        AsyncEvents::new(self.inner.clone())
     }
 }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use rdma_sys::ibv_async_event;
 
+use crate::device::context::Context;
 use crate::device::context::ContextInner;
 use crate::device::provider::{Provider, verb};
 use crate::errno::{Errno, VerbError};
@@ -28,6 +29,13 @@ pub struct AsyncEvents {
     context: Arc<ContextInner>,
     /// Where the kernel lists the device for its users (infiniband_verbs in sysfs), if it did at first.
     listed: Option<PathBuf>,
+}
+
+impl Context {
+    /// The device's asynchronous events: a descriptor to wait on and a non-blocking read.
+    pub fn async_events(&self) -> AsyncEvents {
+        AsyncEvents::new(self.inner.clone())
+    }
 }
 
 impl AsyncEvents {

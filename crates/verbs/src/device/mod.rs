@@ -5,6 +5,7 @@
 pub(crate) mod attr;
 pub(crate) mod cap_flags;
 pub(crate) mod capability;
+pub(crate) mod caps;
 pub(crate) mod context;
 pub(crate) mod event;
 pub(crate) mod extended;

@@ -14,6 +14,7 @@ use crate::device::context::Context;
 use crate::device::provider::{Provider, verb};
 use crate::errno::{Errno, VerbError};
 use crate::memory::pd::PdInner;
+use crate::memory::pd::ProtectionDomain;
 
 /// Why memory could not be registered.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,21 @@ pub enum MrError {
 /// What may be done with registered memory (`enum ibv_access_flags`). Reading it locally is always allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Access(u32);
+
+impl ProtectionDomain {
+    /// Registers a pool's whole region for local access (receives may write it, sends read it; no peer ever reaches it).
+    ///
+    /// A pool has one MR for its life: registering it again, here or elsewhere, is refused. It is deregistered when the
+    /// pool goes, and keeps this PD and the context open until then.
+    pub fn register_pool(&self, pool: &Pool) -> Result<(), MrError> {
+        self.register_pool_with(pool, MrOptions::default())
+    }
+
+    /// As [`ProtectionDomain::register_pool`], with options.
+    pub fn register_pool_with(&self, pool: &Pool, options: MrOptions) -> Result<(), MrError> {
+        register_pool(&self.inner, pool, options)
+    }
+}
 
 impl Access {
     /// Local read only.

@@ -5,22 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma_sys::ibv_pd;
-use verbline_mem::{PeerRegion, Pool};
 
 use crate::device::context::{Context, ContextInner};
 use crate::device::provider::{Provider, verb};
 use crate::errno::VerbError;
-use crate::memory::mr::{Access, MrError, MrOptions};
-use crate::memory::peer::PeerMr;
-use crate::memory::window::{MemoryWindow, WindowKind};
-use crate::qp::ah::{AddressHandle, AhSpec};
-use crate::qp::srq::{SharedReceiveQueue, SrqError, SrqSpec};
-use crate::qp::{QpError, QpMaker, QpSpec, QueuePair};
 
 /// A protection domain. Cloning it is cheap and shares it.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain {
     pub(crate) inner: Arc<PdInner>,
+}
+
+impl Context {
+    /// A protection domain.
+    pub fn alloc_pd(&self) -> Result<ProtectionDomain, VerbError> {
+        ProtectionDomain::alloc(self)
+    }
 }
 
 impl ProtectionDomain {
@@ -36,59 +36,6 @@ impl ProtectionDomain {
     /// Names this PD among all of the process; never reused.
     pub fn id(&self) -> u64 {
         self.inner.id
-    }
-
-    /// Registers a pool's whole region for local access (receives may write it, sends read it; no peer ever reaches it).
-    ///
-    /// A pool has one MR for its life: registering it again, here or elsewhere, is refused. It is deregistered when the
-    /// pool goes, and keeps this PD and the context open until then.
-    pub fn register_pool(&self, pool: &Pool) -> Result<(), MrError> {
-        self.register_pool_with(pool, MrOptions::default())
-    }
-
-    /// As [`ProtectionDomain::register_pool`], with options.
-    pub fn register_pool_with(&self, pool: &Pool, options: MrOptions) -> Result<(), MrError> {
-        crate::memory::mr::register_pool(&self.inner, pool, options)
-    }
-
-    /// Registers memory that peers may reach, with what they may do there.
-    pub fn register_peer_region(&self, region: PeerRegion, access: Access) -> Result<PeerMr, MrError> {
-        PeerMr::register(&self.inner, region, access, MrOptions::default())
-    }
-
-    /// As [`ProtectionDomain::register_peer_region`], with options.
-    pub fn register_peer_region_with(
-        &self,
-        region: PeerRegion,
-        access: Access,
-        options: MrOptions,
-    ) -> Result<PeerMr, MrError> {
-        PeerMr::register(&self.inner, region, access, options)
-    }
-
-    /// A QP, in the state RESET.
-    pub fn create_qp(&self, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
-        QueuePair::create(&self.inner, spec)
-    }
-
-    /// What makes QPs of this spec later, on any thread. `None` for a spec with an SRQ.
-    pub fn qp_maker(&self, spec: &QpSpec<'_>) -> Option<QpMaker> {
-        QpMaker::new(&self.inner, spec)
-    }
-
-    /// An SRQ: receives that several QPs take from.
-    pub fn create_srq(&self, spec: &SrqSpec) -> Result<SharedReceiveQueue, SrqError> {
-        SharedReceiveQueue::create(&self.inner, spec)
-    }
-
-    /// A memory window, bound to nothing.
-    pub fn alloc_mw(&self, kind: WindowKind) -> Result<MemoryWindow, VerbError> {
-        MemoryWindow::alloc(&self.inner, kind)
-    }
-
-    /// An address handle: where UD sends go.
-    pub fn create_ah(&self, spec: &AhSpec) -> Result<AddressHandle, VerbError> {
-        AddressHandle::create(&self.inner, spec)
     }
 }
 

@@ -49,6 +49,23 @@ pub struct Remote {
     pub rkey: u32,
 }
 
+impl ProtectionDomain {
+    /// Registers memory that peers may reach, with what they may do there.
+    pub fn register_peer_region(&self, region: PeerRegion, access: Access) -> Result<PeerMr, MrError> {
+        PeerMr::register(&self.inner, region, access, MrOptions::default())
+    }
+
+    /// As [`ProtectionDomain::register_peer_region`], with options.
+    pub fn register_peer_region_with(
+        &self,
+        region: PeerRegion,
+        access: Access,
+        options: MrOptions,
+    ) -> Result<PeerMr, MrError> {
+        PeerMr::register(&self.inner, region, access, options)
+    }
+}
+
 impl Remote {
     /// The same memory, `bytes` further.
     #[must_use]

@@ -13,6 +13,7 @@ use crate::cq::completion::Status;
 use crate::errno::VerbError;
 use crate::memory::mr::Access;
 use crate::memory::pd::PdInner;
+use crate::memory::pd::ProtectionDomain;
 use crate::memory::peer::{PeerSlice, Remote};
 
 /// What a window belongs to.
@@ -73,6 +74,13 @@ pub(crate) struct PostedBind {
     before: Option<PeerSlice>,
     replaces: u32,
     is_done: bool,
+}
+
+impl ProtectionDomain {
+    /// A memory window, bound to nothing.
+    pub fn alloc_mw(&self, kind: WindowKind) -> Result<MemoryWindow, VerbError> {
+        MemoryWindow::alloc(&self.inner, kind)
+    }
 }
 
 impl PostedBind {

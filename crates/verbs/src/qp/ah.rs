@@ -9,7 +9,7 @@ use crate::device::gid::Gid;
 use crate::device::provider::verb;
 use crate::errno::VerbError;
 use crate::memory::pd::{PdInner, ProtectionDomain};
-use crate::qp::attr::Endpoint;
+use crate::qp::endpoint::Endpoint;
 
 /// The QP number that stands for "every member of the group" in a multicast send.
 pub const MULTICAST_QPN: u32 = 0xff_ffff;
@@ -33,6 +33,13 @@ pub struct AhSpec {
     pub service_level: u8,
     /// Flow label, 20 bits.
     pub flow_label: u32,
+}
+
+impl ProtectionDomain {
+    /// An address handle: where UD sends go.
+    pub fn create_ah(&self, spec: &AhSpec) -> Result<AddressHandle, VerbError> {
+        AddressHandle::create(&self.inner, spec)
+    }
 }
 
 impl AhSpec {

@@ -3,65 +3,13 @@
 //! [`InitSpec`], [`RtrSpec`] and [`RtsSpec`] hold what each step needs, with defaults for the rest. [`QpAttr`] is the raw form,
 //! field by field, for everything else that the state table allows.
 
-use std::fmt;
-
-use rdma_sys::{ibv_qp_attr, ibv_qp_cap, ibv_qp_type};
-use verbline_softnic::qp_table::Transport as TableTransport;
+use rdma_sys::{ibv_qp_attr, ibv_qp_cap};
 pub use verbline_softnic::qp_table::{AttrMask, State as QpState};
 
 use crate::device::attr::Mtu;
-use crate::device::gid::Gid;
 use crate::memory::mr::Access;
 use crate::qp::ah::AhSpec;
-
-/// A transport service type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transport {
-    /// Reliable connection.
-    Rc,
-    /// Unreliable connection.
-    Uc,
-    /// Unreliable datagram.
-    Ud,
-    /// Whole Ethernet frames, on cards that have it; to create one takes CAP_NET_RAW. It sends and receives, and nothing else.
-    RawPacket,
-}
-
-impl Transport {
-    pub(crate) fn to_raw(self) -> ibv_qp_type::Type {
-        self.to_table().raw()
-    }
-
-    pub(crate) fn to_table(self) -> TableTransport {
-        match self {
-            Transport::Rc => TableTransport::Rc,
-            Transport::Uc => TableTransport::Uc,
-            Transport::Ud => TableTransport::Ud,
-            Transport::RawPacket => TableTransport::RawPacket,
-        }
-    }
-}
-
-impl fmt::Display for Transport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.to_table(), f)
-    }
-}
-
-/// How a peer reaches a QP: what the two sides of a connection exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Endpoint {
-    /// The QP's number, 24 bits.
-    pub qpn: u32,
-    /// The PSN that it starts to send with, 24 bits.
-    pub psn: u32,
-    /// Its port's GID.
-    pub gid: Gid,
-    /// Its port's LID; 0 on Ethernet.
-    pub lid: u16,
-    /// Its Q_Key; UD only.
-    pub qkey: u32,
-}
+use crate::qp::endpoint::Endpoint;
 
 /// RESET → INIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

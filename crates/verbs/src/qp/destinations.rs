@@ -5,7 +5,7 @@ use verbline_mem::Packet;
 use super::{QpError, QueuePair};
 use crate::cq::completion::Completion;
 use crate::qp::ah::{AddressHandle, AhSpec};
-use crate::qp::attr::Transport;
+use crate::qp::endpoint::Transport;
 use crate::wr::grh::ReplyError;
 use crate::wr::post::DestinationId;
 use crate::wr::send::Destination;

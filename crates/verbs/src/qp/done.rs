@@ -4,7 +4,7 @@ use verbline_mem::{Batch, Packet};
 
 use super::QueuePair;
 use crate::cq::completion::{Completion, Stale};
-use crate::wr::one_sided::Buffer;
+use crate::wr::buffer::Buffer;
 use crate::wr::wr_id::WrKind;
 
 impl QueuePair {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::device::capability::Lacking;
 use crate::device::gid::Gid;
 use crate::errno::VerbError;
-use crate::qp::attr::Transport;
+use crate::qp::endpoint::Transport;
 
 /// Why a QP could not be made, changed or used so.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::{QpError, QpSpec, QueuePair};
 use crate::cq::CompletionQueue;
 use crate::memory::pd::PdInner;
-use crate::qp::attr::Transport;
+use crate::memory::pd::ProtectionDomain;
+use crate::qp::endpoint::Transport;
 
 /// Makes QPs of one [`QpSpec`] on the same PD and CQs, which it keeps alive. Whoever polls the CQs goes on to do so: a maker only
 /// says where its QPs complete.
@@ -26,6 +27,13 @@ pub struct QpMaker {
     tag: u16,
     thread_domain: bool,
     destroy_timeout: Duration,
+}
+
+impl ProtectionDomain {
+    /// What makes QPs of this spec later, on any thread. `None` for a spec with an SRQ.
+    pub fn qp_maker(&self, spec: &QpSpec<'_>) -> Option<QpMaker> {
+        QpMaker::new(&self.inner, spec)
+    }
 }
 
 impl QpMaker {

@@ -11,6 +11,7 @@ pub(crate) mod attr;
 mod destinations;
 mod destroy;
 mod done;
+pub(crate) mod endpoint;
 mod error;
 mod maker;
 pub(crate) mod multicast;
@@ -43,7 +44,8 @@ pub use spec::QpSpec;
 use crate::cq::CqInner;
 use crate::device::gid::Gid;
 use crate::memory::pd::{PdInner, ProtectionDomain};
-use crate::qp::attr::{QpState, Transport};
+use crate::qp::attr::QpState;
+use crate::qp::endpoint::Transport;
 use crate::qp::multicast::Membership;
 use crate::qp::srq::SrqInner;
 use crate::qp::thread_domain::OwnDomain;
@@ -79,6 +81,13 @@ pub struct QueuePair {
     destroy_timeout: Duration,
     /// Used by one thread at a time.
     _not_sync: PhantomData<Cell<()>>,
+}
+
+impl ProtectionDomain {
+    /// A QP, in the state RESET.
+    pub fn create_qp(&self, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
+        QueuePair::create(&self.inner, spec)
+    }
 }
 
 // SAFETY: every use goes through `&mut self` (or reads what only `&mut self` writes), and neither libibverbs nor softnic ties a

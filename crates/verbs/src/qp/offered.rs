@@ -56,7 +56,8 @@ mod tests {
     use super::*;
     use crate::fake;
     use crate::qp::QpSpec;
-    use crate::qp::attr::{InitSpec, QpAttr, QpCap, QpState, RtrSpec, Transport};
+    use crate::qp::attr::{InitSpec, QpAttr, QpCap, QpState, RtrSpec};
+    use crate::qp::endpoint::Transport;
 
     /// A device that paces RC, migrates paths and resizes queues.
     unsafe extern "C" fn able(

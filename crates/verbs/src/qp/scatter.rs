@@ -3,7 +3,7 @@
 use super::QueuePair;
 use crate::cq::completion::{Completion, Stale};
 use crate::qp::attr::QpState;
-use crate::wr::one_sided::{Buffer, Refused};
+use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::post::PostStop;
 use crate::wr::sg_list::SgList;
 

@@ -15,7 +15,7 @@ use crate::device::context::Context;
 use crate::device::provider::verb;
 use crate::errno::{Errno, VerbError};
 use crate::memory::pd::PdInner;
-use crate::qp::attr::Transport;
+use crate::qp::endpoint::Transport;
 use crate::qp::srq::SharedReceiveQueue;
 use crate::qp::thread_domain::OwnDomain;
 use crate::wr::wr_id::MAX_SLOTS;

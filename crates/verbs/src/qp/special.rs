@@ -4,8 +4,9 @@ use super::{QpError, QueuePair};
 use crate::memory::mr::Access;
 use crate::memory::peer::{PeerSlice, Remote};
 use crate::memory::window::MemoryWindow;
-use crate::qp::attr::Transport;
-use crate::wr::one_sided::{Buffer, Op, RcQp, Refused, UcQp, UdQp};
+use crate::qp::endpoint::Transport;
+use crate::wr::buffer::{Buffer, Refused};
+use crate::wr::one_sided::{Op, RcQp, UcQp, UdQp};
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
 use crate::wr::send::Direction;
 

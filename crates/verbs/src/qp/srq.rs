@@ -23,8 +23,9 @@ use crate::device::context::Context;
 use crate::device::provider::verb;
 use crate::errno::VerbError;
 use crate::memory::pd::PdInner;
-use crate::qp::attr::Transport;
-use crate::wr::one_sided::{Buffer, Refused};
+use crate::memory::pd::ProtectionDomain;
+use crate::qp::endpoint::Transport;
+use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::post::{PostStop, RecvOutcome};
 use crate::wr::recv::{RecvQueue, ScatterQueue};
 use crate::wr::sg_list::SgList;
@@ -70,6 +71,13 @@ pub struct SrqSpec {
     pub max_sge: u32,
     /// Given back by [`Completion::tag`].
     pub tag: u16,
+}
+
+impl ProtectionDomain {
+    /// An SRQ: receives that several QPs take from.
+    pub fn create_srq(&self, spec: &SrqSpec) -> Result<SharedReceiveQueue, SrqError> {
+        SharedReceiveQueue::create(&self.inner, spec)
+    }
 }
 
 impl SrqSpec {

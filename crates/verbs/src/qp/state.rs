@@ -12,7 +12,8 @@ use crate::device::gid::Gid;
 use crate::device::provider::{Provider, verb};
 use crate::errno::VerbError;
 use crate::qp::ah::AhSpec;
-use crate::qp::attr::{AttrMask, Endpoint, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec, Transport};
+use crate::qp::attr::{AttrMask, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec};
+use crate::qp::endpoint::{Endpoint, Transport};
 use crate::qp::multicast::{self, Membership};
 use crate::qp::{QpError, QueuePair};
 

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::device::context::Context;
     use crate::qp::QpSpec;
-    use crate::qp::attr::Transport;
+    use crate::qp::endpoint::Transport;
 
     thread_local! {
         /// The fake driver's domain (its `context` is not looked at), and how many of it there are.

@@ -1,5 +1,6 @@
 //! Work requests: what is posted to a queue, kept until it completes, and given back.
 
+pub(crate) mod buffer;
 pub(crate) mod grh;
 pub(crate) mod one_sided;
 pub(crate) mod post;

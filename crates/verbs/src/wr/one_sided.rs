@@ -3,114 +3,17 @@
 //! A typed handle ([`RcQp`], [`UcQp`], [`UdQp`]) has only what its transport carries (table in ibv_post_send(3)), so that a READ
 //! on UC or an atomic on UD does not compile. The memory that a work request uses moves into the QP with it and comes back
 //! from [`QueuePair::op_done`]; no one can read, write or free it meanwhile. It is one packet, one slice, or a list of them
-//! ([`SgList`]): a message gathered from several places, or what a READ brings scattered over them, without a copy.
+//! ([`SgList`](crate::SgList)): a message gathered from several places, or what a READ brings scattered over them, without a copy.
 
-use rdma_sys::{atomic_t, bind_mw_t, ibv_mw, ibv_mw_bind_info, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
-use verbline_mem::Packet;
+use rdma_sys::{atomic_t, bind_mw_t, ibv_mw, ibv_mw_bind_info, ibv_send_wr, ibv_wr_opcode, rdma_t};
 
 use crate::memory::mr::Access;
 use crate::memory::peer::{PeerSlice, Remote};
 use crate::memory::window::{MemoryWindow, PostedBind};
 use crate::qp::QueuePair;
-use crate::wr::post::{PostStop, SendOptions, SendOutcome};
+use crate::wr::buffer::{Buffer, Refused};
+use crate::wr::post::{SendOptions, SendOutcome};
 use crate::wr::send::Direction;
-use crate::wr::sg_list::{SgList, packet_sge};
-
-/// Local memory of a work request.
-#[derive(Debug, Default)]
-pub enum Buffer {
-    /// No bytes.
-    #[default]
-    Empty,
-    /// A packet's data: `len()` bytes of it.
-    Packet(Packet),
-    /// A part of memory that peers may reach as well.
-    Peer(PeerSlice),
-    /// Several of these: a scatter/gather list, of at most [`crate::QpSpec::max_send_sge`] parts with bytes.
-    List(SgList),
-}
-
-impl Buffer {
-    /// The packet, if it is one.
-    pub fn into_packet(self) -> Option<Packet> {
-        match self {
-            Buffer::Packet(packet) => Some(packet),
-            _ => None,
-        }
-    }
-
-    /// The scatter/gather list, if it is one.
-    pub fn into_list(self) -> Option<SgList> {
-        match self {
-            Buffer::List(list) => Some(list),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn len_bytes(&self) -> usize {
-        match self {
-            Buffer::Empty => 0,
-            Buffer::Packet(packet) => packet.len(),
-            Buffer::Peer(slice) => slice.len() as usize,
-            Buffer::List(list) => list.len_bytes(),
-        }
-    }
-
-    /// A PD other than this one that some of it belongs to.
-    pub(crate) fn foreign_pd(&self, pd_id: u64) -> Option<u64> {
-        match self {
-            Buffer::Empty => None,
-            Buffer::Packet(packet) => Some(packet.pd_id()).filter(|&theirs| theirs != pd_id),
-            Buffer::Peer(slice) => Some(slice.pd_id()).filter(|&theirs| theirs != pd_id),
-            Buffer::List(list) => list.foreign_pd(pd_id),
-        }
-    }
-
-    /// How many entries its work request has.
-    pub(crate) fn sges(&self) -> usize {
-        match self {
-            Buffer::List(list) => list.sges(),
-            other => (other.len_bytes() > 0).into(),
-        }
-    }
-
-    /// Its memory, if that is in one part.
-    pub(crate) fn sge(&self) -> ibv_sge {
-        match self {
-            Buffer::Empty | Buffer::List(_) => ibv_sge { addr: 0, length: 0, lkey: 0 },
-            Buffer::Packet(packet) => packet_sge(packet),
-            Buffer::Peer(slice) => slice.sge(),
-        }
-    }
-}
-
-impl From<Packet> for Buffer {
-    fn from(packet: Packet) -> Buffer {
-        Buffer::Packet(packet)
-    }
-}
-
-impl From<PeerSlice> for Buffer {
-    fn from(slice: PeerSlice) -> Buffer {
-        Buffer::Peer(slice)
-    }
-}
-
-impl From<SgList> for Buffer {
-    fn from(list: SgList) -> Buffer {
-        Buffer::List(list)
-    }
-}
-
-/// A work request that was not posted; its buffer comes back.
-#[derive(Debug, thiserror::Error)]
-#[error("{reason}")]
-pub struct Refused {
-    /// What was to be posted.
-    pub buffer: Buffer,
-    /// Why it was not.
-    pub reason: PostStop,
-}
 
 /// What a slot of the SQ keeps for a work request that is not a packet of a batch.
 pub(crate) struct Kept {

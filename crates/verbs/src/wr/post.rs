@@ -3,7 +3,8 @@
 use verbline_mem::Packet;
 
 use crate::errno::Errno;
-use crate::qp::attr::{QpState, Transport};
+use crate::qp::attr::QpState;
+use crate::qp::endpoint::Transport;
 
 /// Where a UD send goes: an entry of the QP's destination table ([`crate::QueuePair::add_destination`]). The default is entry 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -9,7 +9,7 @@ mod tests;
 use rdma_sys::ibv_recv_wr;
 use verbline_mem::{Batch, Packet};
 
-use crate::qp::attr::Transport;
+use crate::qp::endpoint::Transport;
 use crate::wr::grh::GRH_BYTES;
 use crate::wr::post::{PostStop, RecvOutcome, Unposted};
 use crate::wr::slots::Slots;

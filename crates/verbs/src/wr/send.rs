@@ -16,7 +16,7 @@ mod transfers;
 use rdma_sys::{ibv_send_flags, ibv_sge};
 
 use crate::qp::ah::AddressHandle;
-use crate::qp::attr::Transport;
+use crate::qp::endpoint::Transport;
 use crate::wr::one_sided::Kept;
 use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions};
 use crate::wr::slots::Slots;

@@ -4,7 +4,7 @@
 use rdma_sys::{ibv_recv_wr, ibv_sge};
 
 use crate::cq::completion::{Completion, Stale};
-use crate::wr::one_sided::{Buffer, Refused};
+use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::post::PostStop;
 use crate::wr::sg_list::SgList;
 use crate::wr::wr_id::{Sequence, WrKind};

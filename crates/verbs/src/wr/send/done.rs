@@ -4,7 +4,7 @@ use verbline_mem::{Batch, Packet};
 
 use super::SendQueue;
 use crate::cq::completion::{Completion, Stale, Status};
-use crate::wr::one_sided::Buffer;
+use crate::wr::buffer::Buffer;
 use crate::wr::wr_id::{self, WrKind};
 
 impl SendQueue {
