@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use verbline::mem::{Batch, BoundCache, Packet, PoolCache};
-use verbline::verbs::{PeerMr, QueuePair, SendOptions};
+use verbline::verbs::{QueuePair, SendOptions, rdma::PeerMr};
 
 use super::endpoint::Endpoint;
 use super::rc::{Side, Spec, pair};

@@ -2,8 +2,8 @@
 
 use verbline::mem::{Batch, PageChoice, PeerRegion, Pool, PoolCache, Region, RegionSpec};
 use verbline::verbs::{
-    Access, Completion, CompletionQueue, Completions, Context, Device, InitSpec, Mtu, PeerMr, ProtectionDomain,
-    Provider, QpSpec, QueuePair, RtrSpec, RtsSpec, SharedReceiveQueue, SrqSpec, Transport, WrKind,
+    Access, Completion, CompletionQueue, Completions, Context, Device, InitSpec, Mtu, ProtectionDomain, Provider,
+    QpSpec, QueuePair, RtrSpec, RtsSpec, SharedReceiveQueue, SrqSpec, Transport, WrKind, rdma::PeerMr,
 };
 
 use super::pool::pool;

@@ -10,8 +10,8 @@ use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
 use verbline_ring::Sleeper;
 use verbline_verbs::script::Script;
 use verbline_verbs::{
-    AhSpec, CompletionQueue, Completions, Context, DEFAULT_QKEY, InitSpec, ProtectionDomain, QpSpec, QueuePair,
-    RtrSpec, RtsSpec, Transport,
+    CompletionQueue, Completions, Context, InitSpec, ProtectionDomain, QpSpec, QueuePair, RtrSpec, RtsSpec, Transport,
+    datagram::{AhSpec, DEFAULT_QKEY},
 };
 
 use crate::api::outputs::{Sink, SinkStats};

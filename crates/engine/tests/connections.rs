@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use common::{OUT, PATIENCE, assert_clean, lacks_cpus, plan, registry, run};
 use verbline_engine::{Ended, EngineError, Next, Outputs, Runtime, Stage, StageSpec};
 use verbline_mem::Batch;
-use verbline_verbs::fault;
+use verbline_verbs::expert::fault;
 
 /// Two ports that are each other's peers, a pinger at one and an echo at the other.
 fn echo(transport: &str, near: &str, far: &str, idle: &str, count: u64, size_bytes: usize) -> String {

@@ -12,7 +12,7 @@ use verbline_engine::{
     Runtime, Stage, StageSpec,
 };
 use verbline_mem::Batch;
-use verbline_verbs::fault;
+use verbline_verbs::expert::fault;
 
 /// The software RNIC's devices are the whole process's, and the tests here take them away.
 fn alone() -> MutexGuard<'static, ()> {

@@ -15,7 +15,7 @@ use verbline_engine::{
 };
 use verbline_mem::Batch;
 use verbline_verbs::connection::{ConnectOptions, Connection, ConnectionError, Listener, resolve};
-use verbline_verbs::{CompletionQueue, Device, Provider, QpSpec, QueuePair, Transport, fault};
+use verbline_verbs::{CompletionQueue, Device, Provider, QpSpec, QueuePair, Transport, expert::fault};
 
 fn provider() -> Provider {
     match std::env::var("ENGINE_TEST_PROVIDER").as_deref() {

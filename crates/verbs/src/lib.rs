@@ -8,7 +8,7 @@
 //!   is gone; until then nobody can read, write or free it.
 //! - No object outlives what it stands on: each keeps its context, PD, CQs and AHs.
 //! - A completion that fits nothing outstanding is counted and refused.
-//! - Memory that peers may write is a [`PeerMr`]: never a slice.
+//! - Memory that peers may write is a [`PeerMr`](rdma::PeerMr): never a slice.
 //!
 //! ```
 //! use verbline_mem::{Batch, PageChoice, Pool, PoolSpec, Region, RegionSpec};
@@ -58,29 +58,55 @@ mod wr;
 pub use cq::channel::{ChannelError, CompletionChannel};
 pub use cq::completion::{Completion, Completions, Stale, Status, WcOpcode};
 pub use cq::{ArmedCq, CompletionQueue, CqError, Notify};
-pub use device::attr::{AtomicCap, DeviceAttr, GidEntry, GidKind, LinkLayer, Mtu, PortAttr, PortState};
-pub use device::capability::{Capability, Lacking};
-pub use device::caps::{OnDemandCaps, OnDemandOps, RateLimitCaps};
+pub use device::attr::Mtu;
 pub use device::context::Context;
-pub use device::event::{AsyncEvent, AsyncEventKind, AsyncEventSource, AsyncEvents};
 pub use device::gid::Gid;
 pub use device::provider::Provider;
 pub use device::{Device, DeviceError};
 pub use errno::{Errno, VerbError};
-pub use memory::mr::{Access, MrError, MrOptions};
+pub use memory::mr::{Access, MrError};
 pub use memory::pd::ProtectionDomain;
-pub use memory::peer::{NotReplaced, PeerMr, PeerSlice, Remote};
-pub use memory::window::{MemoryWindow, WindowKind};
-pub use qp::ah::{AddressHandle, AhSpec, MULTICAST_QPN};
-pub use qp::attr::{AttrMask, DEFAULT_QKEY, InitSpec, QpAttr, QpCap, QpState, RtrSpec, RtsSpec};
+pub use qp::attr::{InitSpec, QpState, RtrSpec, RtsSpec};
 pub use qp::endpoint::{Endpoint, Transport};
 pub use qp::srq::{SharedReceiveQueue, SrqError, SrqSpec};
-pub use qp::{QpCounters, QpError, QpMaker, QpSpec, QueuePair, leaked_queue_pairs};
-/// Faults of the software RNIC, to order.
-pub use verbline_softnic::fault;
-pub use wr::buffer::{Buffer, Refused};
-pub use wr::grh::{GRH_BYTES, Grh, ReplyError};
-pub use wr::one_sided::{RcQp, UcQp, UdQp};
-pub use wr::post::{DestinationId, PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
-pub use wr::sg_list::{SgEntry, SgList, SgListFull};
+pub use qp::{QpCounters, QpError, QpMaker, QpSpec, QueuePair};
+pub use wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 pub use wr::wr_id::WrKind;
+
+/// What a device and its ports report, and what some devices lack.
+pub mod attr {
+    pub use crate::device::attr::{AtomicCap, DeviceAttr, GidEntry, GidKind, LinkLayer, PortAttr, PortState};
+    pub use crate::device::capability::{Capability, Lacking};
+    pub use crate::device::caps::{OnDemandCaps, OnDemandOps, RateLimitCaps};
+}
+
+/// UD: where datagrams go, and what lies before one that came.
+pub mod datagram {
+    pub use crate::qp::ah::{AddressHandle, AhSpec, MULTICAST_QPN};
+    pub use crate::qp::attr::DEFAULT_QKEY;
+    pub use crate::wr::grh::{GRH_BYTES, Grh, ReplyError};
+    pub use crate::wr::post::DestinationId;
+}
+
+/// What happens to a device, a port, a CQ, an SRQ or a QP without a work completion.
+pub mod event {
+    pub use crate::device::event::{AsyncEvent, AsyncEventKind, AsyncEventSource, AsyncEvents};
+}
+
+/// Memory that peers read and write, and the work requests that reach it.
+pub mod rdma {
+    pub use crate::memory::peer::{NotReplaced, PeerMr, PeerSlice, Remote};
+    pub use crate::wr::buffer::{Buffer, Refused};
+    pub use crate::wr::one_sided::{RcQp, UcQp, UdQp};
+}
+
+/// For experts: memory windows, scatter/gather lists, raw attributes of QPs, options of registration, and the software RNIC's
+/// faults to order.
+pub mod expert {
+    pub use crate::memory::mr::MrOptions;
+    pub use crate::memory::window::{MemoryWindow, WindowKind};
+    pub use crate::qp::attr::{AttrMask, QpAttr, QpCap};
+    pub use crate::qp::leaked_queue_pairs;
+    pub use crate::wr::sg_list::{SgEntry, SgList, SgListFull};
+    pub use verbline_softnic::fault;
+}

@@ -9,7 +9,11 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Options, connect, open, pair};
-use verbline_verbs::{AsyncEvent, AsyncEventKind, AsyncEventSource, Transport, fault, leaked_queue_pairs};
+use verbline_verbs::{
+    Transport,
+    event::{AsyncEvent, AsyncEventKind, AsyncEventSource},
+    expert::{fault, leaked_queue_pairs},
+};
 
 #[test]
 fn a_device_that_is_pulled_out_gives_every_packet_back_and_is_there_again() {

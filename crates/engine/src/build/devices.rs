@@ -4,7 +4,10 @@ use std::ops::Index;
 
 use verbline_mem::{Fallback, PageChoice, PageSize, Pool, PoolSpec, Region, RegionError, RegionSpec, Shortage};
 use verbline_plan::{DeviceId, Lcore, Note, Pages, Plan, PoolId, Provider};
-use verbline_verbs::{Context, Device, DeviceAttr, DeviceError, PortAttr, PortState, ProtectionDomain};
+use verbline_verbs::{
+    Context, Device, DeviceError, ProtectionDomain,
+    attr::{DeviceAttr, PortAttr, PortState},
+};
 
 use crate::api::error::{Cause, EngineError, place};
 use crate::build::select_device::{self, Candidate, PickError};

@@ -8,8 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use verbline_plan::{Destination, Group, Lcore, Plan, PortId, Transport};
 use verbline_verbs::connection::Listener;
 use verbline_verbs::{
-    AhSpec, DEFAULT_QKEY, Endpoint, Gid, InitSpec, MULTICAST_QPN, Mtu, QpMaker, QpSpec, QueuePair, RtrSpec, RtsSpec,
-    VerbError,
+    Endpoint, Gid, InitSpec, Mtu, QpMaker, QpSpec, QueuePair, RtrSpec, RtsSpec, VerbError,
+    datagram::{AhSpec, DEFAULT_QKEY, MULTICAST_QPN},
 };
 
 use crate::api::error::{Cause, EngineError, place};

@@ -4,7 +4,10 @@
 //! Guarantees: a kernel device is never guessed, there is one that can be meant or the choice is refused with those there are;
 //! the same machine in the same state gives the same choice.
 
-use verbline_verbs::{GidEntry, GidKind, Provider};
+use verbline_verbs::{
+    Provider,
+    attr::{GidEntry, GidKind},
+};
 
 /// A device that could be meant.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{Timespec, epoll};
 use verbline_ring::{Sleeper, Waker, doorbell};
-use verbline_verbs::{AsyncEvent, AsyncEventSource, AsyncEvents};
+use verbline_verbs::event::{AsyncEvent, AsyncEventSource, AsyncEvents};
 
 use crate::control::notice::{Meaning, Notice, is_ordinary};
 use crate::control::run_control::Control;

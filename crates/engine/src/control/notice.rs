@@ -4,7 +4,7 @@
 //! is gone, ends the lcore: nothing that it does can go on, and the run fails and says why. A link that goes down or up is
 //! noted, and the stages are told; whether anything was lost by it, completions and peers will say.
 
-use verbline_verbs::AsyncEventKind;
+use verbline_verbs::event::AsyncEventKind;
 
 /// What an lcore is told by its inbox ([`crate::control::run_control`]).
 #[derive(Clone, Debug, PartialEq, Eq)]

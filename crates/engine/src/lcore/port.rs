@@ -11,7 +11,7 @@
 mod model;
 
 use verbline_mem::{Batch, PoolCache};
-use verbline_verbs::{AsyncEventKind, Completion, PostStop, QueuePair, SendOptions, Status, Transport, WrKind};
+use verbline_verbs::{Completion, PostStop, QueuePair, SendOptions, Status, Transport, WrKind, event::AsyncEventKind};
 
 use crate::api::outputs::{Link, Sink};
 use crate::connection::handover::PortSide;

@@ -1,6 +1,6 @@
 //! Why a port went down, kept as a number so that it can be a counter.
 
-use verbline_verbs::{AsyncEventKind, Status};
+use verbline_verbs::{Status, event::AsyncEventKind};
 
 /// Why a port went down, as the number that its counters keep; 0 is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,10 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use verbline_engine::preferred_gid;
-use verbline_verbs::{AtomicCap, Context, Device, DeviceError, GidKind, Provider, VerbError};
+use verbline_verbs::{
+    Context, Device, DeviceError, Provider, VerbError,
+    attr::{AtomicCap, GidKind},
+};
 
 use super::args::DevicesOptions;
 use super::figures::count;

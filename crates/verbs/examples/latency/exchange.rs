@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use verbline_verbs::connection::{ConnectOptions, Connection, Listener, resolve};
-use verbline_verbs::{Access, InitSpec, Provider, Remote};
+use verbline_verbs::{Access, InitSpec, Provider, rdma::Remote};
 
 use crate::side::Side;
 use crate::{Outcome, PATIENCE, Verb};

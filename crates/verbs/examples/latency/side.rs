@@ -3,8 +3,9 @@
 use verbline_mem::{Batch, BoundCache, Packet, PageChoice, PeerRegion, Pool, PoolSpec, Region, RegionSpec};
 use verbline_verbs::connection::Connection;
 use verbline_verbs::{
-    Access, Completion, CompletionQueue, Completions, Device, PeerMr, PeerSlice, ProtectionDomain, Provider, QpSpec,
-    QueuePair, Remote, SendOptions, Transport, WrKind,
+    Access, Completion, CompletionQueue, Completions, Device, ProtectionDomain, Provider, QpSpec, QueuePair,
+    SendOptions, Transport, WrKind,
+    rdma::{PeerMr, PeerSlice, Remote},
 };
 
 use crate::Outcome;

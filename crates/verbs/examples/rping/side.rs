@@ -8,8 +8,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbline_mem::{Batch, PageChoice, PageSize, PeerRegion, Pool, PoolCache, PoolSpec, Region, RegionSpec};
 use verbline_verbs::connection::Connection;
 use verbline_verbs::{
-    Access, CompletionChannel, CompletionQueue, Completions, Device, Notify, PeerMr, ProtectionDomain, Provider,
-    QpSpec, QueuePair, Remote, Transport, WrKind,
+    Access, CompletionChannel, CompletionQueue, Completions, Device, Notify, ProtectionDomain, Provider, QpSpec,
+    QueuePair, Transport, WrKind,
+    rdma::{PeerMr, Remote},
 };
 
 use crate::Outcome;

@@ -176,7 +176,7 @@ impl CompletionQueue {
         found
     }
 
-    /// Polls that the device refused. Such a CQ is beyond help: see [`crate::AsyncEventKind::CqErr`].
+    /// Polls that the device refused. Such a CQ is beyond help: see [`crate::event::AsyncEventKind::CqErr`].
     pub fn poll_errors(&self) -> u64 {
         self.poll_errors
     }

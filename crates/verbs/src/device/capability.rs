@@ -106,7 +106,10 @@ pub struct Lacking {
 
 #[cfg(test)]
 mod tests {
+    use rdma_sys::{ibv_device_attr_ex, ibv_odp_general_caps, ibv_packet_pacing_caps};
+
     use super::*;
+    use crate::device::caps::OnDemandOps;
 
     fn attr(fill: impl Fn(&mut ibv_device_attr_ex)) -> DeviceAttr {
         // SAFETY: ibv_device_attr_ex is integers only: all zeros is a value.

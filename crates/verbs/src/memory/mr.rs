@@ -133,7 +133,7 @@ pub struct MrOptions {
     /// not know it ignores it.
     pub relaxed_ordering: bool,
     /// Leave the memory unpinned, and let the device fault in what it touches (IBV_ACCESS_ON_DEMAND): no locked memory is used
-    /// up, and the first access to a page costs a fault, tens of microseconds. Refused where [`crate::DeviceAttr::on_demand`] has
+    /// up, and the first access to a page costs a fault, tens of microseconds. Refused where [`crate::attr::DeviceAttr::on_demand`] has
     /// it not; what each transport may do on such memory stands there as well.
     pub on_demand: bool,
 }

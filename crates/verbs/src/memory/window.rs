@@ -1,4 +1,4 @@
-//! Memory windows: an R_Key for a part of a [`PeerMr`](crate::PeerMr), given and taken by work requests (ibv_bind_mw(3)).
+//! Memory windows: an R_Key for a part of a [`PeerMr`](crate::rdma::PeerMr), given and taken by work requests (ibv_bind_mw(3)).
 //!
 //! A window keeps the memory that it is bound to registered and mapped, and is itself kept by a bind that is under way. One whose
 //! bind failed is as it was before it: the device goes by the handle's key, which the post changed, so the next bind puts it back

@@ -166,9 +166,9 @@ pub struct QpAttr {
     pub alt_port: u8,
     /// ACK time-out of the alternate path.
     pub alt_timeout: u8,
-    /// The queues' sizes. Setting them needs a device that can resize queues ([`crate::Capability::ResizeQueues`]).
+    /// The queues' sizes. Setting them needs a device that can resize queues ([`crate::attr::Capability::ResizeQueues`]).
     pub cap: QpCap,
-    /// Highest rate of the QP's sends, kbit/s; 0 for no limit ([`crate::DeviceAttr::rate_limit`]). Kernel devices do not
+    /// Highest rate of the QP's sends, kbit/s; 0 for no limit ([`crate::attr::DeviceAttr::rate_limit`]). Kernel devices do not
     /// report it.
     pub rate_limit_kbit_per_s: u32,
 }

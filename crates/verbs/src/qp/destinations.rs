@@ -23,7 +23,7 @@ impl QueuePair {
     }
 
     /// Adds where UD packets may go, for [`crate::SendOptions::destination`]. Destinations stay as long as the QP: a posted send may
-    /// still use one. [`crate::MULTICAST_QPN`] is the QP number of a group.
+    /// still use one. [`crate::datagram::MULTICAST_QPN`] is the QP number of a group.
     pub fn add_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<DestinationId, QpError> {
         self.check_transport(Transport::Ud)?;
         if ah.inner.pd.id != self.keep.pd.id {
@@ -40,7 +40,7 @@ impl QueuePair {
     /// from INIT on. With [`Completion::src_qp`] and the sender's Q_Key it makes a destination:
     ///
     /// ```no_run
-    /// # use verbline_verbs::{Completion, QueuePair, DEFAULT_QKEY, DestinationId};
+    /// # use verbline_verbs::{Completion, QueuePair, datagram::{DEFAULT_QKEY, DestinationId}};
     /// # fn answer(qp: &mut QueuePair, completion: &Completion) -> Result<DestinationId, Box<dyn std::error::Error>> {
     /// let packet = qp.recv_done(completion)?;
     /// let ah = qp.pd().create_ah(&qp.reply_path(completion, &packet)?)?;

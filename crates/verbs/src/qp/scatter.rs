@@ -9,7 +9,7 @@ use crate::wr::sg_list::SgList;
 
 impl QueuePair {
     /// Posts a list for receiving: a message fills its parts one after the other, each packet up to its `len()`. On UD the first
-    /// 40 bytes are the GRH's ([`crate::Grh`]). A list that is not posted comes back.
+    /// 40 bytes are the GRH's ([`crate::datagram::Grh`]). A list that is not posted comes back.
     pub fn post_recv_scatter(&mut self, list: SgList) -> Result<(), Refused> {
         let refused = |list, reason| Err(Refused { buffer: Buffer::List(list), reason });
         if self.state == QpState::Reset {

@@ -36,7 +36,7 @@ pub struct QpSpec<'a> {
     /// Take receives from this SRQ, which must be on the same PD and for the same kind of transport.
     pub srq: Option<&'a SharedReceiveQueue>,
     /// The most parts with bytes that a scatter/gather list may have that is sent, written from or read into
-    /// ([`crate::SgList`]); at least 1. [`crate::DeviceAttr::max_sge`] is the device's limit.
+    /// ([`crate::expert::SgList`]); at least 1. [`crate::attr::DeviceAttr::max_sge`] is the device's limit.
     pub max_send_sge: u32,
     /// The same of receives. Above 1, the QP receives into lists ([`QueuePair::post_recv_scatter`]) and into nothing else. Of no
     /// effect with an SRQ, whose receives are packets.

@@ -184,7 +184,7 @@ impl SharedReceiveQueue {
         self.queue.as_mut().map_or(0, |queue| queue.complete_run(completions, packets))
     }
 
-    /// Raises [`crate::AsyncEventKind::SrqLimitReached`] once, when fewer than `limit_wr` receives are left; 0 turns it off.
+    /// Raises [`crate::event::AsyncEventKind::SrqLimitReached`] once, when fewer than `limit_wr` receives are left; 0 turns it off.
     pub fn arm_limit(&mut self, limit_wr: u32) -> Result<(), SrqError> {
         let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: limit_wr };
         let mask = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0.cast_signed();

@@ -116,7 +116,7 @@ impl QueuePair {
         self.step(QpState::Reset)
     }
 
-    /// RTS → SQD: sends are held back. With `notify`, the device raises [`crate::AsyncEventKind::SqDrained`] when those under
+    /// RTS → SQD: sends are held back. With `notify`, the device raises [`crate::event::AsyncEventKind::SqDrained`] when those under
     /// way are done.
     pub fn to_sqd(&mut self, notify: bool) -> Result<(), QpError> {
         let attr = QpAttr { en_sqd_async_notify: notify, ..QpAttr::to_state(QpState::Sqd) };

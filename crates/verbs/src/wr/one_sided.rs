@@ -3,7 +3,7 @@
 //! A typed handle ([`RcQp`], [`UcQp`], [`UdQp`]) has only what its transport carries (table in ibv_post_send(3)), so that a READ
 //! on UC or an atomic on UD does not compile. The memory that a work request uses moves into the QP with it and comes back
 //! from [`QueuePair::op_done`]; no one can read, write or free it meanwhile. It is one packet, one slice, or a list of them
-//! ([`SgList`](crate::SgList)): a message gathered from several places, or what a READ brings scattered over them, without a copy.
+//! ([`SgList`](crate::expert::SgList)): a message gathered from several places, or what a READ brings scattered over them, without a copy.
 
 use rdma_sys::{atomic_t, bind_mw_t, ibv_mw, ibv_mw_bind_info, ibv_send_wr, ibv_wr_opcode, rdma_t};
 

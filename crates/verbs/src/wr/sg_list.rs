@@ -84,7 +84,7 @@ impl From<PeerSlice> for SgEntry {
 /// ```
 /// # use verbline_mem::{Batch, PageChoice, PeerRegion, Pool, PoolSpec, Region, RegionSpec};
 /// # use verbline_verbs::{Access, Completions, Device, InitSpec, Provider, QpSpec, RtrSpec, RtsSpec};
-/// # use verbline_verbs::{SendOptions, SgList, Transport};
+/// # use verbline_verbs::{SendOptions, Transport, expert::SgList};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let context = Device::find(Provider::Soft, "soft0")?.open()?;
 /// # let pd = context.alloc_pd()?;

@@ -2,7 +2,9 @@
 
 use crate::common::{Options, Side, device, only_soft, open, provider};
 use verbline_verbs::{
-    AttrMask, Capability, Provider, QpAttr, QpCap, QpError, QpSpec, QpState, RtrSpec, RtsSpec, Transport,
+    Provider, QpError, QpSpec, QpState, RtrSpec, RtsSpec, Transport,
+    attr::Capability,
+    expert::{AttrMask, QpAttr, QpCap},
 };
 
 /// An RC QP in RTS that talks to itself.

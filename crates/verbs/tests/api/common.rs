@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use verbline_mem::{Batch, Packet, PageChoice, PageSize, PeerRegion, Pool, PoolCache, PoolSpec, Region, RegionSpec};
 use verbline_verbs::{
-    Access, AhSpec, Completion, CompletionChannel, CompletionQueue, Completions, Context, Device, Endpoint, Gid,
-    InitSpec, Mtu, PeerMr, ProtectionDomain, Provider, QpSpec, QueuePair, RtrSpec, RtsSpec, Transport, WrKind,
+    Access, Completion, CompletionChannel, CompletionQueue, Completions, Context, Device, Endpoint, Gid, InitSpec, Mtu,
+    ProtectionDomain, Provider, QpSpec, QueuePair, RtrSpec, RtsSpec, Transport, WrKind, datagram::AhSpec, rdma::PeerMr,
 };
 
 /// Long enough for anything that comes at all, on a machine that is busy with other things.

@@ -9,7 +9,7 @@ use verbline_verbs::connection::{
     ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, ConnectOptions, ConnectionError, Listener, REJECT_PRIVATE_BYTES,
     Route, resolve,
 };
-use verbline_verbs::{Access, AttrMask, InitSpec, Provider, QpState, Status, Transport};
+use verbline_verbs::{Access, InitSpec, Provider, QpState, Status, Transport, expert::AttrMask};
 
 const SOON: Duration = Duration::from_millis(20);
 

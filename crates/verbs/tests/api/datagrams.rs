@@ -3,8 +3,8 @@
 use crate::common::{Options, Side, pair};
 use verbline_mem::Batch;
 use verbline_verbs::{
-    AhSpec, DestinationId, Gid, Grh, MULTICAST_QPN, PostStop, ReplyError, RtrSpec, SendOptions, Status, Transport,
-    WcOpcode, WrKind,
+    Gid, PostStop, RtrSpec, SendOptions, Status, Transport, WcOpcode, WrKind,
+    datagram::{AhSpec, DestinationId, Grh, MULTICAST_QPN, ReplyError},
 };
 
 #[test]

@@ -5,7 +5,10 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbline_verbs::{AsyncEventKind, AsyncEventSource, CqError, Notify, SendOptions, Transport};
+use verbline_verbs::{
+    CqError, Notify, SendOptions, Transport,
+    event::{AsyncEventKind, AsyncEventSource},
+};
 
 use crate::common::{Options, PATIENCE, Side, connect, hand_back, open, pair};
 

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use verbline_mem::{Batch, PeerRegion};
 use verbline_verbs::connection::{ConnectOptions, Listener, resolve};
-use verbline_verbs::{Access, Notify, Provider, QpSpec, SendOptions, SrqSpec, Transport, WindowKind, WrKind};
+use verbline_verbs::{Access, Notify, Provider, QpSpec, SendOptions, SrqSpec, Transport, WrKind, expert::WindowKind};
 
 /// In the environment of the process that counts.
 const ALONE: &str = "VERBS_TEST_LEAKS_ALONE";

@@ -14,7 +14,7 @@ fn the_software_rnic_is_always_there() {
     let attr = context.query_device().unwrap();
     assert!(attr.max_qp > 0 && attr.max_cqe > 0 && attr.ports >= 1, "{attr:?}");
     let port = context.query_port(1).unwrap();
-    assert_eq!(port.state, verbline_verbs::PortState::Active);
+    assert_eq!(port.state, verbline_verbs::attr::PortState::Active);
     assert!(!context.gids(1).unwrap().is_empty());
     assert_eq!(context.query_pkey(1, 0).unwrap(), 0xffff);
 }
@@ -50,7 +50,7 @@ fn dropping_a_qp_returns_every_packet() {
         drop((a.qp, batch));
         a.cache.flush();
         assert_eq!(a.pool.account().held, 0, "{transport}");
-        assert_eq!(verbline_verbs::leaked_queue_pairs(), 0);
+        assert_eq!(verbline_verbs::expert::leaked_queue_pairs(), 0);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::common::{Options, Side, hand_back, pair, provider};
 use verbline_verbs::{
-    Access, MrError, PeerMr, PeerSlice, PostStop, Provider, Remote, SendOptions, SendOutcome, Transport, WrKind,
+    Access, MrError, PostStop, Provider, SendOptions, SendOutcome, Transport, WrKind,
+    rdma::{PeerMr, PeerSlice, Remote},
 };
 
 fn all() -> Access {

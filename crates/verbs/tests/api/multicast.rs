@@ -1,7 +1,7 @@
 //! Multicast: one datagram, a copy for every member.
 
 use crate::common::{Options, Side};
-use verbline_verbs::{Gid, MULTICAST_QPN, QpError, RtrSpec, Transport};
+use verbline_verbs::{Gid, QpError, RtrSpec, Transport, datagram::MULTICAST_QPN};
 
 fn member(device: &'static str, options: &Options, tag: u16) -> Side {
     let mut side = Side::new(device, options, tag);

@@ -2,7 +2,8 @@
 
 use crate::common::{Options, Side, hand_back, pair};
 use verbline_verbs::{
-    Access, Buffer, Completion, PeerMr, PostStop, QpError, Remote, SendOptions, Status, Transport, WcOpcode, WrKind,
+    Access, Completion, PostStop, QpError, SendOptions, Status, Transport, WcOpcode, WrKind,
+    rdma::{Buffer, PeerMr, Remote},
 };
 
 const ALL: Access = Access::LOCAL_WRITE;

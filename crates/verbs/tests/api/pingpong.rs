@@ -2,7 +2,7 @@
 
 use crate::common::{Options, message, pair};
 use verbline_mem::{Batch, Packet};
-use verbline_verbs::{GRH_BYTES, PostStop, SendOptions, Transport, WcOpcode, WrKind};
+use verbline_verbs::{PostStop, SendOptions, Transport, WcOpcode, WrKind, datagram::GRH_BYTES};
 
 const TRANSPORTS: [Transport; 3] = [Transport::Rc, Transport::Uc, Transport::Ud];
 

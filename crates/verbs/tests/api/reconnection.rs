@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::common::{Options, PATIENCE, Side, bring_up, hand_back, init_spec, only_soft, spec};
-use verbline_verbs::{CompletionQueue, Endpoint, InitSpec, PeerMr, QpSpec, Remote, SendOptions, Transport};
+use verbline_verbs::{
+    CompletionQueue, Endpoint, InitSpec, QpSpec, SendOptions, Transport,
+    rdma::{PeerMr, Remote},
+};
 
 /// How often two QPs are connected again. The race itself is a model's to prove (`verbline-sync`, `tests/loom.rs`); this is the way there
 /// through everything that is above.

@@ -3,7 +3,10 @@
 use crate::common::{Options, PATIENCE, Side, hand_back, only_soft, pair, provider, region};
 use verbline_mem::PeerRegion;
 use verbline_verbs::{
-    Access, MrError, MrOptions, OnDemandOps, PeerMr, Provider, Remote, SendOptions, Status, Transport, WrKind,
+    Access, MrError, Provider, SendOptions, Status, Transport, WrKind,
+    attr::OnDemandOps,
+    expert::MrOptions,
+    rdma::{PeerMr, Remote},
 };
 
 const WRITABLE: Access = Access::LOCAL_WRITE;

@@ -4,7 +4,9 @@ mod oracle;
 mod receives;
 
 use verbline_verbs::{
-    Access, Buffer, PeerMr, PostStop, QpError, QpSpec, Refused, SendOptions, SgEntry, SgList, Status, Transport, WrKind,
+    Access, PostStop, QpError, QpSpec, SendOptions, Status, Transport, WrKind,
+    expert::{SgEntry, SgList},
+    rdma::{Buffer, PeerMr, Refused},
 };
 
 use crate::common::{Options, PATIENCE, Side, connect, hand_back, init_spec, message, open, pair, spec};

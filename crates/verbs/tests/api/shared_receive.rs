@@ -3,8 +3,10 @@
 use crate::common::{Options, PATIENCE, Side, bring_up, hand_back, open, spec};
 use verbline_mem::Batch;
 use verbline_verbs::{
-    Access, AsyncEventKind, AsyncEventSource, GRH_BYTES, PostStop, QpError, QpSpec, QueuePair, SgList,
-    SharedReceiveQueue, SrqSpec, Transport, WrKind,
+    Access, PostStop, QpError, QpSpec, QueuePair, SharedReceiveQueue, SrqSpec, Transport, WrKind,
+    datagram::GRH_BYTES,
+    event::{AsyncEventKind, AsyncEventSource},
+    expert::SgList,
 };
 
 fn post(srq: &mut SharedReceiveQueue, side: &Side, count: usize) -> usize {

@@ -1,7 +1,10 @@
 //! The way through the states: what is allowed happens, what is not is refused by name.
 
 use crate::common::{Options, Side, open, pair};
-use verbline_verbs::{Access, AttrMask, InitSpec, QpAttr, QpError, QpSpec, QpState, RtrSpec, RtsSpec, Transport};
+use verbline_verbs::{
+    Access, InitSpec, QpError, QpSpec, QpState, RtrSpec, RtsSpec, Transport,
+    expert::{AttrMask, QpAttr},
+};
 
 fn fresh(transport: Transport) -> verbline_verbs::QueuePair {
     let context = open("soft0");

@@ -3,8 +3,9 @@
 use crate::common::{Options, PATIENCE, Side, connect, hand_back, init_spec, only_soft, pair, provider};
 use verbline_mem::{PageChoice, PageSize, PeerRegion, Region, RegionSpec};
 use verbline_verbs::{
-    Access, InitSpec, MemoryWindow, PeerMr, PostStop, Provider, Remote, RtsSpec, SendOptions, Status, Transport,
-    WindowKind, WrKind,
+    Access, InitSpec, PostStop, Provider, RtsSpec, SendOptions, Status, Transport, WrKind,
+    expert::{MemoryWindow, WindowKind},
+    rdma::{PeerMr, Remote},
 };
 
 fn bindable() -> Access {

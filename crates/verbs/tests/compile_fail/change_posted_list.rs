@@ -1,7 +1,7 @@
 //! A posted scatter/gather list has moved into the QP with all its parts, and a packet that was put into a list is the list's.
 
 use verbline_mem::Packet;
-use verbline_verbs::{QueuePair, Remote, SendOptions, SgList};
+use verbline_verbs::{QueuePair, SendOptions, rdma::Remote, expert::SgList};
 
 fn reused_while_posted(qp: &mut QueuePair, mut list: SgList, from: Remote) {
     let _ = qp.rc().unwrap().read(list, from, SendOptions::default());

@@ -1,6 +1,6 @@
 //! UC carries no READ, UD no WRITE.
 
-use verbline_verbs::{Buffer, QueuePair, Remote, SendOptions};
+use verbline_verbs::{QueuePair, SendOptions, rdma::{Buffer, Remote}};
 
 fn read(qp: &mut QueuePair, at: Remote) {
     let _ = qp.uc().unwrap().read(Buffer::Empty, at, SendOptions::default());

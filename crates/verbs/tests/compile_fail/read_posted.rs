@@ -1,7 +1,7 @@
 //! Memory of a one-sided work request has moved into the QP: it cannot be read until its completion gives it back.
 
 use verbline_mem::Packet;
-use verbline_verbs::{QueuePair, Remote, SendOptions};
+use verbline_verbs::{QueuePair, SendOptions, rdma::Remote};
 
 fn read_while_posted(qp: &mut QueuePair, packet: Packet, from: Remote) -> u8 {
     let _ = qp.rc().unwrap().read(packet, from, SendOptions::default());

@@ -10,7 +10,7 @@ use std::time::Duration;
 use verbline_mem::Batch;
 use verbline_plan::IdlePolicy;
 use verbline_verbs::script::Queues;
-use verbline_verbs::{AsyncEventKind, QpMaker, QueuePair, Status, Transport};
+use verbline_verbs::{QpMaker, QueuePair, Status, Transport, event::AsyncEventKind};
 
 use crate::api::outputs::{Link, Outputs, Sink, SinkStats};
 use crate::api::stage::{PortChange, PortEvent, Stage};
