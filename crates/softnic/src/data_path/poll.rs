@@ -68,24 +68,27 @@ impl Room {
         Room { next: wc, left: entries }
     }
 
+    /// The next place, if there is one.
     #[inline(always)]
-    fn is_full(&self) -> bool {
-        self.left <= 0
+    fn vacant(&mut self) -> Option<Vacant<'_>> {
+        (self.left > 0).then_some(Vacant(self))
     }
+}
 
-    /// Gives out a completion, as the six words of an `ibv_wc` (`completion`). Nothing, where there is no room: whoever
-    /// calls it has looked.
+/// A place for one completion.
+struct Vacant<'r>(&'r mut Room);
+
+impl Vacant<'_> {
+    /// Gives out a completion, as the six words of an `ibv_wc` (`completion`).
     #[inline(always)]
-    fn give(&mut self, wc: [u64; 6]) {
-        debug_assert!(!self.is_full());
-        if !self.is_full() {
-            // SAFETY: there is room, of which `new` was told; `ibv_wc` is as large and aligned as the words.
-            unsafe {
-                self.next.cast::<[u64; 6]>().write(wc);
-                self.next = self.next.add(1);
-            }
-            self.left -= 1;
+    fn give(self, wc: [u64; 6]) {
+        // SAFETY: there is a place, as `vacant` has seen, of which `Room::new` was told; `ibv_wc` is as large and
+        // aligned as the words.
+        unsafe {
+            self.0.next.cast::<[u64; 6]>().write(wc);
+            self.0.next = self.0.next.add(1);
         }
+        self.0.left -= 1;
     }
 }
 
@@ -110,8 +113,8 @@ impl Mail<'_> {
         let mut errors = Errors::new();
         let entries = room.left;
         let inside = self.this.polling.guard.enter();
-        while !room.is_full() {
-            self.take(index, Pinned::inside(&inside), &mut room, &mut errors);
+        while let Some(vacant) = room.vacant() {
+            self.take(index, Pinned::inside(&inside), vacant, &mut errors);
             // All of them, also behind one with nothing in it but what is stale: who was told that there is none may
             // sleep.
             match self.pending() {
@@ -124,10 +127,9 @@ impl Mail<'_> {
         entries - room.left
     }
 
-    /// Takes what is in that mailbox: nothing, if it is to a queue pair that is gone, or was reset since. There is
-    /// room.
+    /// Takes what is in that mailbox: nothing, if it is to a queue pair that is gone, or was reset since.
     #[inline(always)]
-    fn take(&mut self, index: usize, pinned: Pinned<'_>, room: &mut Room, errors: &mut Errors) {
+    fn take(&mut self, index: usize, pinned: Pinned<'_>, vacant: Vacant<'_>, errors: &mut Errors) {
         let mailbox = &self.this.mailboxes[index];
         let Some(entry) = self.readers[index].take(mailbox) else { return };
         // Relaxed: see `attach`.
@@ -140,7 +142,7 @@ impl Mail<'_> {
         // What goes by a mailbox is small, and has bytes.
         let Some(header) = header else { return };
         let mut key = RegionKey::new(qp.pd, key_table::LOCAL_WRITE);
-        let received = give_small(&entry, &header, qp, pinned, qp.rq.polled(), &mut key, room, errors);
+        let received = give_small(&entry, &header, qp, pinned, qp.rq.polled(), &mut key, vacant, errors);
         qp.rq.free_up_to(received);
         qp.sq.acknowledge(header.acked());
     }
@@ -214,16 +216,16 @@ impl Taker<'_> {
         let inside = self.this.polling.guard.enter();
         let mut run = Run::none(Pinned::inside(&inside));
         let mut next = first;
-        while !self.room.is_full() {
+        while let Some(vacant) = self.room.vacant() {
             if let Some(index) = self.mail.pending() {
-                self.take_mail(&mut run, index, errors);
+                take_mail(&mut self.mail, &mut run, index, vacant, errors);
                 continue;
             }
             let Some(entry) = next else { break };
-            self.give(&mut run, &entry, errors);
+            give(&mut run, &entry, vacant, errors);
             self.consumer.advance(entry.slots());
             self.stream(&mut run);
-            if self.room.is_full() {
+            if self.room.vacant().is_none() {
                 break;
             }
             // SAFETY: `cq::create` made it with the ring.
@@ -249,7 +251,7 @@ impl Taker<'_> {
         let mut room = self.room;
         // SAFETY: `cq::create` made the consumer with the ring.
         let mut cursor = unsafe { self.consumer.cursor(&self.this.ring) };
-        while !room.is_full() {
+        while let Some(vacant) = room.vacant() {
             let Some(entry) = cursor.peek() else { break };
             // After the look at the ring: see `Mailbox` on order.
             if self.mail.pending().is_some() {
@@ -268,7 +270,7 @@ impl Taker<'_> {
             let Some(at) = key.inside(sge.addr(), bytes as u64).filter(|_| key.is(sge.lkey())) else { break };
             // SAFETY: the key, which was looked up inside the guard that we are in, grants so many bytes there.
             unsafe { payload(&entry, bytes, at) };
-            room.give(header.wc_words(wqe.wr_id(), completion::SUCCESS));
+            vacant.give(header.wc_words(wqe.wr_id(), completion::SUCCESS));
             (received, acked) = (received + 1, header.acked());
             cursor.advance(entry.slots());
         }
@@ -276,47 +278,45 @@ impl Taker<'_> {
         self.consumer.advance_to(position);
         (run.polled, run.acked, self.room) = (received, acked, room);
     }
+}
 
-    /// Takes what is in that mailbox before the next of the ring. There is room.
-    #[inline(never)]
-    fn take_mail(&mut self, run: &mut Run<'_>, index: usize, errors: &mut Errors) {
-        run.tell();
-        *run = Run::none(run.pinned);
-        self.mail.take(index, run.pinned, &mut self.room, errors);
-    }
+/// Takes what is in that mailbox before the next of the ring.
+#[inline(never)]
+fn take_mail(mail: &mut Mail<'_>, run: &mut Run<'_>, index: usize, vacant: Vacant<'_>, errors: &mut Errors) {
+    run.tell();
+    *run = Run::none(run.pinned);
+    mail.take(index, run.pinned, vacant, errors);
+}
 
-    /// Gives out a completion of the ring, unless its queue pair is gone, or was reset since. There is room.
-    #[inline(always)]
-    fn give(&mut self, run: &mut Run<'_>, entry: &Entry<'_>, errors: &mut Errors) {
-        let (small, qpn) = SmallHeader::read(entry.first());
-        let Some(qp) = run.qp(qpn, entry.tag) else { return self.give_left(entry) };
-        match small {
-            Some(header) => {
-                let room = &mut self.room;
-                run.polled = give_small(entry, &header, qp, run.pinned, run.polled, &mut run.key, room, errors);
-                run.acked = header.acked();
-            }
-            None => {
-                // What is told below is not overtaken by what was not told yet.
-                run.tell();
-                self.room.give(decode(entry, qp));
-                run.polled = qp.rq.polled();
-            }
+/// Gives out a completion of the ring, unless its queue pair is gone, or was reset since.
+#[inline(always)]
+fn give(run: &mut Run<'_>, entry: &Entry<'_>, vacant: Vacant<'_>, errors: &mut Errors) {
+    let (small, qpn) = SmallHeader::read(entry.first());
+    let Some(qp) = run.qp(qpn, entry.tag) else { return give_left(entry, vacant) };
+    match small {
+        Some(header) => {
+            run.polled = give_small(entry, &header, qp, run.pinned, run.polled, &mut run.key, vacant, errors);
+            run.acked = header.acked();
+        }
+        None => {
+            // What is told below is not overtaken by what was not told yet.
+            run.tell();
+            vacant.give(decode(entry, qp));
+            run.polled = qp.rq.polled();
         }
     }
+}
 
-    /// Of a queue pair that is gone, or was reset since, nothing is given out but the shared receives that it left
-    /// behind.
-    #[cold]
-    fn give_left(&mut self, entry: &Entry<'_>) {
-        if SmallHeader::read(entry.first()).0.is_some() {
-            return;
-        }
-        let header = Header::read(entry.first());
-        if header.opcode == completion::LEFT {
-            let header = Header { opcode: completion::RECV, ..header };
-            self.room.give(header.wc_words(header.word, 0, 0));
-        }
+/// Of a queue pair that is gone, or was reset since, nothing is given out but the shared receives that it left behind.
+#[cold]
+fn give_left(entry: &Entry<'_>, vacant: Vacant<'_>) {
+    if SmallHeader::read(entry.first()).0.is_some() {
+        return;
+    }
+    let header = Header::read(entry.first());
+    if header.opcode == completion::LEFT {
+        let header = Header { opcode: completion::RECV, ..header };
+        vacant.give(header.wc_words(header.word, 0, 0));
     }
 }
 
@@ -332,7 +332,7 @@ fn give_small(
     pinned: Pinned<'_>,
     received: u64,
     key: &mut RegionKey,
-    room: &mut Room,
+    vacant: Vacant<'_>,
     errors: &mut Errors,
 ) -> u64 {
     // Receives of a connection complete in order, so the index is the next one's; its low bits say which in any case.
@@ -345,7 +345,7 @@ fn give_small(
         status = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
         errors.fail(qp);
     }
-    room.give(header.wc_words(wqe.wr_id(), status));
+    vacant.give(header.wc_words(wqe.wr_id(), status));
     index + 1
 }
 

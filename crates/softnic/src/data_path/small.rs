@@ -73,7 +73,7 @@ impl Source {
     /// The work request as a small message, if it is one and everything about it is in order. A message without bytes
     /// is none: it would look like no payload.
     #[inline(always)]
-    fn small<'a>(&mut self, wr: SendWr<'a>) -> Option<Small<'a>> {
+    fn small<'a>(&mut self, wr: SendWr<'a>, is_run: bool) -> Option<Small<'a>> {
         if wr.opcode != ibv_wr_opcode::IBV_WR_SEND && wr.opcode != ibv_wr_opcode::IBV_WR_SEND_WITH_IMM {
             return None;
         }
@@ -86,8 +86,12 @@ impl Source {
             let from = sge.addr as *const u8;
             return (len <= self.inline_bytes).then_some(Small { from, len, wr });
         }
-        let from = self.key.check(sge.lkey, sge.addr, len as u64).ok()?;
-        Some(Small { from, len, wr })
+        let from = if is_run {
+            self.key.check_in_run(sge.lkey, sge.addr, len as u64)
+        } else {
+            self.key.check(sge.lkey, sge.addr, len as u64)
+        };
+        Some(Small { from: from.ok()?, len, wr })
     }
 }
 
@@ -102,7 +106,7 @@ fn post_single<'a>(
     wr: SendWr<'a>,
     errors: &mut Errors,
 ) -> Option<Option<SendWr<'a>>> {
-    let message = Source::new(&poster).small(wr)?;
+    let message = Source::new(&poster).small(wr, false)?;
     if (peer.rq.capacity(index) as usize) < message.len {
         return None;
     }
@@ -126,7 +130,8 @@ fn post_single<'a>(
     Some(None)
 }
 
-/// Posts small messages from `wr` on into receives from `index` on, with one claim: `most` of them, which is [`RUN`] at most.
+/// Posts small messages from `wr` on into receives from `index` on, with one claim: `most` of them, which is [`RUN`] at
+/// most.
 #[inline(never)]
 fn post_list<'a>(
     poster: Poster<'_>,
@@ -142,7 +147,7 @@ fn post_list<'a>(
     let mut next = Some(wr);
     for slot in &mut run[..most] {
         let Some(wr) = next else { break };
-        let Some(message) = source.small(wr) else { break };
+        let Some(message) = source.small(wr, true) else { break };
         if (peer.rq.capacity(at) as usize) < message.len {
             break;
         }

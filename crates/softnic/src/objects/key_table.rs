@@ -94,6 +94,21 @@ impl RegionKey {
         self.inside(addr, len).ok_or(Denied)
     }
 
+    /// As [`check`](Self::check), for runs that rarely change the key: the lookup is away, which leaves registers to
+    /// the run.
+    #[inline(always)]
+    pub(crate) fn check_in_run(&mut self, key: u32, addr: u64, len: u64) -> Result<*mut u8, Denied> {
+        if !self.is(key) {
+            self.change(key)?;
+        }
+        self.inside(addr, len).ok_or(Denied)
+    }
+
+    #[inline(never)]
+    fn change(&mut self, key: u32) -> Result<(), Denied> {
+        self.look_up(key)
+    }
+
     /// Whether it is the key that was looked up last.
     #[inline(always)]
     pub(crate) fn is(&self, key: u32) -> bool {
