@@ -35,7 +35,7 @@ struct Small<'a> {
 #[inline(always)]
 pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     let peer = poster.established_peer()?;
-    if peer.srq().is_some() {
+    if peer.srq().is_some() || poster.cap.max_send_sge == 0 {
         return None;
     }
     // What is known to be there: more is looked for when that is used up.
@@ -56,18 +56,13 @@ pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) 
 /// as far as the compiler knows.
 struct Source {
     inline_bytes: usize,
-    has_sge: bool,
     key: RegionKey,
 }
 
 impl Source {
     #[inline(always)]
     fn new(qp: &Qp) -> Source {
-        Source {
-            inline_bytes: qp.cap.max_inline_data as usize,
-            has_sge: qp.cap.max_send_sge > 0,
-            key: RegionKey::new(qp.pd, 0),
-        }
+        Source { inline_bytes: qp.cap.max_inline_data as usize, key: RegionKey::new(qp.pd, 0) }
     }
 
     /// The work request as a small message, if it is one and everything about it is in order. A message without bytes
@@ -77,7 +72,7 @@ impl Source {
         if wr.opcode != ibv_wr_opcode::IBV_WR_SEND && wr.opcode != ibv_wr_opcode::IBV_WR_SEND_WITH_IMM {
             return None;
         }
-        let sge = wr.only_sge().filter(|_| self.has_sge)?;
+        let sge = wr.only_sge()?;
         let len = sge.length as usize;
         if len.wrapping_sub(1) >= PAYLOAD_BYTES_MAX {
             return None;
@@ -201,9 +196,9 @@ impl Small<'_> {
     /// receiver polls both lines all the time, and each return to a line may have to fetch it back.
     #[inline(always)]
     fn write<'s>(&self, first: &Slot, second: impl FnOnce() -> &'s Slot, qpn: u32, index: u64, acked: u64) {
+        self.write_payload(first, second);
         let has_imm = self.wr.opcode == ibv_wr_opcode::IBV_WR_SEND_WITH_IMM;
         let imm = if has_imm { Some(self.wr.imm_or_rkey()) } else { None };
-        self.write_payload(first, second);
         SmallHeader::new(acked, qpn, index, imm, self.len).write(first);
     }
 
