@@ -108,7 +108,7 @@ impl Rig {
             completions: Completions::with_capacity(burst),
             stats: shared(),
         };
-        (Lcore::settle(parts, Arc::clone(control)), stats)
+        (Lcore::bind(parts, Arc::clone(control)), stats)
     }
 
     /// A completion queue that an lcore may sleep on.

@@ -15,7 +15,7 @@ use rustix::event::{Timespec, epoll};
 use verbline_ring::{Sleeper, Waker, doorbell};
 use verbline_verbs::event::{AsyncEvent, AsyncEventSource, AsyncEvents};
 
-use crate::control::notice::{Meaning, Notice, is_ordinary};
+use crate::control::notice::{EventMeaning, Notice, is_ordinary};
 use crate::control::run_control::Control;
 use crate::stats::count::Shared;
 use crate::stats::counters::PortStats;
@@ -195,15 +195,15 @@ impl Watching {
         let mut notices = Vec::new();
         for (lcore, places) in &concerned {
             let mut tell = |notice| notices.push((lcore.index, notice));
-            match Meaning::of(event.kind) {
-                Meaning::Nothing => {}
-                Meaning::Failed => {
+            match EventMeaning::of(event.kind) {
+                EventMeaning::Nothing => {}
+                EventMeaning::QpFailed => {
                     let AsyncEventSource::Qp(qpn) = event.source else { continue };
-                    places.iter().for_each(|&port| tell(Notice::Failed { port, qpn, event: event.kind }));
+                    places.iter().for_each(|&port| tell(Notice::QpFailed { port, qpn, event: event.kind }));
                 }
-                Meaning::Overrun => tell(Notice::Overrun),
-                Meaning::Link { up } => tell(Notice::Link { up }),
-                Meaning::Gone => tell(Notice::Gone(format!(
+                EventMeaning::CqOverrun => tell(Notice::CqOverrun),
+                EventMeaning::LinkChanged { up } => tell(Notice::LinkChanged { up }),
+                EventMeaning::DeviceGone => tell(Notice::DeviceGone(format!(
                     "device.{}: {} has failed or was pulled out ({}); see `dmesg`, bring it back, and start the run again",
                     watched.plan_name, watched.device, event.kind
                 ))),
@@ -228,7 +228,7 @@ impl Watching {
              until this run has ended; bring it back, and start the run again",
             watched.plan_name, watched.device
         );
-        let gone = |lcore: &WatchedLcore| (lcore.index, Notice::Gone(sentence.clone()));
+        let gone = |lcore: &WatchedLcore| (lcore.index, Notice::DeviceGone(sentence.clone()));
         self.control.notify_all(watched.lcores.iter().map(gone).collect());
         false
     }

@@ -10,45 +10,45 @@ use verbline_verbs::event::AsyncEventKind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The queue pair of a port has failed, if it is still this one. The port's place is that among the lcore's.
-    Failed { port: usize, qpn: u32, event: AsyncEventKind },
+    QpFailed { port: usize, qpn: u32, event: AsyncEventKind },
     /// A port of the lcore itself has gone down, by what its completions say: for the stages to know.
-    Fell { port: usize },
+    PortDown { port: usize },
     /// The connection of a port is lost, or made again: the port's [`crate::connection::handover`] says more.
     Connection { port: usize },
     /// The link under all ports of the lcore.
-    Link { up: bool },
+    LinkChanged { up: bool },
     /// The lcore's completion queue has lost completions.
-    Overrun,
+    CqOverrun,
     /// The device is gone, or is to go; the whole sentence.
-    Gone(String),
+    DeviceGone(String),
 }
 
 /// What an event asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Meaning {
+pub(crate) enum EventMeaning {
     /// Nothing: it is counted.
     Nothing,
     /// The port of this QP is lost.
-    Failed,
+    QpFailed,
     /// The lcore of this CQ is lost.
-    Overrun,
+    CqOverrun,
     /// The device's port lost its link, or has it again.
-    Link { up: bool },
+    LinkChanged { up: bool },
     /// Everything on the device is lost.
-    Gone,
+    DeviceGone,
 }
 
-impl Meaning {
+impl EventMeaning {
     /// By ibv_get_async_event(3). The engine has no SRQ and loads no alternate path, so that their events are somebody else's.
-    pub(crate) fn of(kind: AsyncEventKind) -> Meaning {
+    pub(crate) fn of(kind: AsyncEventKind) -> EventMeaning {
         use AsyncEventKind as Kind;
         match kind {
-            Kind::QpFatal | Kind::QpReqErr | Kind::QpAccessErr => Meaning::Failed,
-            Kind::CqErr => Meaning::Overrun,
-            Kind::PortErr => Meaning::Link { up: false },
-            Kind::PortActive => Meaning::Link { up: true },
-            Kind::DeviceFatal => Meaning::Gone,
-            _ => Meaning::Nothing,
+            Kind::QpFatal | Kind::QpReqErr | Kind::QpAccessErr => EventMeaning::QpFailed,
+            Kind::CqErr => EventMeaning::CqOverrun,
+            Kind::PortErr => EventMeaning::LinkChanged { up: false },
+            Kind::PortActive => EventMeaning::LinkChanged { up: true },
+            Kind::DeviceFatal => EventMeaning::DeviceGone,
+            _ => EventMeaning::Nothing,
         }
     }
 }
@@ -66,13 +66,13 @@ mod tests {
     #[test]
     fn what_matters_to_an_lcore_is_told_from_what_is_counted() {
         use AsyncEventKind as Kind;
-        assert_eq!(Meaning::of(Kind::QpAccessErr), Meaning::Failed);
-        assert_eq!(Meaning::of(Kind::CqErr), Meaning::Overrun);
-        assert_eq!(Meaning::of(Kind::PortErr), Meaning::Link { up: false });
-        assert_eq!(Meaning::of(Kind::PortActive), Meaning::Link { up: true });
-        assert_eq!(Meaning::of(Kind::DeviceFatal), Meaning::Gone);
+        assert_eq!(EventMeaning::of(Kind::QpAccessErr), EventMeaning::QpFailed);
+        assert_eq!(EventMeaning::of(Kind::CqErr), EventMeaning::CqOverrun);
+        assert_eq!(EventMeaning::of(Kind::PortErr), EventMeaning::LinkChanged { up: false });
+        assert_eq!(EventMeaning::of(Kind::PortActive), EventMeaning::LinkChanged { up: true });
+        assert_eq!(EventMeaning::of(Kind::DeviceFatal), EventMeaning::DeviceGone);
         for kind in [Kind::CommEst, Kind::SqDrained, Kind::PathMig, Kind::QpLastWqeReached, Kind::GidChange] {
-            assert_eq!(Meaning::of(kind), Meaning::Nothing);
+            assert_eq!(EventMeaning::of(kind), EventMeaning::Nothing);
         }
     }
 }

@@ -132,13 +132,13 @@ impl Control {
         }
     }
 
-    /// An empty vector as [`Control::hear`] takes it.
+    /// An empty vector as [`Control::read_notices`] takes it.
     pub(crate) fn inbox() -> Vec<Notice> {
         Vec::with_capacity(ROOM)
     }
 
     /// What an lcore was told since it last asked, into `notices`, which is empty; and the word that this is up to.
-    pub(crate) fn hear(&self, lcore: usize, notices: &mut Vec<Notice>) -> Word {
+    pub(crate) fn read_notices(&self, lcore: usize, notices: &mut Vec<Notice>) -> Word {
         self.notices.hear(lcore, notices)
     }
 
@@ -203,13 +203,13 @@ mod tests {
         let control = control();
         const COUNT: usize = 20_000;
         std::thread::scope(|scope| {
-            scope.spawn(|| (0..COUNT).for_each(|_| control.notify(1, Notice::Overrun)));
+            scope.spawn(|| (0..COUNT).for_each(|_| control.notify(1, Notice::CqOverrun)));
             let (mut heard, mut seen, mut notices) = (0, Word::FIRST, Control::inbox());
             let deadline = Instant::now() + Duration::from_secs(20);
             while heard < COUNT {
                 // As an lcore does: looks into the box only when the word is another one.
                 if control.word() != seen {
-                    seen = control.hear(1, &mut notices);
+                    seen = control.read_notices(1, &mut notices);
                     heard += notices.drain(..).count();
                 }
                 assert!(Instant::now() < deadline, "{heard} of {COUNT} were heard, and the word is {seen:?}");

@@ -51,9 +51,9 @@ pub(crate) struct Turn {
     pub(crate) now_ns: Tick,
     /// It found work, or something must be tried again at once (a stage that says busy, a ring that was full).
     pub(crate) busy: bool,
-    /// Some of that came by a wake source, a completion or a ring, and so was announced or will be. A stage may find work whenever it
+    /// Some of that arrived by a wake source, a completion or a ring, and so was announced or will be. A stage may find work whenever it
     /// is polled, and announces nothing.
-    pub(crate) came: bool,
+    pub(crate) arrived: bool,
     /// The earliest tick at which a stage or a port wants to be called.
     pub(crate) timer_ns: Option<Tick>,
 }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn quiet(now_ns: Tick) -> Turn {
-        Turn { now_ns, busy: false, came: false, timer_ns: None }
+        Turn { now_ns, busy: false, arrived: false, timer_ns: None }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use verbline_plan::IdlePolicy;
 
 use crate::api::stage::Next;
 use crate::idle::policy::{Budget, Idle, SpinFrom, Step, Turn};
-use crate::idle::sleep::{Bed, Fired, GRACE_NS, Outcome, SAFETY_TIMEOUT_NS, sleep};
+use crate::idle::sleep::{Fired, GRACE_NS, Outcome, SAFETY_TIMEOUT_NS, Sleepable, sleep};
 use crate::lcore::node::Polling;
 use crate::stats::clock::Tick;
 
@@ -139,7 +139,7 @@ impl Model {
     }
 }
 
-impl Bed for Model {
+impl Sleepable for Model {
     type Armed = Token;
 
     fn arm(&mut self) -> io::Result<Token> {
@@ -154,7 +154,7 @@ impl Bed for Model {
     }
 
     fn turn(&mut self) -> Turn {
-        let mut came = false;
+        let mut arrived = false;
         for index in 0..SOURCES {
             self.tick();
             let skipped = match self.fault {
@@ -166,11 +166,11 @@ impl Bed for Model {
                 let taken = self.sources[index].queued.min(self.burst);
                 self.sources[index].queued -= taken;
                 self.taken += taken;
-                came |= taken > 0;
+                arrived |= taken > 0;
             }
         }
-        let busy = came | self.stage.poll(self.now_ns);
-        Turn { now_ns: self.now_ns, busy, came, timer_ns: self.stage.polling.at() }
+        let busy = arrived | self.stage.poll(self.now_ns);
+        Turn { now_ns: self.now_ns, busy, arrived, timer_ns: self.stage.polling.at() }
     }
 
     fn block(&mut self, _: Token, timeout_ns: u64) -> io::Result<(Fired, Token)> {
@@ -361,14 +361,14 @@ fn an_announcement_that_is_late_by_less_than_the_grace_is_no_rescue() {
         blocks: Vec<u64>,
         now_ns: Tick,
     }
-    impl Bed for Late {
+    impl Sleepable for Late {
         type Armed = ();
         fn arm(&mut self) -> io::Result<()> {
             Ok(())
         }
         fn turn(&mut self) -> Turn {
-            let came = std::mem::take(&mut self.queued);
-            Turn { now_ns: self.now_ns, busy: came, came, timer_ns: None }
+            let arrived = std::mem::take(&mut self.queued);
+            Turn { now_ns: self.now_ns, busy: arrived, arrived, timer_ns: None }
         }
         fn block(&mut self, (): (), timeout_ns: u64) -> io::Result<(Fired, ())> {
             self.blocks.push(timeout_ns);

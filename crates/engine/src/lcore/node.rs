@@ -75,7 +75,7 @@ pub(crate) struct Node {
 }
 
 /// What the nodes of an lcore share.
-pub(crate) struct Surroundings {
+pub(crate) struct LcoreContext {
     pub(crate) sinks: Vec<Sink>,
     pub(crate) caches: Vec<BoundCache>,
     pub(crate) time: TurnTime,
@@ -87,7 +87,7 @@ pub(crate) struct Surroundings {
     pub(crate) stage_ended: Option<u64>,
 }
 
-impl Surroundings {
+impl LcoreContext {
     /// When a stage that is called now began, if that is timed.
     #[inline]
     fn stage_begins(&self) -> u64 {
@@ -147,13 +147,13 @@ impl Node {
 
     /// Whether something has gathered for it.
     #[inline]
-    pub(crate) fn has_input(&self, around: &Surroundings) -> bool {
-        !around.sinks[self.input].batch.is_empty()
+    pub(crate) fn has_input(&self, ctx: &LcoreContext) -> bool {
+        !ctx.sinks[self.input].batch.is_empty()
     }
 
     /// Tells the stage that the run is stopping. A source is not polled from now on. True if that ends a source.
-    pub(crate) fn stop(&mut self, around: &mut Surroundings) -> bool {
-        let mut out = outputs(&self.links, &self.stats, self.cache, around);
+    pub(crate) fn stop(&mut self, ctx: &mut LcoreContext) -> bool {
+        let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         self.stage.stop(&mut out);
         self.stats.packets_out.add(out.sent);
         let ends = self.source && self.polling != Polling::DONE;
@@ -169,8 +169,8 @@ impl Node {
     }
 
     /// Tells the stage what happened to a port. What it sends goes on in the next turn.
-    pub(crate) fn port_event(&mut self, event: PortEvent, around: &mut Surroundings) {
-        let mut out = outputs(&self.links, &self.stats, self.cache, around);
+    pub(crate) fn port_event(&mut self, event: PortEvent, ctx: &mut LcoreContext) {
+        let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         self.stage.port_event(event, &mut out);
         self.stats.packets_out.add(out.sent);
         // It may have changed the stage's mind about when.
@@ -193,39 +193,39 @@ impl Node {
 
     /// Polls the stage.
     #[inline]
-    pub(crate) fn poll(&mut self, around: &mut Surroundings) -> NodePolled {
+    pub(crate) fn poll(&mut self, ctx: &mut LcoreContext) -> NodePolled {
         // Most polls send nothing and are not charged: not worth a look at the clock, which would be half of an empty turn.
-        let began = around.stage_ended.unwrap_or(around.time.last_cycles());
-        let mut out = outputs(&self.links, &self.stats, self.cache, around);
+        let began = ctx.stage_ended.unwrap_or(ctx.time.last_cycles());
+        let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         let next = self.stage.poll(&mut out);
         let sent = out.sent;
         self.stats.polls.add(1);
         if sent > 0 {
             self.stats.packets_out.add(sent);
-            around.stage_ends(began, around.weights.polls, &self.stats);
+            ctx.stage_ends(began, ctx.weights.polls, &self.stats);
         }
         self.polling = Polling::after(next);
         let busy = sent > 0 || next == Next::Busy;
         if busy {
-            around.time.wake();
+            ctx.time.wake();
         }
         NodePolled { busy, finished: self.source && next == Next::Done }
     }
 
     /// Gives the stage what has gathered for it.
     #[inline]
-    pub(crate) fn process(&mut self, around: &mut Surroundings) {
-        self.work.swap(&mut around.sinks[self.input].batch);
+    pub(crate) fn process(&mut self, ctx: &mut LcoreContext) {
+        self.work.swap(&mut ctx.sinks[self.input].batch);
         let (packets, stats) = (self.work.len() as u64, &self.stats);
         // Before the stage has them: also of one that panics it is known what it was given.
         stats.calls.add(1);
         stats.packets_in.add(packets);
         stats.batch_max.raise_to(packets);
-        let began = around.stage_begins();
-        let mut out = outputs(&self.links, &self.stats, self.cache, around);
+        let began = ctx.stage_begins();
+        let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         self.stage.process(&mut self.work, &mut out);
         let sent = out.sent;
-        around.stage_ends(began, around.weights.calls, stats);
+        ctx.stage_ends(began, ctx.weights.calls, stats);
         stats.packets_out.add(sent);
         if !self.work.is_empty() {
             stats.drops.add(DropReason::Unclaimed, self.work.len() as u64);
@@ -248,15 +248,15 @@ fn outputs<'a>(
     links: &'a [Link],
     stats: &'a CachePadded<StageStats>,
     cache: Option<usize>,
-    around: &'a mut Surroundings,
+    ctx: &'a mut LcoreContext,
 ) -> Outputs<'a> {
     Outputs {
         links,
-        sinks: &mut around.sinks,
-        cache: cache.map(|index| &*around.caches[index]),
+        sinks: &mut ctx.sinks,
+        cache: cache.map(|index| &*ctx.caches[index]),
         stats,
-        lcore: &around.stats,
-        time: &around.time,
+        lcore: &ctx.stats,
+        time: &ctx.time,
         sent: 0,
     }
 }

@@ -17,7 +17,7 @@ use crate::api::outputs::{Link, Sink};
 use crate::connection::handover::PortSide;
 use crate::control::notice::Notice;
 use crate::control::run_control::LcoreInbox;
-use crate::lcore::node::Surroundings;
+use crate::lcore::node::LcoreContext;
 use crate::stats::clock::Tick;
 use crate::stats::count::Shared;
 use crate::stats::counters::{LcoreStats, PortStats, STATUSES};
@@ -112,9 +112,9 @@ pub(crate) enum Health {
 impl Port {
     /// Takes a completion: hands a received packet on, frees what was sent.
     #[inline]
-    pub(crate) fn complete(&mut self, completion: &Completion, around: &mut Surroundings) {
+    pub(crate) fn complete(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
         match completion.kind() {
-            WrKind::Recv => self.received(completion, around),
+            WrKind::Recv => self.received(completion, ctx),
             WrKind::Send => self.sent(completion),
             WrKind::Op | WrKind::SrqRecv => self.stats.stale.add(1),
         }
@@ -122,26 +122,26 @@ impl Port {
 
     /// Takes the first completion, which is of this port, and with it what it received next; one at least. Gives how many.
     #[inline]
-    pub(crate) fn complete_run(&mut self, completions: &[Completion], around: &mut Surroundings) -> usize {
+    pub(crate) fn complete_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let first = &completions[0];
-        let count = if first.kind() == WrKind::Recv { self.received_run(completions, around) } else { 0 };
+        let count = if first.kind() == WrKind::Recv { self.received_run(completions, ctx) } else { 0 };
         if count == 0 {
-            self.complete(first, around);
+            self.complete(first, ctx);
         }
         count.max(1)
     }
 
     /// Sends what is pending and refills the receive queue. True if it moved something.
     #[inline]
-    pub(crate) fn work(&mut self, around: &mut Surroundings) -> bool {
-        let flushed = self.sending.is_some() && self.flush(around);
+    pub(crate) fn work(&mut self, ctx: &mut LcoreContext) -> bool {
+        let flushed = self.sending.is_some() && self.flush(ctx);
         let Some(receiving) = &self.receiving else { return flushed };
         let due = match receiving.retry_ns {
-            Some(retry_ns) => retry_ns <= around.time.now_ns(),
+            Some(retry_ns) => retry_ns <= ctx.time.now_ns(),
             None => receiving.missing >= receiving.worth_wr,
         };
         let cache = receiving.cache;
-        (due && self.refill(&around.caches[cache], &around.stats, around.time.last_ns())) | flushed
+        (due && self.refill(&ctx.caches[cache], &ctx.stats, ctx.time.last_ns())) | flushed
     }
 
     /// Whether its next turn has nothing to do unless something arrives or is sent.
@@ -212,14 +212,14 @@ impl Port {
     /// Hands on what the receives at the front brought, as far as they are this port's next ones, succeeded, and are wanted by
     /// something with room. Gives how many.
     #[inline]
-    fn received_run(&mut self, completions: &[Completion], around: &mut Surroundings) -> usize {
+    fn received_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let Some(receiving) = &mut self.receiving else { return 0 };
         let Link::Sink(sink) = receiving.next else { return 0 };
-        let batch = &mut around.sinks[usize::from(sink)].batch;
+        let batch = &mut ctx.sinks[usize::from(sink)].batch;
         let before = batch.len();
         let count = self.qp.recv_run(completions, batch);
         receiving.missing += count;
-        let timestamp_ns = if receiving.timestamps { around.time.now_ns() } else { 0 };
+        let timestamp_ns = if receiving.timestamps { ctx.time.now_ns() } else { 0 };
         let mut bytes = 0;
         for packet in &mut batch.as_mut_slice()[before..] {
             bytes += packet.len() as u64;
@@ -232,7 +232,7 @@ impl Port {
     }
 
     #[inline]
-    fn received(&mut self, completion: &Completion, around: &mut Surroundings) {
+    fn received(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
         let Some(receiving) = &mut self.receiving else { return self.stats.stale.add(1) };
         let Ok(mut packet) = self.qp.recv_done(completion) else { return self.stats.stale.add(1) };
         receiving.missing += 1;
@@ -243,11 +243,11 @@ impl Port {
         self.stats.rx_bytes.add(packet.len() as u64);
         packet.set_port(self.index);
         if receiving.timestamps {
-            packet.set_timestamp(around.time.now_ns());
+            packet.set_timestamp(ctx.time.now_ns());
         }
         match receiving.next {
             Link::Sink(sink) => {
-                around.sinks[usize::from(sink)].push(packet);
+                ctx.sinks[usize::from(sink)].push(packet);
             }
             Link::Drop => self.stats.drops.add(DropReason::Planned, 1),
         }
@@ -309,7 +309,7 @@ impl Port {
         let Some(inbox) = &self.inbox else { return self.stats.down.set(1) };
         if before == Health::Up {
             self.stats.down.set(1);
-            inbox.post(Notice::Fell { port: usize::from(self.qp.tag()) });
+            inbox.post(Notice::PortDown { port: usize::from(self.qp.tag()) });
             // At the other end of one without an address is a port of the same plan, or nobody: nothing that could come back.
             if !self.by_address {
                 inbox.control.lose_port(self.index.into());
@@ -319,9 +319,9 @@ impl Port {
 
     /// Posts what is pending, as one list where it fits. True if something was posted or dropped.
     #[inline]
-    fn flush(&mut self, around: &mut Surroundings) -> bool {
+    fn flush(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &mut self.sending else { return false };
-        let pending = &mut around.sinks[sending.sink].batch;
+        let pending = &mut ctx.sinks[sending.sink].batch;
         if pending.is_empty() {
             return false;
         }
@@ -355,15 +355,15 @@ impl Port {
         match outcome.stop {
             None => true,
             Some(PostStop::Full) => outcome.posted > 0,
-            Some(stop) => self.refused(stop, around),
+            Some(stop) => self.refused(stop, ctx),
         }
     }
 
     /// The packet at the front of the pending batch cannot be sent, or none can.
     #[cold]
-    fn refused(&mut self, stop: PostStop, around: &mut Surroundings) -> bool {
+    fn refused(&mut self, stop: PostStop, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &self.sending else { return false };
-        let pending = &mut around.sinks[sending.sink].batch;
+        let pending = &mut ctx.sinks[sending.sink].batch;
         let (reason, count) = match stop {
             PostStop::NotReady(_) => (DropReason::PortDown, pending.len()),
             PostStop::TooLong { .. } => (DropReason::TooLong, 1),

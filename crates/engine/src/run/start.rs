@@ -89,7 +89,7 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
         exact_timers();
     }
     let stats = Shared::clone(&parts.stats);
-    let mut lcore = Lcore::settle(parts, Arc::clone(control));
+    let mut lcore = Lcore::bind(parts, Arc::clone(control));
     control.tell(|progress| progress.ready += 1);
     control.wait(None, |progress| progress.go, |_| ());
     stats.thread_id.set(rustix::thread::gettid().as_raw_nonzero().get() as u64);
@@ -102,7 +102,7 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
         Ok(Err(error)) => {
             Some(FailureReport { lcore: name.clone(), stage: None, panicked: false, message: error.to_string() })
         }
-        Err(panic) => Some(panicked(&name, lcore.culprit(), &*panic)),
+        Err(panic) => Some(panicked(&name, lcore.running_stage(), &*panic)),
     };
     stats.queued_at_end_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
     if let Some(failure) = failure {
@@ -111,7 +111,7 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
         control.advance(Phase::Draining);
     }
     // A stage may panic in its drop as well.
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| lcore.let_go())) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| lcore.tear_down())) {
         control.tell(|progress| progress.failures.push(panicked(&name, None, &*panic)));
     }
     control.tell(|progress| progress.ended += 1);

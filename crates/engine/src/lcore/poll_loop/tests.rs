@@ -59,18 +59,18 @@ fn a_stage_is_polled_at_the_tick_that_it_asked_for_and_not_a_nanosecond_later() 
     let polls = Seen::default();
     let mut lcore = sleeper(&rig, Box::new(Alarms { ticks: ticks.clone(), polls: Arc::clone(&polls) }));
     for _ in 0..64 {
-        if !lcore.walk() {
-            lcore.consider().unwrap();
+        if !lcore.run_turn() {
+            lcore.consider_sleep().unwrap();
         }
         if polls.lock().unwrap().len() > ticks.len() {
             break;
         }
     }
     assert_eq!(take(&polls), [vec![0], ticks].concat());
-    let woken = |cause: WakeCause| lcore.around.stats.wakes[cause as usize].value();
+    let woken = |cause: WakeCause| lcore.ctx.stats.wakes[cause as usize].value();
     // The last one is further away than the longest sleep, four times.
     assert_eq!((woken(WakeCause::Timer), woken(WakeCause::Timeout)), (7, 3));
-    assert_eq!(lcore.around.stats.asleep_ns.value(), rig.time.now_ns());
+    assert_eq!(lcore.ctx.stats.asleep_ns.value(), rig.time.now_ns());
 }
 
 /// Notes what it is told of ports.
@@ -107,8 +107,8 @@ proptest! {
         let (mut lcore, _) = rig.lcore(&control, parts);
         let mut is_up = true;
         for up in events {
-            control.notify(0, Notice::Link { up });
-            lcore.hear().unwrap();
+            control.notify(0, Notice::LinkChanged { up });
+            lcore.read_notices().unwrap();
             let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
             let expected = [0, 1].map(|port| PortEvent { port, change });
             prop_assert_eq!(take(&told), &expected[..if up == is_up { 0 } else { 2 }]);

@@ -22,7 +22,7 @@ use super::{Health, Port, Receiving, STARVED_RETRY_NS, Sending};
 use crate::api::outputs::{Link, Sink, SinkStats};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
-use crate::lcore::node::Surroundings;
+use crate::lcore::node::LcoreContext;
 use crate::lcore::poll_loop::complete_runs;
 use crate::rig::{DATA_BYTES, Depths, Rig, port};
 use crate::stats::clock::Tick;
@@ -72,7 +72,7 @@ enum Step {
 struct World {
     oracle: Oracle,
     ports: Vec<Port>,
-    around: Surroundings,
+    ctx: LcoreContext,
     stage: Shared<StageStats>,
     cq: CompletionQueue,
     completions: Completions,
@@ -103,7 +103,7 @@ impl World {
         let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
         port.inbox = Some(LcoreInbox { control: Arc::clone(&control), lcore: 0 });
         let (stage, stats) = (shared::<StageStats>(), shared::<LcoreStats>());
-        let around = Surroundings {
+        let ctx = LcoreContext {
             sinks: vec![
                 Sink::new(shape.room[STAGE], DropReason::StageFull, SinkStats::Stage(Shared::clone(&stage))),
                 Sink::new(shape.room[PORT], DropReason::TxFull, SinkStats::Port(Shared::clone(&port.stats))),
@@ -117,7 +117,7 @@ impl World {
         World {
             oracle: Oracle::new(shape),
             ports: vec![port],
-            around,
+            ctx,
             stage,
             cq,
             completions: Completions::with_capacity(shape.burst),
@@ -178,9 +178,9 @@ impl World {
     }
 
     fn offer(&mut self, len: usize) {
-        let Some(mut packet) = self.around.caches[0].get() else { return };
+        let Some(mut packet) = self.ctx.caches[0].get() else { return };
         assert!(packet.set_len(len));
-        self.around.sinks[PORT].push(packet);
+        self.ctx.sinks[PORT].push(packet);
         self.oracle.offer(len);
     }
 
@@ -212,18 +212,18 @@ impl World {
 
     /// As an lcore does.
     fn turn(&mut self) {
-        self.around.time.begin(false, true);
+        self.ctx.time.begin(false, true);
         let now_ns = self.rig.time.now_ns();
         let found = self.cq.poll(&mut self.completions);
         let handed_on = self.oracle.hear(self.coming.drain(..found));
         match self.completions.as_slice() {
-            [only] => self.ports[0].complete(only, &mut self.around),
-            many => complete_runs(many, &mut self.ports, &mut self.around),
+            [only] => self.ports[0].complete(only, &mut self.ctx),
+            many => complete_runs(many, &mut self.ports, &mut self.ctx),
         }
         self.completions.clear();
         let stamp = if self.oracle.shape.timestamps { now_ns } else { 0 };
         let mut batch = Batch::with_capacity(self.oracle.shape.room[STAGE]);
-        batch.swap(&mut self.around.sinks[STAGE].batch);
+        batch.swap(&mut self.ctx.sinks[STAGE].batch);
         let brought: Vec<_> = batch.iter().map(|packet| (packet.len(), packet.port(), packet.timestamp())).collect();
         assert_eq!(brought, handed_on.iter().map(|len| (*len as usize, PLACE, stamp)).collect::<Vec<_>>());
         if self.keeps {
@@ -239,7 +239,7 @@ impl World {
         let free = self.rig.pool.packets() as usize - used;
         let mut device = Device { takes: self.rig.script.queues().takes(), errno: self.errno };
         let expected = self.oracle.work(&mut device, free, now_ns);
-        self.ports[0].work(&mut self.around);
+        self.ports[0].work(&mut self.ctx);
         let posts = self.rig.script.queues().posts();
         let signals = |post: &Post| (post.sends, post.taken.iter().map(|posted| posted.signaled).collect::<Vec<_>>());
         assert_eq!(posts.iter().map(signals).collect::<Vec<_>>(), expected, "sends or not, and what is signaled");
@@ -250,17 +250,17 @@ impl World {
         let (port, oracle) = (&self.ports[0], &self.oracle);
         assert_eq!(Figures::of(&port.stats), oracle.figures);
         assert_eq!(port.health, oracle.health);
-        assert_eq!((port.retry_ns(), port.is_settled(&self.around.sinks)), (oracle.retry_ns, oracle.is_settled()));
+        assert_eq!((port.retry_ns(), port.is_settled(&self.ctx.sinks)), (oracle.retry_ns, oracle.is_settled()));
         assert_eq!(self.stage.drops.count(DropReason::StageFull), oracle.stage_full);
-        assert_eq!(self.around.stats.taken.value(), oracle.taken);
+        assert_eq!(self.ctx.stats.taken.value(), oracle.taken);
         if oracle.pending.is_empty() && oracle.health == Health::Up {
             let will_come = oracle.sends.contains(&true);
             assert!(will_come || !port.awaits_completion(), "it waits for a completion that nobody was asked for");
             assert!(!will_come || !oracle.ended || port.awaits_completion(), "it does not wait for what was sent last");
         }
         let mut notices = Vec::new();
-        self.control.hear(0, &mut notices);
-        assert!(notices.iter().all(|notice| *notice == Notice::Fell { port: 0 }), "{notices:?}");
+        self.control.read_notices(0, &mut notices);
+        assert!(notices.iter().all(|notice| *notice == Notice::PortDown { port: 0 }), "{notices:?}");
         self.told += notices.len();
         assert_eq!(self.told, oracle.fell);
         // Without an address it does not come back, which ends the run.
@@ -270,8 +270,8 @@ impl World {
 
     /// Everything comes back to the pool.
     fn end(self) {
-        let World { ports, around, kept, rig, .. } = self;
-        drop((ports, kept, around));
+        let World { ports, ctx, kept, rig, .. } = self;
+        drop((ports, kept, ctx));
         let account = rig.pool.account();
         assert_eq!((account.free, account.held), (account.packets, 0));
     }

@@ -227,9 +227,9 @@ impl World {
 
     /// As the stage would.
     pub(super) fn offer(&mut self) {
-        let Some(mut packet) = self.lcore.around.caches[0].get() else { return };
+        let Some(mut packet) = self.lcore.ctx.caches[0].get() else { return };
         assert!(packet.set_len(BYTES));
-        self.lcore.around.sinks[PORT].push(packet);
+        self.lcore.ctx.sinks[PORT].push(packet);
         self.lcore.settled = false;
         self.offered += 1;
     }
@@ -261,17 +261,17 @@ impl World {
     /// The oldest event is told to the lcore, however old it is.
     pub(super) fn tell_event(&mut self) {
         if let Some(qpn) = self.events.pop_front() {
-            self.control.notify(0, Notice::Failed { port: 0, qpn, event: AsyncEventKind::QpFatal });
+            self.control.notify(0, Notice::QpFailed { port: 0, qpn, event: AsyncEventKind::QpFatal });
         }
     }
 
     /// As [`Lcore::run`] does.
     pub(super) fn turn(&mut self) {
         let had = self.qpn();
-        if self.control.word() != self.lcore.heard {
-            self.lcore.hear().unwrap();
+        if self.control.word() != self.lcore.seen {
+            self.lcore.read_notices().unwrap();
         }
-        self.lcore.walk();
+        self.lcore.run_turn();
         let changes = std::mem::take(&mut *self.changes.lock().unwrap_or_else(PoisonError::into_inner));
         for change in changes {
             match change {
@@ -321,7 +321,7 @@ impl World {
             while self.rig.script.queues().end_send(self.live_qpn(), Status::SUCCESS).is_some() {}
         }
         self.turn();
-        let (port, lcore) = (&self.lcore.ports[0], &self.lcore.around.stats);
+        let (port, lcore) = (&self.lcore.ports[0], &self.lcore.ctx.stats);
         let (stats, drops) = (&port.stats, |reason| port.stats.drops.count(reason));
         assert_eq!((stats.rx_packets.value(), self.stage.packets_in.value()), (self.arrived, self.arrived));
         let refused = drops(DropReason::TxFull) + drops(DropReason::PortDown);

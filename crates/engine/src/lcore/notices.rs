@@ -1,0 +1,91 @@
+//! What an lcore does about the notices of control: ports that failed, queue pairs to release or replace, links, lost devices.
+
+use std::io;
+
+use crate::api::stage::{PortChange, PortEvent};
+use crate::control::notice::Notice;
+use crate::lcore::poll_loop::Lcore;
+use crate::lcore::port::Health;
+use crate::lcore::port_reconnect::HandoverStep;
+use crate::stats::down_reason::DownReason;
+
+/// How long the lcore waits for the completions of a queue pair that is being released. A working device delivers them at once.
+const RELEASE_NS: u64 = 1_000_000_000;
+
+impl Lcore {
+    /// Handles every notice that has been posted. After an error the lcore cannot run on.
+    #[cold]
+    pub(super) fn read_notices(&mut self) -> io::Result<()> {
+        let mut notices = std::mem::take(&mut self.notices);
+        self.seen = self.control.read_notices(self.index, &mut notices);
+        let done = notices.drain(..).try_for_each(|notice| self.handle_notice(notice));
+        self.notices = notices;
+        done
+    }
+
+    pub(super) fn handle_notice(&mut self, notice: Notice) -> io::Result<()> {
+        match notice {
+            Notice::QpFailed { port, qpn, event } => {
+                // The port may have been given a new queue pair: then this failure is of the old one.
+                let Some(port) = self.ports.get_mut(port).filter(|port| port.qp.qpn() == qpn) else { return Ok(()) };
+                port.failed_by(event);
+            }
+            Notice::PortDown { port } => {
+                self.notify_stages(port, PortChange::Down);
+                self.service_handover(port);
+            }
+            Notice::Connection { port } => self.service_handover(port),
+            Notice::LinkChanged { up } => {
+                let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
+                for place in 0..self.ports.len() {
+                    let stats = &self.ports[place].stats;
+                    // A device may report a link as up more than once.
+                    if stats.link_down.value() != u64::from(!up) {
+                        stats.link_down.set((!up).into());
+                        self.notify_stages(place, change);
+                    }
+                }
+            }
+            Notice::CqOverrun => {
+                self.ports.iter_mut().for_each(|port| port.go_down(Health::Down, DownReason::OVERRUN));
+                return Err(io::Error::other(
+                    "its completion queue has overrun (IBV_EVENT_CQ_ERR), and completions are lost; set `cq_depth_wc` higher",
+                ));
+            }
+            Notice::DeviceGone(sentence) => {
+                self.ports.iter_mut().for_each(|port| port.go_down(Health::Down, DownReason::GONE));
+                return Err(io::Error::other(sentence));
+            }
+        }
+        Ok(())
+    }
+
+    /// Releases or replaces the queue pair of a port that reconnects. The other ports' turns go on meanwhile.
+    fn service_handover(&mut self, place: usize) {
+        let Some(port) = self.ports.get_mut(place) else { return };
+        match port.service_handover() {
+            HandoverStep::Nothing => {}
+            HandoverStep::Releasing => {
+                let until_ns = self.ctx.time.clock().now_ns().saturating_add(RELEASE_NS);
+                while !self.ports[place].is_drained() && self.ctx.time.clock().now_ns() < until_ns {
+                    self.run_turn();
+                }
+                self.ports[place].finish_release();
+            }
+            HandoverStep::Replaced => self.notify_stages(place, PortChange::Up),
+        }
+    }
+
+    fn notify_stages(&mut self, port: usize, change: PortChange) {
+        let Some(port) = self.ports.get(port) else { return };
+        let event = PortEvent { port: port.index, change };
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            self.running = Some(index);
+            node.port_event(event, &mut self.ctx);
+            self.polling = self.polling.min(node.polling());
+        }
+        self.running = None;
+        // The next turn sends what the stages sent, whether or not anything else arrives.
+        self.settled = false;
+    }
+}

@@ -1,0 +1,67 @@
+//! The end of an lcore: it drains until nothing is in flight, and releases everything it holds.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::control::run_control::Phase;
+use crate::lcore::node::Node;
+use crate::lcore::poll_loop::Lcore;
+use crate::lcore::port::Port;
+use crate::stats::drop_reason::DropReason;
+
+impl Lcore {
+    /// Releases everything, on this thread: pending packets are counted as dropped, the stages are dropped, the queue pairs give
+    /// back the packets that the device held, and the caches are emptied.
+    pub(crate) fn tear_down(self) {
+        let Lcore { mut ctx, nodes, ports, rings_in, rings_out, wakes, .. } = self;
+        for sink in &mut ctx.sinks {
+            sink.stats.drops().add(DropReason::Stopped, sink.batch.len() as u64);
+            sink.batch.clear();
+        }
+        // What a stage that panicked had not taken yet.
+        nodes.iter().for_each(Node::count_stopped);
+        drop(nodes);
+        drop((rings_in, rings_out));
+        drop(ports);
+        drop(wakes);
+        drop(ctx);
+    }
+
+    /// Stops the sources and runs on until nothing is in flight on any lcore, which control decides, or the drain budget is spent.
+    pub(super) fn drain(&mut self) -> io::Result<()> {
+        let until_ns = self.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            self.running = Some(index);
+            if node.stop(&mut self.ctx) {
+                self.control.tell(|progress| progress.sources_done += 1);
+            }
+        }
+        self.running = None;
+        self.settled = false;
+        self.ports.iter_mut().for_each(Port::drain);
+        let control = Arc::clone(&self.control);
+        let pulse = &control.pulses[self.index];
+        // What this lcore sent before it read of the drain, or as its stages stopped, counts as activity of the drain: without
+        // it the run could be found quiet while those packets are under way.
+        pulse.beat(true);
+        while self.ctx.time.last_ns() < until_ns {
+            let has_notices = self.control.word() != self.seen;
+            if has_notices {
+                self.read_notices()?;
+            }
+            // Before the first turn too: a run that fails passes through the drain quickly.
+            if Phase::of(self.seen) == Phase::Ending {
+                break;
+            }
+            let busy = self.run_turn();
+            // A notice may have made the lcore take turns.
+            pulse.beat(has_notices || busy || self.has_undelivered());
+        }
+        Ok(())
+    }
+
+    /// Whether something waits to be sent, or for the completion of its send.
+    fn has_undelivered(&self) -> bool {
+        self.ctx.sinks.iter().any(|sink| !sink.batch.is_empty()) || self.ports.iter().any(Port::awaits_completion)
+    }
+}

@@ -1,0 +1,98 @@
+//! An lcore between two turns with work: when it tries to sleep, and what [`crate::idle::sleep`] needs of it.
+
+use std::io;
+
+use crate::control::notice::Notice;
+use crate::idle::policy::{Step, Turn};
+use crate::idle::sleep::{Fired, Outcome, Sleepable, sleep};
+use crate::idle::wake_set::Armed;
+use crate::lcore::node::Node;
+use crate::lcore::poll_loop::Lcore;
+use crate::lcore::port::Port;
+use crate::stats::clock::Tick;
+
+impl Lcore {
+    /// Asks the idle policy whether to sleep. Called in idle turns that are timed anyway, one in some sixteen, and under the policy
+    /// `event` in every idle turn. The first idle turn after work is no reason to ask: a busy lcore has many of those.
+    #[inline(never)]
+    pub(super) fn consider_sleep(&mut self) -> io::Result<()> {
+        if self.wakes.is_refused() {
+            return self.handle_notice(Notice::CqOverrun);
+        }
+        if self.may_sleep
+            && let Step::Sleep { .. } = self.idle.after(self.idle_turn())
+        {
+            self.try_sleep()?;
+        }
+        Ok(())
+    }
+
+    /// The result of an idle turn.
+    fn idle_turn(&self) -> Turn {
+        Turn { now_ns: self.ctx.time.now_ns(), busy: false, arrived: false, timer_ns: self.next_timer_ns() }
+    }
+
+    fn next_timer_ns(&self) -> Option<Tick> {
+        let nodes = self.nodes.iter().filter_map(Node::due_ns);
+        nodes.chain(self.ports.iter().filter_map(Port::retry_ns)).min()
+    }
+
+    /// Arms every wake source, and sleeps if nothing has arrived by then.
+    fn try_sleep(&mut self) -> io::Result<()> {
+        match sleep(self)? {
+            Outcome::Stayed(_) => {
+                self.idle.stayed();
+                self.ctx.stats.armed_in_vain.add(1);
+            }
+            Outcome::Slept { cause, asleep_ns, rescued } => {
+                let stats = &self.ctx.stats;
+                stats.sleeps.add(1);
+                stats.asleep_ns.add(asleep_ns);
+                stats.woke(cause);
+                stats.rescues.add(rescued.into());
+                if rescued {
+                    tracing::error!(lcore = self.index, "a wake-up was lost, and found by the safety time-out: a bug");
+                }
+                self.idle.woke(self.now_ns());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sleepable for Lcore {
+    type Armed = Armed;
+
+    fn arm(&mut self) -> io::Result<Armed> {
+        self.wakes.arm()
+    }
+
+    fn turn(&mut self) -> Turn {
+        self.arrived = false;
+        match self.run_turn() {
+            true => Turn { now_ns: self.ctx.time.now_ns(), busy: true, arrived: self.arrived, timer_ns: None },
+            false => self.idle_turn(),
+        }
+    }
+
+    fn block(&mut self, armed: Armed, timeout_ns: u64) -> io::Result<(Fired, Armed)> {
+        self.ctx.time.before_sleep();
+        let woken = self.wakes.block(armed, timeout_ns);
+        // The time asleep is neither busy nor idle.
+        self.ctx.time.restart();
+        self.last_busy = false;
+        woken
+    }
+
+    fn release(&mut self, armed: Armed) -> io::Result<()> {
+        self.wakes.release(armed)
+    }
+
+    fn now_ns(&self) -> Tick {
+        self.ctx.time.clock().now_ns()
+    }
+
+    fn control_calls(&self) -> bool {
+        self.control.word() != self.seen
+    }
+}
