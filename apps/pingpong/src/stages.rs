@@ -2,7 +2,6 @@
 //! everything back.
 
 use serde::Deserialize;
-use verbline::engine::Tick;
 use verbline::prelude::*;
 
 use crate::results::{Results, Timings};

@@ -149,8 +149,6 @@ struct Source {
 static FRAME: [u8; FRAME_BYTES] = [0x45; FRAME_BYTES];
 
 impl Stage for Source {
-    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
-
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         if self.params.turns == Some(self.polls) {
             std::process::exit(0);
@@ -187,8 +185,6 @@ struct Ticker {
 }
 
 impl Stage for Ticker {
-    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
-
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let now_ns = out.now_ns();
         // The first one comes after a gap too, when everything is asleep.

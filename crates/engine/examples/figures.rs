@@ -62,8 +62,6 @@ struct Source {
 }
 
 impl Stage for Source {
-    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
-
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         if self.idle {
             return Next::Idle;

@@ -25,7 +25,7 @@ mod stats;
 pub use api::error::{Cause, EngineError, Place};
 pub use api::outputs::{OutId, Outputs};
 pub use api::registry::{Registry, StageContext, StageError};
-pub use api::stage::{Next, PortChange, PortEvent, Stage, StageSpec};
+pub use api::stage::{Next, PortChange, PortEvent, Stage};
 pub use build::select_device::gid as preferred_gid;
 pub use run::runtime::{Interrupter, Running, Runtime};
 pub use run::stop::Ended;
@@ -38,3 +38,4 @@ pub use stats::report::{
     REPORT_VERSION, Report,
 };
 pub use stats::warnings::Warning;
+pub use verbline_plan::StageSpec;

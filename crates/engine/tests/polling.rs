@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use common::{OUT, assert_clean, one_lcore, registry, run_for};
 use verbline_engine::{Next, Outputs, Registry, Report, Stage, StageContext, StageSpec};
-use verbline_mem::Batch;
 
 /// Asks for one thing after the other, and sends a packet at each poll that is to.
 struct Asker {
@@ -16,8 +15,6 @@ struct Asker {
 }
 
 impl Stage for Asker {
-    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
-
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         self.polls += 1;
         if (self.sends)(self.polls) {

@@ -113,7 +113,6 @@ fn two_lcores_end_though_one_never_drains() {
     let mut registry = registry();
     struct Restless;
     impl Stage for Restless {
-        fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
         fn poll(&mut self, _: &mut Outputs<'_>) -> Next {
             Next::Busy
         }

@@ -20,16 +20,25 @@ pub struct Catalog {
 pub struct StageKind {
     /// What `use = "…"` says.
     pub name: &'static str,
-    /// The outputs that `out = { … }` must wire, in the order in which the stage numbers them.
-    pub outputs: &'static [&'static str],
-    /// It makes packets of its own accord, so nothing needs to lead to it.
-    pub source: bool,
-    /// The most packets that one instance keeps between two calls; part of the sum that a pool must
-    /// hold.
-    pub holds_packets: u32,
-    /// What a stage of it needs beyond packets; `None`: nothing worth a sum.
+    /// What the app says about the kind.
+    pub spec: StageSpec,
+    /// What a stage of this kind needs beyond packets; `None`: nothing worth a sum.
     pub needs: Option<NeedsFn>,
-    /// One line on what it does.
+}
+
+/// What an app says about a kind of stage when it registers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageSpec {
+    /// The outputs that `out = { … }` must wire, by name. A stage numbers them by their places in this list.
+    pub outputs: &'static [&'static str],
+    /// The stage makes packets of its own accord, so nothing needs to lead to it. A source is stopped first, and the run ends
+    /// when all sources are done.
+    pub source: bool,
+    /// The most packets that the stage keeps between two calls (reorder buffers, retransmission); a term of the pool's sum.
+    pub holds_packets: u32,
+    /// Names for the stage's own drop reasons.
+    pub drops: &'static [&'static str],
+    /// One line on what the stage does.
     pub summary: &'static str,
 }
 

@@ -241,6 +241,6 @@ impl<'a> Upstream<'a> {
 impl Links<'_> {
     /// The most packets that a stage keeps between two calls.
     pub(crate) fn holds(&self, id: StageId) -> u32 {
-        self.stages[id.index()].kind.map_or(0, |kind| kind.holds_packets)
+        self.stages[id.index()].kind.map_or(0, |kind| kind.spec.holds_packets)
     }
 }

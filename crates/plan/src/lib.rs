@@ -30,11 +30,10 @@
 //! are blamed for what they break. No text makes the loader panic: it is fuzzed.
 //!
 //! ```
-//! use verbline_plan::{Catalog, Loader, Machine, StageKind};
+//! use verbline_plan::{Catalog, Loader, Machine, StageKind, StageSpec};
 //!
-//! let count = StageKind {
-//!     name: "count", outputs: &[], source: false, holds_packets: 0, needs: None, summary: "counts packets",
-//! };
+//! let spec = StageSpec { summary: "counts packets", ..StageSpec::default() };
+//! let count = StageKind { name: "count", spec, needs: None };
 //! let catalog = Catalog { kinds: vec![count], ..Catalog::default() };
 //! let machine = Machine { cpus: [0].into(), ..Machine::detect() };
 //! let text = r#"
@@ -114,7 +113,7 @@ mod tree;
 mod unused;
 mod words;
 
-pub use catalog::{Catalog, StageKind};
+pub use catalog::{Catalog, StageKind, StageSpec};
 pub use diag::{Diagnostic, Diagnostics, Severity};
 pub use graph::Drawing;
 pub use ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};

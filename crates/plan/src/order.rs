@@ -127,7 +127,7 @@ fn unreachable_stages(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mu
         let id = StageId::from_index(index);
         let is_fed =
             !edges.leading_to(Target::Stage(id)).is_empty() || !edges.rings_into(Consumer::Stage(id)).is_empty();
-        let Some(kind) = resolved.kind.filter(|kind| !kind.source && !is_fed) else { continue };
+        let Some(kind) = resolved.kind.filter(|kind| !kind.spec.source && !is_fed) else { continue };
         sink.error("unreachable-stage", stage.head.span, format!("nothing leads to stage.{}", stage.head.name))
             .note(format!("kind `{}` makes no packets of its own", kind.name))
             .help(format!(

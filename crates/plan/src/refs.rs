@@ -249,19 +249,19 @@ impl Resolver<'_> {
     }
 
     fn outputs(&mut self, stage: &RawStage, kind: &StageKind) -> Vec<Hop> {
-        for (name, span, _) in stage.out.iter().filter(|(name, ..)| !kind.outputs.contains(&name.as_str())) {
+        for (name, span, _) in stage.out.iter().filter(|(name, ..)| !kind.spec.outputs.contains(&name.as_str())) {
             let message = format!("kind `{}` has no output `{name}`", kind.name);
-            let help = names::suggest(name, kind.outputs.iter().copied(), "its outputs are");
+            let help = names::suggest(name, kind.spec.outputs.iter().copied(), "its outputs are");
             self.sink.error("unknown-output", *span, message).help(help);
         }
-        let mut hops = Vec::with_capacity(kind.outputs.len());
-        for output in kind.outputs {
+        let mut hops = Vec::with_capacity(kind.spec.outputs.len());
+        for output in kind.spec.outputs {
             match stage.out.iter().find(|(name, ..)| name == output) {
                 Some((_, _, target)) => hops.extend(self.hop(target)),
                 None => unwired(self.sink, stage, kind, output),
             }
         }
-        self.incomplete |= hops.len() < kind.outputs.len();
+        self.incomplete |= hops.len() < kind.spec.outputs.len();
         hops
     }
 }
@@ -269,7 +269,7 @@ impl Resolver<'_> {
 fn unwired(sink: &mut Sink, stage: &RawStage, kind: &StageKind, output: &str) {
     let message = format!("output `{output}` of stage.{} goes nowhere", stage.head.name);
     sink.error("unwired-output", stage.head.span, message)
-        .note(format!("kind `{}` has the outputs {}", kind.name, kind.outputs.join(", ")))
+        .note(format!("kind `{}` has the outputs {}", kind.name, kind.spec.outputs.join(", ")))
         .help(format!("add `{output} = \"stage.NAME\"` to `out`, or `{output} = \"drop\"` to drop on purpose"));
 }
 

@@ -81,8 +81,6 @@ struct Source {
 }
 
 impl Stage for Source {
-    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
-
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let packets = OutId(0);
         for _ in 0..out.room(packets).min(32) {

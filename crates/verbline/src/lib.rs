@@ -28,7 +28,8 @@ pub use verbline_verbs as verbs;
 pub mod prelude {
     pub use crate::cli::{App, Outcome};
     pub use verbline_engine::{
-        DropReason, Next, OutId, Outputs, Registry, Report, Running, Runtime, Stage, StageContext, StageSpec,
+        Counter, DropReason, Next, OutId, Outputs, PortChange, PortEvent, Registry, Report, Running, Runtime, Stage,
+        StageContext, StageError, StageSpec, Tick,
     };
     pub use verbline_mem::{Batch, Packet};
     pub use verbline_plan::{Loader, Machine, Plan};

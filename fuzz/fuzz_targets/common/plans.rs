@@ -1,7 +1,7 @@
 //! A loader to try texts and flags on, and what must hold of whatever it says.
 #![allow(dead_code, reason = "each target uses its own part")]
 
-use verbline_plan::{Catalog, Loader, Machine, StageKind};
+use verbline_plan::{Catalog, Loader, Machine, StageKind, StageSpec};
 
 /// A plan that passes every check.
 pub const GOOD: &str = include_str!("../../../crates/plan/tests/good.toml");
@@ -11,7 +11,8 @@ const SHOWN_BYTES_MAX: usize = 2 << 20;
 
 fn loader() -> Loader {
     let kind = |name, outputs, source, holds_packets| {
-        StageKind { name, outputs, source, holds_packets, needs: None, summary: "" }
+        let spec = StageSpec { outputs, source, holds_packets, ..StageSpec::default() };
+        StageKind { name, spec, needs: None }
     };
     let catalog = Catalog {
         app: Some("tick-to-trade"),

@@ -4,7 +4,6 @@
 //! and whether messages were lost just before it.
 
 use serde::Deserialize;
-use verbline::engine::{Counter, StageError};
 use verbline::prelude::*;
 
 use super::settings::{MoexSettings, bounds};

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 
-use verbline::engine::Tick;
 use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 

@@ -1,7 +1,6 @@
 //! The trader's full-depth books: applies each message, and tells the strategy which best levels
 //! changed.
 
-use verbline::engine::Tick;
 use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 

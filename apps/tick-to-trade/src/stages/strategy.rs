@@ -1,7 +1,6 @@
 //! The trader's strategy: looks at best levels that changed, asks the risk gate, and turns the
 //! packet into the order.
 
-use verbline::engine::Counter;
 use verbline::prelude::*;
 
 use super::settings::{self, INSTRUMENTS_MAX};

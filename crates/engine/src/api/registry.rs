@@ -16,7 +16,7 @@
 //! let mut registry = Registry::new("echo");
 //! let spec = StageSpec { outputs: &["back"], summary: "sends everything back", ..StageSpec::default() };
 //! registry.stage("echo", spec, |_| Ok(Box::new(Echo)));
-//! assert_eq!(registry.catalog().kinds[0].outputs, ["back"]);
+//! assert_eq!(registry.catalog().kinds[0].spec.outputs, ["back"]);
 //! ```
 
 use std::cell::RefCell;
@@ -25,10 +25,10 @@ use std::error::Error;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
-use verbline_plan::{Catalog, Diagnostic, NeedsFn, Params, Plan, StageKind};
+use verbline_plan::{Catalog, Diagnostic, NeedsFn, Params, Plan, StageKind, StageSpec};
 
 use crate::api::outputs::OutId;
-use crate::api::stage::{Stage, StageSpec};
+use crate::api::stage::Stage;
 use crate::stats::clock::Clock;
 use crate::stats::count::Counter;
 use crate::stats::drop_reason::STAGE_REASONS_MAX;
@@ -47,9 +47,9 @@ pub struct Registry {
 }
 
 pub(crate) struct Kind {
-    pub(crate) spec: StageSpec,
+    /// What the plan is checked against.
+    pub(crate) checked: StageKind,
     pub(crate) make: Box<Factory>,
-    needs: Option<NeedsFn>,
 }
 
 impl Registry {
@@ -74,7 +74,8 @@ impl Registry {
             "stage kind `{name}` declares {} drop reasons, {STAGE_REASONS_MAX} at most",
             spec.drops.len()
         );
-        let previous = self.kinds.insert(name, Kind { spec, make: Box::new(make), needs: None });
+        let checked = StageKind { name, spec, needs: None };
+        let previous = self.kinds.insert(name, Kind { checked, make: Box::new(make) });
         assert!(previous.is_none(), "stage kind `{name}` is registered twice");
         self
     }
@@ -86,7 +87,7 @@ impl Registry {
     /// If no kind of this name is registered.
     pub fn needs(&mut self, name: &str, needs: NeedsFn) -> &mut Registry {
         let kind = self.kinds.get_mut(name).unwrap_or_else(|| panic!("no stage kind `{name}` is registered"));
-        kind.needs = Some(needs);
+        kind.checked.needs = Some(needs);
         self
     }
 
@@ -100,15 +101,8 @@ impl Registry {
 
     /// What the plan is checked against.
     pub fn catalog(&self) -> Catalog {
-        let kinds = self.kinds.iter().map(|(name, kind)| StageKind {
-            name,
-            outputs: kind.spec.outputs,
-            source: kind.spec.source,
-            holds_packets: kind.spec.holds_packets,
-            needs: kind.needs,
-            summary: kind.spec.summary,
-        });
-        Catalog { app: Some(self.app), kinds: kinds.collect(), sections: self.sections.clone() }
+        let kinds = self.kinds.values().map(|kind| kind.checked.clone()).collect();
+        Catalog { app: Some(self.app), kinds, sections: self.sections.clone() }
     }
 
     pub(crate) fn kind(&self, name: &str) -> Option<&Kind> {

@@ -12,13 +12,15 @@ use crate::stats::clock::Tick;
 ///
 /// A stage must not block and should not allocate: while it runs, nothing else on its lcore does.
 pub trait Stage: Send {
-    /// Takes a batch. A packet that came in by a port carries that port's number
-    /// ([`StageContext::port`](crate::StageContext::port)) and, as its timestamp, the tick of the loop that received it (0 if the
+    /// Takes a batch of at least one packet. A packet that a port received carries the port's number
+    /// ([`StageContext::port`](crate::StageContext::port)) and, as its timestamp, the tick of the turn that received it (0 if the
     /// plan says `timestamps = false` for the port).
     ///
-    /// Called only with at least one packet; packets left in `input` when it returns are dropped and
-    /// counted as `unclaimed`.
-    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>);
+    /// Packets that are left in `input` are dropped and counted as `unclaimed`. A source, which has no input, does not override
+    /// this.
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        let _ = (input, out);
+    }
 
     /// For sources and timers. Called once a loop before `process`; the answer says when it wants to be called again.
     /// A stage that does not override it is asked once and then left alone.
@@ -76,20 +78,4 @@ pub enum Next {
     At(Tick),
     /// Never again. For a source this means that it has finished; a run ends when all its sources have.
     Done,
-}
-
-/// What an app says about a kind of stage when it registers it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StageSpec {
-    /// The outputs that a plan connects, by name; [`OutId`](crate::OutId) is the index into this list.
-    pub outputs: &'static [&'static str],
-    /// Whether it makes packets of its own accord: it is stopped first, and the run ends when all sources are done.
-    pub source: bool,
-    /// The most packets that it keeps between calls (reorder buffers, retransmission); a term of the pool's sum.
-    pub holds_packets: u32,
-    /// Names for the stage's own drop reasons, [`DropReason::Stage`](crate::DropReason::Stage); at most
-    /// [`STAGE_REASONS_MAX`](crate::STAGE_REASONS_MAX).
-    pub drops: &'static [&'static str],
-    /// One line for the catalog.
-    pub summary: &'static str,
 }

@@ -179,7 +179,7 @@ impl LcoreBuilder<'_> {
         let stage = &self.plan[id];
         Node::new(NodeSpec {
             name: stage.name.clone(),
-            source: self.registry.kind(&stage.kind).is_some_and(|kind| kind.spec.source),
+            source: self.registry.kind(&stage.kind).is_some_and(|kind| kind.checked.spec.source),
             stats: self.stats.stages[id.index()].stats.clone(),
             stage: stages[id.index()].take().expect("a stage is on one lcore"),
             links: stage.outputs.iter().map(|target| sinks.link(*target)).collect(),

@@ -9,7 +9,8 @@ use crate::stats::clock::Clock;
 use crate::stats::count::Counter;
 
 pub(crate) fn count_sources(plan: &Plan, registry: &Registry) -> usize {
-    let is_source = |stage: &&verbline_plan::Stage| registry.kind(&stage.kind).is_some_and(|kind| kind.spec.source);
+    let is_source =
+        |stage: &&verbline_plan::Stage| registry.kind(&stage.kind).is_some_and(|kind| kind.checked.spec.source);
     plan.stages().iter().filter(is_source).count()
 }
 
@@ -38,7 +39,7 @@ fn make_stage(
             kind: stage.kind.clone(),
         });
     };
-    let context = StageContext::new(plan, stage, kind.spec, clock);
+    let context = StageContext::new(plan, stage, kind.checked.spec, clock);
     let made = (kind.make)(&context).map_err(|source| match source.downcast() {
         Ok(diagnostic) => EngineError::Params(*diagnostic),
         Err(source) => EngineError::Stage {
@@ -48,7 +49,7 @@ fn make_stage(
             source,
         },
     })?;
-    Ok(MadeStage { stage: made, drops: kind.spec.drops, counters: context.into_counters() })
+    Ok(MadeStage { stage: made, drops: kind.checked.spec.drops, counters: context.into_counters() })
 }
 
 /// The faults that the stages' factories find in the plan. The stages themselves are dropped.

@@ -197,8 +197,6 @@ impl Generator {
 }
 
 impl Stage for Generator {
-    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
-
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         if self.params.gap_us > 0 {
             self.one(out);

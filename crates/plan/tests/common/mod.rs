@@ -3,17 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use verbline_plan::{Catalog, Hugepages, Loader, Machine, StageKind};
+use verbline_plan::{Catalog, Hugepages, Loader, Machine, StageKind, StageSpec};
 
 /// The kinds and sections that the plans under test name.
 pub(crate) fn catalog() -> Catalog {
     let kind = |name, outputs, source, holds_packets| StageKind {
         name,
-        outputs,
-        source,
-        holds_packets,
+        spec: StageSpec { outputs, source, holds_packets, ..StageSpec::default() },
         needs: None,
-        summary: "",
     };
     Catalog {
         app: Some("tick-to-trade"),
