@@ -1,6 +1,7 @@
 //! A plan, running: pinned lcores that poll, hand batches from stage to stage, and sleep when there is nothing to do.
 //!
-//! - An app registers its kinds of [`Stage`] in a [`Registry`], whose [`Registry::catalog`] the plan is checked against.
+//! - An app registers its kinds of [`Stage`] in a [`Registry`], whose [`Registry::catalog`] the plan is checked
+//!   against.
 //! - [`Runtime::build`] makes all that the plan names; [`Runtime::start`] runs it; [`Running::stop`] drains it and
 //!   gives a [`Report`] in which every packet is accounted for.
 //! - A stage sees its lcore through [`Outputs`]: its outputs, its pool, the time; what happens to ports, it is told

@@ -1,5 +1,5 @@
-//! What devices say without being asked reaches the lcore that it concerns, and the run's report: queue pairs that fail,
-//! completion queues that overrun, devices that are pulled out.
+//! What devices say without being asked reaches the lcore that it concerns, and the run's report: queue pairs that
+//! fail, completion queues that overrun, devices that are pulled out.
 
 mod common;
 

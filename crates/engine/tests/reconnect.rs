@@ -1,5 +1,6 @@
-//! Connections by address that are lost and made again: each end's peer leaves and comes back, or does not. On the software RNIC;
-//! with `ENGINE_TEST_PROVIDER=kernel` on the kernel's rxe0 and rxe1 instead, as tests/guest/run makes them.
+//! Connections by address that are lost and made again: each end's peer leaves and comes back, or does not. On the
+//! software RNIC; with `ENGINE_TEST_PROVIDER=kernel` on the kernel's rxe0 and rxe1 instead, as tests/guest/run makes
+//! them.
 //!
 //! Each test has port numbers of its own: the software RNICs share one set of listeners.
 
@@ -365,7 +366,8 @@ fn a_listener_that_refuses_a_port_that_it_knew_is_asked_again() {
     let (_other, _second) = accept(&mut listener);
     let report = until(&client, is(ConnectionState::Connected));
     assert!(connection(&report).times_connected == 2 && connection(&report).attempts >= 3, "{report:#?}");
-    // It talks again, as far as somebody listens: two receive queues of none take nothing, and the send queue stays full.
+    // It talks again, as far as somebody listens: two receive queues of none take nothing, and the send queue stays
+    // full.
     until(&client, |report| report.dropped("tx_full") > 0);
     assert_eq!(client.stop().unwrap().packets.held, 0);
 }

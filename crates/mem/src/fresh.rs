@@ -1,7 +1,7 @@
 //! What a packet's view is renewed to, as it is stored.
 //!
-//! As a `View` the compiler writes it field by field, four or five stores; as two vectors it is
-//! two, which a loop over many packets keeps in registers.
+//! As a `View` the compiler writes it field by field, four or five stores; as two vectors it is two, which a loop over
+//! many packets keeps in registers.
 
 use crate::shared::View;
 

@@ -61,7 +61,7 @@ pub(crate) struct Line {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Handed on within a lcore.
+    /// Handed on within an lcore.
     Batch,
     /// Over a ring.
     Ring,
@@ -132,7 +132,7 @@ impl Drawing {
         }
     }
 
-    /// One sink a lcore for what is dropped on purpose.
+    /// One sink an lcore for what is dropped on purpose.
     fn drop_node(
         &mut self,
         lcore: Option<LcoreId>,

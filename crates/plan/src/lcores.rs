@@ -1,5 +1,5 @@
-//! What holds for each lcore: its CPU, the one device of its completion queue, and that packets
-//! leave it over rings only.
+//! What holds for each lcore: its CPU, the one device of its completion queue, and that packets leave it over rings
+//! only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,10 +49,10 @@ fn cpus(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> Vec<Option<u32>> {
         match resolved.and_then(|number| Some((number, taken.get(&number)?))) {
             Some((number, (first, name))) => {
                 let number = named(cpu.value, number);
-                sink.error("cpu-twice", cpu.span, format!("CPU {number} already has a lcore, lcore.{name}"))
+                sink.error("cpu-twice", cpu.span, format!("CPU {number} already has an lcore, lcore.{name}"))
                     .related(*first, "taken here")
                     .note(
-                        "a lcore spins: two on one CPU would take turns by the scheduler's quantum, milliseconds each",
+                        "an lcore spins: two on one CPU would take turns by the scheduler's quantum, milliseconds each",
                     )
                     .help(free_cpus(&cpus, machine));
                 continue;
@@ -196,7 +196,7 @@ fn crossing(raw: &RawPlan, links: &Links<'_>, edge: &Edge, sink: &mut Sink) {
         .help(format!("add [ring.NAME] with `to = \"{target}\"` and `depth = 1024`, and write \"ring.NAME\" here"));
 }
 
-/// One completion queue a lcore, and a completion queue belongs to one device.
+/// One completion queue an lcore, and a completion queue belongs to one device.
 fn devices(raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) -> Vec<Option<DeviceId>> {
     let mut devices: Vec<Option<(DeviceId, Span)>> = vec![None; raw.lcores.len()];
     for (port, resolved) in raw.ports.iter().zip(&links.ports) {
@@ -209,8 +209,8 @@ fn devices(raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) -> Vec<Option<Devi
                 let name = &raw.lcores[lcore.index()].head.name;
                 sink.error("two-devices", field.span, format!("lcore.{name} has ports on two devices"))
                     .related(span, "one is here")
-                    .note("a lcore has one completion queue, which belongs to one device")
-                    .help("give each device a lcore of its own, with a ring between them if packets must pass");
+                    .note("an lcore has one completion queue, which belongs to one device")
+                    .help("give each device an lcore of its own, with a ring between them if packets must pass");
             }
             Some(_) => {}
         }

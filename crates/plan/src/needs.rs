@@ -1,8 +1,8 @@
 //! What stages need beyond packets: memory of their own, and packets that are long enough for what
 //! they write.
 //!
-//! Only the kind can tell, from what the plan tells it. It is asked while the plan is checked,
-//! before anything is allocated, and what it says are terms of the plan's sums like any other.
+//! Only the kind can tell, from what the plan tells it. It is asked while the plan is checked, before anything is
+//! allocated, and what it says are terms of the plan's sums like any other.
 
 use crate::catalog::StageKind;
 use crate::diag::Sink;
@@ -37,8 +37,8 @@ impl Asked<'_> {
 pub struct Needs {
     /// Bytes of memory that it allocates, beside packets.
     pub memory_bytes: Vec<(&'static str, u64)>,
-    /// Together the bytes of the longest packet that it must be able to write into a fresh one.
-    /// With any the stage needs a `pool`.
+    /// Together the bytes of the longest packet that it must be able to write into a fresh one. With any the stage
+    /// needs a `pool`.
     pub packet_bytes: Vec<(&'static str, u64)>,
 }
 

@@ -1,10 +1,9 @@
 //! Notes: what the machine lacks for a plan that runs all the same, what that costs, and the
 //! command that mends it.
 //!
-//! They are kept apart from a plan's [`Diagnostics`](crate::Diagnostics): what is wrong with a plan
-//! is the same on every machine that can run it, and what a machine lacks is the same for every
-//! plan that needs it. There is at most one note of each [`Lack`], however many lcores or pools it
-//! concerns. `docs/machines.md` has them all.
+//! They are kept apart from a plan's [`Diagnostics`](crate::Diagnostics): what is wrong with a plan is the same on
+//! every machine that can run it, and what a machine lacks is the same for every plan that needs it. There is at most
+//! one note of each [`Lack`], however many lcores or pools it concerns. `docs/machines.md` has them all.
 
 use std::fmt;
 
@@ -41,8 +40,8 @@ impl Lack {
         }
     }
 
-    /// Whether a plan's note of it foretells what a run finds out as it lays out its memory: the
-    /// run's own finding then holds.
+    /// Whether a plan's note of it foretells what a run finds out as it lays out its memory: the run's own finding then
+    /// holds.
     pub fn is_forecast(self) -> bool {
         matches!(self, Lack::Hugepages | Lack::HugepageCounts | Lack::LockedMemory)
     }

@@ -1,5 +1,5 @@
-//! The graph of stages and rings: no packet goes round in it, each lcore runs its stages in its
-//! order, nothing lies idle.
+//! The graph of stages and rings: no packet goes round in it, each lcore runs its stages in its order, nothing lies
+//! idle.
 
 use std::collections::{HashMap, HashSet};
 

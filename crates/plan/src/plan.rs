@@ -1,8 +1,7 @@
 //! The validated plan: what holding one proves is that every check of this crate passed.
 //!
-//! Every reference is an id that indexes into the same plan, every queue's packets fit their pool,
-//! every completion fits its queue, packets move between lcores over rings only, and packets can't
-//! go round in a circle.
+//! Every reference is an id that indexes into the same plan, every queue's packets fit their pool, every completion
+//! fits its queue, packets move between lcores over rings only, and packets can't go round in a circle.
 
 use std::ops::Index;
 use std::time::Duration;
@@ -82,8 +81,8 @@ impl Plan {
         &self.sections
     }
 
-    /// The section of this name; `None` only if the catalog has none of it. A section that the file
-    /// leaves out is empty.
+    /// The section of this name; `None` only if the catalog has none of it. A section that the file leaves out is
+    /// empty.
     pub fn section(&self, name: &str) -> Option<&Params> {
         self.sections.iter().find(|section| section.name == name).map(|section| &section.params)
     }
@@ -172,13 +171,13 @@ pub struct Device {
     pub span: Span,
     /// Which stack has it.
     pub provider: Provider,
-    /// The device's name there, e.g. `mlx5_0` or `soft0`. Without one it is the only device of the
-    /// provider whose port is active; `soft0` of the software devices, which are alike.
+    /// The device's name there, e.g. `mlx5_0` or `soft0`. Without one it is the only device of the provider whose port
+    /// is active; `soft0` of the software devices, which are alike.
     pub device_name: Option<String>,
     /// The device's port, from 1.
     pub port_num: u8,
-    /// Index into the port's GID table. Without one it is the GID that reaches furthest: RoCE v2 by
-    /// an IPv4 address, if there is one.
+    /// Index into the port's GID table. Without one it is the GID that reaches furthest: RoCE v2 by an IPv4 address, if
+    /// there is one.
     pub gid_index: Option<u8>,
 }
 
@@ -281,13 +280,13 @@ pub struct Port {
     pub inline_bytes: u32,
     /// One send in so many is signaled; 1 ≤ it ≤ `tx_depth_wr`, or 0 if `tx_depth_wr` is.
     pub signal_every_wr: u32,
-    /// Whether received packets carry the time of the turn that received them. Without, a turn in
-    /// which no stage asks for the time reads no clock.
+    /// Whether received packets carry the time of the turn that received them. Without, a turn in which no stage asks
+    /// for the time reads no clock.
     pub timestamps: bool,
     /// Where received packets go; present if `rx_depth_wr` > 0.
     pub next: Option<Target>,
-    /// What the batch of packets that wait to be posted must hold, so that no output on this lcore
-    /// overflows it; 0 without a send queue.
+    /// What the batch of packets that wait to be posted must hold, so that no output on this lcore overflows it; 0
+    /// without a send queue.
     pub batch_packets: u32,
 }
 
@@ -334,8 +333,8 @@ pub struct Stage {
     pub outputs: Vec<Target>,
     /// What its factory gets.
     pub params: Params,
-    /// What its input batch must hold, so that nothing upstream on this lcore overflows it, holding
-    /// stages that let go included.
+    /// What its input batch must hold, so that nothing upstream on this lcore overflows it, holding stages that let go
+    /// included.
     pub batch_packets: u32,
 }
 

@@ -1,8 +1,8 @@
 //! The shapes of the file, read as far as one table alone can be checked. References are still
 //! names here.
 //!
-//! A value that was complained about is `None` or its default, so that the checks behind can go on;
-//! no plan comes of it.
+//! A value that was complained about is `None` or its default, so that the checks behind can go on; no plan comes of
+//! it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::words::{Cpu, IdlePolicy, Pages, Provider, Transport};
 /// The tables of resources. Every other top-level table is an application's section.
 const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
 
-/// More of one sort than this is not a plan: what is worked out for each pool and lcore, and each
-/// that it reaches, adds up.
+/// More of one sort than this is not a plan: what is worked out for each pool and lcore, and each that it reaches, adds
+/// up.
 const DEVICES_MAX: usize = 64;
 const POOLS_MAX: usize = 256;
 const LCORES_MAX: usize = 1024;
@@ -281,7 +281,8 @@ fn table_of<'a>(entry: &'a Entry, path: &str, sink: &mut Sink) -> Option<&'a Tab
 fn check_name(entry: &Entry, sort: &str, sink: &mut Sink) {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if entry.key.is_empty() || entry.key.len() > 64 || !entry.key.chars().all(fits) {
-        sink.error("bad-name", entry.key_span, format!("`{}` can't name a {sort}", entry.key.escape_debug()))
+        let article = if sort == "lcore" { "an" } else { "a" };
+        sink.error("bad-name", entry.key_span, format!("`{}` can't name {article} {sort}", entry.key.escape_debug()))
             .help("use letters, digits, `_` and `-`; at most 64 of them");
     }
 }

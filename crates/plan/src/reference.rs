@@ -1,7 +1,7 @@
 //! The keys of a plan, explained: `docs/plan.md` and the command line show what this says.
 //!
-//! Which keys there are, in which order, and their types, bounds and defaults are what the reader
-//! of the file asks for as it reads. Only words are added here; a key without words fails a test.
+//! Which keys there are, in which order, and their types, bounds and defaults are what the reader of the file asks for
+//! as it reads. Only words are added here; a key without words fails a test.
 
 use std::fmt;
 
@@ -24,9 +24,8 @@ pub struct TableReference {
 pub struct KeyReference {
     /// The key.
     pub name: &'static str,
-    /// The TOML type of its value; `strings` is an array of them, `duration` a string such as
-    /// `"50us"`, `choice` one of the words in `bounds`, `cpu` an integer or a string such as
-    /// `"allowed:0"`.
+    /// The TOML type of its value; `strings` is an array of them, `duration` a string such as `"50us"`, `choice` one of
+    /// the words in `bounds`, `cpu` an integer or a string such as `"allowed:0"`.
     pub value: &'static str,
     /// What a number counts; empty for what is no number.
     pub unit: &'static str,
@@ -182,8 +181,8 @@ const TABLES: &[TableWords] = &[
         table: "port",
         meaning: "one queue pair",
         keys: &[
-            text("lcore", "", "a lcore's NAME", "the lcore that polls it and posts to it"),
-            text("device", "", "a device's NAME", "the device that it is on: one for all ports of a lcore"),
+            text("lcore", "", "an lcore's NAME", "the lcore that polls it and posts to it"),
+            text("device", "", "a device's NAME", "the device that it is on: one for all ports of an lcore"),
             text("pool", "", "a pool's NAME", "where receive buffers come from; needed to receive"),
             text("transport", "", "", "reliable connection, unreliable connection, unreliable datagram"),
             text("join", "", "multicast groups", "UD: groups to receive, IPv4 or a GID that starts with ff"),
@@ -214,7 +213,7 @@ const TABLES: &[TableWords] = &[
         meaning: "one stage of a kind that the application registered",
         keys: &[
             text("use", "", "a kind's name", "which kind"),
-            text("lcore", "", "a lcore's NAME", "the lcore that runs it"),
+            text("lcore", "", "an lcore's NAME", "the lcore that runs it"),
             text("pool", "", "a pool's NAME", "the pool that it takes fresh packets from, if it makes any"),
             text("out", "none", "OUTPUT = TARGET", "where each output of the kind leads; all must be there"),
             text("params", "none", "the kind's own", "what the kind is told"),

@@ -28,7 +28,7 @@ pub enum Pages {
     Huge1G,
 }
 
-/// The CPU that a plan gives a lcore.
+/// The CPU that a plan gives an lcore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Cpu {
     /// The one that the kernel gives this number.
@@ -59,7 +59,7 @@ impl fmt::Display for Cpu {
     }
 }
 
-/// What a lcore does when there is no work.
+/// What an lcore does when there is no work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IdlePolicy {
     /// Spins for ever.

@@ -1,5 +1,4 @@
-//! The doorbell: how a lcore that has nothing to do sleeps, and how others wake it without paying
-//! for it while it runs.
+//! The doorbell: how an idle lcore sleeps, and how others wake it without a cost while it runs.
 //!
 //! One doorbell belongs to one sleeping lcore: a [`Sleeper`], which it keeps, and a [`Waker`],
 //! cloned to everybody who hands it work. The sleeper arms, polls every source once more, and only

@@ -1,10 +1,9 @@
-//! One word that many threads look at in every turn of theirs, and a box for each of them in which
-//! lies what the word is about.
+//! One word that many threads look at in every turn of theirs, and a box for each of them in which lies what the word
+//! is about.
 //!
-//! A reader keeps the [`Word`] that it last listened at. As long as the word is the same there is
-//! nothing for it, and that costs one relaxed load of a line that is hardly ever written. The word
-//! also carries a phase that only moves forward, so that a loop which asks whether to go on asks
-//! for its notices with the same load.
+//! A reader keeps the [`Word`] that it last listened at. As long as the word is the same there is nothing for it, and
+//! that costs one relaxed load of a line that is hardly ever written. The word also carries a phase that only moves
+//! forward, so that a loop which asks whether to go on asks for its notices with the same load.
 
 use crossbeam_utils::CachePadded;
 
@@ -33,9 +32,9 @@ impl Word {
 
 /// Notices for so many readers.
 ///
-/// Guarantees: a reader that hears whenever the word isn't the one that it last got from
-/// [`Notices::hear`] gets every notice that was posted to it, once, and sees every phase. Posting
-/// doesn't wake anybody: ring the reader's [`Waker`](crate::Waker) after it.
+/// Guarantees: a reader that hears whenever the word isn't the one that it last got from [`Notices::hear`] gets every
+/// notice that was posted to it, once, and sees every phase. Posting doesn't wake anybody: ring the reader's
+/// [`Waker`](crate::Waker) after it.
 #[derive(Debug)]
 pub struct Notices<T> {
     word: CachePadded<AtomicU64>,
@@ -65,8 +64,8 @@ impl<T> Notices<T> {
         self.word.fetch_max(u64::from(phase.min(PHASE_MAX)) << PHASE_SHIFT, Ordering::Release);
     }
 
-    /// Posts notices, each to its reader. All of them are in their boxes before the first reader
-    /// can see that there are any.
+    /// Posts notices, each to its reader. All of them are in their boxes before the first reader can see that there are
+    /// any.
     ///
     /// # Panics
     /// There is no such reader.
@@ -78,15 +77,14 @@ impl<T> Notices<T> {
         self.word.fetch_add(1, Ordering::Release);
     }
 
-    /// Puts what was posted to `reader` into `notices`, which should be empty and is left in the
-    /// box's place; gives the word that this is up to.
+    /// Puts what was posted to `reader` into `notices`, which should be empty and is left in the box's place; gives the
+    /// word that this is up to.
     ///
     /// # Panics
     /// There is no such reader.
     pub fn hear(&self, reader: usize, notices: &mut Vec<T>) -> Word {
-        // First the word, then the box: what is posted in between is taken now, and its word is
-        // news once more, with nothing behind it. Acquire: pairs with the Release in `post` and
-        // `advance`.
+        // First the word, then the box: what is posted in between is taken now, and its word is news once more, with
+        // nothing behind it. Acquire: pairs with the Release in `post` and `advance`.
         let word = Word(self.word.load(Ordering::Acquire));
         std::mem::swap(&mut *self.open(reader), notices);
         word

@@ -1,20 +1,18 @@
 //! When lcores that hand packets to each other are quiet: nothing is on its way between them any
 //! more.
 //!
-//! Every lcore counts its turns, and those of them that were active: found work, or ended with
-//! something on its way out ([`Pulse`]). The rule ([`Quiet`]): first every lcore's active turns are
-//! noted, *then* every lcore's turns; all was quiet if each lcore has since completed two more
-//! turns and none of them an active one.
+//! Every lcore counts its turns, and those of them that were active: found work, or ended with something on its way out
+//! ([`Pulse`]). The rule ([`Quiet`]): first every lcore's active turns are noted, *then* every lcore's turns; all was
+//! quiet if each lcore has since completed two more turns and none of them an active one.
 //!
 //! Why it holds: a packet that is under way was handed on in an active turn, and that turn had
 //! ended before its lcore's active turns were noted, or else it would have shown since. So the
 //! packet lay at its receiver before any turns were noted. Of two turns completed after that, the
 //! second one began after it, found the packet, and was active.
 //!
-//! "Began after" needs fences, since a processor may look into a ring before its count of the turn
-//! before is seen: each turn ends with a light one, between the two passes of noting is a heavy
-//! one. So a turn of which the count is seen after the heavy fence only, is followed by turns that
-//! see whatever was handed on before that fence.
+//! "Began after" needs fences, since a processor may look into a ring before its count of the turn before is seen: each
+//! turn ends with a light one, between the two passes of noting is a heavy one. So a turn of which the count is seen
+//! after the heavy fence only, is followed by turns that see whatever was handed on before that fence.
 //!
 //! Packets that a device carries are outside of this: give them time before the last look.
 
@@ -59,12 +57,12 @@ impl Pulse {
     #[inline]
     pub fn beat(&self, active: bool) {
         if active {
-            // Relaxed load: single writer. Release: pairs with the Acquire of `active` in `read`;
-            // who counts the activity knows of what was handed on in it.
+            // Relaxed load: single writer. Release: pairs with the Acquire of `active` in `read`; who counts the
+            // activity knows of what was handed on in it.
             self.active.store(self.active.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
-        // Release: pairs with the Acquire of `turns` in `read`, which so sees the activity of every
-        // turn that it counts.
+        // Release: pairs with the Acquire of `turns` in `read`, which so sees the activity of every turn that it
+        // counts.
         self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Release);
         // Between this count and the next turn's look for work: pairs with the heavy fence in
         // `Quiet::note`.

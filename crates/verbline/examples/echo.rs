@@ -3,8 +3,8 @@
 //! On one lcore a client sends the numbers up to a thousand over an RC pair of the software RNIC.
 //! The stage `Echo` at the other end sends each back, and a sink counts what returns.
 //!
-//! In a crate outside this workspace, `Cargo.toml` depends on `verbline` and patches `bindgen`:
-//! README.md has the lines.
+//! In a crate outside this workspace, `Cargo.toml` depends on `verbline` and patches `bindgen`: README.md has the
+//! lines.
 
 use std::time::Duration;
 
@@ -129,9 +129,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sink = StageSpec { summary: "counts packets", ..StageSpec::default() };
     registry.stage("sink", sink, |stage| Ok(Box::new(Sink { received: stage.counter("received") })));
 
-    // What an embedder should show: warnings of the plan, notes of what was built, warnings of the
-    // run. A subscriber of `tracing` gets each as it happens.
-    let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("echo.toml", PLAN)?;
+    // What an embedder should hear: of the plan, of what was built, of the run. Who has a subscriber of `tracing` also
+    // gets each as it happens.
+    let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("count.toml", PLAN)?;
     eprint!("{}", plan.warnings());
     let runtime = Runtime::build(&plan, &registry)?;
     runtime.notes().iter().for_each(|note| eprintln!("{note}"));

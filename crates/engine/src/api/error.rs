@@ -26,8 +26,8 @@ fn how_to_meet(provider: Provider) -> &'static str {
     match provider {
         Provider::Kernel => "start the other end, or raise `connect_timeout`",
         Provider::Soft => {
-            "the software RNIC reaches this process only: put the other end into it, by this plan or another, or run both \
-             ends on kernel devices (rdma_rxe needs no card)"
+            "the software RNIC reaches this process only: put the other end into it, by this plan or another, or run \
+             both ends on kernel devices (rdma_rxe needs no card)"
         }
     }
 }
@@ -211,8 +211,8 @@ pub enum EngineError {
     Params(Diagnostic),
     /// The plan was checked against another catalog than that of this registry.
     #[error(
-        "{at}: stage.{stage}: the kind `{kind}` is not registered; check the plan with the catalog of the registry that \
-         runs it"
+        "{at}: stage.{stage}: the kind `{kind}` is not registered; check the plan with the catalog of the registry \
+         that runs it"
     )]
     UnknownKind {
         /// Where the plan declares the stage.

@@ -160,7 +160,8 @@ impl Outputs<'_> {
         self.refuse_all(batch, reason);
     }
 
-    /// The time of this loop of the lcore: read when it is first asked for, or when something arrived; free from then on.
+    /// The time of this loop of the lcore: read when it is first asked for, or when something arrived; free from then
+    /// on.
     #[inline]
     pub fn now_ns(&self) -> Tick {
         self.time.now_ns()

@@ -59,8 +59,8 @@ impl Registry {
     }
 
     /// Registers a kind of stage, for `use = "name"`. The factory runs once for each stage of that kind, when the
-    /// runtime is built, on the thread that builds it; and when a plan is only checked ([`Runtime::check`](crate::Runtime::check)),
-    /// so it does no more than make the stage.
+    /// runtime is built, on the thread that builds it; and when a plan is only checked
+    /// ([`Runtime::check`](crate::Runtime::check)), so it does no more than make the stage.
     ///
     /// # Panics
     /// If the name is taken, or the kind declares more than [`STAGE_REASONS_MAX`] drop reasons: mistakes of the app's
@@ -80,8 +80,8 @@ impl Registry {
         self
     }
 
-    /// Says what stages of a kind need beyond packets: memory, and packets of a length. The plan's sums count it, before a factory
-    /// allocates any of it.
+    /// Says what stages of a kind need beyond packets: memory, and packets of a length. The plan's sums count it,
+    /// before a factory allocates any of it.
     ///
     /// # Panics
     /// If no kind of this name is registered.

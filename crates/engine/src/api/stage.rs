@@ -13,11 +13,11 @@ use crate::stats::clock::Tick;
 /// A stage must not block and should not allocate: while it runs, nothing else on its lcore does.
 pub trait Stage: Send {
     /// Takes a batch of at least one packet. A packet that a port received carries the port's number
-    /// ([`StageContext::port`](crate::StageContext::port)) and, as its timestamp, the tick of the turn that received it (0 if the
-    /// plan says `timestamps = false` for the port).
+    /// ([`StageContext::port`](crate::StageContext::port)) and, as its timestamp, the tick of the turn that received it
+    /// (0 if the plan says `timestamps = false` for the port).
     ///
-    /// Packets that are left in `input` are dropped and counted as `unclaimed`. A source, which has no input, does not override
-    /// this.
+    /// Packets that are left in `input` are dropped and counted as `unclaimed`. A source, which has no input, does not
+    /// override this.
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let _ = (input, out);
     }
@@ -35,8 +35,9 @@ pub trait Stage: Send {
         let _ = out;
     }
 
-    /// Something happened to a port of the stage's lcore that no packet tells of: e.g. a market maker takes its quotes back when its
-    /// order port is down. Called between two turns of the loop, once for each port and event, on every stage of the lcore.
+    /// Something happened to a port of the stage's lcore that no packet tells of: e.g. a market maker takes its quotes
+    /// back when its order port is down. Called between two turns of the loop, once for each port and event, on every
+    /// stage of the lcore.
     fn port_event(&mut self, event: PortEvent, out: &mut Outputs<'_>) {
         let _ = (event, out);
     }
@@ -59,7 +60,8 @@ pub enum PortChange {
     Down,
     /// It is connected again, with another queue pair. What was sent to it in between was dropped.
     Up,
-    /// The link under it is down. Sends are still posted: an RC queue pair tries for a while, and what is lost otherwise is lost.
+    /// The link under it is down. Sends are still posted: an RC queue pair tries for a while, and what is lost
+    /// otherwise is lost.
     LinkDown,
     /// The link is up again.
     LinkUp,
@@ -70,11 +72,11 @@ pub enum PortChange {
 pub enum Next {
     /// In the next loop: there is more to do. The lcore does not sleep.
     Busy,
-    /// In the next loop if there is one; the lcore may sleep until something else wakes it. The stage may send when it is polled
-    /// again, though it said so.
+    /// In the next loop if there is one; the lcore may sleep until something else wakes it. The stage may send when it
+    /// is polled again, though it said so.
     Idle,
-    /// Not before this tick, which may be over, unless packets arrive for the stage earlier. The lcore may sleep until then. `At(Tick::MAX)`: once
-    /// packets have arrived; until then the stage costs the lcore nothing.
+    /// Not before this tick, which may be over, unless packets arrive for the stage earlier. The lcore may sleep until
+    /// then. `At(Tick::MAX)`: once packets have arrived; until then the stage costs the lcore nothing.
     At(Tick),
     /// Never again. For a source this means that it has finished; a run ends when all its sources have.
     Done,

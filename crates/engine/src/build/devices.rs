@@ -263,7 +263,8 @@ fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// A region that can't be swapped out, where this process may lock memory; one that can, with the refusal, where it may not.
+/// A region that can't be swapped out, where this process may lock memory; one that can, with the refusal, where it may
+/// not.
 fn map_locked(mut spec: RegionSpec) -> Result<(Region, Option<RegionError>), RegionError> {
     match Region::map(&spec) {
         Err(refusal @ RegionError::Lock { .. }) => {

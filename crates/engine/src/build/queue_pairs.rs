@@ -1,7 +1,8 @@
 //! The queue pairs of a plan: made on their lcores' completion queues, and brought to their peers and groups.
 //!
 //! Peers are ports of the same plan, so that both ends of every connection are at hand: endpoints are exchanged by
-//! looking at them. A port with an address is left in INIT, for [`crate::connection::connector`] to connect once everything else is there.
+//! looking at them. A port with an address is left in INIT, for [`crate::connection::connector`] to connect once
+//! everything else is there.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -75,8 +76,8 @@ pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts])
     Ok(())
 }
 
-/// The ports that have an address, in the plan's order. Those that listen do so from here on: an address that is not to be had
-/// is told of before anything waits for anybody.
+/// The ports that have an address, in the plan's order. Those that listen do so from here on: an address that is not to
+/// be had is told of before anything waits for anybody.
 pub(crate) fn connection_specs(
     plan: &Plan,
     devices: &Devices,
@@ -118,8 +119,8 @@ pub(crate) fn connection_specs(
     Ok(specs)
 }
 
-/// An address of the port's own device, so that the path leads over it and not over another one of this host; that of its
-/// GID if it is of the same kind. `None` lets the host choose, as on InfiniBand, where GIDs are no IP addresses.
+/// An address of the port's own device, so that the path leads over it and not over another one of this host; that of
+/// its GID if it is of the same kind. `None` lets the host choose, as on InfiniBand, where GIDs are no IP addresses.
 fn own_address(
     plan: &Plan,
     port: &verbline_plan::Port,

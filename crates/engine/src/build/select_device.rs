@@ -1,8 +1,8 @@
-//! Which device, and which entry of its GID table, a plan means that leaves it open. So the same plan runs on the software RNIC
-//! and on kernel devices: `provider` is all that changes.
+//! Which device, and which entry of its GID table, a plan means that leaves it open. So the same plan runs on the
+//! software RNIC and on kernel devices: `provider` is all that changes.
 //!
-//! Guarantees: a kernel device is never guessed, there is one that can be meant or the choice is refused with those there are;
-//! the same machine in the same state gives the same choice.
+//! Guarantees: a kernel device is never guessed, there is one that can be meant or the choice is refused with those
+//! there are; the same machine in the same state gives the same choice.
 
 use verbline_verbs::{
     Provider,
@@ -22,13 +22,13 @@ pub(crate) struct Candidate {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PickError {
     #[error(
-        "there are no {0} devices: load a driver (for the kernel's software RNIC, `modprobe rdma_rxe` and `rdma link add rxe0 \
-         type rxe netdev eth0`), or use the provider \"soft\", which needs neither"
+        "there are no {0} devices: load a driver (for the kernel's software RNIC, `modprobe rdma_rxe` and `rdma link \
+         add rxe0 type rxe netdev eth0`), or use the provider \"soft\", which needs neither"
     )]
     NoDevice(Provider),
     #[error(
-        "no {provider} device has an active port {port_num}; there are: {}; bring the link of one up (`ip link`, `rdma link`), or \
-         name another `port`",
+        "no {provider} device has an active port {port_num}; there are: {}; bring the link of one up (`ip link`, `rdma \
+         link`), or name another `port`",
         .devices.join(", ")
     )]
     NoneActive { provider: Provider, port_num: u8, devices: Vec<String> },
@@ -41,8 +41,8 @@ pub(crate) enum PickError {
     NoGid { device: String, port_num: u8 },
 }
 
-/// The place of the device among the candidates: the only one whose port is active. Of software devices the first, since they are
-/// alike, and nobody else's.
+/// The place of the device among the candidates: the only one whose port is active. Of software devices the first,
+/// since they are alike, and nobody else's.
 pub(crate) fn device(provider: Provider, port_num: u8, candidates: &[Candidate]) -> Result<usize, PickError> {
     let active: Vec<usize> = (0..candidates.len()).filter(|index| candidates[*index].fault.is_none()).collect();
     match (active.as_slice(), provider) {
@@ -59,9 +59,9 @@ pub(crate) fn device(provider: Provider, port_num: u8, candidates: &[Candidate])
     }
 }
 
-/// The GID that reaches furthest: RoCE v2 by an IPv4 address (which multicast groups and rdma_cm use too), by an IPv6 address, by a
-/// link-local one; then that of InfiniBand; then RoCE v1, which no router forwards. The first of equals. A plan's queue pairs go by
-/// it unless `gid_index` says otherwise.
+/// The GID that reaches furthest: RoCE v2 by an IPv4 address (which multicast groups and rdma_cm use too), by an IPv6
+/// address, by a link-local one; then that of InfiniBand; then RoCE v1, which no router forwards. The first of equals.
+/// A plan's queue pairs go by it unless `gid_index` says otherwise.
 pub fn gid(entries: &[GidEntry]) -> Option<GidEntry> {
     entries.iter().copied().min_by_key(|entry| (rank(entry), entry.index))
 }

@@ -1,5 +1,5 @@
-//! The connections by address of a run: starts a supervisor for each ([`crate::connection::supervisor`]), reports them, and
-//! stops them with the run.
+//! The connections by address of a run: starts a supervisor for each ([`crate::connection::supervisor`]), reports them,
+//! and stops them with the run.
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,7 +38,8 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Starts their supervisors, in the plan's order. `connecting` stopped their first attempts, and stops the next ones.
+    /// Starts their supervisors, in the plan's order. `connecting` stopped their first attempts, and stops the next
+    /// ones.
     pub(crate) fn supervise(
         mut established: Vec<Established>,
         connecting: Arc<StopFlag>,

@@ -1,8 +1,9 @@
 //! The devices' asynchronous events: read by a thread of their own, counted, and told to the lcores that they concern.
 //!
-//! A device is shared by its lcores, and an event descriptor that each of them slept on would wake them all for what concerns
-//! one, and keep awake those who don't read it. A thread that blocks on all of them costs the lcores nothing, under any idle
-//! policy; whom an event concerns, it tells by the lcore's inbox and doorbell ([`crate::control::run_control`]).
+//! A device is shared by its lcores, and an event descriptor that each of them slept on would wake them all for what
+//! concerns one, and keep awake those who don't read it. A thread that blocks on all of them costs the lcores nothing,
+//! under any idle policy; whom an event concerns, it tells by the lcore's inbox and doorbell
+//! ([`crate::control::run_control`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -186,10 +187,11 @@ impl Watching {
         let ports: Vec<_> =
             concerned.iter().flat_map(|(lcore, places)| places.iter().map(|at| lcore.port(*at))).collect();
         let lcores: Vec<_> = concerned.iter().map(|(lcore, _)| lcore.name.clone()).collect();
+        let (device, kind, source) = (&watched.device, &event.kind, &event.source);
         if is_ordinary(event.kind) {
-            tracing::debug!(device = %watched.device, event = %event.kind, source = %event.source, ?ports, "device event");
+            tracing::debug!(%device, event = %kind, %source, ?ports, "device event");
         } else {
-            tracing::warn!(device = %watched.device, event = %event.kind, source = %event.source, ?ports, "device event");
+            tracing::warn!(%device, event = %kind, %source, ?ports, "device event");
         }
         self.count(watched, event, ports, lcores);
         let mut notices = Vec::new();
@@ -204,7 +206,8 @@ impl Watching {
                 EventMeaning::CqOverrun => tell(Notice::CqOverrun),
                 EventMeaning::LinkChanged { up } => tell(Notice::LinkChanged { up }),
                 EventMeaning::DeviceGone => tell(Notice::DeviceGone(format!(
-                    "device.{}: {} has failed or was pulled out ({}); see `dmesg`, bring it back, and start the run again",
+                    "device.{}: {} has failed or was pulled out ({}); see `dmesg`, bring it back, and start the run \
+                     again",
                     watched.plan_name, watched.device, event.kind
                 ))),
             }
@@ -224,8 +227,8 @@ impl Watching {
     fn removed(&self, watched: &Watched) -> bool {
         tracing::warn!(device = %watched.device, "the device is being removed");
         let sentence = format!(
-            "device.{}: {} is being removed from this machine (`rdma link del`, or its network interface went), which waits \
-             until this run has ended; bring it back, and start the run again",
+            "device.{}: {} is being removed from this machine (`rdma link del`, or its network interface went), which \
+             waits until this run has ended; bring it back, and start the run again",
             watched.plan_name, watched.device
         );
         let gone = |lcore: &WatchedLcore| (lcore.index, Notice::DeviceGone(sentence.clone()));

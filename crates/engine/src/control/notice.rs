@@ -1,8 +1,9 @@
-//! What devices say without being asked, and what it means to the plan: which port, which lcore, and what they do about it.
+//! What devices say without being asked, and what it means to the plan: which port, which lcore, and what they do about
+//! it.
 //!
-//! A queue pair that failed takes its port down, with the event as the reason. A completion queue that overran, or a device that
-//! is gone, ends the lcore: nothing that it does can go on, and the run fails and says why. A link that goes down or up is
-//! noted, and the stages are told; whether anything was lost by it, completions and peers will say.
+//! A queue pair that failed takes its port down, with the event as the reason. A completion queue that overran, or a
+//! device that is gone, ends the lcore: nothing that it does can go on, and the run fails and says why. A link that
+//! goes down or up is noted, and the stages are told; whether anything was lost by it, completions and peers will say.
 
 use verbline_verbs::event::AsyncEventKind;
 
@@ -39,7 +40,8 @@ pub(crate) enum EventMeaning {
 }
 
 impl EventMeaning {
-    /// By ibv_get_async_event(3). The engine has no SRQ and loads no alternate path, so that their events are somebody else's.
+    /// By ibv_get_async_event(3). The engine has no SRQ and loads no alternate path, so that their events are somebody
+    /// else's.
     pub(crate) fn of(kind: AsyncEventKind) -> EventMeaning {
         use AsyncEventKind as Kind;
         match kind {

@@ -1,8 +1,8 @@
 //! How the thread that owns a run, those that watch its devices, and its lcores speak: a phase that only moves forward,
 //! notices to single lcores, and what the lcores tell back.
 //!
-//! Nothing here is touched by a loop that has work, except for one relaxed load of the [`Word`], on a line that is written
-//! three times in a run, and once for each notice ([`verbline_ring::Notices`], where it is modelled).
+//! Nothing here is touched by a loop that has work, except for one relaxed load of the [`Word`], on a line that is
+//! written three times in a run, and once for each notice ([`verbline_ring::Notices`], where it is modelled).
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ pub(crate) struct Control {
     notices: Notices<Notice>,
     /// One an lcore, beaten while the run drains.
     pub(crate) pulses: Vec<CachePadded<Pulse>>,
-    /// One a lcore, to end its sleep.
+    /// One an lcore, to end its sleep.
     wakers: Vec<Waker>,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -100,8 +100,8 @@ impl Control {
         }
     }
 
-    /// What an lcore looks at in every turn. As long as it is the one that it heard last, there is nothing new. A sleeping lcore is
-    /// brought to look by its doorbell.
+    /// What an lcore looks at in every turn. As long as it is the one that it heard last, there is nothing new. A
+    /// sleeping lcore is brought to look by its doorbell.
     #[inline]
     pub(crate) fn word(&self) -> Word {
         self.notices.word()
@@ -121,8 +121,8 @@ impl Control {
         self.wakers[lcore].ring();
     }
 
-    /// Tells several lcores something, each its own. Whatever one of them does about it, e.g. end the run, the others have their
-    /// notices by then.
+    /// Tells several lcores something, each its own. Whatever one of them does about it, e.g. end the run, the others
+    /// have their notices by then.
     pub(crate) fn notify_all(&self, notices: Vec<(usize, Notice)>) {
         let lcores: Vec<usize> = notices.iter().map(|(lcore, _)| *lcore).collect();
         self.notices.post(notices);

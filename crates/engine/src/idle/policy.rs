@@ -5,8 +5,8 @@
 //!                                                           └──(anything)──▶ spin, for the whole budget again
 //! ```
 //!
-//! Guarantees: a policy of `poll` never sleeps; after a wake-up an lcore stays awake for the dwell at least; work resets
-//! the budget; a timer that is due sooner than a wake-up costs is waited for awake (except under `event`).
+//! Guarantees: a policy of `poll` never sleeps; after a wake-up an lcore stays awake for the dwell at least; work
+//! resets the budget; a timer that is due sooner than a wake-up costs is waited for awake (except under `event`).
 
 use verbline_plan::IdlePolicy;
 
@@ -51,8 +51,8 @@ pub(crate) struct Turn {
     pub(crate) now_ns: Tick,
     /// It found work, or something must be tried again at once (a stage that says busy, a ring that was full).
     pub(crate) busy: bool,
-    /// Some of that arrived by a wake source, a completion or a ring, and so was announced or will be. A stage may find work whenever it
-    /// is polled, and announces nothing.
+    /// Some of that arrived by a wake source, a completion or a ring, and so was announced or will be. A stage may find
+    /// work whenever it is polled, and announces nothing.
     pub(crate) arrived: bool,
     /// The earliest tick at which a stage or a port wants to be called.
     pub(crate) timer_ns: Option<Tick>,

@@ -1,5 +1,5 @@
-//! The sleep protocol and the idle policy against a modelled lcore: every arrival is put at every step, and a stage that is polled
-//! says everything that it may say.
+//! The sleep protocol and the idle policy against a modelled lcore: every arrival is put at every step, and a stage
+//! that is polled says everything that it may say.
 //!
 //! A step is one touch of one source (arm it, poll it, block). An arrival is published before some step, and announced
 //! at that step or some steps later, as a ring is filled first and its doorbell rung after. The model has no wake-up
@@ -245,7 +245,8 @@ fn drive(model: &mut Model, policy: IdlePolicy) -> Run {
     run
 }
 
-/// Every schedule of one and of two arrivals whose steps cover a first sleep, from before its arming to after its block.
+/// Every schedule of one and of two arrivals whose steps cover a first sleep, from before its arming to after its
+/// block.
 fn schedules() -> Vec<Vec<Arrival>> {
     let mut singles = Vec::new();
     for source in 0..SOURCES {

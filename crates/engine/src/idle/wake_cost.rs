@@ -3,10 +3,11 @@
 //! It is the default of a plan's `spin`: whoever spins for as long as a wake-up costs before sleeping never does worse
 //! than twice the best (the ski-rental argument).
 //!
-//! Measured is what an lcore will pay: from the ring of a doorbell on one lcore's CPU to the first instruction of the sleeper on the
-//! other's, both pinned, and asleep for long enough that the CPU is idle. Two threads that go where the scheduler puts them would
-//! time a context switch on one CPU, if a compiler has the other. What disturbs a wake-up makes it longer, by up to milliseconds; so
-//! a batch counts if most of it agrees, and the measurement if two batches do.
+//! Measured is what an lcore will pay: from the ring of a doorbell on one lcore's CPU to the first instruction of the
+//! sleeper on the other's, both pinned, and asleep for long enough that the CPU is idle. Two threads that go where the
+//! scheduler puts them would time a context switch on one CPU, if a compiler has the other. What disturbs a wake-up
+//! makes it longer, by up to milliseconds; so a batch counts if most of it agrees, and the measurement if two batches
+//! do.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,8 +44,8 @@ struct WakeCost {
     clean: bool,
 }
 
-/// An lcore's figures for idling. What the plan leaves out is measured, once a process, and only for lcores that spin before they
-/// sleep.
+/// An lcore's figures for idling. What the plan leaves out is measured, once a process, and only for lcores that spin
+/// before they sleep.
 pub(crate) fn budget(plan: &Plan, lcore: &Lcore) -> Budget {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let cost = match lcore.idle {
@@ -61,8 +62,8 @@ pub(crate) fn budget(plan: &Plan, lcore: &Lcore) -> Budget {
     Budget { policy: lcore.idle, spin_ns, spin_from, dwell_ns, wake_cost_ns: cost.ns }
 }
 
-/// What it costs to wake an lcore: from one that fills a ring of its, from any other lcore, or from any other CPU, whichever there
-/// is.
+/// What it costs to wake an lcore: from one that fills a ring of its, from any other lcore, or from any other CPU,
+/// whichever there is.
 fn wake_cost(plan: &Plan, lcore: &Lcore) -> WakeCost {
     let filler = lcore.rings_in.first().map(|ring| plan[plan[*ring].from_lcore].cpu);
     let other = || plan.lcores().iter().map(|other| other.cpu).find(|cpu| *cpu != lcore.cpu);

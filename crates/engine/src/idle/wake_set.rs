@@ -4,11 +4,11 @@
 //! the set apart by name, so that a source that is added and not armed does not compile); events are acknowledged in
 //! one call; after [`WakeSet::release`] no source is readable, so that none can make the lcore spin.
 //!
-//! ppoll and not epoll: there are two descriptors at most, its time-out has nanoseconds on every kernel, and it runs under
-//! valgrind, which counts our instructions.
+//! ppoll and not epoll: there are two descriptors at most, its time-out has nanoseconds on every kernel, and it runs
+//! under valgrind, which counts our instructions.
 //!
-//! Rings and control both come by the doorbell; so do the devices' asynchronous events, from the thread that reads them, to the
-//! lcores that they concern: see [`crate::control::device_events`].
+//! Rings and control both come by the doorbell; so do the devices' asynchronous events, from the thread that reads
+//! them, to the lcores that they concern: see [`crate::control::device_events`].
 
 use std::io;
 

@@ -12,8 +12,8 @@ use crate::stats::drop_reason::DropReason;
 use crate::stats::sampling::Weights;
 use crate::stats::turn_time::TurnTime;
 
-/// When a stage wants its `poll` called: at this tick or after packets came; after packets came; in every loop; or never again. One
-/// number, as every turn compares it with the time.
+/// When a stage wants its `poll` called: at this tick or after packets came; after packets came; in every loop; or
+/// never again. One number, as every turn compares it with the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Polling(Tick);
 
@@ -194,7 +194,8 @@ impl Node {
     /// Polls the stage.
     #[inline]
     pub(crate) fn poll(&mut self, ctx: &mut LcoreContext) -> NodePolled {
-        // Most polls send nothing and are not charged: not worth a look at the clock, which would be half of an empty turn.
+        // Most polls send nothing and are not charged: not worth a look at the clock, which would be half of an empty
+        // turn.
         let began = ctx.stage_ended.unwrap_or(ctx.time.last_cycles());
         let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         let next = self.stage.poll(&mut out);

@@ -1,4 +1,5 @@
-//! What an lcore does about the notices of control: ports that failed, queue pairs to release or replace, links, lost devices.
+//! What an lcore does about the notices of control: ports that failed, queue pairs to release or replace, links, lost
+//! devices.
 
 use std::io;
 
@@ -9,7 +10,8 @@ use crate::lcore::port::Health;
 use crate::lcore::port_reconnect::HandoverStep;
 use crate::stats::down_reason::DownReason;
 
-/// How long the lcore waits for the completions of a queue pair that is being released. A working device delivers them at once.
+/// How long the lcore waits for the completions of a queue pair that is being released. A working device delivers them
+/// at once.
 const RELEASE_NS: u64 = 1_000_000_000;
 
 impl Lcore {
@@ -49,7 +51,8 @@ impl Lcore {
             Notice::CqOverrun => {
                 self.ports.iter_mut().for_each(|port| port.go_down(Health::Down, DownReason::OVERRUN));
                 return Err(io::Error::other(
-                    "its completion queue has overrun (IBV_EVENT_CQ_ERR), and completions are lost; set `cq_depth_wc` higher",
+                    "its completion queue has overrun (IBV_EVENT_CQ_ERR), and completions are lost; set `cq_depth_wc` \
+                     higher",
                 ));
             }
             Notice::DeviceGone(sentence) => {

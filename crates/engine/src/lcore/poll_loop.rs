@@ -1,8 +1,10 @@
-//! The poll loop of one lcore. A turn of the loop polls completions, then rings, then the stages that want to be polled; it runs
-//! the stages in topological order; it posts to the ports, publishes to the rings and rings their doorbells.
+//! The poll loop of one lcore. A turn of the loop polls completions, then rings, then the stages that want to be
+//! polled; it runs the stages in topological order; it posts to the ports, publishes to the rings and rings their
+//! doorbells.
 //!
-//! Guarantees: nothing is allocated after [`Lcore::bind`]; a stage is called once a batch; whatever arrived in a turn is handed
-//! on, sent, or counted in that turn, except for packets that wait in the bounded pending batches of ports and rings.
+//! Guarantees: nothing is allocated after [`Lcore::bind`]; a stage is called once a batch; whatever arrived in a turn
+//! is handed on, sent, or counted in that turn, except for packets that wait in the bounded pending batches of ports
+//! and rings.
 
 #[cfg(test)]
 mod model;
@@ -75,11 +77,13 @@ pub(crate) struct Lcore {
     /// The node whose stage runs now. After a panic it tells which stage panicked.
     pub(super) running: Option<usize>,
     pub(super) last_busy: bool,
-    /// A completion or a ring brought something since this was last cleared. Only [`crate::idle::sleep::Sleepable::turn`] clears it.
+    /// A completion or a ring brought something since this was last cleared. Only
+    /// [`crate::idle::sleep::Sleepable::turn`] clears it.
     pub(super) arrived: bool,
     /// The earliest time that a node wants to be polled.
     pub(super) polling: Polling,
-    /// Nodes from this index on have returned `Next::Done`. Sources, which are polled, are the first in topological order.
+    /// Nodes from this index on have returned `Next::Done`. Sources, which are polled, are the first in topological
+    /// order.
     pub(super) pollers: usize,
     /// The last turn found no work and left none behind: only an arrival or a poll can bring more.
     pub(super) settled: bool,
@@ -166,8 +170,8 @@ impl Lcore {
         any
     }
 
-    // Not inlined, like everything that only turns with work need: it keeps an empty turn short, and so the time that a packet
-    // waits on average.
+    // Not inlined, like everything that only turns with work need: it keeps an empty turn short, and so the time that a
+    // packet waits on average.
     #[inline(never)]
     fn complete(&mut self) {
         self.arrived = true;
@@ -234,7 +238,8 @@ impl Lcore {
         busy
     }
 
-    /// Publishes to the rings. A ring that stays full keeps the lcore awake: its consumer rings no doorbell when it empties.
+    /// Publishes to the rings. A ring that stays full keeps the lcore awake: its consumer rings no doorbell when it
+    /// empties.
     #[inline]
     fn publish(&mut self) -> bool {
         let mut busy = false;
@@ -284,7 +289,8 @@ impl Lcore {
     }
 
     /// One turn. True if it found work. After a turn that left none behind, the next ones only poll.
-    // Every caller of a turn calls this, not its parts: a second caller of the parts would keep them from being inlined here.
+    // Every caller of a turn calls this, not its parts: a second caller of the parts would keep them from being inlined
+    // here.
     #[inline(never)]
     pub(super) fn run_turn(&mut self) -> bool {
         self.begin();

@@ -1,7 +1,8 @@
 //! A port at work: one queue pair, with what waits to be sent through it and what refills its receive queue.
 //!
-//! A port with an address may get another queue pair when its connection is lost ([`crate::connection::handover`]): until then what is sent
-//! through it is dropped and counted (`port_down`), as nobody wants old messages first when the peer comes back.
+//! A port with an address may get another queue pair when its connection is lost ([`crate::connection::handover`]):
+//! until then what is sent through it is dropped and counted (`port_down`), as nobody wants old messages first when the
+//! peer comes back.
 //!
 //! Guarantees: a full send queue keeps packets in the port's bounded pending batch, and what does not fit there is
 //! dropped and counted (`tx_full`); receives are reposted in batches; every packet that a completion gives back is
@@ -120,7 +121,8 @@ impl Port {
         }
     }
 
-    /// Takes the first completion, which is of this port, and with it what it received next; one at least. Gives how many.
+    /// Takes the first completion, which is of this port, and with it what it received next; one at least. Gives how
+    /// many.
     #[inline]
     pub(crate) fn complete_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let first = &completions[0];
@@ -165,8 +167,8 @@ impl Port {
         }
     }
 
-    /// Whether a send is out whose completion will come. Between two signaled sends there are `signal_every_wr` - 1 that
-    /// are not; so many outstanding ones, and a completion is due.
+    /// Whether a send is out whose completion will come. Between two signaled sends there are `signal_every_wr` - 1
+    /// that are not; so many outstanding ones, and a completion is due.
     pub(crate) fn awaits_completion(&self) -> bool {
         let Some(sending) = &self.sending else { return false };
         let outstanding = self.qp.sends_outstanding();
@@ -209,8 +211,8 @@ impl Port {
         posted
     }
 
-    /// Hands on what the receives at the front brought, as far as they are this port's next ones, succeeded, and are wanted by
-    /// something with room. Gives how many.
+    /// Hands on what the receives at the front brought, as far as they are this port's next ones, succeeded, and are
+    /// wanted by something with room. Gives how many.
     #[inline]
     fn received_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let Some(receiving) = &mut self.receiving else { return 0 };
@@ -310,7 +312,8 @@ impl Port {
         if before == Health::Up {
             self.stats.down.set(1);
             inbox.post(Notice::PortDown { port: usize::from(self.qp.tag()) });
-            // At the other end of one without an address is a port of the same plan, or nobody: nothing that could come back.
+            // At the other end of one without an address is a port of the same plan, or nobody: nothing that could come
+            // back.
             if !self.by_address {
                 inbox.control.lose_port(self.index.into());
             }

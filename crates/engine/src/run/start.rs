@@ -128,8 +128,8 @@ fn pin(lcore: &str, cpu: u32, at: Place) -> Result<(), EngineError> {
     Err(EngineError::Pin { at, lcore: lcore.to_owned(), cpu, allowed })
 }
 
-/// Asks the kernel not to round this thread's timers: the default slack of 50 µs (prctl(2), PR_SET_TIMERSLACK) is as much
-/// as a wake-up costs.
+/// Asks the kernel not to round this thread's timers: the default slack of 50 µs (prctl(2), PR_SET_TIMERSLACK) is as
+/// much as a wake-up costs.
 fn exact_timers() {
     if let Err(errno) = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN)) {
         tracing::warn!(%errno, "timers of this lcore are rounded to 50 µs");

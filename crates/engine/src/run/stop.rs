@@ -1,8 +1,8 @@
 //! A run seen from its owner: watched, waited for, and stopped in order.
 //!
 //! Stopping: sources stop and every lcore runs on in poll mode (draining). Once nothing is on its way any more
-//! ([`verbline_ring::Quiet`]), or the budget is spent, every lcore lets go of what it holds, on its own thread, and the pools
-//! are counted.
+//! ([`verbline_ring::Quiet`]), or the budget is spent, every lcore lets go of what it holds, on its own thread, and the
+//! pools are counted.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -130,8 +130,8 @@ impl RunningInner {
         }
     }
 
-    /// Of a run that ends with a port of which only flushed work requests are known, waits a little for the event that tells why, or
-    /// for an lcore to fail for the same cause: the lcores hear of events while they drain.
+    /// Of a run that ends with a port of which only flushed work requests are known, waits a little for the event that
+    /// tells why, or for an lcore to fail for the same cause: the lcores hear of events while they drain.
     fn await_reasons(&self) {
         let deadline = Instant::now() + REASON_WAIT;
         let is_told = |progress: &Progress| {

@@ -1,12 +1,12 @@
-//! What a run counts, declared once: each block is both the counters that an lcore writes and the part of the report that shows
-//! them. A counter that is added here is counted, reported and printed by `--json` under its name.
+//! What a run counts, declared once: each block is both the counters that an lcore writes and the part of the report
+//! that shows them. A counter that is added here is counted, reported and printed by `--json` under its name.
 
 use serde::Serialize;
 
 use crate::stats::count::{Count, Drops, Sum};
 
-/// Declares a report with its counters: one block of counters a writer, whose `read` copies them into the report. `private`
-/// counters stand in no report as they are: a reader derives something from them.
+/// Declares a report with its counters: one block of counters a writer, whose `read` copies them into the report.
+/// `private` counters stand in no report as they are: a reader derives something from them.
 macro_rules! counted {
     (
         $(#[$report_doc:meta])*
@@ -51,8 +51,8 @@ counted! {
         policy: String,
         /// The spin budget in force, whether from the plan or measured.
         spin_ns: u64,
-        /// Where the spin budget comes from: the `plan`; what a wake-up of this lcore's CPU was `measured` to cost; or, where other
-        /// programs `disturbed` every measurement, the least that was seen.
+        /// Where the spin budget comes from: the `plan`; what a wake-up of this lcore's CPU was `measured` to cost; or,
+        /// where other programs `disturbed` every measurement, the least that was seen.
         spin_from: &'static str,
         /// The dwell in force.
         dwell_ns: u64,
@@ -84,8 +84,8 @@ counted! {
         idle_ns,
         /// Time blocked.
         asleep_ns,
-        /// Time in which it wanted to run and was kept from its CPU: by another thread, a quota, or the hypervisor. None of the
-        /// other times has it. What is stolen in pieces of less than 20 µs counts where it was taken from.
+        /// Time in which it wanted to run and was kept from its CPU: by another thread, a quota, or the hypervisor.
+        /// None of the other times has it. What is stolen in pieces of less than 20 µs counts where it was taken from.
         stolen_ns,
         /// How often it was kept from its CPU for 20 µs or longer while it was awake.
         stalls,
@@ -123,13 +123,14 @@ counted! {
         kind: String,
         /// The lcore that runs it.
         lcore: String,
-        /// Time in `process`, and in those calls of `poll` that sent something. Unless the lcore is lightly loaded, it is estimated
-        /// from one turn in sixteen: the clock costs as much as a small stage. The stages of an lcore together have no more than
-        /// its busy time.
+        /// Time in `process`, and in those calls of `poll` that sent something. Unless the lcore is lightly loaded, it
+        /// is estimated from one turn in sixteen: the clock costs as much as a small stage. The stages of an lcore
+        /// together have no more than its busy time.
         busy_ns: u64,
         /// How well `busy_ns` is known: its standard error, as a part of it. 0 if every call was timed.
         busy_error: f64,
-        /// `busy_ns` spread over the packets that the stage took or sent, whichever is more: a source has little or no input.
+        /// `busy_ns` spread over the packets that the stage took or sent, whichever is more: a source has little or no
+        /// input.
         ns_per_packet: f64,
         /// Its share in the busy time of its lcore, 0 to 1. The stages of an lcore have 1 at most together.
         busy_share: f64,
@@ -157,8 +158,8 @@ counted! {
         alloc_failed,
     }
     private {
-        /// Time in `process` and in polls that sent something, in cycles of the clock; estimated from the turns that were timed
-        /// ([`crate::stats::sampling`]).
+        /// Time in `process` and in polls that sent something, in cycles of the clock; estimated from the turns that
+        /// were timed ([`crate::stats::sampling`]).
         cycles: Count,
         /// The variance of `cycles` that comes of timing some turns only.
         variance: Sum,
@@ -182,8 +183,8 @@ counted! {
         qpn: u32,
         /// Whether the QP is in the error state.
         down: bool,
-        /// What brought the QP there first, by its name in verbs.h: a completion's status (`IBV_WC_…`) or a device's event
-        /// (`IBV_EVENT_…`); or in words.
+        /// What brought the QP there first, by its name in verbs.h: a completion's status (`IBV_WC_…`) or a device's
+        /// event (`IBV_EVENT_…`); or in words.
         down_reason: Option<String>,
         /// Whether the device's port under it has no link.
         link_down: bool,
@@ -247,8 +248,8 @@ counted! {
         pushed,
         /// Batches pushed.
         push_batches,
-        /// Turns of the producer that found no room in the ring for all that there was. What had to wait was pushed in a later
-        /// turn, or is among the drops (`ring_full`).
+        /// Turns of the producer that found no room in the ring for all that there was. What had to wait was pushed in
+        /// a later turn, or is among the drops (`ring_full`).
         full,
     }
     private {
@@ -262,8 +263,9 @@ counted! {
         popped,
         /// Batches popped.
         pop_batches,
-        /// The most packets that were found in the ring: `depth` if it was ever full; otherwise the consumer looks in the turns
-        /// that are timed, one in sixteen and the first after a rest, so a short peak between them goes unseen.
+        /// The most packets that were found in the ring: `depth` if it was ever full; otherwise the consumer looks in
+        /// the turns that are timed, one in sixteen and the first after a rest, so a short peak between them goes
+        /// unseen.
         most,
     }
     private {}

@@ -1,7 +1,8 @@
-//! What a run fails for though every lcore reached its end: ports that are down for good, and ports that received nothing of what was
-//! sent to them.
+//! What a run fails for though every lcore reached its end: ports that are down for good, and ports that received
+//! nothing of what was sent to them.
 //!
-//! Where an lcore failed, that is all there is to say: what became of its ports, and of those that sent to them, followed from it.
+//! Where an lcore failed, that is all there is to say: what became of its ports, and of those that sent to them,
+//! followed from it.
 
 use crate::stats::counters::{PortReport, StatusReport};
 use crate::stats::report::{ConnectionState, FailureReport, Report};
@@ -15,8 +16,8 @@ pub(crate) struct Wiring {
     pub(crate) senders: Vec<usize>,
 }
 
-/// What a run fails for. `lost`: the places of the ports that it ended with, in the order in which they went. While it still goes
-/// on, that is all; what never came may come yet.
+/// What a run fails for. `lost`: the places of the ports that it ended with, in the order in which they went. While it
+/// still goes on, that is all; what never came may come yet.
 pub(crate) fn failures(report: &Report, wiring: &[Wiring], lost: &[usize]) -> Vec<FailureReport> {
     let mut failures: Vec<_> = lost.iter().map(|place| down(&report.ports[*place])).collect();
     if !report.ended {

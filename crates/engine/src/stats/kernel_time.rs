@@ -1,13 +1,13 @@
-//! What the kernel says of time that an lcore did not get: how long its thread waited for its CPU, how long the CPU was the
-//! hypervisor's, how long the process's control group had used up its quota. Read beside the lcores, from files under /proc and
-//! /sys; `None` where they are not there or say nothing.
+//! What the kernel says of time that an lcore did not get: how long its thread waited for its CPU, how long the CPU was
+//! the hypervisor's, how long the process's control group had used up its quota. Read beside the lcores, from files
+//! under /proc and /sys; `None` where they are not there or say nothing.
 
 use std::fs;
 
 use rustix::param::clock_ticks_per_second;
 
-/// How long a thread of this process has waited for its CPU while it could run (proc(5), schedstat); the calling one, or that
-/// with this id.
+/// How long a thread of this process has waited for its CPU while it could run (proc(5), schedstat); the calling one,
+/// or that with this id.
 pub(crate) fn queued_ns(thread: Option<u64>) -> Option<u64> {
     let path = match thread {
         None => "/proc/thread-self/schedstat".to_owned(),
@@ -50,8 +50,8 @@ fn steal_ticks(stat: &str, cpu: u32) -> Option<u64> {
     line.split_whitespace().nth(8)?.parse().ok()
 }
 
-/// Of the control group that the process is in and of those above it, whichever waited longest: `throttled_usec` of the unified
-/// hierarchy, `throttled_time` of the cpu controller's own.
+/// Of the control group that the process is in and of those above it, whichever waited longest: `throttled_usec` of the
+/// unified hierarchy, `throttled_time` of the cpu controller's own.
 fn throttled_ns() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     groups

@@ -1,6 +1,7 @@
 //! What a run did, as plain data: for a person's table, for `--json`, and for tests.
 //!
-//! Serialised it is the document that `--json` prints, whose shape `docs/report.schema.json` describes. A report is taken live ([`Running::snapshot`](crate::Running::snapshot)) or at the end
+//! Serialised it is the document that `--json` prints, whose shape `docs/report.schema.json` describes. A report is
+//! taken live ([`Running::snapshot`](crate::Running::snapshot)) or at the end
 //! ([`Running::stop`](crate::Running::stop)). Units are in the names; all counts are since the start.
 
 use serde::Serialize;
@@ -21,7 +22,8 @@ pub struct Report {
     pub ended: bool,
     /// Since the lcores started.
     pub elapsed_ns: u64,
-    /// How long the process's control group was kept from running by its quota of CPU time; `None` where the kernel doesn't tell.
+    /// How long the process's control group was kept from running by its quota of CPU time; `None` where the kernel
+    /// doesn't tell.
     pub throttled_ns: Option<u64>,
     /// Whether everything in flight was delivered before the drain budget ran out; true while running.
     pub drained: bool,
@@ -43,7 +45,8 @@ pub struct Report {
     pub packets: PacketReport,
     /// Asynchronous events of the devices, by device, kind and source.
     pub events: Vec<EventReport>,
-    /// Lcores that did not reach their end, or ports that are down for good or received nothing of what was sent to them.
+    /// Lcores that did not reach their end, or ports that are down for good or received nothing of what was sent to
+    /// them.
     pub failures: Vec<FailureReport>,
 }
 

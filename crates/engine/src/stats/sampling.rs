@@ -1,16 +1,18 @@
 //! Which turns of an lcore are timed stage by stage.
 //!
-//! Reading the clock costs as much as calling a small stage, so only one turn in [`PERIOD`] is timed, and counts for that many. What
-//! stages are called with after some [`RESTED`] idle turns is always timed, for itself: there was time to spare, and a lightly
-//! loaded lcore's figures are exact. Polls are not: when one began is only known in a turn that read the clock first, and an
-//! idle turn that does is an idle turn longer. Guarantees: over many turns the sum of `time × weight` is the time of all turns,
-//! whatever rhythm the load has, since the distance between two timed turns is drawn anew each time; there are never more than
-//! two [`PERIOD`]s between them; and a turn in which nothing changes costs a count.
+//! Reading the clock costs as much as calling a small stage, so only one turn in [`PERIOD`] is timed, and counts for
+//! that many. What stages are called with after some [`RESTED`] idle turns is always timed, for itself: there was time
+//! to spare, and a lightly loaded lcore's figures are exact. Polls are not: when one began is only known in a turn that
+//! read the clock first, and an idle turn that does is an idle turn longer. Guarantees: over many turns the sum of
+//! `time × weight` is the time of all turns, whatever rhythm the load has, since the distance between two timed turns
+//! is drawn anew each time; there are never more than two [`PERIOD`]s between them; and a turn in which nothing changes
+//! costs a count.
 
 /// Turns that one timed turn stands for.
 pub(crate) const PERIOD: u64 = 16;
 
-/// So many idle turns, some tens of microseconds, are a rest: who is called more often than that is sampled often enough.
+/// So many idle turns, some tens of microseconds, are a rest: who is called more often than that is sampled often
+/// enough.
 const RESTED: u64 = 4096;
 
 /// The same in timed turns.
@@ -59,8 +61,8 @@ impl Sampler {
         Weights { calls: if self.idle_draws >= RESTED_DRAWS { 1 } else { drawn }, polls: drawn }
     }
 
-    /// After a timed turn comes one that is not, then the next timed one 1 to 2 × `PERIOD` - 3 turns later, all as likely:
-    /// `PERIOD` on average from one to the other.
+    /// After a timed turn comes one that is not, then the next timed one 1 to 2 × `PERIOD` - 3 turns later, all as
+    /// likely: `PERIOD` on average from one to the other.
     #[cold]
     fn draw(&mut self) -> u64 {
         self.timed = !self.timed;

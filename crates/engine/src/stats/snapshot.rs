@@ -148,7 +148,8 @@ impl RunStats {
         let wake =
             |(cause, name): &(_, &'static str)| WakeReport { cause: name, count: stats.wakes[*cause as usize].value() };
         let queued_ns = queued_ns(stats);
-        // The lcore has found what was stolen while it was awake. The rest of its waiting was for its CPU after a sleep.
+        // The lcore has found what was stolen while it was awake. The rest of its waiting was for its CPU after a
+        // sleep.
         let undisturbed_ns = report.sleeps * WAKE_NS;
         let found_ns = report.stolen_ns + undisturbed_ns;
         let late_ns = queued_ns.unwrap_or(0).saturating_sub(found_ns).min(report.asleep_ns);

@@ -1,16 +1,18 @@
-//! The time of a turn: read from the clock when somebody first asks, the same for all of the turn from then on. And where
-//! an lcore's time went: every reading charges the time since the last one to busy or idle.
+//! The time of a turn: read from the clock when somebody first asks, the same for all of the turn from then on. And
+//! where an lcore's time went: every reading charges the time since the last one to busy or idle.
 //!
-//! Reading the clock is a good part of an empty turn, and what an empty turn takes is what a packet waits for on average twice
-//! over; and when something has come, the packet waits for the reading. So a turn that nothing asks has no time: nobody
-//! looks at it, no timer is set, and it isn't one of those that are timed ([`crate::stats::sampling`]), which are frequent enough
-//! to keep the figures up to date. Where idle time ended in a busy turn that nobody asked is an estimate: each idle turn since the
-//! last reading, of which there are few, took as long as the last ones that were timed. (To take the busy turn for as long as a
-//! timed one instead is wrong by as much as turns differ: the lesser of two is charged, and stages had 194 % of a busy lcore.)
+//! Reading the clock is a good part of an empty turn, and what an empty turn takes is what a packet waits for on
+//! average twice over; and when something has come, the packet waits for the reading. So a turn that nothing asks has
+//! no time: nobody looks at it, no timer is set, and it isn't one of those that are timed ([`crate::stats::sampling`]),
+//! which are frequent enough to keep the figures up to date. Where idle time ended in a busy turn that nobody asked is
+//! an estimate: each idle turn since the last reading, of which there are few, took as long as the last ones that were
+//! timed. (To take the busy turn for as long as a timed one instead is wrong by as much as turns differ: the lesser of
+//! two is charged, and stages had 194 % of a busy lcore.)
 //!
-//! A reading that comes late may mean that the lcore was kept from its CPU: by another thread, a quota, a hypervisor. Then, and
-//! only then, the kernel is asked how long the thread ran, and what is missing is neither busy nor idle but stolen. Guarantees:
-//! the time never runs backwards; what follows a reading in a turn sees that reading; no time is charged twice or not at all.
+//! A reading that comes late may mean that the lcore was kept from its CPU: by another thread, a quota, a hypervisor.
+//! Then, and only then, the kernel is asked how long the thread ran, and what is missing is neither busy nor idle but
+//! stolen. Guarantees: the time never runs backwards; what follows a reading in a turn sees that reading; no time is
+//! charged twice or not at all.
 
 use std::cell::Cell;
 
@@ -20,8 +22,9 @@ use crate::stats::clock::{Clock, Tick};
 use crate::stats::count::Shared;
 use crate::stats::counters::LcoreStats;
 
-/// Since the last reading: from here on the kernel is asked whether the thread ran all the time. That takes 0.2 µs, a hundredth
-/// of this, so a stage that works as long as this in every call pays a hundredth; who steals takes longer than this as a rule.
+/// Since the last reading: from here on the kernel is asked whether the thread ran all the time. That takes 0.2 µs, a
+/// hundredth of this, so a stage that works as long as this in every call pays a hundredth; who steals takes longer
+/// than this as a rule.
 pub(crate) const LATE_NS: u64 = 20_000;
 
 /// `idle_turn` counts in parts of a nanosecond, as an idle turn takes a few tens.
@@ -41,7 +44,8 @@ pub(crate) struct TurnTime {
     timed: Cell<bool>,
     /// Which turn the last reading was in, or at the beginning of.
     read_in: Cell<u64>,
-    /// What an idle turn takes, in 1/[`PARTS`] ns: the lesser of the last two measurements, as one may have been disturbed.
+    /// What an idle turn takes, in 1/[`PARTS`] ns: the lesser of the last two measurements, as one may have been
+    /// disturbed.
     idle_turn: Cell<u64>,
     idle_turn_before: Cell<u64>,
     /// The thread's CPU time when it was last asked for, and when that was.
@@ -80,7 +84,8 @@ impl TurnTime {
         }
     }
 
-    /// Begins a turn after one that was busy or not. `at_once` reads the clock now, for who wants the beginning of the turn.
+    /// Begins a turn after one that was busy or not. `at_once` reads the clock now, for who wants the beginning of the
+    /// turn.
     #[inline]
     pub(crate) fn begin(&self, last_busy: bool, at_once: bool) {
         self.stats.loops.add(1);
@@ -101,8 +106,8 @@ impl TurnTime {
         self.timed.set(timed);
     }
 
-    /// Before the thread blocks: what it runs from here to [`TurnTime::restart`] is part of its sleep. A system call, of an lcore
-    /// that has nothing to do; after the sleep, when somebody waits, it would be in the way.
+    /// Before the thread blocks: what it runs from here to [`TurnTime::restart`] is part of its sleep. A system call,
+    /// of an lcore that has nothing to do; after the sleep, when somebody waits, it would be in the way.
     pub(crate) fn before_sleep(&self) {
         self.ran.set(Ran { cpu_ns: cpu_ns(), ..self.ran.get() });
     }
@@ -184,7 +189,8 @@ impl TurnTime {
         let (now_ns, now_cycles) = self.clock.now();
         let spent_ns = now_ns.saturating_sub(self.now_ns.get());
         self.set(now_ns, now_cycles);
-        // A compare and a branch that is not taken, on the way of what has read the clock, which takes ten times as long.
+        // A compare and a branch that is not taken, on the way of what has read the clock, which takes ten times as
+        // long.
         if spent_ns < LATE_NS { spent_ns } else { self.after_late(spent_ns) }
     }
 
@@ -220,8 +226,8 @@ impl TurnTime {
         (cycles as f64 * (spent_ns - stolen_ns) as f64 / spent_ns as f64) as u64
     }
 
-    /// Charges what the thread did not run since it was last asked, `spent_ns` at most; gives it. The rest, which is of intervals
-    /// that were not late, is charged with the next one.
+    /// Charges what the thread did not run since it was last asked, `spent_ns` at most; gives it. The rest, which is of
+    /// intervals that were not late, is charged with the next one.
     fn steal(&self, now_ns: Tick, spent_ns: u64) -> u64 {
         let (before, cpu_ns) = (self.ran.get(), cpu_ns());
         let off_ns = now_ns.saturating_sub(before.at_ns).saturating_sub(cpu_ns.saturating_sub(before.cpu_ns));

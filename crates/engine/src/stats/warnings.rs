@@ -36,9 +36,9 @@ impl fmt::Display for Warning {
 }
 
 impl Report {
-    /// Problems that do not end the run: ports that are down, links without a signal, time that was stolen from the lcores. Ports
-    /// come first, then lcores; a good run has none. An app without a `tracing` subscriber reads them from a
-    /// [snapshot](crate::Running::snapshot) now and then.
+    /// Problems that do not end the run: ports that are down, links without a signal, time that was stolen from the
+    /// lcores. Ports come first, then lcores; a good run has none. An app without a `tracing` subscriber reads them
+    /// from a [snapshot](crate::Running::snapshot) now and then.
     pub fn warnings(&self) -> Vec<Warning> {
         let ports = self.ports.iter().flat_map(|port| [down(port), link_down(port)]);
         ports.chain(self.lcores.iter().map(|lcore| stolen(self, lcore))).flatten().collect()
