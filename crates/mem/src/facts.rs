@@ -1,9 +1,8 @@
 //! What the machine has: hugepages by size, the locked-memory limit, the base page size.
 //!
-//! Everything is read fresh from the kernel at each call and nothing is cached. What a container hides is looked for in
-//! a second place (a system call, or /proc for /sys) before it counts as "none of that"; a file that cannot be read or
-//! understood is an error, never a guess. Counts move under other processes' feet: treat them as advice, the mapping
-//! decides.
+//! Every call reads afresh from the kernel; nothing is cached. What a container hides is looked for in a second place
+//! (a system call, or /proc for /sys) before it counts as absent. A file that cannot be read or understood is an error,
+//! never a guess. Other processes change the counts: treat them as advice; the mapping decides.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
-//! What a packet's view is renewed to, as it is stored.
+//! The view of a packet that has just been taken from its pool, in the form in which it is stored.
 //!
-//! As a `View` the compiler writes it field by field, four or five stores; as two vectors it is two, which a loop over
-//! many packets keeps in registers.
+//! The compiler stores a `View` field by field, in four or five stores. As two vectors it takes two stores, which a
+//! loop over many packets keeps in registers.
 
 use crate::shared::View;
 

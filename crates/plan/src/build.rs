@@ -1,5 +1,4 @@
-//! The last step: from what was checked to a [`Plan`]. Anything missing here has been complained
-//! about before.
+//! Builds a [`Plan`] from what was checked. Every fault has been reported before.
 
 use crate::catalog::Catalog;
 use crate::checked::Checked;

@@ -1,5 +1,5 @@
-//! What the kernel says of this process and its machine: system calls first, then /proc and /sys, which a container may
-//! lack.
+//! Asks the kernel about this process and its machine: by system calls first, then by /proc and /sys, which a container
+//! may lack.
 
 use std::collections::BTreeSet;
 use std::fs;

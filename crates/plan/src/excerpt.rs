@@ -1,4 +1,4 @@
-//! What is quoted from a file, cut to what a person reads.
+//! Cuts what a diagnostic quotes from a file to a length that a person reads.
 
 /// Longer words have their middle cut out: no name that a plan may have is as long, and few paths
 /// are.

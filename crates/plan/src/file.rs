@@ -1,5 +1,5 @@
-//! A plan's bytes, from a regular file or from standard input: never more than a plan can have, and nothing that may
-//! block.
+//! Reads the bytes of a plan from a regular file or from standard input: never more than a plan can have, and never
+//! from anything that may block.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};

@@ -1,8 +1,7 @@
 //! The plan as a picture: lcores as boxes around their ports and stages, rings between them, pools
 //! in a corner.
 //!
-//! It is drawn from the checked file, so a broken plan has one too: what an error is about is
-//! marked.
+//! The picture is drawn from the checked file, so that a broken plan has one too, with the faults marked.
 
 use std::collections::{HashMap, HashSet};
 

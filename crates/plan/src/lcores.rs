@@ -1,5 +1,4 @@
-//! What holds for each lcore: its CPU, the one device of its completion queue, and that packets leave it over rings
-//! only.
+//! Checks each lcore: its CPU, the one device of its completion queue, and that packets leave it over rings only.
 
 use std::collections::{BTreeMap, BTreeSet};
 

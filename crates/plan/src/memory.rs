@@ -1,5 +1,4 @@
-//! Memory: the pools' regions against the machine's hugepages, its ordinary memory and what may be
-//! locked.
+//! Checks the pools' memory against the machine's hugepages, its ordinary memory, and the limit of locked memory.
 
 use crate::diag::Sink;
 use crate::ids::{PoolId, StageId};

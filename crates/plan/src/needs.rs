@@ -1,8 +1,7 @@
-//! What stages need beyond packets: memory of their own, and packets that are long enough for what
-//! they write.
+//! What stages need beyond packets: memory of their own, and packets long enough for what they write.
 //!
-//! Only the kind can tell, from what the plan tells it. It is asked while the plan is checked, before anything is
-//! allocated, and what it says are terms of the plan's sums like any other.
+//! Only a stage kind can tell, from what the plan says to its stage. The plan's check asks it before anything is
+//! allocated; the answers are terms of the plan's sums like any other.
 
 use crate::catalog::StageKind;
 use crate::diag::Sink;

@@ -1,9 +1,8 @@
-//! Notes: what the machine lacks for a plan that runs all the same, what that costs, and the
-//! command that mends it.
+//! Notes: what the machine lacks although the plan runs, what the lack costs, and the command that mends it.
 //!
-//! They are kept apart from a plan's [`Diagnostics`](crate::Diagnostics): what is wrong with a plan is the same on
-//! every machine that can run it, and what a machine lacks is the same for every plan that needs it. There is at most
-//! one note of each [`Lack`], however many lcores or pools it concerns. `docs/machines.md` has them all.
+//! Notes are kept apart from a plan's [`Diagnostics`](crate::Diagnostics): a fault of a plan is the same on every
+//! machine that can run it, and a lack of a machine is the same for every plan that needs it. There is at most one note
+//! for each [`Lack`], however many lcores or pools it concerns. `docs/machines.md` lists them all.
 
 use std::fmt;
 

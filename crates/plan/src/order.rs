@@ -1,5 +1,5 @@
-//! The graph of stages and rings: no packet goes round in it, each lcore runs its stages in its order, nothing lies
-//! idle.
+//! Checks the graph of stages and rings: it has no circle, each lcore runs its stages in topological order, and every
+//! stage is fed.
 
 use std::collections::{HashMap, HashSet};
 

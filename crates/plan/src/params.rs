@@ -1,5 +1,4 @@
-//! What a stage's factory or an application's section reader gets: a table of the plan, to be parsed into a type of its
-//! own.
+//! A table of the plan that a stage's factory, or an app's section reader, parses into a type of its own.
 
 use serde::de::DeserializeOwned;
 

@@ -1,7 +1,7 @@
-//! The validated plan: what holding one proves is that every check of this crate passed.
+//! The validated plan. Holding one proves that every check of this crate passed.
 //!
-//! Every reference is an id that indexes into the same plan, every queue's packets fit their pool, every completion
-//! fits its queue, packets move between lcores over rings only, and packets can't go round in a circle.
+//! Every reference is an id that indexes into the same plan; every queue's packets fit their pool; every completion
+//! fits its queue; packets move between lcores over rings only, and never in a circle.
 
 use std::ops::Index;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a queue pair's keys must say together: transport, peer, groups, depths, device and pool.
+//! Checks that the keys of a port fit together: transport, peer, groups, depths, device and pool.
 
 use crate::addresses::{self, End};
 use crate::diag::Sink;

@@ -1,8 +1,6 @@
-//! The shapes of the file, read as far as one table alone can be checked. References are still
-//! names here.
+//! The shapes of the file, checked as far as one table alone allows. References are still names here.
 //!
-//! A value that was complained about is `None` or its default, so that the checks behind can go on; no plan comes of
-//! it.
+//! A value with a fault is `None` or its default, so that later checks can go on; a file with a fault yields no plan.
 
 use std::collections::HashSet;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! Typed access to one table of the tree. Every complaint about a key's presence, type or range is
-//! made here.
+//! Typed access to one table of the tree. Every fault of a key's presence, type or range is reported here.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

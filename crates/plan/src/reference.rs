@@ -1,7 +1,7 @@
-//! The keys of a plan, explained: `docs/plan.md` and the command line show what this says.
+//! The keys of a plan, explained. `docs/plan.md` and the command line show this text.
 //!
-//! Which keys there are, in which order, and their types, bounds and defaults are what the reader of the file asks for
-//! as it reads. Only words are added here; a key without words fails a test.
+//! The keys, their order, types, bounds and defaults come from the reader of the file. Only the words are added here; a
+//! key without words fails a test.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! Names to ids: every reference is resolved here, or complained about with the nearest name that
-//! would do.
+//! Resolves names to ids. A name that is not known is reported with the nearest known one.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Rings have one producer and one consumer, on two lcores.
+//! Checks rings: each has one producer and one consumer, on two different lcores.
 
 use crate::diag::Sink;
 use crate::ids::{Producer, RingId, Target};

@@ -1,7 +1,6 @@
 //! `--set KEY=VALUE`: overrides, applied to the tree before anything is checked.
 //!
-//! A value from a flag keeps the flag as its place, so that every later complaint about it points
-//! there.
+//! A value from a flag keeps the flag as its place, so that every later fault of it points there.
 
 use crate::diag::Sink;
 use crate::names;

@@ -1,5 +1,5 @@
-//! Whether messages fit the buffers that they land in. Stages decide how long a message gets, so
-//! these are warnings.
+//! Warns of messages that may not fit the buffers that they arrive in. Stages decide how long a message is, so these
+//! are warnings.
 
 use crate::diag::Sink;
 use crate::flow::Flow;

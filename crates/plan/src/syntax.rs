@@ -1,4 +1,4 @@
-//! What is wrong with the text itself: faults of TOML, and names that are given twice.
+//! Reports the faults of the text itself: faults of TOML, and names that are given twice.
 
 use std::collections::HashMap;
 use std::ops::Range;

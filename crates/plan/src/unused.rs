@@ -1,4 +1,4 @@
-//! What is declared and does nothing: warnings, except a target that can't send.
+//! Reports what is declared and does nothing. These are warnings, except a target that cannot send.
 
 use std::collections::HashSet;
 

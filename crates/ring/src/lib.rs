@@ -4,13 +4,13 @@
 //! - [`spsc`] makes a ring: [`Producer::push_iter`] publishes a batch, [`Consumer::pop_into`] takes one. A full ring
 //!   refuses, and what it refuses stays with the caller.
 //! - [`doorbell`] makes the pair by which an lcore sleeps and is woken: a [`Sleeper`] and its [`Waker`]s. No wake-up is
-//!   lost, and while the lcore is awake ringing costs two loads of lines that nobody writes.
-//! - [`Pulse`] and [`Quiet`] tell when nothing is on its way between lcores any more, so that they can be stopped.
-//! - [`Notices`] reach a reader that looks at one word in every turn; who sleeps is woken by its doorbell.
+//!   lost. While the lcore is awake, a ring costs two loads of lines that nobody writes.
+//! - [`Pulse`] and [`Quiet`] tell when nothing is in flight between lcores any more, so that they can be stopped.
+//! - [`Notices`] reach a reader that loads one word in every turn; a reader that sleeps is woken by its doorbell.
 //! - [`fence`] has the asymmetric fences that make this cheap, for other protocols of the same shape.
 //!
-//! After construction nothing allocates and nothing locks, but for notices, which are rare; only an lcore that goes to
-//! sleep, and the one that wakes it, enter the kernel.
+//! After construction nothing allocates and nothing locks, except for notices, which are rare. Only an lcore that goes
+//! to sleep, and the lcore that wakes it, enter the kernel.
 //!
 //! # How it is proved
 //! The doorbell, the fences, the notices and the look-out for quiet run as they are under [loom](https://docs.rs/loom),

@@ -1,9 +1,9 @@
-//! One word that many threads look at in every turn of theirs, and a box for each of them in which lies what the word
-//! is about.
+//! Notices to threads that run a loop: one word that every reader loads in each turn, and a box of notices for each
+//! reader.
 //!
-//! A reader keeps the [`Word`] that it last listened at. As long as the word is the same there is nothing for it, and
-//! that costs one relaxed load of a line that is hardly ever written. The word also carries a phase that only moves
-//! forward, so that a loop which asks whether to go on asks for its notices with the same load.
+//! A reader keeps the [`Word`] up to which it has read. As long as the word is the same, there is nothing for the
+//! reader, and that costs one relaxed load of a line that is hardly ever written. The word also carries a phase that
+//! only moves forward, so that a loop asks with the same load whether to go on and whether it has notices.
 
 use crossbeam_utils::CachePadded;
 

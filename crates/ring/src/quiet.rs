@@ -1,18 +1,17 @@
-//! When lcores that hand packets to each other are quiet: nothing is on its way between them any
-//! more.
+//! Tells when lcores that hand packets to each other are quiet: nothing is in flight between them any more.
 //!
-//! Every lcore counts its turns, and those of them that were active: found work, or ended with something on its way out
-//! ([`Pulse`]). The rule ([`Quiet`]): first every lcore's active turns are noted, *then* every lcore's turns; all was
-//! quiet if each lcore has since completed two more turns and none of them an active one.
+//! Every lcore counts its turns and its active turns ([`Pulse`]). A turn is active if it found work, or ended with
+//! something that still has to go out. The rule ([`Quiet`]): note every lcore's active turns, *then* every lcore's
+//! turns. All was quiet if each lcore has since completed two more turns, none of them active.
 //!
-//! Why it holds: a packet that is under way was handed on in an active turn, and that turn had
-//! ended before its lcore's active turns were noted, or else it would have shown since. So the
-//! packet lay at its receiver before any turns were noted. Of two turns completed after that, the
-//! second one began after it, found the packet, and was active.
+//! Why this holds: a packet in flight was handed on in an active turn, which had ended before its lcore's active turns
+//! were noted; otherwise the count would have grown since. So the packet lay at its receiver before any turns were
+//! noted. Of two turns that the receiver completed after that, the second began after the noting, found the packet, and
+//! was active.
 //!
-//! "Began after" needs fences, since a processor may look into a ring before its count of the turn before is seen: each
-//! turn ends with a light one, between the two passes of noting is a heavy one. So a turn of which the count is seen
-//! after the heavy fence only, is followed by turns that see whatever was handed on before that fence.
+//! "Began after" needs fences, since a processor may look into a ring before its count of the previous turn is visible.
+//! Each turn ends with a light fence, and a heavy fence lies between the two passes of noting. A turn whose count
+//! becomes visible only after the heavy fence is followed by turns that see whatever was handed on before that fence.
 //!
 //! Packets that a device carries are outside of this: give them time before the last look.
 

@@ -1,4 +1,4 @@
-//! Why a plan could not be run. Each error says what, on which line of the plan, with which value, and what to do.
+//! Errors of a run. Each error names the line of the plan, the value, the reason, and what to do.
 
 use std::io;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! Where a stage's packets go: the batches that gather what is on its way within one lcore, and the view of them that a
-//! stage is given.
+//! Where packets go within one lcore. A [`Sink`] is a bounded batch that gathers packets; [`Outputs`] is a stage's view
+//! of the sinks that it may send to.
 //!
-//! Every link of an lcore ends in a [`Sink`]: the input batch of a stage, the pending batch of a port, or that of a
-//! ring. A sink never grows; what does not fit is dropped and counted with the sink's own reason.
+//! Every link of an lcore leads to a sink: the input batch of a stage, the pending batch of a port, or the pending
+//! batch of a ring. A sink never grows. A packet that does not fit is dropped, and counted with the sink's drop reason.
 
 use crossbeam_utils::CachePadded;
 use verbline_mem::{Batch, Packet, PoolCache};

@@ -1,4 +1,5 @@
-//! What an app brings: its kinds of stages, each with a factory, and the sections of the plan that it reads itself.
+//! The registry of an app: its stage kinds, each with a factory, and the sections of the plan that the app reads
+//! itself.
 //!
 //! ```
 //! use verbline_engine::{Next, OutId, Outputs, Registry, Stage, StageSpec};

@@ -1,7 +1,8 @@
-//! What a user writes: a stage. A stage takes batches of packets, and hands packets on through its [`Outputs`].
+//! The [`Stage`] trait, which an app implements. A stage takes batches of packets, and sends packets through its
+//! [`Outputs`].
 //!
-//! Guarantees: the methods of one stage are never called at the same time, and all on the thread of its lcore; one
-//! call covers a whole batch.
+//! Guarantees: all methods of a stage run on the thread of its lcore, never two at the same time; one call covers a
+//! whole batch.
 
 use verbline_mem::Batch;
 

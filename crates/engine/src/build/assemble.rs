@@ -1,5 +1,5 @@
-//! From a plan to everything that it names, on the calling thread and in the order in which things need each other:
-//! devices, pools, lcores' wake sources and completion queues, rings, queue pairs, stages, connections.
+//! Builds a run from a plan, on the calling thread, in the order in which things need each other: stages, devices,
+//! pools, doorbells, completion queues, queue pairs, lcores, connections.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The plan's devices, opened and held against the plan; the pools on them; the completion queues of the lcores.
+//! Opens the plan's devices and checks the plan against their limits; makes the pools on them, and the lcores'
+//! completion queues.
 
 use std::ops::Index;
 

@@ -1,4 +1,4 @@
-//! Everything an lcore needs, put together: its ports, nodes, rings, sinks and caches.
+//! Puts each lcore together: its ports, nodes, rings, sinks and caches.
 
 use verbline_mem::{Packet, PoolCache};
 use verbline_plan::{Consumer as ConsumerId, Destination, Lcore, LcoreId, Plan, PoolId, PortId, StageId, Target};

@@ -1,4 +1,4 @@
-//! From a plan to everything that it names, on one thread: devices, pools, queue pairs, stages, lcores.
+//! Builds everything that a plan names, on one thread: devices, pools, queue pairs, stages, lcores.
 
 pub(crate) mod assemble;
 pub(crate) mod devices;

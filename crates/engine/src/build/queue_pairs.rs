@@ -1,8 +1,7 @@
-//! The queue pairs of a plan: made on their lcores' completion queues, and brought to their peers and groups.
+//! Makes the queue pairs of a plan on their lcores' completion queues, and connects them to their peers and groups.
 //!
-//! Peers are ports of the same plan, so that both ends of every connection are at hand: endpoints are exchanged by
-//! looking at them. A port with an address is left in INIT, for [`crate::connection::connector`] to connect once
-//! everything else is there.
+//! Both ends of a connection between ports of the plan are in this process, so that they exchange endpoints directly. A
+//! port with an address stays in INIT; [`crate::connection::connector`] connects it once everything else is made.
 
 use std::net::{IpAddr, SocketAddr};
 

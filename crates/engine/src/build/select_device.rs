@@ -1,8 +1,8 @@
-//! Which device, and which entry of its GID table, a plan means that leaves it open. So the same plan runs on the
-//! software RNIC and on kernel devices: `provider` is all that changes.
+//! Selects a device, and an entry of its GID table, where the plan names none. The same plan therefore runs on the
+//! software RNIC and on kernel devices: only `provider` changes.
 //!
-//! Guarantees: a kernel device is never guessed, there is one that can be meant or the choice is refused with those
-//! there are; the same machine in the same state gives the same choice.
+//! Guarantees: a kernel device is never guessed; if several could be meant, the error names them. The same machine in
+//! the same state gives the same choice.
 
 use verbline_verbs::{
     Provider,

@@ -1,4 +1,4 @@
-//! Stages, made by the factories that the app registered.
+//! Makes the stages of a plan, by the factories that the app registered.
 
 use verbline_plan::{Diagnostics, Plan};
 

@@ -1,4 +1,4 @@
-//! The counters of a run, with what is known of each place before the run starts.
+//! Makes the counters of a run, with what is known of each lcore, stage, port and ring before the run starts.
 
 use verbline_plan::{Destination, LcoreId, Plan};
 

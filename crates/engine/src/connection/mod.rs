@@ -1,4 +1,4 @@
-//! Connections by address: made before the lcores run, and made again when they are lost.
+//! Connections by address: established before the lcores run, and established again when they are lost.
 
 pub(crate) mod connections;
 pub(crate) mod connector;

@@ -1,9 +1,9 @@
-//! The devices' asynchronous events: read by a thread of their own, counted, and told to the lcores that they concern.
+//! Reads the devices' asynchronous events on a thread of its own, counts them, and notifies the lcores that they
+//! concern.
 //!
-//! A device is shared by its lcores, and an event descriptor that each of them slept on would wake them all for what
-//! concerns one, and keep awake those who don't read it. A thread that blocks on all of them costs the lcores nothing,
-//! under any idle policy; whom an event concerns, it tells by the lcore's inbox and doorbell
-//! ([`crate::control::run_control`]).
+//! The lcores of a device share its event descriptor. If each lcore slept on it, one event would wake all of them, and
+//! would keep those awake that do not read it. A thread that blocks on all devices costs the lcores nothing under any
+//! idle policy. It notifies an lcore by the lcore's inbox and doorbell ([`crate::control::run_control`]).
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,9 +1,8 @@
-//! What devices say without being asked, and what it means to the plan: which port, which lcore, and what they do about
-//! it.
+//! What an lcore is notified of, and what a device's asynchronous event means to a plan.
 //!
-//! A queue pair that failed takes its port down, with the event as the reason. A completion queue that overran, or a
-//! device that is gone, ends the lcore: nothing that it does can go on, and the run fails and says why. A link that
-//! goes down or up is noted, and the stages are told; whether anything was lost by it, completions and peers will say.
+//! A queue pair that failed takes its port down, and the event is the reason. A completion queue that overran, or a
+//! device that is gone, ends the lcore: nothing it does can go on, and the run fails with the cause. A link that goes
+//! down or comes up is recorded, and the stages are told; completions and peers tell whether anything was lost.
 
 use verbline_verbs::event::AsyncEventKind;
 

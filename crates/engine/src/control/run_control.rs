@@ -1,8 +1,8 @@
-//! How the thread that owns a run, those that watch its devices, and its lcores speak: a phase that only moves forward,
-//! notices to single lcores, and what the lcores tell back.
+//! Control: how the owner of a run, the threads that watch its devices, and its lcores communicate. It has a phase that
+//! only moves forward, notices to single lcores, and the lcores' progress.
 //!
-//! Nothing here is touched by a loop that has work, except for one relaxed load of the [`Word`], on a line that is
-//! written three times in a run, and once for each notice ([`verbline_ring::Notices`], where it is modelled).
+//! A loop that has work touches nothing here but the [`Word`], by one relaxed load. The word's line is written three
+//! times in a run, and once for each notice ([`verbline_ring::Notices`], which is model-checked).
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
-//! When an lcore spins and when it sleeps: the decisions alone, without a device, a thread or a clock in them.
+//! Decides when an lcore spins and when it sleeps. Nothing here touches a device, a thread or a clock.
 //!
 //! ```text
 //! spin ──(idle for the budget)──▶ arm every source ──▶ poll everything once more ──(all empty)──▶ block ──▶ spin
 //!                                                           └──(anything)──▶ spin, for the whole budget again
 //! ```
 //!
-//! Guarantees: a policy of `poll` never sleeps; after a wake-up an lcore stays awake for the dwell at least; work
-//! resets the budget; a timer that is due sooner than a wake-up costs is waited for awake (except under `event`).
+//! Guarantees: the policy `poll` never sleeps; an lcore that was woken stays awake for at least the dwell; work renews
+//! the budget; an lcore waits awake for a timer that is due sooner than a wake-up costs (except under `event`).
 
 use verbline_plan::IdlePolicy;
 

@@ -1,9 +1,9 @@
-//! The sleep protocol and the idle policy against a modelled lcore: every arrival is put at every step, and a stage
-//! that is polled says everything that it may say.
+//! Tests of the sleep protocol and the idle policy against a modelled lcore. They put every arrival at every step, and
+//! a polled stage gives every answer that it may give.
 //!
-//! A step is one touch of one source (arm it, poll it, block). An arrival is published before some step, and announced
-//! at that step or some steps later, as a ring is filled first and its doorbell rung after. The model has no wake-up
-//! but the announced ones, so that a protocol that loses one shows as a rescue.
+//! A step is one access to one source (arm it, poll it, block on it). An arrival is published before some step, and
+//! announced at that step or some steps later, as a producer fills a ring first and rings the doorbell after. The model
+//! wakes by announcements only, so that a protocol that loses one shows as a rescue.
 
 use std::io;
 

@@ -1,13 +1,13 @@
-//! What it costs to wake a sleeping thread on this machine, measured once a process for each pair of CPUs.
+//! Measures what it costs to wake a sleeping thread on this machine, once a process for each pair of CPUs.
 //!
-//! It is the default of a plan's `spin`: whoever spins for as long as a wake-up costs before sleeping never does worse
-//! than twice the best (the ski-rental argument).
+//! The cost is the default of a plan's `spin`: to spin for as long as a wake-up costs before sleeping is never worse
+//! than twice the best choice (the ski-rental argument).
 //!
-//! Measured is what an lcore will pay: from the ring of a doorbell on one lcore's CPU to the first instruction of the
-//! sleeper on the other's, both pinned, and asleep for long enough that the CPU is idle. Two threads that go where the
-//! scheduler puts them would time a context switch on one CPU, if a compiler has the other. What disturbs a wake-up
-//! makes it longer, by up to milliseconds; so a batch counts if most of it agrees, and the measurement if two batches
-//! do.
+//! The measurement covers what an lcore will pay: from the ring of a doorbell on one lcore's CPU to the first
+//! instruction of the sleeper on the other lcore's CPU. Both threads are pinned, and the sleeper sleeps for long enough
+//! that its CPU is idle. Without pinning, two threads that share one CPU would time a context switch. A disturbance
+//! only makes a wake-up longer, by up to milliseconds. A batch therefore counts if most of it agrees, and the
+//! measurement counts if two batches agree.
 
 use std::collections::BTreeMap;
 use std::io;

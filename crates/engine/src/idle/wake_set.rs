@@ -1,14 +1,15 @@
-//! What wakes an lcore: its completion queue's channel and its doorbell, in one ppoll(2).
+//! The wake sources of an lcore: the channel of its completion queue, and its doorbell, in one ppoll(2).
 //!
-//! Guarantees: only a full set of armed sources can block ([`Armed`] has one token for each, and [`WakeSet::arm`] takes
-//! the set apart by name, so that a source that is added and not armed does not compile); events are acknowledged in
-//! one call; after [`WakeSet::release`] no source is readable, so that none can make the lcore spin.
+//! Guarantees: only a full set of armed sources can block. [`Armed`] has one token for each source, and
+//! [`WakeSet::arm`] takes the set apart by name, so that a source that is added but not armed does not compile. Events
+//! are acknowledged in one call. After [`WakeSet::release`] no source is readable, so that none can make the lcore
+//! spin.
 //!
-//! ppoll and not epoll: there are two descriptors at most, its time-out has nanoseconds on every kernel, and it runs
-//! under valgrind, which counts our instructions.
+//! ppoll rather than epoll: there are at most two descriptors, its time-out has nanoseconds on every kernel, and it
+//! runs under valgrind, which counts our instructions.
 //!
-//! Rings and control both come by the doorbell; so do the devices' asynchronous events, from the thread that reads
-//! them, to the lcores that they concern: see [`crate::control::device_events`].
+//! Rings and control both ring the doorbell. So does the thread that reads the devices' asynchronous events, for the
+//! lcores that an event concerns ([`crate::control::device_events`]).
 
 use std::io;
 

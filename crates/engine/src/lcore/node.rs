@@ -1,4 +1,4 @@
-//! A stage at work: its input, its outputs, when it wants to be polled, and its counters.
+//! A node: a stage in its place on an lcore, with its input, its outputs, the time of its next poll, and its counters.
 
 use crossbeam_utils::CachePadded;
 use verbline_mem::{Batch, BoundCache};

@@ -1,4 +1,4 @@
-//! What an lcore does about the notices of control: ports that failed, queue pairs to release or replace, links, lost
+//! How an lcore handles the notices of control: failed queue pairs, queue pairs to release or replace, links, lost
 //! devices.
 
 use std::io;

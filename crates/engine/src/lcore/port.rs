@@ -1,12 +1,12 @@
-//! A port at work: one queue pair, with what waits to be sent through it and what refills its receive queue.
+//! A port: one queue pair, the packets that wait to be sent through it, and the packets that refill its receive queue.
 //!
-//! A port with an address may get another queue pair when its connection is lost ([`crate::connection::handover`]):
-//! until then what is sent through it is dropped and counted (`port_down`), as nobody wants old messages first when the
-//! peer comes back.
+//! A port with an address may be given another queue pair after its connection was lost
+//! ([`crate::connection::handover`]). Until then the port drops what it is asked to send and counts it (`port_down`): a
+//! peer that comes back does not want old messages first.
 //!
-//! Guarantees: a full send queue keeps packets in the port's bounded pending batch, and what does not fit there is
-//! dropped and counted (`tx_full`); receives are reposted in batches; every packet that a completion gives back is
-//! handed on or counted.
+//! Guarantees: when the send queue is full, packets stay in the port's bounded pending batch, and packets that do not
+//! fit there are dropped and counted (`tx_full`); receives are reposted in batches; every packet that a completion
+//! gives back is handed on or counted.
 
 #[cfg(test)]
 mod model;

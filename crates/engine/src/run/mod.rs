@@ -1,4 +1,4 @@
-//! A run, seen by its owner: started, watched, waited for and stopped.
+//! A run as its owner sees it: started, watched, waited for and stopped.
 
 pub(crate) mod runtime;
 pub(crate) mod start;

@@ -1,4 +1,4 @@
-//! A plan, running: built on the calling thread, run by one pinned thread an lcore, stopped in order.
+//! A plan as an object: built on the calling thread, run by one pinned thread an lcore, and stopped in order.
 //!
 //! ```text
 //! Runtime::build ──start──▶ Running ──stop──▶ Report

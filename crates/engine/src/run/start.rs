@@ -1,4 +1,4 @@
-//! Starting the lcores, and what each thread is from its first instruction to its last.
+//! Starts the lcores, and runs each lcore's thread from its first instruction to its last.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,8 +1,8 @@
-//! A run seen from its owner: watched, waited for, and stopped in order.
+//! A run as its owner holds it: reports, waits, and stops in order.
 //!
-//! Stopping: sources stop and every lcore runs on in poll mode (draining). Once nothing is on its way any more
-//! ([`verbline_ring::Quiet`]), or the budget is spent, every lcore lets go of what it holds, on its own thread, and the
-//! pools are counted.
+//! To stop, the sources stop first, and every lcore runs on in poll mode (draining). Once nothing is in flight
+//! ([`verbline_ring::Quiet`]), or the drain budget is spent, every lcore releases what it holds, on its own thread.
+//! Then the packets of the pools are counted.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

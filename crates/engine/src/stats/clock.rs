@@ -1,13 +1,13 @@
-//! The engine's time: nanoseconds since the runtime was built, read from the TSC where it is invariant (`quanta`),
-//! from `CLOCK_MONOTONIC` otherwise.
+//! The engine's clock: nanoseconds since the runtime was built, read from the TSC where it is invariant (`quanta`), and
+//! from `CLOCK_MONOTONIC` elsewhere.
 //!
-//! A guest whose hypervisor hides the flag of an invariant TSC pays `clock_gettime` for that, even where its kernel
-//! trusts the TSC. The crates that go by the kernel's trust (minstant, fastant) calibrate before `main`, to one part in
-//! 100,000, and give no raw cycles: too much to take on for a clock that an lcore reads this seldom
+//! A guest whose hypervisor hides the invariant-TSC flag pays for `clock_gettime`, even where its kernel trusts the
+//! TSC. The crates that follow the kernel's trust (minstant, fastant) calibrate before `main`, to one part in 100,000,
+//! and give no raw cycles. That is too high a price for a clock that an lcore reads this seldom
 //! ([`crate::stats::turn_time`]).
 //!
-//! Guarantees: every lcore of a runtime counts from the same origin, so a tick taken on one lcore may be compared with
-//! one taken on another, as far as the machine's TSCs agree.
+//! Guarantees: every lcore of a runtime counts from the same origin, so that ticks of two lcores can be compared, as
+//! far as the machine's TSCs agree.
 
 #[cfg(not(test))]
 use quanta::Clock as Source;

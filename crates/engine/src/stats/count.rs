@@ -1,8 +1,8 @@
 //! A counter of a running plan. It has one writer, the lcore that it belongs to, and any number of readers.
 //!
-//! Guarantees: an update is a plain load and a plain store (no locked instruction), a reader sees a value that the
-//! writer once wrote, and no two lcores write to one cache line. Counters are not a snapshot of one instant: two of
-//! them, read live, may be a loop apart.
+//! Guarantees: an update is a plain load and a plain store (no locked instruction); a reader sees a value that the
+//! writer once wrote; no two lcores write to one cache line. Counters are no snapshot of one instant: two counters that
+//! are read live may be a loop apart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,6 @@
-//! What a run counts, declared once: each block is both the counters that an lcore writes and the part of the report
-//! that shows them. A counter that is added here is counted, reported and printed by `--json` under its name.
+//! The counters of a run, each declared once. A block declares both the counters that an lcore writes and the part of
+//! the report that shows them. A counter that is added here is counted, reported, and printed by `--json` under its
+//! name.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! Why a packet was dropped. Every drop of the data path is counted by the place where it happened and by one of these
-//! reasons; there is no other way for a packet to leave a plan.
+//! Why a packet was dropped. Every drop of the data path is counted at the place where it happened, for one of these
+//! reasons. A packet leaves a plan in no other way.
 
 /// How many reasons of its own a stage kind may declare in [`StageSpec::drops`](crate::StageSpec::drops).
 pub const STAGE_REASONS_MAX: usize = 16;

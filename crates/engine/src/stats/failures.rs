@@ -1,8 +1,8 @@
-//! What a run fails for though every lcore reached its end: ports that are down for good, and ports that received
-//! nothing of what was sent to them.
+//! Why a run fails although every lcore reached its end: a port is down for good, or a port received nothing of what
+//! was sent to it.
 //!
-//! Where an lcore failed, that is all there is to say: what became of its ports, and of those that sent to them,
-//! followed from it.
+//! If an lcore failed, only that is reported: the faults of its ports, and of the ports that sent to them, follow from
+//! it.
 
 use crate::stats::counters::{PortReport, StatusReport};
 use crate::stats::report::{ConnectionState, FailureReport, Report};
@@ -107,7 +107,8 @@ mod tests {
     fn a_port_that_received_nothing_of_what_was_sent_to_it_is_a_failure_at_the_end() {
         let mut report = ended();
         report.ports[0].tx_packets = 267;
-        let sentence = "port.rx received none of the 267 packets that port.tx sent to it; see the errors and the drops of both ends";
+        let sentence = "port.rx received none of the 267 packets that port.tx sent to it; see the errors and \
+                        the drops of both ends";
         assert_eq!(sentences(&report, true, &[]), [sentence]);
         report.drained = false;
         assert_eq!(sentences(&report, true, &[]), [""; 0], "they may be on their way");

@@ -1,6 +1,6 @@
-//! What the kernel says of time that an lcore did not get: how long its thread waited for its CPU, how long the CPU was
-//! the hypervisor's, how long the process's control group had used up its quota. Read beside the lcores, from files
-//! under /proc and /sys; `None` where they are not there or say nothing.
+//! The time that an lcore was kept from its CPU, as the kernel accounts for it: how long its thread waited for its CPU,
+//! how long the hypervisor had the CPU, and how long the process's control group was throttled by its quota. The
+//! figures come from files under /proc and /sys; they are `None` where a file is missing or says nothing.
 
 use std::fs;
 

@@ -1,8 +1,8 @@
-//! What a run did, as plain data: for a person's table, for `--json`, and for tests.
+//! The report of a run, as plain data: for the tables, for `--json`, and for tests.
 //!
-//! Serialised it is the document that `--json` prints, whose shape `docs/report.schema.json` describes. A report is
+//! Serialised, it is the document that `--json` prints, whose shape `docs/report.schema.json` describes. A report is
 //! taken live ([`Running::snapshot`](crate::Running::snapshot)) or at the end
-//! ([`Running::stop`](crate::Running::stop)). Units are in the names; all counts are since the start.
+//! ([`Running::stop`](crate::Running::stop)). Names carry their units; all counts are since the start.
 
 use serde::Serialize;
 

@@ -1,12 +1,13 @@
-//! Which turns of an lcore are timed stage by stage.
+//! Samples the turns of an lcore in which stages are timed.
 //!
-//! Reading the clock costs as much as calling a small stage, so only one turn in [`PERIOD`] is timed, and counts for
-//! that many. What stages are called with after some [`RESTED`] idle turns is always timed, for itself: there was time
-//! to spare, and a lightly loaded lcore's figures are exact. Polls are not: when one began is only known in a turn that
-//! read the clock first, and an idle turn that does is an idle turn longer. Guarantees: over many turns the sum of
-//! `time × weight` is the time of all turns, whatever rhythm the load has, since the distance between two timed turns
-//! is drawn anew each time; there are never more than two [`PERIOD`]s between them; and a turn in which nothing changes
-//! costs a count.
+//! Reading the clock costs as much as calling a small stage. Therefore one turn in [`PERIOD`] is timed, and counts for
+//! that many turns. After [`RESTED`] idle turns every call of a stage is timed and counts for itself: there is time to
+//! spare, and the figures of a lightly loaded lcore are exact. Polls are not: their begin is known only in a turn that
+//! read the clock first, and that would make an idle turn longer.
+//!
+//! Guarantees: over many turns the sum of `time × weight` is the time of all turns, whatever rhythm the load has, since
+//! the distance between two timed turns is drawn anew each time; at most two [`PERIOD`]s lie between them; a turn in
+//! which nothing changes costs one count.
 
 /// Turns that one timed turn stands for.
 pub(crate) const PERIOD: u64 = 16;

@@ -1,4 +1,4 @@
-//! From the counters of a run to its report.
+//! Makes a report from the counters of a run.
 
 use verbline_mem::Pool;
 use verbline_verbs::Status;

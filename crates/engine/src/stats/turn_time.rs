@@ -1,18 +1,17 @@
-//! The time of a turn: read from the clock when somebody first asks, the same for all of the turn from then on. And
-//! where an lcore's time went: every reading charges the time since the last one to busy or idle.
+//! The time of a turn, and where an lcore's time went. The clock is read when somebody first asks in a turn; the rest
+//! of the turn sees the same time. Every reading charges the time since the last reading to busy or idle.
 //!
-//! Reading the clock is a good part of an empty turn, and what an empty turn takes is what a packet waits for on
-//! average twice over; and when something has come, the packet waits for the reading. So a turn that nothing asks has
-//! no time: nobody looks at it, no timer is set, and it isn't one of those that are timed ([`crate::stats::sampling`]),
-//! which are frequent enough to keep the figures up to date. Where idle time ended in a busy turn that nobody asked is
-//! an estimate: each idle turn since the last reading, of which there are few, took as long as the last ones that were
-//! timed. (To take the busy turn for as long as a timed one instead is wrong by as much as turns differ: the lesser of
-//! two is charged, and stages had 194 % of a busy lcore.)
+//! Reading the clock is a good part of an empty turn, and a packet waits on average for two empty turns. Therefore a
+//! turn in which nobody asks reads no clock. Timed turns ([`crate::stats::sampling`]) are frequent enough to keep the
+//! figures up to date. If a busy turn follows idle turns without a reading between them, the end of the idle time is
+//! estimated: each idle turn since the last reading took as long as the last measured ones. (To charge the busy turn as
+//! a timed one instead is wrong by as much as turns differ: stages then had 194 % of a busy lcore.)
 //!
-//! A reading that comes late may mean that the lcore was kept from its CPU: by another thread, a quota, a hypervisor.
-//! Then, and only then, the kernel is asked how long the thread ran, and what is missing is neither busy nor idle but
-//! stolen. Guarantees: the time never runs backwards; what follows a reading in a turn sees that reading; no time is
-//! charged twice or not at all.
+//! A late reading may mean that the lcore was kept from its CPU: by another thread, a quota, or a hypervisor. Then, and
+//! only then, the kernel is asked how long the thread ran; the missing time is neither busy nor idle but stolen.
+//!
+//! Guarantees: the time never runs backwards; what follows a reading in a turn sees that reading; no time is charged
+//! twice or not at all.
 
 use std::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! What a person should know of a run though it goes on, from its report.
+//! Warnings of a report: problems that do not end the run, each with what to do.
 
 use std::fmt;
 
@@ -108,7 +108,8 @@ mod tests {
         report.lcores[0].stalls = 1;
         report.lcores[0].stall_max_ns = 39_400_000;
         let said = |report: &Report| report.warnings().iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        let head = "warning[stolen-time]: 12.5 % of the time of lcore main was stolen while it wanted to run on CPU 3, 39.4ms at once";
+        let head = "warning[stolen-time]: 12.5 % of the time of lcore main was stolen while it wanted to run on \
+                    CPU 3, 39.4ms at once";
         assert!(said(&report).starts_with(head) && said(&report).contains("doesn't tell"), "{}", said(&report));
         report.lcores[0].queued_ns = Some(90_000_000);
         assert!(said(&report).contains("other threads"));

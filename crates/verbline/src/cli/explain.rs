@@ -1,4 +1,4 @@
-//! The sums that a plan was held against: for a person within 80 columns, and for a script.
+//! The plan's sums, printed: within 80 columns for a person, as JSON for a script.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! `keys`: what a plan can say, table by table; `docs/plan.md` shows the same.
+//! `keys`: prints what a plan can say, table by table; `docs/plan.md` shows the same.
 
 use std::process::ExitCode;
 

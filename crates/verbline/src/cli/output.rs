@@ -1,4 +1,4 @@
-//! Writing to a person or a script: no write panics, whoever has stopped reading.
+//! Writes to a person or a script. A write does not panic when the reader has stopped reading.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;

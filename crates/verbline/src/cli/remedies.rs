@@ -1,6 +1,6 @@
-//! What a user can do about an error that a run met: a sentence for each status of a completion (ibv_poll_cq(3)) and
-//! each event of a device (ibv_get_async_event(3)) that has a usual cause. Those without one say nothing, rather than
-//! guess.
+//! What a user can do about an error of a run: one sentence for each completion status (ibv_poll_cq(3)) and each device
+//! event (ibv_get_async_event(3)) that has a usual cause. A status or event without a usual cause has no sentence,
+//! rather than a guess.
 
 /// For a status, named as in verbs.h without its prefix.
 pub(super) fn for_status(status: &str) -> Option<&'static str> {
@@ -9,8 +9,8 @@ pub(super) fn for_status(status: &str) -> Option<&'static str> {
             "a message is longer than the buffer it came into; raise `data_bytes` of the port's pool, or send less"
         }
         "LOC_QP_OP_ERR" => {
-            "the device could not carry a work request out; on rdma_rxe mostly a message that is longer than the buffer \
-             it came into (raise `data_bytes` of the port's pool), or a link that is down (`rdma link`)"
+            "the device could not carry a work request out; on rdma_rxe mostly a message that is longer than the \
+             buffer it came into (raise `data_bytes` of the port's pool), or a link that is down (`rdma link`)"
         }
         "LOC_PROT_ERR" => {
             "a packet lies in memory that the port's device does not know; take it from a pool of that device"

@@ -1,7 +1,6 @@
-//! `run`: a plan from its file to its report.
+//! `run`: takes a plan from its file to its report.
 //!
-//! A run ends when its time is up, its sources are done, an lcore fails, or the user asks; each way
-//! drains and reports.
+//! A run ends when its time is up, its sources are done, an lcore fails, or the user asks. Each way drains and reports.
 
 use std::io;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! Ctrl-C and SIGTERM: the first asks for an orderly stop, the second ends the process at once. SIGHUP asks as they do,
-//! and never more: a terminal that goes away may send it twice, by the kernel and by the shell.
+//! Ctrl-C and SIGTERM: the first one asks for an orderly stop, the second one ends the process at once. SIGHUP only
+//! ever asks for an orderly stop: the kernel and the shell may both send one when a terminal goes away.
 
 use std::io;
 use std::sync::Arc;
