@@ -35,10 +35,10 @@ use std::time::Duration;
 
 /// The lcore polls, or somebody has taken on to wake it.
 const AWAKE: u32 = 0;
-/// The lcore sleeps or is about to: who publishes must wake it.
+/// The lcore sleeps or is about to: a waker that publishes must wake it.
 const ASLEEP: u32 = 1;
 
-/// Makes a doorbell: the sleeper's end, and the end for those who wake it.
+/// Makes a doorbell: the end of the sleeper, and the end of its wakers.
 ///
 /// # Errors
 /// Those of eventfd(2): mostly `EMFILE` and `ENFILE`, out of file descriptors.
@@ -93,7 +93,7 @@ impl Waker {
 }
 
 impl Doorbell {
-    /// Of those who saw ASLEEP one gets to write the eventfd.
+    /// Of the wakers that saw ASLEEP, one writes the eventfd.
     #[cold]
     fn wake(&self) -> bool {
         // Release: pairs with the Acquire swap in `Sleeper::stand_up`, which so sees what this

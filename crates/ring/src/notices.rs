@@ -42,8 +42,7 @@ pub struct Notices<T> {
 }
 
 impl<T> Notices<T> {
-    /// For `readers`, each of whom may be posted `room` notices between two looks before a box
-    /// allocates.
+    /// Notices for `readers`. Each box has room for `room` notices between two reads; more of them allocate.
     pub fn new(readers: usize, room: usize) -> Notices<T> {
         let boxes = (0..readers).map(|_| Mutex::new(Vec::with_capacity(room))).collect();
         Notices { word: CachePadded::new(AtomicU64::new(Word::FIRST.0)), boxes }

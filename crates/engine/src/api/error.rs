@@ -21,7 +21,7 @@ pub(crate) fn place(plan: &Plan, span: Span) -> Place {
     Box::new(plan.locate(span))
 }
 
-/// What to do where nobody is at the other end of an address.
+/// What to do if no peer is at the other end of an address.
 fn how_to_meet(provider: Provider) -> &'static str {
     match provider {
         Provider::Kernel => "start the other end, or raise `connect_timeout`",
@@ -191,7 +191,7 @@ pub enum EngineError {
         /// Whose device the port is on.
         provider: Provider,
     },
-    /// Told to stop before all ports were connected.
+    /// The run was told to stop before all ports were connected.
     #[error("stopped before all ports were connected")]
     Interrupted,
     /// The factory of a stage refused.

@@ -58,7 +58,7 @@ impl Sink {
     }
 }
 
-/// Where an output leads: a sink of this lcore, or nowhere.
+/// Where an output of a stage, or the `next` of a port, leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Sink(u16),
@@ -69,7 +69,7 @@ pub(crate) enum Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OutId(pub u16);
 
-/// What a stage sends through, and its view of the lcore: outputs by [`OutId`], its pool, the time.
+/// A stage's view of its lcore: its outputs by [`OutId`], its pool, the time.
 #[derive(Debug)]
 pub struct Outputs<'a> {
     pub(crate) links: &'a [Link],
@@ -82,7 +82,7 @@ pub struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
-    /// Hands a packet on. Returns false if it was refused: then it was dropped, and counted where it would have gone
+    /// Sends a packet. Returns false if the packet was dropped. A drop is counted where the packet would have gone
     /// (`tx_full`, `ring_full`, `stage_full`; `planned` if the plan says `drop`; `no_output` if there is no such
     /// output).
     #[inline]
@@ -98,10 +98,10 @@ impl Outputs<'_> {
         }
     }
 
-    /// Hands on as many packets as there is room for, from the front of the batch, and says how many. The rest stays
-    /// in `batch`: the stage keeps it for later or drops it.
+    /// Sends as many packets as there is room for, from the front of the batch, and returns how many. The rest stays in
+    /// `batch`: the stage keeps it for later or drops it.
     ///
-    /// If the plan says `drop` for this output, all are dropped, and counted as `planned`.
+    /// If the plan says `drop` for this output, all packets are dropped and counted as `planned`.
     #[inline]
     pub fn send_batch(&mut self, out: OutId, batch: &mut Batch) -> usize {
         match self.links.get(usize::from(out.0)) {
@@ -115,7 +115,7 @@ impl Outputs<'_> {
         }
     }
 
-    /// How many packets the output takes now without dropping any.
+    /// How many packets the output takes now without a drop.
     #[inline]
     pub fn room(&self, out: OutId) -> usize {
         match self.links.get(usize::from(out.0)) {
@@ -137,7 +137,7 @@ impl Outputs<'_> {
         packet
     }
 
-    /// Up to `n` packets from the stage's pool, appended to `batch`. Says how many.
+    /// Appends up to `n` packets from the stage's pool to `batch`, and returns how many.
     #[inline]
     pub fn alloc_bulk(&mut self, batch: &mut Batch, n: usize) -> usize {
         let wanted = n.min(batch.room());
@@ -160,20 +160,19 @@ impl Outputs<'_> {
         self.refuse_all(batch, reason);
     }
 
-    /// The time of this loop of the lcore: read when it is first asked for, or when something arrived; free from then
-    /// on.
+    /// The time of this loop of the lcore. The first call in a loop may read the clock; later calls cost nothing.
     #[inline]
     pub fn now_ns(&self) -> Tick {
         self.time.now_ns()
     }
 
-    /// The number of this loop of the lcore: tells whether two calls were in the same one.
+    /// The number of this loop of the lcore. Two calls with the same number were in the same loop.
     #[inline]
     pub fn turn(&self) -> u64 {
         self.lcore.loops.value()
     }
 
-    /// The time now, for what must not be a loop old. One `rdtsc`.
+    /// The time now, where the time of the loop is too old. One `rdtsc`.
     #[inline]
     pub fn fresh_ns(&self) -> Tick {
         self.time.clock().now_ns()

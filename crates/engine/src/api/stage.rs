@@ -23,22 +23,22 @@ pub trait Stage: Send {
         let _ = (input, out);
     }
 
-    /// For sources and timers. Called once a loop before `process`; the answer says when it wants to be called again.
-    /// A stage that does not override it is asked once and then left alone.
+    /// For sources and timers. Called once a loop before `process`; the answer says when to call it again. A stage that
+    /// does not override it is polled once and never again.
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let _ = out;
         Next::Done
     }
 
-    /// The run is stopping. Called once, before the drain: a stage hands on what it holds. Packets may still arrive
-    /// afterwards, until the drain ends. A source is not polled any more after this call.
+    /// Called once when the run stops, before the drain: a stage sends what it holds. Packets may still arrive until
+    /// the drain ends. A source is not polled after this call.
     fn stop(&mut self, out: &mut Outputs<'_>) {
         let _ = out;
     }
 
-    /// Something happened to a port of the stage's lcore that no packet tells of: e.g. a market maker takes its quotes
-    /// back when its order port is down. Called between two turns of the loop, once for each port and event, on every
-    /// stage of the lcore.
+    /// Something happened to a port of the stage's lcore. A market maker, for example, withdraws its quotes when its
+    /// order port is down. Called between two turns of the loop, once for each port and event, on every stage of the
+    /// lcore.
     fn port_event(&mut self, event: PortEvent, out: &mut Outputs<'_>) {
         let _ = (event, out);
     }
@@ -56,13 +56,13 @@ pub struct PortEvent {
 /// A change of a port's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortChange {
-    /// Its queue pair is in an error state: what is sent to it is dropped and counted. Why, the report says
-    /// ([`PortReport::down_reason`](crate::PortReport::down_reason)). With a port that has no address the run ends.
+    /// Its queue pair is in an error state: packets that are sent to it are dropped and counted. The report has the
+    /// reason ([`PortReport::down_reason`](crate::PortReport::down_reason)). If the port has no address, the run ends.
     Down,
-    /// It is connected again, with another queue pair. What was sent to it in between was dropped.
+    /// It is connected again, with another queue pair. Packets that were sent to it in between were dropped.
     Up,
-    /// The link under it is down. Sends are still posted: an RC queue pair tries for a while, and what is lost
-    /// otherwise is lost.
+    /// The link under it is down. Sends are still posted: an RC queue pair retries for a while; on other transports
+    /// they are lost.
     LinkDown,
     /// The link is up again.
     LinkUp,
@@ -73,11 +73,11 @@ pub enum PortChange {
 pub enum Next {
     /// In the next loop: there is more to do. The lcore does not sleep.
     Busy,
-    /// In the next loop if there is one; the lcore may sleep until something else wakes it. The stage may send when it
-    /// is polled again, though it said so.
+    /// In the next loop if there is one; the lcore may sleep until something else wakes it. The stage may still send
+    /// when it is polled again.
     Idle,
-    /// Not before this tick, which may be over, unless packets arrive for the stage earlier. The lcore may sleep until
-    /// then. `At(Tick::MAX)`: once packets have arrived; until then the stage costs the lcore nothing.
+    /// At this tick, which may be past, or earlier if packets arrive for the stage. The lcore may sleep until then.
+    /// `At(Tick::MAX)`: once packets arrive; until then the stage costs the lcore nothing.
     At(Tick),
     /// Never again. For a source this means that it has finished; a run ends when all its sources have.
     Done,

@@ -53,7 +53,7 @@ impl<'a> QueuePairs<'a> {
     }
 }
 
-/// Brings every queue pair to RTS, and to whom it sends.
+/// Brings every queue pair to RTS, and to its peer or group.
 pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts]) -> Result<(), EngineError> {
     let mut endpoints = vec![None; plan.ports().len()];
     for port in lcores.iter().flat_map(|lcore| &lcore.ports) {
@@ -75,8 +75,8 @@ pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts])
     Ok(())
 }
 
-/// The ports that have an address, in the plan's order. Those that listen do so from here on: an address that is not to
-/// be had is told of before anything waits for anybody.
+/// The ports that have an address, in the plan's order. Ports with `listen` listen from here on, so that an address
+/// that is taken is reported before any port waits.
 pub(crate) fn connection_specs(
     plan: &Plan,
     devices: &Devices,

@@ -41,8 +41,8 @@ pub(crate) enum PickError {
     NoGid { device: String, port_num: u8 },
 }
 
-/// The place of the device among the candidates: the only one whose port is active. Of software devices the first,
-/// since they are alike, and nobody else's.
+/// The place of the device among the candidates: the only one whose port is active. Of software devices it is the
+/// first: they are alike, and belong to this process alone.
 pub(crate) fn device(provider: Provider, port_num: u8, candidates: &[Candidate]) -> Result<usize, PickError> {
     let active: Vec<usize> = (0..candidates.len()).filter(|index| candidates[*index].fault.is_none()).collect();
     match (active.as_slice(), provider) {

@@ -22,7 +22,7 @@ use crate::stats::count::Shared;
 use crate::stats::counters::PortStats;
 use crate::stats::report::EventReport;
 
-/// A device whose events are watched, and who in the plan is on it.
+/// A device whose events are watched, and the lcores that are on it.
 #[derive(Debug)]
 pub(crate) struct Watched {
     /// The device's own name, and that in the plan.
@@ -181,7 +181,7 @@ impl Watching {
         }
     }
 
-    /// Counts an event, and tells those whom it concerns.
+    /// Counts an event, and notifies the lcores that it concerns.
     fn came(&self, watched: &Watched, event: AsyncEvent) {
         let concerned = watched.concerned(event.source);
         let ports: Vec<_> =

@@ -6,7 +6,7 @@
 
 use verbline_verbs::event::AsyncEventKind;
 
-/// What an lcore is told by its inbox ([`crate::control::run_control`]).
+/// A notice in an lcore's inbox ([`crate::control::run_control`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// The queue pair of a port has failed, if it is still this one. The port's place is that among the lcore's.
@@ -54,7 +54,7 @@ impl EventMeaning {
     }
 }
 
-/// Whether an event belongs to the ordinary life of a queue pair, and nobody needs to be told in the log.
+/// Whether an event belongs to the ordinary life of a queue pair, and needs no warning in the log.
 pub(crate) fn is_ordinary(kind: AsyncEventKind) -> bool {
     use AsyncEventKind as Kind;
     matches!(kind, Kind::CommEst | Kind::SqDrained | Kind::QpLastWqeReached | Kind::PortActive)

@@ -22,7 +22,7 @@ pub(crate) enum Phase {
     Running = 0,
     /// Sources have stopped; everything else runs on until nothing is in flight.
     Draining = 1,
-    /// Let go of everything and end.
+    /// Every lcore releases everything and ends.
     Ending = 2,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Progress {
     pub(crate) go: bool,
     /// Sources that said `Done`.
     pub(crate) sources_done: usize,
-    /// Lcores that have let go of everything.
+    /// Lcores that have released everything.
     pub(crate) ended: usize,
     /// Somebody wants the owner to stop waiting.
     pub(crate) interrupted: bool,

@@ -31,7 +31,7 @@ const ASLEEP: Duration = Duration::from_micros(100);
 const PATIENCE: Duration = Duration::from_millis(200);
 /// For one thread to hear of the other.
 const ANSWER: Duration = Duration::from_secs(1);
-/// A default outside these bounds helps nobody.
+/// A default outside these bounds is of no use.
 const COST_NS: std::ops::RangeInclusive<u64> = 2_000..=500_000;
 /// What a bare eventfd wake-up was seen to cost on a small VM, for where nothing can be measured.
 const GUESS_NS: u64 = 50_000;

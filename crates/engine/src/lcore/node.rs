@@ -12,27 +12,27 @@ use crate::stats::drop_reason::DropReason;
 use crate::stats::sampling::Weights;
 use crate::stats::turn_time::TurnTime;
 
-/// When a stage wants its `poll` called: at this tick or after packets came; after packets came; in every loop; or
-/// never again. One number, as every turn compares it with the time.
+/// When a stage wants its `poll` called: at a tick or once packets arrive; once packets arrive; in every loop; or never
+/// again. It is one number, since every turn compares it with the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Polling(Tick);
 
 impl Polling {
     pub(crate) const EACH_LOOP: Polling = Polling(0);
-    /// A tick that is out of reach.
+    /// Once packets arrive: a tick that is never reached.
     const FED: Polling = Polling(Tick::MAX - 1);
     pub(crate) const DONE: Polling = Polling(Tick::MAX);
 
     pub(crate) fn after(next: Next) -> Polling {
         match next {
             Next::Busy | Next::Idle => Polling::EACH_LOOP,
-            // Tick 0 is as long ago as tick 1, and the last ones are out of reach, which is not the end of a source.
+            // Tick 0 is as long ago as tick 1. The last ticks are never reached, which is not the end of a source.
             Next::At(tick) => Polling(tick.clamp(Polling::EACH_LOOP.0 + 1, Polling::FED.0)),
             Next::Done => Polling::DONE,
         }
     }
 
-    /// Only who waits for a tick needs the time.
+    /// Whether the stage is to be polled now. Only a stage that waits for a tick needs the time.
     #[inline]
     pub(crate) fn is_due(self, time: &TurnTime) -> bool {
         match self {
@@ -49,7 +49,7 @@ impl Polling {
     }
 }
 
-/// What polling a stage came to.
+/// The result of polling a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodePolled {
     /// It sent some packets, or says that there is more to do.
@@ -58,7 +58,7 @@ pub(crate) struct NodePolled {
     pub(crate) finished: bool,
 }
 
-/// A stage in its place.
+/// A stage in its place on an lcore.
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) source: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Node {
     polling: Polling,
 }
 
-/// What the nodes of an lcore share.
+/// What the nodes and ports of an lcore share.
 pub(crate) struct LcoreContext {
     pub(crate) sinks: Vec<Sink>,
     pub(crate) caches: Vec<BoundCache>,
@@ -145,13 +145,13 @@ impl Node {
         }
     }
 
-    /// Whether something has gathered for it.
+    /// Whether the stage has input.
     #[inline]
     pub(crate) fn has_input(&self, ctx: &LcoreContext) -> bool {
         !ctx.sinks[self.input].batch.is_empty()
     }
 
-    /// Tells the stage that the run is stopping. A source is not polled from now on. True if that ends a source.
+    /// Tells the stage that the run is stopping. Returns true if that ends a source, which is not polled from now on.
     pub(crate) fn stop(&mut self, ctx: &mut LcoreContext) -> bool {
         let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         self.stage.stop(&mut out);
@@ -173,19 +173,19 @@ impl Node {
         let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         self.stage.port_event(event, &mut out);
         self.stats.packets_out.add(out.sent);
-        // It may have changed the stage's mind about when.
+        // The event may have changed when the stage wants to be polled.
         if self.polling != Polling::DONE {
             self.polling = Polling::EACH_LOOP;
         }
     }
 
-    /// When it wants to be polled.
+    /// When the stage wants to be polled.
     #[inline]
     pub(crate) fn polling(&self) -> Polling {
         self.polling
     }
 
-    /// The same, if that is a time.
+    /// The same, if it is a tick.
     #[inline]
     pub(crate) fn due_ns(&self) -> Option<Tick> {
         self.polling.at()
@@ -213,7 +213,7 @@ impl Node {
         NodePolled { busy, finished: self.source && next == Next::Done }
     }
 
-    /// Gives the stage what has gathered for it.
+    /// Runs the stage on its input.
     #[inline]
     pub(crate) fn process(&mut self, ctx: &mut LcoreContext) {
         self.work.swap(&mut ctx.sinks[self.input].batch);
@@ -232,7 +232,7 @@ impl Node {
             stats.drops.add(DropReason::Unclaimed, self.work.len() as u64);
             self.work.clear();
         }
-        // What came may have changed a stage's mind about when.
+        // The packets may have changed when the stage wants to be polled.
         if self.polling != Polling::DONE {
             self.polling = Polling::EACH_LOOP;
         }

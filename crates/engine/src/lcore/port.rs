@@ -25,7 +25,8 @@ use crate::stats::counters::{LcoreStats, PortStats, STATUSES};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
-/// How long an lcore may sleep while a receive queue waits for its pool: nobody rings when packets return to a pool.
+/// How long an lcore may sleep while a receive queue waits for its pool: packets that return to a pool ring no
+/// doorbell.
 const STARVED_RETRY_NS: u64 = 1_000_000;
 
 /// The receiving half of a port.
@@ -35,11 +36,11 @@ pub(crate) struct Receiving {
     pub(crate) cache: usize,
     pub(crate) next: Link,
     pub(crate) depth_wr: usize,
-    /// Whether what comes is stamped with the turn's time.
+    /// Whether received packets are stamped with the time of the turn.
     timestamps: bool,
-    /// So many missing are worth a call: a quarter of the queue, or a burst where that is less.
+    /// How many missing work requests are worth a call: a quarter of the queue, or a burst if that is less.
     worth_wr: usize,
-    /// Packets on their way into the receive queue; what the queue refused stays here.
+    /// Packets to be posted to the receive queue. Packets that the queue refused stay here.
     pub(crate) refill: Batch,
     /// Work requests short of `depth_wr`, those in `refill` included.
     pub(crate) missing: usize,
@@ -64,9 +65,10 @@ pub(crate) struct Sending {
     pub(crate) signal_every_wr: u32,
     /// Packets that a completion gave back, on their way to their pool.
     pub(crate) freed: Batch,
-    /// Whether the end of every batch is signaled: while a run drains, so that its sends can be waited for.
+    /// Whether the last send of every batch is signaled. It is while a run drains, so that the lcore can wait for its
+    /// sends.
     signal_ends: bool,
-    /// Whether the last one was, so that everything outstanding has a completion to come.
+    /// Whether the last send that was posted is signaled, so that everything outstanding will complete.
     pub(super) end_signaled: bool,
 }
 
@@ -93,7 +95,7 @@ pub(crate) struct Port {
     pub(crate) sending: Option<Sending>,
     pub(crate) stats: Shared<PortStats>,
     pub(crate) health: Health,
-    /// Whether it is connected by address, and so may be again.
+    /// Whether the port has an address, so that it can be connected again.
     pub(crate) by_address: bool,
     /// Where to report that the port is down; `None` before the lcore has begun.
     pub(crate) inbox: Option<LcoreInbox>,
@@ -111,7 +113,7 @@ pub(crate) enum Health {
 }
 
 impl Port {
-    /// Takes a completion: hands a received packet on, frees what was sent.
+    /// Takes a completion: hands on a received packet, or frees the packets that were sent.
     #[inline]
     pub(crate) fn complete(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
         match completion.kind() {
@@ -121,8 +123,8 @@ impl Port {
         }
     }
 
-    /// Takes the first completion, which is of this port, and with it what it received next; one at least. Gives how
-    /// many.
+    /// Takes the first completion, which is of this port, and the consecutive receives of this port behind it. Returns
+    /// how many it took, at least one.
     #[inline]
     pub(crate) fn complete_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let first = &completions[0];
@@ -146,7 +148,7 @@ impl Port {
         (due && self.refill(&ctx.caches[cache], &ctx.stats, ctx.time.last_ns())) | flushed
     }
 
-    /// Whether its next turn has nothing to do unless something arrives or is sent.
+    /// Whether the port has nothing to do in the next turn unless something arrives or is sent.
     pub(crate) fn is_settled(&self, sinks: &[Sink]) -> bool {
         let sent = self.sending.as_ref().is_none_or(|sending| sinks[sending.sink].batch.is_empty());
         sent && self
@@ -160,7 +162,7 @@ impl Port {
         self.receiving.as_ref().and_then(|receiving| receiving.retry_ns)
     }
 
-    /// From now on the end of every batch is signaled.
+    /// Signals the last send of every batch from now on.
     pub(crate) fn drain(&mut self) {
         if let Some(sending) = &mut self.sending {
             sending.signal_ends = true;
@@ -211,8 +213,8 @@ impl Port {
         posted
     }
 
-    /// Hands on what the receives at the front brought, as far as they are this port's next ones, succeeded, and are
-    /// wanted by something with room. Gives how many.
+    /// Hands on the packets of the completions at the front, as far as they are this port's next receives, succeeded,
+    /// and fit their sink. Returns how many.
     #[inline]
     fn received_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let Some(receiving) = &mut self.receiving else { return 0 };
@@ -274,7 +276,7 @@ impl Port {
         }
     }
 
-    /// A completion with an error. All behind it in its queue is flushed.
+    /// Handles a completion with an error. Every work request behind it in its queue is flushed.
     #[cold]
     fn failed(&mut self, status: Status, reason: DropReason, left: Health) {
         self.stats.statuses[(status.raw() as usize).min(STATUSES - 1)].add(1);
@@ -288,7 +290,7 @@ impl Port {
         self.go_down(left, DownReason::of_status(status));
     }
 
-    /// An event says that the queue pair has failed.
+    /// Handles a device event that says that the queue pair has failed.
     pub(crate) fn failed_by(&mut self, event: AsyncEventKind) {
         if self.health < Health::Down {
             tracing::error!(port = %self.name, %event, "the port is down");
@@ -300,7 +302,7 @@ impl Port {
         self.go_down(Health::Down, DownReason::of_event(event));
     }
 
-    /// Some of it is out of service from here on. The stages of its lcore are told in the next turn.
+    /// Takes half or all of the port out of service. The stages of its lcore are told in the next turn.
     #[cold]
     pub(crate) fn go_down(&mut self, left: Health, reason: DownReason) {
         if DownReason::is_vague(self.stats.down_reason.value()) {
@@ -312,8 +314,7 @@ impl Port {
         if before == Health::Up {
             self.stats.down.set(1);
             inbox.post(Notice::PortDown { port: usize::from(self.qp.tag()) });
-            // At the other end of one without an address is a port of the same plan, or nobody: nothing that could come
-            // back.
+            // The other end of a port without an address is a port of the same plan, or none: it cannot come back.
             if !self.by_address {
                 inbox.control.lose_port(self.index.into());
             }
@@ -362,7 +363,7 @@ impl Port {
         }
     }
 
-    /// The packet at the front of the pending batch cannot be sent, or none can.
+    /// Drops the packet at the front of the pending batch, which cannot be sent, or all packets if none can.
     #[cold]
     fn refused(&mut self, stop: PostStop, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &self.sending else { return false };

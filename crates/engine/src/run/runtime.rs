@@ -15,9 +15,9 @@ use crate::control::run_control::Control;
 use crate::run::stop::Ended;
 use crate::stats::report::Report;
 
-/// A plan with everything made that it needs: devices open, pools registered, queue pairs connected to their peers in
-/// the plan, receive queues full, stages made. Ports that listen do; those that connect to an address wait for
-/// [`Runtime::connect`]. No lcore runs yet.
+/// A plan with everything made: devices are open, pools registered, queue pairs connected to their peers in the plan,
+/// receive queues full, stages made. Ports with `listen` listen; ports with `connect` wait for [`Runtime::connect`]. No
+/// lcore runs yet.
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) built: crate::build::assemble::Built,
@@ -27,37 +27,37 @@ impl Runtime {
     /// Makes everything that the plan names, on the calling thread, and checks the plan against the devices' limits.
     ///
     /// # Errors
-    /// The first thing that cannot be had, with the plan's line. Nothing is left behind.
+    /// The first thing that cannot be made, with the plan's line. Nothing is left behind.
     pub fn build(plan: &Plan, registry: &Registry) -> Result<Runtime, EngineError> {
         Ok(Runtime { built: crate::build::assemble::build(plan, registry)? })
     }
 
-    /// What the plan is wrong about that only the app can judge: makes every stage as [`Runtime::build`] does, and
-    /// drops it. Opens no device, maps no memory for packets and starts no thread, unless a stage's factory does.
+    /// Checks what only the app can judge: makes every stage as [`Runtime::build`] does, and drops it. Opens no device,
+    /// maps no memory for packets and starts no thread, unless a stage's factory does.
     ///
     /// # Errors
-    /// What each factory says first, each at its place in the plan; the same fault in a section that several read
-    /// counts once.
+    /// The first fault that each factory finds, at its place in the plan. The same fault in a section that several
+    /// stages read counts once.
     pub fn check(plan: &Plan, registry: &Registry) -> Result<(), Diagnostics> {
         let faults = crate::build::stages::stage_faults(plan, registry);
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
-    /// What this machine lacks for the run, which does without: one note of each kind, with the command that mends it.
-    /// Where [`Plan::notes`] could only foretell (which pages a pool will be on), this is what came about.
+    /// What this machine lacks, although the run works without it: one note of each kind, with the command that mends
+    /// it. [`Plan::notes`] can only predict some of it (which pages a pool will be on); this is what happened.
     pub fn notes(&self) -> &[Note] {
         &self.built.notes
     }
 
-    /// Connects the ports that have an address, all at once, and returns when every one is connected. `stop` is asked
-    /// fifty times a second whether to give up; so is [`Interrupter::interrupt`]. A connection that is lost later is
-    /// made again unless the plan says `reconnect = false`: the report tells how it is
-    /// ([`ConnectionReport`](crate::ConnectionReport)), and what its port is to send meanwhile is counted as dropped.
+    /// Connects the ports that have an address, all at once, and returns when all are connected. `stop` is asked fifty
+    /// times a second whether to give up; [`Interrupter::interrupt`] makes it give up too. A connection that is lost
+    /// later is reconnected, unless the plan says `reconnect = false`. The report tells its state
+    /// ([`ConnectionReport`](crate::ConnectionReport)); what its port is to send meanwhile is dropped and counted.
     ///
     /// # Errors
-    /// [`EngineError::NotConnected`]: some port was not connected within its `connect_timeout`.
-    /// [`EngineError::Address`]: some port cannot be, e.g. since the listener said no, with a reason.
-    /// [`EngineError::Interrupted`]: it was told to stop. The runtime is of no use after an error.
+    /// [`EngineError::NotConnected`]: a port was not connected within its `connect_timeout`. [`EngineError::Address`]:
+    /// a port cannot be connected, e.g. since the listener rejected it with a reason. [`EngineError::Interrupted`]: it
+    /// was told to stop. The runtime is of no use after an error.
     pub fn connect(&mut self, stop: impl FnMut() -> bool) -> Result<(), EngineError> {
         self.built.connect(stop)
     }
@@ -67,11 +67,12 @@ impl Runtime {
         Interrupter { control: Arc::clone(&self.built.control) }
     }
 
-    /// Starts the lcores, each pinned to its CPU, and returns once all of them run. Ports that have an address are
-    /// connected first, if [`Runtime::connect`] has not done so.
+    /// Starts the lcores, each pinned to its CPU, and returns once all of them run. Connects the ports that have an
+    /// address first, if [`Runtime::connect`] has not done so.
     ///
     /// # Errors
-    /// Those of [`Runtime::connect`]; or an lcore cannot be started or pinned; those that were are stopped again.
+    /// Those of [`Runtime::connect`]; or an lcore cannot be started or pinned. Lcores that were started are stopped
+    /// again.
     pub fn start(self) -> Result<Running, EngineError> {
         Ok(Running { inner: crate::run::start::start(self.built)? })
     }
@@ -84,7 +85,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// What the run has done so far. Reads the lcores' counters without stopping or slowing them.
+    /// Reports what the run has done so far. Reads the lcores' counters without stopping or slowing them.
     pub fn snapshot(&self) -> Report {
         self.inner.snapshot()
     }
@@ -99,12 +100,12 @@ impl Running {
         Interrupter { control: Arc::clone(&self.inner.control) }
     }
 
-    /// Stops the run in order: sources first, then, once nothing is in flight or the drain budget has run out, the
-    /// queue pairs, each on its lcore; and accounts for every packet.
+    /// Stops the run in order, and accounts for every packet. The sources stop first. Once nothing is in flight, or the
+    /// drain budget has run out, each lcore destroys its queue pairs.
     ///
     /// # Errors
-    /// A stage panicked or an lcore failed, during the run or while it stopped; or a port is down for good, or received
-    /// nothing of what ports of the plan sent to it. The error carries the report.
+    /// A stage panicked or an lcore failed, during the run or while it stopped; or a port is down for good; or a port
+    /// received nothing of what ports of the plan sent to it. The error carries the report.
     pub fn stop(mut self) -> Result<Report, EngineError> {
         self.inner.stop()
     }

@@ -120,7 +120,7 @@ pub enum ConnectionState {
     Reconnecting,
     /// The peer went away, and said so; with `reconnect = false` it stays disconnected for the rest of the run.
     Disconnected,
-    /// With `reconnect = false`: its queue pair is in the error state, and nobody said why.
+    /// With `reconnect = false`: its queue pair is in the error state, for an unknown reason.
     Failed,
 }
 

@@ -60,8 +60,8 @@ pub(crate) struct RingEntry {
 }
 
 impl RunStats {
-    /// What the counters say now. `ended`: the lcores have let go of everything. Connections,
-    /// events and failures are not among the counters: the caller adds them.
+    /// What the counters say now. `ended`: the lcores have released everything. The caller adds the connections,
+    /// the events and the failures.
     pub(crate) fn report(&self, started_ns: Tick, ended: bool) -> Report {
         let pools: Vec<PoolReport> = self.pools.iter().map(pool).collect();
         let kernel = Thieves::now();
@@ -274,7 +274,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// What nobody popped went back to its pool with the ring.
+/// Packets that were never popped, which went back to their pool with the ring.
 fn left_in_ring(entry: &RingEntry) -> Option<DropReport> {
     let packets = entry.producer.pushed.value() - entry.consumer.popped.value();
     (packets > 0).then(|| DropReport {

@@ -21,9 +21,9 @@ use crate::stats::clock::{Clock, Tick};
 use crate::stats::count::Shared;
 use crate::stats::counters::LcoreStats;
 
-/// Since the last reading: from here on the kernel is asked whether the thread ran all the time. That takes 0.2 µs, a
-/// hundredth of this, so a stage that works as long as this in every call pays a hundredth; who steals takes longer
-/// than this as a rule.
+/// A reading that comes this long after the last one asks the kernel whether the thread ran all the time. Asking takes
+/// 0.2 µs, a hundredth of this, so that a stage whose every call takes this long pays a hundredth. Stolen time is
+/// usually longer.
 pub(crate) const LATE_NS: u64 = 20_000;
 
 /// `idle_turn` counts in parts of a nanosecond, as an idle turn takes a few tens.
@@ -83,8 +83,8 @@ impl TurnTime {
         }
     }
 
-    /// Begins a turn after one that was busy or not. `at_once` reads the clock now, for who wants the beginning of the
-    /// turn.
+    /// Begins a turn after one that was busy or not. `at_once` reads the clock now, if the turn needs the time of
+    /// its beginning.
     #[inline]
     pub(crate) fn begin(&self, last_busy: bool, at_once: bool) {
         self.stats.loops.add(1);
@@ -128,7 +128,7 @@ impl TurnTime {
         self.now_ns.get()
     }
 
-    /// The turn's time, or that of one before if nobody has asked in this one.
+    /// The turn's time, or that of an earlier turn if this turn has not read the clock.
     #[inline]
     pub(crate) fn last_ns(&self) -> Tick {
         self.now_ns.get()

@@ -5,9 +5,9 @@ use std::fmt;
 use crate::stats::counters::{LcoreReport, PortReport};
 use crate::stats::report::Report;
 
-/// The share of an lcore's time that may be stolen without a word.
+/// The share of an lcore's time that may be stolen without a warning.
 const STOLEN_SHARE_MAX: f64 = 0.01;
-/// So much in all may be stolen without a word: one turn of another thread in a run that was too short to say anything.
+/// How much may be stolen in all without a warning: one turn of another thread, in a run too short for a judgement.
 const STOLEN_NS_MAX: u64 = 1_000_000;
 
 impl LcoreReport {
@@ -17,7 +17,7 @@ impl LcoreReport {
     }
 }
 
-/// One thing that a person should know of a run.
+/// A problem that does not end the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
     /// A stable name: `port-down`, `link-down` or `stolen-time`.
@@ -74,7 +74,7 @@ fn stolen(report: &Report, lcore: &LcoreReport) -> Option<Warning> {
     })
 }
 
-/// Who stole, as far as the kernel knows: what is less than a tenth of it doesn't explain it.
+/// What took the time, as far as the kernel knows. A cause of less than a tenth of the stolen time doesn't explain it.
 fn thief(report: &Report, lcore: &LcoreReport) -> &'static str {
     let much = |ns: Option<u64>| ns.is_some_and(|ns| ns > lcore.stolen_ns / 10);
     // A thread whose group has used up its quota, or whose CPU the hypervisor has, may wait for it as well.

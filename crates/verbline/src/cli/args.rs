@@ -152,7 +152,7 @@ pub(super) struct DevicesOptions {
     pub(super) json: bool,
 }
 
-/// How long a run lasts, at most: `None` is until it is told to stop.
+/// The longest that a run lasts; `None`: until it is told to stop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Length(pub(super) Option<Duration>);
 

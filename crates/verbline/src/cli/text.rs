@@ -161,7 +161,7 @@ fn packets(report: &Report) -> String {
     text
 }
 
-/// What the devices said, whom in the plan it was about, and what to do.
+/// The events of the devices, the ports and lcores that they concern, and what to do.
 fn events(events: &[EventReport]) -> String {
     let names = |kind: &str, names: &[String]| match names {
         [] => String::new(),
