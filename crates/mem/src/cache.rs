@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use crate::batch::Batch;
-use crate::fresh::Fresh;
+use crate::fresh_view::Fresh;
 use crate::packet::Packet;
 use crate::pool::Pool;
 use crate::shared::CachedCount;

@@ -15,7 +15,7 @@ pub mod batch;
 pub mod cache;
 pub mod facts;
 mod freelist;
-mod fresh;
+mod fresh_view;
 mod handles;
 #[cfg(all(test, loom))]
 mod model;

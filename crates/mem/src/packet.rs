@@ -13,7 +13,7 @@
 use std::fmt;
 use std::slice;
 
-use crate::fresh::Fresh;
+use crate::fresh_view::Fresh;
 use crate::shared::{Meta, RawPacket, View};
 use crate::stash;
 

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use crate::fresh::Fresh;
+use crate::fresh_view::Fresh;
 use crate::handles::Handles;
 use crate::shared::{RawPacket, Shared};
 use crate::sync::{AtomicU32, Ordering};

@@ -3,12 +3,12 @@
 
 use std::net::SocketAddr;
 
+use crate::choices::{Provider, Transport, transport_word};
 use crate::diag::Sink;
 use crate::ids::PortId;
 use crate::raw::{RawPlan, RawPort};
 use crate::read::Field;
 use crate::refs::Links;
-use crate::words::{Provider, Transport, transport_word};
 
 /// An address from its text. `listen` may name every local address.
 pub(crate) fn parse(field: &Field<String>, key: &'static str, sink: &mut Sink) -> Option<Field<SocketAddr>> {

@@ -2,6 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::checked::Checked;
+use crate::choices::Destination;
 use crate::diag::Diagnostics;
 use crate::flow::Batch;
 use crate::graph::Drawing;
@@ -12,7 +13,6 @@ use crate::plan::{Device, Lcore, Plan, Pool, Port, Ring, Section, Stage};
 use crate::read::Field;
 use crate::source::{Sources, Span};
 use crate::sums::Sum;
-use crate::words::Destination;
 
 /// What has been said about the plan, which keeps it.
 pub(crate) struct Said {

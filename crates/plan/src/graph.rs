@@ -6,11 +6,11 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::checked::Checked;
+use crate::choices::{Destination, Pages, transport_word};
 use crate::diag::Sink;
 use crate::ids::{Consumer, LcoreId, PortId, RingId, Target};
 use crate::raw::Head;
 use crate::source::{Sources, Span};
-use crate::words::{Destination, Pages, transport_word};
 
 /// A drawn plan, to be written as Graphviz ([`Drawing::to_dot`]) or Mermaid
 /// ([`Drawing::to_mermaid`]).

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::choices::{Cpu, IdlePolicy};
 use crate::diag::Sink;
 use crate::ids::{Consumer, DeviceId, LcoreId, Target};
 use crate::machine::Machine;
@@ -10,7 +11,6 @@ use crate::raw::{RawLcore, RawPlan};
 use crate::read::Field;
 use crate::refs::{Edge, Links};
 use crate::source::Span;
-use crate::words::{Cpu, IdlePolicy};
 
 /// What is worked out for each lcore.
 pub(crate) struct Lcores {

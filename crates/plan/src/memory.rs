@@ -1,5 +1,6 @@
 //! Checks the pools' memory against the machine's hugepages, its ordinary memory, and the limit of locked memory.
 
+use crate::choices::{Pages, Provider};
 use crate::diag::Sink;
 use crate::ids::{PoolId, StageId};
 use crate::machine::{Hugepages, Machine};
@@ -9,7 +10,6 @@ use crate::raw::{RawPlan, RawPool};
 use crate::refs::Links;
 use crate::source::Span;
 use crate::sums::{Limit, Sum};
-use crate::words::{Pages, Provider};
 
 const HUGE_2M: u64 = 2 << 20;
 const HUGE_1G: u64 = 1 << 30;

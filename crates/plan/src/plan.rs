@@ -6,6 +6,7 @@
 use std::ops::Index;
 use std::time::Duration;
 
+use crate::choices::{Destination, Group, IdlePolicy, Pages, Provider, Transport};
 use crate::diag::Diagnostics;
 use crate::graph::Drawing;
 use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};
@@ -13,7 +14,6 @@ use crate::note::Note;
 use crate::params::Params;
 use crate::source::{Location, Sources, Span};
 use crate::sums::{self, Sum};
-use crate::words::{Destination, Group, IdlePolicy, Pages, Provider, Transport};
 
 /// A plan that passed every check. Only [`Loader`](crate::Loader) makes one.
 #[derive(Debug, Clone)]

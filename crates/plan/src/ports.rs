@@ -1,13 +1,13 @@
 //! Checks that the keys of a port fit together: transport, peer, groups, depths, device and pool.
 
 use crate::addresses::{self, End};
+use crate::choices::{Destination, Group, Transport, transport_word};
 use crate::diag::Sink;
 use crate::groups;
 use crate::ids::{PortId, Target};
 use crate::raw::{RawPlan, RawPort};
 use crate::refs::Links;
 use crate::source::Span;
-use crate::words::{Destination, Group, Transport, transport_word};
 
 /// Asking for more inline data than this is likely to be refused by a device.
 const INLINE_BYTES_LIKELY: u32 = 512;

@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::catalog::Catalog;
+use crate::choices::{Cpu, IdlePolicy, Pages, Provider, Transport};
 use crate::diag::Sink;
 use crate::read::{Field, Key, Reader};
 use crate::source::{Sources, Span};
 use crate::tree::{Entry, Node, Table, Value};
-use crate::words::{Cpu, IdlePolicy, Pages, Provider, Transport};
 
 /// The tables of resources. Every other top-level table is an application's section.
 const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];

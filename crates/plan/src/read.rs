@@ -3,12 +3,12 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::choices::Cpu;
 use crate::diag::Sink;
 use crate::duration;
 use crate::names;
 use crate::source::Span;
 use crate::tree::{Entry, Node, Table, Value};
-use crate::words::Cpu;
 
 /// A value and the place that sums and diagnostics cite for it.
 #[derive(Debug, Clone)]

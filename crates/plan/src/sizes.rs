@@ -1,13 +1,13 @@
 //! Warns of messages that may not fit the buffers that they arrive in. Stages decide how long a message is, so these
 //! are warnings.
 
+use crate::choices::Transport;
 use crate::diag::Sink;
 use crate::flow::Flow;
 use crate::ids::PortId;
 use crate::ports::PortFacts;
 use crate::raw::RawPlan;
 use crate::refs::Links;
-use crate::words::Transport;
 
 /// What a UD receive puts before the message (InfiniBand Architecture Specification, 11.4.1.2).
 const GRH_BYTES: u32 = 40;

@@ -75,16 +75,16 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn start(devices: Vec<Watched>, control: Arc<Control>) -> io::Result<Watch> {
         let counts = Counts::default();
-        let (stop, bell) = doorbell()?;
+        let (stop, stopped) = doorbell()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, bell.as_fd(), epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, stopped.as_fd(), epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
         for (index, watched) in devices.iter().enumerate() {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, watched.events.as_fd(), data, epoll::EventFlags::IN)?;
         }
         let watching = Watching { devices, counts: Arc::clone(&counts), control };
         let thread =
-            std::thread::Builder::new().name("vl-events".into()).spawn(move || watching.watch(&epoll, bell))?;
+            std::thread::Builder::new().name("vl-events".into()).spawn(move || watching.watch(&epoll, stopped))?;
         Ok(Watch { counts, stop, thread: Some(thread) })
     }
 
@@ -115,7 +115,7 @@ impl Drop for Watch {
     }
 }
 
-const BELL: u64 = u64::MAX;
+const STOP: u64 = u64::MAX;
 /// How often in a row a descriptor may be readable without an event before it is given up.
 const EMPTY_READS_MAX: u32 = 8;
 /// How often to look whether a device is being removed whose driver says nothing.
@@ -129,8 +129,8 @@ struct Watching {
 }
 
 impl Watching {
-    fn watch(self, epoll: &OwnedFd, mut bell: Sleeper) {
-        let armed = bell.arm();
+    fn watch(self, epoll: &OwnedFd, mut stopped: Sleeper) {
+        let armed = stopped.arm();
         let mut empty = vec![0; self.devices.len()];
         // Those whose removal would be a surprise.
         let mut present: Vec<_> = self.devices.iter().filter(|watched| watched.events.shows_removal()).collect();
@@ -146,7 +146,7 @@ impl Watching {
                 }
             };
             for event in ready.iter() {
-                if event.data.u64() == BELL {
+                if event.data.u64() == STOP {
                     break 'watching;
                 }
                 let index = event.data.u64() as usize;
@@ -160,7 +160,7 @@ impl Watching {
             }
             present.retain(|watched| !watched.events.is_being_removed() || self.removed(watched));
         }
-        bell.woken(armed);
+        stopped.woken(armed);
     }
 
     /// Reads what is there. False if nothing was.

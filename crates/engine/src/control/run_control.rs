@@ -144,11 +144,11 @@ impl Control {
 
     /// The port at this place in the plan is down for good, and with it the run.
     pub(crate) fn lose_port(&self, place: usize) {
-        self.tell(|progress| progress.lost_ports.push(place));
+        self.update(|progress| progress.lost_ports.push(place));
     }
 
     /// Tells the owner something. Takes a lock: only for what happens once (a start, an end, a failure).
-    pub(crate) fn tell(&self, change: impl FnOnce(&mut Progress)) {
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Progress)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }

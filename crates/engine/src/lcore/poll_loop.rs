@@ -197,7 +197,7 @@ impl Lcore {
                 let turn = node.poll(&mut self.ctx);
                 busy |= turn.busy;
                 if turn.finished {
-                    self.control.tell(|progress| progress.sources_done += 1);
+                    self.control.update(|progress| progress.sources_done += 1);
                 }
             }
             if node.polling() != Polling::DONE {

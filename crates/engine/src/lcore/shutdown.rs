@@ -34,7 +34,7 @@ impl Lcore {
         for (index, node) in self.nodes.iter_mut().enumerate() {
             self.running = Some(index);
             if node.stop(&mut self.ctx) {
-                self.control.tell(|progress| progress.sources_done += 1);
+                self.control.update(|progress| progress.sources_done += 1);
             }
         }
         self.running = None;

@@ -120,6 +120,6 @@ pub struct Interrupter {
 impl Interrupter {
     /// Makes [`Running::wait`] return [`Ended::Interrupted`], now and from now on.
     pub fn interrupt(&self) {
-        self.control.tell(|progress| progress.interrupted = true);
+        self.control.update(|progress| progress.interrupted = true);
     }
 }

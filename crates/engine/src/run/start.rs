@@ -49,14 +49,14 @@ pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
     let watch = watch.inspect_err(|_| abandon(&control, &mut threads))?;
     stats.kernel = kernel_time::Thieves::now();
     let started_ns = stats.clock.now_ns();
-    control.tell(|progress| progress.go = true);
+    control.update(|progress| progress.go = true);
     Ok(RunningInner::new(control, connections, stats, threads, watch, sources, drain, started_ns))
 }
 
 /// Ends threads that have not begun to run their lcore.
 fn abandon(control: &Control, threads: &mut Vec<JoinHandle<()>>) {
     control.advance(Phase::Ending);
-    control.tell(|progress| progress.go = true);
+    control.update(|progress| progress.go = true);
     for thread in threads.drain(..) {
         // A thread that panicked before it ran has said so on standard error; there is nothing to add.
         let _ = thread.join();
@@ -82,7 +82,7 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
     let (name, cpu, policy) = (parts.name.clone(), parts.cpu, parts.budget.policy);
     if let Err(error) = pin(&name, cpu, at) {
         drop(parts);
-        control.tell(|progress| progress.refused.push(error));
+        control.update(|progress| progress.refused.push(error));
         return;
     }
     if policy != IdlePolicy::Poll {
@@ -90,7 +90,7 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
     }
     let stats = Shared::clone(&parts.stats);
     let mut lcore = Lcore::bind(parts, Arc::clone(control));
-    control.tell(|progress| progress.ready += 1);
+    control.update(|progress| progress.ready += 1);
     control.wait(None, |progress| progress.go, |_| ());
     stats.thread_id.set(rustix::thread::gettid().as_raw_nonzero().get() as u64);
     // 0 where the kernel doesn't tell: then it doesn't when it is asked for the report either, which says so.
@@ -107,14 +107,14 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
     stats.queued_at_end_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
     if let Some(failure) = failure {
         tracing::error!(lcore = %name, stage = ?failure.stage, "{}", failure.message);
-        control.tell(|progress| progress.failures.push(failure));
+        control.update(|progress| progress.failures.push(failure));
         control.advance(Phase::Draining);
     }
     // A stage may panic in its drop as well.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| lcore.tear_down())) {
-        control.tell(|progress| progress.failures.push(panicked(&name, None, &*panic)));
+        control.update(|progress| progress.failures.push(panicked(&name, None, &*panic)));
     }
-    control.tell(|progress| progress.ended += 1);
+    control.update(|progress| progress.ended += 1);
 }
 
 fn pin(lcore: &str, cpu: u32, at: Place) -> Result<(), EngineError> {

@@ -111,7 +111,7 @@ impl RunningInner {
             if thread.join().is_err() {
                 let message = "its thread panicked outside of its lcore".to_owned();
                 let failure = FailureReport { lcore: "?".into(), stage: None, panicked: true, message };
-                self.control.tell(|progress| progress.failures.push(failure));
+                self.control.update(|progress| progress.failures.push(failure));
             }
         }
         self.connections.close();
