@@ -19,6 +19,12 @@ pub enum CallgrindError {
         /// Standard error of both.
         said: String,
     },
+    /// The program ran, and valgrind never entered the function that was to be counted.
+    #[error("no instruction of `{function}` was counted: no function has this name any more; mend it where the row is")]
+    NotEntered {
+        /// The pattern of its name.
+        function: String,
+    },
 }
 
 /// What is run, for a person to read.
@@ -48,14 +54,21 @@ pub fn instructions(within: Option<&str>, program: impl AsRef<OsStr>, args: &[&s
     let output = command.output().map_err(CallgrindError::Spawn)?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     match collected(&said) {
-        Some(count) if output.status.success() => Ok(count),
+        Some(count) if output.status.success() => entered(within, count),
         _ => Err(CallgrindError::Failed { command: format!("{command:?}"), said }),
     }
 }
 
-/// Instructions of one operation: the difference of runs with two counts of them, over the
-/// difference of the counts, so that what a program does only once is not in it. Of some runs the
-/// least counts: threads that wait add to it.
+/// A count of nothing is no count: it would pass every bound.
+fn entered(within: Option<&str>, count: f64) -> Result<f64, CallgrindError> {
+    match within {
+        Some(function) if count == 0.0 => Err(CallgrindError::NotEntered { function: function.to_owned() }),
+        _ => Ok(count),
+    }
+}
+
+/// Instructions of one operation: the difference of runs with two counts of them, over the difference of the counts, so
+/// that what a program does only once is not in it. Of some runs the least counts: threads that wait add to it.
 ///
 /// # Errors
 /// As [`instructions`].
@@ -85,6 +98,14 @@ mod tests {
             "==8733== Events    : Ir\n==8733== Collected : 1034963\n==8733== \n==8733== I   refs:      1,034,963\n";
         assert_eq!(collected(said), Some(1_034_963.0));
         assert_eq!(collected("==1== error"), None);
+    }
+
+    #[test]
+    fn a_function_that_is_never_entered_is_an_error_and_no_fall() {
+        let error = entered(Some("*Lcore*::walk*"), 0.0).unwrap_err();
+        assert!(error.to_string().contains("`*Lcore*::walk*`"), "{error}");
+        assert_eq!(entered(Some("*Lcore*::walk*"), 7.0).unwrap(), 7.0);
+        assert_eq!(entered(None, 0.0).unwrap(), 0.0);
     }
 
     #[test]

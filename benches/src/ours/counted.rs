@@ -28,7 +28,7 @@ pub struct Subject {
 }
 
 /// An lcore's turn.
-const TURN: &str = "*lcore::Lcore*::walk*";
+const TURN: &str = "*poll_loop::Lcore*::run_turn*";
 
 /// All subjects, in the order of the table.
 pub const SUBJECTS: &[Subject] = &[

@@ -168,7 +168,8 @@ impl<M: ConnectionManager> Supervisor<M> {
 
     fn lost(&self, reason: String) {
         let mut status = lock(&self.status);
-        tracing::warn!(port = %self.port, peer = %status.peer, %reason, reconnects = self.handover.is_some(), "a connection is lost");
+        let reconnects = self.handover.is_some();
+        tracing::warn!(port = %self.port, peer = %status.peer, %reason, reconnects, "a connection is lost");
         status.state = match self.handover {
             Some(_) => ConnectionState::Reconnecting,
             None => ConnectionState::Disconnected,
