@@ -61,7 +61,7 @@ impl fmt::Display for Cpu {
 /// What an lcore does when there is no work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IdlePolicy {
-    /// Spins for ever.
+    /// Spins forever.
     Poll,
     /// Arms and sleeps at once.
     Event,
@@ -91,18 +91,18 @@ pub enum Transport {
     Ud,
 }
 
-/// Who a port sends to.
+/// Where a port sends to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Destination {
-    /// Nobody: a UD port that only receives.
+    /// No destination: a UD port that only receives.
     None,
     /// Another port of this plan. Mutual on RC and UC.
     Peer(PortId),
     /// A multicast group; UD only.
     Group(Group),
-    /// Whoever connects to this address, one that is local; RC only.
+    /// The peer that connects to this local address; RC only.
     Listen(SocketAddr),
-    /// Whoever listens at this address; RC only.
+    /// The peer that listens at this address; RC only.
     Connect(SocketAddr),
 }
 

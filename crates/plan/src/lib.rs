@@ -1,4 +1,4 @@
-//! A TOML file to a validated plan.
+//! Loads a TOML file into a validated plan.
 //!
 //! A plan says which pinned lcores there are, which queue pairs each owns, which stages run where, and what hands
 //! packets to what. [`Loader`] reads one against a [`Catalog`] (what the application registered) and a [`Machine`]
@@ -12,10 +12,10 @@
 //!   that can complete into it, and the memory is there ([`Plan::explain`] prints these sums with the lines that they
 //!   come from).
 //!
-//! A connected port's other end is another port of the plan (`peer = "port.NAME"`), or somebody with an address: with
-//! `connect = "10.9.9.1:4420"` the port connects to whoever listens there, with `listen = "10.9.9.1:4420"` it takes the
-//! first who connects. RC only; `connect_timeout = "30s"` bounds the wait at the start of a run; a connection that is
-//! lost later is made again unless `reconnect = false`. A plan may have one end or both.
+//! A connected port's other end is another port of the plan (`peer = "port.NAME"`), or a peer with an address. With
+//! `connect = "10.9.9.1:4420"` the port connects to the peer that listens there; with `listen = "10.9.9.1:4420"` it
+//! accepts the first peer that connects. RC only; `connect_timeout = "30s"` bounds the wait at the start of a run; a
+//! connection that is lost later is reconnected unless `reconnect = false`. A plan may have one end or both.
 //!
 //! Of a device only `provider` ("soft" or "kernel") must be said. Without a `name` it is the only one of the provider
 //! whose port is active (more than one, and the run is refused with their names; software devices are alike, the first

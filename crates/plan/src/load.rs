@@ -22,14 +22,14 @@ pub struct Loader {
     flags: Vec<String>,
 }
 
-/// All that can be said about a plan, valid or not.
+/// Everything known about a plan, valid or not.
 #[derive(Debug, Clone)]
 pub struct Inspection {
     /// The plan, if there is no error.
     pub plan: Option<Plan>,
     /// Errors and warnings, sorted by position.
     pub diagnostics: Diagnostics,
-    /// What the machine lacks for it, though it can run. Empty if the sums could not be worked out.
+    /// What the machine lacks although the plan runs. Empty if the sums could not be worked out.
     pub notes: Vec<Note>,
     /// The sums that could be worked out, those that fail included.
     pub sums: Vec<Sum>,
@@ -38,7 +38,7 @@ pub struct Inspection {
 }
 
 impl Inspection {
-    /// Of a text that was not read any further.
+    /// The inspection of a text that was not read any further.
     fn refused(diagnostics: Diagnostics, name: &str) -> Inspection {
         let (notes, sums) = (Vec::new(), Vec::new());
         Inspection { plan: None, diagnostics, notes, sums, drawing: Drawing::empty(name) }
@@ -63,17 +63,17 @@ impl Loader {
         self
     }
 
-    /// The plan in a file; or everything that is wrong with it.
+    /// Loads the plan in a file, or returns every fault of it.
     pub fn load_path(&self, path: impl AsRef<Path>) -> Result<Plan, Diagnostics> {
         into_result(self.inspect_path(path)?)
     }
 
-    /// The plan in a text; `name` is what diagnostics call it.
+    /// Loads the plan in a text, which diagnostics call `name`.
     pub fn load_str(&self, name: &str, text: &str) -> Result<Plan, Diagnostics> {
         into_result(self.inspect_str(name, text))
     }
 
-    /// All about the plan in a file; an error only if it can't be read at all.
+    /// Inspects the plan in a file. It is an error only if the file can't be read at all.
     ///
     /// `-` is standard input. Other than that only regular files are read, and of both at most as much as a plan may
     /// have.

@@ -35,7 +35,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan's own name; the file's stem where it gives none.
+    /// The plan's own name; the stem of the file's name if the plan has none.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -87,13 +87,12 @@ impl Plan {
         self.sections.iter().find(|section| section.name == name).map(|section| &section.params)
     }
 
-    /// What is worth knowing of the plan though it stops nothing.
+    /// The warnings: faults that do not keep the plan from running.
     pub fn warnings(&self) -> &Diagnostics {
         &self.warnings
     }
 
-    /// What the machine lacks for it, though it can run: one note of each kind. A run says itself
-    /// what it then met.
+    /// What the machine lacks although the plan runs: one note of each kind. A run reports itself what it met.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
@@ -171,13 +170,13 @@ pub struct Device {
     pub span: Span,
     /// Which stack has it.
     pub provider: Provider,
-    /// The device's name there, e.g. `mlx5_0` or `soft0`. Without one it is the only device of the provider whose port
-    /// is active; `soft0` of the software devices, which are alike.
+    /// The device's own name, e.g. `mlx5_0` or `soft0`. `None`: the only device of the provider whose port is active;
+    /// `soft0` of the software devices, which are alike.
     pub device_name: Option<String>,
     /// The device's port, from 1.
     pub port_num: u8,
-    /// Index into the port's GID table. Without one it is the GID that reaches furthest: RoCE v2 by an IPv4 address, if
-    /// there is one.
+    /// Index into the port's GID table. `None`: the GID that reaches furthest, RoCE v2 by an IPv4 address if there is
+    /// one.
     pub gid_index: Option<u8>,
 }
 
@@ -202,9 +201,9 @@ pub struct Pool {
     pub pages: Pages,
     /// The most packets that each lcore's cache keeps.
     pub cache_packets: u32,
-    /// The lcores that can have packets of it in their hands, and so need a cache of it.
+    /// The lcores that packets of this pool can reach, and that therefore need a cache of it.
     pub lcores: Vec<LcoreId>,
-    /// The ports that can be given packets of it to send.
+    /// The ports that can send packets of this pool.
     pub sent_by: Vec<PortId>,
 }
 
@@ -219,16 +218,15 @@ pub struct Lcore {
     pub span: Span,
     /// The CPU, by the kernel's number. No other lcore has it, and this process may run on it.
     pub cpu: u32,
-    /// What it does when there is no work.
+    /// What the lcore does when there is no work.
     pub idle: IdlePolicy,
     /// The most packets that are taken from a queue at once.
     pub burst_packets: u32,
-    /// How long it spins without work before it arms; `None`: measure a wake-up at start and take
-    /// that.
+    /// How long the lcore spins without work before it arms; `None`: as long as a wake-up costs, measured at start.
     pub spin: Option<Duration>,
-    /// How long it stays in poll mode after a wake-up; `None`: as long as `spin`.
+    /// How long the lcore stays in poll mode after a wake-up; `None`: as long as `spin`.
     pub dwell: Option<Duration>,
-    /// The most time that it takes to drain at stop.
+    /// The longest that the lcore drains at the stop.
     pub drain: Duration,
     /// The device of all its ports, and so of its completion queue; `None` without ports.
     pub device: Option<DeviceId>,
@@ -237,7 +235,7 @@ pub struct Lcore {
     pub cq_depth_wc: u32,
     /// Its ports, in the order of the file.
     pub ports: Vec<PortId>,
-    /// Its stages in topological order: a stage comes before those that it hands packets to.
+    /// Its stages in topological order: a stage comes before the stages that it sends to.
     pub stages: Vec<StageId>,
     /// The rings that it takes packets from.
     pub rings_in: Vec<RingId>,
@@ -266,11 +264,11 @@ pub struct Port {
     pub transport: Transport,
     /// The multicast groups to receive; UD only.
     pub join: Vec<Group>,
-    /// Who it sends to; UC always has a peer, RC a peer or an address.
+    /// Where the port sends to. UC always has a peer, RC a peer or an address.
     pub destination: Destination,
-    /// How long the run's start waits for a connection by address.
+    /// How long the start of a run waits for a connection by address.
     pub connect_timeout: Duration,
-    /// Whether a connection by address that is lost is made again; false without an address.
+    /// Whether a lost connection by address is reconnected; false without an address.
     pub reconnect: bool,
     /// Receive work requests kept posted.
     pub rx_depth_wr: u32,
@@ -278,15 +276,15 @@ pub struct Port {
     pub tx_depth_wr: u32,
     /// Inline data to ask the device for.
     pub inline_bytes: u32,
-    /// One send in so many is signaled; 1 ≤ it ≤ `tx_depth_wr`, or 0 if `tx_depth_wr` is.
+    /// One send in so many is signaled: 1 to `tx_depth_wr`, or 0 if `tx_depth_wr` is 0.
     pub signal_every_wr: u32,
-    /// Whether received packets carry the time of the turn that received them. Without, a turn in which no stage asks
+    /// Whether received packets carry the time of the turn that received them. If not, a turn in which no stage asks
     /// for the time reads no clock.
     pub timestamps: bool,
     /// Where received packets go; present if `rx_depth_wr` > 0.
     pub next: Option<Target>,
-    /// What the batch of packets that wait to be posted must hold, so that no output on this lcore overflows it; 0
-    /// without a send queue.
+    /// The capacity of the pending batch: large enough that no output on this lcore overflows it; 0 without a send
+    /// queue.
     pub batch_packets: u32,
 }
 
@@ -301,16 +299,15 @@ pub struct Ring {
     pub span: Span,
     /// Packets that it holds.
     pub depth_packets: u32,
-    /// The one that fills it.
+    /// The stage or port that fills it.
     pub from: Producer,
     /// The lcore that fills it.
     pub from_lcore: LcoreId,
-    /// The one that empties it.
+    /// The stage or port that empties it.
     pub to: Consumer,
     /// The lcore that empties it; never `from_lcore`.
     pub to_lcore: LcoreId,
-    /// What a batch that gathers packets for it must hold, so that no output on `from_lcore`
-    /// overflows it.
+    /// The capacity of the batch that gathers packets for it: large enough that no output on `from_lcore` overflows it.
     pub batch_packets: u32,
 }
 
@@ -327,14 +324,14 @@ pub struct Stage {
     pub kind: String,
     /// The lcore that runs it.
     pub lcore: LcoreId,
-    /// The pool that it takes fresh packets from.
+    /// The pool that the stage allocates packets from.
     pub pool: Option<PoolId>,
     /// One target an output, in the order of the kind's `outputs`.
     pub outputs: Vec<Target>,
-    /// What its factory gets.
+    /// The parameters for its factory.
     pub params: Params,
-    /// What its input batch must hold, so that nothing upstream on this lcore overflows it, holding stages that let go
-    /// included.
+    /// The capacity of its input batch: large enough that nothing upstream on this lcore overflows it, including stages
+    /// that release what they hold.
     pub batch_packets: u32,
 }
 
