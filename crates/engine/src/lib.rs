@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 
 mod api;
-mod build;
 mod connection;
 mod control;
 mod idle;
@@ -21,15 +20,16 @@ mod lcore;
 #[cfg(test)]
 mod rig;
 mod run;
+mod setup;
 mod stats;
 
 pub use api::error::{Cause, EngineError, Place};
 pub use api::outputs::{OutId, Outputs};
 pub use api::registry::{Registry, StageContext, StageError};
 pub use api::stage::{Next, PortChange, PortEvent, Stage};
-pub use build::select_device::gid as preferred_gid;
 pub use run::runtime::{Interrupter, Running, Runtime};
 pub use run::stop::Ended;
+pub use setup::select_device::gid as preferred_gid;
 pub use stats::clock::{Clock, Tick};
 pub use stats::count::Counter;
 pub use stats::counters::{CounterReport, LcoreReport, PortReport, RingReport, StageReport, StatusReport, WakeReport};

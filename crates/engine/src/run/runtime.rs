@@ -20,7 +20,7 @@ use crate::stats::report::Report;
 /// lcore runs yet.
 #[derive(Debug)]
 pub struct Runtime {
-    pub(crate) built: crate::build::assemble::Built,
+    pub(crate) built: crate::setup::assemble::Built,
 }
 
 impl Runtime {
@@ -29,7 +29,7 @@ impl Runtime {
     /// # Errors
     /// The first thing that cannot be made, with the plan's line. Nothing is left behind.
     pub fn build(plan: &Plan, registry: &Registry) -> Result<Runtime, EngineError> {
-        Ok(Runtime { built: crate::build::assemble::build(plan, registry)? })
+        Ok(Runtime { built: crate::setup::assemble::build(plan, registry)? })
     }
 
     /// Checks what only the app can judge: makes every stage as [`Runtime::build`] does, and drops it. Opens no device,
@@ -39,7 +39,7 @@ impl Runtime {
     /// The first fault that each factory finds, at its place in the plan. The same fault in a section that several
     /// stages read counts once.
     pub fn check(plan: &Plan, registry: &Registry) -> Result<(), Diagnostics> {
-        let faults = crate::build::stages::stage_faults(plan, registry);
+        let faults = crate::setup::stages::stage_faults(plan, registry);
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 

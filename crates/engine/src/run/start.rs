@@ -9,11 +9,11 @@ use core_affinity::CoreId;
 use verbline_plan::IdlePolicy;
 
 use crate::api::error::{EngineError, Place};
-use crate::build::assemble::Built;
 use crate::control::device_events::Watch;
 use crate::control::run_control::{Control, Phase};
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::run::stop::RunningInner;
+use crate::setup::assemble::Built;
 use crate::stats::count::Shared;
 use crate::stats::kernel_time;
 use crate::stats::report::FailureReport;

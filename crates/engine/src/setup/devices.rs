@@ -11,9 +11,9 @@ use verbline_verbs::{
 };
 
 use crate::api::error::{Cause, EngineError, place};
-use crate::build::select_device::{self, Candidate, PickError};
 use crate::control::device_events::{Watched, WatchedLcore, WatchedPort};
 use crate::idle::wake_set::CqSource;
+use crate::setup::select_device::{self, Candidate, PickError};
 use crate::stats::count::Shared;
 use crate::stats::snapshot::{PortEntry, RunStats};
 

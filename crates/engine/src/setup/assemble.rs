@@ -10,11 +10,6 @@ use verbline_ring::{Sleeper, Waker};
 
 use crate::api::error::{EngineError, Place, place};
 use crate::api::registry::Registry;
-use crate::build::devices::{completion_source, open_devices, open_pools};
-use crate::build::lcore_parts::{LcoreBuilder, make_rings};
-use crate::build::queue_pairs::{QueuePairs, connect, connection_specs};
-use crate::build::stages::{count_sources, make_stages};
-use crate::build::stats::run_stats;
 use crate::connection::connections::Connections;
 use crate::connection::connector;
 use crate::connection::handover::Handover;
@@ -25,6 +20,11 @@ use crate::control::run_control::{Control, LcoreInbox};
 use crate::idle::wake_cost::budget;
 use crate::idle::wake_set::WakeSet;
 use crate::lcore::poll_loop::LcoreParts;
+use crate::setup::devices::{completion_source, open_devices, open_pools};
+use crate::setup::lcore_parts::{LcoreBuilder, make_rings};
+use crate::setup::queue_pairs::{QueuePairs, connect, connection_specs};
+use crate::setup::stages::{count_sources, make_stages};
+use crate::setup::stats::run_stats;
 use crate::stats::clock::Clock;
 use crate::stats::snapshot::RunStats;
 

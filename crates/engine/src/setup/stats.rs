@@ -2,9 +2,9 @@
 
 use verbline_plan::{Destination, LcoreId, Plan};
 
-use crate::build::devices::{Devices, Pools};
-use crate::build::stages::MadeStage;
 use crate::idle::policy::Budget;
+use crate::setup::devices::{Devices, Pools};
+use crate::setup::stages::MadeStage;
 use crate::stats::clock::Clock;
 use crate::stats::count::shared;
 use crate::stats::counters::{LcoreReport, PortReport, RingReport, StageReport};

@@ -13,12 +13,12 @@ use verbline_verbs::{
 };
 
 use crate::api::error::{Cause, EngineError, place};
-use crate::build::devices::{Devices, Opened, provider};
 use crate::connection::connector::BACKLOG;
 use crate::connection::handover::Handovers;
 use crate::connection::spec::{ConnectionSpec, LocalPort, Reconnect, Role};
 use crate::idle::wake_set::CqSource;
 use crate::lcore::poll_loop::LcoreParts;
+use crate::setup::devices::{Devices, Opened, provider};
 
 /// The queue pairs on their way to their ports.
 #[derive(Debug)]
