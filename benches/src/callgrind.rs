@@ -67,8 +67,9 @@ fn entered(within: Option<&str>, count: f64) -> Result<f64, CallgrindError> {
     }
 }
 
-/// Instructions of one operation: the difference of runs with two counts of them, over the difference of the counts, so
-/// that what a program does only once is not in it. Of some runs the least counts: threads that wait add to it.
+/// Instructions of one operation: the difference of runs with two counts of them, over the
+/// difference of the counts, so that what a program does only once is not in it. Of some runs the
+/// least counts: threads that wait add to it.
 ///
 /// # Errors
 /// As [`instructions`].

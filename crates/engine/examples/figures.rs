@@ -3,7 +3,8 @@
 //! ```text
 //! cargo run --release -p verbline-engine --example figures
 //! ```
-//! A chain of stages that hand everything on is run in two lengths; the difference is what one more stage costs.
+//! A chain of stages that hand everything on is run in two lengths; the difference is what one more
+//! stage costs.
 
 use std::error::Error;
 use std::time::Duration;

@@ -1,14 +1,15 @@
-//! The engine runs a plan: pinned lcores poll, hand batches from stage to stage, and sleep when there is nothing to do.
+//! The engine runs a plan: pinned lcores poll, hand batches from stage to stage, and sleep when
+//! there is nothing to do.
 //!
-//! - An app registers its kinds of [`Stage`] in a [`Registry`]. The plan is checked against the registry's
-//!   [`Registry::catalog`].
-//! - [`Runtime::build`] makes everything that the plan names, and [`Runtime::start`] runs it. [`Running::stop`] drains
-//!   the run and returns a [`Report`] that accounts for every packet.
-//! - A stage reaches its lcore through [`Outputs`]: its outputs, its pool, the time. It is told what happens to ports
-//!   ([`Stage::port_event`]).
+//! - An app registers its kinds of [`Stage`] in a [`Registry`]. The plan is checked against the
+//!   registry's [`Registry::catalog`].
+//! - [`Runtime::build`] makes everything that the plan names, and [`Runtime::start`] runs it.
+//!   [`Running::stop`] drains the run and returns a [`Report`] that accounts for every packet.
+//! - A stage reaches its lcore through [`Outputs`]: its outputs, its pool, the time. It is told
+//!   what happens to ports ([`Stage::port_event`]).
 //!
-//! After [`Runtime::start`] nothing is allocated, and no lcore waits for another: a packet that does not fit is
-//! dropped, and counted by place and [`DropReason`].
+//! After [`Runtime::start`] nothing is allocated, and no lcore waits for another: a packet that
+//! does not fit is dropped, and counted by place and [`DropReason`].
 
 #![forbid(unsafe_code)]
 

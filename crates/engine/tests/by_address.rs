@@ -1,4 +1,5 @@
-//! Connections by address on the software RNIC: both ends in one plan, one end in each of two engines, and none at all.
+//! Connections by address on the software RNIC: both ends in one plan, one end in each of two
+//! engines, and none at all.
 //!
 //! Each test has port numbers of its own: the software RNICs share one set of listeners.
 

@@ -1,4 +1,5 @@
-//! A process whose file descriptors have run out. Alone in its file, as it takes them from whatever runs beside it.
+//! A process whose file descriptors have run out. Alone in its file, as it takes them from whatever
+//! runs beside it.
 
 mod common;
 
@@ -17,7 +18,8 @@ fn descriptors_that_run_out_are_asked_for_by_what_needs_them() {
     let taken: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     let error = runtime.start().expect_err("no descriptor is left");
     drop(taken);
-    // This plan has no connections by address that somebody could keep, and no line of it is to blame.
+    // This plan has no connections by address that somebody could keep, and no line of it is to
+    // blame.
     let says = "starting the thread that watches the devices' events: Too many open files (os error 24); \
                 free file descriptors or threads (ulimit -n, ulimit -u)";
     assert_eq!(error.to_string(), says);

@@ -1,5 +1,5 @@
-//! What devices say without being asked reaches the lcore that it concerns, and the run's report: queue pairs that
-//! fail, completion queues that overrun, devices that are pulled out.
+//! What devices say without being asked reaches the lcore that it concerns, and the run's report:
+//! queue pairs that fail, completion queues that overrun, devices that are pulled out.
 
 mod common;
 
@@ -57,7 +57,8 @@ fn with_witness() -> Registry {
     registry
 }
 
-/// A pair of ports over RC on two lcores, `tx` to `rx`; and on lcore a, a witness that answers by the port `other`.
+/// A pair of ports over RC on two lcores, `tx` to `rx`; and on lcore a, a witness that answers by
+/// the port `other`.
 fn text(idle: &str, generator: &str) -> String {
     format!(
         r#"
@@ -172,7 +173,8 @@ fn two_lcores_take_a_broken_queue_pair_out_of_service_and_end_in_order() {
         let running = start(&text(idle, generator));
         let qpn = qpn(&running, "tx");
         assert!(fault::break_queue_pair(qpn));
-        // The answer of the witness reached the other lcore: it was told, and what it sent was sent.
+        // The answer of the witness reached the other lcore: it was told, and what it sent was
+        // sent.
         wait_for(&running, "the stages are told", |report| report.stage("answers").unwrap().packets_in == 1);
         // The flushed completions may come before the event, which says more.
         let live = wait_for(&running, "what is sent is dropped, and why", |report| {
@@ -269,7 +271,8 @@ fn two_lcores_fail_with_whichever_port_is_lost() {
         let running = start(&text("event", "gap_us = 60000000"));
         assert!(fault::break_queue_pair(qpn(&running, port)));
         let (failed, sentence, report) = failed(running);
-        // The flushed completions may come before the event, which is waited for a little, as it says more.
+        // The flushed completions may come before the event, which is waited for a little, as it
+        // says more.
         assert_eq!(failed, lcore, "{sentence}");
         assert_eq!(sentence, format!("lcore.{lcore}: port.{port} is down for good (IBV_EVENT_QP_FATAL)"));
         assert_eq!(report.packets.held, 0, "{:?}", report.packets);

@@ -1,4 +1,5 @@
-//! What a person reads when a plan cannot be run here: what, on which line, with which value, and what to do.
+//! What a person reads when a plan cannot be run here: what, on which line, with which value, and
+//! what to do.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Stages that are polled: whatever they say of when they want to be, they are, and what they do then is nobody's lost
-//! wake-up.
+//! Stages that are polled: whatever they say of when they want to be, they are, and what they do
+//! then is nobody's lost wake-up.
 
 mod common;
 
@@ -69,8 +69,9 @@ fn a_stage_that_asks_for_a_tick_that_is_over_is_polled_at_once_even_if_it_is_the
 fn a_stage_that_said_idle_may_send_when_it_is_polled_again() {
     let report = run(|_| Next::Idle, |_| true, Duration::from_millis(100));
     assert!(report.lcore("only").unwrap().sleeps == 0, "it is never without work");
-    // The second poll, which follows the first one of a turn that found nothing, sends nothing; nor does the one that
-    // looks again before the sleep. The next comes when the safety time-out has ended that.
+    // The second poll, which follows the first one of a turn that found nothing, sends nothing; nor
+    // does the one that looks again before the sleep. The next comes when the safety time-out has
+    // ended that.
     let report = run(|_| Next::Idle, |polls| polls > 2, Duration::from_millis(1300));
     let lcore = report.lcore("only").unwrap();
     assert_eq!((lcore.sleeps, lcore.woken_by("timeout")), (1, 1), "{lcore:?}");

@@ -1,6 +1,5 @@
-//! Connections by address that are lost and made again: each end's peer leaves and comes back, or does not. On the
-//! software RNIC; with `ENGINE_TEST_PROVIDER=kernel` on the kernel's rxe0 and rxe1 instead, as tests/guest/run makes
-//! them.
+//! Connections by address are lost, and reconnected or not. On the software RNIC; with
+//! `ENGINE_TEST_PROVIDER=kernel` on the kernel's rxe0 and rxe1, as tests/guest/run makes them.
 //!
 //! Each test has port numbers of its own: the software RNICs share one set of listeners.
 
@@ -32,7 +31,7 @@ fn device(index: u8) -> String {
     format!("{family}{index}")
 }
 
-/// One end: a port of that name and with these keys on an lcore of its own, and a stage that it feeds.
+/// One end: a port with this name and these keys on an lcore of its own, and a stage behind it.
 struct End<'a> {
     device: u8,
     /// Its place among those that this process may run on.
@@ -366,7 +365,7 @@ fn a_listener_that_refuses_a_port_that_it_knew_is_asked_again() {
     let (_other, _second) = accept(&mut listener);
     let report = until(&client, is(ConnectionState::Connected));
     assert!(connection(&report).times_connected == 2 && connection(&report).attempts >= 3, "{report:#?}");
-    // It talks again, as far as somebody listens: two receive queues of none take nothing, and the send queue stays
+    // It talks again if the peer listens: with two receive queues of none the send queue stays
     // full.
     until(&client, |report| report.dropped("tx_full") > 0);
     assert_eq!(client.stop().unwrap().packets.held, 0);

@@ -1,4 +1,5 @@
-//! Whole runs over rings between two lcores: hand-off, sleep and wake, backpressure, and the timers that bound a sleep.
+//! Whole runs over rings between two lcores: hand-off, sleep and wake, backpressure, and the timers
+//! that bound a sleep.
 
 mod common;
 

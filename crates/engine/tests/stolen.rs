@@ -39,7 +39,8 @@ fn what_another_thread_takes_is_stolen_and_not_idle() {
     let report = beside_a_thief("poll");
     assert_clean(&report);
     let lcore = report.lcore("only").unwrap();
-    // The scheduler halves the CPU between the two, or gives the lcore less yet where others want it as well.
+    // The scheduler halves the CPU between the two, or gives the lcore less yet where others want
+    // it as well.
     assert!(lcore.stolen_share > 0.3, "{lcore:?}");
     assert!(lcore.stalls > 0 && lcore.stall_max_ns >= 1_000_000, "by whole turns of the scheduler: {lcore:?}");
     assert!(lcore.idle_share < 0.7 && lcore.busy_share < 0.1, "{lcore:?}");

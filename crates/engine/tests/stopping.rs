@@ -1,4 +1,5 @@
-//! How runs end: in order with packets in flight, by a panic, by a budget; and where every packet went.
+//! How runs end: in order with packets in flight, by a panic, by a budget; and where every packet
+//! went.
 
 mod common;
 
@@ -88,13 +89,15 @@ fn two_lcores_count_what_a_full_send_queue_refuses() {
     assert_eq!(made, seen + report.dropped("tx_full"), "{report:#?}");
 }
 
-// Send completions unpolled while idle: the pool runs dry and everything stalls (NVIDIA/daqiri#207).
+// Send completions unpolled while idle: the pool runs dry and everything stalls
+// (NVIDIA/daqiri#207).
 #[test]
 fn two_lcores_reap_send_completions_while_idle() {
     if lacks_cpus(2) {
         return;
     }
-    // When the queue is full this source says that it is idle; only a send completion can wake its lcore.
+    // When the queue is full this source says that it is idle; only a send completion can wake its
+    // lcore.
     let text = stream("polite = true, patient = true, size_bytes = 300", "work_us = 200", "5s")
         .replace("\"adaptive\"", "\"event\"")
         .replace("count = 1000000000", "count = 3000");

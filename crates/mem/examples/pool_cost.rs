@@ -3,8 +3,8 @@
 //!
 //! `cargo run --release -p verbline-mem --example pool_cost`
 //!
-//! Each figure is the least of many short runs, so a noisy neighbour spoils few. One operation is 32 packets got and 32
-//! put.
+//! Each figure is the least of many short runs, so a noisy neighbour spoils few. One operation is
+//! 32 packets got and 32 put.
 
 use std::hint::black_box;
 use std::time::Instant;

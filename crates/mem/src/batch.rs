@@ -1,8 +1,8 @@
 //! A batch: an array of packets that never grows.
 //!
-//! Packets are 8-byte handles, so moving a batch is copying that many words. What does not fit stays with the caller.
-//! Dropping or clearing a batch returns its packets in bulk: one copy into the bound cache, or one compare-and-swap on
-//! the free list, for each run of one pool's packets.
+//! Packets are 8-byte handles, so moving a batch is copying that many words. What does not fit
+//! stays with the caller. Dropping or clearing a batch returns its packets in bulk: one copy into
+//! the bound cache, or one compare-and-swap on the free list, for each run of one pool's packets.
 
 use std::mem::{self, MaybeUninit};
 use std::slice;
@@ -96,8 +96,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Adds packets from the iterator while there is room; gives how many. Pass `iter.by_ref()` to keep the rest, which
-    /// is not asked for.
+    /// Adds packets from the iterator while there is room; gives how many. Pass `iter.by_ref()` to
+    /// keep the rest, which is not asked for.
     pub fn push_iter(&mut self, packets: impl IntoIterator<Item = Packet>) -> usize {
         let before = self.len();
         // `Vec::extend` would reserve by the iterator's hint; `take` bounds that to the room.
@@ -105,8 +105,8 @@ impl Batch {
         self.len() - before
     }
 
-    /// Adds packets as long as `next` gives one, at most `n` and what there is room for; gives how many. It is asked
-    /// with 0, 1, 2, ….
+    /// Adds packets as long as `next` gives one, at most `n` and what there is room for; gives how
+    /// many. It is asked with 0, 1, 2, ….
     #[inline]
     pub fn push_up_to(&mut self, n: usize, mut next: impl FnMut(usize) -> Option<Packet>) -> usize {
         /// Takes in what was written, also if `next` panics.
@@ -126,8 +126,8 @@ impl Batch {
         let mut written = Written { batch: self, count: 0 };
         let mut push = |count: &mut usize| {
             let Some(packet) = next(*count) else { return false };
-            // SAFETY: below the room, which the vector has allocated behind its packets; the batch is borrowed, so that
-            // they stay there.
+            // SAFETY: below the room, which the vector has allocated behind its packets; the batch
+            // is borrowed, so that they stay there.
             unsafe { first.add(*count).write(MaybeUninit::new(packet)) };
             *count += 1;
             true
@@ -189,8 +189,8 @@ impl Batch {
         moved
     }
 
-    /// Takes up to `n` packets off the front. Those that the iterator is not asked for return to their pools when it is
-    /// dropped; the rest of the batch moves up.
+    /// Takes up to `n` packets off the front. Those that the iterator is not asked for return to
+    /// their pools when it is dropped; the rest of the batch moves up.
     pub fn drain_front(&mut self, n: usize) -> DrainFront<'_> {
         let n = n.min(self.len());
         DrainFront(self.packets.drain(..n))
@@ -206,16 +206,17 @@ impl Batch {
         }
     }
 
-    /// Moves packets from the front into `places`, as many as there are of both, and gives how many; the rest of the
-    /// batch moves up. What the places held before is not dropped.
+    /// Moves packets from the front into `places`, as many as there are of both, and gives how
+    /// many; the rest of the batch moves up. What the places held before is not dropped.
     #[inline]
     #[must_use = "so many places hold a packet now, which nothing else will drop"]
     pub fn move_front(&mut self, places: &mut [MaybeUninit<Packet>]) -> usize {
         let len = self.len();
         let moved = len.min(places.len());
         let packets = self.packets.as_mut_ptr();
-        // SAFETY: both ranges are `moved` long, and `places` is foreign to the batch, being borrowed mutably. The
-        // packets that were moved are the places' now: the rest takes their room, and the length covers the rest alone.
+        // SAFETY: both ranges are `moved` long, and `places` is foreign to the batch, being
+        // borrowed mutably. The packets that were moved are the places' now: the rest takes their
+        // room, and the length covers the rest alone.
         unsafe {
             self.packets.set_len(len - moved);
             self.handles.copy(packets.cast(), places.as_mut_ptr().cast(), moved);
@@ -258,18 +259,18 @@ impl Batch {
         self.truncate(0);
     }
 
-    /// Keeps the first `len` packets and returns the others to their pools, in bulk. No effect when there are no more
-    /// than that.
+    /// Keeps the first `len` packets and returns the others to their pools, in bulk. No effect when
+    /// there are no more than that.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         let Some(others) = self.packets.get(len..) else { return };
         let others = raw(others);
         let (start, count) = (others.as_ptr(), others.len());
-        // SAFETY: `len` is at most the length, as `get` found. The packets above it are given up to `give_back` below,
-        // and so not dropped here.
+        // SAFETY: `len` is at most the length, as `get` found. The packets above it are given up to
+        // `give_back` below, and so not dropped here.
         unsafe { self.packets.set_len(len) };
-        // SAFETY: these slots stay allocated and unchanged while `self` is borrowed; the rights in them are nobody's
-        // since `set_len`.
+        // SAFETY: these slots stay allocated and unchanged while `self` is borrowed; the rights in
+        // them are nobody's since `set_len`.
         unsafe { stash::give_back(slice::from_raw_parts(start, count)) };
     }
 

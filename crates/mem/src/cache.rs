@@ -1,8 +1,8 @@
 //! A pool's cache for one lcore.
 //!
-//! Gets and puts move handles in and out of an array of the lcore's own; the free list that all lcores share is visited
-//! once for about half a cache's worth, in one compare-and-swap. A bound cache also takes what is dropped on its
-//! thread.
+//! Gets and puts move handles in and out of an array of the lcore's own; the free list that all
+//! lcores share is visited once for about half a cache's worth, in one compare-and-swap. A bound
+//! cache also takes what is dropped on its thread.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,8 +18,8 @@ use crate::shared::CachedCount;
 use crate::stash::{self, Stash};
 
 impl Pool {
-    /// A cache of up to `capacity` packets, empty at first; 0 caches nothing. More than the pool's packets is cut to
-    /// that.
+    /// A cache of up to `capacity` packets, empty at first; 0 caches nothing. More than the pool's
+    /// packets is cut to that.
     #[must_use]
     pub fn cache(&self, capacity: usize) -> PoolCache {
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX).min(self.packets());
@@ -32,8 +32,8 @@ impl Pool {
     }
 }
 
-/// A cache of one pool's packets, for one thread at a time: `Send`, not `Sync`. Dropping it returns what it holds to
-/// the free list.
+/// A cache of one pool's packets, for one thread at a time: `Send`, not `Sync`. Dropping it returns
+/// what it holds to the free list.
 ///
 /// ```compile_fail
 /// fn shared<T: Sync>() {}
@@ -45,8 +45,8 @@ pub struct PoolCache {
     pool: Pool,
 }
 
-// SAFETY: the cache owns its stash, and no thread's list has it: `bind` takes the cache, and gives it back only after
-// `unbind`.
+// SAFETY: the cache owns its stash, and no thread's list has it: `bind` takes the cache, and gives
+// it back only after `unbind`.
 unsafe impl Send for PoolCache {}
 
 impl PoolCache {
@@ -66,8 +66,8 @@ impl PoolCache {
         Some(packet)
     }
 
-    /// As [`PoolCache::get`] and [`Packet::set_len`], in one go. `None` also when a fresh packet cannot hold so many
-    /// bytes.
+    /// As [`PoolCache::get`] and [`Packet::set_len`], in one go. `None` also when a fresh packet
+    /// cannot hold so many bytes.
     #[inline]
     #[must_use]
     pub fn get_of_len(&self, len_bytes: usize) -> Option<Packet> {
@@ -87,8 +87,8 @@ impl PoolCache {
         self.stash().take_one().map(|raw| unsafe { Packet::from_raw(raw) })
     }
 
-    /// Adds up to `n` fresh packets ([`Packet::reset`]) to the batch; gives how many: fewer when the batch is full or
-    /// the pool runs out.
+    /// Adds up to `n` fresh packets ([`Packet::reset`]) to the batch; gives how many: fewer when
+    /// the batch is full or the pool runs out.
     #[inline]
     pub fn get_bulk(&self, batch: &mut Batch, n: usize) -> usize {
         let before = batch.len();
@@ -97,8 +97,8 @@ impl PoolCache {
         taken
     }
 
-    /// As [`PoolCache::get_bulk`] and [`Packet::set_len`] of each, in one go. None are got when a fresh packet cannot
-    /// hold so many bytes.
+    /// As [`PoolCache::get_bulk`] and [`Packet::set_len`] of each, in one go. None are got when a
+    /// fresh packet cannot hold so many bytes.
     #[inline]
     pub fn get_bulk_of_len(&self, batch: &mut Batch, n: usize, len_bytes: usize) -> usize {
         if !self.stash().holds(len_bytes) {
@@ -110,9 +110,9 @@ impl PoolCache {
         taken
     }
 
-    /// As [`PoolCache::get_bulk`], but each packet is as its last holder left it: length, headroom, port, timestamp,
-    /// mark. For those who [`reset`](Packet::reset) it themselves: no metadata line is touched, so this is a copy of
-    /// `n` words and no more.
+    /// As [`PoolCache::get_bulk`], but each packet is as its last holder left it: length, headroom,
+    /// port, timestamp, mark. For those who [`reset`](Packet::reset) it themselves: no metadata
+    /// line is touched, so this is a copy of `n` words and no more.
     #[inline]
     pub fn get_bulk_unreset(&self, batch: &mut Batch, n: usize) -> usize {
         let taken = self.stash().take(batch.spare(n));
@@ -130,8 +130,8 @@ impl PoolCache {
         }
     }
 
-    /// Returns all packets of the batch: to this cache if all are of this pool; else each to where its drop takes it,
-    /// and this pool's to here.
+    /// Returns all packets of the batch: to this cache if all are of this pool; else each to where
+    /// its drop takes it, and this pool's to here.
     #[inline]
     pub fn put_bulk(&self, batch: &mut Batch) {
         // SAFETY: if the stash takes them, the rights are given up by the `disown`.
@@ -147,12 +147,14 @@ impl PoolCache {
         batch.drain_front(batch.len()).for_each(|packet| self.put(packet));
     }
 
-    /// Binds the cache to this thread: until the guard goes, a packet of this pool that is dropped here returns to this
-    /// cache. Several caches may be bound at once; of two for one pool the later one is used.
+    /// Binds the cache to this thread: until the guard goes, a packet of this pool that is dropped
+    /// here returns to this cache. Several caches may be bound at once; of two for one pool the
+    /// later one is used.
     #[must_use = "dropping the guard unbinds and drops the cache"]
     pub fn bind(self) -> BoundCache {
-        // SAFETY: the guard owns the cache, keeps it on this thread (it is not Send), and unbinds before it lets go. A
-        // guard that is forgotten leaks the cache, which then stays where it is for ever.
+        // SAFETY: the guard owns the cache, keeps it on this thread (it is not Send), and unbinds
+        // before it lets go. A guard that is forgotten leaks the cache, which then stays where it
+        // is for ever.
         unsafe { stash::bind(self.stash.as_ref()) };
         BoundCache { cache: ManuallyDrop::new(self), stays: PhantomData }
     }
@@ -209,8 +211,8 @@ impl Drop for PoolCache {
     fn drop(&mut self) {
         self.flush();
         self.pool.deregister_cache(&CachedCount(self.stash().count()));
-        // SAFETY: made by Box::leak in `Pool::cache`; bound nowhere (`bind` takes the cache), and nobody counts it any
-        // more.
+        // SAFETY: made by Box::leak in `Pool::cache`; bound nowhere (`bind` takes the cache), and
+        // nobody counts it any more.
         drop(unsafe { Box::from_raw(self.stash.as_ptr()) });
     }
 }
@@ -225,8 +227,8 @@ impl fmt::Debug for PoolCache {
     }
 }
 
-/// A cache that takes what is dropped on this thread. Use it as the [`PoolCache`] that it is. Dropping it unbinds and
-/// drops the cache.
+/// A cache that takes what is dropped on this thread. Use it as the [`PoolCache`] that it is.
+/// Dropping it unbinds and drops the cache.
 ///
 /// It stays on its thread:
 /// ```compile_fail

@@ -1,8 +1,9 @@
 //! What the machine has: hugepages by size, the locked-memory limit, the base page size.
 //!
-//! Every call reads afresh from the kernel; nothing is cached. What a container hides is looked for in a second place
-//! (a system call, or /proc for /sys) before it counts as absent. A file that cannot be read or understood is an error,
-//! never a guess. Other processes change the counts: treat them as advice; the mapping decides.
+//! Every call reads afresh from the kernel; nothing is cached. What a container hides is looked for
+//! in a second place (a system call, or /proc for /sys) before it counts as absent. A file that
+//! cannot be read or understood is an error, never a guess. Other processes change the counts:
+//! treat them as advice; the mapping decides.
 
 use std::fs;
 use std::io;
@@ -70,8 +71,8 @@ impl HugepageCount {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HugepageFacts {
-    /// The size that a plain `MAP_HUGETLB` gets, bytes: `Hugepagesize` of /proc/meminfo; `None` where the kernel has no
-    /// hugepages.
+    /// The size that a plain `MAP_HUGETLB` gets, bytes: `Hugepagesize` of /proc/meminfo; `None`
+    /// where the kernel has no hugepages.
     pub default_bytes: Option<u64>,
     /// Every size that the kernel has, smallest first; without /sys the default size alone, as
     /// /proc/meminfo counts it.
@@ -120,8 +121,8 @@ pub struct MemlockLimit {
     pub soft_bytes: Option<u64>,
     /// What the process may raise it to, bytes; `None`: unlimited.
     pub hard_bytes: Option<u64>,
-    /// The process holds CAP_IPC_LOCK, so the limit does not bind it (capabilities(7)). That of a rootless container
-    /// does not count.
+    /// The process holds CAP_IPC_LOCK, so the limit does not bind it (capabilities(7)). That of a
+    /// rootless container does not count.
     pub exempt: bool,
 }
 
@@ -178,8 +179,8 @@ fn parse_error(path: &Path, found: &str) -> FactsError {
     FactsError::Parse { path: path.to_owned(), found: found.trim().to_owned() }
 }
 
-/// The `Hugepagesize:` line, which a kernel without hugetlbfs leaves out. hugepage-rs reads the same line and panics
-/// without it.
+/// The `Hugepagesize:` line, which a kernel without hugetlbfs leaves out. hugepage-rs reads the
+/// same line and panics without it.
 fn default_hugepage_bytes(meminfo: &str, path: &Path) -> Result<Option<u64>, FactsError> {
     let Some(rest) = meminfo.lines().find_map(|line| line.strip_prefix("Hugepagesize:")) else {
         return Ok(None);
@@ -240,8 +241,8 @@ fn count_in(path: &Path) -> Result<u64, FactsError> {
     text.trim().parse().map_err(|_| parse_error(path, &text))
 }
 
-/// The kernel asks for the capability in the first user namespace (`capable()` of mm/mlock.c and of ib_umem_get).
-/// Without /proc no container shows, and the capability is taken at its word.
+/// The kernel asks for the capability in the first user namespace (`capable()` of mm/mlock.c and of
+/// ib_umem_get). Without /proc no container shows, and the capability is taken at its word.
 fn may_lock_without_limit() -> bool {
     let has_it = rustix::thread::capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     has_it && fs::read_link("/proc/self/ns/user").map_or(true, |name| name == Path::new(FIRST_USER_NAMESPACE))

@@ -1,15 +1,16 @@
 //! The free list that all lcores share: a lock-free stack of packet indices, in chains.
 //!
-//! A Treiber stack: `head` holds the top index and a 32-bit tag, `next[i]` the index below `i`. A bulk get or put of
-//! any length is one compare-and-swap. Every change of `head` counts the tag up, so a get whose walk was overtaken
-//! fails and walks again; it would take exactly 2³² changes within one walk to fool it.
+//! A Treiber stack: `head` holds the top index and a 32-bit tag, `next[i]` the index below `i`. A
+//! bulk get or put of any length is one compare-and-swap. Every change of `head` counts the tag up,
+//! so a get whose walk was overtaken fails and walks again; it would take exactly 2³² changes
+//! within one walk to fool it.
 //!
 //! Beside the stack stands `home`, how many indices are on it. It is the protocol of the pool's
 //! end:
 //! - a put adds to `home` with Release as its **last** access to anything of the pool's;
 //! - gets need a live `Pool` handle, so when the last one goes there are no more gets;
-//! - whoever drops that handle and reads `home == packets` with Acquire has therefore all puts behind it and may free
-//!   everything. Any less, and some packet is still out: the pool is leaked.
+//! - whoever drops that handle and reads `home == packets` with Acquire has therefore all puts
+//!   behind it and may free everything. Any less, and some packet is still out: the pool is leaked.
 
 use std::ptr::NonNull;
 
@@ -24,8 +25,8 @@ pub(crate) struct FreeList {
     next: Box<[AtomicU32]>,
 }
 
-/// Both words that every put and get changes, on a line shared with nothing else: 128 bytes, as x86 prefetches lines in
-/// pairs.
+/// Both words that every put and get changes, on a line shared with nothing else: 128 bytes, as x86
+/// prefetches lines in pairs.
 #[repr(align(128))]
 struct Hot {
     /// Tag in the high half, index in the low.
@@ -44,12 +45,13 @@ impl FreeList {
         Self { hot, next }
     }
 
-    /// Takes up to `want` indices, top first, and gives how many. `found(k, index)` is called for the k-th of a walk; a
-    /// walk that was overtaken is made again from k = 0, and only what the last one found has been taken.
+    /// Takes up to `want` indices, top first, and gives how many. `found(k, index)` is called for
+    /// the k-th of a walk; a walk that was overtaken is made again from k = 0, and only what the
+    /// last one found has been taken.
     pub(crate) fn take(&self, want: usize, mut found: impl FnMut(usize, u32)) -> usize {
-        // Acquire, here and on failure below: pairs with the Release in `push`. All changes of `head` are
-        // read-modify-writes, so this sees every earlier push, its links and what its packets hold, whichever change it
-        // reads.
+        // Acquire, here and on failure below: pairs with the Release in `push`. All changes of
+        // `head` are read-modify-writes, so this sees every earlier push, its links and what its
+        // packets hold, whichever change it reads.
         let mut head = self.hot.head.load(Ordering::Acquire);
         loop {
             let (tag, mut index) = unpack(head);
@@ -57,8 +59,9 @@ impl FreeList {
             while taken < want && index != NIL {
                 found(taken, index);
                 taken += 1;
-                // Relaxed: if nobody changed `head` meanwhile, this link was written before the push that `head`
-                // showed; if somebody did, the value may be stale (but never out of range) and the swap below fails.
+                // Relaxed: if nobody changed `head` meanwhile, this link was written before the
+                // push that `head` showed; if somebody did, the value may be stale (but never out
+                // of range) and the swap below fails.
                 index = self.next[index as usize].load(Ordering::Relaxed);
             }
             if taken == 0 {
@@ -69,8 +72,8 @@ impl FreeList {
             // publishes nothing.
             match self.hot.head.compare_exchange_weak(head, below, Ordering::Relaxed, Ordering::Acquire) {
                 Ok(_) => {
-                    // Relaxed: only the owner's `all_home` orders anything by `home`, and it comes after every get (see
-                    // above).
+                    // Relaxed: only the owner's `all_home` orders anything by `home`, and it comes
+                    // after every get (see above).
                     self.hot.home.fetch_sub(taken as u32, Ordering::Relaxed);
                     return taken;
                 }
@@ -82,16 +85,18 @@ impl FreeList {
     /// Puts `count` indices, `index_of(0)` on top. The list may be gone when this returns.
     ///
     /// # Safety
-    /// `this` is alive until the put's last access, which holding the packets guarantees: the list is not freed while
-    /// one is out. Each index is in range, was taken from this list, and is not put twice.
+    /// `this` is alive until the put's last access, which holding the packets guarantees: the list
+    /// is not freed while one is out. Each index is in range, was taken from this list, and is not
+    /// put twice.
     pub(crate) unsafe fn put(this: NonNull<Self>, count: usize, index_of: impl Fn(usize) -> u32) {
         if count == 0 {
             return;
         }
         // SAFETY: alive, by the caller's word; the reference ends before the last access.
         unsafe { this.as_ref() }.push(count, index_of);
-        // SAFETY: as above: until the add below is seen, `home` is short and the owner does not free. The reference is
-        // to an atomic alone, as memory that goes away under a call's feet has to be.
+        // SAFETY: as above: until the add below is seen, `home` is short and the owner does not
+        // free. The reference is to an atomic alone, as memory that goes away under a call's feet
+        // has to be.
         let home = unsafe { &(*this.as_ptr()).hot.home };
         // Release: pairs with the Acquire in `all_home`; nothing of the pool is touched after it.
         home.fetch_add(count as u32, Ordering::Release);
@@ -122,8 +127,8 @@ impl FreeList {
 
     /// How many indices are on the list: exact when no get or put is in progress.
     pub(crate) fn len(&self) -> u32 {
-        // Relaxed: a count for people. A get may have been counted before the put that fed it: that is none, not four
-        // billion.
+        // Relaxed: a count for people. A get may have been counted before the put that fed it: that
+        // is none, not four billion.
         let home = self.hot.home.load(Ordering::Relaxed);
         if home > self.packets() { 0 } else { home }
     }

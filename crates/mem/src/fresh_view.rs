@@ -1,7 +1,7 @@
 //! The view of a packet that has just been taken from its pool, in the form in which it is stored.
 //!
-//! The compiler stores a `View` field by field, in four or five stores. As two vectors it takes two stores, which a
-//! loop over many packets keeps in registers.
+//! The compiler stores a `View` field by field, in four or five stores. As two vectors it takes two
+//! stores, which a loop over many packets keeps in registers.
 
 use crate::shared::View;
 

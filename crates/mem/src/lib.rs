@@ -1,15 +1,17 @@
 //! Memory of the data plane: hugepage regions, packet pools, and the packet handle.
 //!
-//! - A [`Region`] is a mapping on hugepages, prefaulted, locked if asked; where none are to be had it says so
-//!   ([`Region::fallback`]).
-//! - A [`Pool`] cuts a region into [`Packet`]s: 8-byte handles that move, and return to the pool when dropped.
-//! - A [`PoolCache`] is one lcore's share of a pool; a [`Batch`] carries packets from stage to stage. Moving either way
-//!   is copying words.
+//! - A [`Region`] is a mapping on hugepages, prefaulted, locked if asked; where none are to be had
+//!   it says so ([`Region::fallback`]).
+//! - A [`Pool`] cuts a region into [`Packet`]s: 8-byte handles that move, and return to the pool
+//!   when dropped.
+//! - A [`PoolCache`] is one lcore's share of a pool; a [`Batch`] carries packets from stage to
+//!   stage. Moving either way is copying words.
 //! - A [`PeerRegion`] is a region that a peer may write: copies and atomics, never references.
 //! - [`facts`] tells what the machine has; [`prefetch`] is a hint to its caches.
 //!
-//! Nothing is allocated after the pools, caches and batches are made. Every packet is on the free list, in a cache, or
-//! held ([`Pool::account`]); a pool that goes while packets are held is leaked, never freed ([`leaked_pools`]).
+//! Nothing is allocated after the pools, caches and batches are made. Every packet is on the free
+//! list, in a cache, or held ([`Pool::account`]); a pool that goes while packets are held is
+//! leaked, never freed ([`leaked_pools`]).
 
 pub mod batch;
 pub mod cache;

@@ -2,9 +2,9 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p verbline-mem --release --lib`
 //!
-//! What makes them bite: every packet has a loom `UnsafeCell`, which fails the model when two threads are at it at once
-//! or when a hand-over does not order them; and `FreeList`'s loom drop touches every atomic exclusively, which fails it
-//! when a put may still be going on.
+//! What makes them bite: every packet has a loom `UnsafeCell`, which fails the model when two
+//! threads are at it at once or when a hand-over does not order them; and `FreeList`'s loom drop
+//! touches every atomic exclusively, which fails it when a put may still be going on.
 
 use std::ptr::NonNull;
 use std::sync::Arc as StdArc;
@@ -81,8 +81,8 @@ fn an_index_is_one_threads_at_a_time_and_none_is_lost() {
     });
 }
 
-/// A takes [0, 1] and puts 0 back while B walks from 0: the index on top is the same, the one below is not. The tag
-/// tells.
+/// A takes [0, 1] and puts 0 back while B walks from 0: the index on top is the same, the one below
+/// is not. The tag tells.
 #[test]
 fn a_walk_that_was_overtaken_takes_nothing() {
     model(4, || {
@@ -134,8 +134,8 @@ fn with_mr(pool: &Pool) -> StdArc<std::sync::atomic::AtomicUsize> {
     gone
 }
 
-/// The last handle goes while another thread drops the last packet: freed with nothing in flight, or leaked. Both must
-/// come to pass.
+/// The last handle goes while another thread drops the last packet: freed with nothing in flight,
+/// or leaked. Both must come to pass.
 #[test]
 fn a_pool_that_goes_as_a_packet_returns_is_freed_whole_or_leaked() {
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,10 +5,11 @@
 //!                          addr()                    |
 //!                          |<------------ capacity() -------------->|
 //! ```
-//! The buffer lies in device-visible memory; where data starts, its length, port, timestamp and mark lie in a 64-byte
-//! line outside it, so a device that writes the wrong bytes cannot lead a packet astray. Dropping a packet returns it
-//! to the cache bound on this thread ([`PoolCache::bind`](crate::PoolCache::bind)), else to its pool's free list. A
-//! packet that is forgotten (`mem::forget`) stays out for good.
+//! The buffer lies in device-visible memory; where data starts, its length, port, timestamp and
+//! mark lie in a 64-byte line outside it, so a device that writes the wrong bytes cannot lead a
+//! packet astray. Dropping a packet returns it to the cache bound on this thread
+//! ([`PoolCache::bind`](crate::PoolCache::bind)), else to its pool's free list. A packet that is
+//! forgotten (`mem::forget`) stays out for good.
 
 use std::fmt;
 use std::slice;
@@ -52,8 +53,8 @@ pub struct PoolForm {
 
 const _: () = assert!(size_of::<Packet>() == 8 && size_of::<Option<Packet>>() == 8);
 
-// SAFETY: a packet is the only right to its line and buffer; whichever thread has it is the only one there. Its pool
-// may be returned to from any thread.
+// SAFETY: a packet is the only right to its line and buffer; whichever thread has it is the only
+// one there. Its pool may be returned to from any thread.
 unsafe impl Send for Packet {}
 // SAFETY: `&Packet` only reads; every write needs `&mut Packet`.
 unsafe impl Sync for Packet {}
@@ -83,13 +84,13 @@ impl Packet {
         unsafe { &mut self.0.as_mut().view }
     }
 
-    /// The data, `len()` bytes. What nobody has written since the pool was made is zero; else it is what the last
-    /// holder left.
+    /// The data, `len()` bytes. What nobody has written since the pool was made is zero; else it is
+    /// what the last holder left.
     #[inline]
     #[must_use]
     pub fn data(&self) -> &[u8] {
-        // SAFETY: `View` keeps data within the buffer, which is mapped and initialised; a device that may write it
-        // holds the packet itself.
+        // SAFETY: `View` keeps data within the buffer, which is mapped and initialised; a device
+        // that may write it holds the packet itself.
         unsafe { slice::from_raw_parts(self.at(self.view().start), self.len()) }
     }
 
@@ -101,8 +102,8 @@ impl Packet {
         unsafe { slice::from_raw_parts_mut(self.at(self.view().start), self.len()) }
     }
 
-    /// The bytes before the data, `headroom()` of them: what was trimmed off the front, or what a device put there, as
-    /// on UD the GRH.
+    /// The bytes before the data, `headroom()` of them: what was trimmed off the front, or what a
+    /// device put there, as on UD the GRH.
     #[inline]
     #[must_use]
     pub fn headroom_data(&self) -> &[u8] {
@@ -138,8 +139,8 @@ impl Packet {
         self.capacity() - self.len()
     }
 
-    /// The greatest length that the data can have from where it starts, bytes: `len() + tailroom()`. A fresh packet's
-    /// is its pool's `data_bytes`.
+    /// The greatest length that the data can have from where it starts, bytes: `len() +
+    /// tailroom()`. A fresh packet's is its pool's `data_bytes`.
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {
@@ -211,8 +212,8 @@ impl Packet {
         fits
     }
 
-    /// Makes the packet as it came from the pool: no data, the pool's headroom, port, timestamp and mark 0. The
-    /// buffer's bytes stay.
+    /// Makes the packet as it came from the pool: no data, the pool's headroom, port, timestamp and
+    /// mark 0. The buffer's bytes stay.
     #[inline]
     pub fn reset(&mut self) {
         self.reset_view(0);
@@ -328,8 +329,8 @@ impl Packet {
         self.meta().pool_id
     }
 
-    /// The lkey of the pool's MR (ibv_reg_mr(3)); 0 before [`Pool::attach_mr`](crate::Pool::attach_mr), with `pd_id()`
-    /// 0 as well.
+    /// The lkey of the pool's MR (ibv_reg_mr(3)); 0 before
+    /// [`Pool::attach_mr`](crate::Pool::attach_mr), with `pd_id()` 0 as well.
     #[inline]
     #[must_use]
     pub fn lkey(&self) -> u32 {

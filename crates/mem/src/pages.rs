@@ -64,8 +64,8 @@ pub enum PageChoice {
     Exactly(PageSize),
 }
 
-/// Hugepages that are wanted and not to be had: what is missing, and the command that mends it. `Display` says both in
-/// one line.
+/// Hugepages that are wanted and not to be had: what is missing, and the command that mends it.
+/// `Display` says both in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     /// The size that is wanted.
@@ -94,8 +94,8 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// Why a region lies on 4 KiB pages although hugepages were wanted, and what to do about it. `Display` says both in one
-/// line.
+/// Why a region lies on 4 KiB pages although hugepages were wanted, and what to do about it.
+/// `Display` says both in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fallback {
     /// The region's name.

@@ -1,10 +1,12 @@
 //! Memory that a peer may write at any moment.
 //!
-//! A remote peer (RDMA WRITE, atomics) or another process writes such memory while this process looks at it. No
-//! reference into it can therefore exist: `&[u8]` promises that the bytes stay. Every access here is a relaxed atomic
-//! access of one whole aligned 64-bit word, of that one size only, so no two accesses through this type can race, and a
-//! peer's write can at worst be seen half done. What holds torn data together (sequence numbers, a flag written last)
-//! is the protocol's business; [`PeerRegion::load_u64`] acquires and [`PeerRegion::store_u64`] releases for it.
+//! A remote peer (RDMA WRITE, atomics) or another process writes such memory while this process
+//! looks at it. No reference into it can therefore exist: `&[u8]` promises that the bytes stay.
+//! Every access here is a relaxed atomic access of one whole aligned 64-bit word, of that one size
+//! only, so no two accesses through this type can race, and a peer's write can at worst be seen
+//! half done. What holds torn data together (sequence numbers, a flag written last) is the
+//! protocol's business; [`PeerRegion::load_u64`] acquires and [`PeerRegion::store_u64`] releases
+//! for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -90,8 +92,8 @@ impl PeerRegion {
         self.region.len_bytes()
     }
 
-    /// Copies `bytes.len()` bytes from `offset` on. Each aligned 64-bit word is read whole; words are read in no
-    /// promised order.
+    /// Copies `bytes.len()` bytes from `offset` on. Each aligned 64-bit word is read whole; words
+    /// are read in no promised order.
     ///
     /// # Errors
     /// The range leaves the region.
@@ -115,9 +117,9 @@ impl PeerRegion {
         Ok(())
     }
 
-    /// Copies `bytes` to `offset` on. Each aligned 64-bit word is written whole; the bytes around the range keep what a
-    /// peer writes to them meanwhile (a compare-and-swap on the words at either end). Words are written in no promised
-    /// order.
+    /// Copies `bytes` to `offset` on. Each aligned 64-bit word is written whole; the bytes around
+    /// the range keep what a peer writes to them meanwhile (a compare-and-swap on the words at
+    /// either end). Words are written in no promised order.
     ///
     /// # Errors
     /// The range leaves the region.
@@ -142,8 +144,8 @@ impl PeerRegion {
         Ok(())
     }
 
-    /// The word at `offset`, in this machine's byte order. Acquires: what was written before the store that is seen
-    /// here is seen after.
+    /// The word at `offset`, in this machine's byte order. Acquires: what was written before the
+    /// store that is seen here is seen after.
     ///
     /// # Errors
     /// Out of bounds, or `offset` is not a multiple of 8.
@@ -209,9 +211,10 @@ impl PeerRegion {
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset < self.len_bytes());
         let aligned = offset - offset % WORD;
-        // SAFETY: the region starts and ends on page boundaries, so the aligned word that holds a byte of it lies
-        // inside and is aligned; it stays mapped as long as `self`. This type owns the region and reaches it by 64-bit
-        // atomics only, so nothing in this process races with them.
+        // SAFETY: the region starts and ends on page boundaries, so the aligned word that holds a
+        // byte of it lies inside and is aligned; it stays mapped as long as `self`. This type owns
+        // the region and reaches it by 64-bit atomics only, so nothing in this process races with
+        // them.
         unsafe { AtomicU64::from_ptr(self.as_ptr().add(aligned).cast()) }
     }
 

@@ -1,9 +1,10 @@
 //! A pool: a region cut into packets of one size, with one MR.
 //!
 //! Every packet is in one of three places: on the free list that all threads share, in a
-//! [`PoolCache`](crate::PoolCache), or held by somebody. [`Pool::account`] counts all three. When the last `Pool` and
-//! `PoolCache` go and no packet is held, the MR is deregistered, then the region unmapped. When packets are still held,
-//! all of it is leaked and counted in [`leaked_pools`]: memory that a device or a stage may still use is never freed.
+//! [`PoolCache`](crate::PoolCache), or held by somebody. [`Pool::account`] counts all three. When
+//! the last `Pool` and `PoolCache` go and no packet is held, the MR is deregistered, then the
+//! region unmapped. When packets are still held, all of it is leaked and counted in
+//! [`leaked_pools`]: memory that a device or a stage may still use is never freed.
 
 use std::any::Any;
 use std::fmt;
@@ -27,8 +28,8 @@ static LEAKED: std::sync::Mutex<Vec<Owner>> = std::sync::Mutex::new(Vec::new());
 /// The next [`Packet::pool_id`].
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// How many pools of this process were leaked because packets were out when their last handle went. Above 0 is a bug in
-/// what holds packets.
+/// How many pools of this process were leaked because packets were out when their last handle went.
+/// Above 0 is a bug in what holds packets.
 #[must_use]
 pub fn leaked_pools() -> usize {
     LEAKED.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).len()
@@ -43,8 +44,9 @@ pub struct PoolSpec {
     pub packets: u32,
     /// What a fresh packet can hold, bytes, above 0.
     pub data_bytes: u32,
-    /// Room before the data of a fresh packet, bytes. With `data_bytes` a multiple of 128, 64 is a good choice beyond
-    /// its use: buffers then start an odd number of cache lines apart and spread over all sets of a cache.
+    /// Room before the data of a fresh packet, bytes. With `data_bytes` a multiple of 128, 64 is a
+    /// good choice beyond its use: buffers then start an odd number of cache lines apart and spread
+    /// over all sets of a cache.
     pub headroom_bytes: u32,
 }
 
@@ -138,8 +140,8 @@ pub struct MrBinding {
     pub pd_id: u64,
     /// The local key (ibv_reg_mr(3)).
     pub lkey: u32,
-    /// Deregisters on drop: dropped before the region is unmapped, leaked with it. Must not hold the pool, which would
-    /// then never go.
+    /// Deregisters on drop: dropped before the region is unmapped, leaked with it. Must not hold
+    /// the pool, which would then never go.
     pub keep: Box<dyn Any + Send + Sync>,
 }
 
@@ -149,8 +151,8 @@ impl fmt::Debug for MrBinding {
     }
 }
 
-/// Where a pool's packets are. While other threads get and put, the counts are each read at its own moment; else `free
-/// + cached + held == packets` exactly.
+/// Where a pool's packets are. While other threads get and put, the counts are each read at its own
+/// moment; else `free + cached + held == packets` exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolAccount {
     /// In all.
@@ -220,8 +222,8 @@ impl Pool {
         Ok(Self(Arc::new(Owner(shared))))
     }
 
-    /// The region that a pool of this shape needs, bytes: each packet's headroom and data rounded up to whole 64-byte
-    /// lines. `usize::MAX` when it overflows, which no region satisfies.
+    /// The region that a pool of this shape needs, bytes: each packet's headroom and data rounded
+    /// up to whole 64-byte lines. `usize::MAX` when it overflows, which no region satisfies.
     #[must_use]
     pub fn required_bytes(spec: &PoolSpec) -> usize {
         (spec.packets as usize).saturating_mul(stride_bytes(spec))
@@ -306,8 +308,8 @@ impl Drop for Owner {
     fn drop(&mut self) {
         // SAFETY: this is the last handle; nothing has freed the pool before.
         if unsafe { self.0.as_ref() }.free.all_home() {
-            // SAFETY: made by Box::leak in `Pool::new`. No handle, hence no cache, is left, and every packet is home
-            // with its put over.
+            // SAFETY: made by Box::leak in `Pool::new`. No handle, hence no cache, is left, and
+            // every packet is home with its put over.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
         } else {
             // Never dropped from there: statics are not.

@@ -1,12 +1,13 @@
 //! A region: one mapping of hugepages, prefaulted and, if asked, locked.
 //!
-//! A mapped region is all there: every page has been faulted in, so neither the data path nor a device meets a page
-//! fault, and running out of pages is an error at start and not a SIGBUS later. Its bytes are zero at first. It is left
-//! out of forked children (`MADV_DONTFORK`), so a fork cannot move pages away from under a device by copy-on-write.
+//! A mapped region is all there: every page has been faulted in, so neither the data path nor a
+//! device meets a page fault, and running out of pages is an error at start and not a SIGBUS later.
+//! Its bytes are zero at first. It is left out of forked children (`MADV_DONTFORK`), so a fork
+//! cannot move pages away from under a device by copy-on-write.
 //!
-//! The machine's default hugepage comes from hugepage-rs; chosen sizes, base pages and shared mappings come from
-//! memmap2. When [`PageChoice::Auto`] finds no hugepages the region lies on 4 KiB pages and says so in
-//! [`Region::fallback`]; nothing else ever degrades.
+//! The machine's default hugepage comes from hugepage-rs; chosen sizes, base pages and shared
+//! mappings come from memmap2. When [`PageChoice::Auto`] finds no hugepages the region lies on 4
+//! KiB pages and says so in [`Region::fallback`]; nothing else ever degrades.
 //!
 //! Pages come from the NUMA node of the thread that maps (first touch), so map on the node of the
 //! device.
@@ -107,8 +108,8 @@ pub enum RegionError {
 
 /// A mapping, unmapped on drop. See the [module](self) for what it guarantees.
 ///
-/// A region gives out raw addresses only: what may be done with them is for the type on top to say, a
-/// [`Pool`](crate::Pool) or a [`PeerRegion`](crate::PeerRegion).
+/// A region gives out raw addresses only: what may be done with them is for the type on top to say,
+/// a [`Pool`](crate::Pool) or a [`PeerRegion`](crate::PeerRegion).
 ///
 /// ```
 /// use verbline_mem::{PageChoice, Region, RegionSpec};
@@ -145,8 +146,9 @@ enum Mapping {
     Shared { map: MmapRaw, file: File },
 }
 
-// SAFETY: a region owns its mapping and hands out raw addresses only; every method reads fields that never change after
-// `map`. Whoever turns an address into a reference (Pool, PeerRegion) answers for the accesses.
+// SAFETY: a region owns its mapping and hands out raw addresses only; every method reads fields
+// that never change after `map`. Whoever turns an address into a reference (Pool, PeerRegion)
+// answers for the accesses.
 unsafe impl Send for Region {}
 // SAFETY: as above: `&Region` reads immutable fields only.
 unsafe impl Sync for Region {}
@@ -163,18 +165,20 @@ impl Region {
         }
     }
 
-    /// As [`Region::map`], as memory that other processes may map as well: a memfd_create(2) file, handed on as
-    /// [`Region::shared_fd`].
+    /// As [`Region::map`], as memory that other processes may map as well: a memfd_create(2) file,
+    /// handed on as [`Region::shared_fd`].
     ///
-    /// Its length is sealed: nobody can take memory away from under the mapping's end. A process that has the file can
-    /// still punch holes into it (fallocate(2), `MADV_REMOVE`): what was in them reads as zeros in every mapping,
-    /// running out of pages is met by a SIGBUS there, and a device goes on with the old pages, which nobody sees any
-    /// more. No seal forbids that and leaves writable mappings to be made, so: hand the file to those who are to have
-    /// it, and when they have mapped it [seal](Region::seal_shared) it. What cannot be sealed at all is what they
-    /// write: that is why only a [`PeerRegion`](crate::PeerRegion) takes such a region.
+    /// Its length is sealed: nobody can take memory away from under the mapping's end. A process
+    /// that has the file can still punch holes into it (fallocate(2), `MADV_REMOVE`): what was in
+    /// them reads as zeros in every mapping, running out of pages is met by a SIGBUS there, and a
+    /// device goes on with the old pages, which nobody sees any more. No seal forbids that and
+    /// leaves writable mappings to be made, so: hand the file to those who are to have it, and when
+    /// they have mapped it [seal](Region::seal_shared) it. What cannot be sealed at all is what
+    /// they write: that is why only a [`PeerRegion`](crate::PeerRegion) takes such a region.
     ///
-    /// A [`Pool`](crate::Pool) refuses such a region: what others may write is a [`PeerRegion`](crate::PeerRegion)'s.
-    /// `PageChoice::Auto` takes the default hugepage or falls back, announced, as in `map`.
+    /// A [`Pool`](crate::Pool) refuses such a region: what others may write is a
+    /// [`PeerRegion`](crate::PeerRegion)'s. `PageChoice::Auto` takes the default hugepage or falls
+    /// back, announced, as in `map`.
     ///
     /// # Errors
     /// As for [`Region::map`].
@@ -196,8 +200,8 @@ impl Region {
 
     /// The first byte, aligned to the page size.
     ///
-    /// Its provenance is exposed, so that an address that went through a work request can be turned back into a
-    /// pointer.
+    /// Its provenance is exposed, so that an address that went through a work request can be turned
+    /// back into a pointer.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         match &self.mapping {
@@ -235,9 +239,10 @@ impl Region {
         self.fallback.as_ref()
     }
 
-    /// Closes the circle of those who write a region of [`Region::map_shared`]: from here on nobody maps its file
-    /// writable, writes it by a descriptor, or punches holes into it. Whoever has it mapped, this process included,
-    /// reads and writes it as before, and every page stays where it is. For ever; doing it again does nothing.
+    /// Closes the circle of those who write a region of [`Region::map_shared`]: from here on nobody
+    /// maps its file writable, writes it by a descriptor, or punches holes into it. Whoever has it
+    /// mapped, this process included, reads and writes it as before, and every page stays where it
+    /// is. For ever; doing it again does nothing.
     ///
     /// # Errors
     /// The region is not shared, or the kernel is older than 5.1.
@@ -254,8 +259,8 @@ impl Region {
         })
     }
 
-    /// The file behind a region of [`Region::map_shared`], to pass to another process. It can be neither shrunk nor
-    /// grown.
+    /// The file behind a region of [`Region::map_shared`], to pass to another process. It can be
+    /// neither shrunk nor grown.
     #[must_use]
     pub fn shared_fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.mapping {
@@ -264,8 +269,8 @@ impl Region {
         }
     }
 
-    /// Where the kernel names no default size that we know, hugepage-rs is not asked (it would panic): mmap says what
-    /// is missing.
+    /// Where the kernel names no default size that we know, hugepage-rs is not asked (it would
+    /// panic): mmap says what is missing.
     fn map_auto(spec: &RegionSpec) -> Result<Self, RegionError> {
         let (page, source) = match default_page() {
             Some(page) => (page, PageSource::Default),
@@ -305,8 +310,8 @@ impl Region {
     }
 
     fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
-        // SAFETY: the range is this region's own mapping, whole; the advices given here (DONTFORK, POPULATE_WRITE)
-        // change no byte of it.
+        // SAFETY: the range is this region's own mapping, whole; the advices given here (DONTFORK,
+        // POPULATE_WRITE) change no byte of it.
         unsafe { rustix::mm::madvise(self.as_ptr().cast(), self.len_bytes(), advice) }
     }
 
@@ -316,8 +321,8 @@ impl Region {
         })
     }
 
-    /// Faults every page in. `MADV_POPULATE_WRITE` (Linux 5.14, madvise(2)) reports a shortage that a plain write would
-    /// die of.
+    /// Faults every page in. `MADV_POPULATE_WRITE` (Linux 5.14, madvise(2)) reports a shortage that
+    /// a plain write would die of.
     fn prefault(&self) -> Result<(), RegionError> {
         match self.advise(Advice::LinuxPopulateWrite) {
             Ok(()) => Ok(()),
@@ -335,8 +340,8 @@ impl Region {
     /// For kernels before 5.14.
     fn touch_every_page(&self) {
         for offset in (0..self.len_bytes()).step_by(PageSize::Small4K.bytes()) {
-            // SAFETY: the offset is inside the mapping, which nobody else knows yet; a fresh mapping's bytes are zero,
-            // so this changes none.
+            // SAFETY: the offset is inside the mapping, which nobody else knows yet; a fresh
+            // mapping's bytes are zero, so this changes none.
             unsafe { self.as_ptr().add(offset).write_volatile(0) };
         }
     }
@@ -368,8 +373,8 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         if let Mapping::Default { base, layout } = &self.mapping {
-            // SAFETY: `base` came from hugepage_rs::alloc with this very layout and is freed here only; the types on
-            // top of a region free it only when nothing points into it any more.
+            // SAFETY: `base` came from hugepage_rs::alloc with this very layout and is freed here
+            // only; the types on top of a region free it only when nothing points into it any more.
             unsafe { hugepage_rs::dealloc(base.as_ptr(), *layout) };
         }
     }
@@ -401,8 +406,8 @@ impl PageSource {
 
 fn map_default(page: PageSize, len: usize) -> io::Result<Mapping> {
     let layout = Layout::from_size_align(len, page.bytes()).map_err(io::Error::other)?;
-    // SAFETY: the layout's size is not zero (`rounded_len`). hugepage-rs panics where /proc/meminfo has no
-    // Hugepagesize: `default_page` has seen it.
+    // SAFETY: the layout's size is not zero (`rounded_len`). hugepage-rs panics where /proc/meminfo
+    // has no Hugepagesize: `default_page` has seen it.
     let base = unsafe { hugepage_rs::alloc(layout) };
     match NonNull::new(base) {
         Some(base) => Ok(Mapping::Default { base, layout }),

@@ -1,11 +1,11 @@
 //! What a pool is, beneath the handles: the metadata lines, the free list, the region, the MR.
 //!
-//! A [`RawPacket`] points at its packet's metadata line and is the right to that packet. It exists once: in a `Packet`,
-//! in a stash, or as an index on the free list. That is the invariant which every `unsafe` of this crate rests on, and
-//! only `Packet`, `Stash` and `FreeList` move it.
+//! A [`RawPacket`] points at its packet's metadata line and is the right to that packet. It exists
+//! once: in a `Packet`, in a stash, or as an index on the free list. That is the invariant which
+//! every `unsafe` of this crate rests on, and only `Packet`, `Stash` and `FreeList` move it.
 //!
-//! The lines fill a block whose size is a power of two and which is aligned to it, so "is it this pool's?" is one mask
-//! and compare of the handle itself: no line is touched to find out.
+//! The lines fill a block whose size is a power of two and which is aligned to it, so "is it this
+//! pool's?" is one mask and compare of the handle itself: no line is touched to find out.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::any::Any;
@@ -70,8 +70,8 @@ pub(crate) struct Mr {
 /// The length word of a cache, kept up to date by the cache's owner and read by `account`.
 pub(crate) struct CachedCount(pub(crate) NonNull<AtomicU32>);
 
-// SAFETY: it is read under the lock of `Shared::caches`, and a cache takes its own out, under that lock, before it
-// goes.
+// SAFETY: it is read under the lock of `Shared::caches`, and a cache takes its own out, under that
+// lock, before it goes.
 unsafe impl Send for CachedCount {}
 
 /// Fields drop in this order: the MR is deregistered before the region is unmapped.
@@ -86,8 +86,8 @@ pub(crate) struct Shared {
     pub(crate) region: Region,
 }
 
-// SAFETY: the raw pointers in `lines` lead to memory that `Shared` owns. A line is touched only by whoever has the
-// right to its packet; all else is immutable, atomic, or behind the lock.
+// SAFETY: the raw pointers in `lines` lead to memory that `Shared` owns. A line is touched only by
+// whoever has the right to its packet; all else is immutable, atomic, or behind the lock.
 unsafe impl Send for Shared {}
 // SAFETY: through `&Shared` lines are reached by their packets' owners only, the rest is immutable,
 // atomic, or behind the lock.
@@ -114,8 +114,8 @@ impl Shared {
     pub(crate) unsafe fn put(this: NonNull<Self>, packets: &[RawPacket]) {
         // SAFETY: a field's address within a live allocation.
         let free = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).free) };
-        // SAFETY: the packets are out until `put` counts them home, so the pool is alive while it asks for their
-        // indices; right and range are the caller's word.
+        // SAFETY: the packets are out until `put` counts them home, so the pool is alive while it
+        // asks for their indices; right and range are the caller's word.
         unsafe { FreeList::put(free, packets.len(), |k| this.as_ref().index_of(packets[k])) };
     }
 }
@@ -166,8 +166,8 @@ impl Lines {
 
 impl Drop for Lines {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout; lines need no drop; the pool frees them only when every packet
-        // is home.
+        // SAFETY: allocated in `new` with this layout; lines need no drop; the pool frees them only
+        // when every packet is home.
         unsafe { dealloc(self.base.as_ptr().cast(), self.layout) };
     }
 }

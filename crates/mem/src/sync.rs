@@ -1,5 +1,5 @@
-//! The primitives that the lock-free code is written in: `std`'s, or loom's under `--cfg loom`, so that the model
-//! checks the code that ships.
+//! The primitives that the lock-free code is written in: `std`'s, or loom's under `--cfg loom`, so
+//! that the model checks the code that ships.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{

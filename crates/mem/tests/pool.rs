@@ -124,8 +124,8 @@ fn packets_of_other_pools_find_their_own_way_home() {
     assert!(batch.iter().all(|packet| ours.owns(packet)));
 }
 
-/// Handles are copied and checked several at a time: at every length, order is kept, and a stranger is found at every
-/// place.
+/// Handles are copied and checked several at a time: at every length, order is kept, and a stranger
+/// is found at every place.
 #[test]
 fn bulks_of_every_length_keep_their_order_and_find_the_stranger() {
     let (ours, theirs) = (pool(256), pool(1));

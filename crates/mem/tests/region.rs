@@ -51,8 +51,8 @@ fn auto_is_on_hugepages_or_says_why_not() {
     }
 }
 
-/// With a kernel that has the size, one page more than it could ever reserve is refused with the numbers and the
-/// command.
+/// With a kernel that has the size, one page more than it could ever reserve is refused with the
+/// numbers and the command.
 #[test]
 fn a_size_that_is_not_to_be_had_is_an_error_with_a_remedy() {
     let facts = HugepageFacts::read().unwrap();
@@ -140,8 +140,8 @@ fn a_shared_region_is_one_memory_for_all_who_map_its_file() {
     assert_eq!(&seen, b"back");
 }
 
-/// Before it is sealed a holder may empty its pages, which the documentation says; afterwards nobody, and its mappings
-/// go on.
+/// Before it is sealed a holder may empty its pages, which the documentation says; afterwards
+/// nobody, and its mappings go on.
 #[test]
 fn a_sealed_region_keeps_its_pages_whatever_another_holder_does() {
     use rustix::fs::FallocateFlags;

@@ -58,8 +58,8 @@ pub(crate) enum End {
     Connect(SocketAddr),
 }
 
-/// The other ends in this plan: for each port that listens the one that connects there, and the reverse. Complains
-/// about addresses that two ports want.
+/// The other ends in this plan: for each port that listens the one that connects there, and the
+/// reverse. Complains about addresses that two ports want.
 pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink: &mut Sink) -> Vec<Option<PortId>> {
     let mut others = vec![None; ends.len()];
     let provider = |index: usize| {

@@ -29,13 +29,14 @@ pub struct StageKind {
 /// What an app says about a kind of stage when it registers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageSpec {
-    /// The outputs that `out = { … }` must wire, by name. A stage numbers them by their places in this list.
+    /// The outputs that `out = { … }` must wire, by name. A stage numbers them by their places in
+    /// this list.
     pub outputs: &'static [&'static str],
-    /// The stage makes packets of its own accord, so nothing needs to lead to it. A source is stopped first, and the
-    /// run ends when all sources are done.
+    /// The stage makes packets of its own accord, so nothing needs to lead to it. A source is
+    /// stopped first, and the run ends when all sources are done.
     pub source: bool,
-    /// The most packets that the stage keeps between two calls (reorder buffers, retransmission); a term of the pool's
-    /// sum.
+    /// The most packets that the stage keeps between two calls (reorder buffers, retransmission); a
+    /// term of the pool's sum.
     pub holds_packets: u32,
     /// Names for the stage's own drop reasons.
     pub drops: &'static [&'static str],

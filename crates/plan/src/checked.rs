@@ -1,4 +1,5 @@
-//! What the checks of a plan found, for the steps that follow them: the drawing, the sums, the build.
+//! What the checks of a plan found, for the steps that follow them: the drawing, the sums, the
+//! build.
 
 use crate::flow::Flow;
 use crate::ids::StageId;

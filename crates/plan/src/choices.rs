@@ -1,4 +1,5 @@
-//! What a plan can choose from: providers, page sizes, idle policies, transports, and whom a port sends to.
+//! What a plan can choose from: providers, page sizes, idle policies, transports, and whom a port
+//! sends to.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,5 +1,5 @@
-//! Asks the kernel about this process and its machine: by system calls first, then by /proc and /sys, which a container
-//! may lack.
+//! Asks the kernel about this process and its machine: by system calls first, then by /proc and
+//! /sys, which a container may lack.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -44,8 +44,8 @@ fn cpus() -> BTreeSet<u32> {
     }
 }
 
-/// The kernel asks for CAP_IPC_LOCK in the first user namespace: that of a rootless container lifts no limit. Without
-/// /proc no container shows, and the capability is taken at its word.
+/// The kernel asks for CAP_IPC_LOCK in the first user namespace: that of a rootless container lifts
+/// no limit. Without /proc no container shows, and the capability is taken at its word.
 fn may_lock_without_limit() -> bool {
     let has_it = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
     has_it && fs::read_link("/proc/self/ns/user").map_or(true, |name| name == Path::new(FIRST_USER_NAMESPACE))
@@ -76,8 +76,8 @@ fn counted(total: Option<u64>, free: Option<u64>, reserved: Option<u64>) -> Opti
     Some(Hugepages::Counted { total: total?, free: free?.saturating_sub(reserved.unwrap_or(0)) })
 }
 
-/// The least that any cgroup around this process grants. `groups`: /proc/self/cgroup (cgroups(7)); `mount`: where they
-/// are mounted.
+/// The least that any cgroup around this process grants. `groups`: /proc/self/cgroup (cgroups(7));
+/// `mount`: where they are mounted.
 fn cpu_quota(groups: &str, mount: &Path) -> Option<CpuQuota> {
     let of_group = |line: &str| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;

@@ -1,12 +1,12 @@
 //! Diagnostics: what is wrong, where, and what to do about it.
 //!
-//! A load reports every fault it can find in one go, sorted by position. Each diagnostic has a stable code, a place in
-//! the file or a `--set` flag, the text there, and help; it prints for people ([`Diagnostic::render`]) and serializes
-//! for programs.
+//! A load reports every fault it can find in one go, sorted by position. Each diagnostic has a
+//! stable code, a place in the file or a `--set` flag, the text there, and help; it prints for
+//! people ([`Diagnostic::render`]) and serializes for programs.
 //!
-//! A file that is no plan has a fault in every line. Of these the first [`FAULTS_MAX`] are kept and the rest are
-//! counted, and what a diagnostic quotes of the file is cut: neither the work nor the text grows with the product of
-//! file and faults.
+//! A file that is no plan has a fault in every line. Of these the first [`FAULTS_MAX`] are kept and
+//! the rest are counted, and what a diagnostic quotes of the file is cut: neither the work nor the
+//! text grows with the product of file and faults.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -193,8 +193,8 @@ impl Serialize for Related<'_> {
     }
 }
 
-/// What one load found, sorted by position: the first hundred errors and warnings, and how many more there are.
-/// Serializes as a list.
+/// What one load found, sorted by position: the first hundred errors and warnings, and how many
+/// more there are. Serializes as a list.
 #[derive(Debug, Clone, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
@@ -366,8 +366,8 @@ impl Sink {
         self.push(Severity::Warning, code, span, message.into())
     }
 
-    /// Whether one more error would be counted only. If so it is counted now, and the caller can save the work of
-    /// wording it.
+    /// Whether one more error would be counted only. If so it is counted now, and the caller can
+    /// save the work of wording it.
     pub(crate) fn only_counts_error(&mut self) -> bool {
         let is_full = self.found[Severity::Error as usize] >= FAULTS_MAX;
         self.found[Severity::Error as usize] += usize::from(is_full);

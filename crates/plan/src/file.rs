@@ -1,5 +1,5 @@
-//! Reads the bytes of a plan from a regular file or from standard input: never more than a plan can have, and never
-//! from anything that may block.
+//! Reads the bytes of a plan from a regular file or from standard input: never more than a plan can
+//! have, and never from anything that may block.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -70,8 +70,8 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, Refused> {
     if is_stdin(path) {
         return first_bytes(io::stdin().lock());
     }
-    // Looked at before it is opened, for opening a device may do something; and after, for it may be another file by
-    // now.
+    // Looked at before it is opened, for opening a device may do something; and after, for it may
+    // be another file by now.
     regular(fs::metadata(path)?.file_type())?;
     let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;

@@ -1,8 +1,8 @@
 //! Where the packets of each pool can be, and how large each batch gets.
 //!
-//! A stage is opaque: what goes in may come out of any of its outputs. So the reach of a pool is everything downstream
-//! of the ports that receive into it and of the stages that take packets from it, over stages and rings, to the send
-//! queues.
+//! A stage is opaque: what goes in may come out of any of its outputs. So the reach of a pool is
+//! everything downstream of the ports that receive into it and of the stages that take packets from
+//! it, over stages and rings, to the send queues.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -117,8 +117,8 @@ fn reach(pool: PoolId, raw: &RawPlan, links: &Links<'_>, edges: &Edges) -> Reach
     reach
 }
 
-/// A port can't send what is registered with another device. A stage with a pool of its own on the port's device is
-/// taken to copy.
+/// A port can't send what is registered with another device. A stage with a pool of its own on the
+/// port's device is taken to copy.
 fn check_devices(
     pool: PoolId,
     reach: &Reach,
@@ -146,8 +146,8 @@ fn check_devices(
     }
 }
 
-/// Finds what can be handed to a target before it runs. Kept from one target to the next, so that each costs what leads
-/// to it.
+/// Finds what can be handed to a target before it runs. Kept from one target to the next, so that
+/// each costs what leads to it.
 struct Upstream<'a> {
     links: &'a Links<'a>,
     edges: &'a Edges,
@@ -212,9 +212,10 @@ impl<'a> Upstream<'a> {
         self.stages.iter().any(copies)
     }
 
-    /// The packets that can pile up before `at` in one loop of its lcore: a burst from each port and ring upstream, a
-    /// burst from each stage upstream that takes fresh packets, and all that stages upstream may let go of. Each packet
-    /// is in one place, so each of these counts once, however many ways lead here.
+    /// The packets that can pile up before `at` in one loop of its lcore: a burst from each port
+    /// and ring upstream, a burst from each stage upstream that takes fresh packets, and all that
+    /// stages upstream may let go of. Each packet is in one place, so each of these counts once,
+    /// however many ways lead here.
     fn batch(&mut self, at: Target, raw: &RawPlan) -> Batch {
         self.find(at, false);
         let links = self.links;

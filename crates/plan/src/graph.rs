@@ -1,7 +1,8 @@
 //! The plan as a picture: lcores as boxes around their ports and stages, rings between them, pools
 //! in a corner.
 //!
-//! The picture is drawn from the checked file, so that a broken plan has one too, with the faults marked.
+//! The picture is drawn from the checked file, so that a broken plan has one too, with the faults
+//! marked.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,5 +1,5 @@
-//! Typed indices into a [`Plan`](crate::Plan): one newtype a resource, so that a ring's number can't be used as a
-//! stage's.
+//! Typed indices into a [`Plan`](crate::Plan): one newtype a resource, so that a ring's number
+//! can't be used as a stage's.
 //!
 //! An id is only made by this crate, and only valid for the plan that it came from.
 

@@ -1,4 +1,5 @@
-//! Checks each lcore: its CPU, the one device of its completion queue, and that packets leave it over rings only.
+//! Checks each lcore: its CPU, the one device of its completion queue, and that packets leave it
+//! over rings only.
 
 use std::collections::{BTreeMap, BTreeSet};
 

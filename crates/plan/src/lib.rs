@@ -1,30 +1,33 @@
 //! Loads a TOML file into a validated plan.
 //!
-//! A plan says which pinned lcores there are, which queue pairs each owns, which stages run where, and what hands
-//! packets to what. [`Loader`] reads one against a [`Catalog`] (what the application registered) and a [`Machine`]
-//! (what there is), and gives a [`Plan`] or *all* its faults as [`Diagnostics`], each with its place, the line and a
-//! suggestion.
+//! A plan says which pinned lcores there are, which queue pairs each owns, which stages run where,
+//! and what hands packets to what. [`Loader`] reads one against a [`Catalog`] (what the application
+//! registered) and a [`Machine`] (what there is), and gives a [`Plan`] or *all* its faults as
+//! [`Diagnostics`], each with its place, the line and a suggestion.
 //!
 //! What holding a [`Plan`] proves:
 //! - every name is known, every reference resolved, every value in its range; no key was ignored;
-//! - packets move between lcores over rings only, each ring with one producer and one consumer, and never in a circle;
-//! - each pool has a packet for every place that can own one at once, each completion queue room for every work request
-//!   that can complete into it, and the memory is there ([`Plan::explain`] prints these sums with the lines that they
-//!   come from).
+//! - packets move between lcores over rings only, each ring with one producer and one consumer, and
+//!   never in a circle;
+//! - each pool has a packet for every place that can own one at once, each completion queue room
+//!   for every work request that can complete into it, and the memory is there ([`Plan::explain`]
+//!   prints these sums with the lines that they come from).
 //!
-//! A connected port's other end is another port of the plan (`peer = "port.NAME"`), or a peer with an address. With
-//! `connect = "10.9.9.1:4420"` the port connects to the peer that listens there; with `listen = "10.9.9.1:4420"` it
-//! accepts the first peer that connects. RC only; `connect_timeout = "30s"` bounds the wait at the start of a run; a
-//! connection that is lost later is reconnected unless `reconnect = false`. A plan may have one end or both.
+//! A connected port's other end is another port of the plan (`peer = "port.NAME"`), or a peer with
+//! an address. With `connect = "10.9.9.1:4420"` the port connects to the peer that listens there;
+//! with `listen = "10.9.9.1:4420"` it accepts the first peer that connects. RC only;
+//! `connect_timeout = "30s"` bounds the wait at the start of a run; a connection that is lost later
+//! is reconnected unless `reconnect = false`. A plan may have one end or both.
 //!
-//! Of a device only `provider` ("soft" or "kernel") must be said. Without a `name` it is the only one of the provider
-//! whose port is active (more than one, and the run is refused with their names; software devices are alike, the first
-//! is taken). `port` is 1 unless said. Without a `gid_index` queue pairs go by the GID that reaches furthest: RoCE v2
-//! by an IPv4 address, by an IPv6 address, by a link-local one, InfiniBand, RoCE v1. The plan doesn't look at devices:
-//! the engine chooses as it opens them, and logs what it took.
+//! Of a device only `provider` ("soft" or "kernel") must be said. Without a `name` it is the only
+//! one of the provider whose port is active (more than one, and the run is refused with their
+//! names; software devices are alike, the first is taken). `port` is 1 unless said. Without a
+//! `gid_index` queue pairs go by the GID that reaches furthest: RoCE v2 by an IPv4 address, by an
+//! IPv6 address, by a link-local one, InfiniBand, RoCE v1. The plan doesn't look at devices: the
+//! engine chooses as it opens them, and logs what it took.
 //!
-//! The text goes through private raw shapes; `--set KEY=VALUE` overrides apply before any check and are blamed for what
-//! they break. No text makes the loader panic: it is fuzzed.
+//! The text goes through private raw shapes; `--set KEY=VALUE` overrides apply before any check and
+//! are blamed for what they break. No text makes the loader panic: it is fuzzed.
 //!
 //! ```
 //! use verbline_plan::{Catalog, Loader, Machine, StageKind, StageSpec};

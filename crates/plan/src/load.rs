@@ -56,8 +56,8 @@ impl Loader {
         Loader { catalog, machine, flags: Vec::new() }
     }
 
-    /// Adds `KEY=VALUE` overrides, applied in order before anything is checked. KEY is dotted; VALUE is TOML, or else a
-    /// string.
+    /// Adds `KEY=VALUE` overrides, applied in order before anything is checked. KEY is dotted;
+    /// VALUE is TOML, or else a string.
     pub fn sets(mut self, flags: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.flags.extend(flags.into_iter().map(Into::into));
         self
@@ -75,8 +75,8 @@ impl Loader {
 
     /// Inspects the plan in a file. It is an error only if the file can't be read at all.
     ///
-    /// `-` is standard input. Other than that only regular files are read, and of both at most as much as a plan may
-    /// have.
+    /// `-` is standard input. Other than that only regular files are read, and of both at most as
+    /// much as a plan may have.
     pub fn inspect_path(&self, path: impl AsRef<Path>) -> Result<Inspection, Diagnostics> {
         let path = path.as_ref();
         let text = file::read(path)?;

@@ -17,8 +17,8 @@ pub struct Machine {
     pub huge_2m: Hugepages,
     /// Pages of 1 GiB.
     pub huge_1g: Hugepages,
-    /// The system's default hugepage size, which `pages = "auto"` takes; `None` without hugepages, or where nobody
-    /// names it.
+    /// The system's default hugepage size, which `pages = "auto"` takes; `None` without hugepages,
+    /// or where nobody names it.
     pub huge_default_bytes: Option<u64>,
     /// The size of an ordinary page.
     pub page_bytes: u64,
@@ -55,8 +55,9 @@ pub struct CpuQuota {
 }
 
 impl Machine {
-    /// This machine, for this process. The CPUs and the limits are asked of the kernel itself, so that they are known
-    /// where a container has no /proc; what can't be learned without /proc or /sys is unknown, and limits nothing.
+    /// This machine, for this process. The CPUs and the limits are asked of the kernel itself, so
+    /// that they are known where a container has no /proc; what can't be learned without /proc or
+    /// /sys is unknown, and limits nothing.
     pub fn detect() -> Machine {
         detect::machine()
     }

@@ -1,4 +1,5 @@
-//! Checks the pools' memory against the machine's hugepages, its ordinary memory, and the limit of locked memory.
+//! Checks the pools' memory against the machine's hugepages, its ordinary memory, and the limit of
+//! locked memory.
 
 use crate::choices::{Pages, Provider};
 use crate::diag::Sink;
@@ -55,8 +56,9 @@ pub(crate) fn check(
     (sums, notes)
 }
 
-/// Gives out the free hugepages: first to the pools that insist, then, in the order of the file, to those that would
-/// like some. Where nobody counts them each has what it asks for: the attempt will tell.
+/// Gives out the free hugepages: first to the pools that insist, then, in the order of the file, to
+/// those that would like some. Where nobody counts them each has what it asks for: the attempt will
+/// tell.
 fn place(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> (Vec<Region>, Vec<Note>) {
     let mut free = Free { pages_2m: machine.huge_2m, pages_1g: machine.huge_1g };
     let mut regions = Vec::new();
@@ -231,8 +233,8 @@ fn ordinary(
     Some(sum).filter(|sum| !sum.terms.is_empty())
 }
 
-/// Registration with a kernel device pins a region whatever its pages (ibv_reg_mr(3)); on ordinary pages the others are
-/// locked too, if they may.
+/// Registration with a kernel device pins a region whatever its pages (ibv_reg_mr(3)); on ordinary
+/// pages the others are locked too, if they may.
 fn locked(
     raw: &RawPlan,
     links: &Links<'_>,

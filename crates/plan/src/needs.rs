@@ -1,7 +1,8 @@
-//! What stages need beyond packets: memory of their own, and packets long enough for what they write.
+//! What stages need beyond packets: memory of their own, and packets long enough for what they
+//! write.
 //!
-//! Only a stage kind can tell, from what the plan says to its stage. The plan's check asks it before anything is
-//! allocated; the answers are terms of the plan's sums like any other.
+//! Only a stage kind can tell, from what the plan says to its stage. The plan's check asks it
+//! before anything is allocated; the answers are terms of the plan's sums like any other.
 
 use crate::catalog::StageKind;
 use crate::diag::Sink;
@@ -36,8 +37,8 @@ impl Asked<'_> {
 pub struct Needs {
     /// Bytes of memory that it allocates, beside packets.
     pub memory_bytes: Vec<(&'static str, u64)>,
-    /// Together the bytes of the longest packet that it must be able to write into a fresh one. With any the stage
-    /// needs a `pool`.
+    /// Together the bytes of the longest packet that it must be able to write into a fresh one.
+    /// With any the stage needs a `pool`.
     pub packet_bytes: Vec<(&'static str, u64)>,
 }
 

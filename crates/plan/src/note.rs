@@ -1,8 +1,10 @@
-//! Notes: what the machine lacks although the plan runs, what the lack costs, and the command that mends it.
+//! Notes: what the machine lacks although the plan runs, what the lack costs, and the command that
+//! mends it.
 //!
-//! Notes are kept apart from a plan's [`Diagnostics`](crate::Diagnostics): a fault of a plan is the same on every
-//! machine that can run it, and a lack of a machine is the same for every plan that needs it. There is at most one note
-//! for each [`Lack`], however many lcores or pools it concerns. `docs/machines.md` lists them all.
+//! Notes are kept apart from a plan's [`Diagnostics`](crate::Diagnostics): a fault of a plan is the
+//! same on every machine that can run it, and a lack of a machine is the same for every plan that
+//! needs it. There is at most one note for each [`Lack`], however many lcores or pools it concerns.
+//! `docs/machines.md` lists them all.
 
 use std::fmt;
 
@@ -39,8 +41,8 @@ impl Lack {
         }
     }
 
-    /// Whether a plan's note of it foretells what a run finds out as it lays out its memory: the run's own finding then
-    /// holds.
+    /// Whether a plan's note of it foretells what a run finds out as it lays out its memory: the
+    /// run's own finding then holds.
     pub fn is_forecast(self) -> bool {
         matches!(self, Lack::Hugepages | Lack::HugepageCounts | Lack::LockedMemory)
     }

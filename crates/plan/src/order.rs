@@ -1,5 +1,5 @@
-//! Checks the graph of stages and rings: it has no circle, each lcore runs its stages in topological order, and every
-//! stage is fed.
+//! Checks the graph of stages and rings: it has no circle, each lcore runs its stages in
+//! topological order, and every stage is fed.
 
 use std::collections::{HashMap, HashSet};
 

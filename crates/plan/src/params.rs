@@ -1,4 +1,5 @@
-//! A table of the plan that a stage's factory, or an app's section reader, parses into a type of its own.
+//! A table of the plan that a stage's factory, or an app's section reader, parses into a type of
+//! its own.
 
 use serde::de::DeserializeOwned;
 
@@ -45,14 +46,14 @@ impl Params {
         self.sources.locate(self.head)
     }
 
-    /// The values as a `T`. An error says which key is wrong, missing or, if `T` denies unknown fields, unknown, and
-    /// where.
+    /// The values as a `T`. An error says which key is wrong, missing or, if `T` denies unknown
+    /// fields, unknown, and where.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Diagnostic> {
         T::deserialize(de::NodeDeserializer(&self.node)).map_err(|error| self.explain(error))
     }
 
-    /// An error about the value of `key` (dotted; empty for the whole table) that only the caller can see, e.g. that a
-    /// file it names is absent.
+    /// An error about the value of `key` (dotted; empty for the whole table) that only the caller
+    /// can see, e.g. that a file it names is absent.
     pub fn refuse(&self, key: &str, message: impl Into<String>) -> Diagnostic {
         let mut span = self.head;
         let mut node = &self.node;

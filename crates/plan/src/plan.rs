@@ -1,7 +1,8 @@
 //! The validated plan. Holding one proves that every check of this crate passed.
 //!
-//! Every reference is an id that indexes into the same plan; every queue's packets fit their pool; every completion
-//! fits its queue; packets move between lcores over rings only, and never in a circle.
+//! Every reference is an id that indexes into the same plan; every queue's packets fit their pool;
+//! every completion fits its queue; packets move between lcores over rings only, and never in a
+//! circle.
 
 use std::ops::Index;
 use std::time::Duration;
@@ -81,8 +82,8 @@ impl Plan {
         &self.sections
     }
 
-    /// The section of this name; `None` only if the catalog has none of it. A section that the file leaves out is
-    /// empty.
+    /// The section of this name; `None` only if the catalog has none of it. A section that the file
+    /// leaves out is empty.
     pub fn section(&self, name: &str) -> Option<&Params> {
         self.sections.iter().find(|section| section.name == name).map(|section| &section.params)
     }
@@ -92,7 +93,8 @@ impl Plan {
         &self.warnings
     }
 
-    /// What the machine lacks although the plan runs: one note of each kind. A run reports itself what it met.
+    /// What the machine lacks although the plan runs: one note of each kind. A run reports itself
+    /// what it met.
     pub fn notes(&self) -> &[Note] {
         &self.notes
     }
@@ -170,13 +172,13 @@ pub struct Device {
     pub span: Span,
     /// Which stack has it.
     pub provider: Provider,
-    /// The device's own name, e.g. `mlx5_0` or `soft0`. `None`: the only device of the provider whose port is active;
-    /// `soft0` of the software devices, which are alike.
+    /// The device's own name, e.g. `mlx5_0` or `soft0`. `None`: the only device of the provider
+    /// whose port is active; `soft0` of the software devices, which are alike.
     pub device_name: Option<String>,
     /// The device's port, from 1.
     pub port_num: u8,
-    /// Index into the port's GID table. `None`: the GID that reaches furthest, RoCE v2 by an IPv4 address if there is
-    /// one.
+    /// Index into the port's GID table. `None`: the GID that reaches furthest, RoCE v2 by an IPv4
+    /// address if there is one.
     pub gid_index: Option<u8>,
 }
 
@@ -222,7 +224,8 @@ pub struct Lcore {
     pub idle: IdlePolicy,
     /// The most packets that are taken from a queue at once.
     pub burst_packets: u32,
-    /// How long the lcore spins without work before it arms; `None`: as long as a wake-up costs, measured at start.
+    /// How long the lcore spins without work before it arms; `None`: as long as a wake-up costs,
+    /// measured at start.
     pub spin: Option<Duration>,
     /// How long the lcore stays in poll mode after a wake-up; `None`: as long as `spin`.
     pub dwell: Option<Duration>,
@@ -278,13 +281,13 @@ pub struct Port {
     pub inline_bytes: u32,
     /// One send in so many is signaled: 1 to `tx_depth_wr`, or 0 if `tx_depth_wr` is 0.
     pub signal_every_wr: u32,
-    /// Whether received packets carry the time of the turn that received them. If not, a turn in which no stage asks
-    /// for the time reads no clock.
+    /// Whether received packets carry the time of the turn that received them. If not, a turn in
+    /// which no stage asks for the time reads no clock.
     pub timestamps: bool,
     /// Where received packets go; present if `rx_depth_wr` > 0.
     pub next: Option<Target>,
-    /// The capacity of the pending batch: large enough that no output on this lcore overflows it; 0 without a send
-    /// queue.
+    /// The capacity of the pending batch: large enough that no output on this lcore overflows it; 0
+    /// without a send queue.
     pub batch_packets: u32,
 }
 
@@ -307,7 +310,8 @@ pub struct Ring {
     pub to: Consumer,
     /// The lcore that empties it; never `from_lcore`.
     pub to_lcore: LcoreId,
-    /// The capacity of the batch that gathers packets for it: large enough that no output on `from_lcore` overflows it.
+    /// The capacity of the batch that gathers packets for it: large enough that no output on
+    /// `from_lcore` overflows it.
     pub batch_packets: u32,
 }
 
@@ -330,8 +334,8 @@ pub struct Stage {
     pub outputs: Vec<Target>,
     /// The parameters for its factory.
     pub params: Params,
-    /// The capacity of its input batch: large enough that nothing upstream on this lcore overflows it, including stages
-    /// that release what they hold.
+    /// The capacity of its input batch: large enough that nothing upstream on this lcore overflows
+    /// it, including stages that release what they hold.
     pub batch_packets: u32,
 }
 

@@ -1,6 +1,7 @@
-//! The shapes of the file, checked as far as one table alone allows. References are still names here.
+//! The shapes of the file, checked as far as one table alone allows. References are names here.
 //!
-//! A value with a fault is `None` or its default, so that later checks can go on; a file with a fault yields no plan.
+//! A value with a fault is `None` or its default, so that later checks can go on; a file with a
+//! fault yields no plan.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use crate::tree::{Entry, Node, Table, Value};
 /// The tables of resources. Every other top-level table is an application's section.
 const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
 
-/// More of one sort than this is not a plan: what is worked out for each pool and lcore, and each that it reaches, adds
-/// up.
+/// More of one sort than this is not a plan: what is worked out for each pool and lcore, and each
+/// that it reaches, adds up.
 const DEVICES_MAX: usize = 64;
 const POOLS_MAX: usize = 256;
 const LCORES_MAX: usize = 1024;

@@ -1,4 +1,5 @@
-//! Typed access to one table of the tree. Every fault of a key's presence, type or range is reported here.
+//! Typed access to one table of the tree. Every fault of a key's presence, type or range is
+//! reported here.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

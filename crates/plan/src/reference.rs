@@ -1,7 +1,7 @@
 //! The keys of a plan, explained. `docs/plan.md` and the command line show this text.
 //!
-//! The keys, their order, types, bounds and defaults come from the reader of the file. Only the words are added here; a
-//! key without words fails a test.
+//! The keys, their order, types, bounds and defaults come from the reader of the file. Only the
+//! words are added here; a key without words fails a test.
 
 use std::fmt;
 
@@ -24,8 +24,9 @@ pub struct TableReference {
 pub struct KeyReference {
     /// The key.
     pub name: &'static str,
-    /// The TOML type of its value; `strings` is an array of them, `duration` a string such as `"50us"`, `choice` one of
-    /// the words in `bounds`, `cpu` an integer or a string such as `"allowed:0"`.
+    /// The TOML type of its value; `strings` is an array of them, `duration` a string such as
+    /// `"50us"`, `choice` one of the words in `bounds`, `cpu` an integer or a string such as
+    /// `"allowed:0"`.
     pub value: &'static str,
     /// What a number counts; empty for what is no number.
     pub unit: &'static str,

@@ -83,8 +83,9 @@ struct Mark<'a> {
     label: Option<Cow<'a, str>>,
 }
 
-/// The parts of the sources that a diagnostic is about, the one with its own place first. A renderer looks at every
-/// byte that it is given, so it is given the lines that matter and not the file.
+/// The parts of the sources that a diagnostic is about, the one with its own place first. A
+/// renderer looks at every byte that it is given, so it is given the lines that matter and not the
+/// file.
 fn excerpts(one: &Diagnostic, span: Span) -> Vec<Excerpt<'_>> {
     let fault = one.fault();
     let label = Some(wrap(&fault.label, WIDTH / 2)).filter(|label| !label.is_empty());
@@ -125,8 +126,8 @@ impl<'a> Mark<'a> {
     }
 }
 
-/// The lines of the first mark and of those in its source that are near; of a line that is too long, what is around the
-/// mark.
+/// The lines of the first mark and of those in its source that are near; of a line that is too
+/// long, what is around the mark.
 fn part_around(source: &Source, marks: &[Mark<'_>]) -> Range<usize> {
     let first = &marks[0];
     let mut part = first.lines(source);

@@ -1,5 +1,5 @@
-//! Warns of messages that may not fit the buffers that they arrive in. Stages decide how long a message is, so these
-//! are warnings.
+//! Warns of messages that may not fit the buffers that they arrive in. Stages decide how long a
+//! message is, so these are warnings.
 
 use crate::choices::Transport;
 use crate::diag::Sink;

@@ -1,7 +1,7 @@
 //! The texts that a plan is read from, and places in them.
 //!
-//! Source 0 is the plan file; each `--set KEY=VALUE` is a source of its own, so that an error in one points at the
-//! flag.
+//! Source 0 is the plan file; each `--set KEY=VALUE` is a source of its own, so that an error in
+//! one points at the flag.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::excerpt::excerpt;
 
-/// A place in one of the texts that a plan was read from. [`Plan::locate`](crate::Plan::locate) gives it in lines and
-/// columns.
+/// A place in one of the texts that a plan was read from. [`Plan::locate`](crate::Plan::locate)
+/// gives it in lines and columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     pub(crate) source: u32,
@@ -55,8 +55,8 @@ impl Location {
     }
 }
 
-/// The largest text that is read as a plan: far beyond any real one, and well inside [`Span`]'s 32 bits. It also bounds
-/// what the parser remembers of a text with a fault in every byte.
+/// The largest text that is read as a plan: far beyond any real one, and well inside [`Span`]'s 32
+/// bits. It also bounds what the parser remembers of a text with a fault in every byte.
 pub(crate) const TEXT_BYTES_MAX: usize = 2 << 20;
 
 /// Characters are counted once for every so many bytes, for a text may be one line.

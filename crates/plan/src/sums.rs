@@ -1,11 +1,13 @@
-//! Sums: every limit is at least the sum of its named worst-case users. Each user has the line that it comes from.
+//! Sums: every limit is at least the sum of its named worst-case users. Each user has the line that
+//! it comes from.
 //!
-//! A pool must have a packet for every place that can own one at the same time. A completion queue must have room for
-//! every work request that can complete into it (in the error state all of them flush, signaled or not).
+//! A pool must have a packet for every place that can own one at the same time. A completion queue
+//! must have room for every work request that can complete into it (in the error state all of them
+//! flush, signaled or not).
 //!
-//! A packet is in one place at a time. A packet that a holding stage sends is therefore counted where it was held while
-//! it passes through the inputs of stages, which empty within the same loop. A batch that waits at a port or for a ring
-//! can keep it, and counts it again.
+//! A packet is in one place at a time. A packet that a holding stage sends is therefore counted
+//! where it was held while it passes through the inputs of stages, which empty within the same
+//! loop. A batch that waits at a port or for a ring can keep it, and counts it again.
 
 use std::fmt::Write as _;
 

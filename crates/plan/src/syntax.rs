@@ -69,8 +69,8 @@ impl<'a> Names<'a> {
         names
     }
 
-    /// The first header that is equal to `line`, or the first key of this name behind the same header; before `line`
-    /// only.
+    /// The first header that is equal to `line`, or the first key of this name behind the same
+    /// header; before `line` only.
     fn first(&self, name: &str, line: &str, line_start: usize) -> Option<Range<usize>> {
         let found = match is_header(line) {
             true => self.headers.get(line.trim()),

@@ -1,7 +1,7 @@
 //! TOML text as a tree in which every key and value knows its place.
 //!
-//! The parser recovers from syntax errors, so that what stands behind one is still checked. Tables keep the order of
-//! the file, and are changed only by `--set`.
+//! The parser recovers from syntax errors, so that what stands behind one is still checked. Tables
+//! keep the order of the file, and are changed only by `--set`.
 
 use std::ops::Range;
 

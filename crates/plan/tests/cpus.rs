@@ -1,5 +1,5 @@
-//! The CPU of an lcore: a number, or a place among those that the process may run on; and what is said where there is
-//! none.
+//! The CPU of an lcore: a number, or a place among those that the process may run on; and what is
+//! said where there is none.
 
 mod common;
 

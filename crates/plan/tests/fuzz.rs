@@ -59,8 +59,8 @@ fn check_promises(plan: &Plan) {
     assert!(plan.sums().iter().all(|sum| sum.holds()));
 }
 
-/// An address is one that can be listened at or reached, on a reliable connection, and no two ports of a provider
-/// listen there.
+/// An address is one that can be listened at or reached, on a reliable connection, and no two ports
+/// of a provider listen there.
 fn check_ends(plan: &Plan, port: &Port) {
     let (Destination::Listen(address) | Destination::Connect(address)) = port.destination else { return };
     assert_eq!(port.transport, Transport::Rc);

@@ -1,5 +1,5 @@
-//! What stages need beyond packets: memory and packet lengths, as terms of the sums, and refused before anything is
-//! allocated.
+//! What stages need beyond packets: memory and packet lengths, as terms of the sums, and refused
+//! before anything is allocated.
 
 mod common;
 

@@ -52,7 +52,8 @@ mod native {
     use std::sync::Once;
     use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
 
-    /// True once `heavy` is known to be membarrier(2), forever; false means "not yet chosen" or "SeqCst".
+    /// True once `heavy` is known to be membarrier(2), forever; false means "not yet chosen" or
+    /// "SeqCst".
     static CHEAP: AtomicBool = AtomicBool::new(false);
     static CHOICE: Once = Once::new();
 

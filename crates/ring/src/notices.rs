@@ -1,9 +1,10 @@
-//! Notices to threads that run a loop: one word that every reader loads in each turn, and a box of notices for each
-//! reader.
+//! Notices to threads that run a loop: one word that every reader loads in each turn, and a box of
+//! notices for each reader.
 //!
-//! A reader keeps the [`Word`] up to which it has read. As long as the word is the same, there is nothing for the
-//! reader, and that costs one relaxed load of a line that is hardly ever written. The word also carries a phase that
-//! only moves forward, so that a loop asks with the same load whether to go on and whether it has notices.
+//! A reader keeps the [`Word`] up to which it has read. As long as the word is the same, there is
+//! nothing for the reader, and that costs one relaxed load of a line that is hardly ever written.
+//! The word also carries a phase that only moves forward, so that a loop asks with the same load
+//! whether to go on and whether it has notices.
 
 use crossbeam_utils::CachePadded;
 
@@ -32,9 +33,9 @@ impl Word {
 
 /// Notices for so many readers.
 ///
-/// Guarantees: a reader that hears whenever the word isn't the one that it last got from [`Notices::hear`] gets every
-/// notice that was posted to it, once, and sees every phase. Posting doesn't wake anybody: ring the reader's
-/// [`Waker`](crate::Waker) after it.
+/// Guarantees: a reader that hears whenever the word isn't the one that it last got from
+/// [`Notices::hear`] gets every notice that was posted to it, once, and sees every phase. Posting
+/// doesn't wake anybody: ring the reader's [`Waker`](crate::Waker) after it.
 #[derive(Debug)]
 pub struct Notices<T> {
     word: CachePadded<AtomicU64>,
@@ -42,7 +43,8 @@ pub struct Notices<T> {
 }
 
 impl<T> Notices<T> {
-    /// Notices for `readers`. Each box has room for `room` notices between two reads; more of them allocate.
+    /// Notices for `readers`. Each box has room for `room` notices between two reads; more of them
+    /// allocate.
     pub fn new(readers: usize, room: usize) -> Notices<T> {
         let boxes = (0..readers).map(|_| Mutex::new(Vec::with_capacity(room))).collect();
         Notices { word: CachePadded::new(AtomicU64::new(Word::FIRST.0)), boxes }
@@ -63,8 +65,8 @@ impl<T> Notices<T> {
         self.word.fetch_max(u64::from(phase.min(PHASE_MAX)) << PHASE_SHIFT, Ordering::Release);
     }
 
-    /// Posts notices, each to its reader. All of them are in their boxes before the first reader can see that there are
-    /// any.
+    /// Posts notices, each to its reader. All of them are in their boxes before the first reader
+    /// can see that there are any.
     ///
     /// # Panics
     /// There is no such reader.
@@ -76,14 +78,15 @@ impl<T> Notices<T> {
         self.word.fetch_add(1, Ordering::Release);
     }
 
-    /// Puts what was posted to `reader` into `notices`, which should be empty and is left in the box's place; gives the
-    /// word that this is up to.
+    /// Puts what was posted to `reader` into `notices`, which should be empty and is left in the
+    /// box's place; gives the word that this is up to.
     ///
     /// # Panics
     /// There is no such reader.
     pub fn hear(&self, reader: usize, notices: &mut Vec<T>) -> Word {
-        // First the word, then the box: what is posted in between is taken now, and its word is news once more, with
-        // nothing behind it. Acquire: pairs with the Release in `post` and `advance`.
+        // First the word, then the box: what is posted in between is taken now, and its word is
+        // news once more, with nothing behind it. Acquire: pairs with the Release in `post` and
+        // `advance`.
         let word = Word(self.word.load(Ordering::Acquire));
         std::mem::swap(&mut *self.open(reader), notices);
         word

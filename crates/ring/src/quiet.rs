@@ -1,17 +1,20 @@
-//! Tells when lcores that hand packets to each other are quiet: nothing is in flight between them any more.
+//! Tells when lcores that hand packets to each other are quiet: nothing is in flight between them
+//! any more.
 //!
-//! Every lcore counts its turns and its active turns ([`Pulse`]). A turn is active if it found work, or ended with
-//! something that still has to go out. The rule ([`Quiet`]): note every lcore's active turns, *then* every lcore's
-//! turns. All was quiet if each lcore has since completed two more turns, none of them active.
+//! Every lcore counts its turns and its active turns ([`Pulse`]). A turn is active if it found
+//! work, or ended with something that still has to go out. The rule ([`Quiet`]): note every lcore's
+//! active turns, *then* every lcore's turns. All was quiet if each lcore has since completed two
+//! more turns, none of them active.
 //!
-//! Why this holds: a packet in flight was handed on in an active turn, which had ended before its lcore's active turns
-//! were noted; otherwise the count would have grown since. So the packet lay at its receiver before any turns were
-//! noted. Of two turns that the receiver completed after that, the second began after the noting, found the packet, and
-//! was active.
+//! Why this holds: a packet in flight was handed on in an active turn, which had ended before its
+//! lcore's active turns were noted; otherwise the count would have grown since. So the packet lay
+//! at its receiver before any turns were noted. Of two turns that the receiver completed after
+//! that, the second began after the noting, found the packet, and was active.
 //!
-//! "Began after" needs fences, since a processor may look into a ring before its count of the previous turn is visible.
-//! Each turn ends with a light fence, and a heavy fence lies between the two passes of noting. A turn whose count
-//! becomes visible only after the heavy fence is followed by turns that see whatever was handed on before that fence.
+//! "Began after" needs fences, since a processor may look into a ring before its count of the
+//! previous turn is visible. Each turn ends with a light fence, and a heavy fence lies between the
+//! two passes of noting. A turn whose count becomes visible only after the heavy fence is followed
+//! by turns that see whatever was handed on before that fence.
 //!
 //! Packets that a device carries are outside of this: give them time before the last look.
 
@@ -56,12 +59,12 @@ impl Pulse {
     #[inline]
     pub fn beat(&self, active: bool) {
         if active {
-            // Relaxed load: single writer. Release: pairs with the Acquire of `active` in `read`; who counts the
-            // activity knows of what was handed on in it.
+            // Relaxed load: single writer. Release: pairs with the Acquire of `active` in `read`;
+            // who counts the activity knows of what was handed on in it.
             self.active.store(self.active.load(Ordering::Relaxed) + 1, Ordering::Release);
         }
-        // Release: pairs with the Acquire of `turns` in `read`, which so sees the activity of every turn that it
-        // counts.
+        // Release: pairs with the Acquire of `turns` in `read`, which so sees the activity of every
+        // turn that it counts.
         self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Release);
         // Between this count and the next turn's look for work: pairs with the heavy fence in
         // `Quiet::note`.

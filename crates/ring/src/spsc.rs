@@ -3,10 +3,11 @@
 //! It is an `rtrb` ring, reached only by its chunks: one store publishes a batch, one store frees
 //! its slots.
 //!
-//! What it guarantees: items arrive in order, each once. A full ring refuses: what doesn't fit stays with the caller,
-//! and nothing is overwritten. An empty one hands out nothing. No call waits for the other end, allocates or enters the
-//! kernel. When an end is dropped the other one can tell ([`Producer::is_abandoned`], [`Consumer::is_abandoned`]);
-//! items that are then still in the ring can be taken, or are dropped with it.
+//! What it guarantees: items arrive in order, each once. A full ring refuses: what doesn't fit
+//! stays with the caller, and nothing is overwritten. An empty one hands out nothing. No call waits
+//! for the other end, allocates or enters the kernel. When an end is dropped the other one can tell
+//! ([`Producer::is_abandoned`], [`Consumer::is_abandoned`]); items that are then still in the ring
+//! can be taken, or are dropped with it.
 
 use rtrb::RingBuffer;
 use rtrb::chunks::{ReadChunk, WriteChunkUninit};
@@ -16,14 +17,15 @@ use std::mem::MaybeUninit;
 
 use crate::prefetch;
 
-/// How far ahead of the last item written the producer asks for lines to write: 20 lines, 160 items of 8 bytes. From 8
-/// to 32 lines it was all the same. With the consumer's pause below an item in bulks of 32 takes 1.2 to 1.25 ns where
-/// it took 1.3 to 1.7, in turn with the ring before it in one process (EPYC 9004, two cores); in phases of the machine
-/// in which it took 1.12 it still does.
+/// How far ahead of the last item written the producer asks for lines to write: 20 lines, 160 items
+/// of 8 bytes. From 8 to 32 lines it was all the same. With the consumer's pause below an item in
+/// bulks of 32 takes 1.2 to 1.25 ns where it took 1.3 to 1.7, in turn with the ring before it in
+/// one process (EPYC 9004, two cores); in phases of the machine in which it took 1.12 it still
+/// does.
 const AHEAD_BYTES: usize = 1280;
 
-/// PAUSE instructions between emptying the ring and looking for more, 25 ns each on an EPYC 9004; see
-/// [`Consumer::look`]. One gave half of what two give, and eight some 3 % more.
+/// PAUSE instructions between emptying the ring and looking for more, 25 ns each on an EPYC 9004;
+/// see [`Consumer::look`]. One gave half of what two give, and eight some 3 % more.
 const PAUSES: usize = 2;
 
 /// Makes a ring of `capacity` items and hands out its two ends.
@@ -43,9 +45,10 @@ pub fn spsc<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
 }
 
 /// The end that puts items in. Moves between threads, but isn't shared by them.
-// Each end writes its own copies of both indices at every batch, and the two ends are made side by side. On one cache
-// line, which goes to and fro between the cores, an item in bulks of 32 took 1.6 to 1.8 ns (raw rtrb, whose ends do
-// share one); apart 1.25 (EPYC 9004). 128 bytes, as x86 prefetches lines in pairs.
+// Each end writes its own copies of both indices at every batch, and the two ends are made side by
+// side. On one cache line, which goes to and fro between the cores, an item in bulks of 32 took 1.6
+// to 1.8 ns (raw rtrb, whose ends do share one); apart 1.25 (EPYC 9004). 128 bytes, as x86
+// prefetches lines in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Producer<T> {
@@ -129,8 +132,8 @@ impl<T> Producer<T> {
         self.inner.is_abandoned()
     }
 
-    /// Asks for the lines that a later push will write, of as many items as the last one moved, if their slots are
-    /// known to be free: what the consumer has yet to read is left to it.
+    /// Asks for the lines that a later push will write, of as many items as the last one moved, if
+    /// their slots are known to be free: what the consumer has yet to read is left to it.
     #[inline(always)]
     fn look_ahead(&mut self, items: usize) {
         let ahead = AHEAD_BYTES / size_of::<T>().max(1);
@@ -233,10 +236,11 @@ impl<T> Consumer<T> {
 
     /// Reads the producer's cache line: how many items there are.
     ///
-    /// A consumer that has just emptied the ring and looks at once takes that line from a producer that is about to
-    /// write it, whose stores then wait in order behind it: the faster the consumer, the slower the producer. So the
-    /// first look after one that found something waits for a moment, in which more comes. Later looks don't wait, so a
-    /// lone batch isn't found later.
+    /// A consumer that has just emptied the ring and looks at once takes that line from a producer
+    /// that is about to write it, whose stores then wait in order behind it: the faster the
+    /// consumer, the slower the producer. So the first look after one that found something waits
+    /// for a moment, in which more comes. Later looks don't wait, so a lone batch isn't found
+    /// later.
     #[inline]
     fn look(&mut self) -> usize {
         if self.fed {

@@ -113,7 +113,8 @@ fn a_spurious_wake_is_reported_and_harmless() {
     assert_eq!(sleeper.woken(armed), Wake::Rung);
 }
 
-/// A wake source that stays readable would keep an lcore spinning: not even a stranger's write does.
+/// A wake source that stays readable would keep an lcore spinning: not even a stranger's write
+/// does.
 #[test]
 fn the_doorbell_never_stays_readable() {
     let (waker, mut sleeper) = doorbell().expect("an eventfd");

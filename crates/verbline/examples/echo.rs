@@ -3,8 +3,8 @@
 //! On one lcore a client sends the numbers up to a thousand over an RC pair of the software RNIC.
 //! The stage `Echo` at the other end sends each back, and a sink counts what returns.
 //!
-//! In a crate outside this workspace, `Cargo.toml` depends on `verbline` and patches `bindgen`: README.md has the
-//! lines.
+//! In a crate outside this workspace, `Cargo.toml` depends on `verbline` and patches `bindgen`:
+//! README.md has the lines.
 
 use std::time::Duration;
 
@@ -129,8 +129,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sink = StageSpec { summary: "counts packets", ..StageSpec::default() };
     registry.stage("sink", sink, |stage| Ok(Box::new(Sink { received: stage.counter("received") })));
 
-    // What an embedder should hear: of the plan, of what was built, of the run. Who has a subscriber of `tracing` also
-    // gets each as it happens.
+    // What an embedder should hear: of the plan, of what was built, of the run. Who has a
+    // subscriber of `tracing` also gets each as it happens.
     let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("count.toml", PLAN)?;
     eprint!("{}", plan.warnings());
     let runtime = Runtime::build(&plan, &registry)?;

@@ -1,8 +1,8 @@
 //! The command line that every app shares: `run`, `check`, `graph`, `keys` and `devices`.
 //!
-//! An app implements [`App`] and hands itself to [`main`]. Reports go to standard output, everything else to standard
-//! error. Exit codes: 0 the command did what it should, 1 it could not, or the run failed, 2 the plan or the command
-//! line is wrong, 130 a second Ctrl-C aborted a run.
+//! An app implements [`App`] and hands itself to [`main`]. Reports go to standard output,
+//! everything else to standard error. Exit codes: 0 the command did what it should, 1 it could not,
+//! or the run failed, 2 the plan or the command line is wrong, 130 a second Ctrl-C aborted a run.
 
 mod args;
 mod check;
@@ -110,11 +110,12 @@ fn log_filter(said: Option<&OsStr>) -> EnvFilter {
     })
 }
 
-/// Has the engine's warnings (a fallback taken, a port that is down) written to standard error; `VERBLINE_LOG=debug`
-/// shows more.
+/// Has the engine's warnings (a fallback taken, a port that is down) written to standard error;
+/// `VERBLINE_LOG=debug` shows more.
 ///
-/// [`main`] does it for every app. The engine tells by [`tracing`] what happens while a run lasts, and nobody hears it
-/// where no subscriber is installed: an embedder calls this, or installs one of its own, which is then kept.
+/// [`main`] does it for every app. The engine tells by [`tracing`] what happens while a run lasts,
+/// and nobody hears it where no subscriber is installed: an embedder calls this, or installs one of
+/// its own, which is then kept.
 pub fn log_to_stderr() {
     let filter = log_filter(std::env::var_os(LOG).as_deref());
     // It fails on a second call, and where an embedder has a subscriber of its own: the first one

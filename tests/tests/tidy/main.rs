@@ -20,13 +20,8 @@ use counts::held;
 use tree::Tree;
 
 /// Lines that are too wide, and nobody has broken yet.
-const WIDE: &[(&str, usize)] = &[
-    ("ARCHITECTURE.md", 54),
-    ("crates/engine", 386),
-    ("crates/softnic", 461),
-    ("crates/sync", 111),
-    ("crates/verbs", 652),
-];
+const WIDE: &[(&str, usize)] =
+    &[("crates/engine", 13), ("crates/softnic", 461), ("crates/sync", 111), ("crates/verbs", 652)];
 
 /// SAFETY comments that name no invariant.
 const EMPTY_SAFETY: &[(&str, usize)] = &[("crates/softnic", 14), ("crates/sync", 6), ("crates/verbs", 66)];
@@ -47,7 +42,6 @@ const LONG: &[(&str, usize, &str)] = &[
     ("apps/tick-to-trade/src/book/orders.rs", 447, "one table, and each operation on it"),
     ("apps/tick-to-trade/src/fast/books.rs", 411, "one book, and its recovery from snapshots"),
     ("benches/src/bin/peers/groups.rs", 512, "a table: one function a comparison"),
-    ("crates/engine/src/lcore/poll_loop.rs", 539, "the loop, from a wake-up to a sleep"),
     ("crates/engine/tests/reconnect.rs", 469, "one test a way to lose a connection"),
     ("crates/mem/src/packet.rs", 428, "every method of a packet, each with its words"),
     ("crates/mem/src/region.rs", 468, "one mapping: how it is made, and why it could not be"),

@@ -10,7 +10,8 @@ use verbline_verbs::Provider;
 use crate::api::registry::StageError;
 use crate::stats::report::Report;
 
-/// What a device said: an error of `verbline_verbs`, whose message names the verb, the errno and what to do.
+/// What a device said: an error of `verbline_verbs`, whose message names the verb, the errno and
+/// what to do.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// A line of the plan. Boxed, so that a `Result` stays small.
@@ -36,7 +37,8 @@ fn how_to_meet(provider: Provider) -> &'static str {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The device cannot be opened; if there is none of that name, the message lists those there are.
+    /// The device cannot be opened; if there is none of that name, the message lists those there
+    /// are.
     #[error("{at}: device.{device}: {source}")]
     Device {
         /// Where the plan declares it.

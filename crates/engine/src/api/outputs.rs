@@ -1,8 +1,9 @@
-//! Where packets go within one lcore. A [`Sink`] is a bounded batch that gathers packets; [`Outputs`] is a stage's view
-//! of the sinks that it may send to.
+//! Where packets go within one lcore. A [`Sink`] is a bounded batch that gathers packets;
+//! [`Outputs`] is a stage's view of the sinks that it may send to.
 //!
-//! Every link of an lcore leads to a sink: the input batch of a stage, the pending batch of a port, or the pending
-//! batch of a ring. A sink never grows. A packet that does not fit is dropped, and counted with the sink's drop reason.
+//! Every link of an lcore leads to a sink: the input batch of a stage, the pending batch of a port,
+//! or the pending batch of a ring. A sink never grows. A packet that does not fit is dropped, and
+//! counted with the sink's drop reason.
 
 use crossbeam_utils::CachePadded;
 use verbline_mem::{Batch, Packet, PoolCache};
@@ -65,7 +66,8 @@ pub(crate) enum Link {
     Drop,
 }
 
-/// An output of a stage: the index of its name in [`StageSpec::outputs`](crate::StageSpec::outputs).
+/// An output of a stage: the index of its name in
+/// [`StageSpec::outputs`](crate::StageSpec::outputs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OutId(pub u16);
 
@@ -82,9 +84,9 @@ pub struct Outputs<'a> {
 }
 
 impl Outputs<'_> {
-    /// Sends a packet. Returns false if the packet was dropped. A drop is counted where the packet would have gone
-    /// (`tx_full`, `ring_full`, `stage_full`; `planned` if the plan says `drop`; `no_output` if there is no such
-    /// output).
+    /// Sends a packet. Returns false if the packet was dropped. A drop is counted where the packet
+    /// would have gone (`tx_full`, `ring_full`, `stage_full`; `planned` if the plan says `drop`;
+    /// `no_output` if there is no such output).
     #[inline]
     pub fn send(&mut self, out: OutId, packet: Packet) -> bool {
         match self.links.get(usize::from(out.0)) {
@@ -98,8 +100,8 @@ impl Outputs<'_> {
         }
     }
 
-    /// Sends as many packets as there is room for, from the front of the batch, and returns how many. The rest stays in
-    /// `batch`: the stage keeps it for later or drops it.
+    /// Sends as many packets as there is room for, from the front of the batch, and returns how
+    /// many. The rest stays in `batch`: the stage keeps it for later or drops it.
     ///
     /// If the plan says `drop` for this output, all packets are dropped and counted as `planned`.
     #[inline]
@@ -125,8 +127,8 @@ impl Outputs<'_> {
         }
     }
 
-    /// A packet from the stage's pool, empty and with the pool's headroom. `None` if the pool has none left, or the
-    /// plan names none for this stage.
+    /// A packet from the stage's pool, empty and with the pool's headroom. `None` if the pool has
+    /// none left, or the plan names none for this stage.
     #[inline]
     pub fn alloc(&mut self) -> Option<Packet> {
         let packet = self.cache.and_then(PoolCache::get);
@@ -160,7 +162,8 @@ impl Outputs<'_> {
         self.refuse_all(batch, reason);
     }
 
-    /// The time of this loop of the lcore. The first call in a loop may read the clock; later calls cost nothing.
+    /// The time of this loop of the lcore. The first call in a loop may read the clock; later calls
+    /// cost nothing.
     #[inline]
     pub fn now_ns(&self) -> Tick {
         self.time.now_ns()

@@ -1,5 +1,5 @@
-//! The registry of an app: its stage kinds, each with a factory, and the sections of the plan that the app reads
-//! itself.
+//! The registry of an app: its stage kinds, each with a factory, and the sections of the plan that
+//! the app reads itself.
 //!
 //! ```
 //! use verbline_engine::{Next, OutId, Outputs, Registry, Stage, StageSpec};
@@ -59,13 +59,13 @@ impl Registry {
         Registry { app, kinds: BTreeMap::new(), sections: Vec::new() }
     }
 
-    /// Registers a kind of stage, for `use = "name"`. The factory runs once for each stage of that kind, when the
-    /// runtime is built, on the thread that builds it; and when a plan is only checked
-    /// ([`Runtime::check`](crate::Runtime::check)), so it does no more than make the stage.
+    /// Registers a kind of stage, for `use = "name"`. The factory runs once for each stage of that
+    /// kind, when the runtime is built, on the thread that builds it; and when a plan is only
+    /// checked ([`Runtime::check`](crate::Runtime::check)), so it does no more than make the stage.
     ///
     /// # Panics
-    /// If the name is taken, or the kind declares more than [`STAGE_REASONS_MAX`] drop reasons: mistakes of the app's
-    /// source, not of a plan.
+    /// If the name is taken, or the kind declares more than [`STAGE_REASONS_MAX`] drop reasons:
+    /// mistakes of the app's source, not of a plan.
     pub fn stage<F>(&mut self, name: &'static str, spec: StageSpec, make: F) -> &mut Registry
     where
         F: Fn(&StageContext<'_>) -> Result<Box<dyn Stage>, StageError> + Send + Sync + 'static,
@@ -81,8 +81,8 @@ impl Registry {
         self
     }
 
-    /// Says what stages of a kind need beyond packets: memory, and packets of a length. The plan's sums count it,
-    /// before a factory allocates any of it.
+    /// Says what stages of a kind need beyond packets: memory, and packets of a length. The plan's
+    /// sums count it, before a factory allocates any of it.
     ///
     /// # Panics
     /// If no kind of this name is registered.
@@ -166,7 +166,8 @@ impl<'a> StageContext<'a> {
         self.stage.batch_packets as usize
     }
 
-    /// The pool that [`Outputs::alloc`](crate::Outputs::alloc) takes from, as the plan describes it.
+    /// The pool that [`Outputs::alloc`](crate::Outputs::alloc) takes from, as the plan describes
+    /// it.
     pub fn pool(&self) -> Option<&'a verbline_plan::Pool> {
         self.stage.pool.map(|id| &self.plan[id])
     }
@@ -176,7 +177,8 @@ impl<'a> StageContext<'a> {
         self.spec.outputs.iter().position(|output| *output == name).map(|index| OutId(index as u16))
     }
 
-    /// The number that packets received by this port carry ([`Packet::port`](verbline_mem::Packet::port)).
+    /// The number that packets received by this port carry
+    /// ([`Packet::port`](verbline_mem::Packet::port)).
     pub fn port(&self, name: &str) -> Option<u16> {
         self.plan.ports().iter().position(|port| port.name == name).map(|index| index as u16)
     }
@@ -191,7 +193,8 @@ impl<'a> StageContext<'a> {
         &self.stage.params
     }
 
-    /// A section of the plan, as the app's own type; it must have been registered with [`Registry::section`].
+    /// A section of the plan, as the app's own type; it must have been registered with
+    /// [`Registry::section`].
     pub fn section<T: DeserializeOwned>(&self, name: &str) -> Result<T, StageError> {
         Ok(self.raw_section(name)?.parse()?)
     }
@@ -213,7 +216,8 @@ impl<'a> StageContext<'a> {
         self.clock.clone()
     }
 
-    /// A counter of the stage's own, shown live in the report. The same name gives the same counter.
+    /// A counter of the stage's own, shown live in the report. The same name gives the same
+    /// counter.
     pub fn counter(&self, name: impl Into<String>) -> Counter {
         let name = name.into();
         let mut counters = self.counters.borrow_mut();

@@ -1,8 +1,8 @@
-//! The [`Stage`] trait, which an app implements. A stage takes batches of packets, and sends packets through its
-//! [`Outputs`].
+//! The [`Stage`] trait, which an app implements. A stage takes batches of packets, and sends
+//! packets through its [`Outputs`].
 //!
-//! Guarantees: all methods of a stage run on the thread of its lcore, never two at the same time; one call covers a
-//! whole batch.
+//! Guarantees: all methods of a stage run on the thread of its lcore, never two at the same time;
+//! one call covers a whole batch.
 
 use verbline_mem::Batch;
 
@@ -13,32 +13,32 @@ use crate::stats::clock::Tick;
 ///
 /// A stage must not block and should not allocate: while it runs, nothing else on its lcore does.
 pub trait Stage: Send {
-    /// Takes a batch of at least one packet. A packet that a port received carries the port's number
-    /// ([`StageContext::port`](crate::StageContext::port)) and, as its timestamp, the tick of the turn that received it
-    /// (0 if the plan says `timestamps = false` for the port).
+    /// Takes a batch of at least one packet. A packet that a port received carries the port's
+    /// number ([`StageContext::port`](crate::StageContext::port)) and, as its timestamp, the tick
+    /// of the turn that received it (0 if the plan says `timestamps = false` for the port).
     ///
-    /// Packets that are left in `input` are dropped and counted as `unclaimed`. A source, which has no input, does not
-    /// override this.
+    /// Packets that are left in `input` are dropped and counted as `unclaimed`. A source, which has
+    /// no input, does not override this.
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let _ = (input, out);
     }
 
-    /// For sources and timers. Called once a loop before `process`; the answer says when to call it again. A stage that
-    /// does not override it is polled once and never again.
+    /// For sources and timers. Called once a loop before `process`; the answer says when to call it
+    /// again. A stage that does not override it is polled once and never again.
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let _ = out;
         Next::Done
     }
 
-    /// Called once when the run stops, before the drain: a stage sends what it holds. Packets may still arrive until
-    /// the drain ends. A source is not polled after this call.
+    /// Called once when the run stops, before the drain: a stage sends what it holds. Packets may
+    /// still arrive until the drain ends. A source is not polled after this call.
     fn stop(&mut self, out: &mut Outputs<'_>) {
         let _ = out;
     }
 
-    /// Something happened to a port of the stage's lcore. A market maker, for example, withdraws its quotes when its
-    /// order port is down. Called between two turns of the loop, once for each port and event, on every stage of the
-    /// lcore.
+    /// Something happened to a port of the stage's lcore. A market maker, for example, withdraws
+    /// its quotes when its order port is down. Called between two turns of the loop, once for each
+    /// port and event, on every stage of the lcore.
     fn port_event(&mut self, event: PortEvent, out: &mut Outputs<'_>) {
         let _ = (event, out);
     }
@@ -56,13 +56,15 @@ pub struct PortEvent {
 /// A change of a port's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortChange {
-    /// Its queue pair is in an error state: packets that are sent to it are dropped and counted. The report has the
-    /// reason ([`PortReport::down_reason`](crate::PortReport::down_reason)). If the port has no address, the run ends.
+    /// Its queue pair is in an error state: packets that are sent to it are dropped and counted.
+    /// The report has the reason ([`PortReport::down_reason`](crate::PortReport::down_reason)). If
+    /// the port has no address, the run ends.
     Down,
-    /// It is connected again, with another queue pair. Packets that were sent to it in between were dropped.
+    /// It is connected again, with another queue pair. Packets that were sent to it in between were
+    /// dropped.
     Up,
-    /// The link under it is down. Sends are still posted: an RC queue pair retries for a while; on other transports
-    /// they are lost.
+    /// The link under it is down. Sends are still posted: an RC queue pair retries for a while; on
+    /// other transports they are lost.
     LinkDown,
     /// The link is up again.
     LinkUp,
@@ -73,12 +75,14 @@ pub enum PortChange {
 pub enum Next {
     /// In the next loop: there is more to do. The lcore does not sleep.
     Busy,
-    /// In the next loop if there is one; the lcore may sleep until something else wakes it. The stage may still send
-    /// when it is polled again.
+    /// In the next loop if there is one; the lcore may sleep until something else wakes it. The
+    /// stage may still send when it is polled again.
     Idle,
-    /// At this tick, which may be past, or earlier if packets arrive for the stage. The lcore may sleep until then.
-    /// `At(Tick::MAX)`: once packets arrive; until then the stage costs the lcore nothing.
+    /// At this tick, which may be past, or earlier if packets arrive for the stage. The lcore may
+    /// sleep until then. `At(Tick::MAX)`: once packets arrive; until then the stage costs the lcore
+    /// nothing.
     At(Tick),
-    /// Never again. For a source this means that it has finished; a run ends when all its sources have.
+    /// Never again. For a source this means that it has finished; a run ends when all its sources
+    /// have.
     Done,
 }

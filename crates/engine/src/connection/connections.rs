@@ -1,5 +1,5 @@
-//! The connections by address of a run: starts a supervisor for each ([`crate::connection::supervisor`]), reports them,
-//! and stops them with the run.
+//! The connections by address of a run: starts a supervisor for each
+//! ([`crate::connection::supervisor`]), reports them, and stops them with the run.
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,8 +38,8 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Starts their supervisors, in the plan's order. `connecting` stopped their first attempts, and stops the next
-    /// ones.
+    /// Starts their supervisors, in the plan's order. `connecting` stopped their first attempts,
+    /// and stops the next ones.
     pub(crate) fn supervise(
         mut established: Vec<Established>,
         connecting: Arc<StopFlag>,
@@ -117,7 +117,8 @@ impl Connections {
         self.kept.clear();
     }
 
-    /// `is_down`: whether the queue pair of the port at this place in the plan is in the error state.
+    /// `is_down`: whether the queue pair of the port at this place in the plan is in the error
+    /// state.
     pub(crate) fn report(&self, started_ns: Tick, is_down: impl Fn(usize) -> bool) -> Vec<ConnectionReport> {
         self.entries.iter().map(|entry| entry.report(started_ns, is_down(entry.index))).collect()
     }
@@ -129,7 +130,8 @@ impl Entry {
         let (reason, ended_ns) = ended.map(|(reason, at)| (reason, at.saturating_sub(started_ns))).unzip();
         let in_error = || "its queue pair is in the error state".to_owned();
         let (state, reason) = match state {
-            // The supervisor is about to learn of the failure, or the lcore of the queue pair that replaces it.
+            // The supervisor is about to learn of the failure, or the lcore of the queue pair that
+            // replaces it.
             ConnectionState::Connected if is_down && self.reconnects => (ConnectionState::Reconnecting, reason),
             ConnectionState::Connected if is_down => (ConnectionState::Failed, Some(in_error())),
             state => (state, reason),

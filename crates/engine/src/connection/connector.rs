@@ -1,14 +1,15 @@
-//! Connects ports by address: all of them before the lcores run, and single ones again after their connections were
-//! lost ([`crate::connection::supervisor`]).
+//! Connects ports by address: all of them before the lcores run, and single ones again after their
+//! connections were lost ([`crate::connection::supervisor`]).
 //!
-//! Guarantees: at the start every port connects at the same time, on a thread of its own, within its `connect_timeout`.
-//! An attempt is repeated if waiting may help (nobody listens yet, there is no route yet, the other end went away
-//! during the attempt), with pauses that double up to [`PAUSE_MAX`]. The start fails at once if waiting cannot help (a
-//! wrong device, a listener that rejects with a reason). The first port that gives up, or a request to stop, ends the
-//! other attempts at once or, during an address lookup, within [`RESOLVE`].
+//! Guarantees: at the start every port connects at the same time, on a thread of its own, within
+//! its `connect_timeout`. An attempt is repeated if waiting may help (nobody listens yet, there is
+//! no route yet, the other end went away during the attempt), with pauses that double up to
+//! [`PAUSE_MAX`]. The start fails at once if waiting cannot help (a wrong device, a listener that
+//! rejects with a reason). The first port that gives up, or a request to stop, ends the other
+//! attempts at once or, during an address lookup, within [`RESOLVE`].
 //!
-//! A reconnect repeats every attempt, whatever the error, as long as the run goes on: the same connection worked
-//! before.
+//! A reconnect repeats every attempt, whatever the error, as long as the run goes on: the same
+//! connection worked before.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -43,8 +44,8 @@ pub(crate) enum Failure {
     GaveUp(EngineError),
 }
 
-/// Connects all ports. `qps` has the queue pair of each port of the plan, with the port's index. `is_stopped` is asked
-/// fifty times a second.
+/// Connects all ports. `qps` has the queue pair of each port of the plan, with the port's index.
+/// `is_stopped` is asked fifty times a second.
 pub(crate) fn connect(
     specs: Vec<ConnectionSpec>,
     mut qps: Vec<(usize, &mut QueuePair)>,
@@ -258,7 +259,8 @@ impl<'a> Connector<'a> {
         self.check_stop()
     }
 
-    /// After a failed attempt: resets the queue pair for the next one, or gives up if waiting cannot help.
+    /// After a failed attempt: resets the queue pair for the next one, or gives up if waiting
+    /// cannot help.
     fn failed(&mut self, error: ConnectionError, doing: impl FnOnce() -> String) -> Result<(), Failure> {
         if self.on_failure.is_none() && !is_transient(&error) {
             return Err(self.refused(doing(), error));
@@ -325,8 +327,8 @@ fn rest(stop: &StopFlag, until: Instant) {
 /// The longest reason that a rejection carries.
 const REASON_BYTES: usize = verbline_verbs::connection::REJECT_PRIVATE_BYTES;
 
-/// Whether the same attempt may succeed later. A listener that rejects with a reason has decided; a listener that
-/// rejects without one may have been shutting down.
+/// Whether the same attempt may succeed later. A listener that rejects with a reason has decided; a
+/// listener that rejects without one may have been shutting down.
 fn is_transient(error: &ConnectionError) -> bool {
     match error {
         ConnectionError::Refused { .. }

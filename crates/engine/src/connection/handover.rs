@@ -1,5 +1,5 @@
-//! How a port gets another queue pair after its connection was lost: the messages between the port's lcore, which owns
-//! the queue pair, and the supervisor, which makes the next one.
+//! How a port gets another queue pair after its connection was lost: the messages between the
+//! port's lcore, which owns the queue pair, and the supervisor, which makes the next one.
 //!
 //! ```text
 //!   lcore                                        supervisor
@@ -13,8 +13,9 @@
 //! ```
 //!
 //! Guarantees: the hot path never looks here. The lcore takes the lock only after a notice
-//! ([`crate::control::run_control`]) told it to, and no holder keeps the lock for longer than it takes to move a value.
-//! What either side said of a queue pair is forgotten once the next queue pair is given.
+//! ([`crate::control::run_control`]) told it to, and no holder keeps the lock for longer than it
+//! takes to move a value. What either side said of a queue pair is forgotten once the next queue
+//! pair is given.
 
 use std::io;
 use std::mem;
@@ -92,13 +93,14 @@ impl Handover {
     /// The lcore: gives back a queue pair that was replaced.
     pub(crate) fn retire(&self, old: QueuePair) {
         let before = self.lock().for_supervisor.retired.replace(old);
-        // The supervisor takes each before it gives the next, so there is none; if there were, it would go outside of
-        // the lock.
+        // The supervisor takes each before it gives the next, so there is none; if there were, it
+        // would go outside of the lock.
         drop(before);
         self.event.signal();
     }
 
-    /// The supervisor: the connection is over. Returns a queue pair that was given and not taken yet.
+    /// The supervisor: the connection is over. Returns a queue pair that was given and not taken
+    /// yet.
     pub(crate) fn lose(&self) -> Option<QueuePair> {
         let mut slots = self.lock();
         let back = slots.for_lcore.replacement.take();
@@ -121,7 +123,8 @@ impl Handover {
         self.inbox.post(Notice::Connection { port: self.place });
     }
 
-    /// The supervisor: takes what the lcore has said. `drained` stays true until the next queue pair is given.
+    /// The supervisor: takes what the lcore has said. `drained` stays true until the next queue
+    /// pair is given.
     pub(crate) fn take_for_supervisor(&self) -> ForSupervisor {
         self.event.clear();
         let mut slots = self.lock();
@@ -153,8 +156,8 @@ pub(crate) struct PortSide {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Release {
     InUse,
-    /// The queue pair is in the error state, and its completions are to come. `marked`: the last send is a marker,
-    /// which carries no packet.
+    /// The queue pair is in the error state, and its completions are to come. `marked`: the last
+    /// send is a marker, which carries no packet.
     Releasing {
         marked: bool,
     },

@@ -1,4 +1,5 @@
-//! Connections by address: established before the lcores run, and established again when they are lost.
+//! Connections by address: established before the lcores run, and established again when they are
+//! lost.
 
 pub(crate) mod connections;
 pub(crate) mod connector;

@@ -35,7 +35,8 @@ pub(crate) struct LocalPort {
 /// Which side of the connection the port is, as rdma_cm distinguishes them.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// The passive side. A listener that exists is listening: peers that come early wait in its backlog.
+    /// The passive side. A listener that exists is listening: peers that come early wait in its
+    /// backlog.
     Listen { listener: Option<Listener>, provider: Provider, at: SocketAddr },
     /// The active side.
     Connect { provider: Provider, to: SocketAddr, from: Option<SocketAddr> },

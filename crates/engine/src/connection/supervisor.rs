@@ -1,14 +1,17 @@
-//! Supervises one connection by address, on a thread of its own: watches it, and reconnects it when it is lost.
+//! Supervises one connection by address, on a thread of its own: watches it, and reconnects it when
+//! it is lost.
 //!
-//! Guarantees: a connection is lost when the connection manager says so or when the port's queue pair failed, whichever
-//! comes first. The port then releases its queue pair ([`crate::connection::handover`]). Once that queue pair is
-//! drained, the supervisor makes another, and connects it as the first one was, in as many attempts as that takes. The
-//! lcore, which has other ports to serve, does none of this. It posts the receives once it has the queue pair, since
-//! they complete into its completion queue; a peer that is quicker waits and sends again (RNR). [`StopFlags`] end a
-//! supervisor at any time.
+//! Guarantees: a connection is lost when the connection manager says so or when the port's queue
+//! pair failed, whichever comes first. The port then releases its queue pair
+//! ([`crate::connection::handover`]). Once that queue pair is drained, the supervisor makes
+//! another, and connects it as the first one was, in as many attempts as that takes. The lcore,
+//! which has other ports to serve, does none of this. It posts the receives once it has the queue
+//! pair, since they complete into its completion queue; a peer that is quicker waits and sends
+//! again (RNR). [`StopFlags`] end a supervisor at any time.
 //!
-//! A supervisor waits, connects and reads the clock through its [`ConnectionManager`] alone. The real one is
-//! [`Reconnector`]; tests of the poll loop have a model, which drives a supervisor and an lcore step by step.
+//! A supervisor waits, connects and reads the clock through its [`ConnectionManager`] alone. The
+//! real one is [`Reconnector`]; tests of the poll loop have a model, which drives a supervisor and
+//! an lcore step by step.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,7 +30,8 @@ use crate::stats::clock::{Clock, Tick};
 use crate::stats::down_reason::DownReason;
 use crate::stats::report::ConnectionState;
 
-/// How long to wait for the connection manager or the device to give the reason, after a queue pair has failed.
+/// How long to wait for the connection manager or the device to give the reason, after a queue pair
+/// has failed.
 pub(crate) const REASON_WAIT: Duration = Duration::from_millis(100);
 /// Effectively forever; larger values overflow `Instant`.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
@@ -71,7 +75,8 @@ pub(crate) trait ConnectionManager {
     type Connection: Supervised;
 
     fn now(&self) -> Instant;
-    /// Waits until one of the descriptors is readable, or until `until` (`None`: forever). Returns which are readable.
+    /// Waits until one of the descriptors is readable, or until `until` (`None`: forever). Returns
+    /// which are readable.
     fn wait<const N: usize>(&self, on: [BorrowedFd<'_>; N], until: Option<Instant>) -> [bool; N];
     /// Makes a queue pair and connects it, in as many attempts as that takes; `status` shows them.
     fn connect(&mut self, status: &SharedStatus, stop: &StopFlag) -> Result<(Self::Connection, QueuePair), Failure>;
@@ -109,8 +114,8 @@ pub(crate) struct Supervisor<M> {
 }
 
 impl<M: ConnectionManager> Supervisor<M> {
-    /// Runs until a flag stops it. Returns the connection that there is then; of a port that does not reconnect, the
-    /// lost one.
+    /// Runs until a flag stops it. Returns the connection that there is then; of a port that does
+    /// not reconnect, the lost one.
     pub(crate) fn run(mut self, mut connection: M::Connection) -> Option<M::Connection> {
         let mut pause = PAUSE_MIN;
         loop {

@@ -1,9 +1,10 @@
-//! Reads the devices' asynchronous events on a thread of its own, counts them, and notifies the lcores that they
-//! concern.
+//! Reads the devices' asynchronous events on a thread of its own, counts them, and notifies the
+//! lcores that they concern.
 //!
-//! The lcores of a device share its event descriptor. If each lcore slept on it, one event would wake all of them, and
-//! would keep those awake that do not read it. A thread that blocks on all devices costs the lcores nothing under any
-//! idle policy. It notifies an lcore by the lcore's inbox and doorbell ([`crate::control::run_control`]).
+//! The lcores of a device share its event descriptor. If each lcore slept on it, one event would
+//! wake all of them, and would keep those awake that do not read it. A thread that blocks on all
+//! devices costs the lcores nothing under any idle policy. It notifies an lcore by the lcore's
+//! inbox and doorbell ([`crate::control::run_control`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -105,7 +106,8 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // The bell is armed for all of the thread's life but an instant at its start; the thread ends in any case.
+        // The bell is armed for all of the thread's life but an instant at its start; the thread
+        // ends in any case.
         while !self.stop.ring() && !thread.is_finished() {
             std::thread::yield_now();
         }
@@ -153,7 +155,8 @@ impl Watching {
                 let watched = &self.devices[index];
                 empty[index] = if self.take_all(watched) { 0 } else { empty[index] + 1 };
                 if empty[index] >= EMPTY_READS_MAX {
-                    // Readable, but with nothing to read, it would keep this thread spinning for ever.
+                    // Readable, but with nothing to read, it would keep this thread spinning for
+                    // ever.
                     let gone = epoll::delete(epoll, watched.events.as_fd());
                     tracing::warn!(device = %watched.device, ?gone, "the device's events are watched no more");
                 }
@@ -238,7 +241,8 @@ impl Watching {
 }
 
 impl Watched {
-    /// The lcores that an event concerns, each with the places of those of its ports that it concerns.
+    /// The lcores that an event concerns, each with the places of those of its ports that it
+    /// concerns.
     fn concerned(&self, source: AsyncEventSource) -> Vec<(&WatchedLcore, Vec<usize>)> {
         let mut concerned = Vec::new();
         for lcore in &self.lcores {

@@ -1,5 +1,5 @@
-//! What the threads of the control path wait on: [`EventFd`], which one thread signals for another, and [`StopFlag`],
-//! which stays raised.
+//! What the threads of the control path wait on: [`EventFd`], which one thread signals for another,
+//! and [`StopFlag`], which stays raised.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// An eventfd(2). One thread signals it; another waits on it, and clears it before it looks for the reason.
+/// An eventfd(2). One thread signals it; another waits on it, and clears it before it looks for the
+/// reason.
 #[derive(Debug)]
 pub(crate) struct EventFd(OwnedFd);
 
@@ -47,7 +48,8 @@ impl StopFlag {
     }
 
     pub(crate) fn raise(&self) {
-        // Relaxed: the flag carries no data, and a waiting thread is woken by the eventfd, which nobody clears.
+        // Relaxed: the flag carries no data, and a waiting thread is woken by the eventfd, which
+        // nobody clears.
         self.raised.store(true, Ordering::Relaxed);
         self.event.signal();
     }
@@ -67,7 +69,8 @@ impl AsFd for StopFlag {
 /// The pause after a wait that failed.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Waits until one of the descriptors is readable, or until `until` (`None`: forever). Returns which are readable.
+/// Waits until one of the descriptors is readable, or until `until` (`None`: forever). Returns
+/// which are readable.
 pub(crate) fn wait<const N: usize>(on: [BorrowedFd<'_>; N], until: Option<Instant>) -> [bool; N] {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -79,7 +82,8 @@ pub(crate) fn wait<const N: usize>(on: [BorrowedFd<'_>; N], until: Option<Instan
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => return fds.map(|fd| !fd.revents().is_empty()),
             Err(rustix::io::Errno::INTR) => {}
-            // poll(2) fails for want of memory, if at all. The caller looks for its reasons and waits again.
+            // poll(2) fails for want of memory, if at all. The caller looks for its reasons and
+            // waits again.
             Err(errno) => {
                 tracing::debug!(%errno, "cannot wait");
                 std::thread::sleep(LOOK_EVERY);

@@ -1,4 +1,5 @@
-//! How the threads of a run communicate: the phase of the run, notices to single lcores, and the devices' events.
+//! How the threads of a run communicate: the phase of the run, notices to single lcores, and the
+//! devices' events.
 
 pub(crate) mod device_events;
 pub(crate) mod event_fd;

@@ -1,19 +1,23 @@
 //! What an lcore is notified of, and what a device's asynchronous event means to a plan.
 //!
-//! A queue pair that failed takes its port down, and the event is the reason. A completion queue that overran, or a
-//! device that is gone, ends the lcore: nothing it does can go on, and the run fails with the cause. A link that goes
-//! down or comes up is recorded, and the stages are told; completions and peers tell whether anything was lost.
+//! A queue pair that failed takes its port down, and the event is the reason. A completion queue
+//! that overran, or a device that is gone, ends the lcore: nothing it does can go on, and the run
+//! fails with the cause. A link that goes down or comes up is recorded, and the stages are told;
+//! completions and peers tell whether anything was lost.
 
 use verbline_verbs::event::AsyncEventKind;
 
 /// A notice in an lcore's inbox ([`crate::control::run_control`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The queue pair of a port has failed, if it is still this one. The port's place is that among the lcore's.
+    /// The queue pair of a port has failed, if it is still this one. The port's place is that among
+    /// the lcore's.
     QpFailed { port: usize, qpn: u32, event: AsyncEventKind },
-    /// A port of the lcore itself has gone down, by what its completions say: for the stages to know.
+    /// A port of the lcore itself has gone down, by what its completions say: for the stages to
+    /// know.
     PortDown { port: usize },
-    /// The connection of a port is lost, or made again: the port's [`crate::connection::handover`] says more.
+    /// The connection of a port is lost, or made again: the port's [`crate::connection::handover`]
+    /// says more.
     Connection { port: usize },
     /// The link under all ports of the lcore.
     LinkChanged { up: bool },
@@ -39,8 +43,8 @@ pub(crate) enum EventMeaning {
 }
 
 impl EventMeaning {
-    /// By ibv_get_async_event(3). The engine has no SRQ and loads no alternate path, so that their events are somebody
-    /// else's.
+    /// By ibv_get_async_event(3). The engine has no SRQ and loads no alternate path, so that their
+    /// events are somebody else's.
     pub(crate) fn of(kind: AsyncEventKind) -> EventMeaning {
         use AsyncEventKind as Kind;
         match kind {

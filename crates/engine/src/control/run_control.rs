@@ -1,8 +1,9 @@
-//! Control: how the owner of a run, the threads that watch its devices, and its lcores communicate. It has a phase that
-//! only moves forward, notices to single lcores, and the lcores' progress.
+//! Control: how the owner of a run, the threads that watch its devices, and its lcores communicate.
+//! It has a phase that only moves forward, notices to single lcores, and the lcores' progress.
 //!
-//! A loop that has work touches nothing here but the [`Word`], by one relaxed load. The word's line is written three
-//! times in a run, and once for each notice ([`verbline_ring::Notices`], which is model-checked).
+//! A loop that has work touches nothing here but the [`Word`], by one relaxed load. The word's line
+//! is written three times in a run, and once for each notice ([`verbline_ring::Notices`], which is
+//! model-checked).
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -56,7 +57,8 @@ pub(crate) struct Progress {
     /// Somebody wants the owner to stop waiting.
     pub(crate) interrupted: bool,
     pub(crate) failures: Vec<FailureReport>,
-    /// The places in the plan of the ports that are down for good and end the run, in the order in which they went.
+    /// The places in the plan of the ports that are down for good and end the run, in the order in
+    /// which they went.
     pub(crate) lost_ports: Vec<usize>,
 }
 
@@ -100,8 +102,8 @@ impl Control {
         }
     }
 
-    /// What an lcore looks at in every turn. As long as it is the one that it heard last, there is nothing new. A
-    /// sleeping lcore is brought to look by its doorbell.
+    /// What an lcore looks at in every turn. As long as it is the one that it heard last, there is
+    /// nothing new. A sleeping lcore is brought to look by its doorbell.
     #[inline]
     pub(crate) fn word(&self) -> Word {
         self.notices.word()
@@ -121,8 +123,8 @@ impl Control {
         self.wakers[lcore].ring();
     }
 
-    /// Tells several lcores something, each its own. Whatever one of them does about it, e.g. end the run, the others
-    /// have their notices by then.
+    /// Tells several lcores something, each its own. Whatever one of them does about it, e.g. end
+    /// the run, the others have their notices by then.
     pub(crate) fn notify_all(&self, notices: Vec<(usize, Notice)>) {
         let lcores: Vec<usize> = notices.iter().map(|(lcore, _)| *lcore).collect();
         self.notices.post(notices);
@@ -137,7 +139,8 @@ impl Control {
         Vec::with_capacity(ROOM)
     }
 
-    /// What an lcore was told since it last asked, into `notices`, which is empty; and the word that this is up to.
+    /// What an lcore was told since it last asked, into `notices`, which is empty; and the word
+    /// that this is up to.
     pub(crate) fn read_notices(&self, lcore: usize, notices: &mut Vec<Notice>) -> Word {
         self.notices.hear(lcore, notices)
     }
@@ -147,7 +150,8 @@ impl Control {
         self.update(|progress| progress.lost_ports.push(place));
     }
 
-    /// Tells the owner something. Takes a lock: only for what happens once (a start, an end, a failure).
+    /// Tells the owner something. Takes a lock: only for what happens once (a start, an end, a
+    /// failure).
     pub(crate) fn update(&self, change: impl FnOnce(&mut Progress)) {
         change(&mut self.lock());
         self.changed.notify_all();
@@ -184,7 +188,8 @@ impl Control {
     }
 }
 
-/// A thread that panicked while it held one of these locks leaves plain figures behind, which are as good as before.
+/// A thread that panicked while it held one of these locks leaves plain figures behind, which are
+/// as good as before.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

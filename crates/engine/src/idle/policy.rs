@@ -1,12 +1,14 @@
-//! Decides when an lcore spins and when it sleeps. Nothing here touches a device, a thread or a clock.
+//! Decides when an lcore spins and when it sleeps. Nothing here touches a device, a thread or a
+//! clock.
 //!
 //! ```text
 //! spin ──(idle for the budget)──▶ arm every source ──▶ poll everything once more ──(all empty)──▶ block ──▶ spin
 //!                                                           └──(anything)──▶ spin, for the whole budget again
 //! ```
 //!
-//! Guarantees: the policy `poll` never sleeps; an lcore that was woken stays awake for at least the dwell; work renews
-//! the budget; an lcore waits awake for a timer that is due sooner than a wake-up costs (except under `event`).
+//! Guarantees: the policy `poll` never sleeps; an lcore that was woken stays awake for at least the
+//! dwell; work renews the budget; an lcore waits awake for a timer that is due sooner than a
+//! wake-up costs (except under `event`).
 
 use verbline_plan::IdlePolicy;
 
@@ -49,10 +51,11 @@ impl SpinFrom {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) now_ns: Tick,
-    /// It found work, or something must be tried again at once (a stage that says busy, a ring that was full).
+    /// It found work, or something must be tried again at once (a stage that says busy, a ring that
+    /// was full).
     pub(crate) busy: bool,
-    /// Some of that arrived by a wake source, a completion or a ring, and so was announced or will be. A stage may find
-    /// work whenever it is polled, and announces nothing.
+    /// Some of that arrived by a wake source, a completion or a ring, and so was announced or will
+    /// be. A stage may find work whenever it is polled, and announces nothing.
     pub(crate) arrived: bool,
     /// The earliest tick at which a stage or a port wants to be called.
     pub(crate) timer_ns: Option<Tick>,

@@ -1,10 +1,12 @@
 //! How an lcore goes to sleep and wakes: the order of steps, for any set of wake sources.
 //!
-//! Guarantees, for every correct [`Sleepable`]: an lcore does not sleep through work that any source announces; a sleep
-//! ends by its timer at the latest; work that a source failed to announce is found within the safety time-out and
-//! counted as a rescue, so that a lost wake-up shows as a figure and never as a hang.
+//! Guarantees, for every correct [`Sleepable`]: an lcore does not sleep through work that any
+//! source announces; a sleep ends by its timer at the latest; work that a source failed to announce
+//! is found within the safety time-out and counted as a rescue, so that a lost wake-up shows as a
+//! figure and never as a hang.
 //!
-//! [`crate::lcore::poll_loop`] is the real lcore; the tests here put every arrival at every step of a modelled one.
+//! [`crate::lcore::poll_loop`] is the real lcore; the tests here put every arrival at every step of
+//! a modelled one.
 
 use std::io;
 
@@ -15,8 +17,8 @@ use crate::stats::counters::WakeCause;
 /// The longest sleep. Nothing depends on it: it bounds the damage of a lost wake-up.
 pub(crate) const SAFETY_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// How long a source may take to announce work that is already visible, before this counts as a lost wake-up: the other
-/// side may have been preempted between publishing and ringing.
+/// How long a source may take to announce work that is already visible, before this counts as a
+/// lost wake-up: the other side may have been preempted between publishing and ringing.
 pub(crate) const GRACE_NS: u64 = 100_000_000;
 
 /// What ended a block.
@@ -88,8 +90,8 @@ pub(crate) fn sleep<B: Sleepable>(lcore: &mut B) -> io::Result<Outcome> {
     Ok(Outcome::Slept { cause, asleep_ns, rescued })
 }
 
-/// After a pure time-out: has something arrived, and if so, was its announcement merely late? Work that a stage finds
-/// when it is polled does not count: nobody announces it.
+/// After a pure time-out: has something arrived, and if so, was its announcement merely late? Work
+/// that a stage finds when it is polled does not count: nobody announces it.
 #[cold]
 fn examine<B: Sleepable>(lcore: &mut B, armed: B::Armed) -> io::Result<(WakeCause, bool, B::Armed)> {
     if !lcore.turn().arrived {

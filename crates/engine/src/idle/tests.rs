@@ -1,9 +1,9 @@
-//! Tests of the sleep protocol and the idle policy against a modelled lcore. They put every arrival at every step, and
-//! a polled stage gives every answer that it may give.
+//! Tests of the sleep protocol and the idle policy against a modelled lcore. They put every arrival
+//! at every step, and a polled stage gives every answer that it may give.
 //!
-//! A step is one access to one source (arm it, poll it, block on it). An arrival is published before some step, and
-//! announced at that step or some steps later, as a producer fills a ring first and rings the doorbell after. The model
-//! wakes by announcements only, so that a protocol that loses one shows as a rescue.
+//! A step is one access to one source (arm it, poll it, block on it). An arrival is published
+//! before some step, and announced at that step or some steps later, as a producer fills a ring
+//! first and rings the doorbell after. The model wakes by announcements only: a lost one shows.
 
 use std::io;
 
@@ -47,7 +47,8 @@ struct Source {
     readable: bool,
 }
 
-/// What a stage answers when it is polled: when next, given the time, and how many packets it sends.
+/// What a stage answers when it is polled: when next, given the time, and how many packets it
+/// sends.
 #[derive(Clone, Copy)]
 struct Answer {
     next: fn(Tick) -> Next,
@@ -245,8 +246,8 @@ fn drive(model: &mut Model, policy: IdlePolicy) -> Run {
     run
 }
 
-/// Every schedule of one and of two arrivals whose steps cover a first sleep, from before its arming to after its
-/// block.
+/// Every schedule of one and of two arrivals whose steps cover a first sleep, from before its
+/// arming to after its block.
 fn schedules() -> Vec<Vec<Arrival>> {
     let mut singles = Vec::new();
     for source in 0..SOURCES {
@@ -276,7 +277,8 @@ fn worst(policy: IdlePolicy, fault: Fault) -> (usize, usize) {
 fn nothing_is_slept_through_wherever_it_arrives() {
     for policy in [IdlePolicy::Event, IdlePolicy::Adaptive] {
         for coming in schedules() {
-            // A burst smaller than an arrival: a queue that is drained only partly is found again (ydb nbs#449).
+            // A burst smaller than an arrival: a queue that is drained only partly is found again
+            // (ydb nbs#449).
             for burst in [1, 2, 8] {
                 let run = drive(&mut Model::new(&coming, Fault::None, burst), policy);
                 let items: usize = coming.iter().map(|arrival| arrival.items).sum();
@@ -356,7 +358,8 @@ fn a_stage_is_polled_when_it_asks_for_it_and_what_it_sends_then_is_no_rescue() {
 
 #[test]
 fn an_announcement_that_is_late_by_less_than_the_grace_is_no_rescue() {
-    // Published while the lcore blocks, announced only after the safety time-out: the waker was preempted in between.
+    // Published while the lcore blocks, announced only after the safety time-out: the waker was
+    // preempted in between.
     struct Late {
         queued: bool,
         blocks: Vec<u64>,

@@ -1,13 +1,15 @@
-//! Measures what it costs to wake a sleeping thread on this machine, once a process for each pair of CPUs.
+//! Measures what it costs to wake a sleeping thread on this machine, once a process for each pair
+//! of CPUs.
 //!
-//! The cost is the default of a plan's `spin`: to spin for as long as a wake-up costs before sleeping is never worse
-//! than twice the best choice (the ski-rental argument).
+//! The cost is the default of a plan's `spin`: to spin for as long as a wake-up costs before
+//! sleeping is never worse than twice the best choice (the ski-rental argument).
 //!
-//! The measurement covers what an lcore will pay: from the ring of a doorbell on one lcore's CPU to the first
-//! instruction of the sleeper on the other lcore's CPU. Both threads are pinned, and the sleeper sleeps for long enough
-//! that its CPU is idle. Without pinning, two threads that share one CPU would time a context switch. A disturbance
-//! only makes a wake-up longer, by up to milliseconds. A batch therefore counts if most of it agrees, and the
-//! measurement counts if two batches agree.
+//! The measurement covers what an lcore will pay: from the ring of a doorbell on one lcore's CPU to
+//! the first instruction of the sleeper on the other lcore's CPU. Both threads are pinned, and the
+//! sleeper sleeps for long enough that its CPU is idle. Without pinning, two threads that share one
+//! CPU would time a context switch. A disturbance only makes a wake-up longer, by up to
+//! milliseconds. A batch therefore counts if most of it agrees, and the measurement counts if two
+//! batches agree.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -44,8 +46,8 @@ struct WakeCost {
     clean: bool,
 }
 
-/// An lcore's figures for idling. What the plan leaves out is measured, once a process, and only for lcores that spin
-/// before they sleep.
+/// An lcore's figures for idling. What the plan leaves out is measured, once a process, and only
+/// for lcores that spin before they sleep.
 pub(crate) fn budget(plan: &Plan, lcore: &Lcore) -> Budget {
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let cost = match lcore.idle {
@@ -62,8 +64,8 @@ pub(crate) fn budget(plan: &Plan, lcore: &Lcore) -> Budget {
     Budget { policy: lcore.idle, spin_ns, spin_from, dwell_ns, wake_cost_ns: cost.ns }
 }
 
-/// What it costs to wake an lcore: from one that fills a ring of its, from any other lcore, or from any other CPU,
-/// whichever there is.
+/// What it costs to wake an lcore: from one that fills a ring of its, from any other lcore, or from
+/// any other CPU, whichever there is.
 fn wake_cost(plan: &Plan, lcore: &Lcore) -> WakeCost {
     let filler = lcore.rings_in.first().map(|ring| plan[plan[*ring].from_lcore].cpu);
     let other = || plan.lcores().iter().map(|other| other.cpu).find(|cpu| *cpu != lcore.cpu);
@@ -136,7 +138,8 @@ fn measure(from: u32, to: u32) -> io::Result<WakeCost> {
     };
     let awake = named("vl-waker").spawn(move || {
         let cost = pin(from).and_then(|()| compare(&waker, &ready, &heard));
-        // Relaxed: it carries no data, and if the bell comes first, the sleeper ends when its time is up.
+        // Relaxed: it carries no data, and if the bell comes first, the sleeper ends when its time
+        // is up.
         over.store(true, Ordering::Relaxed);
         waker.ring();
         cost

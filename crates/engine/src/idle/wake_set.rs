@@ -1,15 +1,16 @@
-//! The wake sources of an lcore: the channel of its completion queue, and its doorbell, in one ppoll(2).
+//! The wake sources of an lcore: the channel of its completion queue, and its doorbell, in one
+//! ppoll(2).
 //!
-//! Guarantees: only a full set of armed sources can block. [`Armed`] has one token for each source, and
-//! [`WakeSet::arm`] takes the set apart by name, so that a source that is added but not armed does not compile. Events
-//! are acknowledged in one call. After [`WakeSet::release`] no source is readable, so that none can make the lcore
-//! spin.
+//! Guarantees: only a full set of armed sources can block. [`Armed`] has one token for each source,
+//! and [`WakeSet::arm`] takes the set apart by name, so that a source that is added but not armed
+//! does not compile. Events are acknowledged in one call. After [`WakeSet::release`] no source is
+//! readable, so that none can make the lcore spin.
 //!
-//! ppoll rather than epoll: there are at most two descriptors, its time-out has nanoseconds on every kernel, and it
-//! runs under valgrind, which counts our instructions.
+//! ppoll rather than epoll: there are at most two descriptors, its time-out has nanoseconds on
+//! every kernel, and it runs under valgrind, which counts our instructions.
 //!
-//! Rings and control both ring the doorbell. So does the thread that reads the devices' asynchronous events, for the
-//! lcores that an event concerns ([`crate::control::device_events`]).
+//! Rings and control both ring the doorbell. So does the thread that reads the devices'
+//! asynchronous events, for the lcores that an event concerns ([`crate::control::device_events`]).
 
 use std::io;
 
@@ -66,7 +67,8 @@ impl WakeSet {
         self.completions.as_ref().is_some_and(|source| source.cq.poll_errors() > 0)
     }
 
-    /// Arms every source. Whatever came before announces nothing: poll everything once more before blocking.
+    /// Arms every source. Whatever came before announces nothing: poll everything once more before
+    /// blocking.
     pub(crate) fn arm(&mut self) -> io::Result<Armed> {
         let WakeSet { completions, doorbell } = self;
         let completions = match completions {
@@ -103,7 +105,8 @@ impl WakeSet {
         loop {
             match poll(&mut fds, Some(&timeout)) {
                 Ok(_) => return Ok(self.fired(&fds)),
-                // Starts the time anew: a sleep may last longer by what has passed, which the safety time-out bounds.
+                // Starts the time anew: a sleep may last longer by what has passed, which the
+                // safety time-out bounds.
                 Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }

@@ -1,4 +1,5 @@
-//! The data path: the poll loop of one lcore, its ports, its nodes (stages in their places) and its rings.
+//! The data path: the poll loop of one lcore, its ports, its nodes (stages in their places) and its
+//! rings.
 
 pub(crate) mod node;
 mod notices;

@@ -1,4 +1,5 @@
-//! A node: a stage in its place on an lcore, with its input, its outputs, the time of its next poll, and its counters.
+//! A node: a stage in its place on an lcore, with its input, its outputs, the time of its next
+//! poll, and its counters.
 
 use crossbeam_utils::CachePadded;
 use verbline_mem::{Batch, BoundCache};
@@ -12,8 +13,8 @@ use crate::stats::drop_reason::DropReason;
 use crate::stats::sampling::Weights;
 use crate::stats::turn_time::TurnTime;
 
-/// When a stage wants its `poll` called: at a tick or once packets arrive; once packets arrive; in every loop; or never
-/// again. It is one number, since every turn compares it with the time.
+/// When a stage wants its `poll` called: at a tick or once packets arrive; once packets arrive; in
+/// every loop; or never again. It is one number, since every turn compares it with the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Polling(Tick);
 
@@ -26,7 +27,8 @@ impl Polling {
     pub(crate) fn after(next: Next) -> Polling {
         match next {
             Next::Busy | Next::Idle => Polling::EACH_LOOP,
-            // Tick 0 is as long ago as tick 1. The last ticks are never reached, which is not the end of a source.
+            // Tick 0 is as long ago as tick 1. The last ticks are never reached, which is not the
+            // end of a source.
             Next::At(tick) => Polling(tick.clamp(Polling::EACH_LOOP.0 + 1, Polling::FED.0)),
             Next::Done => Polling::DONE,
         }
@@ -82,8 +84,8 @@ pub(crate) struct LcoreContext {
     pub(crate) stats: Shared<LcoreStats>,
     /// What the time of this turn's stages counts for.
     pub(crate) weights: Weights,
-    /// When the last stage of this turn ended, in cycles: where the next one's time begins, so that a timed turn of n
-    /// stages reads the clock n + 1 times.
+    /// When the last stage of this turn ended, in cycles: where the next one's time begins, so that
+    /// a timed turn of n stages reads the clock n + 1 times.
     pub(crate) stage_ended: Option<u64>,
 }
 
@@ -113,7 +115,8 @@ impl LcoreContext {
         let ran = self.time.ran_cycles(now.wrapping_sub(began));
         stats.cycles.add(ran * weight);
         stats.timed.add(1);
-        // Of a sum of calls each of which is timed once in `weight`, as Horvitz and Thompson estimate it.
+        // Of a sum of calls each of which is timed once in `weight`, as Horvitz and Thompson
+        // estimate it.
         stats.variance.add((ran as f64).powi(2) * (weight * (weight - 1)) as f64);
     }
 }
@@ -151,7 +154,8 @@ impl Node {
         !ctx.sinks[self.input].batch.is_empty()
     }
 
-    /// Tells the stage that the run is stopping. Returns true if that ends a source, which is not polled from now on.
+    /// Tells the stage that the run is stopping. Returns true if that ends a source, which is not
+    /// polled from now on.
     pub(crate) fn stop(&mut self, ctx: &mut LcoreContext) -> bool {
         let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         self.stage.stop(&mut out);
@@ -194,8 +198,8 @@ impl Node {
     /// Polls the stage.
     #[inline]
     pub(crate) fn poll(&mut self, ctx: &mut LcoreContext) -> NodePolled {
-        // Most polls send nothing and are not charged: not worth a look at the clock, which would be half of an empty
-        // turn.
+        // Most polls send nothing and are not charged: not worth a look at the clock, which would
+        // be half of an empty turn.
         let began = ctx.stage_ended.unwrap_or(ctx.time.last_cycles());
         let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         let next = self.stage.poll(&mut out);

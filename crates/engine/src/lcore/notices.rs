@@ -1,5 +1,5 @@
-//! How an lcore handles the notices of control: failed queue pairs, queue pairs to release or replace, links, lost
-//! devices.
+//! How an lcore handles the notices of control: failed queue pairs, queue pairs to release or
+//! replace, links, lost devices.
 
 use std::io;
 
@@ -10,8 +10,8 @@ use crate::lcore::port::Health;
 use crate::lcore::port_reconnect::HandoverStep;
 use crate::stats::down_reason::DownReason;
 
-/// How long the lcore waits for the completions of a queue pair that is being released. A working device delivers them
-/// at once.
+/// How long the lcore waits for the completions of a queue pair that is being released. A working
+/// device delivers them at once.
 const RELEASE_NS: u64 = 1_000_000_000;
 
 impl Lcore {
@@ -28,7 +28,8 @@ impl Lcore {
     pub(super) fn handle_notice(&mut self, notice: Notice) -> io::Result<()> {
         match notice {
             Notice::QpFailed { port, qpn, event } => {
-                // The port may have been given a new queue pair: then this failure is of the old one.
+                // The port may have been given a new queue pair: then this failure is of the old
+                // one.
                 let Some(port) = self.ports.get_mut(port).filter(|port| port.qp.qpn() == qpn) else { return Ok(()) };
                 port.failed_by(event);
             }
@@ -63,7 +64,8 @@ impl Lcore {
         Ok(())
     }
 
-    /// Releases or replaces the queue pair of a port that reconnects. The other ports' turns go on meanwhile.
+    /// Releases or replaces the queue pair of a port that reconnects. The other ports' turns go on
+    /// meanwhile.
     fn service_handover(&mut self, place: usize) {
         let Some(port) = self.ports.get_mut(place) else { return };
         match port.service_handover() {

@@ -1,10 +1,10 @@
-//! The poll loop of one lcore. A turn of the loop polls completions, then rings, then the stages that want to be
-//! polled; it runs the stages in topological order; it posts to the ports, publishes to the rings and rings their
-//! doorbells.
+//! The poll loop of one lcore. A turn of the loop polls completions, then rings, then the stages
+//! that want to be polled; it runs the stages in topological order; it posts to the ports,
+//! publishes to the rings and rings their doorbells.
 //!
-//! Guarantees: nothing is allocated after [`Lcore::bind`]; a stage is called once a batch; whatever arrived in a turn
-//! is handed on, sent, or counted in that turn, except for packets that wait in the bounded pending batches of ports
-//! and rings.
+//! Guarantees: nothing is allocated after [`Lcore::bind`]; a stage is called once a batch; whatever
+//! arrived in a turn is handed on, sent, or counted in that turn, except for packets that wait in
+//! the bounded pending batches of ports and rings.
 
 #[cfg(test)]
 mod model;
@@ -59,7 +59,8 @@ pub(crate) struct LcoreParts {
 /// An lcore on its thread.
 pub(crate) struct Lcore {
     pub(super) control: Arc<Control>,
-    /// The word of control that this lcore has acted on; another word means that there is something new.
+    /// The word of control that this lcore has acted on; another word means that there is something
+    /// new.
     pub(super) seen: Word,
     /// The notices that are being handled; empty otherwise.
     pub(super) notices: Vec<Notice>,
@@ -82,8 +83,8 @@ pub(crate) struct Lcore {
     pub(super) arrived: bool,
     /// The earliest time that a node wants to be polled.
     pub(super) polling: Polling,
-    /// Nodes from this index on have returned `Next::Done`. Sources, which are polled, are the first in topological
-    /// order.
+    /// Nodes from this index on have returned `Next::Done`. Sources, which are polled, are the
+    /// first in topological order.
     pub(super) pollers: usize,
     /// The last turn found no work and left none behind: only an arrival or a poll can bring more.
     pub(super) settled: bool,
@@ -95,7 +96,8 @@ pub(crate) struct Lcore {
 }
 
 impl Lcore {
-    /// Binds an lcore to the current thread: packets that are dropped on this thread return to the lcore's caches.
+    /// Binds an lcore to the current thread: packets that are dropped on this thread return to the
+    /// lcore's caches.
     pub(crate) fn bind(parts: LcoreParts, control: Arc<Control>) -> Lcore {
         let ctx = LcoreContext {
             sinks: parts.sinks,
@@ -170,8 +172,8 @@ impl Lcore {
         any
     }
 
-    // Not inlined, like everything that only turns with work need: it keeps an empty turn short, and so the time that a
-    // packet waits on average.
+    // Not inlined, like everything that only turns with work need: it keeps an empty turn short,
+    // and so the time that a packet waits on average.
     #[inline(never)]
     fn complete(&mut self) {
         self.arrived = true;
@@ -226,7 +228,8 @@ impl Lcore {
         busy
     }
 
-    /// The work of a turn that something arrived in, or was left for: stages, ports, rings, in this order.
+    /// The work of a turn that something arrived in, or was left for: stages, ports, rings, in this
+    /// order.
     #[inline(never)]
     fn work(&mut self, arrived: bool) -> bool {
         let mut busy = arrived | self.run_nodes();
@@ -238,8 +241,8 @@ impl Lcore {
         busy
     }
 
-    /// Publishes to the rings. A ring that stays full keeps the lcore awake: its consumer rings no doorbell when it
-    /// empties.
+    /// Publishes to the rings. A ring that stays full keeps the lcore awake: its consumer rings no
+    /// doorbell when it empties.
     #[inline]
     fn publish(&mut self) -> bool {
         let mut busy = false;
@@ -258,7 +261,8 @@ impl Lcore {
         busy
     }
 
-    /// Begins a turn. Under the policy `event` every turn reads the clock; otherwise only turns that have a reason to.
+    /// Begins a turn. Under the policy `event` every turn reads the clock; otherwise only turns
+    /// that have a reason to.
     #[inline]
     fn begin(&mut self) {
         let changed = self.sampler.weigh(self.last_busy);
@@ -288,9 +292,10 @@ impl Lcore {
         arrived
     }
 
-    /// One turn. True if it found work. After a turn that left none behind, the next ones only poll.
-    // Every caller of a turn calls this, not its parts: a second caller of the parts would keep them from being inlined
-    // here.
+    /// One turn. True if it found work. After a turn that left none behind, the next ones only
+    /// poll.
+    // Every caller of a turn calls this, not its parts: a second caller of the parts would keep
+    // them from being inlined here.
     #[inline(never)]
     pub(super) fn run_turn(&mut self) -> bool {
         self.begin();

@@ -1,12 +1,13 @@
-//! A port: one queue pair, the packets that wait to be sent through it, and the packets that refill its receive queue.
+//! A port: one queue pair, the packets that wait to be sent through it, and the packets that refill
+//! its receive queue.
 //!
 //! A port with an address may be given another queue pair after its connection was lost
-//! ([`crate::connection::handover`]). Until then the port drops what it is asked to send and counts it (`port_down`): a
-//! peer that comes back does not want old messages first.
+//! ([`crate::connection::handover`]). Until then the port drops what it is asked to send and counts
+//! it (`port_down`): a peer that comes back does not want old messages first.
 //!
-//! Guarantees: when the send queue is full, packets stay in the port's bounded pending batch, and packets that do not
-//! fit there are dropped and counted (`tx_full`); receives are reposted in batches; every packet that a completion
-//! gives back is handed on or counted.
+//! Guarantees: when the send queue is full, packets stay in the port's bounded pending batch, and
+//! packets that do not fit there are dropped and counted (`tx_full`); receives are reposted in
+//! batches; every packet that a completion gives back is handed on or counted.
 
 #[cfg(test)]
 mod model;
@@ -25,8 +26,8 @@ use crate::stats::counters::{LcoreStats, PortStats, STATUSES};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
-/// How long an lcore may sleep while a receive queue waits for its pool: packets that return to a pool ring no
-/// doorbell.
+/// How long an lcore may sleep while a receive queue waits for its pool: packets that return to a
+/// pool ring no doorbell.
 const STARVED_RETRY_NS: u64 = 1_000_000;
 
 /// The receiving half of a port.
@@ -38,7 +39,8 @@ pub(crate) struct Receiving {
     pub(crate) depth_wr: usize,
     /// Whether received packets are stamped with the time of the turn.
     timestamps: bool,
-    /// How many missing work requests are worth a call: a quarter of the queue, or a burst if that is less.
+    /// How many missing work requests are worth a call: a quarter of the queue, or a burst if that
+    /// is less.
     worth_wr: usize,
     /// Packets to be posted to the receive queue. Packets that the queue refused stay here.
     pub(crate) refill: Batch,
@@ -65,10 +67,11 @@ pub(crate) struct Sending {
     pub(crate) signal_every_wr: u32,
     /// Packets that a completion gave back, on their way to their pool.
     pub(crate) freed: Batch,
-    /// Whether the last send of every batch is signaled. It is while a run drains, so that the lcore can wait for its
-    /// sends.
+    /// Whether the last send of every batch is signaled. It is while a run drains, so that the
+    /// lcore can wait for its sends.
     signal_ends: bool,
-    /// Whether the last send that was posted is signaled, so that everything outstanding will complete.
+    /// Whether the last send that was posted is signaled, so that everything outstanding will
+    /// complete.
     pub(super) end_signaled: bool,
 }
 
@@ -103,8 +106,9 @@ pub(crate) struct Port {
     pub(crate) reconnect: Option<PortSide>,
 }
 
-/// Which halves of a queue pair work. An error on an RC queue pair, or in any receive, takes both out of service (state
-/// ERR); one in a send of UC or UD only the sending half (state SQE; InfiniBand Architecture Specification, 10.3.1).
+/// Which halves of a queue pair work. An error on an RC queue pair, or in any receive, takes both
+/// out of service (state ERR); one in a send of UC or UD only the sending half (state SQE;
+/// InfiniBand Architecture Specification, 10.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Health {
     Up,
@@ -123,8 +127,8 @@ impl Port {
         }
     }
 
-    /// Takes the first completion, which is of this port, and the consecutive receives of this port behind it. Returns
-    /// how many it took, at least one.
+    /// Takes the first completion, which is of this port, and the consecutive receives of this port
+    /// behind it. Returns how many it took, at least one.
     #[inline]
     pub(crate) fn complete_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let first = &completions[0];
@@ -169,8 +173,8 @@ impl Port {
         }
     }
 
-    /// Whether a send is out whose completion will come. Between two signaled sends there are `signal_every_wr` - 1
-    /// that are not; so many outstanding ones, and a completion is due.
+    /// Whether a send is out whose completion will come. Between two signaled sends there are
+    /// `signal_every_wr` - 1 that are not; so many outstanding ones, and a completion is due.
     pub(crate) fn awaits_completion(&self) -> bool {
         let Some(sending) = &self.sending else { return false };
         let outstanding = self.qp.sends_outstanding();
@@ -213,8 +217,8 @@ impl Port {
         posted
     }
 
-    /// Hands on the packets of the completions at the front, as far as they are this port's next receives, succeeded,
-    /// and fit their sink. Returns how many.
+    /// Hands on the packets of the completions at the front, as far as they are this port's next
+    /// receives, succeeded, and fit their sink. Returns how many.
     #[inline]
     fn received_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let Some(receiving) = &mut self.receiving else { return 0 };
@@ -267,7 +271,8 @@ impl Port {
             return self.stats.stale.add(1);
         }
         if !completion.is_ok() {
-            // The last completion of a queue pair that is being released is its marker, which carries no packet.
+            // The last completion of a queue pair that is being released is its marker, which
+            // carries no packet.
             if self.reconnect.as_ref().is_some_and(PortSide::is_marked) && self.qp.sends_outstanding() == 0 {
                 return;
             }
@@ -294,7 +299,8 @@ impl Port {
     pub(crate) fn failed_by(&mut self, event: AsyncEventKind) {
         if self.health < Health::Down {
             tracing::error!(port = %self.name, %event, "the port is down");
-            // What the device has not flushed by itself comes back now; a device that is in no state to do so refuses.
+            // What the device has not flushed by itself comes back now; a device that is in no
+            // state to do so refuses.
             if let Err(error) = self.qp.to_err() {
                 tracing::warn!(port = %self.name, %error, "what is posted to it does not come back");
             }
@@ -302,7 +308,8 @@ impl Port {
         self.go_down(Health::Down, DownReason::of_event(event));
     }
 
-    /// Takes half or all of the port out of service. The stages of its lcore are told in the next turn.
+    /// Takes half or all of the port out of service. The stages of its lcore are told in the next
+    /// turn.
     #[cold]
     pub(crate) fn go_down(&mut self, left: Health, reason: DownReason) {
         if DownReason::is_vague(self.stats.down_reason.value()) {
@@ -314,7 +321,8 @@ impl Port {
         if before == Health::Up {
             self.stats.down.set(1);
             inbox.post(Notice::PortDown { port: usize::from(self.qp.tag()) });
-            // The other end of a port without an address is a port of the same plan, or none: it cannot come back.
+            // The other end of a port without an address is a port of the same plan, or none: it
+            // cannot come back.
             if !self.by_address {
                 inbox.control.lose_port(self.index.into());
             }
@@ -363,7 +371,8 @@ impl Port {
         }
     }
 
-    /// Drops the packet at the front of the pending batch, which cannot be sent, or all packets if none can.
+    /// Drops the packet at the front of the pending batch, which cannot be sent, or all packets if
+    /// none can.
     #[cold]
     fn refused(&mut self, stop: PostStop, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &self.sending else { return false };

@@ -1,8 +1,9 @@
-//! How a port releases a queue pair whose connection was lost, and takes another: the lcore's side of
-//! [`crate::connection::handover`].
+//! How a port releases a queue pair whose connection was lost, and takes another: the lcore's side
+//! of [`crate::connection::handover`].
 //!
-//! Guarantees: what arrived before the loss is handed on, since a queue pair counts as released only when all its
-//! completions were taken; nothing is posted between the release and the replacement.
+//! Guarantees: what arrived before the loss is handed on, since a queue pair counts as released
+//! only when all its completions were taken; nothing is posted between the release and the
+//! replacement.
 
 use std::mem;
 
@@ -45,8 +46,8 @@ impl Port {
         self.qp.is_drained()
     }
 
-    /// Brings the queue pair to ERR: whatever is posted completes, behind what has completed already. `lost`: the
-    /// supervisor knows the reason.
+    /// Brings the queue pair to ERR: whatever is posted completes, behind what has completed
+    /// already. `lost`: the supervisor knows the reason.
     fn begin_release(&mut self, lost: bool) {
         self.go_down(Health::Down, DownReason::LOST);
         let before = self.qp.sends_outstanding();
@@ -64,7 +65,8 @@ impl Port {
         }
     }
 
-    /// Ends the release: nothing of the queue pair is outstanding, or what is never completes by itself.
+    /// Ends the release: nothing of the queue pair is outstanding, or what is never completes by
+    /// itself.
     pub(crate) fn finish_release(&mut self) {
         self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
         let refill = self.receiving.as_ref().map_or(0, |receiving| receiving.refill.len());

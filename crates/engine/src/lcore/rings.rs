@@ -18,7 +18,8 @@ pub(crate) struct RingConsumer {
 }
 
 impl RingConsumer {
-    /// Takes a burst, or what the consumer's input has room for. What does not fit stays in the ring.
+    /// Takes a burst, or what the consumer's input has room for. What does not fit stays in the
+    /// ring.
     #[inline]
     pub(crate) fn poll(&mut self, sinks: &mut [Sink]) -> usize {
         let batch = &mut sinks[self.sink].batch;
@@ -30,7 +31,8 @@ impl RingConsumer {
         popped
     }
 
-    /// Notes how much was in it, right after `popped` were taken. For timed turns: it reads the producer's line.
+    /// Notes how much was in it, right after `popped` were taken. For timed turns: it reads the
+    /// producer's line.
     #[cold]
     pub(crate) fn gauge(&self, popped: usize) {
         self.stats.most.raise_to((popped + self.consumer.len()).min(self.consumer.capacity()) as u64);
@@ -56,7 +58,8 @@ impl RingProducer {
         if batch.is_empty() {
             return 0;
         }
-        // Bounded by the room beforehand: a drain that is not asked for all it was given drops the rest.
+        // Bounded by the room beforehand: a drain that is not asked for all it was given drops the
+        // rest.
         let n = self.producer.room_for(batch.len());
         if n < batch.len() {
             self.stats.full.add(1);

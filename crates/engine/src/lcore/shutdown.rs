@@ -10,8 +10,9 @@ use crate::lcore::port::Port;
 use crate::stats::drop_reason::DropReason;
 
 impl Lcore {
-    /// Releases everything, on this thread: pending packets are counted as dropped, the stages are dropped, the queue
-    /// pairs give back the packets that the device held, and the caches are emptied.
+    /// Releases everything, on this thread: pending packets are counted as dropped, the stages are
+    /// dropped, the queue pairs give back the packets that the device held, and the caches are
+    /// emptied.
     pub(crate) fn tear_down(self) {
         let Lcore { mut ctx, nodes, ports, rings_in, rings_out, wakes, .. } = self;
         for sink in &mut ctx.sinks {
@@ -27,8 +28,8 @@ impl Lcore {
         drop(ctx);
     }
 
-    /// Stops the sources and runs on until nothing is in flight on any lcore, which control decides, or the drain
-    /// budget is spent.
+    /// Stops the sources and runs on until nothing is in flight on any lcore, which control
+    /// decides, or the drain budget is spent.
     pub(super) fn drain(&mut self) -> io::Result<()> {
         let until_ns = self.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
         for (index, node) in self.nodes.iter_mut().enumerate() {
@@ -42,8 +43,9 @@ impl Lcore {
         self.ports.iter_mut().for_each(Port::drain);
         let control = Arc::clone(&self.control);
         let pulse = &control.pulses[self.index];
-        // What this lcore sent before it read of the drain, or as its stages stopped, counts as activity of the drain:
-        // without it the run could be found quiet while those packets are under way.
+        // What this lcore sent before it read of the drain, or as its stages stopped, counts as
+        // activity of the drain: without it the run could be found quiet while those packets are
+        // under way.
         pulse.beat(true);
         while self.ctx.time.last_ns() < until_ns {
             let has_notices = self.control.word() != self.seen;

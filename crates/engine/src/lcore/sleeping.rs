@@ -1,4 +1,5 @@
-//! An lcore between two turns with work: when it tries to sleep, and what [`crate::idle::sleep`] needs of it.
+//! An lcore between two turns with work: when it tries to sleep, and what [`crate::idle::sleep`]
+//! needs of it.
 
 use std::io;
 
@@ -12,9 +13,9 @@ use crate::lcore::port::Port;
 use crate::stats::clock::Tick;
 
 impl Lcore {
-    /// Asks the idle policy whether to sleep. Called in idle turns that are timed anyway, one in some sixteen, and
-    /// under the policy `event` in every idle turn. The first idle turn after work is no reason to ask: a busy lcore
-    /// has many of those.
+    /// Asks the idle policy whether to sleep. Called in idle turns that are timed anyway, one in
+    /// some sixteen, and under the policy `event` in every idle turn. The first idle turn after
+    /// work is no reason to ask: a busy lcore has many of those.
     #[inline(never)]
     pub(super) fn consider_sleep(&mut self) -> io::Result<()> {
         if self.wakes.is_refused() {

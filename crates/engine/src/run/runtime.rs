@@ -1,4 +1,5 @@
-//! A plan as an object: built on the calling thread, run by one pinned thread an lcore, and stopped in order.
+//! A plan as an object: built on the calling thread, run by one pinned thread an lcore, and stopped
+//! in order.
 //!
 //! ```text
 //! Runtime::build ──start──▶ Running ──stop──▶ Report
@@ -15,16 +16,17 @@ use crate::control::run_control::Control;
 use crate::run::stop::Ended;
 use crate::stats::report::Report;
 
-/// A plan with everything made: devices are open, pools registered, queue pairs connected to their peers in the plan,
-/// receive queues full, stages made. Ports with `listen` listen; ports with `connect` wait for [`Runtime::connect`]. No
-/// lcore runs yet.
+/// A plan with everything made: devices are open, pools registered, queue pairs connected to their
+/// peers in the plan, receive queues full, stages made. Ports with `listen` listen; ports with
+/// `connect` wait for [`Runtime::connect`]. No lcore runs yet.
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) built: crate::setup::assemble::Built,
 }
 
 impl Runtime {
-    /// Makes everything that the plan names, on the calling thread, and checks the plan against the devices' limits.
+    /// Makes everything that the plan names, on the calling thread, and checks the plan against the
+    /// devices' limits.
     ///
     /// # Errors
     /// The first thing that cannot be made, with the plan's line. Nothing is left behind.
@@ -32,32 +34,36 @@ impl Runtime {
         Ok(Runtime { built: crate::setup::assemble::build(plan, registry)? })
     }
 
-    /// Checks what only the app can judge: makes every stage as [`Runtime::build`] does, and drops it. Opens no device,
-    /// maps no memory for packets and starts no thread, unless a stage's factory does.
+    /// Checks what only the app can judge: makes every stage as [`Runtime::build`] does, and drops
+    /// it. Opens no device, maps no memory for packets and starts no thread, unless a stage's
+    /// factory does.
     ///
     /// # Errors
-    /// The first fault that each factory finds, at its place in the plan. The same fault in a section that several
-    /// stages read counts once.
+    /// The first fault that each factory finds, at its place in the plan. The same fault in a
+    /// section that several stages read counts once.
     pub fn check(plan: &Plan, registry: &Registry) -> Result<(), Diagnostics> {
         let faults = crate::setup::stages::stage_faults(plan, registry);
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
-    /// What this machine lacks, although the run works without it: one note of each kind, with the command that mends
-    /// it. [`Plan::notes`] can only predict some of it (which pages a pool will be on); this is what happened.
+    /// What this machine lacks, although the run works without it: one note of each kind, with the
+    /// command that mends it. [`Plan::notes`] can only predict some of it (which pages a pool will
+    /// be on); this is what happened.
     pub fn notes(&self) -> &[Note] {
         &self.built.notes
     }
 
-    /// Connects the ports that have an address, all at once, and returns when all are connected. `stop` is asked fifty
-    /// times a second whether to give up; [`Interrupter::interrupt`] makes it give up too. A connection that is lost
-    /// later is reconnected, unless the plan says `reconnect = false`. The report tells its state
-    /// ([`ConnectionReport`](crate::ConnectionReport)); what its port is to send meanwhile is dropped and counted.
+    /// Connects the ports that have an address, all at once, and returns when all are connected.
+    /// `stop` is asked fifty times a second whether to give up; [`Interrupter::interrupt`] makes it
+    /// give up too. A connection that is lost later is reconnected, unless the plan says `reconnect
+    /// = false`. The report tells its state ([`ConnectionReport`](crate::ConnectionReport)); what
+    /// its port is to send meanwhile is dropped and counted.
     ///
     /// # Errors
-    /// [`EngineError::NotConnected`]: a port was not connected within its `connect_timeout`. [`EngineError::Address`]:
-    /// a port cannot be connected, e.g. since the listener rejected it with a reason. [`EngineError::Interrupted`]: it
-    /// was told to stop. The runtime is of no use after an error.
+    /// [`EngineError::NotConnected`]: a port was not connected within its `connect_timeout`.
+    /// [`EngineError::Address`]: a port cannot be connected, e.g. since the listener rejected it
+    /// with a reason. [`EngineError::Interrupted`]: it was told to stop. The runtime is of no use
+    /// after an error.
     pub fn connect(&mut self, stop: impl FnMut() -> bool) -> Result<(), EngineError> {
         self.built.connect(stop)
     }
@@ -67,12 +73,12 @@ impl Runtime {
         Interrupter { control: Arc::clone(&self.built.control) }
     }
 
-    /// Starts the lcores, each pinned to its CPU, and returns once all of them run. Connects the ports that have an
-    /// address first, if [`Runtime::connect`] has not done so.
+    /// Starts the lcores, each pinned to its CPU, and returns once all of them run. Connects the
+    /// ports that have an address first, if [`Runtime::connect`] has not done so.
     ///
     /// # Errors
-    /// Those of [`Runtime::connect`]; or an lcore cannot be started or pinned. Lcores that were started are stopped
-    /// again.
+    /// Those of [`Runtime::connect`]; or an lcore cannot be started or pinned. Lcores that were
+    /// started are stopped again.
     pub fn start(self) -> Result<Running, EngineError> {
         Ok(Running { inner: crate::run::start::start(self.built)? })
     }
@@ -85,12 +91,14 @@ pub struct Running {
 }
 
 impl Running {
-    /// Reports what the run has done so far. Reads the lcores' counters without stopping or slowing them.
+    /// Reports what the run has done so far. Reads the lcores' counters without stopping or slowing
+    /// them.
     pub fn snapshot(&self) -> Report {
         self.inner.snapshot()
     }
 
-    /// Waits until the run has a reason to be stopped, or for `timeout` (`None`: no limit). Does not stop it.
+    /// Waits until the run has a reason to be stopped, or for `timeout` (`None`: no limit). Does
+    /// not stop it.
     pub fn wait(&self, timeout: Option<Duration>) -> Ended {
         self.inner.wait(timeout)
     }
@@ -100,12 +108,13 @@ impl Running {
         Interrupter { control: Arc::clone(&self.inner.control) }
     }
 
-    /// Stops the run in order, and accounts for every packet. The sources stop first. Once nothing is in flight, or the
-    /// drain budget has run out, each lcore destroys its queue pairs.
+    /// Stops the run in order, and accounts for every packet. The sources stop first. Once nothing
+    /// is in flight, or the drain budget has run out, each lcore destroys its queue pairs.
     ///
     /// # Errors
-    /// A stage panicked or an lcore failed, during the run or while it stopped; or a port is down for good; or a port
-    /// received nothing of what ports of the plan sent to it. The error carries the report.
+    /// A stage panicked or an lcore failed, during the run or while it stopped; or a port is down
+    /// for good; or a port received nothing of what ports of the plan sent to it. The error carries
+    /// the report.
     pub fn stop(mut self) -> Result<Report, EngineError> {
         self.inner.stop()
     }

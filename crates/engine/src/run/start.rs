@@ -18,7 +18,8 @@ use crate::stats::count::Shared;
 use crate::stats::kernel_time;
 use crate::stats::report::FailureReport;
 
-/// Connects what is not connected yet, starts all lcores and lets them go once every one is in its place.
+/// Connects what is not connected yet, starts all lcores and lets them go once every one is in its
+/// place.
 pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
     built.connect(|| false)?;
     let Built { lcores, places, control, connections, mut stats, watched, sources, drain, .. } = built;
@@ -58,7 +59,8 @@ fn abandon(control: &Control, threads: &mut Vec<JoinHandle<()>>) {
     control.advance(Phase::Ending);
     control.update(|progress| progress.go = true);
     for thread in threads.drain(..) {
-        // A thread that panicked before it ran has said so on standard error; there is nothing to add.
+        // A thread that panicked before it ran has said so on standard error; there is nothing to
+        // add.
         let _ = thread.join();
     }
 }
@@ -93,7 +95,8 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
     control.update(|progress| progress.ready += 1);
     control.wait(None, |progress| progress.go, |_| ());
     stats.thread_id.set(rustix::thread::gettid().as_raw_nonzero().get() as u64);
-    // 0 where the kernel doesn't tell: then it doesn't when it is asked for the report either, which says so.
+    // 0 where the kernel doesn't tell: then it doesn't when it is asked for the report either,
+    // which says so.
     stats.queued_at_start_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
 
     // Unwind safety: after a panic the lcore is only asked whose stage ran, and taken apart.
@@ -128,8 +131,8 @@ fn pin(lcore: &str, cpu: u32, at: Place) -> Result<(), EngineError> {
     Err(EngineError::Pin { at, lcore: lcore.to_owned(), cpu, allowed })
 }
 
-/// Asks the kernel not to round this thread's timers: the default slack of 50 µs (prctl(2), PR_SET_TIMERSLACK) is as
-/// much as a wake-up costs.
+/// Asks the kernel not to round this thread's timers: the default slack of 50 µs (prctl(2),
+/// PR_SET_TIMERSLACK) is as much as a wake-up costs.
 fn exact_timers() {
     if let Err(errno) = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN)) {
         tracing::warn!(%errno, "timers of this lcore are rounded to 50 µs");

@@ -1,8 +1,8 @@
 //! A run as its owner holds it: reports, waits, and stops in order.
 //!
-//! To stop, the sources stop first, and every lcore runs on in poll mode (draining). Once nothing is in flight
-//! ([`verbline_ring::Quiet`]), or the drain budget is spent, every lcore releases what it holds, on its own thread.
-//! Then the packets of the pools are counted.
+//! To stop, the sources stop first, and every lcore runs on in poll mode (draining). Once nothing
+//! is in flight ([`verbline_ring::Quiet`]), or the drain budget is spent, every lcore releases what
+//! it holds, on its own thread. Then the packets of the pools are counted.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -19,8 +19,9 @@ use crate::stats::clock::Tick;
 use crate::stats::report::{FailureReport, Report};
 use crate::stats::snapshot::RunStats;
 
-/// How long the owner waits between two looks at the lcores' pulses. Also the least time for which a run must have been
-/// quiet: sends that are not signaled cannot be waited for, but are long on the wire by then.
+/// How long the owner waits between two looks at the lcores' pulses. Also the least time for which
+/// a run must have been quiet: sends that are not signaled cannot be waited for, but are long on
+/// the wire by then.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Why [`Running::wait`](crate::Running::wait) returned.
@@ -28,7 +29,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 pub enum Ended {
     /// Every source said [`Next::Done`](crate::Next::Done).
     SourcesDone,
-    /// An lcore failed or panicked, or a port is down for good; [`Running::stop`](crate::Running::stop) says which.
+    /// An lcore failed or panicked, or a port is down for good;
+    /// [`Running::stop`](crate::Running::stop) says which.
     Failed,
     /// [`Interrupter::interrupt`](crate::Interrupter::interrupt) was called.
     Interrupted,
@@ -130,8 +132,9 @@ impl RunningInner {
         }
     }
 
-    /// Of a run that ends with a port of which only flushed work requests are known, waits a little for the event that
-    /// tells why, or for an lcore to fail for the same cause: the lcores hear of events while they drain.
+    /// Of a run that ends with a port of which only flushed work requests are known, waits a little
+    /// for the event that tells why, or for an lcore to fail for the same cause: the lcores hear of
+    /// events while they drain.
     fn await_reasons(&self) {
         let deadline = Instant::now() + REASON_WAIT;
         let is_told = |progress: &Progress| {
@@ -142,7 +145,8 @@ impl RunningInner {
         while !self.control.wait(Some(LOOK_EVERY), is_told, is_told) && Instant::now() < deadline {}
     }
 
-    /// Waits until nothing is in flight. False if the drain budget ran out before, or an lcore is gone.
+    /// Waits until nothing is in flight. False if the drain budget ran out before, or an lcore is
+    /// gone.
     fn await_quiet(&self) -> bool {
         let deadline = Instant::now() + self.drain;
         let read = |lcore: usize| self.control.pulses[lcore].read();

@@ -1,5 +1,5 @@
-//! Builds a run from a plan, on the calling thread, in the order in which things need each other: stages, devices,
-//! pools, doorbells, completion queues, queue pairs, lcores, connections.
+//! Builds a run from a plan, on the calling thread, in the order in which things need each other:
+//! stages, devices, pools, doorbells, completion queues, queue pairs, lcores, connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +87,8 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
         };
         lcores.push(builder.build(lcore, wakes, &mut qps, &mut rings, &mut stages));
     }
-    // Receives are posted before any peer can send: no message of the plan's own finds a queue empty at the start.
+    // Receives are posted before any peer can send: no message of the plan's own finds a queue
+    // empty at the start.
     for lcore in &mut lcores {
         fill(lcore);
     }
@@ -172,7 +173,8 @@ impl Built {
         let ports = self.lcores.iter_mut().flat_map(|lcore| &mut lcore.ports);
         let qps = ports.map(|port| (usize::from(port.index), &mut port.qp)).collect();
         let established = connector::connect(std::mem::take(&mut self.to_connect), qps, &stop_connecting, stop)?;
-        // What an attempt that failed half-way has cost. A peer that is quicker than this waits and sends again (RNR).
+        // What an attempt that failed half-way has cost. A peer that is quicker than this waits and
+        // sends again (RNR).
         for lcore in &mut self.lcores {
             for port in &mut lcore.ports {
                 let posted = port.qp.recvs_outstanding();

@@ -1,5 +1,5 @@
-//! Opens the plan's devices and checks the plan against their limits; makes the pools on them, and the lcores'
-//! completion queues.
+//! Opens the plan's devices and checks the plan against their limits; makes the pools on them, and
+//! the lcores' completion queues.
 
 use std::ops::Index;
 
@@ -98,7 +98,8 @@ pub(crate) fn open_pools(plan: &Plan, devices: &Devices) -> Result<(Pools, Vec<N
     Ok((Pools(pools), shortfall.notes()))
 }
 
-/// The pools that are not on hugepages though they would be, and those that could not be locked, all in one.
+/// The pools that are not on hugepages though they would be, and those that could not be locked,
+/// all in one.
 #[derive(Default)]
 struct Shortfall {
     on_small_pages: Vec<String>,
@@ -136,7 +137,8 @@ impl Shortfall {
     }
 }
 
-/// The completion queue of an lcore and the channel that wakes it; `None` for an lcore without ports.
+/// The completion queue of an lcore and the channel that wakes it; `None` for an lcore without
+/// ports.
 pub(crate) fn completion_source(
     plan: &Plan,
     lcore: &Lcore,
@@ -157,7 +159,8 @@ pub(crate) fn completion_source(
     let refused =
         |source| EngineError::CompletionQueue { at: place(plan, lcore.span), lcore: lcore.name.clone(), source };
     let channel = context.create_comp_channel().map_err(|error| refused(error.into()))?;
-    // A queue pair that is let go ends with a marker, which completes behind all that the plan has counted.
+    // A queue pair that is let go ends with a marker, which completes behind all that the plan has
+    // counted.
     let markers = lcore.ports.iter().filter(|id| plan[**id].reconnect).count() as u32;
     let cq = context
         .create_cq((lcore.cq_depth_wc + markers).min(attr.max_cqe), Some(&channel))
@@ -264,8 +267,8 @@ fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// A region that can't be swapped out, where this process may lock memory; one that can, with the refusal, where it may
-/// not.
+/// A region that can't be swapped out, where this process may lock memory; one that can, with the
+/// refusal, where it may not.
 fn map_locked(mut spec: RegionSpec) -> Result<(Region, Option<RegionError>), RegionError> {
     match Region::map(&spec) {
         Err(refusal @ RegionError::Lock { .. }) => {
@@ -298,7 +301,8 @@ fn open_pool(
             Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
             Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
         },
-        // What a kernel device registers, the kernel pins: to lock it as well would count it twice against the limit.
+        // What a kernel device registers, the kernel pins: to lock it as well would count it twice
+        // against the limit.
         lock: plan[pool.device].provider == Provider::Soft,
     });
     let (region, refusal) =

@@ -51,7 +51,8 @@ struct Sinks {
 }
 
 impl Sinks {
-    /// Plans have far fewer sinks an lcore than a `u16` counts, and `LcoreBuilder::sinks` checks it.
+    /// Plans have far fewer sinks an lcore than a `u16` counts, and `LcoreBuilder::sinks` checks
+    /// it.
     fn find(&self, target: Target) -> Option<usize> {
         self.targets.iter().position(|known| *known == target)
     }
@@ -113,7 +114,8 @@ impl LcoreBuilder<'_> {
         }
     }
 
-    /// One sink for each stage, sending port and outgoing ring of the lcore, as deep as the plan has proved.
+    /// One sink for each stage, sending port and outgoing ring of the lcore, as deep as the plan
+    /// has proved.
     fn sinks(&self, lcore: &Lcore) -> Sinks {
         let mut sinks = Sinks { targets: Vec::new(), sinks: Vec::new() };
         let mut add = |target, depth: u32, full, stats| {

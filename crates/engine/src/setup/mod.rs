@@ -1,4 +1,5 @@
-//! Sets a run up: makes everything that a plan names, on one thread: devices, pools, queue pairs, stages, lcores.
+//! Sets a run up: makes everything that a plan names, on one thread: devices, pools, queue pairs,
+//! stages, lcores.
 
 pub(crate) mod assemble;
 pub(crate) mod devices;

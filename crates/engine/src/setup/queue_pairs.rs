@@ -1,7 +1,9 @@
-//! Makes the queue pairs of a plan on their lcores' completion queues, and connects them to their peers and groups.
+//! Makes the queue pairs of a plan on their lcores' completion queues, and connects them to their
+//! peers and groups.
 //!
-//! Both ends of a connection between ports of the plan are in this process, so that they exchange endpoints directly. A
-//! port with an address stays in INIT; [`crate::connection::connector`] connects it once everything else is made.
+//! Both ends of a connection between ports of the plan are in this process, so that they exchange
+//! endpoints directly. A port with an address stays in INIT; [`crate::connection::connector`]
+//! connects it once everything else is made.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,7 +37,8 @@ impl<'a> QueuePairs<'a> {
         QueuePairs { plan, qps: none.clone().map(|_| None).collect(), makers: none.map(|_| None).collect() }
     }
 
-    /// Makes the queue pairs of an lcore, in INIT and joined to their groups. A port's tag is its place on its lcore.
+    /// Makes the queue pairs of an lcore, in INIT and joined to their groups. A port's tag is its
+    /// place on its lcore.
     pub(crate) fn create(&mut self, lcore: &Lcore, source: &CqSource, devices: &Devices) -> Result<(), EngineError> {
         for (tag, id) in lcore.ports.iter().enumerate() {
             let port = &self.plan[*id];
@@ -75,8 +78,8 @@ pub(crate) fn connect(plan: &Plan, devices: &Devices, lcores: &mut [LcoreParts])
     Ok(())
 }
 
-/// The ports that have an address, in the plan's order. Ports with `listen` listen from here on, so that an address
-/// that is taken is reported before any port waits.
+/// The ports that have an address, in the plan's order. Ports with `listen` listen from here on, so
+/// that an address that is taken is reported before any port waits.
 pub(crate) fn connection_specs(
     plan: &Plan,
     devices: &Devices,
@@ -118,8 +121,9 @@ pub(crate) fn connection_specs(
     Ok(specs)
 }
 
-/// An address of the port's own device, so that the path leads over it and not over another one of this host; that of
-/// its GID if it is of the same kind. `None` lets the host choose, as on InfiniBand, where GIDs are no IP addresses.
+/// An address of the port's own device, so that the path leads over it and not over another one of
+/// this host; that of its GID if it is of the same kind. `None` lets the host choose, as on
+/// InfiniBand, where GIDs are no IP addresses.
 fn own_address(
     plan: &Plan,
     port: &verbline_plan::Port,

@@ -1,8 +1,8 @@
-//! Selects a device, and an entry of its GID table, where the plan names none. The same plan therefore runs on the
-//! software RNIC and on kernel devices: only `provider` changes.
+//! Selects a device, and an entry of its GID table, where the plan names none. The same plan
+//! therefore runs on the software RNIC and on kernel devices: only `provider` changes.
 //!
-//! Guarantees: a kernel device is never guessed; if several could be meant, the error names them. The same machine in
-//! the same state gives the same choice.
+//! Guarantees: a kernel device is never guessed; if several could be meant, the error names them.
+//! The same machine in the same state gives the same choice.
 
 use verbline_verbs::{
     Provider,
@@ -41,8 +41,8 @@ pub(crate) enum PickError {
     NoGid { device: String, port_num: u8 },
 }
 
-/// The place of the device among the candidates: the only one whose port is active. Of software devices it is the
-/// first: they are alike, and belong to this process alone.
+/// The place of the device among the candidates: the only one whose port is active. Of software
+/// devices it is the first: they are alike, and belong to this process alone.
 pub(crate) fn device(provider: Provider, port_num: u8, candidates: &[Candidate]) -> Result<usize, PickError> {
     let active: Vec<usize> = (0..candidates.len()).filter(|index| candidates[*index].fault.is_none()).collect();
     match (active.as_slice(), provider) {
@@ -59,9 +59,10 @@ pub(crate) fn device(provider: Provider, port_num: u8, candidates: &[Candidate])
     }
 }
 
-/// The GID that reaches furthest: RoCE v2 by an IPv4 address (which multicast groups and rdma_cm use too), by an IPv6
-/// address, by a link-local one; then that of InfiniBand; then RoCE v1, which no router forwards. The first of equals.
-/// A plan's queue pairs go by it unless `gid_index` says otherwise.
+/// The GID that reaches furthest: RoCE v2 by an IPv4 address (which multicast groups and rdma_cm
+/// use too), by an IPv6 address, by a link-local one; then that of InfiniBand; then RoCE v1, which
+/// no router forwards. The first of equals. A plan's queue pairs go by it unless `gid_index` says
+/// otherwise.
 pub fn gid(entries: &[GidEntry]) -> Option<GidEntry> {
     entries.iter().copied().min_by_key(|entry| (rank(entry), entry.index))
 }

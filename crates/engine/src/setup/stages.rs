@@ -21,8 +21,8 @@ pub(crate) struct MadeStage {
     pub(crate) counters: Vec<(String, Counter)>,
 }
 
-/// Makes the stages, in the plan's order. They are made before anything else, so that an error in a parameter opens no
-/// device.
+/// Makes the stages, in the plan's order. They are made before anything else, so that an error in a
+/// parameter opens no device.
 pub(crate) fn make_stages(plan: &Plan, registry: &Registry, clock: &Clock) -> Result<Vec<MadeStage>, EngineError> {
     plan.stages().iter().map(|stage| make_stage(plan, registry, clock, stage)).collect()
 }

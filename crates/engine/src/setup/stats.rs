@@ -1,4 +1,5 @@
-//! Makes the counters of a run, with what is known of each lcore, stage, port and ring before the run starts.
+//! Makes the counters of a run, with what is known of each lcore, stage, port and ring before the
+//! run starts.
 
 use verbline_plan::{Destination, LcoreId, Plan};
 

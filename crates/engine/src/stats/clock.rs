@@ -1,13 +1,13 @@
-//! The engine's clock: nanoseconds since the runtime was built, read from the TSC where it is invariant (`quanta`), and
-//! from `CLOCK_MONOTONIC` elsewhere.
+//! The engine's clock: nanoseconds since the runtime was built, read from the TSC where it is
+//! invariant (`quanta`), and from `CLOCK_MONOTONIC` elsewhere.
 //!
-//! A guest whose hypervisor hides the invariant-TSC flag pays for `clock_gettime`, even where its kernel trusts the
-//! TSC. The crates that follow the kernel's trust (minstant, fastant) calibrate before `main`, to one part in 100,000,
-//! and give no raw cycles. That is too high a price for a clock that an lcore reads this seldom
-//! ([`crate::stats::turn_time`]).
+//! A guest whose hypervisor hides the invariant-TSC flag pays for `clock_gettime`, even where its
+//! kernel trusts the TSC. The crates that follow the kernel's trust (minstant, fastant) calibrate
+//! before `main`, to one part in 100,000, and give no raw cycles. That is too high a price for a
+//! clock that an lcore reads this seldom ([`crate::stats::turn_time`]).
 //!
-//! Guarantees: every lcore of a runtime counts from the same origin, so that ticks of two lcores can be compared, as
-//! far as the machine's TSCs agree.
+//! Guarantees: every lcore of a runtime counts from the same origin, so that ticks of two lcores
+//! can be compared, as far as the machine's TSCs agree.
 
 #[cfg(not(test))]
 use quanta::Clock as Source;
@@ -25,7 +25,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts a clock at zero. The first one of a process calibrates the TSC, which takes up to 200 ms.
+    /// Starts a clock at zero. The first one of a process calibrates the TSC, which takes up to 200
+    /// ms.
     pub fn new() -> Clock {
         let source = Source::new();
         let origin_raw = source.raw();

@@ -1,8 +1,9 @@
-//! A counter of a running plan. It has one writer, the lcore that it belongs to, and any number of readers.
+//! A counter of a running plan. It has one writer, the lcore that it belongs to, and any number of
+//! readers.
 //!
-//! Guarantees: an update is a plain load and a plain store (no locked instruction); a reader sees a value that the
-//! writer once wrote; no two lcores write to one cache line. Counters are no snapshot of one instant: two counters that
-//! are read live may be a loop apart.
+//! Guarantees: an update is a plain load and a plain store (no locked instruction); a reader sees a
+//! value that the writer once wrote; no two lcores write to one cache line. Counters are no
+//! snapshot of one instant: two counters that are read live may be a loop apart.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +20,8 @@ impl Count {
     /// Adds `n`. Only the owning lcore calls this.
     #[inline]
     pub(crate) fn add(&self, n: u64) {
-        // Relaxed: single writer, so the load reads its own last store; readers want the figure alone, and order
-        // nothing by it.
+        // Relaxed: single writer, so the load reads its own last store; readers want the figure
+        // alone, and order nothing by it.
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
@@ -65,7 +66,8 @@ impl Sum {
     }
 }
 
-/// A figure of a stage's own, shown live in the report beside the engine's. Written by its stage alone.
+/// A figure of a stage's own, shown live in the report beside the engine's. Written by its stage
+/// alone.
 #[derive(Clone, Debug)]
 pub struct Counter(Arc<CachePadded<Count>>);
 
@@ -74,7 +76,8 @@ impl Counter {
         Counter(Arc::new(CachePadded::new(Count::default())))
     }
 
-    /// Adds `n`. Single writer: two threads that add at once may lose counts (never more than that).
+    /// Adds `n`. Single writer: two threads that add at once may lose counts (never more than
+    /// that).
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.add(n);

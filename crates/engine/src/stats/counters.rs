@@ -1,13 +1,14 @@
-//! The counters of a run, each declared once. A block declares both the counters that an lcore writes and the part of
-//! the report that shows them. A counter that is added here is counted, reported, and printed by `--json` under its
-//! name.
+//! The counters of a run, each declared once. A block declares both the counters that an lcore
+//! writes and the part of the report that shows them. A counter that is added here is counted,
+//! reported, and printed by `--json` under its name.
 
 use serde::Serialize;
 
 use crate::stats::count::{Count, Drops, Sum};
 
-/// Declares a report with its counters: one block of counters a writer, whose `read` copies them into the report.
-/// `private` counters stand in no report as they are: a reader derives something from them.
+/// Declares a report with its counters: one block of counters a writer, whose `read` copies them
+/// into the report. `private` counters stand in no report as they are: a reader derives something
+/// from them.
 macro_rules! counted {
     (
         $(#[$report_doc:meta])*
@@ -52,16 +53,20 @@ counted! {
         policy: String,
         /// The spin budget in force, whether from the plan or measured.
         spin_ns: u64,
-        /// Where the spin budget comes from: the `plan`; what a wake-up of this lcore's CPU was `measured` to cost; or,
-        /// where other programs `disturbed` every measurement, the least that was seen.
+        /// Where the spin budget comes from: the `plan`; what a wake-up of this lcore's CPU was
+        /// `measured` to cost; or, where other programs `disturbed` every measurement, the least
+        /// that was seen.
         spin_from: &'static str,
         /// The dwell in force.
         dwell_ns: u64,
-        /// What the kernel says that its thread waited for its CPU, able to run; `None` where the kernel doesn't tell.
+        /// What the kernel says that its thread waited for its CPU, able to run; `None` where the
+        /// kernel doesn't tell.
         queued_ns: Option<u64>,
-        /// How long the hypervisor had its CPU, to a hundredth of a second; `None` where the kernel doesn't tell.
+        /// How long the hypervisor had its CPU, to a hundredth of a second; `None` where the kernel
+        /// doesn't tell.
         hypervisor_ns: Option<u64>,
-        /// Share of the busy time in its whole time, 0 to 1. The shares add up to 1, once it has run.
+        /// Share of the busy time in its whole time, 0 to 1. The shares add up to 1, once it has
+        /// run.
         busy_share: f64,
         /// The same of the idle time.
         idle_share: f64,
@@ -85,8 +90,9 @@ counted! {
         idle_ns,
         /// Time blocked.
         asleep_ns,
-        /// Time in which it wanted to run and was kept from its CPU: by another thread, a quota, or the hypervisor.
-        /// None of the other times has it. What is stolen in pieces of less than 20 µs counts where it was taken from.
+        /// Time in which it wanted to run and was kept from its CPU: by another thread, a quota, or
+        /// the hypervisor. None of the other times has it. What is stolen in pieces of less than 20
+        /// µs counts where it was taken from.
         stolen_ns,
         /// How often it was kept from its CPU for 20 µs or longer while it was awake.
         stalls,
@@ -106,7 +112,8 @@ counted! {
     private {
         /// Its thread, for the kernel's view of it; 0 before it runs.
         thread_id: Count,
-        /// How long the thread had waited for its CPU when the lcore began, and when it ended (0 until then).
+        /// How long the thread had waited for its CPU when the lcore began, and when it ended (0
+        /// until then).
         queued_at_start_ns: Count,
         queued_at_end_ns: Count,
         wakes: [Count; WAKE_CAUSES.len()],
@@ -124,16 +131,18 @@ counted! {
         kind: String,
         /// The lcore that runs it.
         lcore: String,
-        /// Time in `process`, and in those calls of `poll` that sent something. Unless the lcore is lightly loaded, it
-        /// is estimated from one turn in sixteen: the clock costs as much as a small stage. The stages of an lcore
-        /// together have no more than its busy time.
+        /// Time in `process`, and in those calls of `poll` that sent something. Unless the lcore is
+        /// lightly loaded, it is estimated from one turn in sixteen: the clock costs as much as a
+        /// small stage. The stages of an lcore together have no more than its busy time.
         busy_ns: u64,
-        /// How well `busy_ns` is known: its standard error, as a part of it. 0 if every call was timed.
+        /// How well `busy_ns` is known: its standard error, as a part of it. 0 if every call was
+        /// timed.
         busy_error: f64,
-        /// `busy_ns` spread over the packets that the stage took or sent, whichever is more: a source has little or no
-        /// input.
+        /// `busy_ns` spread over the packets that the stage took or sent, whichever is more: a
+        /// source has little or no input.
         ns_per_packet: f64,
-        /// Its share in the busy time of its lcore, 0 to 1. The stages of an lcore have 1 at most together.
+        /// Its share in the busy time of its lcore, 0 to 1. The stages of an lcore have 1 at most
+        /// together.
         busy_share: f64,
         /// Packets given to `process` a call: the mean batch.
         batch_mean: f64,
@@ -159,8 +168,8 @@ counted! {
         alloc_failed,
     }
     private {
-        /// Time in `process` and in polls that sent something, in cycles of the clock; estimated from the turns that
-        /// were timed ([`crate::stats::sampling`]).
+        /// Time in `process` and in polls that sent something, in cycles of the clock; estimated
+        /// from the turns that were timed ([`crate::stats::sampling`]).
         cycles: Count,
         /// The variance of `cycles` that comes of timing some turns only.
         variance: Sum,
@@ -184,8 +193,8 @@ counted! {
         qpn: u32,
         /// Whether the QP is in the error state.
         down: bool,
-        /// What brought the QP there first, by its name in verbs.h: a completion's status (`IBV_WC_…`) or a device's
-        /// event (`IBV_EVENT_…`); or in words.
+        /// What brought the QP there first, by its name in verbs.h: a completion's status
+        /// (`IBV_WC_…`) or a device's event (`IBV_EVENT_…`); or in words.
         down_reason: Option<String>,
         /// Whether the device's port under it has no link.
         link_down: bool,
@@ -249,8 +258,8 @@ counted! {
         pushed,
         /// Batches pushed.
         push_batches,
-        /// Turns of the producer that found no room in the ring for all that there was. What had to wait was pushed in
-        /// a later turn, or is among the drops (`ring_full`).
+        /// Turns of the producer that found no room in the ring for all that there was. What had to
+        /// wait was pushed in a later turn, or is among the drops (`ring_full`).
         full,
     }
     private {
@@ -264,9 +273,9 @@ counted! {
         popped,
         /// Batches popped.
         pop_batches,
-        /// The most packets that were found in the ring: `depth` if it was ever full; otherwise the consumer looks in
-        /// the turns that are timed, one in sixteen and the first after a rest, so a short peak between them goes
-        /// unseen.
+        /// The most packets that were found in the ring: `depth` if it was ever full; otherwise the
+        /// consumer looks in the turns that are timed, one in sixteen and the first after a rest,
+        /// so a short peak between them goes unseen.
         most,
     }
     private {}
@@ -326,7 +335,8 @@ pub(crate) enum WakeCause {
     Ring,
     Control,
     Timer,
-    /// The safety time-out: nothing has come, though a stage that is polled then may find something to do.
+    /// The safety time-out: nothing has come, though a stage that is polled then may find something
+    /// to do.
     Timeout,
 }
 

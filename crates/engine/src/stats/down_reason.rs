@@ -32,7 +32,8 @@ impl DownReason {
         self.0
     }
 
-    /// Whether a later reason tells more: what was flushed says only that something else came before.
+    /// Whether a later reason tells more: what was flushed says only that something else came
+    /// before.
     pub(crate) fn is_vague(number: u64) -> bool {
         number == 0 || number == DownReason::of_status(Status::WR_FLUSH_ERR).0
     }

@@ -1,7 +1,8 @@
-//! Why a packet was dropped. Every drop of the data path is counted at the place where it happened, for one of these
-//! reasons. A packet leaves a plan in no other way.
+//! Why a packet was dropped. Every drop of the data path is counted at the place where it happened,
+//! for one of these reasons. A packet leaves a plan in no other way.
 
-/// How many reasons of its own a stage kind may declare in [`StageSpec::drops`](crate::StageSpec::drops).
+/// How many reasons of its own a stage kind may declare in
+/// [`StageSpec::drops`](crate::StageSpec::drops).
 pub const STAGE_REASONS_MAX: usize = 16;
 
 /// The reasons that the engine itself gives, in the order of their counters.
@@ -34,9 +35,11 @@ pub enum DropReason {
     TxFull,
     /// The ring and its pending batch were full: the consumer is too slow.
     RingFull,
-    /// The input batch of a stage on the same lcore was full: several producers filled it within one loop.
+    /// The input batch of a stage on the same lcore was full: several producers filled it within
+    /// one loop.
     StageFull,
-    /// The packet cannot be sent as it is: longer than the port's MTU allows, or a malformed work request.
+    /// The packet cannot be sent as it is: longer than the port's MTU allows, or a malformed work
+    /// request.
     TooLong,
     /// The send completed with an error.
     SendError,
@@ -53,7 +56,8 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    /// The counter that belongs to this reason. A stage reason beyond the declared range counts as the last one.
+    /// The counter that belongs to this reason. A stage reason beyond the declared range counts as
+    /// the last one.
     #[inline]
     pub(crate) fn index(self) -> usize {
         match self {

@@ -1,8 +1,8 @@
-//! Why a run fails although every lcore reached its end: a port is down for good, or a port received nothing of what
-//! was sent to it.
+//! Why a run fails although every lcore reached its end: a port is down for good, or a port
+//! received nothing of what was sent to it.
 //!
-//! If an lcore failed, only that is reported: the faults of its ports, and of the ports that sent to them, follow from
-//! it.
+//! If an lcore failed, only that is reported: the faults of its ports, and of the ports that sent
+//! to them, follow from it.
 
 use crate::stats::counters::{PortReport, StatusReport};
 use crate::stats::report::{ConnectionState, FailureReport, Report};
@@ -16,8 +16,8 @@ pub(crate) struct Wiring {
     pub(crate) senders: Vec<usize>,
 }
 
-/// What a run fails for. `lost`: the places of the ports that it ended with, in the order in which they went. While it
-/// still goes on, that is all; what never came may come yet.
+/// What a run fails for. `lost`: the places of the ports that it ended with, in the order in which
+/// they went. While it still goes on, that is all; what never came may come yet.
 pub(crate) fn failures(report: &Report, wiring: &[Wiring], lost: &[usize]) -> Vec<FailureReport> {
     let mut failures: Vec<_> = lost.iter().map(|place| down(&report.ports[*place])).collect();
     if !report.ended {

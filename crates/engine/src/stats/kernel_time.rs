@@ -1,13 +1,14 @@
-//! The time that an lcore was kept from its CPU, as the kernel accounts for it: how long its thread waited for its CPU,
-//! how long the hypervisor had the CPU, and how long the process's control group was throttled by its quota. The
-//! figures come from files under /proc and /sys; they are `None` where a file is missing or says nothing.
+//! The time that an lcore was kept from its CPU, as the kernel accounts for it: how long its thread
+//! waited for its CPU, how long the hypervisor had the CPU, and how long the process's control
+//! group was throttled by its quota. The figures come from files under /proc and /sys; they are
+//! `None` where a file is missing or says nothing.
 
 use std::fs;
 
 use rustix::param::clock_ticks_per_second;
 
-/// How long a thread of this process has waited for its CPU while it could run (proc(5), schedstat); the calling one,
-/// or that with this id.
+/// How long a thread of this process has waited for its CPU while it could run (proc(5),
+/// schedstat); the calling one, or that with this id.
 pub(crate) fn queued_ns(thread: Option<u64>) -> Option<u64> {
     let path = match thread {
         None => "/proc/thread-self/schedstat".to_owned(),
@@ -50,8 +51,8 @@ fn steal_ticks(stat: &str, cpu: u32) -> Option<u64> {
     line.split_whitespace().nth(8)?.parse().ok()
 }
 
-/// Of the control group that the process is in and of those above it, whichever waited longest: `throttled_usec` of the
-/// unified hierarchy, `throttled_time` of the cpu controller's own.
+/// Of the control group that the process is in and of those above it, whichever waited longest:
+/// `throttled_usec` of the unified hierarchy, `throttled_time` of the cpu controller's own.
 fn throttled_ns() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     groups
@@ -62,7 +63,8 @@ fn throttled_ns() -> Option<u64> {
         .max()
 }
 
-/// The folders of a line of /proc/self/cgroup, e.g. `4:cpu,cpuacct:/a/b`: the group's and those above it.
+/// The folders of a line of /proc/self/cgroup, e.g. `4:cpu,cpuacct:/a/b`: the group's and those
+/// above it.
 fn folders(line: &str) -> Vec<String> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };

@@ -1,14 +1,16 @@
 //! The report of a run, as plain data: for the tables, for `--json`, and for tests.
 //!
-//! Serialised, it is the document that `--json` prints, whose shape `docs/report.schema.json` describes. A report is
-//! taken live ([`Running::snapshot`](crate::Running::snapshot)) or at the end
-//! ([`Running::stop`](crate::Running::stop)). Names carry their units; all counts are since the start.
+//! Serialised, it is the document that `--json` prints, whose shape `docs/report.schema.json`
+//! describes. A report is taken live ([`Running::snapshot`](crate::Running::snapshot)) or at the
+//! end ([`Running::stop`](crate::Running::stop)). Names carry their units; all counts are since the
+//! start.
 
 use serde::Serialize;
 
 use crate::stats::counters::{LcoreReport, PortReport, RingReport, StageReport};
 
-/// The version of the report's shape. It rises when a key goes or changes its meaning, and not when one is added.
+/// The version of the report's shape. It rises when a key goes or changes its meaning, and not when
+/// one is added.
 pub const REPORT_VERSION: u32 = 1;
 
 /// What a run did, or has done so far.
@@ -22,10 +24,11 @@ pub struct Report {
     pub ended: bool,
     /// Since the lcores started.
     pub elapsed_ns: u64,
-    /// How long the process's control group was kept from running by its quota of CPU time; `None` where the kernel
-    /// doesn't tell.
+    /// How long the process's control group was kept from running by its quota of CPU time; `None`
+    /// where the kernel doesn't tell.
     pub throttled_ns: Option<u64>,
-    /// Whether everything in flight was delivered before the drain budget ran out; true while running.
+    /// Whether everything in flight was delivered before the drain budget ran out; true while
+    /// running.
     pub drained: bool,
     /// In the plan's order.
     pub lcores: Vec<LcoreReport>,
@@ -45,8 +48,8 @@ pub struct Report {
     pub packets: PacketReport,
     /// Asynchronous events of the devices, by device, kind and source.
     pub events: Vec<EventReport>,
-    /// Lcores that did not reach their end, or ports that are down for good or received nothing of what was sent to
-    /// them.
+    /// Lcores that did not reach their end, or ports that are down for good or received nothing of
+    /// what was sent to them.
     pub failures: Vec<FailureReport>,
 }
 
@@ -116,9 +119,11 @@ pub enum ConnectionState {
     /// As far as the connection manager knows.
     #[default]
     Connected,
-    /// It was lost, and is being made again. What the port is to send meanwhile is dropped (`port_down`).
+    /// It was lost, and is being made again. What the port is to send meanwhile is dropped
+    /// (`port_down`).
     Reconnecting,
-    /// The peer went away, and said so; with `reconnect = false` it stays disconnected for the rest of the run.
+    /// The peer went away, and said so; with `reconnect = false` it stays disconnected for the rest
+    /// of the run.
     Disconnected,
     /// With `reconnect = false`: its queue pair is in the error state, for an unknown reason.
     Failed,
@@ -141,7 +146,8 @@ pub struct PoolReport {
     pub page_bytes: u64,
     /// Why the pages are not the ones wished for, and what to do.
     pub fallback: Option<String>,
-    /// It can't be swapped out: locked, or on hugepages. What a kernel device registers is pinned whether or not it is.
+    /// It can't be swapped out: locked, or on hugepages. What a kernel device registers is pinned
+    /// whether or not it is.
     pub locked: bool,
 }
 
@@ -165,7 +171,8 @@ pub struct PacketReport {
     pub returned: u64,
     /// Still out; zero after an orderly stop.
     pub held: u64,
-    /// Who holds them, as far as the engine knows. The rest is with stages, or with the app (`elsewhere`).
+    /// Who holds them, as far as the engine knows. The rest is with stages, or with the app
+    /// (`elsewhere`).
     pub holders: Vec<HolderReport>,
 }
 
@@ -185,7 +192,8 @@ pub struct EventReport {
     pub device: String,
     /// Its name in verbs.h, e.g. `IBV_EVENT_PORT_ERR`.
     pub event: String,
-    /// What it is about: `QP 0x11`, `CQ 3`, `SRQ 1`, `port 1` (the device's, which counts them from 1) or `device`.
+    /// What it is about: `QP 0x11`, `CQ 3`, `SRQ 1`, `port 1` (the device's, which counts them from
+    /// 1) or `device`.
     pub source: String,
     /// The plan's ports that this is; in the plan's order.
     pub ports: Vec<String>,

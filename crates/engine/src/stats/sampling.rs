@@ -1,19 +1,20 @@
 //! Samples the turns of an lcore in which stages are timed.
 //!
-//! Reading the clock costs as much as calling a small stage. Therefore one turn in [`PERIOD`] is timed, and counts for
-//! that many turns. After [`RESTED`] idle turns every call of a stage is timed and counts for itself: there is time to
-//! spare, and the figures of a lightly loaded lcore are exact. Polls are not: their begin is known only in a turn that
-//! read the clock first, and that would make an idle turn longer.
+//! Reading the clock costs as much as calling a small stage. Therefore one turn in [`PERIOD`] is
+//! timed, and counts for that many turns. After [`RESTED`] idle turns every call of a stage is
+//! timed and counts for itself: there is time to spare, and the figures of a lightly loaded lcore
+//! are exact. Polls are not: their begin is known only in a turn that read the clock first, and
+//! that would make an idle turn longer.
 //!
-//! Guarantees: over many turns the sum of `time × weight` is the time of all turns, whatever rhythm the load has, since
-//! the distance between two timed turns is drawn anew each time; at most two [`PERIOD`]s lie between them; a turn in
-//! which nothing changes costs one count.
+//! Guarantees: over many turns the sum of `time × weight` is the time of all turns, whatever rhythm
+//! the load has, since the distance between two timed turns is drawn anew each time; at most two
+//! [`PERIOD`]s lie between them; a turn in which nothing changes costs one count.
 
 /// Turns that one timed turn stands for.
 pub(crate) const PERIOD: u64 = 16;
 
-/// So many idle turns, some tens of microseconds, are a rest. A stage that is called more often is sampled often
-/// enough.
+/// So many idle turns, some tens of microseconds, are a rest. A stage that is called more often is
+/// sampled often enough.
 const RESTED: u64 = 4096;
 
 /// The same in timed turns.
@@ -24,20 +25,23 @@ const RESTED_DRAWS: u64 = RESTED / PERIOD;
 pub(crate) struct Weights {
     /// The time of `process`.
     pub(crate) calls: u64,
-    /// The time of a `poll` that sends something. Where it isn't 0, the turn reads the clock as it begins.
+    /// The time of a `poll` that sends something. Where it isn't 0, the turn reads the clock as it
+    /// begins.
     pub(crate) polls: u64,
 }
 
 /// Draws the turns to time.
 #[derive(Clone, Debug)]
 pub(crate) struct Sampler {
-    /// Turns until the next one whose weights differ from those of the turn before it: a timed one, or the one after.
+    /// Turns until the next one whose weights differ from those of the turn before it: a timed one,
+    /// or the one after.
     left: u64,
     /// Whether the last turn at which `left` ended was a timed one.
     timed: bool,
     /// Timed turns since a busy one.
     idle_draws: u64,
-    /// Of a linear congruential generator (Knuth's MMIX constants): uniform enough, and one multiplication.
+    /// Of a linear congruential generator (Knuth's MMIX constants): uniform enough, and one
+    /// multiplication.
     state: u64,
 }
 
@@ -46,7 +50,8 @@ impl Sampler {
         Sampler { left: PERIOD, timed: false, idle_draws: 0, state: seed }
     }
 
-    /// What the time of the turn that begins now counts for, if that may differ from the turn before.
+    /// What the time of the turn that begins now counts for, if that may differ from the turn
+    /// before.
     #[inline]
     pub(crate) fn weigh(&mut self, last_busy: bool) -> Option<Weights> {
         self.left -= 1;
@@ -62,8 +67,8 @@ impl Sampler {
         Weights { calls: if self.idle_draws >= RESTED_DRAWS { 1 } else { drawn }, polls: drawn }
     }
 
-    /// After a timed turn comes one that is not, then the next timed one 1 to 2 × `PERIOD` - 3 turns later, all as
-    /// likely: `PERIOD` on average from one to the other.
+    /// After a timed turn comes one that is not, then the next timed one 1 to 2 × `PERIOD` - 3
+    /// turns later, all as likely: `PERIOD` on average from one to the other.
     #[cold]
     fn draw(&mut self) -> u64 {
         self.timed = !self.timed;

@@ -60,8 +60,8 @@ pub(crate) struct RingEntry {
 }
 
 impl RunStats {
-    /// What the counters say now. `ended`: the lcores have released everything. The caller adds the connections,
-    /// the events and the failures.
+    /// What the counters say now. `ended`: the lcores have released everything. The caller adds the
+    /// connections, the events and the failures.
     pub(crate) fn report(&self, started_ns: Tick, ended: bool) -> Report {
         let pools: Vec<PoolReport> = self.pools.iter().map(pool).collect();
         let kernel = Thieves::now();
@@ -103,7 +103,8 @@ impl RunStats {
         ports.iter().all(|place| DownReason::is_vague(self.ports[*place].stats.down_reason.value()))
     }
 
-    /// What the stages are estimated to have worked: together no longer than their lcore, which is known better.
+    /// What the stages are estimated to have worked: together no longer than their lcore, which is
+    /// known better.
     fn stage_times(&self, lcores: &[LcoreReport]) -> Vec<u64> {
         let mut times: Vec<u64> =
             self.stages.iter().map(|entry| self.clock.cycles_to_ns(entry.stats.cycles.value())).collect();
@@ -148,8 +149,8 @@ impl RunStats {
         let wake =
             |(cause, name): &(_, &'static str)| WakeReport { cause: name, count: stats.wakes[*cause as usize].value() };
         let queued_ns = queued_ns(stats);
-        // The lcore has found what was stolen while it was awake. The rest of its waiting was for its CPU after a
-        // sleep.
+        // The lcore has found what was stolen while it was awake. The rest of its waiting was for
+        // its CPU after a sleep.
         let undisturbed_ns = report.sleeps * WAKE_NS;
         let found_ns = report.stolen_ns + undisturbed_ns;
         let late_ns = queued_ns.unwrap_or(0).saturating_sub(found_ns).min(report.asleep_ns);
@@ -228,7 +229,8 @@ impl RunStats {
     }
 }
 
-/// How long a thread waits for a CPU that is free when it is woken, at most: waiting for longer is somebody's doing.
+/// How long a thread waits for a CPU that is free when it is woken, at most: waiting for longer is
+/// somebody's doing.
 const WAKE_NS: u64 = 5_000;
 
 /// How long the lcore's thread has waited for its CPU since it began.

@@ -1,17 +1,21 @@
-//! The time of a turn, and where an lcore's time went. The clock is read when somebody first asks in a turn; the rest
-//! of the turn sees the same time. Every reading charges the time since the last reading to busy or idle.
+//! The time of a turn, and where an lcore's time went. The clock is read when somebody first asks
+//! in a turn; the rest of the turn sees the same time. Every reading charges the time since the
+//! last reading to busy or idle.
 //!
-//! Reading the clock is a good part of an empty turn, and a packet waits on average for two empty turns. Therefore a
-//! turn in which nobody asks reads no clock. Timed turns ([`crate::stats::sampling`]) are frequent enough to keep the
-//! figures up to date. If a busy turn follows idle turns without a reading between them, the end of the idle time is
-//! estimated: each idle turn since the last reading took as long as the last measured ones. (To charge the busy turn as
-//! a timed one instead is wrong by as much as turns differ: stages then had 194 % of a busy lcore.)
+//! Reading the clock is a good part of an empty turn, and a packet waits on average for two empty
+//! turns. Therefore a turn in which nobody asks reads no clock. Timed turns
+//! ([`crate::stats::sampling`]) are frequent enough to keep the figures up to date. If a busy turn
+//! follows idle turns without a reading between them, the end of the idle time is estimated: each
+//! idle turn since the last reading took as long as the last measured ones. (To charge the busy
+//! turn as a timed one instead is wrong by as much as turns differ: stages then had 194 % of a busy
+//! lcore.)
 //!
-//! A late reading may mean that the lcore was kept from its CPU: by another thread, a quota, or a hypervisor. Then, and
-//! only then, the kernel is asked how long the thread ran; the missing time is neither busy nor idle but stolen.
+//! A late reading may mean that the lcore was kept from its CPU: by another thread, a quota, or a
+//! hypervisor. Then, and only then, the kernel is asked how long the thread ran; the missing time
+//! is neither busy nor idle but stolen.
 //!
-//! Guarantees: the time never runs backwards; what follows a reading in a turn sees that reading; no time is charged
-//! twice or not at all.
+//! Guarantees: the time never runs backwards; what follows a reading in a turn sees that reading;
+//! no time is charged twice or not at all.
 
 use std::cell::Cell;
 
@@ -21,9 +25,9 @@ use crate::stats::clock::{Clock, Tick};
 use crate::stats::count::Shared;
 use crate::stats::counters::LcoreStats;
 
-/// A reading that comes this long after the last one asks the kernel whether the thread ran all the time. Asking takes
-/// 0.2 µs, a hundredth of this, so that a stage whose every call takes this long pays a hundredth. Stolen time is
-/// usually longer.
+/// A reading that comes this long after the last one asks the kernel whether the thread ran all the
+/// time. Asking takes 0.2 µs, a hundredth of this, so that a stage whose every call takes this long
+/// pays a hundredth. Stolen time is usually longer.
 pub(crate) const LATE_NS: u64 = 20_000;
 
 /// `idle_turn` counts in parts of a nanosecond, as an idle turn takes a few tens.
@@ -43,8 +47,8 @@ pub(crate) struct TurnTime {
     timed: Cell<bool>,
     /// Which turn the last reading was in, or at the beginning of.
     read_in: Cell<u64>,
-    /// What an idle turn takes, in 1/[`PARTS`] ns: the lesser of the last two measurements, as one may have been
-    /// disturbed.
+    /// What an idle turn takes, in 1/[`PARTS`] ns: the lesser of the last two measurements, as one
+    /// may have been disturbed.
     idle_turn: Cell<u64>,
     idle_turn_before: Cell<u64>,
     /// The thread's CPU time when it was last asked for, and when that was.
@@ -83,8 +87,8 @@ impl TurnTime {
         }
     }
 
-    /// Begins a turn after one that was busy or not. `at_once` reads the clock now, if the turn needs the time of
-    /// its beginning.
+    /// Begins a turn after one that was busy or not. `at_once` reads the clock now, if the turn
+    /// needs the time of its beginning.
     #[inline]
     pub(crate) fn begin(&self, last_busy: bool, at_once: bool) {
         self.stats.loops.add(1);
@@ -99,14 +103,16 @@ impl TurnTime {
         }
     }
 
-    /// If this turn is busy, does the time when something came matter? As for the turn before, unless told.
+    /// If this turn is busy, does the time when something came matter? As for the turn before,
+    /// unless told.
     #[inline]
     pub(crate) fn weigh(&self, timed: bool) {
         self.timed.set(timed);
     }
 
-    /// Before the thread blocks: what it runs from here to [`TurnTime::restart`] is part of its sleep. A system call,
-    /// of an lcore that has nothing to do; after the sleep, when somebody waits, it would be in the way.
+    /// Before the thread blocks: what it runs from here to [`TurnTime::restart`] is part of its
+    /// sleep. A system call, of an lcore that has nothing to do; after the sleep, when somebody
+    /// waits, it would be in the way.
     pub(crate) fn before_sleep(&self) {
         self.ran.set(Ran { cpu_ns: cpu_ns(), ..self.ran.get() });
     }
@@ -119,7 +125,8 @@ impl TurnTime {
         self.found_ns.set(0);
     }
 
-    /// The turn's time. What has passed until it is first asked for was idle: after a busy turn it is read at once.
+    /// The turn's time. What has passed until it is first asked for was idle: after a busy turn it
+    /// is read at once.
     #[inline]
     pub(crate) fn now_ns(&self) -> Tick {
         if !self.is_read.get() {
@@ -156,13 +163,15 @@ impl TurnTime {
         &self.clock
     }
 
-    /// Begins the turn after one that was busy. Where the last reading was in that turn there was no idle one since.
+    /// Begins the turn after one that was busy. Where the last reading was in that turn there was
+    /// no idle one since.
     #[inline]
     fn end_busy(&self) {
         let idle_turns = self.stats.loops.value() - 1 - self.read_in.get();
         let spent_ns = self.read();
         self.stats.busy_loops.add(1);
-        // As in every turn of a busy lcore, which so has nothing to estimate and nothing to store as idle.
+        // As in every turn of a busy lcore, which so has nothing to estimate and nothing to store
+        // as idle.
         if idle_turns == 0 {
             self.stats.busy_ns.add(spent_ns);
             return;
@@ -188,8 +197,8 @@ impl TurnTime {
         let (now_ns, now_cycles) = self.clock.now();
         let spent_ns = now_ns.saturating_sub(self.now_ns.get());
         self.set(now_ns, now_cycles);
-        // A compare and a branch that is not taken, on the way of what has read the clock, which takes ten times as
-        // long.
+        // A compare and a branch that is not taken, on the way of what has read the clock, which
+        // takes ten times as long.
         if spent_ns < LATE_NS { spent_ns } else { self.after_late(spent_ns) }
     }
 
@@ -225,8 +234,8 @@ impl TurnTime {
         (cycles as f64 * (spent_ns - stolen_ns) as f64 / spent_ns as f64) as u64
     }
 
-    /// Charges what the thread did not run since it was last asked, `spent_ns` at most; gives it. The rest, which is of
-    /// intervals that were not late, is charged with the next one.
+    /// Charges what the thread did not run since it was last asked, `spent_ns` at most; gives it.
+    /// The rest, which is of intervals that were not late, is charged with the next one.
     fn steal(&self, now_ns: Tick, spent_ns: u64) -> u64 {
         let (before, cpu_ns) = (self.ran.get(), cpu_ns());
         let off_ns = now_ns.saturating_sub(before.at_ns).saturating_sub(cpu_ns.saturating_sub(before.cpu_ns));

@@ -7,11 +7,13 @@ use crate::stats::report::Report;
 
 /// The share of an lcore's time that may be stolen without a warning.
 const STOLEN_SHARE_MAX: f64 = 0.01;
-/// How much may be stolen in all without a warning: one turn of another thread, in a run too short for a judgement.
+/// How much may be stolen in all without a warning: one turn of another thread, in a run too short
+/// for a judgement.
 const STOLEN_NS_MAX: u64 = 1_000_000;
 
 impl LcoreReport {
-    /// Whether so much of its time was stolen that its figures are not those of an lcore with a CPU to itself.
+    /// Whether so much of its time was stolen that its figures are not those of an lcore with a CPU
+    /// to itself.
     pub fn is_robbed(&self) -> bool {
         self.stolen_share > STOLEN_SHARE_MAX && self.stolen_ns > STOLEN_NS_MAX
     }
@@ -36,9 +38,9 @@ impl fmt::Display for Warning {
 }
 
 impl Report {
-    /// Problems that do not end the run: ports that are down, links without a signal, time that was stolen from the
-    /// lcores. Ports come first, then lcores; a good run has none. An app without a `tracing` subscriber reads them
-    /// from a [snapshot](crate::Running::snapshot) now and then.
+    /// Problems that do not end the run: ports that are down, links without a signal, time that was
+    /// stolen from the lcores. Ports come first, then lcores; a good run has none. An app without a
+    /// `tracing` subscriber reads them from a [snapshot](crate::Running::snapshot) now and then.
     pub fn warnings(&self) -> Vec<Warning> {
         let ports = self.ports.iter().flat_map(|port| [down(port), link_down(port)]);
         ports.chain(self.lcores.iter().map(|lcore| stolen(self, lcore))).flatten().collect()
@@ -74,10 +76,12 @@ fn stolen(report: &Report, lcore: &LcoreReport) -> Option<Warning> {
     })
 }
 
-/// What took the time, as far as the kernel knows. A cause of less than a tenth of the stolen time doesn't explain it.
+/// What took the time, as far as the kernel knows. A cause of less than a tenth of the stolen time
+/// doesn't explain it.
 fn thief(report: &Report, lcore: &LcoreReport) -> &'static str {
     let much = |ns: Option<u64>| ns.is_some_and(|ns| ns > lcore.stolen_ns / 10);
-    // A thread whose group has used up its quota, or whose CPU the hypervisor has, may wait for it as well.
+    // A thread whose group has used up its quota, or whose CPU the hypervisor has, may wait for it
+    // as well.
     if much(report.throttled_ns) {
         "the CPU quota of its control group was used up: raise or remove it (cpu.max)"
     } else if much(lcore.hypervisor_ns) {

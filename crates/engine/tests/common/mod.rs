@@ -47,7 +47,8 @@ pub(crate) fn one_lcore(idle: &str, stages: &str) -> String {
     )
 }
 
-/// Stages of that lcore: a source with these parameters, and the stage `next`, of these keys, that it feeds.
+/// Stages of that lcore: a source with these parameters, and the stage `next`, of these keys, that
+/// it feeds.
 pub(crate) fn fed(generator: &str, next: &str) -> String {
     format!(
         r#"

@@ -1,9 +1,10 @@
 //! The doorbell and the fences.
 //!
-//! Two shapes of model. In `exchange` the sleeper really blocks, and a missed wake-up is a deadlock, which loom reports
-//! (by an abort: its own objects can't be dropped then). In `one_sleep` it lets the producers finish and then asks
-//! whether the bell was rung, so that a missed wake-up is an ordinary panic. The mutants leave out one step each and
-//! must panic: that shows both that the step is needed and that the models would notice.
+//! Two shapes of model. In `exchange` the sleeper really blocks, and a missed wake-up is a
+//! deadlock, which loom reports (by an abort: its own objects can't be dropped then). In
+//! `one_sleep` it lets the producers finish and then asks whether the bell was rung, so that a
+//! missed wake-up is an ordinary panic. The mutants leave out one step each and must panic: that
+//! shows both that the step is needed and that the models would notice.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -40,8 +41,8 @@ fn produce(tail: Tail, waker: Waker, items: usize) -> thread::JoinHandle<usize> 
     })
 }
 
-/// Polls all `tails` until `items` were seen, and sleeps whenever there is nothing new. Returns how many sleeps were
-/// rung.
+/// Polls all `tails` until `items` were seen, and sleeps whenever there is nothing new. Returns how
+/// many sleeps were rung.
 fn consume(tails: &[Tail], sleeper: &mut Sleeper, items: usize) -> usize {
     let (mut seen, mut rung) = (0, 0);
     while seen < items {

@@ -69,8 +69,8 @@ fn who_sees_one_of_several_notices_finds_its_own() {
     });
 }
 
-/// A phase and a notice come from two threads, each of which rings; the reader sleeps when there is nothing, until it
-/// has both.
+/// A phase and a notice come from two threads, each of which rings; the reader sleeps when there is
+/// nothing, until it has both.
 #[test]
 fn a_sleeper_is_woken_for_a_notice_and_for_a_phase() {
     let mut bounded = loom::model::Builder::new();

@@ -1,8 +1,9 @@
 //! The look-out for quiet.
 //!
-//! One lcore has a packet and hands it on, the other takes it out of the world, as rtrb's ends do: a Release store of
-//! an index, an Acquire load. An owner notes in between; if the look at the end finds quiet, the packet must have been
-//! taken. The mutants leave out a fence each and must overlook it.
+//! One lcore has a packet and hands it on, the other takes it out of the world, as rtrb's ends do:
+//! a Release store of an index, an Acquire load. An owner notes in between; if the look at the end
+//! finds quiet, the packet must have been taken. The mutants leave out a fence each and must
+//! overlook it.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -38,8 +39,8 @@ fn receive(world: &World) {
     }
 }
 
-/// The owner has a thread of its own: loom does not preempt the first thread's loads for what threads do that have not
-/// begun.
+/// The owner has a thread of its own: loom does not preempt the first thread's loads for what
+/// threads do that have not begun.
 fn look(note: fn(&World) -> Quiet, pulse: fn() -> Pulse) {
     let world = Arc::new(World { pulses: [pulse(), pulse()], tail: AtomicUsize::new(0), taken: AtomicUsize::new(0) });
     let owner = thread::spawn({

@@ -126,11 +126,6 @@ pub(super) enum Format {
     Mermaid,
 }
 
-/// The sorts of tables that have a name of their own.
-fn sorts() -> impl Iterator<Item = &'static str> {
-    reference().into_iter().map(|table| table.sort).filter(|sort| !sort.is_empty())
-}
-
 /// Options of `keys`.
 #[derive(Args, Debug)]
 pub(super) struct KeysOptions {

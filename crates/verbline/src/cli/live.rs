@@ -1,5 +1,5 @@
-//! Shows the progress of a run on standard error: in a terminal, one line that is redrawn, and removed when the run
-//! ends; elsewhere (a log), a plain line now and then.
+//! Shows the progress of a run on standard error: in a terminal, one line that is redrawn, and
+//! removed when the run ends; elsewhere (a log), a plain line now and then.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 /// The width that everything fits.
 pub(super) const COLUMNS: usize = 80;
 
-/// Writes a command's result to standard output. `code` is how the command then exits, unless the result could not be
-/// written.
+/// Writes a command's result to standard output. `code` is how the command then exits, unless the
+/// result could not be written.
 ///
 /// A reader that has seen enough (`… | head`) is no failure.
 pub(super) fn result(text: &str, code: ExitCode) -> ExitCode {
@@ -53,8 +53,8 @@ pub(super) fn alarming(text: &str, coloured: bool) -> String {
     if coloured { format!("\x1b[1;31m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// Breaks `text` at spaces so that it fits `width`; every line but the first is indented by `indent`, which the first
-/// has used up.
+/// Breaks `text` at spaces so that it fits `width`; every line but the first is indented by
+/// `indent`, which the first has used up.
 pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let mut out = String::new();
     let mut column = indent;

@@ -1,6 +1,6 @@
-//! What a user can do about an error of a run: one sentence for each completion status (ibv_poll_cq(3)) and each device
-//! event (ibv_get_async_event(3)) that has a usual cause. A status or event without a usual cause has no sentence,
-//! rather than a guess.
+//! What a user can do about an error of a run: one sentence for each completion status
+//! (ibv_poll_cq(3)) and each device event (ibv_get_async_event(3)) that has a usual cause. A status
+//! or event without a usual cause has no sentence, rather than a guess.
 
 /// For a status, named as in verbs.h without its prefix.
 pub(super) fn for_status(status: &str) -> Option<&'static str> {

@@ -1,6 +1,7 @@
 //! `run`: takes a plan from its file to its report.
 //!
-//! A run ends when its time is up, its sources are done, an lcore fails, or the user asks. Each way drains and reports.
+//! A run ends when its time is up, its sources are done, an lcore fails, or the user asks. Each way
+//! drains and reports.
 
 use std::io;
 use std::process::ExitCode;
@@ -95,8 +96,8 @@ fn conclude(app: &dyn App, ended: Result<Report, EngineError>, as_json: bool) ->
     code
 }
 
-/// Says on standard error what was taken from the lcores: of the machine and not of the run, which is why it isn't in
-/// the report's text. What else there is to warn of has its lines there.
+/// Says on standard error what was taken from the lcores: of the machine and not of the run, which
+/// is why it isn't in the report's text. What else there is to warn of has its lines there.
 fn warn(report: &Report) {
     const HELP: &str = "  = help: ";
     for warning in report.warnings().iter().filter(|warning| warning.code == "stolen-time") {

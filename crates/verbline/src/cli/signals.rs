@@ -1,5 +1,6 @@
-//! Ctrl-C and SIGTERM: the first one asks for an orderly stop, the second one ends the process at once. SIGHUP only
-//! ever asks for an orderly stop: the kernel and the shell may both send one when a terminal goes away.
+//! Ctrl-C and SIGTERM: the first one asks for an orderly stop, the second one ends the process at
+//! once. SIGHUP only ever asks for an orderly stop: the kernel and the shell may both send one when
+//! a terminal goes away.
 
 use std::io;
 use std::sync::Arc;
