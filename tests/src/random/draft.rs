@@ -196,10 +196,16 @@ fn talk() -> impl Strategy<Value = TalkDraft> {
             answerer,
             rounds,
             window_packets,
-            there: LinkDraft { via: vias.0, ..there },
-            back: LinkDraft { via: vias.1, ..back },
+            there: with_room(vias.0, window_packets, there),
+            back: with_room(vias.1, window_packets, back),
         },
     )
+}
+
+/// With a receive for each packet that is under way: a sender that finds none waits for the timer's
+/// thread, which on a busy machine is most of the run.
+fn with_room(via: Via, window_packets: u8, link: LinkDraft) -> LinkDraft {
+    LinkDraft { via, rx_depth_wr: link.rx_depth_wr.max(window_packets.into()), ..link }
 }
 
 fn speaker() -> impl Strategy<Value = SpeakerDraft> {
