@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arrivals;
 pub mod callgrind;
 pub mod figures;
 pub mod floor;

@@ -28,6 +28,7 @@ pub use api::error::{Cause, EngineError, Place};
 pub use api::outputs::{OutId, Outputs};
 pub use api::registry::{Registry, StageContext, StageError};
 pub use api::stage::{Next, PortChange, PortEvent, Stage};
+pub use idle::simulation;
 pub use run::runtime::{Interrupter, Running, Runtime};
 pub use run::stop::Ended;
 pub use setup::select_device::gid as preferred_gid;

@@ -97,6 +97,8 @@ impl Checked<'_> {
             idle: raw.idle.value,
             burst_packets: raw.burst_packets.value,
             spin: raw.spin.as_ref().map(|field| field.value),
+            late_share: raw.late_share.as_ref().map(|field| field.value),
+            spin_max: raw.spin_max.as_ref().map(|field| field.value),
             dwell: raw.dwell.as_ref().map(|field| field.value),
             drain: raw.drain,
             device: self.lcores.devices[index],

@@ -2,6 +2,7 @@
 //! over rings only.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::choices::{Cpu, IdlePolicy};
 use crate::diag::Sink;
@@ -162,12 +163,28 @@ fn list_cpus(cpus: impl Iterator<Item = u32>) -> String {
 }
 
 fn budgets(raw: &RawPlan, sink: &mut Sink) {
-    for lcore in raw.lcores.iter().filter(|lcore| lcore.idle.value == IdlePolicy::Poll) {
-        for (key, field) in [("spin", &lcore.spin), ("dwell", &lcore.dwell)] {
-            if let Some(field) = field {
-                let message = format!("`{key}` has no effect: lcore.{} never sleeps", lcore.head.name);
-                sink.warn("no-effect", field.span, message).help("remove it, or write `idle = \"adaptive\"`");
+    for lcore in &raw.lcores {
+        let span = |field: &Option<Field<Duration>>| field.as_ref().map(|field| field.span);
+        let learned =
+            [("late_share", lcore.late_share.as_ref().map(|field| field.span)), ("spin_max", span(&lcore.spin_max))];
+        let fixed = [("spin", span(&lcore.spin)), ("dwell", span(&lcore.dwell))];
+        let name = &lcore.head.name;
+        let (without_effect, why, help): (Vec<_>, _, _) = match lcore.idle.value {
+            IdlePolicy::Poll => (
+                fixed.into_iter().chain(learned).collect(),
+                "never sleeps",
+                "remove it, or write `idle = \"adaptive\"`",
+            ),
+            IdlePolicy::Event => {
+                (learned.into(), "sleeps as soon as it can", "remove it, or write `idle = \"adaptive\"`")
             }
+            IdlePolicy::Adaptive if lcore.spin.is_some() => {
+                (learned.into(), "spins for as long as `spin` says", "remove it, or remove `spin`")
+            }
+            IdlePolicy::Adaptive => continue,
+        };
+        for (key, span) in without_effect.into_iter().filter_map(|(key, span)| Some((key, span?))) {
+            sink.warn("no-effect", span, format!("`{key}` has no effect: lcore.{name} {why}")).help(help);
         }
     }
 }

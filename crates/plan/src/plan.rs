@@ -224,10 +224,16 @@ pub struct Lcore {
     pub idle: IdlePolicy,
     /// The most packets that are taken from a queue at once.
     pub burst_packets: u32,
-    /// How long the lcore spins without work before it arms; `None`: as long as a wake-up costs,
-    /// measured at start.
+    /// How long the lcore spins without work before it arms; `None`: the lcore learns that from its
+    /// arrivals.
     pub spin: Option<Duration>,
-    /// How long the lcore stays in poll mode after a wake-up; `None`: as long as `spin`.
+    /// The share of batches that may find the lcore asleep, 0 to 1; `None`: the engine's default.
+    pub late_share: Option<f64>,
+    /// The longest that the lcore spins without work, whatever it has learned; `None`: the engine's
+    /// default.
+    pub spin_max: Option<Duration>,
+    /// How long the lcore stays in poll mode after a wake-up; `None`: as long as `spin`, or as a
+    /// wake-up costs.
     pub dwell: Option<Duration>,
     /// The longest that the lcore drains at the stop.
     pub drain: Duration,

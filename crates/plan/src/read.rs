@@ -35,6 +35,8 @@ pub(crate) enum Takes {
     Text,
     Texts,
     Number(RangeInclusive<u32>),
+    /// A number from 0 to 1.
+    Share,
     Choice(Vec<&'static str>),
     /// A number of at most so much, or a place.
     Cpu(u32),
@@ -187,6 +189,25 @@ impl<'a> Reader<'a> {
     pub(crate) fn optional_number(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Option<Field<u32>> {
         let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Open)?;
         self.as_number(entry, range)
+    }
+
+    /// A part of a whole, from 0 to 1.
+    pub(crate) fn optional_share(&mut self, key: &'static str) -> Option<Field<f64>> {
+        let entry = self.entry(key, Takes::Share, LeftOut::Open)?;
+        let value = match entry.node.value {
+            Value::Float(value) => value,
+            Value::Int(value) => value as f64,
+            _ => {
+                self.wrong_type(&entry.node, key, "a number");
+                return None;
+            }
+        };
+        if !(0.0..=1.0).contains(&value) {
+            let message = format!("`{key}` is {value}, which is out of range");
+            self.sink.error("bad-value", entry.node.span, message).label("from 0 to 1");
+            return None;
+        }
+        Some(Field { value, span: entry.node.span, given: true })
     }
 
     /// One of several words that must be there.

@@ -1,6 +1,9 @@
 //! What an lcore does without work: when it sleeps, how it goes to sleep, and what wakes it.
 
+pub(crate) mod forecast;
+mod gaps;
 pub(crate) mod policy;
+pub mod simulation;
 pub(crate) mod sleep;
 #[cfg(test)]
 mod tests;

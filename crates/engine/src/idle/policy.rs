@@ -6,23 +6,31 @@
 //!                                                           └──(anything)──▶ spin, for the whole budget again
 //! ```
 //!
-//! Guarantees: the policy `poll` never sleeps; an lcore that was woken stays awake for at least the
-//! dwell; work renews the budget; an lcore waits awake for a timer that is due sooner than a
-//! wake-up costs (except under `event`).
+//! The budget is the plan's `spin`. Without it the lcore learns from its arrivals when to spin and
+//! when to sleep ([`super::forecast`]).
+//!
+//! Guarantees: the policy `poll` never sleeps; an lcore that was woken by work stays awake for at
+//! least the dwell; work renews the budget; an lcore waits awake for a timer that is due sooner than
+//! a wake-up costs (except under `event`).
 
 use verbline_plan::IdlePolicy;
 
+use super::forecast::{Forecast, Objective};
 use crate::stats::clock::Tick;
+use crate::stats::counters::WakeCause;
 
 /// The plan's figures, with the measured default filled in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Budget {
     pub(crate) policy: IdlePolicy,
+    /// The budget; with an objective, the longest that it spins in one gap.
     pub(crate) spin_ns: u64,
     pub(crate) spin_from: SpinFrom,
     pub(crate) dwell_ns: u64,
     /// What a wake-up costs on this machine, one way.
     pub(crate) wake_cost_ns: u64,
+    /// `None` where the budget is the same in every gap.
+    pub(crate) objective: Option<Objective>,
 }
 
 /// Where a spin budget comes from.
@@ -59,37 +67,64 @@ pub(crate) struct Turn {
     pub(crate) arrived: bool,
     /// The earliest tick at which a stage or a port wants to be called.
     pub(crate) timer_ns: Option<Tick>,
+    /// Turns so far that found work.
+    pub(crate) batches: u64,
 }
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Spin,
-    /// Arm, poll once more, and if that finds nothing block until this timer at the latest.
+    /// Arm, poll once more, and if that finds nothing block until this tick at the latest.
     Sleep {
         timer_ns: Option<Tick>,
     },
 }
 
 /// The state of the policy of one lcore.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Idle {
     budget: Budget,
-    /// Since when nothing was found; `None` while busy.
-    idle_since_ns: Option<Tick>,
+    forecast: Option<Forecast>,
+    gap: Gap,
+    /// Nothing was found since `gap` began.
+    in_gap: bool,
     /// Not to sleep before this tick, whatever happens.
     awake_until_ns: Tick,
+    /// When the sleep is to end that was decided last.
+    timer_ns: Option<Tick>,
+    /// How long before something is expected a sleep ends: what waking up by a timer takes. It takes longer after long sleeps.
+    early_ns: u64,
+}
+
+/// A wake-up that takes so many times what it was measured to take was disturbed, and says nothing about the next one.
+const LATE_WAKES: u64 = 4;
+/// The part of a difference that one wake-up forgets.
+const FORGET: u64 = 64;
+
+/// The time without work that the lcore is in, or the last one.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gap {
+    since_ns: Tick,
+    /// When nothing had come yet.
+    last_ns: Tick,
+    /// What came found the lcore asleep.
+    late: bool,
+    /// Turns that had found work when it began.
+    batches: u64,
 }
 
 impl Idle {
     pub(crate) fn new(budget: Budget) -> Idle {
-        Idle { budget, idle_since_ns: None, awake_until_ns: 0 }
+        let forecast = budget.objective.map(|objective| Forecast::new(objective, budget.wake_cost_ns));
+        let early_ns = if forecast.is_some() { budget.wake_cost_ns } else { 0 };
+        Idle { budget, forecast, gap: Gap::default(), in_gap: false, awake_until_ns: 0, timer_ns: None, early_ns }
     }
 
     /// A turn found work.
     #[inline]
     pub(crate) fn busy(&mut self) {
-        self.idle_since_ns = None;
+        self.in_gap = false;
     }
 
     /// Decides after a turn of the loop.
@@ -101,26 +136,83 @@ impl Idle {
         if self.budget.policy == IdlePolicy::Poll {
             return Step::Spin;
         }
-        let since_ns = *self.idle_since_ns.get_or_insert(turn.now_ns);
-        if turn.now_ns < self.awake_until_ns || turn.now_ns.saturating_sub(since_ns) < self.spin_ns() {
+        if !self.in_gap {
+            self.begin(turn);
+        }
+        (self.gap.last_ns, self.gap.late) = (turn.now_ns, false);
+        if turn.now_ns < self.awake_until_ns {
             return Step::Spin;
         }
-        match turn.timer_ns {
-            Some(due_ns) if due_ns <= turn.now_ns => Step::Spin,
-            Some(due_ns) if self.waits_awake_for(due_ns - turn.now_ns) => Step::Spin,
-            timer_ns => Step::Sleep { timer_ns },
+        match (self.sleep_until_ns(turn.now_ns), turn.timer_ns) {
+            (None, _) => Step::Spin,
+            (_, Some(due_ns)) if due_ns <= turn.now_ns => Step::Spin,
+            (_, Some(due_ns)) if self.waits_awake_for(due_ns - turn.now_ns) => Step::Spin,
+            (Some(until_ns), due_ns) => {
+                let until_ns = due_ns.map_or(Tick::MAX, |due_ns| due_ns - self.early_ns).min(until_ns);
+                self.timer_ns = (until_ns != Tick::MAX).then_some(until_ns);
+                Step::Sleep { timer_ns: self.timer_ns }
+            }
         }
     }
 
-    /// A sleep has ended, whatever ended it.
-    pub(crate) fn woke(&mut self, now_ns: Tick) {
-        self.idle_since_ns = None;
+    /// A sleep has ended.
+    pub(crate) fn woke(&mut self, now_ns: Tick, cause: WakeCause) {
+        let late = matches!(cause, WakeCause::Completion | WakeCause::Ring);
+        if self.forecast.is_some() && !late {
+            // The gap goes on.
+            if cause == WakeCause::Timer {
+                self.overslept(now_ns);
+            }
+            // Unless something came while the lcore woke up.
+            (self.gap.last_ns, self.gap.late) = (now_ns, true);
+            return;
+        }
+        self.gap.last_ns = self.gap.last_ns.max(now_ns.saturating_sub(self.budget.wake_cost_ns));
+        self.gap.late = late;
+        self.in_gap = false;
         self.awake_until_ns = now_ns.saturating_add(self.budget.dwell_ns);
+    }
+
+    /// Learns how long waking up takes: at once where it takes longer, and little by little where it takes less.
+    fn overslept(&mut self, now_ns: Tick) {
+        let Some(timer_ns) = self.timer_ns else { return };
+        let least_ns = self.budget.wake_cost_ns;
+        let took_ns = now_ns.saturating_sub(timer_ns).clamp(least_ns, LATE_WAKES * least_ns);
+        let shorter_ns = self.early_ns.saturating_sub(took_ns);
+        self.early_ns = took_ns.max(self.early_ns - shorter_ns / FORGET);
     }
 
     /// Arming found work: the lcore has not slept, and owes no dwell, but its budget starts anew.
     pub(crate) fn stayed(&mut self) {
-        self.idle_since_ns = None;
+        self.in_gap = false;
+    }
+
+    /// The first turn without work. What is learned from the gap before can wait for it.
+    fn begin(&mut self, turn: Turn) {
+        let Gap { since_ns, last_ns, late, batches } = self.gap;
+        if let Some(forecast) = &mut self.forecast
+            && since_ns > 0
+        {
+            // When exactly it came, nobody knows: waking up may have taken longer than it was measured to.
+            let late = late.then_some((LATE_WAKES - 1) * self.budget.wake_cost_ns);
+            forecast.ended(last_ns.saturating_sub(since_ns), turn.batches.saturating_sub(batches), late);
+        }
+        self.gap = Gap { since_ns: turn.now_ns, last_ns: turn.now_ns, late: false, batches: turn.batches };
+        self.in_gap = true;
+    }
+
+    /// Until when to sleep, if it is time to; `Tick::MAX` for until something comes.
+    fn sleep_until_ns(&self, now_ns: Tick) -> Option<Tick> {
+        let idle_ns = now_ns.saturating_sub(self.gap.since_ns);
+        let Some(forecast) = &self.forecast else {
+            return (idle_ns >= self.spin_ns()).then_some(Tick::MAX);
+        };
+        let window = forecast.window(idle_ns).filter(|window| window.from_ns <= idle_ns)?;
+        if window.to_ns == u64::MAX {
+            return Some(Tick::MAX);
+        }
+        let until_ns = self.gap.since_ns.saturating_add(window.to_ns).saturating_sub(self.early_ns);
+        (until_ns > now_ns.saturating_add(self.budget.wake_cost_ns)).then_some(until_ns)
     }
 
     fn spin_ns(&self) -> u64 {
@@ -131,7 +223,23 @@ impl Idle {
     }
 
     fn waits_awake_for(&self, remaining_ns: u64) -> bool {
-        self.budget.policy == IdlePolicy::Adaptive && remaining_ns < self.budget.wake_cost_ns
+        self.budget.policy == IdlePolicy::Adaptive && remaining_ns < self.budget.wake_cost_ns + self.early_ns
+    }
+
+    /// When the lcore goes to sleep at the earliest if nothing comes; `None` while that is now.
+    pub(crate) fn spins_until_ns(&self, now_ns: Tick) -> Option<Tick> {
+        let idle_ns = now_ns.saturating_sub(self.gap.since_ns);
+        let from_ns = match &self.forecast {
+            None => self.spin_ns(),
+            Some(forecast) => match forecast.window(idle_ns) {
+                // A window whose rest is not worth a sleep.
+                Some(window) if window.from_ns <= idle_ns => window.to_ns,
+                Some(window) => window.from_ns,
+                None => u64::MAX,
+            },
+        };
+        let until_ns = self.gap.since_ns.saturating_add(from_ns).max(self.awake_until_ns);
+        (until_ns > now_ns).then_some(until_ns)
     }
 }
 
@@ -140,11 +248,18 @@ mod tests {
     use super::*;
 
     fn idle(policy: IdlePolicy) -> Idle {
-        Idle::new(Budget { policy, spin_ns: 100, spin_from: SpinFrom::Plan, dwell_ns: 500, wake_cost_ns: 40 })
+        Idle::new(Budget {
+            policy,
+            spin_ns: 100,
+            spin_from: SpinFrom::Plan,
+            dwell_ns: 500,
+            wake_cost_ns: 40,
+            objective: None,
+        })
     }
 
     fn quiet(now_ns: Tick) -> Turn {
-        Turn { now_ns, busy: false, arrived: false, timer_ns: None }
+        Turn { now_ns, busy: false, arrived: false, timer_ns: None, batches: 0 }
     }
 
     #[test]
@@ -174,7 +289,7 @@ mod tests {
     fn a_woken_lcore_stays_awake_for_the_dwell_in_event_mode_too() {
         for policy in [IdlePolicy::Event, IdlePolicy::Adaptive] {
             let mut idle = idle(policy);
-            idle.woke(10_000);
+            idle.woke(10_000, WakeCause::Completion);
             assert_eq!(idle.after(quiet(10_001)), Step::Spin);
             assert_eq!(idle.after(quiet(10_499)), Step::Spin);
             assert_eq!(idle.after(quiet(10_500)), Step::Sleep { timer_ns: None });

@@ -63,11 +63,11 @@ pub(crate) enum Outcome {
     },
 }
 
-/// Arms everything, looks once more, and blocks if there is nothing.
-pub(crate) fn sleep<B: Sleepable>(lcore: &mut B) -> io::Result<Outcome> {
+/// Arms everything, looks once more, and blocks if there is nothing: until `until_ns` at the latest.
+pub(crate) fn sleep<B: Sleepable>(lcore: &mut B, until_ns: Option<Tick>) -> io::Result<Outcome> {
     let armed = lcore.arm()?;
     let turn = lcore.turn();
-    let due_ns = turn.timer_ns.unwrap_or(Tick::MAX);
+    let due_ns = turn.timer_ns.unwrap_or(Tick::MAX).min(until_ns.unwrap_or(Tick::MAX));
     if turn.busy || due_ns <= turn.now_ns || lcore.control_calls() {
         lcore.release(armed)?;
         return Ok(Outcome::Stayed(turn));

@@ -171,7 +171,7 @@ impl Sleepable for Model {
             }
         }
         let busy = arrived | self.stage.poll(self.now_ns);
-        Turn { now_ns: self.now_ns, busy, arrived, timer_ns: self.stage.polling.at() }
+        Turn { now_ns: self.now_ns, busy, arrived, timer_ns: self.stage.polling.at(), batches: self.taken as u64 }
     }
 
     fn block(&mut self, _: Token, timeout_ns: u64) -> io::Result<(Fired, Token)> {
@@ -219,17 +219,24 @@ struct Run {
 
 /// The loop of an lcore, until nothing has come for two safety time-outs.
 fn drive(model: &mut Model, policy: IdlePolicy) -> Run {
-    let mut idle = Idle::new(Budget { policy, spin_ns: 60, spin_from: SpinFrom::Plan, dwell_ns: 90, wake_cost_ns: 0 });
+    let mut idle = Idle::new(Budget {
+        policy,
+        spin_ns: 60,
+        spin_from: SpinFrom::Plan,
+        dwell_ns: 90,
+        wake_cost_ns: 0,
+        objective: None,
+    });
     let mut run = Run::default();
     let mut quiet_timeouts = 0;
     for _ in 0..10_000 {
         let turn = model.turn();
-        if let Step::Sleep { .. } = idle.after(turn) {
+        if let Step::Sleep { timer_ns } = idle.after(turn) {
             let before = model.taken;
-            match sleep(model).expect("the model never fails") {
+            match sleep(model, timer_ns).expect("the model never fails") {
                 Outcome::Stayed(_) => idle.stayed(),
-                Outcome::Slept { rescued, asleep_ns, .. } => {
-                    idle.woke(model.now_ns);
+                Outcome::Slept { cause, rescued, asleep_ns } => {
+                    idle.woke(model.now_ns, cause);
                     run.sleeps += 1;
                     run.rescues += usize::from(rescued);
                     let found = model.taken > before || model.sources.iter().any(|source| source.queued > 0);
@@ -372,7 +379,7 @@ fn an_announcement_that_is_late_by_less_than_the_grace_is_no_rescue() {
         }
         fn turn(&mut self) -> Turn {
             let arrived = std::mem::take(&mut self.queued);
-            Turn { now_ns: self.now_ns, busy: arrived, arrived, timer_ns: None }
+            Turn { now_ns: self.now_ns, busy: arrived, arrived, timer_ns: None, batches: 0 }
         }
         fn block(&mut self, (): (), timeout_ns: u64) -> io::Result<(Fired, ())> {
             self.blocks.push(timeout_ns);
@@ -394,7 +401,7 @@ fn an_announcement_that_is_late_by_less_than_the_grace_is_no_rescue() {
         }
     }
     let mut late = Late { queued: false, blocks: Vec::new(), now_ns: 0 };
-    let outcome = sleep(&mut late).unwrap();
+    let outcome = sleep(&mut late, None).unwrap();
     assert_eq!(late.blocks, [SAFETY_TIMEOUT_NS, GRACE_NS]);
     assert!(matches!(outcome, Outcome::Slept { rescued: false, .. }), "{outcome:?}");
 }

@@ -1,8 +1,8 @@
 //! Measures what it costs to wake a sleeping thread on this machine, once a process for each pair
 //! of CPUs.
 //!
-//! The cost is the default of a plan's `spin`: to spin for as long as a wake-up costs before
-//! sleeping is never worse than twice the best choice (the ski-rental argument).
+//! The idle policy weighs a sleep against that cost. An lcore wakes up that long before it expects
+//! something, and by default waits awake for [`SPIN_MAX_WAKES`] times as long at most.
 //!
 //! The measurement covers what an lcore will pay: from the ring of a doorbell on one lcore's CPU to
 //! the first instruction of the sleeper on the other lcore's CPU. Both threads are pinned, and the
@@ -23,6 +23,7 @@ use verbline_plan::{IdlePolicy, Lcore, Plan};
 use verbline_ring::{Sleeper, Waker, doorbell};
 
 use crate::control::event_fd::{self, EventFd};
+use crate::idle::forecast::Objective;
 use crate::idle::policy::{Budget, SpinFrom};
 
 /// Wake-ups in a batch.
@@ -37,6 +38,13 @@ const ANSWER: Duration = Duration::from_secs(1);
 const COST_NS: std::ops::RangeInclusive<u64> = 2_000..=500_000;
 /// What a bare eventfd wake-up was seen to cost on a small VM, for where nothing can be measured.
 const GUESS_NS: u64 = 50_000;
+
+/// Where the plan does not say what may be late: a batch in a hundred, and nothing is waited for awake that takes longer than so many
+/// wake-ups. A hundred arrivals a second that nobody can foretell take a twentieth of a core then.
+const LATE_SHARE: f64 = 0.01;
+const SPIN_MAX_WAKES: u64 = 20;
+/// Where it does say so, this bounds what a feed that has ended costs.
+const SPIN_MAX_NS: u64 = 1_000_000_000;
 
 /// What a wake-up costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,14 +62,22 @@ pub(crate) fn budget(plan: &Plan, lcore: &Lcore) -> Budget {
         IdlePolicy::Poll | IdlePolicy::Event => WakeCost { ns: 0, clean: true },
         IdlePolicy::Adaptive => wake_cost(plan, lcore),
     };
-    let (spin_ns, spin_from) = match (lcore.idle, lcore.spin) {
-        (IdlePolicy::Event, _) | (IdlePolicy::Poll, None) => (0, SpinFrom::Plan),
-        (IdlePolicy::Poll | IdlePolicy::Adaptive, Some(spin)) => (ns(spin), SpinFrom::Plan),
-        (IdlePolicy::Adaptive, None) if cost.clean => (cost.ns, SpinFrom::Measured),
-        (IdlePolicy::Adaptive, None) => (cost.ns, SpinFrom::Disturbed),
+    let learns = lcore.idle == IdlePolicy::Adaptive && lcore.spin.is_none();
+    let spin_max_ns = match (lcore.spin_max, lcore.late_share) {
+        (Some(spin_max), _) => ns(spin_max),
+        (None, Some(_)) => SPIN_MAX_NS,
+        (None, None) => cost.ns.saturating_mul(SPIN_MAX_WAKES),
     };
-    let dwell_ns = lcore.dwell.map_or(spin_ns, ns);
-    Budget { policy: lcore.idle, spin_ns, spin_from, dwell_ns, wake_cost_ns: cost.ns }
+    let late_share = lcore.late_share.unwrap_or(LATE_SHARE);
+    let objective = learns.then_some(Objective { late_share, spin_max_ns, is_held: lcore.late_share.is_some() });
+    let (spin_ns, spin_from) = match (lcore.spin.or(lcore.spin_max), lcore.idle) {
+        (_, IdlePolicy::Event) | (None, IdlePolicy::Poll) => (0, SpinFrom::Plan),
+        (Some(spin), _) => (ns(spin), SpinFrom::Plan),
+        (None, IdlePolicy::Adaptive) if cost.clean => (spin_max_ns, SpinFrom::Measured),
+        (None, IdlePolicy::Adaptive) => (spin_max_ns, SpinFrom::Disturbed),
+    };
+    let dwell_ns = lcore.dwell.map_or(if learns { cost.ns } else { spin_ns }, ns);
+    Budget { policy: lcore.idle, spin_ns, spin_from, dwell_ns, wake_cost_ns: cost.ns, objective }
 }
 
 /// What it costs to wake an lcore: from one that fills a ring of its, from any other lcore, or from

@@ -22,16 +22,21 @@ impl Lcore {
             return self.handle_notice(Notice::CqOverrun);
         }
         if self.may_sleep
-            && let Step::Sleep { .. } = self.idle.after(self.idle_turn())
+            && let Step::Sleep { timer_ns } = self.idle.after(self.idle_turn())
         {
-            self.try_sleep()?;
+            self.try_sleep(timer_ns)?;
         }
         Ok(())
     }
 
     /// The result of an idle turn.
     fn idle_turn(&self) -> Turn {
-        Turn { now_ns: self.ctx.time.now_ns(), busy: false, arrived: false, timer_ns: self.next_timer_ns() }
+        self.turn_ended(false, self.next_timer_ns())
+    }
+
+    fn turn_ended(&self, busy: bool, timer_ns: Option<Tick>) -> Turn {
+        let batches = self.ctx.stats.busy_loops.value();
+        Turn { now_ns: self.ctx.time.now_ns(), busy, arrived: busy && self.arrived, timer_ns, batches }
     }
 
     fn next_timer_ns(&self) -> Option<Tick> {
@@ -39,9 +44,10 @@ impl Lcore {
         nodes.chain(self.ports.iter().filter_map(Port::retry_ns)).min()
     }
 
-    /// Arms every wake source, and sleeps if nothing has arrived by then.
-    fn try_sleep(&mut self) -> io::Result<()> {
-        match sleep(self)? {
+    /// Arms every wake source, and sleeps if nothing has arrived by then: until `until_ns` at the
+    /// latest.
+    fn try_sleep(&mut self, until_ns: Option<Tick>) -> io::Result<()> {
+        match sleep(self, until_ns)? {
             Outcome::Stayed(_) => {
                 self.idle.stayed();
                 self.ctx.stats.armed_in_vain.add(1);
@@ -55,7 +61,7 @@ impl Lcore {
                 if rescued {
                     tracing::error!(lcore = self.index, "a wake-up was lost, and found by the safety time-out: a bug");
                 }
-                self.idle.woke(self.now_ns());
+                self.idle.woke(self.now_ns(), cause);
             }
         }
         Ok(())
@@ -72,7 +78,7 @@ impl Sleepable for Lcore {
     fn turn(&mut self) -> Turn {
         self.arrived = false;
         match self.run_turn() {
-            true => Turn { now_ns: self.ctx.time.now_ns(), busy: true, arrived: self.arrived, timer_ns: None },
+            true => self.turn_ended(true, None),
             false => self.idle_turn(),
         }
     }

@@ -33,6 +33,7 @@ pub(crate) fn run_stats(
                     policy: budget.policy.word().to_owned(),
                     spin_ns: budget.spin_ns,
                     spin_from: budget.spin_from.word(),
+                    late_share_max: budget.objective.map(|objective| objective.late_share),
                     dwell_ns: budget.dwell_ns,
                     ..LcoreReport::default()
                 },

@@ -51,12 +51,15 @@ counted! {
         cpu: usize,
         /// What it does without work: `poll`, `event` or `adaptive`.
         policy: String,
-        /// The spin budget in force, whether from the plan or measured.
+        /// The spin budget in force, whether from the plan or measured: the longest that it spins without work.
         spin_ns: u64,
         /// Where the spin budget comes from: the `plan`; what a wake-up of this lcore's CPU was
         /// `measured` to cost; or, where other programs `disturbed` every measurement, the least
         /// that was seen.
         spin_from: &'static str,
+        /// The share of batches that may find it asleep before it has spun for that long; `None` where the lcore learns nothing from its
+        /// arrivals, and spins as long in every gap.
+        late_share_max: Option<f64>,
         /// The dwell in force.
         dwell_ns: u64,
         /// What the kernel says that its thread waited for its CPU, able to run; `None` where the
@@ -315,6 +318,12 @@ impl LcoreStats {
 }
 
 impl LcoreReport {
+    /// The share of batches that found it asleep, 0 to 1, whenever that was.
+    pub fn late_share(&self) -> f64 {
+        let late = self.woken_by("completion") + self.woken_by("ring");
+        if self.busy_loops == 0 { 0.0 } else { (late as f64 / self.busy_loops as f64).min(1.0) }
+    }
+
     /// How many sleeps `cause` ended: `completion`, `ring`, `control`, `timer` or `timeout`.
     pub fn woken_by(&self, cause: &str) -> u64 {
         self.wakes.iter().find(|wake| wake.cause == cause).map_or(0, |wake| wake.count)

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use verbline_engine::{ConnectionReport, ConnectionState, EventReport, LcoreReport, PortReport, Report, StageReport};
 
-use super::figures::{count, duration};
+use super::figures::{count, duration, percent};
 use super::output::{COLUMNS, alarming, wrapped};
 use super::{Outcome, remedies, tables};
 
@@ -63,11 +63,20 @@ fn sleepers(lcores: &[LcoreReport]) -> String {
     let mut text = String::new();
     for lcore in lcores.iter().filter(|lcore| lcore.policy == "adaptive") {
         let from = match lcore.spin_from {
-            "measured" => ", what waking it was measured to cost",
-            "disturbed" => ", the least of what waking it cost, as other programs disturbed every measurement",
+            "measured" => ", by what waking it was measured to cost",
+            "disturbed" => ", by the least of what waking it cost, as other programs disturbed every measurement",
             _ => ", as the plan has it",
         };
-        let line = format!("lcore {}: {}{from}", lcore.name, duration(lcore.spin_ns));
+        let spin = duration(lcore.spin_ns);
+        let line = match lcore.late_share_max {
+            None => format!("lcore {}: {spin}{from}", lcore.name),
+            Some(most) => format!(
+                "lcore {}: up to {spin}{from}; {} of batches found it asleep (within that, {} may)",
+                lcore.name,
+                percent(lcore.late_share()),
+                percent(most)
+            ),
+        };
         let _ = writeln!(text, "{}", labelled("spin", &line));
     }
     for lcore in lcores.iter().filter(|lcore| lcore.sleeps > 0) {
@@ -207,6 +216,7 @@ mod tests {
             policy: "adaptive".into(),
             spin_ns: 21_400,
             spin_from: "disturbed",
+            late_share_max: Some(0.01),
             busy_share: 0.5,
             idle_share: 0.125,
             asleep_share: 0.25,

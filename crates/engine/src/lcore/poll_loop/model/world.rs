@@ -125,8 +125,14 @@ impl World {
         let sink = Sink::new(BURST, DropReason::TxFull, SinkStats::Port(Shared::clone(&port.stats)));
         let changes = Arc::default();
         let stage = Box::new(Witness(Arc::clone(&changes)));
-        let budget =
-            Budget { policy: IdlePolicy::Poll, spin_ns: 0, spin_from: SpinFrom::Plan, dwell_ns: 0, wake_cost_ns: 0 };
+        let budget = Budget {
+            policy: IdlePolicy::Poll,
+            spin_ns: 0,
+            spin_from: SpinFrom::Plan,
+            dwell_ns: 0,
+            wake_cost_ns: 0,
+            objective: None,
+        };
         let (ports, sinks) = (vec![port], vec![sink]);
         let parts = Parts { budget, ports, sinks, stage, source: Some(source), doorbell, burst: BURST };
         let (lcore, stage) = rig.lcore(&control, parts);

@@ -1,0 +1,76 @@
+//! The idle policy over every pattern of arrivals: the share of late batches that it was given holds, and costs hardly more than the
+//! best fixed spin would have that knew the arrivals before.
+
+use verbline::engine::simulation::{Costs, Objective, best_fixed, learning};
+use verbline_benches::arrivals::PATTERNS;
+
+/// A small VM's.
+const COSTS: Costs = Costs { wake_ns: 25_000, late_wake_ns: 25_000, sleep_cpu_ns: 8_000 };
+/// The same where a CPU that has been idle for long takes its time.
+const DEEP: Costs = Costs { late_wake_ns: 70_000, ..COSTS };
+const SECOND_NS: u64 = 1_000_000_000;
+
+#[test]
+fn the_share_of_late_batches_holds_on_every_pattern() {
+    for pattern in PATTERNS {
+        for seed in 0..3 {
+            let gaps_ns = pattern.gaps_ns(seed);
+            for late_share in [0.0, 0.001, 0.01, 0.1] {
+                let aim = Objective { late_share, spin_max_ns: SECOND_NS, is_held: true };
+                let outcome = learning(gaps_ns.iter().copied(), aim, COSTS);
+                // No gap is as long as a second, so that every batch counts. Three may be late ahead of their share.
+                let most = late_share * outcome.arrivals as f64 + 3.0;
+                assert!(outcome.late as f64 <= most, "{}, {late_share}, seed {seed}: {outcome:?}", pattern.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn it_is_awake_for_hardly_longer_than_the_best_fixed_spin() {
+    for pattern in PATTERNS {
+        let gaps_ns = pattern.gaps_ns(1);
+        for (late_share, spin_max_ns) in [(0.001, SECOND_NS), (0.01, SECOND_NS), (0.01, 20 * COSTS.wake_ns)] {
+            let aim = Objective { late_share, spin_max_ns, is_held: spin_max_ns == SECOND_NS };
+            let learned = learning(gaps_ns.iter().copied(), aim, COSTS);
+            let best = best_fixed(&gaps_ns, aim, COSTS);
+            // What it takes to learn is 32 gaps awake.
+            let learning_ns: u64 = gaps_ns.iter().take(32).map(|gap_ns| *gap_ns.min(&spin_max_ns)).sum();
+            let most_ns = 1.15 * best.awake_ns as f64 + learning_ns as f64;
+            assert!(
+                (learned.awake_ns as f64) <= most_ns,
+                "{}, {late_share}, {spin_max_ns}: {:.2} % awake, the best fixed spin {:.2} %",
+                pattern.name,
+                100.0 * learned.awake_share(),
+                100.0 * best.awake_share()
+            );
+        }
+    }
+}
+
+#[test]
+fn evenly_spaced_arrivals_are_waited_for_asleep_and_met_awake() {
+    for (pattern, most) in [("even, 10/s", 0.005), ("even, 200/s", 0.02), ("even, 2,000/s", 0.25)] {
+        let pattern = PATTERNS.iter().find(|other| other.name == pattern).expect("a pattern of that name");
+        let aim = Objective { late_share: 0.01, spin_max_ns: 20 * COSTS.wake_ns, is_held: false };
+        for costs in [COSTS, DEEP] {
+            let outcome = learning(pattern.gaps_ns(1), aim, costs);
+            assert!(outcome.awake_share() < most, "{}, {costs:?}: {outcome:?}", pattern.name);
+            // But for those before anything was known.
+            assert!(outcome.late <= 70, "{}, {costs:?}: {outcome:?}", pattern.name);
+        }
+    }
+}
+
+#[test]
+fn no_gap_is_spun_through_for_longer_than_is_allowed() {
+    for pattern in PATTERNS {
+        let gaps_ns = pattern.gaps_ns(2);
+        let aim = Objective { late_share: 0.0, spin_max_ns: 30_000, is_held: true };
+        let outcome = learning(gaps_ns.iter().copied(), aim, COSTS);
+        let most_ns: u64 = gaps_ns.iter().map(|gap_ns| *gap_ns.min(&30_000)).sum();
+        // One wake-up early fits into that, and so two sleeps at most.
+        let sleeps_ns = 2 * outcome.arrivals * COSTS.sleep_cpu_ns;
+        assert!(outcome.awake_ns <= most_ns + sleeps_ns, "{}: {outcome:?}", pattern.name);
+    }
+}

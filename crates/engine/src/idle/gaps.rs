@@ -1,0 +1,333 @@
+//! What an lcore knows of the gaps between its arrivals, and when within a gap it had best be asleep.
+//!
+//! A gap lasts from the first idle turn to the turn that finds work. The gaps of the last while are kept as a histogram whose
+//! bins grow with the gap (eight for each doubling) and know the least and the greatest gap that fell into them. From it
+//! [`Gaps::plan`] makes the [`Windows`]: the times since the beginning of a gap at which hardly anything ever came. For evenly
+//! spaced arrivals that is all of the gap but its end; for random ones it is what comes after a long gap; for bursts it is the
+//! time between them. Nothing is allocated after [`Gaps::new`].
+
+/// Bins for each doubling of the gap.
+const PER_OCTAVE: u64 = 8;
+/// Gaps below 8 ns share the first bins; those above 2^35 ns, 34 s, the last.
+const BINS: usize = 264;
+/// At so many gaps all weights are halved: what is older counts for less and less.
+const HORIZON: u32 = 4096;
+/// Windows that an lcore follows at most.
+const WINDOWS: usize = 16;
+/// From so many gaps on the spread within a bin says where the next ones will fall.
+const KNOWN: u32 = 8;
+
+/// Some of the gaps that were seen: those of about one length.
+#[derive(Clone, Copy, Debug)]
+struct Bin {
+    weight: u32,
+    /// The least and the greatest since the weights were last halved, and of the time before that.
+    seen: (u64, u64),
+    seen_before: (u64, u64),
+}
+
+const NEVER: (u64, u64) = (u64::MAX, 0);
+
+impl Bin {
+    const EMPTY: Bin = Bin { weight: 0, seen: NEVER, seen_before: NEVER };
+
+    fn span(&self) -> (u64, u64) {
+        (self.seen.0.min(self.seen_before.0), self.seen.1.max(self.seen_before.1))
+    }
+}
+
+/// Times at which to be asleep, since the beginning of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) from_ns: u64,
+    /// When to be awake again; `u64::MAX` for not before something comes.
+    pub(crate) to_ns: u64,
+}
+
+/// The windows of a gap, in order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Windows {
+    all: [Window; WINDOWS],
+    count: usize,
+}
+
+impl Windows {
+    /// Asleep from `spin_ns` on.
+    pub(crate) fn after(spin_ns: u64) -> Windows {
+        let mut all = Windows::NONE.all;
+        all[0] = Window { from_ns: spin_ns, to_ns: u64::MAX };
+        Windows { all, count: 1 }
+    }
+
+    const NONE: Windows = Windows { all: [Window { from_ns: 0, to_ns: 0 }; WINDOWS], count: 0 };
+
+    /// The first window that has not ended at `ns`.
+    pub(crate) fn at(&self, ns: u64) -> Option<Window> {
+        self.as_slice().iter().copied().find(|window| window.to_ns > ns)
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Window] {
+        &self.all[..self.count]
+    }
+
+    fn push(&mut self, window: Window) -> bool {
+        let fits = self.count < WINDOWS;
+        if fits {
+            self.all[self.count] = window;
+            self.count += 1;
+        }
+        fits
+    }
+}
+
+/// What the windows are made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Aim {
+    /// The share of batches that may find the lcore asleep.
+    pub(crate) late_share: f64,
+    /// The longest that it is awake in one gap.
+    pub(crate) spin_max_ns: u64,
+    /// What a wake-up costs. The lcore is awake again that long before a window ends; and going to sleep takes about as long.
+    pub(crate) wake_ns: u64,
+}
+
+impl Aim {
+    /// The shortest time asleep that is worth its system calls.
+    fn sleep_min_ns(&self) -> u64 {
+        2 * self.wake_ns
+    }
+}
+
+/// A stretch of a gap in which arrivals are to be expected.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stretch {
+    from_ns: u64,
+    to_ns: u64,
+    weight: u32,
+    /// Its length without what it shares with its neighbours.
+    own_ns: u64,
+    /// What being asleep then saves in all, for each arrival that it makes late.
+    worth: f64,
+    asleep: bool,
+}
+
+/// The gaps of the last while.
+#[derive(Debug)]
+pub(crate) struct Gaps {
+    bins: Box<[Bin; BINS]>,
+    /// The sum of the weights, and the batches that came in the same time.
+    total: u32,
+    batches: f64,
+    /// For planning.
+    stretches: Box<[Stretch; BINS]>,
+    order: Box<[u16; BINS]>,
+}
+
+impl Gaps {
+    pub(crate) fn new() -> Gaps {
+        Gaps {
+            bins: Box::new([Bin::EMPTY; BINS]),
+            total: 0,
+            batches: 0.0,
+            stretches: Box::new([Stretch::default(); BINS]),
+            order: Box::new([0; BINS]),
+        }
+    }
+
+    /// How much is known.
+    pub(crate) fn weight(&self) -> u32 {
+        self.total
+    }
+
+    /// A gap has ended, and `batches` came since the one before did. It may have been shorter, by `doubt_ns` at most.
+    pub(crate) fn ended(&mut self, gap_ns: u64, doubt_ns: u64, batches: u64) {
+        let bin = &mut self.bins[bin_of(gap_ns)];
+        bin.weight += 1;
+        bin.seen = (bin.seen.0.min(gap_ns.saturating_sub(doubt_ns)), bin.seen.1.max(gap_ns));
+        self.total += 1;
+        self.batches += batches.max(1) as f64;
+        if self.total >= HORIZON {
+            self.age();
+        }
+    }
+
+    /// Halves what is known.
+    pub(crate) fn age(&mut self) {
+        self.total = 0;
+        for bin in self.bins.iter_mut().filter(|bin| bin.weight > 0) {
+            bin.weight /= 2;
+            if bin.weight == 0 {
+                *bin = Bin::EMPTY;
+            } else if bin.seen != NEVER {
+                bin.seen_before = std::mem::replace(&mut bin.seen, NEVER);
+            }
+            self.total += bin.weight;
+        }
+        self.batches /= 2.0;
+    }
+
+    /// When to be asleep so that `aim` is met at the least time awake.
+    pub(crate) fn plan(&mut self, aim: &Aim) -> Windows {
+        let count = self.expect(aim);
+        self.give_up(count, aim);
+        let mut sleep_min_ns = aim.sleep_min_ns();
+        loop {
+            // Fewer and longer ones, if there are too many.
+            match self.windows(count, aim, sleep_min_ns) {
+                Some(windows) => return windows,
+                None => sleep_min_ns = sleep_min_ns.max(1) * 2,
+            }
+        }
+    }
+
+    /// Writes down the stretches in which arrivals are to be expected; gives how many.
+    fn expect(&mut self, aim: &Aim) -> usize {
+        let (mut count, mut left) = (0, self.total);
+        for (index, bin) in self.bins.iter().enumerate().filter(|(_, bin)| bin.weight > 0) {
+            let (least_ns, greatest_ns) = bin.span();
+            // Of a few gaps nobody knows how far the next one may be from them.
+            let margin_ns = match bin.weight {
+                0..KNOWN => width_of(index),
+                _ => ((greatest_ns - least_ns) / 2).max(aim.wake_ns / 2),
+            };
+            let (from_ns, to_ns) = (least_ns.saturating_sub(margin_ns), greatest_ns + margin_ns);
+            // Margins overlap where gaps are short: there they are not what is saved.
+            let own_ns = (to_ns - from_ns).min(3 * width_of(index));
+            let worth = f64::from(left) * own_ns as f64 / f64::from(bin.weight);
+            self.stretches[count] = Stretch { from_ns, to_ns, weight: bin.weight, own_ns, worth, asleep: false };
+            self.order[count] = count as u16;
+            left -= bin.weight;
+            count += 1;
+        }
+        count
+    }
+
+    /// Marks the stretches in which it costs least to be asleep, as far as the share of late arrivals allows.
+    fn give_up(&mut self, count: usize, aim: &Aim) {
+        let (stretches, order) = (&mut self.stretches[..count], &mut self.order[..count]);
+        order.sort_unstable_by(|a, b| stretches[usize::from(*b)].worth.total_cmp(&stretches[usize::from(*a)].worth));
+        let mut late = aim.late_share * self.batches;
+        for &index in order.iter() {
+            let stretch = &mut stretches[usize::from(index)];
+            if f64::from(stretch.weight) > late {
+                break;
+            }
+            late -= f64::from(stretch.weight);
+            stretch.asleep = true;
+        }
+        // What time there is to be awake goes where it meets most.
+        let mut left_ns = aim.spin_max_ns;
+        for &index in order.iter().rev() {
+            let stretch = &mut stretches[usize::from(index)];
+            stretch.asleep |= stretch.own_ns > left_ns;
+            if !stretch.asleep {
+                left_ns -= stretch.own_ns;
+            }
+        }
+    }
+
+    /// The times between the other stretches, as far as they are long enough; `None` if these are too many.
+    fn windows(&self, count: usize, aim: &Aim, sleep_min_ns: u64) -> Option<Windows> {
+        let (mut windows, mut awake_until_ns, mut spun_ns) = (Windows::NONE, 0, 0);
+        for stretch in self.stretches[..count].iter().filter(|stretch| !stretch.asleep) {
+            let pause_ns = stretch.from_ns.saturating_sub(awake_until_ns);
+            let mut spin_from_ns = awake_until_ns;
+            // Waking up early is a part of what it spins.
+            if pause_ns >= sleep_min_ns && spun_ns + aim.wake_ns <= aim.spin_max_ns {
+                spun_ns += aim.wake_ns;
+                if !windows.push(Window { from_ns: awake_until_ns, to_ns: stretch.from_ns }) {
+                    return None;
+                }
+                spin_from_ns = stretch.from_ns;
+            }
+            let to_ns = stretch.to_ns.max(awake_until_ns);
+            let left_ns = aim.spin_max_ns - spun_ns;
+            if to_ns - spin_from_ns > left_ns {
+                awake_until_ns = spin_from_ns + left_ns;
+                break;
+            }
+            spun_ns += to_ns - spin_from_ns;
+            awake_until_ns = to_ns;
+        }
+        windows.push(Window { from_ns: awake_until_ns, to_ns: u64::MAX }).then_some(windows)
+    }
+}
+
+fn bin_of(gap_ns: u64) -> usize {
+    let octave = u64::from(gap_ns.max(PER_OCTAVE).ilog2()) - u64::from(PER_OCTAVE.ilog2());
+    let within = (gap_ns >> octave) & (PER_OCTAVE - 1);
+    if gap_ns < PER_OCTAVE {
+        return gap_ns as usize;
+    }
+    ((octave + 1) * PER_OCTAVE + within).min(BINS as u64 - 1) as usize
+}
+
+fn width_of(bin: usize) -> u64 {
+    1 << (bin as u64 / PER_OCTAVE).saturating_sub(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AIM: Aim = Aim { late_share: 0.01, spin_max_ns: u64::MAX, wake_ns: 25_000 };
+
+    fn plan(gaps_ns: impl IntoIterator<Item = u64>) -> Vec<Window> {
+        let mut gaps = Gaps::new();
+        gaps_ns.into_iter().for_each(|gap_ns| gaps.ended(gap_ns, 0, 1));
+        gaps.plan(&AIM).as_slice().to_vec()
+    }
+
+    #[test]
+    fn a_gap_is_in_a_bin_as_wide_as_an_eighth_of_it_at_most() {
+        for gap_ns in (0..4096).chain((12..35).flat_map(|octave| [(1 << octave) - 1, 1 << octave, (1 << octave) + 1])) {
+            let bin = bin_of(gap_ns);
+            assert!(width_of(bin) <= (gap_ns / PER_OCTAVE).max(1), "{gap_ns}: {bin}");
+            assert!(bin_of(gap_ns + 1) - bin <= 1, "{gap_ns}: bins follow one another");
+        }
+        assert_eq!(bin_of(u64::MAX), BINS - 1);
+    }
+
+    #[test]
+    fn evenly_spaced_arrivals_leave_all_of_a_gap_but_its_end() {
+        let windows = plan((0..1000).map(|k| 1_000_000 + k % 7 * 1_000));
+        let [first, last] = windows[..] else { panic!("{windows:?}") };
+        assert_eq!(first.from_ns, 0);
+        assert!((950_000..1_000_000).contains(&first.to_ns) && last.from_ns < 1_060_000, "{windows:?}");
+        assert_eq!(last.to_ns, u64::MAX);
+    }
+
+    #[test]
+    fn what_is_rarer_than_the_share_is_slept_through_and_what_is_not_is_not() {
+        let burst = |rare: u64| (0..2000).map(move |k| if k % rare == 0 { 10_000_000 } else { 2_000 });
+        assert!(plan(burst(200)).iter().any(|window| window.to_ns == u64::MAX && window.from_ns < 100_000));
+        let windows = plan(burst(50));
+        assert!(windows.iter().all(|window| window.to_ns <= 10_000_000 || window.from_ns > 10_000_000), "{windows:?}");
+        assert!(windows[0].to_ns > 8_000_000, "the pause is slept through, but for its end: {windows:?}");
+    }
+
+    #[test]
+    fn it_is_awake_for_no_longer_than_it_may_be() {
+        for spin_max_ns in [0, 1, 70_000, 500_000] {
+            let mut gaps = Gaps::new();
+            (0..3000_u64).for_each(|k| gaps.ended(k * k * 40 % 3_000_017, 0, 1));
+            let windows = gaps.plan(&Aim { spin_max_ns, ..AIM });
+            let (mut awake_ns, mut from_ns) = (0, 0);
+            for window in windows.as_slice() {
+                awake_ns += window.from_ns - from_ns;
+                from_ns = window.to_ns;
+            }
+            assert!(awake_ns <= spin_max_ns && from_ns == u64::MAX, "{spin_max_ns}: {windows:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_not_been_seen_for_long_is_forgotten() {
+        let mut gaps = Gaps::new();
+        (0..100).for_each(|_| gaps.ended(5_000_000, 0, 1));
+        (0..16 * HORIZON).for_each(|_| gaps.ended(3_000, 0, 1));
+        let windows = gaps.plan(&AIM);
+        assert_eq!(windows.as_slice().len(), 1, "{windows:?}");
+        assert!(windows.as_slice()[0].from_ns < 100_000, "{windows:?}");
+    }
+}
