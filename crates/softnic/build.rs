@@ -1,6 +1,6 @@
 //! Tells the crate
-//! - when it is built for a sanitizer, so that copies to and from user memory are then made by code that the sanitizer
-//!   sees (see `copy.rs`);
+//! - when it is built for a sanitizer, so that copies to and from user memory are then made by code
+//!   that the sanitizer sees (see `copy.rs`);
 //! - which fields older headers lack.
 
 use std::path::{Path, PathBuf};
@@ -18,7 +18,8 @@ fn main() {
     }
 }
 
-/// The header that rdma-sys makes its bindings of. Where there is none, rdma-sys has said so before.
+/// The header that rdma-sys makes its bindings of. Where there is none, rdma-sys has said so
+/// before.
 fn verbs_header() -> Option<String> {
     let library = pkg_config::Config::new().cargo_metadata(false).env_metadata(true).probe("libibverbs").ok()?;
     let folders = library.include_paths.iter().map(PathBuf::as_path).chain([Path::new("/usr/include")]);

@@ -1,8 +1,8 @@
-//! RDMA WRITEs and READs in lists, called as C programs call verbs, beside libc's memcpy between the same buffers in
-//! the same run: `cargo run --release -p verbline-softnic --example one_sided`.
+//! RDMA WRITEs and READs in lists, called as C programs call verbs, beside libc's memcpy between
+//! the same buffers in the same run: `cargo run --release -p verbline-softnic --example one_sided`.
 //!
-//! Prints the least of some passes, since the machine may be shared: nanoseconds each, and how much that is of the bare
-//! copy.
+//! Prints the least of some passes, since the machine may be shared: nanoseconds each, and how much
+//! that is of the bare copy.
 #![allow(clippy::undocumented_unsafe_blocks, missing_docs)]
 
 #[path = "../tests/harness/mod.rs"]

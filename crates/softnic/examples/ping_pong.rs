@@ -1,8 +1,9 @@
-//! 64-byte RC ping-pong over raw rdma-sys calls on two pinned cores, beside a bare exchange of one cache line in the
-//! same run: `cargo run --release -p verbline-softnic --example ping_pong [rounds]`.
+//! 64-byte RC ping-pong over raw rdma-sys calls on two pinned cores, beside a bare exchange of one
+//! cache line in the same run: `cargo run --release -p verbline-softnic --example ping_pong
+//! [rounds]`.
 //!
-//! Prints nanoseconds one way (the tenth percentile of batches, since the machine may be shared) and the ratio, which
-//! is what means something there.
+//! Prints nanoseconds one way (the tenth percentile of batches, since the machine may be shared)
+//! and the ratio, which is what means something there.
 #![allow(clippy::undocumented_unsafe_blocks, missing_docs)]
 
 #[path = "../tests/harness/mod.rs"]
@@ -25,7 +26,8 @@ fn pin(cpu: usize) {
 
 const BATCH: usize = 500;
 
-/// Runs `side(0)` and `side(1)` on two cores; `side` does one round. Gives ns one way for each batch, sorted.
+/// Runs `side(0)` and `side(1)` on two cores; `side` does one round. Gives ns one way for each
+/// batch, sorted.
 fn measure(rounds: usize, mut here: impl FnMut(), mut there: impl FnMut() + Send) -> Vec<f64> {
     let start = Barrier::new(2);
     std::thread::scope(|scope| {
@@ -144,7 +146,8 @@ fn verbs(rounds: usize, bytes: usize, inline: bool) -> Vec<f64> {
     )
 }
 
-/// One-way stream: `batch` messages a post, the receiver polls 32 at a time. Millions of messages a second.
+/// One-way stream: `batch` messages a post, the receiver polls 32 at a time. Millions of messages a
+/// second.
 fn stream(messages: u64, bytes: usize, batch: usize) -> f64 {
     let (nic, other) = (Nic::open(0), Nic::open(1));
     let (send, unused, recv) = (nic.cq(1024), nic.cq(16), other.cq(4096));
@@ -230,8 +233,8 @@ fn stream(messages: u64, bytes: usize, batch: usize) -> f64 {
     messages as f64 / elapsed / 1e6
 }
 
-/// What each call costs on one core, nothing being shared: the tenth percentile of rounds of 32 calls each, in cycles
-/// of the time-stamp counter a call.
+/// What each call costs on one core, nothing being shared: the tenth percentile of rounds of 32
+/// calls each, in cycles of the time-stamp counter a call.
 fn steps(rounds: usize, bytes: usize, inline: bool) {
     const CALLS: usize = 32;
     pin(0);
@@ -270,7 +273,8 @@ fn steps(rounds: usize, bytes: usize, inline: bool) {
 
 fn main() {
     let wanted = std::env::args().nth(1).and_then(|n| n.parse().ok()).unwrap_or(200_000_usize);
-    // Both sides do the same number of rounds, in whole batches: the bare exchange does a tenth of them.
+    // Both sides do the same number of rounds, in whole batches: the bare exchange does a tenth of
+    // them.
     let rounds = wanted.next_multiple_of(10 * BATCH).max(10 * BATCH);
     for (bytes, inline) in [(16, true), (64, true), (64, false), (256, false)] {
         steps(rounds / 40, bytes, inline);
@@ -279,8 +283,9 @@ fn main() {
     let p10 = |times: Vec<f64>| times[times.len() / 10];
     for _ in 0..3 {
         for (bytes, inline) in [(16, true), (64, true), (64, false), (88, false), (256, false), (4096, false)] {
-            // The virtual cores may be moved to other real ones at any time, which changes the price of a line by a
-            // factor of four: verbs count only between two bare exchanges that agree.
+            // The virtual cores may be moved to other real ones at any time, which changes the
+            // price of a line by a factor of four: verbs count only between two bare exchanges that
+            // agree.
             for _ in 0..20 {
                 let before = p10(bare(rounds / 10));
                 let verbs = p10(verbs(rounds, bytes, inline));

@@ -1,7 +1,9 @@
-//! Faults to order: what happens to a device of metal now and then, for whoever wants to see a program get over it.
+//! Faults to order: what happens to a device of metal now and then, for whoever wants to see a
+//! program get over it.
 //!
-//! What it guarantees: each fault shows in the same events, states and answers as on a real device, and nothing that a
-//! program holds is freed by it. Safe to call at any time, by any thread that is inside no other call of this crate.
+//! What it guarantees: each fault shows in the same events, states and answers as on a real device,
+//! and nothing that a program holds is freed by it. Safe to call at any time, by any thread that is
+//! inside no other call of this crate.
 
 use std::sync::atomic::Ordering;
 
@@ -12,10 +14,11 @@ use crate::objects::{context, fabric, guards};
 
 /// Pulls the device out, and at once puts in another of the same name.
 ///
-/// Whoever has it open gets `IBV_EVENT_DEVICE_FATAL`. Of what they hold nothing works any more: queue pairs are in ERR,
-/// and what was posted to them completes no more; what isn't destroyed yet can only be destroyed, every other control
-/// verb gives `EIO`. Destroying succeeds, as it does with libibverbs where RDMAV_ALLOW_DISASSOC_DESTROY is set
-/// (ibv_open_device(3)). Who opens the device after this call has the new one. Gives how many contexts lost theirs.
+/// Whoever has it open gets `IBV_EVENT_DEVICE_FATAL`. Of what they hold nothing works any more:
+/// queue pairs are in ERR, and what was posted to them completes no more; what isn't destroyed yet
+/// can only be destroyed, every other control verb gives `EIO`. Destroying succeeds, as it does
+/// with libibverbs where RDMAV_ALLOW_DISASSOC_DESTROY is set (ibv_open_device(3)). Who opens the
+/// device after this call has the new one. Gives how many contexts lost theirs.
 pub fn remove_device(name: &str) -> usize {
     context::remove(name, || {
         let control = fabric::control();
@@ -25,14 +28,15 @@ pub fn remove_device(name: &str) -> usize {
                 errors.fail(qp);
             }
         });
-        // Whoever was in the middle of a send has left after this; and nothing is flushed, there is nobody to do it.
+        // Whoever was in the middle of a send has left after this; and nothing is flushed, there is
+        // nobody to do it.
         guards::quiesce();
         drop(errors);
     })
 }
 
-/// Breaks a queue pair: `IBV_EVENT_QP_FATAL`, and it is in ERR with everything flushed. False if there is no queue pair
-/// of that number.
+/// Breaks a queue pair: `IBV_EVENT_QP_FATAL`, and it is in ERR with everything flushed. False if
+/// there is no queue pair of that number.
 pub fn break_queue_pair(qpn: u32) -> bool {
     let control = fabric::control();
     let Some(qp) = fabric::lookup(control.pinned(), qpn) else { return false };
@@ -42,8 +46,8 @@ pub fn break_queue_pair(qpn: u32) -> bool {
     true
 }
 
-/// Has the completion queue of a queue pair's receives overrun: `IBV_EVENT_CQ_ERR`, and it can't be polled any more
-/// once what it holds was taken. False if there is no queue pair of that number.
+/// Has the completion queue of a queue pair's receives overrun: `IBV_EVENT_CQ_ERR`, and it can't be
+/// polled any more once what it holds was taken. False if there is no queue pair of that number.
 pub fn overrun_completions(qpn: u32) -> bool {
     // The lock keeps the queue pair, which keeps its completion queue.
     let control = fabric::control();
@@ -52,16 +56,17 @@ pub fn overrun_completions(qpn: u32) -> bool {
     true
 }
 
-/// The state of the queue pair of that number, `None` if there is none: for who stands in for the device's data path,
-/// and flushes as the device would.
+/// The state of the queue pair of that number, `None` if there is none: for who stands in for the
+/// device's data path, and flushes as the device would.
 pub fn state_of(qpn: u32) -> Option<State> {
     // The lock keeps the queue pair.
     let control = fabric::control();
     fabric::lookup(control.pinned(), qpn).map(|qp| qp.state())
 }
 
-/// Gives a datagram queue pair another Q_Key, as where two ends were told different ones: what comes with the old one is lost, and
-/// neither end hears of it. False if no datagram queue pair has that number.
+/// Gives a datagram queue pair another Q_Key, as where two ends were told different ones: what
+/// comes with the old one is lost, and neither end hears of it. False if no datagram queue pair has
+/// that number.
 pub fn change_qkey(qpn: u32, qkey: u32) -> bool {
     // The lock keeps the queue pair.
     let control = fabric::control();

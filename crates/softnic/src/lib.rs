@@ -1,37 +1,43 @@
 //! The software RNIC: a verbs provider behind `ibv_context.ops`.
 //!
-//! Devices `soft0` and `soft1` always exist, without hardware, root or a kernel module. A context opened here has the
-//! same table of operations that libibverbs dispatches through, so `ibv_post_send`, `ibv_post_recv`, `ibv_poll_cq`,
-//! `ibv_req_notify_cq`, `ibv_post_srq_recv` and the memory-window calls of rdma-sys run on it unchanged. The control
-//! verbs are in [`provider`], with libibverbs' C signatures: libibverbs' own would follow private pointers that this
-//! context lacks.
+//! Devices `soft0` and `soft1` always exist, without hardware, root or a kernel module. A context
+//! opened here has the same table of operations that libibverbs dispatches through, so
+//! `ibv_post_send`, `ibv_post_recv`, `ibv_poll_cq`, `ibv_req_notify_cq`, `ibv_post_srq_recv` and
+//! the memory-window calls of rdma-sys run on it unchanged. The control verbs are in [`provider`],
+//! with libibverbs' C signatures: libibverbs' own would follow private pointers that this context
+//! lacks.
 //!
 //! # What it guarantees
-//! - Every access to memory is checked as hardware checks it: key, protection domain, bounds, rights. After
-//!   `ibv_dereg_mr` returns nothing touches the memory any more.
-//! - States, transitions, flushing, notification and errors follow the man pages; what a transition needs is in
-//!   [`qp_table`], which any caller may ask.
-//! - All contexts of the process are on one fabric: any queue pair reaches any other, of either device.
+//! - Every access to memory is checked as hardware checks it: key, protection domain, bounds,
+//!   rights. After `ibv_dereg_mr` returns nothing touches the memory any more.
+//! - States, transitions, flushing, notification and errors follow the man pages; what a transition
+//!   needs is in [`qp_table`], which any caller may ask.
+//! - All contexts of the process are on one fabric: any queue pair reaches any other, of either
+//!   device.
 //!
 //! # Who does the work
-//! The calling thread: `ibv_post_send` delivers before it returns, `ibv_poll_cq` places small messages. There is no
-//! engine thread. A send that has to wait for a receive is carried out by the receiver's `ibv_post_recv`. One timer
-//! thread is started with the first finite time-out that is ever waited for.
+//! The calling thread: `ibv_post_send` delivers before it returns, `ibv_poll_cq` places small
+//! messages. There is no engine thread. A send that has to wait for a receive is carried out by the
+//! receiver's `ibv_post_recv`. One timer thread is started with the first finite time-out that is
+//! ever waited for.
 //!
 //! # Threads
-//! As libibverbs with a thread domain for each queue, not as libibverbs without: one thread at a time posts to a send
-//! queue, one to a receive queue, one polls, arms or resizes a completion queue. Different queues, also the two of one
-//! queue pair, may be on different threads at the same time. `ibv_post_srq_recv`, channels and all control verbs may be
-//! called by any thread; an object is destroyed while no other thread uses it.
+//! As libibverbs with a thread domain for each queue, not as libibverbs without: one thread at a
+//! time posts to a send queue, one to a receive queue, one polls, arms or resizes a completion
+//! queue. Different queues, also the two of one queue pair, may be on different threads at the same
+//! time. `ibv_post_srq_recv`, channels and all control verbs may be called by any thread; an object
+//! is destroyed while no other thread uses it.
 //!
 //! # Layers
-//! From the top: [`provider`] turns a program's pointers into references; `control` makes, changes and destroys queue
-//! pairs; `data_path` posts, carries out, completes and polls; `objects` are the verbs' objects, with the tables by
-//! which the data path finds a queue pair (`fabric`, the in-process link) and memory (`key_table`); `queues` is what a
-//! queue pair's queues keep; `verbline-sync` is what threads do to each other (model-checked). A link between processes
-//! would come beside `fabric`.
+//! From the top: [`provider`] turns a program's pointers into references; `control` makes, changes
+//! and destroys queue pairs; `data_path` posts, carries out, completes and polls; `objects` are the
+//! verbs' objects, with the tables by which the data path finds a queue pair (`fabric`, the
+//! in-process link) and memory (`key_table`); `queues` is what a queue pair's queues keep;
+//! `verbline-sync` is what threads do to each other (model-checked). A link between processes would
+//! come beside `fabric`.
 
-// A panic behind a verb would leave an extern "C" function, which aborts: each that can't be has its reason beside it.
+// A panic behind a verb would leave an extern "C" function, which aborts: each that can't be has
+// its reason beside it.
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::unwrap_used, clippy::panic, clippy::unreachable))]
 
 mod control;

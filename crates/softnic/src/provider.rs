@@ -1,17 +1,19 @@
 //! The provider's verbs, with libibverbs' own C signatures and names.
 //!
-//! What it guarantees: each behaves as its man page says, `errno` and return values included. Control verbs are plain
-//! functions here, and those that libibverbs reaches through `struct verbs_context` are in that table as well; the data
-//! path (post, poll, arm) and the memory-window calls are reached through `ibv_context.ops`, by rdma-sys's inline
-//! functions. Nothing here accepts objects of another provider, nor does libibverbs accept ours, but for
+//! What it guarantees: each behaves as its man page says, `errno` and return values included.
+//! Control verbs are plain functions here, and those that libibverbs reaches through `struct
+//! verbs_context` are in that table as well; the data path (post, poll, arm) and the memory-window
+//! calls are reached through `ibv_context.ops`, by rdma-sys's inline functions. Nothing here
+//! accepts objects of another provider, nor does libibverbs accept ours, but for
 //! `ibv_ack_cq_events` and `ibv_ack_async_event`, which work either way.
 //!
 //! This is where a program's pointers become references: behind it nearly everything is safe code.
 //!
 //! # Safety
-//! Of all of them: pointers are to live objects of this provider that the caller may use (the threading rules are in
-//! the [crate's documentation](crate)), attribute pointers are readable or writable as the man page says, memory that
-//! is registered stays mapped until it is deregistered, and work requests lead to valid lists.
+//! Of all of them: pointers are to live objects of this provider that the caller may use (the
+//! threading rules are in the [crate's documentation](crate)), attribute pointers are readable or
+//! writable as the man page says, memory that is registered stays mapped until it is deregistered,
+//! and work requests lead to valid lists.
 
 use crate::control::{create, modify};
 use crate::data_path::{poll, post_recv, post_send};
@@ -66,7 +68,8 @@ unsafe fn freed<T: Object>(raw: *mut T::Raw, retire: fn(&T) -> Result<(), c_int>
     // SAFETY: alive, by the contract.
     match retire(unsafe { T::from_raw(raw) }) {
         Ok(()) => {
-            // SAFETY: `retire` has taken it out of use, and by the contract the program doesn't use it either.
+            // SAFETY: `retire` has taken it out of use, and by the contract the program doesn't use
+            // it either.
             unsafe { T::free(raw) };
             0
         }
@@ -138,7 +141,8 @@ unsafe fn ah_from_wc(
     ah::from_wc(context.device, port, wc, grh)
 }
 
-/// Writes as much of `from` as a caller's struct has room for, which may be another version's, and zeros behind it.
+/// Writes as much of `from` as a caller's struct has room for, which may be another version's, and
+/// zeros behind it.
 ///
 /// # Safety
 /// `to` has `bytes` writable bytes.
@@ -168,7 +172,8 @@ macro_rules! verbs {
 }
 
 verbs! { pub(self),
-    /// `verbs_context.query_port`: `ibv_query_port(3)`, for a caller whose struct may be another version's.
+    /// `verbs_context.query_port`: `ibv_query_port(3)`, for a caller whose struct may be another
+    /// version's.
     fn query_port_sized(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, attr_bytes: usize) -> c_int {
         if port != device::PORT {
             return libc::EINVAL;
@@ -176,7 +181,8 @@ verbs! { pub(self),
         write_sized(attr, attr_bytes, &Context::from_raw(context).device.port_attributes());
         0
     }
-    /// `verbs_context.query_device_ex`: `ibv_query_device_ex(3)`, for a caller whose struct may be another version's.
+    /// `verbs_context.query_device_ex`: `ibv_query_device_ex(3)`, for a caller whose struct may be
+    /// another version's.
     fn query_device_sized(
         context: *mut ibv_context,
         input: *const ibv_query_device_ex_input,

@@ -1,5 +1,5 @@
-//! Conversations: one message at a time on its way, which then goes by the receiver's mailbox. What a user sees is the
-//! same as by the ring: order, completions, notification, and what a reset does.
+//! Conversations: one message at a time on its way, which then goes by the receiver's mailbox. What
+//! a user sees is the same as by the ring: order, completions, notification, and what a reset does.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod harness;
@@ -42,7 +42,8 @@ fn what_follows_the_message_in_the_mailbox_comes_after_it() {
     for id in 10..20 {
         recv(&pair.b, &pair.b_mem, id);
     }
-    // The first by the mailbox, the others behind it by the ring: short, long, without bytes, in a list.
+    // The first by the mailbox, the others behind it by the ring: short, long, without bytes, in a
+    // list.
     post((&pair.a, &pair.a_mem), 10, 1);
     post((&pair.a, &pair.a_mem), 11, 96);
     pair.a_mem.fill(0, &pattern(128, 12));

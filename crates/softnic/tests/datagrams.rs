@@ -81,8 +81,8 @@ fn a_datagram_arrives_behind_its_header() {
     }
 }
 
-/// An address so high that the data behind the header's room would be beyond the last one: not at the first ones
-/// either, where the key's region is.
+/// An address so high that the data behind the header's room would be beyond the last one: not at
+/// the first ones either, where the key's region is.
 #[test]
 fn a_receive_at_the_end_of_all_addresses_is_denied() {
     const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;

@@ -169,7 +169,8 @@ fn the_extended_query_says_more_of_the_same() {
         assert_eq!((of.rc_odp_caps, of.uc_odp_caps, of.ud_odp_caps), (0b11_1111, 0b10_0111, 0b10_0011));
         assert_eq!(attr.packet_pacing_caps.qp_rate_limit_max, 0);
 
-        // For a caller of another version: no more than it has room for, and nothing that it might have left there.
+        // For a caller of another version: no more than it has room for, and nothing that it might
+        // have left there.
         let query = table(&nic).query_device_ex.unwrap();
         let mut newer = [0xffu8; size_of::<ibv_device_attr_ex>() + 8];
         assert_eq!(query(nic.context, std::ptr::null(), newer.as_mut_ptr().cast(), newer.len()), 0);

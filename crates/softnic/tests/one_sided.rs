@@ -267,7 +267,8 @@ fn re_registering_changes_what_a_key_stands_for() {
     assert_eq!(unsafe { soft::ibv_dealloc_pd(other_pd) }, 0);
 }
 
-/// WRITEs, then READs, of parts of `a_mem` to and from parts of `b_mem`, more than a run has, in one list.
+/// WRITEs, then READs, of parts of `a_mem` to and from parts of `b_mem`, more than a run has, in
+/// one list.
 #[test]
 fn a_list_moves_what_one_by_one_would() {
     let more = |init: &mut ibv_qp_init_attr| (init.cap.max_send_wr, init.cap.max_inline_data) = (200, 64);
@@ -308,7 +309,8 @@ fn a_list_moves_what_one_by_one_would() {
     }
 }
 
-/// What isn't granted fails at its place: the work requests before it are done, those behind it flushed.
+/// What isn't granted fails at its place: the work requests before it are done, those behind it
+/// flushed.
 #[test]
 fn a_list_ends_where_an_access_is_not_granted() {
     type Spoil = fn(&mut Wr, &Pair, &Memory);

@@ -1,4 +1,5 @@
-//! Packet sequence numbers: a message gets through only where its sender's number is what the receiver expects.
+//! Packet sequence numbers: a message gets through only where its sender's number is what the
+//! receiver expects.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod harness;
@@ -107,7 +108,8 @@ fn a_receiver_that_took_nothing_may_start_anew() {
     assert_eq!(pair.a_send.wait().status, SUCCESS);
 }
 
-/// A sender that waits for its peer goes on when that comes with the right number, and not with a wrong one.
+/// A sender that waits for its peer goes on when that comes with the right number, and not with a
+/// wrong one.
 #[test]
 fn a_peer_that_comes_later_is_compared_too() {
     for (expected, status) in [(5, SUCCESS), (6, RETRY_EXC)] {

@@ -1,5 +1,6 @@
-//! What a connection refuses, row by row: on a pair that has just been connected, whose first messages take the general
-//! way, and on those that are warm, where every kind of work request takes its fast path. All owe the same answers.
+//! What a connection refuses, row by row: on a pair that has just been connected, whose first
+//! messages take the general way, and on those that are warm, where every kind of work request
+//! takes its fast path. All owe the same answers.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod harness;
@@ -15,8 +16,9 @@ const INLINE_BYTES: usize = 128;
 /// Where nothing of a row lies.
 const WARM_UP: usize = 60_000;
 
-/// What has gone before: nothing; all kinds of work requests, the last of which told nothing of what was polled, so
-/// that small messages go by the ring; or a conversation, in which they go by the mailbox.
+/// What has gone before: nothing; all kinds of work requests, the last of which told nothing of
+/// what was polled, so that small messages go by the ring; or a conversation, in which they go by
+/// the mailbox.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Before {
     Nothing,
@@ -26,8 +28,8 @@ enum Before {
 
 const BEFORE: [Before; 3] = [Before::Nothing, Before::All, Before::Conversation];
 
-/// SENDs, WRITEs and READs of each length that has a path of its own, both ways: nothing about the connection is new
-/// any more.
+/// SENDs, WRITEs and READs of each length that has a path of its own, both ways: nothing about the
+/// connection is new any more.
 fn warm_up(pair: &Pair, before: Before) {
     let is_rc = unsafe { (*pair.a.0).qp_type } == IBV_QPT_RC;
     let lens: &[usize] = match before {
@@ -58,7 +60,8 @@ fn warm_up(pair: &Pair, before: Before) {
     }
 }
 
-/// Runs a row on a fresh pair and on a warm one, of each transport. Of what the peer finds a UC sender hears nothing.
+/// Runs a row on a fresh pair and on a warm one, of each transport. Of what the peer finds a UC
+/// sender hears nothing.
 fn on_fresh_and_warm(transports: &[u32], row: impl Fn(&Pair, &str)) {
     for &transport in transports {
         for before in BEFORE {
@@ -139,8 +142,8 @@ fn a_receive_into_memory_that_may_not_be_written_is_an_error_on_both_sides() {
     }
 }
 
-/// Between the post of a receive and the message; and, where the bytes lie in the completion until it is polled, until
-/// then.
+/// Between the post of a receive and the message; and, where the bytes lie in the completion until
+/// it is polled, until then.
 #[test]
 fn rights_that_were_taken_away_after_the_post_hold_for_what_comes() {
     for (len, sent_before) in [(8, false), (64, false), (600, false), (8, true), (64, true)] {

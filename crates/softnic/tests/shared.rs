@@ -168,8 +168,8 @@ fn datagrams_use_it_too() {
     drop(qp);
 }
 
-/// What completed for a queue pair that is gone, or was reset, before it was polled: each `wr_id` comes back once, by
-/// the next poll.
+/// What completed for a queue pair that is gone, or was reset, before it was polled: each `wr_id`
+/// comes back once, by the next poll.
 #[test]
 fn receives_that_nobody_polls_come_back_with_their_queue_pair() {
     let mut rig = rig(2, 4);

@@ -1,5 +1,5 @@
-//! Both sides on threads of their own: content and order under load, sleeping and waking, and objects that go away
-//! while a peer is at work.
+//! Both sides on threads of their own: content and order under load, sleeping and waking, and
+//! objects that go away while a peer is at work.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod harness;
@@ -31,7 +31,8 @@ fn send_all(qp: &Qp, cq: &Cq, mem: &Memory, count: u64) {
     for number in 0..count {
         let len = LENS[number as usize % LENS.len()];
         let offset = (number as usize % 16) * ROOM;
-        // The buffer of sixteen messages ago is free once that one completed; every eighth is signaled.
+        // The buffer of sixteen messages ago is free once that one completed; every eighth is
+        // signaled.
         while number >= 16 && completed + 16 < number + 8 {
             completed = completed.max(cq.wait().wr_id + 1);
         }
@@ -262,8 +263,8 @@ fn datagram_senders_meet_in_one_receive_queue() {
 
 #[test]
 fn objects_go_away_while_a_peer_sends() {
-    // The sender never stops; the receiver's region, queue pair and queue go under it. Memory that was deregistered is
-    // unmapped at once: a late access would be a fault.
+    // The sender never stops; the receiver's region, queue pair and queue go under it. Memory that
+    // was deregistered is unmapped at once: a late access would be a fault.
     const ROUNDS: usize = 60;
     let (nic, other) = (Nic::open(0), Nic::open(1));
     for round in 0..ROUNDS {
@@ -366,7 +367,8 @@ fn both_sides_move_to_err_while_they_send() {
                 });
             }
         });
-        // Each posted receive completed once, with its message or flushed, on either side that failed.
+        // Each posted receive completed once, with its message or flushed, on either side that
+        // failed.
         for (qp, cq) in [(&pair.a, &pair.a_recv), (&pair.b, &pair.b_recv)] {
             if qp.state() == ibv_qp_state::IBV_QPS_ERR {
                 let ids: Vec<u64> = cq.poll_all().iter().map(|wc| wc.wr_id).collect();

@@ -18,11 +18,12 @@ pub struct Consumer {
     armed: bool,
 }
 
-// SAFETY: the raw pointer is to the ring's slots, which any thread may reach through atomics and the claim protocol.
+// SAFETY: the raw pointer is to the ring's slots, which any thread may reach through atomics and
+// the claim protocol.
 unsafe impl Send for Consumer {}
 
-/// A copy of where a consumer is, to go on from in registers: what is stored meanwhile could be the consumer as far as
-/// the compiler knows. [`Consumer::advance_to`] makes its way the consumer's.
+/// A copy of where a consumer is, to go on from in registers: what is stored meanwhile could be the
+/// consumer as far as the compiler knows. [`Consumer::advance_to`] makes its way the consumer's.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor<'r> {
     head: u64,
@@ -35,8 +36,8 @@ pub struct Cursor<'r> {
 impl<'r> Cursor<'r> {
     #[inline(always)]
     fn slot(&self, position: u64) -> &'r Slot {
-        // SAFETY: masked; the ring is borrowed, and whoever makes it grow answers for no cursor being used after
-        // (`Consumer::grow`).
+        // SAFETY: masked; the ring is borrowed, and whoever makes it grow answers for no cursor
+        // being used after (`Consumer::grow`).
         unsafe { &*self.slots.add((position & self.mask) as usize) }
     }
 
@@ -80,7 +81,8 @@ impl Consumer {
         Cursor { head: self.head, slots: self.slots, mask: self.mask, ring: PhantomData }
     }
 
-    /// The next completion. On an armed queue it waits for one that is claimed and not yet published.
+    /// The next completion. On an armed queue it waits for one that is claimed and not yet
+    /// published.
     ///
     /// # Safety
     /// `ring` is the one that this consumer was made with.
@@ -101,12 +103,14 @@ impl Consumer {
     unsafe fn next_armed<'r>(&mut self, ring: &'r CqRing) -> Option<Entry<'r>> {
         // SAFETY: as in `next`.
         let cursor = unsafe { self.cursor(ring) };
-        // Relaxed: our own store is the oldest that it can be; if a producer took it, its notification is on the way.
+        // Relaxed: our own store is the oldest that it can be; if a producer took it, its
+        // notification is on the way.
         if ring.producers.armed.load(Ordering::Relaxed) == DISARMED {
             self.armed = false;
             return cursor.peek();
         }
-        // SeqCst: after `arm`'s barrier; pairs with the claim. A producer that missed our arming claimed before it.
+        // SeqCst: after `arm`'s barrier; pairs with the claim. A producer that missed our arming
+        // claimed before it.
         if ring.producers.tail.load(Ordering::SeqCst) & !FROZEN == self.head {
             return None;
         }
@@ -138,24 +142,26 @@ impl Consumer {
         ring.consumed.head.store(self.head, Ordering::Release);
     }
 
-    /// Asks for one notification; `kind` is [`NEXT`] or [`SOLICITED`]. A pending request is kept, the stronger wins.
+    /// Asks for one notification; `kind` is [`NEXT`] or [`SOLICITED`]. A pending request is kept,
+    /// the stronger wins.
     pub fn arm(&mut self, ring: &CqRing, kind: u32) {
         // SeqCst: pairs with the claim's.
         ring.producers.armed.fetch_max(kind, Ordering::SeqCst);
-        // A barrier for what follows, for both kinds of producer: it pairs with the claim in the ring and with the
-        // light fence in `Mailbox::publish`.
+        // A barrier for what follows, for both kinds of producer: it pairs with the claim in the
+        // ring and with the light fence in `Mailbox::publish`.
         heavy();
         self.armed = true;
     }
 
-    /// Grows to `slots` slots (a power of two), keeping what is unpolled. A ring that is as large already is kept.
+    /// Grows to `slots` slots (a power of two), keeping what is unpolled. A ring that is as large
+    /// already is kept.
     ///
-    /// It never shrinks: a producer that checked for room by the old size may claim right after the change.
-    /// Producers wait meanwhile. Nobody else consumes.
+    /// It never shrinks: a producer that checked for room by the old size may claim right after the
+    /// change. Producers wait meanwhile. Nobody else consumes.
     ///
     /// # Safety
-    /// `ring` is the one that this consumer was made with. No [`Entry`] and no [`Cursor`] of it is used after, nor a
-    /// [`Claim`](crate::ring::Claim) whose completions are all published.
+    /// `ring` is the one that this consumer was made with. No [`Entry`] and no [`Cursor`] of it is
+    /// used after, nor a [`Claim`](crate::ring::Claim) whose completions are all published.
     pub unsafe fn grow(&mut self, ring: &CqRing, slots: usize) {
         if slots as u64 <= self.mask + 1 {
             return;
@@ -178,12 +184,14 @@ impl Consumer {
         (self.slots, self.mask) = (new, new_mask);
         // Release pairs with the Acquire of the next claim.
         shared.tail.store(tail, Ordering::Release);
-        // SAFETY: every claim on the old ring was published (each was waited for), a producer doesn't touch a slot
-        // after publishing, later claims load the new pointer, and we are the consumer.
+        // SAFETY: every claim on the old ring was published (each was waited for), a producer
+        // doesn't touch a slot after publishing, later claims load the new pointer, and we are the
+        // consumer.
         unsafe { release(old, old_mask) };
     }
 
-    /// Copies the completion at `position` to the new ring, waiting until it is published. Gives its slots.
+    /// Copies the completion at `position` to the new ring, waiting until it is published. Gives
+    /// its slots.
     ///
     /// # Safety
     /// As [`grow`](Self::grow); `new` has `new_mask` + 1 slots that are the caller's alone.
@@ -210,7 +218,8 @@ impl Consumer {
         }
         // SAFETY: masked.
         let target = unsafe { &*new.add((position & new_mask) as usize) };
-        // Relaxed: read by this thread; producers overwrite it only after claims that see the Release of `tail`.
+        // Relaxed: read by this thread; producers overwrite it only after claims that see the
+        // Release of `tail`.
         target.seq.store(seq, Ordering::Relaxed);
         slots
     }

@@ -1,12 +1,14 @@
 //! Receive credit, and how a sender that ran out of it is started again by the receiver.
 //!
-//! The receiver publishes how many receives it has posted; the sender reads that count only when what it last read is
-//! used up. A sender without credit sets [`WAITING`] and looks once more; the receiver looks for it after each publish.
+//! The receiver publishes how many receives it has posted; the sender reads that count only when
+//! what it last read is used up. A sender without credit sets [`WAITING`] and looks once more; the
+//! receiver looks for it after each publish.
 //!
-//! What it guarantees: of a sender that ran out and a receiver that posts, at least one sees the other, so no message
-//! stays pending beside a posted receive. The receiver pays no fence for it: the sender's heavy fence pays for both,
-//! on a path that is slow anyway. The same pair of fences orders a move to the error state against a concurrent post:
-//! [`FLUSHING`] is set, then the count is read; the poster publishes, then reads the word.
+//! What it guarantees: of a sender that ran out and a receiver that posts, at least one sees the
+//! other, so no message stays pending beside a posted receive. The receiver pays no fence for it:
+//! the sender's heavy fence pays for both, on a path that is slow anyway. The same pair of fences
+//! orders a move to the error state against a concurrent post: [`FLUSHING`] is set, then the count
+//! is read; the poster publishes, then reads the word.
 
 use crate::primitives::{AtomicU32, AtomicU64, Ordering};
 use verbline_ring::fence;
@@ -16,7 +18,8 @@ pub const WAITING: u32 = 1;
 /// The queue pair is in the error state: whoever posts flushes.
 pub const FLUSHING: u32 = 2;
 
-/// The receiver's side: its own cache line, written at each post and read by the sender once in a queue's length.
+/// The receiver's side: its own cache line, written at each post and read by the sender once in a
+/// queue's length.
 #[derive(Debug, Default)]
 pub struct Posted(AtomicU64);
 
@@ -30,14 +33,18 @@ impl Posted {
         Posted(AtomicU64::new(0))
     }
 
-    /// Receiver: receives up to `posted` are there. The result says what to attend to: 0, or a set of flags.
+    /// Receiver: receives up to `posted` are there. The result says what to attend to: 0, or a set
+    /// of flags.
     #[inline(always)]
     pub fn publish(&self, posted: u64, attention: &Attention) -> u32 {
-        // Release pairs with the Acquire in `read`: the work requests are written before they are counted.
+        // Release pairs with the Acquire in `read`: the work requests are written before they are
+        // counted.
         self.0.store(posted, Ordering::Release);
-        // Pairs with the heavy fence in `Attention::raise`: it reads this count, or we read its flag.
+        // Pairs with the heavy fence in `Attention::raise`: it reads this count, or we read its
+        // flag.
         fence::light();
-        // Acquire pairs with the Release in `raise` and `lower`: whoever raised it did its writes before.
+        // Acquire pairs with the Release in `raise` and `lower`: whoever raised it did its writes
+        // before.
         attention.0.load(Ordering::Acquire)
     }
 
@@ -61,13 +68,15 @@ impl Attention {
         Attention(AtomicU32::new(0))
     }
 
-    /// Sets `flag`. True if it was not set before: then call [`settle`](Self::settle) and look at the count again.
+    /// Sets `flag`. True if it was not set before: then call [`settle`](Self::settle) and look at
+    /// the count again.
     pub fn raise(&self, flag: u32) -> bool {
         // Release pairs with the Acquire in `publish`; Acquire with other raisers.
         self.0.fetch_or(flag, Ordering::AcqRel) & flag == 0
     }
 
-    /// After `raise`: from here on, either the count that we read is fresh, or the receiver sees the flag.
+    /// After `raise`: from here on, either the count that we read is fresh, or the receiver sees
+    /// the flag.
     pub fn settle() {
         // Pairs with the light fence in `Posted::publish`.
         fence::heavy();

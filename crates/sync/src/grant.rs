@@ -1,11 +1,12 @@
-//! What a key stands for, read without a lock while a window may be bound anew: all of one grant, or nothing.
+//! What a key stands for, read without a lock while a window may be bound anew: all of one grant,
+//! or nothing.
 //!
-//! A region's entry changes only when nobody is inside a guard who could be reading it. A window's changes under its
-//! readers: it is cleared, then set for the next bind, perhaps for the same key. So a reader of any entry counts
-//! changes as well.
+//! A region's entry changes only when nobody is inside a guard who could be reading it. A window's
+//! changes under its readers: it is cleared, then set for the next bind, perhaps for the same key.
+//! So a reader of any entry counts changes as well.
 //!
-//! What it guarantees: [`Entry::read`] gives what one [`Entry::set`] wrote, or `None` if the key didn't stand for
-//! anything at some time during the call. It never waits.
+//! What it guarantees: [`Entry::read`] gives what one [`Entry::set`] wrote, or `None` if the key
+//! didn't stand for anything at some time during the call. It never waits.
 
 use crate::primitives::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -20,7 +21,8 @@ pub struct Grant {
     pub start: u64,
     /// Bytes.
     pub len: u64,
-    /// What to add to such an address to get the host's (0 unless the region has an address of its own).
+    /// What to add to such an address to get the host's (0 unless the region has an address of its
+    /// own).
     pub offset: u64,
     /// The only queue pair that may use it, or 0 for all of its protection domain.
     pub qpn: u32,
@@ -28,8 +30,8 @@ pub struct Grant {
     pub parent: u32,
 }
 
-/// One entry, one cache line. Its fields, but for `key`, may be read singly by whoever knows that they don't change
-/// meanwhile.
+/// One entry, one cache line. Its fields, but for `key`, may be read singly by whoever knows that
+/// they don't change meanwhile.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Entry {
@@ -52,12 +54,14 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// From now on `key` stands for `grant`. The entry has no other key, and one thread at a time sets it.
+    /// From now on `key` stands for `grant`. The entry has no other key, and one thread at a time
+    /// sets it.
     pub fn set(&self, key: u32, grant: &Grant) {
         // Relaxed: one thread at a time.
         let changes = self.changes.load(Ordering::Relaxed);
         self.changes.store(changes.wrapping_add(1), Ordering::Relaxed);
-        // Release pairs with the Acquire fence in `read`: who saw any of what follows sees that it was changed.
+        // Release pairs with the Acquire fence in `read`: who saw any of what follows sees that it
+        // was changed.
         fence(Ordering::Release);
         // Relaxed, all: published by the key.
         self.pd.store(grant.pd, Ordering::Relaxed);
@@ -72,7 +76,8 @@ impl Entry {
         self.key.store(key, Ordering::Release);
     }
 
-    /// `key` stands for nothing any more. False if it didn't anyway. What was read of it before may still be in use.
+    /// `key` stands for nothing any more. False if it didn't anyway. What was read of it before may
+    /// still be in use.
     pub fn clear(&self, key: u32) -> bool {
         // AcqRel: of several that clear, one succeeds; pairs with `set`.
         key != 0 && self.key.compare_exchange(key, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()

@@ -1,20 +1,24 @@
-//! How the software RNIC's threads meet: the protocols between them, each small enough to be model-checked as it is.
+//! How the software RNIC's threads meet: the protocols between them, each small enough to be
+//! model-checked as it is.
 //!
-//! - [`ring`] and [`consumer`], between senders and the thread that polls: completions, and one notification an arm.
-//! - [`mailbox`], between one sender and the thread that polls: the one message of a connection that is under way
-//!   alone.
-//! - [`credit`], between a sender and the thread that posts receives: how many are posted, and who starts a sender that
-//!   waits.
+//! - [`ring`] and [`consumer`], between senders and the thread that polls: completions, and one
+//!   notification an arm.
+//! - [`mailbox`], between one sender and the thread that polls: the one message of a connection
+//!   that is under way alone.
+//! - [`credit`], between a sender and the thread that posts receives: how many are posted, and who
+//!   starts a sender that waits.
 //! - [`grant`], between whoever uses a key and whoever changes it: what the key stands for.
-//! - [`guard`], between data paths and whoever destroys an object: when nobody can hold the object any more.
+//! - [`guard`], between data paths and whoever destroys an object: when nobody can hold the object
+//!   any more.
 //! - [`lock`], between threads that enter the same short section.
 //!
-//! Nothing here knows of verbs, queue pairs or memory regions. A safe function can't break memory, whoever calls it:
-//! what rests on a promise of the caller is an `unsafe fn`, and slots are reached by raw pointers only.
+//! Nothing here knows of verbs, queue pairs or memory regions. A safe function can't break memory,
+//! whoever calls it: what rests on a promise of the caller is an `unsafe fn`, and slots are reached
+//! by raw pointers only.
 //!
 //! # How it is proved
-//! `tests/loom.rs` runs this very code under [loom](https://docs.rs/loom), which tries the interleavings that it can
-//! tell apart, up to three preemptions:
+//! `tests/loom.rs` runs this very code under [loom](https://docs.rs/loom), which tries the
+//! interleavings that it can tell apart, up to three preemptions:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" cargo test --profile loom -p verbline-sync --test loom

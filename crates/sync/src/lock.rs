@@ -1,7 +1,8 @@
 //! A spin lock, for sections of some dozen instructions that several senders enter.
 //!
-//! What it guarantees: mutual exclusion, and release/acquire between successive holders. It isn't fair, and it isn't
-//! poisoned by a panic: no section under it may panic half way (they only move integers and pointers).
+//! What it guarantees: mutual exclusion, and release/acquire between successive holders. It isn't
+//! fair, and it isn't poisoned by a panic: no section under it may panic half way (they only move
+//! integers and pointers).
 
 use crate::primitives::{AtomicBool, Backoff, Cell, Ordering};
 use std::marker::PhantomData;
@@ -41,7 +42,8 @@ impl<T> SpinLock<T> {
 #[derive(Debug)]
 pub struct Held<'a, T> {
     lock: &'a SpinLock<T>,
-    /// As one who has the value: what may not be shared between threads isn't shared by way of this.
+    /// As one who has the value: what may not be shared between threads isn't shared by way of
+    /// this.
     value: PhantomData<&'a mut T>,
 }
 

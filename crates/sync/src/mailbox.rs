@@ -1,21 +1,22 @@
 //! A place of its own for the one message of a connection that is on its way alone.
 //!
-//! The ring's lines are used in turn, so each message moves lines that nobody touched for a lap. In a conversation,
-//! where one message at a time is on its way, the mailbox moves the same two lines again and again, and is written
-//! without a claim. Measured between two cores of one Zen 4: lines used in turn cost 74 ns one way, up to eight used
-//! again 57 ns.
+//! The ring's lines are used in turn, so each message moves lines that nobody touched for a lap. In
+//! a conversation, where one message at a time is on its way, the mailbox moves the same two lines
+//! again and again, and is written without a claim. Measured between two cores of one Zen 4: lines
+//! used in turn cost 74 ns one way, up to eight used again 57 ns.
 //!
-//! Its sender writes it only when it knows that everything before was taken: the answers say so (`Sq::acked`). Whatever
-//! it sends while that isn't known goes through the ring.
+//! Its sender writes it only when it knows that everything before was taken: the answers say so
+//! (`Sq::acked`). Whatever it sends while that isn't known goes through the ring.
 //!
 //! What it guarantees:
-//! - *One at a time.* A message is written when the one before was taken, by the sender's own knowledge, which is the
-//!   condition of [`Mailbox::publish`]. So it needs no lock and no count.
-//! - *Order.* The mailbox's message is older than any that its sender puts into the ring before it is taken; a consumer
-//!   that looks at the ring first and at the mailbox then, takes the mailbox's first.
-//! - *Wake-ups.* As with the ring: after [`Consumer::arm`](crate::ring::Consumer::arm) a later [`Reader::take`] finds
-//!   the message or its sender's [`CqRing::fire`](crate::ring::CqRing::fire) says to notify. Here the fences are
-//!   `verbline_ring`'s: light after publishing, heavy in `arm`.
+//! - *One at a time.* A message is written when the one before was taken, by the sender's own
+//!   knowledge, which is the condition of [`Mailbox::publish`]. So it needs no lock and no count.
+//! - *Order.* The mailbox's message is older than any that its sender puts into the ring before it
+//!   is taken; a consumer that looks at the ring first and at the mailbox then, takes the mailbox's
+//!   first.
+//! - *Wake-ups.* As with the ring: after [`Consumer::arm`](crate::ring::Consumer::arm) a later
+//!   [`Reader::take`] finds the message or its sender's [`CqRing::fire`](crate::ring::CqRing::fire)
+//!   says to notify. Here the fences are `verbline_ring`'s: light after publishing, heavy in `arm`.
 
 use crate::primitives::Ordering;
 use crate::ring::{Entry, Slot, TWO_SLOTS, sequence, tag_of};
@@ -47,13 +48,16 @@ impl Mailbox {
         &self.slots[1]
     }
 
-    /// Makes the message that was written visible; then look at [`CqRing::fire`](crate::ring::CqRing::fire). `number`
-    /// differs from that of the message before it with the same tag.
+    /// Makes the message that was written visible; then look at
+    /// [`CqRing::fire`](crate::ring::CqRing::fire). `number` differs from that of the message
+    /// before it with the same tag.
     #[inline(always)]
     pub fn publish(&self, number: u64, tag: u32, two_slots: bool) {
-        // Release pairs with the Acquire in `Reader::take`: the slots' content is before the number.
+        // Release pairs with the Acquire in `Reader::take`: the slots' content is before the
+        // number.
         self.slots[0].seq.store(sequence(number, tag, two_slots), Ordering::Release);
-        // Pairs with the heavy fence in `Consumer::arm`: it sees the number, or `fire` sees that it is armed.
+        // Pairs with the heavy fence in `Consumer::arm`: it sees the number, or `fire` sees that it
+        // is armed.
         fence::light();
     }
 }
@@ -66,8 +70,9 @@ impl Reader {
         mailbox.slots[0].seq.load(Ordering::Relaxed) != self.taken
     }
 
-    /// Takes the message, if there is one that was not taken yet. What is taken is what is given: where it is nobody's
-    /// (its queue pair was reset since), another may be written over it meanwhile, and is found by the next look.
+    /// Takes the message, if there is one that was not taken yet. What is taken is what is given:
+    /// where it is nobody's (its queue pair was reset since), another may be written over it
+    /// meanwhile, and is found by the next look.
     #[inline(always)]
     pub fn take<'m>(&mut self, mailbox: &'m Mailbox) -> Option<Entry<'m>> {
         let [first, second] = &mailbox.slots;

@@ -41,15 +41,17 @@ impl<T> Cell<T> {
 
 /// Orders an atomic read-modify-write before every later load.
 ///
-/// A `SeqCst` read-modify-write already does for later `SeqCst` loads (and, on x86, for all), at no cost. Loom treats
-/// `SeqCst` accesses as `AcqRel` and models only `SeqCst` *fences*, so there it is spelled out as one.
+/// A `SeqCst` read-modify-write already does for later `SeqCst` loads (and, on x86, for all), at no
+/// cost. Loom treats `SeqCst` accesses as `AcqRel` and models only `SeqCst` *fences*, so there it
+/// is spelled out as one.
 #[inline(always)]
 pub(crate) fn after_rmw() {
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }
 
-/// Waiting for another thread: a little on the core, then by yielding it, since that thread may need this very core.
+/// Waiting for another thread: a little on the core, then by yielding it, since that thread may
+/// need this very core.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     #[cfg(not(loom))]

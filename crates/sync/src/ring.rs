@@ -1,18 +1,20 @@
-//! The completion queue's ring: many producers, one consumer, 64-byte slots, and the arming of one notification.
+//! The completion queue's ring: many producers, one consumer, 64-byte slots, and the arming of one
+//! notification.
 //!
-//! A completion takes one slot, or two when it carries a payload of more than 40 bytes. A producer claims a run of
-//! slots with one compare-and-swap, fills them, and publishes each completion by storing its sequence number last. The
-//! consumer never writes a slot: it recognises what is new by the sequence number alone. A message that is alone on its
-//! way may go by a `mailbox` instead.
+//! A completion takes one slot, or two when it carries a payload of more than 40 bytes. A producer
+//! claims a run of slots with one compare-and-swap, fills them, and publishes each completion by
+//! storing its sequence number last. The consumer never writes a slot: it recognises what is new by
+//! the sequence number alone. A message that is alone on its way may go by a `mailbox` instead.
 //!
 //! What it guarantees:
-//! - *Room.* A completion is written only where the consumer has been; when there is no room the claim is refused, and
-//!   nothing is overwritten.
+//! - *Room.* A completion is written only where the consumer has been; when there is no room the
+//!   claim is refused, and nothing is overwritten.
 //! - *Order.* Completions come out in the order of their claims, each whole.
-//! - *Wake-ups.* After [`Consumer::arm`], either a later [`Consumer::next`] finds the completion, or its producer's
-//!   [`CqRing::fire`] says to notify; never neither. A producer has no fence between publishing and looking at
-//!   `armed`, so both may miss each other there; what saves it is the claim before (a full barrier): the armed
-//!   consumer sees that a slot is claimed, and waits for it rather than report an empty queue.
+//! - *Wake-ups.* After [`Consumer::arm`], either a later [`Consumer::next`] finds the completion,
+//!   or its producer's [`CqRing::fire`] says to notify; never neither. A producer has no fence
+//!   between publishing and looking at `armed`, so both may miss each other there; what saves it is
+//!   the claim before (a full barrier): the armed consumer sees that a slot is claimed, and waits
+//!   for it rather than report an empty queue.
 //! - *One notification an arm*: whoever takes `armed` back to zero notifies.
 
 pub use crate::consumer::Consumer;
@@ -20,11 +22,12 @@ use crate::primitives::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Ce
 use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
 
-/// Bytes of payload that fit into the first slot of a completion, after the two words of a small message's header. So
-/// one of 64 bytes ends in the middle of the second slot: what touches three halves of lines and not four costs 14 ns
-/// instead of 20.
+/// Bytes of payload that fit into the first slot of a completion, after the two words of a small
+/// message's header. So one of 64 bytes ends in the middle of the second slot: what touches three
+/// halves of lines and not four costs 14 ns instead of 20.
 pub const FIRST_PAYLOAD_BYTES: usize = 40;
-/// Bytes of payload that the second slot adds: all of it but its sequence word, which no payload may imitate.
+/// Bytes of payload that the second slot adds: all of it but its sequence word, which no payload
+/// may imitate.
 pub const SECOND_PAYLOAD_BYTES: usize = 56;
 /// The longest payload that a completion carries.
 pub const PAYLOAD_BYTES_MAX: usize = FIRST_PAYLOAD_BYTES + SECOND_PAYLOAD_BYTES;
@@ -48,7 +51,8 @@ pub(crate) const FROZEN: u64 = 1 << 63;
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Position + 1 in the low 40 bits, then the producer's tag, then whether a second slot belongs to it.
+    /// Position + 1 in the low 40 bits, then the producer's tag, then whether a second slot belongs
+    /// to it.
     pub(crate) seq: AtomicU64,
     body: Cell<[u64; 7]>,
 }
@@ -57,7 +61,8 @@ pub struct Slot {
 const _: () = assert!(size_of::<Slot>() == 64);
 
 impl Slot {
-    /// The 56 bytes, for their owner: a producer between claim and publish, the consumer between `next` and `advance`.
+    /// The 56 bytes, for their owner: a producer between claim and publish, the consumer between
+    /// `next` and `advance`.
     #[inline(always)]
     pub fn body<R>(&self, f: impl FnOnce(*const [u64; 7]) -> R) -> R {
         self.body.with(f)
@@ -74,8 +79,8 @@ impl Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
-/// What producers share. One line: with one producer it never leaves that core; `armed` is in it so that looking at it
-/// after the claim costs nothing.
+/// What producers share. One line: with one producer it never leaves that core; `armed` is in it so
+/// that looking at it after the claim costs nothing.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Producers {
@@ -105,9 +110,9 @@ pub struct CqRing {
     pub(crate) consumed: CachePadded<Consumed>,
 }
 
-/// Claimed slots, to be filled and published by their producer. They are there as long as the ring, and until it grows,
-/// which waits for what is claimed: so a claim whose completions are all published isn't used any more
-/// ([`Consumer::grow`]).
+/// Claimed slots, to be filled and published by their producer. They are there as long as the ring,
+/// and until it grows, which waits for what is claimed: so a claim whose completions are all
+/// published isn't used any more ([`Consumer::grow`]).
 ///
 /// ```compile_fail,E0505
 /// let (ring, _consumer) = verbline_sync::ring::CqRing::new(16);
@@ -124,7 +129,8 @@ pub struct Claim<'r> {
     ring: PhantomData<&'r CqRing>,
 }
 
-/// A completion that the consumer found: the tag that it was published with, and its slots, which are the ring's.
+/// A completion that the consumer found: the tag that it was published with, and its slots, which
+/// are the ring's.
 ///
 /// ```compile_fail,E0505
 /// let (ring, mut consumer) = verbline_sync::ring::CqRing::new(16);
@@ -173,23 +179,26 @@ impl Claim<'_> {
     /// The slot at `position`, which is one of those claimed.
     #[inline(always)]
     pub fn slot(&self, position: u64) -> &Slot {
-        // SAFETY: the mask keeps the index inside the ring, which is borrowed. Its slots are replaced only when every
-        // claim is published, and none is used after that: the contract of `Consumer::grow`.
+        // SAFETY: the mask keeps the index inside the ring, which is borrowed. Its slots are
+        // replaced only when every claim is published, and none is used after that: the contract of
+        // `Consumer::grow`.
         unsafe { &*self.slots.add((position & self.mask) as usize) }
     }
 
     /// Makes the completion at `position` visible. Its slots, one or two, are filled.
     #[inline(always)]
     pub fn publish(&self, position: u64, tag: u32, two_slots: bool) {
-        // Release pairs with the Acquire in `Consumer::peek`: the slots' content is before the number.
+        // Release pairs with the Acquire in `Consumer::peek`: the slots' content is before the
+        // number.
         self.slot(position).seq.store(sequence(position, tag, two_slots), Ordering::Release);
     }
 
-    /// Before publishing a completion of two slots at `position`: numbers the second one, so that it never looks like
-    /// the first of another, in this lap or in one that wraps the 40 bits.
+    /// Before publishing a completion of two slots at `position`: numbers the second one, so that
+    /// it never looks like the first of another, in this lap or in one that wraps the 40 bits.
     #[inline(always)]
     pub fn mark_second(&self, position: u64) {
-        // Relaxed: seen, if at all, as a number that isn't looked for. The Release in `publish` follows.
+        // Relaxed: seen, if at all, as a number that isn't looked for. The Release in `publish`
+        // follows.
         self.slot(position + 1).seq.store(sequence(position, 0, false), Ordering::Relaxed);
     }
 }
@@ -242,7 +251,8 @@ impl CqRing {
         // Relaxed: the compare-and-swap below decides.
         let mut tail = shared.tail.load(Ordering::Relaxed);
         loop {
-            // Acquire pairs with the Release in `has_room`: whoever refreshed it saw the consumer's reads as done.
+            // Acquire pairs with the Release in `has_room`: whoever refreshed it saw the consumer's
+            // reads as done.
             let seen = shared.head_seen.load(Ordering::Acquire);
             // Relaxed: changed only while frozen, and the compare-and-swap sees that.
             let mask = shared.mask.load(Ordering::Relaxed);
@@ -250,9 +260,9 @@ impl CqRing {
                 tail = self.claim_slowly(tail, slots)?;
                 continue;
             }
-            // SeqCst: this is the full barrier that the notification protocol rests on (with `after_rmw`); it pairs
-            // with `Consumer::arm`. Its Acquire part pairs with the Release in `Consumer::grow`: the new slots are
-            // seen.
+            // SeqCst: this is the full barrier that the notification protocol rests on (with
+            // `after_rmw`); it pairs with `Consumer::arm`. Its Acquire part pairs with the Release
+            // in `Consumer::grow`: the new slots are seen.
             match shared.tail.compare_exchange_weak(tail, tail + slots, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
                     after_rmw();
@@ -281,19 +291,22 @@ impl CqRing {
                 backoff.wait();
             }
         }
-        // Acquire pairs with the Release in `Consumer::publish_head`: it has read the slots that it left.
+        // Acquire pairs with the Release in `Consumer::publish_head`: it has read the slots that it
+        // left.
         let head = self.consumed.head.load(Ordering::Acquire);
         // Relaxed, both: compared only to decide whether to try again.
         let (now, mask) = (shared.tail.load(Ordering::Relaxed), shared.mask.load(Ordering::Relaxed));
         if now == tail && tail.wrapping_sub(head).wrapping_add(slots) > mask + 1 {
             return Err(Overrun);
         }
-        // Release pairs with the Acquire in `claim`, for producers that didn't read `head` themselves.
+        // Release pairs with the Acquire in `claim`, for producers that didn't read `head`
+        // themselves.
         shared.head_seen.store(head, Ordering::Release);
         Ok(now)
     }
 
-    /// Producer, after publishing: whether to notify. `strong` is a solicited completion or an error.
+    /// Producer, after publishing: whether to notify. `strong` is a solicited completion or an
+    /// error.
     #[inline(always)]
     pub fn fire(&self, strong: bool) -> bool {
         // SeqCst: after the claim's barrier; pairs with `Consumer::arm`. A plain load on x86.
@@ -336,8 +349,9 @@ impl Drop for CqRing {
     fn drop(&mut self) {
         // Relaxed, both: exclusive access.
         let (slots, mask) = (self.producers.slots.load(Ordering::Relaxed), self.producers.mask.load(Ordering::Relaxed));
-        // SAFETY: `&mut self`: no claim and no entry is left, which borrow the ring; the consumer follows its pointer
-        // only where its caller answers for the ring (`Consumer::next`, `Consumer::cursor`).
+        // SAFETY: `&mut self`: no claim and no entry is left, which borrow the ring; the consumer
+        // follows its pointer only where its caller answers for the ring (`Consumer::next`,
+        // `Consumer::cursor`).
         unsafe { release(slots, mask) };
     }
 }

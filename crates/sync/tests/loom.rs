@@ -1,4 +1,5 @@
-//! Models of the protocols between threads, over the very code that runs: every interleaving that loom can tell apart.
+//! Models of the protocols between threads, over the very code that runs: every interleaving that
+//! loom can tell apart.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p verbline-sync --test loom`
 #![cfg(loom)]
@@ -112,8 +113,8 @@ fn an_armed_consumer_is_woken_or_finds_the_completion() {
     });
 }
 
-/// Without waiting for what is claimed and not yet published, the same consumer sleeps for ever: `peek` instead of
-/// `next` is the mutant.
+/// Without waiting for what is claimed and not yet published, the same consumer sleeps for ever:
+/// `peek` instead of `next` is the mutant.
 #[test]
 #[should_panic(expected = "a wake-up was lost")]
 fn without_waiting_for_a_claim_a_wake_up_is_lost() {
@@ -203,8 +204,8 @@ fn without_looking_again_what_is_in_the_mailbox_is_missed() {
     });
 }
 
-/// One message by the mailbox and, not knowing that it was taken, one by the ring. `ring_first` says how the consumer
-/// looks.
+/// One message by the mailbox and, not knowing that it was taken, one by the ring. `ring_first`
+/// says how the consumer looks.
 fn mailbox_then_ring(ring_first: bool) {
     model(move || {
         let (shared, mut consumer) = ring(8);
@@ -277,8 +278,9 @@ fn the_mailbox_is_written_over_once_the_answer_says_so() {
     });
 }
 
-/// What lay in the mailbox when its queue pair was reset is nobody's, and the sender of the new connection writes over
-/// it while the consumer throws it away, as `poll::Mail::take` does. `after_stale` is what the consumer does then.
+/// What lay in the mailbox when its queue pair was reset is nobody's, and the sender of the new
+/// connection writes over it while the consumer throws it away, as `poll::Mail::take` does.
+/// `after_stale` is what the consumer does then.
 fn stale_then_overwritten(after_stale: fn(&mut Reader, &Mailbox)) {
     const PRESENT: u32 = 2;
     model(move || {
@@ -371,7 +373,8 @@ fn one_request_is_one_notification() {
     });
 }
 
-/// A ring of four slots: the second lap may only begin behind the consumer. What is refused is refused, never torn.
+/// A ring of four slots: the second lap may only begin behind the consumer. What is refused is
+/// refused, never torn.
 #[test]
 fn nothing_is_overwritten_before_it_was_taken() {
     model(|| {
@@ -410,7 +413,8 @@ fn a_ring_grows_under_a_producer() {
     });
 }
 
-/// A data path follows a pointer inside its guard; the control path takes the object away, waits, and frees it.
+/// A data path follows a pointer inside its guard; the control path takes the object away, waits,
+/// and frees it.
 #[test]
 fn what_was_taken_away_is_not_used_after_quiesce() {
     model(|| {
@@ -423,7 +427,8 @@ fn what_was_taken_away_is_not_used_after_quiesce() {
                 for _ in 0..2 {
                     let _inside = guard.enter();
                     if reachable.load(Ordering::Acquire) {
-                        // SAFETY: reachable, and we are inside: loom fails the test if this races with the write.
+                        // SAFETY: reachable, and we are inside: loom fails the test if this races
+                        // with the write.
                         assert_eq!(object.with(|object| unsafe { *object }), 1);
                     }
                 }
@@ -437,7 +442,8 @@ fn what_was_taken_away_is_not_used_after_quiesce() {
     });
 }
 
-/// A sender that runs out of receives, and a receiver that posts one: it is delivered, whoever does it.
+/// A sender that runs out of receives, and a receiver that posts one: it is delivered, whoever does
+/// it.
 #[test]
 fn a_pending_message_meets_its_receive() {
     struct Link {
@@ -488,7 +494,8 @@ fn a_pending_message_meets_its_receive() {
     });
 }
 
-/// A receive that is posted while its queue is being flushed is flushed once, by the poster or by the flusher.
+/// A receive that is posted while its queue is being flushed is flushed once, by the poster or by
+/// the flusher.
 #[test]
 fn a_receive_is_flushed_once() {
     struct Queue {
@@ -535,7 +542,8 @@ fn numbered(number: u32) -> Grant {
     Grant { pd: number, access: number, start: wide, len: wide, offset: wide, qpn: number, parent: number }
 }
 
-/// A window is bound anew, for another key and then for the first again, while somebody looks the first up.
+/// A window is bound anew, for another key and then for the first again, while somebody looks the
+/// first up.
 #[test]
 fn a_key_stands_for_one_grant_or_for_nothing() {
     model(|| {

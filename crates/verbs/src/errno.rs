@@ -1,7 +1,8 @@
 //! What a failed verb says: which verb, on what, the errno by name, and what to do about it.
 //!
-//! libibverbs reports failure in three ways: NULL with `errno` set, an errno returned, or -1 with `errno` set
-//! (man pages of each verb). All three end here, so that a message never depends on which one it was.
+//! libibverbs reports failure in three ways: NULL with `errno` set, an errno returned, or -1 with
+//! `errno` set (man pages of each verb). All three end here, so that a message never depends on
+//! which one it was.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,8 +26,8 @@ impl Errno {
         Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
-    /// What a verb that returns an `int` meant: `None` on success. Some verbs return the errno, some -1 with `errno`
-    /// set, and a few drivers the errno negated.
+    /// What a verb that returns an `int` meant: `None` on success. Some verbs return the errno,
+    /// some -1 with `errno` set, and a few drivers the errno negated.
     pub(crate) fn of_return(ret: libc::c_int) -> Option<Errno> {
         match ret {
             0 => None,
@@ -104,8 +105,8 @@ impl VerbError {
         VerbError { verb, object: object.into(), errno, advice: advice(verb, errno) }
     }
 
-    /// The error of a verb that returned NULL (or -1) and left the reason in `errno`. Call it before anything else can
-    /// change `errno`: the object is formatted after `errno` is read.
+    /// The error of a verb that returned NULL (or -1) and left the reason in `errno`. Call it
+    /// before anything else can change `errno`: the object is formatted after `errno` is read.
     pub(crate) fn last<S: Into<String>>(verb: &'static str, object: impl FnOnce() -> S) -> VerbError {
         let errno = Errno::last();
         VerbError::new(verb, object(), errno)

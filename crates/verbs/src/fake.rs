@@ -1,6 +1,8 @@
-//! A device that does as a test tells it: takes so many work requests and refuses the next, completes what it is told to.
+//! A device that does as a test tells it: takes so many work requests and refuses the next,
+//! completes what it is told to.
 //!
-//! Nothing of a real device is behind it; it fills the entries of `ibv_context.ops` that the queues use.
+//! Nothing of a real device is behind it; it fills the entries of `ibv_context.ops` that the queues
+//! use.
 
 use std::mem::offset_of;
 use std::ptr;
@@ -73,7 +75,8 @@ type Parts<W> = (*mut W, u64, u32, u32, i32, *mut rdma_sys::ibv_sge);
 /// # Safety
 /// As [`post_send`].
 unsafe fn take<W>(qp: *mut ibv_qp, mut wr: *mut W, bad: *mut *mut W, parts: impl Fn(&W) -> Parts<W>) -> i32 {
-    // SAFETY: the QP is the first field of the Fake, and its test does not touch it during the call.
+    // SAFETY: the QP is the first field of the Fake, and its test does not touch it during the
+    // call.
     let fake = unsafe { &mut *qp.cast::<Fake>() };
     while !wr.is_null() {
         if fake.takes == 0 {
@@ -117,7 +120,8 @@ pub(crate) fn completions(entries: &[(u64, u32, u32)]) -> Completions {
 pub(crate) fn soft_with(change: impl FnOnce(&mut verbs_context)) -> Context {
     let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
     let raw = context.inner.as_ptr();
-    // SAFETY: a context of the software RNIC is the last part of a table, which nobody else uses yet.
+    // SAFETY: a context of the software RNIC is the last part of a table, which nobody else uses
+    // yet.
     change(unsafe { &mut *raw.byte_sub(offset_of!(verbs_context, context)).cast() });
     context
 }

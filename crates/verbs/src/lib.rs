@@ -1,11 +1,13 @@
-//! The safe verbs API on rdma-sys: devices, memory registration, CQs, QPs and the packets that pass through them.
+//! The safe verbs API on rdma-sys: devices, memory registration, CQs, QPs and the packets that pass
+//! through them.
 //!
-//! One data path serves two devices: an RNIC (or the kernel's rdma_rxe) and the software RNIC of this process. Both are reached
-//! through the function table of `ibv_context`; which one it is was decided once, at [`Device::list`], by [`Provider`].
+//! One data path serves two devices: an RNIC (or the kernel's rdma_rxe) and the software RNIC of
+//! this process. Both are reached through the function table of `ibv_context`; which one it is was
+//! decided once, at [`Device::list`], by [`Provider`].
 //!
 //! What this crate guarantees to safe code:
-//! - A posted packet, or other memory of a work request, has moved into the QP. It comes back by its completion or when the QP
-//!   is gone; until then nobody can read, write or free it.
+//! - A posted packet, or other memory of a work request, has moved into the QP. It comes back by
+//!   its completion or when the QP is gone; until then nobody can read, write or free it.
 //! - No object outlives what it stands on: each keeps its context, PD, CQs and AHs.
 //! - A completion that fits nothing outstanding is counted and refused.
 //! - Memory that peers may write is a [`PeerMr`](rdma::PeerMr): never a slice.
@@ -100,8 +102,8 @@ pub mod rdma {
     pub use crate::wr::one_sided::{RcQp, UcQp, UdQp};
 }
 
-/// For experts: memory windows, scatter/gather lists, raw attributes of QPs, options of registration, and the software RNIC's
-/// faults to order.
+/// For experts: memory windows, scatter/gather lists, raw attributes of QPs, options of
+/// registration, and the software RNIC's faults to order.
 pub mod expert {
     pub use crate::memory::mr::MrOptions;
     pub use crate::memory::window::{MemoryWindow, WindowKind};

@@ -1,4 +1,5 @@
-//! What must not compile: each program misuses one guarantee, and the compiler's answer is on file beside it.
+//! What must not compile: each program misuses one guarantee, and the compiler's answer is on file
+//! beside it.
 
 #[test]
 fn misuse_does_not_compile() {

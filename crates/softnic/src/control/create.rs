@@ -60,8 +60,8 @@ pub(crate) fn query(qp: &Qp) -> (ibv_qp_attr, ibv_qp_init_attr) {
     (out, qp.init_attr())
 }
 
-/// `ibv_destroy_qp(3)`, up to freeing it. `EBUSY` while it is attached to a multicast group. Waits until its events are
-/// acknowledged.
+/// `ibv_destroy_qp(3)`, up to freeing it. `EBUSY` while it is attached to a multicast group. Waits
+/// until its events are acknowledged.
 pub(crate) fn retire(qp: &Qp) -> Result<(), c_int> {
     {
         let mut control = fabric::control();

@@ -1,8 +1,9 @@
 //! `ibv_modify_qp(3)`: from state to state by the table, and what each transition does.
 //!
-//! What it guarantees: a modification that is refused changes nothing. One that succeeds is complete when it returns:
-//! after a move to RESET or ERR nothing of the queue pair is under way on any thread, and (ERR) everything posted was
-//! flushed. An error on a data path at the same time wins: then the move is made from the error state, or refused.
+//! What it guarantees: a modification that is refused changes nothing. One that succeeds is
+//! complete when it returns: after a move to RESET or ERR nothing of the queue pair is under way on
+//! any thread, and (ERR) everything posted was flushed. An error on a data path at the same time
+//! wins: then the move is made from the error state, or refused.
 
 use crate::data_path::{flush, progress, psn};
 use crate::events::async_event::Kind;
@@ -100,7 +101,8 @@ fn store(qp: &Qp, attr: &ibv_qp_attr, mask: AttrMask) {
         PATH_MIG_STATE: path_mig_state;
         RATE_LIMIT: rate_limit;
     }
-    // Relaxed, all: numbers that stand alone; the state or `accept` that follows orders them for the first use.
+    // Relaxed, all: numbers that stand alone; the state or `accept` that follows orders them for
+    // the first use.
     qp.inbound.access.store(known.qp_access_flags, Ordering::Relaxed);
     qp.inbound.qkey.store(known.qkey, Ordering::Relaxed);
     qp.inbound.min_rnr_timer.store(u32::from(known.min_rnr_timer), Ordering::Relaxed);
@@ -148,8 +150,9 @@ fn receive(qp: &Qp, control: &mut fabric::Control) {
     // Release pairs with the Acquire of senders: everything above is before.
     qp.inbound.accept.store(accept, Ordering::Release);
     if !qp.is_datagram() {
-        // A sender that gave up on us meanwhile has its queue marked as stalled: `settle` in `progress` saw to it that
-        // it looked once more, so either it saw `accept`, or we see the mark.
+        // A sender that gave up on us meanwhile has its queue marked as stalled: `settle` in
+        // `progress` saw to it that it looked once more, so either it saw `accept`, or we see the
+        // mark.
         verbline_ring::fence::heavy();
         progress::progress_under(control, &[qp.sq.destination()]);
     }

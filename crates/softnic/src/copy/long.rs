@@ -1,13 +1,14 @@
 //! Ways to copy 65 bytes or more, of which [`crate::copy::tuning`] chooses the one for this CPU.
 //!
-//! What they guarantee is what [`super`] does: the last 64 bytes are stored last. Their first moves reach a target that
-//! lies on a border of their width: stores that straddle lines cost two cycles (Zen 4, 4 KiB: 117 GB/s instead of 83).
+//! What they guarantee is what [`super`] does: the last 64 bytes are stored last. Their first moves
+//! reach a target that lies on a border of their width: stores that straddle lines cost two cycles
+//! (Zen 4, 4 KiB: 117 GB/s instead of 83).
 
 use super::x86::{pair, string};
 use std::arch::asm;
 
-/// From here on `rep movsb`, where it is chosen. What is shorter is often in the first cache with both its ends, where
-/// moves are faster.
+/// From here on `rep movsb`, where it is chosen. What is shorter is often in the first cache with
+/// both its ends, where moves are faster.
 pub(crate) const STRING_BYTES_MIN: usize = 8 << 10;
 
 /// Moves of 32 bytes.
@@ -17,8 +18,8 @@ pub(crate) const STRING_BYTES_MIN: usize = 8 << 10;
 #[target_feature(enable = "avx")]
 pub(crate) unsafe fn by_32(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
-    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has the instructions by
-    // it.
+    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has
+    // the instructions by it.
     unsafe {
         let mut at = to.addr().wrapping_neg() % 32;
         if at > 0 {
@@ -48,8 +49,8 @@ pub(crate) unsafe fn by_32(to: *mut u8, from: *const u8, len: usize) {
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn by_64(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
-    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has the instructions by
-    // it.
+    // SAFETY: each move lies inside 0..len, the ranges that the contract names, and this CPU has
+    // the instructions by it.
     unsafe {
         let mut at = to.addr().wrapping_neg() % 64;
         if at > 0 {
@@ -94,7 +95,8 @@ pub(crate) unsafe fn by_64_then_string(to: *mut u8, from: *const u8, len: usize)
 /// As [`super::copy`]; `len` > 128.
 unsafe fn by_string(to: *mut u8, from: *const u8, len: usize) {
     let at = to.addr().wrapping_neg() % 64;
-    // SAFETY: at < 64, and what follows it is longer than 64: all inside the ranges that the contract names.
+    // SAFETY: at < 64, and what follows it is longer than 64: all inside the ranges that the
+    // contract names.
     unsafe {
         if at > 0 {
             pair(to, from);
@@ -106,8 +108,8 @@ unsafe fn by_string(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Copies `blocks` times 256 bytes. Few instructions and few turns, so that what comes next is begun while the stores
-/// are on their way, and the end of the loop is foreseen.
+/// Copies `blocks` times 256 bytes. Few instructions and few turns, so that what comes next is
+/// begun while the stores are on their way, and the end of the loop is foreseen.
 ///
 /// # Safety
 /// As [`super::copy`], for so many bytes; the CPU has AVX; `blocks` isn't 0.
@@ -145,8 +147,8 @@ unsafe fn blocks_by_32(to: *mut u8, from: *const u8, blocks: usize) {
     }
 }
 
-/// The same in moves of 64. Registers from 16 on have no lower half that SSE knows, so nothing has to be cleared
-/// afterwards.
+/// The same in moves of 64. Registers from 16 on have no lower half that SSE knows, so nothing has
+/// to be cleared afterwards.
 ///
 /// # Safety
 /// As [`super::copy`], for so many bytes; the CPU has AVX-512F; `blocks` isn't 0.

@@ -1,9 +1,10 @@
 //! Copies between user buffers, and between a user buffer and a ring.
 //!
-//! What it guarantees: bytes are moved in ascending order as far as a poller can tell (the last 64 are stored last),
-//! and no Rust reference to user memory is made, nor any access that the compiler may assume to be free of races: a
-//! peer's program may read or write the same bytes at the same time, as it may while a device does DMA. On x86-64 the
-//! accesses are assembly, elsewhere and under a sanitizer (which must see them) they are relaxed atomics, byte by byte.
+//! What it guarantees: bytes are moved in ascending order as far as a poller can tell (the last 64
+//! are stored last), and no Rust reference to user memory is made, nor any access that the compiler
+//! may assume to be free of races: a peer's program may read or write the same bytes at the same
+//! time, as it may while a device does DMA. On x86-64 the accesses are assembly, elsewhere and
+//! under a sanitizer (which must see them) they are relaxed atomics, byte by byte.
 
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
 pub(crate) mod long;
@@ -23,13 +24,15 @@ mod x86 {
     /// Below this, moves of 16 bytes beat `rep movsb`, whose start-up is some 30 cycles on Zen 4.
     const STRING_BYTES_MIN: usize = 512;
 
-    /// Copies `len` bytes: up to 64 of them here, more by the method that is best on this CPU (see [`tuning`]).
+    /// Copies `len` bytes: up to 64 of them here, more by the method that is best on this CPU (see
+    /// [`tuning`]).
     ///
     /// # Safety
     /// `from` is readable and `to` writable for `len` bytes; the ranges don't overlap.
     #[inline(always)]
     pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
-        // SAFETY: the ranges are the contract; only a method that this CPU has is ever chosen (`tuning`).
+        // SAFETY: the ranges are the contract; only a method that this CPU has is ever chosen
+        // (`tuning`).
         unsafe {
             if len <= 64 {
                 copy_small(to, from, len);
@@ -146,7 +149,8 @@ mod x86 {
     /// `second` + 16 bytes of each.
     #[inline(always)]
     unsafe fn two_of_16(to: *mut u8, from: *const u8, second: usize) {
-        // SAFETY: `second` + 16 bytes are read and written, which the contract names, and no other memory.
+        // SAFETY: `second` + 16 bytes are read and written, which the contract names, and no other
+        // memory.
         unsafe {
             asm!(
                 "movups {a}, [{from}]",
@@ -163,7 +167,8 @@ mod x86 {
     /// `second` + 8 bytes of each.
     #[inline(always)]
     unsafe fn two_of_8(to: *mut u8, from: *const u8, second: usize) {
-        // SAFETY: `second` + 8 bytes are read and written, which the contract names, and no other memory.
+        // SAFETY: `second` + 8 bytes are read and written, which the contract names, and no other
+        // memory.
         unsafe {
             asm!(
                 "mov {a}, [{from}]",
@@ -180,7 +185,8 @@ mod x86 {
     /// `second` + 4 bytes of each.
     #[inline(always)]
     unsafe fn two_of_4(to: *mut u8, from: *const u8, second: usize) {
-        // SAFETY: `second` + 4 bytes are read and written, which the contract names, and no other memory.
+        // SAFETY: `second` + 4 bytes are read and written, which the contract names, and no other
+        // memory.
         unsafe {
             asm!(
                 "mov {a:e}, [{from}]",
@@ -198,7 +204,8 @@ mod x86 {
     #[inline]
     unsafe fn up_to_3(to: *mut u8, from: *const u8, len: usize) {
         for at in 0..len {
-            // SAFETY: `len` bytes are read and written, which the contract names, and no other memory.
+            // SAFETY: `len` bytes are read and written, which the contract names, and no other
+            // memory.
             unsafe {
                 asm!(
                     "movzx {a:e}, byte ptr [{from}]",
@@ -214,7 +221,8 @@ mod x86 {
     /// `len` bytes of each.
     #[inline(always)]
     pub(super) unsafe fn string(to: *mut u8, from: *const u8, len: usize) {
-        // SAFETY: `len` bytes are read and written, which the contract names; the direction flag is clear by the ABI.
+        // SAFETY: `len` bytes are read and written, which the contract names; the direction flag is
+        // clear by the ABI.
         unsafe {
             asm!(
                 "rep movsb",
@@ -235,8 +243,8 @@ mod portable {
     /// `from` is readable and `to` writable for `len` bytes; the ranges don't overlap.
     pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
         for at in 0..len {
-            // SAFETY: inside the ranges that the contract names. Atomic, since a peer may access the same byte; never
-            // written through `from`.
+            // SAFETY: inside the ranges that the contract names. Atomic, since a peer may access
+            // the same byte; never written through `from`.
             let (from, to) = unsafe { (AtomicU8::from_ptr(from.add(at).cast_mut()), AtomicU8::from_ptr(to.add(at))) };
             // Relaxed: as DMA, ordered only by the completion that follows.
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -266,7 +274,8 @@ mod portable {
 mod tests {
     use super::portable;
 
-    /// Every length around the borders between methods, at several alignments, with sentinels around the target.
+    /// Every length around the borders between methods, at several alignments, with sentinels
+    /// around the target.
     #[test]
     fn copies_exactly_the_range() {
         let source: Vec<u8> = (0..36_864u32).map(|i| (i * 7 + i / 256) as u8 | 1).collect();

@@ -1,20 +1,24 @@
-//! What depends on the CPU: chosen once, when the first device is opened, and written down here with the reasons.
+//! What depends on the CPU: chosen once, when the first device is opened, and written down here
+//! with the reasons.
 //!
-//! - **Copies of 65 bytes to 8 KiB**: moves of 16, 32 or 64 bytes. What the CPU has decides, then a measurement: Zen 4
-//!   stores 32 bytes a cycle, Zen 5 64 (140 and 217 GB/s at 4 KiB there); Zen 4 loses three quarters with 64 when the
-//!   two ends lie unluckily.
-//! - **Copies of 8 KiB and more**: the same, or `rep movsb`, chosen alike. Zen 5: 117 GB/s and not 87 out of L2, 113
-//!   and not 58 where the targets are in turn beyond it; Zen 4: no gain, and 3.5 GB/s when the ends lie unluckily.
+//! - **Copies of 65 bytes to 8 KiB**: moves of 16, 32 or 64 bytes. What the CPU has decides, then a
+//!   measurement: Zen 4 stores 32 bytes a cycle, Zen 5 64 (140 and 217 GB/s at 4 KiB there); Zen 4
+//!   loses three quarters with 64 when the two ends lie unluckily.
+//! - **Copies of 8 KiB and more**: the same, or `rep movsb`, chosen alike. Zen 5: 117 GB/s and not
+//!   87 out of L2, 113 and not 58 where the targets are in turn beyond it; Zen 4: no gain, and 3.5
+//!   GB/s when the ends lie unluckily.
 //!
-//! A measurement, since a list of CPUs is never whole: each candidate copies between buffers that lie as messages may
-//! lie (the same place in a page, and a little before and behind), the least time of some rounds counts, and the places
-//! are summed, so that a method that is bad in one of them is not chosen. It takes a quarter of a millisecond. A
-//! candidate must be a tenth faster than the one that is known to be good everywhere: what a busy machine does to a
-//! measurement then costs that tenth at most.
+//! A measurement, since a list of CPUs is never whole: each candidate copies between buffers that
+//! lie as messages may lie (the same place in a page, and a little before and behind), the least
+//! time of some rounds counts, and the places are summed, so that a method that is bad in one of
+//! them is not chosen. It takes a quarter of a millisecond. A candidate must be a tenth faster than
+//! the one that is known to be good everywhere: what a busy machine does to a measurement then
+//! costs that tenth at most.
 //!
-//! What was asked of more than one CPU and found not to depend on it has no choice here: how far ahead a ring's
-//! producer asks for its lines (8 to 32 alike), how much is copied before it is published (`bulk`), the width in which
-//! a pool's handles are moved (`verbline-mem`, by AVX2 alone).
+//! What was asked of more than one CPU and found not to depend on it has no choice here: how far
+//! ahead a ring's producer asks for its lines (8 to 32 alike), how much is copied before it is
+//! published (`bulk`), the width in which a pool's handles are moved (`verbline-mem`, by AVX2
+//! alone).
 
 #[cfg(all(test, target_arch = "x86_64", not(portable_copy)))]
 pub(crate) use x86::methods;
@@ -76,8 +80,8 @@ mod x86 {
         })
     }
 
-    /// Moves of 64 bytes lower the clock of the first CPUs that had them; those with VBMI2 (Ice Lake, Zen 4 and later)
-    /// no longer do.
+    /// Moves of 64 bytes lower the clock of the first CPUs that had them; those with VBMI2 (Ice
+    /// Lake, Zen 4 and later) no longer do.
     fn has_64() -> bool {
         std::is_x86_feature_detected!("avx512f") && std::is_x86_feature_detected!("avx512vbmi2")
     }
@@ -127,8 +131,8 @@ mod x86 {
             Buffers { from, to }
         }
 
-        /// Whether a method is faster than another by a tenth, in the least times of some rounds in which they took
-        /// turns.
+        /// Whether a method is faster than another by a tenth, in the least times of some rounds in
+        /// which they took turns.
         fn is_faster(&mut self, this: LongCopy, that: LongCopy, bytes: usize) -> bool {
             let mut sums = [Duration::ZERO; 2];
             for distance in DISTANCES {
@@ -148,8 +152,8 @@ mod x86 {
             let to = self.to.as_mut_ptr().wrapping_add(self.to.as_ptr().addr().wrapping_neg() % PAGE_BYTES + distance);
             let began = Instant::now();
             for _ in 0..SAMPLE_BYTES / bytes {
-                // SAFETY: both begin within a page, the target up to one later, and each buffer is two pages longer
-                // than the longest copy. This CPU has the method.
+                // SAFETY: both begin within a page, the target up to one later, and each buffer is
+                // two pages longer than the longest copy. This CPU has the method.
                 unsafe { method(to, from, bytes) };
             }
             began.elapsed()

@@ -1,10 +1,11 @@
 //! Binding and invalidating memory windows by work requests.
 //!
-//! Type 1 windows are bound by `ibv_bind_mw(3)` and get a new R_Key each time; type 2 windows (2B) by a work request,
-//! with an R_Key whose low 8 bits the caller chooses, and are tied to that queue pair. Either way the handle
-//! (`ibv_mw.rkey`) says which key the bind replaces: a handle whose key is not the one in force is stale, and its bind
-//! is refused, as devices do that carry both keys in the work request. So a program that binds by a work request writes
-//! the new key into the handle, and puts the old one back when it learns that a bind failed (`ibv_bind_mw(3)`, notes).
+//! Type 1 windows are bound by `ibv_bind_mw(3)` and get a new R_Key each time; type 2 windows (2B)
+//! by a work request, with an R_Key whose low 8 bits the caller chooses, and are tied to that queue
+//! pair. Either way the handle (`ibv_mw.rkey`) says which key the bind replaces: a handle whose key
+//! is not the one in force is stale, and its bind is refused, as devices do that carry both keys in
+//! the work request. So a program that binds by a work request writes the new key into the handle,
+//! and puts the old one back when it learns that a bind failed (`ibv_bind_mw(3)`, notes).
 
 use crate::objects::Object;
 use crate::objects::key_table::{self, Grant, WINDOW};
@@ -19,8 +20,8 @@ const REMOTE_RIGHTS: u32 = key_table::REMOTE_WRITE | key_table::REMOTE_READ | ke
 
 /// Carries out `IBV_WR_BIND_MW`, of both types. Of length 0 it unbinds a window of type 1.
 pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> Outcome {
-    // SAFETY: a bind's arm of the union, and by ibv_bind_mw(3), which whoever made the `SendWr` kept, the window and
-    // the region live until the bind has completed.
+    // SAFETY: a bind's arm of the union, and by ibv_bind_mw(3), which whoever made the `SendWr`
+    // kept, the window and the region live until the bind has completed.
     let (rkey, info, window) = unsafe {
         let bind = wr.bind_mw_tso_union.bind_mw;
         (bind.rkey, bind.bind_info, Mw::from_raw(bind.mw))
@@ -31,7 +32,8 @@ pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> Outcome {
     if window.pd != qp.pd || handle != current || rkey >> 8 != current >> 8 {
         return refused;
     }
-    // A type 2 window is bound only while it is unbound, and unbound by invalidating it; a type 1 window changes over.
+    // A type 2 window is bound only while it is unbound, and unbound by invalidating it; a type 1
+    // window changes over.
     if window.is_type_2() && (info.length == 0 || window.is_bound()) {
         return refused;
     }
@@ -47,7 +49,8 @@ pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> Outcome {
     Outcome::Done(0)
 }
 
-/// What the window would grant; `None` if the region doesn't cover it or wasn't registered for binding.
+/// What the window would grant; `None` if the region doesn't cover it or wasn't registered for
+/// binding.
 fn grant(qp: &Qp, is_type_2: bool, region: &Mr, info: &ibv_mw_bind_info) -> Option<Grant> {
     let parent = key_table::grant(region.lkey())?;
     let rights = info.mw_access_flags;

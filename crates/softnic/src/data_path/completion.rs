@@ -1,10 +1,10 @@
-//! A completion as it lies in the ring: three header words, then what the kind of completion adds; a small message's
-//! has two.
+//! A completion as it lies in the ring: three header words, then what the kind of completion adds;
+//! a small message's has two.
 //!
-//! What it guarantees: what [`push`] wrote is what [`Header::read`] gives. For a receive, `word` is the index of the
-//! receive work request (its `wr_id` stays in the receiver's own memory); for a send it is the `wr_id`, and the first
-//! word behind the header says how far the send queue is free once this is polled. A small message has a
-//! [`SmallHeader`], and its bytes behind it.
+//! What it guarantees: what [`push`] wrote is what [`Header::read`] gives. For a receive, `word` is
+//! the index of the receive work request (its `wr_id` stays in the receiver's own memory); for a
+//! send it is the `wr_id`, and the first word behind the header says how far the send queue is free
+//! once this is polled. A small message has a [`SmallHeader`], and its bytes behind it.
 
 use crate::events::async_event::Kind;
 use crate::objects::cq::Cq;
@@ -14,15 +14,16 @@ use verbline_sync::ring::{Claim, FIRST_PAYLOAD_BYTES, Overrun, PAYLOAD_BYTES_MAX
 
 /// Words of a slot's body that the header takes.
 pub(crate) const HEADER_WORDS: usize = 3;
-/// `opcode` of a receive that a queue pair left behind: `word` is its `wr_id`, and it is given out although the queue
-/// pair is gone.
+/// `opcode` of a receive that a queue pair left behind: `word` is its `wr_id`, and it is given out
+/// although the queue pair is gone.
 pub(crate) const LEFT: u32 = 255;
 /// `opcode` of receives is at least this: `IBV_WC_RECV`.
 pub(crate) const RECV: u32 = ibv_wc_opcode::IBV_WC_RECV;
 pub(crate) const RECV_RDMA_WITH_IMM: u32 = ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;
 pub(crate) const SUCCESS: u32 = ibv_wc_status::IBV_WC_SUCCESS;
 
-/// See the [module](self). `flags` are `ibv_wc_flags`; all but `word`, `imm` and `byte_len` fit into their bytes.
+/// See the [module](self). `flags` are `ibv_wc_flags`; all but `word`, `imm` and `byte_len` fit
+/// into their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Header {
     pub(crate) word: u64,
@@ -51,7 +52,8 @@ impl Header {
     #[inline(always)]
     pub(crate) fn write(&self, slot: &Slot) {
         let words = self.words();
-        // SAFETY: the slot is claimed by this producer and not published: nobody else touches its body.
+        // SAFETY: the slot is claimed by this producer and not published: nobody else touches its
+        // body.
         slot.body_mut(|body| unsafe { body.cast::<[u64; HEADER_WORDS]>().write(words) });
     }
 
@@ -86,8 +88,8 @@ impl Header {
     }
 }
 
-/// The header of a small message, whose payload follows it in the slots. It has no status but success, and its length
-/// is the payload's.
+/// The header of a small message, whose payload follows it in the slots. It has no status but
+/// success, and its length is the payload's.
 ///
 /// ```text
 /// word 0  receive's index (low 16 bits), has immediate data (1), messages of the other direction that the sender
@@ -95,8 +97,8 @@ impl Header {
 ///      1  QPN (24 bits), payload bytes (7), 1 where other completions have 0 (1), immediate data (32)
 /// ```
 ///
-/// 47 bits of a count that starts at 0 last for a month at 50 M/s; then it is equal to no count of messages sent, which
-/// is what a sender looks for (`Sq::mailbox_of`).
+/// 47 bits of a count that starts at 0 last for a month at 50 M/s; then it is equal to no count of
+/// messages sent, which is what a sender looks for (`Sq::mailbox_of`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SmallHeader([u64; SMALL_HEADER_WORDS]);
 
@@ -118,12 +120,13 @@ const _: () = assert!(FIRST_PAYLOAD_BYTES == HALF_PAYLOAD_BYTES + 8);
 // Receives that are posted at once have an index of their own each.
 const _: () = assert!(device::QP_WR_MAX <= 1 << 16);
 
-/// The first bytes of a payload, so many, are the second half of its slot's line: no store straddles the halves.
+/// The first bytes of a payload, so many, are the second half of its slot's line: no store
+/// straddles the halves.
 pub(crate) const HALF_PAYLOAD_BYTES: usize = 32;
 
-/// Where in the first slot a payload is: the word behind the header, and the half line behind that. A payload begins in
-/// the half; of one that is longer, the word has the last 8 bytes that are in this slot, of which the half may have
-/// some as well.
+/// Where in the first slot a payload is: the word behind the header, and the half line behind that.
+/// A payload begins in the half; of one that is longer, the word has the last 8 bytes that are in
+/// this slot, of which the half may have some as well.
 #[inline(always)]
 pub(crate) fn payload_of(body: *mut [u64; 7]) -> [*mut u8; 2] {
     let word = body.cast::<u64>().wrapping_add(SMALL_HEADER_WORDS);
@@ -227,8 +230,8 @@ pub(crate) fn read_extra(slot: &Slot) -> Extra {
     slot.body(|body| unsafe { body.cast::<u64>().add(HEADER_WORDS).cast::<Extra>().read() })
 }
 
-/// Adds one completion of one slot. `strong`: solicited, or an error. On an overrun the completion is lost, the queue
-/// is marked, and its event is raised.
+/// Adds one completion of one slot. `strong`: solicited, or an error. On an overrun the completion
+/// is lost, the queue is marked, and its event is raised.
 #[inline]
 pub(crate) fn push(cq: &Cq, tag: u32, header: &Header, extra: Extra, strong: bool) -> Result<(), Overrun> {
     let claim = claim(cq, 1)?;

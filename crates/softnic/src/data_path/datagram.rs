@@ -1,9 +1,10 @@
 //! Datagrams: UD messages to one queue pair or to a multicast group.
 //!
-//! What it guarantees: a datagram arrives whole, behind 40 bytes of GRH, or not at all, and its sender doesn't learn
-//! which: it is lost where nobody is attached, no receive is posted, or the Q_Key is another (which the port counts). A
-//! receive that is too short or not writable completes with its error and its queue pair goes to ERR. Every queue pair
-//! of a group gets a copy, the sender's own included.
+//! What it guarantees: a datagram arrives whole, behind 40 bytes of GRH, or not at all, and its
+//! sender doesn't learn which: it is lost where nobody is attached, no receive is posted, or the
+//! Q_Key is another (which the port counts). A receive that is too short or not writable completes
+//! with its error and its queue pair goes to ERR. Every queue pair of a group gets a copy, the
+//! sender's own included.
 
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
@@ -30,8 +31,9 @@ const CONTROLLED_QKEY: u32 = 1 << 31;
 
 /// Carries out a UD work request.
 pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
-    // SAFETY: a datagram's arm of the union; validation saw that there is a handle, and by ibv_post_send(3), which
-    // whoever made the `SendWr` kept, it lives until the work request has completed.
+    // SAFETY: a datagram's arm of the union; validation saw that there is a handle, and by
+    // ibv_post_send(3), which whoever made the `SendWr` kept, it lives until the work request has
+    // completed.
     let (ud, ah) = unsafe { (wr.wr.ud, Ah::from_raw(wr.wr.ud.ah)) };
     if ah.pd != qp.pd {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
@@ -99,8 +101,8 @@ impl Datagram<'_> {
             target.device().qkey_violations.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        // Several senders at a time: each must get another receive, and receives complete in the order in which they
-        // were posted, so the lock is held until this one has.
+        // Several senders at a time: each must get another receive, and receives complete in the
+        // order in which they were posted, so the lock is held until this one has.
         let _lock = target.rq.lock.lock();
         let Some(index) = take(target) else { return };
         let placed = message::place(target, self.pinned, index, self.source, GRH_BYTES, self.bytes);

@@ -1,8 +1,10 @@
-//! Queue pairs that failed on a data path: what is done at once, and what only the control path can do.
+//! Queue pairs that failed on a data path: what is done at once, and what only the control path can
+//! do.
 //!
-//! What it guarantees: when the verb in which a queue pair failed returns, the queue pair is in its error state and
-//! everything posted to it was flushed. At once (inside a guard) it stops accepting and sending; the receive queue,
-//! which a sender may be consuming without a lock, is flushed after everybody has left (`flush`).
+//! What it guarantees: when the verb in which a queue pair failed returns, the queue pair is in its
+//! error state and everything posted to it was flushed. At once (inside a guard) it stops accepting
+//! and sending; the receive queue, which a sender may be consuming without a lock, is flushed after
+//! everybody has left (`flush`).
 
 use crate::events::async_event::Kind;
 use crate::objects::fabric;

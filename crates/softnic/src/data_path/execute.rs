@@ -1,11 +1,12 @@
 //! Carrying out one send work request: which are refused, what each does, how it completes.
 //!
-//! What it guarantees: a work request that [`validate`] refuses has no effect. One that is carried out completes as
-//! hardware would have it: with success if it is signaled, with an error always; after an error an RC queue pair is in
-//! ERR, a UC or UD one in SQE, and whatever is behind it is flushed.
+//! What it guarantees: a work request that [`validate`] refuses has no effect. One that is carried
+//! out completes as hardware would have it: with success if it is signaled, with an error always;
+//! after an error an RC queue pair is in ERR, a UC or UD one in SQE, and whatever is behind it is
+//! flushed.
 //!
-//! A work request is carried out by one thread at a time: the posting thread while the fast path is open, else
-//! whoever holds the lock of the pending ones.
+//! A work request is carried out by one thread at a time: the posting thread while the fast path is
+//! open, else whoever holds the lock of the pending ones.
 
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
@@ -66,8 +67,9 @@ fn is_supported(transport: Transport, opcode: u32) -> bool {
     }
 }
 
-/// Carries out what passed [`validate`]. Reads and atomics are done when this returns, so `IBV_SEND_FENCE` has nothing
-/// to wait for. One thread at a time carries out the work requests of a queue pair.
+/// Carries out what passed [`validate`]. Reads and atomics are done when this returns, so
+/// `IBV_SEND_FENCE` has nothing to wait for. One thread at a time carries out the work requests of
+/// a queue pair.
 pub(crate) fn execute(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
     if bytes > MESSAGE_BYTES_MAX {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);

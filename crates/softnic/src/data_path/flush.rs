@@ -1,7 +1,8 @@
 //! Flushing a queue pair in ERR: every posted work request completes with `IBV_WC_WR_FLUSH_ERR`.
 //!
-//! What it guarantees: each posted work request completes exactly once, whoever posts meanwhile: a receive that is
-//! posted before the flush is seen by it; one posted after sees that it must flush itself (`credit`).
+//! What it guarantees: each posted work request completes exactly once, whoever posts meanwhile: a
+//! receive that is posted before the flush is seen by it; one posted after sees that it must flush
+//! itself (`credit`).
 
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
@@ -16,7 +17,8 @@ use rdma_sys::ibv_wc_status;
 use std::sync::atomic::Ordering;
 use verbline_sync::credit::{Attention, FLUSHING, WAITING};
 
-/// Flushes both queues. The caller holds the control lock, is inside no guard, and the queue pair is in ERR.
+/// Flushes both queues. The caller holds the control lock, is inside no guard, and the queue pair
+/// is in ERR.
 pub(crate) fn everything(qp: &Qp, pinned: Pinned<'_>) {
     // Release pairs with the Acquire of senders.
     qp.inbound.accept.store(0, Ordering::Release);
@@ -84,9 +86,9 @@ pub(crate) fn unstall(qp: &Qp, pinned: Pinned<'_>, pending: &mut Pending) {
     qp.sq.set_stalled(false);
 }
 
-/// Receives of a shared queue that `qp` took and nobody has polled won't be polled any more: their entries are free,
-/// and they are completed anew as [`completion::LEFT`] under `tag`, which was the queue pair's. Control path; no data
-/// path is at work for it.
+/// Receives of a shared queue that `qp` took and nobody has polled won't be polled any more: their
+/// entries are free, and they are completed anew as [`completion::LEFT`] under `tag`, which was the
+/// queue pair's. Control path; no data path is at work for it.
 pub(crate) fn give_back(srq: &Srq, qp: &Qp, tag: u32) {
     for word in srq.reclaim(qp.qpn) {
         let status = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;

@@ -1,10 +1,10 @@
-//! Messages to a connected queue pair that consume a receive: SEND in its forms, and the end of RDMA WRITE with
-//! immediate data.
+//! Messages to a connected queue pair that consume a receive: SEND in its forms, and the end of
+//! RDMA WRITE with immediate data.
 //!
-//! What it guarantees: the bytes go from the sender's buffers straight into the posted ones, one copy, and the receive
-//! completes after. What is wrong on the receiving side completes its receive with that error and moves it to ERR; an
-//! RC sender then fails with the matching remote error, a UC sender doesn't learn of it (IB specification, vol. 1,
-//! 9.9: responder error behaviour).
+//! What it guarantees: the bytes go from the sender's buffers straight into the posted ones, one
+//! copy, and the receive completes after. What is wrong on the receiving side completes its receive
+//! with that error and moves it to ERR; an RC sender then fails with the matching remote error, a
+//! UC sender doesn't learn of it (IB specification, vol. 1, 9.9: responder error behaviour).
 
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
@@ -64,7 +64,8 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     }
 }
 
-/// The peer, if it exists, accepts our messages and expects the next. The first one establishes the connection.
+/// The peer, if it exists, accepts our messages and expects the next. The first one establishes the
+/// connection.
 pub(crate) fn peer<'p>(qp: &Qp, pinned: Pinned<'p>) -> Option<&'p Qp> {
     let peer = fabric::lookup(pinned, qp.sq.destination())?;
     // Acquire pairs with the Release in `modify`: the peer is ready before it accepts.
@@ -98,7 +99,8 @@ pub(crate) fn no_receive(qp: &Qp, peer: &Qp) -> Outcome {
     }
 }
 
-/// Takes a receive of a connected peer, which accepts messages from us only; one thread at a time carries out ours.
+/// Takes a receive of a connected peer, which accepts messages from us only; one thread at a time
+/// carries out ours.
 pub(crate) fn take(peer: &Qp) -> Option<u64> {
     match peer.srq() {
         None => peer.rq.take(),
@@ -106,8 +108,8 @@ pub(crate) fn take(peer: &Qp) -> Option<u64> {
     }
 }
 
-/// Copies `bytes` of `source` into the buffers of a receive that was taken and isn't completed yet, after their first
-/// `skip`.
+/// Copies `bytes` of `source` into the buffers of a receive that was taken and isn't completed yet,
+/// after their first `skip`.
 pub(crate) fn place(
     peer: &Qp,
     pinned: Pinned<'_>,

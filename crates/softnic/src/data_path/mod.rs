@@ -1,9 +1,9 @@
 //! The data path: posting, carrying out, completing and polling work requests.
 //!
-//! - Posting: `post_send` tries `small`, `bulk` and `transfer`, which look once a run at what its messages have in
-//!   common; `post_recv`.
-//! - One work request of any kind: `execute`, by `message`, `one_sided`, `datagram` or `bind`; one that has to wait:
-//!   `progress`.
+//! - Posting: `post_send` tries `small`, `bulk` and `transfer`, which look once a run at what its
+//!   messages have in common; `post_recv`.
+//! - One work request of any kind: `execute`, by `message`, `one_sided`, `datagram` or `bind`; one
+//!   that has to wait: `progress`.
 //! - Completing and polling: `completion`, `poll`.
 //! - Failing: `errors` notes it at once, `flush` does the rest after the guard was left.
 

@@ -1,10 +1,10 @@
 //! RDMA WRITE, READ and atomics: the initiator reaches into the peer's memory itself.
 //!
-//! What it guarantees: before a byte is touched, the peer queue pair's access flags, the R_Key's protection domain,
-//! bounds and rights are checked. An operation that the queue pair doesn't let in is `REM_INV_REQ_ERR`, one that the
-//! key doesn't grant `REM_ACCESS_ERR`; either moves an RC peer to ERR, as the specification has it for a responder's
-//! class C errors (IB specification, vol. 1, 9.7.4.1 and 9.9). Atomics are atomic to each other and to the CPU's
-//! (`IBV_ATOMIC_GLOB`).
+//! What it guarantees: before a byte is touched, the peer queue pair's access flags, the R_Key's
+//! protection domain, bounds and rights are checked. An operation that the queue pair doesn't let
+//! in is `REM_INV_REQ_ERR`, one that the key doesn't grant `REM_ACCESS_ERR`; either moves an RC
+//! peer to ERR, as the specification has it for a responder's class C errors (IB specification,
+//! vol. 1, 9.7.4.1 and 9.9). Atomics are atomic to each other and to the CPU's (`IBV_ATOMIC_GLOB`).
 
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
@@ -84,10 +84,11 @@ pub(crate) fn atomic(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut E
     if !at.cast::<u64>().is_aligned() {
         return refuse_request(qp, peer, errors);
     }
-    // SAFETY: eight aligned bytes that the key granted, for as long as we are pinned; others reach them with atomics,
-    // or race as they would with a device.
+    // SAFETY: eight aligned bytes that the key granted, for as long as we are pinned; others reach
+    // them with atomics, or race as they would with a device.
     let word = unsafe { AtomicU64::from_ptr(at.cast()) };
-    // SeqCst, all: atomics on one word by any number of initiators are in one order, which orders what they guard.
+    // SeqCst, all: atomics on one word by any number of initiators are in one order, which orders
+    // what they guard.
     let before = if wr.opcode == ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD {
         word.fetch_add(remote.compare_add, Ordering::SeqCst)
     } else {
@@ -111,7 +112,8 @@ fn add_local_target<'p>(target: &mut Targets<'p>, qp: &Qp, wr: SendWr<'p>) -> Re
     target.add_list(qp.pd, wr).map_err(|_| ibv_wc_status::IBV_WC_LOC_PROT_ERR)
 }
 
-/// The peer of a read or an atomic, which needs its leave and its resources; or what becomes of the request.
+/// The peer of a read or an atomic, which needs its leave and its resources; or what becomes of the
+/// request.
 fn reading_peer<'p>(qp: &Qp, pinned: Pinned<'p>, need: u32, errors: &mut Errors) -> Result<&'p Qp, Outcome> {
     let peer = message::peer(qp, pinned).ok_or_else(|| message::unreachable_peer(qp))?;
     // Relaxed: set before the peer accepted.

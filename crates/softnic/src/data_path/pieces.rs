@@ -1,7 +1,8 @@
 //! Moving bytes between scatter/gather lists.
 //!
-//! What it guarantees: every byte that is read or written lies in a range that its key granted just before, for as long
-//! as the [`Pinned`] that the list was made with; or it is inline data, or a local.
+//! What it guarantees: every byte that is read or written lies in a range that its key granted just
+//! before, for as long as the [`Pinned`] that the list was made with; or it is inline data, or a
+//! local.
 
 use crate::copy::copy;
 use crate::objects::device::SGE_MAX;
@@ -12,8 +13,8 @@ use crate::queues::wqe::Wqe;
 use crate::queues::wr::{SendWr, sge_bytes};
 use std::mem::MaybeUninit;
 
-/// Ranges of memory, readable during `'p`, and writable if `WRITABLE`. Filled in place, since it is half a kilobyte:
-/// returned by value it cost 60 ns a message.
+/// Ranges of memory, readable during `'p`, and writable if `WRITABLE`. Filled in place, since it is
+/// half a kilobyte: returned by value it cost 60 ns a message.
 pub(crate) struct Pieces<'p, const WRITABLE: bool> {
     pieces: [MaybeUninit<(*mut u8, usize)>; SGE_MAX as usize],
     count: usize,
@@ -48,7 +49,8 @@ impl<'p, const WRITABLE: bool> Pieces<'p, WRITABLE> {
         unsafe { std::slice::from_raw_parts(self.pieces.as_ptr().cast(), self.count) }
     }
 
-    /// Adds the ranges of a work request's list. Of inline data that is read from, addresses are taken as they are.
+    /// Adds the ranges of a work request's list. Of inline data that is read from, addresses are
+    /// taken as they are.
     #[inline]
     pub(crate) fn add_list(&mut self, pd: u32, wr: SendWr<'p>) -> Result<(), Denied> {
         let inline = !WRITABLE && wr.is_inline();
@@ -64,8 +66,8 @@ impl<'p, const WRITABLE: bool> Pieces<'p, WRITABLE> {
         Ok(())
     }
 
-    /// Adds a range of the peer's, if the key allows it. Nothing is checked for an empty one (IB specification,
-    /// vol. 1, 9.7.4.1.5: a zero-length request's R_Key isn't validated).
+    /// Adds a range of the peer's, if the key allows it. Nothing is checked for an empty one (IB
+    /// specification, vol. 1, 9.7.4.1.5: a zero-length request's R_Key isn't validated).
     pub(crate) fn add_remote(&mut self, peer: &Qp, rkey: u32, addr: u64, bytes: u64) -> Result<(), Denied> {
         if bytes > 0 {
             let at = key_table::check_remote(peer.pd, peer.qpn, rkey, addr, bytes, Self::REMOTE)?;
@@ -83,7 +85,8 @@ impl<'p> Sources<'p> {
 }
 
 impl Targets<'_> {
-    /// Adds `len` bytes of a receive's buffers, after the first `skip`. The receive has room for `skip` + `len`.
+    /// Adds `len` bytes of a receive's buffers, after the first `skip`. The receive has room for
+    /// `skip` + `len`.
     #[inline]
     pub(crate) fn add_wqe(&mut self, pd: u32, wqe: Wqe<'_>, mut skip: u64, mut len: u64) -> Result<(), Denied> {
         for sge in wqe.sges() {
@@ -106,8 +109,8 @@ impl Targets<'_> {
     }
 }
 
-/// Copies `len` bytes from one list to another; both have at least that many, and none of one overlaps one of the
-/// other. A list that had not would be copied as far as it goes.
+/// Copies `len` bytes from one list to another; both have at least that many, and none of one
+/// overlaps one of the other. A list that had not would be copied as far as it goes.
 #[inline]
 pub(crate) fn move_bytes(to: &Targets<'_>, from: &Sources<'_>, mut len: u64) {
     let (mut to, mut from) = (to.as_slice().iter().copied(), from.as_slice().iter().copied());

@@ -1,9 +1,10 @@
 //! Polling a completion queue: what lies in its ring and its mailboxes becomes `ibv_wc`s.
 //!
-//! What it guarantees: completions come out whole, and those of one queue in the order in which they were added. A
-//! small message lies in the ring, or in a mailbox, until it is polled; polling copies it into the posted buffer, whose
-//! key is checked once more. What belongs to a queue pair that was reset or destroyed meanwhile isn't given out, but
-//! for the shared receives that it had taken: those come as flushed.
+//! What it guarantees: completions come out whole, and those of one queue in the order in which
+//! they were added. A small message lies in the ring, or in a mailbox, until it is polled; polling
+//! copies it into the posted buffer, whose key is checked once more. What belongs to a queue pair
+//! that was reset or destroyed meanwhile isn't given out, but for the shared receives that it had
+//! taken: those come as flushed.
 
 use crate::copy::{copy_8, copy_32, copy_small};
 use crate::data_path::completion::{self, HALF_PAYLOAD_BYTES, Header, SmallHeader};
@@ -25,7 +26,8 @@ use verbline_sync::ring::{self, Consumer, Entry, FIRST_PAYLOAD_BYTES};
 
 /// `ibv_poll_cq(3)`.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: ibv_poll_cq(3): the queue is alive, and `wc` has room for so many; one thread at a time polls.
+    // SAFETY: ibv_poll_cq(3): the queue is alive, and `wc` has room for so many; one thread at a
+    // time polls.
     let (this, room) = unsafe { (Cq::from_raw(cq), Room::new(wc, entries)) };
     if this.stalled.any() {
         progress::retry_all(this);
@@ -82,8 +84,8 @@ impl Vacant<'_> {
     /// Gives out a completion, as the six words of an `ibv_wc` (`completion`).
     #[inline(always)]
     fn give(self, wc: [u64; 6]) {
-        // SAFETY: there is a place, as `vacant` has seen, of which `Room::new` was told; `ibv_wc` is as large and
-        // aligned as the words.
+        // SAFETY: there is a place, as `vacant` has seen, of which `Room::new` was told; `ibv_wc`
+        // is as large and aligned as the words.
         unsafe {
             self.0.next.cast::<[u64; 6]>().write(wc);
             self.0.next = self.0.next.add(1);
@@ -107,7 +109,8 @@ impl Mail<'_> {
         (0..used.min(MAILBOXES)).find(|&index| self.readers[index].is_pending(&self.this.mailboxes[index]))
     }
 
-    /// A poll that finds nothing in the ring, and something in this mailbox at least: all of a conversation's.
+    /// A poll that finds nothing in the ring, and something in this mailbox at least: all of a
+    /// conversation's.
     #[inline(always)]
     fn poll(&mut self, mut index: usize, mut room: Room) -> c_int {
         let mut errors = Errors::new();
@@ -115,8 +118,8 @@ impl Mail<'_> {
         let inside = self.this.polling.guard.enter();
         while let Some(vacant) = room.vacant() {
             self.take(index, Pinned::inside(&inside), vacant, &mut errors);
-            // All of them, also behind one with nothing in it but what is stale: who was told that there is none may
-            // sleep.
+            // All of them, also behind one with nothing in it but what is stale: who was told that
+            // there is none may sleep.
             match self.pending() {
                 Some(next) => index = next,
                 None => break,
@@ -127,14 +130,16 @@ impl Mail<'_> {
         entries - room.left
     }
 
-    /// Takes what is in that mailbox: nothing, if it is to a queue pair that is gone, or was reset since.
+    /// Takes what is in that mailbox: nothing, if it is to a queue pair that is gone, or was reset
+    /// since.
     #[inline(always)]
     fn take(&mut self, index: usize, pinned: Pinned<'_>, vacant: Vacant<'_>, errors: &mut Errors) {
         let mailbox = &self.this.mailboxes[index];
         let Some(entry) = self.readers[index].take(mailbox) else { return };
         // Relaxed: see `attach`.
         let Some(qp) = fabric::lookup(pinned, self.this.owners[index].load(Ordering::Relaxed)) else { return };
-        // It may be written over if it is stale, so its tag is looked at before anything else of it.
+        // It may be written over if it is stale, so its tag is looked at before anything else of
+        // it.
         if qp.tag() != entry.tag {
             return;
         }
@@ -156,7 +161,8 @@ struct Taker<'a> {
     room: Room,
 }
 
-/// What completions that follow each other have in common: their queue pair, and the key of its receives' buffers.
+/// What completions that follow each other have in common: their queue pair, and the key of its
+/// receives' buffers.
 struct Run<'a> {
     pinned: Pinned<'a>,
     qpn: u32,
@@ -190,7 +196,8 @@ impl<'a> Run<'a> {
             *self = Run::none(self.pinned);
             return;
         };
-        // Who resets it changes its tag and waits for our guard, and only then touches what is counted here.
+        // Who resets it changes its tag and waits for our guard, and only then touches what is
+        // counted here.
         let polled = qp.rq.polled();
         let key = RegionKey::new(qp.pd, key_table::LOCAL_WRITE);
         *self = Run { qpn, tag: qp.tag(), qp: Some(qp), key, polled, acked: Sq::UNKNOWN, ..*self };
@@ -235,10 +242,10 @@ impl Taker<'_> {
         self.consumer.publish_head(&self.this.ring);
     }
 
-    /// Takes small messages that follow the one that was given last and are like it, to the same queue pair, and into
-    /// the next receive, of one piece under the same key; the rest is for [`give`](Self::give). All of it in locals,
-    /// since what is stored could be any of what the fields lead to as far as the compiler knows: half the
-    /// instructions.
+    /// Takes small messages that follow the one that was given last and are like it, to the same
+    /// queue pair, and into the next receive, of one piece under the same key; the rest is for
+    /// [`give`](Self::give). All of it in locals, since what is stored could be any of what the
+    /// fields lead to as far as the compiler knows: half the instructions.
     #[inline(always)]
     fn stream(&mut self, run: &mut Run<'_>) {
         let Some(qp) = run.qp else { return };
@@ -268,7 +275,8 @@ impl Taker<'_> {
                 break;
             }
             let Some(at) = key.inside(sge.addr(), bytes as u64).filter(|_| key.is(sge.lkey())) else { break };
-            // SAFETY: the key, which was looked up inside the guard that we are in, grants so many bytes there.
+            // SAFETY: the key, which was looked up inside the guard that we are in, grants so many
+            // bytes there.
             unsafe { payload(&entry, bytes, at) };
             vacant.give(header.wc_words(wqe.wr_id(), completion::SUCCESS));
             (received, acked) = (received + 1, header.acked());
@@ -307,7 +315,8 @@ fn give(run: &mut Run<'_>, entry: &Entry<'_>, vacant: Vacant<'_>, errors: &mut E
     }
 }
 
-/// Of a queue pair that is gone, or was reset since, nothing is given out but the shared receives that it left behind.
+/// Of a queue pair that is gone, or was reset since, nothing is given out but the shared receives
+/// that it left behind.
 #[cold]
 fn give_left(entry: &Entry<'_>, vacant: Vacant<'_>) {
     if SmallHeader::read(entry.first()).0.is_some() {
@@ -320,9 +329,10 @@ fn give_left(entry: &Entry<'_>, vacant: Vacant<'_>) {
     }
 }
 
-/// A small message to `qp`: its bytes go from the slots, which aren't given back yet, to the receive's buffers, and its
-/// completion is given out. `received` is how many receives came before it; gives how many there are with it. `key` is
-/// of the queue pair's domain, and was looked up inside the guard.
+/// A small message to `qp`: its bytes go from the slots, which aren't given back yet, to the
+/// receive's buffers, and its completion is given out. `received` is how many receives came before
+/// it; gives how many there are with it. `key` is of the queue pair's domain, and was looked up
+/// inside the guard.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "inlined: a struct of them is made and taken apart")]
 fn give_small(
@@ -335,10 +345,11 @@ fn give_small(
     vacant: Vacant<'_>,
     errors: &mut Errors,
 ) -> u64 {
-    // Receives of a connection complete in order, so the index is the next one's; its low bits say which in any case.
+    // Receives of a connection complete in order, so the index is the next one's; its low bits say
+    // which in any case.
     let index = received + u64::from(header.index().wrapping_sub(received as u16));
-    // A small message is that of a connected queue pair without a shared queue. The entry is free only after the caller
-    // says so.
+    // A small message is that of a connected queue pair without a shared queue. The entry is free
+    // only after the caller says so.
     let wqe = qp.rq.wqes.wqe(index);
     let mut status = completion::SUCCESS;
     if place(entry, header.bytes(), qp.pd, pinned, key, wqe).is_err() {
@@ -385,7 +396,8 @@ fn place(
         return place_in_pieces(entry, len, pd, pinned, wqe);
     }
     let to = key.check(sge.lkey(), sge.addr(), len as u64)?;
-    // SAFETY: the key, which was looked up inside the guard that we are in, grants so many bytes there.
+    // SAFETY: the key, which was looked up inside the guard that we are in, grants so many bytes
+    // there.
     unsafe { payload(entry, len, to) };
     Ok(())
 }
@@ -412,12 +424,13 @@ fn place_in_pieces(
 /// Copies the `len` bytes of a payload to `to`.
 ///
 /// # Safety
-/// `to` is writable for `len` bytes, which the entry's slots hold as `Small::write_payload` put them there.
+/// `to` is writable for `len` bytes, which the entry's slots hold as `Small::write_payload` put
+/// them there.
 #[inline(always)]
 unsafe fn payload(entry: &Entry<'_>, len: usize, to: *mut u8) {
     let [word, half] = entry.first().body(|body| completion::payload_of(body.cast_mut()));
-    // SAFETY: so many bytes at `to`, by the contract, and in the slots, which are the consumer's until they are given
-    // back.
+    // SAFETY: so many bytes at `to`, by the contract, and in the slots, which are the consumer's
+    // until they are given back.
     unsafe {
         if len > FIRST_PAYLOAD_BYTES {
             let second = entry.second().body(|body| body.cast::<u8>());

@@ -1,7 +1,7 @@
 //! Posting receives, to a queue pair or to a shared queue.
 //!
-//! What it guarantees: a sender that waits for a receive is started by the post that brings one; a receive that is
-//! posted to a queue pair in ERR is flushed.
+//! What it guarantees: a sender that waits for a receive is started by the post that brings one; a
+//! receive that is posted to a queue pair in ERR is flushed.
 
 use crate::data_path::errors::Errors;
 use crate::data_path::{flush, progress};
@@ -63,7 +63,8 @@ fn post_all(qp: &Qp, next: &mut Option<RecvWr<'_>>, errors: &mut Errors) -> c_in
         return libc::EINVAL;
     }
     let rq = &qp.rq;
-    // Copies, since what is stored below could be any of the queue pair as far as the compiler knows.
+    // Copies, since what is stored below could be any of the queue pair as far as the compiler
+    // knows.
     let (depth, max_sge) = (qp.cap.max_recv_wr, qp.cap.max_recv_sge);
     let free = rq.room(depth);
     let (mut posted, mut limit) = (free.start, free.end);

@@ -1,9 +1,10 @@
-//! Posting sends. Small messages (`small`), long ones (`bulk`) and plain RDMA WRITEs and READs (`transfer`) have a way
-//! of their own, which looks at what they have in common once a run.
+//! Posting sends. Small messages (`small`), long ones (`bulk`) and plain RDMA WRITEs and READs
+//! (`transfer`) have a way of their own, which looks at what they have in common once a run.
 //!
-//! What it guarantees: work requests are carried out by the posting thread, in order, before `ibv_post_send(3)`
-//! returns, unless one has to wait (`progress`); then it and those behind it are kept in order. `bad_wr` is the first
-//! that was refused, and it and what follows it have no effect.
+//! What it guarantees: work requests are carried out by the posting thread, in order, before
+//! `ibv_post_send(3)` returns, unless one has to wait (`progress`); then it and those behind it are
+//! kept in order. `bad_wr` is the first that was refused, and it and what follows it have no
+//! effect.
 
 use crate::data_path::errors::Errors;
 use crate::data_path::poster::{Poster, Refused};
@@ -42,7 +43,8 @@ pub(crate) unsafe extern "C" fn post_send(
     }
 }
 
-/// `ibv_bind_mw(3)`, type 1: carried out as a work request of its own; the handle has the new key when this returns.
+/// `ibv_bind_mw(3)`, type 1: carried out as a work request of its own; the handle has the new key
+/// when this returns.
 pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
     // SAFETY: ibv_bind_mw(3): the window is alive, and `bind` can be read.
     let (bind, window) = unsafe { (&*bind, Mw::from_raw(mw)) };
@@ -56,7 +58,8 @@ pub(crate) unsafe extern "C" fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: 
     (wr.wr_id, wr.send_flags, wr.opcode) = (bind.wr_id, bind.send_flags, ibv_wr_opcode::IBV_WR_BIND_MW);
     wr.bind_mw_tso_union = bind_mw_tso_union_t { bind_mw: bind_mw_t { mw, rkey: new, bind_info: bind.bind_info } };
     let mut bad = std::ptr::null_mut();
-    // SAFETY: ibv_bind_mw(3) asks of the program what ibv_post_send(3) does; the list is one local, without elements.
+    // SAFETY: ibv_bind_mw(3) asks of the program what ibv_post_send(3) does; the list is one local,
+    // without elements.
     let code = unsafe { post_send(qp, &raw mut wr, &raw mut bad) };
     if code == 0 {
         window.set_handle_key(new);
@@ -82,7 +85,8 @@ fn post_all<'a>(poster: Poster<'_>, mut next: Option<SendWr<'a>>, errors: &mut E
     Ok(())
 }
 
-/// Posts the front of the list if that is something for which there is a fast path, which is open. Gives the rest.
+/// Posts the front of the list if that is something for which there is a fast path, which is open.
+/// Gives the rest.
 #[inline(always)]
 fn post_run<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     match wr.opcode {

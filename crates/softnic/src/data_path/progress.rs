@@ -1,10 +1,12 @@
-//! Carrying out send work requests that have to wait: for a receive, for a peer, for the queue pair to leave SQD.
+//! Carrying out send work requests that have to wait: for a receive, for a peer, for the queue pair
+//! to leave SQD.
 //!
-//! What it guarantees: they are carried out in order, by whoever notices first that they can be: the receiver when it
-//! posts, the sender when it posts or polls, the control path when a peer comes up. So nobody needs to poll for them,
-//! and a sender's completion never depends on the receiver's polling. One that waits too long (`rnr_retry` times the
-//! receiver's `min_rnr_timer`, or `retry_cnt` + 1 times the local ACK time-out) fails as hardware would have it;
-//! `timer` sees to that while everybody sleeps.
+//! What it guarantees: they are carried out in order, by whoever notices first that they can be:
+//! the receiver when it posts, the sender when it posts or polls, the control path when a peer
+//! comes up. So nobody needs to poll for them, and a sender's completion never depends on the
+//! receiver's polling. One that waits too long (`rnr_retry` times the receiver's `min_rnr_timer`,
+//! or `retry_cnt` + 1 times the local ACK time-out) fails as hardware would have it; `timer` sees
+//! to that while everybody sleeps.
 
 use crate::data_path::errors::Errors;
 use crate::data_path::poster::{Poster, Refused};
@@ -27,7 +29,8 @@ use verbline_sync::lock::Held;
 /// `IBV_QP_RNR_RETRY` that stands for "for ever".
 const RNR_FOR_EVER: u32 = 7;
 
-/// Posts from `wr` on while the fast path is closed. Gives the rest: not the end, if it is open again.
+/// Posts from `wr` on while the fast path is closed. Gives the rest: not the end, if it is open
+/// again.
 #[cold]
 pub(crate) fn post<'a>(
     poster: Poster<'_>,
@@ -109,7 +112,8 @@ fn run(qp: &Qp, pinned: Pinned<'_>, pending: &mut Held<'_, Pending>, errors: &mu
             _ => return false,
         }
         let Some((wr, position, bytes)) = pending.first() else { break };
-        // The lock makes us the only one to carry out this queue's: the fast path is closed while anything is pending.
+        // The lock makes us the only one to carry out this queue's: the fast path is closed while
+        // anything is pending.
         match execute::execute(qp, pinned, wr, bytes, errors) {
             Outcome::Done(bytes) => {
                 execute::complete(qp, wr, position, bytes, errors);
@@ -180,18 +184,21 @@ fn rnr_span_ns(rnr_retry: u32, min_rnr_timer: u32) -> Option<u64> {
     (rnr_retry != RNR_FOR_EVER).then(|| u64::from(rnr_retry) * timer::rnr_ns(min_rnr_timer))
 }
 
-/// How long an acknowledgement is waited for: `timeout` for the first try and for each retry. `None` is for ever.
+/// How long an acknowledgement is waited for: `timeout` for the first try and for each retry.
+/// `None` is for ever.
 fn ack_span_ns(retry_cnt: u32, timeout: u32) -> Option<u64> {
     (timeout != 0).then(|| (u64::from(retry_cnt) + 1) * timer::ack_timeout_ns(timeout))
 }
 
-/// The control path, of a queue pair that is reset or destroyed: nobody looks for what is pending any more.
+/// The control path, of a queue pair that is reset or destroyed: nobody looks for what is pending
+/// any more.
 pub(crate) fn forget(qp: &Qp) {
     qp.send_cq().stalled.remove(qp.qpn);
     qp.sq.pending.lock().disarm(qp.qpn);
 }
 
-/// Carries out what can be of queue pairs that are known by their numbers. The caller is in no guard, and has no lock.
+/// Carries out what can be of queue pairs that are known by their numbers. The caller is in no
+/// guard, and has no lock.
 #[cold]
 pub(crate) fn progress_numbers(qpns: &[u32]) {
     let mut control = fabric::control();

@@ -1,13 +1,15 @@
-//! Packet sequence numbers: an RC receiver takes messages from the number on that it was told to expect.
+//! Packet sequence numbers: an RC receiver takes messages from the number on that it was told to
+//! expect.
 //!
-//! What it guarantees: the first message of a sender gets through only if its `sq_psn` is the receiver's `rq_psn` and
-//! it is the receiver's first as well. Another one isn't answered: a number that is ahead is a gap, one that is behind
-//! a duplicate, and the answer to either is about packets that the sender doesn't wait for (IB specification, vol. 1,
-//! 9.7.4.1). So its time-outs run out. After the first message the two count alike until one of them is reset; then
-//! they part again. A UC receiver takes a message that starts anywhere (9.8.2), so nothing is compared there.
+//! What it guarantees: the first message of a sender gets through only if its `sq_psn` is the
+//! receiver's `rq_psn` and it is the receiver's first as well. Another one isn't answered: a number
+//! that is ahead is a gap, one that is behind a duplicate, and the answer to either is about
+//! packets that the sender doesn't wait for (IB specification, vol. 1, 9.7.4.1). So its time-outs
+//! run out. After the first message the two count alike until one of them is reset; then they part
+//! again. A UC receiver takes a message that starts anywhere (9.8.2), so nothing is compared there.
 //!
-//! Packets aren't counted: what is compared is compared once a connection, away from the fast path, which both flags
-//! close.
+//! Packets aren't counted: what is compared is compared once a connection, away from the fast path,
+//! which both flags close.
 
 use crate::objects::fabric;
 use crate::objects::guards::Pinned;

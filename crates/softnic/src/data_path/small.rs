@@ -1,10 +1,11 @@
 //! The fast path of small messages.
 //!
-//! A message of up to 96 bytes to a connected queue pair is written into the receiver's completion queue: into its
-//! ring, or into the receiver's mailbox when it is posted alone and the peer is known to have polled all before it.
-//! What that reads and writes of other cores, per message: its one or two slots (the claim's line stays with one
-//! sender, and the mailbox needs no claim), and one line of capacities in 16 messages. No lock is taken, nothing of the
-//! receiver's is waited for. Each small message says how many of the other direction's its sender has polled.
+//! A message of up to 96 bytes to a connected queue pair is written into the receiver's completion
+//! queue: into its ring, or into the receiver's mailbox when it is posted alone and the peer is
+//! known to have polled all before it. What that reads and writes of other cores, per message: its
+//! one or two slots (the claim's line stays with one sender, and the mailbox needs no claim), and
+//! one line of capacities in 16 messages. No lock is taken, nothing of the receiver's is waited
+//! for. Each small message says how many of the other direction's its sender has polled.
 
 use crate::copy::{copy_8, copy_32, copy_small};
 use crate::data_path::completion::{self, HALF_PAYLOAD_BYTES, Header, SmallHeader};
@@ -22,7 +23,8 @@ use verbline_sync::ring::{Claim, FIRST_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Slot};
 /// Small messages that are claimed for at a time.
 const RUN: usize = 32;
 
-/// A small message, checked: its bytes are inline, or its key grants them to whoever is inside the guard.
+/// A small message, checked: its bytes are inline, or its key grants them to whoever is inside the
+/// guard.
 #[derive(Clone, Copy)]
 struct Small<'a> {
     from: *const u8,
@@ -30,8 +32,8 @@ struct Small<'a> {
     wr: SendWr<'a>,
 }
 
-/// Posts as many small messages from `wr` on as it can, and gives the rest; `None` if the first isn't one that it can.
-/// The queue pair is connected, and its fast path open.
+/// Posts as many small messages from `wr` on as it can, and gives the rest; `None` if the first
+/// isn't one that it can. The queue pair is connected, and its fast path open.
 #[inline(always)]
 pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     let peer = poster.established_peer()?;
@@ -52,8 +54,8 @@ pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) 
     }
 }
 
-/// Checks work requests: what they need of their queue pair, copied, since what is stored meanwhile could be any of it
-/// as far as the compiler knows.
+/// Checks work requests: what they need of their queue pair, copied, since what is stored meanwhile
+/// could be any of it as far as the compiler knows.
 struct Source {
     inline_bytes: usize,
     key: RegionKey,
@@ -65,8 +67,8 @@ impl Source {
         Source { inline_bytes: qp.cap.max_inline_data as usize, key: RegionKey::new(qp.pd, 0) }
     }
 
-    /// The work request as a small message, if it is one and everything about it is in order. A message without bytes
-    /// is none: it would look like no payload.
+    /// The work request as a small message, if it is one and everything about it is in order. A
+    /// message without bytes is none: it would look like no payload.
     #[inline(always)]
     fn small<'a>(&mut self, wr: SendWr<'a>, is_run: bool) -> Option<Small<'a>> {
         if wr.opcode != ibv_wr_opcode::IBV_WR_SEND && wr.opcode != ibv_wr_opcode::IBV_WR_SEND_WITH_IMM {
@@ -90,8 +92,8 @@ impl Source {
     }
 }
 
-/// Posts the only message of the list, into receive `index`: nothing to collect, so everything stays in registers.
-/// Measured against a list of one: 12 cycles of 50.
+/// Posts the only message of the list, into receive `index`: nothing to collect, so everything
+/// stays in registers. Measured against a list of one: 12 cycles of 50.
 #[inline(always)]
 fn post_single<'a>(
     poster: Poster<'_>,
@@ -125,8 +127,8 @@ fn post_single<'a>(
     Some(None)
 }
 
-/// Posts small messages from `wr` on into receives from `index` on, with one claim: `most` of them, which is [`RUN`] at
-/// most.
+/// Posts small messages from `wr` on into receives from `index` on, with one claim: `most` of them,
+/// which is [`RUN`] at most.
 #[inline(never)]
 fn post_list<'a>(
     poster: Poster<'_>,
@@ -139,11 +141,11 @@ fn post_list<'a>(
     let mut source = Source::new(&poster);
     let mut run = [const { MaybeUninit::<Small<'a>>::uninit() }; RUN];
     let (mut at, mut slots, mut flags) = (index, 0, 0);
-    let mut next = Some(wr);
+    let (capacities, mut next) = (peer.rq.capacities(), Some(wr));
     for slot in &mut run[..most] {
         let Some(wr) = next else { break };
         let Some(message) = source.small(wr, true) else { break };
-        if (peer.rq.capacity(at) as usize) < message.len {
+        if (capacities.of(at) as usize) < message.len {
             break;
         }
         slot.write(message);
@@ -181,7 +183,8 @@ impl Small<'_> {
         1 + u64::from(self.len > FIRST_PAYLOAD_BYTES)
     }
 
-    /// Writes the message into the slots of a claim from `at` on, which are not published; `index` is its receive's.
+    /// Writes the message into the slots of a claim from `at` on, which are not published; `index`
+    /// is its receive's.
     #[inline(always)]
     fn write_claimed(&self, claim: &Claim<'_>, at: u64, qpn: u32, index: u64, acked: u64) {
         let second = || {
@@ -191,9 +194,10 @@ impl Small<'_> {
         self.write(claim.slot(at), second, qpn, index, acked);
     }
 
-    /// Writes the payload, then the header in front of it, into slots that are its sender's and not published: claimed,
-    /// or the mailbox's whose last message was taken. The second slot first, then all of the first in one go: the
-    /// receiver polls both lines all the time, and each return to a line may have to fetch it back.
+    /// Writes the payload, then the header in front of it, into slots that are its sender's and not
+    /// published: claimed, or the mailbox's whose last message was taken. The second slot first,
+    /// then all of the first in one go: the receiver polls both lines all the time, and each return
+    /// to a line may have to fetch it back.
     #[inline(always)]
     fn write<'s>(&self, first: &Slot, second: impl FnOnce() -> &'s Slot, qpn: u32, index: u64, acked: u64) {
         self.write_payload(first, second);
@@ -207,8 +211,8 @@ impl Small<'_> {
     fn write_payload<'s>(&self, first: &Slot, second: impl FnOnce() -> &'s Slot) {
         let [word, half] = first.body_mut(completion::payload_of);
         let (from, len) = (self.from, self.len);
-        // SAFETY: the message was checked (`Source::small`); the slots are this sender's, with 8 and 32 bytes in the
-        // first and 56 in the second.
+        // SAFETY: the message was checked (`Source::small`); the slots are this sender's, with 8
+        // and 32 bytes in the first and 56 in the second.
         unsafe {
             if len > FIRST_PAYLOAD_BYTES {
                 let rest = second().body_mut(|body| body.cast::<u8>());
@@ -225,7 +229,8 @@ impl Small<'_> {
     }
 }
 
-/// Adds the send completions of a run whose first is at `position`: one claim for all that are signaled.
+/// Adds the send completions of a run whose first is at `position`: one claim for all that are
+/// signaled.
 #[inline(always)]
 fn complete_run(qp: &Qp, run: &[Small<'_>], position: u64, errors: &mut Errors) {
     let signaled = run.iter().filter(|small| execute::is_signaled(qp, small.wr)).count();

@@ -1,11 +1,14 @@
-//! The fast path of RDMA WRITEs and READs: what those of a list have in common is looked at once a run.
+//! The fast path of RDMA WRITEs and READs: what those of a list have in common is looked at once a
+//! run.
 //!
-//! What it guarantees: the same as `one_sided`, which sees whatever is special: more than one piece, immediate data, a
-//! memory window's key, anything that isn't granted. It checks the same before a byte is touched.
+//! What it guarantees: the same as `one_sided`, which sees whatever is special: more than one
+//! piece, immediate data, a memory window's key, anything that isn't granted. It checks the same
+//! before a byte is touched.
 //!
-//! A run looks up the peer, what it lets in and the two keys once, and then checks bounds and copies. So little happens
-//! between two copies, and no locked instruction (unless a completion was asked for), that it is carried out while the
-//! stores of the first are on their way: a list of 4 KiB costs what the copies cost.
+//! A run looks up the peer, what it lets in and the two keys once, and then checks bounds and
+//! copies. So little happens between two copies, and no locked instruction (unless a completion was
+//! asked for), that it is carried out while the stores of the first are on their way: a list of 4
+//! KiB costs what the copies cost.
 
 use crate::copy::copy;
 use crate::data_path::errors::Errors;
@@ -19,11 +22,12 @@ use crate::queues::wr::SendWr;
 use rdma_sys::*;
 use std::sync::atomic::Ordering;
 
-/// Work requests after which it is looked again whether the peer and the queue pair are as they were.
+/// Work requests after which it is looked again whether the peer and the queue pair are as they
+/// were.
 const RUN: u64 = 32;
 
-/// Carries out WRITEs, or READs, from `first` on until something else comes, and gives the rest; `None` if the first is
-/// none that it can. As [`crate::data_path::small::post`].
+/// Carries out WRITEs, or READs, from `first` on until something else comes, and gives the rest;
+/// `None` if the first is none that it can. As [`crate::data_path::small::post`].
 #[inline(never)]
 pub(crate) fn post<'a>(poster: Poster<'_>, first: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     let mut run = Run::new(poster, first.opcode)?;
@@ -34,7 +38,8 @@ pub(crate) fn post<'a>(poster: Poster<'_>, first: SendWr<'a>, errors: &mut Error
         && let Some(wr) = next
     {
         let Some(piece) = run.check(wr) else { break };
-        // SAFETY: both ranges were granted by their keys inside the guard that we are in, or the one is inline.
+        // SAFETY: both ranges were granted by their keys inside the guard that we are in, or the
+        // one is inline.
         unsafe { copy(piece.to, piece.from, piece.bytes) };
         (position, next) = (position + 1, wr.next());
         if execute::is_signaled(&poster, wr) {
@@ -57,7 +62,8 @@ struct Run {
     remote: RegionKey,
 }
 
-/// One copy, checked: both ends were granted by their keys to whoever is inside the guard, or the one is inline.
+/// One copy, checked: both ends were granted by their keys to whoever is inside the guard, or the
+/// one is inline.
 struct Piece {
     to: *mut u8,
     from: *const u8,

@@ -1,15 +1,17 @@
 //! Events that were handed out and not yet acknowledged: why destroying an object may have to wait.
 //!
-//! What it guarantees: [`wait`] returns only when as many events were acknowledged as were handed out. The mutex, the
-//! condition and the counter are the fields of `ibv_cq`, `ibv_qp` and `ibv_srq` that libibverbs uses for the same
-//! thing, so its own `ibv_ack_cq_events` and `ibv_ack_async_event` work on our objects (libibverbs/device.c, verbs.c).
+//! What it guarantees: [`wait`] returns only when as many events were acknowledged as were handed
+//! out. The mutex, the condition and the counter are the fields of `ibv_cq`, `ibv_qp` and `ibv_srq`
+//! that libibverbs uses for the same thing, so its own `ibv_ack_cq_events` and
+//! `ibv_ack_async_event` work on our objects (libibverbs/device.c, verbs.c).
 
 use rdma_sys::{ibv_cq, ibv_qp, ibv_srq};
 use std::ffi::c_uint;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many of an object's events were handed out. Changed under the lock of the queue that hands them out.
+/// How many of an object's events were handed out. Changed under the lock of the queue that hands
+/// them out.
 #[derive(Debug, Default)]
 pub(crate) struct HandedOut(AtomicU32);
 
@@ -40,7 +42,8 @@ macro_rules! fields_of {
             /// # Safety
             /// The object is alive for `'a`. Nobody but this type and libibverbs uses the fields.
             pub(crate) unsafe fn $name(raw: *mut $raw) -> Fields<'a> {
-                // SAFETY: addresses of fields of an object that is alive: the contract of each function of this macro.
+                // SAFETY: addresses of fields of an object that is alive: the contract of each
+                // function of this macro.
                 unsafe { Fields::new(&raw mut (*raw).mutex, &raw mut (*raw).cond, &raw mut (*raw).$completed) }
             }
         )*
@@ -78,7 +81,8 @@ impl<'a> Fields<'a> {
 
     /// Counts `events` acknowledgements.
     pub(crate) fn acknowledge(&self, events: c_uint) {
-        // SAFETY: as in `init`; each object's `create` prepares the fields, and the counter is written under the mutex.
+        // SAFETY: as in `init`; each object's `create` prepares the fields, and the counter is
+        // written under the mutex.
         unsafe {
             libc::pthread_mutex_lock(self.mutex);
             *self.completed = (*self.completed).wrapping_add(events);

@@ -1,7 +1,8 @@
 //! Asynchronous events: what happened to an object that no work completion can tell.
 //!
-//! What it guarantees: events come in order through `ibv_get_async_event(3)`; an object isn't destroyed before all of
-//! its events that were handed out are acknowledged, and no event of a destroyed object is handed out.
+//! What it guarantees: events come in order through `ibv_get_async_event(3)`; an object isn't
+//! destroyed before all of its events that were handed out are acknowledged, and no event of a
+//! destroyed object is handed out.
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::event_queue::EventQueue;
@@ -37,8 +38,8 @@ struct Event {
     kind: Kind,
 }
 
-// SAFETY: `object` is handed to the user, and here only compared; `handed_out` is followed under the queue's lock, by
-// which `forget` takes an object's events out before the object goes.
+// SAFETY: `object` is handed to the user, and here only compared; `handed_out` is followed under
+// the queue's lock, by which `forget` takes an object's events out before the object goes.
 unsafe impl Send for Event {}
 
 /// A context's events.
@@ -63,7 +64,8 @@ impl AsyncEvents {
         self.0.push(Event { object: std::ptr::null(), handed_out: std::ptr::null(), kind });
     }
 
-    /// Before the object is destroyed: drops its events and waits for acknowledgements. Nothing raises more.
+    /// Before the object is destroyed: drops its events and waits for acknowledgements. Nothing
+    /// raises more.
     pub(crate) fn forget<T: Subject>(&self, subject: &T) {
         let object = std::ptr::from_ref(subject).cast::<c_void>();
         let handed_out = self.0.retain(|event| event.object != object, || subject.handed_out().value());
@@ -73,13 +75,15 @@ impl AsyncEvents {
     /// `ibv_get_async_event(3)`; or an `errno`.
     pub(crate) fn next(&self) -> Result<(ibv_async_event_element_t, c_uint), c_int> {
         let event = self.0.next(|event| {
-            // SAFETY: `forget` takes an object's events out before the object goes, under the lock that is held here.
+            // SAFETY: `forget` takes an object's events out before the object goes, under the lock
+            // that is held here.
             if let Some(handed_out) = unsafe { event.handed_out.as_ref() } {
                 handed_out.count();
             }
             event
         })?;
-        // Any pointer of the union: they are all in one place, and this is what the object's type makes of it.
+        // Any pointer of the union: they are all in one place, and this is what the object's type
+        // makes of it.
         Ok((ibv_async_event_element_t { cq: event.object.cast_mut().cast() }, event.kind as c_uint))
     }
 }
@@ -93,8 +97,8 @@ pub(crate) unsafe fn acknowledge(element: ibv_async_event_element_t, kind: c_uin
     const SRQ_LIMIT: c_uint = Kind::SrqLimitReached as c_uint;
     const QP_KINDS: [Kind; 6] =
         [Kind::QpFatal, Kind::QpReqErr, Kind::QpAccessErr, Kind::CommEst, Kind::SqDrained, Kind::QpLastWqeReached];
-    // SAFETY: the kind says which pointer it is, since `raise` is given both; its object waits for this call
-    // (`forget`).
+    // SAFETY: the kind says which pointer it is, since `raise` is given both; its object waits for
+    // this call (`forget`).
     let fields = unsafe {
         match kind {
             CQ_ERR => Fields::cq(element.cq),

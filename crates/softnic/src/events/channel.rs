@@ -1,6 +1,8 @@
-//! Completion channels: the descriptor on which a thread sleeps until an armed queue has a completion.
+//! Completion channels: the descriptor on which a thread sleeps until an armed queue has a
+//! completion.
 //!
-//! What it guarantees: as [`EventQueue`]; one event for each notification of a queue, and none of a destroyed queue.
+//! What it guarantees: as [`EventQueue`]; one event for each notification of a queue, and none of a
+//! destroyed queue.
 
 use crate::events::acknowledged::HandedOut;
 use crate::events::event_queue::EventQueue;
@@ -26,7 +28,8 @@ unsafe impl Object for Channel {
 /// A completion queue that notified, and how many of its notifications were handed out.
 #[derive(Clone, Copy, Debug)]
 struct Ready(*mut ibv_cq, *const HandedOut);
-// SAFETY: followed only under the queue's lock, by which `forget` takes a completion queue's events out before it goes.
+// SAFETY: followed only under the queue's lock, by which `forget` takes a completion queue's events
+// out before it goes.
 unsafe impl Send for Ready {}
 
 impl Channel {
@@ -49,7 +52,8 @@ impl Channel {
         self.queue.push(Ready(cq, handed_out));
     }
 
-    /// Drops the events of `cq`, of which there will be no more; gives how many were ever handed out.
+    /// Drops the events of `cq`, of which there will be no more; gives how many were ever handed
+    /// out.
     pub(crate) fn forget(&self, cq: *mut ibv_cq, handed_out: &HandedOut) -> u32 {
         self.queue.retain(|ready| ready.0 != cq, || handed_out.value())
     }
@@ -57,7 +61,8 @@ impl Channel {
     /// `ibv_get_cq_event(3)`; or an `errno`.
     pub(crate) fn next(&self) -> Result<*mut ibv_cq, c_int> {
         self.queue.next(|Ready(cq, handed_out)| {
-            // SAFETY: `forget` takes a queue's events out before the queue goes, under the lock that is held here.
+            // SAFETY: `forget` takes a queue's events out before the queue goes, under the lock
+            // that is held here.
             unsafe { &*handed_out }.count();
             cq
         })

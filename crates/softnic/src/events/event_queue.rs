@@ -1,11 +1,14 @@
-//! A queue of events behind a file descriptor: what completion channels and asynchronous events have in common.
+//! A queue of events behind a file descriptor: what completion channels and asynchronous events
+//! have in common.
 //!
-//! What it guarantees: the descriptor is readable exactly while the queue isn't empty, both under one lock, so it can
-//! be polled, or set to `O_NONBLOCK` by its user. [`EventQueue::next`] blocks on it, or gives `EAGAIN`.
+//! What it guarantees: the descriptor is readable exactly while the queue isn't empty, both under
+//! one lock, so it can be polled, or set to `O_NONBLOCK` by its user. [`EventQueue::next`] blocks
+//! on it, or gives `EAGAIN`.
 //!
-//! Whoever has the descriptor can do to it what can be done to any. So it is an epoll instance, which nobody can read
-//! or write, around an eventfd that nobody else has: a count that a stranger drained, or filled up to the brim, would
-//! leave a sleeper asleep, or a poster blocked under the lock.
+//! Whoever has the descriptor can do to it what can be done to any. So it is an epoll instance,
+//! which nobody can read or write, around an eventfd that nobody else has: a count that a stranger
+//! drained, or filled up to the brim, would leave a sleeper asleep, or a poster blocked under the
+//! lock.
 
 use crate::errno;
 use std::collections::VecDeque;
@@ -65,14 +68,14 @@ impl<T> EventQueue<T> {
         events.push_back(event);
         if events.len() == 1 {
             let one = 1u64;
-            // SAFETY: eight bytes of a local. It can't block, and has no reason to fail: the count is 0 while the queue
-            // is empty.
+            // SAFETY: eight bytes of a local. It can't block, and has no reason to fail: the count
+            // is 0 while the queue is empty.
             unsafe { libc::write(self.ready.0, (&raw const one).cast(), 8) };
         }
     }
 
-    /// The next event; `handed_out` is called on it under the queue's lock. Waits for one unless the descriptor is
-    /// `O_NONBLOCK`. The error is an `errno`.
+    /// The next event; `handed_out` is called on it under the queue's lock. Waits for one unless
+    /// the descriptor is `O_NONBLOCK`. The error is an `errno`.
     pub(crate) fn next<R>(&self, mut handed_out: impl FnMut(T) -> R) -> Result<R, c_int> {
         loop {
             {
@@ -86,7 +89,8 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Takes out the events for which `keep` is false, then calls `under_lock` before anybody can take another.
+    /// Takes out the events for which `keep` is false, then calls `under_lock` before anybody can
+    /// take another.
     pub(crate) fn retain<R>(&self, keep: impl FnMut(&T) -> bool, under_lock: impl FnOnce() -> R) -> R {
         let mut events = self.lock();
         let before = events.len();
@@ -106,7 +110,8 @@ impl<T> EventQueue<T> {
     fn unreadable_if_empty(&self, events: &VecDeque<T>) {
         if events.is_empty() {
             let mut count = 0u64;
-            // SAFETY: eight bytes of a local. It can't block: the count was 1 while the queue wasn't empty.
+            // SAFETY: eight bytes of a local. It can't block: the count was 1 while the queue
+            // wasn't empty.
             unsafe { libc::read(self.ready.0, (&raw mut count).cast(), 8) };
         }
     }

@@ -1,7 +1,7 @@
 //! Address handles: where a datagram goes.
 //!
-//! What it guarantees: the handle names a device of the fabric, a multicast group, or nobody; resolved once, at
-//! creation.
+//! What it guarantees: the handle names a device of the fabric, a multicast group, or nobody;
+//! resolved once, at creation.
 
 use crate::objects::Object;
 use crate::objects::device::{self, Device};
@@ -40,7 +40,8 @@ unsafe impl Object for Ah {
     type Raw = ibv_ah;
 }
 
-/// `ibv_create_ah(3)`. `EINVAL` for another port, a source GID that the port lacks, or multicast without a GRH.
+/// `ibv_create_ah(3)`. `EINVAL` for another port, a source GID that the port lacks, or multicast
+/// without a GRH.
 pub(crate) fn create(domain: &Pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, c_int> {
     let source = domain.context().device;
     let route = route(attr).ok_or(libc::EINVAL)?;
@@ -69,8 +70,8 @@ fn route(attr: &ibv_ah_attr) -> Option<Route> {
     Some(device::by_gid(&gid).map_or(Route::Nowhere, Route::Device))
 }
 
-/// `ibv_init_ah_from_wc(3)`: the way back to the sender of a received datagram. `grh` is the first 40 bytes of its
-/// buffer, if the completion has `IBV_WC_GRH`.
+/// `ibv_init_ah_from_wc(3)`: the way back to the sender of a received datagram. `grh` is the first
+/// 40 bytes of its buffer, if the completion has `IBV_WC_GRH`.
 pub(crate) fn from_wc(source: &Device, port: u8, wc: &ibv_wc, grh: Option<ibv_grh>) -> Result<ibv_ah_attr, c_int> {
     // SAFETY: zero is a value of every field.
     let mut out: ibv_ah_attr = unsafe { std::mem::zeroed() };
@@ -94,7 +95,8 @@ pub(crate) fn from_wc(source: &Device, port: u8, wc: &ibv_wc, grh: Option<ibv_gr
 
 /// `ibv_destroy_ah(3)`, up to freeing it.
 pub(crate) fn retire(ah: &Ah) -> Result<(), c_int> {
-    // SAFETY: the domain outlives the handle, which it counts: `pd::retire` refuses while there are any.
+    // SAFETY: the domain outlives the handle, which it counts: `pd::retire` refuses while there are
+    // any.
     unsafe { Pd::from_raw(ah.raw.pd) }.release();
     Ok(())
 }

@@ -1,9 +1,10 @@
-//! An open device: the `ibv_context` that every object points to, with the table through which the data path runs.
+//! An open device: the `ibv_context` that every object points to, with the table through which the
+//! data path runs.
 //!
-//! What it guarantees: the allocation has `struct verbs_context`'s shape with `abi_compat` set, so that libibverbs' and
-//! rdma-sys's inline functions find every extension they ask for, or learn that it isn't there (libibverbs/verbs.h).
-//! The table grows at its front, downwards from `sz`, so that `context` stays where callers of every version look for
-//! it.
+//! What it guarantees: the allocation has `struct verbs_context`'s shape with `abi_compat` set, so
+//! that libibverbs' and rdma-sys's inline functions find every extension they ask for, or learn
+//! that it isn't there (libibverbs/verbs.h). The table grows at its front, downwards from `sz`, so
+//! that `context` stays where callers of every version look for it.
 
 use crate::copy::tuning;
 use crate::events::async_event::{AsyncEvents, Kind};
@@ -15,8 +16,9 @@ use std::mem::offset_of;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-// `struct verbs_context` of libibverbs/verbs.h: `context` is its last field and `sz` "immediately before" it; the table
-// "grows up", so that a field keeps its distance from `context`, by which `verbs_get_ctx_op` finds it.
+// `struct verbs_context` of libibverbs/verbs.h: `context` is its last field and `sz` "immediately
+// before" it; the table "grows up", so that a field keeps its distance from `context`, by which
+// `verbs_get_ctx_op` finds it.
 const _: () = {
     assert!(offset_of!(verbs_context, context) + size_of::<ibv_context>() == size_of::<verbs_context>());
     assert!(offset_of!(verbs_context, sz) + size_of::<usize>() == offset_of!(verbs_context, context));
@@ -24,7 +26,8 @@ const _: () = {
     assert!(offset_of!(verbs_context, context) - offset_of!(verbs_context, alloc_td) == 192);
     assert!(offset_of!(verbs_context, context) - offset_of!(verbs_context, query_port) == 320);
 };
-// `struct ibv_context`, which inline functions that were compiled into callers read: it can't change.
+// `struct ibv_context`, which inline functions that were compiled into callers read: it can't
+// change.
 const _: () = {
     assert!(offset_of!(ibv_context, device) == 0 && offset_of!(ibv_context, ops) == 8);
     assert!(offset_of!(ibv_context, abi_compat) == 320 && size_of::<ibv_context>() == 328);
@@ -47,7 +50,8 @@ static OPEN: Mutex<Vec<Listed>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct Listed(*const Context);
-// SAFETY: contexts are shared between threads by design, and taken from the list before they are freed.
+// SAFETY: contexts are shared between threads by design, and taken from the list before they are
+// freed.
 unsafe impl Send for Listed {}
 
 fn all() -> MutexGuard<'static, Vec<Listed>> {
@@ -55,13 +59,14 @@ fn all() -> MutexGuard<'static, Vec<Listed>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes the device of that name away from everybody who has it open, does `meanwhile`, and then tells them. Gives how
-/// many there are.
+/// Takes the device of that name away from everybody who has it open, does `meanwhile`, and then
+/// tells them. Gives how many there are.
 pub(crate) fn remove(name: &str, meanwhile: impl FnOnce()) -> usize {
     let open = all();
     // SAFETY: what is listed is open, and closing it waits for the lock.
     let contexts = open.iter().map(|listed| unsafe { &*listed.0 });
-    // Relaxed: a flag of its own, here and below; what it means for queue pairs is under the control lock.
+    // Relaxed: a flag of its own, here and below; what it means for queue pairs is under the
+    // control lock.
     let mine = |context: &&Context| context.device.name() == name && !context.removed.load(Ordering::Relaxed);
     let mine: Vec<_> = contexts.filter(mine).collect();
     mine.iter().for_each(|context| context.removed.store(true, Ordering::Relaxed));
@@ -116,7 +121,8 @@ pub(crate) fn open(device: &'static Device, fill: impl FnOnce(&mut verbs_context
     context.abi_compat = usize::MAX as *mut _;
     let context =
         Context { verbs, device, events, objects: AtomicU32::new(0), removed: AtomicBool::new(false) }.into_raw();
-    // SAFETY: the context's mutex, which nobody uses yet. rdma-sys's type is as large as libc's (same header).
+    // SAFETY: the context's mutex, which nobody uses yet. rdma-sys's type is as large as libc's
+    // (same header).
     unsafe { libc::pthread_mutex_init((&raw mut (*context).mutex).cast(), std::ptr::null()) };
     // SAFETY: it was made just now.
     all().push(Listed(unsafe { Context::from_raw(context) }));

@@ -1,7 +1,7 @@
 //! Completion queues: what one consists of, arming, and its life. How it is polled is in `poll`.
 //!
-//! What it guarantees: after an overrun the rest can be polled, then polling gives -1. `cqe` completions always fit;
-//! more may.
+//! What it guarantees: after an overrun the rest can be polled, then polling gives -1. `cqe`
+//! completions always fit; more may.
 //!
 //! One thread at a time polls, arms or resizes a queue. Any number of threads add to it.
 
@@ -49,15 +49,17 @@ pub(crate) struct Polling {
     readers: UnsafeCell<[Reader; MAILBOXES]>,
 }
 
-/// The first queue pairs of a completion queue, so many, have a mailbox each in it. Every poll looks at those in use.
+/// The first queue pairs of a completion queue, so many, have a mailbox each in it. Every poll
+/// looks at those in use.
 pub(crate) const MAILBOXES: usize = 4;
 
-// SAFETY: `raw` is shared as libibverbs shares it (fields under its own mutex); `polling` is reached by `Cq::poller`,
-// which is for one thread at a time; mailboxes are written by one sender, which knows that the last message was taken
-// (`Sq::all_polled`); the rest is made for sharing.
+// SAFETY: `raw` is shared as libibverbs shares it (fields under its own mutex); `polling` is
+// reached by `Cq::poller`, which is for one thread at a time; mailboxes are written by one sender,
+// which knows that the last message was taken (`Sq::all_polled`); the rest is made for sharing.
 unsafe impl Sync for Cq {}
 
-// `ibv_cq_ex_to_cq` and `ibv_cq_to_cq_ex` of libibverbs/verbs.h are casts: what `ibv_cq` has is first in `ibv_cq_ex`.
+// `ibv_cq_ex_to_cq` and `ibv_cq_to_cq_ex` of libibverbs/verbs.h are casts: what `ibv_cq` has is
+// first in `ibv_cq_ex`.
 const _: () = {
     assert!(offset_of!(ibv_cq_ex, context) == offset_of!(ibv_cq, context));
     assert!(offset_of!(ibv_cq_ex, channel) == offset_of!(ibv_cq, channel));
@@ -96,8 +98,8 @@ impl Subject for Cq {
 
 impl Cq {
     /// # Safety
-    /// During `'a` nobody else polls, arms or resizes it, as `ibv_poll_cq(3)` has it for queues of a thread domain
-    /// (crate's documentation).
+    /// During `'a` nobody else polls, arms or resizes it, as `ibv_poll_cq(3)` has it for queues of
+    /// a thread domain (crate's documentation).
     #[inline(always)]
     pub(crate) unsafe fn poller(&self) -> Poller<'_> {
         // SAFETY: reached from here only, and only by one thread at a time: the contract.
@@ -110,8 +112,8 @@ impl Cq {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: written at creation only; the context outlives its objects: `context::retire` refuses while there are
-        // any.
+        // SAFETY: written at creation only; the context outlives its objects: `context::retire`
+        // refuses while there are any.
         unsafe { Context::from_raw((*self.raw.get()).context) }
     }
 
@@ -122,7 +124,8 @@ impl Cq {
     }
 
     fn channel(&self) -> Option<&Channel> {
-        // SAFETY: the channel outlives the queue, which it counts: `channel::retire` refuses while there are any.
+        // SAFETY: the channel outlives the queue, which it counts: `channel::retire` refuses while
+        // there are any.
         self.channel.map(|channel| unsafe { channel.as_ref() })
     }
 
@@ -138,8 +141,8 @@ impl Cq {
 
     /// Gives a mailbox to a queue pair, if one is left. Under the control lock.
     pub(crate) fn attach(&self, qpn: u32) -> Option<&Mailbox> {
-        // Relaxed, all: under the lock; a poller that sees it late looks late, and before anything is in it the queue
-        // pair is connected.
+        // Relaxed, all: under the lock; a poller that sees it late looks late, and before anything
+        // is in it the queue pair is connected.
         let free = self.owners.iter().position(|owner| owner.load(Ordering::Relaxed) == 0)?;
         self.owners[free].store(qpn, Ordering::Relaxed);
         self.mailboxes_used.fetch_max(free as u32 + 1, Ordering::Relaxed);
@@ -222,8 +225,8 @@ impl Poller<'_> {
     /// `ibv_resize_cq(3)`. It grows, or stays; `EINVAL` for a size that can't be.
     pub(crate) fn resize(self, cqe: c_int) -> Result<(), c_int> {
         let slots = slots_for(cqe).ok_or(libc::EINVAL)?;
-        // SAFETY: made with it (`create`). Polling keeps no entry between two calls; a producer uses no claim after
-        // publishing it.
+        // SAFETY: made with it (`create`). Polling keeps no entry between two calls; a producer
+        // uses no claim after publishing it.
         unsafe { self.consumer.grow(&self.cq.ring, slots) };
         // SAFETY: read by the user only, after this returns.
         unsafe { (*self.cq.raw.get()).cqe = (self.cq.ring.capacity() / 2) as c_int };
@@ -231,7 +234,8 @@ impl Poller<'_> {
     }
 }
 
-/// `ibv_destroy_cq(3)`, up to freeing it. `EBUSY` while a queue pair uses it. Waits until its events are acknowledged.
+/// `ibv_destroy_cq(3)`, up to freeing it. `EBUSY` while a queue pair uses it. Waits until its
+/// events are acknowledged.
 pub(crate) fn retire(cq: &Cq) -> Result<(), c_int> {
     // Relaxed: see `count_user`.
     if cq.users.load(Ordering::Relaxed) != 0 {

@@ -1,7 +1,9 @@
-//! The devices: soft0 and soft1, always there, with one active port each; their attributes and their addresses.
+//! The devices: soft0 and soft1, always there, with one active port each; their attributes and
+//! their addresses.
 //!
-//! What it guarantees: `ibv_device` pointers are valid for ever. The limits that are reported are the ones that are
-//! enforced. Both devices hang on the same in-process fabric, so any queue pair can reach any other.
+//! What it guarantees: `ibv_device` pointers are valid for ever. The limits that are reported are
+//! the ones that are enforced. Both devices hang on the same in-process fabric, so any queue pair
+//! can reach any other.
 
 use crate::objects::Object;
 use rdma_sys::*;
@@ -44,7 +46,8 @@ unsafe impl Object for Device {
     type Raw = ibv_device;
 }
 
-// SAFETY: `raw` is never written after it was made, and has no pointer but optional functions, all absent.
+// SAFETY: `raw` is never written after it was made, and has no pointer but optional functions, all
+// absent.
 unsafe impl Sync for Device {}
 // SAFETY: as above.
 unsafe impl Send for Device {}
@@ -167,8 +170,8 @@ impl Device {
         {
             attributes.phys_port_cnt_ex = PORT.into();
         }
-        // Nothing is pinned: see `mr`. Not the whole address space at once: what is not mapped would be a fault of the
-        // process.
+        // Nothing is pinned: see `mr`. Not the whole address space at once: what is not mapped
+        // would be a fault of the process.
         attributes.odp_caps.general_caps = ibv_odp_general_caps::IBV_ODP_SUPPORT.0.into();
         let messages = op::IBV_ODP_SUPPORT_SEND | op::IBV_ODP_SUPPORT_RECV | op::IBV_ODP_SUPPORT_SRQ_RECV;
         let writes = messages | op::IBV_ODP_SUPPORT_WRITE;
@@ -182,8 +185,8 @@ impl Device {
 
     /// `ibv_query_port(3)`. An InfiniBand port, 4x at FDR speed as far as anybody asks.
     pub(crate) fn port_attributes(&self) -> ibv_port_attr {
-        // SAFETY: integers, for which zero is a value. Newer headers have more fields, and the page gives 0 a meaning
-        // there: an `active_speed_ex` of 0 refers to `active_speed`.
+        // SAFETY: integers, for which zero is a value. Newer headers have more fields, and the page
+        // gives 0 a meaning there: an `active_speed_ex` of 0 refers to `active_speed`.
         let mut port: ibv_port_attr = unsafe { std::mem::zeroed() };
         port.state = ibv_port_state::IBV_PORT_ACTIVE;
         (port.max_mtu, port.active_mtu) = (ibv_mtu::IBV_MTU_4096, ibv_mtu::IBV_MTU_4096);

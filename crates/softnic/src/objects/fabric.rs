@@ -1,9 +1,12 @@
-//! The in-process fabric: queue-pair numbers, the way from one queue pair to another, and who may be on that way.
+//! The in-process fabric: queue-pair numbers, the way from one queue pair to another, and who may
+//! be on that way.
 //!
-//! What it guarantees: queue-pair numbers are unique in the process, and a number is not used again before tens of
-//! thousands of others were. What [`lookup`] gives is alive for as long as its [`Pinned`].
+//! What it guarantees: queue-pair numbers are unique in the process, and a number is not used again
+//! before tens of thousands of others were. What [`lookup`] gives is alive for as long as its
+//! [`Pinned`].
 //!
-//! Control verbs that change what more than one object sees hold [`control`]'s lock; data paths never do.
+//! Control verbs that change what more than one object sees hold [`control`]'s lock; data paths
+//! never do.
 
 use crate::objects::device::QPS_MAX;
 use crate::objects::guards::{self, Pinned};
@@ -18,15 +21,16 @@ pub(crate) const QPN_MASK: u32 = 0xff_ffff;
 /// The destination QPN of a multicast datagram.
 pub(crate) const QPN_MULTICAST: u32 = 0xff_ffff;
 const QPN_FIRST: u32 = 0x100;
-/// Numbers are given out below this one, for as long as at most half of them are in use at a time. So the table of a
-/// process that makes and destroys queue pairs for ever stays at half a megabyte.
+/// Numbers are given out below this one, for as long as at most half of them are in use at a time.
+/// So the table of a process that makes and destroys queue pairs for ever stays at half a megabyte.
 const QPN_LIMIT_MIN: u32 = 1 << 16;
 
 const CHUNK_BITS: u32 = 12;
 const CHUNK: usize = 1 << CHUNK_BITS;
 type Chunk = [AtomicPtr<Qp>; CHUNK];
 
-/// Number to queue pair. Chunks are made on demand and kept, so that an entry's address stays good for ever.
+/// Number to queue pair. Chunks are made on demand and kept, so that an entry's address stays good
+/// for ever.
 static TABLE: [AtomicPtr<Chunk>; 1 << (24 - CHUNK_BITS)] = [const { AtomicPtr::new(null_mut()) }; _];
 
 /// What the control path keeps under its lock.
@@ -36,7 +40,8 @@ pub(crate) struct Control {
     qps: usize,
 }
 
-/// Which queue-pair number comes next: in a circle, which grows with the queue pairs that there are.
+/// Which queue-pair number comes next: in a circle, which grows with the queue pairs that there
+/// are.
 #[derive(Debug)]
 struct Numbers {
     next: u32,
@@ -87,8 +92,8 @@ pub(crate) fn entry(qpn: u32) -> Option<&'static AtomicPtr<Qp>> {
 pub(crate) fn lookup<'p>(_pinned: Pinned<'p>, qpn: u32) -> Option<&'p Qp> {
     // Acquire pairs with the Release in `Control::insert`: the queue pair is initialised.
     let qp = entry(qpn)?.load(Ordering::Acquire);
-    // SAFETY: non-null entries point to live queue pairs; whoever frees one calls `Control::remove`, and then
-    // `quiesce`, which waits for `'p` to end.
+    // SAFETY: non-null entries point to live queue pairs; whoever frees one calls
+    // `Control::remove`, and then `quiesce`, which waits for `'p` to end.
     unsafe { qp.as_ref() }
 }
 
@@ -160,7 +165,8 @@ mod tests {
     use super::*;
     use std::collections::{HashSet, VecDeque};
 
-    /// Makes a million queue pairs, of which at most `living` are there at a time; says how far their numbers go.
+    /// Makes a million queue pairs, of which at most `living` are there at a time; says how far
+    /// their numbers go.
     fn highest_number(living: usize) -> u32 {
         let (mut numbers, mut taken, mut order) = (Numbers::new(), HashSet::new(), VecDeque::new());
         let mut last_used = std::collections::HashMap::new();

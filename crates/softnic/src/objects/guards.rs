@@ -1,8 +1,10 @@
-//! Every guard of this crate: how whoever takes something away waits for the data paths that may be using it.
+//! Every guard of this crate: how whoever takes something away waits for the data paths that may be
+//! using it.
 //!
-//! What it guarantees: a [`Pinned`] exists only inside a guard that [`quiesce`] waits for, or under the control lock.
-//! So what was reachable when it was made is alive for as long as it: whoever takes a queue pair, a memory region or
-//! what hangs on them away makes it unreachable and calls [`quiesce`] before freeing it.
+//! What it guarantees: a [`Pinned`] exists only inside a guard that [`quiesce`] waits for, or under
+//! the control lock. So what was reachable when it was made is alive for as long as it: whoever
+//! takes a queue pair, a memory region or what hangs on them away makes it unreachable and calls
+//! [`quiesce`] before freeing it.
 
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +15,8 @@ static GUARDS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct Registered(*const Guard);
-// SAFETY: guards are shared between threads by design, and `unregister` takes them out before they are freed.
+// SAFETY: guards are shared between threads by design, and `unregister` takes them out before they
+// are freed.
 unsafe impl Send for Registered {}
 
 /// Proof that nothing which is reachable is freed during `'a`.

@@ -1,10 +1,11 @@
 //! L_Keys and R_Keys: what each one lets whom do, and where the bytes are.
 //!
-//! What it guarantees: an access is let through only if the key is current, its protection domain is the queue pair's,
-//! the range is inside and the rights cover it; then the host address is given. A key is the index of an entry and an
-//! 8-bit tag that changes at each use of the entry, so a stale key is refused. Lookups take no lock
-//! (`verbline_sync::grant`): an entry's key is cleared first and set last, and whoever unregisters memory waits
-//! (`guards::quiesce`) until nobody is using it.
+//! What it guarantees: an access is let through only if the key is current, its protection domain
+//! is the queue pair's, the range is inside and the rights cover it; then the host address is
+//! given. A key is the index of an entry and an 8-bit tag that changes at each use of the entry, so
+//! a stale key is refused. Lookups take no lock (`verbline_sync::grant`): an entry's key is cleared
+//! first and set last, and whoever unregisters memory waits (`guards::quiesce`) until nobody is
+//! using it.
 
 pub(crate) use verbline_sync::grant::Grant;
 
@@ -35,7 +36,8 @@ static TABLE: [AtomicPtr<[Entry; CHUNK]>; CHUNKS] = [const { AtomicPtr::new(null
 struct Allocator {
     /// Entries never used so far start here; 0 is no entry.
     fresh: usize,
-    /// Entries to use again, with the tag that each had last. First in, first out, so that tags last long.
+    /// Entries to use again, with the tag that each had last. First in, first out, so that tags
+    /// last long.
     free: std::collections::VecDeque<(usize, u8)>,
 }
 
@@ -45,7 +47,8 @@ static ALLOCATOR: Mutex<Allocator> = Mutex::new(Allocator { fresh: 1, free: std:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Denied;
 
-/// The host address of `len` bytes at `addr`, if the L_Key `key` grants `need` there. Needs a guard.
+/// The host address of `len` bytes at `addr`, if the L_Key `key` grants `need` there. Needs a
+/// guard.
 #[inline(always)]
 pub(crate) fn check_local(pd: u32, key: u32, addr: u64, len: u64, need: u32) -> Result<*mut u8, Denied> {
     let entry = entry((key >> 8) as usize).ok_or(Denied)?;
@@ -53,7 +56,8 @@ pub(crate) fn check_local(pd: u32, key: u32, addr: u64, len: u64, need: u32) -> 
     if entry.key.load(Ordering::Acquire) != key || key == 0 {
         return Err(Denied);
     }
-    // Relaxed, all: ordered by the key; a region's entry doesn't change before everybody in a guard has left.
+    // Relaxed, all: ordered by the key; a region's entry doesn't change before everybody in a guard
+    // has left.
     let (start, size) = (entry.start.load(Ordering::Relaxed), entry.len.load(Ordering::Relaxed));
     let inside = addr.wrapping_sub(start) <= size && len <= size - addr.wrapping_sub(start);
     let rights = entry.access.load(Ordering::Relaxed);
@@ -63,9 +67,9 @@ pub(crate) fn check_local(pd: u32, key: u32, addr: u64, len: u64, need: u32) -> 
     Err(Denied)
 }
 
-/// A region's key, to be used by its own side or by a peer, looked up once for a run of accesses that all name it. Good
-/// for as long as the guard that it was made in: until that is left, what a key granted stays registered. A window's
-/// key is denied: what it grants may change at any time.
+/// A region's key, to be used by its own side or by a peer, looked up once for a run of accesses
+/// that all name it. Good for as long as the guard that it was made in: until that is left, what a
+/// key granted stays registered. A window's key is denied: what it grants may change at any time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RegionKey {
     pd: u32,
@@ -84,7 +88,8 @@ impl RegionKey {
         RegionKey { pd, need, key: u32::MAX, start: 0, len: 0, offset: 0 }
     }
 
-    /// As [`check_local`]; or as [`check_remote`], if `pd` is the peer's and `need` a remote right. `len` is not 0.
+    /// As [`check_local`]; or as [`check_remote`], if `pd` is the peer's and `need` a remote right.
+    /// `len` is not 0.
     #[inline(always)]
     pub(crate) fn check(&mut self, key: u32, addr: u64, len: u64) -> Result<*mut u8, Denied> {
         debug_assert!(len > 0);
@@ -94,8 +99,8 @@ impl RegionKey {
         self.inside(addr, len).ok_or(Denied)
     }
 
-    /// As [`check`](Self::check), for runs that rarely change the key: the lookup is away, which leaves registers to
-    /// the run.
+    /// As [`check`](Self::check), for runs that rarely change the key: the lookup is away, which
+    /// leaves registers to the run.
     #[inline(always)]
     pub(crate) fn check_in_run(&mut self, key: u32, addr: u64, len: u64) -> Result<*mut u8, Denied> {
         if !self.is(key) {
@@ -129,7 +134,8 @@ impl RegionKey {
         if entry.key.load(Ordering::Acquire) != key || key == 0 {
             return Err(Denied);
         }
-        // Relaxed, all: ordered by the key; a region's entry doesn't change before everybody in a guard has left.
+        // Relaxed, all: ordered by the key; a region's entry doesn't change before everybody in a
+        // guard has left.
         if entry.access.load(Ordering::Relaxed) & (self.need | WINDOW) != self.need
             || entry.pd.load(Ordering::Relaxed) != self.pd
         {
@@ -143,7 +149,8 @@ impl RegionKey {
     }
 }
 
-/// The host address of `len` bytes at `addr`, if the R_Key `key` grants `need` there to `qpn` of `pd`. Needs a guard.
+/// The host address of `len` bytes at `addr`, if the R_Key `key` grants `need` there to `qpn` of
+/// `pd`. Needs a guard.
 #[inline]
 pub(crate) fn check_remote(pd: u32, qpn: u32, key: u32, addr: u64, len: u64, need: u32) -> Result<*mut u8, Denied> {
     let grant = grant(key).ok_or(Denied)?;
@@ -186,14 +193,16 @@ pub(crate) fn release(key: u32) {
     allocator.free.push_back(((key >> 8) as usize, key as u8));
 }
 
-/// From now on `key` stands for `grant`. The key is reserved, so it has an entry, and its entry has no other key.
+/// From now on `key` stands for `grant`. The key is reserved, so it has an entry, and its entry has
+/// no other key.
 pub(crate) fn set(key: u32, grant: &Grant) {
     if let Some(entry) = entry((key >> 8) as usize) {
         entry.set(key, grant);
     }
 }
 
-/// `key` stands for nothing any more. False if it didn't anyway. Data paths may still be using what they looked up.
+/// `key` stands for nothing any more. False if it didn't anyway. Data paths may still be using what
+/// they looked up.
 pub(crate) fn clear(key: u32) -> bool {
     entry((key >> 8) as usize).is_some_and(|entry| entry.clear(key))
 }

@@ -1,8 +1,8 @@
 //! Multicast groups: which UD queue pairs get a copy of what is sent to a group's GID.
 //!
-//! What it guarantees: a datagram goes to every queue pair that was attached before the send began, the sender's own
-//! included. A sender takes no lock: a group's members are an immutable list that attaching replaces. Groups are kept
-//! for the life of the process, as are their addresses.
+//! What it guarantees: a datagram goes to every queue pair that was attached before the send began,
+//! the sender's own included. A sender takes no lock: a group's members are an immutable list that
+//! attaching replaces. Groups are kept for the life of the process, as are their addresses.
 
 use crate::objects::device::MCAST_ATTACH_MAX;
 use crate::objects::fabric;
@@ -27,15 +27,17 @@ impl Group {
     pub(crate) fn members<'p>(&self, _pinned: Pinned<'p>) -> impl Iterator<Item = &'p Qp> + use<'p> {
         // Acquire pairs with the Release in `replace`: the list is filled.
         let members = self.members.load(Ordering::Acquire);
-        // SAFETY: the list, and who is in it, are freed only after they were taken out and `quiesce` has waited for
-        // `'p` to end (`replace`; a queue pair that is attached isn't destroyed).
+        // SAFETY: the list, and who is in it, are freed only after they were taken out and
+        // `quiesce` has waited for `'p` to end (`replace`; a queue pair that is attached isn't
+        // destroyed).
         unsafe { (*members).0.iter().map(|qp| &**qp) }
     }
 
     /// Under the control lock: the members as they are.
     fn current(&self) -> Vec<*const Qp> {
         // Relaxed: changed only under the control lock.
-        // SAFETY: as in `members`; the lock, which `attach` and `detach` hold, keeps the list as it is.
+        // SAFETY: as in `members`; the lock, which `attach` and `detach` hold, keeps the list as it
+        // is.
         unsafe { (*self.members.load(Ordering::Relaxed)).0.clone() }
     }
 
@@ -49,7 +51,8 @@ impl Group {
     }
 }
 
-/// Whether it names a group: ff00::/8, or an IPv4 multicast address mapped (kernel: `rdma_is_multicast_addr`).
+/// Whether it names a group: ff00::/8, or an IPv4 multicast address mapped (kernel:
+/// `rdma_is_multicast_addr`).
 pub(crate) fn is_multicast(gid: &[u8; 16]) -> bool {
     let mapped = gid[..10].iter().all(|byte| *byte == 0) && gid[10..12] == [0xff, 0xff];
     gid[0] == 0xff || (mapped && gid[12] & 0xf0 == 0xe0)
@@ -65,7 +68,8 @@ pub(crate) fn group(gid: &[u8; 16]) -> &'static Group {
     })
 }
 
-/// `ibv_attach_mcast(3)`. Attaching twice is attaching once. `EINVAL` unless a UD queue pair and a group's GID.
+/// `ibv_attach_mcast(3)`. Attaching twice is attaching once. `EINVAL` unless a UD queue pair and a
+/// group's GID.
 pub(crate) fn attach(qp: &Qp, gid: &[u8; 16]) -> Result<(), c_int> {
     let group = group_for(qp, gid)?;
     let _control = fabric::control();

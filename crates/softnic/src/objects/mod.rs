@@ -1,5 +1,6 @@
-//! The verbs' objects: what each consists of, and how it is made, changed and taken out of use. What is posted to them
-//! is carried out by `data_path`; what changes a queue pair needs the data path, and is in `control`.
+//! The verbs' objects: what each consists of, and how it is made, changed and taken out of use.
+//! What is posted to them is carried out by `data_path`; what changes a queue pair needs the data
+//! path, and is in `control`.
 
 pub(crate) mod ah;
 pub(crate) mod context;
@@ -33,10 +34,12 @@ pub(crate) unsafe trait Object: Sized {
     /// The object behind a program's pointer.
     ///
     /// # Safety
-    /// `raw` is one that [`into_raw`](Self::into_raw) gave, and [`free`](Self::free) doesn't take it back during `'a`.
+    /// `raw` is one that [`into_raw`](Self::into_raw) gave, and [`free`](Self::free) doesn't take
+    /// it back during `'a`.
     #[inline(always)]
     unsafe fn from_raw<'a>(raw: *mut Self::Raw) -> &'a Self {
-        // SAFETY: the object is alive by the contract, and `Raw` lies where the implementation of this trait promises.
+        // SAFETY: the object is alive by the contract, and `Raw` lies where the implementation of
+        // this trait promises.
         unsafe { &*raw.byte_sub(Self::RAW_AT_BYTES).cast::<Self>() }
     }
 

@@ -1,8 +1,9 @@
 //! Memory regions: memory that work requests and peers may name by a key.
 //!
-//! What it guarantees: after `ibv_dereg_mr(3)` returns, nothing of the device reads or writes the memory any more, so
-//! it may be unmapped. L_Key and R_Key are the same number. Nothing is pinned: the device reads and writes by the
-//! process's own addresses, so that any page faults in when it is touched. Every region is on demand, asked for or not.
+//! What it guarantees: after `ibv_dereg_mr(3)` returns, nothing of the device reads or writes the
+//! memory any more, so it may be unmapped. L_Key and R_Key are the same number. Nothing is pinned:
+//! the device reads and writes by the process's own addresses, so that any page faults in when it
+//! is touched. Every region is on demand, asked for or not.
 
 use crate::objects::Object;
 use crate::objects::guards::quiesce;
@@ -28,8 +29,8 @@ const ACCESS_KNOWN: u32 = key_table::LOCAL_WRITE
     | key_table::MW_BIND
     | ibv_access_flags::IBV_ACCESS_ZERO_BASED.0
     | ACCESS_OPTIONAL;
-/// `IBV_ACCESS_ON_DEMAND`, as every region is; `IBV_ACCESS_HUGETLB`, and the optional range of which
-/// `IBV_ACCESS_RELAXED_ORDERING` is the first.
+/// `IBV_ACCESS_ON_DEMAND`, as every region is; `IBV_ACCESS_HUGETLB`, and the optional range of
+/// which `IBV_ACCESS_RELAXED_ORDERING` is the first.
 const ACCESS_OPTIONAL: u32 =
     ibv_access_flags::IBV_ACCESS_ON_DEMAND.0 | ibv_access_flags::IBV_ACCESS_HUGETLB.0 | 0x3ff0_0000;
 
@@ -44,12 +45,14 @@ impl Mr {
     }
 
     fn domain(&self) -> &Pd {
-        // SAFETY: the domain outlives the region, which it counts: `pd::retire` refuses while there are any.
+        // SAFETY: the domain outlives the region, which it counts: `pd::retire` refuses while there
+        // are any.
         unsafe { Pd::from_raw(self.raw.pd) }
     }
 }
 
-/// `ibv_reg_mr(3)`; `iova` is the address by which work requests name the first byte, `None` for its own.
+/// `ibv_reg_mr(3)`; `iova` is the address by which work requests name the first byte, `None` for
+/// its own.
 ///
 /// # Safety
 /// The memory is readable (writable, if `access` says so) until [`retire`] has succeeded.
@@ -70,8 +73,8 @@ pub(crate) unsafe fn register(
     Ok(mr)
 }
 
-/// What such a region grants, or `None` if it can't be one. Remote write and atomics need local write (kernel:
-/// `ib_check_mr_access`); `ZERO_BASED` names the first byte 0.
+/// What such a region grants, or `None` if it can't be one. Remote write and atomics need local
+/// write (kernel: `ib_check_mr_access`); `ZERO_BASED` names the first byte 0.
 fn grant(pd: u32, addr: *mut c_void, length: usize, iova: Option<u64>, access: c_uint) -> Option<Grant> {
     let remote_changes = access & (key_table::REMOTE_WRITE | key_table::REMOTE_ATOMIC) != 0;
     if access & !ACCESS_KNOWN != 0 || (remote_changes && access & key_table::LOCAL_WRITE == 0) {

@@ -1,9 +1,10 @@
-//! Memory windows: R_Keys for a part of a region, which come and go without a system call. Work requests bind and
-//! invalidate them: `data_path::bind`.
+//! Memory windows: R_Keys for a part of a region, which come and go without a system call. Work
+//! requests bind and invalidate them: `data_path::bind`.
 //!
-//! What it guarantees: a window grants no more than its region; invalidating and deallocating it take effect on every
-//! later access. An access that was let in before may still be under way on another thread when an invalidation
-//! completes: it stays inside the region, which can't be deregistered while a window is bound to it.
+//! What it guarantees: a window grants no more than its region; invalidating and deallocating it
+//! take effect on every later access. An access that was let in before may still be under way on
+//! another thread when an invalidation completes: it stays inside the region, which can't be
+//! deregistered while a window is bound to it.
 
 use crate::objects::Object;
 use crate::objects::guards::quiesce;
@@ -48,9 +49,11 @@ impl Mw {
         !self.region.load(Ordering::Relaxed).is_null()
     }
 
-    /// The key that the program's handle says, which the program may write between two calls (ibv_bind_mw(3)).
+    /// The key that the program's handle says, which the program may write between two calls
+    /// (ibv_bind_mw(3)).
     pub(crate) fn handle_key(&self) -> u32 {
-        // SAFETY: by that page the program doesn't write the handle during a call, in which this one is.
+        // SAFETY: by that page the program doesn't write the handle during a call, in which this
+        // one is.
         unsafe { (*self.raw.get()).rkey }
     }
 
@@ -77,12 +80,13 @@ impl Mw {
 
     /// Takes it off its region, if it is on one.
     pub(crate) fn unbind(&self) {
-        // One thread at a time binds a window; invalidations by peers settle it with the swap below.
+        // One thread at a time binds a window; invalidations by peers settle it with the swap
+        // below.
         key_table::clear(self.key());
         // AcqRel: of several that unbind, one lets the region go.
         let region = self.region.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: `mr::retire` refuses while a window is on the region, which this one is until it is counted off
-        // below.
+        // SAFETY: `mr::retire` refuses while a window is on the region, which this one is until it
+        // is counted off below.
         if let Some(region) = unsafe { region.as_ref() } {
             // Release pairs with the Acquire in `mr::retire`.
             region.windows.fetch_sub(1, Ordering::Release);
@@ -111,7 +115,8 @@ pub(crate) fn retire(mw: &Mw) -> Result<(), c_int> {
     windows::remove(mw.key());
     quiesce();
     key_table::release(mw.key());
-    // SAFETY: the domain outlives the window, which it counts: `pd::retire` refuses while there are any.
+    // SAFETY: the domain outlives the window, which it counts: `pd::retire` refuses while there are
+    // any.
     unsafe { Pd::from_raw((*mw.raw.get()).pd) }.release();
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! Protection domains: what may be used together.
 //!
-//! What it guarantees: a domain's number is never used again, so that a key of a deallocated domain matches nothing. A
-//! domain that something still refers to isn't deallocated (`EBUSY`). A parent domain is its domain under another
-//! handle: it has its number, so that what is registered in one serves both.
+//! What it guarantees: a domain's number is never used again, so that a key of a deallocated domain
+//! matches nothing. A domain that something still refers to isn't deallocated (`EBUSY`). A parent
+//! domain is its domain under another handle: it has its number, so that what is registered in one
+//! serves both.
 
 use crate::objects::Object;
 use crate::objects::context::Context;
@@ -88,8 +89,8 @@ pub(crate) fn retire(pd: &Pd) -> Result<(), c_int> {
     match pd.parts {
         None => pd.context().release(),
         Some((base, td)) => {
-            // SAFETY: both are alive: they refuse to go while the parent domain refers to them, which it does up to
-            // here.
+            // SAFETY: both are alive: they refuse to go while the parent domain refers to them,
+            // which it does up to here.
             let (base, td) = unsafe { (base.as_ref(), td.map(|td| td.as_ref())) };
             base.release();
             if let Some(td) = td {

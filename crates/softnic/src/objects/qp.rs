@@ -1,8 +1,9 @@
-//! Queue pairs: what one consists of, and its life. What it does is in `sq`, `rq`, `modify` and their neighbours.
+//! Queue pairs: what one consists of, and its life. What it does is in `sq`, `rq`, `modify` and
+//! their neighbours.
 //!
-//! What it guarantees: the allocation starts with `ibv_qp_ex`'s shape and zeros behind it, where `struct verbs_qp` has
-//! its `comp_mask`, so that libibverbs' `ibv_qp_to_qp_ex` finds that there is no extended interface. Fields are grouped
-//! by who writes them, each group on lines of its own.
+//! What it guarantees: the allocation starts with `ibv_qp_ex`'s shape and zeros behind it, where
+//! `struct verbs_qp` has its `comp_mask`, so that libibverbs' `ibv_qp_to_qp_ex` finds that there is
+//! no extended interface. Fields are grouped by who writes them, each group on lines of its own.
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::Subject;
@@ -53,8 +54,9 @@ impl Default for Attributes {
 #[repr(C)]
 pub(crate) struct Qp {
     raw: UnsafeCell<ibv_qp_ex>,
-    /// `verbs_qp::comp_mask` is first in it for a libibverbs of these headers; for a newer one, whose `ibv_qp_ex` has
-    /// grown (by a function pointer each in rdma-core 44 and 50), it is one of the next.
+    /// `verbs_qp::comp_mask` is first in it for a libibverbs of these headers; for a newer one,
+    /// whose `ibv_qp_ex` has grown (by a function pointer each in rdma-core 44 and 50), it is one
+    /// of the next.
     comp_mask: [u64; 8],
     pub(crate) transport: Transport,
     pub(crate) qpn: u32,
@@ -79,14 +81,16 @@ pub(crate) struct Qp {
     attributes: Mutex<Attributes>,
 }
 
-// SAFETY: `raw` is shared as libibverbs shares it; what it stands on outlives it (`Parts`); the rest is constant,
-// atomic or under a lock.
+// SAFETY: `raw` is shared as libibverbs shares it; what it stands on outlives it (`Parts`); the
+// rest is constant, atomic or under a lock.
 unsafe impl Sync for Qp {}
 
-// `struct verbs_qp` of libibverbs/driver.h: `comp_mask` right behind `ibv_qp_ex`, which starts with `ibv_qp`.
+// `struct verbs_qp` of libibverbs/driver.h: `comp_mask` right behind `ibv_qp_ex`, which starts with
+// `ibv_qp`.
 const _: () = assert!(offset_of!(Qp, comp_mask) == size_of::<ibv_qp_ex>() && offset_of!(ibv_qp_ex, qp_base) == 0);
 
-/// What a sender must know of the queue pair that it sends to: lines that are read by others and hardly ever written.
+/// What a sender must know of the queue pair that it sends to: lines that are read by others and
+/// hardly ever written.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Inbound {
@@ -103,7 +107,8 @@ pub(crate) struct Inbound {
     pub(crate) attention: Attention,
 }
 
-// SAFETY: `raw` is the first field of a `repr(C)` struct, and `ibv_qp` first in it (asserted above).
+// SAFETY: `raw` is the first field of a `repr(C)` struct, and `ibv_qp` first in it (asserted
+// above).
 unsafe impl Object for Qp {
     type Raw = ibv_qp;
 }
@@ -119,7 +124,8 @@ impl Subject for Qp {
     }
 }
 
-/// What a queue pair stands on, all of which it counts itself a user of, so that none is destroyed before it.
+/// What a queue pair stands on, all of which it counts itself a user of, so that none is destroyed
+/// before it.
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
     pub(crate) domain: &'a Pd,
@@ -179,8 +185,8 @@ impl Qp {
     /// Takes it out of what it stands on. Nobody can reach it any more.
     pub(crate) fn leave_parts(&self) {
         self.count_uses(false);
-        // SAFETY: the domain outlives the queue pair, which it counts (`new`): `pd::retire` refuses while there are
-        // any.
+        // SAFETY: the domain outlives the queue pair, which it counts (`new`): `pd::retire` refuses
+        // while there are any.
         unsafe { Pd::from_raw((*self.raw()).pd) }.release();
     }
 
@@ -199,7 +205,8 @@ impl Qp {
 
     /// As last modified.
     pub(crate) fn attributes(&self) -> MutexGuard<'_, Attributes> {
-        // Each change is whole, or one field of many that stand alone: a panic leaves nothing half done.
+        // Each change is whole, or one field of many that stand alone: a panic leaves nothing half
+        // done.
         self.attributes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -231,8 +238,8 @@ impl Qp {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: written at creation only; the context outlives its objects: `context::retire` refuses while there are
-        // any.
+        // SAFETY: written at creation only; the context outlives its objects: `context::retire`
+        // refuses while there are any.
         unsafe { Context::from_raw((*self.raw()).context) }
     }
 
@@ -242,8 +249,8 @@ impl Qp {
 
     #[inline(always)]
     pub(crate) fn send_cq(&self) -> &Cq {
-        // SAFETY: the completion queue outlives its queue pairs, which it counts (`new`): `cq::retire` refuses while
-        // there are any.
+        // SAFETY: the completion queue outlives its queue pairs, which it counts (`new`):
+        // `cq::retire` refuses while there are any.
         unsafe { self.send_cq.as_ref() }
     }
 
@@ -306,8 +313,8 @@ impl Qp {
         self.state.compare_exchange(from.raw(), to.raw(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Completions of before are no longer given out. Control path; no sender is at work. A poll that began before may
-    /// still go by the old tag.
+    /// Completions of before are no longer given out. Control path; no sender is at work. A poll
+    /// that began before may still go by the old tag.
     pub(crate) fn new_tag(&self) {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         // Relaxed: only that it is new.

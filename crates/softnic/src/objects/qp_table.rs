@@ -1,9 +1,11 @@
-//! The queue-pair state table: which transitions exist and which attributes each one requires or allows.
+//! The queue-pair state table: which transitions exist and which attributes each one requires or
+//! allows.
 //!
-//! What it guarantees: [`check`] accepts exactly the masks that the kernel's `ib_modify_qp_is_ok` accepts for RC, UC,
-//! UD and RAW_PACKET queue pairs (`qp_state_table` in Linux `drivers/infiniband/core/verbs.c`; the minimum lists also
-//! stand in `ibv_modify_qp(3)`). It is a `const`: the software RNIC refuses by it, and a caller can ask it before a
-//! call to any device to learn *which* attribute is missing where a device only answers `EINVAL`.
+//! What it guarantees: [`check`] accepts exactly the masks that the kernel's `ib_modify_qp_is_ok`
+//! accepts for RC, UC, UD and RAW_PACKET queue pairs (`qp_state_table` in Linux
+//! `drivers/infiniband/core/verbs.c`; the minimum lists also stand in `ibv_modify_qp(3)`). It is a
+//! `const`: the software RNIC refuses by it, and a caller can ask it before a call to any device to
+//! learn *which* attribute is missing where a device only answers `EINVAL`.
 //!
 //! ```
 //! use verbline_softnic::qp_table::{AttrMask, State, Transport, check};
@@ -292,7 +294,8 @@ impl Transition {
     }
 }
 
-/// Every transition there is, from the kernel's `qp_state_table`. A pair of states that isn't here can't be made.
+/// Every transition there is, from the kernel's `qp_state_table`. A pair of states that isn't here
+/// can't be made.
 pub const TABLE: &[Transition] = &{
     use AttrMask as A;
     use Attributes as At;
@@ -457,10 +460,11 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Whether a queue pair of `transport` that is in `from` may be moved to `to` with the attributes of `mask`.
+/// Whether a queue pair of `transport` that is in `from` may be moved to `to` with the attributes
+/// of `mask`.
 ///
-/// `mask` may or may not contain `IBV_QP_STATE`: a modification without it is a transition from a state to itself.
-/// `IBV_QP_CUR_STATE` is taken only in RTR, RTS, SQD and SQE, as in the kernel.
+/// `mask` may or may not contain `IBV_QP_STATE`: a modification without it is a transition from a
+/// state to itself. `IBV_QP_CUR_STATE` is taken only in RTR, RTS, SQD and SQE, as in the kernel.
 pub fn check(transport: Transport, from: State, to: State, mask: AttrMask) -> Result<(), Refusal> {
     let refused = |exists, missing, not_allowed| Refusal { transport, from, to, exists, missing, not_allowed };
     let Some(row) = transition(from, to) else {

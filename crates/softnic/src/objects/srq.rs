@@ -1,11 +1,12 @@
 //! Shared receive queues: receives that several queue pairs consume.
 //!
-//! What it guarantees: each posted receive goes to one message, and its entry comes back when its completion is polled,
-//! or when the queue pair whose completion it is is reset or destroyed: then it is completed anew, as flushed, so that
-//! its `wr_id` comes back by a poll in any case. All of it is under one lock, since any number of senders consume at a
-//! time and any number of threads post; a section is some dozen instructions. A sender without a receive is entered as
-//! waiting in the section in which it found none, so a post can't miss it. When fewer than `srq_limit` receives are
-//! left, one `IBV_EVENT_SRQ_LIMIT_REACHED` is raised and the limit is disarmed.
+//! What it guarantees: each posted receive goes to one message, and its entry comes back when its
+//! completion is polled, or when the queue pair whose completion it is is reset or destroyed: then
+//! it is completed anew, as flushed, so that its `wr_id` comes back by a poll in any case. All of
+//! it is under one lock, since any number of senders consume at a time and any number of threads
+//! post; a section is some dozen instructions. A sender without a receive is entered as waiting in
+//! the section in which it found none, so a post can't miss it. When fewer than `srq_limit`
+//! receives are left, one `IBV_EVENT_SRQ_LIMIT_REACHED` is raised and the limit is disarmed.
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::{Kind, Subject};
@@ -74,8 +75,8 @@ impl Srq {
     }
 
     pub(crate) fn context(&self) -> &Context {
-        // SAFETY: written at creation only; the context outlives its objects: `context::retire` refuses while there are
-        // any.
+        // SAFETY: written at creation only; the context outlives its objects: `context::retire`
+        // refuses while there are any.
         unsafe { Context::from_raw((*self.raw.get()).context) }
     }
 
@@ -210,7 +211,8 @@ pub(crate) fn query(srq: &Srq) -> ibv_srq_attr {
     ibv_srq_attr { max_wr: srq.max_wr, max_sge: srq.max_sge, srq_limit: srq.queue.lock().limit }
 }
 
-/// `ibv_destroy_srq(3)`, up to freeing it. `EBUSY` while a queue pair uses it. Waits until its events are acknowledged.
+/// `ibv_destroy_srq(3)`, up to freeing it. `EBUSY` while a queue pair uses it. Waits until its
+/// events are acknowledged.
 pub(crate) fn retire(srq: &Srq) -> Result<(), c_int> {
     // Relaxed: see `count_user`.
     if srq.users.load(Ordering::Relaxed) != 0 {
@@ -218,7 +220,8 @@ pub(crate) fn retire(srq: &Srq) -> Result<(), c_int> {
     }
     quiesce();
     srq.context().events.forget(srq);
-    // SAFETY: the domain outlives the queue, which it counts: `pd::retire` refuses while there are any.
+    // SAFETY: the domain outlives the queue, which it counts: `pd::retire` refuses while there are
+    // any.
     unsafe { Pd::from_raw((*srq.raw.get()).pd) }.release();
     Ok(())
 }

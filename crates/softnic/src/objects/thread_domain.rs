@@ -1,7 +1,8 @@
 //! Thread domains: a caller's word that what is made in one is used by one thread at a time.
 //!
-//! What it guarantees: a domain that a parent domain still refers to isn't deallocated (`EBUSY`). Nothing else follows
-//! from one here: posting takes no lock in any case, so that there is none to leave out.
+//! What it guarantees: a domain that a parent domain still refers to isn't deallocated (`EBUSY`).
+//! Nothing else follows from one here: posting takes no lock in any case, so that there is none to
+//! leave out.
 
 use crate::objects::Object;
 use crate::objects::context::Context;

@@ -1,4 +1,5 @@
-//! The queues' state: what was posted, what may be posted, what waits. Who carries it out is in `data_path`.
+//! The queues' state: what was posted, what may be posted, what waits. Who carries it out is in
+//! `data_path`.
 
 pub(crate) mod accept;
 pub(crate) mod outcome;

@@ -1,7 +1,8 @@
-//! Send work requests that have to wait: for a receive, for a peer, for the queue pair to leave SQD.
+//! Send work requests that have to wait: for a receive, for a peer, for the queue pair to leave
+//! SQD.
 //!
-//! What it guarantees: they are kept in order, with their inline data, in memory that was set aside at creation. Who
-//! carries them out is in `data_path::progress`.
+//! What it guarantees: they are kept in order, with their inline data, in memory that was set aside
+//! at creation. Who carries them out is in `data_path::progress`.
 
 use crate::copy;
 use crate::queues::outcome::Why;
@@ -31,7 +32,8 @@ pub(crate) struct Pending {
     inline: Box<[MaybeUninit<u8>]>,
 }
 
-// SAFETY: the pointers in it lead into its own boxes, or to the user's objects that are alive while posted.
+// SAFETY: the pointers in it lead into its own boxes, or to the user's objects that are alive while
+// posted.
 unsafe impl Send for Pending {}
 
 /// Never.
@@ -64,7 +66,8 @@ impl Pending {
         (self.draining, self.notify_drained) = (false, false);
     }
 
-    /// Keeps a copy of a work request that passed validation; `position` was reserved after those that are pending.
+    /// Keeps a copy of a work request that passed validation; `position` was reserved after those
+    /// that are pending.
     pub(crate) fn keep(&mut self, wr: SendWr<'_>, position: u64) {
         if self.is_empty() {
             (self.head, self.tail) = (position, position);
@@ -79,7 +82,8 @@ impl Pending {
             let mut len = 0;
             for sge in wr.sges() {
                 let part = &mut inline[len..][..sge.length as usize];
-                // SAFETY: inline data can be read, which a `SendWr` stands for; `part` has that length.
+                // SAFETY: inline data can be read, which a `SendWr` stands for; `part` has that
+                // length.
                 unsafe { copy::copy(part.as_mut_ptr().cast(), sge.addr as *const u8, part.len()) };
                 len += part.len();
             }
@@ -102,8 +106,9 @@ impl Pending {
             return None;
         }
         let slot = self.head as usize & (self.wrs.len() - 1);
-        // SAFETY: `keep` wrote it, its list and its inline data into boxes of this value, which is borrowed; what it
-        // names is alive by ibv_post_send(3) until it has completed, which is not before `advance`.
+        // SAFETY: `keep` wrote it, its list and its inline data into boxes of this value, which is
+        // borrowed; what it names is alive by ibv_post_send(3) until it has completed, which is not
+        // before `advance`.
         let wr = unsafe { SendWr::list(self.wrs[slot].as_ptr()) }?;
         Some((wr, self.head, wr.sges().iter().map(sge_bytes).sum()))
     }

@@ -1,8 +1,9 @@
 //! The receive queue of one queue pair: what is posted, and what its sender consumes.
 //!
-//! What it guarantees: a posted receive is consumed once, in order. A connected queue pair's receives are consumed by
-//! its one peer without a lock. A datagram queue pair has any number of senders at once: they take the queue's lock
-//! while they deliver, since each must get another receive and receives complete in order.
+//! What it guarantees: a posted receive is consumed once, in order. A connected queue pair's
+//! receives are consumed by its one peer without a lock. A datagram queue pair has any number of
+//! senders at once: they take the queue's lock while they deliver, since each must get another
+//! receive and receives complete in order.
 
 use crate::objects::key_table::RegionKey;
 use crate::queues::wqe::WqeRing;
@@ -18,11 +19,13 @@ use verbline_sync::lock::SpinLock;
 /// See the [module](self).
 #[repr(C)]
 pub(crate) struct Rq {
-    /// Constant, as is the next: senders read them at each message, so nothing on their line is ever written.
+    /// Constant, as is the next: senders read them at each message, so nothing on their line is
+    /// ever written.
     pub(crate) wqes: WqeRing,
-    /// How many bytes each receive takes: sixteen to a line, so that a sender of small messages reads nothing else of
-    /// the receiver's. The ring is longer than the queue, so that the receive posted last never shares a line with the
-    /// one consumed next: on a full queue that line would change cores at each message.
+    /// How many bytes each receive takes: sixteen to a line, so that a sender of small messages
+    /// reads nothing else of the receiver's. The ring is longer than the queue, so that the receive
+    /// posted last never shares a line with the one consumed next: on a full queue that line would
+    /// change cores at each message.
     capacity: Box<[AtomicU32]>,
     poster: CachePadded<Poster>,
     posted: CachePadded<Posted>,
@@ -53,6 +56,25 @@ struct Consumed {
     credit: AtomicU64,
 }
 
+/// How many bytes each receive takes, of a queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Capacities<'a>(&'a [AtomicU32]);
+
+impl<'a> Capacities<'a> {
+    /// As [`Rq::capacity`].
+    #[inline(always)]
+    pub(crate) fn of(self, index: u64) -> u32 {
+        // Relaxed: ordered by the count of posted receives.
+        self.place(index).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn place(self, index: u64) -> &'a AtomicU32 {
+        // SAFETY: the length is a power of two (`Rq::new`), so this is below it.
+        unsafe { self.0.get_unchecked(index as usize & (self.0.len() - 1)) }
+    }
+}
+
 /// Capacities in one cache line.
 const CAPACITIES_A_LINE: u32 = 16;
 
@@ -78,17 +100,17 @@ impl Rq {
     /// How many bytes receive `index` takes; 0 means "look closer".
     #[inline(always)]
     pub(crate) fn capacity(&self, index: u64) -> u32 {
-        // Relaxed: ordered by the count of posted receives.
-        self.capacity_of(index).load(Ordering::Relaxed)
+        self.capacities().of(index)
     }
 
+    /// A copy of where the capacities are, to have in registers.
     #[inline(always)]
-    fn capacity_of(&self, index: u64) -> &AtomicU32 {
-        // SAFETY: the length is a power of two (`new`), so this is below it.
-        unsafe { self.capacity.get_unchecked(index as usize & (self.capacity.len() - 1)) }
+    pub(crate) fn capacities(&self) -> Capacities<'_> {
+        Capacities(&self.capacity)
     }
 
-    /// The consumer's: the receives that it knows to be posted. More is looked for when they are used up.
+    /// The consumer's: the receives that it knows to be posted. More is looked for when they are
+    /// used up.
     ///
     /// There is one consumer: the connected peer's sender, or the holder of `lock`.
     #[inline(always)]
@@ -141,10 +163,11 @@ impl Rq {
     pub(crate) fn write(&self, index: u64, wr: RecvWr<'_>, key: &mut RegionKey) {
         let capacity = self.wqes.write(index, wr, key);
         // Relaxed: ordered by the publication that follows.
-        self.capacity_of(index).store(capacity, Ordering::Relaxed);
+        self.capacities().place(index).store(capacity, Ordering::Relaxed);
     }
 
-    /// The poster's: receives below `posted` are there. What to attend to, as [`Posted::publish`] has it.
+    /// The poster's: receives below `posted` are there. What to attend to, as [`Posted::publish`]
+    /// has it.
     #[inline(always)]
     pub(crate) fn publish(&self, posted: u64, attention: &Attention) -> u32 {
         // Relaxed: see `room`.
@@ -162,12 +185,14 @@ impl Rq {
     /// How many receives were polled: all below this index.
     #[inline(always)]
     pub(crate) fn polled(&self) -> u64 {
-        // Acquire pairs with the Release in `free_up_to`: the poller is done with what they brought.
+        // Acquire pairs with the Release in `free_up_to`: the poller is done with what they
+        // brought.
         self.freed.load(Ordering::Acquire)
     }
 
-    /// Control path, nobody inside a guard: empty. Indices go on from where they were, so that a sender never takes the
-    /// end of what it knows of an earlier connection for that of this one (`Sq::mailbox_of`).
+    /// Control path, nobody inside a guard: empty. Indices go on from where they were, so that a
+    /// sender never takes the end of what it knows of an earlier connection for that of this one
+    /// (`Sq::mailbox_of`).
     pub(crate) fn reset(&self) {
         // Relaxed, all: ordered by the quiescence before.
         let next = self.poster.posted.load(Ordering::Relaxed);

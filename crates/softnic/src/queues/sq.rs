@@ -1,6 +1,7 @@
 //! The send queue: whether and how much may be posted, and where to.
 //!
-//! What it guarantees: a slot is free again once the completion of its work request, or of a later one, was polled.
+//! What it guarantees: a slot is free again once the completion of its work request, or of a later
+//! one, was polled.
 
 use crate::queues::accept::SENDS_FIRST;
 use crate::queues::pending::Pending;
@@ -26,7 +27,8 @@ pub(crate) struct Sq {
     destination: AtomicU32,
     expect: AtomicU32,
     counts: Counts,
-    /// How often, and how long, to try: `IBV_QP_TIMEOUT`, `RETRY_CNT`, `RNR_RETRY`, `MAX_QP_RD_ATOMIC`.
+    /// How often, and how long, to try: `IBV_QP_TIMEOUT`, `RETRY_CNT`, `RNR_RETRY`,
+    /// `MAX_QP_RD_ATOMIC`.
     pub(crate) timeout: AtomicU32,
     pub(crate) retry_cnt: AtomicU32,
     pub(crate) rnr_retry: AtomicU32,
@@ -43,8 +45,8 @@ pub(crate) struct Sq {
 struct Polled {
     /// Positions below are free. Written by the thread that polls the send CQ.
     freed: AtomicU64,
-    /// How many of our messages the peer has polled, as its last small message said; [`Sq::UNKNOWN`] before the first.
-    /// Written by the thread that polls the receive CQ.
+    /// How many of our messages the peer has polled, as its last small message said;
+    /// [`Sq::UNKNOWN`] before the first. Written by the thread that polls the receive CQ.
     acked: AtomicU64,
 }
 
@@ -93,8 +95,9 @@ impl Sq {
 
     /// Whether the peer is known to have polled all `sent` messages that were sent to it.
     ///
-    /// What is known is of this connection, since a queue pair forgets it when it is reset; and an index of the peer's
-    /// stands for one message only, whatever became of the peer meanwhile (`Rq::reset`).
+    /// What is known is of this connection, since a queue pair forgets it when it is reset; and an
+    /// index of the peer's stands for one message only, whatever became of the peer meanwhile
+    /// (`Rq::reset`).
     #[inline(always)]
     pub(crate) fn all_polled(&self, sent: u64) -> bool {
         // Acquire pairs with the Release in `acknowledge`: the mailbox may be written over.
@@ -154,7 +157,8 @@ impl Sq {
 
     /// Work requests are pending, or no longer. Under the lock of `pending`.
     pub(crate) fn set_stalled(&self, stalled: bool) {
-        // AcqRel: what was done for pending work requests is before the fast path opens; pairs with `is_open`.
+        // AcqRel: what was done for pending work requests is before the fast path opens; pairs with
+        // `is_open`.
         if stalled {
             self.gate.fetch_or(STALLED, Ordering::AcqRel);
         } else {

@@ -1,8 +1,9 @@
 //! Time: what the coded timers mean, and the thread that watches deadlines while everybody sleeps.
 //!
-//! What it guarantees: a pending work request with a deadline is given up soon after it, even if no thread posts or
-//! polls. The thread is started with the first finite deadline of the process and sleeps between deadlines; without one
-//! (`rnr_retry` 7, `timeout` 0, or nothing ever pending) there is none. Nothing is kept of one that waits no more.
+//! What it guarantees: a pending work request with a deadline is given up soon after it, even if no
+//! thread posts or polls. The thread is started with the first finite deadline of the process and
+//! sleeps between deadlines; without one (`rnr_retry` 7, `timeout` 0, or nothing ever pending)
+//! there is none. Nothing is kept of one that waits no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -29,7 +30,8 @@ pub(crate) fn ack_timeout_ns(exponent: u32) -> u64 {
     4096 << (exponent % 32)
 }
 
-/// A deadline of each queue pair that has one: no more than there are queue pairs, however often they wait.
+/// A deadline of each queue pair that has one: no more than there are queue pairs, however often
+/// they wait.
 #[derive(Debug)]
 struct Deadlines {
     by_time: BTreeSet<(u64, u32)>,
@@ -42,8 +44,8 @@ impl Deadlines {
         Deadlines { by_time: BTreeSet::new(), by_qpn: BTreeMap::new(), started: false }
     }
 
-    /// Queue pair `qpn` has this deadline, and no other. True if it is the first of all: then whoever sleeps sleeps too
-    /// long.
+    /// Queue pair `qpn` has this deadline, and no other. True if it is the first of all: then
+    /// whoever sleeps sleeps too long.
     fn set(&mut self, deadline_ns: u64, qpn: u32) -> bool {
         self.clear(qpn);
         self.by_qpn.insert(qpn, deadline_ns);
@@ -85,8 +87,8 @@ fn lock() -> MutexGuard<'static, Deadlines> {
 /// What is done with queue pairs whose deadline is over.
 pub(crate) type OnDue = fn(qpns: &[u32]);
 
-/// Looks at queue pair `qpn` again at `deadline_ns`, and at no other time. True if it will: not if there is no
-/// deadline, or it is over. `on_due` is the same at every call.
+/// Looks at queue pair `qpn` again at `deadline_ns`, and at no other time. True if it will: not if
+/// there is no deadline, or it is over. `on_due` is the same at every call.
 pub(crate) fn arm(deadline_ns: u64, qpn: u32, on_due: OnDue) -> bool {
     if deadline_ns == u64::MAX || deadline_ns <= now_ns() {
         return false;
@@ -133,7 +135,8 @@ fn watch(on_due: OnDue) {
 mod tests {
     use super::*;
 
-    /// `ibv_modify_qp(3)` and table 45 of the InfiniBand specification, volume 1: in milliseconds, code by code.
+    /// `ibv_modify_qp(3)` and table 45 of the InfiniBand specification, volume 1: in milliseconds,
+    /// code by code.
     #[test]
     fn each_code_of_a_timer_is_the_time_of_the_table() {
         let ms = [

@@ -1,9 +1,9 @@
 //! Receive work requests in their ring.
 //!
-//! What it guarantees: what was written is what is read, if the queue keeps its order: the receiver writes an entry
-//! before it publishes its index, a sender reads it after, and an entry is used again only once its completion was
-//! polled. The words are atomics, so that memory is safe where a program breaks that order by posting on two threads at
-//! once.
+//! What it guarantees: what was written is what is read, if the queue keeps its order: the receiver
+//! writes an entry before it publishes its index, a sender reads it after, and an entry is used
+//! again only once its completion was polled. The words are atomics, so that memory is safe where a
+//! program breaks that order by posting on two threads at once.
 
 use crate::objects::device::MESSAGE_BYTES_MAX;
 use crate::objects::key_table::RegionKey;
@@ -93,8 +93,8 @@ impl WqeRing {
         let _ = index;
     }
 
-    /// Writes an entry, of as many elements as there is room for; gives how many bytes it can take by what `key`
-    /// grants: 0 if it doesn't, so that a sender looks closer.
+    /// Writes an entry, of as many elements as there is room for; gives how many bytes it can take
+    /// by what `key` grants: 0 if it doesn't, so that a sender looks closer.
     #[inline(always)]
     pub(crate) fn write(&self, index: u64, wr: RecvWr<'_>, key: &mut RegionKey) -> u32 {
         let wqe = self.wqe(index);
@@ -127,8 +127,8 @@ impl<'a> Places<'a> {
     /// As [`WqeRing::wqe`].
     #[inline(always)]
     pub(crate) fn wqe(self, index: u64) -> Wqe<'a> {
-        // SAFETY: masked, so inside the ring's words, which are there for `'a`; an entry is a head and elements by
-        // `new`.
+        // SAFETY: masked, so inside the ring's words, which are there for `'a`; an entry is a head
+        // and elements by `new`.
         unsafe {
             let at = self.words.add((index & self.mask) as usize * self.stride);
             Wqe { head: &*at.cast(), elements: at.add(HEAD_WORDS).cast() }
@@ -175,8 +175,8 @@ impl<'a> Wqe<'a> {
     /// `index` is 0, or below a count that `WqeRing::write` let through.
     #[inline(always)]
     fn element(self, index: usize) -> &'a Element {
-        // SAFETY: an entry has as many elements as its ring's `max_sge`, which no count exceeds (`WqeRing::write`), and
-        // one at least.
+        // SAFETY: an entry has as many elements as its ring's `max_sge`, which no count exceeds
+        // (`WqeRing::write`), and one at least.
         unsafe { &*self.elements.add(index) }
     }
 

@@ -1,15 +1,17 @@
 //! Work requests as programs post them: proof that a list can be read.
 //!
-//! What it guarantees: a [`SendWr`] or [`RecvWr`] is readable, with its list of elements, the bytes of inline data, and
-//! all work requests behind it. `ibv_post_send(3)` and `ibv_post_recv(3)` ask that of programs; the entry points in
-//! `provider` and `queues::pending`, which keeps copies, are the only ones to make these values.
+//! What it guarantees: a [`SendWr`] or [`RecvWr`] is readable, with its list of elements, the bytes
+//! of inline data, and all work requests behind it. `ibv_post_send(3)` and `ibv_post_recv(3)` ask
+//! that of programs; the entry points in `provider` and `queues::pending`, which keeps copies, are
+//! the only ones to make these values.
 
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::ops::Deref;
 
-/// In `send_flags` of a bind that was kept for later: `invalidated_rkey` is what the handle said when it was posted. No
-/// flag of libibverbs is up there; one who sets it all the same says so of the key, which is compared and no more.
+/// In `send_flags` of a bind that was kept for later: `invalidated_rkey` is what the handle said
+/// when it was posted. No flag of libibverbs is up there; one who sets it all the same says so of
+/// the key, which is compared and no more.
 const HANDLE_KEPT: u32 = 1 << 31;
 
 /// A send work request that can be read.
@@ -29,8 +31,8 @@ impl<'a> SendWr<'a> {
     /// The front of a list.
     ///
     /// # Safety
-    /// During `'a` the list is as `ibv_post_send(3)` asks: each work request of it, its elements and its inline data
-    /// can be read, and the objects that it names are alive.
+    /// During `'a` the list is as `ibv_post_send(3)` asks: each work request of it, its elements
+    /// and its inline data can be read, and the objects that it names are alive.
     #[inline(always)]
     pub(crate) unsafe fn list(wr: *const ibv_send_wr) -> Option<SendWr<'a>> {
         // SAFETY: readable for `'a`: the contract.
@@ -91,8 +93,8 @@ impl<'a> SendWr<'a> {
         unsafe { self.0.imm_data_invalidated_rkey_union.imm_data }
     }
 
-    /// A copy for later, of elements at `sg_list`. Of a bind it notes which key the handle has: the program may change
-    /// the handle as soon as the post has returned.
+    /// A copy for later, of elements at `sg_list`. Of a bind it notes which key the handle has: the
+    /// program may change the handle as soon as the post has returned.
     pub(crate) fn copied(self, sg_list: *mut ibv_sge, num_sge: c_int) -> ibv_send_wr {
         // SAFETY: numbers, pointers and unions of them, of which a copy is as good.
         let mut copy = unsafe { std::ptr::read(self.0) };
@@ -129,7 +131,8 @@ impl<'a> RecvWr<'a> {
     /// The front of a list.
     ///
     /// # Safety
-    /// During `'a` the list is as `ibv_post_recv(3)` asks: each work request of it, and its elements, can be read.
+    /// During `'a` the list is as `ibv_post_recv(3)` asks: each work request of it, and its
+    /// elements, can be read.
     #[inline(always)]
     pub(crate) unsafe fn list(wr: *const ibv_recv_wr) -> Option<RecvWr<'a>> {
         // SAFETY: readable for `'a`: the contract.

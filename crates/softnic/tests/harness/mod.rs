@@ -1,6 +1,8 @@
-//! What the tests build on: objects of the provider with their life tied to a value, work requests in one call.
+//! What the tests build on: objects of the provider with their life tied to a value, work requests
+//! in one call.
 //!
-//! Everything goes through the C signatures, and through rdma-sys's inline functions for the data path.
+//! Everything goes through the C signatures, and through rdma-sys's inline functions for the data
+//! path.
 #![allow(dead_code, clippy::undocumented_unsafe_blocks, clippy::missing_safety_doc, unreachable_pub, missing_docs)]
 
 use rdma_sys::*;

@@ -1,7 +1,9 @@
-//! Generated sequences of posts, polls, modifications, destruction and creation, held against a small oracle.
+//! Generated sequences of posts, polls, modifications, destruction and creation, held against a
+//! small oracle.
 //!
-//! One thread, so that everything is decided: `rnr_retry` 7 and no ACK time-out, so that nothing depends on time. Four
-//! ends on two devices, for each transport, with receive queues of their own and with shared ones.
+//! One thread, so that everything is decided: `rnr_retry` 7 and no ACK time-out, so that nothing
+//! depends on time. Four ends on two devices, for each transport, with receive queues of their own
+//! and with shared ones.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod apply;
@@ -69,8 +71,8 @@ proptest! {
     }
 }
 
-/// Found by the sequences: the key of a WRITE that waits for a receive is void when a post that has no room lets it try
-/// again.
+/// Found by the sequences: the key of a WRITE that waits for a receive is void when a post that has
+/// no room lets it try again.
 #[test]
 fn a_post_without_room_lets_what_waits_try_again() {
     let post = |end, works: &[Work]| {

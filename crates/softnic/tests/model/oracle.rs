@@ -1,8 +1,9 @@
-//! What the software RNIC should do: queues of numbers, and what becomes of each. How work requests are carried out is
-//! in `carry_out`.
+//! What the software RNIC should do: queues of numbers, and what becomes of each. How work requests
+//! are carried out is in `carry_out`.
 //!
-//! The oracle doesn't know rings, credits, slots, mailboxes, tags or paths. What can be carried out is carried out at
-//! once; what can't stays the first of its queue. Nothing depends on time: `rnr_retry` is 7 and there is no time-out.
+//! The oracle doesn't know rings, credits, slots, mailboxes, tags or paths. What can be carried out
+//! is carried out at once; what can't stays the first of its queue. Nothing depends on time:
+//! `rnr_retry` is 7 and there is no time-out.
 
 mod carry_out;
 
@@ -273,7 +274,8 @@ impl Oracle {
         Some(due)
     }
 
-    /// The next; of those that were left behind at once, which come in no order, the one of that number.
+    /// The next; of those that were left behind at once, which come in no order, the one of that
+    /// number.
     pub(crate) fn poll_recv(&mut self, end: usize, number: u64) -> Option<RecvDue> {
         let due = &mut self.ends[end].recv_due;
         if due.front()?.left_by.is_some() {
@@ -332,7 +334,8 @@ impl Oracle {
         }
     }
 
-    /// As new. What a shared queue lent it and nobody polled goes back there, and comes flushed by the next poll.
+    /// As new. What a shared queue lent it and nobody polled goes back there, and comes flushed by
+    /// the next poll.
     pub(crate) fn reset(&mut self, end: usize, state: State, qp_num: u32) {
         let queue = self.queue_of(end);
         let this = &mut self.ends[end];

@@ -1,8 +1,10 @@
-//! What a generated sequence consists of: posts, polls, modifications, destruction and creation, on four ends.
+//! What a generated sequence consists of: posts, polls, modifications, destruction and creation, on
+//! four ends.
 
 use proptest::prelude::*;
 
-/// Ends: `2n` on the first device talks to `2n + 1` on the second, and back; a datagram goes to any.
+/// Ends: `2n` on the first device talks to `2n + 1` on the second, and back; a datagram goes to
+/// any.
 pub(crate) const ENDS: usize = 4;
 /// Bytes that a peer reaches, and bytes of one receive.
 pub(crate) const EXPOSED_BYTES: usize = 1024;
@@ -78,7 +80,8 @@ pub(crate) enum Work {
         len: usize,
         imm: bool,
     },
-    /// Voids the key of the peer's window; or would, of that of the end beside it, whose window it isn't.
+    /// Voids the key of the peer's window; or would, of that of the end beside it, whose window it
+    /// isn't.
     SendInv {
         len: usize,
         beside: bool,

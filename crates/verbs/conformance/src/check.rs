@@ -1,4 +1,5 @@
-//! What a row says when a device doesn't do what its rule asks: a [`Failure`] with expected and got.
+//! What a row says when a device doesn't do what its rule asks: a [`Failure`] with expected and
+//! got.
 
 use std::fmt::{self, Debug, Display};
 

@@ -1,8 +1,9 @@
-//! The conformance suite: what the manual pages of the verbs say, a row a rule, held against a device.
+//! The conformance suite: what the manual pages of the verbs say, a row a rule, held against a
+//! device.
 //!
-//! What it guarantees: every row is the same code on every device, the software RNIC's or the kernel's. A row passes,
-//! fails, or is lacked for a reason that the device gives itself or that is declared with the row (DIFFERENCES.md).
-//! PAGES.md goes through the pages by statement.
+//! What it guarantees: every row is the same code on every device, the software RNIC's or the
+//! kernel's. A row passes, fails, or is lacked for a reason that the device gives itself or that is
+//! declared with the row (DIFFERENCES.md). PAGES.md goes through the pages by statement.
 //!
 //! ```text
 //! conformance --device soft                      every row on the software RNIC
@@ -76,7 +77,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The whole name of a rule selects that one; any other text selects those that have it in their names.
+/// The whole name of a rule selects that one; any other text selects those that have it in their
+/// names.
 fn selects(asked: &str, rule: &str, names: &[String]) -> bool {
     if names.iter().any(|name| name == asked) { rule == asked } else { rule.contains(asked) }
 }

@@ -1,13 +1,14 @@
-//! A thin layer over the verbs of either provider: safe to call with anything that a verb may be called with, and with
-//! much that it should refuse.
+//! A thin layer over the verbs of either provider: safe to call with anything that a verb may be
+//! called with, and with much that it should refuse.
 //!
-//! What it guarantees: every `unsafe` of this program is below this module. Objects are kept alive by those made from
-//! them, destroyed once, and a destroyed one can't be used. Memory that a device may write is only touched through
-//! atomics and lives until the [`Rig`] is gone. Nothing is checked that the device should check: wrong keys, addresses,
-//! opcodes and attributes go through as they are.
+//! What it guarantees: every `unsafe` of this program is below this module. Objects are kept alive
+//! by those made from them, destroyed once, and a destroyed one can't be used. Memory that a device
+//! may write is only touched through atomics and lives until the [`Rig`] is gone. Nothing is
+//! checked that the device should check: wrong keys, addresses, opcodes and attributes go through
+//! as they are.
 //!
-//! Control verbs are called by provider, `rdma_sys::*` or `verbline_softnic::provider::*`; the data path goes through
-//! rdma-sys's inline functions on both.
+//! Control verbs are called by provider, `rdma_sys::*` or `verbline_softnic::provider::*`; the data
+//! path goes through rdma-sys's inline functions on both.
 
 mod ah;
 mod async_event;
@@ -147,8 +148,9 @@ impl Rig {
         Ok(Ah::create(&self.pd, self.port(), group)?)
     }
 
-    /// What the network must do for a group's messages to come in, for as long as the value lives. A kernel device sits
-    /// on a network interface, which drops what no socket asked for; the software RNIC's fabric has no such filter.
+    /// What the network must do for a group's messages to come in, for as long as the value lives.
+    /// A kernel device sits on a network interface, which drops what no socket asked for; the
+    /// software RNIC's fabric has no such filter.
     pub(crate) fn join(&self, group: &Gid) -> Outcome<Option<UdpSocket>> {
         let (Some(group), Some(own)) = (group.as_ipv4(), self.port().gid.as_ipv4()) else { return Ok(None) };
         if self.context.provider == target::Provider::Soft {
@@ -159,7 +161,8 @@ impl Rig {
         Ok(Some(joined.map_err(|error| Failure::new(format!("IP_ADD_MEMBERSHIP: {error}")))?))
     }
 
-    /// Two connected (or, for UD, mutually addressed) queue pairs in RTS, with a CQ and memory each.
+    /// Two connected (or, for UD, mutually addressed) queue pairs in RTS, with a CQ and memory
+    /// each.
     pub(crate) fn pair(&self, transport: Transport) -> Outcome<Pair> {
         self.pair_with(transport, SideSpec::default(), Link::default())
     }

@@ -1,8 +1,9 @@
 //! Rows: a rule, where it stands, and a small test of it. And how they are run.
 //!
-//! What it guarantees: a row runs on a device that was opened for it alone, on a thread of its own; one that panics or
-//! hangs is a failure of that row. A row is lacked only for the device's own word (a [`Cap`]) or for a difference that
-//! is declared with it, and then the row still runs: what it finds must be that very difference.
+//! What it guarantees: a row runs on a device that was opened for it alone, on a thread of its own;
+//! one that panics or hangs is a failure of that row. A row is lacked only for the device's own
+//! word (a [`Cap`]) or for a difference that is declared with it, and then the row still runs: what
+//! it finds must be that very difference.
 
 use crate::check::{Failure, Outcome};
 use crate::rig::{Cap, Kind, Rig, Target};

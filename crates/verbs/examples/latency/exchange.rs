@@ -88,7 +88,8 @@ pub(crate) fn serve(provider: Provider, listener: &mut Listener) -> Outcome<Term
     Ok(terms)
 }
 
-/// From one departure to the next is a round trip: the clock is read while the message is under way.
+/// From one departure to the next is a round trip: the clock is read while the message is under
+/// way.
 fn start_sends(side: &mut Side, connection: &mut Connection, terms: Terms) -> Outcome<Vec<u64>> {
     let mut times = Vec::with_capacity(terms.exchanges as usize);
     let mut packet = side.message(terms.size_bytes)?;

@@ -1,5 +1,6 @@
-//! Half a round trip over an RC connection by IP address: what perftest's `ib_send_lat` and `ib_write_lat` measure, through this
-//! crate's safe API and without an engine around it. Each end is a process with one thread, which polls.
+//! Half a round trip over an RC connection by IP address: what perftest's `ib_send_lat` and
+//! `ib_write_lat` measure, through this crate's safe API and without an engine around it. Each end
+//! is a process with one thread, which polls.
 //!
 //! ```text
 //! latency --server                              on CPU 1, say: taskset -c 1

@@ -122,9 +122,10 @@ impl Side {
         Ok(())
     }
 
-    /// Looks at the own memory until `number` is there. Devices place a message's bytes in order, as perftest expects of them too.
-    /// Writes that are done are taken before each look: looks that follow each other at once take the line away from whoever fills it.
-    /// No PAUSE: it leaves an emulated CPU's loop, and on a real one it is a delay as well.
+    /// Looks at the own memory until `number` is there. Devices place a message's bytes in order,
+    /// as perftest expects of them too. Writes that are done are taken before each look: looks that
+    /// follow each other at once take the line away from whoever fills it. No PAUSE: it leaves an
+    /// emulated CPU's loop, and on a real one it is a delay as well.
     pub(crate) fn watch_for(&mut self, number: u64, connection: &mut Connection) -> Outcome<()> {
         let last = self.last();
         loop {

@@ -1,8 +1,9 @@
-//! What the safe API costs over the bare calls: the same traffic on the software RNIC, once through this crate and once
-//! through rdma-sys as a C program would, in one run on one thread. Prints nanoseconds a packet and an empty poll.
+//! What the safe API costs over the bare calls: the same traffic on the software RNIC, once through
+//! this crate and once through rdma-sys as a C program would, in one run on one thread. Prints
+//! nanoseconds a packet and an empty poll.
 //!
-//! `cargo run --release -p verbline-verbs --example overhead`. Under `valgrind --tool=callgrind` pass `api` or `raw`, and how many
-//! rounds, to count the instructions of one of them.
+//! `cargo run --release -p verbline-verbs --example overhead`. Under `valgrind --tool=callgrind`
+//! pass `api` or `raw`, and how many rounds, to count the instructions of one of them.
 
 use std::hint::black_box;
 use std::time::Instant;

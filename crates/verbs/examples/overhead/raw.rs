@@ -1,4 +1,5 @@
-//! The bare calls: buffers, work requests and completions as arrays, posted as linked lists, nothing checked.
+//! The bare calls: buffers, work requests and completions as arrays, posted as linked lists,
+//! nothing checked.
 
 use std::hint::black_box;
 use std::mem::zeroed;
@@ -21,7 +22,8 @@ struct Side {
 const STRIDE_BYTES: usize = 2048;
 
 pub(crate) fn run(case: Case, rounds: usize) -> Figures {
-    // SAFETY: one thread; every object is made here, used as its man page says and never freed before the last use.
+    // SAFETY: one thread; every object is made here, used as its man page says and never freed
+    // before the last use.
     unsafe {
         let (mut a, mut b) = (Side::new(0, case), Side::new(1, case));
         a.connect(b.qp);

@@ -1,4 +1,5 @@
-//! RDMA ping-pong over a connection by IP address, in the protocol of rdma-core's `rping`, with either side of which it talks.
+//! RDMA ping-pong over a connection by IP address, in the protocol of rdma-core's `rping`, with
+//! either side of which it talks.
 //!
 //! ```text
 //!   client                                     server
@@ -9,7 +10,8 @@
 //!            pong                 ◀─────────── RDMA WRITE of what was read
 //!                                 ◀─────────── SEND   go ahead, from the start
 //! ```
-//! Only the safe API of the crate is used. Run `rping --server` at one end and `rping --client -a ADDRESS` at the other.
+//! Only the safe API of the crate is used. Run `rping --server` at one end and `rping --client -a
+//! ADDRESS` at the other.
 #![forbid(unsafe_code)]
 
 mod side;
@@ -188,8 +190,8 @@ fn expect_moved(side: &mut Side, connection: &mut Connection) -> Outcome<()> {
     }
 }
 
-/// What ping `number` says: its number, letters that start one further each time, and a zero, as rping's server takes the pong
-/// for text.
+/// What ping `number` says: its number, letters that start one further each time, and a zero, as
+/// rping's server takes the pong for text.
 fn text(number: u32, size: u32) -> Vec<u8> {
     let letters = (b'A'..=b'z').cycle().skip(number as usize % usize::from(b'z' - b'A' + 1));
     let mut text: Vec<u8> = format!("rdma-ping-{number}: ").into_bytes();

@@ -15,7 +15,8 @@ use verbline_verbs::{
 
 use crate::Outcome;
 
-/// A message: where memory is that the peer may READ or WRITE. Address, R_Key and length, each big-endian.
+/// A message: where memory is that the peer may READ or WRITE. Address, R_Key and length, each
+/// big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Advert {
     pub(crate) at: Remote,

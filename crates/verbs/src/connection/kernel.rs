@@ -1,8 +1,9 @@
 //! Connections of kernel devices, through rdma_cm(7).
 //!
-//! Each id has an event channel of its own, non-blocking, so that a connection is independent of its listener. No QP is attached
-//! to an id: rdma_cm tells the attributes (rdma_init_qp_attr(3)) and the QP, on the caller's own context, is modified here. Every
-//! event is copied and acknowledged before anything else happens: destroying an id never waits for one.
+//! Each id has an event channel of its own, non-blocking, so that a connection is independent of
+//! its listener. No QP is attached to an id: rdma_cm tells the attributes (rdma_init_qp_attr(3))
+//! and the QP, on the caller's own context, is modified here. Every event is copied and
+//! acknowledged before anything else happens: destroying an id never waits for one.
 
 mod address;
 mod id;
@@ -62,15 +63,16 @@ impl Route {
     pub(super) fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
         self.id.bring_to_init(qp, options.access)?;
         let mut param = conn_param(qp, options, options.responder_resources, options.initiator_depth);
-        // SAFETY: the id's route is resolved; the parameters and the private data are read during the call.
+        // SAFETY: the id's route is resolved; the parameters and the private data are read during
+        // the call.
         let ret = unsafe { rdma_sys::rdma_connect(self.id.as_ptr(), &raw mut param) };
         check("rdma_connect", ret, || self.id.peer_addr().to_string())?;
         Ok(Connecting { id: self.id })
     }
 }
 
-/// Tries for a second at most. The kernel may miss the answer to its ARP request when it comes at once, and then looks again
-/// only when the time is over: short tries find it.
+/// Tries for a second at most. The kernel may miss the answer to its ARP request when it comes at
+/// once, and then looks again only when the time is over: short tries find it.
 fn resolve_address(to: SocketAddr, from: Option<SocketAddr>, deadline: Deadline) -> Result<CmId, ConnectionError> {
     const TRY_MS: i32 = 1_000;
     let mut id = CmId::create()?;
@@ -92,8 +94,9 @@ fn resolve_address(to: SocketAddr, from: Option<SocketAddr>, deadline: Deadline)
     Ok(id)
 }
 
-/// Whether an address could not be bound because somebody has its port. EADDRINUSE says so when they have it on the same address;
-/// EADDRNOTAVAIL when either is on every address, but also when no device has the address: then another port of it fails as well.
+/// Whether an address could not be bound because somebody has its port. EADDRINUSE says so when
+/// they have it on the same address; EADDRNOTAVAIL when either is on every address, but also when
+/// no device has the address: then another port of it fails as well.
 fn is_taken(address: SocketAddr, error: &VerbError) -> bool {
     match error.errno.raw() {
         libc::EADDRINUSE => true,
@@ -115,7 +118,8 @@ pub(super) struct Connecting {
 
 impl Connecting {
     pub(super) fn finish(mut self, qp: &mut QueuePair, deadline: Deadline) -> Result<Connection, ConnectionError> {
-        // The event of an id without a QP; one with a QP would get ESTABLISHED (rdma_get_cm_event(3)).
+        // The event of an id without a QP; one with a QP would get ESTABLISHED
+        // (rdma_get_cm_event(3)).
         let answer = event_type::RDMA_CM_EVENT_CONNECT_RESPONSE;
         let event = self.id.expect(answer, "the listener's answer", deadline)?;
         self.id.bring(qp, QpState::Rtr, None)?;
@@ -192,7 +196,8 @@ impl Request {
     /// Gives the new id a channel of its own.
     fn take(id: NonNull<rdma_cm_id>, event: Event) -> Result<Request, VerbError> {
         let channel = Channel::create()?;
-        // SAFETY: the id is new and ours; its only event, the request, is acknowledged, so that this does not wait.
+        // SAFETY: the id is new and ours; its only event, the request, is acknowledged, so that
+        // this does not wait.
         let ret = unsafe { rdma_sys::rdma_migrate_id(id.as_ptr(), channel.0.as_ptr()) };
         let id = CmId { id, channel };
         check("rdma_migrate_id", ret, || "a connection request".to_owned())?;
@@ -225,14 +230,16 @@ impl Request {
     }
 
     pub(super) fn accept(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connection, ConnectionError> {
-        // Neither side starts more READs than the other serves (rdma_accept(3)). The event speaks from this side's view.
+        // Neither side starts more READs than the other serves (rdma_accept(3)). The event speaks
+        // from this side's view.
         let served = options.responder_resources.min(self.responder_resources);
         let started = options.initiator_depth.min(self.initiator_depth);
         self.id.bring_to_init(qp, options.access)?;
         self.id.bring(qp, QpState::Rtr, Some(served))?;
         self.id.bring(qp, QpState::Rts, None)?;
         let mut param = conn_param(qp, options, served, started);
-        // SAFETY: the id is a request that was not answered; the parameters and the private data are read during the call.
+        // SAFETY: the id is a request that was not answered; the parameters and the private data
+        // are read during the call.
         let ret = unsafe { rdma_sys::rdma_accept(self.id.as_ptr(), &raw mut param) };
         check("rdma_accept", ret, || self.id.peer_addr().to_string())?;
         let Request { id, private_data, .. } = self;
@@ -242,7 +249,8 @@ impl Request {
     pub(super) fn reject(self, reason: &[u8]) -> Result<(), ConnectionError> {
         // The length was checked against REJECT_PRIVATE_BYTES.
         let len = reason.len() as u8;
-        // SAFETY: the id is a request that was not answered; the private data is read during the call.
+        // SAFETY: the id is a request that was not answered; the private data is read during the
+        // call.
         let ret = unsafe { rdma_sys::rdma_reject(self.id.as_ptr(), reason.as_ptr().cast(), len) };
         check("rdma_reject", ret, || self.id.peer_addr().to_string())?;
         Ok(())

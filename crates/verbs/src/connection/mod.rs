@@ -1,8 +1,10 @@
-//! Connections by IP address: resolve, connect, listen, accept, reject, disconnect, with private data and time limits.
+//! Connections by IP address: resolve, connect, listen, accept, reject, disconnect, with private
+//! data and time limits.
 //!
-//! On kernel devices this is rdma_cm (rdma_cm(7)); between software RNICs of this process a directory of listeners. QPs stay the
-//! caller's own, made on the caller's own context: a connection only carries the two endpoints to each other and brings the QPs
-//! up. Nothing here blocks for longer than it was told.
+//! On kernel devices this is rdma_cm (rdma_cm(7)); between software RNICs of this process a
+//! directory of listeners. QPs stay the caller's own, made on the caller's own context: a
+//! connection only carries the two endpoints to each other and brings the QPs up. Nothing here
+//! blocks for longer than it was told.
 //!
 //! ```text
 //!   resolve ─▶ Route ── connect(qp) ─▶ Connecting ── finish(qp) ─▶ Connection
@@ -47,8 +49,8 @@ pub struct ConnectOptions {
     pub retry_count: u8,
     /// Retries against a peer without a receive posted, 0 to 7; 7 is for ever.
     pub rnr_retry_count: u8,
-    /// What the peer may do to memory through the QP, whatever the QP was brought to INIT with. READs and atomics also need
-    /// `responder_resources` above 0.
+    /// What the peer may do to memory through the QP, whatever the QP was brought to INIT with.
+    /// READs and atomics also need `responder_resources` above 0.
     pub access: Access,
 }
 
@@ -65,7 +67,8 @@ impl Default for ConnectOptions {
     }
 }
 
-/// Finds the device and the path to an address. `from` is the address to come from; without one, or with port 0, one is picked.
+/// Finds the device and the path to an address. `from` is the address to come from; without one, or
+/// with port 0, one is picked.
 pub fn resolve(
     provider: Provider,
     to: SocketAddr,
@@ -106,7 +109,8 @@ impl Route {
         }
     }
 
-    /// Asks the listener there. The QP is in RESET or INIT and goes to INIT, so that receives can be posted before it is finished.
+    /// Asks the listener there. The QP is in RESET or INIT and goes to INIT, so that receives can
+    /// be posted before it is finished.
     pub fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
         check_private("a request", &options.private_data, CONNECT_PRIVATE_BYTES)?;
         check_device(qp, self.device_name())?;
@@ -159,9 +163,10 @@ enum ListenerKind {
 }
 
 impl Listener {
-    /// Listens at an address; the unspecified address listens on every device, that of IPv6 for IPv4 too; port 0 picks one that
-    /// nobody has. A port that another has on the same address, on every address or, with the unspecified address, on any is
-    /// [`ConnectionError::AddressInUse`]. Requests beyond `backlog` that nobody took are refused.
+    /// Listens at an address; the unspecified address listens on every device, that of IPv6 for
+    /// IPv4 too; port 0 picks one that nobody has. A port that another has on the same address, on
+    /// every address or, with the unspecified address, on any is [`ConnectionError::AddressInUse`].
+    /// Requests beyond `backlog` that nobody took are refused.
     pub fn bind(provider: Provider, address: SocketAddr, backlog: u32) -> Result<Listener, ConnectionError> {
         Ok(Listener(match provider {
             Provider::Kernel => ListenerKind::Kernel(kernel::Listener::bind(address, backlog)?),
@@ -242,8 +247,9 @@ impl Request {
         }
     }
 
-    /// Accepts with a QP in RESET or INIT, which goes to RTS. Post receives before calling this with a QP that was brought to
-    /// INIT, or as soon as it returns: the peer may send once it has the answer.
+    /// Accepts with a QP in RESET or INIT, which goes to RTS. Post receives before calling this
+    /// with a QP that was brought to INIT, or as soon as it returns: the peer may send once it has
+    /// the answer.
     pub fn accept(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connection, ConnectionError> {
         check_private("an acceptance", &options.private_data, ACCEPT_PRIVATE_BYTES)?;
         check_device(qp, self.device_name())?;
@@ -266,7 +272,8 @@ impl Request {
     }
 }
 
-/// Two connected QPs, seen from one side. Dropping it disconnects; the QP is the caller's to drain and drop.
+/// Two connected QPs, seen from one side. Dropping it disconnects; the QP is the caller's to drain
+/// and drop.
 #[derive(Debug)]
 pub struct Connection(ConnectionKind);
 
@@ -277,7 +284,8 @@ enum ConnectionKind {
 }
 
 impl Connection {
-    /// What the peer gave with its acceptance (on the connecting side) or its request; may be followed by zeros.
+    /// What the peer gave with its acceptance (on the connecting side) or its request; may be
+    /// followed by zeros.
     pub fn private_data(&self) -> &[u8] {
         match &self.0 {
             ConnectionKind::Kernel(connection) => connection.private_data(),
@@ -293,7 +301,8 @@ impl Connection {
         }
     }
 
-    /// Waits until the peer is ready too. The connecting side is at once; the accepting side is when the peer has finished.
+    /// Waits until the peer is ready too. The connecting side is at once; the accepting side is
+    /// when the peer has finished.
     pub fn wait_established(&mut self, time_limit: Duration) -> Result<(), ConnectionError> {
         let deadline = Deadline::after(time_limit);
         match &mut self.0 {

@@ -1,7 +1,8 @@
-//! Connections between software RNICs of this process: a directory of listeners, and a mailbox a connection.
+//! Connections between software RNICs of this process: a directory of listeners, and a mailbox a
+//! connection.
 //!
-//! A soft device is found by the IPv4 addresses of its GID table. The mailbox is a mutex and, for each side, an eventfd that the
-//! other side rings; it lives as long as either side.
+//! A soft device is found by the IPv4 addresses of its GID table. The mailbox is a mutex and, for
+//! each side, an eventfd that the other side rings; it lives as long as either side.
 
 mod ports;
 
@@ -25,7 +26,8 @@ use crate::qp::endpoint::Endpoint;
 /// Every soft device has one port.
 pub(super) const PORT: u8 = 1;
 
-/// Of an application's rejection (InfiniBand Architecture Specification, table 117: "consumer reject").
+/// Of an application's rejection (InfiniBand Architecture Specification, table 117: "consumer
+/// reject").
 const CONSUMER_REJECT: i32 = 28;
 
 /// A device's address: which device, and which entry of its GID table.
@@ -64,7 +66,8 @@ fn verb_error(error: DeviceError) -> ConnectionError {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while one is held leaves nothing half done: every change is one assignment or one push.
+    // A panic while one is held leaves nothing half done: every change is one assignment or one
+    // push.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -77,7 +80,8 @@ struct Hall {
 }
 
 impl Drop for Hall {
-    /// Those who still wait are told: also one who came in as the listener left, and held the hall open behind it.
+    /// Those who still wait are told: also one who came in as the listener left, and held the hall
+    /// open behind it.
     fn drop(&mut self) {
         for mailbox in lock(&self.waiting).drain(..) {
             drop(End { mailbox, side: Side::Callee });

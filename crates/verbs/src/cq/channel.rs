@@ -1,8 +1,9 @@
 //! A completion channel: where armed CQs say that a completion has come.
 //!
-//! Its descriptor becomes readable; [`CompletionChannel::take_events`] then reads every event without blocking and
-//! acknowledges them in one call a CQ, before it returns. No event is ever left unacknowledged, so that destroying a CQ never
-//! waits for one. Waiting takes an [`ArmedCq`](super::ArmedCq): a CQ that was not armed cannot be slept on.
+//! Its descriptor becomes readable; [`CompletionChannel::take_events`] then reads every event
+//! without blocking and acknowledges them in one call a CQ, before it returns. No event is ever
+//! left unacknowledged, so that destroying a CQ never waits for one. Waiting takes an
+//! [`ArmedCq`](super::ArmedCq): a CQ that was not armed cannot be slept on.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
@@ -101,8 +102,8 @@ impl AsFd for CompletionChannel {
 /// CQs whose events one acknowledgement round counts together; more of them take another round.
 const CQS_A_CALL: usize = 16;
 
-/// The events read so far, to be acknowledged in one call a CQ: each call takes a mutex of the CQ. Dropping acknowledges, so
-/// that an error on the way leaves nothing behind.
+/// The events read so far, to be acknowledged in one call a CQ: each call takes a mutex of the CQ.
+/// Dropping acknowledges, so that an error on the way leaves nothing behind.
 struct Acknowledge<'a> {
     provider_of: &'a ChannelInner,
     cqs: [(*mut ibv_cq, u32); CQS_A_CALL],
@@ -124,8 +125,8 @@ impl Acknowledge<'_> {
 
     fn flush(&mut self) {
         for (cq, events) in &self.cqs[..self.len] {
-            // SAFETY: ibv_destroy_cq waits until the events that were read for a CQ are acknowledged, so that each of these is
-            // alive; it is not touched after.
+            // SAFETY: ibv_destroy_cq waits until the events that were read for a CQ are
+            // acknowledged, so that each of these is alive; it is not touched after.
             unsafe { verb!(self.provider_of.context.provider, ibv_ack_cq_events(*cq, *events)) };
         }
         self.len = 0;
@@ -155,14 +156,16 @@ impl ChannelInner {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is open, and the descriptor belongs to it until it is destroyed, which `self` outlives.
+        // SAFETY: the channel is open, and the descriptor belongs to it until it is destroyed,
+        // which `self` outlives.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).fd) }
     }
 
     /// The CQ of the next event, to be acknowledged; `None` when there is none now.
     fn next_event(&self) -> Result<Option<*mut ibv_cq>, Errno> {
         let (mut cq, mut cq_context) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: the channel is open; both pointers may be written by the call. The descriptor is non-blocking.
+        // SAFETY: the channel is open; both pointers may be written by the call. The descriptor is
+        // non-blocking.
         let ret =
             unsafe { verb!(self.context.provider, ibv_get_cq_event(self.as_ptr(), &raw mut cq, &raw mut cq_context)) };
         match Errno::of_return(ret) {
@@ -175,7 +178,8 @@ impl ChannelInner {
 
 impl Drop for ChannelInner {
     fn drop(&mut self) {
-        // SAFETY: every CQ of the channel holds the Arc of this one, so that none is left; destroyed once.
+        // SAFETY: every CQ of the channel holds the Arc of this one, so that none is left;
+        // destroyed once.
         let ret = unsafe { verb!(self.context.provider, ibv_destroy_comp_channel(self.as_ptr())) };
         if let Some(errno) = self.context.undestroyed(ret) {
             tracing::warn!(device = %self.context.name, %errno, "the completion channel would not go");

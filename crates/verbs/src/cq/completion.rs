@@ -1,6 +1,7 @@
 //! Completions as a CQ gave them: which work request, how it ended, and what came with it.
 //!
-//! Every field is read as the integer that it is: a status or an opcode that verbs.h does not name is kept as its number.
+//! Every field is read as the integer that it is: a status or an opcode that verbs.h does not name
+//! is kept as its number.
 
 mod status;
 
@@ -12,7 +13,8 @@ pub use status::{Status, WcOpcode};
 
 use crate::wr::wr_id::{self, WrKind};
 
-/// One completion. The device's own record, read through methods; it cannot be made or copied, only polled.
+/// One completion. The device's own record, read through methods; it cannot be made or copied, only
+/// polled.
 #[repr(transparent)]
 pub struct Completion {
     raw: ibv_wc,
@@ -38,7 +40,8 @@ impl Completion {
         Status::from_raw(self.raw.status)
     }
 
-    /// Whether it succeeded. Of a completion that did not, only tag, kind, status, QP number and vendor error mean anything.
+    /// Whether it succeeded. Of a completion that did not, only tag, kind, status, QP number and
+    /// vendor error mean anything.
     #[inline]
     pub fn is_ok(&self) -> bool {
         self.status().is_success()
@@ -50,13 +53,15 @@ impl Completion {
         WcOpcode::from_raw(self.raw.opcode)
     }
 
-    /// Bytes received, the 40 of the GRH included on UD; bytes transferred by a READ or an atomic. 0 for others.
+    /// Bytes received, the 40 of the GRH included on UD; bytes transferred by a READ or an atomic.
+    /// 0 for others.
     #[inline]
     pub fn byte_len(&self) -> u32 {
         if self.is_ok() { self.raw.byte_len } else { 0 }
     }
 
-    /// Whether a receive put its bytes into the buffer that was posted: an RDMA WRITE with immediate puts them elsewhere.
+    /// Whether a receive put its bytes into the buffer that was posted: an RDMA WRITE with
+    /// immediate puts them elsewhere.
     #[inline]
     pub(crate) fn filled_its_buffer(&self) -> bool {
         self.is_ok() && self.raw.opcode != ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM
@@ -137,7 +142,8 @@ impl Completion {
 
     #[inline]
     fn imm_or_rkey(&self) -> u32 {
-        // SAFETY: both members are a u32 at offset 0; the memory was zeroed before the first poll, so it is initialised.
+        // SAFETY: both members are a u32 at offset 0; the memory was zeroed before the first poll,
+        // so it is initialised.
         unsafe { self.raw.imm_data_invalidated_rkey_union.imm_data }
     }
 }
@@ -241,7 +247,8 @@ impl fmt::Debug for Completions {
     }
 }
 
-/// A completion that matches nothing the queue has outstanding. It was counted; nothing else happened.
+/// A completion that matches nothing the queue has outstanding. It was counted; nothing else
+/// happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "stale completion: wr_id {wr_id:#018x} (tag {}, {:?}) is not outstanding on this queue; it was handed in before, out of \

@@ -1,6 +1,7 @@
 //! A completion queue: polled in batches by whoever owns it, armed before it is slept on.
 //!
-//! A CQ is polled through `&mut self`, so by one thread at a time. Its QPs keep the device's queue alive beyond this handle.
+//! A CQ is polled through `&mut self`, so by one thread at a time. Its QPs keep the device's queue
+//! alive beyond this handle.
 
 pub(crate) mod channel;
 pub(crate) mod completion;
@@ -76,18 +77,21 @@ pub struct CompletionQueue {
 }
 
 impl CompletionChannel {
-    /// Ends the armed state: reads and acknowledges every event that is there, without blocking. Gives how many there were.
+    /// Ends the armed state: reads and acknowledges every event that is there, without blocking.
+    /// Gives how many there were.
     ///
-    /// For those who block in an epoll of their own on [`CompletionChannel::as_fd`]; call it whether or not the channel was
-    /// what woke them.
+    /// For those who block in an epoll of their own on [`CompletionChannel::as_fd`]; call it
+    /// whether or not the channel was what woke them.
     pub fn take_events(&mut self, armed: ArmedCq) -> Result<u32, ChannelError> {
         armed.disarm();
         self.drain()
     }
 
-    /// Blocks until an armed CQ has an event or the time is over, then takes the events. 0 means that the time was over.
+    /// Blocks until an armed CQ has an event or the time is over, then takes the events. 0 means
+    /// that the time was over.
     ///
-    /// Poll every armed CQ between arming and this call: a completion that came before the arm makes no event.
+    /// Poll every armed CQ between arming and this call: a completion that came before the arm
+    /// makes no event.
     pub fn wait(&mut self, armed: ArmedCq, timeout: Option<Duration>) -> Result<u32, ChannelError> {
         armed.disarm();
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -109,8 +113,8 @@ impl Context {
         CompletionQueue::create(self, depth_wc, channel, 0)
     }
 
-    /// As [`Context::create_cq`], with its events on the given completion vector: below [`Context::completion_vectors`], or it is
-    /// refused with EINVAL.
+    /// As [`Context::create_cq`], with its events on the given completion vector: below
+    /// [`Context::completion_vectors`], or it is refused with EINVAL.
     pub fn create_cq_on_vector(
         &self,
         depth_wc: u32,
@@ -141,7 +145,8 @@ impl CompletionQueue {
         let raw_channel = channel.map_or(std::ptr::null_mut(), |channel| channel.inner.as_ptr());
         // Relaxed: only uniqueness matters, nothing is published by it.
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        // The context pointer is a number that names the CQ in asynchronous events; nobody follows it.
+        // The context pointer is a number that names the CQ in asynchronous events; nobody follows
+        // it.
         let cq_context = std::ptr::without_provenance_mut(id as usize);
         let vector = i32::try_from(vector).unwrap_or(i32::MAX);
         // SAFETY: context and channel are open and of one device; the new CQ holds both.
@@ -156,19 +161,22 @@ impl CompletionQueue {
         Ok(CompletionQueue { raw, poll, inner: Arc::new(inner), poll_errors: 0 })
     }
 
-    /// The same queue, for making QPs on. It must be neither polled nor armed: that is for one thread at a time, the owner's.
+    /// The same queue, for making QPs on. It must be neither polled nor armed: that is for one
+    /// thread at a time, the owner's.
     pub(crate) fn unpolled(&self) -> CompletionQueue {
         CompletionQueue { raw: self.raw, poll: no_poll_cq, inner: self.inner.clone(), poll_errors: 0 }
     }
 
-    /// Takes the completions that are there, oldest first, at most `completions.capacity()`; gives how many. What the last
-    /// poll left in `completions` is gone.
+    /// Takes the completions that are there, oldest first, at most `completions.capacity()`; gives
+    /// how many. What the last poll left in `completions` is gone.
     ///
-    /// When the device refuses (an overrun CQ), nothing is found and [`CompletionQueue::poll_errors`] grows.
+    /// When the device refuses (an overrun CQ), nothing is found and
+    /// [`CompletionQueue::poll_errors`] grows.
     #[inline]
     pub fn poll(&mut self, completions: &mut Completions) -> usize {
         let (wc, capacity) = completions.as_raw();
-        // SAFETY: the CQ is alive and `&mut self` makes this its only poller; `wc` has room for `capacity` entries.
+        // SAFETY: the CQ is alive and `&mut self` makes this its only poller; `wc` has room for
+        // `capacity` entries.
         let found = unsafe { (self.poll)(self.raw.as_ptr(), capacity, wc) };
         let found = if found as u32 <= capacity as u32 { found as usize } else { self.poll_failed(found, capacity) };
         // SAFETY: no more than there is room for, as just seen.
@@ -176,15 +184,17 @@ impl CompletionQueue {
         found
     }
 
-    /// Polls that the device refused. Such a CQ is beyond help: see [`crate::event::AsyncEventKind::CqErr`].
+    /// Polls that the device refused. Such a CQ is beyond help: see
+    /// [`crate::event::AsyncEventKind::CqErr`].
     pub fn poll_errors(&self) -> u64 {
         self.poll_errors
     }
 
     /// Asks for an event on the channel when a completion comes from now on.
     ///
-    /// Poll once more before sleeping: what came before this call makes no event. The returned value is the right to sleep,
-    /// taken by [`CompletionChannel::wait`] or [`CompletionChannel::take_events`]; if the poll found work, give it up with
+    /// Poll once more before sleeping: what came before this call makes no event. The returned
+    /// value is the right to sleep, taken by [`CompletionChannel::wait`] or
+    /// [`CompletionChannel::take_events`]; if the poll found work, give it up with
     /// [`ArmedCq::disarm`]. An event may come all the same, and the next `take_events` takes it.
     pub fn arm(&mut self, notify: Notify) -> Result<ArmedCq, CqError> {
         if self.inner.channel.is_none() {
@@ -202,9 +212,10 @@ impl CompletionQueue {
         u32::try_from(unsafe { (*self.inner.as_ptr()).cqe }).unwrap_or(0)
     }
 
-    /// Changes the depth to at least this, keeping the completions that are there (ibv_resize_cq(3)); [`CompletionQueue::depth_wc`]
-    /// says to what. Asked for fewer than are in it, a device refuses with EINVAL, and nothing changes, or stays as deep as it was,
-    /// as the software RNIC does. Arming it before has not to be repeated.
+    /// Changes the depth to at least this, keeping the completions that are there
+    /// (ibv_resize_cq(3)); [`CompletionQueue::depth_wc`] says to what. Asked for fewer than are in
+    /// it, a device refuses with EINVAL, and nothing changes, or stays as deep as it was, as the
+    /// software RNIC does. Arming it before has not to be repeated.
     pub fn resize(&mut self, depth_wc: u32) -> Result<(), CqError> {
         let depth = check_depth(depth_wc)?;
         // SAFETY: the CQ is alive; `&mut self` keeps polls away meanwhile.
@@ -225,7 +236,8 @@ impl CompletionQueue {
         self.inner.id
     }
 
-    /// What the device says it found is below 0, an error, or more than there is room for, which no device does.
+    /// What the device says it found is below 0, an error, or more than there is room for, which no
+    /// device does.
     #[cold]
     fn poll_failed(&mut self, found: i32, capacity: i32) -> usize {
         if found > capacity {
@@ -293,8 +305,8 @@ pub(crate) struct CqInner {
     pub(crate) context: Arc<ContextInner>,
 }
 
-// SAFETY: polling and arming go through the one CompletionQueue's `&mut self`; what is shared here is the address, for
-// creating and destroying QPs.
+// SAFETY: polling and arming go through the one CompletionQueue's `&mut self`; what is shared here
+// is the address, for creating and destroying QPs.
 unsafe impl Send for CqInner {}
 // SAFETY: as above.
 unsafe impl Sync for CqInner {}
@@ -312,8 +324,9 @@ impl CqInner {
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        // SAFETY: every QP of the CQ holds the Arc of this one, so that none is left; destroyed once. Events that were read
-        // are acknowledged before `take_events` returns, so that this does not wait for ever.
+        // SAFETY: every QP of the CQ holds the Arc of this one, so that none is left; destroyed
+        // once. Events that were read are acknowledged before `take_events` returns, so that this
+        // does not wait for ever.
         let ret = unsafe { verb!(self.context.provider, ibv_destroy_cq(self.as_ptr())) };
         if let Some(errno) = self.context.undestroyed(ret) {
             tracing::warn!(cq = self.id, device = %self.context.name, %errno, "the CQ would not go");

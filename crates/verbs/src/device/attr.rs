@@ -1,4 +1,5 @@
-//! What a device and its ports report of themselves, in the words of verbs.h, without its unions and padding.
+//! What a device and its ports report of themselves, in the words of verbs.h, without its unions
+//! and padding.
 
 use std::fmt;
 
@@ -7,7 +8,8 @@ use rdma_sys::{ibv_device_attr_ex, ibv_port_attr};
 use crate::device::caps::{OnDemandCaps, RateLimitCaps};
 use crate::device::gid::Gid;
 
-/// A device's limits (ibv_query_device(3), ibv_query_device_ex(3)). Depths count work requests or completions.
+/// A device's limits (ibv_query_device(3), ibv_query_device_ex(3)). Depths count work requests or
+/// completions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttr {
     /// Firmware, as the vendor writes it.

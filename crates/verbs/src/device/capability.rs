@@ -1,6 +1,6 @@
-//! What some devices offer and others lack: on-demand paging, rate limits, alternate paths, queues that can be resized, raw
-//! Ethernet. Each is asked of the device's own capabilities before the device is asked to do it, so that a refusal says which one
-//! is lacking instead of EINVAL.
+//! What some devices offer and others lack: on-demand paging, rate limits, alternate paths, queues
+//! that can be resized, raw Ethernet. Each is asked of the device's own capabilities before the
+//! device is asked to do it, so that a refusal says which one is lacking instead of EINVAL.
 
 use std::fmt;
 
@@ -46,7 +46,8 @@ impl Capability {
             Capability::OnDemand => {
                 (!attr.on_demand.supported).then(|| "IBV_ODP_SUPPORT is not in its odp_caps.general_caps".to_owned())
             }
-            // Drivers that have such QPs report `max_raw_ethy_qp` as 0 nevertheless (mlx5): only trying tells.
+            // Drivers that have such QPs report `max_raw_ethy_qp` as 0 nevertheless (mlx5): only
+            // trying tells.
             Capability::RawPacket => None,
         }
     }

@@ -6,7 +6,8 @@ use rdma_sys::{ibv_device_attr_ex, ibv_odp_general_caps, ibv_odp_transport_cap_b
 
 use crate::qp::endpoint::Transport;
 
-/// On-demand paging: which memory need not be pinned (`struct ibv_odp_caps`, ibv_query_device_ex(3)).
+/// On-demand paging: which memory need not be pinned (`struct ibv_odp_caps`,
+/// ibv_query_device_ex(3)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnDemandCaps {
     /// IBV_ODP_SUPPORT: memory can be registered so.
@@ -76,7 +77,8 @@ impl BitOr for OnDemandOps {
     }
 }
 
-/// Packet pacing: how a QP's rate can be limited (`struct ibv_packet_pacing_caps`, ibv_query_device_ex(3)).
+/// Packet pacing: how a QP's rate can be limited (`struct ibv_packet_pacing_caps`,
+/// ibv_query_device_ex(3)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateLimitCaps {
     /// Lowest rate, kbit/s.

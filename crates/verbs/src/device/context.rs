@@ -44,8 +44,8 @@ impl Context {
         self.inner.provider
     }
 
-    /// What the device offers and its limits (ibv_query_device_ex(3); where the driver is too old for that, ibv_query_device(3),
-    /// and what only the former tells counts as not there).
+    /// What the device offers and its limits (ibv_query_device_ex(3); where the driver is too old
+    /// for that, ibv_query_device(3), and what only the former tells counts as not there).
     pub fn query_device(&self) -> Result<DeviceAttr, VerbError> {
         // SAFETY: ibv_device_attr_ex is integers only: all zeros is a valid value.
         let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
@@ -71,8 +71,8 @@ impl Context {
         // SAFETY: ibv_port_attr is integers only. Zeroed first: a driver fills what it knows.
         let mut attr: ibv_port_attr = unsafe { std::mem::zeroed() };
         let raw = self.inner.as_ptr();
-        // SAFETY: the context is open; `attr` may be written by the call. rdma-sys keeps the header's name for the inline
-        // function that picks the right version of the exported one.
+        // SAFETY: the context is open; `attr` may be written by the call. rdma-sys keeps the
+        // header's name for the inline function that picks the right version of the exported one.
         let ret = unsafe {
             match self.inner.provider {
                 Provider::Kernel => rdma_sys::___ibv_query_port(raw, port, &raw mut attr),
@@ -102,7 +102,8 @@ impl Context {
         // SAFETY: ibv_gid_entry is integers only.
         let mut entry: rdma_sys::ibv_gid_entry = unsafe { std::mem::zeroed() };
         let size = size_of_val(&entry);
-        // SAFETY: the context is open and libibverbs' own; `entry` is `size` bytes that the call may write.
+        // SAFETY: the context is open and libibverbs' own; `entry` is `size` bytes that the call
+        // may write.
         let ret = unsafe { _ibv_query_gid_ex(self.inner.as_ptr(), port.into(), index.into(), &raw mut entry, 0, size) };
         VerbError::check("ibv_query_gid_ex", ret, || format!("{} port {port} GID index {index}", self.name()))?;
         Ok(GidEntry {
@@ -159,8 +160,8 @@ pub(crate) struct ContextInner {
     gone: AtomicBool,
 }
 
-// SAFETY: control verbs may be called from any thread, in libibverbs and in softnic; the data path does not go through
-// this type.
+// SAFETY: control verbs may be called from any thread, in libibverbs and in softnic; the data path
+// does not go through this type.
 unsafe impl Send for ContextInner {}
 // SAFETY: as above.
 unsafe impl Sync for ContextInner {}
@@ -183,23 +184,27 @@ impl ContextInner {
 
     /// Why a verb that destroys an object did not; `None` if the object is gone.
     ///
-    /// The kernel destroys all that a process has of a device that goes away before it says IBV_EVENT_DEVICE_FATAL, and answers
-    /// EIO to whoever wants something destroyed later: there is nothing left, and nobody who would touch its memory. The library
-    /// keeps a few hundred bytes an object in that case. RDMAV_ALLOW_DISASSOC_DESTROY would have it free them
-    /// (ibv_open_device(3)), but not for programs that read events while another thread destroys, as we do.
+    /// The kernel destroys all that a process has of a device that goes away before it says
+    /// IBV_EVENT_DEVICE_FATAL, and answers EIO to whoever wants something destroyed later: there is
+    /// nothing left, and nobody who would touch its memory. The library keeps a few hundred bytes
+    /// an object in that case. RDMAV_ALLOW_DISASSOC_DESTROY would have it free them
+    /// (ibv_open_device(3)), but not for programs that read events while another thread destroys,
+    /// as we do.
     pub(crate) fn undestroyed(&self, ret: libc::c_int) -> Option<Errno> {
         Errno::of_return(ret).filter(|errno| !(errno.raw() == libc::EIO && self.is_gone()))
     }
 
     pub(crate) fn async_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the context is open, and the descriptor belongs to it until it is closed, which `self` outlives.
+        // SAFETY: the context is open, and the descriptor belongs to it until it is closed, which
+        // `self` outlives.
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
     }
 }
 
 impl Drop for ContextInner {
     fn drop(&mut self) {
-        // SAFETY: every object of the context holds the Arc of this one, so that none is left; closed once.
+        // SAFETY: every object of the context holds the Arc of this one, so that none is left;
+        // closed once.
         let ret = unsafe { verb!(self.provider, ibv_close_device(self.as_ptr())) };
         if let Some(errno) = self.undestroyed(ret) {
             tracing::warn!(device = %self.name, %errno, "the device would not close");
@@ -215,7 +220,8 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> Result<RawFd, Errno> {
 }
 
 unsafe extern "C" {
-    /// Exported by libibverbs since 1.11 and behind verbs.h's inline `ibv_query_gid_ex`; rdma-sys' allow-list skips it.
+    /// Exported by libibverbs since 1.11 and behind verbs.h's inline `ibv_query_gid_ex`; rdma-sys'
+    /// allow-list skips it.
     fn _ibv_query_gid_ex(
         context: *mut ibv_context,
         port_num: u32,

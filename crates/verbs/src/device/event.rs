@@ -1,12 +1,14 @@
 //! Asynchronous events: what the device says without being asked (ibv_get_async_event(3)).
 //!
-//! Each is read without blocking, turned into a value of our own, and acknowledged before it is handed on: destroying a QP,
-//! CQ or SRQ never waits for an event that someone forgot. The event's type is read as an integer.
+//! Each is read without blocking, turned into a value of our own, and acknowledged before it is
+//! handed on: destroying a QP, CQ or SRQ never waits for an event that someone forgot. The event's
+//! type is read as an integer.
 //!
 //! A device that goes away says so in one of two ways. A driver that can part with its users raises
-//! [`AsyncEventKind::DeviceFatal`]: from then on the kernel has nothing of the device any more, and every verb, those that
-//! destroy too, fails with EIO; objects that are dropped after it count as destroyed. A driver that can't (rdma_rxe) waits
-//! until its users have closed it, and tells them nothing; [`AsyncEvents::is_being_removed`] finds it out.
+//! [`AsyncEventKind::DeviceFatal`]: from then on the kernel has nothing of the device any more, and
+//! every verb, those that destroy too, fails with EIO; objects that are dropped after it count as
+//! destroyed. A driver that can't (rdma_rxe) waits until its users have closed it, and tells them
+//! nothing; [`AsyncEvents::is_being_removed`] finds it out.
 
 use std::ffi::{CStr, OsStr};
 use std::fmt;
@@ -27,7 +29,8 @@ use crate::errno::{Errno, VerbError};
 #[derive(Clone, Debug)]
 pub struct AsyncEvents {
     context: Arc<ContextInner>,
-    /// Where the kernel lists the device for its users (infiniband_verbs in sysfs), if it did at first.
+    /// Where the kernel lists the device for its users (infiniband_verbs in sysfs), if it did at
+    /// first.
     listed: Option<PathBuf>,
 }
 
@@ -44,9 +47,10 @@ impl AsyncEvents {
         AsyncEvents { context, listed }
     }
 
-    /// Whether the kernel has begun to remove the device and waits for us: what is there goes on working, nobody can open the
-    /// device again, and the removal (`rdma link del`, or the network device's end) is done once everything of the context is
-    /// dropped. Looks into sysfs; always false on the software RNIC, and where there is no sysfs.
+    /// Whether the kernel has begun to remove the device and waits for us: what is there goes on
+    /// working, nobody can open the device again, and the removal (`rdma link del`, or the network
+    /// device's end) is done once everything of the context is dropped. Looks into sysfs; always
+    /// false on the software RNIC, and where there is no sysfs.
     pub fn is_being_removed(&self) -> bool {
         self.listed.as_ref().is_some_and(|path| !path.exists())
     }
@@ -59,21 +63,23 @@ impl AsyncEvents {
     /// The next event, if there is one.
     pub fn try_next(&self) -> Result<Option<AsyncEvent>, VerbError> {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
-        // SAFETY: the context is open; `event` may be written by the call. The descriptor is non-blocking.
+        // SAFETY: the context is open; `event` may be written by the call. The descriptor is
+        // non-blocking.
         let ret =
             unsafe { verb!(self.context.provider, ibv_get_async_event(self.context.as_ptr(), event.as_mut_ptr())) };
         match Errno::of_return(ret) {
             None => {}
             Some(errno) if errno.raw() == libc::EAGAIN || errno.raw() == libc::EINTR => return Ok(None),
-            // The kernel's end of the queue is closed, which it is once the device is gone: if the event that says so was lost
-            // for want of memory, this stands for it.
+            // The kernel's end of the queue is closed, which it is once the device is gone: if the
+            // event that says so was lost for want of memory, this stands for it.
             Some(errno) if errno.raw() == libc::EIO && !self.context.is_gone() => {
                 self.context.set_gone();
                 return Ok(Some(AsyncEvent { kind: AsyncEventKind::DeviceFatal, source: AsyncEventSource::Device }));
             }
             Some(errno) => return Err(VerbError::new("ibv_get_async_event", &self.context.name, errno)),
         }
-        // SAFETY: the call succeeded, so `event` is one that this context delivered and that is not acknowledged.
+        // SAFETY: the call succeeded, so `event` is one that this context delivered and that is not
+        // acknowledged.
         let value = unsafe { AsyncEvent::read(event.as_ptr()) };
         // SAFETY: as above; acknowledged once.
         unsafe { verb!(self.context.provider, ibv_ack_async_event(event.as_mut_ptr())) };
@@ -84,13 +90,14 @@ impl AsyncEvents {
     }
 }
 
-/// The device's folder in sysfs that goes first when it is removed, before its users are waited for.
+/// The device's folder in sysfs that goes first when it is removed, before its users are waited
+/// for.
 fn listed_at(context: &ContextInner) -> Option<PathBuf> {
     if context.provider != Provider::Kernel {
         return None;
     }
-    // SAFETY: the context is open and keeps its device; `dev_path` is a NUL-terminated string in it that isn't written after the
-    // device was listed (libibverbs/verbs.h).
+    // SAFETY: the context is open and keeps its device; `dev_path` is a NUL-terminated string in it
+    // that isn't written after the device was listed (libibverbs/verbs.h).
     let path = unsafe { CStr::from_ptr((&raw const (*(*context.as_ptr()).device).dev_path).cast()) };
     Some(PathBuf::from(OsStr::from_bytes(path.to_bytes()))).filter(|path| path.is_absolute())
 }
@@ -140,7 +147,8 @@ impl fmt::Display for AsyncEventSource {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $value:literal, $c_name:literal;)*) => {
-        /// What happened (`enum ibv_event_type`). Displayed by its name in verbs.h, e.g. `IBV_EVENT_PORT_ERR`.
+        /// What happened (`enum ibv_event_type`). Displayed by its name in verbs.h, e.g.
+        /// `IBV_EVENT_PORT_ERR`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum AsyncEventKind {
             $($(#[$doc])* $name,)*
@@ -221,12 +229,15 @@ kinds! {
 
 impl AsyncEvent {
     /// # Safety
-    /// `event` was filled by ibv_get_async_event and is not acknowledged yet: what it points to is alive.
+    /// `event` was filled by ibv_get_async_event and is not acknowledged yet: what it points to is
+    /// alive.
     unsafe fn read(event: *const ibv_async_event) -> AsyncEvent {
-        // SAFETY: the type is a 32-bit enum in C; read as an integer, any value is valid. The union is 8 bytes, zeroed before.
+        // SAFETY: the type is a 32-bit enum in C; read as an integer, any value is valid. The union
+        // is 8 bytes, zeroed before.
         let (raw, element) = unsafe { ((&raw const (*event).event_type).cast::<u32>().read(), &(*event).element) };
         let kind = AsyncEventKind::from_raw(raw);
-        // SAFETY: ibv_get_async_event(3) says which member each type fills; the objects are alive until acknowledged.
+        // SAFETY: ibv_get_async_event(3) says which member each type fills; the objects are alive
+        // until acknowledged.
         let source = unsafe {
             match raw {
                 0 => AsyncEventSource::Cq((*element.cq).cq_context.addr() as u64),
@@ -253,7 +264,8 @@ mod tests {
 
     #[test]
     fn events_have_the_names_of_the_header() {
-        // ibv_event_type_str(3) speaks in sentences, so the header itself is the reference: rdma-sys' constants.
+        // ibv_event_type_str(3) speaks in sentences, so the header itself is the reference:
+        // rdma-sys' constants.
         use rdma_sys::ibv_event_type as header;
         for (raw, name) in [
             (header::IBV_EVENT_CQ_ERR as u32, "IBV_EVENT_CQ_ERR"),

@@ -1,15 +1,16 @@
-//! The extended verbs: those that verbs.h reaches through the table around a context (`struct verbs_context`).
+//! The extended verbs: those that verbs.h reaches through the table around a context (`struct
+//! verbs_context`).
 //!
-//! An operation is looked for before it is read: the table grows at its front, and `sz` says how far this library's goes.
-//! rdma-sys' own functions for it compare `abi_compat` with 2^32 - 1 where verbs.h says UINTPTR_MAX, and so never find the table on
-//! 64 bit.
+//! An operation is looked for before it is read: the table grows at its front, and `sz` says how
+//! far this library's goes. rdma-sys' own functions for it compare `abi_compat` with 2^32 - 1 where
+//! verbs.h says UINTPTR_MAX, and so never find the table on 64 bit.
 
 use std::mem::offset_of;
 
 use rdma_sys::{ibv_context, verbs_context};
 
-/// The operation of that name, if the library and the driver have it: `extended!(context, alloc_td)`, with a pointer to an open
-/// context. Unsafe, as [`op`] is.
+/// The operation of that name, if the library and the driver have it: `extended!(context,
+/// alloc_td)`, with a pointer to an open context. Unsafe, as [`op`] is.
 macro_rules! extended {
     ($context:expr, $op:ident) => {
         $crate::device::extended::op($context, std::mem::offset_of!(rdma_sys::verbs_context, $op), |table| &table.$op)
@@ -28,8 +29,8 @@ pub(crate) unsafe fn op<F: Copy>(
 ) -> Option<F> {
     // The context is the table's last part.
     let before = |offset| offset_of!(verbs_context, context) - offset;
-    // SAFETY: a context that says so in `abi_compat` is the last part of a table (verbs.h). `sz` is right before it, and the
-    // fields that fit `sz` are there.
+    // SAFETY: a context that says so in `abi_compat` is the last part of a table (verbs.h). `sz` is
+    // right before it, and the fields that fit `sz` are there.
     unsafe {
         if (*context).abi_compat.addr() != usize::MAX {
             return None;

@@ -1,4 +1,5 @@
-//! A GID: 128 bits that name a port or a multicast group (InfiniBand Architecture Specification, chapter 4; RoCEv2 annex A17).
+//! A GID: 128 bits that name a port or a multicast group (InfiniBand Architecture Specification,
+//! chapter 4; RoCEv2 annex A17).
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -6,7 +7,8 @@ use std::str::FromStr;
 
 use rdma_sys::ibv_gid;
 
-/// A GID in network order. RoCEv2 GIDs are IPv6 addresses, or IPv4 addresses mapped as `::ffff:a.b.c.d`.
+/// A GID in network order. RoCEv2 GIDs are IPv6 addresses, or IPv4 addresses mapped as
+/// `::ffff:a.b.c.d`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Gid(pub [u8; 16]);
 
@@ -44,8 +46,8 @@ impl Gid {
     }
 
     pub(crate) fn from_raw(raw: &ibv_gid) -> Gid {
-        // SAFETY: both members of the union are 16 bytes for which every value is valid; the verbs that fill one are given
-        // zeroed memory, so that all 16 are initialised.
+        // SAFETY: both members of the union are 16 bytes for which every value is valid; the verbs
+        // that fill one are given zeroed memory, so that all 16 are initialised.
         Gid(unsafe { raw.raw })
     }
 }

@@ -1,6 +1,7 @@
 //! The devices of this machine: listed by provider, opened by name.
 //!
-//! A machine without RDMA in its kernel has no kernel devices; that is an empty list, not a failure.
+//! A machine without RDMA in its kernel has no kernel devices; that is an empty list, not a
+//! failure.
 
 pub(crate) mod attr;
 pub(crate) mod cap_flags;
@@ -59,8 +60,9 @@ pub struct Device {
     _list: Arc<List>,
 }
 
-// SAFETY: an ibv_device is not written after it was listed, and stays allocated for as long as `_list` does; libibverbs'
-// and softnic's ibv_open_device and ibv_get_device_name may be called from any thread.
+// SAFETY: an ibv_device is not written after it was listed, and stays allocated for as long as
+// `_list` does; libibverbs' and softnic's ibv_open_device and ibv_get_device_name may be called
+// from any thread.
 unsafe impl Send for Device {}
 // SAFETY: as above; `&Device` only reads.
 unsafe impl Sync for Device {}
@@ -81,8 +83,8 @@ impl Device {
         };
         let list = Arc::new(List { provider, raw });
         let count = usize::try_from(count).unwrap_or(0);
-        // SAFETY: on success the list holds `count` pointers to devices that live until the list is freed, which `list` does
-        // when the last Device is gone.
+        // SAFETY: on success the list holds `count` pointers to devices that live until the list is
+        // freed, which `list` does when the last Device is gone.
         let devices = unsafe { std::slice::from_raw_parts(raw.as_ptr(), count) };
         Ok(devices.iter().filter_map(|&raw| NonNull::new(raw)).map(|raw| Device::new(raw, &list)).collect())
     }
@@ -130,16 +132,17 @@ struct List {
     raw: NonNull<*mut ibv_device>,
 }
 
-// SAFETY: the list is only read, and freed once, by whichever thread drops it last; ibv_free_device_list may be called
-// from any thread.
+// SAFETY: the list is only read, and freed once, by whichever thread drops it last;
+// ibv_free_device_list may be called from any thread.
 unsafe impl Send for List {}
 // SAFETY: as above.
 unsafe impl Sync for List {}
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: the list came from ibv_get_device_list of the same provider and is freed once; no Device is left that
-        // points into it. Contexts opened from it hold their own reference to the device.
+        // SAFETY: the list came from ibv_get_device_list of the same provider and is freed once; no
+        // Device is left that points into it. Contexts opened from it hold their own reference to
+        // the device.
         unsafe { verb!(self.provider, ibv_free_device_list(self.raw.as_ptr())) };
     }
 }

@@ -1,7 +1,8 @@
 //! Which implementation of the verbs a context came from, chosen once when a device is opened.
 //!
-//! Only the control path asks: libibverbs' control verbs follow private pointers that the software RNIC's contexts lack.
-//! The data path goes through `ibv_context.ops` and is the same code for both.
+//! Only the control path asks: libibverbs' control verbs follow private pointers that the software
+//! RNIC's contexts lack. The data path goes through `ibv_context.ops` and is the same code for
+//! both.
 
 use std::fmt;
 
@@ -23,7 +24,8 @@ impl fmt::Display for Provider {
     }
 }
 
-/// Calls a control verb of the provider: `verb!(provider, ibv_alloc_pd(context))`. Both have the signatures of libibverbs.
+/// Calls a control verb of the provider: `verb!(provider, ibv_alloc_pd(context))`. Both have the
+/// signatures of libibverbs.
 macro_rules! verb {
     ($provider:expr, $name:ident($($arg:expr),* $(,)?)) => {
         match $provider {

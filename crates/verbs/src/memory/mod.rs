@@ -1,4 +1,5 @@
-//! Memory that a device may touch: protection domains, registered regions, memory that peers may write, and windows.
+//! Memory that a device may touch: protection domains, registered regions, memory that peers may
+//! write, and windows.
 
 pub(crate) mod mr;
 pub(crate) mod pd;

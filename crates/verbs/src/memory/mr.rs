@@ -54,15 +54,17 @@ pub enum MrError {
     },
 }
 
-/// What may be done with registered memory (`enum ibv_access_flags`). Reading it locally is always allowed.
+/// What may be done with registered memory (`enum ibv_access_flags`). Reading it locally is always
+/// allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Access(u32);
 
 impl ProtectionDomain {
-    /// Registers a pool's whole region for local access (receives may write it, sends read it; no peer ever reaches it).
+    /// Registers a pool's whole region for local access (receives may write it, sends read it; no
+    /// peer ever reaches it).
     ///
-    /// A pool has one MR for its life: registering it again, here or elsewhere, is refused. It is deregistered when the
-    /// pool goes, and keeps this PD and the context open until then.
+    /// A pool has one MR for its life: registering it again, here or elsewhere, is refused. It is
+    /// deregistered when the pool goes, and keeps this PD and the context open until then.
     pub fn register_pool(&self, pool: &Pool) -> Result<(), MrError> {
         self.register_pool_with(pool, MrOptions::default())
     }
@@ -128,13 +130,14 @@ impl BitOrAssign for Access {
 /// How to register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MrOptions {
-    /// Let the PCIe bus reorder the device's writes (IBV_ACCESS_RELAXED_ORDERING): more bandwidth on some machines. A
-    /// completion still orders what it covers; memory that is polled without one must not ask for it. A device that does
-    /// not know it ignores it.
+    /// Let the PCIe bus reorder the device's writes (IBV_ACCESS_RELAXED_ORDERING): more bandwidth
+    /// on some machines. A completion still orders what it covers; memory that is polled without
+    /// one must not ask for it. A device that does not know it ignores it.
     pub relaxed_ordering: bool,
-    /// Leave the memory unpinned, and let the device fault in what it touches (IBV_ACCESS_ON_DEMAND): no locked memory is used
-    /// up, and the first access to a page costs a fault, tens of microseconds. Refused where [`crate::attr::DeviceAttr::on_demand`] has
-    /// it not; what each transport may do on such memory stands there as well.
+    /// Leave the memory unpinned, and let the device fault in what it touches
+    /// (IBV_ACCESS_ON_DEMAND): no locked memory is used up, and the first access to a page costs a
+    /// fault, tens of microseconds. Refused where [`crate::attr::DeviceAttr::on_demand`] has it
+    /// not; what each transport may do on such memory stands there as well.
     pub on_demand: bool,
 }
 
@@ -187,12 +190,13 @@ impl fmt::Display for Change<'_> {
 /// A re-registration that failed.
 pub(crate) struct NotChanged {
     pub(crate) error: VerbError,
-    /// Whether the registration is what it was; else it is neither one nor the other for certain, and may only be dropped.
+    /// Whether the registration is what it was; else it is neither one nor the other for certain,
+    /// and may only be dropped.
     pub(crate) as_before: bool,
 }
 
-// SAFETY: an ibv_mr is not written after registration (re-registration takes `&mut`), and the verbs on it may be called
-// from any thread.
+// SAFETY: an ibv_mr is not written after registration (re-registration takes `&mut`), and the verbs
+// on it may be called from any thread.
 unsafe impl Send for MrInner {}
 // SAFETY: as above.
 unsafe impl Sync for MrInner {}
@@ -201,8 +205,8 @@ impl MrInner {
     /// Registers `len` bytes at `addr`.
     ///
     /// # Safety
-    /// The memory stays mapped until the returned value is dropped (or leaked), and whoever else reads or writes it does
-    /// so knowing that the device may do what `access` allows.
+    /// The memory stays mapped until the returned value is dropped (or leaked), and whoever else
+    /// reads or writes it does so knowing that the device may do what `access` allows.
     pub(crate) unsafe fn register(
         pd: &Arc<PdInner>,
         addr: *mut u8,
@@ -252,9 +256,10 @@ impl MrInner {
     /// Re-registers: changes one thing in place. The keys may be others after that.
     ///
     /// # Safety
-    /// No work request that uses the registration is under way, and the memory's other users know what the access allows. New
-    /// memory stays mapped until the registration is gone, or has been changed again, unless the error says that all is as before.
-    /// The old memory is out of the device's reach only after success.
+    /// No work request that uses the registration is under way, and the memory's other users know
+    /// what the access allows. New memory stays mapped until the registration is gone, or has been
+    /// changed again, unless the error says that all is as before. The old memory is out of the
+    /// device's reach only after success.
     pub(crate) unsafe fn change(&mut self, change: Change<'_>) -> Result<(), NotChanged> {
         let none = (ptr::null_mut(), ptr::null_mut(), 0, 0);
         // What does not change must be null or 0 (ibv_rereg_mr(3)).
@@ -294,7 +299,8 @@ impl MrInner {
 
     /// Deregisters; false when the device would not.
     fn end(&mut self) -> bool {
-        // SAFETY: registered by the same provider; `drop` and `deregister`, the callers, end the value's life.
+        // SAFETY: registered by the same provider; `drop` and `deregister`, the callers, end the
+        // value's life.
         let ret = unsafe { verb!(self.pd.provider(), ibv_dereg_mr(self.as_ptr())) };
         let Some(errno) = self.pd.context.undestroyed(ret) else { return true };
         tracing::warn!(mr = %self.name, pd = %self.pd.describe(), %errno, "the MR would not be deregistered");
@@ -313,7 +319,8 @@ impl Drop for MrInner {
 unsafe fn reg_mr(pd: &PdInner, addr: *mut u8, len: usize, access: Access, options: MrOptions) -> *mut ibv_mr {
     let bits = access.bits() | options.bits();
     match pd.provider() {
-        // ibv_reg_mr proper refuses the optional flags; verbs.h's macro picks this function for them.
+        // ibv_reg_mr proper refuses the optional flags; verbs.h's macro picks this function for
+        // them.
         Provider::Kernel if options.relaxed_ordering => {
             // SAFETY: by this function's contract.
             unsafe { rdma_sys::ibv_reg_mr_iova2(pd.as_ptr(), addr.cast(), len, addr as u64, bits) }
@@ -327,8 +334,8 @@ unsafe fn reg_mr(pd: &PdInner, addr: *mut u8, len: usize, access: Access, option
     }
 }
 
-/// Of a re-registration: `None` when it is done, else whether the registration is what it was. The value returned is one of
-/// `enum ibv_rereg_mr_err_code` (ibv_rereg_mr(3)).
+/// Of a re-registration: `None` when it is done, else whether the registration is what it was. The
+/// value returned is one of `enum ibv_rereg_mr_err_code` (ibv_rereg_mr(3)).
 fn is_as_before(ret: libc::c_int, errno: Errno) -> Option<bool> {
     match ret {
         // Of the latter only the fork behaviour of the old memory is not what it should be.
@@ -345,8 +352,9 @@ fn is_as_before(ret: libc::c_int, errno: Errno) -> Option<bool> {
 pub(crate) fn register_pool(pd: &Arc<PdInner>, pool: &Pool, options: MrOptions) -> Result<(), MrError> {
     let region = pool.region();
     let access = Access::LOCAL_WRITE;
-    // SAFETY: the pool drops `keep` before it unmaps the region, and leaks it with the region. No peer may reach the
-    // memory; the local device writes it only for posted receives and reads, whose packets are in a slot meanwhile.
+    // SAFETY: the pool drops `keep` before it unmaps the region, and leaks it with the region. No
+    // peer may reach the memory; the local device writes it only for posted receives and reads,
+    // whose packets are in a slot meanwhile.
     let mr = unsafe { MrInner::register(pd, region.as_ptr(), region.len_bytes(), access, options, pool.name())? };
     let lkey = mr.lkey();
     pool.attach_mr(MrBinding { pd_id: pd.id, lkey, keep: Box::new(mr) })?;
@@ -356,7 +364,8 @@ pub(crate) fn register_pool(pd: &Arc<PdInner>, pool: &Pool, options: MrOptions) 
 fn register_error(pd: &PdInner, name: &str, len: usize, errno: Errno) -> MrError {
     let error = VerbError::new("ibv_reg_mr", format!("{name:?} ({len} bytes, {})", pd.describe()), errno);
     match errno.raw() {
-        // Pinning pages counts against RLIMIT_MEMLOCK: drivers say ENOMEM, some EPERM (ibv_reg_mr(3)).
+        // Pinning pages counts against RLIMIT_MEMLOCK: drivers say ENOMEM, some EPERM
+        // (ibv_reg_mr(3)).
         libc::ENOMEM | libc::EPERM | libc::EAGAIN => {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
             error.advise(memlock_advice(len, limit)).into()

@@ -71,7 +71,8 @@ impl PdInner {
 
 impl Drop for PdInner {
     fn drop(&mut self) {
-        // SAFETY: everything made on the PD holds the Arc of this one, so that nothing is left; freed once.
+        // SAFETY: everything made on the PD holds the Arc of this one, so that nothing is left;
+        // freed once.
         let ret = unsafe { verb!(self.provider(), ibv_dealloc_pd(self.as_ptr())) };
         if let Some(errno) = self.context.undestroyed(ret) {
             tracing::warn!(pd = self.id, device = %self.context.name, %errno, "the PD would not go");

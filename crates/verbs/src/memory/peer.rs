@@ -1,7 +1,8 @@
 //! Memory that a peer may read or write, registered.
 //!
-//! There is no `&[u8]` into it: a peer may write at any moment. It is reached by copies and by atomic loads and stores
-//! ([`verbline_mem::PeerRegion`]), and by one-sided work requests that hold a [`PeerSlice`] of it.
+//! There is no `&[u8]` into it: a peer may write at any moment. It is reached by copies and by
+//! atomic loads and stores ([`verbline_mem::PeerRegion`]), and by one-sided work requests that hold
+//! a [`PeerSlice`] of it.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
@@ -12,8 +13,8 @@ use verbline_mem::PeerRegion;
 use crate::memory::mr::{Access, Change, MrError, MrInner, MrOptions, NotChanged};
 use crate::memory::pd::{PdInner, ProtectionDomain};
 
-/// A registered region that peers may reach. Cloning it is cheap and shares it; it is deregistered, then unmapped, when the
-/// last clone and the last work request on it are gone.
+/// A registered region that peers may reach. Cloning it is cheap and shares it; it is deregistered,
+/// then unmapped, when the last clone and the last work request on it are gone.
 #[derive(Clone, Debug)]
 pub struct PeerMr {
     inner: Arc<PeerMrInner>,
@@ -40,7 +41,8 @@ pub struct NotReplaced {
     pub error: MrError,
 }
 
-/// Where a peer's memory is, as the peer was told: an address and the key that opens it. Sixteen bytes to put in a message.
+/// Where a peer's memory is, as the peer was told: an address and the key that opens it. Sixteen
+/// bytes to put in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
     /// Virtual address at the peer.
@@ -82,16 +84,16 @@ impl PeerMr {
         options: MrOptions,
     ) -> Result<PeerMr, MrError> {
         let (addr, len) = (region.as_ptr(), region.len_bytes());
-        // SAFETY: `inner` below drops the MR before the region. A PeerRegion is memory that others may write at any time and
-        // is only reached by copies and atomics.
+        // SAFETY: `inner` below drops the MR before the region. A PeerRegion is memory that others
+        // may write at any time and is only reached by copies and atomics.
         let mr = unsafe { MrInner::register(pd, addr, len, access, options, "peer region")? };
         let (mr, region) = (ManuallyDrop::new(mr), ManuallyDrop::new(region));
         Ok(PeerMr { inner: Arc::new(PeerMrInner { mr, region, limbo: Vec::new(), access }) })
     }
 
-    /// Changes what is granted, in place (ibv_rereg_mr(3)); the keys may change. Refused while a clone, a [`PeerSlice`], a window
-    /// or a posted work request shares the registration. EOPNOTSUPP where the device cannot change registrations, which then stay
-    /// as they are.
+    /// Changes what is granted, in place (ibv_rereg_mr(3)); the keys may change. Refused while a
+    /// clone, a [`PeerSlice`], a window or a posted work request shares the registration.
+    /// EOPNOTSUPP where the device cannot change registrations, which then stay as they are.
     pub fn set_access(&mut self, access: Access) -> Result<(), MrError> {
         access.check()?;
         let inner = self.exclusive()?;
@@ -101,30 +103,33 @@ impl PeerMr {
         Ok(())
     }
 
-    /// Moves it to another PD of the same device, in place: QPs of that one may use it from then on, and those of the old one no
-    /// more. Refused as [`PeerMr::set_access`] is; the keys may change.
+    /// Moves it to another PD of the same device, in place: QPs of that one may use it from then
+    /// on, and those of the old one no more. Refused as [`PeerMr::set_access`] is; the keys may
+    /// change.
     pub fn set_pd(&mut self, pd: &ProtectionDomain) -> Result<(), MrError> {
         let inner = self.exclusive()?;
         let (ours, theirs) = (&inner.mr.pd().context, &pd.inner.context);
         if !Arc::ptr_eq(ours, theirs) {
             return Err(MrError::Foreign { theirs: theirs.name.clone(), ours: ours.name.clone() });
         }
-        // SAFETY: nobody else has the registration, so that no work request uses it. It keeps its PD alive.
+        // SAFETY: nobody else has the registration, so that no work request uses it. It keeps its
+        // PD alive.
         unsafe { inner.mr.change(Change::Pd(&pd.inner)) }.map_err(|not| not.error)?;
         Ok(())
     }
 
-    /// Puts other memory under the registration, in place, and gives the old back, which nobody reaches any more. The peers must be
-    /// told: addresses are the new memory's, and the keys may change. Refused as [`PeerMr::set_access`] is.
+    /// Puts other memory under the registration, in place, and gives the old back, which nobody
+    /// reaches any more. The peers must be told: addresses are the new memory's, and the keys may
+    /// change. Refused as [`PeerMr::set_access`] is.
     pub fn replace_region(&mut self, region: PeerRegion) -> Result<PeerRegion, Box<NotReplaced>> {
         let inner = match self.exclusive() {
             Ok(inner) => inner,
             Err(error) => return Err(NotReplaced { region: Some(region), error }.into()),
         };
         let change = Change::Memory(region.as_ptr(), region.len_bytes());
-        // SAFETY: nobody else has the registration, so that no work request uses it. The new memory is kept below until the
-        // registration is gone, or unless all is as before; the old is kept unless this succeeds. Both are PeerRegions: only reached by
-        // copies and atomics.
+        // SAFETY: nobody else has the registration, so that no work request uses it. The new memory
+        // is kept below until the registration is gone, or unless all is as before; the old is kept
+        // unless this succeeds. Both are PeerRegions: only reached by copies and atomics.
         let changed = unsafe { inner.mr.change(change) };
         inner.settle(region, changed)
     }
@@ -202,7 +207,8 @@ impl Drop for PeerMrInner {
     }
 }
 
-/// A part of a [`PeerMr`], for a work request to read from or write to. Keeps the memory registered and mapped.
+/// A part of a [`PeerMr`], for a work request to read from or write to. Keeps the memory registered
+/// and mapped.
 #[derive(Clone, Debug)]
 pub struct PeerSlice {
     mr: Arc<PeerMrInner>,

@@ -1,8 +1,10 @@
-//! Memory windows: an R_Key for a part of a [`PeerMr`](crate::rdma::PeerMr), given and taken by work requests (ibv_bind_mw(3)).
+//! Memory windows: an R_Key for a part of a [`PeerMr`](crate::rdma::PeerMr), given and taken by
+//! work requests (ibv_bind_mw(3)).
 //!
-//! A window keeps the memory that it is bound to registered and mapped, and is itself kept by a bind that is under way. One whose
-//! bind failed is as it was before it: the device goes by the handle's key, which the post changed, so the next bind puts it back
-//! first (ibv_bind_mw(3), notes).
+//! A window keeps the memory that it is bound to registered and mapped, and is itself kept by a
+//! bind that is under way. One whose bind failed is as it was before it: the device goes by the
+//! handle's key, which the post changed, so the next bind puts it back first (ibv_bind_mw(3),
+//! notes).
 
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,11 +51,13 @@ pub(crate) struct WindowInner {
 struct Bound {
     /// The memory that peers reach through it, once the last posted bind is done.
     memory: Option<PeerSlice>,
-    /// The earliest bind that failed, and the key that it was to replace, which is in force still. Those posted behind it fail too.
+    /// The earliest bind that failed, and the key that it was to replace, which is in force still.
+    /// Those posted behind it fail too.
     failed: Option<(u64, u32)>,
     /// Failures of binds before this one have been put right.
     settled: u64,
-    /// Set when a bind's end is not known: the QP was reset or dropped before its completion was handed back.
+    /// Set when a bind's end is not known: the QP was reset or dropped before its completion was
+    /// handed back.
     doubt: Option<Doubt>,
 }
 
@@ -62,7 +66,8 @@ struct Bound {
 struct Doubt {
     /// The key in force: where the next bind is refused with the one, the other is right.
     in_force: u32,
-    /// What the window may be bound to: kept until another bind is known to be done, or the window goes.
+    /// What the window may be bound to: kept until another bind is known to be done, or the window
+    /// goes.
     memory: Vec<PeerSlice>,
 }
 
@@ -115,7 +120,8 @@ impl Drop for PostedBind {
         }
         let mut bound = self.window.bound();
         match &mut bound.doubt {
-            // Binds behind it are no more certain, and replace what was never in force if it was not carried out.
+            // Binds behind it are no more certain, and replace what was never in force if it was
+            // not carried out.
             Some(doubt) => doubt.memory.extend(self.before.take()),
             None => {
                 let memory = self.before.take().into_iter().collect();
@@ -152,13 +158,14 @@ impl MemoryWindow {
         self.kind
     }
 
-    /// What to tell a peer, once the completion of the last bind has come; `None` before any, or after it was bound to
-    /// nothing.
+    /// What to tell a peer, once the completion of the last bind has come; `None` before any, or
+    /// after it was bound to nothing.
     pub fn remote(&self) -> Option<Remote> {
         self.remote
     }
 
-    /// The key that the next bind of a type 2 window gives: the same but for the low 8 bits, which count up and wrap.
+    /// The key that the next bind of a type 2 window gives: the same but for the low 8 bits, which
+    /// count up and wrap.
     pub(crate) fn next_rkey(&self) -> u32 {
         (self.last_rkey & !0xff) | (self.last_rkey.wrapping_add(1) & 0xff)
     }
@@ -166,7 +173,8 @@ impl MemoryWindow {
     /// To be called before a bind is posted: gives the key that it replaces, which the handle has.
     pub(crate) fn settle(&mut self) -> u32 {
         let mut bound = self.inner.bound();
-        // SAFETY: the window is alive, `&mut self` is its only user, and no post of it is under way.
+        // SAFETY: the window is alive, `&mut self` is its only user, and no post of it is under
+        // way.
         let rkey = unsafe { &raw mut (*self.inner.as_ptr()).rkey };
         if let Some((_, in_force)) = bound.failed.take() {
             // What was posted behind the failed one fails with it, and says so later.
@@ -178,15 +186,17 @@ impl MemoryWindow {
         unsafe { rkey.read() }
     }
 
-    /// Notes that a bind to `slice` was posted, which replaces the key that [`MemoryWindow::settle`] gave.
+    /// Notes that a bind to `slice` was posted, which replaces the key that
+    /// [`MemoryWindow::settle`] gave.
     pub(crate) fn posted(&mut self, slice: PeerSlice, replaces: u32) -> PostedBind {
         let rkey = match self.kind {
             // SAFETY: the window is alive; ibv_bind_mw, which writes the field, has returned.
             WindowKind::Type1 => unsafe { (*self.inner.as_ptr()).rkey },
             WindowKind::Type2 => {
                 let rkey = self.next_rkey();
-                // SAFETY: the window is alive, and `&mut self` is its only user. For type 2 the program keeps the field: the
-                // kernel's provider takes from it which key the next bind replaces.
+                // SAFETY: the window is alive, and `&mut self` is its only user. For type 2 the
+                // program keeps the field: the kernel's provider takes from it which key the next
+                // bind replaces.
                 unsafe { (*self.inner.as_ptr()).rkey = rkey };
                 rkey
             }
@@ -223,8 +233,8 @@ impl WindowInner {
 
 impl Drop for WindowInner {
     fn drop(&mut self) {
-        // SAFETY: allocated on the same context; binds under way hold the Arc of this one. Deallocated once, before `bound` lets
-        // its memory go.
+        // SAFETY: allocated on the same context; binds under way hold the Arc of this one.
+        // Deallocated once, before `bound` lets its memory go.
         let ret = unsafe { rdma_sys::ibv_dealloc_mw(self.as_ptr()) };
         if let Some(errno) = self.pd.context.undestroyed(ret) {
             tracing::warn!(pd = %self.pd.describe(), %errno, "the memory window would not go");

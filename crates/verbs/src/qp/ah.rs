@@ -21,7 +21,8 @@ pub struct AhSpec {
     pub port: u8,
     /// The local GID's index in that port's table.
     pub gid_index: u8,
-    /// The destination's GID, or the group's. `None` routes by LID alone, within an InfiniBand subnet.
+    /// The destination's GID, or the group's. `None` routes by LID alone, within an InfiniBand
+    /// subnet.
     pub gid: Option<Gid>,
     /// The destination's LID; 0 on Ethernet.
     pub lid: u16,
@@ -147,7 +148,8 @@ impl AhInner {
 
 impl Drop for AhInner {
     fn drop(&mut self) {
-        // SAFETY: created by the same provider, destroyed once; QPs that send by it hold the Arc of this one.
+        // SAFETY: created by the same provider, destroyed once; QPs that send by it hold the Arc of
+        // this one.
         let ret = unsafe { verb!(self.pd.provider(), ibv_destroy_ah(self.as_ptr())) };
         if let Some(errno) = self.pd.context.undestroyed(ret) {
             tracing::warn!(pd = %self.pd.describe(), %errno, "the AH would not go");

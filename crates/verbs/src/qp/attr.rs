@@ -1,7 +1,8 @@
-//! What a QP is told on its way RESET → INIT → RTR → RTS, and what it tells a peer (ibv_modify_qp(3)).
+//! What a QP is told on its way RESET → INIT → RTR → RTS, and what it tells a peer
+//! (ibv_modify_qp(3)).
 //!
-//! [`InitSpec`], [`RtrSpec`] and [`RtsSpec`] hold what each step needs, with defaults for the rest. [`QpAttr`] is the raw form,
-//! field by field, for everything else that the state table allows.
+//! [`InitSpec`], [`RtrSpec`] and [`RtsSpec`] hold what each step needs, with defaults for the rest.
+//! [`QpAttr`] is the raw form, field by field, for everything else that the state table allows.
 
 use rdma_sys::{ibv_qp_attr, ibv_qp_cap};
 pub use verbline_softnic::qp_table::{AttrMask, State as QpState};
@@ -20,7 +21,8 @@ pub struct InitSpec {
     pub gid_index: u8,
     /// The P_Key's index.
     pub pkey_index: u16,
-    /// What peers may do to this QP's memory (RC and UC): only the MRs and windows that allow it too.
+    /// What peers may do to this QP's memory (RC and UC): only the MRs and windows that allow it
+    /// too.
     pub access: Access,
     /// What senders must know (UD).
     pub qkey: u32,
@@ -44,7 +46,8 @@ pub struct RtrSpec {
     pub mtu: Mtu,
     /// READs and atomics of the peer that this side serves at once (RC).
     pub max_dest_rd_atomic: u8,
-    /// How long the peer waits after "receiver not ready", in the code of ibv_modify_qp(3): 1 is 10 µs, 12 is 640 µs (RC).
+    /// How long the peer waits after "receiver not ready", in the code of ibv_modify_qp(3): 1 is 10
+    /// µs, 12 is 640 µs (RC).
     pub min_rnr_timer: u8,
     /// Hops before a packet is dropped.
     pub hop_limit: u8,
@@ -115,7 +118,8 @@ pub struct QpCap {
     pub max_inline_bytes: u32,
 }
 
-/// Every attribute that a QP can be told, in the words of `struct ibv_qp_attr`. Which are looked at is the mask's business.
+/// Every attribute that a QP can be told, in the words of `struct ibv_qp_attr`. Which are looked at
+/// is the mask's business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpAttr {
     /// The state to go to, or that it is in.
@@ -166,10 +170,11 @@ pub struct QpAttr {
     pub alt_port: u8,
     /// ACK time-out of the alternate path.
     pub alt_timeout: u8,
-    /// The queues' sizes. Setting them needs a device that can resize queues ([`crate::attr::Capability::ResizeQueues`]).
+    /// The queues' sizes. Setting them needs a device that can resize queues
+    /// ([`crate::attr::Capability::ResizeQueues`]).
     pub cap: QpCap,
-    /// Highest rate of the QP's sends, kbit/s; 0 for no limit ([`crate::attr::DeviceAttr::rate_limit`]). Kernel devices do not
-    /// report it.
+    /// Highest rate of the QP's sends, kbit/s; 0 for no limit
+    /// ([`crate::attr::DeviceAttr::rate_limit`]). Kernel devices do not report it.
     pub rate_limit_kbit_per_s: u32,
 }
 

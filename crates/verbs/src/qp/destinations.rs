@@ -11,8 +11,9 @@ use crate::wr::post::DestinationId;
 use crate::wr::send::Destination;
 
 impl QueuePair {
-    /// Sets where UD packets go by default: the first destination, or its replacement. What it replaces is let go when nothing is
-    /// outstanding; else it stays as long as the QP, since a posted send may still use it.
+    /// Sets where UD packets go by default: the first destination, or its replacement. What it
+    /// replaces is let go when nothing is outstanding; else it stays as long as the QP, since a
+    /// posted send may still use it.
     pub fn set_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<(), QpError> {
         let id = usize::from(self.add_destination(ah, qpn, qkey)?.0);
         self.send.destinations.swap(0, id);
@@ -22,8 +23,9 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Adds where UD packets may go, for [`crate::SendOptions::destination`]. Destinations stay as long as the QP: a posted send may
-    /// still use one. [`crate::datagram::MULTICAST_QPN`] is the QP number of a group.
+    /// Adds where UD packets may go, for [`crate::SendOptions::destination`]. Destinations stay as
+    /// long as the QP: a posted send may still use one. [`crate::datagram::MULTICAST_QPN`] is the
+    /// QP number of a group.
     pub fn add_destination(&mut self, ah: &AddressHandle, qpn: u32, qkey: u32) -> Result<DestinationId, QpError> {
         self.check_transport(Transport::Ud)?;
         if ah.inner.pd.id != self.keep.pd.id {
@@ -36,8 +38,9 @@ impl QueuePair {
         Ok(DestinationId(id))
     }
 
-    /// The way back to whoever sent the message that this completion is of: [`AhSpec::reply`], from the port and GID that the QP has
-    /// from INIT on. With [`Completion::src_qp`] and the sender's Q_Key it makes a destination:
+    /// The way back to whoever sent the message that this completion is of: [`AhSpec::reply`], from
+    /// the port and GID that the QP has from INIT on. With [`Completion::src_qp`] and the sender's
+    /// Q_Key it makes a destination:
     ///
     /// ```no_run
     /// # use verbline_verbs::{Completion, QueuePair, datagram::{DEFAULT_QKEY, DestinationId}};
@@ -49,7 +52,8 @@ impl QueuePair {
     /// # }
     /// ```
     ///
-    /// Destinations stay as long as the QP, so whoever answers a peer often keeps what `add_destination` gave.
+    /// Destinations stay as long as the QP, so whoever answers a peer often keeps what
+    /// `add_destination` gave.
     pub fn reply_path(&self, completion: &Completion, packet: &Packet) -> Result<AhSpec, ReplyError> {
         Ok(AhSpec::reply(completion, packet)?.from_port(self.local.port, self.local.gid_index))
     }

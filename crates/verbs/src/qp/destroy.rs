@@ -11,11 +11,13 @@ use crate::errno::Errno;
 impl Drop for QueuePair {
     fn drop(&mut self) {
         self.detach_all();
-        // Stops the device before it is asked to let go; destroying works from any state, so a refusal does not matter.
+        // Stops the device before it is asked to let go; destroying works from any state, so a
+        // refusal does not matter.
         let _ = self.to_err();
         match self.destroy() {
             Ok(()) => {
-                // SAFETY: dropped once, here. ibv_destroy_qp succeeded, so the device reaches none of the packets any more.
+                // SAFETY: dropped once, here. ibv_destroy_qp succeeded, so the device reaches none
+                // of the packets any more.
                 unsafe {
                     ManuallyDrop::drop(&mut self.send);
                     ManuallyDrop::drop(&mut self.recv);
@@ -62,7 +64,8 @@ impl QueuePair {
 
 static LEAKED: AtomicU64 = AtomicU64::new(0);
 
-/// QPs of this process that a device would not let go of. Each one's packets, and so their pools, are never freed.
+/// QPs of this process that a device would not let go of. Each one's packets, and so their pools,
+/// are never freed.
 pub fn leaked_queue_pairs() -> u64 {
     LEAKED.load(Ordering::Relaxed)
 }

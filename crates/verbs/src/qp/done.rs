@@ -8,19 +8,22 @@ use crate::wr::buffer::Buffer;
 use crate::wr::wr_id::WrKind;
 
 impl QueuePair {
-    /// The packet that a receive completion filled. Its length is what came; on UD the GRH is taken off. It is empty when the
-    /// receive failed, and when an RDMA WRITE with immediate put its bytes elsewhere.
+    /// The packet that a receive completion filled. Its length is what came; on UD the GRH is taken
+    /// off. It is empty when the receive failed, and when an RDMA WRITE with immediate put its
+    /// bytes elsewhere.
     #[inline]
     pub fn recv_done(&mut self, completion: &Completion) -> Result<Packet, Stale> {
         // The number of another kind of work request is none of the queue's.
         self.recv.complete(completion).inspect_err(|_| self.counters.stale += 1)
     }
 
-    /// Takes the receive completions at the front, as long as they are this QP's, in the order that it posted them in, and
-    /// brought a message: their packets go to the end of `packets`, as far as there is room, as [`QueuePair::recv_done`] would
-    /// give them. Gives how many; 0 says that the first is something else, and `recv_done` says what.
+    /// Takes the receive completions at the front, as long as they are this QP's, in the order that
+    /// it posted them in, and brought a message: their packets go to the end of `packets`, as far
+    /// as there is room, as [`QueuePair::recv_done`] would give them. Gives how many; 0 says that
+    /// the first is something else, and `recv_done` says what.
     ///
-    /// What a poll found is mostly runs of one QP's receives, and a run takes half of what as many calls of `recv_done` do.
+    /// What a poll found is mostly runs of one QP's receives, and a run takes half of what as many
+    /// calls of `recv_done` do.
     #[inline(always)]
     pub fn recv_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         match completions {
@@ -33,16 +36,17 @@ impl QueuePair {
         }
     }
 
-    /// The packet of a completion, as [`QueuePair::recv_run`] of this one would give it; `None`, and nothing done, where that would
-    /// give none.
+    /// The packet of a completion, as [`QueuePair::recv_run`] of this one would give it; `None`,
+    /// and nothing done, where that would give none.
     #[inline(always)]
     pub fn recv_one(&mut self, completion: &Completion) -> Option<Packet> {
         self.recv.complete_one(completion)
     }
 
-    /// Takes a send's completion: the packets of all sends up to it go to `freed`, or to their pools when it is full; the last
-    /// is the completion's own, if it was not inline. Gives how many work requests are done by it. Hand completions in the
-    /// order that they were polled in; one that is overtaken is stale.
+    /// Takes a send's completion: the packets of all sends up to it go to `freed`, or to their
+    /// pools when it is full; the last is the completion's own, if it was not inline. Gives how
+    /// many work requests are done by it. Hand completions in the order that they were polled in;
+    /// one that is overtaken is stale.
     #[inline]
     pub fn send_done(&mut self, completion: &Completion, freed: &mut Batch) -> Result<usize, Stale> {
         let done = match completion.kind() {
@@ -52,8 +56,9 @@ impl QueuePair {
         done.map(|(count, _)| count).inspect_err(|_| self.counters.stale += 1)
     }
 
-    /// Takes the completion of a one-sided or special work request: its memory comes back, and the packets of all sends up to
-    /// it go to `freed`, or to their pools when it is full. Of a list, what comes back is [`Buffer::Empty`], or one of its slices.
+    /// Takes the completion of a one-sided or special work request: its memory comes back, and the
+    /// packets of all sends up to it go to `freed`, or to their pools when it is full. Of a list,
+    /// what comes back is [`Buffer::Empty`], or one of its slices.
     pub fn op_done(&mut self, completion: &Completion, freed: &mut Batch) -> Result<Buffer, Stale> {
         let done = match completion.kind() {
             WrKind::Op => self.send.complete(completion, freed),

@@ -16,7 +16,8 @@ pub enum Transport {
     Uc,
     /// Unreliable datagram.
     Ud,
-    /// Whole Ethernet frames, on cards that have it; to create one takes CAP_NET_RAW. It sends and receives, and nothing else.
+    /// Whole Ethernet frames, on cards that have it; to create one takes CAP_NET_RAW. It sends and
+    /// receives, and nothing else.
     RawPacket,
 }
 

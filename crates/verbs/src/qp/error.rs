@@ -92,7 +92,8 @@ pub enum QpError {
         /// What was asked for.
         asked: Transport,
     },
-    /// An SRQ of datagrams cannot serve connections, nor the other way: the GRH comes before one and not the other.
+    /// An SRQ of datagrams cannot serve connections, nor the other way: the GRH comes before one
+    /// and not the other.
     #[error("the SRQ is for {srq}, the QP is {qp}; datagrams and connections each need an SRQ of their own")]
     SrqTransport {
         /// What the SRQ was made for.

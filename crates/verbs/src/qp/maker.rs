@@ -1,4 +1,5 @@
-//! Making QPs like one that was made, later and on any thread: for a connection that is lost and made again.
+//! Making QPs like one that was made, later and on any thread: for a connection that is lost and
+//! made again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use crate::memory::pd::PdInner;
 use crate::memory::pd::ProtectionDomain;
 use crate::qp::endpoint::Transport;
 
-/// Makes QPs of one [`QpSpec`] on the same PD and CQs, which it keeps alive. Whoever polls the CQs goes on to do so: a maker only
-/// says where its QPs complete.
+/// Makes QPs of one [`QpSpec`] on the same PD and CQs, which it keeps alive. Whoever polls the CQs
+/// goes on to do so: a maker only says where its QPs complete.
 #[derive(Debug)]
 pub struct QpMaker {
     pd: Arc<PdInner>,
@@ -58,8 +59,9 @@ impl QpMaker {
         })
     }
 
-    /// Another QP of the spec, in RESET. Its completions carry the spec's tag, so it takes the place of one of which nothing is
-    /// outstanding any more ([`QueuePair::is_drained`]): completions of both would not be told apart by their tag.
+    /// Another QP of the spec, in RESET. Its completions carry the spec's tag, so it takes the
+    /// place of one of which nothing is outstanding any more ([`QueuePair::is_drained`]):
+    /// completions of both would not be told apart by their tag.
     pub fn make(&self) -> Result<QueuePair, QpError> {
         let spec = QpSpec {
             send_cq: &self.send_cq,

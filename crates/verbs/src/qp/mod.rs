@@ -1,9 +1,13 @@
-//! A queue pair: what it is made of, what it keeps, and what it promises. Posting, completions and its end have files of their own.
+//! A queue pair: what it is made of, what it keeps, and what it promises. Posting, completions and
+//! its end have files of their own.
 //!
-//! - Posting moves packets into the QP; a completion moves them out. Meanwhile nobody can read, write or free them.
-//! - It keeps its PD, CQs, AHs and context alive. It does not keep pools: one that goes while the QP holds its packets is leaked.
-//! - Dropping it brings it to ERR, destroys it and returns every packet. A device that will not let go within
-//!   [`QpSpec::destroy_timeout`] keeps the packets for ever: their memory is never freed ([`leaked_queue_pairs`]).
+//! - Posting moves packets into the QP; a completion moves them out. Meanwhile nobody can read,
+//!   write or free them.
+//! - It keeps its PD, CQs, AHs and context alive. It does not keep pools: one that goes while the
+//!   QP holds its packets is leaked.
+//! - Dropping it brings it to ERR, destroys it and returns every packet. A device that will not let
+//!   go within [`QpSpec::destroy_timeout`] keeps the packets for ever: their memory is never freed
+//!   ([`leaked_queue_pairs`]).
 //! - It may move to another thread and is used by one at a time (`Send`, not `Sync`).
 
 pub(crate) mod ah;
@@ -90,8 +94,8 @@ impl ProtectionDomain {
     }
 }
 
-// SAFETY: every use goes through `&mut self` (or reads what only `&mut self` writes), and neither libibverbs nor softnic ties a
-// QP to a thread.
+// SAFETY: every use goes through `&mut self` (or reads what only `&mut self` writes), and neither
+// libibverbs nor softnic ties a QP to a thread.
 unsafe impl Send for QueuePair {}
 
 /// What the QP keeps alive.
@@ -152,7 +156,8 @@ impl QueuePair {
             recv: ManuallyDrop::new(recv),
             recv_scatter: ManuallyDrop::new(recv_scatter),
             state: QpState::Reset,
-            // Any 24 bits do; a fresh number keeps packets of an earlier connection of the same QP number out.
+            // Any 24 bits do; a fresh number keeps packets of an earlier connection of the same QP
+            // number out.
             local: Local { psn: fresh_psn(), ..Local::default() },
             counters: QpCounters::default(),
             single: Batch::with_capacity(1),
@@ -195,7 +200,8 @@ impl QueuePair {
         ProtectionDomain { inner: self.keep.pd.clone() }
     }
 
-    /// The longest packet that goes inline: what was asked, or what the device grants if that is less.
+    /// The longest packet that goes inline: what was asked, or what the device grants if that is
+    /// less.
     pub fn max_inline_bytes(&self) -> u32 {
         self.send.inline_bytes
     }
@@ -218,7 +224,8 @@ impl QueuePair {
         (self.recv.room() + lists) as usize
     }
 
-    /// Sends posted and not known to be done; unsignaled ones count until a later completion covers them.
+    /// Sends posted and not known to be done; unsignaled ones count until a later completion covers
+    /// them.
     #[inline]
     pub fn sends_outstanding(&self) -> usize {
         self.send.outstanding() as usize
@@ -236,7 +243,8 @@ impl QueuePair {
         self.counters
     }
 
-    /// Returns every packet to its pool: the device holds none. For those who brought the QP to RESET.
+    /// Returns every packet to its pool: the device holds none. For those who brought the QP to
+    /// RESET.
     pub(crate) fn reclaim(&mut self) -> u32 {
         let lists = self.recv_scatter.as_mut().map_or(0, |lists| lists.reclaim());
         self.send.reclaim() + self.recv.reclaim() + lists
@@ -286,8 +294,8 @@ impl fmt::Debug for QueuePair {
 /// 24 bits that differ from QP to QP.
 fn fresh_psn() -> u32 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // Relaxed: only spreading the numbers matters. The multiplier is 2^64 over the golden ratio, which spreads consecutive
-    // numbers evenly.
+    // Relaxed: only spreading the numbers matters. The multiplier is 2^64 over the golden ratio,
+    // which spreads consecutive numbers evenly.
     let n = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (n >> 40) as u32
 }

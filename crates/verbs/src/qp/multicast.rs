@@ -1,8 +1,9 @@
 //! The IP side of a multicast group on RoCE v2, where a group is an IPv4 group mapped into a GID.
 //!
-//! `ibv_attach_mcast` tells the device which queue pair wants the group; the frames reach the device only if its network
-//! interface has joined the group too. rdma_cm does that by an IGMP join on the interface (`rdma_join_multicast(3)`); so does
-//! this, by a socket that receives nothing and is kept for as long as the queue pair is attached.
+//! `ibv_attach_mcast` tells the device which queue pair wants the group; the frames reach the
+//! device only if its network interface has joined the group too. rdma_cm does that by an IGMP join
+//! on the interface (`rdma_join_multicast(3)`); so does this, by a socket that receives nothing and
+//! is kept for as long as the queue pair is attached.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -24,8 +25,8 @@ impl Membership {
     }
 }
 
-/// Joins `group` on the interface that has the address in `local`. `None` where either is no IPv4 address: then there is no
-/// IP-level group to join.
+/// Joins `group` on the interface that has the address in `local`. `None` where either is no IPv4
+/// address: then there is no IP-level group to join.
 pub(crate) fn join(local: Gid, group: Gid) -> io::Result<Option<UdpSocket>> {
     let (Some(interface), Some(address)) = (local.to_ipv4(), group.to_ipv4()) else { return Ok(None) };
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;

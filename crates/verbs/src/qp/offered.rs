@@ -1,5 +1,5 @@
-//! What a modification needs of the device beyond what every device has: asked before the device is, so that a refusal names the
-//! capability.
+//! What a modification needs of the device beyond what every device has: asked before the device
+//! is, so that a refusal names the capability.
 
 use rdma_sys::{ibv_mig_state, ibv_qp_attr};
 
@@ -95,7 +95,8 @@ mod tests {
         assert!(lifted.contains("not allowed here IBV_QP_RATE_LIMIT"), "{lifted}");
         let cap = QpAttr { cap: QpCap { max_send_wr: 8, ..QpCap::default() }, ..QpAttr::default() };
         insta::assert_snapshot!(refused(&cap, AttrMask::CAP), @"QP 0x11 on soft0: RC queue pair, INIT -> INIT: not allowed here IBV_QP_CAP");
-        // The table takes an alternate path on the way to RTR; the device behind the fake has none after all.
+        // The table takes an alternate path on the way to RTR; the device behind the fake has none
+        // after all.
         let own = RtrSpec::connected(qp.endpoint());
         qp.to_rtr(&own).unwrap();
         let rearm = QpAttr { path_mig_state: 1, ..QpAttr::to_state(QpState::Rts) };

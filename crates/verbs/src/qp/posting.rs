@@ -7,8 +7,9 @@ use crate::qp::attr::QpState;
 use crate::wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 
 impl QueuePair {
-    /// Posts packets from the front of the batch, in order, as one list; more than 64 as several. Those posted have moved into
-    /// the QP, or back to their pool when they went inline; the rest is still in the batch.
+    /// Posts packets from the front of the batch, in order, as one list; more than 64 as several.
+    /// Those posted have moved into the QP, or back to their pool when they went inline; the rest
+    /// is still in the batch.
     #[inline(always)]
     pub fn post_send(&mut self, batch: &mut Batch) -> SendOutcome {
         match batch.as_slice() {
@@ -24,7 +25,8 @@ impl QueuePair {
         }
     }
 
-    /// Posts one packet. It has moved into the QP, or back to its pool when it went inline; else it comes back.
+    /// Posts one packet. It has moved into the QP, or back to its pool when it went inline; else it
+    /// comes back.
     #[inline(always)]
     pub fn post_send_one(&mut self, packet: Packet) -> Result<(), Unposted> {
         if self.send.takes_one(&packet) {
@@ -80,8 +82,9 @@ impl QueuePair {
         outcome
     }
 
-    /// As [`QueuePair::post_send`], with options a packet: called with its place in the batch and the packet, before the list
-    /// is posted, and so for some packets twice when the device refuses some.
+    /// As [`QueuePair::post_send`], with options a packet: called with its place in the batch and
+    /// the packet, before the list is posted, and so for some packets twice when the device refuses
+    /// some.
     #[inline]
     pub fn post_send_with(
         &mut self,
@@ -97,7 +100,8 @@ impl QueuePair {
         outcome
     }
 
-    /// Posts packets from the front of the batch for receiving. Each is emptied first: what it held is overwritten.
+    /// Posts packets from the front of the batch for receiving. Each is emptied first: what it held
+    /// is overwritten.
     #[inline(always)]
     pub fn post_recv(&mut self, batch: &mut Batch) -> RecvOutcome {
         let verb = self.post_recv;
@@ -154,7 +158,8 @@ impl QueuePair {
         outcome
     }
 
-    /// A device may take and forget a send posted in RESET, INIT or RTR (ibv_post_send(3)), so it is not asked.
+    /// A device may take and forget a send posted in RESET, INIT or RTR (ibv_post_send(3)), so it
+    /// is not asked.
     #[inline]
     pub(super) fn may_send(&self) -> bool {
         !matches!(self.state, QpState::Reset | QpState::Init | QpState::Rtr)

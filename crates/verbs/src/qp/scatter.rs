@@ -1,4 +1,5 @@
-//! Receives into scatter/gather lists, on a QP that was made for them ([`QpSpec::max_recv_sge`](super::QpSpec) above 1).
+//! Receives into scatter/gather lists, on a QP that was made for them
+//! ([`QpSpec::max_recv_sge`](super::QpSpec) above 1).
 
 use super::QueuePair;
 use crate::cq::completion::{Completion, Stale};
@@ -8,8 +9,9 @@ use crate::wr::post::PostStop;
 use crate::wr::sg_list::SgList;
 
 impl QueuePair {
-    /// Posts a list for receiving: a message fills its parts one after the other, each packet up to its `len()`. On UD the first
-    /// 40 bytes are the GRH's ([`crate::datagram::Grh`]). A list that is not posted comes back.
+    /// Posts a list for receiving: a message fills its parts one after the other, each packet up to
+    /// its `len()`. On UD the first 40 bytes are the GRH's ([`crate::datagram::Grh`]). A list that
+    /// is not posted comes back.
     pub fn post_recv_scatter(&mut self, list: SgList) -> Result<(), Refused> {
         let refused = |list, reason| Err(Refused { buffer: Buffer::List(list), reason });
         if self.state == QpState::Reset {
@@ -27,8 +29,9 @@ impl QueuePair {
         posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
     }
 
-    /// The list that a receive completion filled: its packets are as long as what came into them, all empty when the receive
-    /// failed or an RDMA WRITE with immediate put its bytes elsewhere. [`Completion::byte_len`] is the message's whole length.
+    /// The list that a receive completion filled: its packets are as long as what came into them,
+    /// all empty when the receive failed or an RDMA WRITE with immediate put its bytes elsewhere.
+    /// [`Completion::byte_len`] is the message's whole length.
     pub fn recv_scatter_done(&mut self, completion: &Completion) -> Result<SgList, Stale> {
         let done = match &mut *self.recv_scatter {
             // The number of another kind of work request is none of the queue's.

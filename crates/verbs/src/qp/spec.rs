@@ -33,30 +33,36 @@ pub struct QpSpec<'a> {
     pub tx_depth_wr: u32,
     /// Receives posted at once, at most. Of no effect with an SRQ.
     pub rx_depth_wr: u32,
-    /// Take receives from this SRQ, which must be on the same PD and for the same kind of transport.
+    /// Take receives from this SRQ, which must be on the same PD and for the same kind of
+    /// transport.
     pub srq: Option<&'a SharedReceiveQueue>,
-    /// The most parts with bytes that a scatter/gather list may have that is sent, written from or read into
-    /// ([`crate::expert::SgList`]); at least 1. [`crate::attr::DeviceAttr::max_sge`] is the device's limit.
+    /// The most parts with bytes that a scatter/gather list may have that is sent, written from or
+    /// read into ([`crate::expert::SgList`]); at least 1. [`crate::attr::DeviceAttr::max_sge`] is
+    /// the device's limit.
     pub max_send_sge: u32,
-    /// The same of receives. Above 1, the QP receives into lists ([`QueuePair::post_recv_scatter`]) and into nothing else. Of no
-    /// effect with an SRQ, whose receives are packets.
+    /// The same of receives. Above 1, the QP receives into lists ([`QueuePair::post_recv_scatter`])
+    /// and into nothing else. Of no effect with an SRQ, whose receives are packets.
     pub max_recv_sge: u32,
-    /// Packets up to this length are copied into the work request and are back at once. The device may grant less.
+    /// Packets up to this length are copied into the work request and are back at once. The device
+    /// may grant less.
     pub max_inline_bytes: u32,
-    /// Signal every n-th send: 1 is every one. Taken down to `tx_depth_wr`, so that a full queue always empties.
+    /// Signal every n-th send: 1 is every one. Taken down to `tx_depth_wr`, so that a full queue
+    /// always empties.
     pub signal_every_wr: u32,
     /// Given back by [`crate::Completion::tag`], for telling the QPs of a CQ apart.
     pub tag: u16,
-    /// Give the QP a thread domain of its own where the device has them, so that the driver posts without its locks; where it has
-    /// none, or no more, the QP is made without ([`QueuePair::has_thread_domain`] tells). On mlx5 that takes one doorbell page
-    /// of the device and saves up to two spin locks a post.
+    /// Give the QP a thread domain of its own where the device has them, so that the driver posts
+    /// without its locks; where it has none, or no more, the QP is made without
+    /// ([`QueuePair::has_thread_domain`] tells). On mlx5 that takes one doorbell page of the device
+    /// and saves up to two spin locks a post.
     pub thread_domain: bool,
     /// How long a drop tries to destroy the QP before it leaks it. `Duration::MAX` is for ever.
     pub destroy_timeout: Duration,
 }
 
 impl<'a> QpSpec<'a> {
-    /// Of this transport, with both queues completing into `cq`: 128 sends and receives, 128 B inline, every 32nd signaled.
+    /// Of this transport, with both queues completing into `cq`: 128 sends and receives, 128 B
+    /// inline, every 32nd signaled.
     pub fn new(transport: Transport, cq: &'a CompletionQueue) -> QpSpec<'a> {
         QpSpec {
             transport,
@@ -116,9 +122,10 @@ fn check_sges(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<(), QpError> {
     }
 }
 
-/// Sends that the device is asked for beyond the depth. One is for the marker of a drain. The others keep lists whole: a device
-/// may look for freed slots only when it knows of none, and with an odd one to spare it then posts that one and looks, which cut
-/// every other list of 32 in two. Where queues are rounded up to powers of two, they are there anyway.
+/// Sends that the device is asked for beyond the depth. One is for the marker of a drain. The
+/// others keep lists whole: a device may look for freed slots only when it knows of none, and with
+/// an odd one to spare it then posts that one and looks, which cut every other list of 32 in two.
+/// Where queues are rounded up to powers of two, they are there anyway.
 const SPARE_WR: u32 = 32;
 
 /// As [`create`], in a thread domain if one is asked for and to be had.
@@ -142,8 +149,9 @@ fn create_with_spare(pd: &PdInner, on: *mut ibv_pd, spec: &QpSpec<'_>) -> Result
     create(SPARE_WR).or_else(|_| create(1)).or_else(|_| create(0))
 }
 
-/// Creates the QP with as much inline data as the device takes, at most what is asked; gives that too. There is no verb that
-/// tells the limit, so that trying is the documented way (ibv_post_send(3)).
+/// Creates the QP with as much inline data as the device takes, at most what is asked; gives that
+/// too. There is no verb that tells the limit, so that trying is the documented way
+/// (ibv_post_send(3)).
 fn create(pd: &PdInner, on: *mut ibv_pd, spec: &QpSpec<'_>, tx_depth: u32) -> Result<(NonNull<ibv_qp>, u32), QpError> {
     let mut inline_bytes = spec.max_inline_bytes;
     loop {
@@ -159,7 +167,8 @@ fn create(pd: &PdInner, on: *mut ibv_pd, spec: &QpSpec<'_>, tx_depth: u32) -> Re
         init.cap.max_send_sge = spec.max_send_sge.max(1);
         init.cap.max_recv_sge = spec.max_recv_sge.max(1);
         init.cap.max_inline_data = inline_bytes;
-        // SAFETY: PD and CQs are alive and of one device (`check`), and the QP keeps them; `on` is the PD or a parent domain of it.
+        // SAFETY: PD and CQs are alive and of one device (`check`), and the QP keeps them; `on` is
+        // the PD or a parent domain of it.
         let raw = unsafe { verb!(pd.provider(), ibv_create_qp(on, &raw mut init)) };
         if let Some(raw) = NonNull::new(raw) {
             // A device may grant more; what was asked is what is used.

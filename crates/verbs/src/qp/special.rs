@@ -1,4 +1,5 @@
-//! The typed handles of each transport, and what is posted through them: one-sided and special work requests.
+//! The typed handles of each transport, and what is posted through them: one-sided and special work
+//! requests.
 
 use super::{QpError, QueuePair};
 use crate::memory::mr::Access;

@@ -1,12 +1,15 @@
 //! A shared receive queue: one stock of empty packets for many QPs (ibv_create_srq(3)).
 //!
-//! Whoever owns the handle posts; each message takes the oldest packet, whichever QP it came by. The completion, in that QP's
-//! receive CQ, says [`WrKind::SrqRecv`] with the SRQ's tag and the QP's number. Packets come back out of order.
-//! When the handle is dropped while QPs still use the queue, its packets stay with the device until the last of them is gone.
+//! Whoever owns the handle posts; each message takes the oldest packet, whichever QP it came by.
+//! The completion, in that QP's receive CQ, says [`WrKind::SrqRecv`] with the SRQ's tag and the
+//! QP's number. Packets come back out of order. When the handle is dropped while QPs still use the
+//! queue, its packets stay with the device until the last of them is gone.
 //!
-//! A QP may be dropped, or reset, while completions of receives that it took are in its CQ, not polled yet. On the software RNIC
-//! they come by the next poll all the same, as flushed; on rdma_rxe they stay in the CQ. A driver that clears the CQ of them
-//! (mlx5) never says which packets they were: there bring the QP to ERR and poll until the CQ is empty, before it is dropped.
+//! A QP may be dropped, or reset, while completions of receives that it took are in its CQ, not
+//! polled yet. On the software RNIC they come by the next poll all the same, as flushed; on
+//! rdma_rxe they stay in the CQ. A driver that clears the CQ of them (mlx5) never says which
+//! packets they were: there bring the QP to ERR and poll until the CQ is empty, before it is
+//! dropped.
 
 use std::cell::Cell;
 use std::fmt;
@@ -66,8 +69,8 @@ pub struct SrqSpec {
     pub transport: Transport,
     /// Receives posted at once, at most.
     pub depth_wr: u32,
-    /// The most parts with bytes of a receive; at least 1. Above 1, its receives are scatter/gather lists
-    /// ([`SharedReceiveQueue::post_recv_scatter`]) and nothing else.
+    /// The most parts with bytes of a receive; at least 1. Above 1, its receives are scatter/gather
+    /// lists ([`SharedReceiveQueue::post_recv_scatter`]) and nothing else.
     pub max_sge: u32,
     /// Given back by [`Completion::tag`].
     pub tag: u16,
@@ -131,12 +134,14 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Posts packets from the front of the batch for receiving. Each is emptied first: what it held is overwritten.
+    /// Posts packets from the front of the batch for receiving. Each is emptied first: what it held
+    /// is overwritten.
     #[inline]
     pub fn post_recv(&mut self, batch: &mut Batch) -> RecvOutcome {
         let srq = self.inner.as_ptr();
         let Some(queue) = &mut self.queue else { return RecvOutcome::default() };
-        // SAFETY: the SRQ is alive while `inner` is, and `queue` is its; the packets move into its slots.
+        // SAFETY: the SRQ is alive while `inner` is, and `queue` is its; the packets move into its
+        // slots.
         let post = |wr, bad: &mut _| unsafe { rdma_sys::ibv_post_srq_recv(srq, wr, bad) };
         match batch.as_slice() {
             // SAFETY: as above; it takes it.
@@ -153,7 +158,8 @@ impl SharedReceiveQueue {
         let Some(lists) = &mut self.lists else {
             return Err(Refused { buffer: Buffer::List(list), reason: PostStop::OtherReceives { lists: false } });
         };
-        // SAFETY: the SRQ is alive while `inner` is, and `lists` is its; the list moves into its place.
+        // SAFETY: the SRQ is alive while `inner` is, and `lists` is its; the list moves into its
+        // place.
         unsafe { lists.post(list, |wr, bad| rdma_sys::ibv_post_srq_recv(srq, wr, bad)) }
     }
 
@@ -178,13 +184,15 @@ impl SharedReceiveQueue {
         done.inspect_err(|_| self.stale += 1)
     }
 
-    /// The packets of the completions at the front: as [`crate::QueuePair::recv_run`], of whichever QPs.
+    /// The packets of the completions at the front: as [`crate::QueuePair::recv_run`], of whichever
+    /// QPs.
     #[inline]
     pub fn recv_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         self.queue.as_mut().map_or(0, |queue| queue.complete_run(completions, packets))
     }
 
-    /// Raises [`crate::event::AsyncEventKind::SrqLimitReached`] once, when fewer than `limit_wr` receives are left; 0 turns it off.
+    /// Raises [`crate::event::AsyncEventKind::SrqLimitReached`] once, when fewer than `limit_wr`
+    /// receives are left; 0 turns it off.
     pub fn arm_limit(&mut self, limit_wr: u32) -> Result<(), SrqError> {
         let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: limit_wr };
         let mask = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0.cast_signed();
@@ -281,8 +289,8 @@ struct Parked {
     lists: Option<Box<ScatterQueue>>,
 }
 
-// SAFETY: posting goes through the one handle's `&mut self`; what is shared here is the address, for creating QPs, and the
-// parked packets behind their mutex.
+// SAFETY: posting goes through the one handle's `&mut self`; what is shared here is the address,
+// for creating QPs, and the parked packets behind their mutex.
 unsafe impl Send for SrqInner {}
 // SAFETY: as above.
 unsafe impl Sync for SrqInner {}
@@ -299,7 +307,8 @@ impl SrqInner {
 
 impl Drop for SrqInner {
     fn drop(&mut self) {
-        // SAFETY: every QP of the SRQ holds the Arc of this one, so that none is left; destroyed once.
+        // SAFETY: every QP of the SRQ holds the Arc of this one, so that none is left; destroyed
+        // once.
         let ret = unsafe { verb!(self.pd.provider(), ibv_destroy_srq(self.as_ptr())) };
         let Some(errno) = self.pd.context.undestroyed(ret) else { return };
         // The device may still write them.

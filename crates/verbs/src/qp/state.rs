@@ -1,5 +1,5 @@
-//! A QP's way through its states. Every step is checked against the state table before the device is asked, so that a refusal
-//! names the attribute and not only EINVAL.
+//! A QP's way through its states. Every step is checked against the state table before the device
+//! is asked, so that a refusal names the attribute and not only EINVAL.
 
 use std::net::UdpSocket;
 
@@ -110,14 +110,14 @@ impl QueuePair {
         self.step(QpState::Err)
     }
 
-    /// Any state → RESET: everything posted is forgotten by the device, without completions; the packets return to their
-    /// pools, memory of one-sided work requests is let go.
+    /// Any state → RESET: everything posted is forgotten by the device, without completions; the
+    /// packets return to their pools, memory of one-sided work requests is let go.
     pub fn to_reset(&mut self) -> Result<(), QpError> {
         self.step(QpState::Reset)
     }
 
-    /// RTS → SQD: sends are held back. With `notify`, the device raises [`crate::event::AsyncEventKind::SqDrained`] when those under
-    /// way are done.
+    /// RTS → SQD: sends are held back. With `notify`, the device raises
+    /// [`crate::event::AsyncEventKind::SqDrained`] when those under way are done.
     pub fn to_sqd(&mut self, notify: bool) -> Result<(), QpError> {
         let attr = QpAttr { en_sqd_async_notify: notify, ..QpAttr::to_state(QpState::Sqd) };
         self.modify(&attr, AttrMask::STATE | AttrMask::EN_SQD_ASYNC_NOTIFY)
@@ -128,9 +128,10 @@ impl QueuePair {
         self.step(QpState::Rts)
     }
 
-    /// To ERR, with a marker behind the last send: once the completions that follow have been handed back, nothing is
-    /// outstanding ([`QueuePair::is_drained`]), unsignaled sends included. A UD QP without a destination gets no marker: its
-    /// unsignaled sends stay until it is dropped, as there are none.
+    /// To ERR, with a marker behind the last send: once the completions that follow have been
+    /// handed back, nothing is outstanding ([`QueuePair::is_drained`]), unsignaled sends included.
+    /// A UD QP without a destination gets no marker: its unsignaled sends stay until it is dropped,
+    /// as there are none.
     pub fn start_drain(&mut self) -> Result<(), QpError> {
         if self.state == QpState::Reset {
             return Ok(());
@@ -148,9 +149,10 @@ impl QueuePair {
         self.sends_outstanding() == 0 && self.recvs_outstanding() == 0
     }
 
-    /// Sets attributes in the raw form: those of the mask, in one step (ibv_modify_qp(3)). Refused before the device is asked
-    /// when the state table forbids it, where the message names what is missing or too much, and when it takes what the device has
-    /// not ([`QpError::Lacking`]). Either all of it happens or nothing.
+    /// Sets attributes in the raw form: those of the mask, in one step (ibv_modify_qp(3)). Refused
+    /// before the device is asked when the state table forbids it, where the message names what is
+    /// missing or too much, and when it takes what the device has not ([`QpError::Lacking`]).
+    /// Either all of it happens or nothing.
     pub fn modify(&mut self, attr: &QpAttr, mask: AttrMask) -> Result<(), QpError> {
         let to = if mask.contains(AttrMask::STATE) { attr.state } else { self.state };
         self.modify_prepared(attr.to_raw(), mask, to)
@@ -185,7 +187,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The state that this handle brought it to. A device brings it to ERR or SQE on its own; [`QueuePair::query`] tells.
+    /// The state that this handle brought it to. A device brings it to ERR or SQE on its own;
+    /// [`QueuePair::query`] tells.
     pub fn state(&self) -> QpState {
         self.state
     }
@@ -217,8 +220,8 @@ impl QueuePair {
         }
     }
 
-    /// Joins a multicast group (ibv_attach_mcast(3)); UD only. On RoCE v2 the network interface joins the IP group too, as
-    /// rdma_join_multicast(3) would have it.
+    /// Joins a multicast group (ibv_attach_mcast(3)); UD only. On RoCE v2 the network interface
+    /// joins the IP group too, as rdma_join_multicast(3) would have it.
     pub fn attach_mcast(&mut self, group: Gid, lid: u16) -> Result<(), QpError> {
         self.check_transport(Transport::Ud)?;
         let raw = group.to_raw();
@@ -282,7 +285,8 @@ impl QueuePair {
             self.local.lid = port.lid;
             let max_message_bytes = match self.transport() {
                 Transport::Ud => port.active_mtu.bytes(),
-                // Of a frame the network interface has the last word, with an MTU that is none of these.
+                // Of a frame the network interface has the last word, with an MTU that is none of
+                // these.
                 Transport::Rc | Transport::Uc | Transport::RawPacket => port.max_message_bytes,
             };
             self.send.set_max_message_bytes(max_message_bytes);

@@ -1,10 +1,11 @@
-//! A thread domain: the promise that what is in it is used by one thread at a time, so that the driver leaves out its locks
-//! (ibv_alloc_td(3), ibv_alloc_parent_domain(3)).
+//! A thread domain: the promise that what is in it is used by one thread at a time, so that the
+//! driver leaves out its locks (ibv_alloc_td(3), ibv_alloc_parent_domain(3)).
 //!
-//! Each QP that asks for one ([`crate::QpSpec::thread_domain`]) has a domain of its own. `QueuePair` keeps the promise by its type: it
-//! is used by one thread at a time. For two in one domain no type does, and drivers give both one doorbell without a lock (mlx5). CQs
-//! and SRQs are not put into one: a QP that is dropped cleans its CQ from whatever thread that is, and those who poll free an
-//! SRQ's entries, which needs their locks.
+//! Each QP that asks for one ([`crate::QpSpec::thread_domain`]) has a domain of its own.
+//! `QueuePair` keeps the promise by its type: it is used by one thread at a time. For two in one
+//! domain no type does, and drivers give both one doorbell without a lock (mlx5). CQs and SRQs are
+//! not put into one: a QP that is dropped cleans its CQ from whatever thread that is, and those who
+//! poll free an SRQ's entries, which needs their locks.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -82,7 +83,8 @@ impl ThreadDomain {
         // SAFETY: integers, pointers and optional functions, and a `comp_mask` of 0, as above.
         let mut init: ibv_parent_domain_init_attr = unsafe { std::mem::zeroed() };
         (init.pd, init.td) = (base.as_ptr(), self.raw.as_ptr());
-        // SAFETY: the context is open, PD and thread domain are alive and its own; the attributes are read during the call.
+        // SAFETY: the context is open, PD and thread domain are alive and its own; the attributes
+        // are read during the call.
         let raw = unsafe { alloc(self.context.as_ptr(), &raw mut init) };
         NonNull::new(raw).ok_or_else(|| VerbError::last("ibv_alloc_parent_domain", || base.describe()))
     }
@@ -90,8 +92,8 @@ impl ThreadDomain {
 
 impl Drop for ThreadDomain {
     fn drop(&mut self) {
-        // SAFETY: the context is open. The parent domain is gone before its thread domain, which is freed once, here; whoever could
-        // allocate can deallocate.
+        // SAFETY: the context is open. The parent domain is gone before its thread domain, which is
+        // freed once, here; whoever could allocate can deallocate.
         let ret = unsafe {
             extended!(self.context.as_ptr(), dealloc_td).map_or(libc::EOPNOTSUPP, |dealloc| dealloc(self.raw.as_ptr()))
         };
@@ -131,7 +133,8 @@ mod tests {
         0
     }
 
-    /// What it is asked with is checked; what it answers is another PD of the software RNIC, or ENOMEM.
+    /// What it is asked with is checked; what it answers is another PD of the software RNIC, or
+    /// ENOMEM.
     unsafe extern "C" fn alloc_parent(
         context: *mut ibv_context,
         init: *mut ibv_parent_domain_init_attr,

@@ -1,4 +1,5 @@
-//! The memory of a work request, which moves into the QP with it and comes back when it is refused or done.
+//! The memory of a work request, which moves into the QP with it and comes back when it is refused
+//! or done.
 
 use rdma_sys::ibv_sge;
 use verbline_mem::Packet;
@@ -17,7 +18,8 @@ pub enum Buffer {
     Packet(Packet),
     /// A part of memory that peers may reach as well.
     Peer(PeerSlice),
-    /// Several of these: a scatter/gather list, of at most [`crate::QpSpec::max_send_sge`] parts with bytes.
+    /// Several of these: a scatter/gather list, of at most [`crate::QpSpec::max_send_sge`] parts
+    /// with bytes.
     List(SgList),
 }
 

@@ -8,14 +8,16 @@ use crate::cq::completion::{Completion, Status, WcOpcode};
 use crate::device::gid::Gid;
 use crate::qp::ah::AhSpec;
 
-/// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean nothing when none came
-/// (InfiniBand Architecture Specification, 11.4.1.2).
+/// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean
+/// nothing when none came (InfiniBand Architecture Specification, 11.4.1.2).
 pub const GRH_BYTES: usize = 40;
 
-/// Where the IPv4 header is, of datagrams that came by IPv4 (RoCEv2, annex A17): the last 20 of the 40 bytes.
+/// Where the IPv4 header is, of datagrams that came by IPv4 (RoCEv2, annex A17): the last 20 of the
+/// 40 bytes.
 const IPV4: usize = 20;
 
-/// The header that a datagram came with: a GRH (InfiniBand Architecture Specification, 8.3), or on RoCEv2 the IP header in its place.
+/// The header that a datagram came with: a GRH (InfiniBand Architecture Specification, 8.3), or on
+/// RoCEv2 the IP header in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grh {
     /// Where it came from.
@@ -56,11 +58,11 @@ pub enum ReplyError {
 }
 
 impl Grh {
-    /// Reads the first 40 bytes of a datagram's receive buffer, which mean something if [`Completion::has_grh`] says so; `None`
-    /// when they are no header.
+    /// Reads the first 40 bytes of a datagram's receive buffer, which mean something if
+    /// [`Completion::has_grh`] says so; `None` when they are no header.
     ///
-    /// The two forms are told apart as libibverbs does: of IPv4 the first 20 bytes are undefined, so that they may look like the
-    /// other form, and then the checksum decides.
+    /// The two forms are told apart as libibverbs does: of IPv4 the first 20 bytes are undefined,
+    /// so that they may look like the other form, and then the checksum decides.
     pub fn parse(bytes: &[u8; GRH_BYTES]) -> Option<Grh> {
         let (like_grh, like_ipv4) = (bytes[0] >> 4 == 6, bytes[IPV4] == 0x45);
         match (like_grh, like_ipv4) {
@@ -70,13 +72,15 @@ impl Grh {
         }
     }
 
-    /// As [`Grh::parse`], of what lies before the data of a packet as [`crate::QueuePair::recv_done`] gave it.
+    /// As [`Grh::parse`], of what lies before the data of a packet as
+    /// [`crate::QueuePair::recv_done`] gave it.
     pub fn before(packet: &Packet) -> Option<Grh> {
         Grh::parse(packet.headroom_data().last_chunk()?)
     }
 
     fn of_grh(bytes: &[u8; GRH_BYTES]) -> Grh {
-        // Version, traffic class and flow label, payload length, next header, hop limit, and the two GIDs.
+        // Version, traffic class and flow label, payload length, next header, hop limit, and the
+        // two GIDs.
         let first = u32::from_be_bytes(part(bytes, 0));
         Grh {
             source: Gid(part(bytes, 8)),
@@ -101,12 +105,13 @@ impl Grh {
 }
 
 impl AhSpec {
-    /// To whoever sent the message that this completion is of, with its traffic class, flow label and service level. The packet is
-    /// the completion's, as [`crate::QueuePair::recv_done`] gave it: the GRH is read from before its data. The sender's QP is
-    /// [`Completion::src_qp`]; its Q_Key is agreed on otherwise.
+    /// To whoever sent the message that this completion is of, with its traffic class, flow label
+    /// and service level. The packet is the completion's, as [`crate::QueuePair::recv_done`] gave
+    /// it: the GRH is read from before its data. The sender's QP is [`Completion::src_qp`]; its
+    /// Q_Key is agreed on otherwise.
     ///
-    /// From port 1 and GID index 0, as always: [`AhSpec::from_port`] changes that, and [`crate::QueuePair::reply_path`] takes the
-    /// QP's own.
+    /// From port 1 and GID index 0, as always: [`AhSpec::from_port`] changes that, and
+    /// [`crate::QueuePair::reply_path`] takes the QP's own.
     pub fn reply(completion: &Completion, packet: &Packet) -> Result<AhSpec, ReplyError> {
         if !completion.brought_a_message() {
             return Err(ReplyError::NotReceived { opcode: completion.opcode(), status: completion.status() });

@@ -1,9 +1,12 @@
-//! One-sided and special work requests, for those who need more than packets: RDMA WRITE and READ, atomics, invalidation.
+//! One-sided and special work requests, for those who need more than packets: RDMA WRITE and READ,
+//! atomics, invalidation.
 //!
-//! A typed handle ([`RcQp`], [`UcQp`], [`UdQp`]) has only what its transport carries (table in ibv_post_send(3)), so that a READ
-//! on UC or an atomic on UD does not compile. The memory that a work request uses moves into the QP with it and comes back
-//! from [`QueuePair::op_done`]; no one can read, write or free it meanwhile. It is one packet, one slice, or a list of them
-//! ([`SgList`](crate::expert::SgList)): a message gathered from several places, or what a READ brings scattered over them, without a copy.
+//! A typed handle ([`RcQp`], [`UcQp`], [`UdQp`]) has only what its transport carries (table in
+//! ibv_post_send(3)), so that a READ on UC or an atomic on UD does not compile. The memory that a
+//! work request uses moves into the QP with it and comes back from [`QueuePair::op_done`]; no one
+//! can read, write or free it meanwhile. It is one packet, one slice, or a list of them
+//! ([`SgList`](crate::expert::SgList)): a message gathered from several places, or what a READ
+//! brings scattered over them, without a copy.
 
 use rdma_sys::{atomic_t, bind_mw_t, ibv_mw, ibv_mw_bind_info, ibv_send_wr, ibv_wr_opcode, rdma_t};
 
@@ -74,8 +77,8 @@ impl Op {
 
     /// Fills in opcode, immediate data and the remote side.
     pub(crate) fn write(&self, wr: &mut ibv_send_wr) {
-        // Written though most opcodes don't read it: the place is used again, and rxe refuses a bind that finds the key of an
-        // invalidation there.
+        // Written though most opcodes don't read it: the place is used again, and rxe refuses a
+        // bind that finds the key of an invalidation there.
         wr.imm_data_invalidated_rkey_union.imm_data = self.options.imm.unwrap_or(0).to_be();
         let with_imm = self.options.imm.is_some();
         wr.opcode = match self.verb {
@@ -155,8 +158,8 @@ impl<'q> UdQp<'q> {
 macro_rules! sends {
     ($handle:ident) => {
         impl $handle<'_> {
-            /// Sends the buffer's bytes, a list's one part after the other, as one message; `options.imm` makes it a SEND with
-            /// immediate data.
+            /// Sends the buffer's bytes, a list's one part after the other, as one message;
+            /// `options.imm` makes it a SEND with immediate data.
             pub fn send(&mut self, local: impl Into<Buffer>, options: SendOptions) -> Result<(), Refused> {
                 self.post(Verb::Send { invalidate: None }, local, options, false)
             }
@@ -182,8 +185,9 @@ macro_rules! sends {
 macro_rules! writes {
     ($handle:ident) => {
         impl $handle<'_> {
-            /// RDMA WRITE of the buffer's bytes, a list's one part after the other, to the peer's memory. With `options.imm` it also takes one of the peer's
-            /// receives, which completes with the immediate data and no bytes.
+            /// RDMA WRITE of the buffer's bytes, a list's one part after the other, to the peer's
+            /// memory. With `options.imm` it also takes one of the peer's receives, which completes
+            /// with the immediate data and no bytes.
             pub fn write(&mut self, local: impl Into<Buffer>, to: Remote, options: SendOptions) -> Result<(), Refused> {
                 self.post(Verb::Write { to }, local, options, false)
             }
@@ -198,11 +202,12 @@ macro_rules! writes {
                 self.post(Verb::Write { to }, local, options, true)
             }
 
-            /// RDMA WRITEs of the slices' bytes, as one list. As with sends, every `signal_every_wr`-th completes, or all with
-            /// `options.signaled`; a completion stands for all before it. `options.imm` is not sent.
+            /// RDMA WRITEs of the slices' bytes, as one list. As with sends, every
+            /// `signal_every_wr`-th completes, or all with `options.signaled`; a completion stands
+            /// for all before it. `options.imm` is not sent.
             ///
-            /// What was not posted is `transfers` without its first `posted`. The regions stay registered until the work
-            /// requests are done.
+            /// What was not posted is `transfers` without its first `posted`. The regions stay
+            /// registered until the work requests are done.
             #[inline]
             pub fn write_list<'a>(
                 &mut self,
@@ -212,8 +217,8 @@ macro_rules! writes {
                 self.qp.post_transfers(Direction::Write, &options, transfers.into_iter())
             }
 
-            /// A send that also invalidates an R_Key of the receiver; its completion names the key. `options.imm` is not
-            /// sent: both use the same field.
+            /// A send that also invalidates an R_Key of the receiver; its completion names the key.
+            /// `options.imm` is not sent: both use the same field.
             pub fn send_with_invalidate(
                 &mut self,
                 local: impl Into<Buffer>,
@@ -230,9 +235,10 @@ macro_rules! writes {
                 self.post(Verb::LocalInvalidate { rkey }, Buffer::Empty, options, false)
             }
 
-            /// Binds a window to a part of a region that was registered with [`Access::MW_BIND`]; a part of no bytes binds one
-            /// of type 1 to nothing (type 2: invalidate it). [`MemoryWindow::remote`] is what peers may use once the completion
-            /// has come. A window whose bind failed is as it was before, and can be bound again.
+            /// Binds a window to a part of a region that was registered with [`Access::MW_BIND`]; a
+            /// part of no bytes binds one of type 1 to nothing (type 2: invalidate it).
+            /// [`MemoryWindow::remote`] is what peers may use once the completion has come. A
+            /// window whose bind failed is as it was before, and can be bound again.
             pub fn bind_window(
                 &mut self,
                 window: &mut MemoryWindow,
@@ -253,12 +259,14 @@ writes!(RcQp);
 writes!(UcQp);
 
 impl RcQp<'_> {
-    /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long. A list is filled one part after the other.
+    /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long. A list is
+    /// filled one part after the other.
     pub fn read(&mut self, local: impl Into<Buffer>, from: Remote, options: SendOptions) -> Result<(), Refused> {
         self.post(Verb::Read { from }, local, SendOptions { imm: None, ..options }, false)
     }
 
-    /// RDMA READs into the slices, as one list: completions and what is left as with [`RcQp::write_list`].
+    /// RDMA READs into the slices, as one list: completions and what is left as with
+    /// [`RcQp::write_list`].
     #[inline]
     pub fn read_list<'a>(
         &mut self,
@@ -268,8 +276,9 @@ impl RcQp<'_> {
         self.qp.post_transfers(Direction::Read, &options, transfers.into_iter())
     }
 
-    /// Puts `swap` at the peer's eight bytes if `compare` is there. What was there comes back in the buffer of eight bytes, in
-    /// this machine's byte order. The address must be a multiple of 8.
+    /// Puts `swap` at the peer's eight bytes if `compare` is there. What was there comes back in
+    /// the buffer of eight bytes, in this machine's byte order. The address must be a multiple of
+    /// 8.
     pub fn compare_swap(
         &mut self,
         local: impl Into<Buffer>,
@@ -281,7 +290,8 @@ impl RcQp<'_> {
         self.post(Verb::CompareSwap { at, compare, swap }, local, SendOptions { imm: None, ..options }, false)
     }
 
-    /// Adds to the peer's eight bytes, wrapping. What was there comes back as from [`RcQp::compare_swap`].
+    /// Adds to the peer's eight bytes, wrapping. What was there comes back as from
+    /// [`RcQp::compare_swap`].
     pub fn fetch_add(
         &mut self,
         local: impl Into<Buffer>,

@@ -6,7 +6,8 @@ use crate::errno::Errno;
 use crate::qp::attr::QpState;
 use crate::qp::endpoint::Transport;
 
-/// Where a UD send goes: an entry of the QP's destination table ([`crate::QueuePair::add_destination`]). The default is entry 0.
+/// Where a UD send goes: an entry of the QP's destination table
+/// ([`crate::QueuePair::add_destination`]). The default is entry 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct DestinationId(pub(crate) u16);
 
@@ -50,7 +51,8 @@ pub struct RecvOutcome {
 /// A lone packet that was not posted.
 #[derive(Debug)]
 pub struct Unposted {
-    /// The packet; `None` when the device refused it in such a way that it may have it all the same.
+    /// The packet; `None` when the device refused it in such a way that it may have it all the
+    /// same.
     pub packet: Option<Packet>,
     /// Why.
     pub stop: PostStop,
@@ -65,7 +67,8 @@ pub enum PostStop {
     /// The QP is not in a state to post in.
     #[error("the QP is in {0}, where nothing can be posted to this queue; bring it to RTS (INIT for receives) first")]
     NotReady(QpState),
-    /// The packet's pool is not registered where the QP can reach it. What goes inline is copied and needs no registration.
+    /// The packet's pool is not registered where the QP can reach it. What goes inline is copied
+    /// and needs no registration.
     #[error("{}", not_registered(*packet_pd, *qp_pd))]
     NotRegistered {
         /// The PD of the packet's pool; 0 when the pool is registered nowhere.
@@ -133,8 +136,8 @@ pub(crate) fn registered_lkey(packet: &Packet, pd_id: u64) -> Result<u32, PostSt
     }
 }
 
-/// The key of the packets that were posted last. They are of one pool most of the time, so it is looked up when the pool
-/// changes; a pool has one key, and its number is never another's.
+/// The key of the packets that were posted last. They are of one pool most of the time, so it is
+/// looked up when the pool changes; a pool has one key, and its number is never another's.
 #[derive(Clone, Copy)]
 pub(crate) struct PoolKey {
     pd_id: u64,

@@ -1,4 +1,5 @@
-//! The verbs that post to a QP, looked up once: the device's function, and the QP that it is called for.
+//! The verbs that post to a QP, looked up once: the device's function, and the QP that it is called
+//! for.
 
 use std::ffi::c_int;
 
@@ -46,7 +47,8 @@ impl PostRecv {
 
 impl<Wr> PostVerb<Wr> {
     /// # Safety
-    /// The QP is live, and `wr` a list of work requests that ends, whose memory stays until they complete.
+    /// The QP is live, and `wr` a list of work requests that ends, whose memory stays until they
+    /// complete.
     #[inline(always)]
     pub(crate) unsafe fn call(self, wr: *mut Wr, bad: &mut *mut Wr) -> c_int {
         // SAFETY: the caller's word.

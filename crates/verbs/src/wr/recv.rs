@@ -1,4 +1,5 @@
-//! The receive queue: empty packets move into slots when posted and out, filled, when their completion comes.
+//! The receive queue: empty packets move into slots when posted and out, filled, when their
+//! completion comes.
 
 mod done;
 mod form;
@@ -22,8 +23,9 @@ use form::Form;
 
 /// Of a QP or of an SRQ.
 pub(crate) struct RecvQueue {
-    /// The number that completes next, while receives complete in the order that they were posted in: then the slots that are
-    /// taken are the last `outstanding` before the next. [`NO_WR_ID`] once one overtook another, until none is outstanding.
+    /// The number that completes next, while receives complete in the order that they were posted
+    /// in: then the slots that are taken are the last `outstanding` before the next. [`NO_WR_ID`]
+    /// once one overtook another, until none is outstanding.
     expected: u64,
     /// The low bits of a number are its slot.
     sequence: Sequence,
@@ -32,11 +34,13 @@ pub(crate) struct RecvQueue {
     /// Slots that are taken.
     outstanding: u32,
     depth: u32,
-    /// The depth; 0 where [`RecvQueue::post_one`] is not for: nothing may be posted, or a slot may be taken.
+    /// The depth; 0 where [`RecvQueue::post_one`] is not for: nothing may be posted, or a slot may
+    /// be taken.
     usual_depth: u32,
     open: bool,
     form: Form,
-    /// The number of a packet that stayed in its slot while the numbers went round all slots; else 0.
+    /// The number of a packet that stayed in its slot while the numbers went round all slots; else
+    /// 0.
     passed: Box<[u64]>,
 }
 
@@ -88,8 +92,8 @@ impl RecvQueue {
     /// Posts a packet. A list of one takes twice as many instructions.
     ///
     /// # Safety
-    /// `post` posts the list to the live queue that this one stands for, sets `bad_wr` and returns what the verb returns; it
-    /// calls nothing else. [`RecvQueue::takes_one`] said so.
+    /// `post` posts the list to the live queue that this one stands for, sets `bad_wr` and returns
+    /// what the verb returns; it calls nothing else. [`RecvQueue::takes_one`] said so.
     #[inline(always)]
     pub(crate) unsafe fn post_one(
         &mut self,
@@ -145,8 +149,8 @@ impl RecvQueue {
         Unposted { packet: None, stop }
     }
 
-    /// Posts all of the batch as one list, in the usual case, and gives how many the device took and its answer; `None`, and
-    /// nothing done, in any other.
+    /// Posts all of the batch as one list, in the usual case, and gives how many the device took
+    /// and its answer; `None`, and nothing done, in any other.
     ///
     /// # Safety
     /// As [`RecvQueue::post_one`].
@@ -222,7 +226,8 @@ impl RecvQueue {
         self.sequence.advance(count);
     }
 
-    /// How many can be posted as a list, at most `want`: so many slots from the next number on are free, and numbers reserved.
+    /// How many can be posted as a list, at most `want`: so many slots from the next number on are
+    /// free, and numbers reserved.
     #[inline]
     fn free_slots(&mut self, want: usize) -> usize {
         let want = want.min(self.room() as usize).min(LONGEST) as u32;
@@ -248,8 +253,8 @@ impl RecvQueue {
         self.packets.free_run(self.sequence.next(), want as usize)
     }
 
-    /// Writes work requests for the packets, which are no more than there are free slots and numbers reserved. Gives how many,
-    /// and what is wrong with the next packet.
+    /// Writes work requests for the packets, which are no more than there are free slots and
+    /// numbers reserved. Gives how many, and what is wrong with the next packet.
     #[inline]
     fn format(&mut self, list: &mut WrList<ibv_recv_wr>, packets: &[Packet]) -> (u32, Option<PostStop>) {
         let first = self.sequence.next();

@@ -1,8 +1,10 @@
-//! The send queue: packets move into slots when posted and out when a signaled completion covers them.
+//! The send queue: packets move into slots when posted and out when a signaled completion covers
+//! them.
 //!
-//! Every `signal_every`-th work request is signaled, counted over whatever was posted, and never fewer than one in the queue's
-//! depth: a full queue always holds one that will complete. Positions count up for ever and wrap, together with the numbers in
-//! `wr_id`: how many posts ago a number was taken says which work request it is, so no table is kept of them.
+//! Every `signal_every`-th work request is signaled, counted over whatever was posted, and never
+//! fewer than one in the queue's depth: a full queue always holds one that will complete. Positions
+//! count up for ever and wrap, together with the numbers in `wr_id`: how many posts ago a number
+//! was taken says which work request it is, so no table is kept of them.
 
 mod batch;
 mod done;

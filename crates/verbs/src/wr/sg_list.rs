@@ -1,7 +1,10 @@
-//! A scatter/gather list: the local memory of one work request, in parts that may lie anywhere (`sg_list` in ibv_post_send(3)).
+//! A scatter/gather list: the local memory of one work request, in parts that may lie anywhere
+//! (`sg_list` in ibv_post_send(3)).
 //!
-//! - It owns its parts, and moves into the QP with them: while it is posted, nobody can read, write or free any of them.
-//! - It never grows: made once and given back by each completion, a list that is used again allocates nothing.
+//! - It owns its parts, and moves into the QP with them: while it is posted, nobody can read, write
+//!   or free any of them.
+//! - It never grows: made once and given back by each completion, a list that is used again
+//!   allocates nothing.
 
 use rdma_sys::ibv_sge;
 use verbline_mem::Packet;
@@ -75,11 +78,13 @@ impl From<PeerSlice> for SgEntry {
     }
 }
 
-/// The local memory of one work request, in parts: sent and written in their order as one message, or filled one after the other.
+/// The local memory of one work request, in parts: sent and written in their order as one message,
+/// or filled one after the other.
 ///
-/// Parts may be packets and slices of different regions, as long as all are registered on the QP's PD. A part without bytes takes no
-/// place in the work request. How many with bytes a QP takes is [`crate::QpSpec::max_send_sge`] and [`crate::QpSpec::max_recv_sge`].
-/// If parts that are filled overlap, what is in the overlap is undefined (ibv_post_send(3)).
+/// Parts may be packets and slices of different regions, as long as all are registered on the QP's
+/// PD. A part without bytes takes no place in the work request. How many with bytes a QP takes is
+/// [`crate::QpSpec::max_send_sge`] and [`crate::QpSpec::max_recv_sge`]. If parts that are filled
+/// overlap, what is in the overlap is undefined (ibv_post_send(3)).
 ///
 /// ```
 /// # use verbline_mem::{Batch, PageChoice, PeerRegion, Pool, PoolSpec, Region, RegionSpec};

@@ -1,6 +1,8 @@
-//! The packets that a queue holds: one place for each work request that can be outstanding, used in turn.
+//! The packets that a queue holds: one place for each work request that can be outstanding, used in
+//! turn.
 //!
-//! Positions count up for ever and wrap; the slot is their low bits. Packets move in and out in bulk, as an array of handles.
+//! Positions count up for ever and wrap; the slot is their low bits. Packets move in and out in
+//! bulk, as an array of handles.
 
 use std::mem::MaybeUninit;
 
@@ -69,7 +71,8 @@ impl Slots {
         count
     }
 
-    /// Moves the first `count` packets of the batch into the places from `position` on, which are free.
+    /// Moves the first `count` packets of the batch into the places from `position` on, which are
+    /// free.
     #[inline(always)]
     pub(crate) fn take_front(&mut self, position: u64, batch: &mut Batch, count: usize) {
         let places = self.stretch(position, count as u32);
@@ -105,8 +108,8 @@ impl Slots {
 fn move_front(batch: &mut Batch, places: &mut [Option<Packet>]) {
     debug_assert!(places.iter().all(Option::is_none));
     let (places, len) = (places.as_mut_ptr(), places.len());
-    // SAFETY: borrowed from the slice of that length. An `Option<Packet>` has a packet's layout, and a packet's bits are its
-    // `Some`; `None` needs no drop.
+    // SAFETY: borrowed from the slice of that length. An `Option<Packet>` has a packet's layout,
+    // and a packet's bits are its `Some`; `None` needs no drop.
     let places = unsafe { std::slice::from_raw_parts_mut(places.cast::<MaybeUninit<Packet>>(), len) };
     let moved = batch.move_front(places);
     debug_assert_eq!(moved, len, "there is a packet for each place");

@@ -1,4 +1,5 @@
-//! The 64 bits that a work request carries to its completion: whose it is, of what kind, and which one.
+//! The 64 bits that a work request carries to its completion: whose it is, of what kind, and which
+//! one.
 //!
 //! ```text
 //!   63          48 47 46 45                                             0
@@ -6,10 +7,11 @@
 //!  │ tag          │kind │ sequence = generation ∥ slot                   │
 //!  └──────────────┴─────┴────────────────────────────────────────────────┘
 //! ```
-//! The low bits of the sequence are the slot, the bits above count its reuse. Sequences are drawn in blocks from one counter of
-//! the process, so that no two work requests have the same one, on whichever queue they were posted: a completion that is kept
-//! too long, handed to another QP, or left in a CQ by a QP that is gone matches no slot and is found stale. They come round
-//! after 2^46 work requests, less a sixteenth for what lies between blocks: 76 days at ten million a second.
+//! The low bits of the sequence are the slot, the bits above count its reuse. Sequences are drawn
+//! in blocks from one counter of the process, so that no two work requests have the same one, on
+//! whichever queue they were posted: a completion that is kept too long, handed to another QP, or
+//! left in a CQ by a QP that is gone matches no slot and is found stale. They come round after 2^46
+//! work requests, less a sixteenth for what lies between blocks: 76 days at ten million a second.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,12 +35,14 @@ const KIND_SHIFT: u32 = SEQUENCE_BITS;
 const TAG_SHIFT: u32 = KIND_SHIFT + 2;
 /// Work requests a block. A queue takes a new block from the shared counter once in as many posts.
 const BLOCK: u64 = 1 << 20;
-/// From block to block. What lies between two is nobody's: the number behind a queue's last is never another queue's.
+/// From block to block. What lies between two is nobody's: the number behind a queue's last is
+/// never another queue's.
 const STRIDE: u64 = BLOCK + MAX_SLOTS as u64;
 const BLOCKS: u64 = (1 << SEQUENCE_BITS) / STRIDE;
 /// No work request's.
 pub(crate) const NO_WR_ID: u64 = u64::MAX;
-/// A queue's slots must divide a block, so that the low bits of the sequence go round the slots without a jump.
+/// A queue's slots must divide a block, so that the low bits of the sequence go round the slots
+/// without a jump.
 pub(crate) const MAX_SLOTS: u32 = 1 << 16;
 
 const _: () = assert!(TAG_SHIFT + 16 == 64);
@@ -59,7 +63,8 @@ pub(crate) fn tag(wr_id: u64) -> u16 {
 #[inline]
 pub(crate) fn kind(wr_id: u64) -> WrKind {
     let bits = (wr_id >> KIND_SHIFT) as u8 & 3;
-    // SAFETY: the kinds are 0 to 3, all that two bits can be. (A match took 14 instructions where it was matched on again.)
+    // SAFETY: the kinds are 0 to 3, all that two bits can be. (A match took 14 instructions where
+    // it was matched on again.)
     unsafe { std::mem::transmute::<u8, WrKind>(bits) }
 }
 
@@ -92,8 +97,9 @@ impl Sequence {
         Sequence { next: base, end: base, start: base, previous_end: base, base }
     }
 
-    /// The next work request's number, if one is reserved. It is taken only by [`Sequence::advance`], so that a refused post
-    /// reuses it. Its low bits are the slot also when none is reserved.
+    /// The next work request's number, if one is reserved. It is taken only by
+    /// [`Sequence::advance`], so that a refused post reuses it. Its low bits are the slot also when
+    /// none is reserved.
     #[inline]
     pub(crate) fn next(&self) -> u64 {
         self.next
@@ -111,7 +117,8 @@ impl Sequence {
         count as u64 <= self.end - self.next
     }
 
-    /// How many numbers, at most `want`, can be had before the next block; never 0 unless `want` is.
+    /// How many numbers, at most `want`, can be had before the next block; never 0 unless `want`
+    /// is.
     #[inline]
     pub(crate) fn reserve(&mut self, want: u32) -> u32 {
         if !self.has_next() {
@@ -129,7 +136,8 @@ impl Sequence {
         (self.next, self.end) = (self.start, self.start + BLOCK);
     }
 
-    /// How many numbers were taken after this one, if it is one of the last `within` that were. `within` is less than a block.
+    /// How many numbers were taken after this one, if it is one of the last `within` that were.
+    /// `within` is less than a block.
     #[inline]
     pub(crate) fn age(&self, number: u64, within: u32) -> Option<u32> {
         let in_block = self.next - self.start;
@@ -147,7 +155,8 @@ impl Sequence {
         (age < u64::from(within).saturating_sub(in_block)).then(|| (in_block + age) as u32)
     }
 
-    /// The number that was taken `ago` posts ago; 1 is the last. There were so many, and `ago` is at most a block.
+    /// The number that was taken `ago` posts ago; 1 is the last. There were so many, and `ago` is
+    /// at most a block.
     pub(crate) fn taken(&self, ago: u32) -> u64 {
         let (ago, in_block) = (u64::from(ago), self.next - self.start);
         if ago <= in_block { self.next - ago } else { self.previous_end - (ago - in_block) }

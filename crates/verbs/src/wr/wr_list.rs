@@ -1,12 +1,15 @@
-//! The work requests that a thread posts from: linked once, each with its own SGE, and written anew for every post.
+//! The work requests that a thread posts from: linked once, each with its own SGE, and written anew
+//! for every post.
 //!
-//! A device copies work requests before the post returns, so one list serves all queues that a thread posts to: it stays in
-//! the nearest cache whichever queue is next, and what never changes is never written. Between posts every work request has one
-//! SGE, its own, and is a plain SEND: who posts something else says so ([`WrList::altered`]), and it is put right behind the
-//! post. A post cuts the list at its end for the time of the call.
+//! A device copies work requests before the post returns, so one list serves all queues that a
+//! thread posts to: it stays in the nearest cache whichever queue is next, and what never changes
+//! is never written. Between posts every work request has one SGE, its own, and is a plain SEND:
+//! who posts something else says so ([`WrList::altered`]), and it is put right behind the post. A
+//! post cuts the list at its end for the time of the call.
 //!
-//! Sends of which all go inline have work requests of their own ([`WrList::inline_of_thread`]), whose flags and keys are so
-//! between posts that an address, a length and a number make a send of one.
+//! Sends of which all go inline have work requests of their own ([`WrList::inline_of_thread`]),
+//! whose flags and keys are so between posts that an address, a length and a number make a send of
+//! one.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -17,7 +20,8 @@ use verbline_mem::Packet;
 /// The longest list that is posted at once.
 pub(crate) const LONGEST: usize = 64;
 
-/// A work request behind its SGE: all that a send without immediate, address or remote memory writes is in one line.
+/// A work request behind its SGE: all that a send without immediate, address or remote memory
+/// writes is in one line.
 #[repr(C, align(64))]
 pub(crate) struct Entry<W> {
     pub(crate) sge: ibv_sge,
@@ -83,7 +87,8 @@ pub(crate) struct Lists {
 }
 
 thread_local! {
-    /// This thread's lists; null before its first post. Plain memory without a destructor, so that it is quick to reach.
+    /// This thread's lists; null before its first post. Plain memory without a destructor, so that
+    /// it is quick to reach.
     static HERE: Cell<*mut Lists> = const { Cell::new(ptr::null_mut()) };
     /// Frees them when the thread ends.
     static OWNED: Owned = const { Owned };
@@ -95,7 +100,8 @@ impl Drop for Owned {
     fn drop(&mut self) {
         let lists = HERE.replace(ptr::null_mut());
         if !lists.is_null() {
-            // SAFETY: came from a box in `make`, and nobody has the address any more. No handle is in use: the thread is ending.
+            // SAFETY: came from a box in `make`, and nobody has the address any more. No handle is
+            // in use: the thread is ending.
             drop(unsafe { Box::from_raw(lists) });
         }
     }
@@ -103,7 +109,8 @@ impl Drop for Owned {
 
 #[cold]
 fn make() -> NonNull<Lists> {
-    // SAFETY: work requests and SGEs are integers, pointers and unions of them: all zeros is a value.
+    // SAFETY: work requests and SGEs are integers, pointers and unions of them: all zeros is a
+    // value.
     let lists = Box::into_raw(unsafe { Box::<Lists>::new_zeroed().assume_init() });
     // SAFETY: a box is not null.
     let lists = unsafe { NonNull::new_unchecked(lists) };
@@ -134,8 +141,8 @@ fn inline_entries(lists: NonNull<Lists>) -> *mut Entries<ibv_send_wr> {
 }
 
 impl WrList<ibv_send_wr> {
-    /// The work requests for sends that all go inline. Between posts their flags are INLINE alone and their keys 0; whoever sets
-    /// another flag takes it back behind the post.
+    /// The work requests for sends that all go inline. Between posts their flags are INLINE alone
+    /// and their keys 0; whoever sets another flag takes it back behind the post.
     ///
     /// # Safety
     /// As [`WrList::of_thread`], of these.
@@ -145,8 +152,8 @@ impl WrList<ibv_send_wr> {
     }
 }
 
-/// Writes the entry of each packet; false, and no more written, when `write` says so of one. There are no more packets than
-/// entries. Four in a row, which halves what the loop itself takes.
+/// Writes the entry of each packet; false, and no more written, when `write` says so of one. There
+/// are no more packets than entries. Four in a row, which halves what the loop itself takes.
 #[inline(always)]
 pub(crate) fn for_each<W>(
     packets: &[Packet],
@@ -171,14 +178,15 @@ pub(crate) struct WrList<W> {
 
 impl<W: WorkRequest> WrList<W> {
     /// # Safety
-    /// The thread has no other handle of this type while this one is used: whoever has one calls nothing that may post, but
-    /// for the device.
+    /// The thread has no other handle of this type while this one is used: whoever has one calls
+    /// nothing that may post, but for the device.
     #[inline]
     pub(crate) unsafe fn of_thread() -> WrList<W> {
         WrList { entries: W::entries(NonNull::new(HERE.get()).unwrap_or_else(make)) }
     }
 
-    /// The list, to format from the first on. Links, `sg_list` and what is as usual are to stay as they are.
+    /// The list, to format from the first on. Links, `sg_list` and what is as usual are to stay as
+    /// they are.
     #[inline]
     pub(crate) fn entries(&mut self) -> &mut [Entry<W>; LONGEST] {
         // SAFETY: alive, initialised, and the handle is the only one.
@@ -192,8 +200,9 @@ impl<W: WorkRequest> WrList<W> {
         unsafe { &mut *self.lone_ptr() }
     }
 
-    /// Hands the lone one to `post`, which returns what the verb returned and may set `bad_wr`. Gives nothing when it was posted;
-    /// else how many were taken all the same, as for [`WrList::post`], and the verb's answer.
+    /// Hands the lone one to `post`, which returns what the verb returned and may set `bad_wr`.
+    /// Gives nothing when it was posted; else how many were taken all the same, as for
+    /// [`WrList::post`], and the verb's answer.
     #[inline(always)]
     pub(crate) fn post_lone(&mut self, post: impl FnOnce(*mut W, &mut *mut W) -> i32) -> Option<(u32, i32)> {
         // SAFETY: the address of a field of ours.
@@ -210,11 +219,11 @@ impl<W: WorkRequest> WrList<W> {
         Some((u32::from(!ptr::eq(wr, bad)), ret))
     }
 
-    /// Hands the first `count` on to `post` as a list; it returns what the verb returned and may set `bad_wr`. Gives how many of
-    /// them the device took, and the verb's answer.
+    /// Hands the first `count` on to `post` as a list; it returns what the verb returned and may
+    /// set `bad_wr`. Gives how many of them the device took, and the verb's answer.
     ///
-    /// A refusal whose `bad_wr` is not one of the list's is taken as "all were posted": a slot too many may stay occupied, but
-    /// no memory is given back that the device may still write.
+    /// A refusal whose `bad_wr` is not one of the list's is taken as "all were posted": a slot too
+    /// many may stay occupied, but no memory is given back that the device may still write.
     ///
     /// # Panics
     /// If there are fewer than `count`, or that is 0.
@@ -231,7 +240,8 @@ impl<W: WorkRequest> WrList<W> {
         if ret == 0 { (count, 0) } else { (self.taken_before(bad, count), ret) }
     }
 
-    /// To be called behind the post, when the first `count` of the list, or the lone one, may not be as usual.
+    /// To be called behind the post, when the first `count` of the list, or the lone one, may not
+    /// be as usual.
     #[cold]
     pub(crate) fn altered(&mut self, count: usize) {
         self.restore(self.lone_ptr());
@@ -267,7 +277,8 @@ impl<W: WorkRequest> WrList<W> {
         unsafe { &raw mut (*self.entries).lone }
     }
 
-    /// The address of an entry of the list; `index` is at most [`LONGEST`], as everything here sees to.
+    /// The address of an entry of the list; `index` is at most [`LONGEST`], as everything here sees
+    /// to.
     #[inline]
     fn at(&self, index: usize) -> *mut Entry<W> {
         debug_assert!(index <= LONGEST);

@@ -1,4 +1,5 @@
-//! Full queues, refused work requests, completions that come too late: nothing is lost, nothing is freed early.
+//! Full queues, refused work requests, completions that come too late: nothing is lost, nothing is
+//! freed early.
 
 use crate::common::{Options, Side, hand_back, pair, pool};
 use verbline_mem::Batch;

@@ -1,4 +1,5 @@
-//! What a device lacks is refused by the name of the capability, with what to do instead; nothing is changed by the refusal.
+//! What a device lacks is refused by the name of the capability, with what to do instead; nothing
+//! is changed by the refusal.
 
 use crate::common::{Options, Side, device, only_soft, open, provider};
 use verbline_verbs::{
@@ -16,7 +17,8 @@ fn ready() -> Side {
     side
 }
 
-/// What the error says, after it was seen that it is about the capability and that the QP is as it was.
+/// What the error says, after it was seen that it is about the capability and that the QP is as it
+/// was.
 fn refused(side: &mut Side, attr: &QpAttr, mask: AttrMask, capability: Capability) -> String {
     let all = AttrMask(u32::MAX >> 11);
     let before = side.qp.query(all).unwrap();

@@ -11,7 +11,8 @@ use verbline_verbs::{
 /// Long enough for anything that comes at all, on a machine that is busy with other things.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The software RNIC; with `VERBS_TEST_PROVIDER=kernel` the kernel's rxe0 and rxe1 instead, as tests/guest/run makes them.
+/// The software RNIC; with `VERBS_TEST_PROVIDER=kernel` the kernel's rxe0 and rxe1 instead, as
+/// tests/guest/run makes them.
 pub fn provider() -> Provider {
     match std::env::var("VERBS_TEST_PROVIDER").as_deref() {
         Err(_) | Ok("soft") => Provider::Soft,
@@ -40,7 +41,8 @@ pub fn device(name: &'static str) -> &'static str {
     }
 }
 
-/// Both kinds have the IPv4 address at index 1; the kernel's link-local one at 0 needs neighbours resolved.
+/// Both kinds have the IPv4 address at index 1; the kernel's link-local one at 0 needs neighbours
+/// resolved.
 pub const GID_INDEX: u8 = 1;
 
 pub fn init_spec() -> InitSpec {
@@ -175,7 +177,8 @@ impl Side {
         found
     }
 
-    /// Polls until it has `count` received packets; sends that complete meanwhile must have succeeded.
+    /// Polls until it has `count` received packets; sends that complete meanwhile must have
+    /// succeeded.
     pub fn receive(&mut self, count: usize) -> Vec<Packet> {
         let mut packets = Vec::new();
         let deadline = Instant::now() + PATIENCE;
@@ -193,7 +196,8 @@ impl Side {
         packets
     }
 
-    /// Polls until a completion of this kind comes, and gives what `take` makes of it. Others are handed back to the QP.
+    /// Polls until a completion of this kind comes, and gives what `take` makes of it. Others are
+    /// handed back to the QP.
     pub fn wait_for<T>(
         &mut self,
         kind: WrKind,

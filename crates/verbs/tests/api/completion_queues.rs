@@ -29,7 +29,8 @@ fn small_and_large() -> (Side, Side) {
     (a, b)
 }
 
-/// Sends the messages of these numbers, and waits until their completions are in b's CQ: a message is acknowledged after that.
+/// Sends the messages of these numbers, and waits until their completions are in b's CQ: a message
+/// is acknowledged after that.
 fn send_numbered(a: &mut Side, numbers: std::ops::Range<u32>) {
     for number in numbers {
         a.send(&message(number, 60));
@@ -206,7 +207,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Resized at any moment, a CQ gives every completion once and in order, and is as deep as asked unless it says that it is not.
+    /// Resized at any moment, a CQ gives every completion once and in order, and is as deep as
+    /// asked unless it says that it is not.
     #[test]
     fn no_resize_loses_a_completion_or_changes_their_order(steps in prop::collection::vec(step(), 1..40)) {
         let (mut a, mut b) = small_and_large();

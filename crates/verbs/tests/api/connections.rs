@@ -125,7 +125,8 @@ fn a_request_that_is_dropped_or_whose_listener_goes_ends() {
         }
         drop(listener);
         let error = connecting.finish(&mut side.qp, PATIENCE).unwrap_err();
-        // rdma_cm rejects for those who leave without a word; a listener that is gone when the request comes was never there.
+        // rdma_cm rejects for those who leave without a word; a listener that is gone when the
+        // request comes was never there.
         use ConnectionError::{Ended, Refused, Rejected};
         assert!(matches!(error, Ended { .. } | Rejected { .. } | Refused { .. }), "{error}");
     }
@@ -140,7 +141,8 @@ fn an_answer_that_does_not_come_is_not_waited_for_longer_than_told() {
     let error = connecting.finish(&mut side.qp, SOON).unwrap_err();
     assert!(matches!(error, ConnectionError::TimedOut { after: SOON, .. }), "{error}");
     if provider() == Provider::Soft {
-        // It was taken back: the listener does not see it any more. rdma_cm has delivered it already.
+        // It was taken back: the listener does not see it any more. rdma_cm has delivered it
+        // already.
         assert!(listener.next(SOON).unwrap().is_none());
     }
 }

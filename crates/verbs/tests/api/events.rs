@@ -1,4 +1,5 @@
-//! Sleeping on a CQ: no wake-up is lost, none is left unacknowledged, and nobody sleeps without having armed.
+//! Sleeping on a CQ: no wake-up is lost, none is left unacknowledged, and nobody sleeps without
+//! having armed.
 
 use std::os::fd::AsFd;
 use std::sync::mpsc;
@@ -19,7 +20,8 @@ fn sleeping_pair(options: &Options) -> (Side, Side) {
     (a, b)
 }
 
-/// Arm, look again, sleep: the whole protocol. Gives the number of completions that the wake-up brought.
+/// Arm, look again, sleep: the whole protocol. Gives the number of completions that the wake-up
+/// brought.
 fn sleep_until_work(side: &mut Side, notify: Notify, timeout: Option<Duration>) -> u32 {
     let armed = side.cq.arm(notify).unwrap();
     if side.poll(hand_back) > 0 {
@@ -112,7 +114,8 @@ fn what_came_before_the_arm_is_found_by_polling_once_more() {
     let (mut a, mut b) = sleeping_pair(&Options::new(Transport::Rc));
     assert_eq!(b.post_recvs(2), 2);
     a.send(b"before");
-    // It may still be under way when the CQ is armed; then it makes an event. Either way it is found without a time-out.
+    // It may still be under way when the CQ is armed; then it makes an event. Either way it is
+    // found without a time-out.
     let events = sleep_until_work(&mut b, Notify::Next, Some(PATIENCE));
     if events > 0 {
         assert_eq!(b.receive(1)[0].data(), b"before");
@@ -155,7 +158,8 @@ fn several_cqs_share_a_channel_and_each_is_acknowledged() {
     let channel = b.channel.as_mut().unwrap();
     let mut events = channel.wait(armed, Some(PATIENCE)).unwrap();
     while events < 2 {
-        // Nothing to wait for but the other event: both CQs were armed before their completion came.
+        // Nothing to wait for but the other event: both CQs were armed before their completion
+        // came.
         let again = second.arm(Notify::Next).unwrap();
         events += channel.wait(again, Some(PATIENCE)).unwrap();
     }
@@ -213,7 +217,8 @@ fn an_overrun_cq_is_reported_as_an_event_of_that_cq() {
             break event;
         }
         assert!(Instant::now() < deadline, "the overrun is reported");
-        // Its work is done by whoever polls or by the device's own thread; nudge it without polling b's CQ.
+        // Its work is done by whoever polls or by the device's own thread; nudge it without polling
+        // b's CQ.
         let mut fds = [PollFd::from_borrowed_fd(events.as_fd(), PollFlags::IN)];
         poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 })).unwrap();
     };

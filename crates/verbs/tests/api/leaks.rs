@@ -1,8 +1,9 @@
 //! Making and destroying, over and over: what a round leaves behind, it leaves behind in every one.
 //!
-//! Counted are the bytes and blocks that are allocated, the pages that are mapped and the open descriptors, over several
-//! stretches of as many rounds. A table that grows now and then grows in one stretch and not in another; a leak, were
-//! it one byte a round, grows in all of them. So the stretch that grew least is what counts, and it must not have grown.
+//! Counted are the bytes and blocks that are allocated, the pages that are mapped and the open
+//! descriptors, over several stretches of as many rounds. A table that grows now and then grows in
+//! one stretch and not in another; a leak, were it one byte a round, grows in all of them. So the
+//! stretch that grew least is what counts, and it must not have grown.
 //!
 //! It runs in a process of its own, where nobody else allocates.
 
@@ -84,7 +85,8 @@ fn counts() -> Counts {
     ]
 }
 
-/// Pages of address space. With AddressSanitizer, which has terabytes of it and keeps what is freed, they say nothing.
+/// Pages of address space. With AddressSanitizer, which has terabytes of it and keeps what is
+/// freed, they say nothing.
 fn mapped_pages() -> usize {
     const SANITIZED: usize = 1 << 30;
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -95,8 +97,8 @@ fn mapped_pages() -> usize {
     pages
 }
 
-/// How much each count grew in the stretch of rounds in which it grew least. The allocator maps a few pages now and then: fewer
-/// than half a page a round are none.
+/// How much each count grew in the stretch of rounds in which it grew least. The allocator maps a
+/// few pages now and then: fewer than half a page a round are none.
 fn least_growth(round: fn(), rounds: isize) -> Vec<(&'static str, isize)> {
     (0..rounds).for_each(|_| round());
     let mut least = [isize::MAX; 4];

@@ -187,7 +187,8 @@ fn a_pool_dropped_before_its_qp_is_leaked_and_not_freed() {
     assert!(verbline_mem::leaked_pools() > before);
 }
 
-/// A time-out beyond what a clock can say, also where the QP is dropped by a panic, in which another one aborts.
+/// A time-out beyond what a clock can say, also where the QP is dropped by a panic, in which
+/// another one aborts.
 #[test]
 fn a_drop_that_may_take_for_ever_gives_the_packets_back() {
     let options = Options::new(Transport::Rc);

@@ -28,7 +28,8 @@ fn finish(side: &mut Side) -> usize {
     completions
 }
 
-/// `count` parts of 16 bytes, each beside the peer's part of the same number, from the last to the first.
+/// `count` parts of 16 bytes, each beside the peer's part of the same number, from the last to the
+/// first.
 fn crosswise(local: &PeerMr, remote: &PeerMr, count: usize) -> Vec<(PeerSlice, Remote)> {
     let parts = (0..count).map(|part| {
         let there = remote.remote(16 * (count - 1 - part) as u64);

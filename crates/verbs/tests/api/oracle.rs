@@ -1,5 +1,6 @@
-//! Any sequence of posts, polls, drops and errors, against a model that only counts: every packet is accounted for at every
-//! step, messages arrive in order and once, and at the end all packets are back.
+//! Any sequence of posts, polls, drops and errors, against a model that only counts: every packet
+//! is accounted for at every step, messages arrive in order and once, and at the end all packets
+//! are back.
 
 use std::collections::VecDeque;
 

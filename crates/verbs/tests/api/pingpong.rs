@@ -1,4 +1,5 @@
-//! Messages there and back: every byte arrives, on each transport, at each size that has a path of its own.
+//! Messages there and back: every byte arrives, on each transport, at each size that has a path of
+//! its own.
 
 use crate::common::{Options, message, pair};
 use verbline_mem::{Batch, Packet};

@@ -1,4 +1,5 @@
-//! A QP that is reset and connected again begins anew: nothing of before is received, and nothing of the new connection is lost.
+//! A QP that is reset and connected again begins anew: nothing of before is received, and nothing
+//! of the new connection is lost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -9,8 +10,8 @@ use verbline_verbs::{
     rdma::{PeerMr, Remote},
 };
 
-/// How often two QPs are connected again. The race itself is a model's to prove (`verbline-sync`, `tests/loom.rs`); this is the way there
-/// through everything that is above.
+/// How often two QPs are connected again. The race itself is a model's to prove (`verbline-sync`,
+/// `tests/loom.rs`); this is the way there through everything that is above.
 const ROUNDS: u64 = 4_000;
 
 /// Where two threads meet: whoever comes waits for the other.
@@ -36,7 +37,8 @@ impl Meeting {
     }
 }
 
-/// A side whose sends complete into a queue of their own: what it polls for receives is then polled for nothing else.
+/// A side whose sends complete into a queue of their own: what it polls for receives is then polled
+/// for nothing else.
 struct Half {
     side: Side,
     sends: CompletionQueue,
@@ -65,7 +67,8 @@ impl Half {
         self.side.post_recvs(2);
     }
 
-    /// The first message of a connection, one-sided: the receiver's queue and its mailbox stay as they are.
+    /// The first message of a connection, one-sided: the receiver's queue and its mailbox stay as
+    /// they are.
     fn write_first(&mut self, transport: Transport, to: Remote) {
         let (packet, qp) = (self.side.packet(b"first"), &mut self.side.qp);
         match transport {
@@ -93,7 +96,8 @@ impl Half {
     }
 }
 
-/// How many of the messages to B never came, each of which races with the poll that finds what was left of an earlier connection.
+/// How many of the messages to B never came, each of which races with the poll that finds what was
+/// left of an earlier connection.
 fn lost(transport: Transport) -> u64 {
     let options = Options { signal_every_wr: 1, ..Options::new(transport) };
     let (mut a, mut b) = (Half::new("soft0", &options), Half::new("soft1", &options));
@@ -107,7 +111,8 @@ fn lost(transport: Transport) -> u64 {
                 a.connect_again(&options, &to_b);
                 begin.wait(2 * round - 1);
                 a.write_first(transport, b_memory);
-                // It says that B has polled all there is, so A's next goes by the mailbox, where something stale lies.
+                // It says that B has polled all there is, so A's next goes by the mailbox, where
+                // something stale lies.
                 assert_eq!(a.side.receive(1).len(), 1);
                 let mut raced = a.side.batch([b"raced".as_slice()]);
                 begin.wait(2 * round);
@@ -116,7 +121,8 @@ fn lost(transport: Transport) -> u64 {
                 posted.store(round, Ordering::Release);
                 a.wait_for_sends();
                 end.wait(2 * round - 1);
-                // If it came it was answered: then this one goes by the mailbox too, and is left there for the next round.
+                // If it came it was answered: then this one goes by the mailbox too, and is left
+                // there for the next round.
                 if a.side.poll(hand_back) == 1 {
                     a.send(b"stale");
                 }
@@ -131,7 +137,8 @@ fn lost(transport: Transport) -> u64 {
             begin.wait(2 * round);
             wait_a_little(round / 16 % 16);
             let came = loop {
-                // Acquire pairs with A's Release: what was posted by then is found by the poll that follows.
+                // Acquire pairs with A's Release: what was posted by then is found by the poll that
+                // follows.
                 let is_posted = posted.load(Ordering::Acquire) == round;
                 if b.side.poll(hand_back) == 1 {
                     break true;

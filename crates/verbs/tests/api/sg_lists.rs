@@ -1,4 +1,5 @@
-//! Scatter/gather lists: what is sent and written from several places, what a READ brings to several, and what is refused.
+//! Scatter/gather lists: what is sent and written from several places, what a READ brings to
+//! several, and what is refused.
 
 mod oracle;
 mod receives;
@@ -17,7 +18,8 @@ fn all() -> Access {
     ALL | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
 }
 
-/// Two sides whose sends take lists of so many parts, and whose receives are lists of so many if that is above 1.
+/// Two sides whose sends take lists of so many parts, and whose receives are lists of so many if
+/// that is above 1.
 fn pair_of(transport: Transport, max_send_sge: u32, max_recv_sge: u32) -> (Side, Side) {
     let options = Options { inline_bytes: 256, ..Options::new(transport) };
     let side = |device, tag| {

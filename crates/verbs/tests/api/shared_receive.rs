@@ -95,8 +95,8 @@ fn packets_stay_until_the_last_qp_is_gone_and_then_come_back() {
     drop(clients);
 }
 
-/// A QP takes receives, and is dropped, or reset, before anybody polls: the next polls bring them back, so that the stock never runs
-/// dry.
+/// A QP takes receives, and is dropped, or reset, before anybody polls: the next polls bring them
+/// back, so that the stock never runs dry.
 #[test]
 fn what_a_dropped_qp_had_taken_comes_back_by_the_next_poll() {
     let options = Options::new(Transport::Rc);

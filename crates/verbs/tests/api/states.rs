@@ -106,8 +106,8 @@ fn a_refused_step_changes_nothing() {
     assert_eq!(side.qp.endpoint().qpn, side.qp.qpn());
 }
 
-/// A QP and a completion buffer move between threads; a QP is not shared. Checked when this compiles: were `QueuePair` `Sync`,
-/// both impls would apply and `some` would be ambiguous.
+/// A QP and a completion buffer move between threads; a QP is not shared. Checked when this
+/// compiles: were `QueuePair` `Sync`, both impls would apply and `some` would be ambiguous.
 #[test]
 fn queues_move_between_threads_and_are_not_shared() {
     trait UnlessSync<A> {

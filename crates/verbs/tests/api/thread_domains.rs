@@ -1,9 +1,11 @@
-//! Thread domains: QPs in one use what is registered on their PD, and where the device has none they are made without.
+//! Thread domains: QPs in one use what is registered on their PD, and where the device has none
+//! they are made without.
 
 use crate::common::{Options, Side, connect, init_spec, provider};
 use verbline_verbs::{InitSpec, Provider, QpSpec, Transport};
 
-/// The side with its QP made anew, in a thread domain where the device has them: the software RNIC does, rdma_rxe does not.
+/// The side with its QP made anew, in a thread domain where the device has them: the software RNIC
+/// does, rdma_rxe does not.
 fn in_a_domain(mut side: Side, options: &Options) -> Side {
     let spec = QpSpec { thread_domain: true, ..crate::common::spec(options, &side.cq, 7) };
     side.qp = side.pd.create_qp(&spec).unwrap();

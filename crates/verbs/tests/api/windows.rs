@@ -153,7 +153,8 @@ fn a_window_whose_bind_failed_is_as_it_was() {
             assert_eq!(bind(&mut b, &mut a, &mut window, &mr, 0, 64), Status::SUCCESS);
         }
         let before = window.remote();
-        // One that fails, and one behind it that is flushed. Both change the handle's key, and neither the window's.
+        // One that fails, and one behind it that is flushed. Both change the handle's key, and
+        // neither the window's.
         for slice in [&closed, &mr].map(|mr| mr.slice(64, 64).unwrap()) {
             let access = Access::REMOTE_WRITE;
             b.qp.rc().unwrap().bind_window(&mut window, slice, access, SendOptions::default()).unwrap();
@@ -199,8 +200,9 @@ fn is_mapped(name: &str) -> bool {
     std::fs::read_to_string("/proc/self/maps").unwrap().contains(&format!("memfd:verbline:{name} "))
 }
 
-/// A bind waits behind a send when its QP is reset: it is not carried out, and no completion says so. The window is on its first
-/// memory still, which stays registered until the window goes, or is known to be elsewhere.
+/// A bind waits behind a send when its QP is reset: it is not carried out, and no completion says
+/// so. The window is on its first memory still, which stays registered until the window goes, or is
+/// known to be elsewhere.
 #[test]
 fn what_a_window_may_be_bound_to_stays_until_that_is_known() {
     only_soft!("a send without a receive waits for ever there, and holds back what is behind it");
@@ -227,7 +229,8 @@ fn what_a_window_may_be_bound_to_stays_until_that_is_known() {
         assert_eq!(write(&mut a, &mut b, old, b"as before"), Status::SUCCESS);
         assert!(is_mapped(name), "a window is on it");
         if rebinds {
-            // Refused with the key that the bind would have given; with the one before it, which is in force, it is not.
+            // Refused with the key that the bind would have given; with the one before it, which is
+            // in force, it is not.
             assert_eq!(bind(&mut b, &mut a, &mut window, &second, 0, 64), Status::MW_BIND_ERR);
             for side in [&mut a, &mut b] {
                 side.qp.to_reset().unwrap();

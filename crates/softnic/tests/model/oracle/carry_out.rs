@@ -126,7 +126,8 @@ impl Oracle {
         Outcome::Done
     }
 
-    /// The first receive for a message to `to`; without one an RC sender waits in line at a shared queue.
+    /// The first receive for a message to `to`; without one an RC sender waits in line at a shared
+    /// queue.
     fn take(&mut self, from: usize, to: usize) -> Option<(u64, usize)> {
         let queue = self.queue_of(to);
         let name = self.ends[from].name;

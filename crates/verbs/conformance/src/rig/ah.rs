@@ -83,7 +83,8 @@ impl Ah {
         Ah::made(pd, raw, "ibv_create_ah")
     }
 
-    /// The way back to the sender of a datagram, whose GRH is at the start of `memory` (`ibv_create_ah_from_wc(3)`).
+    /// The way back to the sender of a datagram, whose GRH is at the start of `memory`
+    /// (`ibv_create_ah_from_wc(3)`).
     pub(crate) fn reply(pd: &Pd, wc: &Wc, memory: &Mem) -> Result<Ah, Refused> {
         // SAFETY: integers and a union of integers.
         let mut raw_wc: ibv_wc = unsafe { std::mem::zeroed() };
@@ -92,8 +93,8 @@ impl Ah {
         raw_wc.byte_len = wc.bytes;
         raw_wc.wc_flags = if wc.has_grh { ibv_wc_flags::IBV_WC_GRH.0 } else { 0 };
         let grh = memory.addr() as *mut ibv_grh;
-        // SAFETY: the PD is live; the header lies at the start of a memory of at least a page, page-aligned, which the
-        // device finished writing before the completion.
+        // SAFETY: the PD is live; the header lies at the start of a memory of at least a page,
+        // page-aligned, which the device finished writing before the completion.
         let raw = unsafe { verb!(pd.context().provider, ibv_create_ah_from_wc(pd.raw(), &raw mut raw_wc, grh, PORT)) };
         Ah::made(pd, raw, "ibv_create_ah_from_wc")
     }

@@ -83,8 +83,8 @@ impl AsyncEvent<'_> {
 
     /// Whether it is about `element`.
     pub(crate) fn is_about(&self, element: Element<'_>) -> bool {
-        // SAFETY: zeroed before the call that filled it; the union is first, and any member's bytes are an address or a
-        // port number, compared and not followed.
+        // SAFETY: zeroed before the call that filled it; the union is first, and any member's bytes
+        // are an address or a port number, compared and not followed.
         let address = unsafe { self.raw.as_ptr().cast::<usize>().read() };
         address == element.address()
     }
@@ -92,8 +92,8 @@ impl AsyncEvent<'_> {
 
 impl Drop for AsyncEvent<'_> {
     fn drop(&mut self) {
-        // SAFETY: got from ibv_get_async_event of the same provider, acknowledged once; its object isn't destroyed
-        // before that, by ibv_get_async_event(3).
+        // SAFETY: got from ibv_get_async_event of the same provider, acknowledged once; its object
+        // isn't destroyed before that, by ibv_get_async_event(3).
         unsafe { verb!(self.context.provider, ibv_ack_async_event(self.raw.as_mut_ptr())) };
     }
 }
@@ -117,7 +117,8 @@ impl Context {
         }
     }
 
-    /// Waits for an event of this kind about this element, past others; it is acknowledged when dropped.
+    /// Waits for an event of this kind about this element, past others; it is acknowledged when
+    /// dropped.
     pub(crate) fn wait_async(&self, kind: AsyncKind, element: Element<'_>) -> Outcome<AsyncEvent<'_>> {
         self.wait_async_for(kind, element, DEADLINE)
     }

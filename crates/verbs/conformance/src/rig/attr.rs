@@ -26,10 +26,11 @@ pub(super) fn copy(raw: &ibv_qp_attr) -> ibv_qp_attr {
 
 /// Every attribute has a valid value from the start; setters change one and put it into the mask.
 impl Attr {
-    /// No attribute in the mask; those that are put there later have valid values for a queue pair on `port` that talks
-    /// to `peer`.
+    /// No attribute in the mask; those that are put there later have valid values for a queue pair
+    /// on `port` that talks to `peer`.
     pub(crate) fn valid(port: &PortFacts, peer_qpn: u32) -> Attr {
-        // SAFETY: integers only, of which 0 is a value of each enumeration here but path_mtu's, set below.
+        // SAFETY: integers only, of which 0 is a value of each enumeration here but path_mtu's, set
+        // below.
         let mut raw: ibv_qp_attr = unsafe { std::mem::zeroed() };
         raw.path_mtu = port.attr.active_mtu;
         raw.qkey = Attr::QKEY;
@@ -59,7 +60,8 @@ impl Attr {
 
     /// The Q_Key of every UD queue pair here unless a row says otherwise.
     pub(crate) const QKEY: u32 = 0x1111_1111;
-    /// Where every queue pair here starts to send, and its peer to expect, unless a row says otherwise.
+    /// Where every queue pair here starts to send, and its peer to expect, unless a row says
+    /// otherwise.
     pub(crate) const PSN: u32 = 0x1234;
 
     /// Exactly this mask, whatever was set.

@@ -86,7 +86,8 @@ impl Channel {
         Ok(event)
     }
 
-    /// As [`Channel::wait_ack`], for rows in which a device is known to let one wait in vain: the completion is there.
+    /// As [`Channel::wait_ack`], for rows in which a device is known to let one wait in vain: the
+    /// completion is there.
     pub(crate) fn wait_soon(&self, cq: &Cq) -> Outcome {
         if !patience::readable(self.fd(), SOON) {
             return Err(Failure::new("expected a completion event, got none"));
@@ -107,7 +108,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Blocks in `ibv_get_cq_event(3)` on another thread while `meanwhile` runs on this one; gives the event.
+    /// Blocks in `ibv_get_cq_event(3)` on another thread while `meanwhile` runs on this one; gives
+    /// the event.
     pub(crate) fn block_while(&self, cq: &Cq, meanwhile: impl FnOnce() -> Outcome) -> Outcome<CqEvent> {
         struct Raw(*mut ibv_comp_channel);
         // SAFETY: ibv_get_cq_event may be called on any thread.
@@ -161,7 +163,8 @@ fn get(provider: super::target::Provider, raw: *mut ibv_comp_channel) -> Result<
 
 impl ChannelInner {
     fn destroy(&self) -> Result<(), Refused> {
-        // SAFETY: live, or the cell would be null. Completion queues keep it, and are what the device may refuse for.
+        // SAFETY: live, or the cell would be null. Completion queues keep it, and are what the
+        // device may refuse for.
         let value = unsafe { verb!(self.context.provider, ibv_destroy_comp_channel(self.raw.get())) };
         Refused::check("ibv_destroy_comp_channel", value)?;
         self.raw.set(ptr::null_mut());

@@ -230,7 +230,8 @@ impl Context {
         self.memories.borrow_mut().push(memory.downgrade());
     }
 
-    /// Whether that range is memory of this rig: what the CPU itself reads, as inline data, must be.
+    /// Whether that range is memory of this rig: what the CPU itself reads, as inline data, must
+    /// be.
     pub(super) fn owns(&self, addr: u64, length: usize) -> bool {
         self.memories.borrow().iter().filter_map(Weak::upgrade).any(|memory| memory.contains(addr, length))
     }
@@ -238,7 +239,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: opened by `open`, closed once; everything made from it keeps a reference, so it is gone.
+        // SAFETY: opened by `open`, closed once; everything made from it keeps a reference, so it
+        // is gone.
         unsafe { verb!(self.provider, ibv_close_device(self.raw)) };
     }
 }
@@ -251,7 +253,8 @@ fn query_device(provider: Provider, raw: *mut ibv_context) -> Result<ibv_device_
     Refused::check("ibv_query_device", value).map(|()| attr)
 }
 
-/// What `ibv_query_device_ex(3)` says of on-demand paging; nothing where the driver hasn't that verb.
+/// What `ibv_query_device_ex(3)` says of on-demand paging; nothing where the driver hasn't that
+/// verb.
 fn query_odp(raw: *mut ibv_context) -> Result<ibv_odp_caps, Refused> {
     type Query = Option<
         unsafe extern "C" fn(
@@ -263,10 +266,12 @@ fn query_odp(raw: *mut ibv_context) -> Result<ibv_odp_caps, Refused> {
     >;
     // SAFETY: integers only.
     let mut attr: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
-    // rdma-sys's function for it looks for abi_compat 2^32 - 1 where verbs.h says UINTPTR_MAX, and never finds the table.
+    // rdma-sys's function for it looks for abi_compat 2^32 - 1 where verbs.h says UINTPTR_MAX, and
+    // never finds the table.
     let behind = |field: usize| offset_of!(verbs_context, context) - field;
-    // SAFETY: the context is open; one that says so in abi_compat is the last part of a verbs_context, whose front may be
-    // cut off: `sz`, right before the context, says where. `attr` may be written.
+    // SAFETY: the context is open; one that says so in abi_compat is the last part of a
+    // verbs_context, whose front may be cut off: `sz`, right before the context, says where. `attr`
+    // may be written.
     let value = unsafe {
         if (*raw).abi_compat.addr() != usize::MAX {
             return Ok(attr.odp_caps);
@@ -321,7 +326,8 @@ fn query_gid(provider: Provider, raw: *mut ibv_context, port: u8, index: i32) ->
     Ok(Gid(unsafe { gid.raw }))
 }
 
-/// The port and its best address: the first IPv4 one, since that is what reaches other hosts, else the first.
+/// The port and its best address: the first IPv4 one, since that is what reaches other hosts, else
+/// the first.
 fn port_facts(provider: Provider, raw: *mut ibv_context) -> Outcome<PortFacts> {
     let attr = query_port(provider, raw, PORT)?;
     let entries = (0..attr.gids.min(32) as u8).filter_map(|index| {

@@ -33,7 +33,8 @@ impl Notify {
     }
 }
 
-/// A completion queue. Clones are the same one; the last one acknowledges what is left and destroys it.
+/// A completion queue. Clones are the same one; the last one acknowledges what is left and destroys
+/// it.
 #[derive(Clone)]
 pub(crate) struct Cq(Rc<CqInner>);
 
@@ -50,7 +51,8 @@ impl Cq {
         Cq::create_with(context, depth as i32, channel, 0, 0)
     }
 
-    /// With everything that `ibv_create_cq(3)` takes; `cookie` is the `cq_context` that events hand back.
+    /// With everything that `ibv_create_cq(3)` takes; `cookie` is the `cq_context` that events hand
+    /// back.
     pub(crate) fn create_with(
         context: &Rc<Context>,
         depth: i32,
@@ -175,10 +177,12 @@ impl Cq {
         self.0.destroy()
     }
 
-    /// Destroys it on another thread while `meanwhile` runs on this one, which is to acknowledge; then waits for it.
+    /// Destroys it on another thread while `meanwhile` runs on this one, which is to acknowledge;
+    /// then waits for it.
     pub(crate) fn destroy_while(&self, meanwhile: impl FnOnce(&Destroying) -> Outcome) -> Outcome {
         struct Raw(*mut ibv_cq);
-        // SAFETY: ibv_destroy_cq may be called on any thread. This one only acknowledges until it returned.
+        // SAFETY: ibv_destroy_cq may be called on any thread. This one only acknowledges until it
+        // returned.
         unsafe impl Send for Raw {}
         let (raw, provider) = (Raw(self.raw()), self.0.context.provider);
         let (done, finished) = std::sync::mpsc::channel();
@@ -229,7 +233,8 @@ impl Destroying<'_> {
 
 impl CqInner {
     fn destroy(&self) -> Result<(), Refused> {
-        // SAFETY: live, or the cell would be null. Queue pairs keep it, and are what the device may refuse for.
+        // SAFETY: live, or the cell would be null. Queue pairs keep it, and are what the device may
+        // refuse for.
         let value = unsafe { verb!(self.context.provider, ibv_destroy_cq(self.raw.get())) };
         Refused::check("ibv_destroy_cq", value)?;
         self.raw.set(ptr::null_mut());

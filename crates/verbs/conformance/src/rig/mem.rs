@@ -38,7 +38,8 @@ impl Mem {
     }
 
     pub(crate) fn put(&self, offset: usize, bytes: &[u8]) {
-        // Relaxed, here and below: completions order what the device does with what the program does.
+        // Relaxed, here and below: completions order what the device does with what the program
+        // does.
         for (byte, &value) in self.bytes(offset, bytes.len()).iter().zip(bytes) {
             byte.store(value, Ordering::Relaxed);
         }
@@ -63,14 +64,16 @@ impl Mem {
 
     fn bytes(&self, offset: usize, length: usize) -> &[AtomicU8] {
         assert!(offset + length <= self.len(), "bytes {offset}..{} of {}", offset + length, self.len());
-        // SAFETY: in bounds by the assertion; initialised when allocated; freed when the last clone goes; only ever
-        // accessed through atomics here, and by devices, which are told about it as one tells hardware.
+        // SAFETY: in bounds by the assertion; initialised when allocated; freed when the last clone
+        // goes; only ever accessed through atomics here, and by devices, which are told about it as
+        // one tells hardware.
         unsafe { std::slice::from_raw_parts(self.0.start.as_ptr().add(offset).cast(), length) }
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.len(), "an aligned word at {offset} of {}", self.len());
-        // SAFETY: as `bytes`; aligned because the start is page-aligned and the offset a multiple of 8.
+        // SAFETY: as `bytes`; aligned because the start is page-aligned and the offset a multiple
+        // of 8.
         unsafe { &*self.0.start.as_ptr().add(offset).cast() }
     }
 }
@@ -85,8 +88,8 @@ impl MemInner {
 
 impl Drop for MemInner {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout by `Mem::new`. The rig keeps a clone until it is dropped itself, which is
-        // after every registration of this memory was.
+        // SAFETY: allocated with this layout by `Mem::new`. The rig keeps a clone until it is
+        // dropped itself, which is after every registration of this memory was.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }

@@ -69,7 +69,8 @@ impl Mr {
         assert!(range.end <= memory.len());
         let context = pd.context();
         let (addr, length) = ((memory.addr() + range.start as u64) as *mut _, range.len());
-        // The header's macro calls the iova form when optional flags are asked for, so that older kernels can ignore them.
+        // The header's macro calls the iova form when optional flags are asked for, so that older
+        // kernels can ignore them.
         let (raw, name) = if access.0 & Access::RELAXED_ORDERING.0 != 0 {
             // SAFETY: the range is allocated, and stays so for as long as the region.
             let raw =
@@ -83,7 +84,8 @@ impl Mr {
         Mr::made(pd, memory, range, raw, name)
     }
 
-    /// Registers at another address than the memory's own, as peers and scatter/gather entries will name it.
+    /// Registers at another address than the memory's own, as peers and scatter/gather entries will
+    /// name it.
     pub(crate) fn register_at(pd: &Pd, memory: &Mem, iova: u64, access: Access) -> Result<Mr, Refused> {
         let (addr, length) = (memory.addr() as *mut _, memory.len());
         // SAFETY: the memory is allocated, and stays so for as long as the region.
@@ -179,7 +181,8 @@ impl Mr {
             Rereg::Pd(pd) => (rereg::IBV_REREG_MR_CHANGE_PD, (pd.raw(), none.1, none.2, none.3)),
             Rereg::Access(access) => (rereg::IBV_REREG_MR_CHANGE_ACCESS, (none.0, none.1, none.2, *access)),
         };
-        // SAFETY: all objects live; the range is allocated, and kept below for as long as the region.
+        // SAFETY: all objects live; the range is allocated, and kept below for as long as the
+        // region.
         let value =
             unsafe { verb!(provider, ibv_rereg_mr(raw, flags.0 as c_int, pd, addr, length, access.0 as c_int)) };
         if value != 0 {

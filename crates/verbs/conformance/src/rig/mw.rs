@@ -86,8 +86,8 @@ impl Mw {
         Refused::check("ibv_bind_mw", value)
     }
 
-    /// After a bind of a type 2 window was posted (ibv_post_send(3)), or of type 1 failed (ibv_bind_mw(3)): the handle's key is
-    /// the program's to keep.
+    /// After a bind of a type 2 window was posted (ibv_post_send(3)), or of type 1 failed
+    /// (ibv_bind_mw(3)): the handle's key is the program's to keep.
     pub(crate) fn set_rkey(&self, rkey: u32) {
         // SAFETY: live, and only this thread has it.
         unsafe { (*self.raw()).rkey = rkey };

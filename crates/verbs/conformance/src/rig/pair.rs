@@ -133,7 +133,8 @@ impl Pair {
         }
     }
 
-    /// A work request of `a` with this opcode and 8 bytes of its memory, aimed at the start of `b`'s.
+    /// A work request of `a` with this opcode and 8 bytes of its memory, aimed at the start of
+    /// `b`'s.
     pub(crate) fn any(&self, id: u64, op: Op) -> Wr {
         let remote = self.b.mr.remote(0);
         let wr = match op {

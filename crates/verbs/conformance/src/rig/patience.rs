@@ -10,8 +10,8 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 /// For what should follow at once from something that was seen, where a device is known to miss it.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
-/// What must *not* happen is looked for this long after the last thing that could cause it was seen. A device that is
-/// right passes whatever the time; a longer look only finds late offenders.
+/// What must *not* happen is looked for this long after the last thing that could cause it was
+/// seen. A device that is right passes whatever the time; a longer look only finds late offenders.
 pub(crate) const QUIET: Duration = Duration::from_millis(4);
 
 /// A point in time that a loop gives up at.

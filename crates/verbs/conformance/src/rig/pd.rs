@@ -53,7 +53,8 @@ impl Pd {
 
 impl PdInner {
     fn dealloc(&self) -> Result<(), Refused> {
-        // SAFETY: live, or the cell would be null; what is made in it keeps it, and is what the device may refuse for.
+        // SAFETY: live, or the cell would be null; what is made in it keeps it, and is what the
+        // device may refuse for.
         let value = unsafe { verb!(self.context.provider, ibv_dealloc_pd(self.raw.get())) };
         Refused::check("ibv_dealloc_pd", value)?;
         self.raw.set(ptr::null_mut());

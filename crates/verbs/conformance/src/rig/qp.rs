@@ -171,8 +171,9 @@ impl Qp {
             unsafe { (*base.add(at - 1)).next = base.add(at) };
         }
         let mut bad: *mut ibv_send_wr = ptr::without_provenance_mut(UNTOUCHED);
-        // SAFETY: live; the list is linked and ends, and lives during the call with its scatter/gather lists. What the
-        // CPU reads itself, inline data, was found to be ours by `raw_sends`.
+        // SAFETY: live; the list is linked and ends, and lives during the call with its
+        // scatter/gather lists. What the CPU reads itself, inline data, was found to be ours by
+        // `raw_sends`.
         let errno = unsafe { rdma_sys::ibv_post_send(self.raw(), base, &raw mut bad) };
         let outcome = PostRefused::check("ibv_post_send", errno, bad.addr(), base.addr(), size_of::<ibv_send_wr>());
         raw.scribble();

@@ -85,7 +85,8 @@ impl Srq {
 
 impl SrqInner {
     fn destroy(&self) -> Result<(), Refused> {
-        // SAFETY: live, or the cell would be null. Queue pairs keep it, and are what the device may refuse for.
+        // SAFETY: live, or the cell would be null. Queue pairs keep it, and are what the device may
+        // refuse for.
         let value = unsafe { verb!(self.pd.context().provider, ibv_destroy_srq(self.raw.get())) };
         Refused::check("ibv_destroy_srq", value)?;
         self.raw.set(ptr::null_mut());

@@ -23,7 +23,8 @@ pub(crate) struct Wc {
 impl Wc {
     pub(super) fn from_raw(raw: &ibv_wc) -> Wc {
         let has = |flag: ibv_wc_flags| raw.wc_flags & flag.0 != 0;
-        // SAFETY: both members of the union are 32 bits of the same place, of which every pattern is a value.
+        // SAFETY: both members of the union are 32 bits of the same place, of which every pattern
+        // is a value.
         let word = unsafe { raw.imm_data_invalidated_rkey_union.imm_data };
         Wc {
             id: raw.wr_id,

@@ -3,7 +3,8 @@
 use crate::check::{Failure, Outcome, one_of, same};
 use crate::rig::{Link, Mr, Pair, PostRefused, Qp, QpCap, Recv, Rig, Sge, SideSpec, State, Status, Transport, Wc, Wr};
 
-/// The pages that rules come from. `(3)` is a manual page of rdma-core; the two without are the long descriptions.
+/// The pages that rules come from. `(3)` is a manual page of rdma-core; the two without are the
+/// long descriptions.
 pub(super) mod page {
     pub(crate) const POST_SEND: &str = "ibv_post_send";
     pub(crate) const NOTIFY: &str = "ibv_req_notify_cq";
@@ -53,7 +54,8 @@ pub(super) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at.wrapping_mul(31) ^ (at >> 8)) as u8 | 1).collect()
 }
 
-/// `a` posts the work request, `b` has a receive for it, both complete; gives the receive's completion.
+/// `a` posts the work request, `b` has a receive for it, both complete; gives the receive's
+/// completion.
 pub(super) fn deliver(pair: &Pair, wr: Wr) -> Outcome<Wc> {
     pair.b.recv(0x20)?;
     pair.a.qp.send(wr)?;
@@ -101,7 +103,8 @@ pub(super) fn refused_at(outcome: Result<(), PostRefused>, errno: i32, bad: usiz
     }
 }
 
-/// `a` posts a work request that can't work: the post is refused with EINVAL, or it completes with one of `statuses`.
+/// `a` posts a work request that can't work: the post is refused with EINVAL, or it completes with
+/// one of `statuses`.
 pub(super) fn never_works(pair: &Pair, wr: Wr, statuses: &[Status]) -> Outcome {
     match pair.a.qp.send(wr) {
         Err(refused) => {

@@ -1,8 +1,9 @@
 //! `ibv_modify_qp(3)` by table: every transition of a transport, with every attribute.
 //!
-//! The lists of required attributes are the page's own, written out by the themes. Which transitions there are and what
-//! else they take is the kernel's `qp_state_table`, as `verbline_softnic::qp_table` has it: on a kernel device these rows
-//! hold that table against the kernel.
+//! The lists of required attributes are the page's own, written out by the themes. Which
+//! transitions there are and what else they take is the kernel's `qp_state_table`, as
+//! `verbline_softnic::qp_table` has it: on a kernel device these rows hold that table against the
+//! kernel.
 
 use super::common::*;
 use crate::check::{During, Failure, Outcome, ensure, same};
@@ -217,7 +218,8 @@ fn takes_optional(rig: &Rig, transport: Transport, transition: &Transition) -> O
         if bit == AttrMask::ALT_PATH && !rig.context().has(Cap::AlternatePath) {
             is_refused(&side.qp, format_args!("{bit} where there are no alternate paths"), &attr)?;
         } else if bit == AttrMask::PATH_MIG_STATE && !rig.context().has(Cap::AlternatePath) {
-            // MIGRATED is what every queue pair without an alternate path is in: a device may take that or not.
+            // MIGRATED is what every queue pair without an alternate path is in: a device may take
+            // that or not.
             let _ = side.qp.modify(&attr);
         } else {
             is_taken(&side.qp, format_args!("with {bit}"), &attr, to)?;

@@ -48,7 +48,8 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-/// What no kernel device that runs in a guest can show: written out, not by the table that the software RNIC goes by.
+/// What no kernel device that runs in a guest can show: written out, not by the table that the
+/// software RNIC goes by.
 fn sqe_row(rule: &str, says: &str, attr: fn(&Side) -> Attr) -> Row {
     let (seen, does, why) = RXE_NO_SQE;
     let test = move |rig: &Rig| {

@@ -104,7 +104,8 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// `a`'s work request is refused by `b`'s memory: REM_ACCESS_ERR, nothing changes, and both queue pairs are in ERR.
+/// `a`'s work request is refused by `b`'s memory: REM_ACCESS_ERR, nothing changes, and both queue
+/// pairs are in ERR.
 fn is_refused(pair: &Pair, wr: Wr) -> Outcome {
     pair.a.mr.fill(0x11);
     pair.b.mr.fill(0x22);
@@ -244,7 +245,8 @@ fn at_another_address(rig: &Rig) -> Outcome {
     is_refused(&pair, Wr::write(1, mr.remote(0)).sge(pair.a.mr.sge(0..8)))
 }
 
-/// Every operation that the device offers on such memory; and a write into a page that nobody has touched.
+/// Every operation that the device offers on such memory; and a write into a page that nobody has
+/// touched.
 fn on_demand(rig: &Rig) -> Outcome {
     let access = Access::ALL | Access::ON_DEMAND;
     let offers = |cap| rig.context().has(cap);

@@ -233,7 +233,8 @@ fn access(rig: &Rig) -> Outcome {
     is_closed(&pair, inside(&pair, rkey))
 }
 
-/// A bind that can't be: refused by the post, or completed with one of the errors that say so; the key opens nothing.
+/// A bind that can't be: refused by the post, or completed with one of the errors that say so; the
+/// key opens nothing.
 fn can_not_bind(pair: &Pair, mw: &Mw, window: &Window) -> Outcome {
     let rkey = mw.next_rkey();
     match pair.b.qp.send(Wr::bind(1, mw, rkey, window)) {

@@ -60,7 +60,8 @@ fn opened(rig: &Rig, pair: &Pair) -> Outcome<(Mw, u32)> {
     Ok((mw, rkey))
 }
 
-/// `a` writes by this key. UC doesn't learn what becomes of it; what follows it says that it is over.
+/// `a` writes by this key. UC doesn't learn what becomes of it; what follows it says that it is
+/// over.
 fn write(pair: &Pair, rkey: u32, text: &[u8; 8]) -> Outcome {
     pair.a.mr.put(100, text);
     pair.a.qp.send(Wr::write(2, pair.remote(1024).with_rkey(rkey)).sge(pair.a.mr.sge(100..108)))?;

@@ -1,4 +1,5 @@
-//! The opcode table: what each opcode does on each transport that has it, and that the others refuse it.
+//! The opcode table: what each opcode does on each transport that has it, and that the others
+//! refuse it.
 
 use super::common::*;
 use crate::check::{During, Outcome, same, same_bytes};

@@ -1,4 +1,5 @@
-//! Who talks to whom: the number of the peer's queue pair, and the packet sequence numbers that both ends start from.
+//! Who talks to whom: the number of the peer's queue pair, and the packet sequence numbers that
+//! both ends start from.
 
 use super::common::*;
 use crate::check::{During, Outcome, same, same_bytes};

@@ -206,7 +206,8 @@ fn request_can_be_reused_at_once(rig: &Rig) -> Outcome {
     to_sqd(&pair.a.qp)?;
     let text = pattern(64);
     pair.a.mr.put(0, &text);
-    // Held, so that everything of it is still to be done when `post_send` scribbles over the request and the list.
+    // Held, so that everything of it is still to be done when `post_send` scribbles over the
+    // request and the list.
     pair.a.qp.send(Wr::write(1, pair.remote(0)).sge(pair.a.mr.sge(0..24)).sge(pair.a.mr.sge(24..64)))?;
     to_rts_again(&pair.a.qp)?;
     pair.a.qp.send(Wr::write(2, pair.remote(100)))?;

@@ -1,7 +1,8 @@
-//! Receivers that aren't ready and peers that don't answer: how often, and how long, a sender tries.
+//! Receivers that aren't ready and peers that don't answer: how often, and how long, a sender
+//! tries.
 //!
-//! Rows look at the clock on one side only: what must be waited for is not over sooner. How much later it is over is the
-//! machine's affair.
+//! Rows look at the clock on one side only: what must be waited for is not over sooner. How much
+//! later it is over is the machine's affair.
 
 use super::common::*;
 use crate::check::{During, Failure, Outcome, ensure, same};
@@ -107,7 +108,8 @@ fn rnr_retry_counts(rig: &Rig) -> Outcome {
     ensure(took >= at_least(2, 40), format_args!("it waits twice for 40.96 ms, not {took:?} in all"))
 }
 
-/// A receive that is posted before the second try is found. Where this program was held up for longer, once more.
+/// A receive that is posted before the second try is found. Where this program was held up for
+/// longer, once more.
 fn finds_its_receive(rig: &Rig) -> Outcome {
     const HELD_UP: usize = 10;
     for _ in 0..HELD_UP {

@@ -145,7 +145,8 @@ fn whole_region_fits(rig: &Rig) -> Outcome {
     same_bytes("received", &pair.b.mr.take(0, 4900), &pattern(4900))
 }
 
-/// `a` sends with this entry: it fails with LOC_PROT_ERR, nothing arrives, and the queue pair is in ERR.
+/// `a` sends with this entry: it fails with LOC_PROT_ERR, nothing arrives, and the queue pair is in
+/// ERR.
 fn is_protected(pair: &Pair, sge: crate::rig::Sge) -> Outcome {
     pair.b.recv(1)?;
     pair.a.qp.send(pair.send(2).sge(sge))?;

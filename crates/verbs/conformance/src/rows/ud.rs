@@ -101,7 +101,8 @@ fn grh_in_front(rig: &Rig) -> Outcome {
     same("byte_len", wc.bytes, 48)?;
     same_bytes("the datagram", &pair.b.mr.take(40, 8), b"datagram")?;
     let grh = pair.b.mr.take(0, 40);
-    // An IPv6-like header, or an IPv4 one in its last 20 bytes (RoCEv2): either ends with the destination.
+    // An IPv6-like header, or an IPv4 one in its last 20 bytes (RoCEv2): either ends with the
+    // destination.
     let gid = rig.port().gid;
     match gid.as_ipv4() {
         Some(ip) if grh[20] == 0x45 => same_bytes("the IPv4 destination", &grh[36..], &ip.octets()),

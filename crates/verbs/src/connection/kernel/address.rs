@@ -19,7 +19,8 @@ impl RawAddress {
                     sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
                     sin_zero: [0; 8],
                 };
-                // SAFETY: a sockaddr_storage has room and alignment for every socket address (sockaddr(3type)).
+                // SAFETY: a sockaddr_storage has room and alignment for every socket address
+                // (sockaddr(3type)).
                 unsafe { raw.cast::<libc::sockaddr_in>().write(v4) };
             }
             SocketAddr::V6(address) => {

@@ -17,7 +17,8 @@ use crate::memory::mr::Access;
 use crate::qp::QueuePair;
 use crate::qp::attr::{AttrMask, QpState, RtrSpec};
 
-/// The CM's reason when nobody listens (InfiniBand Architecture Specification, table 117: "invalid service ID").
+/// The CM's reason when nobody listens (InfiniBand Architecture Specification, table 117: "invalid
+/// service ID").
 const INVALID_SERVICE: i32 = 8;
 
 /// An id and the channel that its events come by.
@@ -27,7 +28,8 @@ pub(super) struct CmId {
     pub(super) channel: Channel,
 }
 
-// SAFETY: the verbs of rdma_cm may be called from any thread; a CmId is used through `&mut self` where they change it.
+// SAFETY: the verbs of rdma_cm may be called from any thread; a CmId is used through `&mut self`
+// where they change it.
 unsafe impl Send for CmId {}
 // SAFETY: what `&self` reads is written only by the events that `&mut self` takes.
 unsafe impl Sync for CmId {}
@@ -85,7 +87,8 @@ impl CmId {
     }
 
     pub(super) fn local_addr(&self) -> SocketAddr {
-        // SAFETY: the id is alive; both address fields are as long as a sockaddr_storage and were zeroed by rdma_create_id.
+        // SAFETY: the id is alive; both address fields are as long as a sockaddr_storage and were
+        // zeroed by rdma_create_id.
         unsafe { read_address(&raw const (*self.as_ptr()).route.addr.src_addr_union.src_storage) }
     }
 
@@ -101,7 +104,8 @@ impl CmId {
 
     /// The device that the id is bound to.
     pub(super) fn device_name(&self) -> Result<String, ConnectionError> {
-        // SAFETY: the id is alive; a bound id has a context, which librdmacm keeps open, and a device a name.
+        // SAFETY: the id is alive; a bound id has a context, which librdmacm keeps open, and a
+        // device a name.
         let name = unsafe {
             let context = (*self.as_ptr()).verbs;
             if context.is_null() {
@@ -119,15 +123,16 @@ impl CmId {
         if let Some(served) = rtr {
             attr.max_dest_rd_atomic = served;
         }
-        // rdma_cm's 0 means 655 ms (InfiniBand Architecture Specification, table 45): a peer that is a moment ahead of a receive would
-        // wait for so long.
+        // rdma_cm's 0 means 655 ms (InfiniBand Architecture Specification, table 45): a peer that
+        // is a moment ahead of a receive would wait for so long.
         attr.min_rnr_timer = RtrSpec::datagram().min_rnr_timer;
         qp.modify_prepared(attr, mask, state)?;
         Ok(())
     }
 
-    /// INIT, again if the caller brought it there to post receives. Before the request is under way rdma_cm grants the peer
-    /// nothing, after that more than may be wished: the access is ours to say.
+    /// INIT, again if the caller brought it there to post receives. Before the request is under way
+    /// rdma_cm grants the peer nothing, after that more than may be wished: the access is ours to
+    /// say.
     pub(super) fn bring_to_init(&self, qp: &mut QueuePair, access: Access) -> Result<(), ConnectionError> {
         let (mut attr, mask) = self.attributes(qp, QpState::Init)?;
         attr.qp_access_flags = access.bits();
@@ -149,7 +154,8 @@ impl CmId {
 
 impl Drop for CmId {
     fn drop(&mut self) {
-        // SAFETY: created once, destroyed once, before the channel; its events are acknowledged, so that this does not wait.
+        // SAFETY: created once, destroyed once, before the channel; its events are acknowledged, so
+        // that this does not wait.
         let ret = unsafe { rdma_sys::rdma_destroy_id(self.as_ptr()) };
         if ret != 0 {
             tracing::warn!(errno = %Errno::last(), "an rdma_cm id would not go");
@@ -185,17 +191,20 @@ impl Channel {
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel is open, and the descriptor belongs to it until it is destroyed, which `self` outlives.
+        // SAFETY: the channel is open, and the descriptor belongs to it until it is destroyed,
+        // which `self` outlives.
         unsafe { BorrowedFd::borrow_raw((*self.0.as_ptr()).fd) }
     }
 
     pub(super) fn next_event(&self, deadline: Deadline) -> Result<Option<Event>, VerbError> {
         loop {
             let mut event = ptr::null_mut();
-            // SAFETY: the channel is open; `event` may be written by the call. The descriptor is non-blocking.
+            // SAFETY: the channel is open; `event` may be written by the call. The descriptor is
+            // non-blocking.
             let ret = unsafe { rdma_sys::rdma_get_cm_event(self.0.as_ptr(), &raw mut event) };
             if ret == 0 {
-                // SAFETY: the call succeeded, so `event` is one that is not acknowledged yet; acknowledged once, here.
+                // SAFETY: the call succeeded, so `event` is one that is not acknowledged yet;
+                // acknowledged once, here.
                 return unsafe {
                     let copy = Event::read(event);
                     rdma_sys::rdma_ack_cm_event(event);
@@ -237,8 +246,8 @@ impl Event {
     /// # Safety
     /// `event` came from rdma_get_cm_event and is not acknowledged yet.
     unsafe fn read(event: *const rdma_cm_event) -> Event {
-        // SAFETY: the caller's word. Ids here are of RDMA_PS_TCP, whose events fill the `conn` part; the union is zeroed before, so
-        // that every field of it can be read.
+        // SAFETY: the caller's word. Ids here are of RDMA_PS_TCP, whose events fill the `conn`
+        // part; the union is zeroed before, so that every field of it can be read.
         unsafe {
             let conn = &(*event).param.conn;
             let (data, len) = (conn.private_data.cast::<u8>(), usize::from(conn.private_data_len));

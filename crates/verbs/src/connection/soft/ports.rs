@@ -1,7 +1,9 @@
-//! The ports of soft devices' addresses: one space for those who listen and those who connect, as rdma_cm's RDMA_PS_TCP is.
+//! The ports of soft devices' addresses: one space for those who listen and those who connect, as
+//! rdma_cm's RDMA_PS_TCP is.
 //!
-//! What it guarantees: no two hold one port of one address. The unspecified address is every address; that of IPv6 is IPv4's too,
-//! as `net.ipv6.bindv6only = 0` has it. So at most one listener hears a request, whatever order they came in.
+//! What it guarantees: no two hold one port of one address. The unspecified address is every
+//! address; that of IPv6 is IPv4's too, as `net.ipv6.bindv6only = 0` has it. So at most one
+//! listener hears a request, whatever order they came in.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +21,8 @@ static PORTS: LazyLock<Mutex<Ports>> =
 
 struct Ports {
     held: HashMap<u16, Vec<Holder>>,
-    /// The last that was picked. The next is another, so that one who is late for the last finds nobody rather than a stranger.
+    /// The last that was picked. The next is another, so that one who is late for the last finds
+    /// nobody rather than a stranger.
     last: u16,
 }
 

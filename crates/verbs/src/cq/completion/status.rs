@@ -1,4 +1,5 @@
-//! How a work request ended and what it was, as verbs.h numbers them; a number that it does not name is kept.
+//! How a work request ended and what it was, as verbs.h numbers them; a number that it does not
+//! name is kept.
 
 use std::fmt;
 
@@ -131,7 +132,8 @@ pub enum WcOpcode {
     LocalInv,
     /// A message received.
     Recv,
-    /// An RDMA WRITE with immediate data arrived: the data is in the written memory, not in the receive buffer.
+    /// An RDMA WRITE with immediate data arrived: the data is in the written memory, not in the
+    /// receive buffer.
     RecvRdmaWithImm,
     /// A value that this crate does not name.
     Unknown(u32),

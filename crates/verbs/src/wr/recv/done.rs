@@ -9,8 +9,8 @@ use crate::cq::completion::{Completion, Stale};
 use crate::wr::wr_id::NO_WR_ID;
 
 impl RecvQueue {
-    /// The packet that the completion filled: its length set, the GRH taken off. Empty when the receive failed, or when the
-    /// data went elsewhere (RDMA WRITE with immediate).
+    /// The packet that the completion filled: its length set, the GRH taken off. Empty when the
+    /// receive failed, or when the data went elsewhere (RDMA WRITE with immediate).
     #[inline]
     pub(crate) fn complete(&mut self, completion: &Completion) -> Result<Packet, Stale> {
         let wr_id = completion.wr_id();
@@ -27,15 +27,16 @@ impl RecvQueue {
 
     #[cold]
     fn fill_unusual(&self, completion: &Completion, packet: &mut Packet) {
-        // A length beyond the packet is the device's mistake; what it wrote is not known, so nothing is shown.
+        // A length beyond the packet is the device's mistake; what it wrote is not known, so
+        // nothing is shown.
         let len = if completion.filled_its_buffer() { completion.byte_len() as usize } else { 0 };
         if !self.form.fill_any(packet, len) {
             packet.reset();
         }
     }
 
-    /// Moves the packets of the completions at the front, as far as they are this queue's next and succeeded, into `packets`;
-    /// gives how many.
+    /// Moves the packets of the completions at the front, as far as they are this queue's next and
+    /// succeeded, into `packets`; gives how many.
     #[inline]
     pub(crate) fn complete_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         let count = self.complete_stretch(completions, packets);
@@ -47,8 +48,8 @@ impl RecvQueue {
     fn complete_stretch(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         let (first, form) = (self.expected, &self.form);
         let slots = self.packets.stretch(first, self.outstanding);
-        // SAFETY: while one is expected, receives are in order, and the slots of all that are outstanding follow each other. Packets
-        // in slots are of the only pool.
+        // SAFETY: while one is expected, receives are in order, and the slots of all that are
+        // outstanding follow each other. Packets in slots are of the only pool.
         let count = unsafe {
             match &form.only {
                 Some(only) => take_filled(completions, slots, packets, first, |packet, len| packet.reset_by(only, len)),
@@ -60,7 +61,8 @@ impl RecvQueue {
         count
     }
 
-    /// As [`RecvQueue::complete_run`], of what is behind the first `count`: their slots begin again, or it is no run.
+    /// As [`RecvQueue::complete_run`], of what is behind the first `count`: their slots begin
+    /// again, or it is no run.
     #[cold]
     fn complete_rest(&mut self, completions: &[Completion], count: usize, packets: &mut Batch) -> usize {
         match count {
@@ -125,7 +127,8 @@ impl RecvQueue {
         Some(packet)
     }
 
-    /// The packet of this number, if it is outstanding: the first of a block, or one that completes out of order.
+    /// The packet of this number, if it is outstanding: the first of a block, or one that completes
+    /// out of order.
     #[cold]
     fn take_unexpected(&mut self, wr_id: u64) -> Option<Packet> {
         let slot = self.packets.slot(wr_id);
@@ -158,9 +161,10 @@ impl RecvQueue {
     }
 }
 
-/// Takes the packets of the completions out of their slots and into `packets`, as far as their numbers count up from `first`, they
-/// succeeded and `fill` takes their lengths; gives how many. A function of its own, since what it needs then fits the registers:
-/// with the queue around it, a packet takes half as much again.
+/// Takes the packets of the completions out of their slots and into `packets`, as far as their
+/// numbers count up from `first`, they succeeded and `fill` takes their lengths; gives how many. A
+/// function of its own, since what it needs then fits the registers: with the queue around it, a
+/// packet takes half as much again.
 ///
 /// # Safety
 /// Where the first completion has that number, the slots are taken.

@@ -5,7 +5,8 @@ use verbline_mem::{Packet, PoolForm};
 
 use crate::wr::post::{PostStop, registered_lkey};
 
-/// What a work request says of its packet: the same for all of a pool, so it is looked up when the pool changes.
+/// What a work request says of its packet: the same for all of a pool, so it is looked up when the
+/// pool changes.
 #[derive(Clone, Copy)]
 pub(super) struct Form {
     /// The pool's number, which no other pool ever has; 0 at first.
@@ -17,8 +18,9 @@ pub(super) struct Form {
     /// Bytes that come before the message.
     lead_bytes: usize,
     pd_id: u64,
-    /// What the packets are like, while all that the queue holds are of this pool and nothing comes before their messages. A queue
-    /// that once held packets of two pools goes without until it meets another while it is empty.
+    /// What the packets are like, while all that the queue holds are of this pool and nothing comes
+    /// before their messages. A queue that once held packets of two pools goes without until it
+    /// meets another while it is empty.
     pub(super) only: Option<PoolForm>,
 }
 
@@ -32,8 +34,8 @@ impl Form {
     #[cold]
     pub(super) fn learned(self, packet: &Packet, alone: bool) -> Result<Form, PostStop> {
         let lkey = registered_lkey(packet, self.pd_id)?;
-        // What comes before the message goes into the headroom if that is long enough, so that the message lands where messages
-        // lie; else where those lie.
+        // What comes before the message goes into the headroom if that is long enough, so that the
+        // message lands where messages lie; else where those lie.
         let (headroom, capacity) = (packet.fresh_headroom(), packet.fresh_capacity());
         let lead = if headroom < self.lead_bytes { 0 } else { self.lead_bytes };
         let length = u32::try_from(capacity + lead).unwrap_or(u32::MAX);
@@ -49,8 +51,8 @@ impl Form {
         ibv_sge { addr: packet.buffer_addr() + self.offset, length, lkey }
     }
 
-    /// Makes the packet hold the message; `len` counts what came before it too. False, and no change, when so many bytes
-    /// cannot have come.
+    /// Makes the packet hold the message; `len` counts what came before it too. False, and no
+    /// change, when so many bytes cannot have come.
     ///
     /// # Safety
     /// The packet is, or was, in a slot of the queue whose form this is.

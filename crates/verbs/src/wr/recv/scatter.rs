@@ -1,5 +1,5 @@
-//! The receive queue of a QP or an SRQ whose receives are scatter/gather lists: lists move in when posted and out, filled, when their
-//! completion comes.
+//! The receive queue of a QP or an SRQ whose receives are scatter/gather lists: lists move in when
+//! posted and out, filled, when their completion comes.
 
 use rdma_sys::{ibv_recv_wr, ibv_sge};
 
@@ -45,8 +45,8 @@ impl ScatterQueue {
     /// Posts a list; one that is refused comes back.
     ///
     /// # Safety
-    /// `post` posts the work request to the live queue that this one stands for, sets `bad_wr` and returns what the verb
-    /// returns; it calls nothing else.
+    /// `post` posts the work request to the live queue that this one stands for, sets `bad_wr` and
+    /// returns what the verb returns; it calls nothing else.
     pub(crate) unsafe fn post(
         &mut self,
         list: SgList,
@@ -85,8 +85,8 @@ impl ScatterQueue {
         if self.room() == 0 { Err(PostStop::Full) } else { Ok(()) }
     }
 
-    /// The next number whose place is free; there is one, because the queue is not full. Places are taken in turn, and one that is
-    /// handed back late is passed over.
+    /// The next number whose place is free; there is one, because the queue is not full. Places are
+    /// taken in turn, and one that is handed back late is passed over.
     fn next_free(&mut self) -> u64 {
         loop {
             self.sequence.reserve(1);
@@ -102,15 +102,16 @@ impl ScatterQueue {
         wr_id as usize & (self.lists.len() - 1)
     }
 
-    /// The list that the completion filled: its packets as long as what came into them, all 0 when the receive failed, or when
-    /// the data went elsewhere (RDMA WRITE with immediate).
+    /// The list that the completion filled: its packets as long as what came into them, all 0 when
+    /// the receive failed, or when the data went elsewhere (RDMA WRITE with immediate).
     pub(crate) fn complete(&mut self, completion: &Completion) -> Result<SgList, Stale> {
         let wr_id = completion.wr_id();
         let place = self.place(wr_id);
         let (_, mut list) = self.lists[place].take_if(|(number, _)| *number == wr_id).ok_or(Stale { wr_id })?;
         self.outstanding -= 1;
         let len = if completion.filled_its_buffer() { completion.byte_len() as usize } else { 0 };
-        // A length beyond the list is the device's mistake; what it wrote is not known, so nothing is shown.
+        // A length beyond the list is the device's mistake; what it wrote is not known, so nothing
+        // is shown.
         list.cut_to(if len <= list.len_bytes() { len } else { 0 });
         Ok(list)
     }

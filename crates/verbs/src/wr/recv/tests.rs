@@ -115,7 +115,8 @@ fn packets_of_several_pools_keep_the_shape_of_their_own() {
     let mut queue = RecvQueue::new(WrKind::Recv, 8, 1, PD, Transport::Rc);
     let mut packets = Batch::with_capacity(8);
     for round in 0..6 {
-        // One pool alone, one behind the other in one list, the other alone: in lists, and packet by packet.
+        // One pool alone, one behind the other in one list, the other alone: in lists, and packet
+        // by packet.
         let shapes: &[(&Pool, usize)] = match round % 3 {
             0 => &[(&large, 4)],
             1 => &[(&large, 2), (&small, 3)],

@@ -1,5 +1,5 @@
-//! Packets of any kind, from the front of a batch: written as lists of work requests, and kept in their slots where the device may
-//! still read them.
+//! Packets of any kind, from the front of a batch: written as lists of work requests, and kept in
+//! their slots where the device may still read them.
 
 use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode};
 use verbline_mem::{Batch, Packet};
@@ -92,7 +92,8 @@ impl SendQueue {
         }
     }
 
-    /// Writes work requests for the packets, which are no more than there is room and numbers for, without options.
+    /// Writes work requests for the packets, which are no more than there is room and numbers for,
+    /// without options.
     #[inline]
     fn format(&mut self, entries: &mut [Entry<ibv_send_wr>; LONGEST], packets: &[Packet]) -> Formatted {
         let mut formatted = Formatted::new(self.until_signal);
@@ -176,12 +177,13 @@ impl SendQueue {
         formatted
     }
 
-    /// Moves the first `taken` packets from the batch into their slots; those that went inline go back to their pool, and
-    /// are counted.
+    /// Moves the first `taken` packets from the batch into their slots; those that went inline go
+    /// back to their pool, and are counted.
     #[inline]
     fn keep(&mut self, batch: &mut Batch, taken: u32, kept: u32, entries: &[Entry<ibv_send_wr>; LONGEST]) -> usize {
         let inlined = match kept {
-            // Back in bulk: 51 ns a packet for the whole of examples/overhead, against 59 one by one.
+            // Back in bulk: 51 ns a packet for the whole of examples/overhead, against 59 one by
+            // one.
             0 if taken as usize == batch.len() => {
                 batch.clear();
                 taken as usize
@@ -253,7 +255,8 @@ impl Form {
             (wr.num_sge, formatted.altered) = (0, true);
             return Ok(0);
         }
-        // Inline data needs no registration: the CPU copies it during the call (ibv_post_send(3)). This is not.
+        // Inline data needs no registration: the CPU copies it during the call (ibv_post_send(3)).
+        // This is not.
         let lkey = self.key.lkey(packet)?;
         wr.send_flags = 0;
         formatted.kept += 1;

@@ -8,8 +8,9 @@ use crate::wr::buffer::Buffer;
 use crate::wr::wr_id::{self, WrKind};
 
 impl SendQueue {
-    /// Frees every slot up to the completion's. Packets go to `freed`, or to their pool when it is full; buffers of ops before
-    /// this one are dropped, this one's is given back. Gives the number of work requests that are done by it.
+    /// Frees every slot up to the completion's. Packets go to `freed`, or to their pool when it is
+    /// full; buffers of ops before this one are dropped, this one's is given back. Gives the number
+    /// of work requests that are done by it.
     #[inline]
     pub(crate) fn complete(
         &mut self,

@@ -1,4 +1,5 @@
-//! The usual case: packets that all go inline, posted alone or as one list, with no more written than must be.
+//! The usual case: packets that all go inline, posted alone or as one list, with no more written
+//! than must be.
 
 use verbline_mem::{Batch, Packet};
 
@@ -48,7 +49,8 @@ impl SendQueue {
         Ok(())
     }
 
-    /// As [`SendQueue::post_one`], of the packet that is alone in the batch. Gives how many the device took.
+    /// As [`SendQueue::post_one`], of the packet that is alone in the batch. Gives how many the
+    /// device took.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`].
@@ -76,8 +78,8 @@ impl SendQueue {
         Unposted { packet: None, stop }
     }
 
-    /// Posts all of the batch inline as one list, in the usual case, and gives how many the device took and its answer; `None`,
-    /// and nothing done, in any other.
+    /// Posts all of the batch inline as one list, in the usual case, and gives how many the device
+    /// took and its answer; `None`, and nothing done, in any other.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`].

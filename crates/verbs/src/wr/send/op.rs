@@ -1,6 +1,8 @@
-//! Work requests of the SQ that are not packets of a batch: one-sided, special, binds of memory windows, and the marker of a drain.
+//! Work requests of the SQ that are not packets of a batch: one-sided, special, binds of memory
+//! windows, and the marker of a drain.
 //!
-//! Each is posted by itself and always signaled; its slot keeps the memory that it uses until its completion.
+//! Each is posted by itself and always signaled; its slot keeps the memory that it uses until its
+//! completion.
 
 use rdma_sys::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_send_wr, ibv_sge};
 
@@ -37,7 +39,8 @@ impl SendQueue {
         self.ops_kept += 1;
     }
 
-    /// Binds a window. The slot keeps the window, what it is bound to from now on, and what it was bound to before.
+    /// Binds a window. The slot keeps the window, what it is bound to from now on, and what it was
+    /// bound to before.
     ///
     /// # Safety
     /// `post` is for the live QP whose send queue this is.
@@ -133,8 +136,8 @@ impl SendQueue {
         unsafe { self.post_special(post, WrKind::Op, write) }.map(|()| slot)
     }
 
-    /// Posts an empty, signaled send behind everything, even a full queue: on a QP in ERR its flush completion covers all that
-    /// was posted. False when it could not be posted.
+    /// Posts an empty, signaled send behind everything, even a full queue: on a QP in ERR its flush
+    /// completion covers all that was posted. False when it could not be posted.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`].
@@ -155,8 +158,8 @@ impl SendQueue {
         unsafe { self.post_special(post, WrKind::Send, write) }.is_ok()
     }
 
-    /// Posts one signaled work request; `write` writes all but its number, and calls nothing. There is a number for it. What
-    /// the device refused is not in the queue.
+    /// Posts one signaled work request; `write` writes all but its number, and calls nothing. There
+    /// is a number for it. What the device refused is not in the queue.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`]; the memory of the work request stays until it completes.

@@ -1,4 +1,5 @@
-//! Which work requests are signaled: every `signal_every`-th, counted over whatever was posted, and those that ask for it.
+//! Which work requests are signaled: every `signal_every`-th, counted over whatever was posted, and
+//! those that ask for it.
 
 use rdma_sys::ibv_send_wr;
 
@@ -25,15 +26,16 @@ impl SendQueue {
     }
 }
 
-/// Marks every `every`-th entry as signaled, the first after `until_signal`, and gives how many it is until the next behind
-/// them. Done last, since where signals fall does not hang on the packets.
+/// Marks every `every`-th entry as signaled, the first after `until_signal`, and gives how many it
+/// is until the next behind them. Done last, since where signals fall does not hang on the packets.
 #[inline]
 pub(super) fn signal(entries: &mut [Entry<ibv_send_wr>], until_signal: u32, every: u32) -> u32 {
     let behind = for_each_signaled(entries, until_signal, every, |flags| *flags |= SIGNALED);
     behind - entries.len() as u32
 }
 
-/// Hands on the flags of every `every`-th entry, the first after `until_signal`, and gives the place of the first behind them.
+/// Hands on the flags of every `every`-th entry, the first after `until_signal`, and gives the
+/// place of the first behind them.
 #[inline]
 pub(super) fn for_each_signaled(
     entries: &mut [Entry<ibv_send_wr>],

@@ -103,7 +103,8 @@ fn what_came_before_bad_wr_stays_with_the_queue_and_the_rest_with_the_caller() {
         assert_eq!(batch.iter().map(Packet::addr).collect::<Vec<_>>(), kept);
     }
     assert_eq!(queue.outstanding(), 8);
-    // The refused ones left no gap: every fourth of those taken is signaled, and the numbers are consecutive.
+    // The refused ones left no gap: every fourth of those taken is signaled, and the numbers are
+    // consecutive.
     assert_eq!(signaled(&fake.posted), [false, false, false, true, false, false, false, true]);
     assert!(fake.posted.windows(2).all(|pair| pair[1].wr_id == pair[0].wr_id + 1));
     assert_eq!(pool.account().held, 8);

@@ -1,7 +1,8 @@
-//! One-sided work requests that go to the device as a list, signaled as sends are: every `signal_every_wr`-th.
+//! One-sided work requests that go to the device as a list, signaled as sends are: every
+//! `signal_every_wr`-th.
 //!
-//! The last work request of a list keeps the region of all of them, since whatever completes it, completes those before. So a
-//! list is of one region: where that changes, another begins.
+//! The last work request of a list keeps the region of all of them, since whatever completes it,
+//! completes those before. So a list is of one region: where that changes, another begins.
 
 use std::iter::Peekable;
 
@@ -55,9 +56,11 @@ impl SendQueue {
                 outcome.stop = Some(PostStop::Full);
                 break;
             }
-            // Before the list is taken, since whoever gives the transfers may post to another queue.
+            // Before the list is taken, since whoever gives the transfers may post to another
+            // queue.
             let (count, last) = take_region(first, self.max_message_bytes, &mut parts[..room], &mut transfers);
-            // SAFETY: the caller's word; the region is kept below for as long as the device may use it.
+            // SAFETY: the caller's word; the region is kept below for as long as the device may use
+            // it.
             let (taken, ret) = unsafe { self.post_parts(post, direction, options, &parts[..count]) };
             if taken > 0 {
                 // Of the same region as all of the list, whichever of it was the last to be taken.
@@ -75,7 +78,8 @@ impl SendQueue {
         outcome
     }
 
-    /// Posts the parts, of which there is one at least. Gives how many were taken, and the verb's answer.
+    /// Posts the parts, of which there is one at least. Gives how many were taken, and the verb's
+    /// answer.
     ///
     /// # Safety
     /// As [`SendQueue::post_one`]; the parts' memory stays until they complete.
@@ -125,8 +129,8 @@ impl SendQueue {
     }
 }
 
-/// Takes the transfers at the front that are of `first`'s region and not too long, as many as there are parts. Gives how many,
-/// and the last of their slices.
+/// Takes the transfers at the front that are of `first`'s region and not too long, as many as there
+/// are parts. Gives how many, and the last of their slices.
 #[inline]
 fn take_region<'a>(
     first: &'a PeerSlice,

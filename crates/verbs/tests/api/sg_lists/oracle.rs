@@ -53,8 +53,8 @@ fn content_of(list: &SgList, region: &PeerMr, parts: &[Part]) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// Whatever the parts on either side: the bytes are the sum of the parts in their order, and a list with more parts with bytes
-    /// than were asked for is refused.
+    /// Whatever the parts on either side: the bytes are the sum of the parts in their order, and a
+    /// list with more parts with bytes than were asked for is refused.
     #[test]
     fn bytes_go_from_parts_to_parts_in_their_order(
         max_sge in 1u32..5,

@@ -17,7 +17,8 @@ fn a_message_is_scattered_over_the_parts_of_a_receive() {
         let (mut a, mut b) = pair_of(transport, 1, 4);
         let region = b.peer_region(4096, ALL);
         let grh = if transport == Transport::Ud { verbline_verbs::datagram::GRH_BYTES } else { 0 };
-        // It fills all, ends within the second, and within the first; what is left is not as long as it was.
+        // It fills all, ends within the second, and within the first; what is left is not as long
+        // as it was.
         for len in [10 + 300 + 5, 10 + 100, 7, 0] {
             region.write_from(0, &[0xee; 400]).unwrap();
             let mut parts =

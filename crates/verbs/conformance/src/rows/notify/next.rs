@@ -1,4 +1,5 @@
-//! What the next completion is: every kind raises an event for who asked for the next one, and nothing else does.
+//! What the next completion is: every kind raises an event for who asked for the next one, and
+//! nothing else does.
 
 use super::super::common::*;
 use super::{each, leave_one, wired};

@@ -1,4 +1,5 @@
-//! What counts as solicited: the sender's flag on messages that consume a receive, and every failure.
+//! What counts as solicited: the sender's flag on messages that consume a receive, and every
+//! failure.
 
 use super::super::common::*;
 use super::{each, leave_one, wired};
