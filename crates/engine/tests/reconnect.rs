@@ -365,8 +365,7 @@ fn a_listener_that_refuses_a_port_that_it_knew_is_asked_again() {
     let (_other, _second) = accept(&mut listener);
     let report = until(&client, is(ConnectionState::Connected));
     assert!(connection(&report).times_connected == 2 && connection(&report).attempts >= 3, "{report:#?}");
-    // It talks again if the peer listens: with two receive queues of none the send queue stays
-    // full.
+    // It talks again if the peer listens: two receive queues of none leave the send queue full.
     until(&client, |report| report.dropped("tx_full") > 0);
     assert_eq!(client.stop().unwrap().packets.held, 0);
 }
