@@ -1,4 +1,5 @@
-//! Arrivals as lcores meet them, as gaps in nanoseconds, by seed: what the idle policy is judged on.
+//! Arrivals as lcores meet them, as gaps in nanoseconds, by seed: what the idle policy is judged
+//! on.
 
 use fastrand::Rng;
 

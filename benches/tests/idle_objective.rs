@@ -1,5 +1,5 @@
-//! The idle policy over every pattern of arrivals: the share of late batches that it was given holds, and costs hardly more than the
-//! best fixed spin would have that knew the arrivals before.
+//! The idle policy over every pattern of arrivals: the share of late batches that it was given
+//! holds, and costs hardly more than the best fixed spin would have that knew the arrivals before.
 
 use verbline::engine::simulation::{Costs, Objective, best_fixed, learning};
 use verbline_benches::arrivals::PATTERNS;
@@ -18,7 +18,8 @@ fn the_share_of_late_batches_holds_on_every_pattern() {
             for late_share in [0.0, 0.001, 0.01, 0.1] {
                 let aim = Objective { late_share, spin_max_ns: SECOND_NS, is_held: true };
                 let outcome = learning(gaps_ns.iter().copied(), aim, COSTS);
-                // No gap is as long as a second, so that every batch counts. Three may be late ahead of their share.
+                // No gap is as long as a second, so that every batch counts. Three may be late
+                // ahead of their share.
                 let most = late_share * outcome.arrivals as f64 + 3.0;
                 assert!(outcome.late as f64 <= most, "{}, {late_share}, seed {seed}: {outcome:?}", pattern.name);
             }

@@ -89,6 +89,7 @@ mod graph;
 mod groups;
 mod ids;
 mod lcores;
+mod limits;
 mod load;
 mod machine;
 mod memory;

@@ -9,42 +9,14 @@ use std::time::Duration;
 use crate::catalog::Catalog;
 use crate::choices::{Cpu, IdlePolicy, Pages, Provider, Transport};
 use crate::diag::Sink;
+use crate::limits::{
+    BURST_MAX, BURST_PACKETS, CACHE_PACKETS, CONNECT_TIMEOUT, CPU_MAX, CQ_DEPTH_MAX, DATA_BYTES_MAX, DEPTH_MAX,
+    DEVICES_MAX, DRAIN, DURATION_MAX, HEADROOM_BYTES, HEADROOM_BYTES_MAX, INLINE_BYTES, LCORES_MAX, LISTED_MAX,
+    PACKETS_MAX, POOLS_MAX, PORT_NUM_MAX, RESOURCES_MAX, SIGNAL_EVERY_WR, TOP_KEYS,
+};
 use crate::read::{Field, Key, Reader};
 use crate::source::{Sources, Span};
 use crate::tree::{Entry, Node, Table, Value};
-
-/// The tables of resources. Every other top-level table is an application's section.
-const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
-
-/// More of one sort than this is not a plan: what is worked out for each pool and lcore, and each
-/// that it reaches, adds up.
-const DEVICES_MAX: usize = 64;
-const POOLS_MAX: usize = 256;
-const LCORES_MAX: usize = 1024;
-const RESOURCES_MAX: usize = 4096;
-/// The outputs of a stage, and the groups that a port joins.
-const LISTED_MAX: usize = 1024;
-/// ibv_port_attr numbers ports in 8 bits.
-const PORT_NUM_MAX: u32 = 255;
-const PACKETS_MAX: u32 = 1 << 28;
-const DATA_BYTES_MAX: u32 = 1 << 26;
-const HEADROOM_BYTES_MAX: u32 = 1 << 16;
-const DEPTH_MAX: u32 = 1 << 20;
-const BURST_MAX: u32 = 1024;
-const CPU_MAX: u32 = 1 << 16;
-/// Greater than any device's `max_cqe`, and what an lcore's ports may need together.
-pub(crate) const CQ_DEPTH_MAX: u32 = DEPTH_MAX * 64;
-/// Longer than any sensible budget, and far from overflowing nanoseconds in 64 bits.
-const DURATION_MAX: Duration = Duration::from_secs(3600);
-
-const HEADROOM_BYTES: u32 = 64;
-const CACHE_PACKETS: u32 = 256;
-const BURST_PACKETS: u32 = 32;
-const INLINE_BYTES: u32 = 128;
-const SIGNAL_EVERY_WR: u32 = 32;
-const DRAIN: Duration = Duration::from_secs(1);
-/// Long enough to start the other end by hand.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What a table is called, and where.
 #[derive(Debug, Clone)]

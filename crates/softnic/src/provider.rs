@@ -171,7 +171,7 @@ macro_rules! verbs {
     };
 }
 
-verbs! { pub(self),
+verbs! { pub(super),
     /// `verbs_context.query_port`: `ibv_query_port(3)`, for a caller whose struct may be another
     /// version's.
     fn query_port_sized(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr, attr_bytes: usize) -> c_int {

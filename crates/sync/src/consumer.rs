@@ -142,7 +142,7 @@ impl Consumer {
         ring.consumed.head.store(self.head, Ordering::Release);
     }
 
-    /// Asks for one notification; `kind` is [`NEXT`] or [`SOLICITED`]. A pending request is kept,
+    /// Asks for one notification; `kind` is `NEXT` or `SOLICITED`. A pending request is kept,
     /// the stronger wins.
     pub fn arm(&mut self, ring: &CqRing, kind: u32) {
         // SeqCst: pairs with the claim's.

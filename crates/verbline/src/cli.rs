@@ -9,6 +9,7 @@ mod check;
 mod devices;
 mod explain;
 mod figures;
+mod idling;
 mod json;
 mod keys;
 mod live;

@@ -20,8 +20,7 @@ use counts::held;
 use tree::Tree;
 
 /// Lines that are too wide, and nobody has broken yet.
-const WIDE: &[(&str, usize)] =
-    &[("crates/engine", 13), ("crates/softnic", 461), ("crates/sync", 111), ("crates/verbs", 96)];
+const WIDE: &[(&str, usize)] = &[("crates/engine", 12), ("crates/verbs", 96)];
 
 /// SAFETY comments that name no invariant.
 const EMPTY_SAFETY: &[(&str, usize)] = &[("crates/softnic", 14), ("crates/sync", 6), ("crates/verbs", 66)];
@@ -46,14 +45,12 @@ const LONG: &[(&str, usize, &str)] = &[
     ("crates/mem/src/packet.rs", 428, "every method of a packet, each with its words"),
     ("crates/mem/src/region.rs", 468, "one mapping: how it is made, and why it could not be"),
     ("crates/plan/src/diag.rs", 413, "a diagnostic, and the list of their codes"),
-    ("crates/plan/src/raw.rs", 415, "one reader a table of a plan"),
     ("crates/softnic/src/data_path/poll.rs", 447, "ibv_poll_cq, from the ring to the caller"),
     ("crates/softnic/src/objects/qp_table.rs", 483, "the table of states, and the check that reads it"),
     ("crates/softnic/src/provider.rs", 452, "one function an entry of ibv_context_ops"),
     ("crates/softnic/tests/harness/mod.rs", 536, "what every test of the C interface is made of"),
     ("crates/softnic/tests/messages.rs", 579, "one test a rule of messages"),
     ("crates/sync/tests/loom.rs", 567, "one model a protocol"),
-    ("crates/verbline/src/cli/text.rs", 412, "half of it is tests of what it prints"),
     ("crates/verbs/conformance/src/rig/qp.rs", 418, "one wrapper a verb of queue pairs"),
     ("crates/verbs/conformance/src/rows/mw.rs", 419, "one row a rule of memory windows"),
     ("crates/verbs/src/connection/mod.rs", 411, "what both kinds of connection have in common"),

@@ -1,16 +1,17 @@
-//! The idle policy that learns: it sleeps at the times within a gap at which hardly anything comes, so that no more than a
-//! stated share of the batches finds the lcore asleep.
+//! The idle policy that learns: it sleeps at the times within a gap at which hardly anything comes,
+//! so that no more than a stated share of the batches finds the lcore asleep.
 //!
-//! Guarantees, whatever the arrivals do: the batches that were late (those beyond [`Objective::spin_max_ns`] aside) are never
-//! more than that share of all batches and [`CREDIT`]; in one gap the lcore is awake for `spin_max_ns` at most. What it
-//! expects of the arrivals decides only how much it sleeps within these bounds.
+//! Guarantees, whatever the arrivals do: the batches that were late (those beyond
+//! [`Objective::spin_max_ns`] aside) are never more than that share of all batches and [`CREDIT`];
+//! in one gap the lcore is awake for `spin_max_ns` at most. What it expects of the arrivals decides
+//! only how much it sleeps within these bounds.
 
 use super::gaps::{Aim, Gaps, Window, Windows};
 
 /// Late batches that are allowed ahead of the batches that they are a share of.
 const CREDIT: f64 = 3.0;
-/// The most that may be saved up. After a busy time a quiet one may be slept through for so many arrivals, in which most is learned
-/// about it.
+/// The most that may be saved up. After a busy time a quiet one may be slept through for so many
+/// arrivals, in which most is learned about it.
 const CREDIT_MAX: f64 = 64.0;
 /// From so many on a forecast is made.
 const KNOWN: u32 = 32;
@@ -22,10 +23,11 @@ const EVERY: u32 = 512;
 pub struct Objective {
     /// At most this share of the batches may find the lcore asleep, 0 to 1.
     pub late_share: f64,
-    /// The longest that it waits awake in one gap. What comes after that may find it asleep, and is not a part of the share.
+    /// The longest that it waits awake in one gap. What comes after that may find it asleep, and is
+    /// not a part of the share.
     pub spin_max_ns: u64,
-    /// The share holds whatever the arrivals do: an lcore whose forecasts failed waits awake until it has made up for that. Otherwise
-    /// it goes on as well as it can.
+    /// The share holds whatever the arrivals do: an lcore whose forecasts failed waits awake until
+    /// it has made up for that. Otherwise it goes on as well as it can.
     pub is_held: bool,
 }
 
@@ -66,15 +68,16 @@ impl Forecast {
         self.windows.at(idle_ns)
     }
 
-    /// A gap has ended. `batches` came since the one before ended. What ended it found the lcore asleep if it is `late`, and then
-    /// came up to that much earlier than the gap says.
+    /// A gap has ended. `batches` came since the one before ended. What ended it found the lcore
+    /// asleep if it is `late`, and then came up to that much earlier than the gap says.
     pub(crate) fn ended(&mut self, gap_ns: u64, batches: u64, late: Option<u64>) {
         self.gaps.ended(gap_ns, late.unwrap_or(0), batches);
         let late = late.is_some();
         let charged = late && gap_ns < self.aim.spin_max_ns;
         let earned = self.aim.late_share * batches.max(1) as f64;
         self.credit = (self.credit + earned - f64::from(u8::from(charged))).min(CREDIT_MAX);
-        // Once it is spent, it must grow again by a batch: the forecast does not change at every gap.
+        // Once it is spent, it must grow again by a batch: the forecast does not change at every
+        // gap.
         let trusted = !self.is_held || self.credit >= if self.trusted { 1.0 } else { 2.0 };
         if self.trusted && !trusted {
             // The arrivals are not what they were.

@@ -1,10 +1,12 @@
-//! What an lcore knows of the gaps between its arrivals, and when within a gap it had best be asleep.
+//! What an lcore knows of the gaps between its arrivals, and when within a gap it had best be
+//! asleep.
 //!
-//! A gap lasts from the first idle turn to the turn that finds work. The gaps of the last while are kept as a histogram whose
-//! bins grow with the gap (eight for each doubling) and know the least and the greatest gap that fell into them. From it
-//! [`Gaps::plan`] makes the [`Windows`]: the times since the beginning of a gap at which hardly anything ever came. For evenly
-//! spaced arrivals that is all of the gap but its end; for random ones it is what comes after a long gap; for bursts it is the
-//! time between them. Nothing is allocated after [`Gaps::new`].
+//! A gap lasts from the first idle turn to the turn that finds work. The gaps of the last while are
+//! kept as a histogram whose bins grow with the gap (eight for each doubling) and know the least
+//! and the greatest gap that fell into them. From it [`Gaps::plan`] makes the [`Windows`]: the
+//! times since the beginning of a gap at which hardly anything ever came. For evenly spaced
+//! arrivals that is all of the gap but its end; for random ones it is what comes after a long gap;
+//! for bursts it is the time between them. Nothing is allocated after [`Gaps::new`].
 
 /// Bins for each doubling of the gap.
 const PER_OCTAVE: u64 = 8;
@@ -87,7 +89,8 @@ pub(crate) struct Aim {
     pub(crate) late_share: f64,
     /// The longest that it is awake in one gap.
     pub(crate) spin_max_ns: u64,
-    /// What a wake-up costs. The lcore is awake again that long before a window ends; and going to sleep takes about as long.
+    /// What a wake-up costs. The lcore is awake again that long before a window ends; and going to
+    /// sleep takes about as long.
     pub(crate) wake_ns: u64,
 }
 
@@ -139,7 +142,8 @@ impl Gaps {
         self.total
     }
 
-    /// A gap has ended, and `batches` came since the one before did. It may have been shorter, by `doubt_ns` at most.
+    /// A gap has ended, and `batches` came since the one before did. It may have been shorter, by
+    /// `doubt_ns` at most.
     pub(crate) fn ended(&mut self, gap_ns: u64, doubt_ns: u64, batches: u64) {
         let bin = &mut self.bins[bin_of(gap_ns)];
         bin.weight += 1;
@@ -202,7 +206,8 @@ impl Gaps {
         count
     }
 
-    /// Marks the stretches in which it costs least to be asleep, as far as the share of late arrivals allows.
+    /// Marks the stretches in which it costs least to be asleep, as far as the share of late
+    /// arrivals allows.
     fn give_up(&mut self, count: usize, aim: &Aim) {
         let (stretches, order) = (&mut self.stretches[..count], &mut self.order[..count]);
         order.sort_unstable_by(|a, b| stretches[usize::from(*b)].worth.total_cmp(&stretches[usize::from(*a)].worth));
@@ -226,7 +231,8 @@ impl Gaps {
         }
     }
 
-    /// The times between the other stretches, as far as they are long enough; `None` if these are too many.
+    /// The times between the other stretches, as far as they are long enough; `None` if these are
+    /// too many.
     fn windows(&self, count: usize, aim: &Aim, sleep_min_ns: u64) -> Option<Windows> {
         let (mut windows, mut awake_until_ns, mut spun_ns) = (Windows::NONE, 0, 0);
         for stretch in self.stretches[..count].iter().filter(|stretch| !stretch.asleep) {

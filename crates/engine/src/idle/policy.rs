@@ -10,8 +10,8 @@
 //! when to sleep ([`super::forecast`]).
 //!
 //! Guarantees: the policy `poll` never sleeps; an lcore that was woken by work stays awake for at
-//! least the dwell; work renews the budget; an lcore waits awake for a timer that is due sooner than
-//! a wake-up costs (except under `event`).
+//! least the dwell; work renews the budget; an lcore waits awake for a timer that is due sooner
+//! than a wake-up costs (except under `event`).
 
 use verbline_plan::IdlePolicy;
 
@@ -31,6 +31,14 @@ pub(crate) struct Budget {
     pub(crate) wake_cost_ns: u64,
     /// `None` where the budget is the same in every gap.
     pub(crate) objective: Option<Objective>,
+}
+
+#[cfg(test)]
+impl Budget {
+    /// No time at all, for tests that say what they need beside it.
+    pub(crate) fn none(policy: IdlePolicy) -> Budget {
+        Budget { policy, spin_ns: 0, spin_from: SpinFrom::Plan, dwell_ns: 0, wake_cost_ns: 0, objective: None }
+    }
 }
 
 /// Where a spin budget comes from.
@@ -93,11 +101,13 @@ pub(crate) struct Idle {
     awake_until_ns: Tick,
     /// When the sleep is to end that was decided last.
     timer_ns: Option<Tick>,
-    /// How long before something is expected a sleep ends: what waking up by a timer takes. It takes longer after long sleeps.
+    /// How long before something is expected a sleep ends: what waking up by a timer takes. It
+    /// takes longer after long sleeps.
     early_ns: u64,
 }
 
-/// A wake-up that takes so many times what it was measured to take was disturbed, and says nothing about the next one.
+/// A wake-up that takes so many times what it was measured to take was disturbed, and says nothing
+/// about the next one.
 const LATE_WAKES: u64 = 4;
 /// The part of a difference that one wake-up forgets.
 const FORGET: u64 = 64;
@@ -173,7 +183,8 @@ impl Idle {
         self.awake_until_ns = now_ns.saturating_add(self.budget.dwell_ns);
     }
 
-    /// Learns how long waking up takes: at once where it takes longer, and little by little where it takes less.
+    /// Learns how long waking up takes: at once where it takes longer, and little by little where
+    /// it takes less.
     fn overslept(&mut self, now_ns: Tick) {
         let Some(timer_ns) = self.timer_ns else { return };
         let least_ns = self.budget.wake_cost_ns;
@@ -193,7 +204,8 @@ impl Idle {
         if let Some(forecast) = &mut self.forecast
             && since_ns > 0
         {
-            // When exactly it came, nobody knows: waking up may have taken longer than it was measured to.
+            // When exactly it came, nobody knows: waking up may have taken longer than it was
+            // measured to.
             let late = late.then_some((LATE_WAKES - 1) * self.budget.wake_cost_ns);
             forecast.ended(last_ns.saturating_sub(since_ns), turn.batches.saturating_sub(batches), late);
         }

@@ -1,5 +1,5 @@
-//! The idle policy over arrivals that are given, without a thread or a clock: how long it would have been awake, and how many
-//! would have found it asleep. The policy is the one that lcores run.
+//! The idle policy over arrivals that are given, without a thread or a clock: how long it would
+//! have been awake, and how many would have found it asleep. The policy is the one that lcores run.
 
 use verbline_plan::IdlePolicy;
 
@@ -61,8 +61,8 @@ pub fn learning(gaps_ns: impl IntoIterator<Item = u64>, aim: Aim, costs: Costs) 
     lcore.outcome
 }
 
-/// The best that a fixed spin could have done on these gaps by who knew them before: the least time awake of all spins that keep
-/// the share of late arrivals, or spin for as long as is allowed.
+/// The best that a fixed spin could have done on these gaps by who knew them before: the least time
+/// awake of all spins that keep the share of late arrivals, or spin for as long as is allowed.
 #[must_use]
 pub fn best_fixed(gaps_ns: &[u64], aim: Aim, costs: Costs) -> Outcome {
     let mut sorted = gaps_ns.to_vec();

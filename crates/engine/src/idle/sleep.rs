@@ -63,7 +63,8 @@ pub(crate) enum Outcome {
     },
 }
 
-/// Arms everything, looks once more, and blocks if there is nothing: until `until_ns` at the latest.
+/// Arms everything, looks once more, and blocks if there is nothing: until `until_ns` at the
+/// latest.
 pub(crate) fn sleep<B: Sleepable>(lcore: &mut B, until_ns: Option<Tick>) -> io::Result<Outcome> {
     let armed = lcore.arm()?;
     let turn = lcore.turn();

@@ -10,7 +10,7 @@ use std::io;
 use verbline_plan::IdlePolicy;
 
 use crate::api::stage::Next;
-use crate::idle::policy::{Budget, Idle, SpinFrom, Step, Turn};
+use crate::idle::policy::{Budget, Idle, Step, Turn};
 use crate::idle::sleep::{Fired, GRACE_NS, Outcome, SAFETY_TIMEOUT_NS, Sleepable, sleep};
 use crate::lcore::node::Polling;
 use crate::stats::clock::Tick;
@@ -219,14 +219,7 @@ struct Run {
 
 /// The loop of an lcore, until nothing has come for two safety time-outs.
 fn drive(model: &mut Model, policy: IdlePolicy) -> Run {
-    let mut idle = Idle::new(Budget {
-        policy,
-        spin_ns: 60,
-        spin_from: SpinFrom::Plan,
-        dwell_ns: 90,
-        wake_cost_ns: 0,
-        objective: None,
-    });
+    let mut idle = Idle::new(Budget { spin_ns: 60, dwell_ns: 90, ..Budget::none(policy) });
     let mut run = Run::default();
     let mut quiet_timeouts = 0;
     for _ in 0..10_000 {

@@ -51,7 +51,8 @@ pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
     stats.kernel = kernel_time::Thieves::now();
     let started_ns = stats.clock.now_ns();
     control.update(|progress| progress.go = true);
-    Ok(RunningInner::new(control, connections, stats, threads, watch, sources, drain, started_ns))
+    let watch = Some(watch);
+    Ok(RunningInner { control, connections, stats, threads, watch, sources, drain, started_ns })
 }
 
 /// Ends threads that have not begun to run their lcore.

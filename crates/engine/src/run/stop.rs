@@ -42,31 +42,18 @@ pub enum Ended {
 #[derive(Debug)]
 pub(crate) struct RunningInner {
     pub(crate) control: Arc<Control>,
-    connections: Connections,
-    stats: RunStats,
-    threads: Vec<JoinHandle<()>>,
-    watch: Option<Watch>,
+    pub(super) connections: Connections,
+    pub(super) stats: RunStats,
+    pub(super) threads: Vec<JoinHandle<()>>,
+    pub(super) watch: Option<Watch>,
     /// Stages that are sources.
-    sources: usize,
+    pub(super) sources: usize,
     /// The longest drain budget of the plan.
-    drain: Duration,
-    started_ns: Tick,
+    pub(super) drain: Duration,
+    pub(super) started_ns: Tick,
 }
 
 impl RunningInner {
-    pub(crate) fn new(
-        control: Arc<Control>,
-        connections: Connections,
-        stats: RunStats,
-        threads: Vec<JoinHandle<()>>,
-        watch: Watch,
-        sources: usize,
-        drain: Duration,
-        started_ns: Tick,
-    ) -> RunningInner {
-        RunningInner { control, connections, stats, threads, watch: Some(watch), sources, drain, started_ns }
-    }
-
     pub(crate) fn snapshot(&self) -> Report {
         self.snapshot_drained(true)
     }

@@ -51,14 +51,15 @@ counted! {
         cpu: usize,
         /// What it does without work: `poll`, `event` or `adaptive`.
         policy: String,
-        /// The spin budget in force, whether from the plan or measured: the longest that it spins without work.
+        /// The spin budget in force, whether from the plan or measured: the longest that it spins
+        /// without work.
         spin_ns: u64,
         /// Where the spin budget comes from: the `plan`; what a wake-up of this lcore's CPU was
         /// `measured` to cost; or, where other programs `disturbed` every measurement, the least
         /// that was seen.
         spin_from: &'static str,
-        /// The share of batches that may find it asleep before it has spun for that long; `None` where the lcore learns nothing from its
-        /// arrivals, and spins as long in every gap.
+        /// The share of batches that may find it asleep before it has spun for that long; `None`
+        /// where the lcore learns nothing from its arrivals, and spins as long in every gap.
         late_share_max: Option<f64>,
         /// The dwell in force.
         dwell_ns: u64,

@@ -74,6 +74,12 @@ pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     out
 }
 
+/// A label in the first column, the text beside it.
+pub(super) fn labelled(label: &str, text: &str) -> String {
+    const INDENT: usize = 9;
+    format!("{label:<INDENT$}{}", wrapped(text, COLUMNS, INDENT))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

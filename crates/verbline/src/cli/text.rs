@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use verbline_engine::{ConnectionReport, ConnectionState, EventReport, LcoreReport, PortReport, Report, StageReport};
+use verbline_engine::{ConnectionReport, ConnectionState, EventReport, PortReport, Report, StageReport};
 
-use super::figures::{count, duration, percent};
-use super::output::{COLUMNS, alarming, wrapped};
+use super::figures::{count, duration};
+use super::idling::sleepers;
+use super::output::{COLUMNS, alarming, labelled, wrapped};
 use super::{Outcome, remedies, tables};
 
 /// The whole report. What went wrong stands at the end, where a terminal shows it.
@@ -56,38 +57,6 @@ pub(super) fn failures(report: &Report, outcome: &Outcome) -> Vec<String> {
     let sentences = of_lcore.chain(outcome.failures.iter().cloned());
     const HEAD: &str = "FAILED   ";
     sentences.map(|sentence| format!("{HEAD}{}", wrapped(&sentence, COLUMNS, HEAD.len()))).collect()
-}
-
-/// For how long lcores spin before they sleep, and what woke those that slept.
-fn sleepers(lcores: &[LcoreReport]) -> String {
-    let mut text = String::new();
-    for lcore in lcores.iter().filter(|lcore| lcore.policy == "adaptive") {
-        let from = match lcore.spin_from {
-            "measured" => ", by what waking it was measured to cost",
-            "disturbed" => ", by the least of what waking it cost, as other programs disturbed every measurement",
-            _ => ", as the plan has it",
-        };
-        let spin = duration(lcore.spin_ns);
-        let line = match lcore.late_share_max {
-            None => format!("lcore {}: {spin}{from}", lcore.name),
-            Some(most) => format!(
-                "lcore {}: up to {spin}{from}; {} of batches found it asleep (within that, {} may)",
-                lcore.name,
-                percent(lcore.late_share()),
-                percent(most)
-            ),
-        };
-        let _ = writeln!(text, "{}", labelled("spin", &line));
-    }
-    for lcore in lcores.iter().filter(|lcore| lcore.sleeps > 0) {
-        let causes = lcore.wakes.iter().filter(|wake| wake.count > 0);
-        let causes: Vec<_> = causes.map(|wake| format!("{} {}", wake.cause, count(wake.count))).collect();
-        let _ = writeln!(text, "{}", labelled("wakes", &format!("lcore {}: {}", lcore.name, causes.join(", "))));
-    }
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    text
 }
 
 /// How the table of the stages came about, below it.
@@ -191,17 +160,11 @@ fn events(events: &[EventReport]) -> String {
     events.iter().filter(|event| event.count > 0).map(line).collect()
 }
 
-/// A label in the first column, the text beside it.
-fn labelled(label: &str, text: &str) -> String {
-    const INDENT: usize = 9;
-    format!("{label:<INDENT$}{}", wrapped(text, COLUMNS, INDENT))
-}
-
 #[cfg(test)]
 mod tests {
     use verbline_engine::{
-        ConnectionState, CounterReport, DropReport, FailureReport, HolderReport, PacketReport, PoolReport, RingReport,
-        StatusReport, WakeReport,
+        ConnectionState, CounterReport, DropReport, FailureReport, HolderReport, LcoreReport, PacketReport, PoolReport,
+        RingReport, StatusReport, WakeReport,
     };
 
     use super::*;

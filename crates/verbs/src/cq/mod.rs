@@ -80,7 +80,7 @@ impl CompletionChannel {
     /// Ends the armed state: reads and acknowledges every event that is there, without blocking.
     /// Gives how many there were.
     ///
-    /// For those who block in an epoll of their own on [`CompletionChannel::as_fd`]; call it
+    /// For those who block in an epoll of their own on the channel (it is an `AsFd`); call it
     /// whether or not the channel was what woke them.
     pub fn take_events(&mut self, armed: ArmedCq) -> Result<u32, ChannelError> {
         armed.disarm();

@@ -48,7 +48,8 @@ pub(crate) fn leak(after_each: &[Left]) -> Option<String> {
     }
     // A multicast group's 40 bytes stay with the process, and a stretch may be the first with some
     // group. The allocator maps an arena now and then.
-    let figures: [(&str, u64, fn(&Left) -> u64); 3] = [
+    type Figure = fn(&Left) -> u64;
+    let figures: [(&str, u64, Figure); 3] = [
         ("bytes of heap", STRETCH_PLANS as u64, |left| left.heap_bytes),
         ("mapped pages", STRETCH_PLANS as u64 / 10, |left| left.mapped_pages),
         ("descriptors", 1, |left| left.descriptors),

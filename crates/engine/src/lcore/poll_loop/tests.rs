@@ -13,7 +13,7 @@ use crate::api::outputs::Outputs;
 use crate::api::stage::{Next, PortChange, PortEvent, Stage};
 use crate::control::notice::Notice;
 use crate::control::run_control::Control;
-use crate::idle::policy::{Budget, SpinFrom};
+use crate::idle::policy::Budget;
 use crate::idle::sleep::SAFETY_TIMEOUT_NS;
 use crate::rig::{Depths, Parts, Rig, port, sleep_in};
 use crate::stats::clock::Tick;
@@ -45,14 +45,7 @@ impl Stage for Alarms {
 /// An lcore without ports that sleeps whenever it can.
 fn sleeper(rig: &Rig, stage: Box<dyn Stage>) -> Lcore {
     let (waker, doorbell) = verbline_ring::doorbell().unwrap();
-    let budget = Budget {
-        policy: IdlePolicy::Event,
-        spin_ns: 0,
-        spin_from: SpinFrom::Plan,
-        dwell_ns: 0,
-        wake_cost_ns: 0,
-        objective: None,
-    };
+    let budget = Budget::none(IdlePolicy::Event);
     let parts = Parts { budget, ports: Vec::new(), sinks: Vec::new(), stage, source: None, doorbell, burst: 4 };
     rig.lcore(&Arc::new(Control::new(vec![waker])), parts).0
 }
@@ -107,7 +100,7 @@ proptest! {
         let (waker, doorbell) = verbline_ring::doorbell().unwrap();
         let control = Arc::new(Control::new(vec![waker]));
         let told = Seen::default();
-        let budget = Budget { policy: IdlePolicy::Poll, spin_ns: 0, spin_from: SpinFrom::Plan, dwell_ns: 0, wake_cost_ns: 0 , objective: None};
+        let budget = Budget::none(IdlePolicy::Poll);
         let stage = Box::new(Witness(Arc::clone(&told)));
         let parts = Parts { budget, ports, sinks: Vec::new(), stage, source: Some(source), doorbell, burst: 4 };
         let (mut lcore, _) = rig.lcore(&control, parts);

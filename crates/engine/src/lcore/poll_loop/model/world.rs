@@ -20,7 +20,7 @@ use crate::connection::supervisor::{SharedStatus, Status as ConnectionStatus, St
 use crate::control::event_fd::{EventFd, StopFlag};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
-use crate::idle::policy::{Budget, SpinFrom};
+use crate::idle::policy::Budget;
 use crate::lcore::poll_loop::Lcore;
 use crate::lcore::port::{Health, Receiving, Sending};
 use crate::rig::{Depths, Parts, Rig, port};
@@ -125,14 +125,7 @@ impl World {
         let sink = Sink::new(BURST, DropReason::TxFull, SinkStats::Port(Shared::clone(&port.stats)));
         let changes = Arc::default();
         let stage = Box::new(Witness(Arc::clone(&changes)));
-        let budget = Budget {
-            policy: IdlePolicy::Poll,
-            spin_ns: 0,
-            spin_from: SpinFrom::Plan,
-            dwell_ns: 0,
-            wake_cost_ns: 0,
-            objective: None,
-        };
+        let budget = Budget::none(IdlePolicy::Poll);
         let (ports, sinks) = (vec![port], vec![sink]);
         let parts = Parts { budget, ports, sinks, stage, source: Some(source), doorbell, burst: BURST };
         let (lcore, stage) = rig.lcore(&control, parts);

@@ -1,0 +1,36 @@
+//! What the numbers of a plan may be, and what they are when a plan leaves them out.
+
+use std::time::Duration;
+
+/// The tables of resources. Every other top-level table is an application's section.
+pub(crate) const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
+
+/// More of one sort than this is not a plan: what is worked out for each pool and lcore, and each
+/// that it reaches, adds up.
+pub(crate) const DEVICES_MAX: usize = 64;
+pub(crate) const POOLS_MAX: usize = 256;
+pub(crate) const LCORES_MAX: usize = 1024;
+pub(crate) const RESOURCES_MAX: usize = 4096;
+/// The outputs of a stage, and the groups that a port joins.
+pub(crate) const LISTED_MAX: usize = 1024;
+/// ibv_port_attr numbers ports in 8 bits.
+pub(crate) const PORT_NUM_MAX: u32 = 255;
+pub(crate) const PACKETS_MAX: u32 = 1 << 28;
+pub(crate) const DATA_BYTES_MAX: u32 = 1 << 26;
+pub(crate) const HEADROOM_BYTES_MAX: u32 = 1 << 16;
+pub(crate) const DEPTH_MAX: u32 = 1 << 20;
+pub(crate) const BURST_MAX: u32 = 1024;
+pub(crate) const CPU_MAX: u32 = 1 << 16;
+/// Greater than any device's `max_cqe`, and what an lcore's ports may need together.
+pub(crate) const CQ_DEPTH_MAX: u32 = DEPTH_MAX * 64;
+/// Longer than any sensible budget, and far from overflowing nanoseconds in 64 bits.
+pub(crate) const DURATION_MAX: Duration = Duration::from_secs(3600);
+
+pub(crate) const HEADROOM_BYTES: u32 = 64;
+pub(crate) const CACHE_PACKETS: u32 = 256;
+pub(crate) const BURST_PACKETS: u32 = 32;
+pub(crate) const INLINE_BYTES: u32 = 128;
+pub(crate) const SIGNAL_EVERY_WR: u32 = 32;
+pub(crate) const DRAIN: Duration = Duration::from_secs(1);
+/// Long enough to start the other end by hand.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
