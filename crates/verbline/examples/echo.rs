@@ -35,7 +35,6 @@ rx_depth_wr = 128
 tx_depth_wr = 64
 next = "stage.sink"
 
-# It may send all that can be on its way back: 128 receives at either end.
 [port.server]
 lcore = "main"
 device = "nic"
@@ -43,7 +42,7 @@ pool = "packets"
 transport = "rc"
 peer = "port.client"
 rx_depth_wr = 128
-tx_depth_wr = 256
+tx_depth_wr = 256   # all that can be on its way back: 128 receives at either end
 next = "stage.echo"
 
 [stage.source]
