@@ -1,10 +1,11 @@
 //! The idle policy that learns: it sleeps at the times within a gap at which hardly anything comes,
 //! so that no more than a stated share of the batches finds the lcore asleep.
 //!
-//! Guarantees, whatever the arrivals do: the batches that were late (those beyond
-//! [`Objective::spin_max_ns`] aside) are never more than that share of all batches and [`CREDIT`];
-//! in one gap the lcore is awake for `spin_max_ns` at most. What it expects of the arrivals decides
-//! only how much it sleeps within these bounds.
+//! Guarantees, whatever the arrivals do: in one gap the lcore is awake for
+//! [`Objective::spin_max_ns`] at most. If the share is to be held ([`Objective::is_held`]), the
+//! batches that were late, those beyond `spin_max_ns` aside, are never more than that share of all
+//! batches and [`CREDIT`]. What is expected of the arrivals decides only how much the lcore sleeps
+//! within these bounds.
 
 use super::gaps::{Aim, Gaps, Window, Windows};
 

@@ -17,7 +17,7 @@ const HORIZON: u32 = 4096;
 /// Windows that an lcore follows at most.
 const WINDOWS: usize = 16;
 /// From so many gaps on the spread within a bin says where the next ones will fall.
-const KNOWN: u32 = 8;
+const FEW: u32 = 8;
 
 /// Some of the gaps that were seen: those of about one length.
 #[derive(Clone, Copy, Debug)]
@@ -191,7 +191,7 @@ impl Gaps {
             let (least_ns, greatest_ns) = bin.span();
             // Of a few gaps nobody knows how far the next one may be from them.
             let margin_ns = match bin.weight {
-                0..KNOWN => width_of(index),
+                0..FEW => width_of(index),
                 _ => ((greatest_ns - least_ns) / 2).max(aim.wake_ns / 2),
             };
             let (from_ns, to_ns) = (least_ns.saturating_sub(margin_ns), greatest_ns + margin_ns);
@@ -260,11 +260,11 @@ impl Gaps {
 }
 
 fn bin_of(gap_ns: u64) -> usize {
-    let octave = u64::from(gap_ns.max(PER_OCTAVE).ilog2()) - u64::from(PER_OCTAVE.ilog2());
-    let within = (gap_ns >> octave) & (PER_OCTAVE - 1);
     if gap_ns < PER_OCTAVE {
         return gap_ns as usize;
     }
+    let octave = u64::from(gap_ns.ilog2() - PER_OCTAVE.ilog2());
+    let within = (gap_ns >> octave) & (PER_OCTAVE - 1);
     ((octave + 1) * PER_OCTAVE + within).min(BINS as u64 - 1) as usize
 }
 

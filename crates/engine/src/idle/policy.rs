@@ -260,14 +260,7 @@ mod tests {
     use super::*;
 
     fn idle(policy: IdlePolicy) -> Idle {
-        Idle::new(Budget {
-            policy,
-            spin_ns: 100,
-            spin_from: SpinFrom::Plan,
-            dwell_ns: 500,
-            wake_cost_ns: 40,
-            objective: None,
-        })
+        Idle::new(Budget { spin_ns: 100, dwell_ns: 500, wake_cost_ns: 40, ..Budget::none(policy) })
     }
 
     fn quiet(now_ns: Tick) -> Turn {

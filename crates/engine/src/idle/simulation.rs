@@ -3,7 +3,6 @@
 
 use verbline_plan::IdlePolicy;
 
-use super::forecast::Objective as Aim;
 use super::policy::{Budget, Idle, SpinFrom, Step, Turn};
 use crate::stats::counters::WakeCause;
 
@@ -55,7 +54,7 @@ impl Outcome {
 }
 
 /// An lcore that learns from these gaps between arrivals, one after another.
-pub fn learning(gaps_ns: impl IntoIterator<Item = u64>, aim: Aim, costs: Costs) -> Outcome {
+pub fn learning(gaps_ns: impl IntoIterator<Item = u64>, aim: Objective, costs: Costs) -> Outcome {
     let mut lcore = Simulated::new(aim, costs);
     gaps_ns.into_iter().for_each(|gap_ns| lcore.meet(gap_ns));
     lcore.outcome
@@ -64,7 +63,7 @@ pub fn learning(gaps_ns: impl IntoIterator<Item = u64>, aim: Aim, costs: Costs) 
 /// The best that a fixed spin could have done on these gaps by who knew them before: the least time
 /// awake of all spins that keep the share of late arrivals, or spin for as long as is allowed.
 #[must_use]
-pub fn best_fixed(gaps_ns: &[u64], aim: Aim, costs: Costs) -> Outcome {
+pub fn best_fixed(gaps_ns: &[u64], aim: Objective, costs: Costs) -> Outcome {
     let mut sorted = gaps_ns.to_vec();
     sorted.sort_unstable();
     let below: Vec<u64> = std::iter::once(0)
@@ -95,7 +94,7 @@ struct Simulated {
 }
 
 impl Simulated {
-    fn new(aim: Aim, costs: Costs) -> Simulated {
+    fn new(aim: Objective, costs: Costs) -> Simulated {
         let budget = Budget {
             policy: IdlePolicy::Adaptive,
             spin_ns: aim.spin_max_ns,
