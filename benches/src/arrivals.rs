@@ -39,6 +39,28 @@ pub const PATTERNS: [Pattern; 14] = [
     Pattern { name: "10/s, then 100,000/s, in turn", make: steps },
 ];
 
+/// A few seconds of evenly spaced arrivals.
+#[must_use]
+pub fn even_gaps(per_s: u32, seed: u64) -> Vec<u64> {
+    gaps(|rng, gaps_ns| even(rng, gaps_ns, per_s, count(per_s)), seed)
+}
+
+/// A few seconds of random ones.
+#[must_use]
+pub fn random_gaps(per_s: u32, seed: u64) -> Vec<u64> {
+    gaps(|rng, gaps_ns| random(rng, gaps_ns, per_s, count(per_s)), seed)
+}
+
+fn gaps(make: impl FnOnce(&mut Rng, &mut Vec<u64>), seed: u64) -> Vec<u64> {
+    let mut gaps_ns = Vec::new();
+    make(&mut Rng::with_seed(seed), &mut gaps_ns);
+    gaps_ns
+}
+
+fn count(per_s: u32) -> usize {
+    (4 * per_s as usize).clamp(64, 1_000_000)
+}
+
 const SECOND_NS: f64 = 1e9;
 
 fn exponential(rng: &mut Rng, mean_ns: f64) -> f64 {

@@ -45,6 +45,7 @@ pub fn report_faults(report: &Value) -> Vec<String> {
     sums.stages();
     sums.ports();
     sums.rings();
+    sums.injectors();
     sums.packets();
     sums.drops();
     sums.failures();
@@ -67,16 +68,29 @@ impl Sums<'_> {
 
     fn names(&mut self) {
         let lcores: BTreeSet<&str> = names(&self.report["lcores"]).collect();
-        for table in ["lcores", "stages", "ports", "rings", "pools"] {
+        for table in ["lcores", "stages", "ports", "rings", "injectors", "pools"] {
             let all: Vec<&str> = names(&self.report[table]).collect();
             let distinct: BTreeSet<&str> = all.iter().copied().collect();
             self.hold(all.len() == distinct.len(), || format!("{table}: a name stands twice among {all:?}"));
         }
-        for (table, key) in [("stages", "lcore"), ("ports", "lcore"), ("rings", "producer"), ("rings", "consumer")] {
+        for (table, key) in [
+            ("stages", "lcore"),
+            ("ports", "lcore"),
+            ("rings", "producer"),
+            ("rings", "consumer"),
+            ("injectors", "lcore"),
+        ] {
             for row in list(&self.report[table]) {
-                let lcore = text(row, key);
-                self.hold(lcores.contains(lcore), || format!("{table} {}: no lcore {lcore}", text(row, "name")));
+                // Several fill a ring of several lanes.
+                for lcore in text(row, key).split(", ") {
+                    self.hold(lcores.contains(lcore), || format!("{table} {}: no lcore {lcore}", text(row, "name")));
+                }
             }
+        }
+        let stages: BTreeSet<&str> = names(&self.report["stages"]).collect();
+        for injector in list(&self.report["injectors"]) {
+            let (name, stage) = (text(injector, "name"), text(injector, "stage"));
+            self.hold(stages.contains(stage), || format!("injector {name}: no stage {stage}"));
         }
         for ring in list(&self.report["rings"]) {
             self.hold(ring["producer"] != ring["consumer"], || format!("{ring}: from an lcore to itself"));
@@ -175,15 +189,43 @@ impl Sums<'_> {
             let name = text(ring, "name");
             let keys = ["pushed", "push_batches", "popped", "pop_batches", "depth", "most", "full"];
             let [pushed, pushes, popped, pops, depth, most, full] = keys.map(|key| number(ring, key));
+            let lanes = ring["lanes"].as_array().map_or(&[][..], Vec::as_slice);
+            for key in ["pushed", "push_batches", "popped", "pop_batches", "full"] {
+                let sum: u64 = lanes.iter().map(|lane| number(lane, key)).sum();
+                let whole = number(ring, key);
+                self.hold(lanes.is_empty() || sum == whole, || format!("ring {name}: {key} {whole}, of lanes {sum}"));
+            }
             self.hold(most <= depth, || format!("ring {name}: {most} were in a ring of {depth}"));
             self.hold(full == 0 || most == depth, || format!("ring {name}: full {full} times, {most} at most"));
             if self.ended {
+                // Of what was displaced some had been pushed, and some still waited.
+                let displaced = self.dropped(&format!("ring.{name}"), "displaced");
                 self.hold(popped <= pushed, || format!("ring {name}: {popped} popped of {pushed} pushed"));
                 self.hold(pushes <= pushed && pops <= popped, || format!("ring {name}: more batches than packets"));
-                self.hold(pushed - popped.min(pushed) <= depth, || format!("ring {name}: more was left than it holds"));
+                let room = depth * lanes.len().max(1) as u64;
+                let gone = pushed.saturating_sub(popped);
+                self.hold(gone <= room + displaced, || format!("ring {name}: more was left than it holds"));
                 self.hold(most <= pushed, || format!("ring {name}: {most} were in it of {pushed} pushed"));
                 let left = self.dropped(&format!("ring.{name}"), "left_behind");
-                self.hold(left == pushed.saturating_sub(popped), || format!("ring {name}: {left} left behind"));
+                self.hold(left <= gone && gone <= left + displaced, || format!("ring {name}: {left} left behind"));
+            }
+        }
+    }
+
+    fn injectors(&mut self) {
+        for injector in list(&self.report["injectors"]) {
+            let name = text(injector, "name");
+            let keys = ["pushed", "popped", "depth", "most", "refused_full"];
+            let [pushed, popped, depth, most, full] = keys.map(|key| number(injector, key));
+            self.hold(most <= depth, || format!("injector {name}: {most} were in one of {depth}"));
+            self.hold(full == 0 || most == depth, || {
+                format!("injector {name}: refused {full}, and held {most} at most")
+            });
+            if self.ended {
+                let left = self.dropped(&format!("injector.{name}"), "left_behind");
+                self.hold(popped + left == pushed, || {
+                    format!("injector {name}: {pushed} pushed, {popped} popped, {left} left behind")
+                });
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use kv::KeyValue;
 use pingpong::PingPong;
 use tick_to_trade::stages::{self, Tally};
 use verbline::plan::{Hugepages, Lack, Loader, Machine};
@@ -15,6 +16,11 @@ fn registry(app: &str) -> Registry {
         "pingpong" => {
             let mut registry = Registry::new("pingpong");
             PingPong::default().register(&mut registry);
+            registry
+        }
+        "kv" => {
+            let mut registry = Registry::new("kv");
+            KeyValue::default().register(&mut registry);
             registry
         }
         "tick-to-trade" => {
@@ -72,5 +78,5 @@ fn every_shipped_plan_loads_with_its_apps_catalog() {
         assert!(lacks.contains(&Lack::Hugepages) && lacks.iter().all(of_memory), "{lacks:?}");
         seen.insert(app.to_owned());
     }
-    assert_eq!(Vec::from_iter(seen), ["pingpong", "tick-to-trade"], "every app has a plan");
+    assert_eq!(Vec::from_iter(seen), ["kv", "pingpong", "tick-to-trade"], "every app has a plan");
 }

@@ -84,9 +84,11 @@ fn cargo(outside: &TempDir, arguments: &[&str]) -> Output {
             cargo.env_remove(name);
         }
     }
-    // Built once for all runs of the test; without debugging symbols, which take half of the time.
-    cargo.env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside"));
-    cargo.env("CARGO_PROFILE_DEV_DEBUG", "0");
+    // Where the workspace is built, and by its profile: what others wrote is built already.
+    cargo.env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap());
+    cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+    let debug = std::env::var("CARGO_PROFILE_DEV_DEBUG").unwrap_or_else(|_| "line-tables-only".into());
+    cargo.env("CARGO_PROFILE_DEV_DEBUG", debug);
     cargo.output().unwrap()
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kv::KeyValue;
 use pingpong::PingPong;
 use serde_json::{Value, json};
 use tick_to_trade::stages::{self, Tally};
@@ -19,26 +20,31 @@ const RUN: Duration = Duration::from_millis(600);
 const LOOKS: u32 = 6;
 
 /// The apps of this repository.
-fn registry(app: &str) -> Registry {
-    let mut registry = Registry::new(if app == "pingpong" { "pingpong" } else { "tick-to-trade" });
+fn registry(app: &'static str) -> Registry {
+    let mut registry = Registry::new(app);
     match app {
         "pingpong" => PingPong::default().register(&mut registry),
+        "kv" => KeyValue::default().register(&mut registry),
         _ => stages::register(&mut registry, &Tally::default()),
     }
     registry
+}
+
+/// The app of a plan, by the plan's name.
+fn app_of(stem: &str) -> &'static str {
+    ["pingpong", "kv"].into_iter().find(|app| stem.starts_with(app)).unwrap_or("tick-to-trade")
 }
 
 fn plans() -> Vec<PathBuf> {
     let entries = fs::read_dir(root().join("config")).expect("config/");
     let mut plans: Vec<_> = entries.map(|entry| entry.expect("an entry of config/").path()).collect();
     plans.sort();
-    assert!(plans.len() >= 4, "{plans:?}");
+    assert!(plans.len() >= 5, "{plans:?}");
     plans
 }
 
 /// Runs a plan with these keys set. Gives the reports: those taken live, then the last one.
-fn run(path: &Path, sets: &[String]) -> Vec<Value> {
-    let app = if path.to_string_lossy().contains("pingpong") { "pingpong" } else { "tick-to-trade" };
+fn run(path: &Path, app: &'static str, sets: &[String]) -> Vec<Value> {
     let registry = registry(app);
     let loader = Loader::new(registry.catalog(), Machine::detect()).sets(sets);
     let plan = loader.load_path(path).unwrap_or_else(|faults| panic!("{faults}"));
@@ -57,7 +63,12 @@ fn run(path: &Path, sets: &[String]) -> Vec<Value> {
 fn two_lcores_report_what_can_be_in_every_plan_and_mode() {
     for path in plans() {
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let lcores = if stem.starts_with("pingpong") { ["ping", "pong"] } else { ["exchange", "trader"] };
+        let app = app_of(stem);
+        let lcores = match app {
+            "pingpong" => ["ping", "pong"],
+            "kv" => ["server", "load"],
+            _ => ["exchange", "trader"],
+        };
         let Some(placed) = two_lcores(lcores) else { return };
         let mut sets: Vec<_> = placed.into_iter().filter(|word| word != "--set").collect();
         if stem == "moex-replay" {
@@ -66,17 +77,18 @@ fn two_lcores_report_what_can_be_in_every_plan_and_mode() {
         }
         for idle in ["poll", "event", "adaptive"] {
             let modes = lcores.map(|lcore| format!("lcore.{lcore}.idle={idle}"));
-            for report in run(&path, &[sets.as_slice(), modes.as_slice()].concat()) {
+            for report in run(&path, app, &[sets.as_slice(), modes.as_slice()].concat()) {
                 assert_report_holds(&report);
             }
         }
         // Saturated, where every turn is busy and none is like another.
-        let most = match stem.starts_with("pingpong") {
-            true => ["pingpong.window=32", "pingpong.size_bytes=1500"].as_slice(),
-            false if stem == "moex-replay" => &["feed.speed=10000"],
-            false => &["feed.ticks_per_second=2000000"],
+        let most = match app {
+            "pingpong" => ["pingpong.window=32", "pingpong.size_bytes=1500"].as_slice(),
+            "kv" => &["kv.window=4", "kv.close_every_ms=3"],
+            _ if stem == "moex-replay" => &["feed.speed=10000"],
+            _ => &["feed.ticks_per_second=2000000"],
         };
-        for report in run(&path, &[sets, most.iter().map(ToString::to_string).collect()].concat()) {
+        for report in run(&path, app, &[sets, most.iter().map(ToString::to_string).collect()].concat()) {
             assert_report_holds(&report);
         }
     }
@@ -97,11 +109,16 @@ fn good() -> Value {
     let stage = json!({
         "name": "a", "kind": "k", "lcore": "main", "calls": 5, "polls": 0, "packets_in": 10, "packets_out": 10,
         "busy_ns": 50, "timed": 5, "busy_error": 0.1, "ns_per_packet": 5.0, "busy_share": 0.5, "batch_mean": 2.0,
-        "batch_max": 3, "alloc_failed": 0, "counters": [],
+        "batch_max": 3, "alloc_failed": 0, "timers_armed": 0, "timers_due": 0, "timers_canceled": 0,
+        "timers_refused": 0, "fd_events": 0, "fds_closed": 0, "counters": [],
     });
     let ring = json!({
         "name": "r", "producer": "main", "consumer": "other", "pushed": 10, "push_batches": 5, "popped": 9,
         "pop_batches": 3, "depth": 8, "most": 4, "full": 0,
+    });
+    let injector = json!({
+        "name": "i", "stage": "a", "lcore": "main", "depth": 4, "pushed": 6, "popped": 6, "most": 2, "bells": 0,
+        "refused_full": 0, "refused_no_packet": 0, "refused_too_long": 0, "refused_stopped": 1,
     });
     let pool = json!({
         "name": "p", "packets": 8, "free": 8, "cached": 0, "held": 0, "page_bytes": 4096, "fallback": null,
@@ -111,6 +128,7 @@ fn good() -> Value {
         "version": 1, "plan": "none", "ended": true, "elapsed_ns": 1000, "throttled_ns": null, "drained": true,
         "failures": [], "events": [],
         "lcores": [lcore("main"), lcore("other")], "stages": [stage], "ports": [], "connections": [], "rings": [ring],
+        "injectors": [injector],
         "pools": [pool], "drops": [{ "place": "ring.r", "reason": "left_behind", "packets": 1 }],
         "packets": { "taken": 20, "returned": 20, "held": 0, "holders": [] }, "ticks": 5,
     })
@@ -120,7 +138,7 @@ fn good() -> Value {
 #[test]
 fn a_report_that_cannot_be_is_seen_through() {
     assert_report_holds(&good());
-    let cases: [(&str, Value, &str); 15] = [
+    let cases: [(&str, Value, &str); 19] = [
         ("/stages/0/busy_ns", json!(156), "its stages"),
         ("/stages/0/busy_share", json!(1.194), "1.194"),
         ("/stages/0/ns_per_packet", json!(6.0), "6 ns a packet"),
@@ -133,6 +151,10 @@ fn a_report_that_cannot_be_is_seen_through() {
         ("/rings/0/most", json!(9), "9 were in a ring of 8"),
         ("/rings/0/full", json!(1), "full 1 times"),
         ("/rings/0/popped", json!(8), "1 left behind"),
+        ("/injectors/0/stage", json!("b"), "no stage b"),
+        ("/injectors/0/most", json!(5), "5 were in one of 4"),
+        ("/injectors/0/refused_full", json!(1), "refused 1"),
+        ("/injectors/0/popped", json!(5), "0 left behind"),
         ("/packets/taken", json!(21), "21 taken"),
         ("/pools/0/held", json!(1), "out of the pools"),
         ("/drops/0/place", json!("stage.b"), "no stage.b"),

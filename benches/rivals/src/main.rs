@@ -1,11 +1,13 @@
 //! Other crates, and C, at the work of ours. `rivals SUBJECT FEED` prints figures as a line of
-//! JSON; `rivals post-and-poll LISTS BURST` does what callgrind then counts.
+//! JSON, and so does `rivals hop LIBRARY rate|latency`; `rivals post-and-poll LISTS BURST` does
+//! what callgrind then counts.
 //!
 //! The feed is as Nasdaq's recorded files are: each message after its length in two big-endian
 //! bytes. A parser reads every field that can change a book and folds it into a sum, which must be
 //! the same for all; a book gives the sum of its best prices at the end.
 
 mod books;
+mod hop;
 mod parsers;
 mod verbs;
 
@@ -21,10 +23,13 @@ fn main() {
         ["itchy", feed] => timed(feed, parsers::itchy),
         ["itch5", feed] => timed(feed, parsers::itch5),
         ["hftbacktest", feed] => timed(feed, books::hftbacktest),
+        ["hop", library, by] => hop::run(library, by),
         ["post-and-poll", lists, burst] => {
             verbs::run(lists.parse().expect("a count of lists"), burst.parse().expect("a count of messages"));
         }
-        _ => panic!("usage: rivals itchy|itch5|hftbacktest FEED, or post-and-poll LISTS BURST"),
+        _ => panic!(
+            "usage: rivals itchy|itch5|hftbacktest FEED, hop LIBRARY rate|latency, or post-and-poll LISTS BURST"
+        ),
     }
 }
 

@@ -8,7 +8,7 @@ use tick_to_trade::book::OrderBooks;
 use verbline::mem::Batch;
 use verbline_ring::{doorbell, spsc};
 
-use super::{feed, itch, lcores, pool, post_poll, ring};
+use super::{feed, itch, lcores, operations, pool, post_poll, ring};
 
 /// One operation of the hot path.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +82,27 @@ pub const SUBJECTS: &[Subject] = &[
         run: |turns| lcores::stage_turns(turns, 1),
     },
     Subject {
+        name: "timer-arm",
+        what: "a turn of an lcore with one packet, of which a timer is armed and the one before canceled",
+        counts: [10_000, 110_000],
+        within: Some(TURN),
+        run: |turns| lcores::timer_turns(turns, 1),
+    },
+    Subject {
+        name: "timer-due",
+        what: "a turn of an lcore without packets in which one of 1,000 timers is due, and armed again",
+        counts: [10_000, 110_000],
+        within: Some(TURN),
+        run: |turns| lcores::timer_turns(turns, 0),
+    },
+    Subject {
+        name: "fd-turn",
+        what: "a turn of an lcore whose stage looks at an eventfd, finds it ready and reads it",
+        counts: [1_000, 21_000],
+        within: Some(TURN),
+        run: lcores::fd_turns,
+    },
+    Subject {
         name: "port-turn",
         what: "a turn of an lcore with two ports: a message received, through a stage, and sent back",
         counts: [10_000, 110_000],
@@ -94,6 +115,13 @@ pub const SUBJECTS: &[Subject] = &[
         counts: [10_000, 110_000],
         within: Some(TURN),
         run: |turns| lcores::port_turns(turns, 0),
+    },
+    Subject {
+        name: "operation",
+        what: "a WRITE of 8 bytes that a stage asks for: posted, carried out and handed back, 64 under way",
+        counts: [64_000, 640_000],
+        within: Some(TURN),
+        run: |count| operations::operations(count, 64),
     },
     Subject {
         name: "itch-parse",

@@ -124,7 +124,7 @@ pub fn null_ports(macswap: bool) -> Figures {
 pub fn stage_turns(turns: u64, batch: usize) -> ! {
     let mut plan = preamble(8192);
     chain(&mut plan, "a", cpus()[0].id, 4, batch, &format!("turns = {turns}"));
-    run_to_the_end(&plan)
+    run_to_the_end(&registry(&Waits::default()), &plan)
 }
 
 /// `turns` turns of an lcore with two ports that are connected with each other, and a stage behind
@@ -148,12 +148,43 @@ pub fn port_turns(turns: u64, packets: u64) -> ! {
              stage.{port}_echo = {{ use = \"forward\", lcore = \"a\", out = {{ out = \"port.{port}\" }} }}"
         );
     }
-    run_to_the_end(&plan)
+    run_to_the_end(&registry(&Waits::default()), &plan)
+}
+
+/// `turns` turns of an lcore whose stage has timers: with `packets` in each turn it gives each a
+/// time-out and cancels that of the one before; without, one of a thousand is due in each turn.
+/// Ends the process.
+pub fn timer_turns(turns: u64, packets: u64) -> ! {
+    let mut plan = preamble(2048);
+    let _ = writeln!(
+        plan,
+        "lcore.a = {{ cpu = {}, idle = \"poll\", burst = 1 }}\n\
+         stage.source = {{ use = \"source\", lcore = \"a\", pool = \"packets\", out = {{ out = \"stage.timed\" }}, \
+         params = {{ turns = {turns}{} }} }}\n\
+         stage.timed = {{ use = \"timed\", lcore = \"a\", timers_max = 1024, params = {{ due = {} }} }}",
+        cpus()[0].id,
+        if packets == 0 { ", count = 0" } else { "" },
+        packets == 0
+    );
+    run_to_the_end(&registry(&Waits::default()), &plan)
+}
+
+/// `turns` turns of an lcore whose stage looks at an eventfd in each, which is ready. Ends the
+/// process.
+pub fn fd_turns(turns: u64) {
+    let mut plan = preamble(2048);
+    let _ = writeln!(
+        plan,
+        "lcore.a = {{ cpu = {}, idle = \"poll\" }}\n\
+         stage.watcher = {{ use = \"watcher\", lcore = \"a\", params = {{ turns = {turns} }} }}",
+        cpus()[0].id
+    );
+    run_to_the_end(&registry(&Waits::default()), &plan)
 }
 
 /// Runs a plan whose source ends the process.
-fn run_to_the_end(plan: &str) -> ! {
-    let running = super::stages::start(&registry(&Waits::default()), plan);
+pub(crate) fn run_to_the_end(registry: &verbline::prelude::Registry, plan: &str) -> ! {
+    let running = super::stages::start(registry, plan);
     let ended = running.wait(None);
     panic!("{ended:?} before the last turn");
 }

@@ -4,13 +4,18 @@
 //! well under two seconds and survives a neighbour's burst. Threads are pinned to
 //! [`crate::pair::cpus`].
 
+pub mod connections;
 pub mod counted;
+pub mod curve;
 pub mod endpoint;
 pub mod feed;
+pub mod graph;
+pub mod hop;
 pub mod idle;
 pub mod itch;
 pub mod lcores;
 pub mod messages;
+pub mod operations;
 pub mod pool;
 pub mod post_poll;
 pub mod rc;

@@ -16,7 +16,11 @@ const ROUNDS: usize = 100_000;
 
 /// Bulks of 32, got and put: `ns` a packet as handles alone (the work of `rte_mempool_get_bulk`),
 /// `fresh_ns` a packet made ready for data (the work of `rte_pktmbuf_alloc_bulk`).
+///
+/// On the first of the CPUs, where the rival runs: two CPUs of one machine may differ by half, and
+/// change places within minutes.
 pub fn get_and_put() -> Figures {
+    let _pinned = crate::pair::pin(crate::pair::cpus()[0]);
     let pool = pool(8192, 2048);
     let cache = pool.cache(CACHE_PACKETS);
     let mut batch = Batch::with_capacity(BULK);

@@ -1,10 +1,12 @@
 //! The stages that the benchmarks' plans are made of, and a way to run such a plan and read its
 //! counters.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
 use verbline::engine::Tick;
 use verbline::prelude::*;
@@ -109,6 +111,14 @@ pub fn registry(waits: &Waits) -> Registry {
     registry.stage("macswap", spec, |_| Ok(Box::new(MacSwap)));
     let spec = StageSpec { summary: "frees everything", ..StageSpec::default() };
     registry.stage("sink", spec, |stage| Ok(Box::new(Sink { params: stage.params()?, seen: [0; FRAME_BYTES] })));
+    let spec = StageSpec { source: true, summary: "reads an eventfd that is always ready", ..StageSpec::default() };
+    registry.stage("watcher", spec, |stage| {
+        let event = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
+        stage.watch_fd(&event, FdInterest::Read, Some(Duration::ZERO))?;
+        Ok(Box::new(Watcher { params: stage.params()?, event, looks: 0 }))
+    });
+    let spec = StageSpec { summary: "gives each packet a time-out", ..StageSpec::default() };
+    registry.stage("timed", spec, |stage| Ok(Box::new(Timed { params: stage.params()?, armed: false, last: None })));
     let spec = StageSpec { summary: "measures how long ago a tick was made", ..StageSpec::default() };
     let waits = waits.clone();
     registry.stage("wake", spec, move |_| {
@@ -251,6 +261,85 @@ impl Stage for Sink {
     }
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WatcherParams {
+    /// Ends the process when it has been told so often.
+    turns: u64,
+}
+
+struct Watcher {
+    params: WatcherParams,
+    event: OwnedFd,
+    looks: u64,
+}
+
+impl Stage for Watcher {
+    fn poll(&mut self, _: &mut Outputs<'_>) -> Next {
+        Next::Idle
+    }
+
+    fn fd_ready(&mut self, _: FdReady, _: &mut Outputs<'_>) -> FdNext {
+        if self.looks == self.params.turns {
+            std::process::exit(0);
+        }
+        self.looks += 1;
+        // Read, and written again: ready in the next turn too.
+        let read = rustix::io::read(&self.event, &mut [0; 8]);
+        let written = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        assert!(read.is_ok() && written.is_ok());
+        FdNext::Watch
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimedParams {
+    /// One is due in each turn.
+    due: bool,
+}
+
+/// A server's stage, as far as timers go.
+struct Timed {
+    params: TimedParams,
+    armed: bool,
+    last: Option<TimerId>,
+}
+
+/// As far away as a time-out is.
+const TIME_OUT_NS: Tick = 1_000_000_000;
+
+impl Stage for Timed {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        let timer = out.arm_timer(out.now_ns() + TIME_OUT_NS, 0);
+        if let Some(last) = std::mem::replace(&mut self.last, timer) {
+            out.cancel_timer(last);
+        }
+        input.clear();
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if !self.armed {
+            for n in 1..1000 {
+                // They do not come due while they are counted.
+                out.arm_timer(out.now_ns() + 3600 * TIME_OUT_NS + 1_000_000 * n, n);
+            }
+            if self.params.due {
+                out.arm_timer(0, 0);
+            }
+            self.armed = true;
+        }
+        Next::Done
+    }
+
+    fn timers(&mut self, due: &[DueTimer], out: &mut Outputs<'_>) {
+        // Past, and so due in the next turn.
+        for timer in due {
+            out.arm_timer(timer.at_ns, timer.tag);
+        }
+    }
+}
+
 /// Where `wake` stages leave what they measured, when they are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Waits(Arc<Mutex<Option<Histogram<u64>>>>);
@@ -259,6 +348,11 @@ impl Waits {
     /// What was measured, ns.
     pub fn take(&self) -> Option<Histogram<u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Leaves it.
+    pub(crate) fn put(&self, ns: Option<Histogram<u64>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ns;
     }
 }
 
@@ -281,6 +375,6 @@ impl Stage for Wake {
 
 impl Drop for Wake {
     fn drop(&mut self) {
-        *self.waits.0.lock().unwrap_or_else(PoisonError::into_inner) = self.ns.take();
+        self.waits.put(self.ns.take());
     }
 }

@@ -5,8 +5,9 @@
 //!   registry's [`Registry::catalog`].
 //! - [`Runtime::build`] makes everything that the plan names, and [`Runtime::start`] runs it.
 //!   [`Running::stop`] drains the run and returns a [`Report`] that accounts for every packet.
-//! - A stage reaches its lcore through [`Outputs`]: its outputs, its pool, the time. It is told
-//!   what happens to ports ([`Stage::port_event`]).
+//! - A stage reaches its lcore through [`Outputs`]: its outputs, its pool, the time, its timers. It
+//!   is told what happens to ports ([`Stage::port_event`]) and which timers are due
+//!   ([`Stage::timers`]).
 //!
 //! After [`Runtime::start`] nothing is allocated, and no lcore waits for another: a packet that
 //! does not fit is dropped, and counted by place and [`DropReason`].
@@ -23,22 +24,44 @@ mod rig;
 mod run;
 mod setup;
 mod stats;
+mod waiting;
 
+pub use api::acceptor::{
+    Acceptor, AcceptorContext, AcceptorPlace, Answer, AnswerError, ConnectionPeer, ConnectionRequest,
+};
+pub use api::connection::{ConnectionChange, ConnectionEvent, ConnectionId};
 pub use api::error::{Cause, EngineError, Place};
+pub use api::operations::{
+    Completed, DeclineReason, Declined, Done, Memory, Operation, OperationError, OperationKind, Window, immediate,
+    invalidated_key,
+};
 pub use api::outputs::{OutId, Outputs};
+pub use api::region::{Range, Region, RegionAccessError};
 pub use api::registry::{Registry, StageContext, StageError};
+pub use api::spread::place_of_key;
 pub use api::stage::{Next, PortChange, PortEvent, Stage};
 pub use idle::simulation;
+pub use run::injector::{Injector, Refused};
 pub use run::runtime::{Interrupter, Running, Runtime};
 pub use run::stop::Ended;
 pub use setup::select_device::gid as preferred_gid;
 pub use stats::clock::{Clock, Tick};
+pub use stats::connection_counters::ConnectionsReport;
 pub use stats::count::Counter;
-pub use stats::counters::{CounterReport, LcoreReport, PortReport, RingReport, StageReport, StatusReport, WakeReport};
+pub use stats::counters::{
+    CounterReport, InjectorReport, LcoreReport, PortReport, RingReport, StageReport, StatusReport,
+};
 pub use stats::drop_reason::{DropReason, STAGE_REASONS_MAX};
+pub use stats::operations::{OperationReport, OperationsReport};
 pub use stats::report::{
     ConnectionReport, ConnectionState, DropReport, EventReport, FailureReport, HolderReport, PacketReport, PoolReport,
     REPORT_VERSION, Report,
 };
+pub use stats::wakes::WakeReport;
 pub use stats::warnings::Warning;
-pub use verbline_plan::StageSpec;
+pub use verbline_plan::{Rights, StageSpec};
+pub use verbline_verbs::connection::ConnParam;
+pub use verbline_verbs::rdma::Remote;
+pub use verbline_verbs::{PostStop, Status};
+pub use waiting::fds::{FdId, FdInterest, FdNext, FdReady};
+pub use waiting::wheel::{DueTimer, TimerId};

@@ -14,7 +14,7 @@ use verbline_verbs::{
     datagram::{AhSpec, DEFAULT_QKEY},
 };
 
-use crate::api::outputs::{Sink, SinkStats};
+use crate::api::sink::{Sink, SinkStats};
 use crate::api::stage::Stage;
 use crate::connection::handover::PortSide;
 use crate::control::run_control::Control;
@@ -85,10 +85,13 @@ impl Rig {
             source: false,
             stats: Shared::clone(&stats),
             stage,
+            operates: false,
             links: Box::new([]),
             input: 0,
             cache: None,
             batch_packets: burst * 4,
+            until: None,
+            watches: false,
         });
         let parts = LcoreParts {
             index: 0,
@@ -101,10 +104,12 @@ impl Rig {
             sinks,
             caches: vec![self.pool.cache(0)],
             ports,
+            many: Vec::new(),
             rings_in: Vec::new(),
             rings_out: Vec::new(),
+            holds: Vec::new(),
             doorbells: Vec::new(),
-            wakes: WakeSet::new(source, doorbell),
+            wakes: WakeSet::new(source, doorbell, None),
             completions: Completions::with_capacity(burst),
             stats: shared(),
         };
@@ -184,6 +189,7 @@ pub(crate) fn port(
         qp,
         receiving,
         sending,
+        operating: None,
         stats,
         health: Health::Up,
         by_address: reconnect.is_some(),

@@ -57,7 +57,10 @@ fn refused(text: &str) -> EngineError {
 fn a_device_that_is_not_there_and_those_that_are() {
     let error = refused(&PLAN.replace("\"soft0\"", "\"mlx5_7\""));
     assert!(matches!(error, EngineError::Device { .. }), "{error:?}");
-    insta::assert_snapshot!(error, @r#"test.toml:4:9: device.nic0: no soft device is named "mlx5_7"; there are: soft0, soft1"#);
+    assert_eq!(
+        error.to_string(),
+        "test.toml:4:9: device.nic0: no soft device is named \"mlx5_7\"; there are: soft0, soft1"
+    );
 }
 
 #[test]
@@ -126,5 +129,9 @@ fn a_plan_that_was_checked_for_another_app() {
     let registry = registry();
     let plan = plan(&registry, PLAN);
     let error = Runtime::build(&plan, &Registry::new("other")).unwrap_err();
-    insta::assert_snapshot!(error, @"test.toml:31:8: stage.gen: the kind `generator` is not registered; check the plan with the catalog of the registry that runs it");
+    assert_eq!(
+        error.to_string(),
+        "test.toml:31:8: stage.gen: the kind `generator` is not registered; check the plan with the catalog of the \
+         registry that runs it"
+    );
 }

@@ -8,7 +8,7 @@ mod common;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, lacks_cpus, plan, registry, until};
+use common::{PATIENCE, device, lacks_cpus, plan, provider, registry, until};
 use verbline_engine::{
     ConnectionReport, ConnectionState, Counter, Ended, OutId, Outputs, PortChange, PortEvent, Registry, Report,
     Running, Runtime, Stage, StageSpec,
@@ -16,20 +16,6 @@ use verbline_engine::{
 use verbline_mem::Batch;
 use verbline_verbs::connection::{ConnectOptions, Connection, ConnectionError, Listener, resolve};
 use verbline_verbs::{CompletionQueue, Device, Provider, QpSpec, QueuePair, Transport, expert::fault};
-
-fn provider() -> Provider {
-    match std::env::var("ENGINE_TEST_PROVIDER").as_deref() {
-        Err(_) | Ok("soft") => Provider::Soft,
-        Ok("kernel") => Provider::Kernel,
-        Ok(other) => panic!("ENGINE_TEST_PROVIDER={other}: soft or kernel"),
-    }
-}
-
-/// The one with 10.9.9.1, or the one with 10.9.9.2.
-fn device(index: u8) -> String {
-    let family = if provider() == Provider::Soft { "soft" } else { "rxe" };
-    format!("{family}{index}")
-}
 
 /// One end: a port with this name and these keys on an lcore of its own, and a stage behind it.
 struct End<'a> {
@@ -97,7 +83,7 @@ impl End<'_> {
         let End { device, cpu, idle, keys, stage } = self;
         let next = if stage.contains("generator") { "drop" } else { "stage.end" };
         let tx_depth_wr = if stage.contains("out =") { 64 } else { 0 };
-        let (provider, device) = (if provider() == Provider::Soft { "soft" } else { "kernel" }, self::device(*device));
+        let (provider, device) = (provider(), common::device(*device));
         let text = format!(
             r#"
             [device.nic0]

@@ -36,7 +36,7 @@ use crate::stash;
 #[derive(Debug)]
 pub struct Batch {
     /// Never longer than `capacity`, so it never reallocates.
-    packets: Vec<Packet>,
+    pub(crate) packets: Vec<Packet>,
     capacity: usize,
     handles: Handles,
 }

@@ -15,12 +15,15 @@
 
 pub mod batch;
 pub mod cache;
+pub mod connection;
+mod copy;
 pub mod facts;
 mod freelist;
 mod fresh_view;
 mod handles;
 #[cfg(all(test, loom))]
 mod model;
+mod offer;
 pub mod packet;
 pub mod pages;
 pub mod peer;
@@ -34,6 +37,7 @@ mod sync;
 
 pub use batch::Batch;
 pub use cache::{BoundCache, PoolCache};
+pub use connection::ConnectionId;
 pub use packet::{Packet, PoolForm};
 pub use pages::{Fallback, PageChoice, PageSize, Shortage};
 pub use peer::{PeerAccessError, PeerRegion};

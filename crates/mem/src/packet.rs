@@ -5,15 +5,16 @@
 //!                          addr()                    |
 //!                          |<------------ capacity() -------------->|
 //! ```
-//! The buffer lies in device-visible memory; where data starts, its length, port, timestamp and
-//! mark lie in a 64-byte line outside it, so a device that writes the wrong bytes cannot lead a
-//! packet astray. Dropping a packet returns it to the cache bound on this thread
+//! The buffer lies in device-visible memory; where data starts, its length, port, connection,
+//! timestamp and mark lie in a 64-byte line outside it, so a device that writes the wrong bytes
+//! cannot lead a packet astray. Dropping a packet returns it to the cache bound on this thread
 //! ([`PoolCache::bind`](crate::PoolCache::bind)), else to its pool's free list. A packet that is
 //! forgotten (`mem::forget`) stays out for good.
 
 use std::fmt;
 use std::slice;
 
+use crate::connection::ConnectionId;
 use crate::fresh_view::Fresh;
 use crate::shared::{Meta, RawPacket, View};
 use crate::stash;
@@ -74,12 +75,12 @@ impl Packet {
     }
 
     #[inline]
-    fn view(&self) -> &View {
+    pub(crate) fn view(&self) -> &View {
         &self.meta().view
     }
 
     #[inline]
-    fn view_mut(&mut self) -> &mut View {
+    pub(crate) fn view_mut(&mut self) -> &mut View {
         // SAFETY: as in `meta`, and `self` is borrowed mutably.
         unsafe { &mut self.0.as_mut().view }
     }
@@ -144,7 +145,7 @@ impl Packet {
     #[inline]
     #[must_use]
     pub fn capacity(&self) -> usize {
-        (self.meta().buffer_bytes - self.view().start) as usize
+        (self.view().buffer_bytes - self.view().start) as usize
     }
 
     /// Extends the data at its front and gives the `n` new bytes, or `None` (and no change) if the
@@ -213,7 +214,7 @@ impl Packet {
     }
 
     /// Makes the packet as it came from the pool: no data, the pool's headroom, port, timestamp and
-    /// mark 0. The buffer's bytes stay.
+    /// mark 0, no connection. The buffer's bytes stay.
     #[inline]
     pub fn reset(&mut self) {
         self.reset_view(0);
@@ -223,7 +224,7 @@ impl Packet {
     fn reset_view(&mut self, len: u32) {
         let start = self.meta().headroom_bytes;
         let view = self.view_mut();
-        *view = View { len, ..View::fresh(start, view.data_bytes) };
+        *view = View { len, ..View::fresh(start, view.buffer_bytes - start) };
     }
 
     /// As `reset`, without reading the line first: `fresh` is of its pool.
@@ -284,7 +285,7 @@ impl Packet {
     #[inline]
     #[must_use]
     pub fn fresh_capacity(&self) -> usize {
-        self.view().data_bytes as usize
+        (self.view().buffer_bytes - self.meta().headroom_bytes) as usize
     }
 
     /// [`Packet::reset`] and [`Packet::set_len`]. False, and no change, above
@@ -303,8 +304,8 @@ impl Packet {
     #[inline]
     #[must_use]
     pub fn pool_form(&self) -> PoolForm {
-        let data_bytes = self.view().data_bytes;
-        PoolForm { fresh: Fresh::new(View::fresh(self.meta().headroom_bytes, data_bytes)), data_bytes }
+        let (headroom_bytes, data_bytes) = (self.meta().headroom_bytes, self.fresh_capacity() as u32);
+        PoolForm { fresh: Fresh::new(View::fresh(headroom_bytes, data_bytes)), data_bytes }
     }
 
     /// As [`Packet::reset_to`], with what its pool's packets are like known beforehand.
@@ -326,7 +327,7 @@ impl Packet {
     #[inline]
     #[must_use]
     pub fn pool_id(&self) -> u64 {
-        self.meta().pool_id
+        self.meta().pool_id.into()
     }
 
     /// The lkey of the pool's MR (ibv_reg_mr(3)); 0 before
@@ -355,6 +356,23 @@ impl Packet {
     #[inline]
     pub fn set_port(&mut self, port: u16) {
         self.view_mut().port = port;
+    }
+
+    /// The connection that the packet came in by or goes out by, if its port has many.
+    #[inline]
+    #[must_use]
+    pub fn connection(&self) -> Option<ConnectionId> {
+        if self.view().has_connection == 0 { None } else { self.meta().connection }
+    }
+
+    /// Sets [`Packet::connection`].
+    #[inline]
+    pub fn set_connection(&mut self, connection: Option<ConnectionId>) {
+        // SAFETY: the packet is the only right to its line, as in `meta`, and `self` is borrowed
+        // mutably.
+        let meta = unsafe { self.0.as_mut() };
+        meta.connection = connection;
+        meta.view.has_connection = connection.is_some().into();
     }
 
     /// When the packet came in; the unit is the setter's.

@@ -65,13 +65,22 @@ pub enum PeerAccessError {
 #[derive(Debug)]
 pub struct PeerRegion {
     region: Region,
+    /// What is reached of it, from its first byte on: never more than there is.
+    len_bytes: usize,
 }
 
 impl PeerRegion {
     /// Takes the whole region.
     #[must_use]
     pub fn new(region: Region) -> Self {
-        Self { region }
+        Self { len_bytes: region.len_bytes(), region }
+    }
+
+    /// Takes the first `len_bytes` of the region, or all of it if that is less: nobody reaches the
+    /// rest of its last page, which may be a huge one.
+    #[must_use]
+    pub fn of_first(region: Region, len_bytes: usize) -> Self {
+        Self { len_bytes: len_bytes.min(region.len_bytes()), region }
     }
 
     /// The region beneath: address, length, page size, fallback.
@@ -89,7 +98,7 @@ impl PeerRegion {
     /// Length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
-        self.region.len_bytes()
+        self.len_bytes
     }
 
     /// Copies `bytes.len()` bytes from `offset` on. Each aligned 64-bit word is read whole; words

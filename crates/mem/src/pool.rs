@@ -69,6 +69,12 @@ pub enum PoolError {
         /// What was asked.
         packets: u32,
     },
+    /// This process has made 2^32 pools.
+    #[error("pool `{pool}`: this process has made as many pools as there are numbers for them; start another")]
+    TooManyPools {
+        /// The pool's name.
+        pool: String,
+    },
     /// Headroom and data together overflow 32 bits.
     #[error(
         "pool `{pool}`: headroom_bytes {headroom_bytes} + data_bytes {data_bytes} is above {max}; ask for less",
@@ -205,6 +211,9 @@ impl Pool {
     /// The spec is impossible, or the region too small or shared.
     pub fn new(region: Region, spec: PoolSpec) -> Result<Self, PoolError> {
         check(&region, &spec)?;
+        // Relaxed: only uniqueness matters, nothing is published by it.
+        let pool_id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let Ok(pool_id) = u32::try_from(pool_id) else { return Err(PoolError::TooManyPools { pool: spec.name }) };
         let Some(lines) = Lines::new(spec.packets) else {
             return Err(PoolError::NoMetadata { pool: spec.name, packets: spec.packets });
         };
@@ -218,7 +227,7 @@ impl Pool {
             region,
         });
         let shared = NonNull::from(Box::leak(shared));
-        write_lines(shared, &spec);
+        write_lines(shared, &spec, pool_id);
         Ok(Self(Arc::new(Owner(shared))))
     }
 
@@ -360,12 +369,10 @@ fn check(region: &Region, spec: &PoolSpec) -> Result<(), PoolError> {
 }
 
 /// Writes every line of a new pool.
-fn write_lines(shared: NonNull<Shared>, spec: &PoolSpec) {
+fn write_lines(shared: NonNull<Shared>, spec: &PoolSpec, pool_id: u32) {
     // SAFETY: just made, and nobody else has it.
     let pool = unsafe { shared.as_ref() };
     let base = pool.region.as_ptr();
-    // Relaxed: only uniqueness matters, nothing is published by it.
-    let pool_id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     for index in 0..spec.packets {
         // SAFETY: `check` found the region to hold `packets` strides, so this is inside it and not
         // null.
@@ -374,9 +381,9 @@ fn write_lines(shared: NonNull<Shared>, spec: &PoolSpec) {
             view: pool.fresh,
             buffer,
             pool: shared,
-            buffer_bytes: spec.headroom_bytes + spec.data_bytes,
             headroom_bytes: spec.headroom_bytes,
             pool_id,
+            connection: None,
         };
         // SAFETY: below `packets`; no handle has been made yet.
         unsafe { pool.lines.write(index, meta) };

@@ -12,6 +12,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
+use crate::connection::ConnectionId;
 use crate::freelist::FreeList;
 use crate::region::Region;
 use crate::sync::{AtomicU32, Mutex};
@@ -26,12 +27,13 @@ pub(crate) struct Meta {
     /// The buffer's first byte, in the region.
     pub(crate) buffer: NonNull<u8>,
     pub(crate) pool: NonNull<Shared>,
-    /// The whole buffer, bytes.
-    pub(crate) buffer_bytes: u32,
     /// Where data starts in a fresh packet, bytes.
     pub(crate) headroom_bytes: u32,
     /// Which pool: above 0, and no other pool's, ever.
-    pub(crate) pool_id: u64,
+    pub(crate) pool_id: u32,
+    /// What it was set to last, which holds while `View::has_connection` says so: a renewal of the
+    /// view takes it away too.
+    pub(crate) connection: Option<ConnectionId>,
 }
 
 /// What a packet's holder may change. The data is `start .. start + len` of the buffer, and never
@@ -44,10 +46,10 @@ pub(crate) struct View {
     pub(crate) timestamp: u64,
     pub(crate) mark: u64,
     pub(crate) port: u16,
-    /// Written, so that a view is bytes without a gap.
-    pub(crate) gap: u16,
-    /// What a fresh packet can hold, bytes: never changes, but is a part of what a renewal writes.
-    pub(crate) data_bytes: u32,
+    /// 1 if `Meta::connection` is this packet's, otherwise 0.
+    pub(crate) has_connection: u16,
+    /// The whole buffer, bytes: never changes, but is a part of what a renewal writes.
+    pub(crate) buffer_bytes: u32,
 }
 
 const _: () = assert!(size_of::<Meta>() == 64 && align_of::<Meta>() == 64);
@@ -56,7 +58,8 @@ const _: () = assert!(size_of::<View>() == 32);
 
 impl View {
     pub(crate) const fn fresh(headroom_bytes: u32, data_bytes: u32) -> Self {
-        Self { start: headroom_bytes, len: 0, timestamp: 0, mark: 0, port: 0, gap: 0, data_bytes }
+        let buffer_bytes = headroom_bytes + data_bytes;
+        Self { start: headroom_bytes, len: 0, timestamp: 0, mark: 0, port: 0, has_connection: 0, buffer_bytes }
     }
 }
 

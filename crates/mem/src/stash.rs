@@ -65,7 +65,7 @@ impl Stash {
             base: pool.lines.base_addr(),
             mask: pool.lines.mask(),
             fresh: Fresh::new(pool.fresh),
-            data_bytes: pool.fresh.data_bytes,
+            data_bytes: pool.fresh.buffer_bytes - pool.fresh.start,
             handles: Handles::new(),
             shared,
             next_bound: Cell::new(ptr::null()),

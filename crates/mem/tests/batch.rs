@@ -197,3 +197,40 @@ fn push_up_to_asks_for_no_more_than_fits_and_keeps_what_came_before_a_panic() {
     assert!(panicked.is_err());
     assert_eq!((marks(&batch), pool.account().held), (vec![0, 5], 2));
 }
+
+#[test]
+fn an_offer_keeps_in_order_what_is_given_back() {
+    let pool = pool(16);
+    for wanted in [0_u64, 0b1, 0b1010_1010, 0b1111_0000, 0b0000_1111, 0b1111_1111] {
+        let mut batch = marked(&pool, 8, 8);
+        let mut taken = Vec::new();
+        let count = batch.offer(|packet| match wanted >> packet.mark() & 1 {
+            1 => {
+                taken.push(packet.mark());
+                Ok(())
+            }
+            _ => Err(packet),
+        });
+        let (yes, no): (Vec<u64>, Vec<u64>) = (0..8).partition(|mark| wanted >> mark & 1 == 1);
+        assert_eq!((count, taken, marks(&batch)), (yes.len(), yes, no));
+        drop(batch);
+        assert_eq!(pool.account().held, 0, "each once");
+    }
+}
+
+#[test]
+fn an_offer_that_panics_loses_only_what_it_was_given() {
+    let pool = pool(16);
+    let mut batch = marked(&pool, 8, 8);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        batch.offer(|packet| match packet.mark() {
+            5 => panic!("as asked"),
+            even if even % 2 == 0 => Ok(()),
+            _ => Err(packet),
+        })
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(marks(&batch), [1, 3, 6, 7]);
+    drop(batch);
+    assert_eq!(pool.account().held, 0);
+}

@@ -226,3 +226,65 @@ fn a_pools_form_resets_its_packets() {
     assert!(unsafe { packet.reset_by(&form, DATA) });
     assert_eq!((packet.len(), packet.headroom(), packet.mark(), packet.capacity()), (DATA, HEADROOM, 0, DATA));
 }
+
+#[test]
+fn a_copy_has_the_data_and_what_goes_with_it_and_its_own_room() {
+    let (pool, small) = (pool_of(spec(2, 64, 16)), pool_of(spec(1, 32, 8)));
+    let mut packet = pool.cache(0).get().unwrap();
+    assert!(packet.fill(b"ab0123456789"));
+    assert!(packet.trim_front(2));
+    packet.set_port(7);
+    packet.set_timestamp(11);
+    packet.set_mark(13);
+    packet.set_connection(verbline_mem::ConnectionId::new(7, 1, 1));
+    let mut copy = small.cache(0).get().unwrap();
+    assert!(copy.copy_from(&packet));
+    assert_eq!((copy.data(), copy.port(), copy.timestamp(), copy.mark()), (&b"0123456789"[..], 7, 11, 13));
+    assert_eq!((copy.headroom(), copy.capacity(), copy.fresh_capacity()), (8, 32, 32));
+    assert_eq!(copy.connection(), packet.connection());
+    assert!(copy.connection().is_some());
+    assert!(packet.set_len(33));
+    assert!(!copy.copy_from(&packet));
+    assert_eq!((copy.len(), copy.pool_name()), (10, small.name()));
+    copy.data_mut()[0] = b'x';
+    assert_eq!(packet.data()[0], b'0', "memory of its own");
+}
+
+/// A handle that an earlier holder left would send a message to a stranger.
+#[test]
+fn a_fresh_packet_has_no_connection() {
+    let pool = pool_of(spec(2, DATA as u32, HEADROOM as u32));
+    let cache = pool.cache(2);
+    let id = verbline_mem::ConnectionId::new(1, 2, 3);
+    let mut packet = cache.get().unwrap();
+    assert_eq!(packet.connection(), None);
+    packet.set_connection(id);
+    packet.set_port(9);
+    assert!(packet.fill(b"x"));
+    assert_eq!((packet.connection(), packet.port(), packet.capacity()), (id, 9, DATA));
+    packet.reset();
+    assert_eq!((packet.connection(), packet.fresh_capacity()), (None, DATA));
+    packet.set_connection(id);
+    packet.set_connection(None);
+    assert_eq!(packet.connection(), None);
+    for how in ["get", "of a length", "in bulk", "by its form"] {
+        packet.set_connection(id);
+        let form = packet.pool_form();
+        if how == "by its form" {
+            // SAFETY: the form is its own.
+            assert!(unsafe { packet.reset_by(&form, 5) });
+        } else {
+            cache.put(packet);
+            let mut batch = verbline_mem::Batch::with_capacity(1);
+            packet = match how {
+                "get" => cache.get().unwrap(),
+                "of a length" => cache.get_of_len(5).unwrap(),
+                _ => {
+                    assert_eq!(cache.get_bulk(&mut batch, 1), 1);
+                    batch.pop().unwrap()
+                }
+            };
+        }
+        assert_eq!(packet.connection(), None, "{how}");
+    }
+}

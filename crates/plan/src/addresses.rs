@@ -41,6 +41,35 @@ impl RawPort {
     }
 }
 
+impl RawPort {
+    /// Every address that it connects to, as far as they are addresses.
+    pub(crate) fn connect_to(&self) -> Vec<SocketAddr> {
+        let fields = self.connect.iter().chain(&self.connect_also);
+        fields.filter_map(|field| field.value.parse().ok()).collect()
+    }
+}
+
+/// Several addresses are for connections that are made again and again, each where one answers.
+fn check_list(port: &RawPort, sink: &mut Sink) {
+    let (Some(first), Some(second)) = (&port.connect, port.connect_also.first()) else { return };
+    let name = &port.head.name;
+    if port.shared.connections.is_none() {
+        sink.error("missing-key", second.span, format!("several addresses of port.{name} need `connections`"))
+            .help("add `connections = 4`, which are spread over the addresses; 1 is one that moves")
+            .help("or keep one address");
+    }
+    let mut seen = vec![first];
+    for field in &port.connect_also {
+        if let Some(before) = seen.iter().find(|before| before.value == field.value) {
+            sink.error("duplicate-name", field.span, format!("port.{name} connects to {} twice", field.value))
+                .related(before.span, "it is here too")
+                .help("remove one");
+        }
+        parse(field, "connect", sink);
+        seen.push(field);
+    }
+}
+
 /// A connection by address needs RC.
 pub(crate) fn check_transport(port: &RawPort, transport: Transport, sink: &mut Sink) {
     let word = transport_word(transport);
@@ -61,6 +90,7 @@ pub(crate) enum End {
 /// The other ends in this plan: for each port that listens the one that connects there, and the
 /// reverse. Complains about addresses that two ports want.
 pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink: &mut Sink) -> Vec<Option<PortId>> {
+    raw.ports.iter().for_each(|port| check_list(port, sink));
     let mut others = vec![None; ends.len()];
     let provider = |index: usize| {
         let device = &raw.devices[links.ports[index].device?.index()];
@@ -80,13 +110,21 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
         if let Some(field) = &first.listen {
             one.related(field.span, format!("port.{} listens here", first.head.name));
         }
-        one.note("a port is one queue pair and takes one connection").help("give each port a port number of its own");
+        one.help("give each port a port number of its own, or take all with one: `connections_max = 16`");
     }
-    for (index, end) in ends.iter().enumerate() {
-        let (Some(End::Connect(to)), Some(own)) = (end, provider(index)) else { continue };
-        let here = |(_, at, on): &&(usize, SocketAddr, Provider)| *on == own && overlap(*at, *to);
+    let connects = |(index, end): (usize, &Option<End>)| {
+        let to = if let Some(End::Connect(_)) = end { raw.ports[index].connect_to() } else { Vec::new() };
+        to.into_iter().map(move |to| (index, to))
+    };
+    for (index, to) in ends.iter().enumerate().flat_map(connects) {
+        let Some(own) = provider(index) else { continue };
+        let here = |(_, at, on): &&(usize, SocketAddr, Provider)| *on == own && overlap(*at, to);
         let Some((listener, ..)) = listeners.iter().find(here) else { continue };
         match others[*listener] {
+            _ if raw.ports[*listener].many().is_some() => {
+                others[*listener].get_or_insert(PortId::from_index(index));
+                others[index] = Some(PortId::from_index(*listener));
+            }
             None => {
                 others[*listener] = Some(PortId::from_index(index));
                 others[index] = Some(PortId::from_index(*listener));
@@ -99,7 +137,7 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
                 if let Some(field) = &first.connect {
                     one.related(field.span, format!("port.{} connects there too", first.head.name));
                 }
-                one.help("add a port that listens, with a port number of its own");
+                one.help("take both: `connections_max = 2`; or add a port that listens, with a port number of its own");
             }
         }
     }

@@ -1,18 +1,23 @@
 //! Builds a [`Plan`] from what was checked. Every fault has been reported before.
 
+use crate::between::{Lane, Ring, Spread};
 use crate::catalog::Catalog;
 use crate::checked::Checked;
 use crate::choices::Destination;
 use crate::diag::Diagnostics;
-use crate::flow::Batch;
+use crate::edges::LaneEdges;
 use crate::graph::Drawing;
-use crate::ids::{DeviceId, LcoreId, PoolId, PortId, RingId, StageId};
+use crate::ids::{DeviceId, LcoreId, PoolId, PortId, Producer, RegionId, RingId, SpreadId, StageId};
 use crate::note::Note;
 use crate::params::Params;
-use crate::plan::{Device, Lcore, Plan, Pool, Port, Ring, Section, Stage};
+use crate::plan::{Device, Lcore, Plan, Pool, Section, Stage};
+use crate::port::{Acceptor, Connections, Port};
+use crate::raw::RawPort;
 use crate::read::Field;
+use crate::region::Region;
 use crate::source::{Sources, Span};
 use crate::sums::Sum;
+use crate::upstream::Batch;
 
 /// What has been said about the plan, which keeps it.
 pub(crate) struct Said {
@@ -32,10 +37,13 @@ impl Checked<'_> {
             app: self.raw.app.clone(),
             devices: (0..self.raw.devices.len()).map(|index| self.device(index)).collect::<Option<_>>()?,
             pools: (0..self.raw.pools.len()).map(|index| self.pool(index)).collect::<Option<_>>()?,
+            regions: (0..self.raw.regions.len()).map(|index| self.region(index)).collect::<Option<_>>()?,
             lcores: (0..self.raw.lcores.len()).map(|index| self.lcore(index, &rings)).collect::<Option<_>>()?,
-            ports: (0..self.raw.ports.len()).map(|index| self.port(index)).collect::<Option<_>>()?,
+            ports: (0..self.raw.ports.len()).map(|index| self.port(index, sources)).collect::<Option<_>>()?,
+            injectors: (0..self.raw.injectors.len()).map(|index| self.injector(index)).collect::<Option<_>>()?,
             stages: (0..self.raw.stages.len()).map(|index| self.stage(index, sources)).collect::<Option<_>>()?,
             sections: self.sections(catalog, sources),
+            spreads: (0..self.raw.spreads.len()).map(|index| self.spread(index)).collect::<Option<_>>()?,
             rings,
             sums: said.sums,
             drawing: said.drawing,
@@ -75,17 +83,32 @@ impl Checked<'_> {
         })
     }
 
+    fn region(&self, index: usize) -> Option<Region> {
+        let (raw, facts) = (&self.raw.regions[index], &self.regions[index]);
+        Some(Region {
+            id: RegionId::from_index(index),
+            name: raw.head.name.clone(),
+            span: raw.head.span,
+            device: facts.device?,
+            len_bytes: raw.bytes.as_ref()?.value,
+            pages: raw.pages.value,
+            rights: facts.rights,
+            owner: facts.owner,
+        })
+    }
+
     fn lcore(&self, index: usize, rings: &[Ring]) -> Option<Lcore> {
         let raw = &self.raw.lcores[index];
         let id = LcoreId::from_index(index);
         let links = &self.links;
-        let ports: Vec<PortId> = (0..links.ports.len())
+        let mut ports: Vec<PortId> = (0..links.ports.len())
             .filter(|port| links.ports[*port].lcore == Some(id))
             .map(PortId::from_index)
             .collect();
+        ports.sort_by_key(|port| self.raw.ports[port.index()].many().is_some());
         let depth = |port: &PortId| {
             let port = &self.raw.ports[port.index()];
-            u64::from(port.rx_depth_wr.value) + u64::from(port.tx_depth_wr.value)
+            port.rx_wr() + port.sends().wr() + port.markers() + port.operations().wr()
         };
         let needed: u64 = ports.iter().map(depth).sum();
         let pools = self.flow.reach.iter().enumerate().filter(|(_, reach)| reach.lcores.contains(&id));
@@ -109,15 +132,15 @@ impl Checked<'_> {
             ports,
             stages: self.order.iter().copied().filter(|stage| links.stages[stage.index()].lcore == Some(id)).collect(),
             rings_in: rings.iter().filter(|ring| ring.to_lcore == id).map(|ring| ring.id).collect(),
-            rings_out: rings.iter().filter(|ring| ring.from_lcore == id).map(|ring| ring.id).collect(),
+            rings_out: rings.iter().filter(|ring| ring.lane_of(id).is_some()).map(|ring| ring.id).collect(),
             pools: pools.map(|(pool, _)| PoolId::from_index(pool)).collect(),
         })
     }
 
-    fn port(&self, index: usize) -> Option<Port> {
+    fn port(&self, index: usize, sources: &Sources) -> Option<Port> {
         let raw = &self.raw.ports[index];
         let (links, facts) = (&self.links.ports[index], &self.ports[index]);
-        let receives = raw.rx_depth_wr.value > 0;
+        let receives = raw.receives();
         Some(Port {
             id: PortId::from_index(index),
             name: raw.head.name.clone(),
@@ -128,11 +151,18 @@ impl Checked<'_> {
             transport: raw.transport.as_ref()?.value,
             join: facts.join.clone(),
             destination: facts.destination,
+            connect_to: raw.connect_to(),
             connect_timeout: raw.connect_timeout.value,
             reconnect: raw.reconnect.value
                 && matches!(facts.destination, Destination::Listen(_) | Destination::Connect(_)),
+            connections: connections(raw, links.listen_with),
+            acceptor: acceptor(raw, sources),
+            private_data: raw.shared.private_data.as_ref().map_or(String::new(), |field| field.value.clone()),
             rx_depth_wr: raw.rx_depth_wr.value,
             tx_depth_wr: raw.tx_depth_wr.value,
+            ops_depth_wr: raw.ops_depth_wr.value,
+            windows: raw.windows.value,
+            immediates: raw.immediates.value,
             inline_bytes: raw.inline_bytes.value,
             signal_every_wr: facts.signal_every_wr,
             timestamps: raw.timestamps.value,
@@ -143,17 +173,29 @@ impl Checked<'_> {
 
     fn ring(&self, index: usize) -> Option<Ring> {
         let raw = &self.raw.rings[index];
-        let (edge, to) = (self.ring_edges[index]?, self.links.rings[index]?);
+        let to = self.links.rings[index]?;
+        let lanes = self.edges.lanes(RingId::from_index(index)).iter().zip(&self.flow.rings[index]);
         Some(Ring {
             id: RingId::from_index(index),
             name: raw.head.name.clone(),
             span: raw.head.span,
             depth_packets: raw.depth.as_ref()?.value,
-            from: edge.from,
-            from_lcore: edge.lcore?,
+            lanes: lanes.zip(&self.flow.held[index]).map(|((lane, batch), held)| lane.build(batch, held)).collect(),
             to,
             to_lcore: self.links.lcore_of(to)?,
-            batch_packets: self.flow.rings[index].packets(),
+            full: raw.full.value,
+            priority: raw.priority.value,
+        })
+    }
+
+    fn spread(&self, index: usize) -> Option<Spread> {
+        let raw = &self.raw.spreads[index];
+        Some(Spread {
+            id: SpreadId::from_index(index),
+            name: raw.head.name.clone(),
+            span: raw.head.span,
+            by: raw.by.as_ref()?.value,
+            to: self.links.spreads[index].iter().map(|hop| hop.target).collect(),
         })
     }
 
@@ -173,10 +215,17 @@ impl Checked<'_> {
             kind: kind.value.clone(),
             lcore: links.lcore?,
             pool: links.pool,
+            timers_max: raw.timers_max.value,
+            regions: self.regions_of(StageId::from_index(index)),
             outputs: links.outputs.iter().map(|hop| hop.target).collect(),
             params,
             batch_packets: self.flow.stages[index].packets(),
         })
+    }
+
+    fn regions_of(&self, stage: StageId) -> Vec<RegionId> {
+        let owned = self.regions.iter().enumerate().filter(|(_, facts)| facts.owner == Some(stage));
+        owned.map(|(index, _)| RegionId::from_index(index)).collect()
     }
 
     fn sections(&self, catalog: &Catalog, sources: &Sources) -> Vec<Section> {
@@ -192,6 +241,36 @@ impl Checked<'_> {
         };
         pairs.map(section).collect()
     }
+}
+
+impl LaneEdges {
+    fn build(&self, batch: &Batch, held: &[StageId]) -> Lane {
+        let mut from: Vec<Producer> = self.edges.iter().map(|edge| edge.from).collect();
+        // The outputs of one stage stand side by side.
+        from.dedup();
+        Lane { lcore: self.lcore, from, batch_packets: batch.packets(), held: held.to_vec() }
+    }
+}
+
+fn connections(raw: &RawPort, listen_with: Option<PortId>) -> Option<Connections> {
+    Some(Connections {
+        max: raw.many()?.value,
+        rx_shared_wr: raw.shared.rx_shared_wr.value,
+        tx_shared_wr: u32::try_from(raw.sends().wr()).unwrap_or(u32::MAX),
+        listen_with,
+        placement: raw.shared.placement.value,
+        ops_shared_wr: u32::try_from(raw.operations().wr()).unwrap_or(u32::MAX),
+    })
+}
+
+fn acceptor(raw: &RawPort, sources: &Sources) -> Option<Acceptor> {
+    let name = raw.shared.acceptor.as_ref()?.value.clone();
+    let path = format!("port.{}.acceptor_params", raw.head.name);
+    let params = match &raw.shared.acceptor_params {
+        Some((head, node)) => Params::new(sources, path, *head, node.clone()),
+        None => Params::absent(sources, path, raw.head.span),
+    };
+    Some(Acceptor { name, params })
 }
 
 /// The file's name without folders and ending.

@@ -1,7 +1,7 @@
 //! What the application brings to a plan: the stage kinds it registered and the sections that it
 //! reads itself.
 
-use crate::needs::NeedsFn;
+use crate::asked::NeedsFn;
 
 /// What can be named in a plan because the application knows it.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +11,8 @@ pub struct Catalog {
     pub app: Option<&'static str>,
     /// The stage kinds, for `use = "…"`.
     pub kinds: Vec<StageKind>,
+    /// The acceptors, for `acceptor = "…"`.
+    pub acceptors: Vec<&'static str>,
     /// The top-level tables that the application reads itself, e.g. `feed` for `[feed]`.
     pub sections: Vec<&'static str>,
 }

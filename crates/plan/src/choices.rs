@@ -15,6 +15,18 @@ pub enum Provider {
     Soft,
 }
 
+impl Provider {
+    pub(crate) const ALL: [Provider; 2] = [Provider::Soft, Provider::Kernel];
+
+    /// As a plan writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Provider::Kernel => "kernel",
+            Provider::Soft => "soft",
+        }
+    }
+}
+
 /// The pages that a pool asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pages {
@@ -77,6 +89,75 @@ impl IdlePolicy {
             IdlePolicy::Poll => "poll",
             IdlePolicy::Event => "event",
             IdlePolicy::Adaptive => "adaptive",
+        }
+    }
+}
+
+/// What becomes of packets for a ring that is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WhenFull {
+    /// The new ones are refused: they stay with the stage, or are dropped.
+    Refuse,
+    /// The oldest ones are dropped.
+    Displace,
+    /// The stages that fill it are not run until there is room.
+    Hold,
+}
+
+impl WhenFull {
+    pub(crate) const ALL: [WhenFull; 3] = [WhenFull::Refuse, WhenFull::Displace, WhenFull::Hold];
+
+    /// As a plan writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            WhenFull::Refuse => "refuse",
+            WhenFull::Displace => "displace",
+            WhenFull::Hold => "hold",
+        }
+    }
+}
+
+/// How a spread deals out its packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SpreadBy {
+    /// Each goes where its mark says, which is its key: the same key always to the same target.
+    Key,
+    /// Each goes to the next target in turn that has room.
+    RoundRobin,
+    /// Each target gets one: the packet, or a copy of it from the stage's pool.
+    Copy,
+}
+
+impl SpreadBy {
+    pub(crate) const ALL: [SpreadBy; 3] = [SpreadBy::Key, SpreadBy::RoundRobin, SpreadBy::Copy];
+
+    /// As a plan writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            SpreadBy::Key => "key",
+            SpreadBy::RoundRobin => "round-robin",
+            SpreadBy::Copy => "copy",
+        }
+    }
+}
+
+/// Which of the ports that listen together gets the next connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// The one that has the fewest.
+    Fewest,
+    /// Each in turn.
+    RoundRobin,
+}
+
+impl Placement {
+    pub(crate) const ALL: [Placement; 2] = [Placement::Fewest, Placement::RoundRobin];
+
+    /// As a plan writes it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Placement::Fewest => "fewest",
+            Placement::RoundRobin => "round-robin",
         }
     }
 }

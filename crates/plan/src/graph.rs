@@ -7,10 +7,11 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::checked::Checked;
-use crate::choices::{Destination, Pages, transport_word};
+use crate::choices::{Destination, Pages, WhenFull, transport_word};
 use crate::diag::Sink;
+use crate::edges::Edge;
 use crate::ids::{Consumer, LcoreId, PortId, RingId, Target};
-use crate::raw::Head;
+use crate::raw::{Head, RawRing};
 use crate::source::{Sources, Span};
 
 /// A drawn plan, to be written as Graphviz ([`Drawing::to_dot`]) or Mermaid
@@ -88,9 +89,14 @@ impl Drawing {
         }
         let outputs = outputs(checked);
         drawing.pools(checked, &blame);
+        drawing.regions(checked, &blame);
         drawing.batches(checked, &outputs, &blame);
         drawing.rings(checked, &outputs, &blame);
         drawing.wires(checked, &blame);
+        for (node, line) in checked.drawn_injectors(|id, head| blame.owns(id, head)) {
+            drawing.loose.push(node);
+            drawing.lines.extend(line);
+        }
         drawing
     }
 
@@ -116,6 +122,18 @@ impl Drawing {
         }
     }
 
+    fn regions(&mut self, checked: &Checked<'_>, blame: &Blame<'_>) {
+        for (region, facts) in checked.raw.regions.iter().zip(&checked.regions) {
+            let bytes = region.bytes.as_ref().map_or("?".to_owned(), |bytes| bytes.value.to_string());
+            let owner = facts
+                .owner
+                .map_or("nobody".to_owned(), |id| format!("stage.{}", checked.raw.stages[id.index()].head.name));
+            let id = format!("region.{}", region.head.name);
+            let label = vec![id.clone(), format!("{bytes} B"), format!("of {owner}")];
+            self.loose.push(Node { is_wrong: blame.owns(&id, &region.head), id, label, shape: Shape::Pool });
+        }
+    }
+
     fn batches(&mut self, checked: &Checked<'_>, outputs: &Outputs<'_>, blame: &Blame<'_>) {
         let mut drops = HashSet::new();
         for edge in checked.edges.all() {
@@ -126,8 +144,10 @@ impl Drawing {
                 Target::Drop => self.drop_node(edge.lcore, checked, &mut drops),
                 // Drawn as one line from end to end.
                 Target::Ring(_) => continue,
+                // An edge leads to one of its places.
+                Target::Spread(_) => continue,
             };
-            let label = outputs.get(&edge.hop.span).copied().unwrap_or_default().to_owned();
+            let label = label(checked, edge, outputs);
             self.lines.push(Line { from, to, label, style: Style::Batch, is_wrong: blame.has(edge.hop.span) });
         }
     }
@@ -170,14 +190,14 @@ impl Drawing {
                 });
             }
             for edge in from {
-                let mut label = outputs.get(&edge.hop.span).copied().unwrap_or_default().to_owned();
+                let mut label = label(checked, edge, outputs);
                 if !label.is_empty() {
                     label += " / ";
                 }
                 self.lines.push(Line {
                     from: checked.raw.producer_name(edge.from),
                     to: to.clone().unwrap_or_else(|| id.clone()),
-                    label: format!("{label}{id} ({depth})"),
+                    label: format!("{label}{id} ({depth}{})", policy(ring)),
                     style: Style::Ring,
                     is_wrong: is_wrong || blame.has(edge.hop.span),
                 });
@@ -270,7 +290,8 @@ fn placed(checked: &Checked<'_>, blame: &Blame<'_>) -> Vec<(Option<LcoreId>, Nod
     for (port, links) in checked.raw.ports.iter().zip(&checked.links.ports) {
         let id = format!("port.{}", port.head.name);
         let word = port.transport.as_ref().map_or("?", |transport| transport_word(transport.value));
-        let depths = format!("{word} rx {} tx {}", port.rx_depth_wr.value, port.tx_depth_wr.value);
+        let many = port.many().map_or(String::new(), |many| format!(" x {}", many.value));
+        let depths = format!("{word} rx {} tx {}{many}", port.rx_key().value, port.tx_depth_wr.value);
         let is_wrong = blame.owns(&id, &port.head);
         nodes.push((links.lcore, Node { label: vec![id.clone(), depths], id, shape: Shape::Port, is_wrong }));
     }
@@ -292,6 +313,21 @@ fn outputs<'a>(checked: &'a Checked<'_>) -> Outputs<'a> {
     outputs.filter_map(|(name, _, target)| Some((target.as_ref()?.span, name.as_str()))).collect()
 }
 
+/// What a ring does otherwise than others, in front of which its depth stands.
+fn policy(ring: &RawRing) -> String {
+    let full = if ring.full.value == WhenFull::Refuse { "" } else { ring.full.value.word() };
+    let priority = if ring.priority.value == 0 { String::new() } else { format!("priority {}", ring.priority.value) };
+    [full, &priority].iter().filter(|word| !word.is_empty()).map(|word| format!(", {word}")).collect()
+}
+
+/// The output that an edge starts from, and the spread that it leads through.
+fn label(checked: &Checked<'_>, edge: &Edge, outputs: &Outputs<'_>) -> String {
+    let output = outputs.get(&edge.named).copied().unwrap_or_default();
+    let Some(spread) = edge.through.map(|id| &checked.raw.spreads[id.index()]) else { return output.to_owned() };
+    let by = spread.by.as_ref().map_or("?", |by| by.value.word());
+    format!("{output} / spread.{} by {by}", spread.head.name)
+}
+
 /// Which tables and places the errors are about.
 struct Blame<'a> {
     sources: &'a Sources,
@@ -306,9 +342,12 @@ impl<'a> Blame<'a> {
         let mut heads: Vec<u32> = Vec::new();
         heads.extend(raw.devices.iter().map(|one| one.head.span.start));
         heads.extend(raw.pools.iter().map(|one| one.head.span.start));
+        heads.extend(raw.regions.iter().map(|one| one.head.span.start));
         heads.extend(raw.lcores.iter().map(|one| one.head.span.start));
         heads.extend(raw.ports.iter().map(|one| one.head.span.start));
         heads.extend(raw.rings.iter().map(|one| one.head.span.start));
+        heads.extend(raw.injectors.iter().map(|one| one.head.span.start));
+        heads.extend(raw.spreads.iter().map(|one| one.head.span.start));
         heads.extend(raw.stages.iter().map(|one| one.head.span.start));
         heads.extend(raw.sections.iter().flatten().map(|(span, _)| span.start));
         heads.sort_unstable();

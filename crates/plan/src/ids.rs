@@ -35,12 +35,18 @@ ids! {
     DeviceId, "device";
     /// A `[pool.…]`: one registered region, cut into packets.
     PoolId, "pool";
+    /// A `[region.…]`: memory that a stage owns, and that work requests reach by a key.
+    RegionId, "region";
     /// A `[lcore.…]`: one pinned thread.
     LcoreId, "lcore";
     /// A `[port.…]`: one queue pair.
     PortId, "port";
     /// A `[ring.…]`: one hand-off between two lcores.
     RingId, "ring";
+    /// A `[injector.…]`: where threads of the embedder hand messages in.
+    InjectorId, "injector";
+    /// A `[spread.…]`: packets dealt out to several targets.
+    SpreadId, "spread";
     /// A `[stage.…]`: one instance of a kind that the application registered.
     StageId, "stage";
 }
@@ -52,10 +58,22 @@ pub enum Target {
     Stage(StageId),
     /// A port on the same lcore, to be sent.
     Port(PortId),
-    /// A ring, of which this is the only producer.
+    /// A ring, which other lcores may fill as well.
     Ring(RingId),
+    /// Several targets, of which each packet goes to one, or a copy to each. Of a stage's outputs
+    /// only.
+    Spread(SpreadId),
     /// Back to the pool, counted.
     Drop,
+}
+
+impl Target {
+    pub(crate) fn port(self) -> Option<PortId> {
+        match self {
+            Target::Port(id) => Some(id),
+            Target::Stage(_) | Target::Ring(_) | Target::Spread(_) | Target::Drop => None,
+        }
+    }
 }
 
 /// What takes packets out of a ring.

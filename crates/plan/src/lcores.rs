@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::choices::{Cpu, IdlePolicy};
 use crate::diag::Sink;
+use crate::edges::Edge;
 use crate::ids::{Consumer, DeviceId, LcoreId, Target};
 use crate::machine::Machine;
 use crate::note::{Lack, Note};
 use crate::raw::{RawLcore, RawPlan};
 use crate::read::Field;
-use crate::refs::{Edge, Links};
+use crate::refs::Links;
 use crate::source::Span;
 
 /// What is worked out for each lcore.
@@ -194,7 +195,7 @@ fn crossing(raw: &RawPlan, links: &Links<'_>, edge: &Edge, sink: &mut Sink) {
     let consumer = match edge.hop.target {
         Target::Stage(id) => Consumer::Stage(id),
         Target::Port(id) => Consumer::Port(id),
-        Target::Ring(_) | Target::Drop => return,
+        Target::Ring(_) | Target::Spread(_) | Target::Drop => return,
     };
     let Some((from, to)) = edge.lcore.zip(links.lcore_of(consumer)).filter(|(from, to)| from != to) else { return };
     let name = |id: LcoreId| raw.lcores[id.index()].head.name.as_str();

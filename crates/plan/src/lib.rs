@@ -7,8 +7,8 @@
 //!
 //! What holding a [`Plan`] proves:
 //! - every name is known, every reference resolved, every value in its range; no key was ignored;
-//! - packets move between lcores over rings only, each ring with one producer and one consumer, and
-//!   never in a circle;
+//! - packets move between lcores over rings only, each ring with one consumer and a queue of its
+//!   own for each lcore that fills it, and never in a circle;
 //! - each pool has a packet for every place that can own one at once, each completion queue room
 //!   for every work request that can complete into it, and the memory is there ([`Plan::explain`]
 //!   prints these sums with the lines that they come from).
@@ -73,23 +73,31 @@
 #![forbid(unsafe_code)]
 
 mod addresses;
+mod asked;
+mod between;
 mod build;
 mod catalog;
 mod checked;
 mod choices;
+mod connections;
 mod de;
 mod detect;
 mod diag;
 mod draw;
 pub mod duration;
+mod edges;
 mod excerpt;
 mod file;
 mod flow;
 mod graph;
 mod groups;
+mod head;
+mod holds;
 mod ids;
+mod injectors;
 mod lcores;
 mod limits;
+mod listeners;
 mod load;
 mod machine;
 mod memory;
@@ -97,34 +105,49 @@ mod names;
 mod needs;
 mod note;
 mod order;
+mod outputs;
 mod params;
 mod plan;
+mod port;
 mod ports;
 mod raw;
+mod raw_region;
+mod raw_shared;
 mod read;
 mod reference;
 mod refs;
+mod region;
+mod regions;
 mod render;
 mod rings;
 mod set;
 mod sizes;
 mod source;
+mod spreads;
 mod sums;
 mod syntax;
 mod tree;
+mod unread;
 mod unused;
+mod upstream;
 
+pub use asked::{Asked, Needs, NeedsFn};
+pub use between::{Injector, Lane, Ring, Spread};
 pub use catalog::{Catalog, StageKind, StageSpec};
-pub use choices::{Destination, Group, IdlePolicy, Pages, Provider, Transport};
+pub use choices::{Destination, Group, IdlePolicy, Pages, Placement, Provider, SpreadBy, Transport, WhenFull};
 pub use diag::{Diagnostic, Diagnostics, Severity};
 pub use graph::Drawing;
-pub use ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};
+pub use ids::{
+    Consumer, DeviceId, InjectorId, LcoreId, PoolId, PortId, Producer, RegionId, RingId, SpreadId, StageId, Target,
+};
+pub use limits::{TIMER_BYTES, TIMERS_MAX};
 pub use load::{Inspection, Loader, app_of};
 pub use machine::{CpuQuota, Hugepages, Machine};
-pub use needs::{Asked, Needs, NeedsFn};
 pub use note::{Lack, Note};
 pub use params::Params;
-pub use plan::{Device, Lcore, Plan, Pool, Port, Ring, Section, Stage};
+pub use plan::{Device, Lcore, Plan, Pool, Section, Stage};
+pub use port::{Acceptor, Connections, Port};
 pub use reference::{KeyReference, TableReference, reference};
+pub use region::{Region, Rights};
 pub use source::{Location, Span};
 pub use sums::{Limit, Sum, Term};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 /// The tables of resources. Every other top-level table is an application's section.
-pub(crate) const TOP_KEYS: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
+pub(crate) const TOP_KEYS: [&str; 9] =
+    ["device", "pool", "region", "lcore", "port", "ring", "injector", "spread", "stage"];
 
 /// More of one sort than this is not a plan: what is worked out for each pool and lcore, and each
 /// that it reaches, adds up.
@@ -13,12 +14,33 @@ pub(crate) const LCORES_MAX: usize = 1024;
 pub(crate) const RESOURCES_MAX: usize = 4096;
 /// The outputs of a stage, and the groups that a port joins.
 pub(crate) const LISTED_MAX: usize = 1024;
+/// The ways from an output to a target, each place of a spread being one.
+pub(crate) const EDGES_MAX: usize = 1 << 18;
+/// The places of a spread.
+pub(crate) const PLACES_MAX: usize = 256;
 /// ibv_port_attr numbers ports in 8 bits.
 pub(crate) const PORT_NUM_MAX: u32 = 255;
 pub(crate) const PACKETS_MAX: u32 = 1 << 28;
 pub(crate) const DATA_BYTES_MAX: u32 = 1 << 26;
 pub(crate) const HEADROOM_BYTES_MAX: u32 = 1 << 16;
+/// As long as a message may be, so that one work request reaches all of a region.
+pub(crate) const REGION_BYTES_MAX: u32 = 1 << 31;
+/// Memory windows of one port, whose numbers have 16 bits.
+pub(crate) const WINDOWS_MAX: u32 = 1 << 15;
 pub(crate) const DEPTH_MAX: u32 = 1 << 20;
+/// Timers that a stage may have armed at once.
+pub const TIMERS_MAX: u32 = 1 << 20;
+/// What a timer takes, and what the wheel of a stage takes beside its timers.
+pub const TIMER_BYTES: u64 = 48;
+pub(crate) const WHEEL_BYTES: u64 = 12 << 10;
+/// What a connection's handle has room for.
+pub(crate) const CONNECTIONS_MAX: u32 = 1 << 16;
+/// The private data of a request, rdma_connect(3).
+pub(crate) const PRIVATE_DATA_BYTES_MAX: usize = 56;
+/// The slots of a queue that work requests are numbered by.
+pub(crate) const SHARED_DEPTH_MAX: u32 = 1 << 16;
+/// Of the classes of rings.
+pub(crate) const PRIORITY_MAX: u32 = 15;
 pub(crate) const BURST_MAX: u32 = 1024;
 pub(crate) const CPU_MAX: u32 = 1 << 16;
 /// Greater than any device's `max_cqe`, and what an lcore's ports may need together.

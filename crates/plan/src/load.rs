@@ -12,7 +12,10 @@ use crate::note::Note;
 use crate::plan::Plan;
 use crate::source::{Sources, TEXT_BYTES_MAX};
 use crate::sums::{self, Sum};
-use crate::{file, flow, lcores, memory, needs, order, ports, raw, refs, rings, set, sizes, syntax, tree, unused};
+use crate::{
+    file, flow, lcores, memory, needs, order, ports, raw, refs, regions, rings, set, sizes, spreads, syntax, tree,
+    unused,
+};
 
 /// Reads plans against what the application registered and what the machine has.
 #[derive(Debug, Clone)]
@@ -121,15 +124,18 @@ impl Loader {
     fn check(&self, root: &tree::Table, sink: &mut Sink) -> Checked<'_> {
         let raw = raw::read(root, &self.catalog, sink);
         let links = refs::resolve(&raw, &self.catalog, sink);
-        let edges = links.edges(&raw);
-        let ports = ports::check(&raw, &links, sink);
+        let edges = links.edges(&raw, sink);
+        let ports = ports::check(&raw, &links, &self.catalog, sink);
+        let regions = regions::check(&raw, sink);
         let lcores = lcores::check(&raw, &links, edges.all(), &self.machine, sink);
-        let ring_edges = rings::check(&raw, &links, &edges, sink);
+        rings::check(&raw, &links, &edges, sink);
+        spreads::check(&raw, &links, &edges, sink);
         let order = order::check(&raw, &links, &edges, sink);
         unused::check(&raw, &links, &edges, sink);
-        let flow = flow::trace(&raw, &links, &edges, sink);
+        let flow = flow::trace(&raw, &links, &edges, &order, sink);
         sizes::check(&raw, &links, &ports, &flow, sink);
-        Checked { raw, links, edges, ports, lcores, ring_edges, order, flow }
+        spreads::sizes(&raw, &links, &edges, &flow, sink);
+        Checked { raw, links, edges, ports, regions, lcores, order, flow }
     }
 
     /// Sums over references that don't hold would be wrong: they wait until the rest is right.
@@ -137,10 +143,11 @@ impl Loader {
         if !sink.sums_are_sound() {
             return (Vec::new(), Vec::new());
         }
-        let mut sums = sums::check(&checked.raw, &checked.links, &checked.flow, sink);
+        let mut sums = sums::check(&checked.raw, &checked.links, &checked.edges, &checked.flow, sink);
         let needs = needs::ask(&checked.raw, &checked.links, &self.catalog.sections, &sink.sources);
         sums.extend(needs::packets(&checked.raw, &checked.links, &needs, sink));
-        let (memory, mut notes) = memory::check(&checked.raw, &checked.links, &needs, &self.machine, sink);
+        let (memory, mut notes) =
+            memory::check(&checked.raw, &checked.links, &checked.regions, &needs, &self.machine, sink);
         sums.extend(memory);
         notes.extend(lcores::cpu_time(&checked.raw, &self.machine));
         (sums, notes)

@@ -1,14 +1,17 @@
-//! Checks the pools' memory against the machine's hugepages, its ordinary memory, and the limit of
-//! locked memory.
+//! Checks the memory of pools and regions against the machine's hugepages, its ordinary memory, and
+//! the limit of locked memory.
 
+use crate::asked::Needs;
 use crate::choices::{Pages, Provider};
 use crate::diag::Sink;
-use crate::ids::{PoolId, StageId};
+use crate::ids::{DeviceId, StageId};
+use crate::limits::{TIMER_BYTES, WHEEL_BYTES};
 use crate::machine::{Hugepages, Machine};
-use crate::needs::Needs;
 use crate::note::{Lack, Note};
-use crate::raw::{RawPlan, RawPool};
+use crate::raw::RawPlan;
+use crate::read::Field;
 use crate::refs::Links;
+use crate::regions::RegionFacts;
 use crate::source::Span;
 use crate::sums::{Limit, Sum};
 
@@ -18,9 +21,20 @@ const HUGE_1G: u64 = 1 << 30;
 /// Each packet's headroom and data are rounded up to whole cache lines, as the pool lays them out.
 const LINE_BYTES: u64 = 64;
 
-/// One pool's region, on the pages that it will probably be on.
-struct Region {
-    pool: PoolId,
+/// Memory that the plan wants in one piece: the packets of a pool, or a region.
+struct Wanted<'a> {
+    /// As reports call it, e.g. `pool.ticks`.
+    name: String,
+    pages: &'a Field<Pages>,
+    bytes: u64,
+    /// Where its size comes from.
+    span: Span,
+    device: Option<DeviceId>,
+}
+
+/// The same, on the pages that it will probably be on.
+struct Placed<'a> {
+    wanted: &'a Wanted<'a>,
     page_bytes: u64,
     bytes: u64,
 }
@@ -29,16 +43,18 @@ struct Region {
 pub(crate) fn check(
     raw: &RawPlan,
     links: &Links<'_>,
+    regions: &[RegionFacts],
     needs: &[(StageId, Needs)],
     machine: &Machine,
     sink: &mut Sink,
 ) -> (Vec<Sum>, Vec<Note>) {
-    let (regions, mut notes) = place(raw, machine, sink);
+    let wanted = wanted(raw, links, regions);
+    let (placed, mut notes) = place(&wanted, machine, sink);
     let mut sums = Vec::new();
     for (page_bytes, pages) in [(HUGE_2M, machine.huge_2m), (HUGE_1G, machine.huge_1g)] {
         let mut sum = Sum::new(format!("hugepages of {}", size(page_bytes)), "bytes");
-        for region in regions.iter().filter(|region| region.page_bytes == page_bytes) {
-            add(&mut sum, raw, region, "", sink);
+        for one in placed.iter().filter(|one| one.page_bytes == page_bytes) {
+            add(&mut sum, one, "", sink);
         }
         sum.limit = match pages {
             Hugepages::Unknown => Limit::None,
@@ -49,30 +65,50 @@ pub(crate) fn check(
             sums.push(sum);
         }
     }
-    sums.extend(ordinary(raw, &regions, needs, machine, sink));
-    let (locked, note) = locked(raw, links, &regions, machine, sink);
+    sums.extend(ordinary(raw, &placed, needs, machine, sink));
+    let (locked, note) = locked(raw, &placed, machine, sink);
     sums.extend(locked);
     notes.extend(note);
     (sums, notes)
 }
 
-/// Gives out the free hugepages: first to the pools that insist, then, in the order of the file, to
+/// What pools and regions want, in the order of the file. A region that nobody owns is not made.
+fn wanted<'a>(raw: &'a RawPlan, links: &Links<'_>, regions: &[RegionFacts]) -> Vec<Wanted<'a>> {
+    let pools = raw.pools.iter().zip(&links.pools).filter_map(|(pool, device)| {
+        let (packets, data) = (pool.packets.as_ref()?, pool.data_bytes.as_ref()?);
+        // What the packets need. The pool's own metadata is not in the region.
+        let stride = (u64::from(pool.headroom_bytes.value) + u64::from(data.value)).next_multiple_of(LINE_BYTES);
+        let bytes = u64::from(packets.value) * stride;
+        let name = format!("pool.{}", pool.head.name);
+        Some(Wanted { name, pages: &pool.pages, bytes, span: packets.span, device: *device })
+    });
+    let owned = raw.regions.iter().zip(regions).filter(|(_, facts)| facts.owner.is_some());
+    let regions = owned.filter_map(|(region, facts)| {
+        let bytes = region.bytes.as_ref()?;
+        let name = format!("region.{}", region.head.name);
+        let device = facts.device;
+        Some(Wanted { name, pages: &region.pages, bytes: bytes.value.into(), span: bytes.span, device })
+    });
+    pools.chain(regions).collect()
+}
+
+/// Gives out the free hugepages: first to those that insist, then, in the order of the file, to
 /// those that would like some. Where nobody counts them each has what it asks for: the attempt will
 /// tell.
-fn place(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> (Vec<Region>, Vec<Note>) {
+fn place<'a>(wanted: &'a [Wanted<'a>], machine: &Machine, sink: &mut Sink) -> (Vec<Placed<'a>>, Vec<Note>) {
     let mut free = Free { pages_2m: machine.huge_2m, pages_1g: machine.huge_1g };
-    let mut regions = Vec::new();
+    let mut placed = Vec::new();
     let (mut short, mut unknown) = (Short::default(), Vec::new());
-    let insists = |pool: &RawPool| matches!(pool.pages.value, Pages::Huge2M | Pages::Huge1G);
-    let (first, then): (Vec<_>, Vec<_>) = raw.pools.iter().enumerate().partition(|(_, pool)| insists(pool));
-    for (index, pool) in first.into_iter().chain(then) {
-        let Some(bytes) = region_bytes(pool) else { continue };
-        let page_bytes = match pool.pages.value {
+    let insists = |one: &Wanted<'_>| matches!(one.pages.value, Pages::Huge2M | Pages::Huge1G);
+    let (first, then): (Vec<_>, Vec<_>) = wanted.iter().enumerate().partition(|(_, one)| insists(one));
+    for (index, one) in first.into_iter().chain(then) {
+        let bytes = one.bytes;
+        let page_bytes = match one.pages.value {
             Pages::Small4K => machine.page_bytes,
             Pages::Huge2M | Pages::Huge1G => {
-                let page_bytes = if pool.pages.value == Pages::Huge2M { HUGE_2M } else { HUGE_1G };
+                let page_bytes = if one.pages.value == Pages::Huge2M { HUGE_2M } else { HUGE_1G };
                 if let Taken::TooFew(left) = free.take(page_bytes, bytes) {
-                    too_few(pool, page_bytes, bytes, left, sink);
+                    too_few(one, page_bytes, left, sink);
                 }
                 page_bytes
             }
@@ -81,11 +117,11 @@ fn place(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> (Vec<Region>, Vec
                 match free.take(wanted, bytes) {
                     Taken::All => wanted,
                     Taken::Unknown => {
-                        unknown.push(pool.head.name.clone());
+                        unknown.push(one.name.clone());
                         wanted
                     }
                     Taken::TooFew(_) => {
-                        short.pools.push(pool.head.name.clone());
+                        short.names.push(one.name.clone());
                         short.pages = short.pages.saturating_add(bytes.div_ceil(wanted));
                         machine.page_bytes
                     }
@@ -93,22 +129,23 @@ fn place(raw: &RawPlan, machine: &Machine, sink: &mut Sink) -> (Vec<Region>, Vec
             }
         };
         let bytes = bytes.checked_next_multiple_of(page_bytes.max(1)).unwrap_or(u64::MAX);
-        regions.push(Region { pool: PoolId::from_index(index), page_bytes, bytes });
+        placed.push((index, Placed { wanted: one, page_bytes, bytes }));
     }
-    regions.sort_by_key(|region| region.pool);
-    (regions, short.note(machine, &free).into_iter().chain(uncounted(&unknown)).collect())
+    placed.sort_by_key(|(index, _)| *index);
+    let placed = placed.into_iter().map(|(_, one)| one).collect();
+    (placed, short.note(machine, &free).into_iter().chain(uncounted(&unknown)).collect())
 }
 
-/// The pools that would like hugepages and will have none, and how many pages they would take.
+/// Those that would like hugepages and will have none, and how many pages they would take.
 #[derive(Default)]
 struct Short {
-    pools: Vec<String>,
+    names: Vec<String>,
     pages: u64,
 }
 
 impl Short {
     fn note(&self, machine: &Machine, free: &Free) -> Option<Note> {
-        if self.pools.is_empty() {
+        if self.names.is_empty() {
             return None;
         }
         let page_bytes = machine.huge_default_bytes.unwrap_or(HUGE_2M);
@@ -116,19 +153,19 @@ impl Short {
         let (pages, left) = (self.pages, free.left(page_bytes));
         let Hugepages::Counted { total, free } = left else {
             let remedy = "run a kernel with CONFIG_HUGETLBFS";
-            return Some(Note::hugepages(&self.pools, &small, "the kernel has no hugepages", remedy));
+            return Some(Note::hugepages(&self.names, &small, "the kernel has no hugepages", remedy));
         };
         let noun = if pages == 1 { "hugepage" } else { "hugepages" };
         let why = format!("{pages} {noun} of {} needed, {free} of {total} available", size(page_bytes));
         let wanted = total.saturating_sub(free).saturating_add(pages);
         let remedy = format!("run `sysctl -w vm.nr_hugepages={wanted}` as root");
-        Some(Note::hugepages(&self.pools, &small, &why, &remedy))
+        Some(Note::hugepages(&self.names, &small, &why, &remedy))
     }
 }
 
 /// Where neither /sys nor /proc counts the hugepages.
-fn uncounted(pools: &[String]) -> Option<Note> {
-    (!pools.is_empty()).then(|| Note {
+fn uncounted(names: &[String]) -> Option<Note> {
+    (!names.is_empty()).then(|| Note {
         lack: Lack::HugepageCounts,
         message: "whether hugepages are free is not known: neither /sys nor /proc is there to tell".to_owned(),
         remedy: "run `mount -t sysfs sysfs /sys` as root, or have the container mount it".to_owned(),
@@ -171,24 +208,22 @@ impl Free {
     }
 }
 
-/// What the packets need. The pool's own metadata is not in the region.
-fn region_bytes(pool: &RawPool) -> Option<u64> {
-    let (packets, data) = (pool.packets.as_ref()?, pool.data_bytes.as_ref()?);
-    let stride = (u64::from(pool.headroom_bytes.value) + u64::from(data.value)).next_multiple_of(LINE_BYTES);
-    Some(u64::from(packets.value) * stride)
-}
-
-fn too_few(pool: &RawPool, page_bytes: u64, bytes: u64, left: Option<u64>, sink: &mut Sink) {
-    let pages = bytes.div_ceil(page_bytes);
-    let name = &pool.head.name;
+fn too_few(one: &Wanted<'_>, page_bytes: u64, left: Option<u64>, sink: &mut Sink) {
+    let (name, pages) = (&one.name, one.bytes.div_ceil(page_bytes));
     let message = match left {
         None => format!("this machine has no pages of {}", size(page_bytes)),
-        Some(left) => format!("pool.{name} needs {pages} pages of {}; {left} are free for it", size(page_bytes)),
+        Some(left) => format!("{name} needs {pages} pages of {}; {left} are free for it", size(page_bytes)),
     };
-    sink.error("too-few-hugepages", pool.pages.span, message)
-        .note(format!("{bytes} bytes of packets"))
+    sink.error("too-few-hugepages", one.pages.span, message)
+        .note(format!("{} bytes of {}", one.bytes, one.of()))
         .help(how_to_get(page_bytes, pages - left.unwrap_or(0).min(pages)))
         .help("or write `pages = \"auto\"`, which falls back to 4 KiB pages");
+}
+
+impl Wanted<'_> {
+    fn of(&self) -> &'static str {
+        if self.name.starts_with("pool.") { "packets" } else { "memory" }
+    }
 }
 
 fn how_to_get(page_bytes: u64, more: u64) -> String {
@@ -196,18 +231,18 @@ fn how_to_get(page_bytes: u64, more: u64) -> String {
     format!("as root, raise the number in {file} by {more}")
 }
 
-/// What is on ordinary pages must fit the memory that is available: pools, and what stages allocate
-/// for themselves.
+/// What is on ordinary pages must fit the memory that is available: pools, regions, and what stages
+/// allocate for themselves.
 fn ordinary(
     raw: &RawPlan,
-    regions: &[Region],
+    placed: &[Placed<'_>],
     needs: &[(StageId, Needs)],
     machine: &Machine,
     sink: &mut Sink,
 ) -> Option<Sum> {
     let mut sum = Sum::new(format!("memory on pages of {}", size(machine.page_bytes)), "bytes");
-    for region in regions.iter().filter(|region| region.page_bytes == machine.page_bytes) {
-        add(&mut sum, raw, region, "", sink);
+    for one in placed.iter().filter(|one| one.page_bytes == machine.page_bytes) {
+        add(&mut sum, one, "", sink);
     }
     let of_pools = sum.needed;
     let mut greediest = (0, None);
@@ -219,11 +254,20 @@ fn ordinary(
         let bytes = needs.memory_bytes.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
         greediest = greediest.max((bytes, Some(head.span)));
     }
+    for stage in raw.stages.iter().filter(|stage| stage.timers_max.value > 0) {
+        let bytes = u64::from(stage.timers_max.value) * TIMER_BYTES + WHEEL_BYTES;
+        let span = stage.timers_max.span;
+        sum.add(&sink.sources, format!("stage.{}", stage.head.name), "its timers", bytes, span);
+        greediest = greediest.max((bytes, Some(span)));
+    }
     sum.limit = Limit::Machine(machine.memory_bytes);
     if !sum.holds() {
         let (who, span, help) = match greediest {
             (bytes, Some(span)) if bytes > of_pools => ("stages", span, "tell the stage to hold less"),
-            _ => ("pools", largest(raw, regions), "use fewer or smaller packets"),
+            _ => match largest(placed) {
+                Some(region) if region.of() == "memory" => ("regions", region.span, "make it shorter"),
+                pool => ("pools", span_of(pool), "use fewer or smaller packets"),
+            },
         };
         sink.error("too-much-memory", span, format!("the {who} need {} bytes of memory", sum.needed))
             .label("the largest")
@@ -235,34 +279,29 @@ fn ordinary(
 
 /// Registration with a kernel device pins a region whatever its pages (ibv_reg_mr(3)); on ordinary
 /// pages the others are locked too, if they may.
-fn locked(
-    raw: &RawPlan,
-    links: &Links<'_>,
-    regions: &[Region],
-    machine: &Machine,
-    sink: &mut Sink,
-) -> (Option<Sum>, Option<Note>) {
+fn locked(raw: &RawPlan, placed: &[Placed<'_>], machine: &Machine, sink: &mut Sink) -> (Option<Sum>, Option<Note>) {
     let mut sum = Sum::new("locked memory", "bytes");
     let (mut pinned, mut others) = (0_u64, Vec::new());
-    for region in regions {
-        let device = links.pools[region.pool.index()].map(|device| &raw.devices[device.index()]);
+    for one in placed {
+        let device = one.wanted.device.map(|device| &raw.devices[device.index()]);
         let is_kernel = device
             .and_then(|device| device.provider.as_ref())
             .is_some_and(|provider| provider.value == Provider::Kernel);
         if is_kernel {
-            pinned = pinned.saturating_add(region.bytes);
-            add(&mut sum, raw, region, "pinned by its device", sink);
-        } else if region.page_bytes == machine.page_bytes {
-            others.push(raw.pools[region.pool.index()].head.name.clone());
-            add(&mut sum, raw, region, "kept from being swapped", sink);
+            pinned = pinned.saturating_add(one.bytes);
+            add(&mut sum, one, "pinned by its device", sink);
+        } else if one.page_bytes == machine.page_bytes {
+            others.push(one.wanted.name.clone());
+            add(&mut sum, one, "kept from being swapped", sink);
         }
     }
     sum.limit = machine.memlock_bytes.map_or(Limit::None, Limit::Machine);
     let limit = machine.memlock_bytes.unwrap_or(u64::MAX);
     let mut note = None;
     if pinned > limit {
-        let message = format!("the pools lock {} bytes, but this process may lock {limit}", sum.needed);
-        sink.error("locked-memory", largest(raw, regions), message)
+        let who = if placed.iter().any(|one| one.wanted.of() == "memory") { "pools and regions" } else { "the pools" };
+        let message = format!("{who} lock {} bytes, but this process may lock {limit}", sum.needed);
+        sink.error("locked-memory", span_of(largest(placed)), message)
             .label("the largest")
             .note(format!("RLIMIT_MEMLOCK bounds it:\n{}", sum.table()))
             .help("raise it (`ulimit -l unlimited`, LimitMEMLOCK= of a systemd unit), or grant CAP_IPC_LOCK");
@@ -274,18 +313,16 @@ fn locked(
     (Some(sum).filter(|sum| !sum.terms.is_empty()), note)
 }
 
-fn add(sum: &mut Sum, raw: &RawPlan, region: &Region, how: &str, sink: &Sink) {
-    let pool = &raw.pools[region.pool.index()];
-    let span = pool.packets.as_ref().map_or(pool.head.span, |packets| packets.span);
-    sum.add(&sink.sources, format!("pool.{}", pool.head.name), how, region.bytes, span);
+fn add(sum: &mut Sum, one: &Placed<'_>, how: &str, sink: &Sink) {
+    sum.add(&sink.sources, one.wanted.name.clone(), how, one.bytes, one.wanted.span);
 }
 
-fn largest(raw: &RawPlan, regions: &[Region]) -> Span {
-    let largest = regions.iter().max_by_key(|region| region.bytes);
-    largest.map_or(Span::new(0, 0..0), |region| {
-        let pool = &raw.pools[region.pool.index()];
-        pool.packets.as_ref().map_or(pool.head.span, |packets| packets.span)
-    })
+fn largest<'a>(placed: &[Placed<'a>]) -> Option<&'a Wanted<'a>> {
+    placed.iter().max_by_key(|one| one.bytes).map(|one| one.wanted)
+}
+
+fn span_of(one: Option<&Wanted<'_>>) -> Span {
+    one.map_or(Span::new(0, 0..0), |one| one.span)
 }
 
 /// `4 KiB`, `2 MiB`, `1 GiB`.

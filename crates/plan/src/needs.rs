@@ -4,6 +4,7 @@
 //! Only a stage kind can tell, from what the plan says to its stage. The plan's check asks it
 //! before anything is allocated; the answers are terms of the plan's sums like any other.
 
+use crate::asked::{Asked, Needs};
 use crate::catalog::StageKind;
 use crate::diag::Sink;
 use crate::ids::StageId;
@@ -12,39 +13,6 @@ use crate::raw::RawPlan;
 use crate::refs::Links;
 use crate::source::{Sources, Span};
 use crate::sums::{Limit, Sum};
-
-/// What a kind is asked with: what the plan says to one of its stages.
-#[derive(Debug)]
-pub struct Asked<'a> {
-    params: Params,
-    sections: &'a [(&'static str, Params)],
-}
-
-impl Asked<'_> {
-    /// The stage's `params`.
-    pub fn params(&self) -> &Params {
-        &self.params
-    }
-
-    /// A section of the plan that the application registered.
-    pub fn section(&self, name: &str) -> Option<&Params> {
-        self.sections.iter().find(|(known, _)| *known == name).map(|(_, params)| params)
-    }
-}
-
-/// What one stage needs, each with what it is for.
-#[derive(Debug, Clone, Default)]
-pub struct Needs {
-    /// Bytes of memory that it allocates, beside packets.
-    pub memory_bytes: Vec<(&'static str, u64)>,
-    /// Together the bytes of the longest packet that it must be able to write into a fresh one.
-    /// With any the stage needs a `pool`.
-    pub packet_bytes: Vec<(&'static str, u64)>,
-}
-
-/// What a kind answers. A value that it would refuse anyway needs nothing here: the stage's factory
-/// says so.
-pub type NeedsFn = fn(&Asked<'_>) -> Needs;
 
 /// Asks every stage whose kind has an answer.
 pub(crate) fn ask(

@@ -60,16 +60,18 @@ pub struct Note {
 }
 
 impl Note {
-    /// These pools had to do without hugepages; `why` has the counts.
-    pub fn hugepages(pools: &[String], page: &str, why: &str, remedy: &str) -> Note {
-        let (names, be) = (listed(pools), if pools.len() == 1 { "is" } else { "are" });
+    /// These pools and regions (`pool.NAME`, `region.NAME`) had to do without hugepages; `why` has
+    /// the counts.
+    pub fn hugepages(names: &[String], page: &str, why: &str, remedy: &str) -> Note {
+        let (names, be) = (listed(names), if names.len() == 1 { "is" } else { "are" });
         let message = format!("{names} {be} on {page} pages: {why}");
         Note { lack: Lack::Hugepages, message, remedy: remedy.to_owned() }
     }
 
-    /// The memory of these pools could not be locked; `why` has the limit, or what the kernel said.
-    pub fn locked_memory(pools: &[String], why: &str, remedy: &str) -> Note {
-        let message = format!("{} may be swapped out, at the price of milliseconds: {why}", listed(pools));
+    /// The memory of these pools and regions could not be locked; `why` has the limit, or what the
+    /// kernel said.
+    pub fn locked_memory(names: &[String], why: &str, remedy: &str) -> Note {
+        let message = format!("{} may be swapped out, at the price of milliseconds: {why}", listed(names));
         Note { lack: Lack::LockedMemory, message, remedy: remedy.to_owned() }
     }
 }
@@ -92,9 +94,8 @@ impl Serialize for Note {
 }
 
 /// `pool.a, pool.b and pool.c`.
-fn listed(pools: &[String]) -> String {
-    let names: Vec<String> = pools.iter().map(|name| format!("pool.{name}")).collect();
-    match names.as_slice() {
+fn listed(names: &[String]) -> String {
+    match names {
         [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
         names => names.concat(),
     }
@@ -105,8 +106,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pools_are_listed_with_commas_and_one_and() {
-        let list = |names: &[&str]| listed(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    fn names_are_listed_with_commas_and_one_and() {
+        let list = |names: &[&str]| listed(&names.iter().map(|name| format!("pool.{name}")).collect::<Vec<_>>());
         assert_eq!(
             [list(&[]), list(&["a"]), list(&["a", "b"]), list(&["a", "b", "c"])],
             ["", "pool.a", "pool.a and pool.b", "pool.a, pool.b and pool.c"]

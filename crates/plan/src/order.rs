@@ -7,9 +7,10 @@ use petgraph::algo::{tarjan_scc, toposort};
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use crate::diag::Sink;
+use crate::edges::{Edge, Edges};
 use crate::ids::{Consumer, Producer, RingId, StageId, Target};
 use crate::raw::RawPlan;
-use crate::refs::{Edge, Edges, Links};
+use crate::refs::Links;
 use crate::source::Span;
 
 /// Of a longer circle the first are named.
@@ -45,7 +46,7 @@ fn build(raw: &RawPlan, links: &Links<'_>, edges: &[Edge]) -> Graph {
         let to = match edge.hop.target {
             Target::Stage(id) => id.index(),
             Target::Ring(id) => stages + id.index(),
-            Target::Port(_) | Target::Drop => continue,
+            Target::Port(_) | Target::Spread(_) | Target::Drop => continue,
         };
         graph.add_edge(NodeIndex::new(from.index()), NodeIndex::new(to), edge.hop.span);
     }
@@ -125,8 +126,9 @@ fn unreachable_stages(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mu
     }
     for (index, (stage, resolved)) in raw.stages.iter().zip(&links.stages).enumerate() {
         let id = StageId::from_index(index);
-        let is_fed =
-            !edges.leading_to(Target::Stage(id)).is_empty() || !edges.rings_into(Consumer::Stage(id)).is_empty();
+        let is_fed = !edges.leading_to(Target::Stage(id)).is_empty()
+            || !edges.rings_into(Consumer::Stage(id)).is_empty()
+            || links.injectors_into(id).next().is_some();
         let Some(kind) = resolved.kind.filter(|kind| !kind.spec.source && !is_fed) else { continue };
         sink.error("unreachable-stage", stage.head.span, format!("nothing leads to stage.{}", stage.head.name))
             .note(format!("kind `{}` makes no packets of its own", kind.name))

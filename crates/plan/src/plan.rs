@@ -7,12 +7,15 @@
 use std::ops::Index;
 use std::time::Duration;
 
-use crate::choices::{Destination, Group, IdlePolicy, Pages, Provider, Transport};
+use crate::between::{Injector, Ring, Spread};
+use crate::choices::{IdlePolicy, Pages, Provider};
 use crate::diag::Diagnostics;
 use crate::graph::Drawing;
-use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};
+use crate::ids::{DeviceId, InjectorId, LcoreId, PoolId, PortId, RegionId, RingId, SpreadId, StageId, Target};
 use crate::note::Note;
 use crate::params::Params;
+use crate::port::Port;
+use crate::region::Region;
 use crate::source::{Location, Sources, Span};
 use crate::sums::{self, Sum};
 
@@ -24,9 +27,12 @@ pub struct Plan {
     pub(crate) app: Option<String>,
     pub(crate) devices: Vec<Device>,
     pub(crate) pools: Vec<Pool>,
+    pub(crate) regions: Vec<Region>,
     pub(crate) lcores: Vec<Lcore>,
     pub(crate) ports: Vec<Port>,
     pub(crate) rings: Vec<Ring>,
+    pub(crate) injectors: Vec<Injector>,
+    pub(crate) spreads: Vec<Spread>,
     pub(crate) stages: Vec<Stage>,
     pub(crate) sections: Vec<Section>,
     pub(crate) sums: Vec<Sum>,
@@ -56,6 +62,11 @@ impl Plan {
         &self.pools
     }
 
+    /// The regions, in the order of the file.
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
     /// The lcores, in the order of the file.
     pub fn lcores(&self) -> &[Lcore] {
         &self.lcores
@@ -69,6 +80,16 @@ impl Plan {
     /// The rings, in the order of the file.
     pub fn rings(&self) -> &[Ring] {
         &self.rings
+    }
+
+    /// The injectors, in the order of the file.
+    pub fn injectors(&self) -> &[Injector] {
+        &self.injectors
+    }
+
+    /// The spreads, in the order of the file.
+    pub fn spreads(&self) -> &[Spread] {
+        &self.spreads
     }
 
     /// The stages, in the order of the file. Run them in [`Lcore::stages`]' order instead.
@@ -135,6 +156,7 @@ impl Plan {
             Target::Stage(id) => format!("stage.{}", self[id].name),
             Target::Port(id) => format!("port.{}", self[id].name),
             Target::Ring(id) => format!("ring.{}", self[id].name),
+            Target::Spread(id) => format!("spread.{}", self[id].name),
             Target::Drop => "drop".to_owned(),
         }
     }
@@ -155,9 +177,12 @@ macro_rules! index {
 index! {
     DeviceId => devices: Device;
     PoolId => pools: Pool;
+    RegionId => regions: Region;
     LcoreId => lcores: Lcore;
     PortId => ports: Port;
     RingId => rings: Ring;
+    InjectorId => injectors: Injector;
+    SpreadId => spreads: Spread;
     StageId => stages: Stage;
 }
 
@@ -242,7 +267,8 @@ pub struct Lcore {
     /// The completion queue's depth: at least every work request that can complete into it; 0
     /// without ports.
     pub cq_depth_wc: u32,
-    /// Its ports, in the order of the file.
+    /// Its ports: those of one queue pair first, then those with many connections; otherwise in the
+    /// order of the file.
     pub ports: Vec<PortId>,
     /// Its stages in topological order: a stage comes before the stages that it sends to.
     pub stages: Vec<StageId>,
@@ -252,73 +278,6 @@ pub struct Lcore {
     pub rings_out: Vec<RingId>,
     /// The pools that it needs a cache of.
     pub pools: Vec<PoolId>,
-}
-
-/// `[port.NAME]`: one queue pair.
-#[derive(Debug, Clone)]
-pub struct Port {
-    /// Its own id.
-    pub id: PortId,
-    /// The name in the plan.
-    pub name: String,
-    /// Where it is declared.
-    pub span: Span,
-    /// The lcore that owns it.
-    pub lcore: LcoreId,
-    /// The device that it is on; that of the lcore's completion queue.
-    pub device: DeviceId,
-    /// Where receive buffers come from; present if `rx_depth_wr` > 0.
-    pub pool: Option<PoolId>,
-    /// The queue pair's type.
-    pub transport: Transport,
-    /// The multicast groups to receive; UD only.
-    pub join: Vec<Group>,
-    /// Where the port sends to. UC always has a peer, RC a peer or an address.
-    pub destination: Destination,
-    /// How long the start of a run waits for a connection by address.
-    pub connect_timeout: Duration,
-    /// Whether a lost connection by address is reconnected; false without an address.
-    pub reconnect: bool,
-    /// Receive work requests kept posted.
-    pub rx_depth_wr: u32,
-    /// Send work requests that may be outstanding.
-    pub tx_depth_wr: u32,
-    /// Inline data to ask the device for.
-    pub inline_bytes: u32,
-    /// One send in so many is signaled: 1 to `tx_depth_wr`, or 0 if `tx_depth_wr` is 0.
-    pub signal_every_wr: u32,
-    /// Whether received packets carry the time of the turn that received them. If not, a turn in
-    /// which no stage asks for the time reads no clock.
-    pub timestamps: bool,
-    /// Where received packets go; present if `rx_depth_wr` > 0.
-    pub next: Option<Target>,
-    /// The capacity of the pending batch: large enough that no output on this lcore overflows it; 0
-    /// without a send queue.
-    pub batch_packets: u32,
-}
-
-/// `[ring.NAME]`: a single-producer single-consumer hand-off from one lcore to another.
-#[derive(Debug, Clone)]
-pub struct Ring {
-    /// Its own id.
-    pub id: RingId,
-    /// The name in the plan.
-    pub name: String,
-    /// Where it is declared.
-    pub span: Span,
-    /// Packets that it holds.
-    pub depth_packets: u32,
-    /// The stage or port that fills it.
-    pub from: Producer,
-    /// The lcore that fills it.
-    pub from_lcore: LcoreId,
-    /// The stage or port that empties it.
-    pub to: Consumer,
-    /// The lcore that empties it; never `from_lcore`.
-    pub to_lcore: LcoreId,
-    /// The capacity of the batch that gathers packets for it: large enough that no output on
-    /// `from_lcore` overflows it.
-    pub batch_packets: u32,
 }
 
 /// `[stage.NAME]`: an instance of a registered kind.
@@ -336,6 +295,10 @@ pub struct Stage {
     pub lcore: LcoreId,
     /// The pool that the stage allocates packets from.
     pub pool: Option<PoolId>,
+    /// The most timers that it has armed at once.
+    pub timers_max: u32,
+    /// The regions that it owns.
+    pub regions: Vec<RegionId>,
     /// One target an output, in the order of the kind's `outputs`.
     pub outputs: Vec<Target>,
     /// The parameters for its factory.

@@ -1,12 +1,16 @@
 //! Checks that the keys of a port fit together: transport, peer, groups, depths, device and pool.
 
 use crate::addresses::{self, End};
+use crate::catalog::Catalog;
 use crate::choices::{Destination, Group, Transport, transport_word};
+use crate::connections;
 use crate::diag::Sink;
 use crate::groups;
 use crate::ids::{PortId, Target};
+use crate::listeners;
 use crate::raw::{RawPlan, RawPort};
 use crate::refs::Links;
+use crate::regions;
 use crate::source::Span;
 
 /// Asking for more inline data than this is likely to be refused by a device.
@@ -25,12 +29,15 @@ pub(crate) struct PortFacts {
     pub(crate) next: Option<Target>,
 }
 
-pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) -> Vec<PortFacts> {
+pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, catalog: &Catalog, sink: &mut Sink) -> Vec<PortFacts> {
     let ids = (0..raw.ports.len()).map(PortId::from_index);
     let mut all: Vec<PortFacts> =
-        ids.map(|id| Check { raw, links, id, port: &raw.ports[id.index()], sink }.run()).collect();
-    let ends: Vec<Option<End>> = all.iter().map(PortFacts::end).collect();
-    let others = addresses::meet(raw, links, &ends, sink);
+        ids.map(|id| Check { raw, links, catalog, id, port: &raw.ports[id.index()], sink }.run()).collect();
+    // Who shares a listener is met there.
+    let has_own = |(facts, port): (&PortFacts, &RawPort)| facts.end().filter(|_| port.shared.listen_with.is_none());
+    let ends: Vec<Option<End>> = all.iter().zip(&raw.ports).map(has_own).collect();
+    let mut others = addresses::meet(raw, links, &ends, sink);
+    listeners::check(raw, links, &mut others, sink);
     for (index, (facts, other)) in all.iter_mut().zip(others).enumerate() {
         facts.across = other;
         let Some((other, (_, field))) = other.zip(raw.ports[index].address_keys().next()) else { continue };
@@ -57,6 +64,7 @@ impl PortFacts {
 struct Check<'a, 'c> {
     raw: &'a RawPlan,
     links: &'a Links<'c>,
+    catalog: &'a Catalog,
     id: PortId,
     port: &'a RawPort,
     sink: &'a mut Sink,
@@ -65,12 +73,14 @@ struct Check<'a, 'c> {
 impl Check<'_, '_> {
     fn run(mut self) -> PortFacts {
         let port = self.port;
-        if port.rx_depth_wr.value == 0 && port.tx_depth_wr.value == 0 {
+        if !port.receives() && port.tx_depth_wr.value == 0 {
             self.sink
                 .error("missing-key", port.head.span, format!("port.{} neither receives nor sends", port.head.name))
                 .help("add `rx_depth_wr = 512`, `tx_depth_wr = 256`, or both");
         }
+        connections::check(port, self.catalog, self.sink);
         self.receive();
+        regions::check_port(port, self.sink);
         self.device();
         if port.inline_bytes.value > INLINE_BYTES_LIKELY {
             self.sink
@@ -88,14 +98,14 @@ impl Check<'_, '_> {
             destination,
             across: None,
             signal_every_wr: self.signal_every(),
-            next: self.links.ports[self.id.index()].next.filter(|_| port.rx_depth_wr.value > 0).map(|hop| hop.target),
+            next: self.links.ports[self.id.index()].next.filter(|_| port.receives()).map(|hop| hop.target),
         }
     }
 
     /// `pool` and `next` go with `rx_depth_wr`.
     fn receive(&mut self) {
         let port = self.port;
-        let receives = port.rx_depth_wr.value > 0;
+        let receives = port.receives();
         for (key, field, help) in [
             ("pool", &port.pool, "add `pool = \"NAME\"`, the pool that receive buffers come from"),
             ("next", &port.next, "add `next = \"stage.NAME\"`, where received packets go"),
@@ -104,7 +114,7 @@ impl Check<'_, '_> {
                 None if receives => {
                     self.sink
                         .error("missing-key", port.head.span, format!("[port.{}] needs `{key}`", port.head.name))
-                        .related(port.rx_depth_wr.span, "because it receives")
+                        .related(port.rx_key().span, "because it receives")
                         .help(help);
                 }
                 Some(field) if !receives => {
@@ -217,6 +227,11 @@ impl Check<'_, '_> {
                     .help(format!("remove `{key}`, or write `transport = \"ud\"`"));
             }
         }
+        if port.shared.listen_with.is_some() {
+            let leader = self.links.ports[self.id.index()].listen_with.map(|leader| &self.raw.ports[leader.index()]);
+            let at = leader.and_then(|leader| leader.listen.as_ref()?.value.parse().ok());
+            return at.map_or(Destination::None, Destination::Listen);
+        }
         if let Some(other_end) = self.address(transport) {
             return other_end;
         }
@@ -327,7 +342,7 @@ impl Check<'_, '_> {
     fn join(&mut self) -> Vec<Group> {
         let port = self.port;
         let is_datagram = port.transport.as_ref().is_some_and(|transport| transport.value == Transport::Ud);
-        if let Some(span) = port.join_key.filter(|_| is_datagram && port.rx_depth_wr.value == 0) {
+        if let Some(span) = port.join_key.filter(|_| is_datagram && !port.receives()) {
             self.sink
                 .error("missing-key", span, format!("port.{} joins a group but receives nothing", port.head.name))
                 .help("add `rx_depth_wr = 512`");
@@ -372,7 +387,8 @@ impl Check<'_, '_> {
 
 /// `at`: where the sender names the other end.
 fn warn_deaf(sender: &RawPort, other: &RawPort, at: Span, sink: &mut Sink) {
-    if sender.tx_depth_wr.value == 0 || other.rx_depth_wr.value > 0 {
+    let reads_or_writes = sender.ops_depth_wr.value > 0;
+    if sender.tx_depth_wr.value == 0 || other.receives() || reads_or_writes {
         return;
     }
     let (name, other_name) = (&sender.head.name, &other.head.name);

@@ -3,33 +3,26 @@
 //! A value with a fault is `None` or its default, so that later checks can go on; a file with a
 //! fault yields no plan.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::catalog::Catalog;
-use crate::choices::{Cpu, IdlePolicy, Pages, Provider, Transport};
+use crate::choices::{Cpu, IdlePolicy, Pages, Provider, SpreadBy, Transport, WhenFull};
 use crate::diag::Sink;
+pub(crate) use crate::head::Head;
 use crate::limits::{
     BURST_MAX, BURST_PACKETS, CACHE_PACKETS, CONNECT_TIMEOUT, CPU_MAX, CQ_DEPTH_MAX, DATA_BYTES_MAX, DEPTH_MAX,
     DEVICES_MAX, DRAIN, DURATION_MAX, HEADROOM_BYTES, HEADROOM_BYTES_MAX, INLINE_BYTES, LCORES_MAX, LISTED_MAX,
-    PACKETS_MAX, POOLS_MAX, PORT_NUM_MAX, RESOURCES_MAX, SIGNAL_EVERY_WR, TOP_KEYS,
+    PACKETS_MAX, PLACES_MAX, POOLS_MAX, PORT_NUM_MAX, PRIORITY_MAX, RESOURCES_MAX, SIGNAL_EVERY_WR, TIMERS_MAX,
+    TOP_KEYS, WINDOWS_MAX,
 };
-use crate::read::{Field, Key, Reader};
+use crate::outputs;
+use crate::raw_region::{self, PAGES, RawRegion};
+use crate::raw_shared::RawShared;
+use crate::read::{Field, Key, Reader, table_of};
+
 use crate::source::{Sources, Span};
-use crate::tree::{Entry, Node, Table, Value};
-
-/// What a table is called, and where.
-#[derive(Debug, Clone)]
-pub(crate) struct Head {
-    pub(crate) name: String,
-    pub(crate) span: Span,
-}
-
-impl Head {
-    fn nobody() -> Head {
-        Head { name: String::new(), span: Span::new(0, 0..0) }
-    }
-}
+use crate::tree::{Entry, Node, Table};
+use crate::unread::Unread;
 
 #[derive(Debug, Default)]
 pub(crate) struct RawPlan {
@@ -37,27 +30,16 @@ pub(crate) struct RawPlan {
     pub(crate) app: Option<String>,
     pub(crate) devices: Vec<RawDevice>,
     pub(crate) pools: Vec<RawPool>,
+    pub(crate) regions: Vec<RawRegion>,
     pub(crate) lcores: Vec<RawLcore>,
     pub(crate) ports: Vec<RawPort>,
     pub(crate) rings: Vec<RawRing>,
+    pub(crate) injectors: Vec<RawInjector>,
+    pub(crate) spreads: Vec<RawSpread>,
     pub(crate) stages: Vec<RawStage>,
     pub(crate) unread: Unread,
     /// One for each section of the catalog, `None` where the file has none.
     pub(crate) sections: Vec<Option<(Span, Node)>>,
-}
-
-/// What is in the file and was refused as a whole, so that a reference to it is no fault of its
-/// own.
-#[derive(Debug, Default)]
-pub(crate) struct Unread {
-    sorts: HashSet<&'static str>,
-    names: HashSet<(&'static str, String)>,
-}
-
-impl Unread {
-    pub(crate) fn has(&self, sort: &'static str, name: &str) -> bool {
-        self.sorts.contains(sort) || (!self.names.is_empty() && self.names.contains(&(sort, name.to_owned())))
-    }
 }
 
 #[derive(Debug)]
@@ -107,10 +89,16 @@ pub(crate) struct RawPort {
     pub(crate) peer: Option<Field<String>>,
     pub(crate) listen: Option<Field<String>>,
     pub(crate) connect: Option<Field<String>>,
+    /// Behind the first.
+    pub(crate) connect_also: Vec<Field<String>>,
     pub(crate) connect_timeout: Field<Duration>,
     pub(crate) reconnect: Field<bool>,
+    pub(crate) shared: RawShared,
     pub(crate) rx_depth_wr: Field<u32>,
     pub(crate) tx_depth_wr: Field<u32>,
+    pub(crate) ops_depth_wr: Field<u32>,
+    pub(crate) windows: Field<u32>,
+    pub(crate) immediates: Field<bool>,
     pub(crate) inline_bytes: Field<u32>,
     pub(crate) signal_every_wr: Field<u32>,
     pub(crate) timestamps: Field<bool>,
@@ -122,6 +110,23 @@ pub(crate) struct RawRing {
     pub(crate) head: Head,
     pub(crate) to: Option<Field<String>>,
     pub(crate) depth: Option<Field<u32>>,
+    pub(crate) full: Field<WhenFull>,
+    pub(crate) priority: Field<u32>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RawInjector {
+    pub(crate) head: Head,
+    pub(crate) to: Option<Field<String>>,
+    pub(crate) pool: Option<Field<String>>,
+    pub(crate) depth: Option<Field<u32>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RawSpread {
+    pub(crate) head: Head,
+    pub(crate) to: Vec<Field<String>>,
+    pub(crate) by: Option<Field<SpreadBy>>,
 }
 
 #[derive(Debug)]
@@ -130,6 +135,8 @@ pub(crate) struct RawStage {
     pub(crate) kind: Option<Field<String>>,
     pub(crate) lcore: Option<Field<String>>,
     pub(crate) pool: Option<Field<String>>,
+    pub(crate) timers_max: Field<u32>,
+    pub(crate) regions: Vec<Field<String>>,
     /// Output name, its place, and the target that it names.
     pub(crate) out: Vec<(String, Span, Option<Field<String>>)>,
     pub(crate) params: Option<(Span, Node)>,
@@ -148,9 +155,12 @@ pub(crate) fn read(root: &Table, catalog: &Catalog, sink: &mut Sink) -> RawPlan 
     let mut tables = Tables { root, sink, unread: Unread::default() };
     plan.devices = tables.read("device", DEVICES_MAX, read_device);
     plan.pools = tables.read("pool", POOLS_MAX, read_pool);
+    plan.regions = tables.read("region", RESOURCES_MAX, raw_region::read);
     plan.lcores = tables.read("lcore", LCORES_MAX, read_lcore);
     plan.ports = tables.read("port", RESOURCES_MAX, read_port);
     plan.rings = tables.read("ring", RESOURCES_MAX, read_ring);
+    plan.injectors = tables.read("injector", RESOURCES_MAX, read_injector);
+    plan.spreads = tables.read("spread", RESOURCES_MAX, read_spread);
     plan.stages = tables.read("stage", RESOURCES_MAX, read_stage);
     plan.unread = tables.unread;
     if plan.lcores.is_empty() && root.find("lcore").is_none() {
@@ -167,9 +177,12 @@ pub(crate) fn keys() -> Vec<(&'static str, Vec<Key>)> {
         ("", keys_of(|reader| drop(read_top(reader, &Catalog::default())))),
         ("device", keys_of(|reader| drop(read_device(Head::nobody(), reader)))),
         ("pool", keys_of(|reader| drop(read_pool(Head::nobody(), reader)))),
+        ("region", keys_of(|reader| drop(raw_region::read(Head::nobody(), reader)))),
         ("lcore", keys_of(|reader| drop(read_lcore(Head::nobody(), reader)))),
         ("port", keys_of(|reader| drop(read_port(Head::nobody(), reader)))),
         ("ring", keys_of(|reader| drop(read_ring(Head::nobody(), reader)))),
+        ("injector", keys_of(|reader| drop(read_injector(Head::nobody(), reader)))),
+        ("spread", keys_of(|reader| drop(read_spread(Head::nobody(), reader)))),
         ("stage", keys_of(|reader| drop(read_stage(Head::nobody(), reader)))),
     ]
 }
@@ -216,13 +229,13 @@ impl Tables<'_> {
     fn read<T>(&mut self, sort: &'static str, max: usize, read: fn(Head, &mut Reader<'_>) -> T) -> Vec<T> {
         let Some(entry) = self.root.find(sort) else { return Vec::new() };
         let Some(table) = table_of(entry, &format!("{sort}.NAME"), self.sink) else {
-            self.unread.sorts.insert(sort);
+            self.unread.add_sort(sort);
             return Vec::new();
         };
         if table.entries.len() > max {
             let message = format!("the plan has {} {sort}s; it may have {max}", table.entries.len());
             self.sink.error("bad-value", entry.key_span, message).help("split it into plans of their own");
-            self.unread.sorts.insert(sort);
+            self.unread.add_sort(sort);
             return Vec::new();
         }
         let mut list = Vec::with_capacity(table.entries.len());
@@ -230,7 +243,7 @@ impl Tables<'_> {
             let path = format!("{sort}.{}", entry.key);
             check_name(entry, sort, self.sink);
             let Some(table) = table_of(entry, &path, self.sink) else {
-                self.unread.names.insert((sort, entry.key.clone()));
+                self.unread.add(sort, &entry.key);
                 continue;
             };
             let mut reader = Reader::new(table, path, entry.key_span, self.sink);
@@ -241,20 +254,11 @@ impl Tables<'_> {
     }
 }
 
-fn table_of<'a>(entry: &'a Entry, path: &str, sink: &mut Sink) -> Option<&'a Table> {
-    let table = entry.node.as_table();
-    if table.is_none() {
-        sink.error("wrong-type", entry.key_span, format!("`{}` must be a table, not {}", entry.key, entry.node.kind()))
-            .help(format!("write it as a table with the header [{path}]"));
-    }
-    table
-}
-
 /// A name is used in references such as `stage.NAME`, in graphs and in statistics.
 fn check_name(entry: &Entry, sort: &str, sink: &mut Sink) {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if entry.key.is_empty() || entry.key.len() > 64 || !entry.key.chars().all(fits) {
-        let article = if sort == "lcore" { "an" } else { "a" };
+        let article = if ["lcore", "injector"].contains(&sort) { "an" } else { "a" };
         sink.error("bad-name", entry.key_span, format!("`{}` can't name {article} {sort}", entry.key.escape_debug()))
             .help("use letters, digits, `_` and `-`; at most 64 of them");
     }
@@ -263,7 +267,7 @@ fn check_name(entry: &Entry, sort: &str, sink: &mut Sink) {
 fn read_device(head: Head, reader: &mut Reader<'_>) -> RawDevice {
     RawDevice {
         head,
-        provider: reader.choice("provider", &[("soft", Provider::Soft), ("kernel", Provider::Kernel)]),
+        provider: reader.choice("provider", &Provider::ALL.map(|one| (one.word(), one))),
         device_name: reader.optional_text("name"),
         port_num: reader.number_or("port", 1..=PORT_NUM_MAX, 1),
         gid_index: reader.optional_number("gid_index", 0..=255),
@@ -271,14 +275,13 @@ fn read_device(head: Head, reader: &mut Reader<'_>) -> RawDevice {
 }
 
 fn read_pool(head: Head, reader: &mut Reader<'_>) -> RawPool {
-    let pages = [("auto", Pages::Auto), ("4KiB", Pages::Small4K), ("2MiB", Pages::Huge2M), ("1GiB", Pages::Huge1G)];
     RawPool {
         head,
         device: reader.text("device", "\"NAME\", the device to register it with"),
         packets: reader.number("packets", 1..=PACKETS_MAX, "4096"),
         data_bytes: reader.number("data_bytes", 1..=DATA_BYTES_MAX, "2048"),
         headroom_bytes: reader.number_or("headroom_bytes", 0..=HEADROOM_BYTES_MAX, HEADROOM_BYTES),
-        pages: reader.choice_or_first("pages", &pages),
+        pages: reader.choice_or_first("pages", &PAGES),
         cache_packets: reader.number_or("cache_packets", 0..=PACKETS_MAX, CACHE_PACKETS),
     }
 }
@@ -301,7 +304,7 @@ fn read_lcore(head: Head, reader: &mut Reader<'_>) -> RawLcore {
 
 fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
     let transports = [("rc", Transport::Rc), ("uc", Transport::Uc), ("ud", Transport::Ud)];
-    RawPort {
+    let mut port = RawPort {
         head,
         lcore: reader.text("lcore", "\"NAME\", the lcore that owns it"),
         device: reader.text("device", "\"NAME\", the device that it is on"),
@@ -312,16 +315,24 @@ fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
         send_to: reader.optional_text("send_to"),
         peer: reader.optional_text("peer"),
         listen: reader.optional_text("listen"),
-        connect: reader.optional_text("connect"),
+        connect: None,
+        connect_also: reader.text_or_texts("connect", LISTED_MAX),
         connect_timeout: reader.duration_or("connect_timeout", DURATION_MAX, CONNECT_TIMEOUT),
         reconnect: reader.flag_or("reconnect", true),
+        shared: RawShared::read(reader),
         rx_depth_wr: read_depth(reader, "rx_depth_wr"),
         tx_depth_wr: read_depth(reader, "tx_depth_wr"),
+        ops_depth_wr: read_depth(reader, "ops_depth_wr"),
+        windows: reader.number_or("windows", 0..=WINDOWS_MAX, 0),
+        immediates: reader.flag_or("immediates", false),
         inline_bytes: reader.number_or("inline_bytes", 0..=1 << 16, INLINE_BYTES),
         signal_every_wr: reader.number_or("signal_every_wr", 1..=DEPTH_MAX, SIGNAL_EVERY_WR),
         timestamps: reader.flag_or("timestamps", true),
         next: reader.optional_text("next"),
-    }
+    };
+    // The first stands for the port wherever one address does.
+    port.connect = (!port.connect_also.is_empty()).then(|| port.connect_also.remove(0));
+    port
 }
 
 /// A depth that is there but bad counts as the greatest: it is not for want of a queue that the
@@ -339,6 +350,25 @@ fn read_ring(head: Head, reader: &mut Reader<'_>) -> RawRing {
         head,
         to: reader.text("to", "\"stage.NAME\" or \"port.NAME\", on another lcore"),
         depth: reader.number("depth", 1..=DEPTH_MAX, "1024"),
+        full: reader.choice_or_first("full", &WhenFull::ALL.map(|full| (full.word(), full))),
+        priority: reader.number_or("priority", 0..=PRIORITY_MAX, 0),
+    }
+}
+
+fn read_injector(head: Head, reader: &mut Reader<'_>) -> RawInjector {
+    RawInjector {
+        head,
+        to: reader.text("to", "\"stage.NAME\", the stage that gets the messages"),
+        pool: reader.text("pool", "\"NAME\", the pool that messages are copied into"),
+        depth: reader.number("depth", 1..=DEPTH_MAX, "1024"),
+    }
+}
+
+fn read_spread(head: Head, reader: &mut Reader<'_>) -> RawSpread {
+    RawSpread {
+        head,
+        to: reader.some_texts("to", PLACES_MAX, "[\"ring.A\", \"ring.B\"]"),
+        by: reader.choice("by", &SpreadBy::ALL.map(|by| (by.word(), by))),
     }
 }
 
@@ -348,40 +378,11 @@ fn read_stage(head: Head, reader: &mut Reader<'_>) -> RawStage {
         kind: reader.text("use", "\"KIND\", one that the application registered"),
         lcore: reader.text("lcore", "\"NAME\", the lcore that runs it"),
         pool: reader.optional_text("pool"),
-        out: read_outputs(reader),
+        timers_max: reader.number_or("timers_max", 0..=TIMERS_MAX, 0),
+        regions: reader.texts("regions", LISTED_MAX),
+        out: outputs::read(reader),
         params: read_params(reader),
     }
-}
-
-fn read_outputs(reader: &mut Reader<'_>) -> Vec<(String, Span, Option<Field<String>>)> {
-    let Some(entry) = reader.table("out") else { return Vec::new() };
-    let Value::Table(table) = &entry.node.value else {
-        let message = format!("`out` must be a table, not {}", entry.node.kind());
-        reader.sink.error("wrong-type", entry.node.span, message).help("write `out = { OUTPUT = \"stage.NAME\" }`");
-        return Vec::new();
-    };
-    if table.entries.len() > LISTED_MAX {
-        let message = format!("a stage has {LISTED_MAX} outputs at most, not {}", table.entries.len());
-        reader.sink.error("bad-value", entry.key_span, message);
-        return Vec::new();
-    }
-    let mut list = Vec::with_capacity(table.entries.len());
-    for entry in &table.entries {
-        let target = match &entry.node.value {
-            Value::Str(text) => Some(Field { value: text.clone(), span: entry.node.span, given: true }),
-            _ => {
-                let message = format!("output `{}` must name one target, not {}", entry.key, entry.node.kind());
-                reader
-                    .sink
-                    .error("wrong-type", entry.node.span, message)
-                    .label("expected a string")
-                    .help("a packet goes to one place: \"stage.NAME\", \"port.NAME\", \"ring.NAME\" or \"drop\"");
-                None
-            }
-        };
-        list.push((entry.key.clone(), entry.key_span, target));
-    }
-    list
 }
 
 fn read_params(reader: &mut Reader<'_>) -> Option<(Span, Node)> {

@@ -34,6 +34,8 @@ pub(crate) struct Key {
 pub(crate) enum Takes {
     Text,
     Texts,
+    /// One text, or a list of them.
+    TextOrTexts,
     Number(RangeInclusive<u32>),
     /// A number from 0 to 1.
     Share,
@@ -120,7 +122,42 @@ impl<'a> Reader<'a> {
 
     /// A list of at most `max` texts, empty if left out.
     pub(crate) fn texts(&mut self, key: &'static str, max: usize) -> Vec<Field<String>> {
-        let Some(entry) = self.entry(key, Takes::Texts, LeftOut::Open) else { return Vec::new() };
+        let entry = self.entry(key, Takes::Texts, LeftOut::Open);
+        entry.map_or(Vec::new(), |entry| self.as_texts(entry, max))
+    }
+
+    /// A list of 1 to `max` texts, which must be there.
+    pub(crate) fn some_texts(&mut self, key: &'static str, max: usize, example: &str) -> Vec<Field<String>> {
+        let entry = self.entry(key, Takes::Texts, LeftOut::Refused);
+        if self.need(entry, key, example).is_none() {
+            return Vec::new();
+        }
+        let Some(entry) = entry else { return Vec::new() };
+        if matches!(&entry.node.value, Value::Array(items) if items.is_empty()) {
+            self.sink
+                .error("bad-value", entry.node.span, format!("`{key}` is empty"))
+                .help(format!("write `{key} = {example}`"));
+        }
+        self.as_texts(entry, max)
+    }
+
+    /// One text, or a list of 1 to `max`.
+    pub(crate) fn text_or_texts(&mut self, key: &'static str, max: usize) -> Vec<Field<String>> {
+        let Some(entry) = self.entry(key, Takes::TextOrTexts, LeftOut::Open) else { return Vec::new() };
+        match &entry.node.value {
+            Value::Array(items) if items.is_empty() => {
+                self.sink
+                    .error("bad-value", entry.node.span, format!("`{key}` is empty"))
+                    .help("name one at least, or remove it");
+                Vec::new()
+            }
+            Value::Array(_) => self.as_texts(entry, max),
+            _ => self.as_text(entry).into_iter().collect(),
+        }
+    }
+
+    fn as_texts(&mut self, entry: &Entry, max: usize) -> Vec<Field<String>> {
+        let key = &entry.key;
         let Value::Array(items) = &entry.node.value else {
             self.wrong_type(&entry.node, key, "an array of strings");
             return Vec::new();
@@ -322,4 +359,14 @@ impl<'a> Reader<'a> {
 
 fn choice_of<T>(choices: &[(&'static str, T)]) -> Takes {
     Takes::Choice(choices.iter().map(|(word, _)| *word).collect())
+}
+
+/// An entry as a table, which `path` says how to write.
+pub(crate) fn table_of<'a>(entry: &'a Entry, path: &str, sink: &mut Sink) -> Option<&'a Table> {
+    let table = entry.node.as_table();
+    if table.is_none() {
+        sink.error("wrong-type", entry.key_span, format!("`{}` must be a table, not {}", entry.key, entry.node.kind()))
+            .help(format!("write it as a table with the header [{path}]"));
+    }
+    table
 }

@@ -55,6 +55,7 @@ fn explain_key(key: &Key, words: &Words) -> KeyReference {
     let (value, bounds) = match &key.takes {
         Takes::Text => ("string", String::new()),
         Takes::Texts => ("strings", String::new()),
+        Takes::TextOrTexts => ("string(s)", String::new()),
         Takes::Number(range) => ("integer", format!("{} to {}", grouped(*range.start()), grouped(*range.end()))),
         Takes::Share => ("share", "0 to 1".to_owned()),
         Takes::Cpu(max) => ("cpu", format!("0 to {} | allowed:N", grouped(*max))),
@@ -163,6 +164,21 @@ const TABLES: &[TableWords] = &[
         ],
     },
     TableWords {
+        table: "region",
+        meaning: "memory that one stage owns, and that work requests reach by a key",
+        keys: &[
+            text("device", "", "a device's NAME", "the device that it is registered with"),
+            number("bytes", "bytes", "how long it is, rounded up to whole pages"),
+            text("pages", "", "", "pages to put it on; `auto` is hugepages, or else 4 KiB with a note"),
+            text(
+                "rights",
+                "read here",
+                "see below",
+                "what peers and work requests may do with it, besides reading it here",
+            ),
+        ],
+    },
+    TableWords {
         table: "lcore",
         meaning: "one thread, pinned to one CPU, with one completion queue",
         keys: &[
@@ -193,11 +209,32 @@ const TABLES: &[TableWords] = &[
             text("send_to", "", "a multicast group", "UD: the group to send to, in place of `peer`"),
             text("peer", "", "port.NAME", "the other end in this plan; on RC and UC each names the other"),
             text("listen", "", "ADDRESS:PORT", "RC: take the first who connects here, in place of `peer`"),
-            text("connect", "", "ADDRESS:PORT", "RC: connect to who listens there, in place of `peer`"),
+            text("connect", "", "ADDRESS:PORT", "RC: connect to who listens there; to one of several: a list"),
             text("connect_timeout", "", "", "with `listen` or `connect`: how long the start of a run waits"),
             text("reconnect", "", "", "with `listen` or `connect`: whether a lost connection is made again"),
+            number("connections_max", "", "with `listen`: take so many peers at once, and not just one"),
+            number("connections", "", "with `connect`: make so many connections, and not just one"),
+            number("rx_shared_wr", "WRs", "many connections: receives that all share, for `rx_depth_wr`"),
+            Words {
+                unit: "WRs",
+                default: "the product",
+                ..text("tx_shared_wr", "", "", "many connections: the sends of all together, at most")
+            },
+            Words {
+                unit: "WRs",
+                default: "the product",
+                ..text("ops_shared_wr", "", "", "many connections: the operations of all together, at most")
+            },
+            text("listen_with", "", "port.NAME", "in place of `listen`: share the listener of that port"),
+            text("placement", "", "", "`listen`: which of those that share it gets a connection"),
+            text("acceptor", "all come in", "an acceptor", "`connections_max`: who decides about each that asks"),
+            text("acceptor_params", "none", "the acceptor's", "what the acceptor is told"),
+            text("private_data", "none", "1 to 56 bytes", "with `connect`: what the listener is told with the request"),
             number("rx_depth_wr", "WRs", "receives kept posted; 0 receives nothing"),
             number("tx_depth_wr", "WRs", "sends that may be under way; 0 sends nothing"),
+            number("ops_depth_wr", "WRs", "READs, WRITEs and the like under way, beside the sends; RC and UC"),
+            number("windows", "windows", "keys to parts of regions that operations may give and take"),
+            text("immediates", "", "", "whether packets carry the immediate data that came with them"),
             number("inline_bytes", "bytes", "inline data to ask the device for"),
             number("signal_every_wr", "WRs", "one send in so many is signaled; at most `tx_depth_wr`"),
             text("timestamps", "", "", "whether received packets carry the time of their turn"),
@@ -209,7 +246,26 @@ const TABLES: &[TableWords] = &[
         meaning: "a hand-off from one lcore to another",
         keys: &[
             text("to", "", "stage. or port.NAME", "who empties it; who fills it names it as a target"),
-            number("depth", "packets", "packets that it holds"),
+            number("depth", "packets", "packets that it holds from each lcore that fills it"),
+            text("full", "", "", "a full ring refuses, drops its oldest, or stops those who fill it"),
+            number("priority", "", "rings of one consumer: the greatest first, the others if it is empty"),
+        ],
+    },
+    TableWords {
+        table: "spread",
+        meaning: "targets that share packets, and how",
+        keys: &[
+            text("to", "", "targets", "the places that packets are dealt out to, by `sort.NAME`"),
+            text("by", "", "", "the packet's mark as a key; in turn; or a copy to each place"),
+        ],
+    },
+    TableWords {
+        table: "injector",
+        meaning: "where threads of the embedder hand messages to a stage",
+        keys: &[
+            text("to", "", "stage.NAME", "the stage that gets the messages"),
+            text("pool", "", "a pool's NAME", "the pool that messages are copied into"),
+            number("depth", "packets", "messages that it holds"),
         ],
     },
     TableWords {
@@ -219,6 +275,8 @@ const TABLES: &[TableWords] = &[
             text("use", "", "a kind's name", "which kind"),
             text("lcore", "", "an lcore's NAME", "the lcore that runs it"),
             text("pool", "", "a pool's NAME", "the pool that it takes fresh packets from, if it makes any"),
+            number("timers_max", "timers", "the most timers that it has armed at once"),
+            text("regions", "none", "regions' NAMEs", "the regions that it owns; each has one owner"),
             text("out", "none", "OUTPUT = TARGET", "where each output of the kind leads; all must be there"),
             text("params", "none", "the kind's own", "what the kind is told"),
         ],

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use crate::catalog::{Catalog, StageKind};
 use crate::diag::Sink;
-use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, StageId, Target};
+use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, SpreadId, StageId, Target};
 use crate::names;
-use crate::raw::{Head, RawPlan, RawStage};
+use crate::raw::{Head, RawInjector, RawPlan, RawSpread, RawStage};
 use crate::read::Field;
 use crate::source::Span;
 
@@ -18,11 +18,13 @@ pub(crate) enum Sort {
     Lcore,
     Port,
     Ring,
+    Spread,
     Stage,
 }
 
 impl Sort {
-    pub(crate) const ALL: [Sort; 6] = [Sort::Device, Sort::Pool, Sort::Lcore, Sort::Port, Sort::Ring, Sort::Stage];
+    pub(crate) const ALL: [Sort; 7] =
+        [Sort::Device, Sort::Pool, Sort::Lcore, Sort::Port, Sort::Ring, Sort::Spread, Sort::Stage];
 
     /// As the file writes it.
     pub(crate) fn word(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Sort {
             Sort::Lcore => "lcore",
             Sort::Port => "port",
             Sort::Ring => "ring",
+            Sort::Spread => "spread",
             Sort::Stage => "stage",
         }
     }
@@ -50,7 +53,15 @@ pub(crate) struct PortLinks {
     pub(crate) device: Option<DeviceId>,
     pub(crate) pool: Option<PoolId>,
     pub(crate) peer: Option<PortId>,
+    pub(crate) listen_with: Option<PortId>,
     pub(crate) next: Option<Hop>,
+}
+
+/// What an injector's references lead to, as far as they hold.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InjectorLinks {
+    pub(crate) to: Option<StageId>,
+    pub(crate) pool: Option<PoolId>,
 }
 
 #[derive(Debug)]
@@ -68,6 +79,9 @@ pub(crate) struct Links<'a> {
     pub(crate) pools: Vec<Option<DeviceId>>,
     pub(crate) ports: Vec<PortLinks>,
     pub(crate) rings: Vec<Option<Consumer>>,
+    pub(crate) injectors: Vec<InjectorLinks>,
+    /// The places of each spread, as far as they are known.
+    pub(crate) spreads: Vec<Vec<Hop>>,
     pub(crate) stages: Vec<StageLinks<'a>>,
     /// Some target could not be resolved, so that "nothing leads here" can't be said of anything.
     pub(crate) incomplete: bool,
@@ -85,13 +99,16 @@ pub(crate) fn resolve<'a>(raw: &RawPlan, catalog: &'a Catalog, sink: &mut Sink) 
             device: names.plain(Sort::Device, &port.device).map(DeviceId::from_index),
             pool: names.plain(Sort::Pool, &port.pool).map(PoolId::from_index),
             peer: names.peer(&port.peer),
-            next: names.hop(&port.next),
+            listen_with: names.peer(&port.shared.listen_with),
+            next: names.hop(port.next.as_ref(), &[Sort::Stage, Sort::Port, Sort::Ring], true),
         })
         .collect();
     let rings = raw.rings.iter().map(|ring| names.consumer(&ring.to)).collect();
+    let injectors = raw.injectors.iter().map(|one| names.injector(one)).collect();
+    let spreads = raw.spreads.iter().map(|spread| names.places(spread)).collect();
     let stages = raw.stages.iter().map(|stage| names.stage(stage, catalog)).collect();
     let incomplete = names.incomplete;
-    Links { pools, ports, rings, stages, incomplete }
+    Links { pools, ports, rings, injectors, spreads, stages, incomplete }
 }
 
 struct Resolver<'a> {
@@ -99,7 +116,7 @@ struct Resolver<'a> {
     sink: &'a mut Sink,
     incomplete: bool,
     /// The places of all names, in the order of [`Sort::ALL`].
-    known: [HashMap<&'a str, usize>; 6],
+    known: [HashMap<&'a str, usize>; 7],
 }
 
 /// The names of one sort in the order of the file.
@@ -113,6 +130,7 @@ fn heads(raw: &RawPlan, sort: Sort) -> Vec<&str> {
         Sort::Lcore => names(&raw.lcores, |one| &one.head),
         Sort::Port => names(&raw.ports, |one| &one.head),
         Sort::Ring => names(&raw.rings, |one| &one.head),
+        Sort::Spread => names(&raw.spreads, |one| &one.head),
         Sort::Stage => names(&raw.stages, |one| &one.head),
     }
 }
@@ -164,16 +182,34 @@ impl Resolver<'_> {
         match found? {
             Target::Stage(id) => Some(Consumer::Stage(id)),
             Target::Port(id) => Some(Consumer::Port(id)),
-            Target::Ring(_) | Target::Drop => None,
+            Target::Ring(_) | Target::Spread(_) | Target::Drop => None,
         }
     }
 
+    fn injector(&mut self, injector: &RawInjector) -> InjectorLinks {
+        let to = injector.to.as_ref().and_then(|field| self.prefixed(field, &[Sort::Stage], false));
+        self.incomplete |= to.is_none();
+        let to = to.and_then(|to| if let Target::Stage(id) = to { Some(id) } else { None });
+        InjectorLinks { to, pool: self.plain(Sort::Pool, &injector.pool).map(PoolId::from_index) }
+    }
+
     /// A target of packets; absent is fine, broken is not.
-    fn hop(&mut self, field: &Option<Field<String>>) -> Option<Hop> {
-        let field = field.as_ref()?;
-        let found = self.prefixed(field, &[Sort::Stage, Sort::Port, Sort::Ring], true);
+    fn hop(&mut self, field: Option<&Field<String>>, allowed: &[Sort], drop: bool) -> Option<Hop> {
+        let field = field?;
+        let found = self.prefixed(field, allowed, drop);
         self.incomplete |= found.is_none();
         found.map(|target| Hop { target, span: field.span })
+    }
+
+    /// The target of a stage's output.
+    fn output(&mut self, field: Option<&Field<String>>) -> Option<Hop> {
+        self.hop(field, &[Sort::Stage, Sort::Port, Sort::Ring, Sort::Spread], true)
+    }
+
+    fn places(&mut self, spread: &RawSpread) -> Vec<Hop> {
+        self.incomplete |= spread.to.is_empty();
+        let place = |field| self.hop(Some(field), &[Sort::Stage, Sort::Port, Sort::Ring], false);
+        spread.to.iter().filter_map(place).collect()
     }
 
     /// A reference by `sort.name`, or `drop`.
@@ -190,6 +226,7 @@ impl Resolver<'_> {
             (Some(Sort::Stage), Some(index)) => Some(Target::Stage(StageId::from_index(index))),
             (Some(Sort::Port), Some(index)) => Some(Target::Port(PortId::from_index(index))),
             (Some(Sort::Ring), Some(index)) => Some(Target::Ring(RingId::from_index(index))),
+            (Some(Sort::Spread), Some(index)) => Some(Target::Spread(SpreadId::from_index(index))),
             (Some(sort), None) if self.raw.unread.has(sort.word(), name) => None,
             _ => {
                 if !self.sink.only_counts_error() {
@@ -242,7 +279,7 @@ impl Resolver<'_> {
             kind,
             outputs: match kind {
                 Some(kind) => self.outputs(stage, kind),
-                None => stage.out.iter().filter_map(|(_, _, target)| self.hop(target)).collect(),
+                None => stage.out.iter().filter_map(|(_, _, target)| self.output(target.as_ref())).collect(),
             },
         }
     }
@@ -256,7 +293,7 @@ impl Resolver<'_> {
         let mut hops = Vec::with_capacity(kind.spec.outputs.len());
         for output in kind.spec.outputs {
             match stage.out.iter().find(|(name, ..)| name == output) {
-                Some((_, _, target)) => hops.extend(self.hop(target)),
+                Some((_, _, target)) => hops.extend(self.output(target.as_ref())),
                 None => unwired(self.sink, stage, kind, output),
             }
         }
@@ -270,114 +307,6 @@ fn unwired(sink: &mut Sink, stage: &RawStage, kind: &StageKind, output: &str) {
     sink.error("unwired-output", stage.head.span, message)
         .note(format!("kind `{}` has the outputs {}", kind.name, kind.spec.outputs.join(", ")))
         .help(format!("add `{output} = \"stage.NAME\"` to `out`, or `{output} = \"drop\"` to drop on purpose"));
-}
-
-/// One way that packets go: from a stage's output or a port's `next`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Edge {
-    pub(crate) from: Producer,
-    /// The lcore that `from` is on, if that is known.
-    pub(crate) lcore: Option<LcoreId>,
-    pub(crate) hop: Hop,
-}
-
-/// Every way that packets go, found by either end.
-#[derive(Debug)]
-pub(crate) struct Edges {
-    all: Vec<Edge>,
-    into_stages: Vec<Vec<Edge>>,
-    into_ports: Vec<Vec<Edge>>,
-    into_rings: Vec<Vec<Edge>>,
-    out_of_stages: Vec<Vec<Edge>>,
-    rings_into_stages: Vec<Vec<RingId>>,
-    rings_into_ports: Vec<Vec<RingId>>,
-}
-
-impl Edges {
-    fn new(all: Vec<Edge>, links: &Links<'_>) -> Self {
-        let (stages, ports, rings) = (links.stages.len(), links.ports.len(), links.rings.len());
-        let mut edges = Edges {
-            into_stages: vec![Vec::new(); stages],
-            into_ports: vec![Vec::new(); ports],
-            into_rings: vec![Vec::new(); rings],
-            out_of_stages: vec![Vec::new(); stages],
-            rings_into_stages: vec![Vec::new(); stages],
-            rings_into_ports: vec![Vec::new(); ports],
-            all,
-        };
-        for edge in &edges.all {
-            match edge.hop.target {
-                Target::Stage(id) => edges.into_stages[id.index()].push(*edge),
-                Target::Port(id) => edges.into_ports[id.index()].push(*edge),
-                Target::Ring(id) => edges.into_rings[id.index()].push(*edge),
-                Target::Drop => {}
-            }
-            if let Producer::Stage(id) = edge.from {
-                edges.out_of_stages[id.index()].push(*edge);
-            }
-        }
-        for (index, consumer) in links.rings.iter().enumerate() {
-            match consumer {
-                Some(Consumer::Stage(id)) => edges.rings_into_stages[id.index()].push(RingId::from_index(index)),
-                Some(Consumer::Port(id)) => edges.rings_into_ports[id.index()].push(RingId::from_index(index)),
-                None => {}
-            }
-        }
-        edges
-    }
-
-    /// All of them, ports' first.
-    pub(crate) fn all(&self) -> &[Edge] {
-        &self.all
-    }
-
-    /// Those that lead to `target`; none for what is dropped.
-    pub(crate) fn leading_to(&self, target: Target) -> &[Edge] {
-        match target {
-            Target::Stage(id) => &self.into_stages[id.index()],
-            Target::Port(id) => &self.into_ports[id.index()],
-            Target::Ring(id) => &self.into_rings[id.index()],
-            Target::Drop => &[],
-        }
-    }
-
-    /// Those that a stage's outputs make.
-    pub(crate) fn out_of(&self, stage: StageId) -> &[Edge] {
-        &self.out_of_stages[stage.index()]
-    }
-
-    /// The rings that `consumer` empties.
-    pub(crate) fn rings_into(&self, consumer: Consumer) -> &[RingId] {
-        match consumer {
-            Consumer::Stage(id) => &self.rings_into_stages[id.index()],
-            Consumer::Port(id) => &self.rings_into_ports[id.index()],
-        }
-    }
-}
-
-impl Links<'_> {
-    /// Every way that packets go. A port that receives nothing has none.
-    pub(crate) fn edges(&self, raw: &RawPlan) -> Edges {
-        let mut edges = Vec::new();
-        for (index, (port, links)) in raw.ports.iter().zip(&self.ports).enumerate() {
-            let from = Producer::Port(PortId::from_index(index));
-            let hop = links.next.filter(|_| port.rx_depth_wr.value > 0);
-            edges.extend(hop.map(|hop| Edge { from, lcore: links.lcore, hop }));
-        }
-        for (index, links) in self.stages.iter().enumerate() {
-            let from = Producer::Stage(StageId::from_index(index));
-            edges.extend(links.outputs.iter().map(|hop| Edge { from, lcore: links.lcore, hop: *hop }));
-        }
-        Edges::new(edges, self)
-    }
-
-    /// The lcore that runs a consumer, if that is known.
-    pub(crate) fn lcore_of(&self, consumer: Consumer) -> Option<LcoreId> {
-        match consumer {
-            Consumer::Stage(id) => self.stages[id.index()].lcore,
-            Consumer::Port(id) => self.ports[id.index()].lcore,
-        }
-    }
 }
 
 impl RawPlan {

@@ -3,13 +3,10 @@
 //! A value from a flag keeps the flag as its place, so that every later fault of it points there.
 
 use crate::diag::Sink;
+use crate::limits::TOP_KEYS;
 use crate::names;
 use crate::source::Span;
 use crate::tree::{self, Entry, Node, Table, Value};
-
-/// The tables whose entries are resources. A flag may not make half of a new one up: that is a
-/// typo.
-const RESOURCES: [&str; 6] = ["device", "pool", "lcore", "port", "ring", "stage"];
 
 /// Applies the flags, which are the sources from 1 on, in order.
 pub(crate) fn apply(root: &mut Table, flags: &[String], sink: &mut Sink) {
@@ -110,7 +107,7 @@ fn insert(root: &mut Table, set: Set) -> Result<(), Fault> {
 /// one key.
 fn refuse_half_resources(root: &Table, set: &Set) -> Result<(), Fault> {
     let [(sort, _), (name, span), _, ..] = set.keys.as_slice() else { return Ok(()) };
-    if !RESOURCES.contains(&sort.as_str()) {
+    if !TOP_KEYS.contains(&sort.as_str()) {
         return Ok(());
     }
     let known = root.find(sort).and_then(|entry| entry.node.as_table());

@@ -24,7 +24,7 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, ports: &[PortFacts], flow:
 fn headroom(index: usize, raw: &RawPlan, links: &Links<'_>, sink: &mut Sink) {
     let port = &raw.ports[index];
     let is_datagram = port.transport.as_ref().is_some_and(|transport| transport.value == Transport::Ud);
-    let Some(pool) = links.ports[index].pool.filter(|_| is_datagram && port.rx_depth_wr.value > 0) else { return };
+    let Some(pool) = links.ports[index].pool.filter(|_| is_datagram && port.receives()) else { return };
     let pool = &raw.pools[pool.index()];
     if pool.headroom_bytes.value < GRH_BYTES {
         let (pool_name, port_name) = (&pool.head.name, &port.head.name);

@@ -9,11 +9,13 @@
 //! where it was held while it passes through the inputs of stages, which empty within the same
 //! loop. A batch that waits at a port or for a ring can keep it, and counts it again.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::diag::Sink;
+use crate::edges::Edges;
 use crate::flow::{Flow, Reach};
-use crate::ids::{LcoreId, PoolId, PortId};
+use crate::ids::{LcoreId, PoolId, PortId, StageId};
 use crate::limits::CQ_DEPTH_MAX;
 use crate::raw::RawPlan;
 use crate::read::Field;
@@ -146,10 +148,10 @@ pub(crate) fn explain(sums: &[Sum]) -> String {
 }
 
 /// The sums of pools and completion queues.
-pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, flow: &Flow, sink: &mut Sink) -> Vec<Sum> {
+pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, flow: &Flow, sink: &mut Sink) -> Vec<Sum> {
     let mut sums = Vec::new();
     for (index, reach) in flow.reach.iter().enumerate() {
-        sums.extend(pool(PoolId::from_index(index), reach, raw, links, flow, sink));
+        sums.extend(pool(PoolId::from_index(index), reach, raw, (links, edges), flow, sink));
     }
     let mut ports: Vec<Vec<PortId>> = vec![Vec::new(); raw.lcores.len()];
     for (index, port) in links.ports.iter().enumerate() {
@@ -161,21 +163,29 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, flow: &Flow, sink: &mut Si
     sums
 }
 
-fn pool(id: PoolId, reach: &Reach, raw: &RawPlan, links: &Links<'_>, flow: &Flow, sink: &mut Sink) -> Option<Sum> {
+fn pool(
+    id: PoolId,
+    reach: &Reach,
+    raw: &RawPlan,
+    (links, edges): (&Links<'_>, &Edges),
+    flow: &Flow,
+    sink: &mut Sink,
+) -> Option<Sum> {
     let pool = &raw.pools[id.index()];
     let packets = pool.packets.as_ref()?;
     let name = &pool.head.name;
     let sources = sink.sources.clone();
     let mut sum = Sum::new(format!("pool.{name}"), "packets that can be out at once");
+    let held: BTreeSet<StageId> = flow.held.iter().flatten().flatten().copied().collect();
     let burst = |lcore: Option<LcoreId>| lcore.map(|lcore| &raw.lcores[lcore.index()].burst_packets);
     for id in &reach.received_by {
         let port = &raw.ports[id.index()];
         sum.add(
             &sources,
             format!("receive queue of port.{}", port.head.name),
-            "",
-            port.rx_depth_wr.value.into(),
-            port.rx_depth_wr.span,
+            &port.rx_how(),
+            port.rx_wr(),
+            port.rx_key().span,
         );
         if let Some(burst) = burst(links.ports[id.index()].lcore) {
             let what = format!("received by port.{}", port.head.name);
@@ -186,27 +196,58 @@ fn pool(id: PoolId, reach: &Reach, raw: &RawPlan, links: &Links<'_>, flow: &Flow
         let stage = &raw.stages[id.index()];
         let name = &stage.head.name;
         let batch = &flow.stages[id.index()];
-        sum.add(&sources, format!("input of stage.{name}"), &batch.bursts, batch.fresh_packets.into(), stage.head.span);
+        // What a stage lets go of may wait in the input of one that is held back.
+        let (how, packets) = match held.contains(id) {
+            true => (batch.how(), batch.packets()),
+            false => (batch.bursts.clone(), batch.fresh_packets),
+        };
+        sum.add(&sources, format!("input of stage.{name}"), &how, packets.into(), stage.head.span);
         if let Some(burst) = burst(links.stages[id.index()].lcore).filter(|_| reach.taken_by.contains(id)) {
             let what = format!("taken fresh by stage.{name}");
             sum.add(&sources, what, burst.note(), burst.value.into(), burst.span);
         }
+        if reach.taken_by.contains(id) {
+            for (spread, places) in edges.copied_by(*id, raw) {
+                let (packets, copies) = (flow.sent[id.index()], places.saturating_sub(1) as u64);
+                let what = format!("copied by stage.{name}");
+                let how = format!("{copies} of each of {packets}");
+                sum.add(&sources, what, &how, u64::from(packets) * copies, raw.spreads[spread.index()].head.span);
+            }
+        }
         let at = stage.kind.as_ref().map_or(stage.head.span, |kind| kind.span);
         sum.add(&sources, format!("held by stage.{name}"), "", links.holds(*id).into(), at);
+        let operations = links.operations(*id, raw).into();
+        sum.add(&sources, format!("operations of stage.{name}"), "", operations, stage.head.span);
     }
     for id in &reach.rings {
         let ring = &raw.rings[id.index()];
-        let batch = &flow.rings[id.index()];
-        sum.add(
-            &sources,
-            format!("gathered for ring.{}", ring.head.name),
-            &batch.how(),
-            batch.packets().into(),
-            ring.head.span,
-        );
-        if let Some(depth) = &ring.depth {
-            sum.add(&sources, format!("ring.{}", ring.head.name), "", depth.value.into(), depth.span);
+        let lanes = edges.lanes(*id);
+        for (lane, batch) in lanes.iter().zip(&flow.rings[id.index()]) {
+            let what = match lanes.len() {
+                1 => format!("gathered for ring.{}", ring.head.name),
+                _ => format!(
+                    "gathered for ring.{} on lcore.{}",
+                    ring.head.name,
+                    raw.lcores[lane.lcore.index()].head.name
+                ),
+            };
+            sum.add(&sources, what, &batch.how(), batch.packets().into(), ring.head.span);
         }
+        if let Some(depth) = &ring.depth {
+            let lanes = lanes.len() as u64;
+            let how = if lanes > 1 { format!("{lanes} lanes of {}", depth.value) } else { String::new() };
+            let packets = u64::from(depth.value) * lanes;
+            sum.add(&sources, format!("ring.{}", ring.head.name), &how, packets, depth.span);
+        }
+    }
+    for (id, _) in links.injectors_of(id) {
+        let injector = &raw.injectors[id.index()];
+        let name = &injector.head.name;
+        if let Some(depth) = &injector.depth {
+            sum.add(&sources, format!("injector.{name}"), "", depth.value.into(), depth.span);
+        }
+        // Its handles push one after the other.
+        sum.add(&sources, format!("filled for injector.{name}"), "", 1, injector.head.span);
     }
     for id in &reach.sent_by {
         let port = &raw.ports[id.index()];
@@ -222,9 +263,9 @@ fn pool(id: PoolId, reach: &Reach, raw: &RawPlan, links: &Links<'_>, flow: &Flow
         sum.add(
             &sources,
             format!("send queue of port.{}", port.head.name),
-            "",
-            port.tx_depth_wr.value.into(),
-            port.tx_depth_wr.span,
+            &port.sends().how(),
+            port.sends().wr(),
+            port.sends().key().span,
         );
     }
     for id in &reach.lcores {
@@ -248,9 +289,20 @@ fn completions(id: LcoreId, ports: &[PortId], raw: &RawPlan, sink: &mut Sink) ->
     let mut sum =
         Sum::new(format!("lcore.{} completion queue", lcore.head.name), "work requests that can complete into it");
     for port in ports.iter().map(|id| &raw.ports[id.index()]) {
-        for (what, depth) in [("receive", &port.rx_depth_wr), ("send", &port.tx_depth_wr)] {
-            sum.add(&sources, format!("{what} queue of port.{}", port.head.name), "", depth.value.into(), depth.span);
-        }
+        let name = &port.head.name;
+        let receives = format!("receive queue of port.{name}");
+        sum.add(&sources, receives, &port.rx_how(), port.rx_wr(), port.rx_key().span);
+        sum.add(
+            &sources,
+            format!("send queue of port.{name}"),
+            &port.sends().how(),
+            port.sends().wr(),
+            port.sends().key().span,
+        );
+        let ends = format!("ends of connections of port.{name}");
+        sum.add(&sources, ends, "", port.markers(), port.many().map_or(port.head.span, |many| many.span));
+        let operations = format!("operations of port.{name}");
+        sum.add(&sources, operations, &port.operations().how(), port.operations().wr(), port.operations().key().span);
     }
     if sum.terms.is_empty() {
         return None;

@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use crate::diag::Sink;
+use crate::edges::Edges;
 use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Target};
 use crate::raw::RawPlan;
-use crate::refs::{Edges, Links, PortLinks, StageLinks};
+use crate::refs::{Links, PortLinks, StageLinks};
 use crate::source::Span;
 
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) {
@@ -17,6 +18,7 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut 
     let of_ports = |what: fn(&PortLinks) -> Option<usize>| links.ports.iter().filter_map(what).collect::<HashSet<_>>();
     let of_stages = |what: fn(&StageLinks<'_>) -> Option<usize>| links.stages.iter().filter_map(what);
     let mut pools = of_ports(|port| port.pool.map(PoolId::index));
+    pools.extend(links.injectors.iter().filter_map(|injector| injector.pool.map(PoolId::index)));
     pools.extend(of_stages(|stage| stage.pool.map(PoolId::index)));
     let mut devices = of_ports(|port| port.device.map(DeviceId::index));
     devices.extend(links.pools.iter().flatten().map(|id| id.index()));

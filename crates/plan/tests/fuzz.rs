@@ -29,14 +29,27 @@ fn check_promises(plan: &Plan) {
         for stage in &lcore.stages {
             assert_eq!(plan[*stage].lcore, lcore.id);
             for target in &plan[*stage].outputs {
-                if let Target::Stage(to) = target {
-                    assert!(place(*stage) < place(*to), "a stage runs before those that it feeds");
+                let places = match target {
+                    Target::Spread(id) => &plan[*id].to[..],
+                    one => std::slice::from_ref(one),
+                };
+                for to in places {
+                    match to {
+                        Target::Stage(to) => assert!(place(*stage) < place(*to), "a stage runs before those it feeds"),
+                        Target::Ring(ring) => assert!(plan[*ring].lane_of(lcore.id).is_some(), "a lane of this lcore"),
+                        Target::Port(port) => assert_eq!(plan[*port].lcore, lcore.id),
+                        Target::Spread(_) => panic!("a spread leads to no other"),
+                        Target::Drop => {}
+                    }
                 }
             }
         }
     }
     for ring in plan.rings() {
-        assert_ne!(ring.from_lcore, ring.to_lcore);
+        assert!(!ring.lanes.is_empty() && ring.lane_of(ring.to_lcore).is_none());
+        for lane in &ring.lanes {
+            assert!(plan[lane.lcore].rings_out.contains(&ring.id) && !lane.from.is_empty() && lane.batch_packets > 0);
+        }
         let to = match ring.to {
             Consumer::Stage(id) => plan[id].lcore,
             Consumer::Port(id) => plan[id].lcore,
@@ -96,6 +109,11 @@ fn scrap() -> impl Strategy<Value = String> {
         Just("\"\"\"".to_owned()),
         Just("= 1".to_owned()),
         Just("\n[ring.orders]\n".to_owned()),
+        Just("\n[spread.s]\nby = \"key\"\nto = [\"ring.orders\", \"stage.book\"]\n".to_owned()),
+        Just("\n[spread.s]\nby = \"copy\"\nto = [\"ring.orders\"]\n".to_owned()),
+        Just("\"spread.s\"".to_owned()),
+        Just("\nfull = \"hold\"\n".to_owned()),
+        Just("\nfull = \"displace\"\npriority = 3\n".to_owned()),
         Just("\n[[stage]]\n".to_owned()),
         Just("{ a = ".to_owned()),
         Just("\"ring.orders\"".to_owned()),
@@ -123,6 +141,7 @@ fn value() -> impl Strategy<Value = String> {
             Just("drop"),
             Just("stage.book"),
             Just("ring.orders"),
+            Just("spread.s"),
             Just("port.orders"),
             Just("port.md_a"),
             Just("packets"),

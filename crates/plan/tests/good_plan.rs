@@ -59,8 +59,8 @@ fn derives_orders_and_sizes() {
         (&[plan.rings()[0].id][..], &[plan.rings()[0].id][..])
     );
     let ring = &plan.rings()[0];
-    assert_eq!((ring.from_lcore, ring.to_lcore, ring.depth_packets), (trader.id, gateway.id, 1024));
-    assert!(matches!(ring.from, Producer::Stage(id) if plan[id].name == "book"));
+    assert_eq!((ring.lanes[0].lcore, ring.to_lcore, ring.depth_packets), (trader.id, gateway.id, 1024));
+    assert!(matches!(ring.lanes[0].from[..], [Producer::Stage(id)] if plan[id].name == "book"));
     assert!(matches!(ring.to, Consumer::Stage(id) if plan[id].name == "sign"));
     let stage = |name: &str| plan.stages().iter().find(|stage| stage.name == name).unwrap();
     assert_eq!(stage("arbiter").batch_packets, 64, "two ports, a burst each");

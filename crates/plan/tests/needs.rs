@@ -51,6 +51,17 @@ fn they_are_terms_of_the_sums() {
 }
 
 #[test]
+fn timers_are_memory_as_well() {
+    let set = "stage.publish.timers_max=1000";
+    let plan = loader(set).load_str("plan.toml", GOOD).unwrap_or_else(|faults| panic!("{faults}"));
+    let publish = plan.stages().iter().find(|stage| stage.name == "publish").expect("it has one");
+    assert_eq!(publish.timers_max, 1000);
+    let term = plan.sums().iter().flat_map(|sum| &sum.terms).find(|term| term.how == "its timers").expect("a term");
+    assert!(term.what == "stage.publish" && (48_000..64_000).contains(&term.value), "{term:?}");
+    assert!(!loader("feed.books=1").load_str("plan.toml", GOOD).unwrap().explain().contains("timers"));
+}
+
+#[test]
 fn more_memory_than_there_is_is_refused_at_the_stage() {
     let (code, said) = code("feed.books=1_000_000_000_000");
     assert!(code == "too-much-memory" && said.contains("[stage.publish]"), "{said}");

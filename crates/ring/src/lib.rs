@@ -10,6 +10,8 @@
 //!   can be stopped.
 //! - [`Notices`] reach a reader that loads one word in every turn; a reader that sleeps is woken by
 //!   its doorbell.
+//! - [`Displacement`] tells the consumer of a full ring how many of its oldest items are in the
+//!   way.
 //! - [`fence`] has the asymmetric fences that make this cheap, for other protocols of the same
 //!   shape.
 //!
@@ -39,6 +41,7 @@
 
 #![deny(unsafe_code)]
 
+mod displace;
 mod doorbell;
 pub mod fence;
 mod notices;
@@ -47,6 +50,7 @@ mod quiet;
 mod spsc;
 mod sync;
 
+pub use displace::Displacement;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use doorbell::doorbell_lacking_fence;

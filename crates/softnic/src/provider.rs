@@ -46,7 +46,7 @@ unsafe fn object<'a, T: Object>(raw: *mut T::Raw) -> Option<&'a T> {
 /// # Safety
 /// `context` is open.
 unsafe fn present<'a>(context: *mut ibv_context) -> Result<&'a Context, c_int> {
-    // SAFETY: open, by the contract.
+    // SAFETY: by the contract above, `context` is open.
     let context = unsafe { Context::from_raw(context) };
     if context.is_removed() { Err(libc::EIO) } else { Ok(context) }
 }
@@ -65,7 +65,7 @@ unsafe fn present_pd<'a>(pd: *mut ibv_pd) -> Result<&'a Pd, c_int> {
 /// # Safety
 /// As [`Object::free`], where `retire` succeeds.
 unsafe fn freed<T: Object>(raw: *mut T::Raw, retire: fn(&T) -> Result<(), c_int>) -> c_int {
-    // SAFETY: alive, by the contract.
+    // SAFETY: by the contract above, `raw` is an object that is not freed yet.
     match retire(unsafe { T::from_raw(raw) }) {
         Ok(()) => {
             // SAFETY: `retire` has taken it out of use, and by the contract the program doesn't use
@@ -82,7 +82,7 @@ unsafe fn freed<T: Object>(raw: *mut T::Raw, retire: fn(&T) -> Result<(), c_int>
 /// # Safety
 /// `to` can be written.
 unsafe fn written<T>(to: *mut T, value: Result<T, c_int>) -> c_int {
-    // SAFETY: the contract.
+    // SAFETY: by the contract above, `to` can be written.
     code(value.map(|value| unsafe { to.write(value) }))
 }
 
@@ -91,7 +91,7 @@ unsafe fn written<T>(to: *mut T, value: Result<T, c_int>) -> c_int {
 /// # Safety
 /// As [`written`].
 unsafe fn written_or_minus_one<T>(to: *mut T, value: Result<T, c_int>) -> c_int {
-    // SAFETY: the contract.
+    // SAFETY: by the contract of `written`, `to` can be written.
     or_minus_one(unsafe { written(to, value) })
 }
 
@@ -136,7 +136,7 @@ unsafe fn ah_from_wc(
     grh: *mut ibv_grh,
 ) -> Result<ibv_ah_attr, c_int> {
     let has_grh = wc.wc_flags & ibv_wc_flags::IBV_WC_GRH.0 != 0;
-    // SAFETY: the contract.
+    // SAFETY: by the contract above, `context` is open, and there is a GRH where `wc` says so.
     let (context, grh) = unsafe { (Context::from_raw(context), has_grh.then(|| grh.read_unaligned())) };
     ah::from_wc(context.device, port, wc, grh)
 }

@@ -101,7 +101,7 @@ impl Consumer {
     /// As [`next`](Self::next).
     #[cold]
     unsafe fn next_armed<'r>(&mut self, ring: &'r CqRing) -> Option<Entry<'r>> {
-        // SAFETY: as in `next`.
+        // SAFETY: by the contract of `next`, the consumer was made with this ring.
         let cursor = unsafe { self.cursor(ring) };
         // Relaxed: our own store is the oldest that it can be; if a producer took it, its
         // notification is on the way.
@@ -196,7 +196,7 @@ impl Consumer {
     /// # Safety
     /// As [`grow`](Self::grow); `new` has `new_mask` + 1 slots that are the caller's alone.
     unsafe fn move_completion(&self, ring: &CqRing, position: u64, new: *mut Slot, new_mask: u64) -> u64 {
-        // SAFETY: as in `next`.
+        // SAFETY: by the contract of `grow`, the consumer was made with this ring.
         let cursor = unsafe { self.cursor(ring) };
         let mut backoff = Backoff::new();
         let seq = loop {
@@ -216,7 +216,7 @@ impl Consumer {
             // SAFETY: ours alone.
             target.body_mut(|to| unsafe { *to = body });
         }
-        // SAFETY: masked.
+        // SAFETY: the mask keeps the index within the new ring, whose slots are ours alone so far.
         let target = unsafe { &*new.add((position & new_mask) as usize) };
         // Relaxed: read by this thread; producers overwrite it only after claims that see the
         // Release of `tail`.

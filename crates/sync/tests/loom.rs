@@ -58,7 +58,7 @@ fn produce(ring: &CqRing, value: u64, two: bool) -> Result<bool, Overrun> {
 
 /// Takes a completion and checks that it is whole.
 fn take(consumer: &mut Consumer, ring: &CqRing) -> Option<u64> {
-    // SAFETY: made with it, as everywhere below.
+    // SAFETY: here and below, each consumer is used with the ring that it was made with.
     let entry = unsafe { consumer.next(ring) }?;
     Some(taken(consumer, ring, &entry))
 }
@@ -125,7 +125,7 @@ fn without_waiting_for_a_claim_a_wake_up_is_lost() {
             thread::spawn(move || produce(&shared.ring, 7, true).unwrap())
         };
         consumer.arm(&shared.ring, NEXT);
-        // SAFETY: as above.
+        // SAFETY: the consumer was made with this ring.
         let found = unsafe { consumer.cursor(&shared.ring) }
             .peek()
             .map(|entry| taken(&mut consumer, &shared.ring, &entry))
@@ -219,7 +219,7 @@ fn mailbox_then_ring(ring_first: bool) {
         };
         let mut got = Vec::new();
         if ring_first {
-            // SAFETY: as above.
+            // SAFETY: the consumer was made with this ring.
             let next = unsafe { consumer.next(&shared.ring) };
             got.extend(receive(&mut reader, &mailbox));
             got.extend(next.map(|entry| taken(&mut consumer, &shared.ring, &entry)));

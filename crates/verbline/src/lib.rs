@@ -28,8 +28,8 @@ pub use verbline_verbs as verbs;
 pub mod prelude {
     pub use crate::cli::{App, Outcome};
     pub use verbline_engine::{
-        Counter, DropReason, Next, OutId, Outputs, PortChange, PortEvent, Registry, Report, Running, Runtime, Stage,
-        StageContext, StageError, StageSpec, Tick,
+        Counter, DropReason, DueTimer, FdId, FdInterest, FdNext, FdReady, Injector, Next, OutId, Outputs, PortChange,
+        PortEvent, Registry, Report, Running, Runtime, Stage, StageContext, StageError, StageSpec, Tick, TimerId,
     };
     pub use verbline_mem::{Batch, Packet};
     pub use verbline_plan::{Loader, Machine, Plan};

@@ -139,7 +139,8 @@ fn advice(verb: &'static str, errno: Errno) -> Cow<'static, str> {
             "this device has no thread domains: make the QPs on the PD itself, and the driver takes its locks"
         }
         "ibv_alloc_td" | "ibv_alloc_parent_domain" if matches!(errno.raw(), libc::ENOMEM | libc::ENOSPC) => {
-            "the device has no more doorbells for thread domains: make the QPs on the PD itself, and the driver takes its locks"
+            "the device has no more doorbells for thread domains: make the QPs on the PD itself, and the driver takes \
+             its locks"
         }
         "ibv_reg_mr" => registering(errno),
         "ibv_rereg_mr" => reregistering(errno),
@@ -160,7 +161,8 @@ fn of_any_verb(errno: Errno) -> &'static str {
         libc::EIO => "the device or its driver failed: see `dmesg`",
         libc::EOPNOTSUPP | libc::ENOSYS => "this device does not offer it",
         libc::ENOMEM | libc::ENOSPC => {
-            "the machine's memory, the locked memory (`ulimit -l`) or something of the device (limits in DeviceAttr) is used up"
+            "the machine's memory, the locked memory (`ulimit -l`) or something of the device (limits in DeviceAttr) \
+             is used up"
         }
         libc::EBUSY => "what was made from it, or is attached to it, is still there: drop that first",
         libc::EAGAIN | libc::EINTR => "the moment was wrong: try again",
@@ -171,7 +173,8 @@ fn of_any_verb(errno: Errno) -> &'static str {
 fn opening(errno: Errno) -> &'static str {
     match errno.raw() {
         libc::EACCES | libc::EPERM => {
-            "opening /dev/infiniband/uverbs* needs read and write permission: join the group that owns it, or run as root"
+            "opening /dev/infiniband/uverbs* needs read and write permission: join the group that owns it, or run as \
+             root"
         }
         _ => "",
     }
@@ -199,12 +202,13 @@ fn reregistering(errno: Errno) -> &'static str {
 fn connecting(errno: Errno) -> &'static str {
     match errno.raw() {
         libc::EINVAL => {
-            "a value is beyond what the device takes: hold the port, GID and P_Key indexes and the MTU against `devices`, and \
-             READs and atomics against DeviceAttr::max_qp_rd_atomic"
+            "a value is beyond what the device takes: hold the port, GID and P_Key indexes and the MTU against \
+             `devices`, and READs and atomics against DeviceAttr::max_qp_rd_atomic"
         }
         libc::EPERM | libc::EACCES => "Q_Keys from 0x80000000 on take CAP_NET_RAW: take a lower one",
         libc::ETIMEDOUT | libc::EHOSTUNREACH | libc::ENETUNREACH => {
-            "nobody answers at the peer's address: try `ping`, and take the GID index of an address on the peer's network"
+            "nobody answers at the peer's address: try `ping`, and take the GID index of an address on the peer's \
+             network"
         }
         _ => "",
     }
@@ -260,30 +264,51 @@ mod tests {
         ];
         let said = met.map(|(verb, errno)| VerbError::new(verb, "it", Errno::new(errno)));
         assert!(said.iter().all(|error| !error.advice.is_empty()), "{said:#?}");
-        insta::assert_snapshot!(said.map(|error| error.to_string()).join("\n"), @"
-        ibv_open_device of it: EPERM (Operation not permitted); opening /dev/infiniband/uverbs* needs read and write permission: join the group that owns it, or run as root
-        ibv_open_device of it: ENODEV (No such device); the device is gone or its driver is not loaded: see `rdma link` and `dmesg`
-        ibv_query_device_ex of it: EIO (Input/output error); the device or its driver failed: see `dmesg`
-        ibv_query_gid of it: EINVAL (Invalid argument); there is no such port or entry: `devices` lists what there is
-        ibv_alloc_pd of it: ENOMEM (Cannot allocate memory); the machine's memory, the locked memory (`ulimit -l`) or something of the device (limits in DeviceAttr) is used up
-        ibv_alloc_td of it: EOPNOTSUPP (Operation not supported); this device has no thread domains: make the QPs on the PD itself, and the driver takes its locks
-        ibv_alloc_td of it: ENOMEM (Cannot allocate memory); the device has no more doorbells for thread domains: make the QPs on the PD itself, and the driver takes its locks
-        ibv_alloc_parent_domain of it: ENOSYS (Function not implemented); this device has no thread domains: make the QPs on the PD itself, and the driver takes its locks
-        ibv_reg_mr of it: EINVAL (Invalid argument); the device does not take this access, or a region so long (DeviceAttr::max_mr_bytes): ask for less
-        ibv_reg_mr of it: EFAULT (Bad address); the memory is not mapped, or is read-only and shall be written: map it so
-        ibv_rereg_mr of it: EOPNOTSUPP (Operation not supported); this device can't change a registration, which is as it was: drop it and register again
-        ibv_rereg_mr of it: EINVAL (Invalid argument); the device does not take this access, or a region so long (DeviceAttr::max_mr_bytes): ask for less
-        ibv_rereg_mr of it: EBUSY (Device or resource busy); what was made from it, or is attached to it, is still there: drop that first
-        ibv_modify_qp of it: EINVAL (Invalid argument); a value is beyond what the device takes: hold the port, GID and P_Key indexes and the MTU against `devices`, and READs and atomics against DeviceAttr::max_qp_rd_atomic
-        ibv_modify_qp of it: EPERM (Operation not permitted); Q_Keys from 0x80000000 on take CAP_NET_RAW: take a lower one
-        ibv_modify_qp of it: ETIMEDOUT (Connection timed out); nobody answers at the peer's address: try `ping`, and take the GID index of an address on the peer's network
-        ibv_modify_qp of it: EOPNOTSUPP (Operation not supported); this device does not offer it
-        ibv_create_ah of it: EHOSTUNREACH (No route to host); nobody answers at the peer's address: try `ping`, and take the GID index of an address on the peer's network
-        ibv_create_comp_channel of it: EMFILE (Too many open files); too many open files: raise the limit with `ulimit -n`
-        ibv_create_comp_channel of it: ENFILE (Too many open files in system); too many open files on this machine: see /proc/sys/fs/file-max
-        ibv_modify_srq of it: ENOSYS (Function not implemented); this device does not offer it
-        ibv_resize_cq of it: EAGAIN (Resource temporarily unavailable); the moment was wrong: try again
-    ");
+        let said = said.map(|error| error.to_string());
+        let expected = [
+            "ibv_open_device of it: EPERM (Operation not permitted); opening /dev/infiniband/uverbs* needs read and \
+             write permission: join the group that owns it, or run as root",
+            "ibv_open_device of it: ENODEV (No such device); the device is gone or its driver is not loaded: see \
+             `rdma link` and `dmesg`",
+            "ibv_query_device_ex of it: EIO (Input/output error); the device or its driver failed: see `dmesg`",
+            "ibv_query_gid of it: EINVAL (Invalid argument); there is no such port or entry: `devices` lists what \
+             there is",
+            "ibv_alloc_pd of it: ENOMEM (Cannot allocate memory); the machine's memory, the locked memory (`ulimit \
+             -l`) or something of the device (limits in DeviceAttr) is used up",
+            "ibv_alloc_td of it: EOPNOTSUPP (Operation not supported); this device has no thread domains: make the \
+             QPs on the PD itself, and the driver takes its locks",
+            "ibv_alloc_td of it: ENOMEM (Cannot allocate memory); the device has no more doorbells for thread \
+             domains: make the QPs on the PD itself, and the driver takes its locks",
+            "ibv_alloc_parent_domain of it: ENOSYS (Function not implemented); this device has no thread domains: \
+             make the QPs on the PD itself, and the driver takes its locks",
+            "ibv_reg_mr of it: EINVAL (Invalid argument); the device does not take this access, or a region so long \
+             (DeviceAttr::max_mr_bytes): ask for less",
+            "ibv_reg_mr of it: EFAULT (Bad address); the memory is not mapped, or is read-only and shall be written: \
+             map it so",
+            "ibv_rereg_mr of it: EOPNOTSUPP (Operation not supported); this device can't change a registration, which \
+             is as it was: drop it and register again",
+            "ibv_rereg_mr of it: EINVAL (Invalid argument); the device does not take this access, or a region so long \
+             (DeviceAttr::max_mr_bytes): ask for less",
+            "ibv_rereg_mr of it: EBUSY (Device or resource busy); what was made from it, or is attached to it, is \
+             still there: drop that first",
+            "ibv_modify_qp of it: EINVAL (Invalid argument); a value is beyond what the device takes: hold the port, \
+             GID and P_Key indexes and the MTU against `devices`, and READs and atomics against \
+             DeviceAttr::max_qp_rd_atomic",
+            "ibv_modify_qp of it: EPERM (Operation not permitted); Q_Keys from 0x80000000 on take CAP_NET_RAW: take a \
+             lower one",
+            "ibv_modify_qp of it: ETIMEDOUT (Connection timed out); nobody answers at the peer's address: try `ping`, \
+             and take the GID index of an address on the peer's network",
+            "ibv_modify_qp of it: EOPNOTSUPP (Operation not supported); this device does not offer it",
+            "ibv_create_ah of it: EHOSTUNREACH (No route to host); nobody answers at the peer's address: try `ping`, \
+             and take the GID index of an address on the peer's network",
+            "ibv_create_comp_channel of it: EMFILE (Too many open files); too many open files: raise the limit with \
+             `ulimit -n`",
+            "ibv_create_comp_channel of it: ENFILE (Too many open files in system); too many open files on this \
+             machine: see /proc/sys/fs/file-max",
+            "ibv_modify_srq of it: ENOSYS (Function not implemented); this device does not offer it",
+            "ibv_resize_cq of it: EAGAIN (Resource temporarily unavailable); the moment was wrong: try again",
+        ];
+        assert_eq!(said, expected);
     }
 
     #[test]

@@ -59,14 +59,14 @@ impl Fake {
 /// # Safety
 /// `qp` came from [`Fake::qp`], and the list is valid.
 unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> i32 {
-    // SAFETY: the caller's word.
+    // SAFETY: by the contract above, `qp` is a fake one's, and the list is valid.
     unsafe { take(qp, wr, bad, |wr| (wr.next, wr.wr_id, wr.send_flags, wr.opcode, wr.num_sge, wr.sg_list)) }
 }
 
 /// # Safety
 /// As [`post_send`].
 unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
-    // SAFETY: the caller's word.
+    // SAFETY: by the contract of `post_send`, `qp` is a fake one's, and the list is valid.
     unsafe { take(qp, wr, bad, |wr| (wr.next, wr.wr_id, 0, 0, wr.num_sge, wr.sg_list)) }
 }
 

@@ -100,6 +100,7 @@ pub mod rdma {
     pub use crate::memory::peer::{NotReplaced, PeerMr, PeerSlice, Remote};
     pub use crate::wr::buffer::{Buffer, Refused};
     pub use crate::wr::one_sided::{RcQp, UcQp, UdQp};
+    pub use crate::wr::works::{KeptRegion, KeptWindow, Local, Operation, Part, Work, WorkList, WorksDone};
 }
 
 /// For experts: memory windows, scatter/gather lists, raw attributes of QPs, options of

@@ -274,7 +274,7 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut 
 /// # Safety
 /// As ibv_post_recv(3).
 unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
-    // SAFETY: as above.
+    // SAFETY: by the contract of ibv_post_recv(3), the QP is live and the list valid.
     unsafe { take(qp, wr, bad, false, |wr| (wr.next, wr.wr_id, true, wr.sg_list, wr.num_sge)) }
 }
 
@@ -293,7 +293,7 @@ unsafe fn take<W>(
     // SAFETY: the QP is live, and these fields of it do not change.
     let (context, qpn, send_cq, recv_cq) = unsafe { ((*qp).context, (*qp).qp_num, (*qp).send_cq, (*qp).recv_cq) };
     let Some(device) = behind(context) else {
-        // SAFETY: the caller's word.
+        // SAFETY: by the contract above, `bad` is a place for what was refused.
         unsafe { *bad = wr };
         return libc::ENODEV;
     };
@@ -319,7 +319,7 @@ unsafe fn take<W>(
     if !refused {
         return 0;
     }
-    // SAFETY: the caller's word.
+    // SAFETY: by the contract above, `bad` is a place for what was refused.
     unsafe { *bad = wr };
     queues.refusal
 }

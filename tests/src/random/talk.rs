@@ -1,9 +1,10 @@
 //! Two stages that talk: the caller sends only once all that it sent has come back.
 //!
 //! While a packet is under way neither of them wants to be polled, so that an lcore that sleeps
-//! through one sleeps until the safety time-out: the engine counts a rescue, or, where the packet
-//! found late sets off the next one, the caller a late round. The pauses before each of them speaks
-//! differ from round to round, so that one speaks as the other goes to sleep.
+//! through one sleeps until the safety time-out. The engine counts a rescue if the packet was there
+//! and nobody announced it; the caller counts a late round, also if whoever had the packet slept on
+//! it. The pauses before each of them speaks differ from round to round, so that one speaks as the
+//! other goes to sleep.
 
 use fastrand::Rng;
 use serde::Deserialize;

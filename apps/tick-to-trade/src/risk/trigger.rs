@@ -12,8 +12,13 @@ use crate::itch::Side;
 pub struct Quote {
     /// The price in the feed's unit.
     pub price: i64,
-    /// Shares or contracts.
+    /// Shares or contracts; 0 if the side is empty.
     pub size: u64,
+}
+
+impl Quote {
+    /// Of a side on which there is no order.
+    pub const EMPTY: Quote = Quote { price: 0, size: 0 };
 }
 
 /// Both best levels.
@@ -78,11 +83,16 @@ impl Trigger {
     }
 
     /// Looks at an instrument's best levels after they changed. The order takes the other side's
-    /// best price. Nothing comes of a locked or crossed market, an instrument without a state, or
-    /// one that rests.
+    /// best price. Nothing comes of a locked or crossed market, one with an empty side, an
+    /// instrument without a state, or one that rests.
     #[inline]
     pub fn on_top(&mut self, instrument: u16, top: &Top, now_ns: u64) -> Option<OrderIntent> {
         let state = self.states.get_mut(usize::from(instrument))?;
+        if top.bid.size == 0 || top.ask.size == 0 {
+            // The next edge is one of a book that has both sides again.
+            state.is_tilted = false;
+            return None;
+        }
         if top.bid.price >= top.ask.price {
             return None;
         }
@@ -144,6 +154,15 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_taken_from_a_side_that_is_empty_and_the_edge_comes_again() {
+        let mut trigger = Trigger::new(SPEC);
+        assert!(trigger.on_top(0, &top(100, 80, 102, 10), 0).is_some());
+        assert_eq!(trigger.on_top(0, &Top { ask: Quote::EMPTY, ..top(100, 80, 0, 0) }, 500), None);
+        assert_eq!(trigger.on_top(0, &Top { bid: Quote::EMPTY, ..top(0, 0, 102, 80) }, 501), None);
+        assert!(trigger.on_top(0, &top(100, 80, 102, 10), 502).is_some());
+    }
+
+    #[test]
     fn it_follows_a_move() {
         let mut trigger = Trigger::new(SPEC);
         assert_eq!(trigger.on_top(0, &top(100, 10, 102, 10), 0), None);
@@ -159,7 +178,7 @@ mod tests {
         let mut trigger = Trigger::new(SPEC);
         assert_eq!(trigger.on_top(0, &top(5, 1, 5, 1), 0), None, "locked");
         assert_eq!(trigger.on_top(1, &top(1, 1, 5, 1), 0), None, "unknown");
-        assert!(trigger.on_top(0, &top(i64::MIN, u64::MAX, i64::MAX, 0), 0).is_some());
+        assert!(trigger.on_top(0, &top(i64::MIN, u64::MAX, i64::MAX, 1), 0).is_some());
         assert_eq!(top(1, 0, 2, 0).imbalance_permille(), 0);
         assert_eq!(top(i64::MAX - 1, 1, i64::MAX, 1).mid(), i64::MAX - 1);
     }

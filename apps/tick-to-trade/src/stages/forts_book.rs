@@ -47,6 +47,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             waiting: VecDeque::with_capacity(SNAPSHOTS_HELD),
             updates: Updates::new(INSTRUMENTS_MAX, stage.burst(), CHANGED),
             seen: vec![Seen::default(); usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
+            losses: 0,
             tally: FortsTally::default(),
             home: home.clone(),
         }))
@@ -71,6 +72,8 @@ struct FortsBook {
     updates: Updates,
     /// What was seen of each book.
     seen: Box<[Seen]>,
+    /// How often increments were lost.
+    losses: u32,
     tally: FortsTally,
     home: Tally,
 }
@@ -82,6 +85,8 @@ struct Seen {
     changes: bool,
     /// Snapshots that it equalled.
     equal: u64,
+    /// How often increments had been lost when the strategy was last told of it.
+    losses: u32,
 }
 
 impl Stage for FortsBook {
@@ -124,6 +129,7 @@ impl Stage for FortsBook {
 impl FortsBook {
     fn increment(&mut self, packet: Packet, sequence: u32, mark: Mark, out: &mut Outputs<'_>) {
         if mark.lost_before {
+            self.losses += 1;
             self.books.gap(u64::from(sequence).saturating_sub(1));
         }
         self.tally.increments += 1;
@@ -135,7 +141,10 @@ impl FortsBook {
             }
             match applied {
                 Ok((index, EntryOutcome::Applied { top: true })) => {
-                    if let Some(update) = update(&self.books, index, u64::from(sequence)) {
+                    if let Some(mut update) = update(&self.books, index, u64::from(sequence)) {
+                        // What the strategy concluded from a book before a loss is void.
+                        let told = std::mem::replace(&mut self.seen[index].losses, self.losses);
+                        update.reset = told != self.losses;
                         self.tally.changes += 1;
                         self.tally.untold += u64::from(!self.updates.put(update));
                     }
@@ -188,12 +197,12 @@ impl FortsBook {
     }
 }
 
-/// The best levels of a book that can be relied on and has both; sizes are positive, and there are
-/// fewer books than 2^16.
+/// The best levels of a book that can be relied on; sizes are positive, and there are fewer books
+/// than 2^16.
 fn update(books: &FortsBooks, index: usize, tick: u64) -> Option<Update> {
     let book = books.books().get(index)?;
     let quote = |side| {
-        let level = book.depth().best(side)?;
+        let Some(level) = book.depth().best(side) else { return Some(Quote::EMPTY) };
         Some(Quote { price: level.price, size: u64::try_from(level.size).ok()? })
     };
     Some(Update {

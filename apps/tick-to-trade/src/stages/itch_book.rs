@@ -8,7 +8,7 @@ use super::arbiter::Mark;
 use super::settings::INSTRUMENTS_MAX;
 use super::tally::{ItchTally, Tally};
 use super::update::{UPDATE_LEN_BYTES, Update, Updates};
-use crate::book::{BookSpec, Change, OrderBooks};
+use crate::book::{Book, BookSpec, Change, OrderBooks};
 use crate::itch::{self, Side};
 use crate::mold;
 use crate::risk::{Quote, Top};
@@ -34,7 +34,8 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     registry.stage("itch-book", spec, move |stage| {
         Ok(Box::new(ItchBook {
             books: OrderBooks::new(BOOKS),
-            last: vec![0; usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
+            told: vec![Told::default(); usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
+            losses: 0,
             updates: Updates::new(INSTRUMENTS_MAX, stage.burst(), CHANGED),
             tally: ItchTally::default(),
             home: home.clone(),
@@ -53,11 +54,22 @@ fn needs(_: &Asked<'_>) -> Needs {
 
 struct ItchBook {
     books: OrderBooks,
-    /// The last trade's price by book.
-    last: Box<[i64]>,
+    /// What the strategy knows of each book.
+    told: Box<[Told]>,
+    /// How often messages were lost. The feed has no snapshots, so that a book may be wrong from
+    /// then on, which later messages show as contradictions.
+    losses: u32,
     updates: Updates,
     tally: ItchTally,
     home: Tally,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Told {
+    /// The last trade's price; 0 if there was none.
+    last: i64,
+    /// How often messages had been lost by the last update.
+    losses: u32,
 }
 
 impl Stage for ItchBook {
@@ -72,6 +84,7 @@ impl Stage for ItchBook {
                 out.drop(packet, MALFORMED);
                 continue;
             };
+            self.losses += u32::from(mark.lost_before);
             let first = frame.sequence();
             let mut later = frame.messages().skip(mark.skip as usize + OrderBooks::AHEAD);
             for (index, message) in frame.messages().enumerate().skip(mark.skip as usize) {
@@ -120,31 +133,31 @@ impl ItchBook {
     #[inline]
     fn changed(&mut self, change: Change, tick: u64) {
         // As many as there are books.
-        let Some(last) = self.last.get_mut(usize::from(change.book)) else {
+        let Some(told) = self.told.get_mut(usize::from(change.book)) else {
             self.tally.untold += 1;
             return;
         };
         if let Some((price_e4, _)) = change.execution {
-            *last = i64::from(price_e4);
+            told.last = i64::from(price_e4);
         }
-        let last = *last;
         let Some(book) = self.books.book(change.book).filter(|book| change.top && book.is_trading()) else { return };
-        let (Some(bid), Some(ask)) = (book.best(Side::Buy), book.best(Side::Sell)) else { return };
         self.tally.changes += 1;
         let known = self.updates.put(Update {
             instrument: change.book,
-            reset: false,
+            // What the strategy concluded from a book before a loss is void.
+            reset: std::mem::replace(&mut told.losses, self.losses) != self.losses,
             number: u64::from(book.stock_locate()),
             symbol: book.symbol(),
             tick,
-            top: Top {
-                bid: Quote { price: i64::from(bid.price_e4), size: bid.shares },
-                ask: Quote { price: i64::from(ask.price_e4), size: ask.shares },
-            },
-            last,
+            top: Top { bid: quote(book, Side::Buy), ask: quote(book, Side::Sell) },
+            last: told.last,
         });
         self.tally.untold += u64::from(!known);
     }
+}
+
+fn quote(book: &Book, side: Side) -> Quote {
+    book.best(side).map_or(Quote::EMPTY, |level| Quote { price: i64::from(level.price_e4), size: level.shares })
 }
 
 impl Drop for ItchBook {
@@ -155,5 +168,60 @@ impl Drop for ItchBook {
         tally.untold += self.updates.len() as u64;
         (tally.told, tally.overtaken) = (self.updates.told(), self.updates.overtaken());
         self.home.lock().itch = Some(tally);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::itch::Symbol;
+    use crate::itch::encode::{self, Header, NewOrder};
+
+    fn book() -> ItchBook {
+        ItchBook {
+            books: OrderBooks::new(BookSpec { instruments: 2, orders: 16, levels_per_side: 16 }),
+            told: vec![Told::default(); 2].into_boxed_slice(),
+            losses: 0,
+            updates: Updates::new(2, 1, CHANGED),
+            tally: ItchTally::default(),
+            home: Tally::default(),
+        }
+    }
+
+    const HEADER: Header = Header { stock_locate: 1, tracking_number: 0, timestamp_ns: 0 };
+    const STOCK: Symbol = Symbol(*b"VRBL    ");
+
+    impl ItchBook {
+        /// Applies what `write` writes, and gives what the strategy is told of it.
+        fn after(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<(bool, Top)> {
+            let mut bytes = [0; 64];
+            let len_bytes = write(&mut bytes).expect("there is room");
+            self.apply(&bytes[..len_bytes], 1);
+            let told = self.updates.drain();
+            assert!(told.len() < 2 && self.tally.malformed + self.tally.contradictions == 0);
+            told.first().map(|update| (update.reset, update.top))
+        }
+    }
+
+    fn add(reference: u64, side: Side, price_e4: u32) -> impl FnOnce(&mut [u8]) -> Option<usize> {
+        let order = NewOrder { reference, side, shares: 7, stock: STOCK, price_e4 };
+        move |out| encode::add_order(out, HEADER, order)
+    }
+
+    #[test]
+    fn the_strategy_is_told_when_a_side_becomes_empty_and_of_a_loss() {
+        let mut book = book();
+        let (bid, ask) = (Quote { price: 100, size: 7 }, Quote { price: 102, size: 7 });
+        assert_eq!(book.after(|out| encode::stock_directory(out, HEADER, STOCK)), None);
+        assert_eq!(book.after(|out| encode::trading_action(out, HEADER, STOCK, b'T')), None);
+        assert_eq!(book.after(add(1, Side::Buy, 100)), Some((false, Top { bid, ask: Quote::EMPTY })));
+        assert_eq!(book.after(add(2, Side::Sell, 102)), Some((false, Top { bid, ask })));
+        let gone = book.after(|out| encode::order_delete(out, HEADER, 1));
+        assert_eq!(gone, Some((false, Top { bid: Quote::EMPTY, ask })));
+        book.losses += 1;
+        assert_eq!(book.after(add(3, Side::Buy, 100)), Some((true, Top { bid, ask })), "what was before is void");
+        assert_eq!(book.after(add(4, Side::Buy, 99)), None, "the best levels are the same");
+        let behind = Quote { price: 101, size: 7 };
+        assert_eq!(book.after(add(5, Side::Sell, 101)), Some((false, Top { bid, ask: behind })));
     }
 }

@@ -230,7 +230,7 @@ pub(super) fn trigger(stage: &StageContext<'_>) -> Result<TriggerSpec, StageErro
     }
     let trigger = stage.raw_section("trigger")?;
     let Ok(move_min) = u64::try_from(settings.move_min) else {
-        return Err(trigger.refuse("move_min", "a move is 1 or more; 0 never fires").into());
+        return Err(trigger.refuse("move_min", "a move is a distance: 1 or more, or 0, which never fires").into());
     };
     bounds(
         trigger,

@@ -98,6 +98,8 @@ impl Strategy {
             }
         };
         if is_sent {
+            // If it is lost from here on, as when its port goes down, its reservation stays: nobody
+            // here knows whether the exchange has it.
             self.tally.orders += 1;
             self.sent.add(1);
         } else {

@@ -203,6 +203,25 @@ impl Updates {
 }
 
 #[cfg(test)]
+impl Updates {
+    /// All that waits.
+    pub(super) fn drain(&mut self) -> Vec<Update> {
+        taken(self, usize::MAX)
+    }
+}
+
+#[cfg(test)]
+fn taken(updates: &mut Updates, room_bytes: usize) -> Vec<Update> {
+    let mut taken = Vec::new();
+    updates.take(room_bytes, |records| {
+        assert!(records.len() <= room_bytes);
+        taken.extend(records.as_chunks().0.iter().map(Update::from_bytes));
+        true
+    });
+    taken
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -218,16 +237,6 @@ mod tests {
             top: Top { bid: quote(-1), ask: quote(2) },
             last: 9,
         }
-    }
-
-    fn taken(updates: &mut Updates, room_bytes: usize) -> Vec<Update> {
-        let mut taken = Vec::new();
-        updates.take(room_bytes, |records| {
-            assert!(records.len() <= room_bytes);
-            taken.extend(records.as_chunks().0.iter().map(Update::from_bytes));
-            true
-        });
-        taken
     }
 
     #[test]

@@ -3,10 +3,12 @@
 
 use crate::contender::Contender;
 use crate::group::{Group, Plot};
+use crate::hops;
 use crate::ours::Books;
 use crate::peer::ucx::{self, Test};
 use crate::peer::{counted, dpdk_test, fabric, rivals, testpmd};
 use crate::row::{Goal, Row, Source};
+use crate::servers;
 
 use Goal::{OursBelow, RatioAtLeast, RatioAtMost, Reported};
 use Source::{Figure, Known, Nobody};
@@ -23,7 +25,9 @@ pub(crate) fn all() -> Vec<Group> {
         one_sided("write-64KiB", "write", 65_536, UCX_PUT_64K),
         one_sided("read-4KiB", "read", 4096, UCX_GET_4K),
         one_sided("read-64KiB", "read", 65_536, UCX_GET_64K),
-        ring(),
+        hops::ring(),
+        hops::latency(),
+        hops::rate(),
         stage_call(),
         pool(),
         null_ports("null-io", false),
@@ -36,6 +40,10 @@ pub(crate) fn all() -> Vec<Group> {
         itch_book(),
         itch_book_large(),
         tick_to_trade(),
+        servers::operations(),
+        servers::opening(),
+        servers::graph(),
+        servers::connections(),
         scaling_stages(),
         scaling_queue_pairs(),
         scaling_queue_pairs_shared(),
@@ -143,29 +151,6 @@ fn transfers(name: &'static str, subject: String, bytes: u32, tests: &'static [T
         name,
         vec![Contender::ours(&subject), ucx::contender("UCX", tests)],
         vec![Row { what, peer_name: "UCX posix", scale, ..row(name, "GB/s", ours, peer, RatioAtLeast(1.2)) }],
-    )
-}
-
-fn ring() -> Group {
-    let what = "hand-off between two cores, bulk 32, the doorbell rung after each";
-    let against = |name, peer, peer_name, goal| Row {
-        what,
-        peer_name,
-        ..row(name, "ns/item", Figure(0, "ns"), Figure(peer, "ns"), goal)
-    };
-    group(
-        "ring",
-        vec![
-            Contender::ours("ring"),
-            Contender { name: "rtrb", ..Contender::ours("rtrb") },
-            dpdk_test::ring(),
-            rivals::dpdk("rte_ring (long)", "ring"),
-        ],
-        vec![
-            against("ring-rte", 2, "rte_ring SP/SC, ring_perf_autotest", RatioAtMost(1.0)),
-            against("ring-rte-long", 3, "rte_ring SP/SC, 4 M items a run", RatioAtMost(1.0)),
-            against("ring-rtrb", 1, "rtrb, raw chunks", RatioAtMost(1.05)),
-        ],
     )
 }
 

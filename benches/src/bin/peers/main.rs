@@ -15,6 +15,7 @@ mod contender;
 mod error;
 mod group;
 mod groups;
+mod hops;
 mod machine;
 mod markdown;
 mod measure;
@@ -23,6 +24,7 @@ mod page;
 mod peer;
 mod process;
 mod row;
+mod servers;
 mod table;
 mod wrap;
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::{Subcommand, ValueEnum};
 use tick_to_trade::generator::GeneratorSpec;
 use verbline_benches::Figures;
-use verbline_benches::ours::{self, feed, idle, itch, lcores, messages, pool, post_poll, ring, trading};
+use verbline_benches::ours::{
+    self, connections, feed, graph, hop, idle, itch, lcores, messages, operations, pool, post_poll, ring, trading,
+};
 
 use crate::error::RunError;
 use crate::machine;
@@ -17,7 +19,11 @@ pub(crate) enum Subject {
     CacheLine,
     /// Hand-off through a ring, bulk 32
     Ring,
-    /// The same through rtrb alone
+    /// A message of 64 bytes handed on, at full speed
+    HopRate,
+    /// The same, one at a time
+    HopLatency,
+    /// The hand-off through rtrb alone
     Rtrb,
     /// Packets got from a pool and put back, bulk 32
     Pool,
@@ -65,6 +71,16 @@ pub(crate) enum Subject {
     Saturated { pairs: usize },
     /// Tick-to-trade at so many ticks a second, 0 for as fast as it goes
     TickToTrade { ticks_per_s: u64 },
+    /// RDMA WRITEs or READs a second, from a stage
+    StageOneSided { verb: OneSided, bytes: u32 },
+    /// Messages over so many connections of a port in turn
+    Connections { count: u32 },
+    /// Connections that open beside one that runs
+    Opening,
+    /// Packets spread by key over two rings, beside a ring for each source
+    FanOut,
+    /// Two rings into one stage, beside one
+    FanIn,
     /// Posts and polls for callgrind to count
     PostAndPoll { lists: u64, burst: usize },
 }
@@ -73,6 +89,15 @@ pub(crate) enum Subject {
 pub(crate) enum OneSided {
     Write,
     Read,
+}
+
+impl OneSided {
+    fn ours(self) -> messages::OneSided {
+        match self {
+            OneSided::Write => messages::OneSided::Write,
+            OneSided::Read => messages::OneSided::Read,
+        }
+    }
 }
 
 /// Which feed, and books of which size.
@@ -108,6 +133,8 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
     let figures = match subject {
         Subject::CacheLine => ours::cache_line(),
         Subject::Ring => ring::ours(),
+        Subject::HopRate => hop::rate(),
+        Subject::HopLatency => hop::latency(),
         Subject::Rtrb => ring::rtrb(),
         Subject::Pool => pool::get_and_put(),
         Subject::PoolOf { packets } => pool::of_size(*packets),
@@ -117,10 +144,12 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::OneWay { bytes } => messages::one_way(*bytes),
         Subject::SendRate { bytes } => messages::send_rate(*bytes),
         Subject::SendRateOneCore { bytes } => messages::send_rate_on_one_core(*bytes),
-        Subject::OneSided { verb: OneSided::Write, bytes } => {
-            messages::one_sided_rate(messages::OneSided::Write, *bytes)
-        }
-        Subject::OneSided { verb: OneSided::Read, bytes } => messages::one_sided_rate(messages::OneSided::Read, *bytes),
+        Subject::OneSided { verb, bytes } => messages::one_sided_rate(verb.ours(), *bytes),
+        Subject::StageOneSided { verb, bytes } => operations::rate(verb.ours(), *bytes),
+        Subject::Connections { count } => connections::in_turn(*count),
+        Subject::Opening => connections::opening(),
+        Subject::FanOut => graph::fan_out(),
+        Subject::FanIn => graph::fan_in(),
         Subject::QueuePairs { count } => messages::over_queue_pairs(*count),
         Subject::QueuePairsShared { count } => messages::over_shared_receives(*count),
         Subject::StageCall { batch } => lcores::stage_call(*batch),

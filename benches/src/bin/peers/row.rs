@@ -41,8 +41,8 @@ impl Goal {
 impl fmt::Display for Goal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Goal::RatioAtMost(limit) => write!(f, "ratio ≤ {limit}"),
-            Goal::RatioAtLeast(limit) => write!(f, "ratio ≥ {limit}"),
+            Goal::RatioAtMost(limit) => write!(f, "ratio ≤ {}", round_to(*limit, 4)),
+            Goal::RatioAtLeast(limit) => write!(f, "ratio ≥ {}", round_to(*limit, 4)),
             Goal::OursBelow(limit) => write!(f, "ours < {limit}"),
             Goal::Reported => f.write_str("reported"),
         }

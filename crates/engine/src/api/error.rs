@@ -90,13 +90,13 @@ pub enum EngineError {
         /// The device's own name.
         device: String,
     },
-    /// The pool's memory is not to be had.
-    #[error("{at}: pool.{pool}: {source}")]
+    /// The memory of a pool or a region is not to be had.
+    #[error("{at}: {place}: {source}")]
     Region {
         /// Where the plan declares it.
         at: Place,
-        /// Its name in the plan.
-        pool: String,
+        /// What is to have it: `pool.NAME` or `region.NAME`.
+        place: String,
         /// What is missing, and what to do.
         source: Box<RegionError>,
     },
@@ -110,16 +110,16 @@ pub enum EngineError {
         /// Why.
         source: Box<PoolError>,
     },
-    /// The device refused the pool's memory.
+    /// The device refused the memory of a pool or a region.
     #[error(
-        "{at}: pool.{pool}: registering {len_bytes} bytes with {device} failed: {source}; if locked memory is limited \
-         here (`ulimit -l`), raise the limit or make the pool smaller"
+        "{at}: {place}: registering {len_bytes} bytes with {device} failed: {source}; if locked memory is limited \
+         here (`ulimit -l`), raise the limit or make it smaller"
     )]
     Register {
-        /// Where the plan declares the pool.
+        /// Where the plan declares it.
         at: Place,
-        /// Its name in the plan.
-        pool: String,
+        /// What has the memory: `pool.NAME` or `region.NAME`.
+        place: String,
         /// The region's length, bytes.
         len_bytes: usize,
         /// The device's own name.
@@ -208,6 +208,18 @@ pub enum EngineError {
         /// What the factory said.
         source: StageError,
     },
+    /// The factory of an acceptor refused, or there is none of its name.
+    #[error("{at}: port.{port}: acceptor `{acceptor}`: {source}")]
+    Acceptor {
+        /// Where the plan declares the port.
+        at: Place,
+        /// The port's name in the plan.
+        port: String,
+        /// What it says its acceptor is.
+        acceptor: String,
+        /// What the factory said.
+        source: StageError,
+    },
     /// A stage's params or an app's section is wrong; the diagnostic shows the line.
     #[error("{0}")]
     Params(Diagnostic),
@@ -262,6 +274,18 @@ pub enum EngineError {
         cpu: u32,
         /// The CPUs that there are.
         allowed: Vec<usize>,
+    },
+    /// The plan has no injector of this name.
+    #[error("the plan has no injector `{asked}`; {}", if .known.is_empty() {
+        "it has none: add a table [injector.NAME] with `to`, `pool` and `depth`".to_owned()
+    } else {
+        format!("its injectors are: {}", .known.join(", "))
+    })]
+    NoInjector {
+        /// The name.
+        asked: String,
+        /// The names there are.
+        known: Vec<String>,
     },
     /// A stage panicked. The others were stopped in order.
     #[error("lcore.{lcore}: {} panicked: {message}", culprit(.stage))]

@@ -1,7 +1,15 @@
-//! What an app writes and what it is given: the [`stage::Stage`] trait, the outputs, the registry
-//! of stage kinds, and the errors.
+//! What an app writes and what it is given: the [`stage::Stage`] trait, the [`acceptor::Acceptor`]
+//! trait, the outputs, the registry of both, and the errors.
 
+pub(crate) mod acceptor;
+pub(crate) mod connection;
+mod deal;
 pub(crate) mod error;
+mod operate;
+pub(crate) mod operations;
 pub(crate) mod outputs;
+pub(crate) mod region;
 pub(crate) mod registry;
+pub(crate) mod sink;
+pub(crate) mod spread;
 pub(crate) mod stage;

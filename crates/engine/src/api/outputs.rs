@@ -1,69 +1,31 @@
-//! Where packets go within one lcore. A [`Sink`] is a bounded batch that gathers packets;
-//! [`Outputs`] is a stage's view of the sinks that it may send to.
+//! Where packets go within one lcore. [`Outputs`] is a stage's view of the sinks
+//! ([`crate::api::sink::Sink`]) that it may send to.
 //!
 //! Every link of an lcore leads to a sink: the input batch of a stage, the pending batch of a port,
-//! or the pending batch of a ring. A sink never grows. A packet that does not fit is dropped, and
-//! counted with the sink's drop reason.
+//! or the pending batch of a ring.
+
+use std::fmt;
 
 use crossbeam_utils::CachePadded;
-use verbline_mem::{Batch, Packet, PoolCache};
+use verbline_mem::{Batch, ConnectionId, Packet, PoolCache};
 
+use crate::api::acceptor::ConnectionPeer;
+use crate::api::spread::Spread;
+use crate::lcore::context::LcoreContext;
 use crate::stats::clock::Tick;
-use crate::stats::count::{Drops, Shared};
-use crate::stats::counters::{LcoreStats, PortStats, RingProducerStats, StageStats};
+use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
-use crate::stats::turn_time::TurnTime;
+use crate::waiting::wheel::{TimerId, Wheel};
 
-/// The counters of the place that a sink belongs to.
+/// Where an output of a stage leads.
+// As wide as a pointer needs it: which of them it is stays the one question that is asked a packet.
 #[derive(Debug)]
-pub(crate) enum SinkStats {
-    Stage(Shared<StageStats>),
-    Port(Shared<PortStats>),
-    Ring(Shared<RingProducerStats>),
-}
-
-impl SinkStats {
-    pub(crate) fn drops(&self) -> &Drops {
-        match self {
-            SinkStats::Stage(stats) => &stats.drops,
-            SinkStats::Port(stats) => &stats.drops,
-            SinkStats::Ring(stats) => &stats.drops,
-        }
-    }
-}
-
-/// A bounded batch on its way to a stage, a port or a ring of the same lcore.
-#[derive(Debug)]
-pub(crate) struct Sink {
-    pub(crate) batch: Batch,
-    pub(crate) full: DropReason,
-    pub(crate) stats: SinkStats,
-}
-
-impl Sink {
-    pub(crate) fn new(capacity: usize, full: DropReason, stats: SinkStats) -> Sink {
-        Sink { batch: Batch::with_capacity(capacity), full, stats }
-    }
-
-    /// Takes the packet, or drops it and counts that.
-    #[inline]
-    pub(crate) fn push(&mut self, packet: Packet) -> bool {
-        match self.batch.push(packet) {
-            Ok(()) => true,
-            Err(refused) => {
-                drop(refused);
-                self.stats.drops().add(self.full, 1);
-                false
-            }
-        }
-    }
-}
-
-/// Where an output of a stage, or the `next` of a port, leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
+pub(crate) enum Output {
     Sink(u16),
     Drop,
+    Spread(Box<Spread>),
+    /// To a ring that drops the oldest: it takes everything.
+    Displacing(u16),
 }
 
 /// An output of a stage: the index of its name in
@@ -71,15 +33,17 @@ pub(crate) enum Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OutId(pub u16);
 
-/// A stage's view of its lcore: its outputs by [`OutId`], its pool, the time.
-#[derive(Debug)]
+/// A stage's view of its lcore: its outputs by [`OutId`], its pool, the time, its timers.
+// Made anew for each call of a stage: what an lcore's stages share is one pointer of it.
 pub struct Outputs<'a> {
-    pub(crate) links: &'a [Link],
-    pub(crate) sinks: &'a mut [Sink],
-    pub(crate) cache: Option<&'a PoolCache>,
+    pub(crate) links: &'a [Output],
     pub(crate) stats: &'a CachePadded<StageStats>,
-    pub(crate) lcore: &'a CachePadded<LcoreStats>,
-    pub(crate) time: &'a TurnTime,
+    /// What the stages and ports of the lcore share: sinks, caches, time.
+    pub(crate) ctx: &'a mut LcoreContext,
+    /// The place of the stage's pool among the lcore's caches; past the last if it has none.
+    pub(crate) cache: usize,
+    /// `None` if the plan gives the stage none.
+    pub(crate) timers: Option<&'a mut Wheel>,
     pub(crate) sent: u64,
 }
 
@@ -87,53 +51,106 @@ impl Outputs<'_> {
     /// Sends a packet. Returns false if the packet was dropped. A drop is counted where the packet
     /// would have gone (`tx_full`, `ring_full`, `stage_full`; `planned` if the plan says `drop`;
     /// `no_output` if there is no such output).
+    ///
+    /// If the plan says `spread.NAME`, the packet goes to one of its places, or is copied to each;
+    /// the answer is about the packet itself. By key, the key is the packet's mark
+    /// ([`Packet::set_mark`]), which [`place_of_key`](crate::place_of_key) maps to a place.
     #[inline]
     pub fn send(&mut self, out: OutId, packet: Packet) -> bool {
+        let Some(Output::Sink(index)) = self.links.get(usize::from(out.0)) else {
+            return self.send_elsewhere(out, packet);
+        };
+        let taken = self.ctx.sinks[usize::from(*index)].push(packet);
+        self.sent += u64::from(taken);
+        taken
+    }
+
+    /// [`Outputs::send`] to what is not one sink: apart, so that the usual case is small enough to
+    /// be part of its callers.
+    #[inline(never)]
+    fn send_elsewhere(&mut self, out: OutId, packet: Packet) -> bool {
         match self.links.get(usize::from(out.0)) {
-            Some(Link::Sink(index)) => {
-                let taken = self.sinks[usize::from(*index)].push(packet);
-                self.sent += u64::from(taken);
-                taken
-            }
-            Some(Link::Drop) => self.refuse(packet, DropReason::Planned),
+            Some(Output::Spread(spread)) => self.spread(spread, packet),
+            Some(Output::Sink(index) | Output::Displacing(index)) => self.displace(*index, packet),
+            Some(Output::Drop) => self.refuse(packet, DropReason::Planned),
             None => self.refuse(packet, DropReason::NoOutput),
         }
     }
 
     /// Sends as many packets as there is room for, from the front of the batch, and returns how
-    /// many. The rest stays in `batch`: the stage keeps it for later or drops it.
+    /// many. The rest stays in `batch`: the stage keeps it for later or drops it. What stays in the
+    /// input of [`Stage::process`](crate::Stage::process) is dropped when that returns
+    /// (`unclaimed`). A stage that answers each packet therefore drops none if its port's
+    /// `tx_depth_wr` is at least what its peers have under way.
     ///
     /// If the plan says `drop` for this output, all packets are dropped and counted as `planned`.
+    /// If it says `spread.NAME`, packets whose place has no room stay, in order, and those behind
+    /// them go on.
     #[inline]
     pub fn send_batch(&mut self, out: OutId, batch: &mut Batch) -> usize {
+        let Some(Output::Sink(index)) = self.links.get(usize::from(out.0)) else {
+            return self.send_batch_elsewhere(out, batch);
+        };
+        let moved = self.ctx.sinks[usize::from(*index)].batch.append(batch);
+        self.sent += moved as u64;
+        moved
+    }
+
+    /// [`Outputs::send_batch`] to what is not one sink.
+    #[inline(never)]
+    fn send_batch_elsewhere(&mut self, out: OutId, batch: &mut Batch) -> usize {
         match self.links.get(usize::from(out.0)) {
-            Some(Link::Sink(index)) => {
-                let moved = self.sinks[usize::from(*index)].batch.append(batch);
-                self.sent += moved as u64;
-                moved
+            Some(Output::Spread(spread)) => self.spread_batch(spread, batch),
+            Some(Output::Sink(index) | Output::Displacing(index)) => {
+                batch.offer(|packet| Ok(_ = self.displace(*index, packet)))
             }
-            Some(Link::Drop) => self.refuse_all(batch, DropReason::Planned),
+            Some(Output::Drop) => self.refuse_all(batch, DropReason::Planned),
             None => self.refuse_all(batch, DropReason::NoOutput),
         }
     }
 
-    /// How many packets the output takes now without a drop.
+    /// How many packets the output takes now without a drop. Of a spread: wherever their keys lead.
     #[inline]
     pub fn room(&self, out: OutId) -> usize {
         match self.links.get(usize::from(out.0)) {
-            Some(Link::Sink(index)) => self.sinks[usize::from(*index)].batch.room(),
-            Some(Link::Drop) => usize::MAX,
+            Some(Output::Sink(index)) => self.ctx.sinks[usize::from(*index)].batch.room(),
+            Some(Output::Drop) => usize::MAX,
+            Some(Output::Spread(spread)) => spread.room(|sink| self.ctx.sinks[sink].room()),
+            Some(Output::Displacing(_)) => usize::MAX,
             None => 0,
         }
+    }
+
+    /// How many packets a connection takes now, of a port that may have many; 0 if it is over. What
+    /// this turn has sent to it already is not taken off.
+    pub fn room_to(&self, connection: ConnectionId) -> usize {
+        let port = self.ctx.many.iter().find(|port| port.index() == connection.port());
+        port.map_or(0, |port| port.room_to(connection))
+    }
+
+    /// Who is at the other end of a connection of a port that may have many, and what it was told
+    /// and said as it was made: from the connection's `Opened` on, until it is over.
+    pub fn peer(&self, connection: ConnectionId) -> Option<&ConnectionPeer> {
+        let port = self.ctx.many.iter().find(|port| port.index() == connection.port());
+        port.and_then(|port| port.peer(connection))
+    }
+
+    /// Closes a connection of a port that may have many, at the end of this turn: what was sent to
+    /// it before is posted, and what the peer has not acknowledged by then is lost. The stages hear
+    /// of it ([`Stage::connection_event`](crate::Stage::connection_event)). False if it is over
+    /// already.
+    pub fn close(&mut self, connection: ConnectionId) -> bool {
+        let port = self.ctx.many.iter_mut().find(|port| port.index() == connection.port());
+        port.is_some_and(|port| port.close(connection))
     }
 
     /// A packet from the stage's pool, empty and with the pool's headroom. `None` if the pool has
     /// none left, or the plan names none for this stage.
     #[inline]
     pub fn alloc(&mut self) -> Option<Packet> {
-        let packet = self.cache.and_then(PoolCache::get);
+        let packet = self.cache().and_then(PoolCache::get);
         match &packet {
-            Some(_) => self.lcore.taken.add(1),
+            Some(_) => self.ctx.stats.taken.add(1),
             None => self.stats.alloc_failed.add(1),
         }
         packet
@@ -143,8 +160,8 @@ impl Outputs<'_> {
     #[inline]
     pub fn alloc_bulk(&mut self, batch: &mut Batch, n: usize) -> usize {
         let wanted = n.min(batch.room());
-        let taken = self.cache.map_or(0, |cache| cache.get_bulk(batch, wanted));
-        self.lcore.taken.add(taken as u64);
+        let taken = self.cache().map_or(0, |cache| cache.get_bulk(batch, wanted));
+        self.ctx.stats.taken.add(taken as u64);
         self.stats.alloc_failed.add((wanted - taken) as u64);
         taken
     }
@@ -166,19 +183,67 @@ impl Outputs<'_> {
     /// cost nothing.
     #[inline]
     pub fn now_ns(&self) -> Tick {
-        self.time.now_ns()
+        self.ctx.time.now_ns()
     }
 
     /// The number of this loop of the lcore. Two calls with the same number were in the same loop.
     #[inline]
     pub fn turn(&self) -> u64 {
-        self.lcore.loops.value()
+        self.ctx.stats.loops.value()
     }
 
     /// The time now, where the time of the loop is too old. One `rdtsc`.
     #[inline]
     pub fn fresh_ns(&self) -> Tick {
-        self.time.clock().now_ns()
+        self.ctx.time.clock().now_ns()
+    }
+
+    /// Arms a timer: [`Stage::timers`](crate::Stage::timers) gets it with `tag` in the loop that
+    /// reaches the tick `at_ns`, for which the lcore wakes if it sleeps; at once if that is past.
+    ///
+    /// `None`, and counted as `timers_refused`, if all timers that the plan gives the stage
+    /// (`timers_max`) are armed, or if the stage is a source that has finished. Armed timers keep
+    /// no run from ending, but a source that has said [`Next::Done`](crate::Next::Done) has only
+    /// finished once none of its timers is armed.
+    pub fn arm_timer(&mut self, at_ns: Tick, tag: u64) -> Option<TimerId> {
+        let id = self.timers.as_mut().and_then(|timers| timers.arm(at_ns, tag));
+        match id {
+            Some(_) => self.stats.timers_armed.add(1),
+            None => self.stats.timers_refused.add(1),
+        }
+        id
+    }
+
+    /// Moves a timer to another tick: cheaper than to cancel it and arm another, and the handle
+    /// stays valid. False, and nothing is done, if it is no longer armed.
+    pub fn rearm_timer(&mut self, id: TimerId, at_ns: Tick) -> bool {
+        self.timers.as_mut().is_some_and(|timers| timers.rearm(id, at_ns))
+    }
+
+    /// Cancels a timer. False if it is no longer armed: it was canceled, or is due, perhaps in the
+    /// batch that the stage is handling.
+    pub fn cancel_timer(&mut self, id: TimerId) -> bool {
+        let canceled = self.timers.as_mut().is_some_and(|timers| timers.cancel(id));
+        self.stats.timers_canceled.add(canceled.into());
+        canceled
+    }
+
+    /// The cache of the stage's pool.
+    #[inline]
+    fn cache(&self) -> Option<&PoolCache> {
+        self.ctx.caches.get(self.cache).map(|cache| &**cache)
+    }
+
+    /// The same, with timers.
+    pub(crate) fn with_timers<'b>(&'b mut self, timers: &'b mut Wheel) -> Outputs<'b> {
+        Outputs {
+            links: self.links,
+            cache: self.cache,
+            stats: self.stats,
+            timers: Some(timers),
+            ctx: &mut *self.ctx,
+            sent: self.sent,
+        }
     }
 
     #[cold]
@@ -192,5 +257,11 @@ impl Outputs<'_> {
         self.stats.drops.add(reason, batch.len() as u64);
         batch.clear();
         0
+    }
+}
+
+impl fmt::Debug for Outputs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outputs").field("links", &self.links).field("sent", &self.sent).finish_non_exhaustive()
     }
 }

@@ -1,5 +1,5 @@
-//! The registry of an app: its stage kinds, each with a factory, and the sections of the plan that
-//! the app reads itself.
+//! The registry of an app: its stage kinds and its acceptors, each with a factory, and the sections
+//! of the plan that the app reads itself.
 //!
 //! ```
 //! use verbline_engine::{Next, OutId, Outputs, Registry, Stage, StageSpec};
@@ -24,15 +24,20 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use verbline_plan::{Catalog, Diagnostic, NeedsFn, Params, Plan, StageKind, StageSpec};
 
+use crate::api::acceptor::{Acceptor, AcceptorContext};
 use crate::api::outputs::OutId;
+use crate::api::region::Region;
 use crate::api::stage::Stage;
 use crate::stats::clock::Clock;
 use crate::stats::count::Counter;
 use crate::stats::drop_reason::STAGE_REASONS_MAX;
+use crate::waiting::fds::{FdId, FdInterest, Fds};
 
 /// Why a factory could not make its stage. A [`Diagnostic`] (from [`StageContext::params`] or
 /// [`Params::refuse`](verbline_plan::Params::refuse)) keeps its place in the plan.
@@ -40,10 +45,13 @@ pub type StageError = Box<dyn Error + Send + Sync>;
 
 type Factory = dyn Fn(&StageContext<'_>) -> Result<Box<dyn Stage>, StageError> + Send + Sync;
 
-/// The kinds of stages and the sections that an app knows.
+pub(crate) type AcceptorFactory = dyn Fn(&AcceptorContext<'_>) -> Result<Box<dyn Acceptor>, StageError> + Send + Sync;
+
+/// The kinds of stages, the acceptors and the sections that an app knows.
 pub struct Registry {
     app: &'static str,
     kinds: BTreeMap<&'static str, Kind>,
+    acceptors: BTreeMap<&'static str, Box<AcceptorFactory>>,
     sections: Vec<&'static str>,
 }
 
@@ -56,7 +64,7 @@ pub(crate) struct Kind {
 impl Registry {
     /// An empty registry of the app of this name; a plan that says `app = "…"` must say this one.
     pub fn new(app: &'static str) -> Registry {
-        Registry { app, kinds: BTreeMap::new(), sections: Vec::new() }
+        Registry { app, kinds: BTreeMap::new(), acceptors: BTreeMap::new(), sections: Vec::new() }
     }
 
     /// Registers a kind of stage, for `use = "name"`. The factory runs once for each stage of that
@@ -78,6 +86,20 @@ impl Registry {
         let checked = StageKind { name, spec, needs: None };
         let previous = self.kinds.insert(name, Kind { checked, make: Box::new(make) });
         assert!(previous.is_none(), "stage kind `{name}` is registered twice");
+        self
+    }
+
+    /// Registers an acceptor, for `acceptor = "name"` of a port of many connections. The factory
+    /// runs once for each such port, when and where those of stages do.
+    ///
+    /// # Panics
+    /// If the name is taken: a mistake of the app's source, not of a plan.
+    pub fn acceptor<F>(&mut self, name: &'static str, make: F) -> &mut Registry
+    where
+        F: Fn(&AcceptorContext<'_>) -> Result<Box<dyn Acceptor>, StageError> + Send + Sync + 'static,
+    {
+        let previous = self.acceptors.insert(name, Box::new(make));
+        assert!(previous.is_none(), "acceptor `{name}` is registered twice");
         self
     }
 
@@ -103,11 +125,16 @@ impl Registry {
     /// What the plan is checked against.
     pub fn catalog(&self) -> Catalog {
         let kinds = self.kinds.values().map(|kind| kind.checked.clone()).collect();
-        Catalog { app: Some(self.app), kinds, sections: self.sections.clone() }
+        let acceptors = self.acceptors.keys().copied().collect();
+        Catalog { app: Some(self.app), kinds, acceptors, sections: self.sections.clone() }
     }
 
     pub(crate) fn kind(&self, name: &str) -> Option<&Kind> {
         self.kinds.get(name)
+    }
+
+    pub(crate) fn acceptor_factory(&self, name: &str) -> Option<&AcceptorFactory> {
+        self.acceptors.get(name).map(|make| &**make)
     }
 }
 
@@ -116,6 +143,7 @@ impl fmt::Debug for Registry {
         f.debug_struct("Registry")
             .field("app", &self.app)
             .field("kinds", &self.kinds.keys().collect::<Vec<_>>())
+            .field("acceptors", &self.acceptors.keys().collect::<Vec<_>>())
             .field("sections", &self.sections)
             .finish()
     }
@@ -128,7 +156,9 @@ pub struct StageContext<'a> {
     stage: &'a verbline_plan::Stage,
     spec: StageSpec,
     clock: &'a Clock,
+    regions: &'a [Region],
     counters: RefCell<Vec<(String, Counter)>>,
+    fds: RefCell<Option<Fds>>,
 }
 
 impl<'a> StageContext<'a> {
@@ -137,8 +167,10 @@ impl<'a> StageContext<'a> {
         stage: &'a verbline_plan::Stage,
         spec: StageSpec,
         clock: &'a Clock,
+        regions: &'a [Region],
     ) -> StageContext<'a> {
-        StageContext { plan, stage, spec, clock, counters: RefCell::new(Vec::new()) }
+        let (counters, fds) = (RefCell::default(), RefCell::default());
+        StageContext { plan, stage, spec, clock, regions, counters, fds }
     }
 
     /// The stage's name in the plan.
@@ -170,6 +202,26 @@ impl<'a> StageContext<'a> {
     /// it.
     pub fn pool(&self) -> Option<&'a verbline_plan::Pool> {
         self.stage.pool.map(|id| &self.plan[id])
+    }
+
+    /// How many timers the stage may have armed at once
+    /// ([`Outputs::arm_timer`](crate::Outputs::arm_timer)): `timers_max` in the plan.
+    pub fn timers_max(&self) -> usize {
+        self.stage.timers_max as usize
+    }
+
+    /// The region of this name, which the plan gives to this stage (`regions`). Its memory is there
+    /// once the runtime is built, not in the factory.
+    ///
+    /// # Errors
+    /// The plan gives this stage no such region.
+    pub fn region(&self, name: &str) -> Result<Region, StageError> {
+        let owned = self.stage.regions.iter().map(|id| &self.regions[id.index()]);
+        owned.clone().find(|region| region.name() == name).cloned().ok_or_else(|| {
+            let names: Vec<_> = owned.map(Region::name).collect();
+            let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            format!("needs the region `{name}`, and the plan gives it {has}; write `regions = [\"{name}\"]`").into()
+        })
     }
 
     /// The output of this name; `None` if the kind declares none of it.
@@ -229,7 +281,29 @@ impl<'a> StageContext<'a> {
         counter
     }
 
-    pub(crate) fn into_counters(self) -> Vec<(String, Counter)> {
-        self.counters.into_inner()
+    /// Has the stage's lcore watch a descriptor: an eventfd (io_uring has one), a timerfd, a
+    /// socket, a pipe. It ends the lcore's sleep when it is ready, and the stage is told
+    /// ([`Stage::fd_ready`]). While the lcore is awake it looks at all descriptors of the stage
+    /// (one system call for 16), as often as `look_every` says; `None`: only after a sleep that one
+    /// has ended. A stage whose lcore never sleeps (`idle = "poll"`, or load without a pause) gives
+    /// an interval, or reads its descriptor in its own [`Stage::poll`].
+    ///
+    /// The engine watches a duplicate, until the stage says
+    /// [`FdNext::Unwatch`](crate::FdNext::Unwatch) or the run ends: until then the file stays open.
+    ///
+    /// # Errors
+    /// Those of dup(2) and epoll_ctl(2): out of descriptors, or of a sort that can't be watched (a
+    /// regular file).
+    pub fn watch_fd(&self, fd: impl AsFd, interest: FdInterest, look_every: Option<Duration>) -> std::io::Result<FdId> {
+        let mut fds = self.fds.borrow_mut();
+        let fds = match &mut *fds {
+            Some(fds) => fds,
+            none => none.insert(Fds::new()?),
+        };
+        fds.watch(fd.as_fd(), interest, look_every)
+    }
+
+    pub(crate) fn into_parts(self) -> (Vec<(String, Counter)>, Option<Fds>) {
+        (self.counters.into_inner(), self.fds.into_inner())
     }
 }

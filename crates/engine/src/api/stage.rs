@@ -6,8 +6,12 @@
 
 use verbline_mem::Batch;
 
+use crate::api::connection::ConnectionEvent;
+use crate::api::operations::Completed;
 use crate::api::outputs::Outputs;
 use crate::stats::clock::Tick;
+use crate::waiting::fds::{FdNext, FdReady};
+use crate::waiting::wheel::DueTimer;
 
 /// One step of a plan, run by one lcore.
 ///
@@ -17,8 +21,11 @@ pub trait Stage: Send {
     /// number ([`StageContext::port`](crate::StageContext::port)) and, as its timestamp, the tick
     /// of the turn that received it (0 if the plan says `timestamps = false` for the port).
     ///
-    /// Packets that are left in `input` are dropped and counted as `unclaimed`. A source, which has
-    /// no input, does not override this.
+    /// Packets that are left in `input` are dropped and counted as `unclaimed`: they do not come
+    /// again with the next batch, for which the pool's sum counts. A stage that wants to send them
+    /// later moves them to a batch of its own, and declares
+    /// [`holds_packets`](crate::StageSpec::holds_packets). A source, which has no input, does not
+    /// override this.
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let _ = (input, out);
     }
@@ -28,6 +35,29 @@ pub trait Stage: Send {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let _ = out;
         Next::Done
+    }
+
+    /// Timers of the stage are due ([`Outputs::arm_timer`]): a batch of them, in the order of their
+    /// ticks. Called before `poll`, once a loop at most; what else is due comes in the next loop. A
+    /// timer of the batch can no longer be canceled.
+    fn timers(&mut self, due: &[DueTimer], out: &mut Outputs<'_>) {
+        let _ = (due, out);
+    }
+
+    /// A descriptor of the stage is ready
+    /// ([`StageContext::watch_fd`](crate::StageContext::watch_fd)). Called before `poll`, once for
+    /// each descriptor at most; one that the stage does not read (or write) until it would block is
+    /// told again. The stage must not block on it: it is opened with `O_NONBLOCK`.
+    fn fd_ready(&mut self, ready: FdReady, out: &mut Outputs<'_>) -> FdNext {
+        let _ = (ready, out);
+        FdNext::Unwatch
+    }
+
+    /// Operations of this stage are done ([`Outputs::operate`]), each once, in the order in which
+    /// one port was given them. Called between `process` and the next, once a batch. What is left
+    /// is dropped, and its packets are counted as `unclaimed`.
+    fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
+        let _ = (done, out);
     }
 
     /// Called once when the run stops, before the drain: a stage sends what it holds. Packets may
@@ -40,6 +70,13 @@ pub trait Stage: Send {
     /// its quotes when its order port is down. Called between two turns of the loop, once for each
     /// port and event, on every stage of the lcore.
     fn port_event(&mut self, event: PortEvent, out: &mut Outputs<'_>) {
+        let _ = (event, out);
+    }
+
+    /// A connection opened or ended, of a port of the stage's lcore that may have many. Called
+    /// between two turns of the loop, on every stage of the lcore: once as it opened, before the
+    /// first of its packets, and once as it closed or failed, after the last.
+    fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
         let _ = (event, out);
     }
 }

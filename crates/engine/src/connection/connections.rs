@@ -3,16 +3,20 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use verbline_verbs::connection::Connection;
 
+use crate::connection::many::host::{Host, HostSpec};
 use crate::connection::spec::{Established, Reconnect, Role};
 use crate::connection::supervisor::{Reconnector, SharedStatus, Status, StopFlags, Supervisor, lock};
 use crate::control::event_fd::StopFlag;
+use crate::control::run_control::Control;
 use crate::stats::clock::{Clock, Tick};
-use crate::stats::report::{ConnectionReport, ConnectionState};
+use crate::stats::failures;
+use crate::stats::report::{ConnectionReport, ConnectionState, FailureReport};
 
 /// One connection.
 #[derive(Debug)]
@@ -33,8 +37,12 @@ pub(crate) struct Connections {
     entries: Vec<Entry>,
     stop: Option<StopFlags>,
     supervisors: Vec<JoinHandle<Option<Connection>>>,
+    /// Of ports with many connections.
+    hosts: Vec<JoinHandle<Vec<Connection>>>,
     /// Kept until the queue pairs are gone.
     kept: Vec<Connection>,
+    /// The places of the ports whose supervisor panicked.
+    panicked: Vec<usize>,
 }
 
 impl Connections {
@@ -42,10 +50,11 @@ impl Connections {
     /// and stops the next ones.
     pub(crate) fn supervise(
         mut established: Vec<Established>,
+        hosts: Vec<HostSpec>,
         connecting: Arc<StopFlag>,
         clock: &Clock,
     ) -> io::Result<Connections> {
-        if established.is_empty() {
+        if established.is_empty() && hosts.is_empty() {
             return Ok(Connections::default());
         }
         established.sort_by_key(|one| one.port.index);
@@ -54,6 +63,12 @@ impl Connections {
         connections.stop = Some(stop.clone());
         for one in established {
             connections.supervise_one(one, &stop, clock)?;
+        }
+        for spec in hosts {
+            let named = std::thread::Builder::new().name(format!("vl-host-{}", spec.port.name));
+            let (control, lcore, port) = (spec.exchange.control(), spec.lcore.clone(), spec.port.name.clone());
+            let host = Host::new(spec, stop.clone())?;
+            connections.hosts.push(named.spawn(move || watched(&control, lcore, &port, || host.run()))?);
         }
         Ok(connections)
     }
@@ -103,12 +118,25 @@ impl Connections {
         let Some(stop) = self.stop.take() else { return };
         stop.connecting.raise();
         stop.watching.raise();
-        for supervisor in self.supervisors.drain(..) {
+        for (supervisor, entry) in self.supervisors.drain(..).zip(&self.entries) {
             match supervisor.join() {
                 Ok(connection) => self.kept.extend(connection),
-                Err(_) => tracing::error!("a thread that supervises a connection panicked"),
+                Err(_) => self.panicked.push(entry.index),
             }
         }
+        for host in self.hosts.drain(..) {
+            match host.join() {
+                Ok(connections) => self.kept.extend(connections),
+                // What it said is among the run's failures.
+                Err(_) => tracing::error!("a thread that makes connections panicked as it ended"),
+            }
+        }
+    }
+
+    /// The places of the ports whose connection nobody supervised any more, because the thread
+    /// panicked that did. Known once [`Connections::stop_watching`] was called.
+    pub(crate) fn panicked(&self) -> &[usize] {
+        &self.panicked
     }
 
     /// Disconnects. The queue pairs are gone by now.
@@ -122,6 +150,20 @@ impl Connections {
     pub(crate) fn report(&self, started_ns: Tick, is_down: impl Fn(usize) -> bool) -> Vec<ConnectionReport> {
         self.entries.iter().map(|entry| entry.report(started_ns, is_down(entry.index))).collect()
     }
+}
+
+/// Runs the host of a port: its panic ends the run, in order, since nobody makes or ends the port's
+/// connections any more.
+fn watched<T: Default>(control: &Control, lcore: String, port: &str, run: impl FnOnce() -> T) -> T {
+    // Unwind safety: what the host had is gone; what it shares is told by mailboxes, whose every
+    // change is a few moves.
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let what = failures::said(&*panic);
+        let message = format!("the thread that makes the connections of port.{port} panicked: {what}");
+        tracing::error!(%lcore, "{message}");
+        control.fail(FailureReport { lcore, stage: None, panicked: false, message });
+        T::default()
+    })
 }
 
 impl Entry {
@@ -155,5 +197,52 @@ impl Entry {
 impl Drop for Connections {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::control::run_control::Phase;
+
+    #[test]
+    fn a_host_that_panics_ends_the_run_and_is_told_with_its_port() {
+        let control = Control::new(Vec::new());
+        let kept = watched(&control, "a".to_owned(), "door", || -> Vec<Connection> { panic!("on {}", "purpose") });
+        assert!(kept.is_empty());
+        let failures = control.with(|progress| progress.failures.clone());
+        let message = "the thread that makes the connections of port.door panicked: on purpose";
+        assert_eq!((failures[0].lcore.as_str(), failures[0].message.as_str()), ("a", message));
+        assert_eq!(Phase::of(control.word()), Phase::Draining);
+    }
+
+    #[test]
+    fn a_supervisor_that_panics_is_told_with_its_port() {
+        let flag = || Arc::new(StopFlag::new().unwrap());
+        let status = Status {
+            state: ConnectionState::Connected,
+            peer: String::new(),
+            attempts: 1,
+            times: 1,
+            took: Duration::ZERO,
+            ended: None,
+            last_error: None,
+        };
+        let entry = |index| Entry {
+            index,
+            port: format!("port{index}"),
+            role: "connects",
+            address: "10.9.9.1:1".parse().unwrap(),
+            reconnects: true,
+            status: Arc::new(Mutex::new(status.clone())),
+        };
+        let mut connections = Connections::default();
+        connections.entries = vec![entry(3), entry(5)];
+        connections.stop = Some(StopFlags { connecting: flag(), watching: flag() });
+        connections.supervisors = vec![std::thread::spawn(|| None), std::thread::spawn(|| panic!("on purpose"))];
+        connections.stop_watching();
+        assert_eq!(connections.panicked(), [5]);
     }
 }

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use verbline_verbs::connection::{ConnectOptions, Connection, ConnectionError, Listener, Request, resolve};
+use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request, resolve};
 use verbline_verbs::{Provider, QpState, QueuePair};
 
 use crate::api::error::EngineError;
@@ -167,7 +167,7 @@ impl<'a> Connector<'a> {
     ) -> Result<Connection, ConnectionError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let route = resolve(provider, to, from, RESOLVE.min(left))?;
-        let connecting = route.connect(self.qp, &ConnectOptions::default())?;
+        let connecting = route.connect(self.qp, &self.port.options)?;
         if !self.wait(&connecting, deadline.min(Instant::now() + ANSWER)) {
             return Err(ConnectionError::TimedOut { what: "the listener's answer", after: ANSWER });
         }
@@ -225,7 +225,7 @@ impl<'a> Connector<'a> {
             request.reject(&reason.as_bytes()[..reason.len().min(REASON_BYTES)])?;
             return Err(error);
         }
-        let mut connection = request.accept(self.qp, &ConnectOptions::default())?;
+        let mut connection = request.accept(self.qp, &self.port.options)?;
         let until = deadline.min(Instant::now() + ANSWER);
         loop {
             match connection.wait_established(LOOK_EVERY) {

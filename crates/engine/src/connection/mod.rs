@@ -4,5 +4,6 @@
 pub(crate) mod connections;
 pub(crate) mod connector;
 pub(crate) mod handover;
+pub(crate) mod many;
 pub(crate) mod spec;
 pub(crate) mod supervisor;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbline_verbs::connection::{Connection, Listener};
+use verbline_verbs::connection::{ConnectOptions, Connection, Listener};
 use verbline_verbs::{InitSpec, Provider, QpMaker};
 
 use crate::api::error::Place;
@@ -30,6 +30,8 @@ pub(crate) struct LocalPort {
     /// The device that the queue pair is on, and what brings the queue pair to INIT.
     pub(crate) device: String,
     pub(crate) init: InitSpec,
+    /// What this end brings to every connection that it makes.
+    pub(crate) options: ConnectOptions,
 }
 
 /// Which side of the connection the port is, as rdma_cm distinguishes them.

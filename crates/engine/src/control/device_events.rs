@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{Timespec, epoll};
 use verbline_ring::{Sleeper, Waker, doorbell};
-use verbline_verbs::event::{AsyncEvent, AsyncEventSource, AsyncEvents};
+use verbline_verbs::event::{AsyncEvent, AsyncEventKind, AsyncEventSource, AsyncEvents};
 
 use crate::control::notice::{EventMeaning, Notice, is_ordinary};
 use crate::control::run_control::Control;
@@ -31,6 +31,8 @@ pub(crate) struct Watched {
     pub(crate) plan_name: String,
     /// The port of it that the plan uses.
     pub(crate) port_num: u8,
+    /// A port with many connections receives from one shared queue.
+    pub(crate) shares_receives: bool,
     pub(crate) events: AsyncEvents,
     pub(crate) lcores: Vec<WatchedLcore>,
 }
@@ -52,6 +54,8 @@ pub(crate) struct WatchedPort {
     pub(crate) name: String,
     /// Its counters, which say what number its QP has.
     pub(crate) stats: Shared<PortStats>,
+    /// It has many connections, whose QPs only its lcore knows.
+    pub(crate) is_many: bool,
 }
 
 /// Events of one kind from one source.
@@ -130,6 +134,22 @@ struct Watching {
     control: Arc<Control>,
 }
 
+/// The thread's work without the thread.
+#[cfg(test)]
+pub(crate) struct ByHand(Watching);
+
+#[cfg(test)]
+impl ByHand {
+    pub(crate) fn new(devices: Vec<Watched>, control: Arc<Control>) -> ByHand {
+        ByHand(Watching { devices, counts: Counts::default(), control })
+    }
+
+    /// Reads what is there.
+    pub(crate) fn look(&self) {
+        self.0.devices.iter().for_each(|watched| _ = self.0.take_all(watched));
+    }
+}
+
 impl Watching {
     fn watch(self, epoll: &OwnedFd, mut stopped: Sleeper) {
         let armed = stopped.arm();
@@ -186,17 +206,27 @@ impl Watching {
 
     /// Counts an event, and notifies the lcores that it concerns.
     fn came(&self, watched: &Watched, event: AsyncEvent) {
-        let concerned = watched.concerned(event.source);
+        let mut concerned = watched.concerned(event.source);
+        let of_many = concerned.is_empty() && matches!(event.source, AsyncEventSource::Qp(_));
+        if of_many {
+            concerned = watched.with_many();
+        }
         let ports: Vec<_> =
             concerned.iter().flat_map(|(lcore, places)| places.iter().map(|at| lcore.port(*at))).collect();
         let lcores: Vec<_> = concerned.iter().map(|(lcore, _)| lcore.name.clone()).collect();
         let (device, kind, source) = (&watched.device, &event.kind, &event.source);
+        if of_many && watched.expects(event) {
+            tracing::debug!(%device, event = %kind, %source, "a connection's end");
+            return;
+        }
         if is_ordinary(event.kind) {
             tracing::debug!(%device, event = %kind, %source, ?ports, "device event");
         } else {
             tracing::warn!(%device, event = %kind, %source, ?ports, "device event");
         }
-        self.count(watched, event, ports, lcores);
+        // Those of connections that come and go have one entry together: there is no end of them.
+        let source = if of_many && !ports.is_empty() { "a connection of many".to_owned() } else { source.to_string() };
+        self.count(watched, event.kind, source, ports, lcores);
         let mut notices = Vec::new();
         for (lcore, places) in &concerned {
             let mut tell = |notice| notices.push((lcore.index, notice));
@@ -220,8 +250,8 @@ impl Watching {
         }
     }
 
-    fn count(&self, watched: &Watched, event: AsyncEvent, ports: Vec<String>, lcores: Vec<String>) {
-        let key = (watched.device.clone(), event.kind.to_string(), event.source.to_string());
+    fn count(&self, on: &Watched, kind: AsyncEventKind, source: String, ports: Vec<String>, lcores: Vec<String>) {
+        let key = (on.device.clone(), kind.to_string(), source);
         let mut counts = self.counts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         counts.entry(key).or_insert(Seen { ports, lcores, count: 0 }).count += 1;
     }
@@ -241,24 +271,34 @@ impl Watching {
 }
 
 impl Watched {
+    /// Whether an event of a queue pair that no port has to itself only says that a connection of
+    /// many is over: every queue pair on a shared receive queue raises it as it goes to ERR.
+    /// The report counts connections and how they ended.
+    fn expects(&self, event: AsyncEvent) -> bool {
+        self.shares_receives && event.kind == AsyncEventKind::QpLastWqeReached
+    }
+
+    /// The lcores that have ports with many connections, each with the places of those.
+    fn with_many(&self) -> Vec<(&WatchedLcore, Vec<usize>)> {
+        self.lcores_with(|_, port| port.is_many)
+    }
+
     /// The lcores that an event concerns, each with the places of those of its ports that it
     /// concerns.
     fn concerned(&self, source: AsyncEventSource) -> Vec<(&WatchedLcore, Vec<usize>)> {
-        let mut concerned = Vec::new();
-        for lcore in &self.lcores {
-            let concerns = |port: &WatchedPort| match source {
-                AsyncEventSource::Qp(qpn) => port.stats.qpn.value() == u64::from(qpn),
-                AsyncEventSource::Cq(id) => lcore.cq == Some(id),
-                AsyncEventSource::Port(port_num) => port_num == self.port_num,
-                AsyncEventSource::Device => true,
-                AsyncEventSource::Srq(_) => false,
-            };
-            let places: Vec<_> = (0..lcore.ports.len()).filter(|place| concerns(&lcore.ports[*place])).collect();
-            if !places.is_empty() {
-                concerned.push((lcore, places));
-            }
-        }
-        concerned
+        self.lcores_with(|lcore, port| match source {
+            AsyncEventSource::Qp(qpn) => port.stats.qpn.value() == u64::from(qpn),
+            AsyncEventSource::Cq(id) => lcore.cq == Some(id),
+            AsyncEventSource::Port(port_num) => port_num == self.port_num,
+            AsyncEventSource::Device => true,
+            AsyncEventSource::Srq(_) => false,
+        })
+    }
+
+    fn lcores_with(&self, is: impl Fn(&WatchedLcore, &WatchedPort) -> bool) -> Vec<(&WatchedLcore, Vec<usize>)> {
+        let places = |lcore: &WatchedLcore| (0..lcore.ports.len()).filter(|at| is(lcore, &lcore.ports[*at])).collect();
+        let with = self.lcores.iter().map(|lcore| (lcore, places(lcore)));
+        with.filter(|(_, places): &(_, Vec<usize>)| !places.is_empty()).collect()
     }
 }
 

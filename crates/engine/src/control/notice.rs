@@ -19,6 +19,10 @@ pub(crate) enum Notice {
     /// The connection of a port is lost, or made again: the port's [`crate::connection::handover`]
     /// says more.
     Connection { port: usize },
+    /// The host of a port with many connections, or the port itself, has something to say: the
+    /// [`crate::connection::many::exchange`] has what. The place is behind those of the other
+    /// ports.
+    Connections { port: usize },
     /// The link under all ports of the lcore.
     LinkChanged { up: bool },
     /// The lcore's completion queue has lost completions.
@@ -43,8 +47,8 @@ pub(crate) enum EventMeaning {
 }
 
 impl EventMeaning {
-    /// By ibv_get_async_event(3). The engine has no SRQ and loads no alternate path, so that their
-    /// events are somebody else's.
+    /// By ibv_get_async_event(3). The engine arms no limit of an SRQ and loads no alternate path:
+    /// their events are somebody else's.
     pub(crate) fn of(kind: AsyncEventKind) -> EventMeaning {
         use AsyncEventKind as Kind;
         match kind {

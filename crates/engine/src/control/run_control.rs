@@ -150,6 +150,12 @@ impl Control {
         self.update(|progress| progress.lost_ports.push(place));
     }
 
+    /// The run has failed, and comes to its end.
+    pub(crate) fn fail(&self, failure: FailureReport) {
+        self.update(|progress| progress.failures.push(failure));
+        self.advance(Phase::Draining);
+    }
+
     /// Tells the owner something. Takes a lock: only for what happens once (a start, an end, a
     /// failure).
     pub(crate) fn update(&self, change: impl FnOnce(&mut Progress)) {

@@ -17,7 +17,7 @@ use verbline_plan::IdlePolicy;
 
 use super::forecast::{Forecast, Objective};
 use crate::stats::clock::Tick;
-use crate::stats::counters::WakeCause;
+use crate::stats::wakes::WakeCause;
 
 /// The plan's figures, with the measured default filled in.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,9 +70,6 @@ pub(crate) struct Turn {
     /// It found work, or something must be tried again at once (a stage that says busy, a ring that
     /// was full).
     pub(crate) busy: bool,
-    /// Some of that arrived by a wake source, a completion or a ring, and so was announced or will
-    /// be. A stage may find work whenever it is polled, and announces nothing.
-    pub(crate) arrived: bool,
     /// The earliest tick at which a stage or a port wants to be called.
     pub(crate) timer_ns: Option<Tick>,
     /// Turns so far that found work.
@@ -167,7 +164,7 @@ impl Idle {
 
     /// A sleep has ended.
     pub(crate) fn woke(&mut self, now_ns: Tick, cause: WakeCause) {
-        let late = matches!(cause, WakeCause::Completion | WakeCause::Ring);
+        let late = matches!(cause, WakeCause::Completion | WakeCause::Ring | WakeCause::Fd);
         if self.forecast.is_some() && !late {
             // The gap goes on.
             if cause == WakeCause::Timer {
@@ -264,7 +261,7 @@ mod tests {
     }
 
     fn quiet(now_ns: Tick) -> Turn {
-        Turn { now_ns, busy: false, arrived: false, timer_ns: None, batches: 0 }
+        Turn { now_ns, busy: false, timer_ns: None, batches: 0 }
     }
 
     #[test]

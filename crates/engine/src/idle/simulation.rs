@@ -4,7 +4,7 @@
 use verbline_plan::IdlePolicy;
 
 use super::policy::{Budget, Idle, SpinFrom, Step, Turn};
-use crate::stats::counters::WakeCause;
+use crate::stats::wakes::WakeCause;
 
 pub use super::forecast::Objective;
 
@@ -110,13 +110,7 @@ impl Simulated {
     fn meet(&mut self, gap_ns: u64) {
         let (until_ns, mut awake_ns) = (self.now_ns + gap_ns, 0);
         let late = loop {
-            let quiet = Turn {
-                now_ns: self.now_ns,
-                busy: false,
-                arrived: false,
-                timer_ns: None,
-                batches: self.outcome.arrivals,
-            };
+            let quiet = Turn { now_ns: self.now_ns, busy: false, timer_ns: None, batches: self.outcome.arrivals };
             match self.idle.after(quiet) {
                 Step::Spin => {
                     let to_ns = self.idle.spins_until_ns(self.now_ns).unwrap_or(self.now_ns + 1).min(until_ns);

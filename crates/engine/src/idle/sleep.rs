@@ -12,7 +12,7 @@ use std::io;
 
 use crate::idle::policy::Turn;
 use crate::stats::clock::Tick;
-use crate::stats::counters::WakeCause;
+use crate::stats::wakes::WakeCause;
 
 /// The longest sleep. Nothing depends on it: it bounds the damage of a lost wake-up.
 pub(crate) const SAFETY_TIMEOUT_NS: u64 = 1_000_000_000;
@@ -27,6 +27,8 @@ pub(crate) enum Fired {
     Completion,
     /// The doorbell: a ring was filled, or control wants something.
     Doorbell,
+    /// A descriptor that a stage watches.
+    Fd,
     /// Nothing: the time was up.
     Nothing,
 }
@@ -40,6 +42,11 @@ pub(crate) trait Sleepable {
     fn arm(&mut self) -> io::Result<Self::Armed>;
     /// Takes one turn of the loop: polls every source, and does all the work.
     fn turn(&mut self) -> Turn;
+    /// Whether a source has something that it announces. Takes in what it must, but does nothing
+    /// about it: nobody outside can tell that it was called.
+    fn look(&mut self) -> bool;
+    /// Does the work that the last look took in.
+    fn act(&mut self);
     /// Blocks on all sources for `timeout_ns` at most. The sources stay armed.
     fn block(&mut self, armed: Self::Armed, timeout_ns: u64) -> io::Result<(Fired, Self::Armed)>;
     /// Takes back the arming, acknowledges what has fired, and leaves no source readable.
@@ -93,13 +100,18 @@ pub(crate) fn sleep<B: Sleepable>(lcore: &mut B, until_ns: Option<Tick>) -> io::
 
 /// After a pure time-out: has something arrived, and if so, was its announcement merely late? Work
 /// that a stage finds when it is polled does not count: nobody announces it.
+///
+/// The lcore acts only after the grace. What it sends may be answered, and the announcement of the
+/// answer must not pass for the one that is missing.
 #[cold]
 fn examine<B: Sleepable>(lcore: &mut B, armed: B::Armed) -> io::Result<(WakeCause, bool, B::Armed)> {
-    if !lcore.turn().arrived {
+    if !lcore.look() {
         return Ok((WakeCause::Timeout, false, armed));
     }
     let (fired, armed) = lcore.block(armed, GRACE_NS)?;
-    Ok((cause_of(lcore, fired), fired == Fired::Nothing, armed))
+    let judged = (cause_of(lcore, fired), fired == Fired::Nothing, armed);
+    lcore.act();
+    Ok(judged)
 }
 
 fn cause_of<B: Sleepable>(lcore: &B, fired: Fired) -> WakeCause {
@@ -107,6 +119,70 @@ fn cause_of<B: Sleepable>(lcore: &B, fired: Fired) -> WakeCause {
         Fired::Completion => WakeCause::Completion,
         Fired::Doorbell if lcore.control_calls() => WakeCause::Control,
         Fired::Doorbell => WakeCause::Ring,
+        Fired::Fd => WakeCause::Fd,
         Fired::Nothing => WakeCause::Timeout,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Something is published while the lcore blocks, and not announced by the end of the safety
+    /// time-out. Whoever acts on it hears from the other side at once, which answers.
+    struct Unannounced {
+        /// The announcement never comes: it is not just late.
+        lost: bool,
+        queued: bool,
+        answered: bool,
+        blocks: Vec<u64>,
+        now_ns: Tick,
+    }
+
+    impl Sleepable for Unannounced {
+        type Armed = ();
+        fn arm(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+        fn turn(&mut self) -> Turn {
+            let busy = std::mem::take(&mut self.queued);
+            self.answered |= busy;
+            Turn { now_ns: self.now_ns, busy, timer_ns: None, batches: 0 }
+        }
+        fn look(&mut self) -> bool {
+            self.queued
+        }
+        fn act(&mut self) {
+            self.turn();
+        }
+        fn block(&mut self, (): (), timeout_ns: u64) -> io::Result<(Fired, ())> {
+            self.blocks.push(timeout_ns);
+            if self.answered || (self.blocks.len() == 2 && !self.lost) {
+                return Ok((Fired::Doorbell, ()));
+            }
+            self.now_ns += timeout_ns;
+            self.queued = true;
+            Ok((Fired::Nothing, ()))
+        }
+        fn release(&mut self, (): ()) -> io::Result<()> {
+            Ok(())
+        }
+        fn now_ns(&self) -> Tick {
+            self.now_ns
+        }
+        fn control_calls(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_lost_announcement_is_a_rescue_whoever_answers_and_a_late_one_is_none() {
+        for lost in [false, true] {
+            let mut lcore = Unannounced { lost, queued: false, answered: false, blocks: Vec::new(), now_ns: 0 };
+            let outcome = sleep(&mut lcore, None).unwrap();
+            assert_eq!(lcore.blocks, [SAFETY_TIMEOUT_NS, GRACE_NS]);
+            assert!(matches!(outcome, Outcome::Slept { rescued, .. } if rescued == lost), "lost: {lost}, {outcome:?}");
+            assert!(lcore.answered, "what came is acted on");
+        }
     }
 }

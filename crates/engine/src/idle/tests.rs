@@ -11,7 +11,7 @@ use verbline_plan::IdlePolicy;
 
 use crate::api::stage::Next;
 use crate::idle::policy::{Budget, Idle, Step, Turn};
-use crate::idle::sleep::{Fired, GRACE_NS, Outcome, SAFETY_TIMEOUT_NS, Sleepable, sleep};
+use crate::idle::sleep::{Fired, Outcome, SAFETY_TIMEOUT_NS, Sleepable, sleep};
 use crate::lcore::node::Polling;
 use crate::stats::clock::Tick;
 
@@ -171,7 +171,15 @@ impl Sleepable for Model {
             }
         }
         let busy = arrived | self.stage.poll(self.now_ns);
-        Turn { now_ns: self.now_ns, busy, arrived, timer_ns: self.stage.polling.at(), batches: self.taken as u64 }
+        Turn { now_ns: self.now_ns, busy, timer_ns: self.stage.polling.at(), batches: self.taken as u64 }
+    }
+
+    fn look(&mut self) -> bool {
+        self.sources.iter().any(|source| source.queued > 0)
+    }
+
+    fn act(&mut self) {
+        self.turn();
     }
 
     fn block(&mut self, _: Token, timeout_ns: u64) -> io::Result<(Fired, Token)> {
@@ -354,47 +362,4 @@ fn a_stage_is_polled_when_it_asks_for_it_and_what_it_sends_then_is_no_rescue() {
             }
         }
     }
-}
-
-#[test]
-fn an_announcement_that_is_late_by_less_than_the_grace_is_no_rescue() {
-    // Published while the lcore blocks, announced only after the safety time-out: the waker was
-    // preempted in between.
-    struct Late {
-        queued: bool,
-        blocks: Vec<u64>,
-        now_ns: Tick,
-    }
-    impl Sleepable for Late {
-        type Armed = ();
-        fn arm(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-        fn turn(&mut self) -> Turn {
-            let arrived = std::mem::take(&mut self.queued);
-            Turn { now_ns: self.now_ns, busy: arrived, arrived, timer_ns: None, batches: 0 }
-        }
-        fn block(&mut self, (): (), timeout_ns: u64) -> io::Result<(Fired, ())> {
-            self.blocks.push(timeout_ns);
-            if self.blocks.len() == 2 {
-                return Ok((Fired::Doorbell, ()));
-            }
-            self.now_ns += timeout_ns;
-            self.queued = true;
-            Ok((Fired::Nothing, ()))
-        }
-        fn release(&mut self, (): ()) -> io::Result<()> {
-            Ok(())
-        }
-        fn now_ns(&self) -> Tick {
-            self.now_ns
-        }
-        fn control_calls(&self) -> bool {
-            false
-        }
-    }
-    let mut late = Late { queued: false, blocks: Vec::new(), now_ns: 0 };
-    let outcome = sleep(&mut late, None).unwrap();
-    assert_eq!(late.blocks, [SAFETY_TIMEOUT_NS, GRACE_NS]);
-    assert!(matches!(outcome, Outcome::Slept { rescued: false, .. }), "{outcome:?}");
 }

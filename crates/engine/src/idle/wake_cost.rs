@@ -84,7 +84,7 @@ pub(crate) fn budget(plan: &Plan, lcore: &Lcore) -> Budget {
 /// What it costs to wake an lcore: from one that fills a ring of its, from any other lcore, or from
 /// any other CPU, whichever there is.
 fn wake_cost(plan: &Plan, lcore: &Lcore) -> WakeCost {
-    let filler = lcore.rings_in.first().map(|ring| plan[plan[*ring].from_lcore].cpu);
+    let filler = lcore.rings_in.first().map(|ring| plan[plan[*ring].lanes[0].lcore].cpu);
     let other = || plan.lcores().iter().map(|other| other.cpu).find(|cpu| *cpu != lcore.cpu);
     let allowed = || core_affinity::get_core_ids().unwrap_or_default().into_iter().map(|core| core.id as u32);
     let from = filler.or_else(other).or_else(|| allowed().find(|cpu| *cpu != lcore.cpu)).unwrap_or(lcore.cpu);

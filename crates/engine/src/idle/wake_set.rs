@@ -1,22 +1,25 @@
-//! The wake sources of an lcore: the channel of its completion queue, and its doorbell, in one
-//! ppoll(2).
+//! The wake sources of an lcore: the channel of its completion queue, its doorbell, and the
+//! descriptors that its stages watch, in one ppoll(2).
 //!
 //! Guarantees: only a full set of armed sources can block. [`Armed`] has one token for each source,
 //! and [`WakeSet::arm`] takes the set apart by name, so that a source that is added but not armed
-//! does not compile. Events are acknowledged in one call. After [`WakeSet::release`] no source is
-//! readable, so that none can make the lcore spin.
+//! does not compile. Events are acknowledged in one call. After [`WakeSet::release`] no source of
+//! the engine's own is readable, so that none can make the lcore spin; a descriptor that a stage
+//! watches is readable until the stage has read it.
 //!
-//! ppoll rather than epoll: there are at most two descriptors, its time-out has nanoseconds on
-//! every kernel, and it runs under valgrind, which counts our instructions.
+//! ppoll rather than epoll: there are at most three descriptors (what stages watch is behind one),
+//! its time-out has nanoseconds on every kernel, and it runs under valgrind, which counts our
+//! instructions.
 //!
 //! Rings and control both ring the doorbell. So does the thread that reads the devices'
 //! asynchronous events, for the lcores that an event concerns ([`crate::control::device_events`]).
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 #[cfg(not(test))]
 use rustix::event::poll;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
 use verbline_ring::{ArmedDoorbell, Sleeper};
 use verbline_verbs::{ArmedCq, CompletionChannel, CompletionQueue, Completions, Notify};
 
@@ -37,6 +40,16 @@ pub(crate) struct WakeSet {
     /// `None` on an lcore without ports.
     completions: Option<CqSource>,
     doorbell: Sleeper,
+    fds: Option<WatchedFds>,
+}
+
+/// Every descriptor that the stages of one lcore watch: an epoll(7) instance of theirs, each of
+/// which is an instance itself.
+#[derive(Debug)]
+pub(crate) struct WatchedFds {
+    all: OwnedFd,
+    /// One has ended the last block.
+    fired: bool,
 }
 
 /// Every wake source of one lcore, armed.
@@ -47,9 +60,25 @@ pub(crate) struct Armed {
     doorbell: ArmedDoorbell,
 }
 
+impl WatchedFds {
+    /// Of the instances of some stages.
+    pub(crate) fn new(of_stages: &[OwnedFd]) -> io::Result<WatchedFds> {
+        let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (number, fd) in of_stages.iter().enumerate() {
+            epoll::add(&all, fd, epoll::EventData::new_u64(number as u64), epoll::EventFlags::IN)?;
+        }
+        Ok(WatchedFds { all, fired: false })
+    }
+}
+
 impl WakeSet {
-    pub(crate) fn new(completions: Option<CqSource>, doorbell: Sleeper) -> WakeSet {
-        WakeSet { completions, doorbell }
+    pub(crate) fn new(completions: Option<CqSource>, doorbell: Sleeper, fds: Option<WatchedFds>) -> WakeSet {
+        WakeSet { completions, doorbell, fds }
+    }
+
+    /// Whether a descriptor that a stage watches has ended the last block, perhaps with others.
+    pub(crate) fn take_fd_fired(&mut self) -> bool {
+        self.fds.as_mut().is_some_and(|fds| std::mem::take(&mut fds.fired))
     }
 
     /// Polls the completion queue, if there is one.
@@ -70,7 +99,8 @@ impl WakeSet {
     /// Arms every source. Whatever came before announces nothing: poll everything once more before
     /// blocking.
     pub(crate) fn arm(&mut self) -> io::Result<Armed> {
-        let WakeSet { completions, doorbell } = self;
+        // The descriptors of stages need no arming: they are readable until the stages are told.
+        let WakeSet { completions, doorbell, fds: _ } = self;
         let completions = match completions {
             Some(source) => Some(source.cq.arm(Notify::Next).map_err(io::Error::other)?),
             None => None,
@@ -93,18 +123,23 @@ impl WakeSet {
         Ok(())
     }
 
-    fn wait(&self, timeout_ns: u64) -> io::Result<Fired> {
+    fn wait(&mut self, timeout_ns: u64) -> io::Result<Fired> {
         let timeout =
             Timespec { tv_sec: (timeout_ns / 1_000_000_000) as i64, tv_nsec: (timeout_ns % 1_000_000_000) as i64 };
         let bell = PollFd::new(&self.doorbell, PollFlags::IN);
-        let mut fds = match &self.completions {
-            Some(source) => [bell, PollFd::new(&source.channel, PollFlags::IN)],
-            // Twice the same: told by the first.
-            None => [bell.clone(), bell],
-        };
+        let channel = self.completions.as_ref().map(|source| PollFd::new(&source.channel, PollFlags::IN));
+        let watched = self.fds.as_ref().map(|fds| PollFd::new(&fds.all, PollFlags::IN));
+        // What is not there is the doorbell again.
+        let (has_channel, asked) = (channel.is_some(), if watched.is_some() { 3 } else { 2 });
+        let mut fds = [bell.clone(), channel.unwrap_or(bell.clone()), watched.unwrap_or(bell)];
         loop {
-            match poll(&mut fds, Some(&timeout)) {
-                Ok(_) => return Ok(self.fired(&fds)),
+            match poll(&mut fds[..asked], Some(&timeout)) {
+                Ok(_) => {
+                    let [bell, second, watched] = fds.map(|fd| !fd.revents().is_empty());
+                    // It may have rung between the looks at the first and at the second.
+                    let bell = bell || second && !has_channel;
+                    return Ok(self.fired(bell, second && has_channel, watched));
+                }
                 // Starts the time anew: a sleep may last longer by what has passed, which the
                 // safety time-out bounds.
                 Err(rustix::io::Errno::INTR) => {}
@@ -113,13 +148,51 @@ impl WakeSet {
         }
     }
 
-    fn fired(&self, [bell, channel]: &[PollFd<'_>; 2]) -> Fired {
-        if self.completions.is_some() && !channel.revents().is_empty() {
+    fn fired(&mut self, bell: bool, channel: bool, watched: bool) -> Fired {
+        let watched = self.fds.as_mut().is_some_and(|fds| {
+            fds.fired = watched;
+            watched
+        });
+        if channel {
             Fired::Completion
-        } else if !bell.revents().is_empty() {
+        } else if bell {
             Fired::Doorbell
+        } else if watched {
+            Fired::Fd
         } else {
             Fired::Nothing
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::*;
+
+    /// The kernel looks at one descriptor after the other, and the doorbell rings whenever it
+    /// likes.
+    #[test]
+    fn a_doorbell_that_rings_as_the_lcore_goes_to_sleep_is_heard_as_one() {
+        let (waker, sleeper) = verbline_ring::doorbell().unwrap();
+        let mut wakes = WakeSet::new(None, sleeper, Some(WatchedFds::new(&[]).unwrap()));
+        let (tell, told) = channel();
+        let ringer = thread::spawn(move || {
+            for (number, ()) in told.iter().enumerate() {
+                (0..number % 2000).for_each(|_| std::hint::spin_loop());
+                waker.ring();
+            }
+        });
+        for _ in 0..20_000 {
+            let armed = wakes.arm().unwrap();
+            tell.send(()).unwrap();
+            let (fired, armed) = wakes.block(armed, 1_000_000_000).unwrap();
+            assert_eq!(fired, Fired::Doorbell);
+            wakes.release(armed).unwrap();
+        }
+        drop(tell);
+        ringer.join().unwrap();
     }
 }

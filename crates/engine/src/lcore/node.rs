@@ -1,16 +1,20 @@
 //! A node: a stage in its place on an lcore, with its input, its outputs, the time of its next
 //! poll, and its counters.
 
-use crossbeam_utils::CachePadded;
-use verbline_mem::{Batch, BoundCache};
+use std::sync::Arc;
 
-use crate::api::outputs::{Link, Outputs, Sink};
+use crossbeam_utils::CachePadded;
+use verbline_mem::Batch;
+
+use crate::api::connection::ConnectionEvent;
+use crate::api::outputs::{Output, Outputs};
+use crate::api::sink::Sink;
 use crate::api::stage::{Next, PortEvent, Stage};
+use crate::lcore::context::LcoreContext;
 use crate::stats::clock::Tick;
-use crate::stats::count::Shared;
-use crate::stats::counters::{LcoreStats, StageStats};
+use crate::stats::count::{Count, Shared};
+use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
-use crate::stats::sampling::Weights;
 use crate::stats::turn_time::TurnTime;
 
 /// When a stage wants its `poll` called: at a tick or once packets arrive; once packets arrive; in
@@ -51,6 +55,33 @@ impl Polling {
     }
 }
 
+/// How long the lcore may sleep, where that is not when the node is to be polled: said by what
+/// stands between node and stage, on the same lcore.
+#[derive(Debug, Default)]
+pub(crate) struct Until {
+    /// 0: until something comes.
+    due_ns: Count,
+    woken: Count,
+}
+
+impl Until {
+    /// `None`: until something comes.
+    pub(crate) fn set(&self, due_ns: Option<Tick>) {
+        self.due_ns.set(due_ns.map_or(0, |due_ns| due_ns.max(1)));
+    }
+
+    pub(crate) fn due_ns(&self) -> Option<Tick> {
+        Some(self.due_ns.value()).filter(|due_ns| *due_ns > 0)
+    }
+
+    /// Whether a descriptor has ended a sleep since this was last asked.
+    pub(crate) fn take_woken(&self) -> bool {
+        let woken = self.woken.value() > 0;
+        self.woken.set(0);
+        woken
+    }
+}
+
 /// The result of polling a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodePolled {
@@ -65,60 +96,34 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) source: bool,
     pub(crate) stats: Shared<StageStats>,
+    /// What is between node and stage hands operations back to it, also after it was stopped.
+    operates: bool,
     stage: Box<dyn Stage>,
-    links: Box<[Link]>,
+    links: Box<[Output]>,
     /// Index of its input among the lcore's sinks.
     input: usize,
-    /// Index of its pool's cache among the lcore's.
-    cache: Option<usize>,
+    /// Index of its pool's cache among the lcore's; past the last if it has no pool.
+    cache: usize,
     /// The batch that `process` works on, while its input gathers what comes next.
     work: Batch,
     polling: Polling,
+    /// `None`: until it is to be polled.
+    until: Option<Arc<Until>>,
+    /// The stage has descriptors.
+    watches: bool,
+    held: Held,
 }
 
-/// What the nodes and ports of an lcore share.
-pub(crate) struct LcoreContext {
-    pub(crate) sinks: Vec<Sink>,
-    pub(crate) caches: Vec<BoundCache>,
-    pub(crate) time: TurnTime,
-    pub(crate) stats: Shared<LcoreStats>,
-    /// What the time of this turn's stages counts for.
-    pub(crate) weights: Weights,
-    /// When the last stage of this turn ended, in cycles: where the next one's time begins, so that
-    /// a timed turn of n stages reads the clock n + 1 times.
-    pub(crate) stage_ended: Option<u64>,
-}
-
-impl LcoreContext {
-    /// When a stage that is called now began, if that is timed.
-    #[inline]
-    fn stage_begins(&self) -> u64 {
-        match self.weights.calls {
-            0 => 0,
-            _ => self.stage_ended.unwrap_or_else(|| self.time.clock().cycles()),
-        }
-    }
-
-    /// Ends a stage that began at `began`; charges it with its cycles, if they count for something.
-    #[inline]
-    fn stage_ends(&mut self, began: u64, weight: u64, stats: &StageStats) {
-        if weight > 0 {
-            self.charge(began, weight, stats);
-        }
-    }
-
-    // Not inlined: of the turns of an lcore that has work, few are timed.
-    #[cold]
-    fn charge(&mut self, began: u64, weight: u64, stats: &StageStats) {
-        let now = self.time.clock().cycles();
-        self.stage_ended = Some(now);
-        let ran = self.time.ran_cycles(now.wrapping_sub(began));
-        stats.cycles.add(ran * weight);
-        stats.timed.add(1);
-        // Of a sum of calls each of which is timed once in `weight`, as Horvitz and Thompson
-        // estimate it.
-        stats.variance.add((ran as f64).powi(2) * (weight * (weight - 1)) as f64);
-    }
+/// What is kept of a node while rings hold it back. Its input is then a batch that nobody fills,
+/// and it waits for packets: what asks about either need not know.
+#[derive(Debug)]
+struct Held {
+    /// How many rings do.
+    rings: usize,
+    /// Its own input.
+    input: usize,
+    /// When it wants to be polled.
+    polling: Polling,
 }
 
 /// What the plan and the registry say of a node.
@@ -127,10 +132,13 @@ pub(crate) struct NodeSpec {
     pub(crate) source: bool,
     pub(crate) stats: Shared<StageStats>,
     pub(crate) stage: Box<dyn Stage>,
-    pub(crate) links: Box<[Link]>,
+    pub(crate) operates: bool,
+    pub(crate) links: Box<[Output]>,
     pub(crate) input: usize,
     pub(crate) cache: Option<usize>,
     pub(crate) batch_packets: usize,
+    pub(crate) until: Option<Arc<Until>>,
+    pub(crate) watches: bool,
 }
 
 impl Node {
@@ -140,11 +148,15 @@ impl Node {
             source: spec.source,
             stats: spec.stats,
             stage: spec.stage,
+            operates: spec.operates,
             links: spec.links,
             input: spec.input,
-            cache: spec.cache,
+            cache: spec.cache.unwrap_or(usize::MAX),
             work: Batch::with_capacity(spec.batch_packets),
             polling: Polling::EACH_LOOP,
+            until: spec.until,
+            watches: spec.watches,
+            held: Held { rings: 0, input: spec.input, polling: Polling::EACH_LOOP },
         }
     }
 
@@ -160,11 +172,14 @@ impl Node {
         let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         self.stage.stop(&mut out);
         self.stats.packets_out.add(out.sent);
-        let ends = self.source && self.polling != Polling::DONE;
-        if self.source {
-            self.polling = Polling::DONE;
+        if self.polling == Polling::DONE {
+            return false;
         }
-        ends
+        match self.source && !self.operates {
+            true => self.polling = Polling::DONE,
+            false => self.poll_soon(),
+        }
+        self.source
     }
 
     /// Counts what its stage was given and has left, because it panicked.
@@ -177,10 +192,47 @@ impl Node {
         let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         self.stage.port_event(event, &mut out);
         self.stats.packets_out.add(out.sent);
-        // The event may have changed when the stage wants to be polled.
-        if self.polling != Polling::DONE {
+        self.poll_soon();
+    }
+
+    /// A call of the stage may have changed when it wants to be polled.
+    fn poll_soon(&mut self) {
+        if self.held.rings > 0 {
+            self.held.polling = Polling::EACH_LOOP;
+        } else if self.polling != Polling::DONE {
             self.polling = Polling::EACH_LOOP;
         }
+    }
+
+    /// Tells the stage what happened to a connection. What it sends goes on in the next turn.
+    pub(crate) fn connection_event(&mut self, event: ConnectionEvent, ctx: &mut LcoreContext) {
+        let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
+        self.stage.connection_event(event, &mut out);
+        self.stats.packets_out.add(out.sent);
+        self.poll_soon();
+    }
+
+    /// One more ring holds the stage back, or one less. True if it may run again.
+    pub(crate) fn hold(&mut self, more: bool) -> bool {
+        match (more, self.held.rings) {
+            (true, 0) => {
+                self.held = Held { rings: 1, input: self.input, polling: self.polling };
+                self.input = Sink::EMPTY;
+                // One that has ended stays so.
+                self.polling = self.polling.max(Polling::FED);
+            }
+            (true, rings) => self.held.rings = rings + 1,
+            (false, 1) => {
+                self.held.rings = 0;
+                self.input = self.held.input;
+                if self.polling != Polling::DONE {
+                    self.polling = self.held.polling;
+                }
+                return true;
+            }
+            (false, rings) => self.held.rings = rings - 1,
+        }
+        false
     }
 
     /// When the stage wants to be polled.
@@ -189,10 +241,24 @@ impl Node {
         self.polling
     }
 
-    /// The same, if it is a tick.
+    /// When the lcore must be awake for it, if that is a tick.
     #[inline]
     pub(crate) fn due_ns(&self) -> Option<Tick> {
-        self.polling.at()
+        match &self.until {
+            None => self.polling.at(),
+            Some(until) => until.due_ns(),
+        }
+    }
+
+    /// A descriptor has ended a sleep: a stage that has some looks at them in the next turn.
+    #[cold]
+    pub(crate) fn wake(&mut self) {
+        if let Some(until) = self.until.as_ref().filter(|_| self.watches) {
+            until.woken.set(1);
+            if self.polling != Polling::DONE {
+                self.polling = Polling::EACH_LOOP;
+            }
+        }
     }
 
     /// Polls the stage.
@@ -250,18 +316,10 @@ impl std::fmt::Debug for Node {
 }
 
 fn outputs<'a>(
-    links: &'a [Link],
+    links: &'a [Output],
     stats: &'a CachePadded<StageStats>,
-    cache: Option<usize>,
+    cache: usize,
     ctx: &'a mut LcoreContext,
 ) -> Outputs<'a> {
-    Outputs {
-        links,
-        sinks: &mut ctx.sinks,
-        cache: cache.map(|index| &*ctx.caches[index]),
-        stats,
-        lcore: &ctx.stats,
-        time: &ctx.time,
-        sent: 0,
-    }
+    Outputs { links, stats, ctx, cache, timers: None, sent: 0 }
 }

@@ -3,6 +3,7 @@
 
 use std::io;
 
+use crate::api::connection::{ConnectionChange, ConnectionEvent};
 use crate::api::stage::{PortChange, PortEvent};
 use crate::control::notice::Notice;
 use crate::lcore::poll_loop::Lcore;
@@ -17,7 +18,7 @@ const RELEASE_NS: u64 = 1_000_000_000;
 impl Lcore {
     /// Handles every notice that has been posted. After an error the lcore cannot run on.
     #[cold]
-    pub(super) fn read_notices(&mut self) -> io::Result<()> {
+    pub(crate) fn read_notices(&mut self) -> io::Result<()> {
         let mut notices = std::mem::take(&mut self.notices);
         self.seen = self.control.read_notices(self.index, &mut notices);
         let done = notices.drain(..).try_for_each(|notice| self.handle_notice(notice));
@@ -28,6 +29,12 @@ impl Lcore {
     pub(super) fn handle_notice(&mut self, notice: Notice) -> io::Result<()> {
         match notice {
             Notice::QpFailed { port, qpn, event } => {
+                if let Some(port) = port.checked_sub(self.ports.len()) {
+                    if let Some(port) = self.ctx.many.get_mut(port) {
+                        port.qp_failed(qpn, event.name());
+                    }
+                    return Ok(());
+                }
                 // The port may have been given a new queue pair: then this failure is of the old
                 // one.
                 let Some(port) = self.ports.get_mut(port).filter(|port| port.qp.qpn() == qpn) else { return Ok(()) };
@@ -38,6 +45,7 @@ impl Lcore {
                 self.service_handover(port);
             }
             Notice::Connection { port } => self.service_handover(port),
+            Notice::Connections { port } => self.service_connections(port),
             Notice::LinkChanged { up } => {
                 let change = if up { PortChange::LinkUp } else { PortChange::LinkDown };
                 for place in 0..self.ports.len() {
@@ -79,6 +87,51 @@ impl Lcore {
             }
             HandoverStep::Replaced => self.notify_stages(place, PortChange::Up),
         }
+    }
+
+    /// Opens and ends connections of a port, and tells the stages.
+    fn service_connections(&mut self, place: usize) {
+        let Some(at) = place.checked_sub(self.ports.len()).filter(|at| *at < self.ctx.many.len()) else { return };
+        self.ctx.many[at].heard();
+        // What is left from the turn before goes first, so that what is not told yet is bounded.
+        let mut waits = self.tell_changes(at);
+        if !waits {
+            self.ctx.many[at].take_messages();
+            waits = self.tell_changes(at);
+        }
+        if waits {
+            self.ctx.many[at].tell_later();
+        }
+        // The next turn sends what the stages sent, and what had waited for a connection goes on.
+        self.settled = false;
+    }
+
+    /// Tells the stages of the changes of a port's connections. True if some have to wait: what
+    /// came of a connection already goes to the stages before they hear more.
+    fn tell_changes(&mut self, at: usize) -> bool {
+        let port = self.ctx.many[at].index();
+        let mut waits = self.hand_on_early(at);
+        while !waits && let Some((connection, change)) = self.ctx.many[at].next_change() {
+            let event = ConnectionEvent { port, connection, change };
+            for (index, node) in self.nodes.iter_mut().enumerate() {
+                self.running = Some(index);
+                node.connection_event(event, &mut self.ctx);
+                self.polling = self.polling.min(node.polling());
+            }
+            if change == ConnectionChange::Opened {
+                self.ctx.many[at].told_of(connection);
+                waits = self.hand_on_early(at);
+            }
+        }
+        self.running = None;
+        waits
+    }
+
+    fn hand_on_early(&mut self, at: usize) -> bool {
+        let mut many = std::mem::take(&mut self.ctx.many);
+        let any = many[at].hand_on_early(&mut self.ctx);
+        self.ctx.many = many;
+        any
     }
 
     fn notify_stages(&mut self, port: usize, change: PortChange) {

@@ -19,14 +19,17 @@ use verbline_mem::PoolCache;
 use verbline_plan::IdlePolicy;
 use verbline_verbs::{Completion, Completions};
 
-use crate::api::outputs::Sink;
+use crate::api::sink::Sink;
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox, Phase, Word};
 use crate::idle::policy::{Budget, Idle};
 use crate::idle::wake_set::WakeSet;
-use crate::lcore::node::{LcoreContext, Node, Polling};
+use crate::lcore::context::{LcoreContext, ManyPort};
+use crate::lcore::holds::{Hold, update};
+use crate::lcore::multi_port::{MultiPort, complete_many};
+use crate::lcore::node::{Node, Polling};
 use crate::lcore::port::Port;
-use crate::lcore::rings::{PeerDoorbell, RingConsumer, RingProducer};
+use crate::lcore::rings::{PeerDoorbell, PollOrder, RingConsumer, RingProducer, take_turns};
 use crate::stats::clock::Clock;
 use crate::stats::count::Shared;
 use crate::stats::counters::LcoreStats;
@@ -48,8 +51,11 @@ pub(crate) struct LcoreParts {
     pub(crate) caches: Vec<PoolCache>,
     /// In the order of their tags.
     pub(crate) ports: Vec<Port>,
+    /// Their tags follow those of the other ports.
+    pub(crate) many: Vec<MultiPort>,
     pub(crate) rings_in: Vec<RingConsumer>,
     pub(crate) rings_out: Vec<RingProducer>,
+    pub(crate) holds: Vec<Hold>,
     pub(crate) doorbells: Vec<PeerDoorbell>,
     pub(crate) wakes: WakeSet,
     pub(crate) completions: Completions,
@@ -61,7 +67,7 @@ pub(crate) struct Lcore {
     pub(super) control: Arc<Control>,
     /// The word of control that this lcore has acted on; another word means that there is something
     /// new.
-    pub(super) seen: Word,
+    pub(crate) seen: Word,
     /// The notices that are being handled; empty otherwise.
     pub(super) notices: Vec<Notice>,
     pub(super) index: usize,
@@ -71,16 +77,16 @@ pub(crate) struct Lcore {
     pub(super) nodes: Vec<Node>,
     pub(super) ports: Vec<Port>,
     pub(super) rings_in: Vec<RingConsumer>,
+    /// Some of them share a consumer: [`Lcore::poll_in_order`] polls them.
+    pub(super) ordered: bool,
     pub(super) rings_out: Vec<RingProducer>,
+    pub(super) holds: Vec<Hold>,
     pub(super) doorbells: Vec<PeerDoorbell>,
     pub(super) wakes: WakeSet,
     pub(super) completions: Completions,
     /// The node whose stage runs now. After a panic it tells which stage panicked.
     pub(super) running: Option<usize>,
     pub(super) last_busy: bool,
-    /// A completion or a ring brought something since this was last cleared. Only
-    /// [`crate::idle::sleep::Sleepable::turn`] clears it.
-    pub(super) arrived: bool,
     /// The earliest time that a node wants to be polled.
     pub(super) polling: Polling,
     /// Nodes from this index on have returned `Next::Done`. Sources, which are polled, are the
@@ -89,6 +95,9 @@ pub(crate) struct Lcore {
     /// The last turn found no work and left none behind: only an arrival or a poll can bring more.
     pub(super) settled: bool,
     pub(super) sampler: Sampler,
+    /// [`Lcore::work`], of an lcore that has ports with many connections or none: what the one asks
+    /// for costs the other nothing.
+    pub(super) works: fn(&mut Lcore, bool) -> bool,
     /// The idle policy may sleep.
     pub(super) may_sleep: bool,
     /// The idle policy is asked in every idle turn.
@@ -101,6 +110,7 @@ impl Lcore {
     pub(crate) fn bind(parts: LcoreParts, control: Arc<Control>) -> Lcore {
         let ctx = LcoreContext {
             sinks: parts.sinks,
+            many: parts.many.into_iter().map(|port| Box::new(port) as Box<dyn ManyPort>).collect(),
             caches: parts.caches.into_iter().map(PoolCache::bind).collect(),
             time: TurnTime::new(parts.clock, Shared::clone(&parts.stats)),
             stats: parts.stats,
@@ -111,7 +121,9 @@ impl Lcore {
         for port in &mut ports {
             port.inbox = Some(LcoreInbox { control: Arc::clone(&control), lcore: parts.index });
         }
+        let works = if ctx.many.is_empty() { Lcore::work::<false> } else { Lcore::work::<true> };
         Lcore {
+            works,
             control,
             seen: Word::FIRST,
             notices: Control::inbox(),
@@ -120,14 +132,15 @@ impl Lcore {
             idle: Idle::new(parts.budget),
             ctx,
             ports,
+            ordered: parts.rings_in.iter().any(|ring| ring.order != PollOrder::default()),
             rings_in: parts.rings_in,
             rings_out: parts.rings_out,
+            holds: parts.holds,
             doorbells: parts.doorbells,
             wakes: parts.wakes,
             completions: parts.completions,
             running: None,
             last_busy: false,
-            arrived: false,
             polling: Polling::EACH_LOOP,
             pollers: parts.nodes.len(),
             nodes: parts.nodes,
@@ -175,14 +188,13 @@ impl Lcore {
     // Not inlined, like everything that only turns with work need: it keeps an empty turn short,
     // and so the time that a packet waits on average.
     #[inline(never)]
-    fn complete(&mut self) {
-        self.arrived = true;
+    pub(super) fn complete(&mut self) {
         self.ctx.time.wake();
         match self.completions.as_slice() {
             // Most messages of a quiet port arrive alone, and each matters for latency.
             [only] => match self.ports.get_mut(usize::from(only.tag())) {
                 Some(port) => port.complete(only, &mut self.ctx),
-                None => self.ctx.stats.strays.add(1),
+                None => _ = complete_many(self.completions.as_slice(), self.ports.len(), &mut self.ctx),
             },
             many => complete_runs(many, &mut self.ports, &mut self.ctx),
         }
@@ -231,19 +243,41 @@ impl Lcore {
     /// The work of a turn that something arrived in, or was left for: stages, ports, rings, in this
     /// order.
     #[inline(never)]
-    fn work(&mut self, arrived: bool) -> bool {
+    fn work<const MANY: bool>(&mut self, arrived: bool) -> bool {
         let mut busy = arrived | self.run_nodes();
         for port in &mut self.ports {
             busy |= port.work(&mut self.ctx);
         }
+        if MANY {
+            busy |= self.work_many();
+        }
         busy |= self.publish();
+        // One question in a turn that had work: whether any ring of the plan holds back.
+        if !self.holds.is_empty() && update(&mut self.holds, &self.ctx.sinks, &mut self.nodes) {
+            (self.polling, self.pollers, busy) = (Polling::EACH_LOOP, self.nodes.len(), true);
+        }
         self.settled = !busy && self.ports.iter().all(|port| port.is_settled(&self.ctx.sinks));
+        if MANY {
+            self.settled &= self.ctx.many.iter().all(|port| port.is_settled(&self.ctx));
+        }
+        busy
+    }
+
+    /// The same of the ports with many connections.
+    fn work_many(&mut self) -> bool {
+        let mut many = std::mem::take(&mut self.ctx.many);
+        let mut busy = false;
+        for port in &mut many {
+            busy |= port.work(&mut self.ctx);
+        }
+        self.ctx.many = many;
         busy
     }
 
     /// Publishes to the rings. A ring that stays full keeps the lcore awake: its consumer rings no
     /// doorbell when it empties.
-    #[inline]
+    // Always a part of its callers, which are the two kinds of `work`: an lcore runs one of them.
+    #[inline(always)]
     fn publish(&mut self) -> bool {
         let mut busy = false;
         for ring in &mut self.rings_out {
@@ -280,14 +314,53 @@ impl Lcore {
     #[inline]
     fn poll_inputs(&mut self) -> bool {
         let mut arrived = self.poll_completions();
+        if self.ordered {
+            return self.poll_in_order() | arrived;
+        }
         for ring in &mut self.rings_in {
             let popped = ring.poll(&mut self.ctx.sinks);
             if popped > 0 {
                 if self.ctx.time.wake() {
                     ring.gauge(popped);
                 }
-                (arrived, self.arrived) = (true, true);
+                arrived = true;
             }
+        }
+        arrived
+    }
+
+    /// Polls the lanes of rings of which some are more urgent than others, or take turns.
+    #[inline(never)]
+    fn poll_in_order(&mut self) -> bool {
+        let (mut arrived, mut at) = (false, 0);
+        // Where the less urgent lanes of a consumer begin that has had something, and how many.
+        let (mut lower_from, mut lower) = (usize::MAX, 0);
+        // The end of the lanes that have changed their order in this turn.
+        let mut turned_to = 0;
+        while let Some(ring) = self.rings_in.get_mut(at) {
+            if at == lower_from {
+                at += lower;
+                lower_from = usize::MAX;
+                continue;
+            }
+            let popped = ring.poll(&mut self.ctx.sinks);
+            if popped > 0 {
+                arrived = true;
+                // In a timed turn, one of some sixteen under load, the less urgent get a burst too,
+                // and another lane comes first.
+                if self.ctx.time.wake() {
+                    ring.gauge(popped);
+                    let peers = ring.order.peers;
+                    if peers > 0 && at >= turned_to {
+                        turned_to = at + 1 + peers;
+                        take_turns(&mut self.rings_in[at..turned_to]);
+                        continue;
+                    }
+                } else {
+                    (lower_from, lower) = (at + 1 + ring.order.peers, ring.order.lower);
+                }
+            }
+            at += 1;
         }
         arrived
     }
@@ -297,13 +370,13 @@ impl Lcore {
     // Every caller of a turn calls this, not its parts: a second caller of the parts would keep
     // them from being inlined here.
     #[inline(never)]
-    pub(super) fn run_turn(&mut self) -> bool {
+    pub(crate) fn run_turn(&mut self) -> bool {
         self.begin();
         let mut arrived = self.poll_inputs();
         if self.polling.is_due(&self.ctx.time) {
             arrived |= self.poll_nodes();
         }
-        self.last_busy = (arrived || !self.settled) && self.work(arrived);
+        self.last_busy = (arrived || !self.settled) && (self.works)(self, arrived);
         self.last_busy
     }
 }
@@ -314,10 +387,7 @@ pub(crate) fn complete_runs(mut completions: &[Completion], ports: &mut [Port], 
     while let Some(first) = completions.first() {
         let taken = match ports.get_mut(usize::from(first.tag())) {
             Some(port) => port.complete_run(completions, ctx),
-            None => {
-                ctx.stats.strays.add(1);
-                1
-            }
+            None => complete_many(completions, ports.len(), ctx),
         };
         completions = &completions[taken..];
     }

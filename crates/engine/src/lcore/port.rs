@@ -13,16 +13,17 @@
 mod model;
 
 use verbline_mem::{Batch, PoolCache};
-use verbline_verbs::{Completion, PostStop, QueuePair, SendOptions, Status, Transport, WrKind, event::AsyncEventKind};
+use verbline_verbs::{Completion, PostStop, QueuePair, SendOptions, Transport, WrKind};
 
-use crate::api::outputs::{Link, Sink};
+use crate::api::operations::mark_of;
+use crate::api::sink::Sink;
 use crate::connection::handover::PortSide;
-use crate::control::notice::Notice;
 use crate::control::run_control::LcoreInbox;
-use crate::lcore::node::LcoreContext;
+use crate::lcore::context::LcoreContext;
+use crate::lcore::operating::{Delivery, Operating};
 use crate::stats::clock::Tick;
 use crate::stats::count::Shared;
-use crate::stats::counters::{LcoreStats, PortStats, STATUSES};
+use crate::stats::counters::{LcoreStats, PortStats};
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::DropReason;
 
@@ -35,7 +36,7 @@ const STARVED_RETRY_NS: u64 = 1_000_000;
 pub(crate) struct Receiving {
     /// Index of the pool's cache among the lcore's.
     pub(crate) cache: usize,
-    pub(crate) next: Link,
+    pub(crate) next: Delivery,
     pub(crate) depth_wr: usize,
     /// Whether received packets are stamped with the time of the turn.
     timestamps: bool,
@@ -52,9 +53,16 @@ pub(crate) struct Receiving {
 
 impl Receiving {
     /// A receive queue with nothing posted yet.
-    pub(crate) fn new(cache: usize, next: Link, depth_wr: usize, burst: usize, timestamps: bool) -> Receiving {
+    pub(crate) fn new(
+        cache: usize,
+        next: impl Into<Delivery>,
+        depth_wr: usize,
+        burst: usize,
+        timestamps: bool,
+    ) -> Receiving {
         let refill = Batch::with_capacity(burst.min(depth_wr));
         let worth_wr = refill.capacity().min(depth_wr.div_ceil(4)).max(1);
+        let next = next.into();
         Receiving { cache, next, depth_wr, timestamps, worth_wr, refill, missing: depth_wr, retry_ns: None }
     }
 }
@@ -95,7 +103,9 @@ pub(crate) struct Port {
     pub(crate) index: u16,
     pub(crate) qp: QueuePair,
     pub(crate) receiving: Option<Receiving>,
+    /// `None` also where the port carries out operations.
     pub(crate) sending: Option<Sending>,
+    pub(crate) operating: Option<Box<Operating>>,
     pub(crate) stats: Shared<PortStats>,
     pub(crate) health: Health,
     /// Whether the port has an address, so that it can be connected again.
@@ -123,7 +133,8 @@ impl Port {
         match completion.kind() {
             WrKind::Recv => self.received(completion, ctx),
             WrKind::Send => self.sent(completion),
-            WrKind::Op | WrKind::SrqRecv => self.stats.stale.add(1),
+            WrKind::Op => self.operated(completion, ctx),
+            WrKind::SrqRecv => self.stats.stale.add(1),
         }
     }
 
@@ -140,9 +151,13 @@ impl Port {
     }
 
     /// Sends what is pending and refills the receive queue. True if it moved something.
-    #[inline]
+    // Always a part of its callers, which are the two kinds of `Lcore::work`.
+    #[inline(always)]
     pub(crate) fn work(&mut self, ctx: &mut LcoreContext) -> bool {
-        let flushed = self.sending.is_some() && self.flush(ctx);
+        let flushed = match self.sending.is_some() {
+            true => self.flush(ctx),
+            false => self.operating.is_some() && self.flush_operations(ctx),
+        };
         let Some(receiving) = &self.receiving else { return flushed };
         let due = match receiving.retry_ns {
             Some(retry_ns) => retry_ns <= ctx.time.now_ns(),
@@ -155,10 +170,12 @@ impl Port {
     /// Whether the port has nothing to do in the next turn unless something arrives or is sent.
     pub(crate) fn is_settled(&self, sinks: &[Sink]) -> bool {
         let sent = self.sending.as_ref().is_none_or(|sending| sinks[sending.sink].batch.is_empty());
-        sent && self
-            .receiving
-            .as_ref()
-            .is_none_or(|receiving| receiving.retry_ns.is_none() && receiving.missing < receiving.worth_wr)
+        let operated = self.operating.as_ref().is_none_or(|operating| operating.is_settled(sinks));
+        sent && operated
+            && self
+                .receiving
+                .as_ref()
+                .is_none_or(|receiving| receiving.retry_ns.is_none() && receiving.missing < receiving.worth_wr)
     }
 
     /// When the port wants a turn though nothing arrives.
@@ -176,10 +193,12 @@ impl Port {
     /// Whether a send is out whose completion will come. Between two signaled sends there are
     /// `signal_every_wr` - 1 that are not; so many outstanding ones, and a completion is due.
     pub(crate) fn awaits_completion(&self) -> bool {
-        let Some(sending) = &self.sending else { return false };
-        let outstanding = self.qp.sends_outstanding();
-        self.health == Health::Up
-            && outstanding >= if sending.end_signaled { 1 } else { sending.signal_every_wr as usize }
+        let surely = match &self.sending {
+            Some(sending) if !sending.end_signaled => sending.signal_every_wr as usize,
+            // The last of every list of operations is signaled.
+            _ => 1,
+        };
+        self.health == Health::Up && self.qp.sends_outstanding() >= surely
     }
 
     /// Fills the receive queue, as far as the pool goes. True if it posted something.
@@ -222,7 +241,7 @@ impl Port {
     #[inline]
     fn received_run(&mut self, completions: &[Completion], ctx: &mut LcoreContext) -> usize {
         let Some(receiving) = &mut self.receiving else { return 0 };
-        let Link::Sink(sink) = receiving.next else { return 0 };
+        let Delivery::Sink(sink) = receiving.next else { return 0 };
         let batch = &mut ctx.sinks[usize::from(sink)].batch;
         let before = batch.len();
         let count = self.qp.recv_run(completions, batch);
@@ -254,16 +273,20 @@ impl Port {
             packet.set_timestamp(ctx.time.now_ns());
         }
         match receiving.next {
-            Link::Sink(sink) => {
+            Delivery::Sink(sink) => {
                 ctx.sinks[usize::from(sink)].push(packet);
             }
-            Link::Drop => self.stats.drops.add(DropReason::Planned, 1),
+            Delivery::WithImmediate(sink) => {
+                packet.set_mark(mark_of(completion.imm(), completion.invalidated_rkey()));
+                ctx.sinks[usize::from(sink)].push(packet);
+            }
+            Delivery::Drop => self.stats.drops.add(DropReason::Planned, 1),
         }
     }
 
     #[inline]
     fn sent(&mut self, completion: &Completion) {
-        let Some(sending) = &mut self.sending else { return self.stats.stale.add(1) };
+        let Some(sending) = &mut self.sending else { return self.marker_done(completion) };
         let done = self.qp.send_done(completion, &mut sending.freed);
         sending.freed.clear();
         self.stats.tx_outstanding.set(self.qp.sends_outstanding() as u64);
@@ -278,54 +301,6 @@ impl Port {
             }
             let left = if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown };
             self.failed(completion.status(), DropReason::SendError, left);
-        }
-    }
-
-    /// Handles a completion with an error. Every work request behind it in its queue is flushed.
-    #[cold]
-    fn failed(&mut self, status: Status, reason: DropReason, left: Health) {
-        self.stats.statuses[(status.raw() as usize).min(STATUSES - 1)].add(1);
-        // A receive that is flushed is an empty buffer, and no message.
-        if (status, reason) != (Status::WR_FLUSH_ERR, DropReason::RecvError) {
-            self.stats.drops.add(reason, 1);
-        }
-        if self.health == Health::Up {
-            tracing::error!(port = %self.name, %status, "the port is down");
-        }
-        self.go_down(left, DownReason::of_status(status));
-    }
-
-    /// Handles a device event that says that the queue pair has failed.
-    pub(crate) fn failed_by(&mut self, event: AsyncEventKind) {
-        if self.health < Health::Down {
-            tracing::error!(port = %self.name, %event, "the port is down");
-            // What the device has not flushed by itself comes back now; a device that is in no
-            // state to do so refuses.
-            if let Err(error) = self.qp.to_err() {
-                tracing::warn!(port = %self.name, %error, "what is posted to it does not come back");
-            }
-        }
-        self.go_down(Health::Down, DownReason::of_event(event));
-    }
-
-    /// Takes half or all of the port out of service. The stages of its lcore are told in the next
-    /// turn.
-    #[cold]
-    pub(crate) fn go_down(&mut self, left: Health, reason: DownReason) {
-        if DownReason::is_vague(self.stats.down_reason.value()) {
-            self.stats.down_reason.set(reason.number());
-        }
-        let before = self.health;
-        self.health = before.max(left);
-        let Some(inbox) = &self.inbox else { return self.stats.down.set(1) };
-        if before == Health::Up {
-            self.stats.down.set(1);
-            inbox.post(Notice::PortDown { port: usize::from(self.qp.tag()) });
-            // The other end of a port without an address is a port of the same plan, or none: it
-            // cannot come back.
-            if !self.by_address {
-                inbox.control.lose_port(self.index.into());
-            }
         }
     }
 

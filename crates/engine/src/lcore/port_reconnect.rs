@@ -82,7 +82,10 @@ impl Port {
         let old = mem::replace(&mut self.qp, replacement);
         // What the device never completed goes with the queue pair. A marker among it is no packet.
         let marker = usize::from(self.reconnect.as_ref().is_some_and(PortSide::is_marked));
-        let unanswered = old.sends_outstanding().saturating_sub(marker);
+        let unanswered = match &mut self.operating {
+            Some(operating) => operating.replaced(),
+            None => old.sends_outstanding().saturating_sub(marker),
+        };
         self.stats.drops.add(DropReason::SendError, unanswered as u64);
         self.stats.qpn.set(self.qp.qpn().into());
         if let Some(receiving) = &mut self.receiving {

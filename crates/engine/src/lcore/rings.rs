@@ -1,9 +1,9 @@
 //! The two ends of a ring, each with the lcore that owns it.
 
 use verbline_mem::Packet;
-use verbline_ring::{Consumer, Producer, Waker};
+use verbline_ring::{Consumer, Displacement, Producer, Waker};
 
-use crate::api::outputs::Sink;
+use crate::api::sink::Sink;
 use crate::stats::count::Shared;
 use crate::stats::counters::{RingConsumerStats, RingProducerStats};
 
@@ -15,6 +15,32 @@ pub(crate) struct RingConsumer {
     pub(crate) sink: usize,
     pub(crate) burst: usize,
     pub(crate) stats: Shared<RingConsumerStats>,
+    /// Of a ring that drops the oldest.
+    pub(crate) displaced: Option<Displacement>,
+    pub(crate) order: PollOrder,
+}
+
+/// The place of a lane among those that its lcore empties. The lanes of one consumer stand side by
+/// side, the most urgent first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PollOrder {
+    /// How many lanes behind it are of the same consumer and priority.
+    pub(crate) peers: usize,
+    /// How many lanes behind these are of the same consumer, and less urgent.
+    pub(crate) lower: usize,
+}
+
+impl PollOrder {
+    /// The places of lanes, each of which is given by its consumer and its priority.
+    pub(crate) fn of<T: PartialEq>(lanes: &[(T, u32)]) -> Vec<PollOrder> {
+        let behind = |at: usize, is: &dyn Fn(u32, u32) -> bool| {
+            let (consumer, priority) = &lanes[at];
+            let others = lanes[at + 1..].iter();
+            others.filter(|(other, number)| other == consumer && is(*number, *priority)).count()
+        };
+        let order = |at| PollOrder { peers: behind(at, &|a, b| a == b), lower: behind(at, &|a, b| a < b) };
+        (0..lanes.len()).map(order).collect()
+    }
 }
 
 impl RingConsumer {
@@ -22,6 +48,9 @@ impl RingConsumer {
     /// ring.
     #[inline]
     pub(crate) fn poll(&mut self, sinks: &mut [Sink]) -> usize {
+        if let Some(displaced) = &self.displaced {
+            displace(displaced, &mut self.consumer, &self.stats);
+        }
         let batch = &mut sinks[self.sink].batch;
         let popped = batch.push_iter(self.consumer.pop_iter(self.burst.min(batch.room())));
         if popped > 0 {
@@ -31,11 +60,37 @@ impl RingConsumer {
         popped
     }
 
+    /// Whether a poll would take something.
+    pub(crate) fn has_more(&self, sinks: &[Sink]) -> bool {
+        sinks[self.sink].batch.room() > 0 && !self.consumer.is_empty()
+    }
+
     /// Notes how much was in it, right after `popped` were taken. For timed turns: it reads the
     /// producer's line.
     #[cold]
     pub(crate) fn gauge(&self, popped: usize) {
         self.stats.most.raise_to((popped + self.consumer.len()).min(self.consumer.capacity()) as u64);
+    }
+}
+
+/// Drops the oldest packets of a ring that are in the way of those that wait for room.
+#[cold]
+fn displace(displaced: &Displacement, consumer: &mut Consumer<Packet>, stats: &RingConsumerStats) {
+    let waiting = usize::try_from(displaced.take()).unwrap_or(usize::MAX);
+    if waiting > 0 {
+        let room = consumer.capacity() - consumer.len();
+        let dropped = consumer.pop_into(waiting.saturating_sub(room), drop);
+        stats.displaced.add(dropped as u64);
+    }
+}
+
+/// Moves the first of lanes of one consumer and priority behind the others, so that another one
+/// comes first where there is not room for all.
+#[cold]
+pub(crate) fn take_turns(lanes: &mut [RingConsumer]) {
+    lanes.rotate_left(1);
+    for (behind, lane) in lanes.iter_mut().rev().enumerate() {
+        lane.order.peers = behind;
     }
 }
 
@@ -48,6 +103,8 @@ pub(crate) struct RingProducer {
     /// Index of the consumer's doorbell among the lcore's.
     pub(crate) doorbell: usize,
     pub(crate) stats: Shared<RingProducerStats>,
+    /// Of a ring that drops the oldest.
+    pub(crate) displaced: Option<Displacement>,
 }
 
 impl RingProducer {
@@ -66,6 +123,9 @@ impl RingProducer {
         }
         let pushed = self.producer.push_iter(n, batch.drain_front(n));
         self.stats.pending.set(batch.len() as u64);
+        if let Some(displaced) = &self.displaced {
+            displaced.ask(batch.len() as u64);
+        }
         if pushed > 0 {
             self.stats.pushed.add(pushed as u64);
             self.stats.push_batches.add(1);

@@ -1,8 +1,12 @@
 //! The end of an lcore: it drains until nothing is in flight, and releases everything it holds.
 
+#[cfg(test)]
+mod model;
+
 use std::io;
 use std::sync::Arc;
 
+use crate::api::sink::SinkStats;
 use crate::control::run_control::Phase;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
@@ -18,12 +22,18 @@ impl Lcore {
         for sink in &mut ctx.sinks {
             sink.stats.drops().add(DropReason::Stopped, sink.batch.len() as u64);
             sink.batch.clear();
+            if let SinkStats::Operations(queue) = &mut sink.stats {
+                let abandoned = queue.abandon();
+                queue.drops().add(DropReason::Stopped, abandoned as u64);
+            }
         }
         // What a stage that panicked had not taken yet.
         nodes.iter().for_each(Node::count_stopped);
         drop(nodes);
         drop((rings_in, rings_out));
         drop(ports);
+        ctx.many.iter_mut().for_each(|port| port.count_stopped());
+        ctx.many.clear();
         drop(wakes);
         drop(ctx);
     }
@@ -37,10 +47,12 @@ impl Lcore {
             if node.stop(&mut self.ctx) {
                 self.control.update(|progress| progress.sources_done += 1);
             }
+            self.polling = self.polling.min(node.polling());
         }
         self.running = None;
         self.settled = false;
         self.ports.iter_mut().for_each(Port::drain);
+        self.ctx.many.iter_mut().for_each(|port| port.drain());
         let control = Arc::clone(&self.control);
         let pulse = &control.pulses[self.index];
         // What this lcore sent before it read of the drain, or as its stages stopped, counts as
@@ -65,6 +77,8 @@ impl Lcore {
 
     /// Whether something waits to be sent, or for the completion of its send.
     fn has_undelivered(&self) -> bool {
-        self.ctx.sinks.iter().any(|sink| !sink.batch.is_empty()) || self.ports.iter().any(Port::awaits_completion)
+        self.ctx.sinks.iter().any(|sink| !sink.batch.is_empty())
+            || self.ports.iter().any(Port::awaits_completion)
+            || self.ctx.many.iter().any(|port| port.awaits_completion())
     }
 }

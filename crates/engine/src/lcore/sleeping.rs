@@ -7,7 +7,7 @@ use crate::control::notice::Notice;
 use crate::idle::policy::{Step, Turn};
 use crate::idle::sleep::{Fired, Outcome, Sleepable, sleep};
 use crate::idle::wake_set::Armed;
-use crate::lcore::node::Node;
+use crate::lcore::node::{Node, Polling};
 use crate::lcore::poll_loop::Lcore;
 use crate::lcore::port::Port;
 use crate::stats::clock::Tick;
@@ -36,7 +36,7 @@ impl Lcore {
 
     fn turn_ended(&self, busy: bool, timer_ns: Option<Tick>) -> Turn {
         let batches = self.ctx.stats.busy_loops.value();
-        Turn { now_ns: self.ctx.time.now_ns(), busy, arrived: busy && self.arrived, timer_ns, batches }
+        Turn { now_ns: self.ctx.time.now_ns(), busy, timer_ns, batches }
     }
 
     fn next_timer_ns(&self) -> Option<Tick> {
@@ -76,16 +76,34 @@ impl Sleepable for Lcore {
     }
 
     fn turn(&mut self) -> Turn {
-        self.arrived = false;
         match self.run_turn() {
             true => self.turn_ended(true, None),
             false => self.idle_turn(),
         }
     }
 
+    fn look(&mut self) -> bool {
+        // Taken from the queue, as nobody can look into one otherwise, and handed to no port yet. A
+        // ring stays as it is: its producer may wait for room in it.
+        self.wakes.poll(&mut self.completions) > 0 || self.rings_in.iter().any(|ring| ring.has_more(&self.ctx.sinks))
+    }
+
+    fn act(&mut self) {
+        // The next turn looks into the rings, but its poll forgets the completions of this one.
+        if !self.completions.is_empty() {
+            self.ctx.time.begin(false, true);
+            self.complete();
+            self.last_busy = (self.works)(self, true);
+        }
+    }
+
     fn block(&mut self, armed: Armed, timeout_ns: u64) -> io::Result<(Fired, Armed)> {
         self.ctx.time.before_sleep();
         let woken = self.wakes.block(armed, timeout_ns);
+        if self.wakes.take_fd_fired() {
+            self.nodes.iter_mut().for_each(Node::wake);
+            self.polling = Polling::EACH_LOOP;
+        }
         // The time asleep is neither busy nor idle.
         self.ctx.time.restart();
         self.last_busy = false;

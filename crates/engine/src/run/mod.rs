@@ -1,5 +1,8 @@
 //! A run as its owner sees it: started, watched, waited for and stopped.
 
+pub(crate) mod injector;
+#[cfg(test)]
+mod random_steps;
 pub(crate) mod runtime;
 pub(crate) mod start;
 pub(crate) mod stop;

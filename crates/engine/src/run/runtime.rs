@@ -13,6 +13,7 @@ use verbline_plan::{Diagnostics, Note, Plan};
 use crate::api::error::EngineError;
 use crate::api::registry::Registry;
 use crate::control::run_control::Control;
+use crate::run::injector::Injector;
 use crate::run::stop::Ended;
 use crate::stats::report::Report;
 
@@ -68,6 +69,16 @@ impl Runtime {
         self.built.connect(stop)
     }
 
+    /// A handle of the plan's `[injector.NAME]`, by which threads of the embedder hand messages to
+    /// its stage: from now on (what comes before the start waits in the injector) until the run
+    /// stops.
+    ///
+    /// # Errors
+    /// [`EngineError::NoInjector`]: the plan has none of this name.
+    pub fn injector(&self, name: &str) -> Result<Injector, EngineError> {
+        self.built.injectors.get(name)
+    }
+
     /// A handle by which another thread ends [`Runtime::connect`], and later [`Running::wait`].
     pub fn interrupter(&self) -> Interrupter {
         Interrupter { control: Arc::clone(&self.built.control) }
@@ -101,6 +112,14 @@ impl Running {
     /// not stop it.
     pub fn wait(&self, timeout: Option<Duration>) -> Ended {
         self.inner.wait(timeout)
+    }
+
+    /// As [`Runtime::injector`].
+    ///
+    /// # Errors
+    /// Those of it.
+    pub fn injector(&self, name: &str) -> Result<Injector, EngineError> {
+        self.inner.injectors.get(name)
     }
 
     /// A handle by which another thread, e.g. one that waits for signals, ends [`Running::wait`].

@@ -1,5 +1,8 @@
 //! Starts the lcores, and runs each lcore's thread from its first instruction to its last.
 
+#[cfg(test)]
+mod tests;
+
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,19 +18,27 @@ use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::run::stop::RunningInner;
 use crate::setup::assemble::Built;
 use crate::stats::count::Shared;
+use crate::stats::failures;
 use crate::stats::kernel_time;
 use crate::stats::report::FailureReport;
 
 /// Connects what is not connected yet, starts all lcores and lets them go once every one is in its
 /// place.
-pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
+pub(crate) fn start(built: Built) -> Result<RunningInner, EngineError> {
+    start_with(built, pin)
+}
+
+/// Puts the thread of the lcore of this name on a CPU.
+type Pin = fn(&str, u32, Place) -> Result<(), EngineError>;
+
+fn start_with(mut built: Built, pin: Pin) -> Result<RunningInner, EngineError> {
     built.connect(|| false)?;
-    let Built { lcores, places, control, connections, mut stats, watched, sources, drain, .. } = built;
+    let Built { lcores, places, control, injectors, connections, mut stats, watched, sources, drain, .. } = built;
     let count = lcores.len();
     let mut threads = Vec::with_capacity(count);
     let mut failed = None;
     for (parts, at) in lcores.into_iter().zip(&places) {
-        match spawn(parts, at, &control) {
+        match spawn(parts, at, &control, pin) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
                 failed = Some(error);
@@ -52,7 +63,7 @@ pub(crate) fn start(mut built: Built) -> Result<RunningInner, EngineError> {
     let started_ns = stats.clock.now_ns();
     control.update(|progress| progress.go = true);
     let watch = Some(watch);
-    Ok(RunningInner { control, connections, stats, threads, watch, sources, drain, started_ns })
+    Ok(RunningInner { control, injectors, connections, stats, threads, watch, sources, drain, started_ns })
 }
 
 /// Ends threads that have not begun to run their lcore.
@@ -66,10 +77,10 @@ fn abandon(control: &Control, threads: &mut Vec<JoinHandle<()>>) {
     }
 }
 
-fn spawn(parts: LcoreParts, at: &Place, control: &Arc<Control>) -> Result<JoinHandle<()>, EngineError> {
+fn spawn(parts: LcoreParts, at: &Place, control: &Arc<Control>, pin: Pin) -> Result<JoinHandle<()>, EngineError> {
     let (name, place, shared) = (parts.name.clone(), at.clone(), Arc::clone(control));
     // Linux cuts a thread's name at 15 bytes.
-    std::thread::Builder::new().name(format!("vl-{name}")).spawn(move || live(parts, place, &shared)).map_err(
+    std::thread::Builder::new().name(format!("vl-{name}")).spawn(move || live(parts, place, &shared, pin)).map_err(
         |source| EngineError::System {
             at: at.clone(),
             lcore: name,
@@ -81,7 +92,7 @@ fn spawn(parts: LcoreParts, at: &Place, control: &Arc<Control>) -> Result<JoinHa
 }
 
 /// An lcore's thread.
-fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
+fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
     let (name, cpu, policy) = (parts.name.clone(), parts.cpu, parts.budget.policy);
     if let Err(error) = pin(&name, cpu, at) {
         drop(parts);
@@ -111,8 +122,7 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>) {
     stats.queued_at_end_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
     if let Some(failure) = failure {
         tracing::error!(lcore = %name, stage = ?failure.stage, "{}", failure.message);
-        control.update(|progress| progress.failures.push(failure));
-        control.advance(Phase::Draining);
+        control.fail(failure);
     }
     // A stage may panic in its drop as well.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| lcore.tear_down())) {
@@ -141,10 +151,6 @@ fn exact_timers() {
 }
 
 fn panicked(lcore: &str, stage: Option<&str>, panic: &(dyn Any + Send)) -> FailureReport {
-    let message = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (None, Some(text)) => text.clone(),
-        (None, None) => "a panic without a message".to_owned(),
-    };
+    let message = failures::said(panic);
     FailureReport { lcore: lcore.to_owned(), stage: stage.map(str::to_owned), panicked: true, message }
 }

@@ -15,7 +15,9 @@ use crate::connection::connections::Connections;
 use crate::connection::supervisor::REASON_WAIT;
 use crate::control::device_events::Watch;
 use crate::control::run_control::{Control, Phase, Progress};
+use crate::run::injector::Injectors;
 use crate::stats::clock::Tick;
+use crate::stats::failures::failure;
 use crate::stats::report::{FailureReport, Report};
 use crate::stats::snapshot::RunStats;
 
@@ -42,6 +44,7 @@ pub enum Ended {
 #[derive(Debug)]
 pub(crate) struct RunningInner {
     pub(crate) control: Arc<Control>,
+    pub(crate) injectors: Injectors,
     pub(super) connections: Connections,
     pub(super) stats: RunStats,
     pub(super) threads: Vec<JoinHandle<()>>,
@@ -65,6 +68,11 @@ impl RunningInner {
         report.events = self.watch.as_ref().map(Watch::report).unwrap_or_default();
         let (failures, lost) = self.control.with(|progress| (progress.failures.clone(), progress.lost_ports.clone()));
         report.failures = if failures.is_empty() { self.stats.failures(&report, &lost) } else { failures };
+        let unsupervised = self.connections.panicked().iter().map(|place| {
+            let port = &report.ports[*place];
+            failure(port, format!("the thread that supervises the connection of port.{} panicked", port.name))
+        });
+        report.failures.extend(unsupervised.collect::<Vec<_>>());
         report
     }
 
@@ -89,6 +97,8 @@ impl RunningInner {
     /// Stops, and reports. A second call reports again.
     pub(crate) fn stop(&mut self) -> Result<Report, EngineError> {
         let elapsed_ns = self.stats.clock.now_ns().saturating_sub(self.started_ns);
+        // Before the lcores hear of the drain: what was pushed until now they find in it.
+        self.injectors.close();
         self.connections.stop_reconnecting();
         self.control.advance(Phase::Draining);
         self.await_reasons();

@@ -13,6 +13,7 @@ use crate::api::registry::Registry;
 use crate::connection::connections::Connections;
 use crate::connection::connector;
 use crate::connection::handover::Handover;
+use crate::connection::many::host::HostSpec;
 use crate::connection::spec::ConnectionSpec;
 use crate::control::device_events::Watched;
 use crate::control::event_fd::StopFlag;
@@ -20,9 +21,14 @@ use crate::control::run_control::{Control, LcoreInbox};
 use crate::idle::wake_cost::budget;
 use crate::idle::wake_set::WakeSet;
 use crate::lcore::poll_loop::LcoreParts;
-use crate::setup::devices::{completion_source, open_devices, open_pools};
-use crate::setup::lcore_parts::{LcoreBuilder, make_rings};
+use crate::run::injector::Injectors;
+use crate::setup::acceptors::make_acceptors;
+use crate::setup::devices::{Shortfall, completion_source, open_devices, open_pools};
+use crate::setup::lcore_parts::{LcoreBuilder, watched_fds};
+use crate::setup::many_ports::ManyPorts;
 use crate::setup::queue_pairs::{QueuePairs, connect, connection_specs};
+use crate::setup::regions;
+use crate::setup::rings::{Between, make_injectors, make_rings};
 use crate::setup::stages::{count_sources, make_stages};
 use crate::setup::stats::run_stats;
 use crate::stats::clock::Clock;
@@ -33,10 +39,13 @@ pub(crate) struct Built {
     pub(crate) notes: Vec<Note>,
     /// Ports that are still to be connected.
     pub(crate) to_connect: Vec<ConnectionSpec>,
+    /// Of ports with many connections.
+    pub(crate) hosts: Vec<HostSpec>,
     pub(crate) lcores: Vec<LcoreParts>,
     /// Where the plan declares each lcore.
     pub(crate) places: Vec<Place>,
     pub(crate) control: Arc<Control>,
+    pub(crate) injectors: Injectors,
     pub(crate) connections: Connections,
     pub(crate) stats: RunStats,
     pub(crate) watched: Vec<Watched>,
@@ -52,26 +61,40 @@ impl std::fmt::Debug for Built {
 
 pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineError> {
     let clock = Clock::new();
-    let made = make_stages(plan, registry, &clock)?;
+    let regions = regions::declared(plan);
+    let made = make_stages(plan, registry, &clock, &regions)?;
+    let acceptors = make_acceptors(plan, registry, &clock)?;
     let devices = open_devices(plan)?;
-    let (pools, notes) = open_pools(plan, &devices)?;
-    let notes = found_out(plan, notes);
+    let mut shortfall = Shortfall::default();
+    let pools = open_pools(plan, &devices, &mut shortfall)?;
+    regions::make(plan, &regions, &devices, &mut shortfall)?;
+    let notes = found_out(plan, shortfall.notes());
     let (wakers, sleepers) = doorbells(plan)?;
     let control = Arc::new(Control::new(wakers.clone()));
     let handovers = handovers(plan, &control)?;
     let budgets: Vec<_> = plan.lcores().iter().map(|lcore| budget(plan, lcore)).collect();
     let stats = run_stats(plan, &clock, &devices, &pools, &made, &budgets);
-    let mut rings = make_rings(plan);
-    let mut stages: Vec<_> = made.into_iter().map(|made| Some(made.stage)).collect();
+    let (injectors, injected) = make_injectors(plan, &pools, &wakers, &stats);
+    let mut between = Between { rings: make_rings(plan), injected };
+    let mut stages: Vec<_> = made.into_iter().map(|made| Some((made.stage, made.fds))).collect();
+    let mut many = ManyPorts::new(plan, &devices, &control, &stats);
     let (mut wake_sets, mut cqs) = (Vec::new(), Vec::new());
     let mut qps = QueuePairs::new(plan);
     for (lcore, sleeper) in plan.lcores().iter().zip(sleepers) {
         let source = completion_source(plan, lcore, &devices)?;
         if let Some(source) = &source {
             qps.create(lcore, source, &devices)?;
+            many.create(lcore, source)?;
         }
         cqs.push(source.as_ref().map(|source| source.cq.id()));
-        wake_sets.push(WakeSet::new(source, sleeper));
+        let fds = watched_fds(lcore, &stages).map_err(|source| EngineError::System {
+            at: place(plan, lcore.span),
+            lcore: lcore.name.clone(),
+            call: "watching its stages' descriptors (epoll)",
+            source,
+            remedy: "free file descriptors (ulimit -n)",
+        })?;
+        wake_sets.push(WakeSet::new(source, sleeper, fds));
     }
     let mut lcores = Vec::new();
     for (lcore, wakes) in plan.lcores().iter().zip(wake_sets) {
@@ -82,11 +105,14 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
             clock: &clock,
             budgets: &budgets,
             pools: &pools,
+            regions: &regions,
+            devices: &devices,
             wakers: &wakers,
             handovers: &handovers,
         };
-        lcores.push(builder.build(lcore, wakes, &mut qps, &mut rings, &mut stages));
+        lcores.push(builder.build(lcore, wakes, &mut qps, &mut many, &mut between, &mut stages)?);
     }
+    let hosts = many.into_hosts(acceptors)?;
     // Receives are posted before any peer can send: no message of the plan's own finds a queue
     // empty at the start.
     for lcore in &mut lcores {
@@ -96,9 +122,11 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     Ok(Built {
         notes,
         to_connect: connection_specs(plan, &devices, &mut qps, &handovers)?,
+        hosts,
         lcores,
         places: plan.lcores().iter().map(|lcore| place(plan, lcore.span)).collect(),
         control,
+        injectors,
         connections: Connections::default(),
         watched: devices.watched(plan, &stats, &cqs),
         stats,
@@ -152,7 +180,8 @@ fn handovers(plan: &Plan, control: &Arc<Control>) -> Result<Vec<Option<Arc<Hando
         })?;
         Ok(Arc::new(handover))
     };
-    plan.ports().iter().map(|port| port.reconnect.then(|| handover(port)).transpose()).collect()
+    let handed_over = |port: &&verbline_plan::Port| port.reconnect && port.connections.is_none();
+    plan.ports().iter().map(|port| Some(port).filter(handed_over).map(handover).transpose()).collect()
 }
 
 impl Built {
@@ -161,7 +190,7 @@ impl Built {
         let control = &self.control;
         let stop = || stop() || control.with(|progress| progress.interrupted);
         // A plan without addresses starts nothing here, so that nothing of it can fail.
-        if self.to_connect.is_empty() {
+        if self.to_connect.is_empty() && self.hosts.is_empty() {
             return Ok(());
         }
         let refused = |source| EngineError::Process {
@@ -184,7 +213,9 @@ impl Built {
             }
             fill(lcore);
         }
-        self.connections = Connections::supervise(established, stop_connecting, &self.stats.clock).map_err(refused)?;
+        self.connections =
+            Connections::supervise(established, std::mem::take(&mut self.hosts), stop_connecting, &self.stats.clock)
+                .map_err(refused)?;
         Ok(())
     }
 }
@@ -192,7 +223,8 @@ impl Built {
 /// Posts receives through the caches that the lcore will bind on its thread.
 fn fill(lcore: &mut LcoreParts) {
     let now_ns = lcore.clock.now_ns();
-    let LcoreParts { ports, caches, stats, .. } = lcore;
+    let LcoreParts { ports, many, caches, stats, .. } = lcore;
+    many.iter_mut().for_each(|port| port.fill_first(caches, stats));
     for port in ports {
         if let Some(cache) = port.receiving.as_ref().map(|receiving| receiving.cache) {
             port.refill(&caches[cache], stats, now_ns);

@@ -35,12 +35,17 @@ pub(crate) struct Devices(Vec<Opened>);
 impl Devices {
     /// What their events are about. `cqs`: the completion queues of the lcores.
     pub(crate) fn watched(&self, plan: &Plan, stats: &RunStats, cqs: &[Option<u64>]) -> Vec<Watched> {
-        let watched_port =
-            |port: &PortEntry| WatchedPort { name: port.known.name.clone(), stats: Shared::clone(&port.stats) };
+        let watched_port = |port: &PortEntry| WatchedPort {
+            name: port.known.name.clone(),
+            stats: Shared::clone(&port.stats),
+            is_many: port.connections.is_some(),
+        };
+        let shares = |port: &verbline_plan::Port| port.connections.as_ref().is_some_and(|many| many.rx_shared_wr > 0);
         let watched = |(declared, opened): (&verbline_plan::Device, &Opened)| Watched {
             device: opened.context.name().to_owned(),
             plan_name: declared.name.clone(),
             port_num: declared.port_num,
+            shares_receives: plan.ports().iter().any(|port| port.device == declared.id && shares(port)),
             events: opened.context.async_events(),
             lcores: (plan.lcores().iter())
                 .filter(|lcore| lcore.device == Some(declared.id))
@@ -90,18 +95,16 @@ pub(crate) fn open_devices(plan: &Plan) -> Result<Devices, EngineError> {
     Ok(devices)
 }
 
-/// Maps and registers every pool. Also says which had to do with less than was wished for.
-pub(crate) fn open_pools(plan: &Plan, devices: &Devices) -> Result<(Pools, Vec<Note>), EngineError> {
-    let mut shortfall = Shortfall::default();
-    let open = |pool| open_pool(plan, pool, devices, &mut shortfall);
-    let pools = plan.pools().iter().map(open).collect::<Result<_, _>>()?;
-    Ok((Pools(pools), shortfall.notes()))
+/// Maps and registers every pool, and notes which had to do with less than was wished for.
+pub(crate) fn open_pools(plan: &Plan, devices: &Devices, shortfall: &mut Shortfall) -> Result<Pools, EngineError> {
+    let open = |pool| open_pool(plan, pool, devices, shortfall);
+    Ok(Pools(plan.pools().iter().map(open).collect::<Result<_, _>>()?))
 }
 
-/// The pools that are not on hugepages though they would be, and those that could not be locked,
-/// all in one.
+/// The pools and regions that are not on hugepages though they would be, and those that could not
+/// be locked, all in one.
 #[derive(Default)]
-struct Shortfall {
+pub(crate) struct Shortfall {
     on_small_pages: Vec<String>,
     /// Hugepages of that size, wanted in all.
     wanted: Option<(PageSize, u64)>,
@@ -111,18 +114,28 @@ struct Shortfall {
 }
 
 impl Shortfall {
-    fn on_small_pages(&mut self, pool: &str, fallback: &Fallback) {
-        self.on_small_pages.push(pool.to_owned());
+    fn on_small_pages(&mut self, name: &str, fallback: &Fallback) {
+        self.on_small_pages.push(name.to_owned());
         let (page, others) = self.wanted.unwrap_or((fallback.shortage.page, 0));
         self.wanted = Some((page, others.saturating_add(fallback.shortage.pages)));
     }
 
-    fn unlocked(&mut self, pool: &str, refusal: RegionError) {
-        self.unlocked.push(pool.to_owned());
+    fn unlocked(&mut self, name: &str, refusal: RegionError) {
+        self.unlocked.push(name.to_owned());
         self.refusal.get_or_insert(refusal);
     }
 
-    fn notes(&self) -> Vec<Note> {
+    /// Notes what the memory of this pool or region lacks.
+    pub(crate) fn note(&mut self, name: &str, memory: &Region, refusal: Option<RegionError>) {
+        if let Some(fallback) = memory.fallback() {
+            self.on_small_pages(name, fallback);
+        }
+        if let Some(refusal) = refusal {
+            self.unlocked(name, refusal);
+        }
+    }
+
+    pub(crate) fn notes(&self) -> Vec<Note> {
         let pages = self.wanted.map(|(page, pages)| {
             let Shortage { why, remedy, .. } = Shortage::of(page, pages);
             Note::hugepages(&self.on_small_pages, "4 KiB", &why, &remedy)
@@ -251,7 +264,9 @@ pub(crate) fn provider(provider: Provider) -> verbline_verbs::Provider {
 fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
     for port in plan.ports() {
         let Opened { context, attr, .. } = &devices[port.device];
-        for (key, asked) in [("rx_depth_wr", port.rx_depth_wr), ("tx_depth_wr", port.tx_depth_wr)] {
+        let sends = ("tx_depth_wr (with `ops_depth_wr`)", port.tx_depth_wr + port.ops_depth_wr);
+        let sends = if port.ops_depth_wr > 0 { sends } else { ("tx_depth_wr", sends.1) };
+        for (key, asked) in [("rx_depth_wr", port.rx_depth_wr), sends] {
             if asked > attr.max_qp_wr {
                 return Err(EngineError::DeviceLimit {
                     at: place(plan, port.span),
@@ -269,13 +284,22 @@ fn check_depths(plan: &Plan, devices: &Devices) -> Result<(), EngineError> {
 
 /// A region that can't be swapped out, where this process may lock memory; one that can, with the
 /// refusal, where it may not.
-fn map_locked(mut spec: RegionSpec) -> Result<(Region, Option<RegionError>), RegionError> {
+pub(crate) fn map_locked(mut spec: RegionSpec) -> Result<(Region, Option<RegionError>), RegionError> {
     match Region::map(&spec) {
         Err(refusal @ RegionError::Lock { .. }) => {
             spec.lock = false;
             Ok((Region::map(&spec)?, Some(refusal)))
         }
         done => done.map(|region| (region, None)),
+    }
+}
+
+pub(crate) fn page_choice(pages: Pages) -> PageChoice {
+    match pages {
+        Pages::Auto => PageChoice::Auto,
+        Pages::Small4K => PageChoice::Exactly(PageSize::Small4K),
+        Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
+        Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
     }
 }
 
@@ -295,24 +319,15 @@ fn open_pool(
     let region = map_locked(RegionSpec {
         name: pool.name.clone(),
         len_bytes: Pool::required_bytes(&spec),
-        pages: match pool.pages {
-            Pages::Auto => PageChoice::Auto,
-            Pages::Small4K => PageChoice::Exactly(PageSize::Small4K),
-            Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
-            Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
-        },
+        pages: page_choice(pool.pages),
         // What a kernel device registers, the kernel pins: to lock it as well would count it twice
         // against the limit.
         lock: plan[pool.device].provider == Provider::Soft,
     });
+    let name = format!("pool.{}", pool.name);
     let (region, refusal) =
-        region.map_err(|source| EngineError::Region { at: at(), pool: pool.name.clone(), source: source.into() })?;
-    if let Some(fallback) = region.fallback() {
-        shortfall.on_small_pages(&pool.name, fallback);
-    }
-    if let Some(refusal) = refusal {
-        shortfall.unlocked(&pool.name, refusal);
-    }
+        region.map_err(|source| EngineError::Region { at: at(), place: name.clone(), source: source.into() })?;
+    shortfall.note(&name, &region, refusal);
     let len_bytes = region.len_bytes();
     let made = Pool::new(region, spec).map_err(|source| EngineError::Pool {
         at: at(),
@@ -322,7 +337,7 @@ fn open_pool(
     let Opened { context, pd, .. } = &devices[pool.device];
     pd.register_pool(&made).map_err(|source| EngineError::Register {
         at: at(),
-        pool: pool.name.clone(),
+        place: name,
         len_bytes,
         device: context.name().to_owned(),
         source: source.into(),

@@ -1,35 +1,54 @@
 //! Puts each lcore together: its ports, nodes, rings, sinks and caches.
 
-use verbline_mem::{Packet, PoolCache};
-use verbline_plan::{Consumer as ConsumerId, Destination, Lcore, LcoreId, Plan, PoolId, PortId, StageId, Target};
-use verbline_ring::{Consumer, Producer, Waker};
+use std::cmp::Reverse;
+use std::io;
+use std::os::fd::AsFd;
+
+use verbline_mem::PoolCache;
+use verbline_plan::{
+    Consumer as ConsumerId, Destination, Lane, Lcore, LcoreId, Plan, PoolId, PortId, RingId, StageId, Target, WhenFull,
+};
+use verbline_ring::Waker;
 use verbline_verbs::Completions;
 
-use crate::api::outputs::{Link, Sink, SinkStats};
+use crate::api::error::EngineError;
+use crate::api::outputs::Output;
+use crate::api::region::Region;
 use crate::api::registry::Registry;
+use crate::api::sink::{Link, Sink, SinkStats};
+use crate::api::spread::Spread;
 use crate::api::stage::Stage;
 use crate::connection::handover::{Handovers, PortSide};
 use crate::idle::policy::Budget;
-use crate::idle::wake_set::WakeSet;
+use crate::idle::wake_set::{WakeSet, WatchedFds};
+use crate::lcore::holds::Hold;
+use crate::lcore::multi_port::{ManyReceiving, ManySending, MultiPort};
 use crate::lcore::node::{Node, NodeSpec};
+use crate::lcore::operating::{Delivery, Operating};
 use crate::lcore::poll_loop::LcoreParts;
 use crate::lcore::port::{Health, Port, Receiving, Sending};
-use crate::lcore::rings::{PeerDoorbell, RingConsumer, RingProducer};
-use crate::setup::devices::Pools;
+use crate::lcore::rings::{PeerDoorbell, PollOrder, RingConsumer, RingProducer};
+use crate::setup::devices::{Devices, Pools};
+use crate::setup::many_ports::{ManyPorts, every_of};
+use crate::setup::operating::{HandedBack, many_operation_queue, operating_stage, operation_queue};
 use crate::setup::queue_pairs::QueuePairs;
+use crate::setup::rings::{Between, LaneEnds, RingEnds};
 use crate::stats::clock::Clock;
+use crate::stats::count::shared;
 use crate::stats::drop_reason::DropReason;
-use crate::stats::snapshot::RunStats;
+use crate::stats::snapshot::{LaneEntry, RunStats};
+use crate::waiting::fds::Fds;
+use crate::waiting::timed::Timed;
+use crate::waiting::watching::Watching;
 
-/// The two ends of a ring, until their lcores take them.
-pub(crate) type RingEnds = (Option<Producer<Packet>>, Option<Consumer<Packet>>);
+/// A stage, and the descriptors that it has its lcore watch.
+pub(crate) type StageAndFds = (Box<dyn Stage>, Option<Fds>);
 
-pub(crate) fn make_rings(plan: &Plan) -> Vec<RingEnds> {
-    let ends = |ring: &verbline_plan::Ring| {
-        let (producer, consumer) = verbline_ring::spsc(ring.depth_packets as usize);
-        (Some(producer), Some(consumer))
-    };
-    plan.rings().iter().map(ends).collect()
+/// What the stages of an lcore watch; `None` if nothing.
+pub(crate) fn watched_fds(lcore: &Lcore, stages: &[Option<StageAndFds>]) -> io::Result<Option<WatchedFds>> {
+    let fds = lcore.stages.iter().filter_map(|id| stages[id.index()].as_ref()?.1.as_ref());
+    let of_stages = fds.map(|fds| fds.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>()?;
+    (!of_stages.is_empty()).then(|| WatchedFds::new(&of_stages)).transpose()
 }
 
 /// Puts the lcores together, from what was made for all of them.
@@ -40,6 +59,8 @@ pub(crate) struct LcoreBuilder<'a> {
     pub(crate) clock: &'a Clock,
     pub(crate) budgets: &'a [Budget],
     pub(crate) pools: &'a Pools,
+    pub(crate) regions: &'a [Region],
+    pub(crate) devices: &'a Devices,
     pub(crate) wakers: &'a [Waker],
     pub(crate) handovers: &'a Handovers,
 }
@@ -68,6 +89,18 @@ impl Sinks {
             target => Link::Sink(self.index(target) as u16),
         }
     }
+
+    fn output(&self, target: Target, plan: &Plan) -> Output {
+        match target {
+            Target::Drop => Output::Drop,
+            Target::Spread(id) => {
+                let places = plan[id].to.iter().map(|place| self.index(*place) as u16);
+                Output::Spread(Box::new(Spread::new(plan[id].by, places.collect())))
+            }
+            Target::Ring(id) if plan[id].full == WhenFull::Displace => Output::Displacing(self.index(target) as u16),
+            target => Output::Sink(self.index(target) as u16),
+        }
+    }
 }
 
 impl LcoreBuilder<'_> {
@@ -76,25 +109,37 @@ impl LcoreBuilder<'_> {
         lcore: &Lcore,
         wakes: WakeSet,
         qps: &mut QueuePairs<'_>,
-        rings: &mut [RingEnds],
-        stages: &mut [Option<Box<dyn Stage>>],
-    ) -> LcoreParts {
+        many: &mut ManyPorts<'_>,
+        between: &mut Between,
+        stages: &mut [Option<StageAndFds>],
+    ) -> Result<LcoreParts, EngineError> {
         let entry = &self.stats.lcores[lcore.id.index()];
-        let sinks = self.sinks(lcore);
+        let Between { rings, injected } = between;
+        let mut sinks = self.sinks(lcore);
         let burst = lcore.burst_packets as usize;
-        let ports = lcore.ports.iter().map(|id| self.port(*id, lcore, &sinks, qps)).collect();
-        let nodes = lcore.stages.iter().map(|id| self.node(*id, lcore, &sinks, stages)).collect();
+        let (with_many, alone): (Vec<PortId>, Vec<PortId>) =
+            lcore.ports.iter().copied().partition(|id| self.plan[*id].connections.is_some());
+        let ports = alone.into_iter().map(|id| self.port(id, lcore, &mut sinks, qps)).collect::<Result<_, _>>()?;
+        let many = with_many.into_iter().map(|id| self.many_port(id, lcore, &sinks, many));
+        let mut many = many.collect::<Result<Vec<_>, _>>()?;
+        let nodes = lcore.stages.iter().map(|id| self.node(*id, lcore, &mut sinks, &mut many, stages)).collect();
         let (rings_out, doorbells) = self.rings_out(lcore, &sinks, rings);
-        let rings_in = lcore.rings_in.iter().map(|id| {
-            let ring = &self.plan[*id];
-            RingConsumer {
-                consumer: rings[id.index()].1.take().expect("a ring has one consumer"),
-                sink: sinks.index(consumer_target(ring.to)),
-                burst,
-                stats: self.stats.rings[id.index()].consumer.clone(),
-            }
+        let mut by_urgency = lcore.rings_in.clone();
+        by_urgency.sort_by_key(|id| (self.plan[*id].to, Reverse(self.plan[*id].priority)));
+        let lanes = by_urgency.iter().flat_map(|id| self.plan[*id].lanes.iter().map(|_| &self.plan[*id]));
+        let orders = PollOrder::of(&lanes.map(|ring| (ring.to, ring.priority)).collect::<Vec<_>>());
+        let rings_in = by_urgency.iter().flat_map(|id| self.lanes_in(*id, burst, &sinks, &mut rings[id.index()]));
+        let rings_in = rings_in.zip(orders).map(|(lane, order)| RingConsumer { order, ..lane });
+        let here = self.plan.injectors().iter().filter(|injector| injector.lcore == lcore.id);
+        let injectors = here.map(|injector| RingConsumer {
+            consumer: injected[injector.id.index()].take().expect("an injector feeds one lcore"),
+            sink: sinks.index(Target::Stage(injector.to)),
+            burst,
+            stats: self.stats.injectors[injector.id.index()].consumer.clone(),
+            displaced: None,
+            order: PollOrder::default(),
         });
-        LcoreParts {
+        Ok(LcoreParts {
             index: lcore.id.index(),
             name: lcore.name.clone(),
             cpu: lcore.cpu,
@@ -104,20 +149,27 @@ impl LcoreBuilder<'_> {
             nodes,
             caches: self.caches(lcore),
             ports,
-            rings_in: rings_in.collect(),
+            many,
+            rings_in: rings_in.chain(injectors).collect(),
             rings_out,
+            holds: self.holds(lcore, &sinks),
             doorbells,
             wakes,
             completions: Completions::with_capacity(burst),
             stats: entry.stats.clone(),
             sinks: sinks.sinks,
-        }
+        })
     }
 
     /// One sink for each stage, sending port and outgoing ring of the lcore, as deep as the plan
     /// has proved.
     fn sinks(&self, lcore: &Lcore) -> Sinks {
         let mut sinks = Sinks { targets: Vec::new(), sinks: Vec::new() };
+        if self.holds_back(lcore).next().is_some() {
+            // `Sink::EMPTY`, which nothing leads to.
+            sinks.targets.push(Target::Drop);
+            sinks.sinks.push(Sink::new(0, DropReason::StageFull, SinkStats::Stage(shared())));
+        }
         let mut add = |target, depth: u32, full, stats| {
             sinks.targets.push(target);
             sinks.sinks.push(Sink::new(depth as usize, full, stats));
@@ -131,8 +183,13 @@ impl LcoreBuilder<'_> {
             add(Target::Port(*id), self.plan[*id].batch_packets, DropReason::TxFull, stats);
         }
         for id in &lcore.rings_out {
-            let stats = SinkStats::Ring(self.stats.rings[id.index()].producer.clone());
-            add(Target::Ring(*id), self.plan[*id].batch_packets, DropReason::RingFull, stats);
+            let (at, lane) = self.lane(*id, lcore);
+            let stats = SinkStats::Ring(self.stats.rings[id.index()].lanes[at].producer.clone());
+            let full = match self.plan[*id].full {
+                WhenFull::Refuse | WhenFull::Hold => DropReason::RingFull,
+                WhenFull::Displace => DropReason::Displaced,
+            };
+            add(Target::Ring(*id), lane.batch_packets, full, stats);
         }
         assert!(sinks.sinks.len() <= usize::from(u16::MAX), "an lcore has at most 65,535 stages, ports and rings");
         sinks
@@ -152,43 +209,152 @@ impl LcoreBuilder<'_> {
             .expect("a plan gives an lcore a cache of every pool it uses")
     }
 
-    fn port(&self, id: PortId, lcore: &Lcore, sinks: &Sinks, qps: &mut QueuePairs<'_>) -> Port {
+    fn port(
+        &self,
+        id: PortId,
+        lcore: &Lcore,
+        sinks: &mut Sinks,
+        qps: &mut QueuePairs<'_>,
+    ) -> Result<Port, EngineError> {
         let port = &self.plan[id];
         let burst = lcore.burst_packets as usize;
         let receiving = port.pool.zip(port.next).filter(|_| port.rx_depth_wr > 0).map(|(pool, next)| {
             let cache = self.cache_of(lcore, pool);
-            Receiving::new(cache, sinks.link(next), port.rx_depth_wr as usize, burst, port.timestamps)
+            let delivery = Delivery::from(sinks.link(next));
+            let delivery = if port.immediates { delivery.with_immediate() } else { delivery };
+            Receiving::new(cache, delivery, port.rx_depth_wr as usize, burst, port.timestamps)
         });
-        let sending = (port.tx_depth_wr > 0)
+        let mut qp = qps.take(id);
+        let entry = &self.stats.ports[id.index()];
+        let queue = operation_queue(self.plan, port, self.regions, &self.devices[port.device], &mut qp, entry)?;
+        qps.keep_like(id, &qp);
+        let operating = queue.map(|queue| {
+            let sink = sinks.index(Target::Port(id));
+            sinks.sinks[sink].stats = SinkStats::Operations(Box::new(queue));
+            Box::new(Operating::new(sink, port.tx_depth_wr as usize, port.ops_depth_wr as usize))
+        });
+        let sending = (port.tx_depth_wr > 0 && operating.is_none())
             .then(|| Sending::new(sinks.index(Target::Port(id)), port.signal_every_wr, port.tx_depth_wr as usize));
-        let qp = qps.take(id);
         self.stats.ports[id.index()].stats.qpn.set(qp.qpn().into());
-        Port {
+        Ok(Port {
             name: port.name.clone(),
             index: id.index() as u16,
             qp,
             receiving,
             sending,
+            operating,
             stats: self.stats.ports[id.index()].stats.clone(),
             health: Health::Up,
             by_address: matches!(port.destination, Destination::Listen(_) | Destination::Connect(_)),
             inbox: None,
             reconnect: self.handovers[id.index()].clone().map(PortSide::new),
-        }
+        })
     }
 
-    fn node(&self, id: StageId, lcore: &Lcore, sinks: &Sinks, stages: &mut [Option<Box<dyn Stage>>]) -> Node {
+    fn many_port(
+        &self,
+        id: PortId,
+        lcore: &Lcore,
+        sinks: &Sinks,
+        many: &mut ManyPorts<'_>,
+    ) -> Result<MultiPort, EngineError> {
+        let port = &self.plan[id];
+        let burst = lcore.burst_packets as usize;
+        let entry = &self.stats.ports[id.index()];
+        let (connections, maker) = many.maker(id);
+        let operations = many_operation_queue(self.plan, port, connections, self.regions, maker, entry)?;
+        Ok(many.port(id, |srq, connections| {
+            let depth_wr = if srq.is_some() { connections.rx_shared_wr } else { port.rx_depth_wr } as usize;
+            let receiving = port.pool.zip(port.next).map(|(pool, next)| {
+                let (cache, next) = (self.cache_of(lcore, pool), sinks.link(next));
+                let many = connections.max as usize;
+                ManyReceiving::new(srq, cache, next, depth_wr, burst, many, [port.timestamps, port.immediates])
+            });
+            let sending = (port.tx_depth_wr > 0).then(|| {
+                let depths = [port.tx_depth_wr as usize, connections.tx_shared_wr as usize];
+                let (sink, every) = (sinks.index(Target::Port(id)), every_of(port, connections));
+                ManySending::new(sink, every, depths, port.batch_packets as usize, operations)
+            });
+            (receiving, sending)
+        }))
+    }
+
+    fn node(
+        &self,
+        id: StageId,
+        lcore: &Lcore,
+        sinks: &mut Sinks,
+        many: &mut [MultiPort],
+        stages: &mut [Option<StageAndFds>],
+    ) -> Node {
         let stage = &self.plan[id];
+        let source = self.registry.kind(&stage.kind).is_some_and(|kind| kind.checked.spec.source);
+        let stats = &self.stats.stages[id.index()].stats;
+        let links: Box<[Output]> = stage.outputs.iter().map(|target| sinks.output(*target, self.plan)).collect();
+        let (made, fds) = stages[id.index()].take().expect("a stage is on one lcore");
+        let (made, until): (Box<dyn Stage>, _) = match stage.timers_max {
+            0 => (made, None),
+            timers => {
+                let (timed, until) = Timed::new(made, source, timers, lcore.burst_packets as usize);
+                (Box::new(timed), Some(until))
+            }
+        };
+        let handed = HandedBack { stage: made, source, until };
+        let (made, operates, until) = operating_stage(handed, stats, &links, &mut sinks.sinks, many);
+        let watches = fds.is_some();
+        let (made, until): (Box<dyn Stage>, _) = match fds {
+            None => (made, until),
+            Some(fds) => {
+                let (watching, until) = Watching::new(&stage.name, made, source, fds, until);
+                (Box::new(watching), Some(until))
+            }
+        };
         Node::new(NodeSpec {
             name: stage.name.clone(),
-            source: self.registry.kind(&stage.kind).is_some_and(|kind| kind.checked.spec.source),
-            stats: self.stats.stages[id.index()].stats.clone(),
-            stage: stages[id.index()].take().expect("a stage is on one lcore"),
-            links: stage.outputs.iter().map(|target| sinks.link(*target)).collect(),
+            source,
+            stats: stats.clone(),
+            stage: made,
+            operates,
+            links,
             input: sinks.index(Target::Stage(id)),
             cache: stage.pool.map(|pool| self.cache_of(lcore, pool)),
             batch_packets: stage.batch_packets as usize,
+            until,
+            watches,
         })
+    }
+
+    /// The lane of a ring that the lcore fills, and its place among the ring's.
+    fn lane(&self, id: RingId, lcore: &Lcore) -> (usize, &Lane) {
+        let mut lanes = self.plan[id].lanes.iter().enumerate();
+        lanes.find(|(_, lane)| lane.lcore == lcore.id).expect("a plan gives an lcore a lane of every ring it fills")
+    }
+
+    /// The rings that hold stages of the lcore back.
+    fn holds_back(&self, lcore: &Lcore) -> impl Iterator<Item = (RingId, &Lane)> {
+        let lanes = lcore.rings_out.iter().map(|id| (*id, self.lane(*id, lcore).1));
+        lanes.filter(|(_, lane)| !lane.held.is_empty())
+    }
+
+    fn holds(&self, lcore: &Lcore, sinks: &Sinks) -> Vec<Hold> {
+        let place = |stage: &StageId| lcore.stages.iter().position(|id| id == stage);
+        let nodes = |lane: &Lane| lane.held.iter().map(|id| place(id).expect("a lane holds its own lcore's")).collect();
+        self.holds_back(lcore).map(|(id, lane)| Hold::new(sinks.index(Target::Ring(id)), nodes(lane))).collect()
+    }
+
+    /// The lanes of a ring that the lcore empties.
+    fn lanes_in(&self, id: RingId, burst: usize, sinks: &Sinks, ends: &mut RingEnds) -> Vec<RingConsumer> {
+        let sink = sinks.index(consumer_target(self.plan[id].to));
+        let lanes = ends.iter_mut().zip(&self.stats.rings[id.index()].lanes);
+        let lane = |(ends, entry): (&mut LaneEnds, &LaneEntry)| RingConsumer {
+            consumer: ends.consumer.take().expect("a lane has one consumer"),
+            sink,
+            burst,
+            stats: entry.consumer.clone(),
+            displaced: ends.displaced.clone(),
+            order: PollOrder::default(),
+        };
+        lanes.map(lane).collect()
     }
 
     /// The rings that the lcore fills, and one doorbell for each lcore that empties some of them.
@@ -206,11 +372,13 @@ impl LcoreBuilder<'_> {
                 consumers.push(to);
                 consumers.len() - 1
             });
+            let (at, _) = self.lane(*id, lcore);
             rings_out.push(RingProducer {
-                producer: rings[id.index()].0.take().expect("a ring has one producer"),
+                producer: rings[id.index()][at].producer.take().expect("a lane has one producer"),
+                displaced: rings[id.index()][at].displaced.clone(),
                 sink: sinks.index(Target::Ring(*id)),
                 doorbell,
-                stats: self.stats.rings[id.index()].producer.clone(),
+                stats: self.stats.rings[id.index()].lanes[at].producer.clone(),
             });
         }
         let doorbell = |to: LcoreId| PeerDoorbell { waker: self.wakers[to.index()].clone(), due: false };

@@ -1,10 +1,15 @@
 //! Sets a run up: makes everything that a plan names, on one thread: devices, pools, queue pairs,
 //! stages, lcores.
 
+mod acceptors;
 pub(crate) mod assemble;
 pub(crate) mod devices;
 pub(crate) mod lcore_parts;
+pub(crate) mod many_ports;
+mod operating;
 pub(crate) mod queue_pairs;
+pub(crate) mod regions;
+pub(crate) mod rings;
 pub(crate) mod select_device;
 pub(crate) mod stages;
 pub(crate) mod stats;

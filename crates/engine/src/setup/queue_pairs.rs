@@ -8,7 +8,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use verbline_plan::{Destination, Group, Lcore, Plan, PortId, Transport};
-use verbline_verbs::connection::Listener;
+use verbline_verbs::connection::{ConnectOptions, Listener};
 use verbline_verbs::{
     Endpoint, Gid, InitSpec, Mtu, QpMaker, QpSpec, QueuePair, RtrSpec, RtsSpec, VerbError,
     datagram::{AhSpec, DEFAULT_QKEY, MULTICAST_QPN},
@@ -21,6 +21,7 @@ use crate::connection::spec::{ConnectionSpec, LocalPort, Reconnect, Role};
 use crate::idle::wake_set::CqSource;
 use crate::lcore::poll_loop::LcoreParts;
 use crate::setup::devices::{Devices, Opened, provider};
+use crate::setup::regions::{ReadDepths, peer_access, read_depths};
 
 /// The queue pairs on their way to their ports.
 #[derive(Debug)]
@@ -40,14 +41,22 @@ impl<'a> QueuePairs<'a> {
     /// Makes the queue pairs of an lcore, in INIT and joined to their groups. A port's tag is its
     /// place on its lcore.
     pub(crate) fn create(&mut self, lcore: &Lcore, source: &CqSource, devices: &Devices) -> Result<(), EngineError> {
-        for (tag, id) in lcore.ports.iter().enumerate() {
-            let port = &self.plan[*id];
+        // Those with many connections come last, and have none yet.
+        let ports = lcore.ports.iter().map(|id| (id, &self.plan[*id]));
+        for (tag, (id, port)) in ports.take_while(|(_, port)| port.connections.is_none()).enumerate() {
             let device = &devices[port.device];
             let spec = spec(port, source, tag as u16);
             self.qps[id.index()] = Some(create(self.plan, port, &spec, device)?);
-            self.makers[id.index()] = port.reconnect.then(|| device.pd.qp_maker(&spec)).flatten();
+            self.makers[id.index()] = port.reconnect.then(|| device.pd.qp_maker(&spec));
         }
         Ok(())
+    }
+
+    /// Queue pairs that take this one's place keep what it keeps.
+    pub(crate) fn keep_like(&mut self, id: PortId, qp: &QueuePair) {
+        if let Some(maker) = &mut self.makers[id.index()] {
+            maker.keep_like(qp);
+        }
     }
 
     /// The queue pair of a port, once.
@@ -87,7 +96,7 @@ pub(crate) fn connection_specs(
     handovers: &Handovers,
 ) -> Result<Vec<ConnectionSpec>, EngineError> {
     let mut specs = Vec::new();
-    for port in plan.ports() {
+    for port in plan.ports().iter().filter(|port| port.connections.is_none()) {
         let provider = provider(plan[port.device].provider);
         let role = match port.destination {
             Destination::Listen(address) => {
@@ -112,6 +121,7 @@ pub(crate) fn connection_specs(
             timeout: port.connect_timeout,
             device: devices[port.device].context.name().to_owned(),
             init: init_spec(plan, port, &devices[port.device]),
+            options: connect_options(plan, port, &devices[port.device]),
         };
         let maker = qps.makers[port.id.index()].take();
         let handover = handovers[port.id.index()].clone();
@@ -124,7 +134,7 @@ pub(crate) fn connection_specs(
 /// An address of the port's own device, so that the path leads over it and not over another one of
 /// this host; that of its GID if it is of the same kind. `None` lets the host choose, as on
 /// InfiniBand, where GIDs are no IP addresses.
-fn own_address(
+pub(super) fn own_address(
     plan: &Plan,
     port: &verbline_plan::Port,
     device: &Opened,
@@ -148,13 +158,30 @@ fn own_address(
     Ok(gids.iter().find_map(|entry| of_kind(entry.gid)).map(|ip| SocketAddr::new(ip, 0)))
 }
 
-fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> InitSpec {
-    InitSpec { port: plan[port.device].port_num, gid_index: device.gid_index, ..InitSpec::default() }
+pub(super) fn init_spec(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> InitSpec {
+    InitSpec {
+        port: plan[port.device].port_num,
+        gid_index: device.gid_index,
+        access: peer_access(plan, port.device),
+        ..InitSpec::default()
+    }
 }
 
-fn spec<'a>(port: &verbline_plan::Port, source: &'a CqSource, tag: u16) -> QpSpec<'a> {
+pub(super) fn connect_options(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> ConnectOptions {
+    let ReadDepths { served, started } = read_depths(plan, port, device);
+    let access = peer_access(plan, port.device);
+    ConnectOptions {
+        private_data: port.private_data.clone().into_bytes(),
+        access,
+        responder_resources: served,
+        initiator_depth: started,
+        ..ConnectOptions::default()
+    }
+}
+
+pub(super) fn spec<'a>(port: &verbline_plan::Port, source: &'a CqSource, tag: u16) -> QpSpec<'a> {
     QpSpec {
-        tx_depth_wr: port.tx_depth_wr,
+        tx_depth_wr: port.tx_depth_wr + port.ops_depth_wr,
         rx_depth_wr: port.rx_depth_wr,
         max_inline_bytes: if port.tx_depth_wr > 0 { port.inline_bytes } else { 0 },
         signal_every_wr: port.signal_every_wr.max(1),
@@ -212,8 +239,11 @@ impl Peers<'_> {
                 RtrSpec::connected(self.endpoint(peer)?).mtu(self.path_mtu(port, peer))
             }
         };
-        qp.to_rtr(&rtr)?;
-        qp.to_rts(&RtsSpec::default())?;
+        let depths = |port: &verbline_plan::Port| read_depths(self.plan, port, &self.devices[port.device]);
+        let own = depths(port);
+        let started = port.destination.peer().map_or(1, |peer| own.started.min(depths(&self.plan[peer]).served));
+        qp.to_rtr(&RtrSpec { max_dest_rd_atomic: own.served, ..rtr })?;
+        qp.to_rts(&RtsSpec { max_rd_atomic: started, ..RtsSpec::default() })?;
         if port.transport == Transport::Ud && port.tx_depth_wr > 0 {
             self.address(port, qp)?;
         }

@@ -7,11 +7,14 @@ use crate::idle::policy::Budget;
 use crate::setup::devices::{Devices, Pools};
 use crate::setup::stages::MadeStage;
 use crate::stats::clock::Clock;
+use crate::stats::connection_counters::{ConnectionsReport, LastError};
 use crate::stats::count::shared;
-use crate::stats::counters::{LcoreReport, PortReport, RingReport, StageReport};
+use crate::stats::counters::{InjectorReport, LcoreReport, PortReport, RingReport, StageReport};
 use crate::stats::failures::Wiring;
 use crate::stats::kernel_time::Thieves;
-use crate::stats::snapshot::{LcoreEntry, PortEntry, RingEntry, RunStats, StageEntry};
+use crate::stats::snapshot::{
+    ConnectionsEntry, InjectorEntry, LaneEntry, LcoreEntry, PortEntry, RingEntry, RunStats, StageEntry,
+};
 
 pub(crate) fn run_stats(
     plan: &Plan,
@@ -61,18 +64,39 @@ pub(crate) fn run_stats(
                     device: devices[port.device].context.name().to_owned(),
                     ..PortReport::default()
                 },
+                operations: (port.ops_depth_wr > 0).then(shared),
                 wiring: Wiring { reconnects: port.reconnect, senders: senders(plan, port) },
                 stats: shared(),
+                connections: port.connections.as_ref().map(|many| ConnectionsEntry {
+                    known: ConnectionsReport { max: many.max.into(), ..ConnectionsReport::default() },
+                    stats: shared(),
+                    host: shared(),
+                    last_error: LastError::default(),
+                }),
             })
             .collect(),
         rings: (plan.rings().iter())
             .map(|ring| RingEntry {
                 known: RingReport {
                     name: ring.name.clone(),
-                    producer: lcore_name(ring.from_lcore),
+                    producer: ring.lanes.iter().map(|lane| lcore_name(lane.lcore)).collect::<Vec<_>>().join(", "),
                     consumer: lcore_name(ring.to_lcore),
                     depth: ring.depth_packets.into(),
                     ..RingReport::default()
+                },
+                lanes: (ring.lanes.iter())
+                    .map(|lane| LaneEntry { filled_by: lcore_name(lane.lcore), producer: shared(), consumer: shared() })
+                    .collect(),
+            })
+            .collect(),
+        injectors: (plan.injectors().iter())
+            .map(|injector| InjectorEntry {
+                known: InjectorReport {
+                    name: injector.name.clone(),
+                    stage: plan[injector.to].name.clone(),
+                    lcore: lcore_name(injector.lcore),
+                    depth: injector.depth_packets.into(),
+                    ..InjectorReport::default()
                 },
                 producer: shared(),
                 consumer: shared(),

@@ -3,44 +3,13 @@
 //! reported, and printed by `--json` under its name.
 
 use serde::Serialize;
+use verbline_verbs::Status;
 
+use crate::stats::connection_counters::ConnectionsReport;
 use crate::stats::count::{Count, Drops, Sum};
-
-/// Declares a report with its counters: one block of counters a writer, whose `read` copies them
-/// into the report. `private` counters stand in no report as they are: a reader derives something
-/// from them.
-macro_rules! counted {
-    (
-        $(#[$report_doc:meta])*
-        $report:ident { $($(#[$field_doc:meta])* $field:ident: $field_type:ty,)* }
-        $(
-            $(#[$stats_doc:meta])*
-            $stats:ident { $($(#[$doc:meta])* $counter:ident,)* }
-            private { $($(#[$own_doc:meta])* $own:ident: $own_type:ty,)* }
-        )+
-    ) => {
-        $(#[$report_doc])*
-        #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-        pub struct $report {
-            $($(#[$field_doc])* pub $field: $field_type,)*
-            $($($(#[$doc])* pub $counter: u64,)*)+
-        }
-        $(
-            $(#[$stats_doc])*
-            #[derive(Debug, Default)]
-            pub(crate) struct $stats {
-                $($(#[$doc])* pub(crate) $counter: Count,)*
-                $($(#[$own_doc])* pub(crate) $own: $own_type,)*
-            }
-
-            impl $stats {
-                pub(crate) fn read(&self, report: &mut $report) {
-                    $(report.$counter = self.$counter.value();)*
-                }
-            }
-        )+
-    };
-}
+use crate::stats::counted::counted;
+use crate::stats::operations::OperationsReport;
+use crate::stats::wakes::{WAKE_CAUSES, WakeCause, WakeReport};
 
 counted! {
     /// One lcore: how it spent its time, and what woke it.
@@ -158,7 +127,7 @@ counted! {
     StageStats {
         /// Calls of `process`.
         calls,
-        /// Calls of `poll`.
+        /// Calls of `poll`; of a stage with timers, looks at what is due.
         polls,
         /// Packets given to `process`.
         packets_in,
@@ -170,6 +139,18 @@ counted! {
         batch_max,
         /// Packets asked of the pool and not had.
         alloc_failed,
+        /// Timers armed. Those that were neither due nor canceled by the end were armed then.
+        timers_armed,
+        /// Timers that were due, and handed to the stage.
+        timers_due,
+        /// Timers canceled.
+        timers_canceled,
+        /// Timers that the stage asked for and did not get, as `timers_max` were armed.
+        timers_refused,
+        /// Times that the stage was told of a descriptor.
+        fd_events,
+        /// Descriptors that were closed or failed while they were watched.
+        fds_closed,
     }
     private {
         /// Time in `process` and in polls that sent something, in cycles of the clock; estimated
@@ -204,6 +185,10 @@ counted! {
         link_down: bool,
         /// Completions with an error, by status; only what occurred.
         errors: Vec<StatusReport>,
+        /// Of a port that may have many connections.
+        connections: Option<ConnectionsReport>,
+        /// Its operations; `None` where the plan gives it none.
+        operations: Option<OperationsReport>,
     }
 
     /// What one port did.
@@ -248,12 +233,16 @@ counted! {
     RingReport {
         /// Its name in the plan.
         name: String,
-        /// The lcore that fills it.
+        /// The lcore that fills it; if several do, their names with commas between them.
         producer: String,
         /// The lcore that empties it.
         consumer: String,
-        /// Packets that it holds.
+        /// Packets that it holds from each lcore that fills it.
         depth: u64,
+        /// If several lcores fill it: what each of them did. The counters of the whole are their
+        /// sums; `most` is the most of one.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        lanes: Vec<RingReport>,
     }
 
     /// The producer's side of a ring.
@@ -282,16 +271,45 @@ counted! {
         /// so a short peak between them goes unseen.
         most,
     }
-    private {}
+    private {
+        /// Of a ring that drops the oldest: those that had been pushed.
+        displaced: Count,
+    }
 }
 
-/// How many sleeps one cause ended.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct WakeReport {
-    /// `completion`, `ring`, `control`, `timer` or `timeout`.
-    pub cause: &'static str,
-    /// Sleeps that it ended.
-    pub count: u64,
+counted! {
+    /// One injector.
+    InjectorReport {
+        /// Its name in the plan.
+        name: String,
+        /// The stage that it feeds.
+        stage: String,
+        /// The lcore of that stage.
+        lcore: String,
+        /// Messages that it holds.
+        depth: u64,
+        /// Messages that the lcore took.
+        popped: u64,
+        /// The most messages that were found in it, as of a ring.
+        most: u64,
+    }
+
+    /// The side of the embedder's threads, which write one at a time.
+    InjectorStats {
+        /// Messages taken from the embedder's threads.
+        pushed,
+        /// Sleeps of the lcore that they ended.
+        bells,
+        /// Messages refused because it was full.
+        refused_full,
+        /// Messages refused because the pool had no packet left.
+        refused_no_packet,
+        /// Messages refused because they were longer than a packet.
+        refused_too_long,
+        /// Messages refused because the run was stopping or over.
+        refused_stopped,
+    }
+    private {}
 }
 
 /// A counter of a stage's own.
@@ -312,6 +330,12 @@ pub struct StatusReport {
     pub count: u64,
 }
 
+impl PortStats {
+    pub(crate) fn count_status(&self, status: Status) {
+        self.statuses[(status.raw() as usize).min(STATUSES - 1)].add(1);
+    }
+}
+
 impl LcoreStats {
     pub(crate) fn woke(&self, cause: WakeCause) {
         self.wakes[cause as usize].add(1);
@@ -321,11 +345,11 @@ impl LcoreStats {
 impl LcoreReport {
     /// The share of batches that found it asleep, 0 to 1, whenever that was.
     pub fn late_share(&self) -> f64 {
-        let late = self.woken_by("completion") + self.woken_by("ring");
+        let late = self.woken_by("completion") + self.woken_by("ring") + self.woken_by("fd");
         if self.busy_loops == 0 { 0.0 } else { (late as f64 / self.busy_loops as f64).min(1.0) }
     }
 
-    /// How many sleeps `cause` ended: `completion`, `ring`, `control`, `timer` or `timeout`.
+    /// How many sleeps `cause` ended: `completion`, `ring`, `fd`, `control`, `timer` or `timeout`.
     pub fn woken_by(&self, cause: &str) -> u64 {
         self.wakes.iter().find(|wake| wake.cause == cause).map_or(0, |wake| wake.count)
     }
@@ -335,37 +359,5 @@ impl StageReport {
     /// The stage's own counter `name`.
     pub fn counter(&self, name: &str) -> Option<u64> {
         self.counters.iter().find(|counter| counter.name == name).map(|counter| counter.value)
-    }
-}
-
-/// What ended a sleep, or how the engine found out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WakeCause {
-    Completion,
-    Ring,
-    Control,
-    Timer,
-    /// The safety time-out: nothing has come, though a stage that is polled then may find something
-    /// to do.
-    Timeout,
-}
-
-pub(crate) const WAKE_CAUSES: [(WakeCause, &str); 5] = [
-    (WakeCause::Completion, "completion"),
-    (WakeCause::Ring, "ring"),
-    (WakeCause::Control, "control"),
-    (WakeCause::Timer, "timer"),
-    (WakeCause::Timeout, "timeout"),
-];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wake_causes_are_listed_in_the_order_of_their_counters() {
-        for (position, (cause, _)) in WAKE_CAUSES.iter().enumerate() {
-            assert_eq!(*cause as usize, position);
-        }
     }
 }

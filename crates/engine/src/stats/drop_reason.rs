@@ -18,8 +18,10 @@ const FIXED: [(DropReason, &str); FIXED_LEN] = [
     (DropReason::PortDown, "port_down"),
     (DropReason::NoOutput, "no_output"),
     (DropReason::Stopped, "stopped"),
+    (DropReason::NoConnection, "no_connection"),
+    (DropReason::Displaced, "displaced"),
 ];
-const FIXED_LEN: usize = 11;
+const FIXED_LEN: usize = 13;
 
 /// How many counters one place needs: the engine's reasons, then the stage's own.
 pub(crate) const REASONS: usize = FIXED_LEN + STAGE_REASONS_MAX;
@@ -51,6 +53,10 @@ pub enum DropReason {
     NoOutput,
     /// The run was stopping and the drain budget had run out.
     Stopped,
+    /// The packet's connection is gone, or it has none and its port needs one.
+    NoConnection,
+    /// The ring was full, and newer packets took its place (`full = "displace"`).
+    Displaced,
     /// A reason of the stage's own: the index into [`StageSpec::drops`](crate::StageSpec::drops).
     Stage(u8),
 }
@@ -72,6 +78,8 @@ impl DropReason {
             DropReason::PortDown => 8,
             DropReason::NoOutput => 9,
             DropReason::Stopped => 10,
+            DropReason::NoConnection => 11,
+            DropReason::Displaced => 12,
             DropReason::Stage(own) => FIXED_LEN + (own as usize).min(STAGE_REASONS_MAX - 1),
         }
     }

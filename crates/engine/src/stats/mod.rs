@@ -1,14 +1,18 @@
 //! Where packets and time went: counters, the clock, and the report that is made of them.
 
 pub(crate) mod clock;
+pub(crate) mod connection_counters;
 pub(crate) mod count;
+pub(crate) mod counted;
 pub(crate) mod counters;
 pub(crate) mod down_reason;
 pub(crate) mod drop_reason;
 pub(crate) mod failures;
 pub(crate) mod kernel_time;
+pub(crate) mod operations;
 pub(crate) mod report;
 pub(crate) mod sampling;
 pub(crate) mod snapshot;
 pub(crate) mod turn_time;
+pub(crate) mod wakes;
 pub(crate) mod warnings;

@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use crate::stats::counters::{LcoreReport, PortReport, RingReport, StageReport};
+use crate::stats::counters::{InjectorReport, LcoreReport, PortReport, RingReport, StageReport};
 
 /// The version of the report's shape. It rises when a key goes or changes its meaning, and not when
 /// one is added.
@@ -41,6 +41,8 @@ pub struct Report {
     /// In the plan's order.
     pub rings: Vec<RingReport>,
     /// In the plan's order.
+    pub injectors: Vec<InjectorReport>,
+    /// In the plan's order.
     pub pools: Vec<PoolReport>,
     /// Every drop, by place and reason; only what occurred.
     pub drops: Vec<DropReport>,
@@ -62,6 +64,11 @@ impl Report {
     /// The stage `name`, if the plan has it.
     pub fn stage(&self, name: &str) -> Option<&StageReport> {
         self.stages.iter().find(|stage| stage.name == name)
+    }
+
+    /// The injector `name`, if the plan has it.
+    pub fn injector(&self, name: &str) -> Option<&InjectorReport> {
+        self.injectors.iter().find(|injector| injector.name == name)
     }
 
     /// The port `name`, if the plan has it.
@@ -154,7 +161,7 @@ pub struct PoolReport {
 /// Packets dropped at one place for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct DropReport {
-    /// `stage.x`, `port.x` or `ring.x`.
+    /// `stage.x`, `port.x`, `ring.x` or `injector.x`.
     pub place: String,
     /// The reason's name.
     pub reason: String,
@@ -179,7 +186,7 @@ pub struct PacketReport {
 /// Packets that one place holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HolderReport {
-    /// `port.x rx`, `port.x tx`, `ring.x`, or `elsewhere`.
+    /// `port.x rx`, `port.x tx`, `ring.x`, `injector.x`, or `elsewhere`.
     pub place: String,
     /// How many.
     pub packets: u64,

@@ -1,19 +1,24 @@
 //! Makes a report from the counters of a run.
 
+use std::sync::PoisonError;
+
 use verbline_mem::Pool;
 use verbline_verbs::Status;
 
 use crate::stats::clock::{Clock, Tick};
+use crate::stats::connection_counters::{ConnectionsReport, ConnectionsStats, HostStats, LastError};
 use crate::stats::count::{Count, Counter, Drops, Shared};
 use crate::stats::counters::{
-    CounterReport, LcoreReport, LcoreStats, PortReport, PortStats, RingConsumerStats, RingProducerStats, RingReport,
-    StageReport, StageStats, StatusReport, WAKE_CAUSES, WakeReport,
+    CounterReport, InjectorReport, InjectorStats, LcoreReport, LcoreStats, PortReport, PortStats, RingConsumerStats,
+    RingProducerStats, RingReport, StageReport, StageStats, StatusReport,
 };
 use crate::stats::down_reason::DownReason;
-use crate::stats::drop_reason::reason_name;
+use crate::stats::drop_reason::{DropReason, reason_name};
 use crate::stats::failures::{self, Wiring};
 use crate::stats::kernel_time::{self, Thieves};
+use crate::stats::operations::OperationStats;
 use crate::stats::report::{DropReport, FailureReport, HolderReport, PacketReport, PoolReport, REPORT_VERSION, Report};
+use crate::stats::wakes::{WAKE_CAUSES, WakeReport};
 
 /// All counters of a run, with the names that a reader needs, in the plan's order.
 #[derive(Debug)]
@@ -24,6 +29,7 @@ pub(crate) struct RunStats {
     pub(crate) stages: Vec<StageEntry>,
     pub(crate) ports: Vec<PortEntry>,
     pub(crate) rings: Vec<RingEntry>,
+    pub(crate) injectors: Vec<InjectorEntry>,
     pub(crate) pools: Vec<Pool>,
     /// As it was at the start.
     pub(crate) kernel: Thieves,
@@ -49,13 +55,47 @@ pub(crate) struct StageEntry {
 pub(crate) struct PortEntry {
     pub(crate) known: PortReport,
     pub(crate) wiring: Wiring,
+    pub(crate) operations: Option<Shared<OperationStats>>,
     pub(crate) stats: Shared<PortStats>,
+    pub(crate) connections: Option<ConnectionsEntry>,
+}
+
+/// The connections of a port that may have many.
+#[derive(Debug)]
+pub(crate) struct ConnectionsEntry {
+    pub(crate) known: ConnectionsReport,
+    pub(crate) stats: Shared<ConnectionsStats>,
+    pub(crate) host: Shared<HostStats>,
+    pub(crate) last_error: LastError,
 }
 
 #[derive(Debug)]
 pub(crate) struct RingEntry {
     pub(crate) known: RingReport,
+    pub(crate) lanes: Vec<LaneEntry>,
+}
+
+/// What one lcore fills of a ring.
+#[derive(Debug)]
+pub(crate) struct LaneEntry {
+    /// Its lcore.
+    pub(crate) filled_by: String,
     pub(crate) producer: Shared<RingProducerStats>,
+    pub(crate) consumer: Shared<RingConsumerStats>,
+}
+
+impl LaneEntry {
+    /// Packets that were pushed and not popped yet.
+    fn queued(&self) -> u64 {
+        let gone = self.consumer.popped.value() + self.consumer.displaced.value();
+        self.producer.pushed.value().saturating_sub(gone)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct InjectorEntry {
+    pub(crate) known: InjectorReport,
+    pub(crate) producer: Shared<InjectorStats>,
     pub(crate) consumer: Shared<RingConsumerStats>,
 }
 
@@ -79,6 +119,7 @@ impl RunStats {
             ports: self.ports.iter().map(port).collect(),
             connections: Vec::new(),
             rings: self.rings.iter().map(ring).collect(),
+            injectors: self.injectors.iter().map(injector).collect(),
             drops: self.drops(ended),
             packets: self.packets(&pools, ended),
             pools,
@@ -171,13 +212,16 @@ impl RunStats {
     }
 
     fn drops(&self, ended: bool) -> Vec<DropReport> {
-        let mut all = Vec::new();
+        let mut all: Vec<DropReport> = Vec::new();
         let mut add = |place: String, drops: &Drops, own: &[&'static str]| {
-            all.extend(drops.non_zero().map(|(index, packets)| DropReport {
-                place: place.clone(),
-                reason: reason_name(index, own).to_owned(),
-                packets,
-            }));
+            for (index, packets) in drops.non_zero() {
+                let reason = reason_name(index, own);
+                // Another lane of the same ring.
+                match all.iter_mut().find(|drop| drop.place == place && drop.reason == reason) {
+                    Some(drop) => drop.packets += packets,
+                    None => all.push(DropReport { place: place.clone(), reason: reason.to_owned(), packets }),
+                }
+            }
         };
         for entry in &self.stages {
             add(format!("stage.{}", entry.known.name), &entry.stats.drops, entry.drops);
@@ -186,16 +230,24 @@ impl RunStats {
             add(format!("port.{}", entry.known.name), &entry.stats.drops, &[]);
         }
         for entry in &self.rings {
-            add(format!("ring.{}", entry.known.name), &entry.producer.drops, &[]);
+            for lane in &entry.lanes {
+                add(format!("ring.{}", entry.known.name), &lane.producer.drops, &[]);
+                // Of one ring the consumer drops some, and the producer others.
+                let by_consumer = Drops::default();
+                by_consumer.add(DropReason::Displaced, lane.consumer.displaced.value());
+                add(format!("ring.{}", entry.known.name), &by_consumer, &[]);
+            }
         }
         if ended {
             all.extend(self.rings.iter().filter_map(left_in_ring));
+            all.extend(self.injectors.iter().filter_map(left_in_injector));
         }
         all
     }
 
     fn packets(&self, pools: &[PoolReport], ended: bool) -> PacketReport {
-        let taken = self.lcores.iter().map(|entry| entry.stats.taken.value()).sum::<u64>();
+        let by_lcores = self.lcores.iter().map(|entry| entry.stats.taken.value()).sum::<u64>();
+        let taken = by_lcores + self.injectors.iter().map(|entry| entry.producer.pushed.value()).sum::<u64>();
         let held = pools.iter().map(|pool| pool.held).sum::<u64>();
         let holders = if ended { Vec::new() } else { self.holders() };
         let known: u64 = holders.iter().map(|holder| holder.packets).sum();
@@ -222,8 +274,12 @@ impl RunStats {
             add(format!("port.{} tx", entry.known.name), tx);
         }
         for entry in &self.rings {
+            let held = entry.lanes.iter().map(|lane| lane.queued() + lane.producer.pending.value());
+            add(format!("ring.{}", entry.known.name), held.sum());
+        }
+        for entry in &self.injectors {
             let queued = entry.producer.pushed.value().saturating_sub(entry.consumer.popped.value());
-            add(format!("ring.{}", entry.known.name), queued + entry.producer.pending.value());
+            add(format!("injector.{}", entry.known.name), queued);
         }
         holders
     }
@@ -256,19 +312,56 @@ fn port(entry: &PortEntry) -> PortReport {
         down: stats.down.value() > 0,
         down_reason: DownReason::text(stats.down_reason.value()),
         link_down: stats.link_down.value() > 0,
+        operations: entry.operations.as_ref().map(|operations| operations.report()),
         errors: counts.enumerate().filter(|(_, count)| *count > 0).map(status).collect(),
+        connections: entry.connections.as_ref().map(connections),
         ..report
     }
 }
 
-fn ring(entry: &RingEntry) -> RingReport {
+fn connections(entry: &ConnectionsEntry) -> ConnectionsReport {
     let mut report = entry.known.clone();
+    entry.stats.read(&mut report);
+    entry.host.read(&mut report);
+    // A panic leaves the old words or the new.
+    report.last_error = entry.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    report
+}
+
+fn ring(entry: &RingEntry) -> RingReport {
+    let mut lanes: Vec<RingReport> = entry.lanes.iter().map(|one| lane(one, &entry.known)).collect();
+    // Of a single lane there is no more to say.
+    if lanes.len() == 1 {
+        return lanes.remove(0);
+    }
+    let sum = |of: fn(&RingReport) -> u64| lanes.iter().map(of).sum();
+    RingReport {
+        pushed: sum(|lane| lane.pushed),
+        push_batches: sum(|lane| lane.push_batches),
+        full: sum(|lane| lane.full),
+        popped: sum(|lane| lane.popped),
+        pop_batches: sum(|lane| lane.pop_batches),
+        most: lanes.iter().map(|lane| lane.most).max().unwrap_or(0),
+        lanes,
+        ..entry.known.clone()
+    }
+}
+
+fn lane(entry: &LaneEntry, ring: &RingReport) -> RingReport {
+    let mut report = RingReport { producer: entry.filled_by.clone(), ..ring.clone() };
     entry.producer.read(&mut report);
     entry.consumer.read(&mut report);
     if report.full > 0 {
         report.most = report.depth;
     }
     report
+}
+
+fn injector(entry: &InjectorEntry) -> InjectorReport {
+    let mut report = entry.known.clone();
+    entry.producer.read(&mut report);
+    let most = if report.refused_full > 0 { report.depth } else { entry.consumer.most.value() };
+    InjectorReport { popped: entry.consumer.popped.value(), most, ..report }
 }
 
 /// A quotient that is 0 where there is nothing to divide by.
@@ -278,12 +371,18 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 /// Packets that were never popped, which went back to their pool with the ring.
 fn left_in_ring(entry: &RingEntry) -> Option<DropReport> {
+    let packets = entry.lanes.iter().map(LaneEntry::queued).sum();
+    left_behind(format!("ring.{}", entry.known.name), packets)
+}
+
+/// The same of an injector.
+fn left_in_injector(entry: &InjectorEntry) -> Option<DropReport> {
     let packets = entry.producer.pushed.value() - entry.consumer.popped.value();
-    (packets > 0).then(|| DropReport {
-        place: format!("ring.{}", entry.known.name),
-        reason: "left_behind".to_owned(),
-        packets,
-    })
+    left_behind(format!("injector.{}", entry.known.name), packets)
+}
+
+fn left_behind(place: String, packets: u64) -> Option<DropReport> {
+    (packets > 0).then(|| DropReport { place, reason: "left_behind".to_owned(), packets })
 }
 
 fn pool(pool: &Pool) -> PoolReport {

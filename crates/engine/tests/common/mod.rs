@@ -1,6 +1,11 @@
 //! What the whole runs share: a registry of small stages, and plans for them on the software RNIC.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+pub(crate) mod desk;
+pub(crate) mod peers;
+pub(crate) mod porter;
+pub(crate) mod scene;
+
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -10,11 +15,28 @@ use verbline_engine::{
 };
 use verbline_mem::Batch;
 use verbline_plan::{Loader, Machine, Plan};
+use verbline_verbs::Provider;
 
 pub(crate) const OUT: OutId = OutId(0);
 
 /// Long enough for anything that comes at all.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The software RNIC; with `ENGINE_TEST_PROVIDER=kernel` the kernel's rxe0 and rxe1 instead, as
+/// tests/guest/run makes them.
+pub(crate) fn provider() -> Provider {
+    match std::env::var("ENGINE_TEST_PROVIDER").as_deref() {
+        Err(_) | Ok("soft") => Provider::Soft,
+        Ok("kernel") => Provider::Kernel,
+        Ok(other) => panic!("ENGINE_TEST_PROVIDER={other}: soft or kernel"),
+    }
+}
+
+/// The one with 10.9.9.1, or the one with 10.9.9.2.
+pub(crate) fn device(index: u8) -> String {
+    let family = if provider() == Provider::Soft { "soft" } else { "rxe" };
+    format!("{family}{index}")
+}
 
 /// The plan of a text, checked for this machine.
 pub(crate) fn plan(registry: &Registry, text: &str) -> Plan {

@@ -21,6 +21,7 @@ pub(crate) fn catalog() -> Catalog {
             kind("sign", &["signed"], false, 0),
             kind("sink", &[], false, 0),
         ],
+        acceptors: vec!["porter"],
         sections: vec!["feed", "risk"],
     }
 }

@@ -296,7 +296,7 @@ mod tests {
                 }
 
                 let mut portably = vec![0u8; source.len()];
-                // SAFETY: as above.
+                // SAFETY: both buffers have `from + len` and `to + len` bytes, and are two.
                 unsafe { portable::copy(portably.as_mut_ptr().add(to), source.as_ptr().add(from), len) };
                 assert_eq!(portably, target);
             }

@@ -42,7 +42,7 @@ pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> Outcome {
         window.set_key(rkey);
         return Outcome::Done(0);
     }
-    // SAFETY: as above.
+    // SAFETY: by ibv_bind_mw(3) the region lives until the bind has completed.
     let region = unsafe { Mr::from_raw(info.mr) };
     let Some(grant) = grant(qp, window.is_type_2(), region, &info) else { return refused };
     window.bind(region, rkey, &grant);

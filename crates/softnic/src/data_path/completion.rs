@@ -162,7 +162,7 @@ impl SmallHeader {
     /// The header of a completion if it is that of a small message to this queue pair.
     #[inline(always)]
     pub(crate) fn read_to(slot: &Slot, qpn: u32) -> Option<SmallHeader> {
-        // SAFETY: as above.
+        // SAFETY: the slot's body has room for these words, which every bit pattern is a value of.
         let words = slot.body(|body| unsafe { body.cast::<[u64; SMALL_HEADER_WORDS]>().read() });
         let wanted = qpn | IS_SMALL as u32;
         (words[1] as u32 & (QPN_MASK | IS_SMALL) as u32 == wanted).then_some(SmallHeader(words))

@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mu
     if this.stalled.any() {
         progress::retry_all(this);
     }
-    // SAFETY: as above.
+    // SAFETY: one thread at a time polls a CQ: the program's contract with ibv_poll_cq.
     let poller = unsafe { this.poller() };
     let consumer = poller.consumer;
     // The ring first: see `Mailbox` on order.

@@ -48,7 +48,7 @@ impl<T> EventQueue<T> {
     pub(crate) fn new() -> Result<Self, c_int> {
         // SAFETY: no pointer is passed.
         let ready = Descriptor::new(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
-        // SAFETY: as above.
+        // SAFETY: epoll_create1 takes flags alone and touches no memory.
         let shown = Descriptor::new(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let mut interest = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         // SAFETY: two descriptors of ours, and a local.

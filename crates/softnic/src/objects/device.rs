@@ -49,7 +49,7 @@ unsafe impl Object for Device {
 // SAFETY: `raw` is never written after it was made, and has no pointer but optional functions, all
 // absent.
 unsafe impl Sync for Device {}
-// SAFETY: as above.
+// SAFETY: a thread that has a device alone may read `raw`, which is never written, as well.
 unsafe impl Send for Device {}
 
 /// All devices, made at the first call.

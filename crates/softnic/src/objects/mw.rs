@@ -59,7 +59,7 @@ impl Mw {
 
     /// Tells the program the key.
     pub(crate) fn set_handle_key(&self, key: u32) {
-        // SAFETY: as above.
+        // SAFETY: by ibv_bind_mw(3) the program doesn't write the handle during a call.
         unsafe { (*self.raw.get()).rkey = key };
     }
 

@@ -256,13 +256,13 @@ impl Qp {
 
     #[inline(always)]
     pub(crate) fn recv_cq(&self) -> &Cq {
-        // SAFETY: as in `send_cq`.
+        // SAFETY: this queue outlives its queue pairs as well, which it counts (`cq::retire`).
         unsafe { self.recv_cq.as_ref() }
     }
 
     #[inline(always)]
     pub(crate) fn srq(&self) -> Option<&Srq> {
-        // SAFETY: as in `send_cq`.
+        // SAFETY: the SRQ outlives its queue pairs, which it counts: its destruction is refused.
         self.srq.map(|srq| unsafe { srq.as_ref() })
     }
 

@@ -90,3 +90,17 @@ fn a_post_without_room_lets_what_waits_try_again() {
     ];
     run(Transport::Rc, false, &steps).unwrap();
 }
+
+/// Found by the sequences, too: the same, when it is a poll that lets it try again.
+#[test]
+fn a_poll_lets_what_waits_try_again() {
+    let post =
+        |end, work| Step::Post(Post { end, signal_every: 1, inline: false, to: 0, works: vec![(work, Flaw::None)] });
+    let steps = [
+        post(1, Work::Bind),
+        post(0, Work::Write { at: 0, len: 1, imm: true, through: true }),
+        post(1, Work::LocalInv { beside: false }),
+        Step::PollSend { end: 0, count: 1 },
+    ];
+    run(Transport::Rc, false, &steps).unwrap();
+}

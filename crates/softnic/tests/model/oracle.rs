@@ -269,6 +269,8 @@ impl Oracle {
     }
 
     pub(crate) fn poll_send(&mut self, end: usize) -> Option<SendDue> {
+        // A poll tries again what waits. A window may be void by now, with no receive posted.
+        self.carry_out(end);
         let due = self.ends[end].send_due.pop_front()?;
         self.ends[end].freed = due.frees;
         Some(due)

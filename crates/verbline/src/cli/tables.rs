@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use verbline_engine::{
-    ConnectionReport, ConnectionState, DropReport, LcoreReport, PortReport, RingReport, StageReport,
+    ConnectionReport, ConnectionState, DropReport, InjectorReport, LcoreReport, PortReport, RingReport, StageReport,
 };
 
 use super::figures::{count, duration, percent};
@@ -93,13 +93,25 @@ pub(super) fn connections(connections: &[ConnectionReport]) -> String {
 /// What went over the rings, in which batches, and how full they were.
 pub(super) fn rings(rings: &[RingReport]) -> String {
     let header = ["ring", "from", "to", "pushed", "/push", "/pop", "depth", "most", "full"];
-    let rows = rings.iter().map(|ring| {
+    // A lane of several follows its ring.
+    let rows = rings.iter().flat_map(|ring| std::iter::once(ring).chain(&ring.lanes)).map(|ring| {
         let (from, to) = (ring.producer.clone(), ring.consumer.clone());
         let (per_push, per_pop) = (mean(ring.pushed, ring.push_batches), mean(ring.popped, ring.pop_batches));
         let [pushed, depth, most, full] = [ring.pushed, ring.depth, ring.most, ring.full].map(count);
         [ring.name.clone(), from, to, pushed, per_push, per_pop, depth, most, full]
     });
     table(header, 3, rows)
+}
+
+/// What threads of the embedder handed in.
+pub(super) fn injectors(injectors: &[InjectorReport]) -> String {
+    let header = ["injector", "stage", "pushed", "popped", "depth", "most", "refused"];
+    let rows = injectors.iter().map(|one| {
+        let refused = one.refused_full + one.refused_no_packet + one.refused_too_long + one.refused_stopped;
+        let [pushed, popped, depth, most, refused] = [one.pushed, one.popped, one.depth, one.most, refused].map(count);
+        [one.name.clone(), one.stage.clone(), pushed, popped, depth, most, refused]
+    });
+    table(header, 2, rows)
 }
 
 /// What was dropped, where and why.

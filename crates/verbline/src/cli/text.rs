@@ -34,6 +34,9 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
     if !report.rings.is_empty() {
         let _ = writeln!(text, "{}\n", tables::rings(&report.rings));
     }
+    if !report.injectors.is_empty() {
+        let _ = writeln!(text, "{}\n", tables::injectors(&report.injectors));
+    }
     match report.drops.as_slice() {
         [] => text.push_str("drops    none\n"),
         drops => _ = writeln!(text, "{}\n", tables::drops(drops)),
@@ -252,6 +255,7 @@ mod tests {
             depth: 4_096,
             most: 4_096,
             full: 12_345,
+            lanes: Vec::new(),
         };
         Report {
             plan: "bad-day".into(),

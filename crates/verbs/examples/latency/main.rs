@@ -110,7 +110,8 @@ fn show(terms: Terms, times: &Times, json: bool) {
              \"half_round_trip_us\":{{\"min\":{min},\"p50\":{p50},\"p99\":{p99}}}}}"
         ),
         false => println!(
-            "{verb} of {size_bytes} bytes, half a round trip: min {min} us, p50 {p50} us, p99 {p99} us; {exchanges} exchanges"
+            "{verb} of {size_bytes} bytes, half a round trip: min {min} us, p50 {p50} us, p99 {p99} us; {exchanges} \
+             exchanges"
         ),
     }
 }

@@ -52,7 +52,10 @@ struct Options {
     #[arg(short = 'C', long)]
     count: Option<u32>,
     /// Length of a ping, bytes (client)
-    #[arg(short = 'S', long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(MIN_PING_BYTES as i64..=MAX_PING_BYTES as i64))]
+    #[arg(
+        short = 'S', long, default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(MIN_PING_BYTES as i64..=MAX_PING_BYTES as i64)
+    )]
     size: u32,
     /// Prints each ping
     #[arg(short, long)]

@@ -18,7 +18,8 @@ pub enum ConnectionError {
     Qp(#[from] QpError),
     /// No RDMA device has or reaches the address.
     #[error(
-        "no {provider} device reaches {address}; `rdma link` and `ip addr` show which addresses devices have (soft0 is 10.9.9.1, soft1 10.9.9.2)"
+        "no {provider} device reaches {address}; `rdma link` and `ip addr` show which addresses devices have (soft0 \
+         is 10.9.9.1, soft1 10.9.9.2)"
     )]
     Unreachable {
         /// Where devices were looked for.

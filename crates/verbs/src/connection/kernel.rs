@@ -16,7 +16,7 @@ use rdma_sys::{rdma_cm_event_type as event_type, rdma_cm_id, rdma_conn_param};
 
 use self::address::RawAddress;
 use self::id::{Channel, CmId, Event, check};
-use super::{ConnectOptions, ConnectionError, Deadline};
+use super::{ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
 use crate::qp::QueuePair;
@@ -188,8 +188,7 @@ pub(super) struct Request {
     id: CmId,
     device_name: String,
     private_data: Vec<u8>,
-    responder_resources: u8,
-    initiator_depth: u8,
+    param: ConnParam,
 }
 
 impl Request {
@@ -204,13 +203,7 @@ impl Request {
         let device_name = id
             .device_name()
             .map_err(|_| VerbError::new("rdma_get_cm_event", "a connection request", Errno::new(libc::ENODEV)))?;
-        Ok(Request {
-            id,
-            device_name,
-            private_data: event.private_data,
-            responder_resources: event.responder_resources,
-            initiator_depth: event.initiator_depth,
-        })
+        Ok(Request { id, device_name, private_data: event.private_data, param: event.param })
     }
 
     pub(super) fn private_data(&self) -> &[u8] {
@@ -229,11 +222,15 @@ impl Request {
         self.id.port()
     }
 
+    pub(super) fn param(&self) -> ConnParam {
+        self.param
+    }
+
     pub(super) fn accept(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connection, ConnectionError> {
         // Neither side starts more READs than the other serves (rdma_accept(3)). The event speaks
         // from this side's view.
-        let served = options.responder_resources.min(self.responder_resources);
-        let started = options.initiator_depth.min(self.initiator_depth);
+        let served = options.responder_resources.min(self.param.responder_resources);
+        let started = options.initiator_depth.min(self.param.initiator_depth);
         self.id.bring_to_init(qp, options.access)?;
         self.id.bring(qp, QpState::Rtr, Some(served))?;
         self.id.bring(qp, QpState::Rts, None)?;

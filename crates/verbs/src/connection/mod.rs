@@ -14,6 +14,7 @@
 
 mod error;
 mod kernel;
+mod options;
 mod soft;
 
 use std::net::SocketAddr;
@@ -23,49 +24,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub use error::ConnectionError;
+use options::check_private;
+pub use options::{ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, ConnParam, ConnectOptions, REJECT_PRIVATE_BYTES};
 
 use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
-use crate::memory::mr::Access;
 use crate::qp::QueuePair;
-
-/// Room for private data in a connection request (rdma_connect(3), RDMA_PS_TCP).
-pub const CONNECT_PRIVATE_BYTES: usize = 56;
-/// Room for private data in an acceptance (rdma_accept(3)).
-pub const ACCEPT_PRIVATE_BYTES: usize = 196;
-/// Room for private data in a rejection (rdma_reject(3)).
-pub const REJECT_PRIVATE_BYTES: usize = 148;
-
-/// What one side brings to a connection.
-#[derive(Clone, Debug)]
-pub struct ConnectOptions {
-    /// Given to the peer with the request or the acceptance; may arrive followed by zeros.
-    pub private_data: Vec<u8>,
-    /// READs and atomics of the peer that this side serves at once.
-    pub responder_resources: u8,
-    /// READs and atomics that this side has under way at once.
-    pub initiator_depth: u8,
-    /// Retries without an ACK, 0 to 7.
-    pub retry_count: u8,
-    /// Retries against a peer without a receive posted, 0 to 7; 7 is for ever.
-    pub rnr_retry_count: u8,
-    /// What the peer may do to memory through the QP, whatever the QP was brought to INIT with.
-    /// READs and atomics also need `responder_resources` above 0.
-    pub access: Access,
-}
-
-impl Default for ConnectOptions {
-    fn default() -> ConnectOptions {
-        ConnectOptions {
-            private_data: Vec::new(),
-            responder_resources: 1,
-            initiator_depth: 1,
-            retry_count: 7,
-            rnr_retry_count: 7,
-            access: Access::NONE,
-        }
-    }
-}
 
 /// Finds the device and the path to an address. `from` is the address to come from; without one, or
 /// with port 0, one is picked.
@@ -247,6 +211,14 @@ impl Request {
         }
     }
 
+    /// What else the peer said of itself.
+    pub fn param(&self) -> ConnParam {
+        match &self.0 {
+            RequestKind::Kernel(request) => request.param(),
+            RequestKind::Soft(request) => request.param(),
+        }
+    }
+
     /// Accepts with a QP in RESET or INIT, which goes to RTS. Post receives before calling this
     /// with a QP that was brought to INIT, or as soon as it returns: the peer may send once it has
     /// the answer.
@@ -349,13 +321,6 @@ impl AsFd for Connection {
             ConnectionKind::Kernel(connection) => connection.as_fd(),
             ConnectionKind::Soft(connection) => connection.as_fd(),
         }
-    }
-}
-
-fn check_private(what: &'static str, private_data: &[u8], max_bytes: usize) -> Result<(), ConnectionError> {
-    match private_data.len() {
-        len_bytes if len_bytes > max_bytes => Err(ConnectionError::PrivateData { what, len_bytes, max_bytes }),
-        _ => Ok(()),
     }
 }
 

@@ -4,17 +4,17 @@
 //! A soft device is found by the IPv4 addresses of its GID table. The mailbox is a mutex and, for
 //! each side, an eventfd that the other side rings; it lives as long as either side.
 
+mod bell;
 mod ports;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use rustix::event::{EventfdFlags, eventfd};
-
+use self::bell::Bell;
 use self::ports::Port;
-use super::{ConnectOptions, ConnectionError, Deadline};
+use super::{ConnParam, ConnectOptions, ConnectionError, Deadline};
 use crate::device::gid::Gid;
 use crate::device::provider::Provider;
 use crate::device::{Device, DeviceError};
@@ -106,6 +106,26 @@ struct Mailbox {
 struct Offer {
     endpoint: Endpoint,
     options: ConnectOptions,
+    srq: bool,
+}
+
+impl Offer {
+    fn new(qp: &QueuePair, options: &ConnectOptions) -> Offer {
+        Offer { endpoint: qp.endpoint(), options: options.clone(), srq: qp.uses_srq() }
+    }
+
+    /// As the other side is told of it.
+    fn param(&self) -> ConnParam {
+        let Offer { endpoint, options, srq } = self;
+        ConnParam {
+            responder_resources: options.initiator_depth,
+            initiator_depth: options.responder_resources,
+            retry_count: options.retry_count,
+            rnr_retry_count: options.rnr_retry_count,
+            qp_num: endpoint.qpn,
+            srq: *srq,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -154,7 +174,7 @@ impl Route {
             state: Mutex::new(State::Asked),
             caller: Bell::new()?,
             callee: Bell::new()?,
-            request: Offer { endpoint: qp.endpoint(), options: options.clone() },
+            request: Offer::new(qp, options),
             from: self.port,
             to,
         });
@@ -364,12 +384,16 @@ impl Request {
         &self.end.mailbox.to.device
     }
 
+    pub(super) fn param(&self) -> ConnParam {
+        self.end.mailbox.request.param()
+    }
+
     pub(super) fn accept(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connection, ConnectionError> {
         let mailbox = &self.end.mailbox;
         bring_to_init(qp, &mailbox.to, options)?;
         bring_up(qp, &mailbox.request, options)?;
         let (peer, private_data) = (mailbox.from.address(), mailbox.request.options.private_data.clone());
-        self.end.set(State::Accepted(Offer { endpoint: qp.endpoint(), options: options.clone() }));
+        self.end.set(State::Accepted(Offer::new(qp, options)));
         Ok(Connection { end: self.end, peer, private_data })
     }
 
@@ -415,34 +439,5 @@ impl Connection {
 
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.end.bell().as_fd()
-    }
-}
-
-/// An eventfd: rung by one thread, waited on by another.
-#[derive(Debug)]
-struct Bell(OwnedFd);
-
-impl Bell {
-    fn new() -> Result<Bell, VerbError> {
-        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
-        eventfd(0, flags)
-            .map(Bell)
-            .map_err(|errno| VerbError::new("eventfd", "a connection", Errno::new(errno.raw_os_error())))
-    }
-
-    fn ring(&self) {
-        // It fails only when the count is full, and then the bell is ringing already.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-    }
-
-    fn quiet(&self) {
-        // It fails only when the bell is quiet.
-        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
-    }
-}
-
-impl AsFd for Bell {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }

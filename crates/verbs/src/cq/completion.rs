@@ -251,8 +251,8 @@ impl fmt::Debug for Completions {
 /// happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "stale completion: wr_id {wr_id:#018x} (tag {}, {:?}) is not outstanding on this queue; it was handed in before, out of \
-     order, or to the wrong queue",
+    "stale completion: wr_id {wr_id:#018x} (tag {}, {:?}) is not outstanding on this queue; it was handed in before, \
+     out of order, or to the wrong queue",
     wr_id::tag(*.wr_id),
     wr_id::kind(*.wr_id)
 )]
@@ -280,7 +280,7 @@ mod tests {
             (*raw).byte_len = 77;
             (*raw).wc_flags = u32::MAX;
         }
-        // SAFETY: there is one entry.
+        // SAFETY: the capacity is one entry.
         unsafe { completions.set_len(1) };
         assert_eq!(completions.len(), 1);
         let completion = &completions.as_slice()[0];

@@ -224,7 +224,8 @@ impl CompletionQueue {
             VerbError::check("ibv_resize_cq", ret, || format!("{} to {depth} completions", self.inner.describe()));
         resized.map_err(|error| match error.errno.raw() {
             libc::EINVAL => error.advise(
-                "the depth may be below the completions that are in the CQ, which polling makes fewer, or above DeviceAttr::max_cqe",
+                "the depth may be below the completions that are in the CQ, which polling makes fewer, or above \
+                 DeviceAttr::max_cqe",
             ),
             _ => error,
         })?;
@@ -245,7 +246,8 @@ impl CompletionQueue {
         }
         self.poll_errors += 1;
         if self.poll_errors == 1 {
-            tracing::error!(cq = self.inner.id, device = %self.inner.context.name, "the device refuses to poll this CQ");
+            let device = &self.inner.context.name;
+            tracing::error!(cq = self.inner.id, %device, "the device refuses to poll this CQ");
         }
         0
     }
@@ -308,7 +310,7 @@ pub(crate) struct CqInner {
 // SAFETY: polling and arming go through the one CompletionQueue's `&mut self`; what is shared here
 // is the address, for creating and destroying QPs.
 unsafe impl Send for CqInner {}
-// SAFETY: as above.
+// SAFETY: through `&CqInner` threads share no more than the address of the CQ.
 unsafe impl Sync for CqInner {}
 
 impl CqInner {

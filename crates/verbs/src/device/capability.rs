@@ -68,7 +68,8 @@ impl Capability {
                 "leave the attribute out, and connect again over another path when this one fails"
             }
             Capability::ResizeQueues => {
-                "leave the attribute out, and create the QP with the depths that it will need (QpSpec::tx_depth_wr, rx_depth_wr)"
+                "leave the attribute out, and create the QP with the depths that it will need (QpSpec::tx_depth_wr, \
+                 rx_depth_wr)"
             }
             Capability::RateLimit(_) => "leave the attribute out, and pace the sends where they are posted",
             Capability::OnDemand => {
@@ -129,14 +130,26 @@ mod tests {
             Capability::OnDemand,
         ];
         let said: Vec<String> = all.iter().map(|one| one.check("mlx5_0", &bare).unwrap_err().to_string()).collect();
-        insta::assert_snapshot!(said.join("\n"), @"
-        mlx5_0 has no alternate paths (IBV_QP_ALT_PATH, IBV_QP_PATH_MIG_STATE): IBV_DEVICE_AUTO_PATH_MIG is not in its device_cap_flags; leave the attribute out, and connect again over another path when this one fails
-        mlx5_0 has no queues that can be resized (IBV_QP_CAP): IBV_DEVICE_RESIZE_MAX_WR is not in its device_cap_flags; leave the attribute out, and create the QP with the depths that it will need (QpSpec::tx_depth_wr, rx_depth_wr)
-        mlx5_0 has no rate limit for RC QPs (IBV_QP_RATE_LIMIT): its packet_pacing_caps.qp_rate_limit_max is 0; leave the attribute out, and pace the sends where they are posted
-        mlx5_0 has no on-demand paging (IBV_ACCESS_ON_DEMAND): IBV_ODP_SUPPORT is not in its odp_caps.general_caps; register without MrOptions::on_demand, which pins the memory (it counts against `ulimit -l`)
-    ");
+        let expected = [
+            "mlx5_0 has no alternate paths (IBV_QP_ALT_PATH, IBV_QP_PATH_MIG_STATE): IBV_DEVICE_AUTO_PATH_MIG is not \
+             in its device_cap_flags; leave the attribute out, and connect again over another path when this one \
+             fails",
+            "mlx5_0 has no queues that can be resized (IBV_QP_CAP): IBV_DEVICE_RESIZE_MAX_WR is not in its \
+             device_cap_flags; leave the attribute out, and create the QP with the depths that it will need \
+             (QpSpec::tx_depth_wr, rx_depth_wr)",
+            "mlx5_0 has no rate limit for RC QPs (IBV_QP_RATE_LIMIT): its packet_pacing_caps.qp_rate_limit_max is 0; \
+             leave the attribute out, and pace the sends where they are posted",
+            "mlx5_0 has no on-demand paging (IBV_ACCESS_ON_DEMAND): IBV_ODP_SUPPORT is not in its \
+             odp_caps.general_caps; register without MrOptions::on_demand, which pins the memory (it counts against \
+             `ulimit -l`)",
+        ];
+        assert_eq!(said, expected);
         let raw = Capability::RawPacket.refused("rxe0", "ibv_create_qp answered EOPNOTSUPP");
-        insta::assert_snapshot!(raw, @"rxe0 has no QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET): ibv_create_qp answered EOPNOTSUPP; use a UD QP, or an Ethernet card whose driver has such QPs (mlx4, mlx5); no software device has");
+        assert_eq!(
+            raw.to_string(),
+            "rxe0 has no QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET): ibv_create_qp answered EOPNOTSUPP; use a \
+             UD QP, or an Ethernet card whose driver has such QPs (mlx4, mlx5); no software device has"
+        );
     }
 
     #[test]

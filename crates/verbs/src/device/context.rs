@@ -60,7 +60,7 @@ impl Context {
                 return Ok(DeviceAttr::from_raw(&attr));
             }
         }
-        // SAFETY: as above.
+        // SAFETY: the context is open, and the call writes to `attr` alone.
         let ret = unsafe { verb!(self.inner.provider, ibv_query_device(raw, &raw mut attr.orig_attr)) };
         VerbError::check("ibv_query_device", ret, || self.name())?;
         Ok(DeviceAttr::from_raw(&attr))
@@ -163,7 +163,7 @@ pub(crate) struct ContextInner {
 // SAFETY: control verbs may be called from any thread, in libibverbs and in softnic; the data path
 // does not go through this type.
 unsafe impl Send for ContextInner {}
-// SAFETY: as above.
+// SAFETY: control verbs may be called by several threads at once.
 unsafe impl Sync for ContextInner {}
 
 impl ContextInner {

@@ -70,7 +70,7 @@ mod tests {
             assert_eq!(op.is_some(), found, "{sz} bytes, abi_compat {abi_compat:#x}");
         }
         let context = (&raw mut table).wrapping_byte_add(offset_of!(verbs_context, context)).cast();
-        // SAFETY: as above.
+        // SAFETY: `table` is live, and `context` points to the context in it.
         let absent = unsafe { extended!(context, alloc_td) };
         assert!(absent.is_none());
     }

@@ -43,8 +43,8 @@ pub enum DeviceError {
 
 fn have(available: &[String]) -> String {
     if available.is_empty() {
-        "there are none: load a driver (for the kernel's software RNIC, `modprobe rdma_rxe` and `rdma link add rxe0 type rxe \
-         netdev eth0`), or use the provider \"soft\", which needs neither"
+        "there are none: load a driver (for the kernel's software RNIC, `modprobe rdma_rxe` and `rdma link add rxe0 \
+         type rxe netdev eth0`), or use the provider \"soft\", which needs neither"
             .to_owned()
     } else {
         format!("there are: {}", available.join(", "))
@@ -135,7 +135,7 @@ struct List {
 // SAFETY: the list is only read, and freed once, by whichever thread drops it last;
 // ibv_free_device_list may be called from any thread.
 unsafe impl Send for List {}
-// SAFETY: as above.
+// SAFETY: threads that share the list only read it.
 unsafe impl Sync for List {}
 
 impl Drop for List {

@@ -51,7 +51,7 @@ pub(crate) struct PdInner {
 
 // SAFETY: the verbs that take a PD may be called from any thread.
 unsafe impl Send for PdInner {}
-// SAFETY: as above.
+// SAFETY: the verbs that take a PD may be called by several threads at once.
 unsafe impl Sync for PdInner {}
 
 impl PdInner {

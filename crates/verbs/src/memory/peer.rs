@@ -41,8 +41,8 @@ pub struct NotReplaced {
     pub error: MrError,
 }
 
-/// Where a peer's memory is, as the peer was told: an address and the key that opens it. Sixteen
-/// bytes to put in a message.
+/// Where a peer's memory is, as the peer was told: an address and the key that opens it
+/// ([`Remote::to_bytes`] for a message).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remote {
     /// Virtual address at the peer.
@@ -69,6 +69,23 @@ impl ProtectionDomain {
 }
 
 impl Remote {
+    /// The length of [`Remote::to_bytes`].
+    pub const BYTES: usize = 12;
+
+    /// As it travels in a message: address and key, in network byte order.
+    pub fn to_bytes(self) -> [u8; Remote::BYTES] {
+        let mut bytes = [0; Remote::BYTES];
+        bytes[..8].copy_from_slice(&self.addr.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.rkey.to_be_bytes());
+        bytes
+    }
+
+    /// What [`Remote::to_bytes`] wrote.
+    pub fn from_bytes(bytes: [u8; Remote::BYTES]) -> Remote {
+        let [addr @ .., a, b, c, d] = bytes;
+        Remote { addr: u64::from_be_bytes(addr), rkey: u32::from_be_bytes([a, b, c, d]) }
+    }
+
     /// The same memory, `bytes` further.
     #[must_use]
     pub fn offset(self, bytes: u64) -> Remote {
@@ -157,6 +174,19 @@ impl PeerMr {
     /// What was granted.
     pub fn access(&self) -> Access {
         self.inner.access
+    }
+
+    /// The same for a work request that is kept along with the region: `None` when it leaves that.
+    #[inline]
+    pub(crate) fn sge(&self, offset: u32, len: u32) -> Option<rdma_sys::ibv_sge> {
+        let end = (offset as usize).checked_add(len as usize)?;
+        let lkey = self.inner.mr.lkey();
+        let addr = self.inner.addr() + u64::from(offset);
+        (end <= self.inner.region.len_bytes()).then_some(rdma_sys::ibv_sge { addr, length: len, lkey })
+    }
+
+    pub(crate) fn pd_id(&self) -> u64 {
+        self.inner.mr.pd().id
     }
 
     /// A part of it for a work request: `None` when it leaves the region.

@@ -133,7 +133,7 @@ impl Drop for PostedBind {
 
 // SAFETY: the window is bound through its one handle; `bound` is behind a mutex.
 unsafe impl Send for WindowInner {}
-// SAFETY: as above.
+// SAFETY: a bind takes `&mut` of the one handle, and `bound` is behind a mutex.
 unsafe impl Sync for WindowInner {}
 
 impl MemoryWindow {
@@ -179,10 +179,10 @@ impl MemoryWindow {
         if let Some((_, in_force)) = bound.failed.take() {
             // What was posted behind the failed one fails with it, and says so later.
             bound.settled = self.binds;
-            // SAFETY: as above.
+            // SAFETY: the window is alive, and `&mut self` is its only user.
             unsafe { rkey.write(in_force) };
         }
-        // SAFETY: as above.
+        // SAFETY: the window is alive, and `&mut self` is its only user.
         unsafe { rkey.read() }
     }
 

@@ -137,7 +137,7 @@ pub(crate) struct AhInner {
 
 // SAFETY: an ibv_ah is not written after it was created; post_send only reads it.
 unsafe impl Send for AhInner {}
-// SAFETY: as above.
+// SAFETY: threads that share an ibv_ah only read it.
 unsafe impl Sync for AhInner {}
 
 impl AhInner {

@@ -57,7 +57,8 @@ impl QueuePair {
             device = %self.keep.pd.context.name,
             %errno,
             packets = self.sends_outstanding() + self.recvs_outstanding(),
-            "the device would not destroy the QP: its packets and their pools are leaked, because it may still write them"
+            "the device would not destroy the QP: its packets and their pools are leaked, because it may still write \
+             them"
         );
     }
 }

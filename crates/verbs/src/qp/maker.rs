@@ -1,5 +1,5 @@
 //! Making QPs like one that was made, later and on any thread: for a connection that is lost and
-//! made again.
+//! made again, and for the peers that come to one port.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +8,24 @@ use super::{QpError, QpSpec, QueuePair};
 use crate::cq::CompletionQueue;
 use crate::memory::pd::PdInner;
 use crate::memory::pd::ProtectionDomain;
+use crate::memory::peer::PeerMr;
+use crate::memory::window::{MemoryWindow, WindowKind};
 use crate::qp::endpoint::Transport;
+use crate::qp::srq::SrqInner;
+use crate::wr::post::PostStop;
+use crate::wr::works::{KeptMemory, KeptRegion, KeptWindow};
 
-/// Makes QPs of one [`QpSpec`] on the same PD and CQs, which it keeps alive. Whoever polls the CQs
-/// goes on to do so: a maker only says where its QPs complete.
+/// Makes QPs of one [`QpSpec`] on the same PD, CQs and SRQ, which it keeps alive. Whoever polls the
+/// CQs and posts to the SRQ goes on to do so: a maker only says where its QPs complete, and where
+/// their receives come from.
 #[derive(Debug)]
 pub struct QpMaker {
     pd: Arc<PdInner>,
     /// Never polled nor armed.
     send_cq: CompletionQueue,
     recv_cq: CompletionQueue,
+    /// Its receives stay the owner's of the handle.
+    srq: Option<Arc<SrqInner>>,
     transport: Transport,
     tx_depth_wr: u32,
     rx_depth_wr: u32,
@@ -28,24 +36,25 @@ pub struct QpMaker {
     tag: u16,
     thread_domain: bool,
     destroy_timeout: Duration,
+    /// What they keep.
+    regions: Vec<PeerMr>,
+    windows: usize,
 }
 
 impl ProtectionDomain {
-    /// What makes QPs of this spec later, on any thread. `None` for a spec with an SRQ.
-    pub fn qp_maker(&self, spec: &QpSpec<'_>) -> Option<QpMaker> {
+    /// What makes QPs of this spec later, on any thread.
+    pub fn qp_maker(&self, spec: &QpSpec<'_>) -> QpMaker {
         QpMaker::new(&self.inner, spec)
     }
 }
 
 impl QpMaker {
-    pub(crate) fn new(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Option<QpMaker> {
-        if spec.srq.is_some() {
-            return None;
-        }
-        Some(QpMaker {
+    pub(crate) fn new(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> QpMaker {
+        QpMaker {
             pd: pd.clone(),
             send_cq: spec.send_cq.unpolled(),
             recv_cq: spec.recv_cq.unpolled(),
+            srq: spec.srq.map(|srq| srq.inner.clone()),
             transport: spec.transport,
             tx_depth_wr: spec.tx_depth_wr,
             rx_depth_wr: spec.rx_depth_wr,
@@ -56,12 +65,42 @@ impl QpMaker {
             tag: spec.tag,
             thread_domain: spec.thread_domain,
             destroy_timeout: spec.destroy_timeout,
-        })
+            regions: Vec::new(),
+            windows: 0,
+        }
     }
 
-    /// Another QP of the spec, in RESET. Its completions carry the spec's tag, so it takes the
-    /// place of one of which nothing is outstanding any more ([`QueuePair::is_drained`]):
-    /// completions of both would not be told apart by their tag.
+    /// QPs that are made from now on keep the regions that this one keeps, under the same numbers,
+    /// and as many windows, bound to nothing.
+    pub fn keep_like(&mut self, qp: &QueuePair) {
+        let KeptMemory { regions, windows } = &qp.keep().memory;
+        (self.regions, self.windows) = (regions.clone(), windows.len());
+    }
+
+    /// QPs that are made from now on keep this region, under the number that is given
+    /// ([`QueuePair::keep_region`]). Refused on another PD than theirs.
+    pub fn keep_region(&mut self, region: &PeerMr) -> Result<KeptRegion, PostStop> {
+        let (region_pd, qp_pd) = (region.pd_id(), self.pd.id);
+        if region_pd != qp_pd {
+            return Err(PostStop::NotRegistered { packet_pd: region_pd, qp_pd });
+        }
+        let place = u16::try_from(self.regions.len()).map_err(|_| PostStop::NotKept("it keeps 65,536 regions"))?;
+        self.regions.push(region.clone());
+        Ok(KeptRegion(place))
+    }
+
+    /// QPs that are made from now on keep so many windows, of type 2 and bound to nothing, by these
+    /// numbers ([`QueuePair::keep_window`]).
+    pub fn keep_windows(&mut self, count: usize) -> Result<Vec<KeptWindow>, PostStop> {
+        let places = u16::try_from(count).map_err(|_| PostStop::NotKept("it keeps 65,536 windows"))?;
+        self.windows = count;
+        Ok((0..places).map(KeptWindow).collect())
+    }
+
+    /// Another QP of the spec, in RESET. Its completions carry the spec's tag. Those of several
+    /// that are in use at once are told apart by [`crate::Completion::qp_num`]; by tag alone one
+    /// has to take the place of another, of which nothing is outstanding any more
+    /// ([`QueuePair::is_drained`]).
     pub fn make(&self) -> Result<QueuePair, QpError> {
         let spec = QpSpec {
             send_cq: &self.send_cq,
@@ -78,6 +117,12 @@ impl QpMaker {
             thread_domain: self.thread_domain,
             destroy_timeout: self.destroy_timeout,
         };
-        QueuePair::create(&self.pd, &spec)
+        let mut qp = QueuePair::create(&self.pd, &spec, self.srq.as_ref())?;
+        let memory = &mut qp.keep_mut().memory;
+        memory.regions.clone_from(&self.regions);
+        for _ in 0..self.windows {
+            memory.windows.push(MemoryWindow::alloc(&self.pd, WindowKind::Type2)?);
+        }
+        Ok(qp)
     }
 }

@@ -27,6 +27,7 @@ mod special;
 pub(crate) mod srq;
 pub(crate) mod state;
 pub(crate) mod thread_domain;
+mod works;
 
 use std::cell::Cell;
 use std::fmt;
@@ -56,6 +57,7 @@ use crate::qp::thread_domain::OwnDomain;
 use crate::wr::post_verb::{PostRecv, PostSend};
 use crate::wr::recv::{RecvQueue, ScatterQueue};
 use crate::wr::send::{SendQueue, SendQueueSpec};
+use crate::wr::works::KeptMemory;
 use crate::wr::wr_id::WrKind;
 
 /// What a QP holds and what went wrong with it.
@@ -90,7 +92,7 @@ pub struct QueuePair {
 impl ProtectionDomain {
     /// A QP, in the state RESET.
     pub fn create_qp(&self, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
-        QueuePair::create(&self.inner, spec)
+        QueuePair::create(&self.inner, spec, spec.srq.map(|srq| &srq.inner))
     }
 }
 
@@ -107,6 +109,8 @@ pub(crate) struct Keep {
     _recv_cq: Arc<CqInner>,
     pub(crate) srq: Option<Arc<SrqInner>>,
     pub(crate) groups: Vec<Membership>,
+    /// What operations name by a number.
+    pub(crate) memory: KeptMemory,
 }
 
 /// This side of the connection, as `to_init` learned it.
@@ -121,9 +125,15 @@ pub(crate) struct Local {
 }
 
 impl QueuePair {
-    pub(crate) fn create(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
-        spec::check(pd, spec)?;
-        let (raw, inline_bytes, domain) = spec::create_in_domain(pd, spec)?;
+    /// With the receives of `srq`, whatever the spec says of one.
+    pub(crate) fn create(
+        pd: &Arc<PdInner>,
+        spec: &QpSpec<'_>,
+        srq: Option<&Arc<SrqInner>>,
+    ) -> Result<QueuePair, QpError> {
+        let inner = srq.map(|srq| &**srq);
+        spec::check(pd, spec, inner)?;
+        let (raw, inline_bytes, domain) = spec::create_in_domain(pd, spec, inner)?;
         let send = SendQueue::new(SendQueueSpec {
             depth: spec.tx_depth_wr,
             tag: spec.tag,
@@ -134,7 +144,7 @@ impl QueuePair {
             max_sge: spec.max_send_sge.max(1),
         });
         // A QP on an SRQ has no receives of its own.
-        let (rx_depth, list_depth) = match spec.srq {
+        let (rx_depth, list_depth) = match srq {
             Some(_) => (0, None),
             None if spec.max_recv_sge > 1 => (0, Some(spec.rx_depth_wr)),
             None => (spec.rx_depth_wr, None),
@@ -148,9 +158,9 @@ impl QueuePair {
         tracing::debug!(qpn, device = %pd.context.name, transport = %spec.transport, inline_bytes, "QP created");
         Ok(QueuePair {
             raw,
-            // SAFETY: as above.
+            // SAFETY: the QP was just created, and `QueuePair` keeps it alive from here on.
             post_send: unsafe { PostSend::of(raw.as_ptr()) },
-            // SAFETY: as above.
+            // SAFETY: the QP was just created, and `QueuePair` keeps it alive from here on.
             post_recv: unsafe { PostRecv::of(raw.as_ptr()) },
             send: ManuallyDrop::new(send),
             recv: ManuallyDrop::new(recv),
@@ -166,8 +176,9 @@ impl QueuePair {
                 pd: pd.clone(),
                 _send_cq: spec.send_cq.inner.clone(),
                 _recv_cq: spec.recv_cq.inner.clone(),
-                srq: spec.srq.map(|srq| srq.inner.clone()),
+                srq: srq.cloned(),
                 groups: Vec::new(),
+                memory: KeptMemory::default(),
             }),
             destroy_timeout: spec.destroy_timeout,
             _not_sync: PhantomData,

@@ -16,7 +16,7 @@ use crate::device::provider::verb;
 use crate::errno::{Errno, VerbError};
 use crate::memory::pd::PdInner;
 use crate::qp::endpoint::Transport;
-use crate::qp::srq::SharedReceiveQueue;
+use crate::qp::srq::{SharedReceiveQueue, SrqInner};
 use crate::qp::thread_domain::OwnDomain;
 use crate::wr::wr_id::MAX_SLOTS;
 
@@ -82,20 +82,20 @@ impl<'a> QpSpec<'a> {
     }
 }
 
-pub(super) fn check(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<(), QpError> {
+pub(super) fn check(pd: &Arc<PdInner>, spec: &QpSpec<'_>, srq: Option<&SrqInner>) -> Result<(), QpError> {
     for (what, cq) in [("send CQ", spec.send_cq), ("receive CQ", spec.recv_cq)] {
         if !Arc::ptr_eq(&cq.inner.context, &pd.context) {
             let (theirs, ours) = (cq.inner.context.name.clone(), pd.context.name.clone());
             return Err(QpError::Foreign { what, theirs, ours });
         }
     }
-    if let Some(srq) = spec.srq {
-        if srq.inner.pd.id != pd.id {
-            let (theirs, ours) = (srq.inner.pd.describe(), pd.describe());
+    if let Some(srq) = srq {
+        if srq.pd.id != pd.id {
+            let (theirs, ours) = (srq.pd.describe(), pd.describe());
             return Err(QpError::Foreign { what: "SRQ", theirs, ours });
         }
-        if (srq.transport() == Transport::Ud) != (spec.transport == Transport::Ud) {
-            return Err(QpError::SrqTransport { srq: srq.transport(), qp: spec.transport });
+        if (srq.transport == Transport::Ud) != (spec.transport == Transport::Ud) {
+            return Err(QpError::SrqTransport { srq: srq.transport, qp: spec.transport });
         }
     }
     // One slot is the drain marker's.
@@ -132,34 +132,46 @@ const SPARE_WR: u32 = 32;
 pub(super) fn create_in_domain(
     pd: &Arc<PdInner>,
     spec: &QpSpec<'_>,
+    srq: Option<&SrqInner>,
 ) -> Result<(NonNull<ibv_qp>, u32, Option<OwnDomain>), QpError> {
     if spec.thread_domain {
         let domain = OwnDomain::alloc(pd).map_err(QpError::from);
-        match domain.and_then(|domain| Ok((create_with_spare(pd, domain.as_ptr(), spec)?, domain))) {
+        match domain.and_then(|domain| Ok((create_with_spare(pd, domain.as_ptr(), spec, srq)?, domain))) {
             Ok(((raw, inline_bytes), domain)) => return Ok((raw, inline_bytes, Some(domain))),
             Err(error) => tracing::debug!(device = %pd.context.name, %error, "a QP goes without a thread domain"),
         }
     }
-    create_with_spare(pd, pd.as_ptr(), spec).map(|(raw, inline_bytes)| (raw, inline_bytes, None))
+    create_with_spare(pd, pd.as_ptr(), spec, srq).map(|(raw, inline_bytes)| (raw, inline_bytes, None))
 }
 
 /// As [`create`], with room to spare; a device that has no room for that is asked for less.
-fn create_with_spare(pd: &PdInner, on: *mut ibv_pd, spec: &QpSpec<'_>) -> Result<(NonNull<ibv_qp>, u32), QpError> {
-    let create = |spare| create(pd, on, spec, spec.tx_depth_wr + spare);
+fn create_with_spare(
+    pd: &PdInner,
+    on: *mut ibv_pd,
+    spec: &QpSpec<'_>,
+    srq: Option<&SrqInner>,
+) -> Result<(NonNull<ibv_qp>, u32), QpError> {
+    let create = |spare| create(pd, on, spec, srq, spec.tx_depth_wr + spare);
     create(SPARE_WR).or_else(|_| create(1)).or_else(|_| create(0))
 }
 
 /// Creates the QP with as much inline data as the device takes, at most what is asked; gives that
 /// too. There is no verb that tells the limit, so that trying is the documented way
 /// (ibv_post_send(3)).
-fn create(pd: &PdInner, on: *mut ibv_pd, spec: &QpSpec<'_>, tx_depth: u32) -> Result<(NonNull<ibv_qp>, u32), QpError> {
+fn create(
+    pd: &PdInner,
+    on: *mut ibv_pd,
+    spec: &QpSpec<'_>,
+    srq: Option<&SrqInner>,
+    tx_depth: u32,
+) -> Result<(NonNull<ibv_qp>, u32), QpError> {
     let mut inline_bytes = spec.max_inline_bytes;
     loop {
         // SAFETY: ibv_qp_init_attr is integers and pointers: all zeros is a value.
         let mut init: rdma_sys::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         init.send_cq = spec.send_cq.inner.as_ptr();
         init.recv_cq = spec.recv_cq.inner.as_ptr();
-        init.srq = spec.srq.map_or(std::ptr::null_mut(), |srq| srq.inner.as_ptr());
+        init.srq = srq.map_or(std::ptr::null_mut(), SrqInner::as_ptr);
         init.qp_type = spec.transport.to_raw();
         // Some drivers refuse a queue of none.
         init.cap.max_send_wr = tx_depth.max(1);
@@ -167,8 +179,8 @@ fn create(pd: &PdInner, on: *mut ibv_pd, spec: &QpSpec<'_>, tx_depth: u32) -> Re
         init.cap.max_send_sge = spec.max_send_sge.max(1);
         init.cap.max_recv_sge = spec.max_recv_sge.max(1);
         init.cap.max_inline_data = inline_bytes;
-        // SAFETY: PD and CQs are alive and of one device (`check`), and the QP keeps them; `on` is
-        // the PD or a parent domain of it.
+        // SAFETY: PD, CQs and SRQ are alive and of one device (`check`), and the QP keeps them;
+        // `on` is the PD or a parent domain of it.
         let raw = unsafe { verb!(pd.provider(), ibv_create_qp(on, &raw mut init)) };
         if let Some(raw) = NonNull::new(raw) {
             // A device may grant more; what was asked is what is used.
@@ -192,16 +204,16 @@ fn create_error(pd: &PdInner, spec: &QpSpec<'_>, errno: Errno) -> QpError {
     let object =
         format!("{transport} QP of {tx_depth_wr} sends and {rx_depth_wr} receives{parts} on {}", pd.describe());
     let error = VerbError::new("ibv_create_qp", object, errno);
-    let limits = "a depth may be beyond DeviceAttr::max_qp_wr, the device may be out of QPs (DeviceAttr::max_qp), or locked memory may \
-                  be short (`ulimit -l`)";
+    let limits = "a depth may be beyond DeviceAttr::max_qp_wr, the device may be out of QPs \
+                  (DeviceAttr::max_qp), or locked memory may be short (`ulimit -l`)";
     match (transport, errno.raw()) {
         (Transport::RawPacket, libc::EOPNOTSUPP | libc::ENOSYS) => {
             Capability::RawPacket.refused(&pd.context.name, format!("ibv_create_qp answered {errno}")).into()
         }
         (Transport::RawPacket, libc::EPERM | libc::EACCES) => error
             .advise(
-                "whole frames can be forged, so that the kernel wants CAP_NET_RAW for them: run as root, or give it to the program \
-                 with `setcap cap_net_raw+ep PROGRAM`",
+                "whole frames can be forged, so that the kernel wants CAP_NET_RAW for them: run as root, or give it \
+                 to the program with `setcap cap_net_raw+ep PROGRAM`",
             )
             .into(),
         (Transport::RawPacket, libc::EINVAL | libc::ENOMEM) => {
@@ -227,8 +239,24 @@ mod tests {
             let said = create_error(&pd.inner, &spec, Errno::new(errno)).to_string();
             said.replace(&pd.inner.describe(), "PD 1 on mlx5_0")
         };
-        insta::assert_snapshot!(says(libc::EPERM), @"ibv_create_qp of RAW_PACKET QP of 128 sends and 128 receives on PD 1 on mlx5_0: EPERM (Operation not permitted); whole frames can be forged, so that the kernel wants CAP_NET_RAW for them: run as root, or give it to the program with `setcap cap_net_raw+ep PROGRAM`");
-        insta::assert_snapshot!(says(libc::EINVAL), @"ibv_create_qp of RAW_PACKET QP of 128 sends and 128 receives on PD 1 on mlx5_0: EINVAL (Invalid argument); a depth may be beyond DeviceAttr::max_qp_wr, the device may be out of QPs (DeviceAttr::max_qp), or locked memory may be short (`ulimit -l`); or its port is not Ethernet, which frames need");
-        insta::assert_snapshot!(pd.create_qp(&spec).unwrap_err(), @"soft0 has no QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET): ibv_create_qp answered EOPNOTSUPP (Operation not supported); use a UD QP, or an Ethernet card whose driver has such QPs (mlx4, mlx5); no software device has");
+        assert_eq!(
+            says(libc::EPERM).to_string(),
+            "ibv_create_qp of RAW_PACKET QP of 128 sends and 128 receives on PD 1 on mlx5_0: EPERM (Operation not \
+             permitted); whole frames can be forged, so that the kernel wants CAP_NET_RAW for them: run as root, or \
+             give it to the program with `setcap cap_net_raw+ep PROGRAM`"
+        );
+        assert_eq!(
+            says(libc::EINVAL).to_string(),
+            "ibv_create_qp of RAW_PACKET QP of 128 sends and 128 receives on PD 1 on mlx5_0: EINVAL (Invalid \
+             argument); a depth may be beyond DeviceAttr::max_qp_wr, the device may be out of QPs \
+             (DeviceAttr::max_qp), or locked memory may be short (`ulimit -l`); or its port is not Ethernet, which \
+             frames need"
+        );
+        assert_eq!(
+            pd.create_qp(&spec).unwrap_err().to_string(),
+            "soft0 has no QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET): ibv_create_qp answered EOPNOTSUPP \
+             (Operation not supported); use a UD QP, or an Ethernet card whose driver has such QPs (mlx4, mlx5); no \
+             software device has"
+        );
     }
 }

@@ -97,7 +97,6 @@ pub struct SharedReceiveQueue {
     queue: Option<RecvQueue>,
     /// Where receives are lists; then `queue` takes nothing.
     lists: Option<Box<ScatterQueue>>,
-    transport: Transport,
     stale: u64,
     _not_sync: PhantomData<Cell<()>>,
 }
@@ -120,7 +119,7 @@ impl SharedReceiveQueue {
         let raw = NonNull::new(raw).ok_or_else(|| {
             VerbError::last("ibv_create_srq", || format!("{} receives on {}", spec.depth_wr, pd.describe()))
         })?;
-        let inner = SrqInner { pd: pd.clone(), raw, id, parked: Mutex::default() };
+        let inner = SrqInner { pd: pd.clone(), raw, id, transport: spec.transport, parked: Mutex::default() };
         let (kind, SrqSpec { transport, depth_wr, max_sge, tag }) = (WrKind::SrqRecv, *spec);
         let lists = (max_sge > 1).then(|| Box::new(ScatterQueue::new(kind, depth_wr, max_sge, tag, pd.id)));
         let packets_wr = if lists.is_some() { 0 } else { depth_wr };
@@ -128,7 +127,6 @@ impl SharedReceiveQueue {
             inner: Arc::new(inner),
             queue: Some(RecvQueue::new(kind, packets_wr, tag, pd.id, transport)),
             lists,
-            transport,
             stale: 0,
             _not_sync: PhantomData,
         })
@@ -144,10 +142,10 @@ impl SharedReceiveQueue {
         // slots.
         let post = |wr, bad: &mut _| unsafe { rdma_sys::ibv_post_srq_recv(srq, wr, bad) };
         match batch.as_slice() {
-            // SAFETY: as above; it takes it.
+            // SAFETY: `queue` is that of the SRQ that `post` posts to, and takes the packet.
             [packet] if queue.takes_one(packet) => unsafe { queue.post_only(batch, post) },
             _ if self.lists.is_some() => RecvOutcome { posted: 0, stop: Some(PostStop::OtherReceives { lists: true }) },
-            // SAFETY: as above.
+            // SAFETY: `queue` is that of the SRQ that `post` posts to.
             _ => unsafe { queue.post_batch(batch, post) },
         }
     }
@@ -234,7 +232,7 @@ impl SharedReceiveQueue {
 
     /// What its QPs are.
     pub fn transport(&self) -> Transport {
-        self.transport
+        self.inner.transport
     }
 
     /// Names this SRQ in asynchronous events; never reused.
@@ -279,6 +277,7 @@ pub(crate) struct SrqInner {
     pub(crate) pd: Arc<PdInner>,
     raw: NonNull<ibv_srq>,
     pub(crate) id: u64,
+    pub(crate) transport: Transport,
     /// What a handle that is gone had posted.
     parked: Mutex<Parked>,
 }
@@ -292,7 +291,7 @@ struct Parked {
 // SAFETY: posting goes through the one handle's `&mut self`; what is shared here is the address,
 // for creating QPs, and the parked packets behind their mutex.
 unsafe impl Send for SrqInner {}
-// SAFETY: as above.
+// SAFETY: threads share the address, and the parked packets behind their mutex.
 unsafe impl Sync for SrqInner {}
 
 impl SrqInner {
@@ -302,6 +301,12 @@ impl SrqInner {
 
     fn describe(&self) -> String {
         format!("SRQ {} on {}", self.id, self.pd.describe())
+    }
+}
+
+impl fmt::Debug for SrqInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe())
     }
 }
 
@@ -316,6 +321,7 @@ impl Drop for SrqInner {
         let lists = parked.lists.as_ref().map_or(0, |lists| lists.outstanding());
         let receives = parked.packets.as_ref().map_or(0, RecvQueue::outstanding) + lists;
         std::mem::forget(parked);
-        tracing::warn!(srq = self.id, device = %self.pd.context.name, %errno, receives, "the SRQ would not go: its receives are leaked");
+        let device = &self.pd.context.name;
+        tracing::warn!(srq = self.id, %device, %errno, receives, "the SRQ would not go: its receives are leaked");
     }
 }

@@ -130,6 +130,8 @@ impl QueuePair {
 
     /// To ERR, with a marker behind the last send: once the completions that follow have been
     /// handed back, nothing is outstanding ([`QueuePair::is_drained`]), unsignaled sends included.
+    /// A QP on an SRQ gets a marker also without sends: it comes behind what the QP received, of
+    /// which the QP itself knows nothing.
     /// A UD QP without a destination gets no marker: its unsignaled sends stay until it is dropped,
     /// as there are none.
     pub fn start_drain(&mut self) -> Result<(), QpError> {
@@ -137,7 +139,7 @@ impl QueuePair {
             return Ok(());
         }
         self.to_err()?;
-        if self.sends_outstanding() > 0 {
+        if self.sends_outstanding() > 0 || self.uses_srq() {
             // SAFETY: the QP is live until drop, and `send` is its send queue.
             unsafe { self.send.post_marker(self.post_send) };
         }

@@ -45,8 +45,8 @@ pub enum ReplyError {
     },
     /// The packet has no 40 bytes before its data.
     #[error(
-        "the packet has {headroom_bytes} bytes before its data, too few for the GRH: ask before anything is put in front, and with \
-         the packet of this completion"
+        "the packet has {headroom_bytes} bytes before its data, too few for the GRH: ask before anything is put in \
+         front, and with the packet of this completion"
     )]
     NoHeader {
         /// What it has.

@@ -9,5 +9,6 @@ pub(crate) mod recv;
 pub(crate) mod send;
 pub(crate) mod sg_list;
 pub(crate) mod slots;
+pub(crate) mod works;
 pub(crate) mod wr_id;
 pub(crate) mod wr_list;

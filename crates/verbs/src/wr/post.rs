@@ -94,8 +94,8 @@ pub enum PostStop {
     NotOn(Transport, &'static str),
     /// A scatter/gather list of more parts with bytes than the queue's work requests have entries.
     #[error(
-        "the scatter/gather list has {sges} parts with bytes and a work request here takes {max_sge}: as many as the QP's max_send_sge, \
-         for receives its max_recv_sge or the SRQ's max_sge"
+        "the scatter/gather list has {sges} parts with bytes and a work request here takes {max_sge}: as many as the \
+         QP's max_send_sge, for receives its max_recv_sge or the SRQ's max_sge"
     )]
     TooManySges {
         /// Parts with bytes.
@@ -120,6 +120,9 @@ pub enum PostStop {
     /// An atomic works on eight bytes.
     #[error("an atomic takes a result buffer of exactly 8 bytes, not {0}")]
     NotEightBytes(usize),
+    /// A region or a window that the QP does not keep as the operation has it.
+    #[error("the operation names memory that the QP does not keep so: {0}")]
+    NotKept(&'static str),
     /// The QP takes its receives from an SRQ.
     #[error("the QP takes its receives from an SRQ; post them there")]
     UsesSrq,
@@ -176,10 +179,12 @@ fn not_registered(packet_pd: u64, qp_pd: u64) -> String {
 fn other_receives(lists: bool) -> &'static str {
     match lists {
         true => {
-            "receives here are scatter/gather lists (the QP's max_recv_sge or the SRQ's max_sge is above 1): post_recv_scatter posts them"
+            "receives here are scatter/gather lists (the QP's max_recv_sge or the SRQ's max_sge is above 1): \
+             post_recv_scatter posts them"
         }
         false => {
-            "receives here are packets; a max_recv_sge of the QP, or a max_sge of the SRQ, above 1 makes them scatter/gather lists"
+            "receives here are packets; a max_recv_sge of the QP, or a max_sge of the SRQ, above 1 makes them \
+             scatter/gather lists"
         }
     }
 }

@@ -40,7 +40,7 @@ impl PostRecv {
     /// # Safety
     /// The QP is live.
     pub(crate) unsafe fn of(qp: *mut ibv_qp) -> PostRecv {
-        // SAFETY: as for `PostSend`.
+        // SAFETY: a live QP's context is open, and its table of functions is filled.
         PostVerb { qp, verb: unsafe { (*(*qp).context).ops.post_recv }.unwrap_or(not_there) }
     }
 }
@@ -51,7 +51,7 @@ impl<Wr> PostVerb<Wr> {
     /// complete.
     #[inline(always)]
     pub(crate) unsafe fn call(self, wr: *mut Wr, bad: &mut *mut Wr) -> c_int {
-        // SAFETY: the caller's word.
+        // SAFETY: by the contract above, the QP is live, and `wr` a list that ends and stays.
         unsafe { (self.verb)(self.qp, wr, bad) }
     }
 }
@@ -59,7 +59,7 @@ impl<Wr> PostVerb<Wr> {
 /// # Safety
 /// `bad` may be written.
 unsafe extern "C" fn not_there<Wr>(_: *mut ibv_qp, wr: *mut Wr, bad: *mut *mut Wr) -> c_int {
-    // SAFETY: the caller's word.
+    // SAFETY: by the contract above, `bad` may be written.
     unsafe { *bad = wr };
     libc::ENOSYS
 }

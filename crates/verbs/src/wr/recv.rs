@@ -124,7 +124,7 @@ impl RecvQueue {
         post: impl FnOnce(*mut ibv_recv_wr, &mut *mut ibv_recv_wr) -> i32,
     ) -> RecvOutcome {
         let Some(packet) = batch.pop() else { return RecvOutcome::default() };
-        // SAFETY: the caller's word.
+        // SAFETY: by the contract of `post_one`, `post` is for the live QP of this queue.
         match unsafe { self.post_one(packet, post) } {
             Ok(()) => RecvOutcome { posted: 1, stop: None },
             // It came from there, so there is room.

@@ -14,6 +14,7 @@ mod signal;
 #[cfg(test)]
 mod tests;
 mod transfers;
+mod works;
 
 use rdma_sys::{ibv_send_flags, ibv_sge};
 

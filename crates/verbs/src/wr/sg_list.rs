@@ -94,7 +94,8 @@ impl From<PeerSlice> for SgEntry {
 /// # let context = Device::find(Provider::Soft, "soft0")?.open()?;
 /// # let pd = context.alloc_pd()?;
 /// # let spec = PoolSpec { name: "demo".into(), packets: 64, data_bytes: 2048, headroom_bytes: 64 };
-/// # let map = |len_bytes| Region::map(&RegionSpec { name: "demo".into(), len_bytes, pages: PageChoice::Auto, lock: false });
+/// # let region = |len_bytes| RegionSpec { name: "demo".into(), len_bytes, pages: PageChoice::Auto, lock: false };
+/// # let map = |len_bytes| Region::map(&region(len_bytes));
 /// # let pool = Pool::new(map(Pool::required_bytes(&spec))?, spec)?;
 /// # pd.register_pool(&pool)?;
 /// # let cache = pool.cache(32);

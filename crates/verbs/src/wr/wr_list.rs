@@ -66,7 +66,7 @@ impl WorkRequest for ibv_recv_wr {
 
     #[inline]
     fn entries(lists: NonNull<Lists>) -> *mut Entries<Self> {
-        // SAFETY: as above.
+        // SAFETY: the address of a field of a live allocation, the lists of the thread.
         unsafe { &raw mut (*lists.as_ptr()).recv }
     }
 }
@@ -196,7 +196,7 @@ impl<W: WorkRequest> WrList<W> {
     /// The work request to post by itself; likewise.
     #[inline]
     pub(crate) fn lone(&mut self) -> &mut Entry<W> {
-        // SAFETY: as above.
+        // SAFETY: the entry is alive and initialised, and the handle is the only one.
         unsafe { &mut *self.lone_ptr() }
     }
 
@@ -314,7 +314,7 @@ mod tests {
         }
         assert!(list.entries().iter().all(|entry| ptr::eq(entry.wr.sg_list, &entry.sge) && entry.wr.num_sge == 1));
         let refusal = list.post_lone(|wr, _| {
-            // SAFETY: as above.
+            // SAFETY: `wr` is this thread's lone entry, which is alive.
             assert!(unsafe { (*wr).next }.is_null());
             0
         });

@@ -91,8 +91,9 @@ fn a_cq_asked_for_less_than_is_in_it_loses_nothing() {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "ibv_resize_cq of CQ {id} on rxe1 to 5 completions: EINVAL (Invalid argument); the depth may be below the \
-                     completions that are in the CQ, which polling makes fewer, or above DeviceAttr::max_cqe"
+                    "ibv_resize_cq of CQ {id} on rxe1 to 5 completions: EINVAL (Invalid argument); the depth may be \
+                     below the completions that are in the CQ, which polling makes fewer, or above \
+                     DeviceAttr::max_cqe"
                 )
             );
         }
@@ -242,7 +243,8 @@ proptest! {
                     match b.cq.resize(depth) {
                         Ok(()) => prop_assert!(b.cq.depth_wc() >= depth && b.cq.depth_wc() as usize >= in_cq.len()),
                         Err(error) => {
-                            prop_assert_eq!((errno(&error), provider(), b.cq.depth_wc()), (22, Provider::Kernel, before));
+                            prop_assert_eq!((errno(&error), provider()), (22, Provider::Kernel));
+                            prop_assert_eq!(b.cq.depth_wc(), before);
                             prop_assert!((depth as usize) < in_cq.len(), "{} with {} in it", error, in_cq.len());
                         }
                     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::common::{Options, PATIENCE, Side, device, hand_back, init_spec, only_soft, open, provider, spec};
 use verbline_mem::Batch;
 use verbline_verbs::connection::{
-    ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, ConnectOptions, ConnectionError, Listener, REJECT_PRIVATE_BYTES,
-    Route, resolve,
+    ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, ConnParam, ConnectOptions, ConnectionError, Listener,
+    REJECT_PRIVATE_BYTES, Route, resolve,
 };
 use verbline_verbs::{Access, InitSpec, Provider, QpState, Status, Transport, expert::AttrMask};
 
@@ -49,11 +49,16 @@ fn two_sides_meet_exchange_words_talk_and_part() {
     let mut listener = listen("10.9.9.2:0");
     let address = to(&listener, "10.9.9.2");
     let (hear, heard) = std::sync::mpsc::channel();
+    let (ask, asked) = std::sync::mpsc::channel();
     let client = std::thread::spawn(move || {
         let route = route(address).unwrap();
         assert_eq!((route.device_name(), route.port()), (device("soft0"), 1));
         let mut side = fresh("soft0");
-        let connecting = route.connect(&mut side.qp, &with(b"hello")).unwrap();
+        // What this side starts the other is to serve, and the reverse.
+        let depths = ConnectOptions { responder_resources: 3, initiator_depth: 5, ..with(b"hello") };
+        let options = ConnectOptions { retry_count: 6, rnr_retry_count: 2, ..depths };
+        let connecting = route.connect(&mut side.qp, &options).unwrap();
+        ask.send(side.qp.qpn()).unwrap();
         assert_eq!(side.post_recvs(2), 2);
         let mut connection = connecting.finish(&mut side.qp, PATIENCE).unwrap();
         assert_eq!((words(connection.private_data()), connection.peer_addr()), (&b"welcome"[..], address));
@@ -71,6 +76,9 @@ fn two_sides_meet_exchange_words_talk_and_part() {
     let request = listener.next(PATIENCE).unwrap().unwrap();
     assert_eq!((words(request.private_data()), request.device_name()), (&b"hello"[..], device("soft1")));
     assert_eq!((request.port(), request.peer_addr().ip().to_string()), (1, "10.9.9.1".to_owned()));
+    let ConnParam { responder_resources, initiator_depth, retry_count, rnr_retry_count, qp_num, srq } = request.param();
+    assert_eq!((responder_resources, initiator_depth, retry_count, rnr_retry_count, srq), (5, 3, 6, 2, false));
+    assert_eq!(qp_num, asked.recv_timeout(PATIENCE).unwrap());
     let mut side = fresh("soft1");
     let mut connection = request.accept(&mut side.qp, &with(b"welcome")).unwrap();
     assert_eq!(side.post_recvs(2), 2);

@@ -118,8 +118,8 @@ fn what_cannot_be_answered_says_why() {
         assert_eq!(error, ReplyError::NoHeader { headroom_bytes: 24 });
         assert_eq!(
             error.to_string(),
-            "the packet has 24 bytes before its data, too few for the GRH: ask before anything is put in front, and with the \
-             packet of this completion"
+            "the packet has 24 bytes before its data, too few for the GRH: ask before anything is put in front, and \
+             with the packet of this completion"
         );
         packet.data_mut()[..40].fill(0);
         assert!(packet.trim_front(40));

@@ -30,14 +30,14 @@ unsafe impl GlobalAlloc for Counting {
         // Relaxed, all: counts, read when everybody else is done.
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
         BLOCKS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's.
+        // SAFETY: the layout is handed on to the system's allocator as it came.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
         BLOCKS.fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: the caller's.
+        // SAFETY: address and layout are handed on to the system's allocator as they came.
         unsafe { System.dealloc(at, layout) }
     }
 }

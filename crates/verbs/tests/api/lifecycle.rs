@@ -129,9 +129,10 @@ fn another_qp_of_the_same_spec_takes_the_place_of_one_that_is_drained() {
     let options = Options::new(Transport::Rc);
     let (mut a, mut b) = pair(&options);
     let spec = crate::common::spec(&options, &a.cq, a.qp.tag());
-    let maker = a.pd.qp_maker(&spec).unwrap();
+    let maker = a.pd.qp_maker(&spec);
     let srq = a.pd.create_srq(&SrqSpec { transport: Transport::Rc, depth_wr: 4, max_sge: 1, tag: 2 }).unwrap();
-    assert!(a.pd.qp_maker(&QpSpec { srq: Some(&srq), ..spec }).is_none());
+    let sharing = a.pd.qp_maker(&QpSpec { srq: Some(&srq), ..spec });
+    assert!(sharing.make().unwrap().uses_srq() && !maker.make().unwrap().uses_srq());
     for round in 0..3u8 {
         assert_eq!(a.post_recvs(3), 3);
         b.qp.to_reset().unwrap();

@@ -221,8 +221,8 @@ fn a_list_that_cannot_be_posted_comes_back_with_the_reason() {
     assert_eq!(stop, PostStop::TooManySges { sges: 3, max_sge: 2 });
     assert_eq!(
         stop.to_string(),
-        "the scatter/gather list has 3 parts with bytes and a work request here takes 2: as many as the QP's max_send_sge, \
-         for receives its max_recv_sge or the SRQ's max_sge"
+        "the scatter/gather list has 3 parts with bytes and a work request here takes 2: as many as the QP's \
+         max_send_sge, for receives its max_recv_sge or the SRQ's max_sge"
     );
     assert_eq!((parts.len(), a.qp.sends_outstanding(), a.qp.max_send_sge()), (3, 0, 2));
 
@@ -263,7 +263,8 @@ fn a_qp_takes_one_part_unless_it_was_made_for_more_and_no_more_than_its_device()
     assert_eq!(stop, PostStop::OtherReceives { lists: false });
     assert_eq!(
         stop.to_string(),
-        "receives here are packets; a max_recv_sge of the QP, or a max_sge of the SRQ, above 1 makes them scatter/gather lists"
+        "receives here are packets; a max_recv_sge of the QP, or a max_sge of the SRQ, above 1 makes them \
+         scatter/gather lists"
     );
     assert_eq!(received.len(), 2);
 

@@ -1,4 +1,4 @@
-//! A posted scatter/gather list has moved into the QP with all its parts, and a packet that was put into a list is the list's.
+//! A posted scatter/gather list has moved into the QP with its parts; a list has its packets.
 
 use verbline_mem::Packet;
 use verbline_verbs::{QueuePair, SendOptions, rdma::Remote, expert::SgList};

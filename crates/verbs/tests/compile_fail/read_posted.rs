@@ -1,4 +1,4 @@
-//! Memory of a one-sided work request has moved into the QP: it cannot be read until its completion gives it back.
+//! Memory of a one-sided work request has moved into the QP: nobody reads it until it completes.
 
 use verbline_mem::Packet;
 use verbline_verbs::{QueuePair, SendOptions, rdma::Remote};

@@ -41,6 +41,14 @@ pub(crate) fn itch(name: &'static str, subject: &'static str, books: Books) -> C
     Contender { name, commands, needs: CARGO, hugepages: false, run: Box::new(run) }
 }
 
+/// Messages of 64 bytes from core to core by another crate, at full `rate` or one at a time for
+/// their `latency`: `ns` a message.
+pub(crate) fn hop(library: &'static str, by: &'static str) -> Contender {
+    let run = move || figures(&Line::new("").args([program()?]).args(["hop", library, by]), LIMIT);
+    let commands = vec![format!("rivals hop {library} {by}")];
+    Contender { name: library, commands, needs: CARGO, hugepages: false, run: Box::new(run) }
+}
+
 /// The path of the package's program; built when first asked for.
 pub(crate) fn program() -> Result<String, RunError> {
     static BUILT: OnceLock<String> = OnceLock::new();

@@ -4,20 +4,26 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use proptest::prelude::*;
+use rustix::io::Errno;
 use verbline_mem::Batch;
 use verbline_plan::IdlePolicy;
+use verbline_ring::Waker;
 use verbline_verbs::Transport;
 
 use super::Lcore;
 use crate::api::outputs::Outputs;
+use crate::api::sink::Link;
 use crate::api::stage::{Next, PortChange, PortEvent, Stage};
 use crate::control::notice::Notice;
 use crate::control::run_control::Control;
 use crate::idle::policy::Budget;
 use crate::idle::sleep::SAFETY_TIMEOUT_NS;
+use crate::lcore::port::Receiving;
+use crate::lcore::rings::{PollOrder, RingConsumer};
 use crate::rig::{Depths, Parts, Rig, port, sleep_in};
 use crate::stats::clock::Tick;
-use crate::stats::counters::WakeCause;
+use crate::stats::count::shared;
+use crate::stats::wakes::WakeCause;
 
 /// What several look at.
 type Seen<T> = Arc<Mutex<Vec<T>>>;
@@ -70,6 +76,162 @@ fn a_stage_is_polled_at_the_tick_that_it_asked_for_and_not_a_nanosecond_later() 
     // The last one is further away than the longest sleep, four times.
     assert_eq!((woken(WakeCause::Timer), woken(WakeCause::Timeout)), (7, 3));
     assert_eq!(lcore.ctx.stats.asleep_ns.value(), rig.time.now_ns());
+}
+
+/// A receive queue that could not be filled is tried again though nothing arrives: neither a pool
+/// that has packets again nor a device that takes work requests again announces itself.
+#[test]
+fn a_receive_queue_is_filled_as_soon_as_it_can_be_though_nothing_arrives() {
+    const DEPTH: usize = 4;
+    for the_pool_is_empty in [true, false] {
+        let rig = Rig::new(DEPTH as u32);
+        let source = rig.source();
+        let depths = Depths { tx_wr: 1, rx_wr: DEPTH as u32, signal_every_wr: 1 };
+        let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, 0)).unwrap();
+        rig.bring_up(&mut qp);
+        let qpn = qp.qpn();
+        let receiving = Receiving::new(0, Link::Sink(0), DEPTH, DEPTH, true);
+        let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+        let parts = Parts {
+            budget: Budget::none(IdlePolicy::Poll),
+            ports: vec![port(0, qp, Some(receiving), None, None)],
+            sinks: Vec::new(),
+            stage: Box::new(Witness(Seen::default())),
+            source: Some(source),
+            doorbell,
+            burst: DEPTH,
+        };
+        let (mut lcore, _) = rig.lcore(&Arc::new(Control::new(vec![waker])), parts);
+        let elsewhere = rig.pool.cache(0);
+        let mut held = Batch::with_capacity(DEPTH);
+        if the_pool_is_empty {
+            assert_eq!(elsewhere.get_bulk(&mut held, DEPTH), DEPTH);
+        } else {
+            rig.script.queues().take_only(0, Errno::NOMEM.raw_os_error());
+        }
+        for _ in 0..4 {
+            lcore.run_turn();
+        }
+        assert_eq!(rig.script.queues().recvs(qpn).len(), 0);
+        held.clear();
+        rig.script.queues().take_all();
+        rig.time.pass(1_000_000);
+        for _ in 0..16 {
+            lcore.run_turn();
+        }
+        assert_eq!(rig.script.queues().recvs(qpn).len(), DEPTH, "the pool was empty: {the_pool_is_empty}");
+    }
+}
+
+/// Drops what comes, and rings its own lcore's doorbell, as whoever is answered would.
+struct Answered(Waker);
+
+impl Stage for Answered {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        input.clear();
+        self.0.ring();
+    }
+}
+
+/// A packet that comes as the lcore has slept for the safety time-out, and that nobody announces.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Unannounced {
+    ByPort,
+    ByRing,
+}
+
+#[test]
+fn a_lost_wake_up_is_a_rescue_though_what_it_sets_off_is_announced() {
+    for way in [Unannounced::ByPort, Unannounced::ByRing] {
+        let rig = Rig::new(8);
+        sleep_in(&rig.time);
+        let source = rig.source();
+        let depths = Depths { tx_wr: 1, rx_wr: 1, signal_every_wr: 1 };
+        let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, 0)).unwrap();
+        rig.bring_up(&mut qp);
+        let qpn = qp.qpn();
+        let ports = vec![port(0, qp, Some(Receiving::new(0, Link::Sink(0), 1, 4, true)), None, None)];
+        let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+        let control = Arc::new(Control::new(vec![waker.clone()]));
+        let (budget, stage) = (Budget::none(IdlePolicy::Event), Box::new(Answered(waker)));
+        let parts = Parts { budget, ports, sinks: Vec::new(), stage, source: Some(source), doorbell, burst: 4 };
+        let (mut lcore, stage) = rig.lcore(&control, parts);
+        let (mut producer, consumer) = verbline_ring::spsc(4);
+        lcore.rings_in.push(RingConsumer {
+            consumer,
+            sink: 0,
+            burst: 4,
+            stats: shared(),
+            displaced: None,
+            order: PollOrder::default(),
+        });
+        let (time, packet) = (rig.time.clone(), lcore.ctx.caches[0].get());
+        let mut packet = Some(packet.expect("the pool has some"));
+        rig.script.on_poll(move |queues| {
+            if time.now_ns() >= SAFETY_TIMEOUT_NS
+                && let Some(packet) = packet.take()
+            {
+                match way {
+                    Unannounced::ByPort => assert!(queues.receive(qpn, 64)),
+                    Unannounced::ByRing => assert!(producer.push(packet).is_ok()),
+                }
+            }
+        });
+        for _ in 0..8 {
+            if !lcore.run_turn() {
+                lcore.consider_sleep().unwrap();
+            }
+        }
+        let stats = &lcore.ctx.stats;
+        assert_eq!((stage.packets_in.value(), stats.rescues.value()), (1, 1), "{way:?}");
+    }
+}
+
+/// Notes the marks of each batch.
+struct Marks(Seen<Vec<u64>>);
+
+impl Stage for Marks {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        let marks = input.iter().map(|packet| packet.mark()).collect();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(marks);
+        input.clear();
+    }
+}
+
+/// Three rings into one stage, that of the least priority in the middle, each always full.
+#[test]
+fn the_most_urgent_rings_come_first_and_share_and_the_others_get_one_turn_in_some_sixteen() {
+    const TURNS: usize = 1600;
+    let (rig, batches) = (Rig::new(64), Seen::default());
+    let mut lcore = sleeper(&rig, Box::new(Marks(Arc::clone(&batches))));
+    let lanes = [("end", 5), ("end", 5), ("end", 1)];
+    let mut producers = Vec::new();
+    for order in PollOrder::of(&lanes) {
+        let (producer, consumer) = verbline_ring::spsc(4);
+        producers.push(producer);
+        lcore.rings_in.push(RingConsumer { consumer, sink: 0, burst: 4, stats: shared(), displaced: None, order });
+    }
+    lcore.ordered = true;
+    // Awake throughout: its turns are timed as those of an lcore under load are.
+    lcore.eager = false;
+    for _ in 0..TURNS {
+        for (mark, producer) in (0..).zip(&mut producers) {
+            while producer.room() > 0 {
+                let mut packet = lcore.ctx.caches[0].get().expect("12 packets are in rings at most");
+                packet.set_mark(mark);
+                producer.push(packet).expect("there is room");
+            }
+        }
+        assert!(lcore.run_turn());
+    }
+    let batches = take(&batches);
+    assert_eq!(batches.len(), TURNS);
+    let with = |mark| batches.iter().filter(|batch| batch.contains(&mark)).count();
+    assert_eq!((with(0), with(1)), (TURNS, TURNS), "both urgent lanes in every turn");
+    let of_low = with(2);
+    assert!((TURNS / 32..TURNS / 8).contains(&of_low), "{of_low} of {TURNS} turns");
+    let first = |mark| batches.iter().filter(|batch| batch[0] == mark).count();
+    assert!(first(0) > TURNS / 4 && first(1) > TURNS / 4 && first(2) == 0, "each of them first at times");
 }
 
 /// Notes what it is told of ports.

@@ -19,10 +19,10 @@ use verbline_verbs::{CompletionQueue, Completions, Status, Transport};
 
 use self::oracle::{Device, Figures, Oracle, Shape, Word};
 use super::{Health, Port, Receiving, STARVED_RETRY_NS, Sending};
-use crate::api::outputs::{Link, Sink, SinkStats};
+use crate::api::sink::{Link, Sink, SinkStats};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
-use crate::lcore::node::LcoreContext;
+use crate::lcore::context::LcoreContext;
 use crate::lcore::poll_loop::complete_runs;
 use crate::rig::{DATA_BYTES, Depths, Rig, port};
 use crate::stats::clock::Tick;
@@ -108,6 +108,7 @@ impl World {
                 Sink::new(shape.room[STAGE], DropReason::StageFull, SinkStats::Stage(Shared::clone(&stage))),
                 Sink::new(shape.room[PORT], DropReason::TxFull, SinkStats::Port(Shared::clone(&port.stats))),
             ],
+            many: Vec::new(),
             caches: vec![rig.pool.cache(shape.cache).bind()],
             time: TurnTime::new(rig.time.clock(), Shared::clone(&stats)),
             stats,

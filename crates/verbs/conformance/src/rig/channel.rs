@@ -49,7 +49,7 @@ impl Channel {
     }
 
     pub(crate) fn fd(&self) -> RawFd {
-        // SAFETY: live.
+        // SAFETY: `self` keeps the channel alive.
         unsafe { (*self.raw()).fd }
     }
 

@@ -82,7 +82,7 @@ impl Cq {
 
     /// How many completions it holds, as the device says.
     pub(crate) fn depth(&self) -> u32 {
-        // SAFETY: live.
+        // SAFETY: `self` keeps the CQ alive.
         unsafe { (*self.raw()).cqe as u32 }
     }
 
@@ -153,13 +153,13 @@ impl Cq {
     }
 
     pub(crate) fn arm(&self, notify: Notify) -> Result<(), Refused> {
-        // SAFETY: live.
+        // SAFETY: `self` keeps the CQ alive.
         let value = unsafe { rdma_sys::ibv_req_notify_cq(self.raw(), notify.number()) };
         Refused::check("ibv_req_notify_cq", value)
     }
 
     pub(crate) fn resize(&self, depth: u32) -> Result<(), Refused> {
-        // SAFETY: live.
+        // SAFETY: `self` keeps the CQ alive.
         let value = unsafe { verb!(self.0.context.provider, ibv_resize_cq(self.raw(), depth as c_int)) };
         Refused::check("ibv_resize_cq", value)
     }

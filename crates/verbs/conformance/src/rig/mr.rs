@@ -77,7 +77,8 @@ impl Mr {
                 unsafe { verb!(context.provider, ibv_reg_mr_iova2(pd.raw(), addr, length, addr as u64, access.0)) };
             (raw, "ibv_reg_mr_iova2")
         } else {
-            // SAFETY: as above.
+            // SAFETY: `memory` has these bytes, and the region keeps it as long as it is
+            // registered.
             let raw = unsafe { verb!(context.provider, ibv_reg_mr(pd.raw(), addr, length, access.0 as c_int)) };
             (raw, "ibv_reg_mr")
         };
@@ -108,12 +109,12 @@ impl Mr {
     }
 
     pub(crate) fn lkey(&self) -> u32 {
-        // SAFETY: live.
+        // SAFETY: `self` keeps the memory region alive.
         unsafe { (*self.raw()).lkey }
     }
 
     pub(crate) fn rkey(&self) -> u32 {
-        // SAFETY: live.
+        // SAFETY: `self` keeps the memory region alive.
         unsafe { (*self.raw()).rkey }
     }
 

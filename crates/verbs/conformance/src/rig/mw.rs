@@ -66,7 +66,7 @@ impl Mw {
 
     /// Its R_Key: changed by each bind of type 1.
     pub(crate) fn rkey(&self) -> u32 {
-        // SAFETY: live.
+        // SAFETY: `self` keeps the memory window alive.
         unsafe { (*self.raw()).rkey }
     }
 

@@ -58,6 +58,6 @@ pub(super) fn set_nonblocking(fd: RawFd, on: bool) -> std::io::Result<()> {
     // SAFETY: fcntl on a descriptor takes no pointers for these commands.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
     let flags = if on { flags | libc::O_NONBLOCK } else { flags & !libc::O_NONBLOCK };
-    // SAFETY: as above.
+    // SAFETY: fcntl with F_SETFL takes an integer and touches no memory.
     if unsafe { libc::fcntl(fd, libc::F_SETFL, flags) } < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -115,7 +115,7 @@ impl Qp {
     }
 
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: live.
+        // SAFETY: `self` keeps the queue pair alive.
         unsafe { (*self.raw()).qp_num }
     }
 
@@ -167,7 +167,7 @@ impl Qp {
         let mut raw = self.raw_sends(wrs);
         let base = raw.wrs.as_mut_ptr();
         for at in 1..raw.wrs.len() {
-            // SAFETY: both in bounds.
+            // SAFETY: `at` and `at - 1` are indices of the list.
             unsafe { (*base.add(at - 1)).next = base.add(at) };
         }
         let mut bad: *mut ibv_send_wr = ptr::without_provenance_mut(UNTOUCHED);
@@ -392,7 +392,7 @@ impl RawRecvs {
     pub(super) fn first(&mut self) -> *mut ibv_recv_wr {
         let base = self.wrs.as_mut_ptr();
         for at in 1..self.wrs.len() {
-            // SAFETY: both in bounds.
+            // SAFETY: `at` and `at - 1` are indices of the list.
             unsafe { (*base.add(at - 1)).next = base.add(at) };
         }
         base

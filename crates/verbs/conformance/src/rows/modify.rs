@@ -123,7 +123,8 @@ fn optional_row(transport: Transport, transition: &'static Transition) -> Row {
 fn others_row(transport: Transport, transition: &'static Transition) -> Row {
     let Transition { from, to, .. } = *transition;
     let says = format!(
-        "{transport}, {from} to {to}: any attribute beside the required and the optional ones is refused and nothing changes; without them it is done"
+        "{transport}, {from} to {to}: any attribute beside the required and the optional ones is refused and nothing \
+         changes; without them it is done"
     );
     let row = Row::new(rule(transport, from, to, "refuses-others"), page::MODIFY_QP, says, move |rig| {
         refuses_others(rig, transport, transition)

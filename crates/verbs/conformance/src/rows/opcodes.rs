@@ -105,7 +105,8 @@ fn with_atomics(row: Row, op: Op) -> Row {
 
 fn works_row(op: Op, label: &str, transport: Transport) -> Row {
     let says = format!(
-        "{transport} has {op:?}: it does what the page says, completes with its own opcode, and consumes a receive only if it should"
+        "{transport} has {op:?}: it does what the page says, completes with its own opcode, and consumes a receive \
+         only if it should"
     );
     let rule = format!("opcodes/{}-{label}", name(transport));
     with_atomics(Row::new(rule, page::POST_SEND, says, move |rig| works(rig, transport, op)), op)

@@ -22,12 +22,13 @@ pub(super) fn rows() -> Vec<Row> {
         .rxe(
             "expected no completion, got",
             "the message is taken; its answer goes to the peer, so the other one's time-outs run out",
-            "a packet doesn't name the queue pair that sent it: check_addr() looks at the IP addresses, which are the same here, \
-             and the PSNs are, too",
+            "a packet doesn't name the queue pair that sent it: check_addr() looks at the IP addresses, which are the \
+             same here, and the PSNs are, too",
         ),
         row(
             "modify_rc/psns-must-agree",
-            "sq_psn is what the peer's rq_psn says: a message from further on isn't answered, and RETRY_EXC_ERR at last",
+            "sq_psn is what the peer's rq_psn says: a message from further on isn't answered, and RETRY_EXC_ERR at \
+             last",
             |rig| psn_is_not_expected(rig, Attr::PSN + 100),
         ),
         row(

@@ -20,7 +20,8 @@ pub(super) fn rows() -> Vec<Row> {
         ),
         row(
             "post_send/stops-at-the-bad-one",
-            "At a bad work request posting stops: those before it are posted, bad_wr points at it, those behind are not posted",
+            "At a bad work request posting stops: those before it are posted, bad_wr points at it, those behind are \
+             not posted",
             stops_at_the_bad_one,
         ),
         row(

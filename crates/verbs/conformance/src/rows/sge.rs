@@ -58,7 +58,12 @@ pub(super) fn rows() -> Vec<Row> {
             "What entries that overlap are filled with is undefined where they overlap, and only there",
             overlapping_entries_of_a_receive,
         ),
-        Row::new("sge/scatters", page::POST_RECV, "A message fills the entries of a receive one after the other", scatters),
+        Row::new(
+            "sge/scatters",
+            page::POST_RECV,
+            "A message fills the entries of a receive one after the other",
+            scatters,
+        ),
         Row::new(
             "sge/receive-of-exactly-the-message",
             page::POST_RECV,
@@ -68,7 +73,8 @@ pub(super) fn rows() -> Vec<Row> {
         Row::new(
             "sge/receive-too-short",
             page::POST_RECV,
-            "A receive that is too short for the message is LOC_LEN_ERR, and REM_INV_REQ_ERR for the sender; both are in ERR",
+            "A receive that is too short for the message is LOC_LEN_ERR, and REM_INV_REQ_ERR for the sender; both are \
+             in ERR",
             receive_too_short,
         )
         .rxe(

@@ -114,7 +114,8 @@ fn of_transport(transport: Transport) -> Vec<Row> {
         .rxe(
             "not within",
             "receives posted in ERR lie there until the queue pair is destroyed",
-            "rxe's user library puts them into shared memory without a word to the kernel, which looks there once, on the way to ERR",
+            "rxe's user library puts them into shared memory without a word to the kernel, which looks there once, on \
+             the way to ERR",
         ),
     ];
     if transport != RC {

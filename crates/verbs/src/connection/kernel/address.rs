@@ -31,7 +31,7 @@ impl RawAddress {
                     sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
                     sin6_scope_id: address.scope_id(),
                 };
-                // SAFETY: as above.
+                // SAFETY: a sockaddr_storage has room for any address, and its alignment.
                 unsafe { raw.cast::<libc::sockaddr_in6>().write(v6) };
             }
         }

@@ -9,7 +9,7 @@ use rdma_sys::{ibv_qp_attr, rdma_port_space};
 use rdma_sys::{rdma_cm_event, rdma_cm_event_type as event_type, rdma_cm_id, rdma_event_channel};
 
 use super::address::read_address;
-use crate::connection::{ConnectionError, Deadline};
+use crate::connection::{ConnParam, ConnectionError, Deadline};
 use crate::device::context::set_nonblocking;
 use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
@@ -93,7 +93,7 @@ impl CmId {
     }
 
     pub(super) fn peer_addr(&self) -> SocketAddr {
-        // SAFETY: as above.
+        // SAFETY: the id is alive, and rdma_create_id zeroed the field.
         unsafe { read_address(&raw const (*self.as_ptr()).route.addr.dst_addr_union.dst_storage) }
     }
 
@@ -237,9 +237,8 @@ pub(super) struct Event {
     /// Of a request: the new id.
     pub(super) id: *mut rdma_cm_id,
     pub(super) private_data: Vec<u8>,
-    /// READs and atomics that the peer serves, and starts.
-    pub(super) responder_resources: u8,
-    pub(super) initiator_depth: u8,
+    /// Of a request: what the peer said of itself.
+    pub(super) param: ConnParam,
 }
 
 impl Event {
@@ -258,8 +257,14 @@ impl Event {
                 status: (*event).status,
                 id: (*event).id,
                 private_data,
-                responder_resources: conn.responder_resources,
-                initiator_depth: conn.initiator_depth,
+                param: ConnParam {
+                    responder_resources: conn.responder_resources,
+                    initiator_depth: conn.initiator_depth,
+                    retry_count: conn.retry_count,
+                    rnr_retry_count: conn.rnr_retry_count,
+                    qp_num: conn.qp_num,
+                    srq: conn.srq != 0,
+                },
             }
         }
     }

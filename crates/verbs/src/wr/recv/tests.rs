@@ -65,12 +65,12 @@ fn post(queue: &mut RecvQueue, fake: &mut Fake, batch: &mut Batch) -> RecvOutcom
     // SAFETY: the fake's QP is alive and its posts follow no pointer beyond the list.
     let verb = unsafe { PostRecv::of(qp) };
     if matches!(batch.as_slice(), [packet] if queue.takes_one(packet)) {
-        // SAFETY: as above; it takes it.
+        // SAFETY: the fake's QP is alive, and `queue` is the one that posts to it.
         return unsafe { queue.post_only(batch, |wr, bad| verb.call(wr, bad)) };
     }
-    // SAFETY: as above.
+    // SAFETY: the fake's QP is alive, and `queue` is the one that posts to it.
     let posted = unsafe { queue.post_all(batch, |wr, bad| verb.call(wr, bad)) }.map(outcome);
-    // SAFETY: as above.
+    // SAFETY: the fake's QP is alive, and `queue` is the one that posts to it.
     posted.unwrap_or_else(|| unsafe { queue.post_batch(batch, |wr, bad| verb.call(wr, bad)) })
 }
 

@@ -21,7 +21,7 @@ impl SendQueue {
         let mut outcome = SendOutcome::default();
         while !batch.is_empty() && outcome.stop.is_none() {
             let want = self.reserve(batch.len());
-            // SAFETY: the caller's word.
+            // SAFETY: by the contract of `post_one`, `post` is for the live QP of this queue.
             unsafe { self.post_list_of(post, batch, want, None, &mut outcome) };
         }
         outcome
@@ -46,7 +46,7 @@ impl SendQueue {
             for (at, (packet, asked)) in batch.iter().zip(&mut asked[..want]).enumerate() {
                 *asked = options(outcome.posted + at, packet);
             }
-            // SAFETY: the caller's word.
+            // SAFETY: by the contract of `post_one`, `post` is for the live QP of this queue.
             unsafe { self.post_list_of(post, batch, want, Some(&asked[..want]), &mut outcome) };
         }
         outcome

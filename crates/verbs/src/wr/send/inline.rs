@@ -57,7 +57,7 @@ impl SendQueue {
     #[inline(always)]
     pub(crate) unsafe fn post_only(&mut self, post: PostSend, batch: &mut Batch) -> (usize, Option<PostStop>) {
         let Some(packet) = batch.pop() else { return (0, None) };
-        // SAFETY: the caller's word.
+        // SAFETY: by the contract of `post_one`, `post` is for the live QP of this queue.
         match unsafe { self.post_one(post, packet) } {
             Ok(()) => (1, None),
             // It came from there, so there is room.

@@ -24,7 +24,7 @@ impl SendQueue {
     /// # Safety
     /// `post` is for the live QP whose send queue this is.
     pub(crate) unsafe fn post_op(&mut self, post: PostSend, op: &Op, buffer: Buffer) -> Result<(), Refused> {
-        // SAFETY: the caller's word.
+        // SAFETY: by the contract above, `post` is for the live QP of this queue.
         match unsafe { self.try_post_op(post, op, &buffer) } {
             Ok(slot) => {
                 self.keep_op(slot, Kept { buffer, bind: None });
@@ -64,7 +64,8 @@ impl SendQueue {
         let posted = match window.kind() {
             // SAFETY: the caller's word; window and memory go into the slot below.
             WindowKind::Type2 => unsafe { self.try_post_op(post, &op, &buffer) },
-            // SAFETY: as above.
+            // SAFETY: `post` is for the live QP of this queue; window and memory go into the slot
+            // below.
             WindowKind::Type1 => unsafe { self.try_bind_type_1(post, &op, &buffer, inner.as_ptr(), info) },
         };
         match posted {
@@ -132,7 +133,7 @@ impl SendQueue {
                 wr.wr.ud = to;
             }
         };
-        // SAFETY: the caller's word.
+        // SAFETY: by the contract above, `post` is for the live QP of this queue.
         unsafe { self.post_special(post, WrKind::Op, write) }.map(|()| slot)
     }
 
@@ -154,7 +155,7 @@ impl SendQueue {
                 wr.wr.ud = to;
             }
         };
-        // SAFETY: the caller's word.
+        // SAFETY: by the contract above, `post` is for the live QP of this queue.
         unsafe { self.post_special(post, WrKind::Send, write) }.is_ok()
     }
 
@@ -174,7 +175,7 @@ impl SendQueue {
         let Entry { wr, sge } = list.lone();
         write(wr, sge);
         wr.wr_id = self.sequence.next() | wr_id::kind_bits(kind);
-        // SAFETY: the caller's word.
+        // SAFETY: `post` is for the live QP of this queue, and `wr` is the whole list.
         let refusal = list.post_lone(|wr, bad| unsafe { post.call(wr, bad) });
         list.altered(0);
         if let Some((0, ret)) = refusal {

@@ -181,7 +181,7 @@ fn a_marker_fits_behind_a_full_queue() {
     let mut queue = queue(4, 100);
     let mut batch = batch(&pool, &[100; 5]);
     assert_eq!(post(&mut queue, &mut fake, &mut batch).posted, 4);
-    // SAFETY: as in `post`.
+    // SAFETY: the fake's QP is alive, and `queue` is the one that posts to it.
     assert!(unsafe { queue.post_marker(PostSend::of(fake.qp())) });
     let marker = *fake.posted.last().unwrap();
     assert_eq!((marker.len, marker.flags), (None, SIGNALED));
@@ -201,7 +201,7 @@ fn whoever_is_asked_for_options_may_post_to_another_queue() {
         assert_eq!(post(&mut other, &mut other_fake, &mut others).posted, 2);
         SendOptions { imm: (at == 1).then_some(5), ..SendOptions::default() }
     };
-    // SAFETY: as in `post`.
+    // SAFETY: the fake's QP is alive, and `queue` is the one that posts to it.
     let outcome = unsafe { queue.post_batch_with(PostSend::of(fake.qp()), &mut packets, options) };
     assert_eq!((outcome.posted, outcome.stop), (3, None));
     let seen: Vec<_> = fake.posted.iter().map(|wr| (wr.len, wr.opcode, wr.flags)).collect();
@@ -254,7 +254,7 @@ fn each_option_reaches_its_work_request_and_no_other() {
     for (len, inline) in [(9, INLINE), (100, 0)] {
         fake.posted.clear();
         let mut packets = batch(&pool, &[len; 6]);
-        // SAFETY: as in `post`.
+        // SAFETY: the fake's QP is alive, and `queue` is the one that posts to it.
         let outcome = unsafe { queue.post_batch_with(PostSend::of(fake.qp()), &mut packets, |at, _| asked[at].0) };
         assert_eq!((outcome.posted, outcome.stop), (6, None));
         let flags: Vec<_> = fake.posted.iter().map(|wr| wr.flags).collect();

@@ -110,7 +110,7 @@ impl SendQueue {
             entry.wr.wr.rdma = rdma;
             formatted.len += 1;
         }
-        // SAFETY: the caller's word.
+        // SAFETY: `post` is for the live QP of this queue, and the list has as many entries.
         let (taken, ret) = list.post(formatted.len, |wr, bad| unsafe { post.call(wr, bad) });
         self.count_signals(ret, formatted.until_signal, &list.entries()[..taken as usize]);
         list.altered(parts.len());

@@ -52,8 +52,8 @@ fn receives_that_are_lists_are_nothing_else() {
     assert_eq!(alone.stop, PostStop::OtherReceives { lists: true });
     assert_eq!(
         alone.stop.to_string(),
-        "receives here are scatter/gather lists (the QP's max_recv_sge or the SRQ's max_sge is above 1): post_recv_scatter \
-         posts them"
+        "receives here are scatter/gather lists (the QP's max_recv_sge or the SRQ's max_sge is above 1): \
+         post_recv_scatter posts them"
     );
     drop(alone);
 

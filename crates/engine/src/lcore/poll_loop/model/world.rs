@@ -12,7 +12,8 @@ use verbline_plan::IdlePolicy;
 use verbline_verbs::script::Queues;
 use verbline_verbs::{QpMaker, QueuePair, Status, Transport, event::AsyncEventKind};
 
-use crate::api::outputs::{Link, Outputs, Sink, SinkStats};
+use crate::api::outputs::Outputs;
+use crate::api::sink::{Link, Sink, SinkStats};
 use crate::api::stage::{PortChange, PortEvent, Stage};
 use crate::connection::connector::{PAUSE_MAX, PAUSE_MIN};
 use crate::connection::handover::{Handover, PortSide};
@@ -113,7 +114,7 @@ impl World {
         let rig = Rig::new(4 * (tx_wr + rx_wr) + 64);
         let source = rig.source();
         let spec = Rig::spec(&source.cq, Transport::Rc, shape.depths, 0);
-        let (mut qp, maker) = (rig.pd.create_qp(&spec).unwrap(), rig.pd.qp_maker(&spec).unwrap());
+        let (mut qp, maker) = (rig.pd.create_qp(&spec).unwrap(), rig.pd.qp_maker(&spec));
         rig.bring_up(&mut qp);
         let line = Ending::of(&qp);
         let (waker, doorbell) = verbline_ring::doorbell().unwrap();

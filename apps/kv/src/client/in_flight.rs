@@ -1,0 +1,71 @@
+//! What a client waits for: a bounded table of operations, each with an id that is never used
+//! twice.
+
+/// The operations under way, at most as many as it was made for.
+#[derive(Debug)]
+pub(crate) struct InFlight<T> {
+    slots: Vec<Slot<T>>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    /// How often the slot was taken: the upper half of an id.
+    taken: u32,
+    operation: Option<T>,
+}
+
+impl<T> InFlight<T> {
+    pub(crate) fn new(operations: usize) -> InFlight<T> {
+        let slots = (0..operations).map(|_| Slot { taken: 0, operation: None }).collect();
+        InFlight { slots, free: (0..operations as u32).rev().collect() }
+    }
+
+    /// Adds one and says its id; gives it back if there is no room.
+    pub(crate) fn add(&mut self, operation: T) -> Result<u64, T> {
+        let Some(index) = self.free.pop() else { return Err(operation) };
+        let slot = &mut self.slots[index as usize];
+        // Never 0, so that no id is less than 1 << 32.
+        slot.taken = slot.taken.wrapping_add(1).max(1);
+        slot.operation = Some(operation);
+        Ok(u64::from(slot.taken) << 32 | u64::from(index))
+    }
+
+    /// The operation of this id, if it is under way.
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
+        let slot = self.slots.get_mut(id as u32 as usize)?;
+        if slot.taken == (id >> 32) as u32 { slot.operation.as_mut() } else { None }
+    }
+
+    /// Takes it out.
+    pub(crate) fn take(&mut self, id: u64) -> Option<T> {
+        self.get_mut(id)?;
+        self.free.push(id as u32);
+        self.slots[id as u32 as usize].operation.take()
+    }
+
+    /// The id of one of those under way that `which` says yes to.
+    pub(crate) fn find(&self, mut which: impl FnMut(&T) -> bool) -> Option<u64> {
+        let found = |slot: &Slot<T>| slot.operation.as_ref().is_some_and(&mut which);
+        let index = self.slots.iter().position(found)?;
+        Some(u64::from(self.slots[index].taken) << 32 | index as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_good_until_it_is_taken() {
+        let mut table = InFlight::new(2);
+        let (first, second) = (table.add('a').expect("room"), table.add('b').expect("room"));
+        assert_eq!(table.add('c'), Err('c'));
+        assert_eq!(table.find(|operation| *operation == 'b'), Some(second));
+        assert_eq!(table.take(first), Some('a'));
+        let third = table.add('c').expect("room");
+        assert_eq!((table.take(first), table.get_mut(third).copied()), (None, Some('c')), "the same slot, another id");
+        assert_eq!(table.take(7), None);
+        assert_eq!((table.take(second), table.take(third)), (Some('b'), Some('c')));
+    }
+}

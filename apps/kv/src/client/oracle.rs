@@ -1,0 +1,219 @@
+//! What a client knows that the server must say: each key's value says which PUT it came from.
+//!
+//! One PUT a key is under way at a time, so that the generations of a key grow. A GET that begins
+//! after a PUT was answered finds that PUT's generation, or a later one. A PUT that was given up
+//! may still be done at any later time; from then on only generations up to the one before it are
+//! sure for its key.
+//!
+//! A server keeps its values when a client dies. So a value also says which client wrote it, and a
+//! client that comes later may find one of another client until its own PUT of that key is
+//! answered.
+
+/// The length of a value at least: its key and its generation.
+pub(crate) const VALUE_BYTES_MIN: usize = 16;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Key {
+    /// The last generation that was sent.
+    sent: u32,
+    /// The least generation that a GET may find.
+    floor: u32,
+    /// A PUT is under way.
+    putting: bool,
+    /// A PUT was given up: the floor rises no more.
+    unsure: bool,
+}
+
+/// What a value, or its absence, says of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is what a PUT of this key wrote, and new enough.
+    Good,
+    /// A client before this one wrote it, and none of our PUTs of this key was answered yet.
+    Earlier,
+    /// It is older than a PUT that was answered before the GET began, or is gone.
+    Stale,
+    /// No PUT wrote this.
+    Corrupt,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// A number that each client draws for itself.
+    pub(crate) client: u32,
+    pub(crate) generation: u32,
+}
+
+/// The keys of one client, by number.
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    client: u32,
+    keys: Vec<Key>,
+}
+
+impl Oracle {
+    pub(crate) fn new(client: u32, keys: usize) -> Oracle {
+        Oracle { client, keys: vec![Key::default(); keys] }
+    }
+
+    /// What a value of ours says of its PUT.
+    pub(crate) fn origin(&self, generation: u32) -> Origin {
+        Origin { client: self.client, generation }
+    }
+
+    /// Begins a PUT and says its generation; `None` while another is under way.
+    pub(crate) fn begin_put(&mut self, key: usize) -> Option<u32> {
+        let key = &mut self.keys[key];
+        if key.putting {
+            return None;
+        }
+        key.putting = true;
+        key.sent += 1;
+        Some(key.sent)
+    }
+
+    /// A PUT was answered. One that was refused leaves what was there before.
+    pub(crate) fn end_put(&mut self, key: usize, done: bool) {
+        let key = &mut self.keys[key];
+        key.putting = false;
+        if done && !key.unsure {
+            key.floor = key.sent;
+        }
+    }
+
+    /// A PUT is given up: whether it was done, or will be, nobody knows.
+    pub(crate) fn give_up_put(&mut self, key: usize) {
+        let key = &mut self.keys[key];
+        (key.putting, key.unsure) = (false, true);
+    }
+
+    /// The least generation that a GET which begins now may find.
+    pub(crate) fn floor(&self, key: usize) -> u32 {
+        self.keys[key].floor
+    }
+
+    /// Judges what a GET found.
+    pub(crate) fn judge(&self, key: usize, floor: u32, value: Option<&[u8]>) -> Verdict {
+        let Some(value) = value else {
+            return if floor == 0 { Verdict::Good } else { Verdict::Stale };
+        };
+        match origin_of(key, value) {
+            None => Verdict::Corrupt,
+            Some(origin) if origin.client != self.client && floor == 0 => Verdict::Earlier,
+            Some(origin) if origin.client != self.client => Verdict::Stale,
+            Some(origin) if origin.generation > self.keys[key].sent => Verdict::Corrupt,
+            Some(origin) if origin.generation < floor => Verdict::Stale,
+            Some(_) => Verdict::Good,
+        }
+    }
+}
+
+/// Writes the value of a key that comes from `origin`, as long as `value` is.
+pub(crate) fn write_value(key: usize, origin: Origin, value: &mut [u8]) {
+    for (index, word) in value.chunks_mut(8).enumerate() {
+        let bytes = value_word(key, origin, index).to_le_bytes();
+        word.copy_from_slice(&bytes[..word.len()]);
+    }
+}
+
+/// Where a value comes from; `None` if it is not one of this key, to its last byte.
+fn origin_of(key: usize, value: &[u8]) -> Option<Origin> {
+    let word = u64::from_le_bytes(value.get(8..16)?.try_into().ok()?);
+    let origin = Origin { client: (word >> 32) as u32, generation: word as u32 };
+    let is_right = |(index, word): (usize, &[u8])| word == &value_word(key, origin, index).to_le_bytes()[..word.len()];
+    value.chunks(8).enumerate().all(is_right).then_some(origin)
+}
+
+fn value_word(key: usize, origin: Origin, index: usize) -> u64 {
+    let from = u64::from(origin.client) << 32 | u64::from(origin.generation);
+    match index {
+        0 => key as u64,
+        1 => from,
+        // Differs from word to word, from key to key, and from PUT to PUT.
+        _ => (key as u64 ^ from.rotate_left(32)).wrapping_add(index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u32 = 77;
+
+    fn value(key: usize, generation: u32, len: usize) -> Vec<u8> {
+        value_of(US, key, generation, len)
+    }
+
+    fn value_of(client: u32, key: usize, generation: u32, len: usize) -> Vec<u8> {
+        let mut value = vec![0; len];
+        write_value(key, Origin { client, generation }, &mut value);
+        value
+    }
+
+    #[test]
+    fn a_value_is_judged_by_its_generation() {
+        let mut oracle = Oracle::new(US, 4);
+        assert_eq!(oracle.judge(2, oracle.floor(2), None), Verdict::Good, "nothing was put");
+        assert_eq!(oracle.begin_put(2), Some(1));
+        assert_eq!(oracle.begin_put(2), None, "one at a time");
+        let before = oracle.floor(2);
+        oracle.end_put(2, true);
+        assert_eq!(oracle.judge(2, before, None), Verdict::Good, "the GET may have come first");
+        let after = oracle.floor(2);
+        assert_eq!(oracle.judge(2, after, None), Verdict::Stale);
+        assert_eq!(oracle.judge(2, after, Some(&value(2, 1, 40))), Verdict::Good);
+        assert_eq!(oracle.judge(2, after, Some(&value(2, 2, 40))), Verdict::Corrupt, "never sent");
+        assert_eq!(oracle.judge(2, after, Some(&value(1, 1, 40))), Verdict::Corrupt, "another key's");
+        assert_eq!(oracle.begin_put(2), Some(2));
+        oracle.end_put(2, false);
+        assert_eq!(oracle.judge(2, oracle.floor(2), Some(&value(2, 1, 40))), Verdict::Good, "the second was refused");
+    }
+
+    #[test]
+    fn a_put_that_was_given_up_may_be_done_later() {
+        let mut oracle = Oracle::new(US, 1);
+        for _ in 0..2 {
+            oracle.begin_put(0);
+            oracle.end_put(0, true);
+        }
+        oracle.begin_put(0);
+        oracle.give_up_put(0);
+        oracle.begin_put(0);
+        oracle.end_put(0, true);
+        // Generation 3, given up, may arrive after 4.
+        assert_eq!(oracle.judge(0, oracle.floor(0), Some(&value(0, 3, 16))), Verdict::Good);
+        assert_eq!(oracle.judge(0, oracle.floor(0), Some(&value(0, 1, 16))), Verdict::Stale);
+    }
+
+    #[test]
+    fn a_client_before_this_one_may_have_left_values() {
+        let mut oracle = Oracle::new(US, 1);
+        let left = value_of(US + 1, 0, 9, 40);
+        assert_eq!(oracle.judge(0, oracle.floor(0), Some(&left)), Verdict::Earlier);
+        oracle.begin_put(0);
+        assert_eq!(oracle.judge(0, oracle.floor(0), Some(&left)), Verdict::Earlier, "ours is under way");
+        let before = oracle.floor(0);
+        oracle.end_put(0, true);
+        assert_eq!(oracle.judge(0, before, Some(&left)), Verdict::Earlier, "the GET may have come first");
+        assert_eq!(oracle.judge(0, oracle.floor(0), Some(&left)), Verdict::Stale);
+        let mut bad = left.clone();
+        bad[20] ^= 1;
+        assert_eq!(Oracle::new(US, 1).judge(0, 0, Some(&bad)), Verdict::Corrupt);
+    }
+
+    #[test]
+    fn every_byte_of_a_value_counts() {
+        let from = Origin { client: US, generation: 3 };
+        for len in VALUE_BYTES_MIN..80 {
+            let good = value(7, 3, len);
+            assert_eq!(origin_of(7, &good), Some(from));
+            for at in 0..len {
+                let mut bad = good.clone();
+                bad[at] ^= 1;
+                assert_ne!(origin_of(7, &bad), Some(from), "byte {at} of {len}");
+            }
+        }
+        assert_eq!(origin_of(7, &value(7, 3, 15)), None);
+    }
+}

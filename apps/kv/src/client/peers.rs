@@ -1,0 +1,108 @@
+//! The connections of a client: which are open, and how much is under way on each.
+
+use verbline::engine::ConnectionId;
+
+/// The connections, by their slots.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    slots: Vec<Option<Peer>>,
+    /// The slots of those that are open, in no order.
+    open: Vec<u16>,
+    /// Where the next look for room begins.
+    cursor: usize,
+    window: u32,
+    /// Operations that may begin now, on all of them.
+    room: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    id: ConnectionId,
+    under_way: u32,
+}
+
+impl Peers {
+    /// For so many connections, each with so many operations under way at most.
+    pub(crate) fn new(connections: usize, window: u32) -> Peers {
+        Peers { slots: vec![None; connections], open: Vec::with_capacity(connections), cursor: 0, window, room: 0 }
+    }
+
+    /// A connection has opened.
+    pub(crate) fn open(&mut self, id: ConnectionId) {
+        if let Some(slot) = self.slots.get_mut(id.slot()) {
+            *slot = Some(Peer { id, under_way: 0 });
+            self.open.push(id.slot() as u16);
+            self.room += self.window as usize;
+        }
+    }
+
+    /// A connection is over.
+    pub(crate) fn close(&mut self, id: ConnectionId) {
+        if let Some(peer) = self.peer(id).copied() {
+            self.room -= (self.window - peer.under_way) as usize;
+            self.slots[id.slot()] = None;
+            self.open.retain(|slot| usize::from(*slot) != id.slot());
+        }
+    }
+
+    /// The next in turn that has room in its window, with one more under way now.
+    pub(crate) fn begin(&mut self) -> Option<ConnectionId> {
+        if self.room == 0 {
+            return None;
+        }
+        for _ in 0..self.open.len() {
+            self.cursor = (self.cursor + 1) % self.open.len();
+            let slot = usize::from(self.open[self.cursor]);
+            if let Some(peer) = self.slots[slot].as_mut().filter(|peer| peer.under_way < self.window) {
+                peer.under_way += 1;
+                self.room -= 1;
+                return Some(peer.id);
+            }
+        }
+        None
+    }
+
+    /// One of its operations is over, one way or another.
+    pub(crate) fn end(&mut self, id: ConnectionId) {
+        if let Some(peer) = self.peer(id) {
+            peer.under_way -= 1;
+            self.room += 1;
+        }
+    }
+
+    /// The one that was asked last.
+    pub(crate) fn last(&self) -> Option<ConnectionId> {
+        let slot = self.open.get(self.cursor)?;
+        self.slots[usize::from(*slot)].map(|peer| peer.id)
+    }
+
+    fn peer(&mut self, id: ConnectionId) -> Option<&mut Peer> {
+        self.slots.get_mut(id.slot())?.as_mut().filter(|peer| peer.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(slot: u16, generation: u32) -> ConnectionId {
+        ConnectionId::new(0, slot, generation).expect("a generation")
+    }
+
+    #[test]
+    fn connections_take_turns_and_are_never_mistaken() {
+        let mut peers = Peers::new(3, 1);
+        assert_eq!(peers.begin(), None);
+        (0..3).for_each(|slot| peers.open(id(slot, 1)));
+        let mut begun: Vec<_> = (0..3).filter_map(|_| peers.begin()).collect();
+        begun.sort();
+        assert_eq!(begun, [id(0, 1), id(1, 1), id(2, 1)]);
+        assert_eq!(peers.begin(), None, "each has one under way");
+        peers.close(id(1, 1));
+        peers.open(id(1, 2));
+        peers.end(id(1, 1));
+        assert_eq!((peers.begin(), peers.begin()), (Some(id(1, 2)), None));
+        peers.end(id(2, 1));
+        assert_eq!(peers.begin(), Some(id(2, 1)));
+    }
+}

@@ -1,0 +1,374 @@
+//! The client's stage.
+//!
+//! An operation begins on the next connection that has room, and ends with its reply, with its
+//! READ, with its time, or with its connection. Its id is the tag of its timer and of its READ.
+
+use verbline::engine::{
+    Completed, ConnectionChange, ConnectionEvent, ConnectionId, Operation as OneSided, place_of_key,
+};
+use verbline::plan::Target;
+use verbline::prelude::*;
+
+use super::in_flight::InFlight;
+use super::oracle::{Oracle, write_value};
+use super::peers::Peers;
+use super::work::{Task, Work, name_of};
+use crate::protocol::{HEADER_BYTES, Location, Opcode, Reply, Request};
+use crate::results::{Counts, Measured, READ, Results};
+use crate::settings::Settings;
+use crate::table::{Found, find, hash};
+
+mod ending;
+
+/// To the server: requests, on the connection that the packet names, and READs of its tables, on
+/// the one that the operation names.
+const SEND: OutId = OutId(0);
+
+/// What a client drops: messages that are no replies.
+const DROPS: &[&str] = &["malformed"];
+const MALFORMED: DropReason = DropReason::Stage(0);
+
+/// The tag of the timer that closes a connection: no operation has this id, since none is 0 in its
+/// upper half.
+const CLOSE_TAG: u64 = 0;
+
+/// How often a READ that meets half a slot is made again, before the GET goes on as a message.
+const TRIES_MAX: u8 = 8;
+
+/// Registers the kind.
+pub(crate) fn register(registry: &mut Registry, results: &Results) {
+    let results = results.clone();
+    let spec = StageSpec {
+        outputs: &["send"],
+        source: true,
+        drops: DROPS,
+        summary: "puts and gets keys over many connections, and checks the answers",
+        ..StageSpec::default()
+    };
+    registry.section("kv").stage("client", spec, move |stage| {
+        let settings = Settings::read(stage)?;
+        let connections = connections_of(stage)?;
+        Ok(Box::new(Client {
+            work: Work::new(&settings),
+            oracle: Oracle::new(fastrand::u32(..), settings.keys as usize),
+            in_flight: InFlight::new(connections * settings.window as usize),
+            reading: 0,
+            peers: Peers::new(connections, settings.window),
+            tables: vec![None; usize::from(settings.shards)],
+            asked: 0,
+            closes: false,
+            measured: Some(Measured::new()?),
+            results: results.clone(),
+            operations: stage.counter("operations"),
+            timed_out: stage.counter("timed_out"),
+            stopping: false,
+            settings,
+        }))
+    });
+}
+
+/// How many connections the port has that the client sends to.
+fn connections_of(stage: &StageContext<'_>) -> Result<usize, StageError> {
+    let plan = stage.plan();
+    let own = plan.stages().iter().find(|own| own.name == stage.name());
+    let port = own.and_then(|own| match own.outputs[usize::from(SEND.0)] {
+        Target::Port(id) => plan[id].connections.as_ref(),
+        Target::Stage(_) | Target::Ring(_) | Target::Spread(_) | Target::Drop => None,
+    });
+    match port {
+        Some(port) => Ok(port.max as usize),
+        None => {
+            Err("sends to a port with `connections`: write `connect = \"ADDRESS:PORT\"` and `connections = 256` there"
+                .into())
+        }
+    }
+}
+
+/// An operation under way.
+#[derive(Debug)]
+struct Pending {
+    task: Task,
+    peer: ConnectionId,
+    /// The least generation that a GET may find.
+    floor: u32,
+    began_ns: Tick,
+    timer: Option<TimerId>,
+    /// Of a READ: which of the key's two buckets, and how often it was torn.
+    bucket: usize,
+    torn: u8,
+}
+
+struct Client {
+    settings: Settings,
+    work: Work,
+    oracle: Oracle,
+    in_flight: InFlight<Pending>,
+    /// READs among them.
+    reading: usize,
+    peers: Peers,
+    /// Where the shards' tables are, as far as the server has said.
+    tables: Vec<Option<Location>>,
+    /// How many of them have been asked for.
+    asked: usize,
+    /// The timer that closes connections is armed.
+    closes: bool,
+    /// `None` once it was handed over.
+    measured: Option<Measured>,
+    results: Results,
+    operations: Counter,
+    timed_out: Counter,
+    stopping: bool,
+}
+
+impl Stage for Client {
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.stopping {
+            return Next::Done;
+        }
+        self.arm_closing(out);
+        while self.begin(out) {}
+        // Replies, READs, timers and connections that open are what comes next.
+        Next::At(Tick::MAX)
+    }
+
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        let len = input.len();
+        for packet in input.drain_front(len) {
+            match Reply::read(packet.data()) {
+                Some(reply) => self.answered(&reply, out),
+                None => {
+                    self.count(|counts| counts.malformed += 1);
+                    out.drop(packet, MALFORMED);
+                }
+            }
+        }
+    }
+
+    fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
+        while let Some(done) = done.pop() {
+            match (done.result, done.packet) {
+                (Ok(()), Some(packet)) => self.was_read(done.tag, packet, out),
+                // The connection is over, or the table is not where the server said.
+                _ => self.fall_back(done.tag, out),
+            }
+        }
+    }
+
+    fn timers(&mut self, due: &[DueTimer], out: &mut Outputs<'_>) {
+        for timer in due {
+            match timer.tag {
+                CLOSE_TAG => {
+                    self.closes = false;
+                    if let Some(connection) = self.peers.last() {
+                        out.close(connection);
+                    }
+                }
+                id => {
+                    if let Some(pending) = self.in_flight.take(id) {
+                        self.timed_out.add(1);
+                        self.count(|counts| counts.timed_out += 1);
+                        self.give_up(&pending);
+                    }
+                }
+            }
+        }
+    }
+
+    fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
+        if event.change == ConnectionChange::Opened {
+            return self.peers.open(event.connection);
+        }
+        self.peers.close(event.connection);
+        while let Some(id) = self.in_flight.find(|pending| pending.peer == event.connection) {
+            let Some(pending) = self.in_flight.take(id) else { break };
+            pending.timer.map(|timer| out.cancel_timer(timer));
+            self.count(|counts| counts.cut_off += 1);
+            self.give_up(&pending);
+        }
+    }
+
+    fn stop(&mut self, _: &mut Outputs<'_>) {
+        // What is under way is answered in the drain, and judged.
+        self.stopping = true;
+    }
+}
+
+impl Client {
+    /// Begins one operation. False if none can begin now.
+    fn begin(&mut self, out: &mut Outputs<'_>) -> bool {
+        if self.work.is_loaded() && self.asked < self.tables.len() {
+            return self.ask_for_table(out);
+        }
+        let can_read = self.reading < self.settings.reads as usize && self.tables.iter().all(Option::is_some);
+        let Some(peer) = self.peers.begin() else { return false };
+        let task = self.work.next(&mut self.oracle, can_read);
+        let floor = match task {
+            Task::Get { key } | Task::Read { key } => self.oracle.floor(key),
+            Task::Put { .. } | Task::Locate { .. } => 0,
+        };
+        let pending = Pending { task, peer, floor, began_ns: out.now_ns(), timer: None, bucket: 0, torn: 0 };
+        if let Task::Read { .. } = task {
+            self.reading += 1;
+            return self.start(pending, out, Client::post_read);
+        }
+        self.start(pending, out, Client::send_request)
+    }
+
+    /// Asks the server where the next shard's table is.
+    fn ask_for_table(&mut self, out: &mut Outputs<'_>) -> bool {
+        let Some(peer) = self.peers.begin() else { return false };
+        let task = Task::Locate { shard: self.asked };
+        self.asked += 1;
+        let pending = Pending { task, peer, floor: 0, began_ns: out.now_ns(), timer: None, bucket: 0, torn: 0 };
+        self.start(pending, out, Client::send_request)
+    }
+
+    /// Puts an operation under way: by a message, or by a READ. False if it could not be.
+    fn start(
+        &mut self,
+        pending: Pending,
+        out: &mut Outputs<'_>,
+        go: fn(&mut Client, u64, &mut Outputs<'_>) -> bool,
+    ) -> bool {
+        let until_ns = pending.began_ns + u64::from(self.settings.timeout_ms) * 1_000_000;
+        let id = match self.in_flight.add(pending) {
+            Ok(id) => id,
+            Err(pending) => {
+                self.give_back(&pending);
+                return false;
+            }
+        };
+        if !go(self, id, out) {
+            if let Some(pending) = self.in_flight.take(id) {
+                self.give_back(&pending);
+            }
+            return false;
+        }
+        let timer = out.arm_timer(until_ns, id);
+        if let Some(pending) = self.in_flight.get_mut(id) {
+            pending.timer = timer;
+        }
+        true
+    }
+
+    /// Sends the request of an operation. False if there is no packet, or no room.
+    fn send_request(&mut self, id: u64, out: &mut Outputs<'_>) -> bool {
+        let Some(pending) = self.in_flight.get_mut(id) else { return false };
+        let Some(mut packet) = out.alloc() else { return false };
+        let value_bytes = self.settings.value_bytes as usize;
+        let (opcode, shard, key, value_len) = match pending.task {
+            Task::Get { key } | Task::Read { key } => (Opcode::Get, 0, Some(key), 0),
+            Task::Put { key, .. } => (Opcode::Put, 0, Some(key), value_bytes),
+            Task::Locate { shard } => (Opcode::Locate, shard as u8, None, 0),
+        };
+        let name = key.map(name_of);
+        let name = name.as_ref().map_or(&[][..], |name| &name[..]);
+        if !packet.set_len(HEADER_BYTES + name.len() + value_len) {
+            return false;
+        }
+        let header = Request::header(opcode, shard, name.len() as u16, value_len as u32, id);
+        let (head, rest) = packet.data_mut().split_at_mut(HEADER_BYTES);
+        head.copy_from_slice(&header);
+        let (key_place, value) = rest.split_at_mut(name.len());
+        key_place.copy_from_slice(name);
+        if let Task::Put { key, generation } = pending.task {
+            write_value(key, self.oracle.origin(generation), value);
+        }
+        packet.set_connection(Some(pending.peer));
+        out.send(SEND, packet)
+    }
+
+    /// Posts the READ of the bucket whose turn it is.
+    fn post_read(&mut self, id: u64, out: &mut Outputs<'_>) -> bool {
+        let Some(pending) = self.in_flight.get_mut(id) else { return false };
+        let Some((location, hash)) = table_of(&self.tables, &pending.task) else { return false };
+        let Some(mut packet) = out.alloc() else { return false };
+        if !packet.set_len(location.shape.bucket_bytes()) {
+            return false;
+        }
+        let bucket = location.shape.buckets_of(hash)[pending.bucket];
+        let from = location.table.offset(location.shape.offset_of(bucket) as u64);
+        out.operate(SEND, OneSided::read(packet, from).over(pending.peer).tag(id)).is_ok()
+    }
+
+    /// A READ has brought a bucket.
+    fn was_read(&mut self, id: u64, packet: Packet, out: &mut Outputs<'_>) {
+        let Some(pending) = self.in_flight.get_mut(id) else { return };
+        let Some((location, _)) = table_of(&self.tables, &pending.task) else { return };
+        let Task::Read { key } = pending.task else { return };
+        match find(&location.shape, packet.data(), &name_of(key)) {
+            Found::Value(value) => {
+                let verdict = self.oracle.judge(key, pending.floor, Some(value));
+                self.got(id, READ, Some(verdict), out);
+            }
+            Found::Torn => {
+                pending.torn += 1;
+                let again = pending.torn < TRIES_MAX;
+                self.count(|counts| counts.torn += 1);
+                self.read_again(id, again, out);
+            }
+            Found::Absent => {
+                pending.bucket += 1;
+                let again = pending.bucket < location.shape.buckets_of(0).len();
+                // It may have moved between the two looks: the server is asked in the end.
+                self.read_again(id, again, out);
+            }
+        }
+    }
+
+    fn read_again(&mut self, id: u64, again: bool, out: &mut Outputs<'_>) {
+        if !again || !self.post_read(id, out) {
+            self.fall_back(id, out);
+        }
+    }
+
+    /// A GET by READ goes on as a message on its connection; if that is over, it is given up.
+    fn fall_back(&mut self, id: u64, out: &mut Outputs<'_>) {
+        let Some(pending) = self.in_flight.get_mut(id) else { return };
+        let Task::Read { key } = pending.task else { return };
+        pending.task = Task::Get { key };
+        let is_over = out.room_to(pending.peer) == 0;
+        self.reading -= 1;
+        self.count(|counts| counts.fell_back += 1);
+        if is_over || !self.send_request(id, out) {
+            self.end_cut_off(id, out);
+        }
+    }
+
+    fn end_cut_off(&mut self, id: u64, out: &mut Outputs<'_>) {
+        if let Some(pending) = self.in_flight.take(id) {
+            pending.timer.map(|timer| out.cancel_timer(timer));
+            self.count(|counts| counts.cut_off += 1);
+            self.give_up(&pending);
+        }
+    }
+
+    fn arm_closing(&mut self, out: &mut Outputs<'_>) {
+        if self.settings.close_every_ms > 0 && !self.closes {
+            let at_ns = out.now_ns() + u64::from(self.settings.close_every_ms) * 1_000_000;
+            self.closes = out.arm_timer(at_ns, CLOSE_TAG).is_some();
+        }
+    }
+
+    fn count(&mut self, count: impl FnOnce(&mut Counts)) {
+        if let Some(measured) = self.measured.as_mut() {
+            count(&mut measured.counts);
+        }
+    }
+}
+
+/// The table that a READ is of, and the hash of its key.
+fn table_of(tables: &[Option<Location>], task: &Task) -> Option<(Location, u64)> {
+    let Task::Read { key } = task else { return None };
+    let hash = hash(&name_of(*key));
+    let location = tables[place_of_key(hash, tables.len())]?;
+    Some((location, hash))
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(measured) = self.measured.take() {
+            self.results.leave(measured);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What a client does next: first it puts each key once, then GETs and PUTs of keys by chance.
+
+use fastrand::Rng;
+
+use super::oracle::Oracle;
+use crate::settings::Settings;
+
+/// Length of a key, bytes.
+pub(super) const KEY_BYTES: usize = 16;
+
+/// An operation that is to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Task {
+    /// A GET by message.
+    Get { key: usize },
+    /// A GET by RDMA READ.
+    Read { key: usize },
+    /// A PUT of this generation.
+    Put { key: usize, generation: u32 },
+    /// The question where a shard's table is.
+    Locate { shard: usize },
+}
+
+/// Chooses what comes next.
+#[derive(Debug)]
+pub(super) struct Work {
+    rng: Rng,
+    keys: usize,
+    /// Keys that are put already, or under way.
+    loaded: usize,
+    get_share: f64,
+    read_share: f64,
+}
+
+impl Work {
+    pub(super) fn new(settings: &Settings) -> Work {
+        Work {
+            rng: Rng::with_seed(settings.seed),
+            keys: settings.keys as usize,
+            loaded: 0,
+            get_share: settings.get_share,
+            read_share: settings.read_share,
+        }
+    }
+
+    /// Every key was put once.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.loaded == self.keys
+    }
+
+    /// The next operation. A key whose PUT is under way is read in its place.
+    pub(super) fn next(&mut self, oracle: &mut Oracle, can_read: bool) -> Task {
+        let loads = !self.is_loaded();
+        let key = match loads {
+            true => self.loaded,
+            false => self.rng.usize(..self.keys),
+        };
+        self.loaded += usize::from(loads);
+        let puts = loads || self.rng.f64() >= self.get_share;
+        if let Some(generation) = puts.then(|| oracle.begin_put(key)).flatten() {
+            return Task::Put { key, generation };
+        }
+        match can_read && self.rng.f64() < self.read_share {
+            true => Task::Read { key },
+            false => Task::Get { key },
+        }
+    }
+}
+
+/// The name of a key.
+pub(super) fn name_of(key: usize) -> [u8; KEY_BYTES] {
+    let mut name = *b"key-000000000000";
+    let mut rest = key;
+    for digit in name.iter_mut().rev().take(12) {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_differ() {
+        assert_eq!(&name_of(0), b"key-000000000000");
+        assert_eq!(&name_of(90_210), b"key-000000090210");
+    }
+}

@@ -1,0 +1,48 @@
+//! A key-value server on Verbline, and its load generator.
+//!
+//! A server has shards, each a stage with a table in a region of its own. A request goes to the
+//! shard of its key. A client that has asked where the tables are (`Locate`) can read a value by
+//! RDMA READ instead, without a server's CPU.
+//!
+//! `config/kv.toml` is both in one process, on the software RNIC.
+#![forbid(unsafe_code)]
+
+mod client;
+mod protocol;
+mod results;
+mod server;
+mod settings;
+mod table;
+
+use verbline::prelude::*;
+
+use results::Results;
+
+/// The app: its stages, and what it reports.
+#[derive(Debug, Default)]
+pub struct KeyValue {
+    results: Results,
+}
+
+impl App for KeyValue {
+    fn name(&self) -> &'static str {
+        "kv"
+    }
+
+    fn about(&self) -> &'static str {
+        "a key-value server whose tables clients can read by RDMA, and its load generator"
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        server::register(registry);
+        client::register(registry, &self.results);
+    }
+
+    fn live(&self, report: &Report) -> String {
+        results::live(report)
+    }
+
+    fn outcome(&self, _: &Report) -> Outcome {
+        self.results.outcome()
+    }
+}

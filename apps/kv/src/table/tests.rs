@@ -1,0 +1,138 @@
+//! The table against a map, and a reader beside the writer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proptest::prelude::*;
+use verbline::mem::{PageChoice, PageSize, PeerRegion, Region, RegionSpec};
+
+use super::*;
+
+fn memory(len_bytes: usize) -> Arc<PeerRegion> {
+    let pages = PageChoice::Exactly(PageSize::Small4K);
+    let spec = RegionSpec { name: "table".into(), len_bytes, pages, lock: false };
+    Arc::new(PeerRegion::new(Region::map(&spec).expect("memory")))
+}
+
+fn table(buckets: u32, key_bytes: u32, value_bytes: u32) -> (Table<Arc<PeerRegion>>, Arc<PeerRegion>) {
+    let shape = Shape::new(buckets, key_bytes, value_bytes).expect("a shape");
+    let memory = memory(shape.len_bytes());
+    (Table::new(Arc::clone(&memory), shape), memory)
+}
+
+/// What a client would do: read the key's buckets, and look.
+fn look(memory: &PeerRegion, shape: &Shape, key: &[u8], bytes: &mut [u8]) -> Option<Vec<u8>> {
+    for bucket in shape.buckets_of(hash(key)) {
+        loop {
+            memory.read_into(shape.offset_of(bucket), bytes).expect("within");
+            match find(shape, bytes, key) {
+                Found::Value(value) => return Some(value.to_vec()),
+                Found::Absent => break,
+                Found::Torn => {}
+            }
+        }
+    }
+    None
+}
+
+proptest! {
+    /// Puts, gets and deletes do as a map does, but that a bucket may be full; and a reader of the
+    /// memory finds the same.
+    #[test]
+    fn a_table_is_a_map(steps in prop::collection::vec((0u8..3, 0u16..40, 0usize..20), 1..400)) {
+        let (mut table, memory) = table(8, 6, 16);
+        let shape = table.shape();
+        let mut map = BTreeMap::new();
+        let mut bytes = vec![0; shape.bucket_bytes()];
+        for (step, key, len) in steps {
+            let (key, value) = (format!("k{key}").into_bytes(), vec![len as u8; len]);
+            match step {
+                0 => match table.put(&key, &value) {
+                    Ok(new) => prop_assert_eq!(new, map.insert(key.clone(), value).is_none()),
+                    Err(TableError::Full) => prop_assert!(!map.contains_key(&key)),
+                    Err(TableError::TooLong) => prop_assert!(len > 16),
+                    Err(error) => prop_assert!(false, "{:?}", error),
+                },
+                1 => {
+                    let found = table.find(&key).expect("within").map(|entry| {
+                        let mut value = vec![0; entry.value_bytes];
+                        table.read(entry, &mut value).expect("within");
+                        value
+                    });
+                    prop_assert_eq!(found.as_ref(), map.get(&key));
+                }
+                _ => prop_assert_eq!(table.delete(&key).expect("within"), map.remove(&key).is_some()),
+            }
+            prop_assert_eq!(table.len(), map.len());
+            prop_assert_eq!(look(&memory, &shape, &key, &mut bytes), map.get(&key).cloned());
+        }
+    }
+
+    /// A client may read any bytes at all.
+    #[test]
+    fn any_bytes_are_a_bucket(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        key in prop::collection::vec(any::<u8>(), 0..9),
+    ) {
+        let shape = Shape::new(1, 8, 16).expect("a shape");
+        if let Found::Value(value) = find(&shape, &bytes, &key) {
+            prop_assert!(value.len() <= 16);
+        }
+    }
+}
+
+/// A reader beside the writer sees whole values only, each of them one that was written.
+#[test]
+fn a_reader_never_sees_half_a_value() {
+    const ROUNDS: u64 = 20_000;
+    let (mut table, memory) = table(1, 8, 64);
+    let shape = table.shape();
+    let value = |round: u64| [round.to_le_bytes(); 8].concat();
+    table.put(b"key", &value(0)).expect("room");
+    let (done, seen_once) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut bytes, mut last, mut seen) = (vec![0; shape.bucket_bytes()], 0, 0u64);
+            while !done.load(Ordering::Relaxed) {
+                let found = look(&memory, &shape, b"key", &mut bytes).expect("the key stays");
+                let round = u64::from_le_bytes(found[..8].try_into().expect("8 bytes"));
+                assert_eq!(found, value(round), "half of one value and half of another");
+                assert!(round >= last, "round {round} after {last}");
+                (last, seen) = (round, seen + 1);
+                seen_once.store(true, Ordering::Relaxed);
+            }
+            seen
+        });
+        while !seen_once.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        for round in 1..=ROUNDS {
+            assert_eq!(table.put(b"key", &value(round)), Ok(false));
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(reader.join().expect("no half value") > 0);
+    });
+}
+
+/// With two buckets to choose from, a table is more than half full before it refuses a key.
+#[test]
+fn a_table_fills_before_it_is_full() {
+    let (mut table, _) = table(1 << 10, 8, 8);
+    let slots = table.shape().slots();
+    let refused = (0..slots as u64).find(|key| table.put(&key.to_le_bytes(), b"v") == Err(TableError::Full));
+    let taken = refused.expect("no table is full to the last slot");
+    assert!(taken as usize > slots / 2, "{taken} of {slots}");
+}
+
+/// The largest table that a region holds.
+#[test]
+fn a_table_fits_its_region() {
+    let one = Shape::new(1, 16, 64).expect("a shape").bucket_bytes();
+    assert_eq!(Shape::fitting(one - 1, 16, 64), None);
+    assert_eq!(Shape::fitting(one * 7, 16, 64).map(|shape| shape.buckets), Some(4));
+    assert!(Shape::new(3, 16, 64).is_none() && Shape::new(4, 0, 64).is_none());
+    let mut short = Table::new(memory(4096), Shape::new(1 << 10, 16, 64).expect("a shape"));
+    let mut puts = (0..4_096u64).map(|key| short.put(&key.to_le_bytes(), b"v"));
+    assert!(puts.any(|put| put == Err(TableError::OutOfReach)), "refused, and nothing else");
+}

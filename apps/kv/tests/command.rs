@@ -1,0 +1,76 @@
+//! The command as a user runs it: a server, a client, and what the client finds.
+
+use serde_json::json;
+use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, two_lcores, unwrapped};
+
+fn app() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_kv"))
+}
+
+/// A short run of the shipped plan with few keys. `None` where two lcores can't run.
+fn short(sets: &[&str]) -> Option<Program> {
+    let run = app().with(["run", "config/kv.toml", "--for", "700ms"]).with(two_lcores(["server", "load"])?);
+    let all = ["kv.keys=500"].iter().chain(sets);
+    Some(run.with(all.flat_map(|set| ["--set", set])))
+}
+
+fn count(shown: &Finished, key: &str) -> u64 {
+    shown.json()["counts"][key].as_u64().unwrap_or_else(|| panic!("{key}: {shown}"))
+}
+
+/// Every value that comes back was put, and is new enough, while connections come and go.
+#[test]
+fn two_lcores_serve_and_check_every_value() {
+    let Some(run) = short(&["kv.close_every_ms=5"]) else { return };
+    let shown = run.with(["--json"]).run().exited(0);
+    let json = shown.json();
+    assert_report_holds(&json);
+    assert_eq!((count(&shown, "stale"), count(&shown, "corrupt"), count(&shown, "malformed")), (0, 0, 0), "{shown}");
+    assert!(count(&shown, "verified") > 0, "{shown}");
+    for way in ["get", "read", "put"] {
+        assert!(json["latency_ns"][way]["operations"].as_u64() > Some(0), "{way}: {shown}");
+    }
+    assert!(json["operations_per_second"].as_f64() > Some(0.0), "{shown}");
+    assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
+}
+
+/// GETs by message alone, and with as many READs as there may be, find the same.
+#[test]
+fn two_lcores_get_by_message_or_by_read() {
+    for (share, reads) in [("0", false), ("1", true)] {
+        let Some(run) = short(&[&format!("kv.read_share={share}"), "kv.get_share=1.0"]) else { return };
+        let shown = run.with(["--json"]).run().exited(0);
+        let json = shown.json();
+        assert_eq!(json["latency_ns"]["read"]["operations"].as_u64() > Some(0), reads, "{shown}");
+        assert!(count(&shown, "verified") > 0, "{shown}");
+        assert_eq!((count(&shown, "stale"), count(&shown, "corrupt")), (0, 0), "{shown}");
+        assert_eq!(json["packets"]["held"], json!(0), "{shown}");
+    }
+}
+
+#[test]
+fn two_lcores_report() {
+    let Some(run) = short(&[]) else { return };
+    let shown = run.run().exited(0);
+    assert_fits(&shown.stdout);
+    assert!(shown.stdout.contains("operations") && shown.stdout.contains("p99.9"), "{shown}");
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_at_their_place() {
+    let cases = [
+        ("kv.shards=0", "0 is not within 1 to 64"),
+        ("kv.value_bytes=15", "15 is not within 16 to"),
+        ("kv.get_share=1.5", "a share of 1.5 is not within 0 to 1"),
+        ("kv.windows=3", "did you mean `window`?"),
+        ("stage.shard0.params.table=table1", "needs the region `table1`"),
+        ("stage.shard0.params.value_bytes=1048577", "make no table in the 8388608 bytes of region.table0"),
+    ];
+    for (set, says) in cases {
+        for command in ["run", "check"] {
+            let shown = app().with([command, "config/kv.toml", "--set", set]).run().exited(2);
+            let said = unwrapped(&shown.stderr);
+            assert!(said.contains(says), "{set}: {shown}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The picture: four panels over the arrivals a second, a line a policy.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use verbline_benches::ours::curve::{Curve, Point};
+
+const FONT: &str = "system-ui, sans-serif";
+const SIZE: u32 = 15;
+const INK: RGBColor = RGBColor(27, 31, 36);
+const FAINT: RGBColor = RGBColor(208, 215, 222);
+const COLOURS: [RGBColor; 3] = [RGBColor(180, 35, 24), RGBColor(17, 99, 41), RGBColor(9, 105, 218)];
+
+type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// A panel: its name, and its value of a point.
+struct Panel {
+    name: &'static str,
+    value: fn(&Point) -> f64,
+    /// By powers of ten; else in percent, from 0 to 100.
+    logarithmic: bool,
+}
+
+const PANELS: [Panel; 4] = [
+    Panel { name: "CPU of its lcore, %", value: |point| 100.0 * point.cpu_share, logarithmic: false },
+    Panel { name: "batches that found it asleep, %", value: |point| 100.0 * point.late_share, logarithmic: false },
+    Panel { name: "p50, µs", value: |point| point.p50_ns as f64 / 1e3, logarithmic: true },
+    Panel { name: "p99, µs", value: |point| point.p99_ns as f64 / 1e3, logarithmic: true },
+];
+
+/// The picture of one spacing of arrivals, with what is known of the machine below it.
+pub(crate) fn curves(title: &str, curves: &[Curve], facts: &[String]) -> Drawn<String> {
+    let mut svg = String::new();
+    {
+        let area = SVGBackend::with_string(&mut svg, (1100, 760)).into_drawing_area();
+        area.fill(&WHITE)?;
+        let style = |size: u32| TextStyle::from((FONT, size).into_font()).color(&INK);
+        area.draw(&Text::new(format!("{title}, a policy each"), (24, 16), style(20)))?;
+        legend(&area, curves)?;
+        let (_, below) = area.split_vertically(48);
+        let (panels, foot) = below.split_vertically(660);
+        for (panel, area) in PANELS.iter().zip(panels.split_evenly((2, 2))) {
+            draw(&area, panel, curves)?;
+        }
+        for (line, fact) in facts.iter().enumerate() {
+            foot.draw(&Text::new(fact.clone(), (24, 4 + 20 * line as i32), style(SIZE)))?;
+        }
+        area.present()?;
+    }
+    Ok(svg)
+}
+
+fn legend(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, curves: &[Curve]) -> Drawn<()> {
+    for (at, (curve, colour)) in curves.iter().zip(COLOURS).enumerate() {
+        let x = 640 + 140 * at as i32;
+        area.draw(&PathElement::new([(x, 26), (x + 28, 26)], colour.stroke_width(3)))?;
+        let style = TextStyle::from((FONT, SIZE).into_font()).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
+        area.draw(&Text::new(curve.policy, (x + 36, 26), style))?;
+    }
+    Ok(())
+}
+
+fn draw(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, panel: &Panel, curves: &[Curve]) -> Drawn<()> {
+    let scale = |value: f64| if panel.logarithmic { value.max(0.1).log10() } else { value };
+    let points = |curve: &Curve| -> Vec<(f64, f64)> {
+        curve.points.iter().map(|point| (point.arrivals_per_s.max(0.1).log10(), scale((panel.value)(point)))).collect()
+    };
+    let most = curves.iter().flat_map(&points).map(|point| point.1).fold(0.0_f64, f64::max);
+    let top = if panel.logarithmic { most.ceil().max(1.0) } else { 105.0 };
+    let bottom = if panel.logarithmic { -1.0 } else { 0.0 };
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .x_label_area_size(46)
+        .y_label_area_size(70)
+        .build_cartesian_2d(-0.2..6.2, bottom..top)?;
+    chart
+        .configure_mesh()
+        .x_labels(7)
+        .x_label_formatter(&|power| power_of_ten(*power))
+        .y_labels(if panel.logarithmic { (top - bottom) as usize + 1 } else { 6 })
+        .y_label_formatter(&|y| if panel.logarithmic { power_of_ten(*y) } else { format!("{y:.0}") })
+        .x_desc("arrivals a second")
+        .y_desc(panel.name)
+        .axis_desc_style((FONT, SIZE, &INK))
+        .label_style((FONT, SIZE, &INK))
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(FAINT)
+        .draw()?;
+    for (curve, colour) in curves.iter().zip(COLOURS) {
+        chart.draw_series(LineSeries::new(points(curve), colour.stroke_width(2)))?;
+        chart.draw_series(points(curve).into_iter().map(|point| Circle::new(point, 4, colour.filled())))?;
+    }
+    Ok(())
+}
+
+fn power_of_ten(power: f64) -> String {
+    match power.round() as i32 {
+        power @ ..0 => format!("0.{}1", "0".repeat((-power - 1) as usize)),
+        power @ 0..4 => format!("{}", 10_u32.pow(power as u32)),
+        power => format!("10^{power}"),
+    }
+}

@@ -1,0 +1,150 @@
+//! The idle policies on real arrivals, from one a second to a million: `./x bench idle-curve
+//! [--write DIR] [--patterns] [--json]`.
+//!
+//! Each run is a plan of two lcores on the software RNIC: one sends, the other, of the policy,
+//! takes what comes. `--write` draws the pictures of docs/performance; `--patterns` holds
+//! `late_share` against every pattern of arrivals that the policy was made for. Both want a quiet
+//! machine.
+
+#![forbid(unsafe_code)]
+
+mod draw;
+mod power;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use verbline_benches::arrivals::{PATTERNS, even_gaps, random_gaps};
+use verbline_benches::ours::curve::{Curve, Point, point};
+
+/// Measures the idle policies on real arrivals.
+#[derive(Debug, Parser)]
+#[command(name = "idle-curve")]
+struct Arguments {
+    /// Draw the pictures into this folder
+    #[arg(long, value_name = "DIR")]
+    write: Option<PathBuf>,
+
+    /// Hold `late_share` against every pattern of arrivals instead
+    #[arg(long)]
+    patterns: bool,
+
+    /// Run each point for so many tenths of the time: for a look, not for figures
+    #[arg(long, default_value_t = 10, value_name = "TENTHS")]
+    tenths: u32,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arrivals a second, and how long such a run takes.
+const RATES: [(u32, Duration); 8] = [
+    (1, Duration::from_secs(8)),
+    (10, Duration::from_secs(4)),
+    (100, Duration::from_secs(2)),
+    (1_000, Duration::from_secs(2)),
+    (10_000, Duration::from_secs(2)),
+    (25_000, Duration::from_secs(2)),
+    (100_000, Duration::from_secs(2)),
+    (1_000_000, Duration::from_secs(2)),
+];
+
+/// The policies, as the keys of an lcore.
+const POLICIES: [(&str, &str); 3] =
+    [("poll", "idle = \"poll\""), ("event", "idle = \"event\""), ("adaptive", "idle = \"adaptive\"")];
+
+type Gaps = fn(u32, u64) -> Vec<u64>;
+
+/// How arrivals are spaced: its file, its name, its gaps by rate and seed.
+const SPACINGS: [(&str, &str, Gaps); 2] = [
+    ("idle-even.svg", "evenly spaced arrivals", even_gaps),
+    ("idle-random.svg", "random arrivals (Poisson)", random_gaps),
+];
+
+/// What `late_share` is held to, and what it may be exceeded by.
+const LATE_SHARES: [f64; 2] = [0.01, 0.1];
+const FACTOR: f64 = 1.5;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let power = power::read();
+    power.iter().for_each(|line| eprintln!("{line}"));
+    let done = if arguments.patterns { patterns(&arguments) } else { curves(&arguments, &power) };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("idle-curve: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn scaled(time: Duration, arguments: &Arguments) -> Duration {
+    time * arguments.tenths / 10
+}
+
+fn curves(arguments: &Arguments, power: &[String]) -> Result<bool, String> {
+    let mut all = Vec::new();
+    println!(
+        "{:<26} {:<9} {:>9} {:>8} {:>8} {:>9} {:>10}",
+        "arrivals", "policy", "a second", "CPU", "late", "p50 µs", "p99 µs"
+    );
+    for (file, spacing, gaps) in SPACINGS {
+        let mut curves: Vec<Curve> =
+            POLICIES.iter().map(|(policy, _)| Curve { spacing, policy, points: Vec::new() }).collect();
+        for (per_s, time) in RATES {
+            // The policies in turn at each rate, so that a drift of the machine meets all of them.
+            for ((policy, keys), curve) in POLICIES.iter().zip(&mut curves) {
+                let time = scaled(time, arguments);
+                let point = point(keys, gaps(per_s, 1), time / 2, time);
+                println!("{spacing:<26} {policy:<9} {:>9.0} {}", f64::from(per_s), shown(&point));
+                curve.points.push(point);
+            }
+        }
+        if let Some(folder) = &arguments.write {
+            let path = folder.join(file);
+            let svg = draw::curves(spacing, &curves, power).map_err(|error| format!("{}: {error}", path.display()))?;
+            std::fs::write(&path, svg).map_err(|error| format!("{}: {error}", path.display()))?;
+            eprintln!("wrote {}", path.display());
+        }
+        all.extend(curves);
+    }
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&all).map_err(|error| error.to_string())?);
+    }
+    Ok(true)
+}
+
+fn shown(point: &Point) -> String {
+    format!(
+        "{:>7.1}% {:>7.2}% {:>9.1} {:>10.1}",
+        100.0 * point.cpu_share,
+        100.0 * point.late_share,
+        point.p50_ns as f64 / 1e3,
+        point.p99_ns as f64 / 1e3
+    )
+}
+
+/// True if `late_share` held on every pattern.
+fn patterns(arguments: &Arguments) -> Result<bool, String> {
+    let mut held = true;
+    println!("{:<34} {:>10} {:>8} {:>8} {:>9} {:>10}", "arrivals", "late_share", "CPU", "late", "p50 µs", "p99 µs");
+    for late_share in LATE_SHARES {
+        for pattern in PATTERNS {
+            let keys = format!("idle = \"adaptive\", late_share = {late_share}");
+            let time = scaled(Duration::from_secs(4), arguments);
+            let point = point(&keys, pattern.gaps_ns(1), time / 2, time);
+            // Of few batches chance decides: three may be late ahead of their share.
+            let most = FACTOR * late_share * point.batches as f64 + 3.0;
+            let holds = point.late_share * point.batches as f64 <= most;
+            held &= holds;
+            let verdict = if holds { "" } else { "  NOT HELD" };
+            println!("{:<34} {late_share:>10} {}{verdict}", pattern.name, shown(&point));
+        }
+    }
+    Ok(held)
+}

@@ -1,0 +1,101 @@
+//! What servers are made of, beside the same without: many connections, connections that open,
+//! operations from stages, work that is spread and drawn together.
+
+use crate::contender::Contender;
+use crate::group::{Group, Plot};
+use crate::row::{Goal, Row, Source};
+
+use Goal::{RatioAtLeast, RatioAtMost};
+use Source::{Figure, Known};
+
+fn group(name: &'static str, contenders: Vec<Contender>, rows: Vec<Row>) -> Group {
+    Group { name, contenders, rows, rounds: None, plot: None }
+}
+
+/// Of two figures of one contender, or of two contenders.
+fn row(name: &'static str, unit: &'static str, ours: Source, peer: Source, goal: Goal) -> Row {
+    Row { name, what: "", unit, ours, peer, peer_name: "", scale: 1.0, goal, ratio: None }
+}
+
+pub(crate) fn connections() -> Group {
+    let x = vec![1, 4, 16, 64, 256, 1024];
+    let contenders: Vec<Contender> = x.iter().map(|count| Contender::ours(&format!("connections {count}"))).collect();
+    let last = contenders.len() - 1;
+    let rows = vec![Row {
+        what: "a 64-byte message through the engine, sent and received on one lcore, 32 over each connection in \
+               turn, from one SRQ: 1024 connections beside 1",
+        peer_name: "ours at the least",
+        ..row("scale-connections", "ns/message", Figure(last, "ns"), Figure(0, "ns"), RatioAtMost(1.2))
+    }];
+    let plot = Plot { x_name: "connections of a port in turn", x, y_name: "ns a message" };
+    Group { plot: Some(plot), ..group("scale-connections", contenders, rows) }
+}
+
+pub(crate) fn opening() -> Group {
+    let p99 = [Figure(0, "opening_p99_ns"), Figure(0, "undisturbed_p99_ns")];
+    group(
+        "opening",
+        vec![Contender::ours("opening")],
+        vec![
+            Row {
+                what: "connections that a port opens to another of its process, both on one lcore: 1024 of them",
+                peer_name: "what a gateway needs",
+                ..row("open-rate", "connections/s", Figure(0, "per_s"), Known(2000.0), RatioAtLeast(1.0))
+            },
+            Row {
+                what: "round trips over a connection of that server on that lcore while the others open, 99th \
+                       percentile",
+                peer_name: "the same, undisturbed",
+                ..row("open-p99", "ns", p99[0], p99[1], RatioAtMost(1.5))
+            },
+        ],
+    )
+}
+
+pub(crate) fn operations() -> Group {
+    let against = |name, what, at: usize| Row {
+        what,
+        peer_name: "our verbs layer alone, lists of 32",
+        scale: 1e9 / 4096.0,
+        ..row(name, "GB/s", Figure(at, "messages_per_s"), Figure(at + 1, "messages_per_s"), RatioAtLeast(0.95))
+    };
+    let pair = |verb: &str| {
+        let from_stage = Contender::ours(&format!("stage-one-sided {verb} 4096"));
+        [from_stage, Contender { name: "verbs alone", ..Contender::ours(&format!("one-sided {verb} 4096")) }]
+    };
+    group(
+        "stage-operations",
+        [pair("write"), pair("read")].into_iter().flatten().collect(),
+        vec![
+            against("stage-write-4KiB", "RDMA WRITEs of 4 KiB from a stage, bytes a second", 0),
+            against("stage-read-4KiB", "RDMA READs of 4 KiB from a stage, bytes a second", 2),
+        ],
+    )
+}
+
+pub(crate) fn graph() -> Group {
+    let against = |name, what, peer_name, at| Row {
+        what,
+        peer_name,
+        scale: 1e6,
+        ratio: Some("ratio"),
+        ..row(name, "M packets/s", Figure(at, "with_per_s"), Figure(at, "without_per_s"), RatioAtLeast(0.9))
+    };
+    group(
+        "graph",
+        vec![
+            Contender { name: "fan-out", ..Contender::ours("fan-out") },
+            Contender { name: "fan-in", ..Contender::ours("fan-in") },
+        ],
+        vec![
+            against(
+                "fan-out",
+                "packets of two sources spread by key over two rings to another lcore, in turn with the peer, 9 \
+                 pairs a round",
+                "a ring for each source",
+                0,
+            ),
+            against("fan-in", "two rings from another lcore into one stage, likewise", "one ring", 1),
+        ],
+    )
+}

@@ -1,0 +1,171 @@
+//! What an idle policy costs and saves on real arrivals: a source on one lcore sends at the times
+//! of a pattern, another lcore, of the policy, takes what comes.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use verbline::engine::Tick;
+use verbline::prelude::*;
+
+use super::lcores::preamble;
+use super::stages::{Waits, finish, start};
+use crate::pair::cpus;
+
+const OUT: OutId = OutId(0);
+
+/// One policy at one pattern of arrivals.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Point {
+    /// What a second brought.
+    pub arrivals_per_s: f64,
+    /// CPU time of the lcore's thread, as a share of its CPU.
+    pub cpu_share: f64,
+    /// The share of batches that found it asleep.
+    pub late_share: f64,
+    /// From the send to the stage.
+    pub p50_ns: u64,
+    /// The same.
+    pub p99_ns: u64,
+    /// Batches that these are of.
+    pub batches: u64,
+}
+
+/// One policy over all rates of a spacing.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Curve {
+    /// How arrivals were spaced.
+    pub spacing: &'static str,
+    /// The policy.
+    pub policy: &'static str,
+    /// In the order of the rates.
+    pub points: Vec<Point>,
+}
+
+/// Sends when the pattern says: gap after gap, from the first again when they are used up.
+struct Arrivals {
+    gaps_ns: Arc<Vec<u64>>,
+    at: usize,
+    next_ns: Tick,
+}
+
+impl Stage for Arrivals {
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        let now_ns = out.fresh_ns();
+        if self.next_ns == 0 {
+            self.next_ns = now_ns + 1_000_000;
+        }
+        while self.next_ns <= now_ns && out.room(OUT) > 0 {
+            let Some(mut packet) = out.alloc() else { break };
+            assert!(packet.fill(&out.fresh_ns().to_le_bytes()), "a packet of the plan holds a time");
+            out.send(OUT, packet);
+            self.next_ns += self.gaps_ns[self.at].max(1);
+            self.at = (self.at + 1) % self.gaps_ns.len();
+        }
+        // Never asleep, whatever its lcore's policy: the other one is looked at.
+        Next::Busy
+    }
+}
+
+/// Measures how long ago each was sent, while it is to.
+struct Meter {
+    measures: Arc<AtomicBool>,
+    waits: Waits,
+    ns: Option<Histogram<u64>>,
+}
+
+impl Stage for Meter {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        let now_ns = out.fresh_ns();
+        // Relaxed, as everywhere here: nothing is ordered by it.
+        if self.measures.load(Ordering::Relaxed) {
+            for packet in input.iter() {
+                if let (Some(sent), Some(ns)) = (packet.data().first_chunk(), &mut self.ns) {
+                    ns.saturating_record(now_ns.saturating_sub(u64::from_le_bytes(*sent)));
+                }
+            }
+        }
+        input.clear();
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.waits.put(self.ns.take());
+    }
+}
+
+/// Runs the policy (the keys of its lcore) on the arrivals: `warm_up` for it to learn, then `time`.
+///
+/// # Panics
+/// If the plan is wrong or the run fails.
+pub fn point(policy: &str, gaps_ns: Vec<u64>, warm_up: Duration, time: Duration) -> Point {
+    let [near, far] = cpus();
+    let plan = format!(
+        "{}\
+         lcore.near = {{ cpu = {}, idle = \"poll\" }}\n\
+         lcore.far = {{ cpu = {}, {policy} }}\n\
+         stage.source = {{ use = \"arrivals\", lcore = \"near\", pool = \"packets\", out = {{ out = \"port.tx\" }} }}\n\
+         port.tx = {{ lcore = \"near\", device = \"nic0\", transport = \"rc\", peer = \"port.rx\", \
+         tx_depth_wr = 256 }}\n\
+         port.rx = {{ lcore = \"far\", device = \"nic0\", pool = \"packets\", transport = \"rc\", peer = \"port.tx\", \
+         rx_depth_wr = 512, next = \"stage.meter\" }}\n\
+         stage.meter = {{ use = \"meter\", lcore = \"far\" }}\n",
+        preamble(8192),
+        near.id,
+        far.id,
+    );
+    let (waits, measures) = (Waits::default(), Arc::new(AtomicBool::new(false)));
+    let running = start(&registry(Arc::new(gaps_ns), &measures, &waits), &plan);
+    running.wait(Some(warm_up));
+    let before = running.snapshot();
+    let (cpu_before, began) = (cpu_time("vl-far"), Instant::now());
+    measures.store(true, Ordering::Relaxed);
+    running.wait(Some(time));
+    measures.store(false, Ordering::Relaxed);
+    let (cpu, elapsed) = (cpu_time("vl-far") - cpu_before, began.elapsed());
+    let after = running.snapshot();
+    finish(running);
+    let ns = waits.take().expect("the stage leaves its measurements");
+    let far = |report: &Report| report.lcore("far").expect("an lcore of the plan").clone();
+    let (before_far, after_far) = (far(&before), far(&after));
+    let late = |lcore: &verbline::engine::LcoreReport| lcore.woken_by("completion") + lcore.woken_by("ring");
+    let batches = after_far.busy_loops - before_far.busy_loops;
+    let arrived =
+        after.port("rx").map_or(0, |port| port.rx_packets) - before.port("rx").map_or(0, |port| port.rx_packets);
+    Point {
+        arrivals_per_s: arrived as f64 / elapsed.as_secs_f64(),
+        cpu_share: cpu.as_secs_f64() / elapsed.as_secs_f64(),
+        late_share: (late(&after_far) - late(&before_far)) as f64 / batches.max(1) as f64,
+        p50_ns: ns.value_at_quantile(0.5),
+        p99_ns: ns.value_at_quantile(0.99),
+        batches,
+    }
+}
+
+fn registry(gaps_ns: Arc<Vec<u64>>, measures: &Arc<AtomicBool>, waits: &Waits) -> Registry {
+    let mut registry = Registry::new("bench");
+    let spec =
+        StageSpec { outputs: &["out"], source: true, summary: "sends as a pattern says", ..StageSpec::default() };
+    registry
+        .stage("arrivals", spec, move |_| Ok(Box::new(Arrivals { gaps_ns: Arc::clone(&gaps_ns), at: 0, next_ns: 0 })));
+    let spec = StageSpec { summary: "measures how long ago a packet was sent", ..StageSpec::default() };
+    let (measures, waits) = (Arc::clone(measures), waits.clone());
+    registry.stage("meter", spec, move |_| {
+        let ns = Some(Histogram::new_with_bounds(1, 10_000_000_000, 3)?);
+        Ok(Box::new(Meter { measures: Arc::clone(&measures), waits: waits.clone(), ns }))
+    });
+    registry
+}
+
+/// What the thread of this name has run: the first field of its schedstat (proc(5)).
+fn cpu_time(thread: &str) -> Duration {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let mut of_thread =
+        tasks.filter(|task| fs::read_to_string(task.path().join("comm")).is_ok_and(|comm| comm.trim_end() == thread));
+    let schedstat = of_thread.next().and_then(|task| fs::read_to_string(task.path().join("schedstat")).ok());
+    let ran_ns = schedstat.as_ref().and_then(|text| text.split(' ').next()?.parse().ok());
+    Duration::from_nanos(ran_ns.expect("a running thread has its schedstat"))
+}

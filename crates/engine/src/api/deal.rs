@@ -1,0 +1,73 @@
+//! A stage's outputs that do more than fill a batch: those to a spread, whose packets are dealt out
+//! to its places by what these have room for, and those to a ring that drops its oldest.
+
+use verbline_mem::{Batch, Packet};
+use verbline_plan::SpreadBy;
+
+use crate::api::outputs::Outputs;
+use crate::api::spread::Spread;
+use crate::stats::drop_reason::DropReason;
+
+impl Outputs<'_> {
+    /// [`Outputs::send`] to a spread.
+    #[inline(never)]
+    pub(super) fn spread(&mut self, spread: &Spread, packet: Packet) -> bool {
+        let sink = match spread.by {
+            SpreadBy::Key => spread.by_key(&packet),
+            SpreadBy::RoundRobin => spread.in_turn(|sink| self.ctx.sinks[sink].room()),
+            SpreadBy::Copy => {
+                self.copies(spread, &packet);
+                usize::from(spread.places[0])
+            }
+        };
+        let taken = self.ctx.sinks[sink].push(packet);
+        self.sent += u64::from(taken);
+        taken
+    }
+
+    /// [`Outputs::send_batch`] to a spread: what its place has no room for stays, in order, and
+    /// holds up nothing behind it that goes elsewhere.
+    #[inline(never)]
+    pub(super) fn spread_batch(&mut self, spread: &Spread, batch: &mut Batch) -> usize {
+        let moved = match spread.by {
+            SpreadBy::Key => {
+                let sinks = &mut *self.ctx.sinks;
+                batch.offer(|packet| sinks[spread.by_key(&packet)].offer(packet))
+            }
+            SpreadBy::RoundRobin => {
+                let sinks = &mut *self.ctx.sinks;
+                batch.offer(|packet| sinks[spread.in_turn(|sink| sinks[sink].room())].offer(packet))
+            }
+            SpreadBy::Copy => batch.offer(|packet| {
+                if spread.room(|sink| self.ctx.sinks[sink].room()) == 0 {
+                    return Err(packet);
+                }
+                self.copies(spread, &packet);
+                self.ctx.sinks[usize::from(spread.places[0])].offer(packet)
+            }),
+        };
+        self.sent += moved as u64;
+        moved
+    }
+
+    /// Sends to a ring that drops the oldest.
+    #[inline(never)]
+    pub(super) fn displace(&mut self, sink: u16, packet: Packet) -> bool {
+        let taken = self.ctx.sinks[usize::from(sink)].push(packet);
+        self.sent += u64::from(taken);
+        taken
+    }
+
+    /// Sends a copy to every place but the first. A copy that the pool has no packet for is counted
+    /// there (`alloc_failed`), and one that is too short for the data as a drop.
+    fn copies(&mut self, spread: &Spread, packet: &Packet) {
+        for place in &spread.places[1..] {
+            let Some(mut copy) = self.alloc() else { continue };
+            if !copy.copy_from(packet) {
+                self.drop(copy, DropReason::TooLong);
+                continue;
+            }
+            self.sent += u64::from(self.ctx.sinks[usize::from(*place)].push(copy));
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! How a stage asks for operations: through its outputs.
+
+use verbline_mem::ConnectionId;
+
+use crate::api::operations::{DeclineReason, Declined, Operation};
+use crate::api::outputs::{OutId, Output, Outputs};
+use crate::lcore::operation_queue::OperationQueue;
+
+impl Outputs<'_> {
+    /// Hands an operation to the port that the output leads to. It is posted at the end of the
+    /// turn, behind what this lcore has sent there before, and in front of what it sends later.
+    ///
+    /// # Errors
+    /// It comes back, with the reason, and is counted.
+    #[inline]
+    pub fn operate(&mut self, out: OutId, operation: Operation) -> Result<(), Declined> {
+        let [()] = self.operate_all(out, [operation]).map(|()| [()]).map_err(|declined| {
+            let [operation] = declined.operation;
+            Declined { operation, reason: declined.reason }
+        })?;
+        Ok(())
+    }
+
+    /// Hands several operations to the port: all of them, in this order, or none. So a WRITE and
+    /// the SEND that tells of it go together.
+    ///
+    /// # Errors
+    /// All come back, with the reason, and are counted.
+    pub fn operate_all<const N: usize>(
+        &mut self,
+        out: OutId,
+        operations: [Operation; N],
+    ) -> Result<(), Declined<[Operation; N]>> {
+        let stage = self.stats;
+        let Some((queue, sends)) = self.operation_queue(out) else {
+            return Err(Declined { operation: operations, reason: DeclineReason::NoPort });
+        };
+        queue.accept(stage, sends, operations)
+    }
+
+    /// How many operations the output takes now; 0 where it leads to no port that carries them out.
+    pub fn operations_room(&mut self, out: OutId) -> usize {
+        self.operation_queue(out).map_or(0, |(queue, _)| queue.room())
+    }
+
+    /// How many operations a connection takes now, of a port that may have many; 0 if it is over.
+    pub fn operations_room_over(&self, connection: ConnectionId) -> usize {
+        let port = self.ctx.many.iter().find(|port| port.index() == connection.port());
+        port.map_or(0, |port| port.operations_room(connection))
+    }
+
+    /// The queue of the port that the output leads to, and how many packets wait to be sent there.
+    #[inline]
+    fn operation_queue(&mut self, out: OutId) -> Option<(&mut OperationQueue, usize)> {
+        let Some(Output::Sink(index)) = self.links.get(usize::from(out.0)) else { return None };
+        self.ctx.operations_at(usize::from(*index))
+    }
+}

@@ -1,0 +1,117 @@
+//! A spread: one output of a stage that leads to several places (`[spread.NAME]` in a plan).
+//!
+//! By key a packet goes where its mark says ([`Packet::mark`](verbline_mem::Packet::mark)):
+//! [`place_of_key`] is the mapping, the same in every process and for as long as the number of
+//! places is. In turn, a packet goes to the next place that has room. As copies, it goes to the
+//! first place, and a copy from the stage's pool to each of the others. What is full is for
+//! [`Outputs`](crate::Outputs) to know.
+
+use std::cell::Cell;
+
+use verbline_mem::Packet;
+use verbline_plan::SpreadBy;
+
+/// Which of so many places a key belongs to, from 0.
+///
+/// The key is mixed first, so that keys in a row, multiples of a power of two, and keys that differ
+/// in few bits spread evenly: the 128 bits of its product with an odd constant are folded (as in
+/// wyhash), twice. The place is the high half of the product of that and the number of places,
+/// which takes no division.
+///
+/// # Panics
+/// If there are no places.
+#[inline]
+#[must_use]
+pub fn place_of_key(key: u64, places: usize) -> usize {
+    assert!(places > 0, "a key belongs to one of at least one place");
+    let fold = |a: u64, b: u64| {
+        let product = u128::from(a) * u128::from(b);
+        product as u64 ^ (product >> 64) as u64
+    };
+    let mixed = fold(fold(key ^ 0xA076_1D64_78BD_642F, 0xE703_7ED1_A0B4_28DB), 0x8EBC_6AF0_9C88_C6E3);
+    ((u128::from(mixed) * places as u128) >> 64) as usize
+}
+
+/// What an output of a stage that leads to several places does.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    pub(super) by: SpreadBy,
+    /// Indices of sinks, at least one.
+    pub(super) places: Box<[u16]>,
+    /// The place whose turn it is. Of this output of this stage alone.
+    next: Cell<usize>,
+}
+
+impl Spread {
+    pub(crate) fn new(by: SpreadBy, places: Box<[u16]>) -> Spread {
+        assert!(!places.is_empty(), "a plan gives a spread a place");
+        Spread { by, places, next: Cell::new(0) }
+    }
+
+    /// The sink of a packet's key.
+    #[inline]
+    pub(super) fn by_key(&self, packet: &Packet) -> usize {
+        usize::from(self.places[place_of_key(packet.mark(), self.places.len())])
+    }
+
+    /// The sink whose turn it is, or the next one after it that has room; the former if none has.
+    #[inline]
+    pub(super) fn in_turn(&self, room: impl Fn(usize) -> usize) -> usize {
+        let places = self.places.len();
+        let mut at = self.next.get();
+        for _ in 0..places {
+            let next = if at + 1 == places { 0 } else { at + 1 };
+            let sink = usize::from(self.places[at]);
+            if room(sink) > 0 {
+                self.next.set(next);
+                return sink;
+            }
+            at = next;
+        }
+        usize::from(self.places[self.next.get()])
+    }
+
+    /// How many packets it takes now without a drop, whatever their marks are.
+    pub(super) fn room(&self, room: impl Fn(usize) -> usize) -> usize {
+        let rooms = self.places.iter().map(|place| room(usize::from(*place)));
+        match self.by {
+            SpreadBy::RoundRobin => rooms.fold(0, usize::saturating_add),
+            SpreadBy::Key | SpreadBy::Copy => rooms.min().unwrap_or(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts how many of `keys` belong to each place, and holds that against an even share.
+    #[track_caller]
+    fn even(keys: impl Iterator<Item = u64>, places: usize) {
+        let mut counts = vec![0_u64; places];
+        keys.for_each(|key| counts[place_of_key(key, places)] += 1);
+        let share = counts.iter().sum::<u64>() as f64 / places as f64;
+        // Five standard deviations of a binomial count.
+        let off = 5.0 * share.sqrt();
+        assert!(counts.iter().all(|count| (*count as f64 - share).abs() < off), "{counts:?}, {share} each");
+    }
+
+    #[test]
+    fn keys_of_any_pattern_spread_evenly() {
+        for places in [1, 2, 3, 5, 8, 64] {
+            even(0..100_000, places);
+            even((0..100_000).map(|key| key << 12), places);
+            even((0..100_000).map(|key| key << 44), places);
+            even((0..100_000).map(|key| u64::MAX - key), places);
+            // IPv4 addresses and ports of one /24.
+            even((0..100_000).map(|key| (0x0A00_0000 + (key & 0xFF)) << 16 | key >> 8), places);
+        }
+    }
+
+    /// Stored state, and what a client works out by itself, outlive a release.
+    #[test]
+    fn where_a_key_belongs_never_changes() {
+        let places: Vec<usize> = [0, 1, 2, 3, 0xFFFF, 1 << 32, u64::MAX].map(|key| place_of_key(key, 1000)).into();
+        assert_eq!(places, [645, 817, 783, 955, 500, 855, 961]);
+    }
+}

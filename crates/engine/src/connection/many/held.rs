@@ -1,0 +1,26 @@
+//! What the host of a port has of a connection.
+
+use verbline_verbs::QueuePair;
+use verbline_verbs::connection::{Connecting, Connection};
+
+/// A connection, as the host keeps it.
+#[derive(Debug)]
+pub(super) enum Held {
+    /// The listener was asked, and is to answer.
+    Asked {
+        connecting: Connecting,
+        qp: Box<QueuePair>,
+    },
+    /// The peer was accepted, and is to finish.
+    Accepted {
+        connection: Connection,
+        qp: Box<QueuePair>,
+    },
+    Open {
+        connection: Connection,
+    },
+    /// The lcore is to release its queue pair.
+    Closing {
+        was_open: bool,
+    },
+}

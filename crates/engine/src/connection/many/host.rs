@@ -1,0 +1,357 @@
+//! The host of a port with many connections: the thread that takes their requests, or asks for them
+//! itself, makes their queue pairs, hands these over to the lcore, and destroys them.
+//!
+//! Guarantees: what it keeps is bounded by the port's places, however many peers ask, stay silent
+//! or go: who finds all places taken is rejected, and a peer that does not finish its handshake
+//! within [`ANSWER`] loses its place. Everything that ends without a connection is counted with its
+//! reason. The lcore is told by [`Exchange`], and never waited for. What it cannot go on with ends
+//! the run.
+
+mod answering;
+mod asking;
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{Timespec, epoll};
+use verbline_mem::ConnectionId;
+use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request};
+use verbline_verbs::{Provider, QpError, QpMaker, QueuePair};
+
+use crate::api::acceptor::ConnectionPeer;
+use crate::connection::many::entrances::Entrances;
+use crate::connection::many::exchange::{Exchange, ToHost, ToLcore};
+use crate::connection::many::gate::Gate;
+use crate::connection::many::held::Held;
+use crate::connection::many::intake::Intake;
+use crate::connection::many::place::Places;
+use crate::connection::many::targets::Targets;
+use crate::connection::spec::LocalPort;
+use crate::connection::supervisor::StopFlags;
+use crate::stats::connection_counters::{HostStats, LastError};
+use crate::stats::count::Shared;
+use crate::stats::report::FailureReport;
+
+/// The longest wait for the other end to finish a handshake.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long the lcore waits for the completions of a queue pair that is being released. A working
+/// device delivers them at once.
+const RELEASE: Duration = Duration::from_secs(1);
+/// Requests that may wait for the host.
+pub(crate) const BACKLOG: u32 = 1024;
+
+/// What a host is made of.
+#[derive(Debug)]
+pub(crate) struct HostSpec {
+    pub(crate) port: LocalPort,
+    /// The name of the port's lcore.
+    pub(crate) lcore: String,
+    pub(crate) role: HostRole,
+    /// `None`: all come in that there is a place for.
+    pub(crate) gate: Option<Arc<Gate>>,
+    /// Of a port that takes peers: where those come from who are let in.
+    pub(crate) intake: Option<Arc<Intake<Admitted>>>,
+    pub(crate) connections: u32,
+    pub(crate) maker: QpMaker,
+    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) counts: Shared<HostStats>,
+    pub(crate) last_error: LastError,
+}
+
+/// Where the connections come from.
+#[derive(Debug)]
+pub(crate) enum HostRole {
+    Listen {
+        /// Until nobody is taken any more.
+        listener: Option<Listener>,
+        /// The ports that share it.
+        entrances: Entrances<Admitted>,
+    },
+    /// Another port's host listens.
+    Join,
+    /// `again`: one that is lost is made again.
+    Connect { provider: Provider, to: Vec<(SocketAddr, Option<SocketAddr>)>, again: bool },
+}
+
+/// A request that is to be accepted, and has a place at the port.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    request: Request,
+    private_data: Vec<u8>,
+    tag: u64,
+}
+
+/// What an event is about; below these numbers, a place.
+const LISTENER: u64 = 1 << 32;
+const EXCHANGE: u64 = LISTENER + 1;
+const CONNECTING: u64 = LISTENER + 2;
+const WATCHING: u64 = LISTENER + 3;
+const INTAKE: u64 = LISTENER + 4;
+
+/// See the top of this file.
+pub(crate) struct Host {
+    spec: HostSpec,
+    places: Places<Held>,
+    /// What the acceptor calls the connection of each place.
+    tags: Vec<u64>,
+    epoll: OwnedFd,
+    stop: StopFlags,
+    /// Those that are to finish, and those that are to be released, the oldest first.
+    accepted: VecDeque<(Instant, ConnectionId)>,
+    closing: VecDeque<(Instant, ConnectionId)>,
+    heard: Vec<ToHost>,
+    is_taking: bool,
+    /// Of a port that connects.
+    targets: Targets,
+}
+
+impl Host {
+    pub(crate) fn new(spec: HostSpec, stop: StopFlags) -> std::io::Result<Host> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let add = |fd: &dyn AsFd, data| {
+            epoll::add(&epoll, fd.as_fd(), epoll::EventData::new_u64(data), epoll::EventFlags::IN)
+        };
+        if let HostRole::Listen { listener: Some(listener), .. } = &spec.role {
+            add(listener, LISTENER)?;
+        }
+        if let Some(intake) = &spec.intake {
+            add(&**intake, INTAKE)?;
+        }
+        add(&*spec.exchange, EXCHANGE)?;
+        add(&*stop.connecting, CONNECTING)?;
+        add(&*stop.watching, WATCHING)?;
+        let places = Places::new(spec.port.index as u16, spec.connections);
+        let tags = vec![0; spec.connections as usize];
+        let heard = Vec::with_capacity(spec.connections as usize * 2);
+        let (accepted, closing) = (VecDeque::new(), VecDeque::new());
+        let to = if let HostRole::Connect { to, .. } = &spec.role { &to[..] } else { &[] };
+        let targets = Targets::new(to, spec.connections as usize);
+        Ok(Host { spec, places, tags, targets, epoll, stop, accepted, closing, heard, is_taking: true })
+    }
+
+    /// Runs until it is to watch no more. Returns the connections that there are then.
+    pub(crate) fn run(mut self) -> Vec<Connection> {
+        while !self.stop.watching.is_raised() {
+            self.connect_more();
+            let timeout = self.until_next();
+            if let Err(errno) = self.turn(timeout.as_ref()) {
+                self.fail(format!("port.{} cannot wait for its connections: {errno}", self.spec.port.name));
+                break;
+            }
+        }
+        let kept = self.places.drain().filter_map(|held| match held {
+            Held::Open { connection } | Held::Accepted { connection, .. } => Some(connection),
+            Held::Asked { .. } | Held::Closing { .. } => None,
+        });
+        kept.collect()
+    }
+
+    /// Waits for something to happen, and acts on it.
+    pub(crate) fn turn(&mut self, timeout: Option<&Timespec>) -> rustix::io::Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); 64];
+        let ready: Vec<u64> = match epoll::wait(&self.epoll, &mut buffer, timeout) {
+            Ok((ready, _)) => ready.iter().map(|event| event.data.u64()).collect(),
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
+        for what in ready {
+            match what {
+                LISTENER => self.take_requests(),
+                INTAKE => self.take_admitted(),
+                EXCHANGE => self.hear(),
+                CONNECTING => self.stop_taking(),
+                WATCHING => {}
+                place => self.look_at(place as usize),
+            }
+        }
+        self.give_up_late();
+        Ok(())
+    }
+
+    /// Nobody is taken any more; those who ask are refused, since nobody listens.
+    fn stop_taking(&mut self) {
+        if std::mem::take(&mut self.is_taking) {
+            // It was added, and is open: it cannot fail.
+            let _ = epoll::delete(&self.epoll, self.stop.connecting.as_fd());
+            if let HostRole::Listen { listener, .. } = &mut self.spec.role {
+                *listener = None;
+            }
+            if let Some(intake) = &self.spec.intake {
+                // Their requests are rejected as they are dropped.
+                drop(intake.close());
+            }
+        }
+    }
+
+    fn make(&self) -> Result<Box<QueuePair>, QpError> {
+        let mut qp = self.spec.maker.make()?;
+        qp.to_init(&self.spec.port.init)?;
+        Ok(Box::new(qp))
+    }
+
+    /// The connection in a place may have news.
+    fn look_at(&mut self, slot: usize) {
+        let Some(connection) = self.places.at(slot) else { return };
+        match self.places.lift(connection) {
+            // Readable: the answer is there.
+            Some(Held::Asked { connecting, mut qp }) => match connecting.finish(&mut qp, ANSWER) {
+                Ok(made) => {
+                    self.targets.made(connection.slot());
+                    self.open(connection, made, qp);
+                }
+                Err(error) => {
+                    let is_rejection = matches!(error, ConnectionError::Rejected { .. });
+                    self.spec.counts.rejected_by_peer.add(is_rejection.into());
+                    self.forget(connection, qp, &error);
+                }
+            },
+            Some(Held::Accepted { connection: mut made, qp }) => match made.wait_established(Duration::ZERO) {
+                Ok(()) => self.open(connection, made, qp),
+                Err(ConnectionError::TimedOut { .. }) => {
+                    self.places.put(connection, Held::Accepted { connection: made, qp });
+                }
+                Err(error) => self.forget(connection, qp, &error),
+            },
+            Some(Held::Open { connection: mut made }) => {
+                let reason = match made.wait_disconnected(Duration::ZERO) {
+                    Ok(false) => return self.places.put(connection, Held::Open { connection: made }),
+                    Ok(true) => made.end_reason().unwrap_or("it ended"),
+                    Err(error) => {
+                        tracing::debug!(port = %self.spec.port.name, %connection, %error, "a connection is lost");
+                        "the connection manager failed"
+                    }
+                };
+                self.spec.exchange.tell_lcore(ToLcore::Close { connection, reason });
+                self.begin_close(connection, true);
+            }
+            Some(closing @ Held::Closing { .. }) => self.places.put(connection, closing),
+            None => {}
+        }
+    }
+
+    fn open(&mut self, connection: ConnectionId, made: Connection, qp: Box<QueuePair>) {
+        let peer = Box::new(ConnectionPeer {
+            address: made.peer_addr(),
+            private_data: made.private_data().into(),
+            tag: self.tags[connection.slot()],
+        });
+        self.places.put(connection, Held::Open { connection: made });
+        self.spec.exchange.tell_lcore(ToLcore::Open { connection, qp, peer });
+    }
+
+    fn begin_close(&mut self, connection: ConnectionId, was_open: bool) {
+        self.places.put(connection, Held::Closing { was_open });
+        self.closing.push_back((Instant::now(), connection));
+    }
+
+    /// A peer that was asked or accepted will not be connected. The lcore releases its queue pair.
+    fn forget(&mut self, connection: ConnectionId, qp: Box<QueuePair>, why: &dyn std::fmt::Display) {
+        self.not_made(connection, why);
+        self.spec.exchange.tell_lcore(ToLcore::Forget { connection, qp });
+        self.begin_close(connection, false);
+    }
+
+    /// Counts a connection that was not made. A port that connects tries again after a pause.
+    fn not_made(&mut self, connection: ConnectionId, why: &dyn std::fmt::Display) {
+        tracing::debug!(port = %self.spec.port.name, %why, "a connection was not made");
+        self.spec.counts.unanswered.add(1);
+        // A panic leaves the old words or the new.
+        *self.spec.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_string());
+        self.targets.failed(connection.slot(), Instant::now());
+    }
+
+    /// A place is free again, and the acceptor's connection over.
+    fn give_back(&mut self, connection: ConnectionId) {
+        self.places.free(connection);
+        self.targets.over(connection.slot());
+        let tag = std::mem::take(&mut self.tags[connection.slot()]);
+        self.leave(tag);
+    }
+
+    /// One that had come in has a place no more.
+    fn leave(&mut self, tag: u64) {
+        if let Some(intake) = &self.spec.intake {
+            intake.give_back();
+        }
+        self.end_of(tag);
+    }
+
+    /// The acceptor's connection is over.
+    fn end_of(&mut self, tag: u64) {
+        if let Some(Err(sentence)) = self.spec.gate.as_ref().map(|gate| gate.ended(tag)) {
+            self.fail(sentence);
+        }
+    }
+
+    /// Ends the run. What is connected stays so while the run drains; nobody is taken any more.
+    fn fail(&mut self, message: String) {
+        tracing::error!(port = %self.spec.port.name, "{message}");
+        let lcore = self.spec.lcore.clone();
+        self.spec.exchange.control().fail(FailureReport { lcore, stage: None, panicked: false, message });
+        self.stop_taking();
+    }
+
+    /// What the lcore has said.
+    fn hear(&mut self) {
+        let mut heard = std::mem::take(&mut self.heard);
+        self.spec.exchange.take_for_host(&mut heard);
+        for message in heard.drain(..) {
+            match message {
+                ToHost::Over { connection } => {
+                    // Dropping the connection tells the peer.
+                    if let Some(Held::Open { .. }) = self.places.get(connection) {
+                        self.begin_close(connection, true);
+                    }
+                }
+                ToHost::Released { connection, qp, peer } => {
+                    drop((qp, peer));
+                    let was_open = matches!(self.places.get(connection), Some(Held::Closing { was_open: true }));
+                    if !(was_open && matches!(self.spec.role, HostRole::Connect { again: false, .. })) {
+                        self.give_back(connection);
+                    }
+                }
+            }
+        }
+        self.heard = heard;
+    }
+
+    /// Those who do not finish, and queue pairs that do not drain.
+    fn give_up_late(&mut self) {
+        let now = Instant::now();
+        while let Some((since, connection)) = self.accepted.front().copied() {
+            let waits = matches!(self.places.get(connection), Some(Held::Accepted { .. } | Held::Asked { .. }));
+            if waits && now < since + ANSWER {
+                break;
+            }
+            self.accepted.pop_front();
+            if waits && let Some(Held::Accepted { qp, .. } | Held::Asked { qp, .. }) = self.places.lift(connection) {
+                self.forget(connection, qp, &"it did not finish in time");
+            }
+        }
+        while let Some((since, connection)) = self.closing.front().copied() {
+            let waits = matches!(self.places.get(connection), Some(Held::Closing { .. }));
+            if waits && now < since + RELEASE {
+                break;
+            }
+            self.closing.pop_front();
+            if waits {
+                self.spec.counts.forced.add(1);
+                self.spec.exchange.tell_lcore(ToLcore::Force { connection });
+            }
+        }
+    }
+
+    /// How long to wait for events.
+    fn until_next(&self) -> Option<Timespec> {
+        let accepted = self.accepted.front().map(|(since, _)| *since + ANSWER);
+        let closing = self.closing.front().map(|(since, _)| *since + RELEASE);
+        let retry = self.targets.next_at().filter(|_| self.may_ask());
+        let next = accepted.into_iter().chain(closing).chain(retry).min()?;
+        let left = next.saturating_duration_since(Instant::now());
+        Some(Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() })
+    }
+}

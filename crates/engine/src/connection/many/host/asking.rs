@@ -1,0 +1,67 @@
+//! How the host of a port that connects asks for connections.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use verbline_mem::ConnectionId;
+use verbline_verbs::connection::resolve;
+
+use super::{Host, HostRole};
+use crate::api::error::Cause;
+use crate::connection::many::exchange::ToLcore;
+use crate::connection::many::held::Held;
+use crate::connection::many::targets::Picked;
+
+/// The longest that one attempt looks for the path to an address.
+const RESOLVE: Duration = Duration::from_secs(1);
+/// Listeners that are asked at once: one is given time to answer.
+const ASKED_MAX: usize = 64;
+
+impl Host {
+    /// Of a port that connects: asks for what it lacks, some at a time.
+    pub(super) fn connect_more(&mut self) {
+        while self.may_ask()
+            && let Some(picked) = self.targets.pick(Instant::now())
+            && let Some(connection) = self.places.take()
+        {
+            self.spec.counts.requests.add(1);
+            self.spec.counts.failed_over.add(picked.is_other.into());
+            self.targets.asked(picked.index, connection.slot());
+            self.ask(connection, picked);
+        }
+    }
+
+    /// Whether the port lacks connections, and is not waiting for too many answers.
+    pub(super) fn may_ask(&self) -> bool {
+        let connects = matches!(self.spec.role, HostRole::Connect { .. });
+        connects && self.is_taking && self.accepted.len() < ASKED_MAX && self.places.has_free()
+    }
+
+    /// Asks a listener for one connection.
+    fn ask(&mut self, connection: ConnectionId, Picked { to, from, .. }: Picked) {
+        let HostRole::Connect { provider, .. } = self.spec.role else { return };
+        let made = self.make().map_err(Cause::from);
+        let (mut qp, route) = match made.and_then(|qp| Ok((qp, resolve(provider, to, from, RESOLVE)?))) {
+            Ok(made) => made,
+            Err(error) => {
+                self.not_made(connection, &error);
+                return self.give_back(connection);
+            }
+        };
+        // The peer may send as soon as it has answered.
+        self.spec.exchange.tell_lcore(ToLcore::Expect { connection, qpn: qp.qpn() });
+        let data = epoll::EventData::new_u64(connection.slot() as u64);
+        let asked = route.connect(&mut qp, &self.spec.port.options).map_err(Cause::from).and_then(|connecting| {
+            epoll::add(&self.epoll, connecting.as_fd(), data, epoll::EventFlags::IN)?;
+            Ok(connecting)
+        });
+        match asked {
+            Ok(connecting) => {
+                self.places.put(connection, Held::Asked { connecting, qp });
+                self.accepted.push_back((Instant::now(), connection));
+            }
+            Err(error) => self.forget(connection, qp, &error),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Where the host that listens leaves those who are to be connected by another port's host, and
+//! where both count how many that port has.
+//!
+//! ```text
+//!   the host that listens                    the host of the port
+//!   reserve, while there is room
+//!   hand ──────────────────────────────────▶ take_all: makes their queue pairs
+//!                                            give_back: the place is free again
+//!                                            close: takes nobody any more
+//! ```
+//!
+//! Guarantees: never more than `max` are reserved; who is handed over is taken once, or comes back
+//! to who hands it; whoever is handed over before the intake closes is among those whom
+//! [`Intake::close`] gives. All of it is one mutex, held for a few moves, and an eventfd that is
+//! signaled after a hand-over and cleared before a look: there are no orderings to model beyond
+//! those of the two, so that the model below goes step by step.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::control::event_fd::EventFd;
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct Intake<T> {
+    max: usize,
+    state: Mutex<State<T>>,
+    /// Signaled for the port's host.
+    event: EventFd,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    waiting: VecDeque<T>,
+    reserved: usize,
+    is_open: bool,
+}
+
+impl<T> State<T> {
+    /// Whether one more has a place, of so many.
+    fn fits(&self, max: usize) -> bool {
+        self.is_open && self.reserved < max
+    }
+}
+
+impl<T> Intake<T> {
+    pub(crate) fn new(max: usize) -> io::Result<Intake<T>> {
+        let state = State { waiting: VecDeque::new(), reserved: 0, is_open: true };
+        Ok(Intake { max, state: Mutex::new(state), event: EventFd::new()? })
+    }
+
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Places that are reserved: those of connections, and of requests on their way.
+    pub(crate) fn reserved(&self) -> usize {
+        self.lock().reserved
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.lock().fits(self.max)
+    }
+
+    /// Reserves a place. False if there is none.
+    pub(crate) fn reserve(&self) -> bool {
+        let mut state = self.lock();
+        let fits = state.fits(self.max);
+        state.reserved += usize::from(fits);
+        fits
+    }
+
+    /// A place that was reserved is free again.
+    pub(crate) fn give_back(&self) {
+        let mut state = self.lock();
+        state.reserved = state.reserved.saturating_sub(1);
+    }
+
+    /// Leaves one for the port's host; gives it back if that takes nobody any more.
+    #[must_use = "who comes back is still to be answered"]
+    pub(crate) fn hand(&self, one: T) -> Option<T> {
+        let mut state = self.lock();
+        if !state.is_open {
+            return Some(one);
+        }
+        state.waiting.push_back(one);
+        drop(state);
+        self.event.signal();
+        None
+    }
+
+    /// The port's host: takes all who wait.
+    pub(crate) fn take_all(&self) -> VecDeque<T> {
+        // Cleared first: who is handed over behind it is heard by the next wait.
+        self.event.clear();
+        std::mem::take(&mut self.lock().waiting)
+    }
+
+    /// The port's host: takes nobody any more. Gives those who still wait.
+    pub(crate) fn close(&self) -> VecDeque<T> {
+        let mut state = self.lock();
+        state.is_open = false;
+        std::mem::take(&mut state.waiting)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // Every change is a few moves that do not panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> AsFd for Intake<T> {
+    /// Readable when somebody was handed over.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}

@@ -1,0 +1,342 @@
+//! The operations of one port, between the stages that ask for them and the queue pair.
+//!
+//! It lies beside the sink that gathers what is sent through the port, in the sink's own place for
+//! counters, so that whoever only sends never looks at it. An operation waits here, is posted, and
+//! comes back to its stage; meanwhile it counts. Each remembers how many packets had been handed to
+//! the sink before it, so that both are posted in the order in which they were given.
+//!
+//! Of a port with many connections it lies in the port. What is posted then stands in one lane a
+//! connection, and an operation is accepted only while its connection is open.
+//!
+//! Guarantees: no more than `depth` are between [`OperationQueue::accept`] and the call of the
+//! stage that takes them back; a queue pair has no more than its send queue holds; nothing is
+//! allocated after it is made.
+
+pub(super) mod posting;
+
+use std::collections::VecDeque;
+
+use crossbeam_utils::CachePadded;
+use verbline_mem::ConnectionId;
+use verbline_plan::Rights;
+use verbline_verbs::rdma::{self, KeptRegion, KeptWindow, Local, Part, Work, WorkList};
+use verbline_verbs::{Access, SendOptions};
+
+use crate::api::operations::{DeclineReason, Declined, Done, Memory, Operation, OperationKind, Verb};
+use crate::lcore::lanes::Lanes;
+use crate::stats::count::{Drops, Shared};
+use crate::stats::counters::{PortStats, StageStats};
+use crate::stats::operations::OperationStats;
+
+/// The operations of one port.
+#[derive(Debug)]
+pub(crate) struct OperationQueue {
+    pub(crate) port: Shared<PortStats>,
+    pub(crate) stats: Shared<OperationStats>,
+    depth: usize,
+    /// Not posted yet, oldest first.
+    waiting: VecDeque<Waiting>,
+    /// What is handed to the queue pair next; empty between turns, but for what it had no room for.
+    pub(crate) works: WorkList,
+    /// Of each of these what it is; `None` of a packet to be sent.
+    gathered: VecDeque<Option<UnderWay>>,
+    /// Posted, a lane a queue pair.
+    posted: Lanes<UnderWay>,
+    /// The same lanes.
+    lanes: Box<[Lane]>,
+    /// A lane is a connection's, which an operation has to name.
+    has_many: bool,
+    /// How many a lane takes.
+    lane_depth: usize,
+    /// Packets that left the sink since the start.
+    sends_taken: u64,
+    /// Who is given what completes.
+    users: Vec<User>,
+    /// By the region's place in the plan: what the port's queue pair calls it.
+    pub(crate) regions: Box<[Option<KeptRegion>]>,
+    pub(crate) windows: Box<[KeptWindow]>,
+    /// The port is down, and takes nothing.
+    pub(crate) is_down: bool,
+    /// Something was accepted since the port last looked.
+    pub(crate) is_fresh: bool,
+}
+
+/// One queue pair's share.
+#[derive(Clone, Debug, Default)]
+struct Lane {
+    /// Whose it is, while that is open.
+    connection: Option<ConnectionId>,
+    /// Accepted and not done.
+    accepted: usize,
+}
+
+/// What a port's operations are made of.
+#[derive(Debug)]
+pub(crate) struct OperationsSpec {
+    pub(crate) port: Shared<PortStats>,
+    pub(crate) stats: Shared<OperationStats>,
+    /// Packets that may be handed over at once.
+    pub(crate) sends: usize,
+    /// Operations that may be under way.
+    pub(crate) depth: usize,
+    /// The most connections that the port has at once, if it may have many, and how many operations
+    /// each carries out at once.
+    pub(crate) many: Option<[usize; 2]>,
+    pub(crate) regions: Box<[Option<KeptRegion>]>,
+    pub(crate) windows: Box<[KeptWindow]>,
+}
+
+/// A stage whose outputs lead to the port.
+#[derive(Debug)]
+struct User {
+    /// By which it is known.
+    stats: Shared<StageStats>,
+    /// Accepted and not given back.
+    under_way: usize,
+    done: VecDeque<Done>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    work: Work,
+    /// Packets that were handed to the sink before it, since the start.
+    behind: u64,
+    what: UnderWay,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct UnderWay {
+    tag: u64,
+    user: u16,
+    kind: OperationKind,
+    /// Whether its memory is a packet.
+    has_packet: bool,
+    bytes: u32,
+    window: Option<KeptWindow>,
+    connection: Option<ConnectionId>,
+}
+
+impl UnderWay {
+    fn lane(&self) -> usize {
+        self.connection.map_or(0, ConnectionId::slot)
+    }
+}
+
+impl OperationQueue {
+    pub(crate) fn new(spec: OperationsSpec) -> OperationQueue {
+        let OperationsSpec { port, stats, sends, depth, many, regions, windows } = spec;
+        let lanes = many.map_or(1, |[connections, _]| connections);
+        OperationQueue {
+            port,
+            stats,
+            depth,
+            waiting: VecDeque::with_capacity(depth),
+            works: WorkList::with_capacity(sends + depth),
+            gathered: VecDeque::with_capacity(sends + depth),
+            posted: Lanes::new(lanes, depth),
+            lanes: vec![Lane::default(); lanes].into(),
+            lane_depth: many.map_or(depth, |[_, each]| each),
+            has_many: many.is_some(),
+            sends_taken: 0,
+            users: Vec::new(),
+            regions,
+            windows,
+            is_down: false,
+            is_fresh: false,
+        }
+    }
+
+    pub(crate) fn drops(&self) -> &Drops {
+        &self.port.drops
+    }
+
+    pub(crate) fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// A stage that may ask for operations; its number among them.
+    pub(crate) fn add_user(&mut self, stats: Shared<StageStats>) -> u16 {
+        self.users.push(User { stats, under_way: 0, done: VecDeque::with_capacity(self.depth) });
+        (self.users.len() - 1) as u16
+    }
+
+    /// How many more can be accepted.
+    pub(crate) fn room(&self) -> usize {
+        let under_way: usize = self.users.iter().map(|user| user.under_way).sum();
+        self.depth - under_way
+    }
+
+    /// Takes all of the operations, or none. `sends`: packets that wait in the sink.
+    #[inline]
+    pub(crate) fn accept<const N: usize>(
+        &mut self,
+        stage: &CachePadded<StageStats>,
+        sends: usize,
+        operations: [Operation; N],
+    ) -> Result<(), Declined<[Operation; N]>> {
+        let user = self.users.iter().position(|user| std::ptr::eq(&raw const **user.stats, &raw const **stage));
+        let reason = match user {
+            None => Some(DeclineReason::NoPort),
+            Some(_) if self.is_down => Some(DeclineReason::PortDown),
+            Some(_) => self.declines(&operations),
+        };
+        let (Some(user), None) = (user, reason) else {
+            let reason = reason.unwrap_or(DeclineReason::NoPort);
+            self.stats.declined.add(N as u64);
+            if reason == DeclineReason::NoConnection {
+                self.stats.no_connection.add(N as u64);
+            }
+            return Err(Declined { operation: operations, reason });
+        };
+        let behind = self.sends_taken + sends as u64;
+        for operation in operations {
+            let what = self.what(&operation, user as u16);
+            let work = self.work(operation);
+            self.lanes[what.lane()].accepted += 1;
+            self.waiting.push_back(Waiting { work, behind, what });
+        }
+        self.users[user].under_way += N;
+        self.is_fresh = true;
+        self.gauge();
+        Ok(())
+    }
+
+    /// Why the port does not take these together, if it does not.
+    #[inline]
+    fn declines(&self, operations: &[Operation]) -> Option<DeclineReason> {
+        let mut full = self.room() < operations.len();
+        for operation in operations {
+            let Some(lane) = self.lane(operation.connection) else { return Some(DeclineReason::NoConnection) };
+            if self.has_many {
+                let same = operations.iter().filter(|other| other.connection == operation.connection).count();
+                full |= self.lanes[lane].accepted + same > self.lane_depth;
+            }
+        }
+        if full {
+            return Some(DeclineReason::Full);
+        }
+        (!operations.iter().all(|operation| self.knows(operation))).then_some(DeclineReason::ForeignRegion)
+    }
+
+    /// The lane of an open connection; the only one of a port that has one.
+    #[inline]
+    fn lane(&self, connection: Option<ConnectionId>) -> Option<usize> {
+        let at = connection.map_or(0, ConnectionId::slot);
+        let is_its_own = self.lanes.get(at).is_some_and(|lane| lane.connection == connection);
+        (is_its_own && self.has_many == connection.is_some()).then_some(at)
+    }
+
+    /// A connection takes operations from now on.
+    pub(crate) fn open(&mut self, connection: ConnectionId) {
+        if let Some(lane) = self.lanes.get_mut(connection.slot()) {
+            lane.connection = Some(connection);
+        }
+    }
+
+    /// A connection takes none any more. What is under way over it comes back.
+    pub(crate) fn close(&mut self, connection: ConnectionId) {
+        if let Some(lane) = self.lanes.get_mut(connection.slot()).filter(|lane| lane.connection == Some(connection)) {
+            lane.connection = None;
+        }
+    }
+
+    /// How many operations a connection takes now; 0 if it is not open.
+    pub(crate) fn room_over(&self, connection: ConnectionId) -> usize {
+        let lane = self.lane(Some(connection));
+        lane.map_or(0, |lane| self.room().min(self.lane_depth - self.lanes[lane].accepted))
+    }
+
+    /// Whether the queue pair has what the operation names.
+    fn knows(&self, operation: &Operation) -> bool {
+        let window = match operation.verb {
+            Verb::Bind { window, .. } => usize::from(window.0) < self.windows.len(),
+            _ => true,
+        };
+        window
+            && match operation.memory {
+                Memory::Range(range) => matches!(self.regions.get(usize::from(range.region)), Some(Some(_))),
+                Memory::Empty | Memory::Packet(_) => true,
+            }
+    }
+
+    fn what(&self, operation: &Operation, user: u16) -> UnderWay {
+        let window = match operation.verb {
+            Verb::Bind { window, .. } => self.windows.get(usize::from(window.0)).copied(),
+            _ => None,
+        };
+        let (bytes, has_packet) = (operation.memory.len_bytes() as u32, matches!(operation.memory, Memory::Packet(_)));
+        UnderWay {
+            tag: operation.tag,
+            user,
+            kind: operation.kind(),
+            has_packet,
+            bytes,
+            window,
+            connection: operation.connection,
+        }
+    }
+
+    /// The operation in the words of verbs. What it names is known.
+    fn work(&self, operation: Operation) -> Work {
+        let Operation { verb, memory, imm, fence, .. } = operation;
+        let local = match memory {
+            Memory::Empty => Local::Empty,
+            Memory::Packet(packet) => Local::Packet(packet),
+            Memory::Range(range) => match self.regions[usize::from(range.region)] {
+                Some(region) => Local::Part(Part { region, offset: range.offset, len: range.len }),
+                None => Local::Empty,
+            },
+        };
+        let operation = match verb {
+            Verb::Send => rdma::Operation::Send,
+            Verb::SendWithInvalidate { rkey } => rdma::Operation::SendWithInvalidate { rkey },
+            Verb::Write { to } => rdma::Operation::Write { to },
+            Verb::Read { from } => rdma::Operation::Read { from },
+            Verb::CompareSwap { at, compare, swap } => rdma::Operation::CompareSwap { at, compare, swap },
+            Verb::FetchAdd { at, add } => rdma::Operation::FetchAdd { at, add },
+            Verb::Bind { window, rights } => {
+                rdma::Operation::Bind { window: self.windows[usize::from(window.0)], access: access(rights) }
+            }
+            Verb::Invalidate { rkey } => rdma::Operation::LocalInvalidate { rkey },
+        };
+        Work::Operation { operation, local, options: SendOptions { imm, fence, ..SendOptions::default() } }
+    }
+
+    /// How many of a user's are accepted and not given back.
+    #[inline]
+    pub(crate) fn under_way(&self, user: u16) -> usize {
+        self.users[usize::from(user)].under_way
+    }
+
+    /// What is done of a user's, in exchange for an empty list that was made for as many.
+    pub(crate) fn take_done(&mut self, user: u16, done: &mut VecDeque<Done>) {
+        let user = &mut self.users[usize::from(user)];
+        debug_assert!(done.is_empty());
+        std::mem::swap(&mut user.done, done);
+        user.under_way -= done.len();
+        self.gauge();
+    }
+
+    /// Whether something of a user's is done.
+    #[inline]
+    pub(crate) fn has_done(&self, user: u16) -> bool {
+        !self.users[usize::from(user)].done.is_empty()
+    }
+
+    fn gauge(&self) {
+        self.stats.under_way.set((self.depth - self.room()) as u64);
+    }
+}
+
+/// A plan's rights in the words of verbs.
+pub(crate) fn access(rights: Rights) -> Access {
+    let words = [
+        (Rights::LOCAL_WRITE, Access::LOCAL_WRITE),
+        (Rights::REMOTE_READ, Access::REMOTE_READ),
+        (Rights::REMOTE_WRITE, Access::REMOTE_WRITE),
+        (Rights::REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        (Rights::BIND, Access::MW_BIND),
+    ];
+    let granted = words.into_iter().filter(|(right, _)| rights.contains(*right));
+    granted.fold(Access::NONE, |all, (_, access)| all | access)
+}

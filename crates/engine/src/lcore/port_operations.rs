@@ -1,0 +1,116 @@
+//! The operations of a port: posted in order with what is sent, and taken back.
+//!
+//! A port that carries out operations has these in place of a sending half: what is sent through it
+//! goes the same way, as one list with the operations, so that a WRITE in front of a SEND arrives
+//! before it. A port without operations never gets here.
+//!
+//! Guarantees: whatever was accepted comes back to its stage, once; at most `tx_depth_wr` sends and
+//! `ops_depth_wr` operations are in the send queue; the last of every list is signaled, so that all
+//! that is posted is known to be done without another post.
+
+use verbline_verbs::{Completion, PostStop, Transport};
+
+use crate::api::operations::OperationError;
+use crate::connection::handover::PortSide;
+use crate::lcore::context::LcoreContext;
+use crate::lcore::operation_queue::posting::refusal;
+use crate::lcore::port::{Health, Port};
+use crate::stats::down_reason::DownReason;
+use crate::stats::drop_reason::DropReason;
+
+/// The lane of a port that has one queue pair.
+const ONLY: usize = 0;
+
+impl Port {
+    /// Posts what waits: packets from the sink and operations, in order. True if something was
+    /// posted or given back.
+    #[cold]
+    pub(super) fn flush_operations(&mut self, ctx: &mut LcoreContext) -> bool {
+        let Some(operating) = &mut self.operating else { return false };
+        let Some((queue, batch)) = operating.queue(&mut ctx.sinks) else { return false };
+        if std::mem::take(&mut operating.lost) {
+            queue.lose_posted(ONLY);
+        }
+        queue.is_down = self.health != Health::Up;
+        if !queue.is_waiting() && batch.is_empty() {
+            return false;
+        }
+        if queue.is_down {
+            let dropped = batch.len() + queue.fail_waiting();
+            queue.sends_dropped(batch.len());
+            batch.clear();
+            self.stats.drops.add(DropReason::PortDown, dropped as u64);
+            self.stats.tx_pending.set(0);
+            return true;
+        }
+        let (mut busy, mut failed) = (false, None);
+        while failed.is_none() {
+            let left = operating.sends_max.saturating_sub(operating.sends);
+            operating.sends += queue.gather(batch, self.qp.send_room(), left);
+            if queue.works.is_empty() {
+                break;
+            }
+            let outcome = queue.post(ONLY, &mut self.qp);
+            busy |= outcome.posted > 0;
+            match outcome.stop {
+                None => {}
+                Some(PostStop::Full) => break,
+                // The device, not the operation, is at fault: what it took of the list may never be
+                // known to be done.
+                Some(stop @ (PostStop::Device(_) | PostStop::NotReady(_))) => failed = Some(stop),
+                Some(stop) => {
+                    busy = true;
+                    if queue.refuse_first(OperationError::Refused(stop)) {
+                        operating.sends -= 1;
+                        self.stats.drops.add(refusal(stop), 1);
+                    }
+                }
+            }
+        }
+        self.stats.tx_pending.set((batch.len() + queue.sends_waiting()) as u64);
+        self.stats.tx_outstanding.set(operating.sends as u64);
+        if let Some(stop) = failed {
+            tracing::error!(port = %self.name, %stop, "operations cannot be posted");
+            if let Err(error) = self.qp.to_err() {
+                tracing::warn!(port = %self.name, %error, "what is posted to it does not come back");
+            }
+            // What waits is given back in the next turn.
+            self.go_down(Health::Down, DownReason::REFUSED);
+        }
+        busy || failed.is_some()
+    }
+
+    /// Takes the completion of listed work requests.
+    #[cold]
+    pub(super) fn operated(&mut self, completion: &Completion, ctx: &mut LcoreContext) {
+        let Some(operating) = &mut self.operating else { return self.stats.stale.add(1) };
+        let Some((queue, _)) = operating.queue(&mut ctx.sinks) else { return self.stats.stale.add(1) };
+        let done = queue.completed(ONLY, &mut self.qp, completion, &mut operating.freed);
+        operating.freed.clear();
+        let Ok(done) = done else { return self.stats.stale.add(1) };
+        operating.sends = operating.sends.saturating_sub(done.sends);
+        self.stats.tx_outstanding.set(operating.sends as u64);
+        let (status, failed) = (completion.status(), !completion.is_ok());
+        queue.is_down |= failed;
+        if failed {
+            let left = if self.qp.transport() == Transport::Rc { Health::Down } else { Health::SendsDown };
+            if !done.of_operation {
+                self.stats.drops.add(DropReason::SendError, 1);
+            }
+            self.failed_with(status, left);
+        }
+    }
+
+    /// A completion of a send on a port that has none but listed work requests: the marker behind
+    /// everything of a queue pair that is being released.
+    #[cold]
+    pub(super) fn marker_done(&mut self, completion: &Completion) {
+        let Some(operating) = &mut self.operating else { return self.stats.stale.add(1) };
+        let is_marker = self.reconnect.as_ref().is_some_and(PortSide::is_marked);
+        let done = self.qp.send_done(completion, &mut operating.freed);
+        operating.freed.clear();
+        if done.is_err() || !is_marker {
+            self.stats.stale.add(1);
+        }
+    }
+}

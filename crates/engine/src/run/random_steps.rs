@@ -1,0 +1,185 @@
+//! Connections that come and go, step by step on one thread and without a clock: a real run of one
+//! lcore with a port that many may connect to, its host, the reader of the device's events, and
+//! peers on the software RNIC. A seed says what happens in which order; an oracle knows what must
+//! have become of every message and every connection.
+//!
+//! `./x random-steps` takes as many steps as one likes. A seed that fails is cut down to the steps
+//! that it needs.
+
+mod desk;
+mod tally;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use self::tally::Tally;
+use self::world::World;
+
+/// What happens. A peer is one of those that there are, whatever the number.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A peer asks to be connected.
+    Ask,
+    /// It finishes, if it has the answer.
+    Finish(u8),
+    HangUp(u8),
+    /// So many messages, of this kind.
+    Send(u8, u8, Kind),
+    /// Whether it posts receives.
+    Read(u8, bool),
+    /// It polls, as do all.
+    Poll,
+    Leave(u8),
+    /// Its queue pair breaks.
+    Break(u8),
+    /// It names a key that is not there.
+    WrongKey(u8),
+    /// Everybody leaves at once, as a client does that is stopped.
+    Restart,
+    /// Everybody else takes turns until nothing happens.
+    Calm,
+    Host,
+    Lcore(u8),
+    Events,
+}
+
+/// What a stage is to do with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Echo = 0,
+    Quiet = 1,
+    /// Close the connection.
+    Bye = 2,
+    /// Send it to the connection that ended last.
+    Stray = 3,
+}
+
+/// A generator of numbers: splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    fn step(&mut self) -> Step {
+        let peer = self.next() as u8;
+        match self.below(1000) {
+            0..60 => Step::Ask,
+            60..130 => Step::Finish(peer),
+            130..140 => Step::HangUp(peer),
+            140..350 => Step::Send(peer, 1 + self.below(6) as u8, Kind::Echo),
+            350..430 => Step::Send(peer, 1 + self.below(12) as u8, Kind::Quiet),
+            430..434 => Step::Send(peer, 1, Kind::Bye),
+            434..440 => Step::Send(peer, 1, Kind::Stray),
+            440..450 => Step::Read(peer, self.below(2) == 0),
+            450..580 => Step::Poll,
+            580..605 => Step::Leave(peer),
+            605..612 => Step::Break(peer),
+            612..619 => Step::WrongKey(peer),
+            619..620 => Step::Restart,
+            620..622 => Step::Calm,
+            622..730 => Step::Host,
+            730..960 => Step::Lcore(1 + self.below(3) as u8),
+            _ => Step::Events,
+        }
+    }
+}
+
+/// The queues of a run.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    connections: u64,
+    shared: bool,
+    rx_wr: u64,
+    tx_wr: u64,
+    burst: u64,
+}
+
+impl Shape {
+    fn draw(random: &mut Random) -> Shape {
+        Shape {
+            connections: 1 + random.below(6),
+            shared: random.below(4) > 0,
+            rx_wr: 1 + random.below(24),
+            tx_wr: 1 + random.below(8),
+            burst: 1 + random.below(8),
+        }
+    }
+}
+
+/// Steps of one run.
+const RUN_STEPS: usize = 2_000;
+
+/// What is wrong with a run of these steps.
+fn fault(shape: Shape, steps: &[Step]) -> Option<String> {
+    let run = || {
+        let mut world = World::new(shape);
+        for step in steps {
+            world.step(*step);
+        }
+        world.end();
+    };
+    let panic = catch_unwind(AssertUnwindSafe(run)).err()?;
+    let text = panic.downcast_ref::<String>().cloned();
+    Some(text.unwrap_or_else(|| (*panic.downcast_ref::<&str>().unwrap_or(&"a panic")).to_owned()))
+}
+
+/// The fewest of the steps that are found which still fail.
+fn cut_down(shape: Shape, mut steps: Vec<Step>) -> (Vec<Step>, String) {
+    let mut text = String::new();
+    let mut chunk = steps.len() / 2;
+    while chunk > 0 {
+        let mut from = 0;
+        while from < steps.len() {
+            let fewer = [&steps[..from], &steps[(from + chunk).min(steps.len())..]].concat();
+            match fault(shape, &fewer) {
+                Some(fault) => (steps, text) = (fewer, fault),
+                None => from += chunk,
+            }
+        }
+        chunk /= 2;
+    }
+    (steps, text)
+}
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: a number")))
+}
+
+/// As many steps as `RANDOM_STEPS` says, from the seed `RANDOM_SEED` on: each run has the next one.
+#[test]
+fn random_steps_do_what_the_oracle_says() {
+    let (steps, first) = (number("RANDOM_STEPS", 40_000), number("RANDOM_SEED", 1));
+    let mut tally = Tally::default();
+    for seed in first..first + steps.div_ceil(RUN_STEPS as u64) {
+        let mut random = Random(seed);
+        let shape = Shape::draw(&mut random);
+        let drawn: Vec<Step> = (0..RUN_STEPS).map(|_| random.step()).collect();
+        let mut world = World::new(shape);
+        let run = AssertUnwindSafe(|| {
+            drawn.iter().for_each(|step| world.step(*step));
+            world.end()
+        });
+        match catch_unwind(run) {
+            Ok(done) => tally.add(done),
+            Err(_) => {
+                let (fewest, text) = cut_down(shape, drawn);
+                panic!("./x random-steps --seed {seed} --steps 1: {text}\n{shape:?}\n{fewest:?}");
+            }
+        }
+    }
+    eprintln!("{steps} steps from seed {first}: {tally:?}");
+    // None of what is there to be found was left out.
+    assert!(tally.opened > 0 && tally.failed > 0 && tally.closed > 0 && tally.unanswered > 0, "{tally:?}");
+    assert!(tally.received > 0 && tally.lost > 0 && tally.echoed > 0 && tally.dropped > 0, "{tally:?}");
+}

@@ -1,0 +1,400 @@
+//! A run, its peers, and what must be so.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use verbline_mem::{Batch, PageChoice, PageSize, Pool, PoolCache, PoolSpec, Region, RegionSpec};
+use verbline_plan::{Loader, Machine, StageSpec};
+use verbline_verbs::connection::{ConnectOptions, Connecting, Connection, ConnectionError, resolve};
+use verbline_verbs::rdma::Remote;
+use verbline_verbs::{
+    CompletionQueue, Completions, Device, ProtectionDomain, Provider, QpSpec, QueuePair, SendOptions, Transport,
+    WrKind, expert::fault,
+};
+
+use super::desk::{Desk, MESSAGE_BYTES, Shared, message, read};
+use super::tally::Tally;
+use super::{Kind, Shape, Step};
+use crate::api::registry::Registry;
+use crate::connection::many::host::Host;
+use crate::connection::supervisor::StopFlags;
+use crate::control::device_events::ByHand;
+use crate::control::event_fd::StopFlag;
+use crate::control::run_control::{Control, Phase};
+use crate::lcore::poll_loop::Lcore;
+use crate::setup::assemble::build;
+use crate::stats::report::Report;
+use crate::stats::snapshot::RunStats;
+
+const ADDRESS: &str = "10.9.9.1:7900";
+/// Peers at a time, and the receives and sends of each.
+const PEERS_MAX: usize = 10;
+const DEPTH: u32 = 4;
+/// Rounds after which whatever can happen by itself has.
+const SETTLE_ROUNDS: usize = 400;
+
+struct Peer {
+    id: u32,
+    tag: u16,
+    connecting: Option<Connecting>,
+    connection: Option<Connection>,
+    sent: u32,
+    /// What it was told that it had sent.
+    done: u32,
+    /// The number of the last message that came back.
+    last: Option<u32>,
+    reads: bool,
+    /// It did or suffered something of which its connection ends.
+    is_doomed: bool,
+    /// Nobody told the other end, which need not know.
+    is_broken: bool,
+    /// The end of the connection comes before that of the queue pair.
+    qp: QueuePair,
+}
+
+pub(super) struct World {
+    peers: Vec<Peer>,
+    /// Who is gone: its number, and what it was told that it had sent.
+    gone: Vec<(u32, u32)>,
+    next_id: u32,
+    echoed: u64,
+    cq: CompletionQueue,
+    found: Completions,
+    freed: Batch,
+    cache: PoolCache,
+    pd: ProtectionDomain,
+    ledger: Shared,
+    host: Option<Host>,
+    events: ByHand,
+    stop: StopFlags,
+    control: Arc<Control>,
+    lcore: Option<Lcore>,
+    stats: RunStats,
+}
+
+fn text(shape: Shape) -> String {
+    let Shape { connections, shared, rx_wr, tx_wr, burst } = shape;
+    let receives = if shared { "rx_shared_wr" } else { "rx_depth_wr" };
+    format!(
+        r#"
+        [device.nic0]
+        provider = "soft"
+        name = "soft0"
+        [pool.p]
+        device = "nic0"
+        packets = 1024
+        data_bytes = 64
+        cache_packets = 16
+        pages = "4KiB"
+        [lcore.only]
+        cpu = "allowed:0"
+        idle = "poll"
+        burst = {burst}
+        [port.door]
+        lcore = "only"
+        device = "nic0"
+        pool = "p"
+        transport = "rc"
+        listen = "{ADDRESS}"
+        connections_max = {connections}
+        {receives} = {rx_wr}
+        tx_depth_wr = {tx_wr}
+        signal_every_wr = {tx_wr}
+        next = "stage.desk"
+        [stage.desk]
+        use = "desk"
+        lcore = "only"
+        out = {{ out = "port.door" }}
+        "#
+    )
+}
+
+impl World {
+    pub(super) fn new(shape: Shape) -> World {
+        let ledger = Shared::default();
+        let mut registry = Registry::new("test");
+        let spec = StageSpec { outputs: &["out"], summary: "writes down", ..StageSpec::default() };
+        let shared = ledger.clone();
+        registry.stage("desk", spec, move |_| Ok(Box::new(Desk(shared.clone()))));
+        let loader = Loader::new(registry.catalog(), Machine::detect());
+        let plan = loader.load_str("steps.toml", &text(shape)).unwrap_or_else(|faults| panic!("{faults}"));
+        let mut built = build(&plan, &registry).unwrap();
+        let flag = || Arc::new(StopFlag::new().unwrap());
+        let stop = StopFlags { connecting: flag(), watching: flag() };
+        let host = Host::new(built.hosts.remove(0), stop.clone()).unwrap();
+        let lcore = Lcore::bind(built.lcores.remove(0), Arc::clone(&built.control));
+        let context = Device::find(Provider::Soft, "soft1").unwrap().open().unwrap();
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(1024, None).unwrap());
+        let spec = PoolSpec { name: "peers".into(), packets: 512, data_bytes: 64, headroom_bytes: 0 };
+        let region = Region::map(&RegionSpec {
+            name: "peers".into(),
+            len_bytes: Pool::required_bytes(&spec),
+            pages: PageChoice::Exactly(PageSize::Small4K),
+            lock: false,
+        });
+        let pool = Pool::new(region.unwrap(), spec).unwrap();
+        pd.register_pool(&pool).unwrap();
+        World {
+            peers: Vec::new(),
+            gone: Vec::new(),
+            next_id: 0,
+            echoed: 0,
+            cq,
+            found: Completions::with_capacity(32),
+            freed: Batch::with_capacity(64),
+            cache: pool.cache(0),
+            pd,
+            ledger,
+            host: Some(host),
+            events: ByHand::new(built.watched, Arc::clone(&built.control)),
+            stop,
+            control: built.control,
+            lcore: Some(lcore),
+            stats: built.stats,
+        }
+    }
+
+    fn peer(&mut self, number: u8) -> Option<usize> {
+        usize::from(number).checked_rem(self.peers.len())
+    }
+
+    pub(super) fn step(&mut self, step: Step) {
+        match step {
+            Step::Ask => self.ask(),
+            Step::Finish(peer) => self.peer(peer).map_or((), |at| self.finish(at)),
+            Step::HangUp(peer) => {
+                let at = self.peer(peer).filter(|at| self.peers[*at].connecting.is_some());
+                at.into_iter().for_each(|at| self.leave(at));
+            }
+            Step::Send(peer, count, kind) => {
+                (0..count).for_each(|_| self.peer(peer).map_or((), |at| self.send(at, kind)));
+            }
+            Step::Read(peer, reads) => self.peer(peer).map_or((), |at| self.read(at, reads)),
+            Step::Poll => self.poll(),
+            Step::Leave(peer) => self.peer(peer).map_or((), |at| self.leave(at)),
+            Step::Break(peer) => {
+                let Some(at) = self.peer(peer).filter(|at| self.peers[*at].connection.is_some()) else { return };
+                (self.peers[at].is_doomed, self.peers[at].is_broken) = (true, true);
+                assert!(fault::break_queue_pair(self.peers[at].qp.qpn()));
+            }
+            Step::WrongKey(peer) => {
+                let Some(at) = self.peer(peer).filter(|at| self.peers[*at].connection.is_some()) else { return };
+                let Some(packet) = self.cache.get() else { return };
+                let peer = &mut self.peers[at];
+                if peer.qp.send_room() > 0 {
+                    let nowhere = Remote { addr: 4096, rkey: u32::MAX };
+                    peer.is_doomed |= peer.qp.rc().unwrap().write(packet, nowhere, SendOptions::default()).is_ok();
+                }
+            }
+            Step::Restart => (0..self.peers.len()).rev().for_each(|at| self.leave(at)),
+            Step::Calm => self.calm(),
+            Step::Host => self.host_turn(),
+            Step::Lcore(turns) => (0..turns).for_each(|_| self.lcore_turn()),
+            Step::Events => self.events.look(),
+        }
+    }
+
+    fn ask(&mut self) {
+        let tag = (0..PEERS_MAX as u16).find(|tag| self.peers.iter().all(|peer| peer.tag != *tag));
+        let Some(tag) = tag else { return };
+        let spec = QpSpec {
+            tx_depth_wr: DEPTH,
+            rx_depth_wr: DEPTH,
+            signal_every_wr: 1,
+            tag,
+            ..QpSpec::new(Transport::Rc, &self.cq)
+        };
+        let mut qp = self.pd.create_qp(&spec).unwrap();
+        let from = "10.9.9.2:0".parse().unwrap();
+        let route = resolve(Provider::Soft, ADDRESS.parse().unwrap(), Some(from), Duration::ZERO).unwrap();
+        let connecting = Some(route.connect(&mut qp, &ConnectOptions::default()).unwrap());
+        let id = self.next_id;
+        self.next_id += 1;
+        let (connection, last) = (None, None);
+        let (sent, done, reads, is_doomed, is_broken) = (0, 0, true, false, false);
+        self.peers.push(Peer { id, tag, connecting, connection, sent, done, last, reads, is_doomed, is_broken, qp });
+        self.read(self.peers.len() - 1, true);
+    }
+
+    fn finish(&mut self, at: usize) {
+        let peer = &mut self.peers[at];
+        let Some(connecting) = &peer.connecting else { return };
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if poll(&mut [PollFd::from_borrowed_fd(connecting.as_fd(), PollFlags::IN)], Some(&now)).unwrap() == 0 {
+            return;
+        }
+        match peer.connecting.take().expect("it was there").finish(&mut peer.qp, Duration::ZERO) {
+            Ok(made) => peer.connection = Some(made),
+            Err(error) => {
+                assert!(matches!(error, ConnectionError::Rejected { .. }), "{error}");
+                self.leave(at);
+            }
+        }
+    }
+
+    fn send(&mut self, at: usize, kind: Kind) {
+        let peer = &mut self.peers[at];
+        if peer.connection.is_none() || peer.qp.send_room() == 0 {
+            return;
+        }
+        let Some(mut packet) = self.cache.get() else { return };
+        assert!(packet.fill(&message(peer.id, peer.sent, kind)));
+        peer.is_doomed |= kind == Kind::Bye;
+        if peer.qp.post_send_one(packet).is_ok() {
+            peer.sent += 1;
+        }
+    }
+
+    fn read(&mut self, at: usize, reads: bool) {
+        self.peers[at].reads = reads;
+        while reads && self.peers[at].qp.recvs_outstanding() < DEPTH as usize {
+            let Some(packet) = self.cache.get() else { return };
+            if self.peers[at].qp.post_recv_one(packet).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// All peers poll.
+    fn poll(&mut self) {
+        while self.cq.poll(&mut self.found) > 0 {
+            for completion in &self.found {
+                let Some(peer) = self.peers.iter_mut().find(|peer| peer.tag == completion.tag()) else { continue };
+                match completion.kind() {
+                    WrKind::Send => {
+                        peer.qp.send_done(completion, &mut self.freed).unwrap();
+                        peer.done += u32::from(completion.is_ok());
+                    }
+                    WrKind::Op => drop(peer.qp.op_done(completion, &mut self.freed).unwrap()),
+                    _ => {
+                        let packet = peer.qp.recv_done(completion).unwrap();
+                        if completion.is_ok() {
+                            let (id, number, _) = read(packet.data());
+                            assert_eq!((id, packet.len()), (peer.id, MESSAGE_BYTES), "another's answer");
+                            assert!(peer.last < Some(number), "{number} came back after {:?}", peer.last);
+                            peer.last = Some(number);
+                            self.echoed += 1;
+                        }
+                    }
+                }
+                self.freed.clear();
+            }
+        }
+        (0..self.peers.len()).filter(|at| self.peers[*at].reads).collect::<Vec<_>>().into_iter().for_each(|at| {
+            self.read(at, true);
+        });
+    }
+
+    /// What it has been told is counted, and then it is gone.
+    fn leave(&mut self, at: usize) {
+        // What comes until its queue pair is in ERR is polled as well.
+        drop((self.peers[at].connecting.take(), self.peers[at].connection.take()));
+        self.peers[at].reads = false;
+        _ = self.peers[at].qp.to_err();
+        self.poll();
+        let peer = self.peers.swap_remove(at);
+        self.gone.push((peer.id, peer.done));
+    }
+
+    fn host_turn(&mut self) {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.host.as_mut().expect("until the end").turn(Some(&now)).unwrap();
+    }
+
+    fn lcore_turn(&mut self) {
+        let lcore = self.lcore.as_mut().expect("until the end");
+        if self.control.word() != lcore.seen {
+            lcore.read_notices().unwrap();
+        }
+        lcore.run_turn();
+    }
+
+    fn settle(&mut self) {
+        for round in 0..SETTLE_ROUNDS {
+            self.host_turn();
+            self.events.look();
+            self.lcore_turn();
+            (0..self.peers.len()).rev().for_each(|at| self.finish(at));
+            if round % 8 == 0 {
+                (0..self.peers.len()).for_each(|at| self.read(at, true));
+                self.poll();
+            }
+        }
+    }
+
+    fn report(&self, ended: bool) -> Report {
+        self.stats.report(0, ended)
+    }
+
+    /// Everybody gets on, and nobody waits for anything any more.
+    fn calm(&mut self) {
+        self.settle();
+        for peer in &self.peers {
+            assert!(peer.is_doomed || peer.done == peer.sent, "peer {} waits: {} of {}", peer.id, peer.done, peer.sent);
+        }
+        let healthy = self.peers.iter().filter(|peer| peer.connection.is_some() && !peer.is_doomed).count();
+        let broken = self.peers.iter().filter(|peer| peer.is_broken).count();
+        let open = self.ledger.look().open.len();
+        let may_be = healthy..=healthy + broken;
+        assert!(may_be.contains(&open), "{open} are open, of {healthy} that are well and {broken} that broke silently");
+    }
+
+    /// Everybody gets on, and then goes; everything must have come to where it belongs.
+    pub(super) fn end(mut self) -> Tally {
+        self.calm();
+        self.step(Step::Restart);
+        self.settle();
+        let report = self.report(false);
+        self.stop.connecting.raise();
+        self.stop.watching.raise();
+        self.control.advance(Phase::Ending);
+        let mut lcore = self.lcore.take().expect("until now");
+        lcore.run().unwrap();
+        lcore.tear_down();
+        drop(self.host.take().map(Host::run));
+        self.check(&report)
+    }
+
+    fn check(&self, report: &Report) -> Tally {
+        let (ledger, door) = (self.ledger.look(), report.port("door").unwrap());
+        let counts = door.connections.as_ref().unwrap();
+        assert_eq!((counts.open, ledger.open.len()), (0, 0), "everybody has left: {counts:?}");
+        assert_eq!((counts.opened, counts.closed, counts.failed), (ledger.opened, ledger.closed, ledger.failed));
+        assert_eq!(counts.opened, counts.closed + counts.failed, "{counts:?}");
+        assert_eq!(counts.requests, counts.opened + counts.unanswered + counts.rejected_full, "{counts:?}");
+        assert_eq!(counts.forced, 0, "{counts:?}");
+        let (mut received, mut lost) = (0, 0);
+        for (peer, done) in &self.gone {
+            match ledger.received.get(peer) {
+                Some(came) => {
+                    assert_eq!(came, done, "of peer {peer}, which was told that {done} have arrived");
+                    received += u64::from(*came);
+                }
+                None => lost += u64::from(*done),
+            }
+        }
+        let dropped = |reason| report.dropped(reason);
+        assert_eq!(door.rx_packets, received + lost, "{door:?}");
+        let refused = dropped("no_connection").checked_sub(lost).expect("what no stage heard of is counted");
+        assert_eq!(ledger.sent, door.tx_packets + dropped("tx_full") + refused, "{:?}", report.drops);
+        assert_eq!(door.tx_packets, self.echoed + dropped("send_error"), "{:?}", report.drops);
+        assert_eq!((dropped("stage_full"), dropped("recv_error"), door.stale), (0, 0, 0), "{:?}", report.drops);
+        assert_eq!(report.lcores[0].strays, 0);
+        let ended = self.report(true);
+        assert_eq!(ended.packets.held, 0, "{:?}", ended.packets);
+        assert!(ended.pools.iter().all(|pool| pool.free == pool.packets), "{:?}", ended.pools);
+        Tally {
+            opened: counts.opened,
+            closed: counts.closed,
+            failed: counts.failed,
+            unanswered: counts.unanswered,
+            rejected: counts.rejected_full,
+            received,
+            lost,
+            echoed: self.echoed,
+            dropped: dropped("tx_full") + refused + dropped("send_error"),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Sets up what carries out the operations of a port, and what hands them back to a stage.
+
+use std::sync::Arc;
+
+use verbline_plan::{Connections, Plan, Port};
+use verbline_verbs::expert::WindowKind;
+use verbline_verbs::rdma::{KeptRegion, KeptWindow, PeerMr};
+use verbline_verbs::{PostStop, QpMaker, QueuePair};
+
+use crate::api::error::{Cause, EngineError, place};
+use crate::api::outputs::Output;
+use crate::api::region::Region;
+use crate::api::sink::{Sink, SinkStats};
+use crate::api::stage::Stage;
+use crate::lcore::multi_port::MultiPort;
+use crate::lcore::node::Until;
+use crate::lcore::operating_stage::{OperatingStage, Use};
+use crate::lcore::operation_queue::{OperationQueue, OperationsSpec};
+use crate::setup::devices::Opened;
+use crate::stats::count::Shared;
+use crate::stats::counters::StageStats;
+use crate::stats::operations::OperationStats;
+use crate::stats::snapshot::PortEntry;
+
+/// The queue of a port's operations. Its queue pair keeps every region of its device.
+pub(crate) fn operation_queue(
+    plan: &Plan,
+    port: &Port,
+    regions: &[Region],
+    device: &Opened,
+    qp: &mut QueuePair,
+    entry: &PortEntry,
+) -> Result<Option<OperationQueue>, EngineError> {
+    let Some(stats) = &entry.operations else { return Ok(None) };
+    let mut keep = || -> Result<Kept, Cause> {
+        let regions = keep_regions(plan, port, regions, |region| qp.keep_region(region))?;
+        let mut windows = Vec::with_capacity(port.windows as usize);
+        for _ in 0..port.windows {
+            windows.push(qp.keep_window(device.pd.alloc_mw(WindowKind::Type2)?)?);
+        }
+        Ok((regions, windows.into()))
+    };
+    let spec = spec(port, entry, stats, keep().map_err(refused(plan, port))?);
+    Ok(Some(OperationQueue::new(spec)))
+}
+
+/// The queue of the operations of a port with many connections, each of whose queue pairs will keep
+/// every region of its device.
+pub(crate) fn many_operation_queue(
+    plan: &Plan,
+    port: &Port,
+    connections: &Connections,
+    regions: &[Region],
+    maker: &mut QpMaker,
+    entry: &PortEntry,
+) -> Result<Option<OperationQueue>, EngineError> {
+    let Some(stats) = &entry.operations else { return Ok(None) };
+    let mut keep = || -> Result<Kept, Cause> {
+        let regions = keep_regions(plan, port, regions, |region| maker.keep_region(region))?;
+        Ok((regions, maker.keep_windows(port.windows as usize)?.into()))
+    };
+    Ok(Some(OperationQueue::new(OperationsSpec {
+        sends: port.batch_packets as usize,
+        depth: connections.ops_shared_wr as usize,
+        many: Some([connections.max as usize, port.ops_depth_wr as usize]),
+        ..spec(port, entry, stats, keep().map_err(refused(plan, port))?)
+    })))
+}
+
+/// What a port's queue pair calls the regions, by their places in the plan, and its windows.
+type Kept = (Box<[Option<KeptRegion>]>, Box<[KeptWindow]>);
+
+fn keep_regions(
+    plan: &Plan,
+    port: &Port,
+    regions: &[Region],
+    mut keep: impl FnMut(&PeerMr) -> Result<KeptRegion, PostStop>,
+) -> Result<Box<[Option<KeptRegion>]>, Cause> {
+    let mut kept = vec![None; regions.len()];
+    for (index, declared) in plan.regions().iter().enumerate() {
+        if declared.device == port.device && declared.owner.is_some() {
+            kept[index] = Some(keep(regions[index].memory()?)?);
+        }
+    }
+    Ok(kept.into())
+}
+
+fn spec(port: &Port, entry: &PortEntry, stats: &Shared<OperationStats>, kept: Kept) -> OperationsSpec {
+    let (regions, windows) = kept;
+    OperationsSpec {
+        port: Shared::clone(&entry.stats),
+        stats: Shared::clone(stats),
+        sends: port.tx_depth_wr as usize,
+        depth: port.ops_depth_wr as usize,
+        many: None,
+        regions,
+        windows,
+    }
+}
+
+fn refused(plan: &Plan, port: &Port) -> impl Fn(Cause) -> EngineError {
+    let (at, port) = (place(plan, port.span), port.name.clone());
+    move |source| EngineError::QueuePair { at: at.clone(), port: port.clone(), source }
+}
+
+/// A stage that may be handed operations back.
+pub(crate) struct HandedBack {
+    pub(crate) stage: Box<dyn Stage>,
+    pub(crate) source: bool,
+    /// What says how long the lcore may sleep, if something does already.
+    pub(crate) until: Option<Arc<Until>>,
+}
+
+/// The stage, with what hands its operations back to it if its links lead to any: whether they do,
+/// and what says how long the lcore may sleep.
+pub(crate) fn operating_stage(
+    handed: HandedBack,
+    stats: &Shared<StageStats>,
+    links: &[Output],
+    sinks: &mut [Sink],
+    many: &mut [MultiPort],
+) -> (Box<dyn Stage>, bool, Option<Arc<Until>>) {
+    let HandedBack { stage, source, until } = handed;
+    let sink = |link: &Output| match link {
+        Output::Sink(place) => Some(*place),
+        // An operation goes to one port, and no spread chooses for it.
+        Output::Drop | Output::Spread(_) | Output::Displacing(_) => None,
+    };
+    let mut places: Vec<u16> = links.iter().filter_map(sink).collect();
+    places.sort_unstable();
+    places.dedup();
+    let (mut uses, mut depth) = (Vec::new(), 0);
+    for place in places {
+        let sink = usize::from(place);
+        let queue = match &mut sinks[sink].stats {
+            SinkStats::Operations(queue) => Some(&mut **queue),
+            _ => many.iter_mut().find_map(|port| port.operations_at(sink)),
+        };
+        if let Some(queue) = queue {
+            uses.push(Use { sink, user: queue.add_user(Shared::clone(stats)) });
+            depth = depth.max(queue.depth());
+        }
+    }
+    if uses.is_empty() {
+        return (stage, false, until);
+    }
+    let own = until.is_none().then(|| Arc::new(Until::default()));
+    let operating = OperatingStage::new(stage, uses, depth, source, own.clone());
+    (Box::new(operating), true, until.or(own))
+}

@@ -1,0 +1,93 @@
+//! Makes the regions of a plan: maps and registers their memory, and gives it to those who hold the
+//! [`Region`] of each.
+
+use verbline_mem::{PeerRegion, RegionSpec};
+use verbline_plan::{DeviceId, Plan, Provider, Rights};
+use verbline_verbs::Access;
+
+use crate::api::error::{EngineError, place};
+use crate::api::region::Region;
+use crate::lcore::operation_queue::access;
+use crate::setup::devices::{Devices, Opened, Shortfall, map_locked, page_choice};
+
+/// All of the plan's regions, without memory yet.
+pub(crate) fn declared(plan: &Plan) -> Vec<Region> {
+    plan.regions().iter().map(Region::declared).collect()
+}
+
+/// Makes the memory of those that somebody owns.
+pub(crate) fn make(
+    plan: &Plan,
+    regions: &[Region],
+    devices: &Devices,
+    shortfall: &mut Shortfall,
+) -> Result<(), EngineError> {
+    for (declared, region) in plan.regions().iter().zip(regions).filter(|(declared, _)| declared.owner.is_some()) {
+        make_one(plan, declared, region, &devices[declared.device], shortfall)?;
+    }
+    Ok(())
+}
+
+fn make_one(
+    plan: &Plan,
+    declared: &verbline_plan::Region,
+    region: &Region,
+    device: &Opened,
+    shortfall: &mut Shortfall,
+) -> Result<(), EngineError> {
+    let (at, name) = (|| place(plan, declared.span), format!("region.{}", declared.name));
+    let mapped = map_locked(RegionSpec {
+        name: name.clone(),
+        len_bytes: declared.len_bytes as usize,
+        pages: page_choice(declared.pages),
+        // As for a pool: what a kernel device registers, the kernel pins.
+        lock: plan[declared.device].provider == Provider::Soft,
+    });
+    let (memory, refusal) =
+        mapped.map_err(|source| EngineError::Region { at: at(), place: name.clone(), source: source.into() })?;
+    shortfall.note(&name, &memory, refusal);
+    // What the plan declares and no more: the rest of a huge page is not the peers' to reach.
+    let memory = PeerRegion::of_first(memory, declared.len_bytes as usize);
+    let len_bytes = memory.len_bytes();
+    let made = device.pd.register_peer_region(memory, access(declared.rights));
+    let made = made.map_err(|source| EngineError::Register {
+        at: at(),
+        place: name,
+        len_bytes,
+        device: device.context.name().to_owned(),
+        source: source.into(),
+    })?;
+    region.made(made);
+    Ok(())
+}
+
+/// What peers may ask of the queue pairs of a device: what they may of any region there. Which
+/// memory that reaches is up to the keys.
+pub(crate) fn peer_access(plan: &Plan, device: DeviceId) -> Access {
+    let rights = plan.regions().iter().filter(|region| region.device == device && region.owner.is_some());
+    let rights = rights.fold(Rights::NONE, |all, region| all | region.rights);
+    let all = access(rights);
+    let remote = [Access::REMOTE_READ, Access::REMOTE_WRITE, Access::REMOTE_ATOMIC];
+    let asked = remote.into_iter().filter(|one| all.contains(*one)).fold(Access::NONE, |all, one| all | one);
+    // A queue pair that lets peers write needs this beside (ibv_modify_qp(3)).
+    if asked == Access::NONE { asked } else { asked | Access::LOCAL_WRITE }
+}
+
+/// READs and atomics that a port serves its peer, and that it starts itself, at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadDepths {
+    pub(crate) served: u8,
+    pub(crate) started: u8,
+}
+
+/// As many as the device has, where the plan has a use for them; what verbs has by default
+/// elsewhere.
+pub(crate) fn read_depths(plan: &Plan, port: &verbline_plan::Port, device: &Opened) -> ReadDepths {
+    let access = peer_access(plan, port.device);
+    let serves = access.contains(Access::REMOTE_READ) || access.contains(Access::REMOTE_ATOMIC);
+    let depth = |used: bool, limit: u32| if used { u8::try_from(limit).unwrap_or(u8::MAX).max(1) } else { 1 };
+    ReadDepths {
+        served: depth(serves, device.attr.max_qp_rd_atomic),
+        started: depth(port.ops_depth_wr > 0, device.attr.max_qp_init_rd_atomic),
+    }
+}

@@ -1,0 +1,58 @@
+//! Makes what lies between lcores, and between the embedder's threads and an lcore: rings and
+//! injectors.
+
+use verbline_mem::Packet;
+use verbline_plan::{Lane, Plan, WhenFull};
+use verbline_ring::{Consumer, Displacement, Producer, Waker};
+
+use crate::run::injector::{Injector, Injectors};
+use crate::setup::devices::Pools;
+use crate::stats::snapshot::RunStats;
+
+/// What the lcores are still to take of the plan's rings and injectors.
+pub(crate) struct Between {
+    pub(crate) rings: Vec<RingEnds>,
+    /// The end of each injector that an lcore empties.
+    pub(crate) injected: Vec<Option<Consumer<Packet>>>,
+}
+
+/// The lanes of a ring.
+pub(crate) type RingEnds = Vec<LaneEnds>;
+
+/// The two ends of a lane, until their lcores take them.
+pub(crate) struct LaneEnds {
+    pub(crate) producer: Option<Producer<Packet>>,
+    pub(crate) consumer: Option<Consumer<Packet>>,
+    pub(crate) displaced: Option<Displacement>,
+}
+
+pub(crate) fn make_rings(plan: &Plan) -> Vec<RingEnds> {
+    let ends = |ring: &verbline_plan::Ring| {
+        let lane = |_: &Lane| {
+            let (producer, consumer) = verbline_ring::spsc(ring.depth_packets as usize);
+            let displaced = (ring.full == WhenFull::Displace).then(Displacement::default);
+            LaneEnds { producer: Some(producer), consumer: Some(consumer), displaced }
+        };
+        ring.lanes.iter().map(lane).collect()
+    };
+    plan.rings().iter().map(ends).collect()
+}
+
+/// Makes the injectors, and for each the end that its lcore empties.
+pub(crate) fn make_injectors(
+    plan: &Plan,
+    pools: &Pools,
+    wakers: &[Waker],
+    stats: &RunStats,
+) -> (Injectors, Vec<Option<Consumer<Packet>>>) {
+    let make = |injector: &verbline_plan::Injector| {
+        let (producer, consumer) = verbline_ring::spsc(injector.depth_packets as usize);
+        let cache = pools[injector.pool].cache(0);
+        let room_bytes = plan[injector.pool].data_bytes as usize;
+        let waker = wakers[injector.lcore.index()].clone();
+        let stats = stats.injectors[injector.id.index()].producer.clone();
+        (Injector::new(&injector.name, producer, cache, room_bytes, waker, stats), Some(consumer))
+    };
+    let (injectors, consumers) = plan.injectors().iter().map(make).unzip();
+    (Injectors(injectors), consumers)
+}

@@ -1,0 +1,61 @@
+//! The counters of the connections of a port that may have many.
+
+use std::sync::{Arc, Mutex};
+
+use serde::Serialize;
+
+use crate::stats::count::Count;
+use crate::stats::counted::counted;
+
+counted! {
+    /// The connections of a port that may have many.
+    ConnectionsReport {
+        /// How many it may have at once.
+        max: u64,
+        /// Why the last of them that was not made was not: a rejection has the listener's words.
+        last_error: Option<String>,
+    }
+
+    /// What the lcore knows of them.
+    ConnectionsStats {
+        /// Connections that a stage was told of as opened.
+        opened,
+        /// Those of them that ended because the peer left or a stage closed them.
+        closed,
+        /// Those of them whose queue pair failed.
+        failed,
+        /// Those that are open.
+        open,
+        /// The most that were open at once.
+        open_max,
+    }
+    private {}
+
+    /// What the thread knows that makes them.
+    HostStats {
+        /// Requests of peers, and own attempts to connect.
+        requests,
+        /// Requests that were rejected since all places were taken.
+        rejected_full,
+        /// Requests that the port's acceptor rejected.
+        rejected_acceptor,
+        /// Requests that came by another device.
+        rejected_device,
+        /// Requests for which no queue pair could be made.
+        rejected_resources,
+        /// Peers that were accepted and went away, or stayed silent, before they were connected; of
+        /// a port that connects, attempts that failed.
+        unanswered,
+        /// Of a port that connects: those of these attempts that the listener rejected.
+        rejected_by_peer,
+        /// Of a port that connects to several addresses: attempts at another address than that
+        /// whose turn it was, since that had failed.
+        failed_over,
+        /// Queue pairs whose completions did not come within a second of their end.
+        forced,
+    }
+    private {}
+}
+
+/// Why the last connection that was not made was not: written by the host, read by any thread.
+pub(crate) type LastError = Arc<Mutex<Option<String>>>;

@@ -1,0 +1,157 @@
+//! The descriptors that a stage has its lcore watch: an epoll(7) instance of the stage's own, by
+//! which they end a sleep, and the looks at them.
+//!
+//! Guarantees: a look is one system call for 16 descriptors, and tells of each that is ready once,
+//! so that none starves another. The instance is level-triggered: what became ready before anybody
+//! slept still ends the sleep, and there is nothing to arm. What is closed or has failed is told of
+//! once more, and watched no longer.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, epoll};
+
+use crate::stats::clock::Tick;
+
+/// Descriptors that one system call looks at.
+const AT_ONCE: usize = 16;
+
+/// A descriptor that a stage has its lcore watch, by the order of registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FdId(u32);
+
+/// What a descriptor is watched for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FdInterest {
+    /// It can be read.
+    Read,
+    /// It can be written.
+    Write,
+    /// Either.
+    Both,
+}
+
+/// A descriptor is ready: [`Stage::fd_ready`](crate::Stage::fd_ready) gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FdReady {
+    /// As [`StageContext::watch_fd`](crate::StageContext::watch_fd) gave it.
+    pub fd: FdId,
+    /// A read would not block; at the end of a stream it reads nothing.
+    pub readable: bool,
+    /// A write would not block.
+    pub writable: bool,
+    /// The other end is closed, or the descriptor has failed (POLLHUP, POLLERR). It is watched no
+    /// longer: what is left in it must be read now, or by the stage's own polls.
+    pub closed: bool,
+}
+
+/// Whether a descriptor is watched further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FdNext {
+    /// It is.
+    Watch,
+    /// It is not, for good, e.g. at the end of a stream, which stays readable for ever.
+    Unwatch,
+}
+
+#[derive(Debug)]
+pub(crate) struct Fds {
+    epoll: OwnedFd,
+    /// Duplicates of the stage's own, so that none is closed and given to another file while it is
+    /// watched; `None` once it is watched no longer.
+    fds: Vec<Option<(OwnedFd, PollFlags)>>,
+    /// The shortest of the intervals asked for.
+    look_every_ns: Tick,
+}
+
+impl Fds {
+    pub(crate) fn new() -> io::Result<Fds> {
+        Ok(Fds { epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?, fds: Vec::new(), look_every_ns: Tick::MAX })
+    }
+
+    pub(crate) fn watch(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        interest: FdInterest,
+        look_every: Option<Duration>,
+    ) -> io::Result<FdId> {
+        use epoll::EventFlags;
+        let (flags, polled) = match interest {
+            FdInterest::Read => (EventFlags::IN, PollFlags::IN),
+            FdInterest::Write => (EventFlags::OUT, PollFlags::OUT),
+            FdInterest::Both => (EventFlags::IN | EventFlags::OUT, PollFlags::IN | PollFlags::OUT),
+        };
+        let id = FdId(self.fds.len() as u32);
+        let own = fd.try_clone_to_owned()?;
+        epoll::add(&self.epoll, &own, epoll::EventData::new_u64(id.0.into()), flags).map_err(|errno| match errno {
+            rustix::io::Errno::PERM => io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this descriptor is always ready (a regular file or a folder) and can't be watched; read it in `poll`",
+            ),
+            errno => errno.into(),
+        })?;
+        self.fds.push(Some((own, polled)));
+        let every_ns = look_every.map_or(Tick::MAX, |every| u64::try_from(every.as_nanos()).unwrap_or(Tick::MAX));
+        self.look_every_ns = self.look_every_ns.min(every_ns);
+        Ok(id)
+    }
+
+    pub(crate) fn look_every_ns(&self) -> Tick {
+        self.look_every_ns
+    }
+
+    /// Looks, and gives each descriptor that is ready to `ready`.
+    pub(crate) fn look(&mut self, mut ready: impl FnMut(FdReady) -> FdNext) {
+        for first in (0..self.fds.len()).step_by(AT_ONCE) {
+            let found = self.poll(first);
+            for (flags, id) in found.into_iter().zip(first as u32..).filter(|(flags, _)| !flags.is_empty()) {
+                let closed = flags.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL);
+                let event = FdReady {
+                    fd: FdId(id),
+                    readable: flags.contains(PollFlags::IN),
+                    writable: flags.contains(PollFlags::OUT),
+                    closed,
+                };
+                if ready(event) == FdNext::Unwatch || closed {
+                    self.unwatch(FdId(id));
+                }
+            }
+        }
+    }
+
+    /// What there is of [`AT_ONCE`] descriptors, by ppoll(2): epoll_pwait2(2) is refused by some
+    /// seccomp filters and by valgrind.
+    fn poll(&self, first: usize) -> [PollFlags; AT_ONCE] {
+        const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Where there is no descriptor, the instance, asked for nothing.
+        let mut fds = std::array::from_fn(|at| match self.fds.get(first + at) {
+            Some(Some((fd, flags))) => PollFd::new(fd, *flags),
+            _ => PollFd::new(&self.epoll, PollFlags::empty()),
+        });
+        match rustix::event::poll(&mut fds, Some(&NO_WAIT)) {
+            Ok(_) => fds.map(|fd| fd.revents()),
+            // For want of memory, or by a signal: what is ready still is at the next look.
+            Err(_) => [PollFlags::empty(); AT_ONCE],
+        }
+    }
+
+    /// Watches none any longer.
+    pub(crate) fn unwatch_all(&mut self) {
+        (0..self.fds.len() as u32).for_each(|id| self.unwatch(FdId(id)));
+    }
+
+    fn unwatch(&mut self, fd: FdId) {
+        if let Some((own, _)) = self.fds[fd.0 as usize].take() {
+            // It is in the instance until now.
+            let _ = epoll::delete(&self.epoll, own);
+        }
+    }
+}
+
+impl AsFd for Fds {
+    /// Readable while one of the descriptors is ready.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

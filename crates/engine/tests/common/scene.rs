@@ -1,0 +1,115 @@
+//! A server, a peer that wishes no harm, and peers that do.
+
+use verbline_engine::{Report, Running, Runtime};
+use verbline_verbs::Provider;
+use verbline_verbs::connection::ConnectionError;
+
+use super::desk::{Gate, counts, gated, server};
+use super::peers::Peers;
+use super::{plan, provider, until};
+
+/// Four places, and a queue for all.
+pub(crate) const FOUR: &str = "connections_max = 4\nrx_shared_wr = 64\ntx_depth_wr = 16\n";
+
+/// What a process may grow by while peers come and go: its allocator keeps some of what it gave.
+const GROWTH_MAX_BYTES: u64 = 8 << 20;
+
+/// A server, a peer that wishes no harm, and room for those that do.
+pub(crate) struct Scene {
+    pub(crate) running: Running,
+    pub(crate) good: Peers,
+    /// Round trips of the good one.
+    pub(crate) trips: u32,
+    pub(crate) bad: Peers,
+    pub(crate) gate: Gate,
+}
+
+impl Scene {
+    pub(crate) fn new(port: u16, keys: &str) -> Scene {
+        Scene::of(port, &server(port, keys))
+    }
+
+    pub(crate) fn of(port: u16, text: &str) -> Scene {
+        let gate = Gate::default();
+        gate.open(true);
+        let registry = gated(&gate);
+        let running = Runtime::build(&plan(&registry, text), &registry).unwrap().start().unwrap();
+        let mut scene = Scene { running, good: Peers::new(port), trips: 0, bad: Peers::new(port), gate };
+        scene.good.ask().unwrap();
+        scene.trip();
+        scene
+    }
+
+    /// The good one has its answer.
+    pub(crate) fn trip(&mut self) {
+        self.good.round_trip(0, &self.trips.to_le_bytes());
+        self.trips += 1;
+    }
+
+    /// A bad one comes in, once there is a place.
+    pub(crate) fn enter(&mut self) -> usize {
+        loop {
+            match self.bad.ask() {
+                Ok(peer) => return peer,
+                // The queue pair of the one before may be on its way back still.
+                Err(error) => assert!(matches!(error, ConnectionError::Rejected { .. }), "{error}"),
+            }
+        }
+    }
+
+    /// So many of the bad ones' messages were served, and all of the good one's.
+    #[track_caller]
+    pub(crate) fn served(&self, of_bad: u64) {
+        let wanted = u64::from(self.trips) + of_bad;
+        until(&self.running, |report| report.stage("desk").unwrap().counter("served") == Some(wanted));
+    }
+
+    /// Connections that ended so: closed, failed.
+    #[track_caller]
+    pub(crate) fn ended(&self, closed: u64, failed: u64) {
+        until(&self.running, |report| (counts(report).closed, counts(report).failed) == (closed, failed));
+    }
+
+    /// The good one is served to the end, and every packet and every connection is accounted for.
+    pub(crate) fn end(mut self) -> Report {
+        self.trip();
+        drop(self.bad);
+        let ended = |report: &Report| counts(report).closed + counts(report).failed;
+        until(&self.running, |report| ended(report) + 1 == counts(report).opened);
+        self.good.leave(0);
+        until(&self.running, |report| ended(report) == counts(report).opened);
+        let report = self.running.stop().unwrap();
+        assert_eq!(report.packets.held, 0, "{:?}", report.packets);
+        assert!(report.drained, "{report:#?}");
+        assert!(report.pools.iter().all(|pool| pool.free == pool.packets), "{:?}", report.pools);
+        assert_eq!((report.lcores[0].rescues, report.lcores[0].strays), (0, 0));
+        let (door, counts, desk) = (report.port("door").unwrap(), counts(&report), report.stage("desk").unwrap());
+        assert_eq!(door.stale, 0, "{door:#?}");
+        assert_eq!((counts.open, counts.opened), (0, counts.closed + counts.failed), "{counts:?}");
+        assert_eq!(counts.forced, 0, "{counts:?}");
+        let refused = counts.rejected_full + counts.rejected_device + counts.rejected_resources;
+        assert_eq!(counts.requests, counts.opened + counts.unanswered + refused, "{counts:?}");
+        assert_eq!((desk.counter("opened"), desk.counter("ended")), (Some(counts.opened), Some(counts.opened)));
+        let lost = report.dropped("no_connection");
+        assert!(desk.packets_in <= door.rx_packets && door.rx_packets <= desk.packets_in + lost, "{report:#?}");
+        assert_eq!(report.dropped("stage_full"), 0, "{report:#?}");
+        report
+    }
+}
+
+/// As many as that on the software RNIC; some on the kernel's, whose guest is an emulation.
+pub(crate) fn often(times: u32) -> u32 {
+    if provider() == Provider::Soft { times } else { (times / 50).max(10) }
+}
+
+/// Memory that this process has.
+pub(crate) fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[track_caller]
+pub(crate) fn assert_no_growth(since_bytes: u64) {
+    let now_bytes = resident_bytes();
+    assert!(now_bytes < since_bytes + GROWTH_MAX_BYTES, "{since_bytes} bytes were in use, and now {now_bytes}");
+}

@@ -1,0 +1,69 @@
+//! What the two sides of a connection bring and tell: options, what a request says of its peer, and
+//! private data, whose lengths the messages of the InfiniBand CM bound.
+
+use super::error::ConnectionError;
+use crate::memory::mr::Access;
+
+/// Room for private data in a connection request (rdma_connect(3), RDMA_PS_TCP).
+pub const CONNECT_PRIVATE_BYTES: usize = 56;
+/// Room for private data in an acceptance (rdma_accept(3)).
+pub const ACCEPT_PRIVATE_BYTES: usize = 196;
+/// Room for private data in a rejection (rdma_reject(3)).
+pub const REJECT_PRIVATE_BYTES: usize = 148;
+
+/// What one side brings to a connection.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// Given to the peer with the request or the acceptance; may arrive followed by zeros.
+    pub private_data: Vec<u8>,
+    /// READs and atomics of the peer that this side serves at once.
+    pub responder_resources: u8,
+    /// READs and atomics that this side has under way at once.
+    pub initiator_depth: u8,
+    /// Retries without an ACK, 0 to 7.
+    pub retry_count: u8,
+    /// Retries against a peer without a receive posted, 0 to 7; 7 is for ever.
+    pub rnr_retry_count: u8,
+    /// What the peer may do to memory through the QP, whatever the QP was brought to INIT with.
+    /// READs and atomics also need `responder_resources` above 0.
+    pub access: Access,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> ConnectOptions {
+        ConnectOptions {
+            private_data: Vec::new(),
+            responder_resources: 1,
+            initiator_depth: 1,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            access: Access::NONE,
+        }
+    }
+}
+
+/// What a request says of its peer, as `rdma_conn_param` has it and seen from the side that was
+/// asked (rdma_get_cm_event(3)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnParam {
+    /// READs and atomics that the peer wants to have under way at once, which this side is to
+    /// serve.
+    pub responder_resources: u8,
+    /// READs and atomics that the peer serves at once.
+    pub initiator_depth: u8,
+    /// How often this side is to retry without an ACK, 0 to 7.
+    pub retry_count: u8,
+    /// How often this side is to retry while the peer has no receive posted, 0 to 7; 7 is for ever.
+    pub rnr_retry_count: u8,
+    /// The number of the peer's QP.
+    pub qp_num: u32,
+    /// Whether the peer receives from a shared queue.
+    pub srq: bool,
+}
+
+pub(super) fn check_private(what: &'static str, private_data: &[u8], max_bytes: usize) -> Result<(), ConnectionError> {
+    match private_data.len() {
+        len_bytes if len_bytes > max_bytes => Err(ConnectionError::PrivateData { what, len_bytes, max_bytes }),
+        _ => Ok(()),
+    }
+}

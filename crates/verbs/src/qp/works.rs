@@ -1,0 +1,80 @@
+//! Sends and operations as one list, the memory that operations name by a number, and their
+//! completions.
+
+use verbline_mem::Batch;
+
+use super::QueuePair;
+use crate::cq::completion::{Completion, Stale};
+use crate::memory::peer::{PeerMr, Remote};
+use crate::memory::window::{MemoryWindow, WindowKind};
+use crate::wr::post::{PostStop, SendOutcome};
+use crate::wr::works::{KeptRegion, KeptWindow, Local, WorkList, WorksDone};
+use crate::wr::wr_id::WrKind;
+
+impl QueuePair {
+    /// Keeps the region registered and mapped for as long as the QP, so that operations name parts
+    /// of it without a count. Refused on another PD than the QP's.
+    pub fn keep_region(&mut self, region: &PeerMr) -> Result<KeptRegion, PostStop> {
+        let (region_pd, qp_pd) = (region.pd_id(), self.send.pd_id);
+        if region_pd != qp_pd {
+            return Err(PostStop::NotRegistered { packet_pd: region_pd, qp_pd });
+        }
+        let regions = &mut self.keep_mut().memory.regions;
+        let place = u16::try_from(regions.len()).map_err(|_| PostStop::NotKept("it keeps 65,536 regions"))?;
+        regions.push(region.clone());
+        Ok(KeptRegion(place))
+    }
+
+    /// Keeps a window, of type 2, to be bound by operations. Refused on another PD than the QP's.
+    pub fn keep_window(&mut self, window: MemoryWindow) -> Result<KeptWindow, PostStop> {
+        let (window_pd, qp_pd) = (window.inner.pd.id, self.send.pd_id);
+        if window_pd != qp_pd {
+            return Err(PostStop::NotRegistered { packet_pd: window_pd, qp_pd });
+        }
+        if window.kind() != WindowKind::Type2 {
+            return Err(PostStop::NotKept("windows in lists are of type 2"));
+        }
+        let windows = &mut self.keep_mut().memory.windows;
+        let place = u16::try_from(windows.len()).map_err(|_| PostStop::NotKept("it keeps 65,536 windows"))?;
+        windows.push(window);
+        Ok(KeptWindow(place))
+    }
+
+    /// What to tell a peer of a window, once the completion of its last bind has come; `None`
+    /// before any.
+    pub fn window_remote(&self, window: KeptWindow) -> Option<Remote> {
+        self.keep().memory.windows.get(usize::from(window.0)).and_then(MemoryWindow::remote)
+    }
+
+    /// Posts from the front of the list, in order, as linked lists, until the queue is full or one
+    /// is refused: that one is at the front then. What was posted has moved into the QP, or back to
+    /// its pool when it was a send that went inline.
+    ///
+    /// The last of each call completes, and every `signal_every_wr`-th; all of these completions
+    /// are [`QueuePair::works_done`]'s.
+    pub fn post_works(&mut self, works: &mut WorkList) -> SendOutcome {
+        if !self.may_send() {
+            return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
+        }
+        // SAFETY: the QP is live until drop, `send` is its send queue, and `keep` goes behind it.
+        let outcome = unsafe { self.send.post_works(self.post_send, works, &mut self.keep.memory) };
+        self.count_refusal(outcome.stop);
+        outcome
+    }
+
+    /// Takes the completion of a listed work request: `each` is given the memory of every operation
+    /// that is done by it, oldest first; the packets of sends go to `freed`, or to their pools when
+    /// it is full. All but the last succeeded.
+    pub fn works_done(
+        &mut self,
+        completion: &Completion,
+        freed: &mut Batch,
+        each: impl FnMut(Local),
+    ) -> Result<WorksDone, Stale> {
+        let done = match completion.kind() {
+            WrKind::Op => self.send.complete_works(completion, freed, each),
+            _ => Err(Stale { wr_id: completion.wr_id() }),
+        };
+        done.inspect_err(|_| self.counters.stale += 1)
+    }
+}

@@ -1,0 +1,298 @@
+//! Sends and operations posted from the front of a [`WorkList`], in order, as linked lists.
+//!
+//! The last of every list is signaled, besides every `signal_every`-th: what was posted is known to
+//! be done without another post. All of them carry the number of an op, so that one call takes
+//! their completions.
+
+use rdma_sys::{ibv_send_wr, ibv_sge};
+use verbline_mem::{Batch, Packet};
+
+use super::batch::Formatted;
+use super::{INLINE, SIGNALED, SendQueue, flags};
+use crate::cq::completion::{Completion, Stale, Status};
+use crate::memory::window::{WindowKind, bind_info};
+use crate::qp::endpoint::Transport;
+use crate::wr::buffer::Buffer;
+use crate::wr::one_sided::{Kept, Op, Verb};
+use crate::wr::post::{PostStop, SendOptions, SendOutcome};
+use crate::wr::post_verb::PostSend;
+use crate::wr::sg_list::packet_sge;
+use crate::wr::works::{KeptMemory, Local, Operation, Part, Work, WorkList, WorksDone};
+use crate::wr::wr_id::{self, WrKind};
+use crate::wr::wr_list::WrList;
+
+impl SendQueue {
+    /// Posts from the front until the queue is full, or one is refused, which is at the front then.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_one`], and `kept` is kept for as long as the queue.
+    pub(crate) unsafe fn post_works(
+        &mut self,
+        post: PostSend,
+        works: &mut WorkList,
+        kept: &mut KeptMemory,
+    ) -> SendOutcome {
+        let mut outcome = SendOutcome::default();
+        while !works.is_empty() && outcome.stop.is_none() {
+            let want = self.reserve(works.len());
+            if want == 0 {
+                outcome.stop = Some(PostStop::Full);
+                break;
+            }
+            // SAFETY: the caller promises a live QP whose send queue this is, and keeps `kept`.
+            unsafe { self.post_list_of_works(post, works, kept, want, &mut outcome) };
+        }
+        outcome
+    }
+
+    /// Posts the first `want`, for which there is room and numbers, or those before the first that
+    /// can't be posted.
+    ///
+    /// # Safety
+    /// As [`SendQueue::post_works`].
+    unsafe fn post_list_of_works(
+        &mut self,
+        post: PostSend,
+        works: &mut WorkList,
+        kept: &mut KeptMemory,
+        want: usize,
+        outcome: &mut SendOutcome,
+    ) {
+        // SAFETY: from here to the end nothing but the device is called.
+        let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
+        let first = self.sequence.next() | wr_id::kind_bits(WrKind::Op);
+        let (mut formatted, every) = (Formatted::new(self.until_signal), self.signal_every);
+        for (work, entry) in works.iter().zip(&mut list.entries()[..want]) {
+            if let Err(stop) = self.format_work(work, kept, &mut entry.wr, &mut entry.sge) {
+                outcome.stop = Some(stop);
+                break;
+            }
+            let signaled = matches!(work, Work::Operation { options, .. } if options.signaled);
+            entry.wr.wr_id = first + u64::from(formatted.len);
+            entry.wr.send_flags |= formatted.signal(signaled, every);
+            formatted.len += 1;
+            // A bind changes the window's key, and the next one of it goes by that.
+            if is_bind(work) {
+                break;
+            }
+        }
+        if formatted.len > 0 {
+            let last = &mut list.entries()[formatted.len as usize - 1].wr;
+            last.send_flags |= SIGNALED;
+            // SAFETY: the caller promises a live QP; packets move into their slots below, and the
+            // QP keeps regions and windows until it is gone.
+            let (taken, ret) = list.post(formatted.len, |wr, bad| unsafe { post.call(wr, bad) });
+            let entries = &list.entries()[..taken as usize];
+            match ret {
+                0 => self.until_signal = every,
+                _ => self.recount(entries),
+            }
+            let inline = entries.iter().map(|entry| entry.wr.send_flags & INLINE != 0);
+            outcome.inlined += self.keep_works(works, kept, inline);
+            self.advance(taken);
+            outcome.posted += taken as usize;
+            if ret != 0 {
+                outcome.stop = Some(PostStop::of_device(ret));
+            }
+        }
+        list.altered(want);
+    }
+
+    /// Moves what was posted out of the list, one for each answer of `inline`: packets into their
+    /// slots, those of sends that went inline back to their pool. Gives how many the latter are.
+    fn keep_works(&mut self, works: &mut WorkList, kept: &mut KeptMemory, inline: impl Iterator<Item = bool>) -> usize {
+        let mut inlined = 0;
+        for (position, inline) in (self.sequence.next()..).zip(inline) {
+            match works.pop() {
+                Some(Work::Send(packet)) if inline => {
+                    inlined += 1;
+                    drop(packet);
+                }
+                Some(Work::Send(packet)) => {
+                    self.packets.put(position, Some(packet));
+                    self.packets_kept += 1;
+                }
+                Some(Work::Operation { operation, local, .. }) => {
+                    let slot = self.packets.slot(position);
+                    let bind = bound(operation, &local, kept);
+                    let buffer = local.into_packet().map_or(Buffer::Empty, Buffer::Packet);
+                    self.keep_op(slot, Kept { buffer, bind });
+                }
+                None => {}
+            }
+        }
+        inlined
+    }
+
+    /// Writes all of a work request but its number and its signal.
+    fn format_work(
+        &mut self,
+        work: &Work,
+        kept: &mut KeptMemory,
+        wr: &mut ibv_send_wr,
+        sge: &mut ibv_sge,
+    ) -> Result<(), PostStop> {
+        match work {
+            Work::Send(packet) => {
+                wr.send_flags = 0;
+                *sge = self.part_of_packet(packet, true, wr)?;
+            }
+            Work::Operation { operation, local, options } => {
+                self.format_operation(*operation, local, options, kept, wr, sge)?;
+            }
+        }
+        wr.num_sge = (sge.length > 0).into();
+        Ok(())
+    }
+
+    fn format_operation(
+        &mut self,
+        operation: Operation,
+        local: &Local,
+        options: &SendOptions,
+        kept: &mut KeptMemory,
+        wr: &mut ibv_send_wr,
+        sge: &mut ibv_sge,
+    ) -> Result<(), PostStop> {
+        self.check_operation(operation, local, options)?;
+        wr.send_flags = flags(options);
+        let copies =
+            matches!(operation, Operation::Send | Operation::SendWithInvalidate { .. } | Operation::Write { .. });
+        *sge = match local {
+            Local::Empty => ibv_sge { addr: 0, length: 0, lkey: 0 },
+            Local::Packet(packet) => self.part_of_packet(packet, copies, wr)?,
+            Local::Part(part) => self.part_of_region(*part, kept)?,
+        };
+        let (imm, verb) = match operation {
+            Operation::Send => (options.imm, Verb::Send { invalidate: None }),
+            Operation::SendWithInvalidate { rkey } => (None, Verb::Send { invalidate: Some(rkey) }),
+            Operation::Write { to } => (options.imm, Verb::Write { to }),
+            Operation::Read { from } => (None, Verb::Read { from }),
+            Operation::CompareSwap { at, compare, swap } => (None, Verb::CompareSwap { at, compare, swap }),
+            Operation::FetchAdd { at, add } => (None, Verb::FetchAdd { at, add }),
+            Operation::LocalInvalidate { rkey } => (None, Verb::LocalInvalidate { rkey }),
+            Operation::Bind { window, access } => {
+                let Local::Part(part) = local else { return Err(PostStop::NotKept("a window binds to a part of one")) };
+                let (slice, window) = bind_ends(*part, window.0, kept)?;
+                let info = bind_info(&slice, access);
+                // Of a bind no bytes move.
+                sge.length = 0;
+                window.settle();
+                (None, Verb::BindWindow { window: window.inner.as_ptr(), rkey: window.next_rkey(), info })
+            }
+        };
+        let options = SendOptions { imm, ..*options };
+        Op { verb, options, inline: false }.write(wr);
+        Ok(())
+    }
+
+    /// The bytes of a packet, inline where that is possible and they fit.
+    #[inline]
+    fn part_of_packet(&mut self, packet: &Packet, copies: bool, wr: &mut ibv_send_wr) -> Result<ibv_sge, PostStop> {
+        let len_bytes = packet.len();
+        if len_bytes > self.max_message_bytes as usize {
+            return Err(PostStop::TooLong { len_bytes, max_bytes: self.max_message_bytes });
+        }
+        // No bytes are no part, inline or not.
+        if copies && len_bytes.wrapping_sub(1) < self.inline_bytes as usize {
+            wr.send_flags |= INLINE;
+            return Ok(packet_sge(packet));
+        }
+        if packet.pd_id() != self.pd_id {
+            return Err(PostStop::NotRegistered { packet_pd: packet.pd_id(), qp_pd: self.pd_id });
+        }
+        Ok(packet_sge(packet))
+    }
+
+    #[inline]
+    fn part_of_region(&self, part: Part, kept: &KeptMemory) -> Result<ibv_sge, PostStop> {
+        let region = kept.regions.get(usize::from(part.region.0)).ok_or(PostStop::NotKept("there is none"))?;
+        let sge = region.sge(part.offset, part.len).ok_or(PostStop::NotKept("the part leaves its region"))?;
+        if part.len > self.max_message_bytes {
+            return Err(PostStop::TooLong { len_bytes: part.len as usize, max_bytes: self.max_message_bytes });
+        }
+        Ok(sge)
+    }
+
+    fn check_operation(&self, operation: Operation, local: &Local, options: &SendOptions) -> Result<(), PostStop> {
+        let rc_only = match operation {
+            Operation::Read { .. } => Some("RDMA READ"),
+            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => Some("atomics"),
+            _ if options.fence => Some("fence"),
+            _ => None,
+        };
+        match (self.transport, rc_only) {
+            (Transport::Rc, _) | (Transport::Uc, None) => {}
+            (transport, Some(what)) => return Err(PostStop::NotOn(transport, what)),
+            (transport, None) => return Err(PostStop::NotOn(transport, "one-sided operations")),
+        }
+        let is_atomic = matches!(operation, Operation::CompareSwap { .. } | Operation::FetchAdd { .. });
+        match local.len_bytes() {
+            8 => Ok(()),
+            len_bytes if is_atomic => Err(PostStop::NotEightBytes(len_bytes)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Frees every slot up to the completion's: the memory of operations goes to `each`, oldest
+    /// first; packets of sends go to `freed`, or to their pool when it is full.
+    pub(crate) fn complete_works(
+        &mut self,
+        completion: &Completion,
+        freed: &mut Batch,
+        mut each: impl FnMut(Local),
+    ) -> Result<WorksDone, Stale> {
+        let wr_id = completion.wr_id();
+        let number = wr_id ^ wr_id::kind_bits(WrKind::Op);
+        let age = self.sequence.age(number, self.outstanding).ok_or(Stale { wr_id })?;
+        let count = self.outstanding - age;
+        // Slots go round without a jump, also where numbers jump to another block.
+        let oldest = self.sequence.next().wrapping_sub(self.outstanding.into());
+        let mut of_operation = false;
+        for ahead in 0..count {
+            let position = oldest.wrapping_add(ahead.into());
+            of_operation = false;
+            if let Some(kept) = self.ops[self.packets.slot(position)].take() {
+                self.ops_kept -= 1;
+                of_operation = true;
+                if let Some(bind) = kept.bind {
+                    // What a completion covers succeeded; its own says how it ended.
+                    bind.done(if ahead + 1 == count { completion.status() } else { Status::SUCCESS });
+                }
+                each(kept.buffer.into_packet().map_or(Local::Empty, Local::Packet));
+            } else if let Some(packet) = self.packets.at(position).take() {
+                self.packets_kept -= 1;
+                drop(freed.push(packet));
+            }
+        }
+        self.outstanding -= count;
+        Ok(WorksDone { count: count as usize, of_operation })
+    }
+}
+
+fn is_bind(work: &Work) -> bool {
+    matches!(work, Work::Operation { operation: Operation::Bind { .. }, .. })
+}
+
+/// What a bind that was posted leaves in its slot.
+fn bound(operation: Operation, local: &Local, kept: &mut KeptMemory) -> Option<crate::memory::window::PostedBind> {
+    let (Operation::Bind { window, .. }, Local::Part(part)) = (operation, local) else { return None };
+    let (slice, window) = bind_ends(*part, window.0, kept).ok()?;
+    let replaces = window.settle();
+    Some(window.posted(slice, replaces))
+}
+
+/// The memory and the window of a bind.
+fn bind_ends(
+    part: Part,
+    window: u16,
+    kept: &mut KeptMemory,
+) -> Result<(crate::memory::peer::PeerSlice, &mut crate::memory::window::MemoryWindow), PostStop> {
+    let region = kept.regions.get(usize::from(part.region.0)).ok_or(PostStop::NotKept("there is none"))?;
+    let slice = region.slice(part.offset as usize, part.len).ok_or(PostStop::NotKept("the part leaves its region"))?;
+    let window = kept.windows.get_mut(usize::from(window)).ok_or(PostStop::NotKept("there is no such window"))?;
+    match window.kind() {
+        WindowKind::Type2 => Ok((slice, window)),
+        WindowKind::Type1 => Err(PostStop::NotKept("windows in lists are of type 2")),
+    }
+}

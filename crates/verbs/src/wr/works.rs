@@ -1,0 +1,203 @@
+//! Work requests of any kind in one list: what waits to be posted, in order.
+//!
+//! A [`WorkList`] is a bounded queue, made once. [`crate::QueuePair::post_works`] posts from its
+//! front, sends and one-sided operations in the order in which they were put in, as linked lists.
+//! The memory of an operation is a packet, which moves in, or a part of a region that the QP was
+//! given for good ([`crate::QueuePair::keep_region`]): a number and two offsets, of which no count
+//! is kept, since the QP keeps the region.
+
+use std::collections::VecDeque;
+
+use verbline_mem::Packet;
+
+use crate::memory::mr::Access;
+use crate::memory::peer::{PeerMr, Remote};
+use crate::wr::post::SendOptions;
+
+/// A region that a QP keeps, by its place among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeptRegion(pub(crate) u16);
+
+/// A window that a QP keeps, by its place among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeptWindow(pub(crate) u16);
+
+/// A part of a region that the QP keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// Which region.
+    pub region: KeptRegion,
+    /// Where it starts, bytes.
+    pub offset: u32,
+    /// How long it is, bytes.
+    pub len: u32,
+}
+
+/// Local memory of an operation.
+#[derive(Debug, Default)]
+pub enum Local {
+    /// No bytes.
+    #[default]
+    Empty,
+    /// A packet's data: `len()` bytes of it.
+    Packet(Packet),
+    /// A part of a region that the QP keeps.
+    Part(Part),
+}
+
+impl Local {
+    /// The packet, if it is one.
+    pub fn into_packet(self) -> Option<Packet> {
+        match self {
+            Local::Packet(packet) => Some(packet),
+            Local::Empty | Local::Part(_) => None,
+        }
+    }
+
+    /// Length, bytes.
+    pub fn len_bytes(&self) -> usize {
+        match self {
+            Local::Empty => 0,
+            Local::Packet(packet) => packet.len(),
+            Local::Part(part) => part.len as usize,
+        }
+    }
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// SEND, with immediate data if the options have some.
+    Send,
+    /// SEND that also invalidates a key of the receiver. Immediate data is not sent: both use the
+    /// same field.
+    SendWithInvalidate {
+        /// The receiver's.
+        rkey: u32,
+    },
+    /// RDMA WRITE; with immediate data it also takes one of the peer's receives.
+    Write {
+        /// Where to.
+        to: Remote,
+    },
+    /// RDMA READ (RC).
+    Read {
+        /// Where from.
+        from: Remote,
+    },
+    /// Puts `swap` at the peer's eight bytes if `compare` is there; what was there comes back (RC).
+    CompareSwap {
+        /// A multiple of 8.
+        at: Remote,
+        /// What is expected.
+        compare: u64,
+        /// What takes its place.
+        swap: u64,
+    },
+    /// Adds to the peer's eight bytes, wrapping; what was there comes back (RC).
+    FetchAdd {
+        /// A multiple of 8.
+        at: Remote,
+        /// How much.
+        add: u64,
+    },
+    /// Takes a key of this side back.
+    LocalInvalidate {
+        /// The key.
+        rkey: u32,
+    },
+    /// Binds a window that the QP keeps to the part that is the operation's memory.
+    Bind {
+        /// Which window.
+        window: KeptWindow,
+        /// What its key allows peers.
+        access: Access,
+    },
+}
+
+/// A work request that waits.
+#[derive(Debug)]
+pub enum Work {
+    /// A packet to be sent, as [`crate::QueuePair::post_send`] sends it: inline if it fits.
+    Send(Packet),
+    /// An operation, whose memory comes back with its completion.
+    Operation {
+        /// What it does.
+        operation: Operation,
+        /// Its memory.
+        local: Local,
+        /// How.
+        options: SendOptions,
+    },
+}
+
+/// Work requests that wait to be posted, in order. It never grows.
+#[derive(Debug)]
+pub struct WorkList {
+    works: VecDeque<Work>,
+    capacity: usize,
+}
+
+impl WorkList {
+    /// Room for so many, for good.
+    pub fn with_capacity(capacity: usize) -> WorkList {
+        WorkList { works: VecDeque::with_capacity(capacity), capacity }
+    }
+
+    /// How many wait.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.works.len()
+    }
+
+    /// Whether none waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.works.is_empty()
+    }
+
+    /// How many more there is room for.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.capacity - self.works.len()
+    }
+
+    /// Puts one behind the others; it comes back if the list is full.
+    #[inline]
+    pub fn push(&mut self, work: Work) -> Result<(), Work> {
+        if self.room() == 0 {
+            return Err(work);
+        }
+        self.works.push_back(work);
+        Ok(())
+    }
+
+    /// Takes the one at the front, e.g. one that can't be posted.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Work> {
+        self.works.pop_front()
+    }
+
+    /// From the front.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = &Work> {
+        self.works.iter()
+    }
+}
+
+/// What the QP was given for good, so that operations name it by a number.
+#[derive(Debug, Default)]
+pub(crate) struct KeptMemory {
+    pub(crate) regions: Vec<PeerMr>,
+    pub(crate) windows: Vec<crate::memory::window::MemoryWindow>,
+}
+
+/// What a completion of a listed work request says.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorksDone {
+    /// Work requests that are done by it.
+    pub count: usize,
+    /// Whether the one that it is of is an operation; else it is a send.
+    pub of_operation: bool,
+}
