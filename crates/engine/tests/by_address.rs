@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, assert_clean, lacks_cpus, plan, registry, run, until};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use verbline_engine::{ConnectionState, Ended, EngineError, Report, Runtime};
 use verbline_verbs::connection::{ConnectOptions, Listener, resolve};
 use verbline_verbs::{CompletionQueue, Context, Device, Provider, QpSpec, QueuePair, Transport};
@@ -263,7 +264,10 @@ fn a_peer_that_goes_away_half_way_is_not_the_last_that_may_come() {
     let route = || resolve(Provider::Soft, to, Some(address("10.9.9.1:0")), PATIENCE).unwrap();
     let mut stranger = Stranger::on("soft0");
     let asked = route().connect(&mut stranger.qp, &ConnectOptions::default()).unwrap();
-    std::thread::sleep(Duration::from_millis(60));
+    // It leaves when the engine has accepted it, and before it has read that.
+    let mut answer = [PollFd::new(&asked, PollFlags::IN)];
+    let wait = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut answer, Some(&wait)), Ok(1));
     drop(asked);
     let mut stranger = Stranger::on("soft0");
     let asked = route().connect(&mut stranger.qp, &ConnectOptions::default()).unwrap();
@@ -280,7 +284,7 @@ fn a_peer_that_goes_away_half_way_is_not_the_last_that_may_come() {
 
 #[test]
 fn who_comes_by_another_device_is_told_why_not() {
-    let mut runtime = build(&on("soft0", &[echo("listen = \"0.0.0.0:7007\"\nconnect_timeout = \"300ms\"", 0)]));
+    let mut runtime = build(&on("soft0", &[echo("listen = \"0.0.0.0:7007\"\nconnect_timeout = \"1s\"", 0)]));
     let engine = std::thread::spawn(move || runtime.connect(|| false));
     let mut stranger = Stranger::on("soft1");
     let route = resolve(Provider::Soft, address("10.9.9.2:7007"), None, PATIENCE).unwrap();
@@ -289,7 +293,7 @@ fn who_comes_by_another_device_is_told_why_not() {
     assert_eq!(error.to_string(), "rejected by 10.9.9.2:7007 (reason 28): port.far is on soft0, this came by soft1");
     assert_eq!(
         engine.join().unwrap().unwrap_err().to_string(),
-        "test.toml:13:15: port.far listens at 0.0.0.0:7007 and has no connection after 300ms and 1 attempt: the QP is \
+        "test.toml:13:15: port.far listens at 0.0.0.0:7007 and has no connection after 1s and 1 attempt: the QP is \
          on soft0, the route leads over soft1; make the QP on the route's device; the software RNIC reaches this \
          process only: put the other end into it, by this plan or another, or run both ends on kernel devices \
          (rdma_rxe needs no card)"

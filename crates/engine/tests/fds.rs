@@ -240,7 +240,7 @@ fn a_descriptor_that_is_closed_is_told_of_once_and_lets_the_lcore_sleep() {
     drop(far);
     let report = until(&running, |report| report.stage("watcher").unwrap().fds_closed == 1);
     let before = told(&report);
-    std::thread::sleep(Duration::from_millis(50));
+    std::thread::sleep(Duration::from_millis(250));
     let report = running.stop().unwrap();
     assert_clean(&report);
     let watcher = report.stage("watcher").unwrap();

@@ -39,7 +39,7 @@ fn a_device_that_is_pulled_out_gives_every_packet_back_and_is_there_again() {
 
     let began = Instant::now();
     drop((a.qp, a.cq, of_a));
-    assert!(began.elapsed() < Duration::from_millis(500), "the time-out of destruction is not waited for");
+    assert!(began.elapsed() < Duration::from_secs(1), "the time-out of destruction is not waited for");
     a.cache.flush();
     let account = a.pool.account();
     assert_eq!((account.free, account.held), (a.pool.packets(), 0), "{account:?}");

@@ -80,8 +80,10 @@ fn two_sides_meet_exchange_words_talk_and_part() {
     assert_eq!((responder_resources, initiator_depth, retry_count, rnr_retry_count, srq), (5, 3, 6, 2, false));
     assert_eq!(qp_num, asked.recv_timeout(PATIENCE).unwrap());
     let mut side = fresh("soft1");
-    let mut connection = request.accept(&mut side.qp, &with(b"welcome")).unwrap();
+    // The receives come first: the question may follow the answer at once, and is retried twice only.
+    side.qp.to_init(&init_spec()).unwrap();
     assert_eq!(side.post_recvs(2), 2);
+    let mut connection = request.accept(&mut side.qp, &with(b"welcome")).unwrap();
     connection.wait_established(PATIENCE).unwrap();
     assert_eq!(side.receive(1)[0].data(), b"question");
     side.send(b"answer");
@@ -182,8 +184,9 @@ fn a_listener_on_every_device_serves_each() {
         let connecting = route.connect(&mut a.qp, &with(b"")).unwrap();
         let request = listener.next(PATIENCE).unwrap().unwrap();
         assert_eq!(request.device_name(), device(name));
-        let accepted = request.accept(&mut b.qp, &with(b"")).unwrap();
+        b.qp.to_init(&init_spec()).unwrap();
         assert_eq!(b.post_recvs(1), 1);
+        let accepted = request.accept(&mut b.qp, &with(b"")).unwrap();
         let connected = connecting.finish(&mut a.qp, PATIENCE).unwrap();
         a.send(b"hello");
         assert_eq!(b.receive(1)[0].data(), b"hello");
