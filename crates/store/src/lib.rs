@@ -1,0 +1,30 @@
+//! Block storage that an lcore drives: requests go in by batches, and come back by polling.
+//!
+//! - A [`Request`] names blocks and carries its memory: a packet, which belongs to the store until
+//!   the request is done. So what a device read into a packet goes on to the disk, and the other
+//!   way round, without a copy.
+//! - A [`Store`] takes requests, and hands each back exactly once as a [`Done`]. It neither blocks
+//!   nor allocates. An lcore that wants to sleep waits for [`Store::wake_fd`].
+//! - [`MemoryStore`] keeps blocks in memory that RDMA operations may reach themselves;
+//!   [`NullStore`] keeps nothing.
+//!
+//! **What is durable.** A write that is done may be lost in a crash, until a [`Op::Flush`] that was
+//! submitted after it was done is done too. A write with `fua` is durable when it is done. A write
+//! that is under way in a crash may be there, in parts, or not at all; no other block changes.
+//!
+//! **Order.** Requests that are under way together may be carried out in any order. Whoever needs
+//! one before another waits for the first.
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod memory;
+pub mod null;
+pub mod request;
+pub mod store;
+
+pub use check::Extent;
+pub use memory::{BlockMemory, MemoryStore, Resizer};
+pub use null::NullStore;
+pub use request::{Done, Fault, Op, Request};
+pub use store::{Geometry, GeometryError, Store};

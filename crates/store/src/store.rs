@@ -1,0 +1,132 @@
+//! The [`Store`] trait, and what a store is like.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use crate::request::{Done, Request};
+
+/// How large a store is, and of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a block: a power of two, at least 512.
+    pub block_bytes: u32,
+    /// How many blocks.
+    pub blocks: u64,
+    /// Whether a write that is done may be lost in a crash unless it is flushed.
+    pub volatile_cache: bool,
+    /// Nothing can be changed.
+    pub read_only: bool,
+}
+
+/// Why a geometry is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GeometryError {
+    /// Not a power of two from 512 on.
+    #[error("block_bytes is {0}; it must be a power of two from 512 to 65536")]
+    BlockBytes(u32),
+}
+
+impl Geometry {
+    /// Bytes of a block that a store can have.
+    pub const BLOCK_BYTES: std::ops::RangeInclusive<u32> = 512..=65_536;
+
+    /// As many whole blocks as `bytes` hold.
+    ///
+    /// # Errors
+    /// Blocks can't be of this size.
+    pub fn of_bytes(bytes: u64, block_bytes: u32) -> Result<Geometry, GeometryError> {
+        if !block_bytes.is_power_of_two() || !Self::BLOCK_BYTES.contains(&block_bytes) {
+            return Err(GeometryError::BlockBytes(block_bytes));
+        }
+        let blocks = bytes / u64::from(block_bytes);
+        Ok(Geometry { block_bytes, blocks, volatile_cache: false, read_only: false })
+    }
+
+    /// In bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.blocks * u64::from(self.block_bytes)
+    }
+}
+
+/// Blocks, driven by one lcore. Several lcores have a store each over the same blocks.
+///
+/// Each request that [`Store::submit`] took is handed out by [`Store::poll`] exactly once, with its
+/// packet, whatever becomes of it. Neither method blocks, and neither allocates.
+pub trait Store: Send {
+    /// As it was last seen: see [`Store::refresh`].
+    fn geometry(&self) -> Geometry;
+
+    /// Takes requests from the front, as many as there is room for, and starts them; gives how
+    /// many. The others stay. What is wrong with a request its completion says.
+    fn submit(&mut self, requests: &mut VecDeque<Request>) -> usize;
+
+    /// Adds what is done, in the order in which it was, as far as `done` has capacity; gives how
+    /// many. To be called for as long as something is under way, also to drive it.
+    fn poll(&mut self, done: &mut Vec<Done>) -> usize;
+
+    /// Requests that were submitted and not yet handed out.
+    fn under_way(&self) -> usize;
+
+    /// Requests that it takes now.
+    fn room(&self) -> usize;
+
+    /// A descriptor that is readable while [`Store::poll`] has something to hand out. `None`: what
+    /// is submitted is done at the next poll. It stays the same for as long as the store.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Looks how large the store is now. It may take a system call: for a timer, not for each
+    /// request.
+    ///
+    /// # Errors
+    /// The kernel's, with what it was about; the geometry stays.
+    fn refresh(&mut self) -> io::Result<Geometry> {
+        Ok(self.geometry())
+    }
+
+    /// Where these blocks lie in the memory that the store was made over, bytes, for RDMA
+    /// operations that read or write them there. `None` if they are not in memory, or not within
+    /// the store. A change made this way is as if it were done, not flushed; concurrent changes of
+    /// a block may be seen half done.
+    fn direct(&self, lba: u64, blocks: u32) -> Option<std::ops::Range<usize>> {
+        let _ = (lba, blocks);
+        None
+    }
+}
+
+impl<S: Store + ?Sized> Store for Box<S> {
+    fn geometry(&self) -> Geometry {
+        (**self).geometry()
+    }
+
+    fn submit(&mut self, requests: &mut VecDeque<Request>) -> usize {
+        (**self).submit(requests)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Done>) -> usize {
+        (**self).poll(done)
+    }
+
+    fn under_way(&self) -> usize {
+        (**self).under_way()
+    }
+
+    fn room(&self) -> usize {
+        (**self).room()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        (**self).wake_fd()
+    }
+
+    fn refresh(&mut self) -> io::Result<Geometry> {
+        (**self).refresh()
+    }
+
+    fn direct(&self, lba: u64, blocks: u32) -> Option<std::ops::Range<usize>> {
+        (**self).direct(lba, blocks)
+    }
+}
