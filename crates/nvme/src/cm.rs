@@ -1,0 +1,123 @@
+//! Private data of the connection manager: what host and controller say as a queue pair is made.
+//!
+//! The messages of the connection manager carry more bytes than were sent, zeros behind them, so
+//! that a request is good if it is at least as long as it must be.
+
+use crate::bytes::{put, u16_at};
+
+/// Length of a request and of an acceptance, bytes.
+pub const REQUEST_BYTES: usize = 32;
+/// Length of a rejection, bytes.
+pub const REJECTION_BYTES: usize = 4;
+
+/// A request to connect a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// The queue; 0 is the admin queue.
+    pub qid: u16,
+    /// Entries of the host's receive queue (HRQSIZE).
+    pub recv_depth: u16,
+    /// Entries of the host's send queue, less one (HSQSIZE).
+    pub send_depth_less_one: u16,
+    /// The controller of an I/O queue; 0 if the host does not say.
+    pub cntlid: u16,
+}
+
+/// Why a request is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[repr(u16)]
+pub enum Reject {
+    /// The private data is too short.
+    #[error("invalid private data length")]
+    Length = 1,
+    /// The format is not 0.
+    #[error("invalid RECFMT")]
+    Format = 2,
+    /// There is no such queue.
+    #[error("invalid QID")]
+    QueueId = 3,
+    /// The send queue is too small, or too large.
+    #[error("invalid HSQSIZE")]
+    SendDepth = 4,
+    /// The receive queue is smaller than the send queue.
+    #[error("invalid HRQSIZE")]
+    RecvDepth = 5,
+    /// The controller has no place for another queue.
+    #[error("no resources")]
+    NoResources = 6,
+    /// The host takes no RDMA READ at all.
+    #[error("invalid IRD")]
+    Ird = 7,
+    /// The host makes RDMA READs, of which the transport has none.
+    #[error("invalid ORD")]
+    Ord = 8,
+}
+
+impl Request {
+    /// Reads the private data of a request.
+    ///
+    /// # Errors
+    /// How to reject it. That sizes fit the controller is for the controller to say.
+    pub fn read(private_data: &[u8]) -> Result<Request, Reject> {
+        if private_data.len() < REQUEST_BYTES {
+            return Err(Reject::Length);
+        }
+        if u16_at(private_data, 0) != 0 {
+            return Err(Reject::Format);
+        }
+        Ok(Request {
+            qid: u16_at(private_data, 2),
+            recv_depth: u16_at(private_data, 4),
+            send_depth_less_one: u16_at(private_data, 6),
+            cntlid: u16_at(private_data, 8),
+        })
+    }
+
+    /// The request on the wire.
+    pub fn to_bytes(&self) -> [u8; REQUEST_BYTES] {
+        let mut bytes = [0; REQUEST_BYTES];
+        put(&mut bytes, 2, &self.qid.to_le_bytes());
+        put(&mut bytes, 4, &self.recv_depth.to_le_bytes());
+        put(&mut bytes, 6, &self.send_depth_less_one.to_le_bytes());
+        put(&mut bytes, 8, &self.cntlid.to_le_bytes());
+        bytes
+    }
+}
+
+/// The acceptance of a queue: how many entries the controller's receive queue has (CRQSIZE).
+pub fn acceptance(recv_depth: u16) -> [u8; REQUEST_BYTES] {
+    let mut bytes = [0; REQUEST_BYTES];
+    put(&mut bytes, 2, &recv_depth.to_le_bytes());
+    bytes
+}
+
+/// The depth of the controller's receive queue, as its acceptance says it; `None` if it is none.
+pub fn accepted_recv_depth(private_data: &[u8]) -> Option<u16> {
+    (private_data.len() >= REQUEST_BYTES && u16_at(private_data, 0) == 0).then(|| u16_at(private_data, 2))
+}
+
+impl Reject {
+    const ALL: [Reject; 8] = [
+        Reject::Length,
+        Reject::Format,
+        Reject::QueueId,
+        Reject::SendDepth,
+        Reject::RecvDepth,
+        Reject::NoResources,
+        Reject::Ird,
+        Reject::Ord,
+    ];
+
+    /// The rejection on the wire.
+    pub fn to_bytes(self) -> [u8; REJECTION_BYTES] {
+        let mut bytes = [0; REJECTION_BYTES];
+        put(&mut bytes, 2, &(self as u16).to_le_bytes());
+        bytes
+    }
+
+    /// Reads a rejection; `None` if it is no such reason.
+    pub fn read(private_data: &[u8]) -> Option<Reject> {
+        let is_long_enough = private_data.len() >= REJECTION_BYTES && u16_at(private_data, 0) == 0;
+        Reject::ALL.into_iter().find(|reject| is_long_enough && *reject as u16 == u16_at(private_data, 2))
+    }
+}

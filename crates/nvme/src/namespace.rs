@@ -1,0 +1,96 @@
+//! The pages of Identify about namespaces.
+
+use crate::bytes::{array, put, u32_at, u64_at};
+use crate::error::FieldError;
+use crate::identify::PAGE_BYTES;
+use crate::status::Status;
+
+/// Numbers of namespaces in a list, at most.
+pub const LISTED_MAX: usize = PAGE_BYTES / 4;
+/// The number that stands for all namespaces.
+pub const NSID_ALL: u32 = 0xFFFF_FFFF;
+
+/// The page of a namespace without protection information.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its blocks.
+    pub blocks: u64,
+    /// A block has two to the power of so many bytes.
+    pub block_shift: u8,
+    /// Nobody may write to it.
+    pub is_read_only: bool,
+    /// Its name, unique in the world.
+    pub nguid: [u8; 16],
+}
+
+impl Namespace {
+    /// The page.
+    pub fn write(&self, page: &mut [u8; PAGE_BYTES]) {
+        page.fill(0);
+        for at in [0, 8, 16] {
+            put(page, at, &self.blocks.to_le_bytes()); // NSZE, NCAP, NUSE
+        }
+        page[30] = 1; // NMIC: several controllers may use it.
+        page[33] = 1; // DLFEAT: what was given back reads as zeros.
+        page[99] = self.is_read_only.into();
+        put(page, 104, &self.nguid);
+        page[130] = self.block_shift;
+    }
+
+    /// Reads a page.
+    ///
+    /// # Errors
+    /// It is too short, or its blocks have a length that nothing has.
+    pub fn read(page: &[u8]) -> Result<Namespace, FieldError> {
+        if page.len() < PAGE_BYTES {
+            return Err(FieldError::short("Identify Namespace", page.len()));
+        }
+        let format = 128 + 4 * usize::from(page[26] & 0x0F);
+        let block_shift = page[format + 2];
+        if !(9..=31).contains(&block_shift) {
+            return Err(FieldError::new("LBADS", format + 2, block_shift, Status::INVALID_NAMESPACE));
+        }
+        let (blocks, is_read_only) = (u64_at(page, 0), page[99] & 1 != 0);
+        Ok(Namespace { blocks, block_shift, is_read_only, nguid: array(page, 104) })
+    }
+}
+
+/// Writes the list of those of `nsids`, which are in order, that are greater than `after`.
+pub fn write_list(page: &mut [u8; PAGE_BYTES], nsids: impl Iterator<Item = u32>, after: u32) {
+    page.fill(0);
+    for (place, nsid) in nsids.filter(|nsid| *nsid > after).take(LISTED_MAX).enumerate() {
+        put(page, 4 * place, &nsid.to_le_bytes());
+    }
+}
+
+/// The numbers in a list, up to the first 0.
+pub fn read_list(page: &[u8]) -> impl Iterator<Item = u32> {
+    page.chunks_exact(4).map(|bytes| u32_at(bytes, 0)).take_while(|nsid| *nsid != 0)
+}
+
+const NGUID: u8 = 2;
+const COMMAND_SET: u8 = 4;
+
+/// Writes the descriptors of a namespace: its NGUID, and that it is of the NVM command set.
+pub fn write_descriptors(page: &mut [u8; PAGE_BYTES], nguid: &[u8; 16]) {
+    page.fill(0);
+    put(page, 0, &[NGUID, 16]);
+    put(page, 4, nguid);
+    put(page, 20, &[COMMAND_SET, 1]);
+}
+
+/// The NGUID among the descriptors, if it is there.
+pub fn read_nguid(page: &[u8]) -> Option<[u8; 16]> {
+    let mut rest = page;
+    while let [kind, len, _, _, behind @ ..] = rest {
+        if *kind == 0 {
+            return None;
+        }
+        let len = usize::from(*len);
+        if *kind == NGUID && len == 16 {
+            return behind.first_chunk().copied();
+        }
+        rest = behind.get(len..)?;
+    }
+    None
+}

@@ -1,0 +1,92 @@
+//! Properties of a controller: what its registers would be on PCIe.
+
+use crate::command::Command;
+use crate::error::FieldError;
+use crate::opcode::fabrics;
+use crate::sgl::Sgl;
+use crate::status::Status;
+
+/// Controller Capabilities, 8 bytes.
+pub const CAP: u32 = 0x00;
+/// Version, 4 bytes.
+pub const VS: u32 = 0x08;
+/// Controller Configuration, 4 bytes.
+pub const CC: u32 = 0x14;
+/// Controller Status, 4 bytes.
+pub const CSTS: u32 = 0x1C;
+/// NVM Subsystem Reset, 4 bytes.
+pub const NSSR: u32 = 0x20;
+
+/// CC: the controller is to work.
+pub const CC_ENABLE: u32 = 1;
+/// CC: the bits that say how it is to be shut down.
+pub const CC_SHUTDOWN: u32 = 3 << 14;
+/// CSTS: it works.
+pub const CSTS_READY: u32 = 1;
+/// CSTS: it works no more until it is reset.
+pub const CSTS_FATAL: u32 = 1 << 1;
+/// CSTS: the shutdown is complete.
+pub const CSTS_SHUTDOWN_COMPLETE: u32 = 2 << 2;
+
+/// What a host writes in CC so that a controller of ours starts: 64-byte commands, 16-byte
+/// responses, pages of 4 KiB, the NVM command set.
+pub const CC_USUAL: u32 = 4 << 20 | 6 << 16 | CC_ENABLE;
+
+/// The capabilities of a controller with queues of so many entries at most, that is ready within
+/// half a second.
+pub fn cap(entries_max: u16) -> u64 {
+    const CONTIGUOUS_QUEUES: u64 = 1 << 16;
+    const READY_WITHIN_500_MS: u64 = 1 << 24;
+    const NVM_COMMAND_SET: u64 = 1 << 37;
+    u64::from(entries_max.saturating_sub(1)) | CONTIGUOUS_QUEUES | READY_WITHIN_500_MS | NVM_COMMAND_SET
+}
+
+/// The most entries of a queue, as the capabilities say it.
+pub fn entries_max(cap: u64) -> u32 {
+    u32::from(cap as u16) + 1
+}
+
+/// A version as VS and Identify have it.
+pub const fn version(major: u16, minor: u8, tertiary: u8) -> u32 {
+    (major as u32) << 16 | (minor as u32) << 8 | tertiary as u32
+}
+
+/// A property that is to be read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Property {
+    /// Which.
+    pub offset: u32,
+    /// It has 8 bytes, not 4.
+    pub is_wide: bool,
+}
+
+impl Property {
+    /// Of a Property Get or Set.
+    ///
+    /// # Errors
+    /// Its attributes ask for a length that no property has.
+    pub fn of(command: &Command) -> Result<Property, FieldError> {
+        let [attributes, offset, ..] = command.cdw10;
+        match attributes & 7 {
+            size @ 0..=1 => Ok(Property { offset, is_wide: size == 1 }),
+            size => Err(FieldError::new("ATTRIB", 40, size, Status::INVALID_FIELD.do_not_retry())),
+        }
+    }
+
+    /// What a Property Set writes.
+    pub fn value_of(command: &Command) -> u64 {
+        command.u64_of(12)
+    }
+
+    /// A command that reads it.
+    pub fn get(self, cid: u16) -> Command {
+        let dwords = [self.is_wide.into(), self.offset, 0, 0, 0, 0];
+        Command { nsid: fabrics::PROPERTY_GET.into(), ..Command::new(fabrics::OPCODE, cid, Sgl::NONE).with(dwords) }
+    }
+
+    /// A command that writes it.
+    pub fn set(self, cid: u16, value: u64) -> Command {
+        let dwords = [self.is_wide.into(), self.offset, value as u32, (value >> 32) as u32, 0, 0];
+        Command { nsid: fabrics::PROPERTY_SET.into(), ..Command::new(fabrics::OPCODE, cid, Sgl::NONE).with(dwords) }
+    }
+}
