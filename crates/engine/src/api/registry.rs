@@ -45,6 +45,15 @@ pub type StageError = Box<dyn Error + Send + Sync>;
 
 type Factory = dyn Fn(&StageContext<'_>) -> Result<Box<dyn Stage>, StageError> + Send + Sync;
 
+/// What a port of many connections tells the listener with each of its requests: called with the
+/// place of the connection ([`ConnectionId::slot`](verbline_mem::ConnectionId::slot)), on the thread
+/// that makes the port's connections. At most
+/// [`CONNECT_PRIVATE_BYTES`](verbline_verbs::connection::CONNECT_PRIVATE_BYTES); a request with more
+/// fails, and is counted.
+pub type RequestData = Box<dyn FnMut(usize) -> Vec<u8> + Send>;
+
+pub(crate) type RequestFactory = dyn Fn(&Plan, &verbline_plan::Port) -> Option<RequestData> + Send + Sync;
+
 pub(crate) type AcceptorFactory = dyn Fn(&AcceptorContext<'_>) -> Result<Box<dyn Acceptor>, StageError> + Send + Sync;
 
 /// The kinds of stages, the acceptors and the sections that an app knows.
@@ -52,6 +61,7 @@ pub struct Registry {
     app: &'static str,
     kinds: BTreeMap<&'static str, Kind>,
     acceptors: BTreeMap<&'static str, Box<AcceptorFactory>>,
+    requests: Vec<Box<RequestFactory>>,
     sections: Vec<&'static str>,
 }
 
@@ -64,7 +74,7 @@ pub(crate) struct Kind {
 impl Registry {
     /// An empty registry of the app of this name; a plan that says `app = "…"` must say this one.
     pub fn new(app: &'static str) -> Registry {
-        Registry { app, kinds: BTreeMap::new(), acceptors: BTreeMap::new(), sections: Vec::new() }
+        Registry { app, kinds: BTreeMap::new(), acceptors: BTreeMap::new(), requests: Vec::new(), sections: Vec::new() }
     }
 
     /// Registers a kind of stage, for `use = "name"`. The factory runs once for each stage of that
@@ -103,6 +113,18 @@ impl Registry {
         self
     }
 
+    /// Says what ports that make many connections tell the listener of each, where the connections
+    /// differ: a queue's number, a secret of the hour. `make` runs once for each such port when the
+    /// runtime is built; `None`: the port says what its plan says (`private_data`). If several are
+    /// registered, the first that has something for a port has it.
+    pub fn requests<F>(&mut self, make: F) -> &mut Registry
+    where
+        F: Fn(&Plan, &verbline_plan::Port) -> Option<RequestData> + Send + Sync + 'static,
+    {
+        self.requests.push(Box::new(make));
+        self
+    }
+
     /// Says what stages of a kind need beyond packets: memory, and packets of a length. The plan's
     /// sums count it, before a factory allocates any of it.
     ///
@@ -135,6 +157,10 @@ impl Registry {
 
     pub(crate) fn acceptor_factory(&self, name: &str) -> Option<&AcceptorFactory> {
         self.acceptors.get(name).map(|make| &**make)
+    }
+
+    pub(crate) fn request_data(&self, plan: &Plan, port: &verbline_plan::Port) -> Option<RequestData> {
+        self.requests.iter().find_map(|make| make(plan, port))
     }
 }
 

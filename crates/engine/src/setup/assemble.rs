@@ -112,7 +112,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
         };
         lcores.push(builder.build(lcore, wakes, &mut qps, &mut many, &mut between, &mut stages)?);
     }
-    let hosts = many.into_hosts(acceptors)?;
+    let hosts = many.into_hosts(registry, acceptors)?;
     // Receives are posted before any peer can send: no message of the plan's own finds a queue
     // empty at the start.
     for lcore in &mut lcores {

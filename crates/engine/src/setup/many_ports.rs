@@ -8,6 +8,7 @@ use verbline_verbs::connection::Listener;
 use verbline_verbs::{QpMaker, QpSpec, SharedReceiveQueue, SrqSpec, Transport};
 
 use crate::api::error::{EngineError, place};
+use crate::api::registry::Registry;
 use crate::connection::many::entrances::{Entrance, Entrances};
 use crate::connection::many::exchange::Exchange;
 use crate::connection::many::gate::Gate;
@@ -127,14 +128,18 @@ impl<'a> ManyPorts<'a> {
     }
 
     /// The hosts. Ports with `listen` listen from here on.
-    pub(crate) fn into_hosts(self, mut acceptors: Acceptors) -> Result<Vec<HostSpec>, EngineError> {
+    pub(crate) fn into_hosts(
+        self,
+        registry: &Registry,
+        mut acceptors: Acceptors,
+    ) -> Result<Vec<HostSpec>, EngineError> {
         let (plan, devices) = (self.plan, self.devices);
         let doors = self.made.iter().filter(|made| matches!(made.port.destination, Destination::Listen(_)));
         let doors = doors.map(|made| Door::new(plan, devices, made, &mut acceptors)).collect::<Result<Vec<_>, _>>()?;
         let host = |made: Made<'_>| {
             let port = made.port;
             let device = &devices[port.device];
-            let Some(role) = role(plan, devices, &made, &doors)? else { return Ok(None) };
+            let Some(role) = role(plan, devices, registry, &made, &doors)? else { return Ok(None) };
             let leader = made.connections.listen_with.unwrap_or(port.id);
             Ok(Some(HostSpec {
                 port: LocalPort {
@@ -197,14 +202,20 @@ impl<'a> Door<'a> {
 }
 
 /// Where the connections of a port come from.
-fn role(plan: &Plan, devices: &Devices, made: &Made<'_>, doors: &[Door<'_>]) -> Result<Option<HostRole>, EngineError> {
+fn role(
+    plan: &Plan,
+    devices: &Devices,
+    registry: &Registry,
+    made: &Made<'_>,
+    doors: &[Door<'_>],
+) -> Result<Option<HostRole>, EngineError> {
     let port = made.port;
     let provider = provider(plan[port.device].provider);
     Ok(Some(match port.destination {
         Destination::Connect(_) => {
             let from = |to: &_| Ok((*to, own_address(plan, port, &devices[port.device], *to)?));
             let to = port.connect_to.iter().map(from).collect::<Result<_, EngineError>>()?;
-            HostRole::Connect { provider, to, again: port.reconnect }
+            HostRole::Connect { provider, to, again: port.reconnect, data: registry.request_data(plan, port) }
         }
         Destination::Listen(_) if made.connections.listen_with.is_some() => HostRole::Join,
         Destination::Listen(address) => {

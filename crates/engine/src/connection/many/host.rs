@@ -23,6 +23,7 @@ use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request}
 use verbline_verbs::{Provider, QpError, QpMaker, QueuePair};
 
 use crate::api::acceptor::ConnectionPeer;
+use crate::api::registry::RequestData;
 use crate::connection::many::entrances::Entrances;
 use crate::connection::many::exchange::{Exchange, ToHost, ToLcore};
 use crate::connection::many::gate::Gate;
@@ -45,7 +46,6 @@ const RELEASE: Duration = Duration::from_secs(1);
 pub(crate) const BACKLOG: u32 = 1024;
 
 /// What a host is made of.
-#[derive(Debug)]
 pub(crate) struct HostSpec {
     pub(crate) port: LocalPort,
     /// The name of the port's lcore.
@@ -63,7 +63,6 @@ pub(crate) struct HostSpec {
 }
 
 /// Where the connections come from.
-#[derive(Debug)]
 pub(crate) enum HostRole {
     Listen {
         /// Until nobody is taken any more.
@@ -73,8 +72,9 @@ pub(crate) enum HostRole {
     },
     /// Another port's host listens.
     Join,
-    /// `again`: one that is lost is made again.
-    Connect { provider: Provider, to: Vec<(SocketAddr, Option<SocketAddr>)>, again: bool },
+    /// `again`: one that is lost is made again. `data`: what each request says, by its place, where
+    /// the app says it and not the plan.
+    Connect { provider: Provider, to: Vec<(SocketAddr, Option<SocketAddr>)>, again: bool, data: Option<RequestData> },
 }
 
 /// A request that is to be accepted, and has a place at the port.

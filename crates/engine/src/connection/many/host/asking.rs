@@ -40,7 +40,12 @@ impl Host {
 
     /// Asks a listener for one connection.
     fn ask(&mut self, connection: ConnectionId, Picked { to, from, .. }: Picked) {
-        let HostRole::Connect { provider, .. } = self.spec.role else { return };
+        let HostRole::Connect { provider, data, .. } = &mut self.spec.role else { return };
+        let mut options = self.spec.port.options.clone();
+        if let Some(data) = data {
+            options.private_data = data(connection.slot());
+        }
+        let provider = *provider;
         let made = self.make().map_err(Cause::from);
         let (mut qp, route) = match made.and_then(|qp| Ok((qp, resolve(provider, to, from, RESOLVE)?))) {
             Ok(made) => made,
@@ -52,7 +57,7 @@ impl Host {
         // The peer may send as soon as it has answered.
         self.spec.exchange.tell_lcore(ToLcore::Expect { connection, qpn: qp.qpn() });
         let data = epoll::EventData::new_u64(connection.slot() as u64);
-        let asked = route.connect(&mut qp, &self.spec.port.options).map_err(Cause::from).and_then(|connecting| {
+        let asked = route.connect(&mut qp, &options).map_err(Cause::from).and_then(|connecting| {
             epoll::add(&self.epoll, connecting.as_fd(), data, epoll::EventFlags::IN)?;
             Ok(connecting)
         });
