@@ -7,6 +7,7 @@
 //! - A [`PoolCache`] is one lcore's share of a pool; a [`Batch`] carries packets from stage to
 //!   stage. Moving either way is copying words.
 //! - A [`PeerRegion`] is a region that a peer may write: copies and atomics, never references.
+//! - With the feature `uring`, `uring::FileRing` reads and writes files with packets as buffers.
 //! - [`facts`] tells what the machine has; [`prefetch`] is a hint to its caches.
 //!
 //! Nothing is allocated after the pools, caches and batches are made. Every packet is on the free
@@ -34,6 +35,8 @@ mod shared;
 mod shared_file;
 mod stash;
 mod sync;
+#[cfg(all(feature = "uring", not(loom)))]
+pub mod uring;
 
 pub use batch::Batch;
 pub use cache::{BoundCache, PoolCache};

@@ -15,7 +15,7 @@ pub struct Extent {
 /// The bytes of a request in a store of this geometry, or what is wrong with it.
 ///
 /// # Errors
-/// [`Fault::OutOfRange`], [`Fault::BadMemory`] or [`Fault::ReadOnly`].
+/// [`Fault::OutOfRange`], [`Fault::BadMemory`], [`Fault::Misaligned`] or [`Fault::ReadOnly`].
 #[inline]
 pub fn extent(request: &Request, geometry: &Geometry) -> Result<Extent, Fault> {
     if request.op.is_change() && geometry.read_only {
@@ -32,5 +32,9 @@ pub fn extent(request: &Request, geometry: &Geometry) -> Result<Extent, Fault> {
         (None, op) => !op.moves_data(),
         (Some(_), _) => false,
     };
-    if fits { Ok(extent) } else { Err(Fault::BadMemory) }
+    match &request.packet {
+        _ if !fits => Err(Fault::BadMemory),
+        Some(packet) if !geometry.is_aligned(packet) => Err(Fault::Misaligned),
+        _ => Ok(extent),
+    }
 }

@@ -6,7 +6,7 @@
 //! - A [`Store`] takes requests, and hands each back exactly once as a [`Done`]. It neither blocks
 //!   nor allocates. An lcore that wants to sleep waits for [`Store::wake_fd`].
 //! - [`MemoryStore`] keeps blocks in memory that RDMA operations may reach themselves;
-//!   [`NullStore`] keeps nothing.
+//!   [`NullStore`] keeps nothing. [`FileStore`] is a file or a block device, by io_uring.
 //!
 //! **What is durable.** A write that is done may be lost in a crash, until a [`Op::Flush`] that was
 //! submitted after it was done is done too. A write with `fua` is durable when it is done. A write
@@ -18,12 +18,14 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod file;
 pub mod memory;
 pub mod null;
 pub mod request;
 pub mod store;
 
 pub use check::Extent;
+pub use file::{DirectIo, FileCounts, FileError, FileSpec, FileStore};
 pub use memory::{BlockMemory, MemoryStore, Resizer};
 pub use null::NullStore;
 pub use request::{Done, Fault, Op, Request};

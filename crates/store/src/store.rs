@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use verbline_mem::Packet;
+
 use crate::request::{Done, Request};
 
 /// How large a store is, and of what.
@@ -17,6 +19,8 @@ pub struct Geometry {
     pub volatile_cache: bool,
     /// Nothing can be changed.
     pub read_only: bool,
+    /// The data of a packet must start at a multiple of so many bytes, a power of two.
+    pub align_bytes: u32,
 }
 
 /// Why a geometry is none.
@@ -40,7 +44,14 @@ impl Geometry {
             return Err(GeometryError::BlockBytes(block_bytes));
         }
         let blocks = bytes / u64::from(block_bytes);
-        Ok(Geometry { block_bytes, blocks, volatile_cache: false, read_only: false })
+        Ok(Geometry { block_bytes, blocks, volatile_cache: false, read_only: false, align_bytes: 1 })
+    }
+
+    /// Whether the store can use the packet's data where it is.
+    #[inline]
+    #[must_use]
+    pub fn is_aligned(&self, packet: &Packet) -> bool {
+        packet.addr() & u64::from(self.align_bytes - 1) == 0
     }
 
     /// In bytes.
@@ -76,6 +87,12 @@ pub trait Store: Send {
     /// is submitted is done at the next poll. It stays the same for as long as the store.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    /// Whether the lcore may sleep until [`Store::wake_fd`] is readable. False: something is under
+    /// way that no descriptor tells of, so poll again.
+    fn may_sleep(&self) -> bool {
+        self.under_way() == 0
     }
 
     /// Looks how large the store is now. It may take a system call: for a timer, not for each
@@ -120,6 +137,10 @@ impl<S: Store + ?Sized> Store for Box<S> {
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         (**self).wake_fd()
+    }
+
+    fn may_sleep(&self) -> bool {
+        (**self).may_sleep()
     }
 
     fn refresh(&mut self) -> io::Result<Geometry> {

@@ -1,0 +1,84 @@
+//! Why a file is no store, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use verbline_mem::uring::RingError;
+
+use crate::store::GeometryError;
+
+/// Why a file or device could not be opened as a store.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// open(2) and what belongs to it refused.
+    #[error("store {}: {call} failed: {source}; {remedy}", path.display())]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// The call.
+        call: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+        /// What to look at.
+        remedy: &'static str,
+    },
+    /// Direct I/O was asked for, and the file system has none.
+    #[error(
+        "store {}: its file system has no direct I/O (O_DIRECT): use another one, or allow the page cache with \
+         DirectIo::Auto", path.display()
+    )]
+    NoDirectIo {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Blocks are smaller than what direct I/O moves.
+    #[error(
+        "store {}: direct I/O needs blocks of at least {least} bytes here, and block_bytes is {block_bytes}: set it to \
+         {least}, or allow the page cache with DirectIo::Never", path.display()
+    )]
+    BlocksTooSmall {
+        /// The file.
+        path: PathBuf,
+        /// What was asked.
+        block_bytes: u32,
+        /// What is needed.
+        least: u32,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("store {}: it is {kind}; name a regular file or a block device", path.display())]
+    Kind {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        kind: String,
+    },
+    /// It holds not one block.
+    #[error(
+        "store {}: it has {len_bytes} bytes, less than a block of {block_bytes}; make it larger: truncate -s 1G FILE",
+        path.display()
+    )]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        len_bytes: u64,
+        /// Of a block.
+        block_bytes: u32,
+    },
+    /// Blocks can't be of this size.
+    #[error("store {}: {source}", path.display())]
+    Geometry {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: GeometryError,
+    },
+    /// There is no ring.
+    #[error("store {}: {source}", path.display())]
+    Ring {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: RingError,
+    },
+}

@@ -1,0 +1,23 @@
+//! Blocks in a file or on a block device, by io_uring.
+//!
+//! Direct I/O past the page cache where the file system has it, from and to the packets themselves;
+//! where it has none (tmpfs before Linux 6.6, some network file systems) through the page cache,
+//! and [`FileStore::notes`] say so. A flush is fdatasync(2), and a write with `fua` is one with
+//! RWF_DSYNC: what is done is on the medium, as far as the medium tells the truth.
+//!
+//! - Transfers that the kernel cuts short go on where they ended; what it can't do now (EAGAIN,
+//!   EINTR) is tried again. Either is counted ([`FileStore::counts`]).
+//! - After a flush that failed, every later flush and write with `fua` fails too: the kernel tells
+//!   of a write that it lost once only, so that nobody could say what is durable.
+//! - A file that shrinks ends reads behind its end with [`Fault::OutOfRange`](crate::Fault); a
+//!   write there makes it grow again. [`Store::refresh`](crate::Store::refresh) sees the new size.
+
+pub mod device;
+mod error;
+mod open;
+mod steps;
+mod store;
+
+pub use error::FileError;
+pub use open::{DirectIo, FileSpec};
+pub use store::{FileCounts, FileStore};

@@ -1,0 +1,221 @@
+//! The store over a file's ring.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use verbline_mem::Packet;
+use verbline_mem::uring::{Completed, Entry, FileRing, PushError};
+
+use super::device::Device;
+use super::steps::{After, Lacks, Steps};
+use crate::check;
+use crate::null::hand_out;
+use crate::request::{Done, Fault, Op, Request};
+use crate::store::{Geometry, Store};
+
+/// A file or block device as a store of one lcore. See the [module](super).
+#[derive(Debug)]
+pub struct FileStore<D: Device = FileRing> {
+    device: D,
+    geometry: Geometry,
+    depth: usize,
+    /// By the tag of the ring's entries.
+    steps: Box<[Option<Steps>]>,
+    free: Vec<u32>,
+    /// What the ring is done with, on its way through `poll`.
+    completed: Vec<Completed>,
+    done: VecDeque<Done>,
+    lacks: Lacks,
+    /// A flush failed: nothing can be promised any more.
+    flush_failed: Option<Fault>,
+    /// The ring refuses everything: what it said.
+    broken: Option<i32>,
+    /// Something was pushed that the kernel did not take yet.
+    unsubmitted: bool,
+    counts: FileCounts,
+    notes: Vec<String>,
+}
+
+/// What happened beside what was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileCounts {
+    /// Transfers that the kernel cut short, and that went on.
+    pub cut_short: u64,
+    /// Steps that the kernel couldn't do when asked (EAGAIN, EINTR), and was asked again.
+    pub tried_again: u64,
+    /// Submissions that the kernel didn't take all of when asked.
+    pub submitted_again: u64,
+}
+
+impl<D: Device> FileStore<D> {
+    /// Over a device of at least this depth, with nothing under way.
+    pub fn over(device: D, geometry: Geometry, depth: usize, notes: Vec<String>) -> FileStore<D> {
+        let depth = depth.max(1);
+        FileStore {
+            device,
+            geometry,
+            depth,
+            steps: vec![None; depth].into(),
+            free: (0..depth as u32).rev().collect(),
+            completed: Vec::with_capacity(depth),
+            done: VecDeque::with_capacity(depth),
+            lacks: Lacks::default(),
+            flush_failed: None,
+            broken: None,
+            unsubmitted: false,
+            counts: FileCounts::default(),
+            notes,
+        }
+    }
+
+    /// What a person should know: that there is no direct I/O, or that buffers are not registered.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// What happened beside what was asked for.
+    pub fn counts(&self) -> FileCounts {
+        self.counts
+    }
+
+    /// Starts a request, or says at once how it ended.
+    fn start(&mut self, request: Request) {
+        let planned = self.plan(&request);
+        let Request { op, packet, tag, .. } = request;
+        match planned {
+            Ok(Some(steps)) => self.step(steps, packet),
+            Ok(None) => self.done.push_back(Done { tag, op, result: Ok(()), packet }),
+            Err(fault) => self.done.push_back(Done { tag, op, result: Err(fault), packet }),
+        }
+    }
+
+    fn plan(&self, request: &Request) -> Result<Option<Steps>, Fault> {
+        if let Some(errno) = self.broken {
+            return Err(Fault::Os(errno));
+        }
+        let is_promise = matches!(request.op, Op::Flush | Op::Write { fua: true } | Op::WriteZeroes { fua: true, .. });
+        if let Some(fault) = self.flush_failed.filter(|_| is_promise) {
+            return Err(fault);
+        }
+        let extent = check::extent(request, &self.geometry)?;
+        Ok(Steps::of(request.op, request.tag, extent, self.lacks))
+    }
+
+    /// Gives the request's next step to the ring.
+    fn step(&mut self, steps: Steps, packet: Option<Packet>) {
+        let Some(index) = self.free.pop() else {
+            // There is room for all that `submit` takes.
+            return self.end(steps, packet, Err(Fault::BadMemory));
+        };
+        match self.device.push(Entry { what: steps.what(), packet, tag: index.into() }) {
+            Ok(()) => {
+                self.steps[index as usize] = Some(steps);
+                self.unsubmitted = true;
+            }
+            Err((entry, error)) => {
+                self.free.push(index);
+                let fault = match error {
+                    PushError::NoData => Fault::BadMemory,
+                    PushError::Full => Fault::Os(rustix::io::Errno::BUSY.raw_os_error()),
+                };
+                self.end(steps, entry.packet, Err(fault));
+            }
+        }
+    }
+
+    fn end(&mut self, steps: Steps, packet: Option<Packet>, result: Result<(), Fault>) {
+        self.done.push_back(Done { tag: steps.tag, op: steps.op, result, packet });
+    }
+
+    fn submit_pushed(&mut self) {
+        if !self.unsubmitted || self.broken.is_some() {
+            return;
+        }
+        match self.device.submit() {
+            Ok(all) => {
+                self.unsubmitted = !all;
+                self.counts.submitted_again += u64::from(!all);
+            }
+            Err(error) => self.broken = Some(error.raw_os_error().unwrap_or_default()),
+        }
+    }
+
+    /// One step of a request is over.
+    fn stepped(&mut self, completed: Completed) {
+        let Some(mut steps) = self.steps.get_mut(completed.tag as usize).and_then(Option::take) else { return };
+        self.free.push(completed.tag as u32);
+        match steps.advance(completed.result, self.align(), &mut self.lacks) {
+            After::GoOn => {
+                self.counts.cut_short += u64::from(steps.op.moves_data());
+                self.step(steps, completed.packet);
+            }
+            After::Again => {
+                self.counts.tried_again += 1;
+                self.step(steps, completed.packet);
+            }
+            After::Done(result) => {
+                if let Err(fault) = result
+                    && steps.was_to_persist()
+                {
+                    self.flush_failed = Some(fault);
+                }
+                self.end(steps, completed.packet, result);
+            }
+        }
+    }
+
+    /// What transfers go on at: blocks of direct I/O, else bytes.
+    fn align(&self) -> u32 {
+        if self.geometry.align_bytes > 1 { self.geometry.block_bytes } else { 1 }
+    }
+}
+
+impl<D: Device> Store for FileStore<D> {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&mut self, requests: &mut VecDeque<Request>) -> usize {
+        let taken = requests.len().min(self.room());
+        for request in requests.drain(..taken) {
+            self.start(request);
+        }
+        self.submit_pushed();
+        taken
+    }
+
+    fn poll(&mut self, done: &mut Vec<Done>) -> usize {
+        if self.device.under_way() > 0 {
+            let (device, completed) = (&mut self.device, &mut self.completed);
+            device.complete(self.depth, &mut |one| completed.push(one));
+            // Moved out for the loop, and back with its capacity.
+            let mut completed = std::mem::take(&mut self.completed);
+            completed.drain(..).for_each(|one| self.stepped(one));
+            self.completed = completed;
+            self.submit_pushed();
+        }
+        hand_out(&mut self.done, done)
+    }
+
+    fn under_way(&self) -> usize {
+        self.device.under_way() + self.done.len()
+    }
+
+    fn room(&self) -> usize {
+        self.depth - self.under_way()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.device.wake_fd()
+    }
+
+    fn may_sleep(&self) -> bool {
+        self.done.is_empty() && !self.unsubmitted && self.broken.is_none()
+    }
+
+    fn refresh(&mut self) -> io::Result<Geometry> {
+        self.geometry.blocks = self.device.len_bytes()? / u64::from(self.geometry.block_bytes);
+        Ok(self.geometry)
+    }
+}
