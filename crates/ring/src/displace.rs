@@ -1,52 +1,74 @@
 //! How the producer of a full ring asks for its oldest items to be dropped.
 //!
-//! Only the consumer may take items out, so that is what drops them: the producer says how many
-//! wait for room, and the consumer, before it takes any, drops the oldest that are in their way.
+//! Only the consumer may take items out, so that is what drops them: the producer says up to which
+//! item the ring must be emptied for what waits, and the consumer drops what is before that.
 //!
 //! ```text
-//!     producer                            consumer
-//!     the ring is full, n wait:           asked = take
-//!     ask(n)                              room = capacity - len
-//!     room again: ask(what waits now)     drop the first asked - room
+//!     producer                                  consumer
+//!     the ring is full, n wait:                 drop while taken < keep_from
+//!     keep_from = pushed + n - capacity
 //! ```
 //!
-//! What it guarantees: what was asked for last is taken once, or is still there to be taken; who
-//! takes it sees the items that were in the way. An ask that is seen late, or is out of date, drops
-//! nothing for which there is room.
+//! Both ends count items from the beginning of the ring. What is asked so means the same whenever it
+//! is seen: an item is dropped only if there is no room for it beside those that came after it. A
+//! number of items would not do. The consumer may see it when what waited is in the ring, and would
+//! drop the newest for nobody.
 
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
-/// One between the two ends of a ring, each of which has a clone.
-#[derive(Clone, Debug)]
-pub struct Displacement {
-    /// Items that wait for room. On a line of its own: the consumer reads it at every poll.
-    waiting: Arc<CachePadded<AtomicU64>>,
+/// Makes the two ends for a ring of so many items.
+pub fn displacement(capacity: usize) -> (Displacer, Displaced) {
+    let keep_from = Arc::new(CachePadded::new(AtomicU64::new(0)));
+    let displacer = Displacer { keep_from: keep_from.clone(), asked: 0, pushed: 0, capacity: capacity as u64 };
+    (displacer, Displaced { keep_from, taken: 0 })
 }
 
-impl Default for Displacement {
-    fn default() -> Self {
-        Self { waiting: Arc::new(CachePadded::new(AtomicU64::new(0))) }
-    }
+/// The producer's end.
+#[derive(Debug)]
+pub struct Displacer {
+    /// On a line of its own: the consumer reads it at every poll.
+    keep_from: Arc<CachePadded<AtomicU64>>,
+    /// What is in it.
+    asked: u64,
+    pushed: u64,
+    capacity: u64,
 }
 
-impl Displacement {
-    /// The producer: so many items wait for room, 0 if none does any more.
+impl Displacer {
+    /// Notes that so many items were pushed, and asks for room for those that still wait.
     #[inline]
-    pub fn ask(&self, waiting: u64) {
-        // Release: pairs with the Acquire in `take`, so that who sees the number sees the items
-        // that filled the ring before.
-        self.waiting.store(waiting, Ordering::Release);
-    }
-
-    /// The consumer: how many items wait, asked for since the last call.
-    #[inline]
-    pub fn take(&self) -> u64 {
-        // Relaxed: only a look. The line is written only if there is something to take.
-        match self.waiting.load(Ordering::Relaxed) {
-            0 => 0,
-            // Acquire: pairs with the Release in `ask`.
-            _ => self.waiting.swap(0, Ordering::Acquire),
+    pub fn ask(&mut self, pushed: usize, waiting: usize) {
+        self.pushed += pushed as u64;
+        let keep_from = (self.pushed + waiting as u64).saturating_sub(self.capacity);
+        if waiting > 0 && keep_from > self.asked {
+            self.asked = keep_from;
+            // Relaxed: the number only grows and means the same whenever it is seen; the items
+            // themselves are published by the ring.
+            self.keep_from.store(keep_from, Ordering::Relaxed);
         }
+    }
+}
+
+/// The consumer's end.
+#[derive(Debug)]
+pub struct Displaced {
+    keep_from: Arc<CachePadded<AtomicU64>>,
+    taken: u64,
+}
+
+impl Displaced {
+    /// How many items are to be dropped before any is taken; not all of them may be in the ring yet.
+    #[inline]
+    pub fn in_the_way(&self) -> usize {
+        // Relaxed: as the store in `Displacer::ask`.
+        let items = self.keep_from.load(Ordering::Relaxed).saturating_sub(self.taken);
+        usize::try_from(items).unwrap_or(usize::MAX)
+    }
+
+    /// Notes that so many items were taken out of the ring, to be dropped or not.
+    #[inline]
+    pub fn note_taken(&mut self, items: usize) {
+        self.taken += items as u64;
     }
 }

@@ -10,8 +10,7 @@
 //!   can be stopped.
 //! - [`Notices`] reach a reader that loads one word in every turn; a reader that sleeps is woken by
 //!   its doorbell.
-//! - [`Displacement`] tells the consumer of a full ring how many of its oldest items are in the
-//!   way.
+//! - [`displacement`] tells the consumer of a full ring which of its oldest items are in the way.
 //! - [`fence`] has the asymmetric fences that make this cheap, for other protocols of the same
 //!   shape.
 //!
@@ -50,7 +49,7 @@ mod quiet;
 mod spsc;
 mod sync;
 
-pub use displace::Displacement;
+pub use displace::{Displaced, Displacer, displacement};
 #[cfg(loom)]
 #[doc(hidden)]
 pub use doorbell::doorbell_lacking_fence;

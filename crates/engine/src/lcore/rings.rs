@@ -1,7 +1,7 @@
 //! The two ends of a ring, each with the lcore that owns it.
 
 use verbline_mem::Packet;
-use verbline_ring::{Consumer, Displacement, Producer, Waker};
+use verbline_ring::{Consumer, Displaced, Displacer, Producer, Waker};
 
 use crate::api::sink::Sink;
 use crate::stats::count::Shared;
@@ -16,7 +16,7 @@ pub(crate) struct RingConsumer {
     pub(crate) burst: usize,
     pub(crate) stats: Shared<RingConsumerStats>,
     /// Of a ring that drops the oldest.
-    pub(crate) displaced: Option<Displacement>,
+    pub(crate) displaced: Option<Displaced>,
     pub(crate) order: PollOrder,
 }
 
@@ -48,12 +48,15 @@ impl RingConsumer {
     /// ring.
     #[inline]
     pub(crate) fn poll(&mut self, sinks: &mut [Sink]) -> usize {
-        if let Some(displaced) = &self.displaced {
+        if let Some(displaced) = &mut self.displaced {
             displace(displaced, &mut self.consumer, &self.stats);
         }
         let batch = &mut sinks[self.sink].batch;
         let popped = batch.push_iter(self.consumer.pop_iter(self.burst.min(batch.room())));
         if popped > 0 {
+            if let Some(displaced) = &mut self.displaced {
+                displaced.note_taken(popped);
+            }
             self.stats.popped.add(popped as u64);
             self.stats.pop_batches.add(1);
         }
@@ -75,11 +78,11 @@ impl RingConsumer {
 
 /// Drops the oldest packets of a ring that are in the way of those that wait for room.
 #[cold]
-fn displace(displaced: &Displacement, consumer: &mut Consumer<Packet>, stats: &RingConsumerStats) {
-    let waiting = usize::try_from(displaced.take()).unwrap_or(usize::MAX);
-    if waiting > 0 {
-        let room = consumer.capacity() - consumer.len();
-        let dropped = consumer.pop_into(waiting.saturating_sub(room), drop);
+fn displace(displaced: &mut Displaced, consumer: &mut Consumer<Packet>, stats: &RingConsumerStats) {
+    let in_the_way = displaced.in_the_way();
+    if in_the_way > 0 {
+        let dropped = consumer.pop_into(in_the_way, drop);
+        displaced.note_taken(dropped);
         stats.displaced.add(dropped as u64);
     }
 }
@@ -104,7 +107,7 @@ pub(crate) struct RingProducer {
     pub(crate) doorbell: usize,
     pub(crate) stats: Shared<RingProducerStats>,
     /// Of a ring that drops the oldest.
-    pub(crate) displaced: Option<Displacement>,
+    pub(crate) displacer: Option<Displacer>,
 }
 
 impl RingProducer {
@@ -123,8 +126,8 @@ impl RingProducer {
         }
         let pushed = self.producer.push_iter(n, batch.drain_front(n));
         self.stats.pending.set(batch.len() as u64);
-        if let Some(displaced) = &self.displaced {
-            displaced.ask(batch.len() as u64);
+        if let Some(displacer) = &mut self.displacer {
+            displacer.ask(pushed, batch.len());
         }
         if pushed > 0 {
             self.stats.pushed.add(pushed as u64);

@@ -351,7 +351,7 @@ impl LcoreBuilder<'_> {
             sink,
             burst,
             stats: entry.consumer.clone(),
-            displaced: ends.displaced.clone(),
+            displaced: ends.displaced.take(),
             order: PollOrder::default(),
         };
         lanes.map(lane).collect()
@@ -375,7 +375,7 @@ impl LcoreBuilder<'_> {
             let (at, _) = self.lane(*id, lcore);
             rings_out.push(RingProducer {
                 producer: rings[id.index()][at].producer.take().expect("a lane has one producer"),
-                displaced: rings[id.index()][at].displaced.clone(),
+                displacer: rings[id.index()][at].displacer.take(),
                 sink: sinks.index(Target::Ring(*id)),
                 doorbell,
                 stats: self.stats.rings[id.index()].lanes[at].producer.clone(),

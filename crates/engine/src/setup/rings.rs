@@ -3,7 +3,7 @@
 
 use verbline_mem::Packet;
 use verbline_plan::{Lane, Plan, WhenFull};
-use verbline_ring::{Consumer, Displacement, Producer, Waker};
+use verbline_ring::{Consumer, Displaced, Displacer, Producer, Waker, displacement};
 
 use crate::run::injector::{Injector, Injectors};
 use crate::setup::devices::Pools;
@@ -23,15 +23,18 @@ pub(crate) type RingEnds = Vec<LaneEnds>;
 pub(crate) struct LaneEnds {
     pub(crate) producer: Option<Producer<Packet>>,
     pub(crate) consumer: Option<Consumer<Packet>>,
-    pub(crate) displaced: Option<Displacement>,
+    /// Of a ring that drops the oldest.
+    pub(crate) displacer: Option<Displacer>,
+    pub(crate) displaced: Option<Displaced>,
 }
 
 pub(crate) fn make_rings(plan: &Plan) -> Vec<RingEnds> {
     let ends = |ring: &verbline_plan::Ring| {
         let lane = |_: &Lane| {
             let (producer, consumer) = verbline_ring::spsc(ring.depth_packets as usize);
-            let displaced = (ring.full == WhenFull::Displace).then(Displacement::default);
-            LaneEnds { producer: Some(producer), consumer: Some(consumer), displaced }
+            let displaces = (ring.full == WhenFull::Displace).then(|| displacement(consumer.capacity()));
+            let (displacer, displaced) = displaces.unzip();
+            LaneEnds { producer: Some(producer), consumer: Some(consumer), displacer, displaced }
         };
         ring.lanes.iter().map(lane).collect()
     };

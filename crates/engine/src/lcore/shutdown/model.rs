@@ -195,7 +195,7 @@ fn run(depths: Depths, ring_depth: usize, holds_one: bool, tape: Vec<u8>) -> Vec
         watches: false,
     })];
     lcore.doorbells.push(PeerDoorbell { waker: second, due: false });
-    lcore.rings_out.push(RingProducer { producer, sink: RING, doorbell: 0, stats: ring_stats, displaced: None });
+    lcore.rings_out.push(RingProducer { producer, sink: RING, doorbell: 0, stats: ring_stats, displacer: None });
     let faults = Arc::<Mutex<Vec<String>>>::default();
     let mut world = World {
         tape: tape.into_iter(),
