@@ -23,7 +23,7 @@ use verbline_verbs::rdma::{self, KeptRegion, KeptWindow, Local, Part, Work, Work
 use verbline_verbs::{Access, SendOptions};
 
 use crate::api::operations::{DeclineReason, Declined, Done, Memory, Operation, OperationKind, Verb};
-use crate::lcore::lanes::Lanes;
+use crate::lcore::lanes::{Held, Lanes};
 use crate::stats::count::{Drops, Shared};
 use crate::stats::counters::{PortStats, StageStats};
 use crate::stats::operations::OperationStats;
@@ -34,14 +34,16 @@ pub(crate) struct OperationQueue {
     pub(crate) port: Shared<PortStats>,
     pub(crate) stats: Shared<OperationStats>,
     depth: usize,
-    /// Not posted yet, oldest first.
+    /// Accepted and not given back.
+    under_way: usize,
+    /// Not listed yet, oldest first: those behind packets that wait in the sink, and those of a
+    /// port that has a list a connection.
     waiting: VecDeque<Waiting>,
-    /// What is handed to the queue pair next; empty between turns, but for what it had no room for.
+    /// What is handed to the queue pair next.
     pub(crate) works: WorkList,
-    /// Of each of these what it is; `None` of a packet to be sent.
-    gathered: VecDeque<Option<UnderWay>>,
-    /// Posted, a lane a queue pair.
-    posted: Lanes<UnderWay>,
+    /// All that are accepted and not done: those posted in a lane a queue pair, those in `works` in
+    /// the lane behind these.
+    accepted: Lanes<UnderWay>,
     /// The same lanes.
     lanes: Box<[Lane]>,
     /// A lane is a connection's, which an operation has to name.
@@ -101,7 +103,8 @@ struct Waiting {
     work: Work,
     /// Packets that were handed to the sink before it, since the start.
     behind: u64,
-    what: UnderWay,
+    connection: Option<ConnectionId>,
+    held: Held,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -130,10 +133,10 @@ impl OperationQueue {
             port,
             stats,
             depth,
+            under_way: 0,
             waiting: VecDeque::with_capacity(depth),
             works: WorkList::with_capacity(sends + depth),
-            gathered: VecDeque::with_capacity(sends + depth),
-            posted: Lanes::new(lanes, depth),
+            accepted: Lanes::new(lanes + 1, depth),
             lanes: vec![Lane::default(); lanes].into(),
             lane_depth: many.map_or(depth, |[_, each]| each),
             has_many: many.is_some(),
@@ -161,9 +164,9 @@ impl OperationQueue {
     }
 
     /// How many more can be accepted.
+    #[inline]
     pub(crate) fn room(&self) -> usize {
-        let under_way: usize = self.users.iter().map(|user| user.under_way).sum();
-        self.depth - under_way
+        self.depth - self.under_way
     }
 
     /// Takes all of the operations, or none. `sends`: packets that wait in the sink.
@@ -188,17 +191,41 @@ impl OperationQueue {
             }
             return Err(Declined { operation: operations, reason });
         };
-        let behind = self.sends_taken + sends as u64;
         for operation in operations {
             let what = self.what(&operation, user as u16);
             let work = self.work(operation);
             self.lanes[what.lane()].accepted += 1;
-            self.waiting.push_back(Waiting { work, behind, what });
+            // There is a place, since there was room.
+            if let Ok(held) = self.accepted.hold(what) {
+                self.line_up(work, held, what.connection, sends);
+            }
         }
         self.users[user].under_way += N;
+        self.under_way += N;
         self.is_fresh = true;
         self.gauge();
         Ok(())
+    }
+
+    /// Puts an operation where it is posted from: at once where nothing that was given before it
+    /// has to go first.
+    #[inline]
+    fn line_up(&mut self, work: Work, held: Held, connection: Option<ConnectionId>, sends: usize) {
+        let mut work = work;
+        if sends == 0 && !self.has_many && self.waiting.is_empty() {
+            match self.works.push(work) {
+                Ok(()) => return self.accepted.push(self.listed(), held),
+                Err(back) => work = back,
+            }
+        }
+        let behind = self.sends_taken + sends as u64;
+        self.waiting.push_back(Waiting { work, behind, connection, held });
+    }
+
+    /// The lane of those in `works`.
+    #[inline]
+    fn listed(&self) -> usize {
+        self.lanes.len()
     }
 
     /// Why the port does not take these together, if it does not.
@@ -314,6 +341,7 @@ impl OperationQueue {
         debug_assert!(done.is_empty());
         std::mem::swap(&mut user.done, done);
         user.under_way -= done.len();
+        self.under_way -= done.len();
         self.gauge();
     }
 
@@ -324,7 +352,7 @@ impl OperationQueue {
     }
 
     fn gauge(&self) {
-        self.stats.under_way.set((self.depth - self.room()) as u64);
+        self.stats.under_way.set(self.under_way as u64);
     }
 }
 

@@ -185,6 +185,11 @@ impl PeerMr {
         (end <= self.inner.region.len_bytes()).then_some(rdma_sys::ibv_sge { addr, length: len, lkey })
     }
 
+    /// Its address, and its length, bytes.
+    pub(crate) fn span(&self) -> (u64, u64) {
+        (self.inner.addr(), self.inner.region.len_bytes() as u64)
+    }
+
     pub(crate) fn pd_id(&self) -> u64 {
         self.inner.mr.pd().id
     }

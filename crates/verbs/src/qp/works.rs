@@ -1,14 +1,14 @@
 //! Sends and operations as one list, the memory that operations name by a number, and their
 //! completions.
 
-use verbline_mem::Batch;
+use verbline_mem::{Batch, Packet};
 
 use super::QueuePair;
 use crate::cq::completion::{Completion, Stale};
 use crate::memory::peer::{PeerMr, Remote};
 use crate::memory::window::{MemoryWindow, WindowKind};
 use crate::wr::post::{PostStop, SendOutcome};
-use crate::wr::works::{KeptRegion, KeptWindow, Local, WorkList, WorksDone};
+use crate::wr::works::{KeptRegion, KeptWindow, WorkList, WorksDone};
 use crate::wr::wr_id::WrKind;
 
 impl QueuePair {
@@ -62,14 +62,16 @@ impl QueuePair {
         outcome
     }
 
-    /// Takes the completion of a listed work request: `each` is given the memory of every operation
-    /// that is done by it, oldest first; the packets of sends go to `freed`, or to their pools when
-    /// it is full. All but the last succeeded.
+    /// Takes the completion of a listed work request: `each` is called for every operation that is
+    /// done by it, oldest first, with its packet, if it had one, and whether the completion is its
+    /// own: the others succeeded. The packets of sends go to `freed`, or to their pools when it is
+    /// full.
+    #[inline]
     pub fn works_done(
         &mut self,
         completion: &Completion,
         freed: &mut Batch,
-        each: impl FnMut(Local),
+        each: impl FnMut(Option<Packet>, bool),
     ) -> Result<WorksDone, Stale> {
         let done = match completion.kind() {
             WrKind::Op => self.send.complete_works(completion, freed, each),

@@ -60,6 +60,8 @@ pub(crate) struct SendQueue {
     packets_kept: u32,
     /// How many of `ops` are taken.
     ops_kept: u32,
+    /// How many of `listed` are set.
+    listed_kept: u32,
     key: PoolKey,
     pub(crate) pd_id: u64,
     pub(crate) tag: u16,
@@ -68,6 +70,9 @@ pub(crate) struct SendQueue {
     packets: Slots,
     /// What one-sided work requests read or write, in the same slots.
     ops: Box<[Option<Kept>]>,
+    /// Which of these slots have an operation of a list. Its packet is in `packets`, and only of a
+    /// bind is there something in `ops`.
+    listed: Box<[bool]>,
     /// Room for the entries of a work request that has a scatter/gather list, used during its post.
     sges: Box<[ibv_sge]>,
     pub(crate) destinations: Vec<Destination>,
@@ -93,9 +98,11 @@ impl SendQueue {
         let mut queue = SendQueue {
             ops: std::iter::repeat_with(|| None).take(packets.len() as usize).collect(),
             sges: vec![ibv_sge { addr: 0, length: 0, lkey: 0 }; spec.max_sge as usize].into(),
+            listed: vec![false; packets.len() as usize].into(),
             packets,
             packets_kept: 0,
             ops_kept: 0,
+            listed_kept: 0,
             outstanding: 0,
             depth: spec.depth,
             usual_depth: 0,

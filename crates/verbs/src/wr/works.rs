@@ -6,8 +6,6 @@
 //! given for good ([`crate::QueuePair::keep_region`]): a number and two offsets, of which no count
 //! is kept, since the QP keeps the region.
 
-use std::collections::VecDeque;
-
 use verbline_mem::Packet;
 
 use crate::memory::mr::Access;
@@ -134,32 +132,53 @@ pub enum Work {
 /// Work requests that wait to be posted, in order. It never grows.
 #[derive(Debug)]
 pub struct WorkList {
-    works: VecDeque<Work>,
+    /// Those from `head` to `tail` wait, and the others are empty. Twice the capacity, so that the
+    /// list moves back to the front once in as many pushes at most.
+    places: Box<[Option<Work>]>,
+    head: usize,
+    tail: usize,
     capacity: usize,
+    /// How many are sends.
+    sends: usize,
+    /// Their bytes.
+    send_bytes: u64,
 }
 
 impl WorkList {
     /// Room for so many, for good.
     pub fn with_capacity(capacity: usize) -> WorkList {
-        WorkList { works: VecDeque::with_capacity(capacity), capacity }
+        let places = std::iter::repeat_with(|| None).take(2 * capacity).collect();
+        WorkList { places, head: 0, tail: 0, capacity, sends: 0, send_bytes: 0 }
     }
 
     /// How many wait.
     #[inline]
     pub fn len(&self) -> usize {
-        self.works.len()
+        self.tail - self.head
     }
 
     /// Whether none waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.works.is_empty()
+        self.tail == self.head
     }
 
     /// How many more there is room for.
     #[inline]
     pub fn room(&self) -> usize {
-        self.capacity - self.works.len()
+        self.capacity - self.len()
+    }
+
+    /// How many of them are sends.
+    #[inline]
+    pub fn sends(&self) -> usize {
+        self.sends
+    }
+
+    /// The bytes of the sends.
+    #[inline]
+    pub fn send_bytes(&self) -> u64 {
+        self.send_bytes
     }
 
     /// Puts one behind the others; it comes back if the list is full.
@@ -168,20 +187,52 @@ impl WorkList {
         if self.room() == 0 {
             return Err(work);
         }
-        self.works.push_back(work);
+        if self.tail == self.places.len() {
+            self.move_to_front();
+        }
+        if let Work::Send(packet) = &work {
+            self.sends += 1;
+            self.send_bytes += packet.len() as u64;
+        }
+        // Forgotten rather than dropped: an empty place needs no look.
+        let before = self.places[self.tail].replace(work);
+        debug_assert!(before.is_none());
+        std::mem::forget(before);
+        self.tail += 1;
         Ok(())
     }
 
     /// Takes the one at the front, e.g. one that can't be posted.
     #[inline]
     pub fn pop(&mut self) -> Option<Work> {
-        self.works.pop_front()
+        let work = self.places.get_mut(self.head)?.take()?;
+        self.head += 1;
+        if let Work::Send(packet) = &work {
+            self.sends -= 1;
+            self.send_bytes -= packet.len() as u64;
+        }
+        if self.is_empty() {
+            (self.head, self.tail) = (0, 0);
+        }
+        Some(work)
     }
 
     /// From the front.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &Work> {
-        self.works.iter()
+        self.waiting().iter().flatten()
+    }
+
+    /// From the front; all of them are some.
+    #[inline]
+    pub(crate) fn waiting(&self) -> &[Option<Work>] {
+        &self.places[self.head..self.tail]
+    }
+
+    #[cold]
+    fn move_to_front(&mut self) {
+        self.places[..self.tail].rotate_left(self.head);
+        (self.head, self.tail) = (0, self.tail - self.head);
     }
 }
 
@@ -198,6 +249,47 @@ pub(crate) struct KeptMemory {
 pub struct WorksDone {
     /// Work requests that are done by it.
     pub count: usize,
-    /// Whether the one that it is of is an operation; else it is a send.
+    /// Whether the one that it is of is an operation of a list; else it is a send.
     pub of_operation: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn invalidate(rkey: u32) -> Work {
+        let operation = Operation::LocalInvalidate { rkey };
+        Work::Operation { operation, local: Local::Empty, options: SendOptions::default() }
+    }
+
+    fn rkey(work: &Work) -> u32 {
+        match work {
+            Work::Operation { operation: Operation::LocalInvalidate { rkey }, .. } => *rkey,
+            other => panic!("not put in: {other:?}"),
+        }
+    }
+
+    proptest! {
+        /// Against a queue.
+        #[test]
+        fn a_list_is_a_bounded_queue(steps in prop::collection::vec(any::<bool>(), 0..200)) {
+            let (mut list, mut oracle) = (WorkList::with_capacity(5), VecDeque::new());
+            for (number, comes) in (0..).zip(steps) {
+                if comes {
+                    prop_assert_eq!(list.push(invalidate(number)).is_ok(), oracle.len() < 5);
+                    if oracle.len() < 5 {
+                        oracle.push_back(number);
+                    }
+                } else {
+                    prop_assert_eq!(list.pop().as_ref().map(rkey), oracle.pop_front());
+                }
+                prop_assert_eq!(list.iter().map(rkey).collect::<Vec<_>>(), Vec::from(oracle.clone()));
+                prop_assert_eq!((list.len(), list.room()), (oracle.len(), 5 - oracle.len()));
+            }
+        }
+    }
 }

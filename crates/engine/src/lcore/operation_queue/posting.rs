@@ -2,11 +2,12 @@
 //! and done.
 
 use verbline_mem::{Batch, ConnectionId, Packet};
-use verbline_verbs::rdma::{KeptWindow, Local, Remote, Work};
+use verbline_verbs::rdma::{KeptWindow, Remote, Work};
 use verbline_verbs::{Completion, PostStop, QueuePair, SendOutcome, Stale};
 
 use super::{OperationQueue, UnderWay, Waiting};
 use crate::api::operations::{Done, OperationError};
+use crate::lcore::lanes::Held;
 use crate::stats::drop_reason::DropReason;
 
 /// Whose a completion of listed work requests was.
@@ -37,17 +38,9 @@ impl OperationQueue {
     }
 
     /// How many packets wait, those in the sink aside.
+    #[inline]
     pub(crate) fn sends_waiting(&self) -> usize {
-        self.gathered.iter().filter(|what| what.is_none()).count()
-    }
-
-    /// Their bytes.
-    fn bytes_to_send(&self) -> u64 {
-        let bytes = |work: &Work| match work {
-            Work::Send(packet) => packet.len() as u64,
-            Work::Operation { .. } => 0,
-        };
-        self.works.iter().map(bytes).sum()
+        self.works.sends()
     }
 
     /// Moves what is to be posted next into [`OperationQueue::works`], sends and operations in the
@@ -61,9 +54,9 @@ impl OperationQueue {
             if is_send && taken == sends {
                 break;
             }
-            let Some((work, what)) = self.take_next(batch) else { break };
+            let Some((work, held)) = self.take_next(batch) else { break };
             taken += usize::from(is_send);
-            self.list(work, what);
+            self.list(work, held);
         }
         taken
     }
@@ -83,9 +76,9 @@ impl OperationQueue {
                     drop(packet);
                     gathered.dropped += 1;
                 }
-                Some((work, what)) => {
-                    gathered.sends += usize::from(what.is_none());
-                    self.list(work, what);
+                Some((work, held)) => {
+                    gathered.sends += usize::from(held.is_none());
+                    self.list(work, held);
                 }
                 None => break,
             }
@@ -96,7 +89,7 @@ impl OperationQueue {
     /// Over which connection the next goes, if that is known; `None` if nothing waits.
     pub(crate) fn next_over(&self, batch: &Batch) -> Option<Option<ConnectionId>> {
         match self.waiting.front().filter(|_| self.operation_is_next()) {
-            Some(first) => Some(first.what.connection),
+            Some(first) => Some(first.connection),
             None => batch.as_slice().first().map(Packet::connection),
         }
     }
@@ -108,10 +101,10 @@ impl OperationQueue {
     }
 
     #[inline]
-    fn take_next(&mut self, batch: &mut Batch) -> Option<(Work, Option<UnderWay>)> {
+    fn take_next(&mut self, batch: &mut Batch) -> Option<(Work, Option<Held>)> {
         if self.operation_is_next() {
-            let Waiting { work, what, .. } = self.waiting.pop_front()?;
-            return Some((work, Some(what)));
+            let Waiting { work, held, .. } = self.waiting.pop_front()?;
+            return Some((work, Some(held)));
         }
         let packet = batch.take_first()?;
         self.sends_taken += 1;
@@ -120,43 +113,43 @@ impl OperationQueue {
 
     /// Puts one behind the others that are posted next; the caller has seen that there is room.
     #[inline]
-    fn list(&mut self, work: Work, what: Option<UnderWay>) {
-        if self.works.push(work).is_ok() {
-            self.gathered.push_back(what);
+    fn list(&mut self, work: Work, held: Option<Held>) {
+        if self.works.push(work).is_ok()
+            && let Some(held) = held
+        {
+            self.accepted.push(self.listed(), held);
         }
     }
 
     /// Posts the list to a lane's queue pair, as far as that takes it, and counts what is sent.
     pub(crate) fn post(&mut self, lane: usize, qp: &mut QueuePair) -> SendOutcome {
-        let (sends, bytes) = (self.sends_waiting(), self.bytes_to_send());
+        let (sends, bytes) = (self.works.sends(), self.works.send_bytes());
         let outcome = qp.post_works(&mut self.works);
-        self.note_posted(lane, outcome.posted);
         if outcome.posted > 0 {
+            let sent = sends - self.works.sends();
+            let kinds = &self.stats.kinds;
+            let posted = |what: &UnderWay| kinds[what.kind as usize].posted.add(1);
+            self.accepted.shift(self.lanes.len(), lane, outcome.posted - sent, posted);
             self.port.tx_posts.add(1);
-            self.port.tx_packets.add((sends - self.sends_waiting()) as u64);
-            self.port.tx_bytes.add(bytes - self.bytes_to_send());
+            self.port.tx_packets.add(sent as u64);
+            self.port.tx_bytes.add(bytes - self.works.send_bytes());
         }
         outcome
     }
 
-    /// The first `count` of the list were posted to a lane's queue pair.
-    fn note_posted(&mut self, lane: usize, count: usize) {
-        for what in self.gathered.drain(..count).flatten() {
-            self.stats.kinds[what.kind as usize].posted.add(1);
-            let kept = self.posted.push(lane, what);
-            debug_assert!(kept.is_ok(), "it has room for all that is accepted");
-        }
-    }
-
     /// The first of the list can't be posted. True if it was a packet to be sent, which is dropped.
     pub(crate) fn refuse_first(&mut self, error: OperationError) -> bool {
-        let what = self.gathered.pop_front().flatten();
-        let packet = self.works.pop().and_then(packet_of);
-        match what {
-            Some(what) => self.finish(what, Err(error), packet, &|_| None),
-            None => drop(packet),
+        match self.works.pop() {
+            Some(Work::Operation { local, .. }) => {
+                self.finish_oldest(self.listed(), Err(error), local.into_packet(), &|_| None);
+                false
+            }
+            Some(Work::Send(packet)) => {
+                drop(packet);
+                true
+            }
+            None => false,
         }
-        what.is_none()
     }
 
     /// The sink was emptied by somebody else.
@@ -173,29 +166,36 @@ impl OperationQueue {
         completion: &Completion,
         freed: &mut Batch,
     ) -> Result<ListDone, Stale> {
-        // The last operation is kept back until it is known whether the completion is its own.
-        let (mut last, mut operations) = (None, 0);
-        let done = qp.works_done(completion, freed, |local| {
-            if let Some(before) = last.replace(local) {
-                self.complete(lane, Ok(()), Local::into_packet(before), &|_| None);
-            }
+        // The one that the completion is of waits until the queue pair can be asked.
+        let (mut own, mut operations) = (None, 0);
+        let done = qp.works_done(completion, freed, |packet, is_own| {
             operations += 1;
+            match is_own {
+                true => own = Some(packet),
+                false => self.finish_oldest(lane, Ok(()), packet, &|_| None),
+            }
         })?;
-        if let Some(local) = last {
-            let failed = !completion.is_ok() && done.of_operation;
-            let result = if failed { Err(OperationError::Status(completion.status())) } else { Ok(()) };
-            self.complete(lane, result, local.into_packet(), &|window| qp.window_remote(window));
+        if let Some(packet) = own {
+            let result = if completion.is_ok() { Ok(()) } else { Err(OperationError::Status(completion.status())) };
+            self.finish_oldest(lane, result, packet, &|window| qp.window_remote(window));
         }
         Ok(ListDone { sends: done.count - operations, of_operation: done.of_operation })
     }
 
-    /// The oldest operation that was posted to a lane's queue pair is done, with this memory.
+    /// The oldest operation of a lane is done, with this packet.
     #[inline]
-    fn complete(&mut self, lane: usize, result: Result<(), OperationError>, packet: Option<Packet>, key: KeyOf<'_>) {
-        let Some(what) = self.posted.pop(lane) else { return };
+    fn finish_oldest(
+        &mut self,
+        lane: usize,
+        result: Result<(), OperationError>,
+        packet: Option<Packet>,
+        key: KeyOf<'_>,
+    ) {
+        let Some(what) = self.accepted.pop(lane) else { return };
         self.finish(what, result, packet, key);
     }
 
+    #[inline]
     fn finish(&mut self, what: UnderWay, result: Result<(), OperationError>, packet: Option<Packet>, key: KeyOf<'_>) {
         let UnderWay { tag, user, kind, bytes, window, connection, .. } = what;
         self.lanes[what.lane()].accepted -= 1;
@@ -227,7 +227,8 @@ impl OperationQueue {
     pub(crate) fn fail_waiting(&mut self) -> usize {
         self.is_fresh = false;
         let dropped = self.refuse_listed(OperationError::PortDown);
-        while let Some(Waiting { work, what, .. }) = self.waiting.pop_front() {
+        while let Some(Waiting { work, held, .. }) = self.waiting.pop_front() {
+            let Some(what) = self.accepted.take(held) else { continue };
             self.finish(what, Err(OperationError::PortDown), packet_of(work), &|_| None);
         }
         dropped
@@ -235,7 +236,7 @@ impl OperationQueue {
 
     /// A lane's queue pair is gone, with what was posted to it.
     pub(crate) fn lose_posted(&mut self, lane: usize) {
-        while let Some(what) = self.posted.pop(lane) {
+        while let Some(what) = self.accepted.pop(lane) {
             self.finish(what, Err(OperationError::Lost), None, &|_| None);
         }
     }
@@ -243,12 +244,13 @@ impl OperationQueue {
     /// The run ends: what is under way is nobody's any more. Gives how many packets were.
     pub(crate) fn abandon(&mut self) -> usize {
         // Those of posted ones are still in the queue pair, and go back with it.
-        let mut packets = self.fail_waiting() + self.posted.iter().filter(|what| what.has_packet).count();
-        (0..self.posted.lanes()).for_each(|lane| self.lose_posted(lane));
+        let mut packets = self.fail_waiting() + self.accepted.iter().filter(|what| what.has_packet).count();
+        (0..self.lanes.len()).for_each(|lane| self.lose_posted(lane));
         for user in &mut self.users {
             packets += user.done.drain(..).filter(|done| done.packet.is_some()).count();
             user.under_way = 0;
         }
+        self.under_way = 0;
         self.gauge();
         packets
     }

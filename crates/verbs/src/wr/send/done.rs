@@ -40,7 +40,7 @@ impl SendQueue {
     #[inline]
     fn release(&mut self, count: u32, free: impl FnMut(Packet)) {
         // Inline sends leave nothing behind.
-        if self.packets_kept | self.ops_kept > 0 {
+        if self.packets_kept | self.ops_kept | self.listed_kept > 0 {
             self.release_kept(count, free);
         }
         self.outstanding -= count;
@@ -51,17 +51,25 @@ impl SendQueue {
         let oldest = self.sequence.next().wrapping_sub(self.outstanding.into());
         for ahead in 0..count {
             let position = oldest.wrapping_add(ahead.into());
-            match self.packets.at(position).take() {
-                Some(packet) => {
-                    self.packets_kept -= 1;
-                    free(packet);
-                }
-                None if self.ops_kept > 0 => {
-                    self.ops_kept -= u32::from(self.ops[self.packets.slot(position)].take().is_some());
-                }
-                None => {}
+            if let Some(packet) = self.packets.at(position).take() {
+                self.packets_kept -= 1;
+                free(packet);
+            }
+            if self.ops_kept > 0 {
+                self.ops_kept -= u32::from(self.ops[self.packets.slot(position)].take().is_some());
+            }
+            if self.listed_kept > 0 {
+                self.unlist(self.packets.slot(position));
             }
         }
+    }
+
+    /// Empties the slot's place in `listed`. Says whether there was something.
+    #[inline]
+    pub(super) fn unlist(&mut self, slot: usize) -> bool {
+        let was_listed = std::mem::take(&mut self.listed[slot]);
+        self.listed_kept -= u32::from(was_listed);
+        was_listed
     }
 
     /// Frees every slot: the device has let go of all of them.

@@ -4,7 +4,7 @@
 //! be done without another post. All of them carry the number of an op, so that one call takes
 //! their completions.
 
-use rdma_sys::{ibv_send_wr, ibv_sge};
+use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 use verbline_mem::{Batch, Packet};
 
 use super::batch::Formatted;
@@ -17,9 +17,9 @@ use crate::wr::one_sided::{Kept, Op, Verb};
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::sg_list::packet_sge;
-use crate::wr::works::{KeptMemory, Local, Operation, Part, Work, WorkList, WorksDone};
+use crate::wr::works::{KeptMemory, KeptRegion, Local, Operation, Part, Work, WorkList, WorksDone};
 use crate::wr::wr_id::{self, WrKind};
-use crate::wr::wr_list::WrList;
+use crate::wr::wr_list::{Entry, WrList};
 
 impl SendQueue {
     /// Posts from the front until the queue is full, or one is refused, which is at the front then.
@@ -62,14 +62,18 @@ impl SendQueue {
         let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
         let first = self.sequence.next() | wr_id::kind_bits(WrKind::Op);
         let (mut formatted, every) = (Formatted::new(self.until_signal), self.signal_every);
-        for (work, entry) in works.iter().zip(&mut list.entries()[..want]) {
-            if let Err(stop) = self.format_work(work, kept, &mut entry.wr, &mut entry.sge) {
+        let mut known = KnownRegion::default();
+        for (work, entry) in works.waiting().iter().flatten().zip(&mut list.entries()[..want]) {
+            let asked = if let Some(asked) = self.format_transfer(work, kept, &mut known, entry) {
+                asked
+            } else if let Err(stop) = self.format_work(work, kept, &mut entry.wr, &mut entry.sge) {
                 outcome.stop = Some(stop);
                 break;
-            }
-            let signaled = matches!(work, Work::Operation { options, .. } if options.signaled);
+            } else {
+                matches!(work, Work::Operation { options, .. } if options.signaled)
+            };
             entry.wr.wr_id = first + u64::from(formatted.len);
-            entry.wr.send_flags |= formatted.signal(signaled, every);
+            entry.wr.send_flags |= formatted.signal(asked, every);
             formatted.len += 1;
             // A bind changes the window's key, and the next one of it goes by that.
             if is_bind(work) {
@@ -87,8 +91,7 @@ impl SendQueue {
                 0 => self.until_signal = every,
                 _ => self.recount(entries),
             }
-            let inline = entries.iter().map(|entry| entry.wr.send_flags & INLINE != 0);
-            outcome.inlined += self.keep_works(works, kept, inline);
+            outcome.inlined += self.keep_works(works, kept, entries);
             self.advance(taken);
             outcome.posted += taken as usize;
             if ret != 0 {
@@ -98,33 +101,68 @@ impl SendQueue {
         list.altered(want);
     }
 
-    /// Moves what was posted out of the list, one for each answer of `inline`: packets into their
-    /// slots, those of sends that went inline back to their pool. Gives how many the latter are.
-    fn keep_works(&mut self, works: &mut WorkList, kept: &mut KeptMemory, inline: impl Iterator<Item = bool>) -> usize {
+    /// Moves what was posted by these entries out of the list: packets into their slots, those of
+    /// sends that went inline back to their pool. Gives how many the latter are.
+    #[inline]
+    fn keep_works(&mut self, works: &mut WorkList, kept: &mut KeptMemory, entries: &[Entry<ibv_send_wr>]) -> usize {
         let mut inlined = 0;
-        for (position, inline) in (self.sequence.next()..).zip(inline) {
-            match works.pop() {
-                Some(Work::Send(packet)) if inline => {
+        for (position, entry) in (self.sequence.next()..).zip(entries) {
+            let packet = match works.pop() {
+                Some(Work::Send(packet)) if entry.wr.send_flags & INLINE != 0 => {
                     inlined += 1;
                     drop(packet);
+                    None
                 }
-                Some(Work::Send(packet)) => {
-                    self.packets.put(position, Some(packet));
-                    self.packets_kept += 1;
-                }
+                Some(Work::Send(packet)) => Some(packet),
                 Some(Work::Operation { operation, local, .. }) => {
                     let slot = self.packets.slot(position);
-                    let bind = bound(operation, &local, kept);
-                    let buffer = local.into_packet().map_or(Buffer::Empty, Buffer::Packet);
-                    self.keep_op(slot, Kept { buffer, bind });
+                    self.listed[slot] = true;
+                    self.listed_kept += 1;
+                    if let Some(bind) = bound(operation, &local, kept) {
+                        self.keep_op(slot, Kept { buffer: Buffer::Empty, bind: Some(bind) });
+                    }
+                    local.into_packet()
                 }
-                None => {}
+                None => None,
+            };
+            if packet.is_some() {
+                self.packets.put(position, packet);
+                self.packets_kept += 1;
             }
         }
         inlined
     }
 
+    /// Writes all of a work request but its number and its signal, if it is what most are: a WRITE
+    /// or a READ between a part of a region and the peer, over RC. Says then whether a completion
+    /// was asked for.
+    #[inline(always)]
+    fn format_transfer(
+        &self,
+        work: &Work,
+        kept: &KeptMemory,
+        known: &mut KnownRegion,
+        Entry { sge, wr }: &mut Entry<ibv_send_wr>,
+    ) -> Option<bool> {
+        let Work::Operation { operation, local: Local::Part(part), options } = work else { return None };
+        let (opcode, remote) = match operation {
+            Operation::Write { to } if options.imm.is_none() => (ibv_wr_opcode::IBV_WR_RDMA_WRITE, to),
+            Operation::Read { from } => (ibv_wr_opcode::IBV_WR_RDMA_READ, from),
+            _ => return None,
+        };
+        if self.transport != Transport::Rc || part.len > self.max_message_bytes {
+            return None;
+        }
+        *sge = known.part(*part, kept)?;
+        wr.opcode = opcode;
+        wr.num_sge = (part.len > 0).into();
+        wr.send_flags = flags(options);
+        wr.wr.rdma = rdma_t { remote_addr: remote.addr, rkey: remote.rkey };
+        Some(options.signaled)
+    }
+
     /// Writes all of a work request but its number and its signal.
+    #[inline(never)]
     fn format_work(
         &mut self,
         work: &Work,
@@ -234,13 +272,15 @@ impl SendQueue {
         }
     }
 
-    /// Frees every slot up to the completion's: the memory of operations goes to `each`, oldest
-    /// first; packets of sends go to `freed`, or to their pool when it is full.
+    /// Frees every slot up to the completion's: the packet of each listed operation, if it had one,
+    /// goes to `each`, oldest first, with whether the completion is its own; packets of sends go to
+    /// `freed`, or to their pool when it is full.
+    #[inline]
     pub(crate) fn complete_works(
         &mut self,
         completion: &Completion,
         freed: &mut Batch,
-        mut each: impl FnMut(Local),
+        mut each: impl FnMut(Option<Packet>, bool),
     ) -> Result<WorksDone, Stale> {
         let wr_id = completion.wr_id();
         let number = wr_id ^ wr_id::kind_bits(WrKind::Op);
@@ -251,22 +291,56 @@ impl SendQueue {
         let mut of_operation = false;
         for ahead in 0..count {
             let position = oldest.wrapping_add(ahead.into());
-            of_operation = false;
-            if let Some(kept) = self.ops[self.packets.slot(position)].take() {
-                self.ops_kept -= 1;
-                of_operation = true;
-                if let Some(bind) = kept.bind {
-                    // What a completion covers succeeded; its own says how it ended.
-                    bind.done(if ahead + 1 == count { completion.status() } else { Status::SUCCESS });
-                }
-                each(kept.buffer.into_packet().map_or(Local::Empty, Local::Packet));
-            } else if let Some(packet) = self.packets.at(position).take() {
-                self.packets_kept -= 1;
+            let (slot, own) = (self.packets.slot(position), ahead + 1 == count);
+            if self.ops_kept > 0 {
+                self.take_bind(slot, if own { completion.status() } else { Status::SUCCESS });
+            }
+            let packet = self.packets.at(position).take();
+            self.packets_kept -= u32::from(packet.is_some());
+            of_operation = self.unlist(slot);
+            if of_operation {
+                each(packet, own);
+            } else if let Some(packet) = packet {
                 drop(freed.push(packet));
             }
         }
         self.outstanding -= count;
         Ok(WorksDone { count: count as usize, of_operation })
+    }
+
+    /// Ends the bind that a slot keeps, if it keeps one: what a completion covers succeeded; its own
+    /// says how it ended.
+    #[cold]
+    fn take_bind(&mut self, slot: usize, status: Status) {
+        let Some(kept) = self.ops[slot].take() else { return };
+        self.ops_kept -= 1;
+        if let Some(bind) = kept.bind {
+            bind.done(status);
+        }
+    }
+}
+
+/// The region that was looked up last: the parts of a list are of one most of the time.
+#[derive(Default)]
+struct KnownRegion {
+    region: Option<KeptRegion>,
+    addr: u64,
+    len_bytes: u64,
+    lkey: u32,
+}
+
+impl KnownRegion {
+    /// The part, if it lies within its region. The QP keeps that, so that its keys stay.
+    #[inline(always)]
+    fn part(&mut self, part: Part, kept: &KeptMemory) -> Option<ibv_sge> {
+        if self.region != Some(part.region) {
+            let region = kept.regions.get(usize::from(part.region.0))?;
+            let (addr, len_bytes) = region.span();
+            *self = KnownRegion { region: Some(part.region), addr, len_bytes, lkey: region.lkey() };
+        }
+        let fits = u64::from(part.offset) + u64::from(part.len) <= self.len_bytes;
+        let addr = self.addr.wrapping_add(part.offset.into());
+        fits.then_some(ibv_sge { addr, length: part.len, lkey: self.lkey })
     }
 }
 
