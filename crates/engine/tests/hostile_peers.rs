@@ -179,8 +179,11 @@ fn a_peer_that_does_not_read_holds_nobody_up() {
     scene.bad.all[deaf].reads = false;
     // So many receives are posted; what is beyond waits in the server's send queue, which has four.
     let (read, waiting, sent) = (u64::from(DEPTH), 4, 40);
-    for _ in 0..sent {
+    for number in 0..sent {
         scene.bad.send(deaf, b"answer me");
+        if number < read {
+            assert_eq!(scene.bad.receive(1), [(deaf, b"answer me".to_vec())]);
+        }
         scene.trip();
     }
     let dropped = sent - read - waiting;
