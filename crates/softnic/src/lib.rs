@@ -46,9 +46,11 @@ mod data_path;
 mod errno;
 mod events;
 pub mod fault;
+pub mod mlx5dv;
 mod objects;
 pub mod provider;
 mod queues;
+mod signature;
 
 pub use copy::tuning;
 pub use objects::qp_table;

@@ -21,44 +21,18 @@ use crate::errno;
 use crate::events::acknowledged::Fields;
 use crate::events::async_event;
 use crate::events::channel::{self, Channel};
-use crate::objects::context::{self, Context};
+use crate::mlx5dv::{self, QpExtras};
+use crate::objects::context::{self, Context, present};
 use crate::objects::cq::{self, Cq};
 use crate::objects::device::{self, Device};
 use crate::objects::mr::{self, Mr};
+use crate::objects::pd::present_pd;
 use crate::objects::pd::{self, Pd};
-use crate::objects::qp::{Parts, Qp};
+use crate::objects::qp::Qp;
 use crate::objects::srq::{self, Srq};
-use crate::objects::{Object, ah, mcast, mw, thread_domain};
+use crate::objects::{Object, ah, mcast, mw, object, thread_domain};
 use rdma_sys::*;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-
-/// The object behind a pointer that may be null.
-///
-/// # Safety
-/// As [`Object::from_raw`], unless `raw` is null.
-unsafe fn object<'a, T: Object>(raw: *mut T::Raw) -> Option<&'a T> {
-    // SAFETY: not null, so it is as the contract says.
-    (!raw.is_null()).then(|| unsafe { T::from_raw(raw) })
-}
-
-/// A context whose device is still there; `EIO` otherwise.
-///
-/// # Safety
-/// `context` is open.
-unsafe fn present<'a>(context: *mut ibv_context) -> Result<&'a Context, c_int> {
-    // SAFETY: by the contract above, `context` is open.
-    let context = unsafe { Context::from_raw(context) };
-    if context.is_removed() { Err(libc::EIO) } else { Ok(context) }
-}
-
-/// A protection domain whose device is still there; `EIO` otherwise.
-///
-/// # Safety
-/// `pd` is allocated.
-unsafe fn present_pd<'a>(pd: *mut ibv_pd) -> Result<&'a Pd, c_int> {
-    // SAFETY: allocated, by the contract, and its context outlives it.
-    unsafe { present((*pd).context).map(|_| Pd::from_raw(pd)) }
-}
 
 /// Takes an object out of use and frees it; or the `errno` with which that is refused.
 ///
@@ -376,14 +350,7 @@ verbs! { pub,
     fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int { freed(srq, srq::retire) }
     /// `ibv_create_qp(3)`: RC, UC or UD.
     fn ibv_create_qp(pd: *mut ibv_pd, qp_init_attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
-        let init = &mut *qp_init_attr;
-        made(present_pd(pd).and_then(|domain| {
-            let (Some(send_cq), Some(recv_cq)) = (object(init.send_cq), object(init.recv_cq)) else {
-                return Err(libc::EINVAL);
-            };
-            let srq = object(init.srq);
-            create::create(Parts { domain, send_cq, recv_cq, srq }, init)
-        }))
+        mlx5dv::mlx5dv_create_qp(pd, qp_init_attr, QpExtras::default())
     }
     /// `ibv_modify_qp(3)`. Why a mask is refused, [`qp_table::check`](crate::qp_table::check) says.
     fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {

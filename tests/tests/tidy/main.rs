@@ -39,7 +39,6 @@ const LONG: &[(&str, usize, &str)] = &[
     ("crates/mem/src/packet.rs", 446, "every method of a packet, each with its words"),
     ("crates/mem/src/region.rs", 468, "one mapping: how it is made, and why it could not be"),
     ("crates/plan/src/diag.rs", 413, "a diagnostic, and the list of their codes"),
-    ("crates/softnic/src/data_path/poll.rs", 447, "ibv_poll_cq, from the ring to the caller"),
     ("crates/softnic/src/objects/qp_table.rs", 483, "the table of states, and the check that reads it"),
     ("crates/softnic/src/provider.rs", 452, "one function an entry of ibv_context_ops"),
     ("crates/softnic/tests/harness/mod.rs", 536, "what every test of the C interface is made of"),

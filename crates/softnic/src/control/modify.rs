@@ -127,8 +127,14 @@ fn enter(qp: &Qp, from: State, to: State, control: &mut fabric::Control) {
             qp.sq.open();
         }
         (State::Sqd | State::Sqe, State::Rts) => {
-            qp.sq.pending.lock().draining = false;
-            qp.sq.open();
+            {
+                let mut pending = qp.sq.pending.lock();
+                pending.draining = false;
+                // Under the lock: a work request that stops the queue closes it under it as well.
+                if qp.state() == State::Rts {
+                    qp.sq.open();
+                }
+            }
             progress::progress_under(control, &[qp.qpn]);
         }
         (State::Rts, State::Sqd) => drain(qp),

@@ -8,7 +8,9 @@
 //! and puts the old one back when it learns that a bind failed (`ibv_bind_mw(3)`, notes).
 
 use crate::objects::Object;
-use crate::objects::key_table::{self, Grant, WINDOW};
+use crate::objects::guards::Pinned;
+use crate::objects::key_table::{self, Grant, INDIRECT, WINDOW};
+use crate::objects::mkey;
 use crate::objects::mr::Mr;
 use crate::objects::mw::{self, Mw};
 use crate::objects::qp::Qp;
@@ -74,13 +76,23 @@ fn grant(qp: &Qp, is_type_2: bool, region: &Mr, info: &ibv_mw_bind_info) -> Opti
 }
 
 /// Carries out `IBV_WR_LOCAL_INV`.
-pub(crate) fn invalidate_locally(qp: &Qp, wr: SendWr<'_>) -> Outcome {
-    if invalidate(qp, wr.imm_or_rkey()) { Outcome::Done(0) } else { Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR) }
+pub(crate) fn invalidate_locally(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>) -> Outcome {
+    let rkey = wr.imm_or_rkey();
+    if let Some(mkey) = mkey::lookup(pinned, rkey).filter(|mkey| mkey.pd == qp.pd) {
+        mkey.invalidate();
+        return Outcome::Done(0);
+    }
+    if invalidate(qp, pinned, rkey) { Outcome::Done(0) } else { Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR) }
 }
 
-/// Invalidates a type 2 window that is bound to `qp`. False if the key isn't one.
-pub(crate) fn invalidate(qp: &Qp, rkey: u32) -> bool {
+/// Invalidates a type 2 window that is bound to `qp`, or an indirect key that peers may invalidate.
+/// False if the key is neither.
+pub(crate) fn invalidate(qp: &Qp, pinned: Pinned<'_>, rkey: u32) -> bool {
     let Some(grant) = key_table::grant(rkey) else { return false };
+    if grant.access & INDIRECT != 0 {
+        let mkey = mkey::lookup(pinned, rkey).filter(|mkey| mkey.pd == qp.pd && mkey.is_remotely_invalidated());
+        return mkey.inspect(|mkey| mkey.invalidate()).is_some();
+    }
     if grant.access & WINDOW == 0 || grant.qpn != qp.qpn || grant.pd != qp.pd {
         return false;
     }

@@ -12,10 +12,10 @@
 //! copy.
 
 use crate::copy::copy;
+use crate::data_path::arrival;
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
-use crate::data_path::message;
 use crate::data_path::poster::Poster;
 use crate::objects::device::MESSAGE_BYTES_MAX;
 use crate::objects::key_table::{self, RegionKey};
@@ -157,7 +157,7 @@ fn publish(peer: &Qp, index: u64, run: &[Long<'_>]) -> bool {
     let (qpn, tag) = (peer.qpn, peer.tag());
     let mut solicited = false;
     for (offset, long) in run.iter().enumerate() {
-        let (imm, flags) = message::extra(long.wr);
+        let (imm, flags) = arrival::extra(long.wr);
         let header = Header {
             word: index + offset as u64,
             qpn,

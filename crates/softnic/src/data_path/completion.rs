@@ -17,6 +17,13 @@ pub(crate) const HEADER_WORDS: usize = 3;
 /// `opcode` of a receive that a queue pair left behind: `word` is its `wr_id`, and it is given out
 /// although the queue pair is gone.
 pub(crate) const LEFT: u32 = 255;
+/// `opcode` of what isn't given out: the key of number `word` found something wrong.
+pub(crate) const KEY_FAULT: u32 = 254;
+/// `opcode` of a work request that configured a key: `IBV_WC_DRIVER1`, whose number is none of a
+/// send's. Behind the header is whose it is.
+pub(crate) const CONFIGURED: u32 = 253;
+/// No queue pair's tag goes with the number 0, which [`KEY_FAULT`] and [`CONFIGURED`] have.
+pub(crate) const NO_TAG: u32 = 0;
 /// `opcode` of receives is at least this: `IBV_WC_RECV`.
 pub(crate) const RECV: u32 = ibv_wc_opcode::IBV_WC_RECV;
 pub(crate) const RECV_RDMA_WITH_IMM: u32 = ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM;

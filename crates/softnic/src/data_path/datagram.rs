@@ -6,9 +6,10 @@
 //! with its error and its queue pair goes to ERR. Every queue pair of a group gets a copy, the
 //! sender's own included.
 
+use crate::data_path::arrival::{self, Arrival};
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
-use crate::data_path::message::{self, Arrival};
+use crate::data_path::message;
 use crate::data_path::pieces::{Sources, Targets, move_bytes};
 use crate::objects::Object;
 use crate::objects::ah::{Ah, Route};
@@ -45,7 +46,7 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     // Relaxed: changed by the control path only.
     let own = qp.inbound.qkey.load(Ordering::Relaxed);
     let qkey = if ud.remote_qkey & CONTROLLED_QKEY != 0 { own } else { ud.remote_qkey };
-    let (imm, flags) = message::extra(wr);
+    let (imm, flags) = arrival::extra(wr);
     let grh_flag = if ah.attr.is_global != 0 { ibv_wc_flags::IBV_WC_GRH.0 } else { 0 };
     let datagram = Datagram {
         pinned,
@@ -116,7 +117,7 @@ impl Datagram<'_> {
                 (fault.local, Arrival { bytes: 0, flags: 0, ..self.arrival })
             }
         };
-        if message::complete_receive(target, index, arrival, status, [self.from, 0]).is_err() {
+        if arrival::complete_receive(target, index, arrival, status, [self.from, 0]).is_err() {
             errors.fail_fatally(target);
         }
     }

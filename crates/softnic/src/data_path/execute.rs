@@ -10,7 +10,7 @@
 
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
-use crate::data_path::{bind, datagram, message, one_sided, psn};
+use crate::data_path::{bind, configure, datagram, message, one_sided, psn};
 use crate::objects::device::{MESSAGE_BYTES_MAX, MTU_BYTES};
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
@@ -25,7 +25,7 @@ use std::ffi::c_int;
 pub(crate) fn validate(qp: &Qp, wr: SendWr<'_>) -> Result<u64, c_int> {
     let few = u32::try_from(wr.num_sge).is_ok_and(|count| count <= qp.cap.max_send_sge);
     if !few || !is_supported(qp.transport, wr.opcode) {
-        return Err(libc::EINVAL);
+        return if few && wr.opcode == IBV_WR_DRIVER1 { configure::validate(qp, wr) } else { Err(libc::EINVAL) };
     }
     let bytes = wr.sges().iter().map(sge_bytes).sum();
     if wr.is_inline() {
@@ -83,8 +83,9 @@ pub(crate) fn execute(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, e
         IBV_WR_RDMA_READ => one_sided::read(qp, pinned, wr, bytes, errors),
         IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD => one_sided::atomic(qp, pinned, wr, errors),
         // Nothing of these travels.
-        IBV_WR_LOCAL_INV => return bind::invalidate_locally(qp, wr),
+        IBV_WR_LOCAL_INV => return bind::invalidate_locally(qp, pinned, wr),
         IBV_WR_BIND_MW => return bind::bind(qp, wr),
+        IBV_WR_DRIVER1 => return configure::carry_out(qp, wr),
         // None passes validation.
         _ => Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR),
     };

@@ -6,15 +6,14 @@
 //! peer to ERR, as the specification has it for a responder's class C errors (IB specification,
 //! vol. 1, 9.7.4.1 and 9.9). Atomics are atomic to each other and to the CPU's (`IBV_ATOMIC_GLOB`).
 
+use crate::data_path::arrival::{self, Arrival};
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
-use crate::data_path::message::{self, Arrival};
 use crate::data_path::pieces::{Sources, Targets, move_bytes};
-use crate::events::async_event::Kind;
+use crate::data_path::{access, indirect};
 use crate::objects::guards::Pinned;
 use crate::objects::key_table;
 use crate::objects::qp::Qp;
-use crate::objects::qp_table::Transport;
 use crate::queues::outcome::Outcome;
 use crate::queues::wr::SendWr;
 use rdma_sys::*;
@@ -24,42 +23,44 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
     let (mut source, mut target) = (Sources::new(pinned), Targets::new(pinned));
     if source.add_list(qp.pd, wr).is_err() {
-        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+        return indirect::write(qp, pinned, wr, errors);
     }
-    let Some(peer) = message::peer(qp, pinned) else { return message::unreachable_peer(qp) };
-    if !lets_in(peer, Targets::REMOTE) {
-        return refuse_request(qp, peer, errors);
+    let Some(peer) = arrival::peer(qp, pinned) else { return arrival::unreachable_peer(qp) };
+    if !access::lets_in(peer, Targets::REMOTE) {
+        return access::refuse_request(qp, peer, errors);
     }
     let remote = wr.rdma();
     if target.add_remote(peer, remote.rkey, remote.remote_addr, bytes).is_err() {
-        return refuse_access(qp, peer, errors);
+        return indirect::write(qp, pinned, wr, errors);
     }
     // With immediate data the receive comes first: without one nothing is written.
     let with_imm = wr.opcode == ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
-    let receive = if with_imm { message::take(peer) } else { None };
+    let receive = if with_imm { arrival::take(peer) } else { None };
     if with_imm && receive.is_none() {
-        return message::no_receive(qp, peer);
+        return arrival::no_receive(qp, peer);
     }
     move_bytes(&target, &source, bytes);
     let Some(index) = receive else { return Outcome::Done(bytes) };
-    let (imm, flags) = message::extra(wr);
+    let (imm, flags) = arrival::extra(wr);
     let arrival = Arrival { opcode: completion::RECV_RDMA_WITH_IMM, bytes, imm, flags, solicited: wr.is_solicited() };
-    message::arrive(qp, peer, index, arrival, errors)
+    arrival::arrive(qp, peer, index, arrival, errors)
 }
 
 /// Carries out `IBV_WR_RDMA_READ`.
 pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
     let (mut source, mut target) = (Sources::new(pinned), Targets::new(pinned));
-    if let Err(status) = add_local_target(&mut target, qp, wr) {
-        return Outcome::Failed(status);
+    match add_local_target(&mut target, qp, wr) {
+        Ok(()) => {}
+        Err(ibv_wc_status::IBV_WC_LOC_PROT_ERR) => return indirect::read(qp, pinned, wr, errors),
+        Err(status) => return Outcome::Failed(status),
     }
-    let peer = match reading_peer(qp, pinned, Sources::REMOTE, errors) {
+    let peer = match access::reading_peer(qp, pinned, Sources::REMOTE, errors) {
         Ok(peer) => peer,
         Err(outcome) => return outcome,
     };
     let remote = wr.rdma();
     if source.add_remote(peer, remote.rkey, remote.remote_addr, bytes).is_err() {
-        return refuse_access(qp, peer, errors);
+        return indirect::read(qp, pinned, wr, errors);
     }
     move_bytes(&target, &source, bytes);
     Outcome::Done(bytes)
@@ -72,17 +73,17 @@ pub(crate) fn atomic(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut E
         return Outcome::Failed(status);
     }
     let need = key_table::REMOTE_ATOMIC;
-    let peer = match reading_peer(qp, pinned, need, errors) {
+    let peer = match access::reading_peer(qp, pinned, need, errors) {
         Ok(peer) => peer,
         Err(outcome) => return outcome,
     };
     // SAFETY: integers, in whichever arm they were written.
     let remote = unsafe { wr.wr.atomic };
     let Ok(at) = key_table::check_remote(peer.pd, peer.qpn, remote.rkey, remote.remote_addr, 8, need) else {
-        return refuse_access(qp, peer, errors);
+        return access::refuse_access(qp, peer, errors);
     };
     if !at.cast::<u64>().is_aligned() {
-        return refuse_request(qp, peer, errors);
+        return access::refuse_request(qp, peer, errors);
     }
     // SAFETY: eight aligned bytes that the key granted, for as long as we are pinned; others reach
     // them with atomics, or race as they would with a device.
@@ -110,40 +111,4 @@ fn add_local_target<'p>(target: &mut Targets<'p>, qp: &Qp, wr: SendWr<'p>) -> Re
         return Err(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
     }
     target.add_list(qp.pd, wr).map_err(|_| ibv_wc_status::IBV_WC_LOC_PROT_ERR)
-}
-
-/// The peer of a read or an atomic, which needs its leave and its resources; or what becomes of the
-/// request.
-fn reading_peer<'p>(qp: &Qp, pinned: Pinned<'p>, need: u32, errors: &mut Errors) -> Result<&'p Qp, Outcome> {
-    let peer = message::peer(qp, pinned).ok_or_else(|| message::unreachable_peer(qp))?;
-    // Relaxed: set before the peer accepted.
-    if !lets_in(peer, need) || peer.inbound.max_dest_rd_atomic.load(Ordering::Relaxed) == 0 {
-        return Err(refuse_request(qp, peer, errors));
-    }
-    Ok(peer)
-}
-
-/// Whether the queue pair's access flags let the operation in.
-fn lets_in(peer: &Qp, need: u32) -> bool {
-    // Relaxed: changed by the control path only.
-    peer.inbound.access.load(Ordering::Relaxed) & need != 0
-}
-
-#[cold]
-fn refuse_access(qp: &Qp, peer: &Qp, errors: &mut Errors) -> Outcome {
-    refuse(qp, peer, Kind::QpAccessErr, ibv_wc_status::IBV_WC_REM_ACCESS_ERR, errors)
-}
-
-#[cold]
-fn refuse_request(qp: &Qp, peer: &Qp, errors: &mut Errors) -> Outcome {
-    refuse(qp, peer, Kind::QpReqErr, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, errors)
-}
-
-/// An RC peer goes to ERR with an event, and its initiator fails. UC drops the message.
-fn refuse(qp: &Qp, peer: &Qp, kind: Kind, status: u32, errors: &mut Errors) -> Outcome {
-    if peer.transport == Transport::Rc {
-        peer.context().events.raise(peer, kind);
-        errors.fail(peer);
-    }
-    message::remote(qp, status)
 }

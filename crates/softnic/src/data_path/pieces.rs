@@ -44,7 +44,7 @@ impl<'p, const WRITABLE: bool> Pieces<'p, WRITABLE> {
     }
 
     #[inline]
-    fn as_slice(&self) -> &[(*mut u8, usize)] {
+    pub(crate) fn as_slice(&self) -> &[(*mut u8, usize)] {
         // SAFETY: `push` has written the first `count`.
         unsafe { std::slice::from_raw_parts(self.pieces.as_ptr().cast(), self.count) }
     }

@@ -6,11 +6,10 @@
 //! that was reset or destroyed meanwhile isn't given out, but for the shared receives that it had
 //! taken: those come as flushed.
 
-use crate::copy::{copy_8, copy_32, copy_small};
-use crate::data_path::completion::{self, HALF_PAYLOAD_BYTES, Header, SmallHeader};
+use crate::data_path::completion::{self, Header, SmallHeader};
 use crate::data_path::errors::Errors;
-use crate::data_path::pieces::{Sources, Targets, move_bytes};
-use crate::data_path::{flush, progress};
+use crate::data_path::payload::{payload, place_in_pieces, place_otherwise};
+use crate::data_path::{flush, left, progress};
 use crate::objects::cq::{Cq, MAILBOXES};
 use crate::objects::guards::Pinned;
 use crate::objects::key_table::{self, RegionKey};
@@ -22,7 +21,7 @@ use rdma_sys::*;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use verbline_sync::mailbox::Reader;
-use verbline_sync::ring::{self, Consumer, Entry, FIRST_PAYLOAD_BYTES};
+use verbline_sync::ring::{Consumer, Entry};
 
 /// `ibv_poll_cq(3)`.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
@@ -300,7 +299,12 @@ fn take_mail(mail: &mut Mail<'_>, run: &mut Run<'_>, index: usize, vacant: Vacan
 #[inline(always)]
 fn give(run: &mut Run<'_>, entry: &Entry<'_>, vacant: Vacant<'_>, errors: &mut Errors) {
     let (small, qpn) = SmallHeader::read(entry.first());
-    let Some(qp) = run.qp(qpn, entry.tag) else { return give_left(entry, vacant) };
+    let Some(qp) = run.qp(qpn, entry.tag) else {
+        if let Some(wc) = left::given_out(run.pinned, entry) {
+            vacant.give(wc);
+        }
+        return;
+    };
     match small {
         Some(header) => {
             run.polled = give_small(entry, &header, qp, run.pinned, run.polled, &mut run.key, vacant, errors);
@@ -312,20 +316,6 @@ fn give(run: &mut Run<'_>, entry: &Entry<'_>, vacant: Vacant<'_>, errors: &mut E
             vacant.give(decode(entry, qp));
             run.polled = qp.rq.polled();
         }
-    }
-}
-
-/// Of a queue pair that is gone, or was reset since, nothing is given out but the shared receives
-/// that it left behind.
-#[cold]
-fn give_left(entry: &Entry<'_>, vacant: Vacant<'_>) {
-    if SmallHeader::read(entry.first()).0.is_some() {
-        return;
-    }
-    let header = Header::read(entry.first());
-    if header.opcode == completion::LEFT {
-        let header = Header { opcode: completion::RECV, ..header };
-        vacant.give(header.wc_words(header.word, 0, 0));
     }
 }
 
@@ -353,8 +343,7 @@ fn give_small(
     let wqe = qp.rq.wqes.wqe(index);
     let mut status = completion::SUCCESS;
     if place(entry, header.bytes(), qp.pd, pinned, key, wqe).is_err() {
-        status = ibv_wc_status::IBV_WC_LOC_PROT_ERR;
-        errors.fail(qp);
+        status = place_otherwise(entry, header.bytes(), qp, pinned, wqe, errors);
     }
     vacant.give(header.wc_words(wqe.wr_id(), status));
     index + 1
@@ -400,48 +389,4 @@ fn place(
     // there.
     unsafe { payload(entry, len, to) };
     Ok(())
-}
-
-/// Into more than one piece.
-#[cold]
-fn place_in_pieces(
-    entry: &Entry<'_>,
-    len: usize,
-    pd: u32,
-    pinned: Pinned<'_>,
-    wqe: Wqe<'_>,
-) -> Result<(), key_table::Denied> {
-    let mut gathered = [0u8; ring::PAYLOAD_BYTES_MAX];
-    // SAFETY: into a local, which is as long as any payload.
-    unsafe { payload(entry, len, gathered.as_mut_ptr()) };
-    let (mut to, mut source) = (Targets::new(pinned), Sources::new(pinned));
-    to.add_wqe(pd, wqe, 0, len as u64)?;
-    source.add_own(&gathered[..len]);
-    move_bytes(&to, &source, len as u64);
-    Ok(())
-}
-
-/// Copies the `len` bytes of a payload to `to`.
-///
-/// # Safety
-/// `to` is writable for `len` bytes, which the entry's slots hold as `Small::write_payload` put
-/// them there.
-#[inline(always)]
-unsafe fn payload(entry: &Entry<'_>, len: usize, to: *mut u8) {
-    let [word, half] = entry.first().body(|body| completion::payload_of(body.cast_mut()));
-    // SAFETY: so many bytes at `to`, by the contract, and in the slots, which are the consumer's
-    // until they are given back.
-    unsafe {
-        if len > FIRST_PAYLOAD_BYTES {
-            let second = entry.second().body(|body| body.cast::<u8>());
-            copy_32(to, half);
-            copy_8(to.add(HALF_PAYLOAD_BYTES), word);
-            copy_small(to.add(FIRST_PAYLOAD_BYTES), second, len - FIRST_PAYLOAD_BYTES);
-        } else if len > HALF_PAYLOAD_BYTES {
-            copy_32(to, half);
-            copy_8(to.add(len - 8), word);
-        } else {
-            copy_small(to, half, len);
-        }
-    }
 }

@@ -8,7 +8,7 @@
 
 use crate::data_path::errors::Errors;
 use crate::data_path::poster::{Poster, Refused};
-use crate::data_path::{bulk, execute, flush, progress, small, transfer};
+use crate::data_path::{bulk, cancel, configure, execute, flush, progress, small, transfer};
 use crate::objects::Object;
 use crate::objects::mw::Mw;
 use crate::objects::qp::Qp;
@@ -102,6 +102,11 @@ fn post_one(poster: Poster<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Result<(
     // The fast path is open: we are the only one to carry out this queue's work requests.
     match execute::execute(&poster, poster.pinned, wr, bytes, errors) {
         Outcome::Done(bytes) => execute::complete(&poster, wr, position, bytes, errors),
+        Outcome::Stopped(bytes) => {
+            execute::complete(&poster, wr, position, bytes, errors);
+            cancel::stop(&poster, &mut poster.sq.pending.lock());
+        }
+        Outcome::Configured => configure::complete(&poster, wr, position, errors),
         Outcome::Wait(_) => progress::begin(poster, wr, position, errors),
         Outcome::Failed(status) => execute::fail(&poster, wr, position, status, errors),
     }

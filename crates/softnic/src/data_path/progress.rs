@@ -10,7 +10,7 @@
 
 use crate::data_path::errors::Errors;
 use crate::data_path::poster::{Poster, Refused};
-use crate::data_path::{execute, flush};
+use crate::data_path::{cancel, configure, execute, flush};
 use crate::events::async_event::Kind;
 use crate::objects::cq::Cq;
 use crate::objects::fabric;
@@ -21,7 +21,7 @@ use crate::queues::outcome::{Outcome, Why};
 use crate::queues::pending::{FOR_EVER, Pending};
 use crate::queues::timer;
 use crate::queues::wr::SendWr;
-use rdma_sys::ibv_wc_status;
+use rdma_sys::{ibv_wc_status, ibv_wr_opcode};
 use std::sync::atomic::Ordering;
 use verbline_sync::credit::{Attention, WAITING};
 use verbline_sync::lock::Held;
@@ -114,9 +114,19 @@ fn run(qp: &Qp, pinned: Pinned<'_>, pending: &mut Held<'_, Pending>, errors: &mu
         let Some((wr, position, bytes)) = pending.first() else { break };
         // The lock makes us the only one to carry out this queue's: the fast path is closed while
         // anything is pending.
-        match execute::execute(qp, pinned, wr, bytes, errors) {
+        match outcome(qp, pinned, wr, bytes, errors) {
             Outcome::Done(bytes) => {
                 execute::complete(qp, wr, position, bytes, errors);
+                pending.advance();
+                drained(qp, pending);
+            }
+            Outcome::Stopped(bytes) => {
+                execute::complete(qp, wr, position, bytes, errors);
+                pending.advance();
+                cancel::stop(qp, pending);
+            }
+            Outcome::Configured => {
+                configure::complete(qp, wr, position, errors);
                 pending.advance();
                 drained(qp, pending);
             }
@@ -140,6 +150,15 @@ fn run(qp: &Qp, pinned: Pinned<'_>, pending: &mut Held<'_, Pending>, errors: &mu
     }
     flush::unstall(qp, pinned, pending);
     false
+}
+
+/// Carries one out, or nothing of one that was cancelled.
+fn outcome(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
+    match (wr.is_cancelled(), wr.opcode) {
+        (false, _) => execute::execute(qp, pinned, wr, bytes, errors),
+        (true, ibv_wr_opcode::IBV_WR_DRIVER1) => Outcome::Configured,
+        (true, _) => Outcome::Done(0),
+    }
 }
 
 /// The first fails; those behind it are flushed.

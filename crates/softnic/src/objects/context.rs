@@ -139,6 +139,16 @@ pub(crate) fn retire(context: &Context) -> Result<(), c_int> {
     Ok(())
 }
 
+/// A context whose device is still there; `EIO` otherwise.
+///
+/// # Safety
+/// `context` is open.
+pub(crate) unsafe fn present<'a>(context: *mut ibv_context) -> Result<&'a Context, c_int> {
+    // SAFETY: by the contract above, `context` is open.
+    let context = unsafe { Context::from_raw(context) };
+    if context.is_removed() { Err(libc::EIO) } else { Ok(context) }
+}
+
 impl Context {
     /// `ibv_query_port(3)`.
     pub(crate) fn port(&self, port: u8) -> Result<ibv_port_attr, c_int> {

@@ -29,6 +29,9 @@ pub(crate) const REMOTE_ATOMIC: u32 = flag::IBV_ACCESS_REMOTE_ATOMIC.0;
 pub(crate) const MW_BIND: u32 = flag::IBV_ACCESS_MW_BIND.0;
 /// The key is a memory window's: good for remote access only.
 pub(crate) const WINDOW: u32 = 1 << 31;
+/// The key is an indirect one: it has no bytes of its own, so that nothing here grants any, and
+/// `offset` is where `mkey` has what it stands for.
+pub(crate) const INDIRECT: u32 = 1 << 30;
 
 static TABLE: [AtomicPtr<[Entry; CHUNK]>; CHUNKS] = [const { AtomicPtr::new(null_mut()) }; _];
 

@@ -9,7 +9,9 @@ pub(crate) mod device;
 pub(crate) mod fabric;
 pub(crate) mod guards;
 pub(crate) mod key_table;
+pub(crate) mod layout;
 pub(crate) mod mcast;
+pub(crate) mod mkey;
 pub(crate) mod mr;
 pub(crate) mod mw;
 pub(crate) mod pd;
@@ -51,4 +53,13 @@ pub(crate) unsafe trait Object: Sized {
         // SAFETY: the box that `into_raw` made: the contract.
         drop(unsafe { Box::from_raw(raw.byte_sub(Self::RAW_AT_BYTES).cast::<Self>()) });
     }
+}
+
+/// The object behind a pointer that may be null.
+///
+/// # Safety
+/// As [`Object::from_raw`], unless `raw` is null.
+pub(crate) unsafe fn object<'a, T: Object>(raw: *mut T::Raw) -> Option<&'a T> {
+    // SAFETY: not null, so it is as the contract says.
+    (!raw.is_null()).then(|| unsafe { T::from_raw(raw) })
 }

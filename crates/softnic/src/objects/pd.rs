@@ -6,7 +6,7 @@
 //! serves both.
 
 use crate::objects::Object;
-use crate::objects::context::Context;
+use crate::objects::context::{Context, present};
 use crate::objects::thread_domain::ThreadDomain;
 use rdma_sys::*;
 use std::ffi::c_int;
@@ -67,6 +67,15 @@ pub(crate) fn alloc(context: &Context) -> Result<*mut ibv_pd, c_int> {
     context.adopt();
     let raw = ibv_pd { context: context.as_ptr(), handle: id };
     Ok(Pd { raw, id, users: AtomicU32::new(0), parts: None }.into_raw())
+}
+
+/// A protection domain whose device is still there; `EIO` otherwise.
+///
+/// # Safety
+/// `pd` is allocated.
+pub(crate) unsafe fn present_pd<'a>(pd: *mut ibv_pd) -> Result<&'a Pd, c_int> {
+    // SAFETY: allocated, by the contract, and its context outlives it.
+    unsafe { present((*pd).context).map(|_| Pd::from_raw(pd)) }
 }
 
 /// `ibv_alloc_parent_domain(3)`, of a domain and perhaps a thread domain.

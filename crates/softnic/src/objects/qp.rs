@@ -7,6 +7,7 @@
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::Subject;
+use crate::mlx5dv::types::{QpExtras, qp_create_flags, send_ops_flags};
 use crate::objects::Object;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
@@ -14,6 +15,7 @@ use crate::objects::device::Device;
 use crate::objects::pd::Pd;
 use crate::objects::qp_table::{State, Transport};
 use crate::objects::srq::Srq;
+use crate::queues::configuration;
 use crate::queues::rq::Rq;
 use crate::queues::sq::Sq;
 use crate::queues::wqe::WqeRing;
@@ -64,6 +66,10 @@ pub(crate) struct Qp {
     pub(crate) pd: u32,
     pub(crate) cap: ibv_qp_cap,
     pub(crate) sig_all: bool,
+    /// Its work requests may configure keys.
+    pub(crate) configures_keys: bool,
+    /// For signature pipelining.
+    pub(crate) stops_at_faults: bool,
     send_cq: NonNull<Cq>,
     recv_cq: NonNull<Cq>,
     srq: Option<NonNull<Srq>>,
@@ -142,6 +148,7 @@ impl Qp {
         transport: Transport,
         cap: ibv_qp_cap,
         sig_all: bool,
+        extras: QpExtras,
         parts: Parts<'_>,
     ) -> Qp {
         let Parts { domain, send_cq, recv_cq, srq } = parts;
@@ -156,6 +163,10 @@ impl Qp {
             rq_psn: AtomicU32::new(0),
             attention: Attention::new(),
         };
+        let configures_keys = extras.send_ops_flags & send_ops_flags::MKEY_CONFIGURE != 0;
+        let inline_bytes = cap.max_inline_data;
+        let inline_bytes =
+            if configures_keys { configuration::bytes_max(inline_bytes) } else { 0 }.max(inline_bytes as usize);
         let qp = Qp {
             raw: UnsafeCell::new(raw),
             comp_mask: [0; 8],
@@ -164,13 +175,15 @@ impl Qp {
             pd: domain.id,
             cap,
             sig_all,
+            configures_keys,
+            stops_at_faults: extras.create_flags & qp_create_flags::SIG_PIPELINING != 0,
             send_cq: NonNull::from(send_cq),
             recv_cq: NonNull::from(recv_cq),
             srq: srq.map(NonNull::from),
             mailbox: if has_mailbox { recv_cq.attach(qpn).map(NonNull::from) } else { None },
             state: CachePadded::new(AtomicU32::new(State::Reset.raw())),
             inbound: CachePadded::new(inbound),
-            sq: Sq::new(&cap),
+            sq: Sq::new(&cap, inline_bytes),
             rq: Rq::new(&cap),
             async_handed_out: HandedOut::default(),
             mcast_groups: AtomicU32::new(0),

@@ -2,6 +2,7 @@
 //! `data_path`.
 
 pub(crate) mod accept;
+pub(crate) mod configuration;
 pub(crate) mod outcome;
 pub(crate) mod pending;
 pub(crate) mod rq;

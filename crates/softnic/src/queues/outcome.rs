@@ -5,6 +5,10 @@
 pub(crate) enum Outcome {
     /// Carried out; so many bytes.
     Done(u64),
+    /// Carried out, so many bytes; and the queue stops behind it.
+    Stopped(u64),
+    /// It has configured a key.
+    Configured,
     /// It can't be yet.
     Wait(Why),
     /// It failed, with an `ibv_wc_status`.

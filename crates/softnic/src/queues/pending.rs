@@ -7,7 +7,7 @@
 use crate::copy;
 use crate::queues::outcome::Why;
 use crate::queues::timer;
-use crate::queues::wr::{SendWr, sge_bytes};
+use crate::queues::wr::{self, SendWr, sge_bytes};
 use rdma_sys::*;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,7 +39,8 @@ unsafe impl Send for Pending {}
 /// Never.
 pub(crate) const FOR_EVER: u64 = u64::MAX;
 impl Pending {
-    pub(crate) fn new(cap: &ibv_qp_cap) -> Pending {
+    /// `inline_bytes`: room for what goes inline, a work request.
+    pub(crate) fn new(cap: &ibv_qp_cap, inline_bytes: usize) -> Pending {
         let depth = (cap.max_send_wr as usize).next_power_of_two();
         Pending {
             head: 0,
@@ -51,7 +52,7 @@ impl Pending {
             notify_drained: false,
             wrs: Box::new_uninit_slice(depth),
             sges: Box::new_uninit_slice(depth * cap.max_send_sge.max(1) as usize),
-            inline: Box::new_uninit_slice(depth * cap.max_inline_data as usize),
+            inline: Box::new_uninit_slice(depth * inline_bytes),
         }
     }
 
@@ -111,6 +112,21 @@ impl Pending {
         // before `advance`.
         let wr = unsafe { SendWr::list(self.wrs[slot].as_ptr()) }?;
         Some((wr, self.head, wr.sges().iter().map(sge_bytes).sum()))
+    }
+
+    /// Those of that `wr_id` do nothing any more but complete. Gives how many that is news to.
+    pub(crate) fn cancel(&mut self, wr_id: u64) -> u32 {
+        let mask = self.wrs.len() - 1;
+        let mut count = 0;
+        for position in self.head..self.tail {
+            // SAFETY: `keep` wrote it, and nobody else reads it: this value is borrowed.
+            let copy = unsafe { self.wrs[position as usize & mask].assume_init_mut() };
+            if copy.wr_id == wr_id {
+                count += 1;
+                wr::cancel(copy);
+            }
+        }
+        count
     }
 
     /// Nothing waits until the deadline that `timer` knows of.
@@ -177,7 +193,7 @@ mod tests {
     #[test]
     fn a_deadline_is_not_inherited() {
         let cap = ibv_qp_cap { max_send_wr: 4, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 0, max_inline_data: 0 };
-        let mut pending = Pending::new(&cap);
+        let mut pending = Pending::new(&cap, 0);
         // SAFETY: numbers, pointers and unions of them, for which zero is a value.
         let wr: ibv_send_wr = unsafe { std::mem::zeroed() };
         for position in 0..2 {

@@ -62,7 +62,8 @@ impl Sq {
     /// As an acknowledged count: nothing is known.
     pub(crate) const UNKNOWN: u64 = u64::MAX;
 
-    pub(crate) fn new(cap: &ibv_qp_cap) -> Sq {
+    /// `inline_bytes`: room for what goes inline, a work request that waits.
+    pub(crate) fn new(cap: &ibv_qp_cap, inline_bytes: usize) -> Sq {
         Sq {
             guard: Guard::new(),
             gate: AtomicU32::new(NOT_RTS),
@@ -75,7 +76,7 @@ impl Sq {
             max_rd_atomic: AtomicU32::new(0),
             psn: AtomicU32::new(0),
             polled: CachePadded::new(Polled { freed: AtomicU64::new(0), acked: AtomicU64::new(Sq::UNKNOWN) }),
-            pending: CachePadded::new(SpinLock::new(Pending::new(cap))),
+            pending: CachePadded::new(SpinLock::new(Pending::new(cap, inline_bytes))),
         }
     }
 

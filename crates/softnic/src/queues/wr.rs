@@ -13,6 +13,9 @@ use std::ops::Deref;
 /// when it was posted. No flag of libibverbs is up there; one who sets it all the same says so of
 /// the key, which is compared and no more.
 const HANDLE_KEPT: u32 = 1 << 31;
+/// In `send_flags` of one that was kept for later: it was cancelled. Of what a program posts the
+/// bit is taken away.
+const CANCELLED: u32 = 1 << 30;
 
 /// A send work request that can be read.
 #[derive(Clone, Copy)]
@@ -69,6 +72,13 @@ impl<'a> SendWr<'a> {
         })
     }
 
+    /// The bytes of the element, if there is one and no more.
+    pub(crate) fn inline_bytes(self) -> Option<&'a [u8]> {
+        let sge = self.only_sge().filter(|_| self.is_inline())?;
+        // SAFETY: inline data can be read: the promise of `list`.
+        Some(unsafe { std::slice::from_raw_parts(sge.addr as *const u8, sge.length as usize) })
+    }
+
     #[inline(always)]
     pub(crate) fn is_inline(self) -> bool {
         self.0.send_flags & ibv_send_flags::IBV_SEND_INLINE.0 != 0
@@ -99,6 +109,7 @@ impl<'a> SendWr<'a> {
         // SAFETY: numbers, pointers and unions of them, of which a copy is as good.
         let mut copy = unsafe { std::ptr::read(self.0) };
         (copy.next, copy.sg_list, copy.num_sge) = (std::ptr::null_mut(), sg_list, num_sge);
+        copy.send_flags &= !CANCELLED;
         if copy.opcode == ibv_wr_opcode::IBV_WR_BIND_MW {
             // SAFETY: a bind's arm of the union; its window is alive: the promise of `list`.
             copy.imm_data_invalidated_rkey_union.invalidated_rkey =
@@ -108,10 +119,21 @@ impl<'a> SendWr<'a> {
         copy
     }
 
+    /// Whether it was cancelled while it was kept: [`cancel`].
+    pub(crate) fn is_cancelled(self) -> bool {
+        self.0.send_flags & CANCELLED != 0
+    }
+
     /// The key that the handle of a bind had when it was posted, of a copy.
     pub(crate) fn kept_handle_key(self) -> Option<u32> {
         (self.0.send_flags & HANDLE_KEPT != 0).then(|| self.imm_or_rkey())
     }
+}
+
+/// From now on a copy does nothing but complete. Nobody reads it meanwhile.
+pub(crate) fn cancel(copy: &mut ibv_send_wr) {
+    copy.send_flags |= CANCELLED;
+    copy.num_sge = 0;
 }
 
 /// A receive work request that can be read.

@@ -1,0 +1,51 @@
+//! Whether a peer lets a remote operation in, and what becomes of one that it doesn't.
+//!
+//! What it guarantees: an operation that the queue pair doesn't let in is `REM_INV_REQ_ERR`, one
+//! that the key doesn't grant `REM_ACCESS_ERR`; either moves an RC peer to ERR (IB specification,
+//! vol. 1, 9.7.4.1 and 9.9).
+
+use crate::data_path::arrival;
+use crate::data_path::errors::Errors;
+use crate::events::async_event::Kind;
+use crate::objects::guards::Pinned;
+use crate::objects::qp::Qp;
+use crate::objects::qp_table::Transport;
+use crate::queues::outcome::Outcome;
+use rdma_sys::ibv_wc_status;
+use std::sync::atomic::Ordering;
+
+/// The peer of a read or an atomic, which needs its leave and its resources; or what becomes of the
+/// request.
+pub(crate) fn reading_peer<'p>(qp: &Qp, pinned: Pinned<'p>, need: u32, errors: &mut Errors) -> Result<&'p Qp, Outcome> {
+    let peer = arrival::peer(qp, pinned).ok_or_else(|| arrival::unreachable_peer(qp))?;
+    // Relaxed: set before the peer accepted.
+    if !lets_in(peer, need) || peer.inbound.max_dest_rd_atomic.load(Ordering::Relaxed) == 0 {
+        return Err(refuse_request(qp, peer, errors));
+    }
+    Ok(peer)
+}
+
+/// Whether the queue pair's access flags let the operation in.
+pub(crate) fn lets_in(peer: &Qp, need: u32) -> bool {
+    // Relaxed: changed by the control path only.
+    peer.inbound.access.load(Ordering::Relaxed) & need != 0
+}
+
+#[cold]
+pub(crate) fn refuse_access(qp: &Qp, peer: &Qp, errors: &mut Errors) -> Outcome {
+    refuse(qp, peer, Kind::QpAccessErr, ibv_wc_status::IBV_WC_REM_ACCESS_ERR, errors)
+}
+
+#[cold]
+pub(crate) fn refuse_request(qp: &Qp, peer: &Qp, errors: &mut Errors) -> Outcome {
+    refuse(qp, peer, Kind::QpReqErr, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR, errors)
+}
+
+/// An RC peer goes to ERR with an event, and its initiator fails. UC drops the message.
+fn refuse(qp: &Qp, peer: &Qp, kind: Kind, status: u32, errors: &mut Errors) -> Outcome {
+    if peer.transport == Transport::Rc {
+        peer.context().events.raise(peer, kind);
+        errors.fail(peer);
+    }
+    arrival::remote(qp, status)
+}

@@ -1,0 +1,149 @@
+//! What a message is to the queue pair that it goes to: who that is, the receive that it takes, how
+//! that completes, and what the sender learns.
+//!
+//! What it guarantees: an error on the receiving side completes its receive with that error and
+//! moves it to ERR; an RC sender then fails with the matching remote error, a UC sender doesn't
+//! learn of it (IB specification, vol. 1, 9.9: responder error behaviour).
+
+use crate::data_path::completion::{self, Header};
+use crate::data_path::errors::Errors;
+use crate::data_path::psn;
+use crate::events::async_event::Kind;
+use crate::objects::fabric;
+use crate::objects::guards::Pinned;
+use crate::objects::qp::Qp;
+use crate::objects::qp_table::Transport;
+use crate::queues::accept::{AWAITS_FIRST, NOT_ESTABLISHED, SENDS_FIRST};
+use crate::queues::outcome::{Outcome, Why};
+use crate::queues::wr::SendWr;
+use rdma_sys::*;
+use std::sync::atomic::Ordering;
+use verbline_sync::ring::Overrun;
+
+/// What a message brings beside its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// `IBV_WC_RECV` or `IBV_WC_RECV_RDMA_WITH_IMM`.
+    pub(crate) opcode: u32,
+    pub(crate) bytes: u64,
+    /// Immediate data or invalidated R_Key, with its flag.
+    pub(crate) imm: u32,
+    pub(crate) flags: u32,
+    pub(crate) solicited: bool,
+}
+
+/// What a receive that failed means.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    /// The receive's status.
+    pub(crate) local: u32,
+    /// The RC sender's status.
+    pub(crate) remote: u32,
+}
+
+/// The receive's buffers aren't all there.
+pub(crate) const PROTECTION: Fault =
+    Fault { local: ibv_wc_status::IBV_WC_LOC_PROT_ERR, remote: ibv_wc_status::IBV_WC_REM_OP_ERR };
+/// The receive hasn't room for the message.
+pub(crate) const TOO_SHORT: Fault =
+    Fault { local: ibv_wc_status::IBV_WC_LOC_LEN_ERR, remote: ibv_wc_status::IBV_WC_REM_INV_REQ_ERR };
+
+/// The peer, if it exists, accepts our messages and expects the next. The first one establishes the
+/// connection.
+pub(crate) fn peer<'p>(qp: &Qp, pinned: Pinned<'p>) -> Option<&'p Qp> {
+    let peer = fabric::lookup(pinned, qp.sq.destination())?;
+    // Acquire pairs with the Release in `modify`: the peer is ready before it accepts.
+    let accept = peer.inbound.accept.load(Ordering::Acquire);
+    let from_us = accept & !(NOT_ESTABLISHED | AWAITS_FIRST) == qp.sq.expect() & !SENDS_FIRST;
+    if !from_us || !psn::agree(qp, peer, accept) {
+        return None;
+    }
+    if accept & NOT_ESTABLISHED != 0 {
+        // AcqRel: of two that see it, one raises the event; pairs with the Acquire above.
+        let before = peer.inbound.accept.fetch_and(!NOT_ESTABLISHED, Ordering::AcqRel);
+        if before & NOT_ESTABLISHED != 0 {
+            peer.context().events.raise(peer, Kind::CommEst);
+        }
+    }
+    Some(peer)
+}
+
+/// Nobody answers: RC tries again, UC doesn't learn of it.
+pub(crate) fn unreachable_peer(qp: &Qp) -> Outcome {
+    if qp.transport == Transport::Rc { Outcome::Wait(Why::NoPeer) } else { Outcome::Done(0) }
+}
+
+/// No receive is posted: RC waits, UC loses the message.
+pub(crate) fn no_receive(qp: &Qp, peer: &Qp) -> Outcome {
+    if qp.transport == Transport::Rc {
+        // Relaxed: a number that the peer chose before it accepted.
+        Outcome::Wait(Why::NoReceive(peer.inbound.min_rnr_timer.load(Ordering::Relaxed)))
+    } else {
+        Outcome::Done(0)
+    }
+}
+
+/// Takes a receive of a connected peer, which accepts messages from us only; one thread at a time
+/// carries out ours.
+pub(crate) fn take(peer: &Qp) -> Option<u64> {
+    match peer.srq() {
+        None => peer.rq.take(),
+        Some(srq) => srq.take(peer.qpn),
+    }
+}
+
+/// Completes the receive.
+pub(crate) fn arrive(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, errors: &mut Errors) -> Outcome {
+    if complete_receive(peer, index, arrival, completion::SUCCESS, [0, 0]).is_ok() {
+        return Outcome::Done(arrival.bytes);
+    }
+    // The receiver's queue overran: it is lost, and the receiver with it.
+    errors.fail_fatally(peer);
+    remote(qp, ibv_wc_status::IBV_WC_REM_OP_ERR)
+}
+
+/// Completes the receive with an error; the receiver goes to ERR.
+#[cold]
+pub(crate) fn refuse(qp: &Qp, peer: &Qp, index: u64, arrival: Arrival, fault: Fault, errors: &mut Errors) -> Outcome {
+    let arrival = Arrival { flags: 0, bytes: 0, ..arrival };
+    // If it is lost to an overrun, that queue's event said so.
+    let _ = complete_receive(peer, index, arrival, fault.local, [0, 0]);
+    errors.fail(peer);
+    remote(qp, fault.remote)
+}
+
+/// What the sender learns of an error at the receiver.
+pub(crate) fn remote(qp: &Qp, status: u32) -> Outcome {
+    if qp.transport == Transport::Rc { Outcome::Failed(status) } else { Outcome::Done(0) }
+}
+
+/// Adds the completion of receive `index`.
+pub(crate) fn complete_receive(
+    peer: &Qp,
+    index: u64,
+    arrival: Arrival,
+    status: u32,
+    extra: completion::Extra,
+) -> Result<(), Overrun> {
+    let header = Header {
+        word: index,
+        qpn: peer.qpn,
+        status,
+        byte_len: arrival.bytes as u32,
+        imm: arrival.imm,
+        opcode: arrival.opcode,
+        flags: arrival.flags,
+    };
+    let strong = arrival.solicited || status != completion::SUCCESS;
+    completion::push(peer.recv_cq(), peer.tag(), &header, extra, strong)
+}
+
+/// Immediate data or R_Key to invalidate, with the flag that says which.
+pub(crate) fn extra(wr: SendWr<'_>) -> (u32, u32) {
+    use ibv_wr_opcode::{IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND_WITH_INV};
+    match wr.opcode {
+        IBV_WR_SEND_WITH_IMM | IBV_WR_RDMA_WRITE_WITH_IMM => (wr.imm_or_rkey(), ibv_wc_flags::IBV_WC_WITH_IMM.0),
+        IBV_WR_SEND_WITH_INV => (wr.imm_or_rkey(), ibv_wc_flags::IBV_WC_WITH_INV.0),
+        _ => (0, 0),
+    }
+}

@@ -1,0 +1,34 @@
+//! Signature pipelining: the stop behind a transfer whose check failed, and cancelling what was
+//! posted behind it (`mlx5dv_qp_cancel_posted_send_wrs(3)`).
+//!
+//! What it guarantees: the queue stops behind the very work request, so before every later one.
+//! What has been carried out is not cancelled. The gate opens only in RTS: it is opened and closed
+//! for a stop under the lock of what is pending.
+
+use crate::events::async_event::Kind;
+use crate::objects::qp::Qp;
+use crate::objects::qp_table::State;
+use crate::queues::pending::Pending;
+use std::ffi::c_int;
+
+/// The queue pair goes to SQD, behind the work request that was just completed. One that left RTS
+/// meanwhile goes its own way.
+#[cold]
+pub(crate) fn stop(qp: &Qp, pending: &mut Pending) {
+    qp.sq.close();
+    let drains = std::mem::take(&mut pending.draining) && qp.state() == State::Sqd;
+    if drains || qp.leave_for(State::Rts, State::Sqd) {
+        pending.notify_drained = false;
+        qp.context().events.raise(qp, Kind::SqDrained);
+    }
+}
+
+/// How many work requests of that `wr_id` do nothing now. `EINVAL` unless the queue pair is in SQD,
+/// and drained.
+pub(crate) fn cancel(qp: &Qp, wr_id: u64) -> Result<u32, c_int> {
+    let mut pending = qp.sq.pending.lock();
+    if qp.state() != State::Sqd || pending.draining {
+        return Err(libc::EINVAL);
+    }
+    Ok(pending.cancel(wr_id))
+}

@@ -1,0 +1,71 @@
+//! Work requests that configure indirect keys: `mlx5dv_wr_mkey_configure(3)`.
+
+use crate::data_path::completion::{self, Header};
+use crate::data_path::errors::Errors;
+use crate::objects::Object;
+use crate::objects::key_table;
+use crate::objects::mkey::Mkey;
+use crate::objects::qp::Qp;
+use crate::queues::configuration::{self, Configuration, NewSignature};
+use crate::queues::outcome::Outcome;
+use crate::queues::wr::SendWr;
+use rdma_sys::*;
+use std::ffi::c_int;
+
+const ACCESS_KNOWN: u32 =
+    key_table::LOCAL_WRITE | key_table::REMOTE_WRITE | key_table::REMOTE_READ | key_table::REMOTE_ATOMIC;
+
+/// Whether it can be posted: what it says of itself can be, and of the key.
+#[cold]
+pub(crate) fn validate(qp: &Qp, wr: SendWr<'_>) -> Result<u64, c_int> {
+    if !qp.configures_keys {
+        return Err(libc::EINVAL);
+    }
+    let (new, key) = read(wr)?;
+    let fits = new.layout.is_none_or(|layout| {
+        // A layout with gaps has a header of its own.
+        let entries = layout.len() + usize::from(layout.is_interleaved);
+        entries <= key.max_entries && entries <= configuration::entries_max(qp.cap.max_inline_data) as usize
+    });
+    let access = new.access.is_none_or(|access| access & !ACCESS_KNOWN == 0);
+    let signature = matches!(new.signature, NewSignature::Kept) || key.has_signature();
+    if fits && access && signature { Ok(0) } else { Err(libc::EINVAL) }
+}
+
+/// Carries out what passed [`validate`].
+#[cold]
+pub(crate) fn carry_out(qp: &Qp, wr: SendWr<'_>) -> Outcome {
+    match read(wr) {
+        Ok((new, key)) if key.pd == qp.pd => {
+            key.configure(&new);
+            Outcome::Configured
+        }
+        _ => Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR),
+    }
+}
+
+fn read(wr: SendWr<'_>) -> Result<(Configuration<'_>, &Mkey), c_int> {
+    let new = configuration::read(wr)?;
+    if new.mkey.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: by mlx5dv_wr_mkey_configure(3), which whoever made the `SendWr` kept, the key lives
+    // until the work request has completed.
+    let key = unsafe { Mkey::from_raw(new.mkey) };
+    Ok((new, key))
+}
+
+/// It was carried out: its completion, if it is signaled. Its opcode is above that of receives, by
+/// which completions are told apart: so it goes the way of those that no queue pair claims, and
+/// says itself whose it is.
+#[cold]
+pub(crate) fn complete(qp: &Qp, wr: SendWr<'_>, position: u64, errors: &mut Errors) {
+    if !qp.sig_all && wr.send_flags & ibv_send_flags::IBV_SEND_SIGNALED.0 == 0 {
+        return;
+    }
+    let header = Header { word: wr.wr_id, opcode: completion::CONFIGURED, ..Header::default() };
+    let owner = u64::from(qp.qpn) | u64::from(qp.tag()) << 32;
+    if completion::push(qp.send_cq(), completion::NO_TAG, &header, [position + 1, owner], false).is_err() {
+        errors.fail_fatally(qp);
+    }
+}

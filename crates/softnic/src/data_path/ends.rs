@@ -1,0 +1,349 @@
+//! The two ends of a transfer some of whose memory is behind indirect keys, and the bytes between
+//! them.
+//!
+//! What it guarantees: as `pieces`: every byte that is read or written lies in a range that its
+//! region's key granted just before, for as long as the [`Pinned`]. All of it is looked up before
+//! the first byte moves.
+
+use crate::copy::copy;
+use crate::data_path::pieces::Sources;
+use crate::objects::device::SGE_MAX;
+use crate::objects::guards::Pinned;
+use crate::objects::key_table::{self, Denied};
+use crate::objects::layout::{Cursor, Layout};
+use crate::objects::mkey::{self, InUse, Mkey};
+use crate::objects::qp::Qp;
+use crate::queues::wr::sge_bytes;
+use crate::signature::converter::{Converter, Stages};
+use crate::signature::flow::Flow;
+use rdma_sys::ibv_sge;
+
+/// One end: what is read from, or written to if `WRITABLE`.
+pub(crate) struct End<'p, const WRITABLE: bool> {
+    spans: [Option<Span<'p>>; SGE_MAX as usize],
+    count: usize,
+    wire_bytes: u64,
+    pinned: Pinned<'p>,
+}
+
+/// What is read from.
+pub(crate) type From<'p> = End<'p, false>;
+/// What is written to.
+pub(crate) type To<'p> = End<'p, true>;
+
+/// A part of an end.
+enum Span<'p> {
+    Memory { at: *mut u8, bytes: u64 },
+    Key(Through<'p>),
+}
+
+/// A range of an indirect key.
+struct Through<'p> {
+    used: InUse<'p>,
+    /// Where the data starts, counted without protection information.
+    data_offset: u64,
+    /// Where its bytes start in the layout, and how many there are.
+    memory_offset: u64,
+    memory_bytes: u64,
+    wire_bytes: u64,
+}
+
+impl<'p, const WRITABLE: bool> End<'p, WRITABLE> {
+    const LOCAL: u32 = if WRITABLE { key_table::LOCAL_WRITE } else { 0 };
+    const REMOTE: u32 = if WRITABLE { key_table::REMOTE_WRITE } else { key_table::REMOTE_READ };
+
+    pub(crate) fn new(pinned: Pinned<'p>) -> Self {
+        End { spans: [const { None }; _], count: 0, wire_bytes: 0, pinned }
+    }
+
+    /// Bytes on the wire.
+    pub(crate) fn wire_bytes(&self) -> u64 {
+        self.wire_bytes
+    }
+
+    fn push(&mut self, span: Span<'p>) -> Result<(), Denied> {
+        self.wire_bytes += match &span {
+            Span::Memory { bytes, .. } => *bytes,
+            Span::Key(through) => through.wire_bytes,
+        };
+        *self.spans.get_mut(self.count).ok_or(Denied)? = Some(span);
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Adds an element of a work request's list, or as much of it as `most` bytes of the wire fill.
+    pub(crate) fn add_local(&mut self, pd: u32, sge: &ibv_sge, most: u64) -> Result<(), Denied> {
+        let bytes = sge_bytes(sge);
+        if let Some(mkey) = mkey::lookup(self.pinned, sge.lkey) {
+            let used = enter(mkey, pd, Self::LOCAL)?;
+            let whole = match &used.config.signature {
+                None => bytes,
+                Some(signature) => signature.wire_bytes(bytes).ok_or(Denied)?,
+            };
+            return self.add_key(used, sge.addr, whole.min(most), Self::LOCAL);
+        }
+        let bytes = bytes.min(most);
+        let at = key_table::check_local(pd, sge.lkey, sge.addr, bytes, Self::LOCAL)?;
+        self.push(Span::Memory { at, bytes })
+    }
+
+    /// Adds a range of the peer's, by addresses of the wire.
+    pub(crate) fn add_remote(&mut self, peer: &Qp, rkey: u32, addr: u64, bytes: u64) -> Result<(), Denied> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        if let Some(mkey) = mkey::lookup(self.pinned, rkey) {
+            let used = enter(mkey, peer.pd, Self::REMOTE)?;
+            let offset = match &used.config.signature {
+                None => addr,
+                Some(signature) => signature.data_bytes(addr).ok_or(Denied)?,
+            };
+            return self.add_key(used, offset, bytes, Self::LOCAL);
+        }
+        let at = key_table::check_remote(peer.pd, peer.qpn, rkey, addr, bytes, Self::REMOTE)?;
+        self.push(Span::Memory { at, bytes })
+    }
+
+    /// Adds `wire_bytes` of a key from `data_offset` on, if all parts of its layout grant `need`.
+    fn add_key(&mut self, used: InUse<'p>, data_offset: u64, wire_bytes: u64, need: u32) -> Result<(), Denied> {
+        let (memory_offset, memory_bytes) = match &used.config.signature {
+            None => (data_offset, wire_bytes),
+            Some(signature) => {
+                let data_bytes = signature.data_bytes(wire_bytes).ok_or(Denied)?;
+                let offset = signature.memory_bytes(data_offset).ok_or(Denied)?;
+                (offset, signature.memory_bytes(data_bytes).ok_or(Denied)?)
+            }
+        };
+        let layout = &used.config.layout;
+        let end = memory_offset.checked_add(memory_bytes).ok_or(Denied)?;
+        if end > layout.bytes() {
+            return Err(Denied);
+        }
+        let mut each = Walk::new(layout, used.key.pd, need, memory_offset, memory_bytes);
+        while each.next()?.is_some() {}
+        self.push(Span::Key(Through { used, data_offset, memory_offset, memory_bytes, wire_bytes }))
+    }
+}
+
+impl<'p> From<'p> {
+    /// Of pieces that were checked already.
+    pub(crate) fn of(pinned: Pinned<'p>, sources: &Sources<'p>) -> Result<From<'p>, Denied> {
+        let mut from = From::new(pinned);
+        for &(at, bytes) in sources.as_slice() {
+            from.push(Span::Memory { at, bytes: bytes as u64 })?;
+        }
+        Ok(from)
+    }
+}
+
+fn enter(mkey: &Mkey, pd: u32, need: u32) -> Result<InUse<'_>, Denied> {
+    if mkey.pd != pd {
+        return Err(Denied);
+    }
+    mkey.in_use(need).map_err(|_| Denied)
+}
+
+/// The pieces of a range of a layout, at the addresses of the host.
+struct Walk<'a> {
+    layout: &'a Layout,
+    cursor: Cursor,
+    left: u64,
+    pd: u32,
+    need: u32,
+}
+
+impl<'a> Walk<'a> {
+    fn new(layout: &'a Layout, pd: u32, need: u32, offset: u64, bytes: u64) -> Walk<'a> {
+        Walk { layout, cursor: layout.at(offset), left: bytes, pd, need }
+    }
+
+    /// The next piece.
+    fn next(&mut self) -> Result<Option<(*mut u8, usize)>, Denied> {
+        let left = self.left;
+        self.next_of(left)
+    }
+
+    /// The next piece, of at most `most` bytes.
+    fn next_of(&mut self, most: u64) -> Result<Option<(*mut u8, usize)>, Denied> {
+        let most = most.min(self.left);
+        if most == 0 {
+            return Ok(None);
+        }
+        let piece = self.layout.next(&mut self.cursor, most).ok_or(Denied)?;
+        self.left -= piece.bytes;
+        let at = key_table::check_local(self.pd, piece.lkey, piece.addr, piece.bytes, self.need)?;
+        Ok(Some((at, piece.bytes as usize)))
+    }
+}
+
+/// What is to be done where something was found wrong: with which key, and whether that is of the
+/// end that was written to.
+pub(crate) type Found<'a> = &'a mut dyn FnMut(&Mkey, bool);
+
+/// Moves the bytes of one end to the other, which has room for them. `Denied` if a region went away
+/// meanwhile.
+pub(crate) fn transfer(to: &To<'_>, from: &From<'_>, found: Found<'_>) -> Result<(), Denied> {
+    let (mut read, mut written) = (Stages::new(), Stages::new());
+    let mut writer = Writer::new(to, &mut written);
+    for span in from.spans.iter().flatten() {
+        match span {
+            Span::Memory { at, bytes } => writer.take(*at, *bytes as usize),
+            Span::Key(through) => through.read(&mut read, &mut writer, found)?,
+        }
+        if writer.denied {
+            return Err(Denied);
+        }
+    }
+    // Of a span whose bytes were all there, the end is looked at when the next begins; of the last,
+    // here.
+    writer.close();
+    let faulty = writer.faulty;
+    for (at, span) in to.spans.iter().flatten().enumerate() {
+        if let Span::Key(through) = span
+            && faulty >> at & 1 == 1
+        {
+            found(through.used.key, true);
+        }
+    }
+    Ok(())
+}
+
+impl Through<'_> {
+    fn walk(&self, need: u32) -> Walk<'_> {
+        Walk::new(&self.used.config.layout, self.used.key.pd, need, self.memory_offset, self.memory_bytes)
+    }
+
+    /// Gives what is in memory to the writer, as it is on the wire.
+    fn read(&self, stages: &mut Stages, writer: &mut Writer<'_, '_>, found: Found<'_>) -> Result<(), Denied> {
+        let mut walk = self.walk(0);
+        let Some(signature) = &self.used.config.signature else {
+            while let Some((at, bytes)) = walk.next()? {
+                writer.take(at, bytes);
+            }
+            return Ok(());
+        };
+        stages.clear();
+        let mut converter = Converter::new(Flow::to_wire(signature), self.data_offset);
+        while let Some((at, bytes)) = walk.next()? {
+            let mut sink = |bytes: &[u8]| writer.take(bytes.as_ptr(), bytes.len());
+            // SAFETY: the region's key granted it just now.
+            unsafe { converter.feed(stages, at, bytes, &mut sink) };
+        }
+        if let Some((fault, offset)) = converter.fault()
+            && self.used.key.found(fault, offset)
+        {
+            found(self.used.key, false);
+        }
+        Ok(())
+    }
+}
+
+/// What comes from the wire, put where the end that is written to has it.
+struct Writer<'a, 'p> {
+    to: &'a To<'p>,
+    stages: &'a mut Stages,
+    /// The span behind the one that is being written.
+    next: usize,
+    state: Writing<'a>,
+    /// Bytes of the wire that go there still.
+    left: u64,
+    denied: bool,
+    /// Spans whose keys found something wrong first: a bit each.
+    faulty: u64,
+}
+
+const _: () = assert!(SGE_MAX <= 64);
+
+enum Writing<'a> {
+    Memory(*mut u8),
+    Bytes(Walk<'a>),
+    Blocks(Walk<'a>, Converter),
+}
+
+impl<'a, 'p> Writer<'a, 'p> {
+    fn new(to: &'a To<'p>, stages: &'a mut Stages) -> Writer<'a, 'p> {
+        let state = Writing::Memory(std::ptr::null_mut());
+        Writer { to, stages, next: 0, state, left: 0, denied: false, faulty: 0 }
+    }
+
+    /// Takes `bytes` at `from`, which the region's key granted just now, or which are our own.
+    fn take(&mut self, mut from: *const u8, mut bytes: usize) {
+        while bytes > 0 && !self.denied {
+            if self.left == 0 && !self.open() {
+                // There is room for all: whoever made the ends saw to it.
+                return;
+            }
+            let step = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes);
+            self.write(from, step);
+            self.left -= step as u64;
+            bytes -= step;
+            from = from.wrapping_add(step);
+        }
+    }
+
+    /// Goes on to the next span. False if there is none.
+    fn open(&mut self) -> bool {
+        self.close();
+        let Some(Some(span)) = self.to.spans.get(self.next) else { return false };
+        self.next += 1;
+        (self.state, self.left) = match span {
+            Span::Memory { at, bytes } => (Writing::Memory(*at), *bytes),
+            Span::Key(through) => {
+                let walk = through.walk(key_table::LOCAL_WRITE);
+                let state = match &through.used.config.signature {
+                    None => Writing::Bytes(walk),
+                    Some(signature) => {
+                        self.stages.clear();
+                        Writing::Blocks(walk, Converter::new(Flow::to_memory(signature), through.data_offset))
+                    }
+                };
+                (state, through.wire_bytes)
+            }
+        };
+        true
+    }
+
+    /// The span that was written is done with.
+    fn close(&mut self) {
+        let Writing::Blocks(_, converter) = &self.state else { return };
+        let at = self.next - 1;
+        if let (Some((fault, offset)), Some(Some(Span::Key(through)))) = (converter.fault(), self.to.spans.get(at))
+            && through.used.key.found(fault, offset)
+        {
+            self.faulty |= 1 << at;
+        }
+        self.state = Writing::Memory(std::ptr::null_mut());
+    }
+
+    /// Writes `bytes` at `from` to where the span goes on.
+    fn write(&mut self, from: *const u8, bytes: usize) {
+        match &mut self.state {
+            Writing::Memory(at) => {
+                // SAFETY: so many bytes are granted or our own on the one side, and left in a span
+                // that was granted on the other.
+                unsafe { copy(*at, from, bytes) };
+                *at = at.wrapping_add(bytes);
+            }
+            Writing::Bytes(walk) => self.denied |= scatter(walk, from, bytes).is_err(),
+            Writing::Blocks(walk, converter) => {
+                let denied = &mut self.denied;
+                let mut sink = |block: &[u8]| *denied |= scatter(walk, block.as_ptr(), block.len()).is_err();
+                // SAFETY: so many bytes can be read there, as `take` is told.
+                unsafe { converter.feed(self.stages, from, bytes, &mut sink) };
+            }
+        }
+    }
+}
+
+/// Puts `bytes` at `from`, which can be read, where the walk goes on.
+fn scatter(walk: &mut Walk<'_>, mut from: *const u8, bytes: usize) -> Result<(), Denied> {
+    let mut left = bytes as u64;
+    while left > 0 {
+        let Some((at, step)) = walk.next_of(left)? else { return Err(Denied) };
+        // SAFETY: the region's key granted it just now, for writing; and the bytes can be read.
+        unsafe { copy(at, from, step) };
+        from = from.wrapping_add(step);
+        left -= step as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! What `message` and `one_sided` do, where a key that was denied may be an indirect one.
+//!
+//! What it guarantees: the same checks in the same order. Nothing of it is on a path that knows
+//! regions only: those come here when a key was denied, and go on here only if it is an indirect
+//! key; otherwise the answer is the one that they would have given.
+//!
+//! A work request whose own key found something wrong has succeeded all the same: what was wrong is
+//! recorded when the queue's completions are polled, and a queue pair for signature pipelining
+//! stops behind it ([`Outcome::Stopped`]).
+
+use crate::data_path::arrival::{self, Arrival, Fault, PROTECTION, TOO_SHORT};
+use crate::data_path::completion::{self, Header};
+use crate::data_path::ends::{From, To, transfer};
+use crate::data_path::errors::Errors;
+use crate::data_path::pieces::Sources;
+use crate::data_path::{access, bind, psn};
+use crate::events::async_event::Kind;
+use crate::objects::cq::Cq;
+use crate::objects::device::MESSAGE_BYTES_MAX;
+use crate::objects::guards::Pinned;
+use crate::objects::key_table::{self, Denied};
+use crate::objects::mkey::{self, Mkey};
+use crate::objects::qp::Qp;
+use crate::queues::outcome::Outcome;
+use crate::queues::wqe::Wqe;
+use crate::queues::wr::SendWr;
+use rdma_sys::*;
+
+/// Carries out a SEND.
+#[cold]
+pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Outcome {
+    let Ok(source) = source(qp, pinned, wr) else {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+    };
+    let bytes = source.wire_bytes();
+    if bytes > MESSAGE_BYTES_MAX {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+    }
+    let Some(peer) = arrival::peer(qp, pinned) else { return arrival::unreachable_peer(qp) };
+    let Some(index) = arrival::take(peer) else { return arrival::no_receive(qp, peer) };
+    let (imm, flags) = arrival::extra(wr);
+    let arrival = Arrival { opcode: completion::RECV, bytes, imm, flags, solicited: wr.is_solicited() };
+    if flags == ibv_wc_flags::IBV_WC_WITH_INV.0 && !bind::invalidate(peer, pinned, imm) {
+        peer.context().events.raise(peer, Kind::QpAccessErr);
+        let fault = Fault { local: ibv_wc_status::IBV_WC_LOC_ACCESS_ERR, remote: ibv_wc_status::IBV_WC_REM_ACCESS_ERR };
+        return arrival::refuse(qp, peer, index, arrival, fault, errors);
+    }
+    let mut stops = false;
+    let wqe = peer.receives().wqe(index);
+    if let Err(fault) = deliver(qp, peer, pinned, wqe, &source, &mut stops) {
+        return arrival::refuse(qp, peer, index, arrival, fault, errors);
+    }
+    done(qp, pinned, arrival::arrive(qp, peer, index, arrival, errors), stops)
+}
+
+/// Carries out an RDMA WRITE.
+#[cold]
+pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Outcome {
+    let Ok(source) = source(qp, pinned, wr) else {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+    };
+    let bytes = source.wire_bytes();
+    if bytes > MESSAGE_BYTES_MAX {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+    }
+    let Some(peer) = arrival::peer(qp, pinned) else { return arrival::unreachable_peer(qp) };
+    if !access::lets_in(peer, key_table::REMOTE_WRITE) {
+        return access::refuse_request(qp, peer, errors);
+    }
+    let (remote, mut target) = (wr.rdma(), To::new(pinned));
+    if target.add_remote(peer, remote.rkey, remote.remote_addr, bytes).is_err() {
+        return access::refuse_access(qp, peer, errors);
+    }
+    let with_imm = wr.opcode == ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM;
+    let receive = if with_imm { arrival::take(peer) } else { None };
+    if with_imm && receive.is_none() {
+        return arrival::no_receive(qp, peer);
+    }
+    let mut stops = false;
+    if transfer(&target, &source, &mut |key, of_target| found_by_requester(qp, key, of_target, &mut stops)).is_err() {
+        return access::refuse_access(qp, peer, errors);
+    }
+    let Some(index) = receive else { return done(qp, pinned, Outcome::Done(bytes), stops) };
+    let (imm, flags) = arrival::extra(wr);
+    let arrival = Arrival { opcode: completion::RECV_RDMA_WITH_IMM, bytes, imm, flags, solicited: wr.is_solicited() };
+    done(qp, pinned, arrival::arrive(qp, peer, index, arrival, errors), stops)
+}
+
+/// Carries out an RDMA READ.
+#[cold]
+pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, errors: &mut Errors) -> Outcome {
+    let mut target = To::new(pinned);
+    let added = wr.sges().iter().try_for_each(|sge| target.add_local(qp.pd, sge, u64::MAX));
+    if added.is_err() {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+    }
+    let peer = match access::reading_peer(qp, pinned, key_table::REMOTE_READ, errors) {
+        Ok(peer) => peer,
+        Err(outcome) => return outcome,
+    };
+    let (remote, mut source, bytes) = (wr.rdma(), From::new(pinned), target.wire_bytes());
+    if bytes > MESSAGE_BYTES_MAX {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_LEN_ERR);
+    }
+    if source.add_remote(peer, remote.rkey, remote.remote_addr, bytes).is_err() {
+        return access::refuse_access(qp, peer, errors);
+    }
+    let mut stops = false;
+    // What is written to is the requester's own here.
+    if transfer(&target, &source, &mut |key, of_target| found_by_requester(qp, key, !of_target, &mut stops)).is_err() {
+        return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR);
+    }
+    done(qp, pinned, Outcome::Done(bytes), stops)
+}
+
+/// As `message::place`, which was refused with `fault`: it stays so unless an indirect key is the
+/// reason.
+#[cold]
+pub(crate) fn place(
+    peer: &Qp,
+    pinned: Pinned<'_>,
+    index: u64,
+    source: &Sources<'_>,
+    skip: u64,
+    fault: Fault,
+) -> Result<(), Fault> {
+    let wqe = peer.receives().wqe(index);
+    let has_indirect = wqe.sges().any(|sge| mkey::lookup(pinned, sge.lkey).is_some());
+    if skip > 0 || !has_indirect {
+        return Err(fault);
+    }
+    let source = From::of(pinned, source).map_err(|_| fault)?;
+    deliver(peer, peer, pinned, wqe, &source, &mut false)
+}
+
+/// As `poll::place`, which was denied: `payload` is a small message to `qp`.
+#[cold]
+pub(crate) fn place_small(qp: &Qp, pinned: Pinned<'_>, wqe: Wqe<'_>, payload: &[u8]) -> Result<(), Denied> {
+    let mut source = Sources::new(pinned);
+    source.add_own(payload);
+    let source = From::of(pinned, &source)?;
+    let target = target(qp, pinned, wqe, source.wire_bytes()).map_err(|_| Denied)?;
+    // It is being polled.
+    transfer(&target, &source, &mut |key, _| key.record())
+}
+
+/// Moves a message into the buffers of a receive of `peer`'s that was taken. `qp` has sent it.
+fn deliver(
+    qp: &Qp,
+    peer: &Qp,
+    pinned: Pinned<'_>,
+    wqe: Wqe<'_>,
+    source: &From<'_>,
+    stops: &mut bool,
+) -> Result<(), Fault> {
+    let target = target(peer, pinned, wqe, source.wire_bytes())?;
+    let moved = transfer(&target, source, &mut |key, of_target| match of_target {
+        // Before the receive itself completes, on the same queue.
+        true => announce(peer.recv_cq(), key),
+        false => found_by_requester(qp, key, false, stops),
+    });
+    moved.map_err(|_| PROTECTION)
+}
+
+/// The first `bytes` of the wire of a receive's buffers.
+fn target<'p>(peer: &Qp, pinned: Pinned<'p>, wqe: Wqe<'_>, bytes: u64) -> Result<To<'p>, Fault> {
+    let mut target = To::new(pinned);
+    for sge in wqe.sges() {
+        let left = bytes - target.wire_bytes();
+        if left == 0 {
+            break;
+        }
+        target.add_local(peer.receives_pd(), &sge, left).map_err(|_| PROTECTION)?;
+    }
+    if target.wire_bytes() < bytes { Err(TOO_SHORT) } else { Ok(target) }
+}
+
+fn source<'p>(qp: &Qp, pinned: Pinned<'p>, wr: SendWr<'p>) -> Result<From<'p>, Denied> {
+    if wr.is_inline() {
+        let mut pieces = Sources::new(pinned);
+        pieces.add_list(qp.pd, wr)?;
+        return From::of(pinned, &pieces);
+    }
+    let mut source = From::new(pinned);
+    wr.sges().iter().try_for_each(|sge| source.add_local(qp.pd, sge, u64::MAX))?;
+    Ok(source)
+}
+
+/// Something was found wrong with a key: of the peer's side, or of the work request's own.
+fn found_by_requester(qp: &Qp, key: &Mkey, of_peer: bool, stops: &mut bool) {
+    if of_peer {
+        // Its owner polls nothing for this access.
+        return key.record();
+    }
+    announce(qp.send_cq(), key);
+    *stops |= qp.stops_at_faults;
+}
+
+/// Whoever polls the queue is told, before what completes from now on.
+fn announce(cq: &Cq, key: &Mkey) {
+    let header = Header { word: key.number().into(), opcode: completion::KEY_FAULT, ..Header::default() };
+    if completion::push(cq, completion::NO_TAG, &header, [0, 0], true).is_err() {
+        // The queue is lost, as its event says; the fault is not.
+        key.record();
+    }
+}
+
+fn done(qp: &Qp, pinned: Pinned<'_>, outcome: Outcome, stops: bool) -> Outcome {
+    match outcome {
+        Outcome::Done(bytes) if stops => {
+            psn::carried_out(qp, pinned);
+            Outcome::Stopped(bytes)
+        }
+        outcome => outcome,
+    }
+}

@@ -1,0 +1,114 @@
+//! Signature offload under mlx5dv's names: indirect keys, block signatures, pipelining
+//! (`mlx5dv_wr_mkey_configure(3)` and its neighbours).
+//!
+//! What it guarantees: each function behaves as its man page says; what the pages leave open is
+//! said here.
+//!
+//! - `addr` and `length` of an element that names a key with a block signature count data, without
+//!   protection information. What a *peer* reads or writes by the R_Key counts bytes of the wire.
+//!   Either must be whole blocks of both domains.
+//! - The reference tag counts from the key's first block, not from the transfer's.
+//! - A guard alone (CRC) lies lowest byte first, T10-DIF's fields highest first. CRC64_XP10 has the
+//!   polynomial that NVMe has. The final complement is that of the catalogue whatever the seed.
+//! - A block that escapes is not checked at all.
+//! - A faulty block moves as a good one does; the first fault of a transfer is kept.
+//! - What a peer's access finds is recorded at once; what a work request finds, when its completion
+//!   queue is polled, of which it takes one place until then.
+//! - A key whose error was taken by `mlx5dv_mkey_check(3)` is refused until it is configured again.
+//! - Entries of a layout name regions. Datagrams and atomics don't go through such keys.
+
+#![allow(non_camel_case_types)]
+
+mod builder;
+pub mod types;
+
+pub use builder::MkeyConfigureWr;
+pub use types::*;
+
+use crate::control::create;
+use crate::data_path::cancel;
+use crate::errno;
+use crate::objects::mkey::{self, Mkey};
+use crate::objects::pd::present_pd;
+use crate::objects::qp::{Parts, Qp};
+use crate::objects::{Object, object};
+use rdma_sys::*;
+use std::ffi::c_int;
+
+/// `mlx5dv_create_mkey(3)`. `max_entries` is granted as asked.
+///
+/// # Safety
+/// As for the `provider`: the protection domain is live, and `attr` can be read.
+pub unsafe fn mlx5dv_create_mkey(attr: *mut mlx5dv_mkey_init_attr) -> *mut mlx5dv_mkey {
+    // SAFETY: attributes that can be read, and a live domain: the program's promise.
+    let (attr, pd) = unsafe { (&*attr, present_pd((*attr).pd)) };
+    let known = mkey_init_attr_flags::INDIRECT
+        | mkey_init_attr_flags::BLOCK_SIGNATURE
+        | mkey_init_attr_flags::REMOTE_INVALIDATE;
+    let made = pd.and_then(|pd| match attr.create_flags {
+        flags if flags & mkey_init_attr_flags::INDIRECT == 0 => Err(libc::EINVAL),
+        flags if flags & !known != 0 => Err(libc::EOPNOTSUPP),
+        flags => mkey::create(pd, flags, attr.max_entries),
+    });
+    made.unwrap_or_else(errno::null)
+}
+
+/// `mlx5dv_destroy_mkey(3)`.
+///
+/// # Safety
+/// The key is live, no work request that names it is outstanding, and it isn't used again.
+pub unsafe fn mlx5dv_destroy_mkey(mkey: *mut mlx5dv_mkey) -> c_int {
+    // SAFETY: the contract; `retire` waits until no peer's access uses it.
+    unsafe {
+        mkey::retire(Mkey::from_raw(mkey));
+        Mkey::free(mkey);
+    }
+    0
+}
+
+/// `mlx5dv_mkey_check(3)`.
+///
+/// # Safety
+/// The key is live, and `err_info` can be written.
+pub unsafe fn mlx5dv_mkey_check(mkey: *mut mlx5dv_mkey, err_info: *mut mlx5dv_mkey_err) -> c_int {
+    // SAFETY: the key is live by the program's promise.
+    match unsafe { Mkey::from_raw(mkey) }.check() {
+        Ok(info) => {
+            // SAFETY: it can be written by the program's promise.
+            unsafe { err_info.write(info) };
+            0
+        }
+        Err(code) => code,
+    }
+}
+
+/// `mlx5dv_create_qp(3)`, with the attributes that matter here. `EOPNOTSUPP` for flags that the
+/// device hasn't, or on a queue pair that isn't RC.
+///
+/// # Safety
+/// As `provider::ibv_create_qp`.
+pub unsafe fn mlx5dv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr, extras: QpExtras) -> *mut ibv_qp {
+    // SAFETY: the contract: `init` may be read and written, and leads to live objects, or to none.
+    let (domain, init, send_cq, recv_cq, srq) = unsafe {
+        let init = &mut *init;
+        let objects = (object(init.send_cq), object(init.recv_cq), object(init.srq));
+        (present_pd(pd), init, objects.0, objects.1, objects.2)
+    };
+    let made = domain.and_then(|domain| {
+        let (Some(send_cq), Some(recv_cq)) = (send_cq, recv_cq) else { return Err(libc::EINVAL) };
+        create::create(Parts { domain, send_cq, recv_cq, srq }, init, extras)
+    });
+    made.unwrap_or_else(errno::null)
+}
+
+/// `mlx5dv_qp_cancel_posted_send_wrs(3)`: how many were cancelled, or a negative `errno`.
+///
+/// # Safety
+/// The queue pair is live.
+pub unsafe fn mlx5dv_qp_cancel_posted_send_wrs(qp: *mut ibv_qp, wr_id: u64) -> c_int {
+    // SAFETY: the queue pair is live by the program's promise.
+    match cancel::cancel(unsafe { Qp::from_raw(qp) }, wr_id) {
+        Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
+        Err(code) => -code,
+    }
+}

@@ -1,0 +1,178 @@
+//! A stream of blocks on its way from one domain to the other.
+//!
+//! What it guarantees: what was checked is what is given on: bytes are copied here first, since
+//! whoever owns the memory may write it meanwhile. The first fault of the stream is kept.
+
+use crate::copy::copy;
+use crate::signature::domain::BLOCK_BYTES_MAX;
+use crate::signature::flow::{Fault, Flow};
+use std::mem::MaybeUninit;
+
+/// Where what was converted goes.
+pub(crate) trait Sink {
+    /// Takes the next bytes.
+    fn take(&mut self, bytes: &[u8]);
+}
+
+impl<F: FnMut(&[u8])> Sink for F {
+    fn take(&mut self, bytes: &[u8]) {
+        self(bytes);
+    }
+}
+
+/// See the [module](self).
+pub(crate) struct Converter {
+    flow: Flow,
+    /// Blocks of the input domain, and of the output domain, before the next.
+    input_index: u64,
+    output_index: u64,
+    /// The first block's number.
+    first_index: u64,
+    /// The first fault, with the offset of its block in the transfer: bytes of the input domain.
+    fault: Option<(Fault, u64)>,
+}
+
+/// Room for blocks that aren't whole yet, lent to one converter after the other: it is too large to
+/// be made or moved for each.
+pub(crate) struct Stages {
+    input: Stage,
+    /// Used where the domains' blocks differ in size.
+    output: Stage,
+}
+
+impl Stages {
+    pub(crate) fn new() -> Stages {
+        Stages { input: Stage::new(), output: Stage::new() }
+    }
+
+    /// For another converter.
+    pub(crate) fn clear(&mut self) {
+        (self.input.len, self.output.len) = (0, 0);
+    }
+}
+
+impl Converter {
+    /// From `data_offset` on, which is at a block's start in both domains.
+    pub(crate) fn new(flow: Flow, data_offset: u64) -> Converter {
+        let index = |domain: Option<crate::signature::domain::Domain>| {
+            domain.map_or(0, |domain| data_offset / domain.block_bytes)
+        };
+        let (input_index, output_index) = (index(flow.input), index(flow.output));
+        Converter { flow, input_index, output_index, first_index: input_index, fault: None }
+    }
+
+    /// What was wrong first.
+    pub(crate) fn fault(&self) -> Option<(Fault, u64)> {
+        self.fault
+    }
+
+    /// Takes `len` bytes of the input domain at `from`, and gives on what they complete. The stages
+    /// are the same each time, and were cleared before the first.
+    ///
+    /// # Safety
+    /// So many bytes can be read there.
+    pub(crate) unsafe fn feed(
+        &mut self,
+        stages: &mut Stages,
+        mut from: *const u8,
+        mut len: usize,
+        sink: &mut impl Sink,
+    ) {
+        let block_bytes = self.block_bytes();
+        while len > 0 {
+            let step = len.min(block_bytes - stages.input.len);
+            // SAFETY: `step` is no more than `len`, of which the contract speaks.
+            unsafe {
+                stages.input.add(from, step);
+                from = from.add(step);
+            }
+            len -= step;
+            if stages.input.len == block_bytes {
+                self.block(stages, sink);
+                stages.input.len = 0;
+            }
+        }
+    }
+
+    /// Bytes a block of what comes in: of the other domain, where the input domain has none.
+    fn block_bytes(&self) -> usize {
+        let domain = self.flow.input.map(|domain| domain.total_bytes());
+        let other = self.flow.output.map(|domain| domain.block_bytes);
+        // One of the two is there, and no longer than a stage.
+        (domain.or(other).unwrap_or(BLOCK_BYTES_MAX as u64) as usize).min(BLOCK_BYTES_MAX)
+    }
+
+    /// A block of the input domain is whole.
+    fn block(&mut self, stages: &mut Stages, sink: &mut impl Sink) {
+        let Stages { input: whole, output: staged } = stages;
+        let all = whole.bytes();
+        let data_bytes = self.flow.input.map_or(all.len(), |domain| domain.block_bytes as usize);
+        let (data, field) = all.split_at(data_bytes.min(all.len()));
+        let index = self.input_index;
+        let fault = match (self.flow.input, self.flow.output) {
+            (Some(input), Some(output)) if input.block_bytes != output.block_bytes => {
+                let fault = self.flow.check_alone(&input, index, data, input.read(field));
+                let mut data = data;
+                while !data.is_empty() {
+                    let step = data.len().min(output.block_bytes as usize - staged.len);
+                    // SAFETY: a slice's bytes can be read.
+                    unsafe { staged.add(data.as_ptr(), step) };
+                    data = &data[step..];
+                    if staged.len == output.block_bytes as usize {
+                        let block = staged.bytes();
+                        sink.take(block);
+                        let made = Flow::generate(&output, self.output_index, block);
+                        sink.take(&output.write(made)[..output.protection_bytes() as usize]);
+                        staged.len = 0;
+                        self.output_index += 1;
+                    }
+                }
+                fault
+            }
+            (input, output) => {
+                // With one domain only, its blocks are what is counted.
+                let index = if input.is_some() { index } else { self.output_index };
+                let (made, fault) = self.flow.block(index, data, field);
+                sink.take(data);
+                if let Some(output) = output {
+                    sink.take(&output.write(made)[..output.protection_bytes() as usize]);
+                    self.output_index += 1;
+                }
+                fault
+            }
+        };
+        if let (Some(fault), None) = (fault, self.fault) {
+            self.fault = Some((fault, (index - self.first_index) * self.block_bytes() as u64));
+        }
+        self.input_index += 1;
+    }
+}
+
+/// Bytes of a block that isn't whole yet.
+struct Stage {
+    bytes: [MaybeUninit<u8>; BLOCK_BYTES_MAX],
+    len: usize,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        Stage { bytes: [const { MaybeUninit::uninit() }; _], len: 0 }
+    }
+
+    /// # Safety
+    /// `len` bytes can be read at `from`.
+    unsafe fn add(&mut self, from: *const u8, len: usize) {
+        let room = &mut self.bytes[self.len..][..len];
+        // SAFETY: room for so many, which the contract lets be read.
+        unsafe { copy(room.as_mut_ptr().cast(), from, len) };
+        self.len += len;
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: `add` has written the first `len`.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests;
