@@ -7,6 +7,7 @@
 //!   nor allocates. An lcore that wants to sleep waits for [`Store::wake_fd`].
 //! - [`MemoryStore`] keeps blocks in memory that RDMA operations may reach themselves;
 //!   [`NullStore`] keeps nothing. [`FileStore`] is a file or a block device, by io_uring.
+//! - [`FaultyStore`] is a disk for tests, which fails, dawdles, tears, forgets and lies by a seed.
 //!
 //! **What is durable.** A write that is done may be lost in a crash, until a [`Op::Flush`] that was
 //! submitted after it was done is done too. A write with `fua` is durable when it is done. A write
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod faulty;
 pub mod file;
 pub mod memory;
 pub mod null;
@@ -25,6 +27,7 @@ pub mod request;
 pub mod store;
 
 pub use check::Extent;
+pub use faulty::{Disk, Faults, FaultyStore};
 pub use file::{DirectIo, FileCounts, FileError, FileSpec, FileStore};
 pub use memory::{BlockMemory, MemoryStore, Resizer};
 pub use null::NullStore;

@@ -1,4 +1,4 @@
-//! Files by io_uring, on the file systems that this machine has: past the page cache and through it.
+//! Files by io_uring, on file systems that this machine has: past the page cache and through it.
 
 mod common;
 
