@@ -21,6 +21,7 @@ pub mod post_poll;
 pub mod rc;
 pub mod ring;
 pub mod stages;
+pub mod store;
 pub mod trading;
 
 use crate::Figures;

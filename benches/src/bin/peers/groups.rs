@@ -8,14 +8,14 @@ use crate::ours::Books;
 use crate::peer::ucx::{self, Test};
 use crate::peer::{counted, dpdk_test, fabric, rivals, testpmd};
 use crate::row::{Goal, Row, Source};
-use crate::servers;
+use crate::{servers, stores};
 
 use Goal::{OursBelow, RatioAtLeast, RatioAtMost, Reported};
 use Source::{Figure, Known, Nobody};
 
 /// In the order of the table.
 pub(crate) fn all() -> Vec<Group> {
-    vec![
+    let mut all = vec![
         one_way(),
         send_rate(),
         sends("send-4KiB", 4096, UCX_SEND_4K),
@@ -49,7 +49,9 @@ pub(crate) fn all() -> Vec<Group> {
         scaling_queue_pairs_shared(),
         scaling_lcores(),
         scaling_pool(),
-    ]
+    ];
+    all.extend(stores::all());
+    all
 }
 
 fn row(name: &'static str, unit: &'static str, ours: Source, peer: Source, goal: Goal) -> Row {

@@ -25,6 +25,7 @@ mod peer;
 mod process;
 mod row;
 mod servers;
+mod stores;
 mod table;
 mod wrap;
 

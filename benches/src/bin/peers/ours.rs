@@ -7,7 +7,8 @@ use clap::{Subcommand, ValueEnum};
 use tick_to_trade::generator::GeneratorSpec;
 use verbline_benches::Figures;
 use verbline_benches::ours::{
-    self, connections, feed, graph, hop, idle, itch, lcores, messages, operations, pool, post_poll, ring, trading,
+    self, connections, feed, graph, hop, idle, itch, lcores, messages, operations, pool, post_poll, ring, store,
+    trading,
 };
 
 use crate::error::RunError;
@@ -81,6 +82,12 @@ pub(crate) enum Subject {
     FanOut,
     /// Two rings into one stage, beside one
     FanIn,
+    /// Random reads of a file at depth 32, or writes
+    Store {
+        path: PathBuf,
+        #[arg(long)]
+        writes: bool,
+    },
     /// Posts and polls for callgrind to count
     PostAndPoll { lists: u64, burst: usize },
 }
@@ -162,6 +169,7 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::BareIdleCpu { ticks_per_s } => idle::bare_idle_cpu(*ticks_per_s, IDLE_TIME),
         Subject::Saturated { pairs } => idle::adaptive_beside_poll(*pairs),
         Subject::TickToTrade { ticks_per_s } => trading::tick_to_trade(*ticks_per_s, TRADING_TIME),
+        Subject::Store { path, writes } => store::random(path, *writes, 32),
         Subject::PostAndPoll { lists, burst } => {
             post_poll::post_and_poll(*lists, *burst);
             Figures::of("messages", (*lists * *burst as u64) as f64)

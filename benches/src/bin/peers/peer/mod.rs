@@ -3,6 +3,7 @@
 pub(crate) mod counted;
 pub(crate) mod dpdk_test;
 pub(crate) mod fabric;
+pub(crate) mod fio;
 pub(crate) mod rivals;
 pub(crate) mod testpmd;
 pub(crate) mod ucx;
