@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbline_store::{Done, FileSpec, FileStore, Request, Store};
 
 use super::pool::pool;
@@ -41,7 +42,7 @@ pub fn random(path: &Path, writes: bool, depth: usize) -> Figures {
     }
     let mut done = Vec::<Done>::with_capacity(depth);
     let (began, mut counted_from, mut count) = (Instant::now(), None, 0_u64);
-    let mut latency = hdrhistogram::Histogram::<u64>::new(3).expect("three digits are allowed");
+    let mut latency = hdrhistogram::Histogram::<u64>::new_with_max(10_000_000_000, 3).expect("the bounds are in order");
     let mut started = vec![Instant::now(); depth];
     loop {
         let now = Instant::now();
@@ -55,7 +56,9 @@ pub fn random(path: &Path, writes: bool, depth: usize) -> Figures {
             };
         }
         store.submit(&mut requests);
-        store.poll(&mut done);
+        if store.poll(&mut done) == 0 && store.may_sleep() {
+            sleep_until_done(&store);
+        }
         if !done.is_empty() && counted_from.is_some() {
             let now = Instant::now();
             count += done.len() as u64;
@@ -76,4 +79,12 @@ pub fn random(path: &Path, writes: bool, depth: usize) -> Figures {
             _ => {}
         }
     }
+}
+
+/// As an lcore in event mode does, and as fio does: what completes may need this CPU, e.g. the
+/// kernel's workers for file systems that block.
+fn sleep_until_done(store: &FileStore) {
+    let Some(fd) = store.wake_fd() else { return };
+    // A signal, or a second, ends it too; the next poll tells.
+    let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
 }

@@ -151,9 +151,10 @@ impl FileRing {
         Ok(ring)
     }
 
-    /// Registers what there is of the pools, or remembers why not: everything works without.
-    fn register(&mut self, pools: &[Pool]) {
-        let Some((buffers, vectors)) = Buffers::plan(pools) else { return };
+    /// Registers these pools, if none are yet, or remembers why not
+    /// ([`FileRing::unregistered`]): everything works without. Control path.
+    pub fn register(&mut self, pools: &[Pool]) {
+        let Some((buffers, vectors)) = Buffers::plan(pools).filter(|_| self.buffers.is_empty()) else { return };
         // SAFETY: the vectors are whole regions of pools, which `buffers` keeps alive, and with it
         // their addresses, until the ring is gone (the order of fields, and `drop`). A region is
         // raw memory: what the kernel writes there it writes for an entry, which owns its packet.

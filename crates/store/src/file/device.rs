@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use verbline_mem::Pool;
 use verbline_mem::uring::{Completed, Entry, FileRing, PushError};
 
 /// A file, by a ring: [`FileRing`] has the semantics.
@@ -27,6 +28,11 @@ pub trait Device: Send {
 
     /// Readable while there are completions to take.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Packets of this pool will come.
+    fn use_pool(&mut self, pool: &Pool) {
+        let _ = pool;
+    }
 
     /// The file's length now, bytes.
     ///
@@ -54,6 +60,10 @@ impl Device for FileRing {
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(FileRing::wake_fd(self))
+    }
+
+    fn use_pool(&mut self, pool: &Pool) {
+        FileRing::register(self, std::slice::from_ref(pool));
     }
 
     fn len_bytes(&self) -> io::Result<u64> {

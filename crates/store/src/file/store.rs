@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use verbline_mem::Packet;
 use verbline_mem::uring::{Completed, Entry, FileRing, PushError};
+use verbline_mem::{Packet, Pool};
 
 use super::device::Device;
 use super::steps::{After, Lacks, Steps};
@@ -212,6 +212,10 @@ impl<D: Device> Store for FileStore<D> {
 
     fn may_sleep(&self) -> bool {
         self.done.is_empty() && !self.unsubmitted && self.broken.is_none()
+    }
+
+    fn use_pool(&mut self, pool: &Pool) {
+        self.device.use_pool(pool);
     }
 
     fn refresh(&mut self) -> io::Result<Geometry> {
