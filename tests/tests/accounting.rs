@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use nvme_target::NvmeTarget;
 use pingpong::PingPong;
 use tick_to_trade::arbitration::BEYOND_ITEMS;
 use tick_to_trade::stages::{self, Tallies, Tally};
@@ -146,5 +147,34 @@ fn two_lcores_of_pingpong_account_for_all() {
         let lost = dropped_at(&report, &format!("stage.{}", echo.name));
         assert_eq!(echo.packets_in, echo.packets_out + lost, "{sets:?}: {:?}", report.drops);
         assert!(client.packets_out >= echo.packets_in, "{sets:?}");
+    }
+}
+
+/// What hosts send the target answers, in capsules, by operations, and through a store that is no
+/// memory.
+#[test]
+fn two_lcores_of_the_nvme_target_account_for_all() {
+    let cases: [&[&str]; 4] = [
+        &[],
+        &["load.in_capsule=false", "load.depth=60"],
+        &["load.block_bytes=32768", "load.depth=7", "load.read_share=0.3"],
+        // Less room for operations than the queues ask for: commands wait.
+        &["port.hosts.ops_depth_wr=8", "port.hosts.ops_shared_wr=24"],
+    ];
+    for sets in cases {
+        let mut registry = Registry::new("nvme-target");
+        let app = NvmeTarget::default();
+        app.register(&mut registry);
+        let Some(report) = run(&registry, "nvme-target", ["target", "load"], sets, SOON) else { return };
+        let (target, load) = (report.stage("target").expect("a target"), report.stage("load").expect("a load"));
+        assert_eq!(target.packets_in, target.counter("commands").unwrap_or(0), "{sets:?}: {:?}", report.drops);
+        assert_eq!((target.counter("failed"), dropped_at(&report, "stage.target")), (Some(0), 0), "{sets:?}");
+        let outcome = app.outcome(&report);
+        assert_eq!(
+            (outcome.json["balance"].as_i64(), outcome.json["mismatches"].as_i64()),
+            (Some(0), Some(0)),
+            "{sets:?}"
+        );
+        assert!(load.counter("answered") > Some(0) && outcome.failures.is_empty(), "{sets:?}: {:?}", outcome.failures);
     }
 }

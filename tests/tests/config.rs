@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use kv::KeyValue;
+use nvme_target::NvmeTarget;
 use pingpong::PingPong;
 use tick_to_trade::stages::{self, Tally};
 use verbline::plan::{Hugepages, Lack, Loader, Machine};
@@ -21,6 +22,11 @@ fn registry(app: &str) -> Registry {
         "kv" => {
             let mut registry = Registry::new("kv");
             KeyValue::default().register(&mut registry);
+            registry
+        }
+        "nvme-target" => {
+            let mut registry = Registry::new("nvme-target");
+            NvmeTarget::default().register(&mut registry);
             registry
         }
         "tick-to-trade" => {
@@ -78,5 +84,5 @@ fn every_shipped_plan_loads_with_its_apps_catalog() {
         assert!(lacks.contains(&Lack::Hugepages) && lacks.iter().all(of_memory), "{lacks:?}");
         seen.insert(app.to_owned());
     }
-    assert_eq!(Vec::from_iter(seen), ["kv", "pingpong", "tick-to-trade"], "every app has a plan");
+    assert_eq!(Vec::from_iter(seen), ["kv", "nvme-target", "pingpong", "tick-to-trade"], "every app has a plan");
 }

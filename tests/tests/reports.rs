@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kv::KeyValue;
+use nvme_target::NvmeTarget;
 use pingpong::PingPong;
 use serde_json::{Value, json};
 use tick_to_trade::stages::{self, Tally};
@@ -25,6 +26,7 @@ fn registry(app: &'static str) -> Registry {
     match app {
         "pingpong" => PingPong::default().register(&mut registry),
         "kv" => KeyValue::default().register(&mut registry),
+        "nvme-target" => NvmeTarget::default().register(&mut registry),
         _ => stages::register(&mut registry, &Tally::default()),
     }
     registry
@@ -32,7 +34,7 @@ fn registry(app: &'static str) -> Registry {
 
 /// The app of a plan, by the plan's name.
 fn app_of(stem: &str) -> &'static str {
-    ["pingpong", "kv"].into_iter().find(|app| stem.starts_with(app)).unwrap_or("tick-to-trade")
+    ["pingpong", "kv", "nvme-target"].into_iter().find(|app| stem.starts_with(app)).unwrap_or("tick-to-trade")
 }
 
 fn plans() -> Vec<PathBuf> {
@@ -67,6 +69,7 @@ fn two_lcores_report_what_can_be_in_every_plan_and_mode() {
         let lcores = match app {
             "pingpong" => ["ping", "pong"],
             "kv" => ["server", "load"],
+            "nvme-target" => ["target", "load"],
             _ => ["exchange", "trader"],
         };
         let Some(placed) = two_lcores(lcores) else { return };
@@ -85,6 +88,7 @@ fn two_lcores_report_what_can_be_in_every_plan_and_mode() {
         let most = match app {
             "pingpong" => ["pingpong.window=32", "pingpong.size_bytes=1500"].as_slice(),
             "kv" => &["kv.window=4", "kv.close_every_ms=3"],
+            "nvme-target" => &["load.depth=60", "load.in_capsule=false"],
             _ if stem == "moex-replay" => &["feed.speed=10000"],
             _ => &["feed.ticks_per_second=2000000"],
         };

@@ -20,6 +20,8 @@ macro_rules! statuses {
             pub fn name(self) -> Option<&'static str> {
                 match Status(self.0 & 0x07FF) {
                     $(Status::$name => Some($text),)*
+                    Status::CONNECT_FORMAT => Some("Connect Incompatible Format"),
+                    Status::CONNECT_INVALID_HOST => Some("Connect Invalid Host"),
                     _ => None,
                 }
             }
@@ -159,7 +161,7 @@ mod tests {
         for field in (0..=u16::MAX).step_by(2) {
             let status = Status::from_field(field);
             assert_eq!(status.field(), field);
-            assert_eq!(Status::new(status.sct(), status.sc()).is(status), true, "{status}");
+            assert!(Status::new(status.sct(), status.sc()).is(status), "{status}");
         }
     }
 }

@@ -40,6 +40,9 @@ pub struct StageSpec {
     /// The most packets that the stage keeps between two calls (reorder buffers, retransmission); a
     /// term of the pool's sum.
     pub holds_packets: u32,
+    /// Bytes of the longest message that the stage sends, where its packets are longer: what else
+    /// they hold goes by RDMA. 0: a message may be as long as a packet.
+    pub message_bytes_max: u32,
     /// Names for the stage's own drop reasons.
     pub drops: &'static [&'static str],
     /// One line on what the stage does.

@@ -4,7 +4,7 @@
 use crate::choices::Transport;
 use crate::diag::Sink;
 use crate::flow::Flow;
-use crate::ids::PortId;
+use crate::ids::{Consumer, PortId, Target};
 use crate::ports::PortFacts;
 use crate::raw::RawPlan;
 use crate::refs::Links;
@@ -41,7 +41,7 @@ fn peer_buffers(from: PortId, to: PortId, raw: &RawPlan, links: &Links<'_>, flow
     let Some(room) = &landing.data_bytes else { return };
     let pools = raw.pools.iter().zip(&flow.reach).filter(|(_, reach)| reach.sent_by.contains(&from));
     for (pool, data) in pools.filter_map(|(pool, _)| Some((pool, pool.data_bytes.as_ref()?))) {
-        if data.value > room.value {
+        if data.value > room.value && !keeps_to(room.value, from, raw, links) {
             let (from, to) = (&raw.ports[from.index()].head.name, &raw.ports[to.index()].head.name);
             let message = format!("port.{from} can send {} bytes, port.{to} receives {}", data.value, room.value);
             sink.warn("short-buffers", room.span, message)
@@ -50,4 +50,19 @@ fn peer_buffers(from: PortId, to: PortId, raw: &RawPlan, links: &Links<'_>, flow
                 .help(format!("write `data_bytes = {}` here, or keep messages to {}", data.value, room.value));
         }
     }
+}
+
+/// Whether each stage that sends to the port says that its messages fit.
+fn keeps_to(room_bytes: u32, port: PortId, raw: &RawPlan, links: &Links<'_>) -> bool {
+    let leads_there = |target: &Target| *target == Target::Port(port);
+    let is_forwarded =
+        raw.ports.iter().zip(&links.ports).any(|(_, links)| links.next.is_some_and(|hop| leads_there(&hop.target)));
+    let mut senders = links.stages.iter().filter(|stage| stage.outputs.iter().any(|hop| leads_there(&hop.target)));
+    let fits = |max: u32| (1..=room_bytes).contains(&max);
+    let by_ring = links.rings.iter().flatten().any(|to| *to == Consumer::Port(port));
+    let by_spread = links.spreads.iter().flatten().any(|hop| leads_there(&hop.target));
+    !is_forwarded
+        && !by_ring
+        && !by_spread
+        && senders.all(|stage| stage.kind.is_some_and(|kind| fits(kind.spec.message_bytes_max)))
 }

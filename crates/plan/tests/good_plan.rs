@@ -284,6 +284,12 @@ fn both_ends_of_an_address_are_held_against_each_other_as_peers_are() {
         plan.warnings()
     );
 
+    let mut catalog = catalog();
+    catalog.kinds.iter_mut().for_each(|kind| kind.spec.message_bytes_max = 512);
+    let plan = Loader::new(catalog, machine()).load_str("small.toml", &text);
+    let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
+    assert!(plan.warnings().is_empty(), "every stage keeps to 512 bytes: {}", plan.warnings());
+
     let text = text
         .replace("rx_depth_wr = 512\nnext = \"drop\"", "tx_depth_wr = 1")
         .replace("connect_timeout", "rx_depth_wr = 1\nnext=\"drop\"\npool = \"packets\"\nconnect_timeout");

@@ -42,6 +42,7 @@ pub fn registry() -> Registry {
             holds_packets: if name.starts_with("holder") { HOLD_MAX } else { 0 },
             drops: DROPS,
             summary: "does at random what the engine allows",
+            ..StageSpec::default()
         };
         registry.stage(name, spec, move |context| Ok(Box::new(Habitual::new(context, outputs)?)));
     }

@@ -23,8 +23,14 @@ const RETRY_NS: u64 = 20_000;
 const OUT: OutId = OutId(0);
 
 pub(super) fn register(registry: &mut Registry) {
-    let spec =
-        |source, holds_packets, summary| StageSpec { outputs: &["a"], source, holds_packets, drops: DROPS, summary };
+    let spec = |source, holds_packets, summary| StageSpec {
+        outputs: &["a"],
+        source,
+        holds_packets,
+        drops: DROPS,
+        summary,
+        ..StageSpec::default()
+    };
     let caller = spec(true, 0, "sends, waits until it has everything back, pauses, and sends again");
     registry.stage("caller", caller, |context| Ok(Box::new(Caller::new(context)?)));
     let answerer = spec(false, TALK_PACKETS_MAX.into(), "sends back what comes, after a pause");

@@ -1,0 +1,281 @@
+//! Reads, writes and flushes: how they begin, and what is made of their responses.
+
+use verbline::engine::{ConnectionId, Done, Operation, Window, invalidated_key};
+use verbline::mem::Packet;
+use verbline::plan::Rights;
+use verbline::prelude::*;
+use verbline::verbs::rdma::Remote;
+use verbline_nvme::io::ReadWrite;
+use verbline_nvme::{COMMAND_BYTES, Command, Response, Sgl, opcode};
+
+use crate::oracle::May;
+use crate::pattern::{self, Stamp};
+use crate::queue::{Pending, State, Task};
+use crate::results::{READ, WRITE};
+use crate::settings::Keys;
+use crate::stage::{IO, Initiator, PAGE_BYTES};
+
+/// Blocks that are looked at for one that is not busy.
+const LOOKS: usize = 16;
+
+impl Initiator {
+    /// Begins commands until every queue is full.
+    pub(crate) fn begin_all(&mut self, out: &mut Outputs<'_>) {
+        for index in 0..self.queues.len() {
+            while self.queues[index].state == State::Ready && self.begin(index, out) {}
+        }
+    }
+
+    /// Begins a command on a queue. False if none can begin now.
+    fn begin(&mut self, index: usize, out: &mut Outputs<'_>) -> bool {
+        let Some(slot) = self.queues[index].next_slot() else { return false };
+        let Some(connection) = self.queues[index].connection else { return false };
+        if out.room(IO) == 0 || out.room_to(connection) == 0 {
+            return false;
+        }
+        let Some(mut packet) = out.alloc() else { return false };
+        let Some((task, generation)) = self.choose() else { return false };
+        let in_capsule = matches!(task, Task::Write { .. })
+            && self.settings.in_capsule
+            && self.settings.block_bytes as usize + COMMAND_BYTES
+                <= (self.handshake.capsule_bytes as usize).min(packet.capacity());
+        self.prepare(task, generation, self.offset_of(index, slot), in_capsule, &mut packet);
+        let pending = Pending { task, began_ns: out.now_ns(), key: None };
+        let Some(cid) = self.queues[index].begin(pending) else { return false };
+        let reaches = match task {
+            Task::Read { .. } => true,
+            Task::Write { .. } => !in_capsule,
+            Task::Flush | Task::Connect => false,
+        };
+        packet.set_connection(Some(connection));
+        let sent = if reaches && self.settings.keys == Keys::Window {
+            self.bind(index, slot, connection, packet, out)
+        } else {
+            let remote = self.region.remote(self.offset_of(index, slot)).ok().filter(|_| reaches);
+            self.send(cid, task, remote, in_capsule, packet, out)
+        };
+        if sent {
+            self.count(|counts| counts.sent += 1);
+        } else {
+            self.queues[index].end(cid);
+            self.undo(task);
+        }
+        sent
+    }
+
+    /// What comes next, and of a write which it is of its block.
+    fn choose(&mut self) -> Option<(Task, u32)> {
+        let oracle = self.oracle.as_mut()?;
+        let of = |block: usize, may: May| match may {
+            May::Read(generation) => (Task::Read { block, generation }, generation),
+            May::Write(generation) => (Task::Write { block }, generation),
+        };
+        if self.filled < oracle.len() {
+            // In order, once; one that is busy is written later anyway.
+            let block = self.filled;
+            self.filled += 1;
+            if let Some(may) = oracle.begin_write(block) {
+                return Some(of(block, may));
+            }
+        }
+        if self.settings.flush_every > 0 && self.writes_to_flush >= self.settings.flush_every {
+            self.writes_to_flush = 0;
+            return Some((Task::Flush, 0));
+        }
+        let is_read = self.rng.f64() < self.settings.read_share;
+        let first = self.rng.usize(..oracle.len());
+        for look in 0..LOOKS {
+            let block = (first + look) % oracle.len();
+            let may = if is_read { oracle.begin_read(block) } else { oracle.begin_write(block) };
+            if let Some(may) = may {
+                return Some(of(block, may));
+            }
+        }
+        None
+    }
+
+    fn undo(&mut self, task: Task) {
+        let Some(oracle) = self.oracle.as_mut() else { return };
+        match task {
+            Task::Read { block, .. } => oracle.end_read(block),
+            Task::Write { block } => oracle.undo_write(block),
+            Task::Flush | Task::Connect => {}
+        }
+    }
+
+    /// Where the data of a slot's command lies in the region.
+    fn offset_of(&self, index: usize, slot: u16) -> usize {
+        let place = index * usize::from(self.settings.depth) + usize::from(slot);
+        PAGE_BYTES + place * self.settings.block_bytes as usize
+    }
+
+    /// Puts the data of a write where the target gets it from.
+    fn prepare(&mut self, task: Task, generation: u32, offset: usize, in_capsule: bool, packet: &mut Packet) {
+        let Task::Write { block } = task else { return };
+        let stamp = Stamp { place: block as u64, writer: self.writer, generation };
+        let len = self.settings.block_bytes as usize;
+        if in_capsule {
+            if packet.set_len(COMMAND_BYTES + len) {
+                pattern::write(stamp, &mut packet.data_mut()[COMMAND_BYTES..]);
+            }
+        } else {
+            pattern::write(stamp, &mut self.scratch[..len]);
+            // The region was checked to hold every slot.
+            let _ = self.region.write_from(offset, &self.scratch[..len]);
+        }
+    }
+
+    /// Sends a command whose data, if it has any, is in place.
+    fn send(
+        &mut self,
+        cid: u16,
+        task: Task,
+        remote: Option<Remote>,
+        in_capsule: bool,
+        mut packet: Packet,
+        out: &mut Outputs<'_>,
+    ) -> bool {
+        let len = self.settings.block_bytes;
+        let keyed = |remote: Remote| Sgl::Keyed {
+            addr: remote.addr,
+            len,
+            key: remote.rkey,
+            invalidate: self.settings.keys == Keys::Window,
+        };
+        let sgl = match remote {
+            Some(remote) => keyed(remote),
+            None if in_capsule => Sgl::InCapsule { offset: 0, len },
+            None => Sgl::NONE,
+        };
+        let (opcode, block) = match task {
+            Task::Read { block, .. } => (opcode::io::READ, block),
+            Task::Write { block } => (opcode::io::WRITE, block),
+            Task::Flush | Task::Connect => (opcode::io::FLUSH, 0),
+        };
+        let blocks = len >> self.handshake.block_shift;
+        let range = ReadWrite { slba: block as u64 * u64::from(blocks), blocks };
+        let dwords = if opcode == opcode::io::FLUSH { [0; 6] } else { range.dwords() };
+        let command = Command { nsid: self.settings.nsid, ..Command::new(opcode, cid, sgl).with(dwords) };
+        if packet.len() < COMMAND_BYTES && !packet.set_len(COMMAND_BYTES) {
+            return false;
+        }
+        packet.data_mut()[..COMMAND_BYTES].copy_from_slice(&command.to_bytes());
+        out.send(IO, packet)
+    }
+
+    /// Binds a window to the data of a slot; the command follows once it has a key.
+    fn bind(
+        &mut self,
+        index: usize,
+        slot: u16,
+        connection: ConnectionId,
+        packet: Packet,
+        out: &mut Outputs<'_>,
+    ) -> bool {
+        // The command gets a packet of its own when it is sent: this one is not needed.
+        drop(packet);
+        let len = self.settings.block_bytes as usize;
+        let Some(part) = self.region.range(self.offset_of(index, slot), len) else { return false };
+        let rights = Rights::REMOTE_READ | Rights::REMOTE_WRITE;
+        let tag = (index as u64) << 16 | u64::from(slot);
+        out.operate(IO, Operation::bind(Window(slot), part, rights).over(connection).tag(tag)).is_ok()
+    }
+
+    /// A window is bound: its command goes out.
+    pub(crate) fn bound(&mut self, done: Done, out: &mut Outputs<'_>) {
+        let (index, slot) = ((done.tag >> 16) as usize, done.tag as u16);
+        let Some(queue) = self.queues.get_mut(index).filter(|queue| queue.connection == done.connection) else {
+            return;
+        };
+        let (Some(key), Some((cid, pending))) = (done.key.filter(|_| done.result.is_ok()), queue.get_mut(slot)) else {
+            return;
+        };
+        pending.key = Some(key.rkey);
+        let task = pending.task;
+        let sent = out.alloc().is_some_and(|mut packet| {
+            packet.set_connection(done.connection);
+            self.send(cid, task, Some(key), false, packet, out)
+        });
+        if !sent {
+            self.fail(
+                "a command found no packet, or no room: give the pool of the initiator, or port.io, more".to_owned(),
+            );
+        }
+    }
+
+    /// A response of an I/O queue. False if it is none.
+    #[inline]
+    pub(crate) fn io_answered(&mut self, from: ConnectionId, packet: &Packet, out: &mut Outputs<'_>) -> bool {
+        let Ok(response) = Response::read(packet.data()) else { return false };
+        let index = from.slot();
+        let Some(queue) = self.queues.get_mut(index).filter(|queue| queue.connection == Some(from)) else {
+            return true;
+        };
+        let Some((slot, pending)) = queue.end(response.cid) else {
+            self.count(|counts| counts.unasked += 1);
+            return true;
+        };
+        if pending.task == Task::Connect {
+            self.queue_connected(index, &response);
+            return true;
+        }
+        self.answered.add(1);
+        self.count(|counts| counts.answered += 1);
+        if let Some(key) = pending.key {
+            let is_back = invalidated_key(packet) == Some(key);
+            self.count(|counts| *if is_back { &mut counts.invalidated } else { &mut counts.not_invalidated } += 1);
+        }
+        let is_good = response.status.is_success();
+        if !is_good {
+            tracing::warn!(status = %response.status, task = ?pending.task, "a command failed");
+            self.count(|counts| counts.failed += 1);
+        }
+        match pending.task {
+            Task::Read { block, generation } => {
+                if is_good {
+                    self.verify(block, generation, self.offset_of(index, slot));
+                    self.record(READ, pending.began_ns, out);
+                }
+                self.oracle.as_mut().map(|oracle| oracle.end_read(block));
+            }
+            Task::Write { block } => {
+                if is_good {
+                    self.count(|counts| counts.written += 1);
+                    self.writes_to_flush += 1;
+                    self.record(WRITE, pending.began_ns, out);
+                }
+                self.oracle.as_mut().map(|oracle| oracle.end_write(block, is_good));
+            }
+            Task::Flush | Task::Connect => self.count(|counts| counts.flushed += 1),
+        }
+        true
+    }
+
+    fn record(&mut self, way: usize, began_ns: Tick, out: &Outputs<'_>) {
+        // What fills the namespace is load of another kind.
+        let is_filled = self.oracle.as_ref().is_some_and(|oracle| self.filled >= oracle.len());
+        if let Some(measured) = self.measured.as_mut().filter(|_| is_filled) {
+            measured.record(way, began_ns, out.now_ns());
+        }
+    }
+
+    fn verify(&mut self, block: usize, generation: u32, offset: usize) {
+        let len = self.settings.block_bytes as usize;
+        let stamp = Stamp { place: block as u64, writer: self.writer, generation };
+        let read = self.region.read_into(offset, &mut self.scratch[..len]);
+        let is_right = read.is_ok() && pattern::read(&self.scratch[..len]) == Some(stamp);
+        if !is_right {
+            tracing::error!(block, generation, found = ?pattern::read(&self.scratch[..len]), "a block is wrong");
+        }
+        self.count(|counts| *if is_right { &mut counts.verified } else { &mut counts.mismatches } += 1);
+    }
+
+    fn queue_connected(&mut self, index: usize, response: &Response) {
+        if response.status.is_success() {
+            self.queues[index].state = State::Ready;
+        } else {
+            let (number, status, result) = (index + 1, response.status, response.result);
+            self.fail(format!("queue {number} is not connected: {status}, {result:#x}"));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What the initiator's ports say as they connect: which queue each connection is to be.
+
+use verbline::engine::RequestData;
+use verbline::plan::{Port, Target};
+use verbline::prelude::*;
+use verbline_nvme::cm::Request;
+
+use crate::settings::{SECTION, Settings};
+use crate::stage::{ADMIN, IO, KIND};
+
+/// Entries of an admin queue: as the Linux host has it.
+pub(crate) const ADMIN_ENTRIES: u16 = 32;
+
+/// The request of a queue with so many entries.
+fn request(qid: u16, entries: u16) -> Vec<u8> {
+    Request { qid, recv_depth: entries, send_depth_less_one: entries - 1, cntlid: 0 }.to_bytes().to_vec()
+}
+
+pub(crate) fn register(registry: &mut Registry) {
+    registry.requests(|plan, port| {
+        let section = plan.section(SECTION)?;
+        let settings = Settings::read(section).ok()?;
+        let leads = |out: OutId| leads_to(plan, out, port);
+        if leads(ADMIN) {
+            let data: RequestData = Box::new(|_| request(0, ADMIN_ENTRIES));
+            return Some(data);
+        }
+        leads(IO).then(|| -> RequestData {
+            // One entry more than commands: a queue with all its entries taken would be empty.
+            Box::new(move |place| request(place as u16 + 1, settings.depth + 1))
+        })
+    });
+}
+
+/// Whether this output of an initiator leads to the port.
+fn leads_to(plan: &Plan, out: OutId, port: &Port) -> bool {
+    let stages = plan.stages().iter().filter(|stage| stage.kind == KIND);
+    stages
+        .into_iter()
+        .any(|stage| matches!(stage.outputs.get(usize::from(out.0)), Some(Target::Port(id)) if *id == port.id))
+}

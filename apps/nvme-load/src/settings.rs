@@ -1,0 +1,143 @@
+//! `[load]` in the plan: which subsystem, and what is done to it.
+
+use std::ops::RangeInclusive;
+
+use serde::Deserialize;
+use verbline::plan::Params;
+use verbline::prelude::*;
+use verbline_nvme::Nqn;
+
+/// The section.
+pub(crate) const SECTION: &str = "load";
+
+/// How the target reaches the memory of a command.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Keys {
+    /// By the key of the whole region.
+    Region,
+    /// By a memory window that is bound for the command, and taken back with its response.
+    Window,
+}
+
+/// `[load]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// The subsystem to connect to.
+    pub(crate) subsystem: String,
+    /// Who the initiator says it is.
+    #[serde(default = "host")]
+    pub(crate) host: String,
+    /// Whether it asks the discovery controller first, and wants the subsystem named there.
+    #[serde(default = "yes")]
+    pub(crate) discover: bool,
+    /// The namespace.
+    #[serde(default = "nsid")]
+    pub(crate) nsid: u32,
+    /// Commands under way on each queue.
+    #[serde(default = "depth")]
+    pub(crate) depth: u16,
+    /// Bytes of a read or write.
+    #[serde(default = "block_bytes")]
+    pub(crate) block_bytes: u32,
+    /// Bytes of the namespace that are read and written, from its start; 0: all.
+    #[serde(default)]
+    pub(crate) bytes: u64,
+    /// The share of commands that are reads.
+    #[serde(default = "read_share")]
+    pub(crate) read_share: f64,
+    /// A Flush follows every so many writes; 0: never.
+    #[serde(default)]
+    pub(crate) flush_every: u32,
+    /// Whether writes that fit go in the capsule.
+    #[serde(default = "yes")]
+    pub(crate) in_capsule: bool,
+    /// How the target reaches memory.
+    #[serde(default = "keys")]
+    pub(crate) keys: Keys,
+    /// The keep-alive time-out, milliseconds; 0: none.
+    #[serde(default = "keep_alive_ms")]
+    pub(crate) keep_alive_ms: u32,
+    /// For the choice of blocks and commands.
+    #[serde(default = "nsid_u64")]
+    pub(crate) seed: u64,
+}
+
+fn host() -> String {
+    "nqn.2026-01.org.verbline:load".to_owned()
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn nsid() -> u32 {
+    1
+}
+
+fn nsid_u64() -> u64 {
+    1
+}
+
+fn depth() -> u16 {
+    32
+}
+
+fn block_bytes() -> u32 {
+    4096
+}
+
+fn read_share() -> f64 {
+    0.7
+}
+
+fn keys() -> Keys {
+    Keys::Region
+}
+
+fn keep_alive_ms() -> u32 {
+    5_000
+}
+
+/// More than any target takes.
+const DEPTH_MAX: u64 = 1023;
+/// As far as every reader of JSON keeps whole numbers exactly (RFC 8259, 6).
+const SEED_MAX: u64 = (1 << 53) - 1;
+
+impl Settings {
+    /// Reads and checks the section.
+    pub(crate) fn read(section: &Params) -> Result<Settings, StageError> {
+        let settings: Settings = section.parse()?;
+        let numbers: [(&str, u64, RangeInclusive<u64>); 5] = [
+            ("nsid", settings.nsid.into(), 1..=0xFFFF_FFFE),
+            ("depth", settings.depth.into(), 1..=DEPTH_MAX),
+            ("block_bytes", settings.block_bytes.into(), 512..=1 << 20),
+            ("keep_alive_ms", settings.keep_alive_ms.into(), 0..=3_600_000),
+            ("seed", settings.seed, 0..=SEED_MAX),
+        ];
+        for (key, value, bounds) in numbers {
+            if !bounds.contains(&value) {
+                let message = format!("{value} is not within {} to {}", bounds.start(), bounds.end());
+                return Err(section.refuse(key, message).into());
+            }
+        }
+        if !settings.block_bytes.is_power_of_two() {
+            let message = format!("{} is no power of two", settings.block_bytes);
+            return Err(section.refuse("block_bytes", message).into());
+        }
+        if !(0.0..=1.0).contains(&settings.read_share) {
+            let message = format!("a share of {} is not within 0 to 1", settings.read_share);
+            return Err(section.refuse("read_share", message).into());
+        }
+        for (key, name) in [("subsystem", &settings.subsystem), ("host", &settings.host)] {
+            Nqn::new(name).map_err(|error| section.refuse(key, format!("`{name}`: {error}")))?;
+        }
+        Ok(settings)
+    }
+
+    /// A name that was checked.
+    pub(crate) fn name(text: &str) -> Nqn {
+        Nqn::new(text).expect("checked as the settings were read")
+    }
+}

@@ -1,0 +1,286 @@
+//! The initiator's stage: its connections, and what is done with them.
+//!
+//! The admin queue connects first, and goes through the handshake; then the I/O queues connect to
+//! the controller, every block is written once, and the load begins. When a connection is lost all
+//! are made anew, as the Linux host resets a controller: what was under way is cut off.
+
+use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId, Region};
+use verbline::plan::Target;
+use verbline::prelude::*;
+use verbline_nvme::Nqn;
+
+use crate::handshake::Handshake;
+use crate::oracle::Oracle;
+use crate::pattern;
+use crate::queue::{Queue, State, Task};
+use crate::results::{Counts, Measured, Results};
+use crate::settings::{Keys, SECTION, Settings};
+
+/// What `use = "…"` says.
+pub(crate) const KIND: &str = "initiator";
+/// To the target: the admin queue, and the I/O queues.
+pub(crate) const ADMIN: OutId = OutId(0);
+pub(crate) const IO: OutId = OutId(1);
+
+const DROPS: &[&str] = &["malformed"];
+const MALFORMED: DropReason = DropReason::Stage(0);
+
+/// Timers.
+pub(crate) const KEEP_ALIVE: u64 = 1;
+pub(crate) const RETRY: u64 = 2;
+
+/// The front of the region: data of admin commands.
+pub(crate) const PAGE_BYTES: usize = 8192;
+
+/// See the top of this file.
+pub(crate) struct Initiator {
+    pub(crate) settings: Settings,
+    pub(crate) subsystem: Nqn,
+    pub(crate) host: Nqn,
+    pub(crate) region: Region,
+    admin_port: u16,
+    pub(crate) admin: Option<ConnectionId>,
+    pub(crate) handshake: Handshake,
+    /// By the places of their connections.
+    pub(crate) queues: Vec<Queue>,
+    /// From the first handshake on.
+    pub(crate) oracle: Option<Oracle>,
+    /// Blocks that were written once, or are being.
+    pub(crate) filled: usize,
+    pub(crate) writes_to_flush: u32,
+    pub(crate) rng: fastrand::Rng,
+    pub(crate) writer: u32,
+    pub(crate) scratch: Vec<u8>,
+    /// `None` once it was handed over.
+    pub(crate) measured: Option<Measured>,
+    results: Results,
+    pub(crate) answered: Counter,
+    pub(crate) stopping: bool,
+    has_failed: bool,
+}
+
+pub(crate) fn register(registry: &mut Registry, results: &Results) {
+    let results = results.clone();
+    let spec = StageSpec {
+        outputs: &["admin", "io"],
+        source: true,
+        drops: DROPS,
+        summary: "reads and writes a namespace over NVMe, and verifies every block",
+        ..StageSpec::default()
+    };
+    registry.section(SECTION).stage(KIND, spec, move |stage| Ok(Box::new(Initiator::new(stage, results.clone())?)));
+}
+
+/// `params` of an initiator.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    /// The region that holds the data of commands under way.
+    buffers: String,
+}
+
+impl Initiator {
+    fn new(stage: &StageContext<'_>, results: Results) -> Result<Initiator, StageError> {
+        let section = stage.raw_section(SECTION)?;
+        let settings = Settings::read(section)?;
+        let params: Params = stage.params()?;
+        let region = stage
+            .region(&params.buffers)
+            .map_err(|error| StageError::from(stage.raw_params().refuse("buffers", error.to_string())))?;
+        let (admin_port, _) = port_of(stage, ADMIN)?;
+        let (_, queues) = port_of(stage, IO)?;
+        let needed = PAGE_BYTES + queues * usize::from(settings.depth) * settings.block_bytes as usize;
+        if region.len_bytes() < needed {
+            let message = format!(
+                "{queues} queues of {} commands of {} bytes need {needed} bytes; region.{} has {}",
+                settings.depth,
+                settings.block_bytes,
+                region.name(),
+                region.len_bytes()
+            );
+            return Err(stage.raw_params().refuse("buffers", message).into());
+        }
+        Ok(Initiator {
+            subsystem: Settings::name(&settings.subsystem),
+            host: Settings::name(&settings.host),
+            region,
+            admin_port,
+            admin: None,
+            handshake: Handshake::default(),
+            queues: (0..queues).map(|_| Queue::new(settings.depth)).collect(),
+            oracle: None,
+            filled: 0,
+            writes_to_flush: 0,
+            rng: fastrand::Rng::with_seed(settings.seed),
+            writer: fastrand::u32(..),
+            scratch: vec![0; (settings.block_bytes as usize).max(pattern::BYTES_MIN)],
+            measured: Some(Measured::new(settings.block_bytes.into())?),
+            results,
+            answered: stage.counter("answered"),
+            stopping: false,
+            has_failed: false,
+            settings,
+        })
+    }
+
+    /// Whether nothing more is begun.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stopping || self.has_failed
+    }
+
+    /// It can't go on: the run ends, and has failed.
+    pub(crate) fn fail(&mut self, why: String) {
+        tracing::error!("{why}");
+        self.has_failed = true;
+        if let Some(measured) = self.measured.as_mut() {
+            measured.failures.push(why);
+        }
+    }
+
+    pub(crate) fn count(&mut self, count: impl FnOnce(&mut Counts)) {
+        if let Some(measured) = self.measured.as_mut() {
+            count(&mut measured.counts);
+        }
+    }
+
+    fn opened(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
+        if connection.port() == self.admin_port {
+            self.admin = Some(connection);
+            return self.begin_handshake(out);
+        }
+        if let Some(queue) = self.queues.get_mut(connection.slot()) {
+            (queue.connection, queue.state) = (Some(connection), State::Open);
+            self.connect_queues(out);
+        }
+    }
+
+    fn ended(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
+        if self.admin == Some(connection) {
+            self.admin = None;
+            if self.handshake.is_leaving() {
+                // Discovery is done: the next connection is to the subsystem.
+                return self.handshake.stop(out);
+            }
+            return self.reset(out);
+        }
+        if self.queues.get(connection.slot()).is_some_and(|queue| queue.connection == Some(connection)) {
+            self.reset(out);
+        }
+    }
+
+    /// Every connection is made anew, and what was under way is cut off.
+    pub(crate) fn reset(&mut self, out: &mut Outputs<'_>) {
+        self.handshake.stop(out);
+        if let Some(admin) = self.admin.take() {
+            out.close(admin);
+        }
+        for index in 0..self.queues.len() {
+            let queue = &mut self.queues[index];
+            // One that is open and has no controller may stay.
+            if queue.state != State::Open {
+                queue.connection.take().map(|connection| out.close(connection));
+                queue.state = State::Down;
+            }
+            while let Some(pending) = self.queues[index].take_any() {
+                self.give_up(pending.task);
+            }
+        }
+    }
+
+    /// A command is lost with its connection.
+    fn give_up(&mut self, task: Task) {
+        if let Some(oracle) = self.oracle.as_mut() {
+            match task {
+                Task::Read { block, .. } => oracle.end_read(block),
+                Task::Write { block } => oracle.end_write(block, false),
+                Task::Connect | Task::Flush => {}
+            }
+        }
+        if task != Task::Connect {
+            self.count(|counts| counts.cut_off += 1);
+        }
+    }
+}
+
+impl Stage for Initiator {
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.is_over() {
+            return Next::Done;
+        }
+        self.begin_all(out);
+        // Responses, timers and connections are what comes next.
+        Next::At(Tick::MAX)
+    }
+
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        let len = input.len();
+        for packet in input.drain_front(len) {
+            let taken = match packet.connection() {
+                Some(connection) if connection.port() == self.admin_port => {
+                    self.admin_answered(connection, &packet, out)
+                }
+                Some(connection) => self.io_answered(connection, &packet, out),
+                None => false,
+            };
+            if !taken {
+                self.count(|counts| counts.malformed += 1);
+                out.drop(packet, MALFORMED);
+            }
+        }
+    }
+
+    fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
+        while let Some(done) = done.pop() {
+            self.bound(done, out);
+        }
+    }
+
+    fn timers(&mut self, due: &[DueTimer], out: &mut Outputs<'_>) {
+        for timer in due {
+            match timer.tag {
+                KEEP_ALIVE => self.keep_alive_due(out),
+                _ => self.retry_due(out),
+            }
+        }
+    }
+
+    fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
+        match event.change {
+            ConnectionChange::Opened => self.opened(event.connection, out),
+            ConnectionChange::Closed { .. } | ConnectionChange::Failed { .. } => self.ended(event.connection, out),
+        }
+    }
+
+    fn stop(&mut self, _: &mut Outputs<'_>) {
+        // What is under way is answered in the drain, and judged.
+        self.stopping = true;
+    }
+}
+
+/// The port that an output leads to, and how many connections it has.
+fn port_of(stage: &StageContext<'_>, out: OutId) -> Result<(u16, usize), StageError> {
+    let plan = stage.plan();
+    let own = plan.stages().iter().find(|own| own.name == stage.name());
+    let port = own.and_then(|own| match own.outputs[usize::from(out.0)] {
+        Target::Port(id) => Some(&plan[id]),
+        Target::Stage(_) | Target::Ring(_) | Target::Spread(_) | Target::Drop => None,
+    });
+    let many = port.and_then(|port| Some((port, port.connections.as_ref()?)));
+    let Some((port, many)) = many.filter(|(port, _)| !port.connect_to.is_empty()) else {
+        return Err(
+            "sends to ports with `connect` and `connections`: one for the admin queue, one for the others".into()
+        );
+    };
+    if out == IO && Settings::read(stage.raw_section(SECTION)?)?.keys == Keys::Window && port.windows == 0 {
+        return Err(format!("`keys = \"window\"` needs `windows` of port.{}: one a command", port.name).into());
+    }
+    Ok((port.id.index() as u16, many.max as usize))
+}
+
+impl Drop for Initiator {
+    fn drop(&mut self) {
+        if let Some(measured) = self.measured.take() {
+            self.results.leave(measured);
+        }
+    }
+}

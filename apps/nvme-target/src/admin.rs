@@ -1,0 +1,251 @@
+//! Commands of the admin queue.
+
+use verbline::engine::Memory;
+use verbline::mem::Packet;
+use verbline::prelude::*;
+use verbline_nvme::feature::{self, QueueCount};
+use verbline_nvme::identify::{self, Controller as Page, ControllerType, PAGE_BYTES, cns, optional};
+use verbline_nvme::log::event;
+use verbline_nvme::{COMMAND_BYTES, Command, DISCOVERY_NQN, Nqn, Sgl, Status, namespace, opcode};
+
+use crate::answering::remote;
+use crate::commands::{Pending, Step};
+use crate::fabrics::VERSION;
+use crate::queue::EVENTS_HELD;
+use crate::stage::Target;
+
+/// What a command comes to.
+pub(crate) enum Outcome {
+    /// Dword 0 of the response.
+    Result(u64),
+    /// Data for the host.
+    Page(Packet),
+}
+
+/// KAS: the grain of the keep-alive time-out, 100 ms.
+const KEEP_ALIVE_GRAIN: u16 = 1;
+
+impl Target {
+    #[cold]
+    pub(crate) fn admin(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
+        let Some(controller) = self.queues.get(at).and_then(|queue| queue.controller.clone()) else { return };
+        if !controller.is_ready() {
+            return self.refuse(at, capsule, &command, Status::SEQUENCE_ERROR.do_not_retry(), out);
+        }
+        let is_discovery = controller.kind == ControllerType::Discovery;
+        let outcome = match command.opcode {
+            opcode::admin::IDENTIFY => self.identify(at, &command, out),
+            opcode::admin::GET_LOG_PAGE => self.log_page(at, &command, out),
+            opcode::admin::KEEP_ALIVE => {
+                self.keep_alive(at, out);
+                Ok(Outcome::Result(0))
+            }
+            opcode::admin::SET_FEATURES => self.set_features(at, &command, out),
+            opcode::admin::GET_FEATURES => self.features(at, &command),
+            opcode::admin::ASYNC_EVENT_REQUEST => return self.hold_event_request(at, command, capsule, out),
+            // No command can be stopped once it has come: none is aborted.
+            opcode::admin::ABORT if !is_discovery => Ok(Outcome::Result(1)),
+            _ => Err(Status::INVALID_OPCODE.do_not_retry()),
+        };
+        match outcome {
+            Ok(Outcome::Result(result)) => self.reply(at, &command, capsule, (result, Status::SUCCESS), None, out),
+            Ok(Outcome::Page(page)) => {
+                let data = remote(command.sgl).map(|to| (Memory::from(page), to));
+                self.reply(at, &command, capsule, (0, Status::SUCCESS), data, out);
+            }
+            Err(status) => self.refuse(at, capsule, &command, status, out),
+        }
+    }
+
+    /// A packet of so many zeros for the host.
+    pub(crate) fn page(&self, command: &Command, len: usize, out: &mut Outputs<'_>) -> Result<Packet, Status> {
+        let Sgl::Keyed { .. } = command.sgl else { return Err(Status::SGL_TYPE_INVALID.do_not_retry()) };
+        if command.sgl.len_bytes() != len {
+            return Err(Status::SGL_DATA_LENGTH_INVALID.do_not_retry());
+        }
+        // Without a packet the host shall try again.
+        let mut packet = out.alloc().ok_or(Status::NAMESPACE_NOT_READY)?;
+        if !packet.reset_to(len) {
+            return Err(Status::INVALID_FIELD.do_not_retry());
+        }
+        packet.data_mut().fill(0);
+        Ok(packet)
+    }
+
+    fn identify(&self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<Outcome, Status> {
+        let mut packet = self.page(command, PAGE_BYTES, out)?;
+        let Ok(page) = <&mut [u8; PAGE_BYTES]>::try_from(packet.data_mut()) else {
+            return Err(Status::INTERNAL_ERROR);
+        };
+        let controller = self.queues.get(at).and_then(|queue| queue.controller.as_ref());
+        let controller = controller.ok_or(Status::INTERNAL_ERROR)?;
+        let is_discovery = controller.kind == ControllerType::Discovery;
+        let spaces = self.spaces.as_deref().filter(|_| !is_discovery).unwrap_or_default();
+        let space = || {
+            let found = spaces.iter().find(|space| space.nsid == command.nsid);
+            found.ok_or(Status::INVALID_NAMESPACE.do_not_retry())
+        };
+        match identify::asked_by(command) {
+            (cns::CONTROLLER, _) => self.identity(controller).write(page),
+            (cns::NAMESPACE, _) if !is_discovery => match space() {
+                Ok(space) => space.identity().write(page),
+                // A number that there may be, and is not: zeros.
+                Err(_) if (1..=crate::settings::NSID_MAX).contains(&command.nsid) => {}
+                Err(status) => return Err(status),
+            },
+            (cns::ACTIVE_NAMESPACES, _) if !is_discovery => {
+                if command.nsid >= namespace::NSID_ALL - 1 {
+                    return Err(Status::INVALID_NAMESPACE.do_not_retry());
+                }
+                namespace::write_list(page, spaces.iter().map(|space| space.nsid), command.nsid);
+            }
+            (cns::NAMESPACE_DESCRIPTORS, _) if !is_discovery => namespace::write_descriptors(page, space()?.nguid()),
+            // Of the NVM command set: no limits beyond those of Identify Controller.
+            (cns::CONTROLLER_OF_SET, 0) if !is_discovery => {}
+            (cns::NAMESPACE_OF_SET, 0) if !is_discovery => drop(space()?),
+            _ => return Err(Status::INVALID_FIELD.do_not_retry()),
+        }
+        Ok(Outcome::Page(packet))
+    }
+
+    fn identity(&self, controller: &crate::controller::Controller) -> Page {
+        let settings = &self.rules.settings;
+        let is_discovery = controller.kind == ControllerType::Discovery;
+        let in_capsule = if is_discovery { 0 } else { settings.in_capsule_bytes };
+        let has_write_cache = self.spaces.iter().flatten().any(|space| space.store.geometry().volatile_cache);
+        Page {
+            serial: settings.serial.clone(),
+            model: settings.model.clone(),
+            firmware: env!("CARGO_PKG_VERSION").to_owned(),
+            mdts: settings.mdts(),
+            cntlid: controller.cntlid,
+            version: VERSION,
+            async_events: if is_discovery { event::DISCOVERY_CHANGED_BIT } else { event::NAMESPACE_CHANGED_BIT },
+            kind: controller.kind,
+            aerl: EVENTS_HELD as u8 - 1,
+            elpe: crate::controller::ERRORS as u8 - 1,
+            kas: KEEP_ALIVE_GRAIN,
+            max_commands: settings.entries_max,
+            namespaces_max: if is_discovery { 0 } else { crate::settings::NSID_MAX },
+            commands: optional::COMPARE | optional::DATASET_MANAGEMENT | optional::WRITE_ZEROES | optional::VERIFY,
+            has_write_cache: has_write_cache && !is_discovery,
+            capsule_bytes: COMMAND_BYTES as u32 + in_capsule,
+            subsystem: match is_discovery {
+                true => Nqn::new(DISCOVERY_NQN).unwrap_or(self.rules.subsystem),
+                false => self.rules.subsystem,
+            },
+        }
+    }
+
+    fn set_features(&mut self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<Outcome, Status> {
+        let [dword10, value, ..] = command.cdw10;
+        if dword10 >> 31 != 0 {
+            return Err(Status::FEATURE_NOT_SAVEABLE.do_not_retry());
+        }
+        let queue = self.queues.get_mut(at).ok_or(Status::INTERNAL_ERROR)?;
+        let (Some(admin), Some(controller)) = (&mut queue.admin, &queue.controller) else {
+            return Err(Status::INTERNAL_ERROR);
+        };
+        let is_discovery = controller.kind == ControllerType::Discovery;
+        match dword10 as u8 {
+            feature::ASYNC_EVENTS => admin.wanted = value,
+            feature::KEEP_ALIVE => self.set_keep_alive(at, value, out),
+            _ if is_discovery => return Err(Status::INVALID_FIELD.do_not_retry()),
+            feature::NUMBER_OF_QUEUES => {
+                let asked = QueueCount::from_dword(value);
+                if asked.submission_less_one == u16::MAX || asked.completion_less_one == u16::MAX {
+                    return Err(Status::INVALID_FIELD.do_not_retry());
+                }
+                if self.shared.has_queues(controller) {
+                    return Err(Status::SEQUENCE_ERROR.do_not_retry());
+                }
+                let asked = asked.submission_less_one.min(asked.completion_less_one);
+                let granted = asked.min(self.rules.settings.queues_max - 1);
+                self.shared.grant(controller, granted + 1);
+                let granted = QueueCount { submission_less_one: granted, completion_less_one: granted };
+                admin.features[usize::from(feature::NUMBER_OF_QUEUES)] = granted.to_dword();
+                return Ok(Outcome::Result(granted.to_dword().into()));
+            }
+            // There is no write cache that could be turned off.
+            feature::VOLATILE_WRITE_CACHE => return Err(Status::FEATURE_NOT_CHANGEABLE.do_not_retry()),
+            kept @ (feature::ARBITRATION
+            | feature::POWER_MANAGEMENT
+            | feature::TEMPERATURE_THRESHOLD
+            | feature::ERROR_RECOVERY
+            | feature::WRITE_ATOMICITY) => admin.features[usize::from(kept)] = value,
+            _ => return Err(Status::INVALID_FIELD.do_not_retry()),
+        }
+        Ok(Outcome::Result(0))
+    }
+
+    fn features(&self, at: u16, command: &Command) -> Result<Outcome, Status> {
+        let queue = self.queues.get(at).ok_or(Status::INTERNAL_ERROR)?;
+        let admin = queue.admin.as_ref().ok_or(Status::INTERNAL_ERROR)?;
+        let value = match command.cdw10[0] as u8 {
+            feature::ASYNC_EVENTS => admin.wanted,
+            feature::KEEP_ALIVE => admin.kato_ms,
+            feature::VOLATILE_WRITE_CACHE => {
+                self.spaces.iter().flatten().any(|space| space.store.geometry().volatile_cache).into()
+            }
+            kept @ (feature::ARBITRATION
+            | feature::POWER_MANAGEMENT
+            | feature::TEMPERATURE_THRESHOLD
+            | feature::ERROR_RECOVERY
+            | feature::NUMBER_OF_QUEUES
+            | feature::WRITE_ATOMICITY) => admin.features[usize::from(kept)],
+            _ => return Err(Status::INVALID_FIELD.do_not_retry()),
+        };
+        Ok(Outcome::Result(value.into()))
+    }
+
+    /// An Asynchronous Event Request waits for an event.
+    fn hold_event_request(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
+        let held = |target: &Target| {
+            target.queues.get(at).and_then(|queue| queue.admin.as_ref()).map(|admin| admin.held.len())
+        };
+        if held(self).is_none_or(|held| held >= EVENTS_HELD) {
+            return self.refuse(at, capsule, &command, Status::ASYNC_EVENT_LIMIT.do_not_retry(), out);
+        }
+        let pending = Pending { capsule: Some(capsule), step: Step::Held, ..Pending::new(at, command) };
+        let Some(place) = self.hold(pending) else { return };
+        if let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) {
+            admin.held.push(place);
+        }
+        self.tell_events(at, out);
+    }
+
+    /// Answers a request that waits, if there is an event that was not told.
+    pub(crate) fn tell_events(&mut self, at: u16, out: &mut Outputs<'_>) {
+        let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { return };
+        if !admin.is_untold || admin.wanted & event::NAMESPACE_CHANGED_BIT == 0 {
+            return;
+        }
+        let Some(place) = admin.held.pop() else { return };
+        admin.is_untold = false;
+        if let Some(pending) = self.commands.get_mut(place) {
+            pending.result = event::NAMESPACE_CHANGED.into();
+        }
+        self.go_on(place, Step::Answer(Status::SUCCESS), out);
+    }
+
+    /// Namespaces that grew or shrank: hosts that want to know are told.
+    pub(crate) fn refresh_spaces(&mut self, out: &mut Outputs<'_>) {
+        for index in 0..self.spaces.as_ref().map_or(0, Vec::len) {
+            let Some(space) = self.spaces.as_mut().and_then(|spaces| spaces.get_mut(index)) else { return };
+            let (nsid, before) = (space.nsid, space.store.geometry());
+            let now = space.store.refresh().unwrap_or(before);
+            if now == before {
+                continue;
+            }
+            tracing::info!(nsid, blocks = now.blocks, "a namespace has another size");
+            for at in self.queues.places() {
+                let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { continue };
+                if !admin.changed.contains(&nsid) && admin.changed.len() < admin.changed.capacity() {
+                    admin.changed.push(nsid);
+                }
+                admin.is_untold = true;
+                self.tell_events(at, out);
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Fabrics commands: Connect, and the properties.
+
+use verbline::mem::Packet;
+use verbline::prelude::*;
+use verbline_nvme::connect::{self, CNTLID_ANY, Connect, ConnectData, ConnectDataError};
+use verbline_nvme::identify::ControllerType;
+use verbline_nvme::property::{self, Property};
+use verbline_nvme::{COMMAND_BYTES, Command, DISCOVERY_NQN, Response, Sgl, Status, opcode};
+
+use crate::commands::{Pending, Step};
+use crate::queue::{Admin, EVENTS_HELD};
+use crate::shared::Refusal;
+use crate::stage::Target;
+
+/// The version that controllers speak.
+pub(crate) const VERSION: u32 = property::version(1, 4, 0);
+
+/// Numbers of namespaces that are set aside for what changed.
+const CHANGED_MAX: usize = 64;
+
+impl Target {
+    #[cold]
+    pub(crate) fn fabrics(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
+        let is_connected = self.queues.get(at).is_some_and(|queue| queue.controller.is_some());
+        let kind = command.nsid as u8;
+        let answer = match (kind, is_connected) {
+            (opcode::fabrics::CONNECT, false) => return self.connect(at, command, capsule, out),
+            (opcode::fabrics::CONNECT, true) | (_, false) => Err(Status::SEQUENCE_ERROR.do_not_retry()),
+            (opcode::fabrics::PROPERTY_GET, true) => self.property_get(at, &command),
+            (opcode::fabrics::PROPERTY_SET, true) => self.property_set(at, &command),
+            _ => Err(Status::INVALID_OPCODE.do_not_retry()),
+        };
+        match answer {
+            Ok(result) => self.reply(at, &command, capsule, (result, Status::SUCCESS), None, out),
+            Err(status) => self.refuse(at, capsule, &command, status, out),
+        }
+    }
+
+    fn connect(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
+        if command.sgl.len_bytes() != connect::DATA_BYTES {
+            return self.refuse(at, capsule, &command, Status::SGL_DATA_LENGTH_INVALID.do_not_retry(), out);
+        }
+        match command.sgl {
+            Sgl::Keyed { .. } => {
+                let pending = Pending { capsule: Some(capsule), step: Step::Fetch, ..Pending::new(at, command) };
+                if let Some(place) = self.hold(pending) {
+                    self.advance(place, out);
+                }
+            }
+            Sgl::InCapsule { .. } => match in_capsule(&command, &capsule) {
+                Ok(data) => {
+                    let (result, status) = self.connected(at, &command, ConnectData::read(data), out);
+                    self.reply(at, &command, capsule, (result, status), None, out);
+                }
+                Err(status) => self.refuse(at, capsule, &command, status, out),
+            },
+        }
+    }
+
+    /// The data of a Connect has come.
+    pub(crate) fn connect_fetched(&mut self, place: u32, out: &mut Outputs<'_>) {
+        let Some(pending) = self.commands.get_mut(place) else { return };
+        let (at, command, data) = (pending.queue, pending.command, pending.data.take());
+        let read = data.as_ref().map_or(Err(ConnectDataError { at: 0 }), |data| ConnectData::read(data.data()));
+        let (result, status) = self.connected(at, &command, read, out);
+        if let Some(pending) = self.commands.get_mut(place) {
+            pending.result = result;
+        }
+        self.go_on(place, Step::Answer(status), out);
+    }
+
+    /// Connects a queue to a controller: what to answer.
+    fn connected(
+        &mut self,
+        at: u16,
+        command: &Command,
+        data: Result<ConnectData, ConnectDataError>,
+        out: &mut Outputs<'_>,
+    ) -> (u64, Status) {
+        let wrong = |place: u16, in_data: bool| {
+            (Response::invalid_parameter(place, in_data), Status::CONNECT_INVALID_PARAMETERS.do_not_retry())
+        };
+        let asked = match Connect::of(command) {
+            Ok(asked) => asked,
+            Err(error) => return (0, error.status),
+        };
+        let data = match data {
+            Ok(data) => data,
+            Err(error) => return (error.result(), Status::CONNECT_INVALID_PARAMETERS.do_not_retry()),
+        };
+        let Some(queue) = self.queues.get(at).filter(|queue| queue.controller.is_none()) else {
+            return (0, Status::SEQUENCE_ERROR.do_not_retry());
+        };
+        if asked.qid != queue.qid {
+            return wrong(connect::at::QID, false);
+        }
+        if asked.sqsize == 0 || asked.sqsize >= self.rules.settings.entries_max.max(32) {
+            return wrong(connect::at::SQSIZE, false);
+        }
+        let kind = match data.subsystem {
+            name if name == self.rules.subsystem => ControllerType::Io,
+            name if name.as_str() == DISCOVERY_NQN => ControllerType::Discovery,
+            _ => return wrong(connect::at::SUBNQN, true),
+        };
+        if kind == ControllerType::Io && !self.rules.hosts.is_empty() && !self.rules.hosts.contains(&data.host) {
+            tracing::warn!(host = %data.host, "a host is refused: it is not among the plan's `hosts`");
+            return (0, Status::CONNECT_INVALID_HOST.do_not_retry());
+        }
+        let is_admin = asked.qid == 0;
+        if is_admin && data.cntlid != CNTLID_ANY {
+            return wrong(connect::at::CNTLID, true);
+        }
+        let joined = match is_admin {
+            true => self.shared.begin(kind, data.host, data.host_id),
+            false => self.shared.join(data.cntlid, asked.qid, &data.host, &data.host_id),
+        };
+        let controller = match joined {
+            Ok(controller) => controller,
+            Err(Refusal::Busy) => return (0, Status::CONNECT_BUSY),
+            Err(Refusal::NoController) => return wrong(connect::at::CNTLID, true),
+            Err(Refusal::NoQueue) => return wrong(connect::at::QID, false),
+            Err(Refusal::NotReady) => return (0, Status::SEQUENCE_ERROR.do_not_retry()),
+        };
+        let cntlid = controller.cntlid;
+        if let Some(queue) = self.queues.get_mut(at) {
+            queue.sq_size = asked.sqsize + 1;
+            queue.entries = queue.entries.max(queue.sq_size);
+            queue.controller = Some(controller);
+            queue.admin = is_admin.then(|| {
+                let (held, changed) = (Vec::with_capacity(EVENTS_HELD), Vec::with_capacity(CHANGED_MAX));
+                Box::new(Admin { held, changed, ..Admin::default() })
+            });
+        }
+        if is_admin {
+            tracing::info!(host = %data.host, cntlid, ?kind, "a host is connected");
+            self.counters.controllers.add(1);
+            self.set_keep_alive(at, asked.kato_ms, out);
+        }
+        (cntlid.into(), Status::SUCCESS)
+    }
+
+    fn property_get(&self, at: u16, command: &Command) -> Result<u64, Status> {
+        let property = Property::of(command).map_err(|error| error.status)?;
+        let queue = self.queues.get(at).filter(|queue| queue.qid == 0);
+        let controller = queue.and_then(|queue| queue.controller.as_ref());
+        let controller = controller.ok_or(Status::INVALID_OPCODE.do_not_retry())?;
+        match (property.offset, property.is_wide) {
+            (property::CAP, true) => Ok(property::cap(self.rules.settings.entries_max)),
+            (property::VS, false) => Ok(VERSION.into()),
+            (property::CC, false) => Ok(controller.cc().into()),
+            (property::CSTS, false) => Ok(controller.csts().into()),
+            _ => Err(Status::INVALID_FIELD.do_not_retry()),
+        }
+    }
+
+    fn property_set(&self, at: u16, command: &Command) -> Result<u64, Status> {
+        let property = Property::of(command).map_err(|error| error.status)?;
+        let queue = self.queues.get(at).filter(|queue| queue.qid == 0);
+        let controller = queue.and_then(|queue| queue.controller.as_ref());
+        let controller = controller.ok_or(Status::INVALID_OPCODE.do_not_retry())?;
+        match (property.offset, property.is_wide) {
+            (property::CC, false) => {
+                controller.set_cc(Property::value_of(command) as u32);
+                Ok(0)
+            }
+            _ => Err(Status::INVALID_FIELD.do_not_retry()),
+        }
+    }
+}
+
+/// The data that a capsule carries.
+///
+/// # Errors
+/// The descriptor leaves the capsule.
+pub(crate) fn in_capsule<'a>(command: &Command, capsule: &'a Packet) -> Result<&'a [u8], Status> {
+    let Sgl::InCapsule { offset, len } = command.sgl else {
+        return Err(Status::SGL_TYPE_INVALID.do_not_retry());
+    };
+    let carried = &capsule.data()[COMMAND_BYTES..];
+    let from = usize::try_from(offset).ok().filter(|from| *from <= carried.len());
+    let from = from.ok_or(Status::SGL_OFFSET_INVALID.do_not_retry())?;
+    let end = from.checked_add(len as usize).filter(|end| *end <= carried.len());
+    Ok(&carried[from..end.ok_or(Status::SGL_DATA_LENGTH_INVALID.do_not_retry())?])
+}

@@ -1,0 +1,65 @@
+//! An NVMe over Fabrics target on Verbline: hosts connect by RDMA, find a discovery controller and
+//! a subsystem, and read and write its namespaces.
+//!
+//! Data goes between the store and the wire without a copy: a read is an RDMA WRITE and the SEND of
+//! the response, posted as one list; a write is an RDMA READ, or comes in the capsule. Nothing is
+//! allocated once the run has started. `docs/nvme-target.md` has commands, statuses and keys, and
+//! what happens when a host is silent or gone.
+//!
+//! `config/nvme-target.toml` is a target and an initiator that verifies, in one process, on the
+//! software RNIC.
+#![forbid(unsafe_code)]
+
+mod acceptor;
+mod admin;
+mod answering;
+mod commands;
+mod controller;
+mod fabrics;
+mod io;
+mod keep_alive;
+mod logs;
+mod queue;
+mod settings;
+mod shared;
+mod space;
+mod stage;
+mod storing;
+
+use std::sync::Arc;
+
+use nvme_load::NvmeLoad;
+use verbline::prelude::*;
+
+use shared::Shared;
+
+/// The app: the target's stage and acceptor, and those of the initiator.
+#[derive(Debug, Default)]
+pub struct NvmeTarget {
+    load: NvmeLoad,
+}
+
+impl App for NvmeTarget {
+    fn name(&self) -> &'static str {
+        "nvme-target"
+    }
+
+    fn about(&self) -> &'static str {
+        "an NVMe over Fabrics target on RDMA, and an initiator that verifies"
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let shared = Arc::new(Shared::default());
+        stage::register(registry, &shared);
+        acceptor::register(registry, &shared);
+        self.load.register(registry);
+    }
+
+    fn live(&self, report: &Report) -> String {
+        self.load.live(report)
+    }
+
+    fn outcome(&self, report: &Report) -> Outcome {
+        self.load.outcome(report)
+    }
+}

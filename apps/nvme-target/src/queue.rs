@@ -1,0 +1,145 @@
+//! The queues of one lcore: one a connection, and those that are gone and have commands under way
+//! still.
+
+use std::sync::Arc;
+
+use verbline::engine::ConnectionId;
+use verbline::prelude::*;
+
+use crate::controller::Controller;
+
+/// Asynchronous Event Requests that a controller holds.
+pub(crate) const EVENTS_HELD: usize = 4;
+
+/// A queue pair of a host.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) connection: ConnectionId,
+    /// The host is connected: it can be answered.
+    pub(crate) is_open: bool,
+    /// As the private data said it.
+    pub(crate) qid: u16,
+    /// Commands that the host may have under way.
+    pub(crate) entries: u16,
+    /// Entries of the submission queue, and how far it was read.
+    pub(crate) sq_size: u16,
+    pub(crate) sq_head: u16,
+    /// From the Connect command on.
+    pub(crate) controller: Option<Arc<Controller>>,
+    pub(crate) admin: Option<Box<Admin>>,
+    /// The commands under way that have a place among [`Commands`](crate::commands::Commands).
+    pub(crate) cids: Vec<u16>,
+    /// RDMA operations under way.
+    pub(crate) operations: u32,
+}
+
+/// What an admin queue has beside.
+#[derive(Debug, Default)]
+pub(crate) struct Admin {
+    /// 0: the host need not keep it alive.
+    pub(crate) kato_ms: u32,
+    pub(crate) last_seen_ns: Tick,
+    pub(crate) timer: Option<TimerId>,
+    /// Requests that wait for an event, by their places.
+    pub(crate) held: Vec<u32>,
+    /// The events that the host wants to hear of.
+    pub(crate) wanted: u32,
+    /// Namespaces that changed and that the host has not read of.
+    pub(crate) changed: Vec<u32>,
+    /// An event that no request waited for.
+    pub(crate) is_untold: bool,
+    /// Features that are but kept: by number.
+    pub(crate) features: [u32; 16],
+}
+
+/// The queues of an lcore, by their connections.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    all: Vec<Option<Queue>>,
+    free: Vec<u16>,
+    by_slot: Vec<Option<u16>>,
+}
+
+impl Queues {
+    /// For so many connections. As many more may be gone and have commands under way.
+    pub(crate) fn new(connections: usize) -> Queues {
+        let most = (2 * connections).min(usize::from(u16::MAX));
+        Queues {
+            all: (0..most).map(|_| None).collect(),
+            free: (0..most as u16).rev().collect(),
+            by_slot: vec![None; connections],
+        }
+    }
+
+    /// Adds one. `None`: too many are gone and not done.
+    pub(crate) fn open(&mut self, connection: ConnectionId, qid: u16, entries: u16) -> Option<u16> {
+        let slot = self.by_slot.get_mut(connection.slot())?;
+        let at = self.free.pop()?;
+        *slot = Some(at);
+        self.all[usize::from(at)] = Some(Queue {
+            connection,
+            is_open: true,
+            qid,
+            entries,
+            sq_size: entries,
+            sq_head: 0,
+            controller: None,
+            admin: None,
+            cids: Vec::with_capacity(entries.into()),
+            operations: 0,
+        });
+        Some(at)
+    }
+
+    /// The place of a connection's queue.
+    #[inline]
+    pub(crate) fn find(&self, connection: ConnectionId) -> Option<u16> {
+        let at = (*self.by_slot.get(connection.slot())?)?;
+        self.get(at).filter(|queue| queue.connection == connection).map(|_| at)
+    }
+
+    /// The place of a queue whose operation came back, which may be gone.
+    pub(crate) fn find_any(&self, connection: ConnectionId) -> Option<u16> {
+        self.find(connection)
+            .or_else(|| self.places().find(|at| self.get(*at).is_some_and(|q| q.connection == connection)))
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: u16) -> Option<&Queue> {
+        self.all.get(usize::from(at))?.as_ref()
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, at: u16) -> Option<&mut Queue> {
+        self.all.get_mut(usize::from(at))?.as_mut()
+    }
+
+    /// Its connection is over.
+    pub(crate) fn close(&mut self, at: u16) {
+        if let Some(queue) = self.get_mut(at) {
+            queue.is_open = false;
+            let slot = queue.connection.slot();
+            if self.by_slot[slot] == Some(at) {
+                self.by_slot[slot] = None;
+            }
+        }
+    }
+
+    /// Takes it out, if it is closed and nothing of it is under way.
+    pub(crate) fn take_done(&mut self, at: u16) -> Option<Queue> {
+        let is_done = |queue: &Queue| !queue.is_open && queue.cids.is_empty() && queue.operations == 0;
+        self.get(at).filter(|queue| is_done(queue))?;
+        self.free.push(at);
+        self.all[usize::from(at)].take()
+    }
+
+    /// The places of all, used or not.
+    pub(crate) fn places(&self) -> impl Iterator<Item = u16> + use<> {
+        0..self.all.len() as u16
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.all.len()
+    }
+}

@@ -1,0 +1,208 @@
+//! `[nvme]` in the plan: the subsystem, its namespaces, and what hosts may ask for.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+
+use serde::Deserialize;
+use verbline::plan::{Destination, Params};
+use verbline::prelude::*;
+use verbline_nvme::{NQN_BYTES, Nqn};
+
+/// The section.
+pub(crate) const SECTION: &str = "nvme";
+
+/// `[nvme]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Settings {
+    /// The name of the subsystem.
+    pub(crate) subsystem: String,
+    /// 20 bytes at most. Hosts know the subsystem again by it: it is the same after a restart.
+    #[serde(default = "serial")]
+    pub(crate) serial: String,
+    /// 40 bytes at most.
+    #[serde(default = "model")]
+    pub(crate) model: String,
+    /// Who may connect; nobody named: all.
+    #[serde(default)]
+    pub(crate) hosts: Vec<String>,
+    /// I/O queues of a controller, at most.
+    #[serde(default = "queues_max")]
+    pub(crate) queues_max: u16,
+    /// Entries of a queue, at most.
+    #[serde(default = "entries_max")]
+    pub(crate) entries_max: u16,
+    /// Commands under way at one port, at most: a queue for which there is no room is rejected.
+    #[serde(default = "commands_max")]
+    pub(crate) commands_max: u32,
+    /// Bytes of data that a capsule may carry.
+    #[serde(default = "in_capsule_bytes")]
+    pub(crate) in_capsule_bytes: u32,
+    /// Bytes of one command's data, at most: 4 KiB times a power of two.
+    #[serde(default = "transfer_bytes_max")]
+    pub(crate) transfer_bytes_max: u32,
+    /// A host that asks for it has its keys taken back by the response. Some cards announce that
+    /// they can and cannot: then `false`.
+    #[serde(default = "yes")]
+    pub(crate) remote_invalidate: bool,
+    /// What discovery says; nothing: where the plan's ports listen.
+    #[serde(default)]
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// By number.
+    #[serde(default)]
+    pub(crate) namespace: BTreeMap<String, NamespaceSettings>,
+}
+
+/// `[nvme.namespace.N]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NamespaceSettings {
+    /// A region of the plan that keeps the blocks; one of the target's stages owns it.
+    pub(crate) memory: Option<String>,
+    /// Nothing is kept: so many bytes that read as whatever there is.
+    pub(crate) null_bytes: Option<u64>,
+    /// Bytes of a block.
+    #[serde(default = "block_bytes")]
+    pub(crate) block_bytes: u32,
+    /// Hosts may not write.
+    #[serde(default)]
+    pub(crate) read_only: bool,
+}
+
+fn serial() -> String {
+    "VERBLINE0001".to_owned()
+}
+
+fn model() -> String {
+    "Verbline".to_owned()
+}
+
+fn queues_max() -> u16 {
+    8
+}
+
+fn entries_max() -> u16 {
+    128
+}
+
+fn commands_max() -> u32 {
+    1024
+}
+
+fn in_capsule_bytes() -> u32 {
+    4096
+}
+
+fn transfer_bytes_max() -> u32 {
+    128 << 10
+}
+
+fn block_bytes() -> u32 {
+    4096
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// The least that a page of Identify needs.
+const PAGE_BYTES: u64 = 4096;
+
+impl Settings {
+    /// Reads and checks the section.
+    pub(crate) fn read(section: &Params) -> Result<Settings, StageError> {
+        let settings: Settings = section.parse()?;
+        let numbers: [(&str, u64, RangeInclusive<u64>); 5] = [
+            ("queues_max", settings.queues_max.into(), 1..=1024),
+            ("entries_max", settings.entries_max.into(), 2..=4096),
+            ("commands_max", settings.commands_max.into(), 32..=1 << 20),
+            ("in_capsule_bytes", settings.in_capsule_bytes.into(), 1024..=1 << 16),
+            ("transfer_bytes_max", settings.transfer_bytes_max.into(), PAGE_BYTES..=1 << 24),
+        ];
+        for (key, value, bounds) in numbers {
+            if !bounds.contains(&value) {
+                let message = format!("{value} is not within {} to {}", bounds.start(), bounds.end());
+                return Err(section.refuse(key, message).into());
+            }
+        }
+        if !settings.transfer_bytes_max.is_power_of_two() {
+            let message = format!("{} is no power of two", settings.transfer_bytes_max);
+            return Err(section.refuse("transfer_bytes_max", message).into());
+        }
+        if settings.in_capsule_bytes % 16 != 0 {
+            let message = format!("{} is no multiple of 16", settings.in_capsule_bytes);
+            return Err(section.refuse("in_capsule_bytes", message).into());
+        }
+        for (key, text, most) in [("serial", &settings.serial, 20), ("model", &settings.model, 40)] {
+            if text.len() > most || !text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
+                return Err(section.refuse(key, format!("`{text}` is not at most {most} of printable ASCII")).into());
+            }
+        }
+        let names = std::iter::once(("subsystem", &settings.subsystem))
+            .chain(settings.hosts.iter().map(|host| ("hosts", host)));
+        for (key, name) in names {
+            Nqn::new(name).map_err(|error| {
+                section.refuse(
+                    key,
+                    format!("`{name}`: {error}; for example nqn.2026-01.org.example:disk, {NQN_BYTES} bytes at most"),
+                )
+            })?;
+        }
+        for (number, namespace) in &settings.namespace {
+            settings.check_namespace(section, number, namespace)?;
+        }
+        Ok(settings)
+    }
+
+    fn check_namespace(&self, section: &Params, number: &str, space: &NamespaceSettings) -> Result<(), StageError> {
+        let refuse = |message: String| Err(section.refuse("namespace", message).into());
+        if !number.parse().is_ok_and(|number: u32| (1..=NSID_MAX).contains(&number)) {
+            return refuse(format!("`{number}` numbers no namespace: write 1 to {NSID_MAX}"));
+        }
+        let block = space.block_bytes;
+        if !block.is_power_of_two() || !(512..=4096).contains(&block) {
+            return refuse(format!("namespace {number}: blocks of {block} bytes; write 512, 1024, 2048 or 4096"));
+        }
+        match (&space.memory, space.null_bytes) {
+            (Some(_), None) | (None, Some(1..)) => Ok(()),
+            _ => refuse(format!(
+                "namespace {number} is kept nowhere, or twice: write `memory = \"REGION\"` or `null_bytes`"
+            )),
+        }
+    }
+
+    /// The subsystem's name.
+    pub(crate) fn nqn(&self) -> Nqn {
+        name(&self.subsystem)
+    }
+
+    /// MDTS: the power of two by which a transfer is longer than 4 KiB, at most.
+    pub(crate) fn mdts(&self) -> u8 {
+        (self.transfer_bytes_max / 4096).trailing_zeros() as u8
+    }
+
+    /// Where the subsystem is, as discovery says it.
+    pub(crate) fn listeners(&self, plan: &Plan) -> Vec<SocketAddr> {
+        if !self.addresses.is_empty() {
+            return self.addresses.clone();
+        }
+        let of = |port: &verbline::plan::Port| match port.destination {
+            Destination::Listen(address)
+                if port.connections.as_ref().is_some_and(|many| many.listen_with.is_none()) =>
+            {
+                Some(address)
+            }
+            _ => None,
+        };
+        plan.ports().iter().filter_map(of).collect()
+    }
+}
+
+/// The greatest number of a namespace.
+pub(crate) const NSID_MAX: u32 = 1024;
+
+/// A name that was checked as the settings were read.
+pub(crate) fn name(text: &str) -> Nqn {
+    Nqn::new(text).expect("checked as the settings were read")
+}

@@ -1,0 +1,161 @@
+//! What the lcores of a target share: its controllers, and what its stages leave for one another.
+//! Behind locks, which no read or write takes.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use verbline::engine::Region;
+use verbline::prelude::*;
+use verbline_nvme::Nqn;
+use verbline_nvme::identify::ControllerType;
+use verbline_store::Resizer;
+
+use crate::controller::Controller;
+
+/// Controllers at once, at most: each has an admin queue, of which ports have fewer.
+const CNTLID_MAX: u16 = 0xFFEF;
+
+/// The shared part.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    table: Mutex<Table>,
+    /// The memory of namespaces, by the region's name: the stage that owns it leaves it here.
+    memory: Mutex<BTreeMap<String, (Region, Option<Resizer>)>>,
+    tallies: Mutex<Vec<Tally>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    entries: Vec<Entry>,
+    last: u16,
+}
+
+#[derive(Debug)]
+struct Entry {
+    controller: Arc<Controller>,
+    /// The I/O queues that there are, by number.
+    queues: Vec<u16>,
+    /// The I/O queues that its host may have.
+    granted: u16,
+    has_admin: bool,
+}
+
+/// What a stage counts of reads and writes, for the health log.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub(crate) reads: Counter,
+    pub(crate) writes: Counter,
+    pub(crate) read_bytes: Counter,
+    pub(crate) written_bytes: Counter,
+}
+
+/// Why a queue is not connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// A controller of the host that is over has commands under way.
+    Busy,
+    /// There is no such controller, or it is another host's.
+    NoController,
+    /// The queue is there already, or was not granted.
+    NoQueue,
+    /// The controller is not enabled, or has no I/O queues.
+    NotReady,
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a controller for an admin queue.
+    pub(crate) fn begin(&self, kind: ControllerType, host: Nqn, id: [u8; 16]) -> Result<Arc<Controller>, Refusal> {
+        let mut table = self.table();
+        let is_left_over = |entry: &Entry| entry.controller.is_over() && entry.controller.is_of(&host, &id);
+        if table.entries.iter().any(is_left_over) {
+            return Err(Refusal::Busy);
+        }
+        let is_free = |cntlid: &u16| table.entries.iter().all(|entry| entry.controller.cntlid != *cntlid);
+        let next = (table.last..CNTLID_MAX).chain(0..table.last).map(|number| number + 1).find(is_free);
+        let Some(cntlid) = next else { return Err(Refusal::Busy) };
+        table.last = if cntlid == CNTLID_MAX { 0 } else { cntlid };
+        let controller = Arc::new(Controller::new(cntlid, kind, host, id));
+        table.entries.push(Entry {
+            controller: Arc::clone(&controller),
+            queues: Vec::new(),
+            granted: 0,
+            has_admin: true,
+        });
+        Ok(controller)
+    }
+
+    /// How many I/O queues a controller's host may have.
+    pub(crate) fn grant(&self, controller: &Controller, queues: u16) {
+        if let Some(entry) = self.table().find(controller.cntlid) {
+            entry.granted = queues;
+        }
+    }
+
+    /// Whether a controller has I/O queues.
+    pub(crate) fn has_queues(&self, controller: &Controller) -> bool {
+        self.table().find(controller.cntlid).is_some_and(|entry| !entry.queues.is_empty())
+    }
+
+    /// Connects an I/O queue to its controller.
+    pub(crate) fn join(&self, cntlid: u16, qid: u16, host: &Nqn, id: &[u8; 16]) -> Result<Arc<Controller>, Refusal> {
+        let mut table = self.table();
+        let entry = table.find(cntlid).filter(|entry| entry.controller.is_of(host, id)).ok_or(Refusal::NoController)?;
+        if entry.controller.is_over() || !entry.controller.is_ready() || entry.controller.kind != ControllerType::Io {
+            return Err(Refusal::NotReady);
+        }
+        if qid == 0 || qid > entry.granted || entry.queues.contains(&qid) {
+            return Err(Refusal::NoQueue);
+        }
+        entry.queues.push(qid);
+        Ok(Arc::clone(&entry.controller))
+    }
+
+    /// A queue has ended, and nothing of it is under way. The controller ends with its admin queue,
+    /// and is forgotten with the last one.
+    pub(crate) fn leave(&self, controller: &Controller, qid: u16) {
+        let mut table = self.table();
+        let Some(entry) = table.find(controller.cntlid) else { return };
+        if qid == 0 {
+            entry.controller.end();
+            entry.has_admin = false;
+        }
+        entry.queues.retain(|other| *other != qid);
+        table.entries.retain(|entry| entry.has_admin || !entry.queues.is_empty());
+    }
+
+    /// Leaves the memory of a region for the stages of other lcores.
+    pub(crate) fn leave_memory(&self, region: Region) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.insert(region.name().to_owned(), (region, None));
+    }
+
+    /// The memory of a region, and what all its stores go by; the first store says that.
+    pub(crate) fn memory<E>(
+        &self,
+        name: &str,
+        open: impl FnOnce(&Region, &mut Option<Resizer>) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let (region, resizer) = memory.get_mut(name)?;
+        Some(open(region, resizer))
+    }
+
+    pub(crate) fn add_tally(&self, tally: Tally) {
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner).push(tally);
+    }
+
+    /// What all stages counted.
+    pub(crate) fn tallies(&self) -> Vec<Tally> {
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Table {
+    fn find(&mut self, cntlid: u16) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.controller.cntlid == cntlid)
+    }
+}

@@ -1,0 +1,168 @@
+//! A namespace, as one lcore has it: its own store over the blocks that all lcores share.
+
+use std::collections::VecDeque;
+
+use verbline::engine::{Range, Region};
+use verbline_nvme::namespace::Namespace;
+use verbline_store::{BlockMemory, Fault, Geometry, GeometryError, MemoryStore, NullStore, Request, Store};
+
+use crate::settings::{NamespaceSettings, Settings};
+use crate::shared::Shared;
+
+/// A namespace.
+pub(crate) struct Space {
+    pub(crate) nsid: u32,
+    pub(crate) store: Box<dyn Store>,
+    /// The memory that its blocks lie in, if RDMA operations can reach them there.
+    region: Option<Region>,
+    nguid: [u8; 16],
+    /// What is asked of the store.
+    pub(crate) requests: VecDeque<Request>,
+}
+
+/// A region as a store's memory.
+struct RegionMemory(Region);
+
+impl BlockMemory for RegionMemory {
+    fn len_bytes(&self) -> usize {
+        self.0.len_bytes()
+    }
+
+    fn read_into(&self, offset: usize, bytes: &mut [u8]) -> Result<(), Fault> {
+        self.0.read_into(offset, bytes).map_err(|_| Fault::OutOfRange)
+    }
+
+    fn write_from(&self, offset: usize, bytes: &[u8]) -> Result<(), Fault> {
+        self.0.write_from(offset, bytes).map_err(|_| Fault::OutOfRange)
+    }
+}
+
+/// Why a namespace can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpaceError {
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    #[error("no target stage of the plan owns region.{0}; write `regions = [\"{0}\"]` in one")]
+    NoRegion(String),
+}
+
+impl Space {
+    /// Opens it, with so many requests under way at most.
+    pub(crate) fn open(
+        nsid: u32,
+        how: &NamespaceSettings,
+        settings: &Settings,
+        depth: usize,
+        shared: &Shared,
+    ) -> Result<Space, SpaceError> {
+        let (store, region) = match &how.memory {
+            Some(name) => memory(name, how.block_bytes, depth, shared)?,
+            None => {
+                let geometry = Geometry::of_bytes(how.null_bytes.unwrap_or_default(), how.block_bytes)?;
+                (Box::new(NullStore::new(geometry, depth)) as Box<dyn Store>, None)
+            }
+        };
+        let store = if how.read_only { Box::new(ReadOnly(store)) as Box<dyn Store> } else { store };
+        Ok(Space { nsid, store, region, nguid: nguid(settings, nsid), requests: VecDeque::with_capacity(depth) })
+    }
+
+    /// Where these blocks lie, for an operation of RDMA; `None` if they can't be reached there.
+    #[inline]
+    pub(crate) fn direct(&self, slba: u64, blocks: u32) -> Option<Range> {
+        let region = self.region.as_ref()?;
+        let bytes = self.store.direct(slba, blocks)?;
+        region.range(bytes.start, bytes.len())
+    }
+
+    /// Writes what came in a capsule to where [`Space::direct`] says that the blocks lie: the one copy
+    /// that there is. False if they do not.
+    pub(crate) fn write_now(&self, range: Range, data: &[u8]) -> bool {
+        self.region.as_ref().is_some_and(|region| region.write_from(range.offset(), data).is_ok())
+    }
+
+    /// What Identify says of it.
+    pub(crate) fn identity(&self) -> Namespace {
+        let geometry = self.store.geometry();
+        Namespace {
+            blocks: geometry.blocks,
+            block_shift: geometry.block_bytes.trailing_zeros() as u8,
+            is_read_only: geometry.read_only,
+            nguid: self.nguid,
+        }
+    }
+
+    pub(crate) fn nguid(&self) -> &[u8; 16] {
+        &self.nguid
+    }
+}
+
+fn memory(
+    name: &str,
+    block_bytes: u32,
+    depth: usize,
+    shared: &Shared,
+) -> Result<(Box<dyn Store>, Option<Region>), SpaceError> {
+    let mut opened = None;
+    let found = shared.memory(name, |region, resizer| {
+        let memory = RegionMemory(region.clone());
+        let store = match resizer {
+            Some(resizer) => MemoryStore::sized(memory, block_bytes, depth, resizer.clone()),
+            None => MemoryStore::new(memory, block_bytes, depth),
+        }?;
+        resizer.get_or_insert_with(|| store.resizer());
+        opened = Some((Box::new(store) as Box<dyn Store>, Some(region.clone())));
+        Ok(())
+    });
+    found.unwrap_or_else(|| Err(SpaceError::NoRegion(name.to_owned())))?;
+    opened.ok_or_else(|| SpaceError::NoRegion(name.to_owned()))
+}
+
+/// A name for the namespace that is the same after a restart: of the subsystem's name and serial
+/// number (FNV-1a), and its number.
+fn nguid(settings: &Settings, nsid: u32) -> [u8; 16] {
+    let text = settings.subsystem.bytes().chain([0]).chain(settings.serial.bytes());
+    let hash =
+        text.fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
+    let mut nguid = [0; 16];
+    nguid[..8].copy_from_slice(&hash.to_be_bytes());
+    nguid[12..].copy_from_slice(&nsid.to_be_bytes());
+    nguid
+}
+
+/// A store that hosts may only read.
+struct ReadOnly(Box<dyn Store>);
+
+impl Store for ReadOnly {
+    fn geometry(&self) -> Geometry {
+        Geometry { read_only: true, ..self.0.geometry() }
+    }
+
+    fn submit(&mut self, requests: &mut VecDeque<Request>) -> usize {
+        self.0.submit(requests)
+    }
+
+    fn poll(&mut self, done: &mut Vec<verbline_store::Done>) -> usize {
+        self.0.poll(done)
+    }
+
+    fn under_way(&self) -> usize {
+        self.0.under_way()
+    }
+
+    fn room(&self) -> usize {
+        self.0.room()
+    }
+
+    fn wake_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        self.0.wake_fd()
+    }
+
+    fn refresh(&mut self) -> std::io::Result<Geometry> {
+        self.0.refresh()?;
+        Ok(self.geometry())
+    }
+
+    fn direct(&self, lba: u64, blocks: u32) -> Option<std::ops::Range<usize>> {
+        self.0.direct(lba, blocks)
+    }
+}

@@ -1,0 +1,330 @@
+//! The target's stage: the queues of one port, and the commands of their hosts.
+//!
+//! A command is answered in the call that received it, if nothing has to be waited for; else it has
+//! a place among the commands under way until it is. What finds no room in the port's queues, or no
+//! packet, waits for those that are done.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId};
+use verbline::mem::Packet;
+use verbline::plan::{Asked, Needs, Params, Target as Wired};
+use verbline::prelude::*;
+use verbline_nvme::cm::Request;
+use verbline_nvme::{COMMAND_BYTES, Command, Nqn, RESPONSE_BYTES, Status, opcode};
+use verbline_store::Store;
+
+use crate::commands::{Commands, Step};
+use crate::queue::Queues;
+use crate::settings::{NSID_MAX, SECTION, Settings};
+use crate::shared::{Shared, Tally};
+use crate::space::Space;
+
+/// To the hosts: responses, and operations on their memory.
+pub(crate) const HOST: OutId = OutId(0);
+
+const DROPS: &[&str] = &["no_queue", "malformed", "queue_overrun"];
+const NO_QUEUE: DropReason = DropReason::Stage(0);
+const MALFORMED: DropReason = DropReason::Stage(1);
+const OVERRUN: DropReason = DropReason::Stage(2);
+
+/// The tag of the timer by which the stage looks after its queues and stores.
+pub(crate) const LOOK: u64 = 0;
+/// How often it does.
+const LOOK_EVERY_NS: u64 = 100_000_000;
+
+/// What the plan says, as it is used.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    pub(crate) settings: Settings,
+    pub(crate) subsystem: Nqn,
+    pub(crate) hosts: Vec<Nqn>,
+    pub(crate) listeners: Vec<std::net::SocketAddr>,
+}
+
+/// What is counted.
+pub(crate) struct Counters {
+    pub(crate) commands: Counter,
+    pub(crate) failed: Counter,
+    pub(crate) tally: Tally,
+    pub(crate) waited: Counter,
+    pub(crate) keep_alive_expired: Counter,
+    pub(crate) controllers: Counter,
+}
+
+/// See the top of this file.
+pub(crate) struct Target {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) rules: Rules,
+    /// `None` until the first call: regions have their memory from then on.
+    pub(crate) spaces: Option<Vec<Space>>,
+    /// The place of each namespace, by its number.
+    pub(crate) place_of: Vec<Option<u16>>,
+    pub(crate) queues: Queues,
+    pub(crate) commands: Commands,
+    /// Commands that found no room, or no packet.
+    pub(crate) blocked: VecDeque<u32>,
+    pub(crate) done: Vec<verbline_store::Done>,
+    pub(crate) counters: Counters,
+    is_looking: bool,
+}
+
+pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>) {
+    let shared = Arc::clone(shared);
+    let spec = StageSpec {
+        outputs: &["host"],
+        drops: DROPS,
+        holds_packets: 256,
+        message_bytes_max: RESPONSE_BYTES as u32,
+        summary: "answers the commands of NVMe over Fabrics hosts",
+        ..StageSpec::default()
+    };
+    let make = move |stage: &StageContext<'_>| -> Result<Box<dyn Stage>, StageError> {
+        Ok(Box::new(Target::new(stage, Arc::clone(&shared))?))
+    };
+    registry.section(SECTION).stage("target", spec, make).needs("target", needs);
+}
+
+/// A packet of the stage's pool holds the data of any command.
+fn needs(asked: &Asked<'_>) -> Needs {
+    let settings = asked.section(SECTION).map(Settings::read).and_then(Result::ok);
+    let bytes = settings.map_or(0, |settings| settings.transfer_bytes_max);
+    Needs { packet_bytes: vec![("nvme.transfer_bytes_max", bytes.into())], ..Needs::default() }
+}
+
+impl Target {
+    fn new(stage: &StageContext<'_>, shared: Arc<Shared>) -> Result<Target, StageError> {
+        let section = stage.raw_section(SECTION)?;
+        let settings = Settings::read(section)?;
+        let connections = connections_of(stage, &settings, section)?;
+        for name in settings.namespace.values().filter_map(|space| space.memory.as_ref()) {
+            if !stage.plan().regions().iter().any(|region| region.name == *name) {
+                let message = format!("a namespace is kept in region.{name}, which the plan does not have");
+                return Err(section.refuse("namespace", message).into());
+            }
+            if let Ok(region) = stage.region(name) {
+                shared.leave_memory(region);
+            }
+        }
+        let tally = Tally {
+            reads: stage.counter("reads"),
+            writes: stage.counter("writes"),
+            read_bytes: stage.counter("read_bytes"),
+            written_bytes: stage.counter("written_bytes"),
+        };
+        shared.add_tally(tally.clone());
+        let most = settings.commands_max as usize;
+        let name = |text: &String| crate::settings::name(text);
+        Ok(Target {
+            shared,
+            spaces: None,
+            place_of: vec![None; NSID_MAX as usize + 1],
+            queues: Queues::new(connections),
+            commands: Commands::new(most),
+            blocked: VecDeque::with_capacity(most),
+            done: Vec::with_capacity(256),
+            counters: Counters {
+                commands: stage.counter("commands"),
+                failed: stage.counter("failed"),
+                tally,
+                waited: stage.counter("waited"),
+                keep_alive_expired: stage.counter("keep_alive_expired"),
+                controllers: stage.counter("controllers"),
+            },
+            is_looking: false,
+            rules: Rules {
+                subsystem: settings.nqn(),
+                hosts: settings.hosts.iter().map(name).collect(),
+                listeners: settings.listeners(stage.plan()),
+                settings,
+            },
+        })
+    }
+
+    /// Opens the namespaces, once. One that can't be opened is not there.
+    fn open_spaces(&mut self) {
+        if self.spaces.is_some() {
+            return;
+        }
+        let settings = &self.rules.settings;
+        let numbered: BTreeMap<u32, _> =
+            settings.namespace.iter().filter_map(|(number, space)| Some((number.parse().ok()?, space))).collect();
+        let mut spaces = Vec::new();
+        for (nsid, how) in numbered {
+            match Space::open(nsid, how, settings, settings.commands_max as usize, &self.shared) {
+                Ok(space) => {
+                    self.place_of[nsid as usize] = Some(spaces.len() as u16);
+                    spaces.push(space);
+                }
+                Err(error) => tracing::error!(nsid, %error, "a namespace is not there"),
+            }
+        }
+        self.spaces = Some(spaces);
+    }
+
+    /// A capsule has come.
+    #[inline]
+    fn take(&mut self, packet: Packet, out: &mut Outputs<'_>) {
+        let Some(connection) = packet.connection() else { return out.drop(packet, NO_QUEUE) };
+        let Some(at) = self.queues.find(connection) else { return out.drop(packet, NO_QUEUE) };
+        let Some(queue) = self.queues.get(at) else { return out.drop(packet, NO_QUEUE) };
+        self.counters.commands.add(1);
+        if queue.cids.len() >= usize::from(queue.entries) {
+            return self.cut_off(connection, packet, OVERRUN, out);
+        }
+        let Some(cid) = Command::cid_of(packet.data()).filter(|_| packet.len() >= COMMAND_BYTES) else {
+            return self.cut_off(connection, packet, MALFORMED, out);
+        };
+        let is_known = queue.cids.contains(&cid);
+        let (is_admin, is_connected) = (queue.qid == 0, queue.controller.is_some());
+        let command = match Command::read(packet.data()) {
+            Ok(command) if is_known => {
+                return self.refuse(at, packet, &command, Status::ID_CONFLICT.do_not_retry(), out);
+            }
+            Ok(command) => command,
+            Err(error) => {
+                let command = Command::new(0, cid, verbline_nvme::Sgl::NONE);
+                return self.refuse(at, packet, &command, error.status, out);
+            }
+        };
+        match (command.opcode, is_connected, is_admin) {
+            (opcode::fabrics::OPCODE, ..) => self.fabrics(at, command, packet, out),
+            (_, false, _) => self.refuse(at, packet, &command, Status::SEQUENCE_ERROR.do_not_retry(), out),
+            (_, true, true) => self.admin(at, command, packet, out),
+            (_, true, false) => self.io(at, command, packet, out),
+        }
+    }
+
+    /// A host that breaks the rules of its queue is disconnected.
+    fn cut_off(&mut self, connection: ConnectionId, packet: Packet, reason: DropReason, out: &mut Outputs<'_>) {
+        tracing::info!(%connection, bytes = packet.len(), "a host is disconnected: its capsule breaks the rules");
+        out.drop(packet, reason);
+        out.close(connection);
+    }
+
+    fn opened(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
+        let asked = out.peer(connection).and_then(|peer| Request::read(&peer.private_data).ok());
+        let entries = asked.and_then(|asked| asked.send_depth_less_one.checked_add(1));
+        let opened = asked.zip(entries).and_then(|(asked, entries)| self.queues.open(connection, asked.qid, entries));
+        if opened.is_none() {
+            // Without the acceptor anybody may be here.
+            out.close(connection);
+        }
+        if !self.is_looking {
+            self.is_looking = out.arm_timer(out.now_ns() + LOOK_EVERY_NS, LOOK).is_some();
+        }
+    }
+
+    fn closed(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
+        let Some(at) = self.queues.find(connection) else { return };
+        self.queues.close(at);
+        let waits = |step: Step| matches!(step, Step::Fetching | Step::Storing);
+        let idle: Vec<u32> = self.commands.of_queue(at).filter(|(_, own)| !waits(own.step)).map(|(at, _)| at).collect();
+        for command in idle {
+            self.forget(command);
+        }
+        if let Some(queue) = self.queues.get_mut(at)
+            && queue.admin.is_some()
+        {
+            let timer = queue.admin.as_mut().and_then(|admin| admin.timer.take());
+            timer.map(|timer| out.cancel_timer(timer));
+            // The host is gone: its other queues go, too.
+            queue.controller.as_ref().inspect(|controller| controller.end());
+            self.sweep(out);
+        }
+        self.end_queue(at);
+    }
+
+    /// Ends a queue of which nothing is under way any more.
+    pub(crate) fn end_queue(&mut self, at: u16) {
+        if let Some(queue) = self.queues.take_done(at)
+            && let Some(controller) = &queue.controller
+        {
+            self.shared.leave(controller, queue.qid);
+        }
+    }
+
+    /// Closes the queues whose controllers are over.
+    pub(crate) fn sweep(&mut self, out: &mut Outputs<'_>) {
+        for at in self.queues.places() {
+            let Some(queue) = self.queues.get(at).filter(|queue| queue.is_open) else { continue };
+            if queue.controller.as_ref().is_some_and(|controller| controller.is_over()) {
+                out.close(queue.connection);
+            }
+        }
+    }
+
+    /// Looks after what no command tells of: controllers that ended on other lcores, and the sizes
+    /// of namespaces.
+    fn look(&mut self, out: &mut Outputs<'_>) {
+        self.sweep(out);
+        self.refresh_spaces(out);
+        self.is_looking = !self.queues.is_empty() && out.arm_timer(out.now_ns() + LOOK_EVERY_NS, LOOK).is_some();
+    }
+}
+
+impl Stage for Target {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        let len = input.len();
+        for packet in input.drain_front(len) {
+            self.take(packet, out);
+        }
+        self.settle(out);
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        self.open_spaces();
+        self.settle(out);
+        let mut spaces = self.spaces.iter().flatten().filter(|space| space.store.under_way() > 0);
+        let waits = spaces.next().is_some();
+        // Stores that wake nobody are done at the next poll.
+        if waits { Next::Busy } else { Next::At(Tick::MAX) }
+    }
+
+    fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
+        while let Some(done) = done.pop() {
+            self.operated(done, out);
+        }
+        self.settle(out);
+    }
+
+    fn timers(&mut self, due: &[DueTimer], out: &mut Outputs<'_>) {
+        for timer in due {
+            match timer.tag {
+                LOOK => self.look(out),
+                tag => self.keep_alive_due((tag - 1) as u16, out),
+            }
+        }
+    }
+
+    fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
+        self.open_spaces();
+        match event.change {
+            ConnectionChange::Opened => self.opened(event.connection, out),
+            ConnectionChange::Closed { .. } | ConnectionChange::Failed { .. } => self.closed(event.connection, out),
+        }
+    }
+}
+
+/// How many connections the port has that the stage sends to. Its receives hold whole capsules.
+fn connections_of(stage: &StageContext<'_>, settings: &Settings, section: &Params) -> Result<usize, StageError> {
+    let plan = stage.plan();
+    let own = plan.stages().iter().find(|own| own.name == stage.name());
+    let port = own.and_then(|own| match own.outputs[usize::from(HOST.0)] {
+        Wired::Port(id) => Some(&plan[id]),
+        Wired::Stage(_) | Wired::Ring(_) | Wired::Spread(_) | Wired::Drop => None,
+    });
+    let Some((port, many)) = port.and_then(|port| Some((port, port.connections.as_ref()?))) else {
+        return Err("sends to a port with `connections_max`: write that and `listen = \"ADDRESS:PORT\"` there".into());
+    };
+    let capsule = COMMAND_BYTES as u32 + settings.in_capsule_bytes;
+    match port.pool.map(|pool| &plan[pool]) {
+        Some(pool) if pool.data_bytes < capsule => {
+            let message =
+                format!("a capsule has up to {capsule} bytes, and a packet of pool.{} {}", pool.name, pool.data_bytes);
+            Err(section.refuse("in_capsule_bytes", message).into())
+        }
+        _ => Ok(many.max as usize),
+    }
+}

@@ -1,0 +1,115 @@
+//! The command as a user runs it: a target, an initiator, and what the initiator finds.
+
+use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, two_lcores, unwrapped};
+
+fn app() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_nvme-target"))
+}
+
+/// A short run of the shipped plan with few blocks. `None` where two lcores can't run.
+fn short(sets: &[&str]) -> Option<Program> {
+    let placed = two_lcores(["target", "load"])?;
+    let run = app().with(["run", "config/nvme-target.toml", "--for", "700ms"]).with(placed);
+    let all = ["load.bytes=2097152"].iter().chain(sets);
+    Some(run.with(all.flat_map(|set| ["--set", set])))
+}
+
+/// Every block that comes back is of the last write that was answered; nothing is left over.
+#[track_caller]
+fn assert_verified(shown: &Finished) {
+    let json = shown.json();
+    assert_report_holds(&json);
+    assert!(json["verified"].as_u64() > Some(0) && json["iops"].as_f64() > Some(0.0), "{shown}");
+    assert_eq!((&json["mismatches"], &json["balance"]), (&0.into(), &0.into()), "{shown}");
+    assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
+}
+
+#[test]
+fn two_lcores_serve_and_verify_every_block() {
+    let Some(run) = short(&[]) else { return };
+    let shown = run.with(["--json"]).run().exited(0);
+    assert_verified(&shown);
+    let json = shown.json();
+    for way in ["read", "write"] {
+        assert!(json["latency_ns"][way]["commands"].as_u64() > Some(0), "{way}: {shown}");
+    }
+    assert!(json["counts"]["flushed"].as_u64() > Some(0), "{shown}");
+}
+
+/// Writes that the target READs, with keys that its responses take back, and with those that stay.
+#[test]
+fn two_lcores_serve_by_keys_of_every_kind() {
+    let windows = [
+        "load.keys=window",
+        "load.depth=16",
+        "port.io.ops_depth_wr=32",
+        "port.io.windows=16",
+        "port.io.immediates=true",
+        r#"region.buffers.rights=["local-write", "remote-read", "remote-write", "bind"]"#,
+        "pool.commands.packets=4096",
+    ];
+    for sets in [&["load.in_capsule=false"][..], &[&windows[..], &["load.in_capsule=false"]].concat()] {
+        let Some(run) = short(sets) else { return };
+        let shown = run.with(["--json"]).run().exited(0);
+        assert_verified(&shown);
+        let counts = &shown.json()["counts"];
+        assert_eq!(counts["invalidated"].as_u64() > Some(0), sets.len() > 1, "{shown}");
+    }
+}
+
+/// Long commands, small blocks, and a namespace whose blocks are no memory that hosts reach.
+#[test]
+fn two_lcores_serve_blocks_of_every_size() {
+    for sets in
+        [["load.block_bytes=32768", "load.depth=7"], ["nvme.namespace.1.block_bytes=512", "load.block_bytes=512"]]
+    {
+        let Some(run) = short(&sets) else { return };
+        assert_verified(&run.with(["--json"]).run().exited(0));
+    }
+}
+
+#[test]
+fn two_lcores_report() {
+    let Some(run) = short(&[]) else { return };
+    let shown = run.run().exited(0);
+    assert_fits(&shown.stdout);
+    assert!(shown.stdout.contains("0 mismatches, balance 0") && shown.stdout.contains("p99.9"), "{shown}");
+}
+
+#[test]
+fn two_lcores_where_the_host_is_not_let_in() {
+    let cases = [
+        (r#"nvme.hosts=["nqn.2026-01.org.example:other"]"#, "Connect Invalid Host"),
+        ("load.subsystem=nqn.2026-01.org.example:none", "is not in the discovery log"),
+        ("load.nsid=7", "the subsystem has no namespace 7"),
+        ("nvme.queues_max=2", "the controller gives 2 I/O queues; the plan has 4"),
+    ];
+    for (set, says) in cases {
+        let Some(run) = short(&[set]) else { return };
+        let shown = run.run().exited(1);
+        let said = unwrapped(&format!("{}{}", shown.stdout, shown.stderr));
+        assert!(said.contains(says), "{set}: {shown}");
+    }
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_at_their_place() {
+    let cases = [
+        ("nvme.subsystem=disk", "a name starts with `nqn.`"),
+        ("nvme.queues_max=0", "0 is not within 1 to 1024"),
+        ("nvme.namespace.1.block_bytes=100", "blocks of 100 bytes"),
+        ("nvme.namespace.1.memory=none", "is kept in region.none"),
+        ("nvme.namespace.0.null_bytes=4096", "`0` numbers no namespace"),
+        ("nvme.transfer_bytes_max=5000", "5000 is no power of two"),
+        ("load.depth=0", "0 is not within 1 to 1023"),
+        ("load.block_bytes=1048576", "need 134225920 bytes"),
+        ("load.read_share=2.0", "a share of 2 is not within 0 to 1"),
+    ];
+    for (set, says) in cases {
+        for command in ["run", "check"] {
+            let shown = app().with([command, "config/nvme-target.toml", "--set", set]).run().exited(2);
+            let said = unwrapped(&shown.stderr);
+            assert!(said.contains(says), "{set}: {shown}");
+        }
+    }
+}
