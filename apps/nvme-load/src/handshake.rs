@@ -14,71 +14,16 @@ use verbline_nvme::property::{self, Property};
 use verbline_nvme::{Command, DISCOVERY_NQN, Nqn, Response, Sgl, Status, opcode};
 
 use crate::oracle::Oracle;
+use crate::progress::{ADMIN_ENTRIES, Step};
 use crate::queue::{Pending, State, Task};
-use crate::requests::ADMIN_ENTRIES;
 
 use crate::stage::{ADMIN, IO, Initiator, KEEP_ALIVE, RETRY};
-
-/// What the host waits for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Step {
-    #[default]
-    Nothing,
-    Connect,
-    Capabilities,
-    Enable,
-    Ready,
-    Identify,
-    DiscoveryHead,
-    DiscoveryLog,
-    Queues,
-    Namespaces,
-    Namespace,
-    Descriptors,
-    Events,
-    /// The I/O queues are connected, or work.
-    Done,
-    /// The discovery controller is left.
-    Leaving,
-}
-
-/// How far the admin queue is, and what was learned.
-#[derive(Debug, Default)]
-pub(crate) struct Handshake {
-    step: Step,
-    cid: u16,
-    /// The discovery controller has been asked.
-    is_discovered: bool,
-    asks_discovery: bool,
-    timer: Option<TimerId>,
-    pub(crate) cntlid: u16,
-    pub(crate) block_shift: u8,
-    /// Bytes of a capsule that the controller takes.
-    pub(crate) capsule_bytes: u32,
-    entries_max: u32,
-}
 
 /// Identifiers of what is under way beside the handshake.
 const KEEP_ALIVE_CID: u16 = 0xE000;
 const EVENT_CID: u16 = 0xE001;
 /// How long a host waits before it asks a busy controller again.
 const RETRY_NS: u64 = 50_000_000;
-
-impl Handshake {
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.step == Step::Leaving
-    }
-
-    pub(crate) fn is_done(&self) -> bool {
-        self.step == Step::Done
-    }
-
-    /// Its connection is over.
-    pub(crate) fn stop(&mut self, out: &mut Outputs<'_>) {
-        self.timer.take().map(|timer| out.cancel_timer(timer));
-        self.step = Step::Nothing;
-    }
-}
 
 /// A number of the host that is the same after a restart: of its name (FNV-1a).
 fn host_id(host: &Nqn) -> [u8; 16] {

@@ -19,20 +19,27 @@ use crate::stage::{IO, Initiator, PAGE_BYTES};
 const LOOKS: usize = 16;
 
 impl Initiator {
-    /// Begins commands until every queue is full.
-    pub(crate) fn begin_all(&mut self, out: &mut Outputs<'_>) {
+    /// Begins commands until every queue is full, once a turn. False if some could not begin.
+    pub(crate) fn begin_all(&mut self, out: &mut Outputs<'_>) -> bool {
+        let mut are_full = true;
         for index in 0..self.queues.len() {
-            while self.queues[index].state == State::Ready && self.begin(index, out) {}
+            let Some(connection) = self.queues[index].connection.filter(|_| self.queues[index].state == State::Ready)
+            else {
+                continue;
+            };
+            // What this turn sends is not taken off by the port.
+            let mut room = out.room_to(connection);
+            while room > 0 && self.begin(index, connection, out) {
+                room -= 1;
+            }
+            are_full &= self.queues[index].next_slot().is_none();
         }
+        are_full
     }
 
     /// Begins a command on a queue. False if none can begin now.
-    fn begin(&mut self, index: usize, out: &mut Outputs<'_>) -> bool {
-        let Some(slot) = self.queues[index].next_slot() else { return false };
-        let Some(connection) = self.queues[index].connection else { return false };
-        if out.room(IO) == 0 || out.room_to(connection) == 0 {
-            return false;
-        }
+    fn begin(&mut self, index: usize, connection: ConnectionId, out: &mut Outputs<'_>) -> bool {
+        let Some(slot) = self.queues[index].next_slot().filter(|_| out.room(IO) > 0) else { return false };
         let Some(mut packet) = out.alloc() else { return false };
         let Some((task, generation)) = self.choose() else { return false };
         let in_capsule = matches!(task, Task::Write { .. })

@@ -1,14 +1,15 @@
 //! An NVMe over Fabrics initiator on Verbline: it connects to a target by RDMA as the Linux host
 //! does, drives reads and writes by depth, size and mix, and verifies every block that it reads.
 //!
-//! `tests/plans/nvme-load.toml` is an initiator alone; `config/nvme-target.toml` has a target beside
-//! it.
+//! `tests/plans/nvme-load.toml` is an initiator alone; `config/nvme-target.toml` has a target
+//! beside it.
 #![forbid(unsafe_code)]
 
 mod handshake;
 mod io;
 mod oracle;
 mod pattern;
+mod progress;
 mod queue;
 mod requests;
 mod results;

@@ -5,11 +5,9 @@ use verbline::plan::{Port, Target};
 use verbline::prelude::*;
 use verbline_nvme::cm::Request;
 
+use crate::progress::ADMIN_ENTRIES;
 use crate::settings::{SECTION, Settings};
 use crate::stage::{ADMIN, IO, KIND};
-
-/// Entries of an admin queue: as the Linux host has it.
-pub(crate) const ADMIN_ENTRIES: u16 = 32;
 
 /// The request of a queue with so many entries.
 fn request(qid: u16, entries: u16) -> Vec<u8> {

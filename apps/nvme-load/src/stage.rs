@@ -9,9 +9,9 @@ use verbline::plan::Target;
 use verbline::prelude::*;
 use verbline_nvme::Nqn;
 
-use crate::handshake::Handshake;
 use crate::oracle::Oracle;
 use crate::pattern;
+use crate::progress::Handshake;
 use crate::queue::{Queue, State, Task};
 use crate::results::{Counts, Measured, Results};
 use crate::settings::{Keys, SECTION, Settings};
@@ -207,9 +207,8 @@ impl Stage for Initiator {
         if self.is_over() {
             return Next::Done;
         }
-        self.begin_all(out);
-        // Responses, timers and connections are what comes next.
-        Next::At(Tick::MAX)
+        // Responses, timers and connections are what comes next, or room in a send queue.
+        if self.begin_all(out) { Next::At(Tick::MAX) } else { Next::Idle }
     }
 
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {

@@ -327,5 +327,5 @@ fn direct_of(spaces: &Option<Vec<Space>>, queues: &Queues, pending: &Pending) ->
     let is_admin = queues.get(pending.queue).is_none_or(|queue| queue.qid == 0);
     let moves = matches!(pending.command.opcode, opcode::io::READ | opcode::io::WRITE);
     let space = spaces.as_ref()?.get(usize::from(pending.space)).filter(|_| moves && !is_admin)?;
-    crate::io::direct(space, &pending.command)
+    space.direct_of(&pending.command)
 }

@@ -1,32 +1,16 @@
 //! Commands of I/O queues: what is checked of them, and where they go.
 
-use verbline::engine::{Memory, Range};
+use verbline::engine::Memory;
 use verbline::mem::Packet;
 use verbline::prelude::*;
-use verbline_nvme::io::{DSM_DEALLOCATE, DSM_RANGE_BYTES, DsmRange, FORCE_UNIT_ACCESS, ReadWrite};
+use verbline_nvme::io::{DSM_DEALLOCATE, DSM_RANGE_BYTES, DsmRange, ReadWrite};
 use verbline_nvme::{Command, Sgl, Status, opcode};
 use verbline_store::Store;
 
 use crate::answering::remote;
 use crate::commands::{Pending, Step};
 use crate::fabrics::in_capsule;
-use crate::space::Space;
 use crate::stage::Target;
-
-/// Where the blocks of a Read or Write lie, if an operation can reach them there and the response
-/// is true when it has.
-#[inline]
-pub(crate) fn direct(space: &Space, command: &Command) -> Option<Range> {
-    let geometry = space.store.geometry();
-    let must_flush = command.opcode == opcode::io::WRITE && is_durable(command) && geometry.volatile_cache;
-    let range = ReadWrite::of(command);
-    space.direct(range.slba, range.blocks).filter(|_| !must_flush)
-}
-
-/// Whether a write is to be durable before its response.
-pub(crate) fn is_durable(command: &Command) -> bool {
-    command.cdw10[2] & FORCE_UNIT_ACCESS != 0
-}
 
 impl Target {
     #[inline]
@@ -41,7 +25,7 @@ impl Target {
                 let bytes = command.sgl.len_bytes() as u64;
                 self.counters.tally.reads.add(1);
                 self.counters.tally.read_bytes.add(bytes);
-                match direct(space, &command).zip(remote(command.sgl)) {
+                match space.direct_of(&command).zip(remote(command.sgl)) {
                     Some((range, to)) => {
                         let data = Some((Memory::from(range), to));
                         self.reply(at, &command, capsule, (0, Status::SUCCESS), data, out);
@@ -96,7 +80,7 @@ impl Target {
         self.counters.tally.writes.add(1);
         self.counters.tally.written_bytes.add(command.sgl.len_bytes() as u64);
         let space = self.spaces.as_ref().and_then(|spaces| spaces.get(usize::from(place)));
-        if let Some((space, range)) = space.and_then(|space| Some((space, direct(space, &command)?)))
+        if let Some((space, range)) = space.and_then(|space| Some((space, space.direct_of(&command)?)))
             && let Ok(data) = in_capsule(&command, &capsule)
             && space.write_now(range, data)
         {

@@ -36,7 +36,8 @@ impl Target {
         admin.timer = None;
         let connection = queue.connection;
         if let Some(controller) = &queue.controller {
-            tracing::warn!(host = %controller.host, cntlid = controller.cntlid, "a host is silent, and is disconnected");
+            let cntlid = controller.cntlid;
+            tracing::warn!(host = %controller.host, cntlid, "a host is silent, and is disconnected");
             controller.end();
         }
         self.counters.keep_alive_expired.add(1);

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 
 use verbline::engine::{Range, Region};
+use verbline_nvme::io::{FORCE_UNIT_ACCESS, ReadWrite};
 use verbline_nvme::namespace::Namespace;
+use verbline_nvme::{Command, opcode};
 use verbline_store::{BlockMemory, Fault, Geometry, GeometryError, MemoryStore, NullStore, Request, Store};
 
 use crate::settings::{NamespaceSettings, Settings};
@@ -66,16 +68,20 @@ impl Space {
         Ok(Space { nsid, store, region, nguid: nguid(settings, nsid), requests: VecDeque::with_capacity(depth) })
     }
 
-    /// Where these blocks lie, for an operation of RDMA; `None` if they can't be reached there.
+    /// Where the blocks of a Read or Write lie, if an operation of RDMA can reach them there and
+    /// the response is true when it has.
     #[inline]
-    pub(crate) fn direct(&self, slba: u64, blocks: u32) -> Option<Range> {
+    pub(crate) fn direct_of(&self, command: &Command) -> Option<Range> {
         let region = self.region.as_ref()?;
-        let bytes = self.store.direct(slba, blocks)?;
+        let must_flush =
+            command.opcode == opcode::io::WRITE && is_durable(command) && self.store.geometry().volatile_cache;
+        let range = ReadWrite::of(command);
+        let bytes = self.store.direct(range.slba, range.blocks).filter(|_| !must_flush)?;
         region.range(bytes.start, bytes.len())
     }
 
-    /// Writes what came in a capsule to where [`Space::direct`] says that the blocks lie: the one copy
-    /// that there is. False if they do not.
+    /// Writes what came in a capsule to where the blocks lie: the one copy that there is. False
+    /// if they do not lie in memory.
     pub(crate) fn write_now(&self, range: Range, data: &[u8]) -> bool {
         self.region.as_ref().is_some_and(|region| region.write_from(range.offset(), data).is_ok())
     }
@@ -94,6 +100,11 @@ impl Space {
     pub(crate) fn nguid(&self) -> &[u8; 16] {
         &self.nguid
     }
+}
+
+/// Whether a write is to be durable before its response.
+pub(crate) fn is_durable(command: &Command) -> bool {
+    command.cdw10[2] & FORCE_UNIT_ACCESS != 0
 }
 
 fn memory(

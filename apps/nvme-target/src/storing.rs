@@ -8,7 +8,7 @@ use verbline_nvme::{Status, opcode};
 use verbline_store::{Done, Fault, Op, Request, Store};
 
 use crate::commands::{Pending, Step};
-use crate::io::is_durable;
+use crate::space::is_durable;
 use crate::stage::Target;
 
 /// Bytes that one request of a command in parts zeroes: what an lcore does in one turn.

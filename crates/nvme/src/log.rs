@@ -154,7 +154,7 @@ pub fn write_effects(page: &mut [u8; PAGE_BYTES]) {
 /// An asynchronous event: dword 0 of the response to the request that waited for it.
 pub mod event {
     /// A namespace came, changed or went: the log 04h says which.
-    pub const NAMESPACE_CHANGED: u32 = 0x02 | 0x00 << 8 | (super::id::CHANGED_NAMESPACES as u32) << 16;
+    pub const NAMESPACE_CHANGED: u32 = 0x02 | (super::id::CHANGED_NAMESPACES as u32) << 16;
     /// The discovery log changed.
     pub const DISCOVERY_CHANGED: u32 = 0x02 | 0xF0 << 8 | (super::id::DISCOVERY as u32) << 16;
     /// OAES, and the bit of the feature, of [`NAMESPACE_CHANGED`].

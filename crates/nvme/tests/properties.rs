@@ -86,7 +86,8 @@ proptest! {
 
     #[test]
     fn pages_are_read_as_written(
-        names in (names(), names()), serial in "[A-Z0-9]{0,20}", model in "[a-z]{0,40}", numbers in any::<(u8, u16, u32, u32)>(),
+        names in (names(), names()), serial in "[A-Z0-9]{0,20}", model in "[a-z]{0,40}",
+        numbers in any::<(u8, u16, u32, u32)>(),
         host_id in any::<[u8; 16]>(), blocks in any::<u64>(), block_shift in 9..=31_u8, port in any::<u16>(),
     ) {
         let (subsystem, host) = names;
@@ -107,7 +108,8 @@ proptest! {
         prop_assert_eq!(Namespace::read(&page), Ok(namespace));
         namespace::write_descriptors(&mut page, &host_id);
         prop_assert_eq!(namespace::read_nguid(&page), Some(host_id));
-        let entry = Entry { address: SocketAddr::from(([10, 9, 9, 1], port)), port_id: cntlid, admin_entries: 32, subsystem };
+        let address = SocketAddr::from(([10, 9, 9, 1], port));
+        let entry = Entry { address, port_id: cntlid, admin_entries: 32, subsystem };
         let mut bytes = [0; discovery::ENTRY_BYTES];
         entry.write(&mut bytes);
         prop_assert_eq!(Entry::read(&bytes), Ok(entry));
@@ -115,7 +117,8 @@ proptest! {
 
     #[test]
     fn parameters_are_read_as_written(
-        numbers in any::<(u16, u16, u8, u32, u64)>(), id in any::<u8>(), dwords in 1..=1_u64 << 32, blocks in 1..=1_u32 << 16,
+        numbers in any::<(u16, u16, u8, u32, u64)>(), id in any::<u8>(), dwords in 1..=1_u64 << 32,
+        blocks in 1..=1_u32 << 16,
     ) {
         let (qid, sqsize, cattr, kato_ms, offset) = numbers;
         let connect = Connect { qid, sqsize, cattr, kato_ms };

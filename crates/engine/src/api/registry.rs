@@ -46,10 +46,10 @@ pub type StageError = Box<dyn Error + Send + Sync>;
 type Factory = dyn Fn(&StageContext<'_>) -> Result<Box<dyn Stage>, StageError> + Send + Sync;
 
 /// What a port of many connections tells the listener with each of its requests: called with the
-/// place of the connection ([`ConnectionId::slot`](verbline_mem::ConnectionId::slot)), on the thread
-/// that makes the port's connections. At most
-/// [`CONNECT_PRIVATE_BYTES`](verbline_verbs::connection::CONNECT_PRIVATE_BYTES); a request with more
-/// fails, and is counted.
+/// place of the connection ([`ConnectionId::slot`](verbline_mem::ConnectionId::slot)), on the
+/// thread that makes the port's connections. At most
+/// [`CONNECT_PRIVATE_BYTES`](verbline_verbs::connection::CONNECT_PRIVATE_BYTES); a request with
+/// more fails, and is counted.
 pub type RequestData = Box<dyn FnMut(usize) -> Vec<u8> + Send>;
 
 pub(crate) type RequestFactory = dyn Fn(&Plan, &verbline_plan::Port) -> Option<RequestData> + Send + Sync;

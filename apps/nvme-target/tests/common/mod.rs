@@ -1,0 +1,345 @@
+//! A target in this process, and hosts that are no engines but queue pairs of the test: they say
+//! what they like.
+
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use nvme_target::NvmeTarget;
+use verbline::cli::App;
+use verbline::engine::{Registry, Report, Running, Runtime};
+use verbline::mem::{Batch, PageChoice, PageSize, PeerRegion, Pool, PoolCache, PoolSpec, Region, RegionSpec};
+use verbline::plan::{Loader, Machine};
+use verbline::verbs::connection::{ConnectOptions, Connection, ConnectionError, resolve};
+use verbline::verbs::rdma::PeerMr;
+use verbline::verbs::{
+    Access, CompletionQueue, Completions, Context, Device, ProtectionDomain, Provider, QpSpec, QueuePair, Transport,
+    WrKind,
+};
+use verbline_nvme::cm::Request;
+use verbline_nvme::connect::{CNTLID_ANY, Connect, ConnectData, DATA_BYTES};
+use verbline_nvme::feature::{self, QueueCount};
+use verbline_nvme::property::{self, Property};
+use verbline_nvme::{Command, Nqn, Response, Sgl, opcode};
+
+/// The subsystem.
+pub(crate) const SUBSYSTEM: &str = "nqn.2026-01.org.verbline:disk";
+/// Blocks of namespace 1, which is in memory, and of 2, which keeps nothing and is read-only.
+pub(crate) const BLOCKS: u64 = 256;
+/// Long enough for any machine; what is waited for comes at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Entries of a host's queues.
+pub(crate) const ENTRIES: u16 = 16;
+
+/// A target that listens at this port, with these lines in `[nvme]`.
+pub(crate) fn target(port: u16, settings: &str) -> Running {
+    let text = format!(
+        r#"
+        app = "nvme-target"
+        [nvme]
+        subsystem = "{SUBSYSTEM}"
+        transfer_bytes_max = 8192
+        {settings}
+        [nvme.namespace.1]
+        memory = "disk"
+        [nvme.namespace.2]
+        null_bytes = 1_048_576
+        read_only = true
+        [device.nic0]
+        provider = "soft"
+        [lcore.target]
+        cpu = "allowed:0"
+        [pool.packets]
+        device = "nic0"
+        packets = 3072
+        data_bytes = 8192
+        pages = "4KiB"
+        [region.disk]
+        device = "nic0"
+        bytes = 1_048_576
+        pages = "4KiB"
+        rights = ["local-write"]
+        [port.hosts]
+        lcore = "target"
+        device = "nic0"
+        pool = "packets"
+        transport = "rc"
+        listen = "10.9.9.1:{port}"
+        connections_max = 8
+        acceptor = "nvme-queues"
+        rx_shared_wr = 256
+        tx_depth_wr = 1
+        ops_depth_wr = 64
+        ops_shared_wr = 256
+        next = "stage.target"
+        [stage.target]
+        use = "target"
+        lcore = "target"
+        pool = "packets"
+        regions = ["disk"]
+        timers_max = 32
+        out = {{ host = "port.hosts" }}
+        "#
+    );
+    let mut registry = Registry::new("nvme-target");
+    NvmeTarget::default().register(&mut registry);
+    let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("target.toml", &text);
+    let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
+    Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Ends the run: every packet is back, and nothing has failed.
+#[track_caller]
+pub(crate) fn end(running: Running) -> Report {
+    let report = running.stop().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((report.packets.held, report.failures.len()), (0, 0), "{:?}", report.failures);
+    report
+}
+
+/// Waits until a counter of the target's stage is at least that.
+#[track_caller]
+pub(crate) fn until(running: &Running, counter: &str, least: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    let value = || running.snapshot().stage("target").and_then(|stage| stage.counter(counter)).unwrap_or(0);
+    while value() < least {
+        assert!(Instant::now() < deadline, "{counter} is {}, not {least}", value());
+        std::thread::yield_now();
+    }
+}
+
+/// A host: its queues share a completion queue, and memory that the target may reach.
+pub(crate) struct Host {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    found: Completions,
+    cache: PoolCache,
+    freed: Batch,
+    address: SocketAddr,
+    pub(crate) memory: PeerMr,
+    pub(crate) name: &'static str,
+    queues: Vec<Queue>,
+    next_cid: u16,
+}
+
+struct Queue {
+    tag: u16,
+    qp: QueuePair,
+    connection: Connection,
+    got: Vec<Response>,
+}
+
+fn region(len_bytes: usize) -> Region {
+    let pages = PageChoice::Exactly(PageSize::Small4K);
+    Region::map(&RegionSpec { name: "host".into(), len_bytes, pages, lock: false }).expect("memory")
+}
+
+impl Host {
+    /// A host of the target at this port.
+    pub(crate) fn new(port: u16) -> Host {
+        let context: Context =
+            Device::find(Provider::Soft, "soft1").and_then(|device| device.open()).expect("a device");
+        let (pd, cq) = (context.alloc_pd().expect("a PD"), context.create_cq(1024, None).expect("a CQ"));
+        let spec = PoolSpec { name: "host".into(), packets: 1024, data_bytes: 8192, headroom_bytes: 0 };
+        let pool = Pool::new(region(Pool::required_bytes(&spec)), spec).expect("a pool");
+        pd.register_pool(&pool).expect("registered");
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let memory = pd.register_peer_region(PeerRegion::new(region(64 << 10)), access);
+        Host {
+            memory: memory.expect("registered"),
+            cache: pool.cache(0),
+            found: Completions::with_capacity(64),
+            freed: Batch::with_capacity(64),
+            address: SocketAddr::from(([10, 9, 9, 1], port)),
+            name: "nqn.2026-01.org.example:host",
+            queues: Vec::new(),
+            next_cid: 0,
+            pd,
+            cq,
+        }
+    }
+
+    /// Asks for a connection with this private data; gives the queue's number here.
+    pub(crate) fn dial(&mut self, private_data: Vec<u8>) -> Result<usize, ConnectionError> {
+        let tag = self.queues.len() as u16 + 1;
+        let depth = u32::from(ENTRIES) * 2;
+        let spec = QpSpec {
+            tx_depth_wr: depth,
+            rx_depth_wr: depth,
+            signal_every_wr: 1,
+            tag,
+            ..QpSpec::new(Transport::Rc, &self.cq)
+        };
+        let mut qp = self.pd.create_qp(&spec).expect("a queue pair");
+        let from = SocketAddr::from(([10, 9, 9, 2], 0));
+        let route = resolve(Provider::Soft, self.address, Some(from), PATIENCE)?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let options = ConnectOptions { private_data, access, ..ConnectOptions::default() };
+        let asked = route.connect(&mut qp, &options)?;
+        let mut batch = Batch::with_capacity(depth as usize);
+        self.cache.get_bulk(&mut batch, depth as usize);
+        assert_eq!(qp.post_recv(&mut batch).posted, depth as usize);
+        let connection = asked.finish(&mut qp, PATIENCE)?;
+        self.queues.push(Queue { tag, qp, connection, got: Vec::new() });
+        Ok(self.queues.len() - 1)
+    }
+
+    /// A connection for the queue of this number.
+    pub(crate) fn dial_queue(&mut self, qid: u16) -> usize {
+        let request = Request { qid, recv_depth: ENTRIES, send_depth_less_one: ENTRIES - 1, cntlid: 0 };
+        self.dial(request.to_bytes().to_vec()).expect("a queue is let in")
+    }
+
+    pub(crate) fn data(&self, cntlid: u16, subsystem: &str) -> ConnectData {
+        let name = |text| Nqn::new(text).expect("a name");
+        ConnectData { host_id: [7; 16], cntlid, subsystem: name(subsystem), host: name(self.name) }
+    }
+
+    /// Sends the Connect of a queue, with its data in the capsule.
+    #[track_caller]
+    pub(crate) fn connect(&mut self, queue: usize, asked: Connect, data: &ConnectData) -> Response {
+        let cid = self.cid();
+        let command = asked.command(cid, Sgl::InCapsule { offset: 0, len: DATA_BYTES as u32 });
+        self.send(queue, &[&command.to_bytes()[..], &data.to_bytes()].concat());
+        self.response(queue)
+    }
+
+    /// A controller that is enabled and has granted four queues: its admin queue, and its number.
+    #[track_caller]
+    pub(crate) fn controller(&mut self, kato_ms: u32) -> (usize, u16) {
+        let admin = self.dial_queue(0);
+        let deadline = Instant::now() + PATIENCE;
+        let answer = loop {
+            let data = self.data(CNTLID_ANY, SUBSYSTEM);
+            let asked = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms };
+            let answer = self.connect(admin, asked, &data);
+            if !answer.status.is(verbline_nvme::Status::CONNECT_BUSY) || Instant::now() > deadline {
+                break answer;
+            }
+        };
+        assert!(answer.status.is_success(), "{answer:?}");
+        let cc = Property { offset: property::CC, is_wide: false };
+        assert!(self.ask(admin, &cc.set(0, property::CC_USUAL.into())).status.is_success());
+        let queues = QueueCount { submission_less_one: 3, completion_less_one: 3 };
+        let feature = Command::new(opcode::admin::SET_FEATURES, 0, Sgl::NONE);
+        let feature = feature.with([feature::NUMBER_OF_QUEUES.into(), queues.to_dword(), 0, 0, 0, 0]);
+        assert!(self.ask(admin, &feature).status.is_success());
+        (admin, answer.result as u16)
+    }
+
+    /// An I/O queue of a controller.
+    #[track_caller]
+    pub(crate) fn io_queue(&mut self, cntlid: u16, qid: u16) -> usize {
+        let queue = self.dial_queue(qid);
+        let data = self.data(cntlid, SUBSYSTEM);
+        let answer = self.connect(queue, Connect { qid, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 }, &data);
+        assert!(answer.status.is_success(), "{answer:?}");
+        queue
+    }
+
+    pub(crate) fn cid(&mut self) -> u16 {
+        self.next_cid = (self.next_cid + 1) & 0x7FFF;
+        self.next_cid
+    }
+
+    /// Sends a command, under an identifier of its own, and waits for its response.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, queue: usize, command: &Command) -> Response {
+        self.ask_with(queue, command, &[])
+    }
+
+    /// The same, with data behind it.
+    #[track_caller]
+    pub(crate) fn ask_with(&mut self, queue: usize, command: &Command, data: &[u8]) -> Response {
+        let cid = self.cid();
+        let command = Command { cid, ..*command };
+        self.send(queue, &[&command.to_bytes()[..], data].concat());
+        let answer = self.response(queue);
+        assert_eq!(answer.cid, cid, "{answer:?}");
+        answer
+    }
+
+    /// Sends any bytes.
+    #[track_caller]
+    pub(crate) fn send(&mut self, queue: usize, bytes: &[u8]) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.queues[queue].qp.send_room() == 0 {
+            assert!(Instant::now() < deadline, "there is room to send");
+            self.poll();
+        }
+        let mut packet = self.cache.get().expect("a packet");
+        assert!(packet.fill(bytes));
+        assert!(self.queues[queue].qp.post_send_one(packet).is_ok());
+    }
+
+    /// The next response of a queue.
+    #[track_caller]
+    pub(crate) fn response(&mut self, queue: usize) -> Response {
+        let deadline = Instant::now() + PATIENCE;
+        while self.queues[queue].got.is_empty() {
+            assert!(Instant::now() < deadline, "a response comes");
+            self.poll();
+        }
+        self.queues[queue].got.remove(0)
+    }
+
+    /// Waits until the target has disconnected a queue.
+    #[track_caller]
+    pub(crate) fn wait_cut_off(&mut self, queue: usize) {
+        let ended = self.queues[queue].connection.wait_disconnected(PATIENCE);
+        assert!(!matches!(ended, Ok(false)), "the target disconnects it");
+    }
+
+    /// Whether the target still answers a queue: it does, for a read of the first block.
+    #[track_caller]
+    pub(crate) fn assert_served(&mut self, queue: usize) {
+        let answer = self.ask(queue, &self.read(0, 1));
+        assert!(answer.status.is_success(), "{answer:?}");
+    }
+
+    /// A read of blocks into the front of the host's memory.
+    pub(crate) fn read(&self, slba: u64, blocks: u32) -> Command {
+        self.of_blocks(opcode::io::READ, slba, blocks, self.keyed(0, blocks * 4096))
+    }
+
+    pub(crate) fn of_blocks(&self, opcode: u8, slba: u64, blocks: u32, sgl: Sgl) -> Command {
+        let range = verbline_nvme::io::ReadWrite { slba, blocks };
+        Command { nsid: 1, ..Command::new(opcode, 0, sgl).with(range.dwords()) }
+    }
+
+    /// The host's memory from there on.
+    pub(crate) fn keyed(&self, offset: u64, len: u32) -> Sgl {
+        let remote = self.memory.remote(offset);
+        Sgl::Keyed { addr: remote.addr, len, key: remote.rkey, invalidate: false }
+    }
+
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.memory.read_into(offset, &mut bytes).expect("within the memory");
+        bytes
+    }
+
+    /// Leaves without a word to the controller: every queue pair is gone.
+    pub(crate) fn vanish(&mut self) {
+        self.queues.clear();
+    }
+
+    fn poll(&mut self) {
+        self.cq.poll(&mut self.found);
+        for completion in &self.found {
+            let Some(queue) = self.queues.iter_mut().find(|queue| queue.tag == completion.tag()) else { continue };
+            match completion.kind() {
+                WrKind::Send => _ = queue.qp.send_done(completion, &mut self.freed),
+                WrKind::Op => _ = queue.qp.op_done(completion, &mut self.freed),
+                _ => {
+                    let Ok(packet) = queue.qp.recv_done(completion) else { continue };
+                    if completion.is_ok() {
+                        queue.got.push(Response::read(packet.data()).expect("a response"));
+                        let _ = queue.qp.post_recv_one(packet);
+                    }
+                }
+            }
+            self.freed.clear();
+        }
+    }
+}

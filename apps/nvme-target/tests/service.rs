@@ -1,0 +1,72 @@
+//! What hosts that are in order get: their blocks, and where the subsystem is.
+
+mod common;
+
+use common::{BLOCKS, ENTRIES, Host, SUBSYSTEM, end, target};
+use verbline_nvme::connect::{CNTLID_ANY, Connect};
+use verbline_nvme::log::LogRequest;
+use verbline_nvme::property::{self, Property};
+use verbline_nvme::{Command, DISCOVERY_NQN, Sgl, Status, opcode};
+
+const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
+
+/// What is written is read again, by every way that data goes; and the rest of the commands.
+#[test]
+fn blocks_hold_what_was_written_and_compared() {
+    let running = target(7813, "");
+    let mut host = Host::new(7813);
+    let (_, cntlid) = host.controller(0);
+    let io = host.io_queue(cntlid, 1);
+    let data: Vec<u8> = (0..4096_u32).map(|at| (at % 251) as u8).collect();
+    let in_capsule = Sgl::InCapsule { offset: 0, len: 4096 };
+    let written = host.ask_with(io, &host.of_blocks(opcode::io::WRITE, 3, 1, in_capsule), &data);
+    assert!(written.status.is_success(), "{written:?}");
+    host.memory.write_from(8192, &data).expect("within the memory");
+    assert!(host.ask(io, &host.of_blocks(opcode::io::WRITE, 4, 1, host.keyed(8192, 4096))).status.is_success());
+    assert!(host.ask(io, &host.read(3, 2)).status.is_success());
+    assert_eq!(host.bytes(0, 8192), [&data[..], &data].concat());
+
+    let compare = host.of_blocks(opcode::io::COMPARE, 4, 1, host.keyed(8192, 4096));
+    assert!(host.ask(io, &compare).status.is_success());
+    let other = host.ask_with(io, &host.of_blocks(opcode::io::COMPARE, 5, 1, in_capsule), &data);
+    assert!(other.status.is(Status::COMPARE_FAILURE), "{other:?}");
+
+    for command in [
+        host.of_blocks(opcode::io::VERIFY, 0, BLOCKS as u32, Sgl::NONE),
+        host.of_blocks(opcode::io::FLUSH, 0, 1, Sgl::NONE),
+        host.of_blocks(opcode::io::WRITE_ZEROES, 0, BLOCKS as u32, Sgl::NONE),
+    ] {
+        let answer = host.ask(io, &command);
+        assert!(answer.status.is_success(), "{command:?}: {answer:?}");
+    }
+    assert!(host.ask(io, &host.read(3, 2)).status.is_success());
+    assert_eq!(host.bytes(0, 8192), [0; 8192], "all blocks were zeroed");
+    let range = verbline_nvme::io::DsmRange { attributes: 0, blocks: 8, slba: 1 }.to_bytes();
+    let far = verbline_nvme::io::DsmRange { attributes: 0, blocks: 8, slba: BLOCKS }.to_bytes();
+    for (ranges, is_good) in [([range, range], true), ([range, far], false)] {
+        let sgl = Sgl::InCapsule { offset: 0, len: 32 };
+        let command = Command::new(opcode::io::DATASET_MANAGEMENT, 0, sgl).with([1, 4, 0, 0, 0, 0]);
+        let answer = host.ask_with(io, &Command { nsid: 1, ..command }, &ranges.concat());
+        assert_eq!(answer.status.is_success(), is_good, "{answer:?}");
+    }
+    end(running);
+}
+
+#[test]
+fn discovery_says_where_the_subsystem_is() {
+    let running = target(7814, "");
+    let mut host = Host::new(7814);
+    let admin = host.dial_queue(0);
+    let data = host.data(CNTLID_ANY, DISCOVERY_NQN);
+    assert!(host.connect(admin, CONNECT, &data).status.is_success());
+    let cc = Property { offset: property::CC, is_wide: false };
+    assert!(host.ask(admin, &cc.set(0, property::CC_USUAL.into())).status.is_success());
+    let asked = LogRequest { id: 0x70, retain_event: true, offset: 0, len: 2048 };
+    let log = Command::new(opcode::admin::GET_LOG_PAGE, 0, host.keyed(0, 2048)).with(asked.dwords());
+    assert!(host.ask(admin, &log).status.is_success());
+    let page = host.bytes(0, 2048);
+    assert_eq!(verbline_nvme::discovery::read_head(&page), Some((1, 1)));
+    let entry = verbline_nvme::discovery::Entry::read(&page[1024..]).expect("an entry");
+    assert_eq!((entry.address, entry.subsystem.as_str()), (([10, 9, 9, 1], 7814).into(), SUBSYSTEM));
+    end(running);
+}
