@@ -55,6 +55,7 @@ mod fake;
 mod memory;
 mod qp;
 pub mod script;
+pub mod signature;
 mod wr;
 
 pub use cq::channel::{ChannelError, CompletionChannel};

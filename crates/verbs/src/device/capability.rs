@@ -23,6 +23,8 @@ pub enum Capability {
     OnDemand,
     /// QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET).
     RawPacket,
+    /// Block signatures made and checked by the device, and their pipelining (mlx5dv).
+    SignatureOffload,
 }
 
 impl Capability {
@@ -48,7 +50,8 @@ impl Capability {
             }
             // Drivers that have such QPs report `max_raw_ethy_qp` as 0 nevertheless (mlx5): only
             // trying tells.
-            Capability::RawPacket => None,
+            // Nor does any attribute tell of signatures: which device it is does.
+            Capability::RawPacket | Capability::SignatureOffload => None,
         }
     }
 
@@ -78,6 +81,10 @@ impl Capability {
             Capability::RawPacket => {
                 "use a UD QP, or an Ethernet card whose driver has such QPs (mlx4, mlx5); no software device has"
             }
+            Capability::SignatureOffload => {
+                "make and check protection information in software, or use the software RNIC: of cards that have it \
+                 (ConnectX-5 and later, by libmlx5) none is driven yet"
+            }
         }
     }
 }
@@ -89,6 +96,7 @@ impl fmt::Display for Capability {
             Capability::ResizeQueues => f.write_str("queues that can be resized (IBV_QP_CAP)"),
             Capability::RateLimit(transport) => write!(f, "rate limit for {transport} QPs (IBV_QP_RATE_LIMIT)"),
             Capability::OnDemand => f.write_str("on-demand paging (IBV_ACCESS_ON_DEMAND)"),
+            Capability::SignatureOffload => f.write_str("signature offload (mlx5dv_create_mkey)"),
             Capability::RawPacket => f.write_str("QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET)"),
         }
     }

@@ -12,6 +12,7 @@ use crate::memory::peer::PeerMr;
 use crate::memory::window::{MemoryWindow, WindowKind};
 use crate::qp::endpoint::Transport;
 use crate::qp::srq::SrqInner;
+use crate::signature::QpSignature;
 use crate::wr::post::PostStop;
 use crate::wr::works::{KeptMemory, KeptRegion, KeptWindow};
 
@@ -35,6 +36,7 @@ pub struct QpMaker {
     signal_every_wr: u32,
     tag: u16,
     thread_domain: bool,
+    signature: QpSignature,
     destroy_timeout: Duration,
     /// What they keep.
     regions: Vec<PeerMr>,
@@ -64,6 +66,7 @@ impl QpMaker {
             signal_every_wr: spec.signal_every_wr,
             tag: spec.tag,
             thread_domain: spec.thread_domain,
+            signature: spec.signature,
             destroy_timeout: spec.destroy_timeout,
             regions: Vec::new(),
             windows: 0,
@@ -115,6 +118,7 @@ impl QpMaker {
             signal_every_wr: self.signal_every_wr,
             tag: self.tag,
             thread_domain: self.thread_domain,
+            signature: self.signature,
             destroy_timeout: self.destroy_timeout,
         };
         let mut qp = QueuePair::create(&self.pd, &spec, self.srq.as_ref())?;

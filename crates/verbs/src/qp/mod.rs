@@ -12,6 +12,7 @@
 
 pub(crate) mod ah;
 pub(crate) mod attr;
+mod cancel;
 mod destinations;
 mod destroy;
 mod done;

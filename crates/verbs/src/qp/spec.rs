@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_sys::{ibv_pd, ibv_qp};
+use verbline_softnic::mlx5dv::mlx5dv_create_qp;
 
 use super::QpError;
 #[cfg(doc)]
@@ -18,6 +19,7 @@ use crate::memory::pd::PdInner;
 use crate::qp::endpoint::Transport;
 use crate::qp::srq::{SharedReceiveQueue, SrqInner};
 use crate::qp::thread_domain::OwnDomain;
+use crate::signature::{QpSignature, check_offered};
 use crate::wr::wr_id::MAX_SLOTS;
 
 /// What a QP is made of.
@@ -56,6 +58,9 @@ pub struct QpSpec<'a> {
     /// ([`QueuePair::has_thread_domain`] tells). On mlx5 that takes one doorbell page of the device
     /// and saves up to two spin locks a post.
     pub thread_domain: bool,
+    /// Whether its work requests configure signature keys (RC), and whether it stops where a check
+    /// failed. Refused as lacking on devices without.
+    pub signature: QpSignature,
     /// How long a drop tries to destroy the QP before it leaks it. `Duration::MAX` is for ever.
     pub destroy_timeout: Duration,
 }
@@ -77,6 +82,7 @@ impl<'a> QpSpec<'a> {
             signal_every_wr: 32,
             tag: 0,
             thread_domain: false,
+            signature: QpSignature::None,
             destroy_timeout: Duration::from_secs(1),
         }
     }
@@ -97,6 +103,9 @@ pub(super) fn check(pd: &Arc<PdInner>, spec: &QpSpec<'_>, srq: Option<&SrqInner>
         if (srq.transport == Transport::Ud) != (spec.transport == Transport::Ud) {
             return Err(QpError::SrqTransport { srq: srq.transport, qp: spec.transport });
         }
+    }
+    if spec.signature != QpSignature::None {
+        check_offered(pd.provider(), &pd.context.name)?;
     }
     // One slot is the drain marker's.
     for (what, asked, max) in
@@ -179,9 +188,13 @@ fn create(
         init.cap.max_send_sge = spec.max_send_sge.max(1);
         init.cap.max_recv_sge = spec.max_recv_sge.max(1);
         init.cap.max_inline_data = inline_bytes;
-        // SAFETY: PD, CQs and SRQ are alive and of one device (`check`), and the QP keeps them;
-        // `on` is the PD or a parent domain of it.
-        let raw = unsafe { verb!(pd.provider(), ibv_create_qp(on, &raw mut init)) };
+        let raw = match spec.signature {
+            // SAFETY: PD, CQs and SRQ are alive and of one device (`check`), and the QP keeps them;
+            // `on` is the PD or a parent domain of it.
+            QpSignature::None => unsafe { verb!(pd.provider(), ibv_create_qp(on, &raw mut init)) },
+            // SAFETY: as above; and only the software RNIC's come here (`check`).
+            signature => unsafe { mlx5dv_create_qp(on, &raw mut init, signature.extras()) },
+        };
         if let Some(raw) = NonNull::new(raw) {
             // A device may grant more; what was asked is what is used.
             return Ok((raw, inline_bytes.min(init.cap.max_inline_data)));

@@ -5,6 +5,7 @@ use rdma_sys::ibv_sge;
 use verbline_mem::Packet;
 
 use crate::memory::peer::PeerSlice;
+use crate::signature::{KeyLayout, KeyRange, PostedConfiguration};
 use crate::wr::post::PostStop;
 use crate::wr::sg_list::{SgList, packet_sge};
 
@@ -21,6 +22,13 @@ pub enum Buffer {
     /// Several of these: a scatter/gather list, of at most [`crate::QpSpec::max_send_sge`] parts
     /// with bytes.
     List(SgList),
+    /// A range of a signature key.
+    Key(KeyRange),
+    /// Of a configuration that is done: the layout that it replaced.
+    Layout(KeyLayout),
+    /// A configuration that is under way; no completion gives it.
+    #[doc(hidden)]
+    Configuration(PostedConfiguration),
 }
 
 impl Buffer {
@@ -46,13 +54,17 @@ impl Buffer {
             Buffer::Packet(packet) => packet.len(),
             Buffer::Peer(slice) => slice.len() as usize,
             Buffer::List(list) => list.len_bytes(),
+            Buffer::Key(range) => range.len() as usize,
+            // No bytes of them move.
+            Buffer::Layout(_) | Buffer::Configuration(_) => 0,
         }
     }
 
     /// A PD other than this one that some of it belongs to.
     pub(crate) fn foreign_pd(&self, pd_id: u64) -> Option<u64> {
         match self {
-            Buffer::Empty => None,
+            Buffer::Empty | Buffer::Layout(_) | Buffer::Configuration(_) => None,
+            Buffer::Key(range) => Some(range.pd_id()).filter(|&theirs| theirs != pd_id),
             Buffer::Packet(packet) => Some(packet.pd_id()).filter(|&theirs| theirs != pd_id),
             Buffer::Peer(slice) => Some(slice.pd_id()).filter(|&theirs| theirs != pd_id),
             Buffer::List(list) => list.foreign_pd(pd_id),
@@ -70,7 +82,10 @@ impl Buffer {
     /// Its memory, if that is in one part.
     pub(crate) fn sge(&self) -> ibv_sge {
         match self {
-            Buffer::Empty | Buffer::List(_) => ibv_sge { addr: 0, length: 0, lkey: 0 },
+            Buffer::Key(range) => range.sge(),
+            Buffer::Empty | Buffer::List(_) | Buffer::Layout(_) | Buffer::Configuration(_) => {
+                ibv_sge { addr: 0, length: 0, lkey: 0 }
+            }
             Buffer::Packet(packet) => packet_sge(packet),
             Buffer::Peer(slice) => slice.sge(),
         }
@@ -86,6 +101,12 @@ impl From<Packet> for Buffer {
 impl From<PeerSlice> for Buffer {
     fn from(slice: PeerSlice) -> Buffer {
         Buffer::Peer(slice)
+    }
+}
+
+impl From<KeyRange> for Buffer {
+    fn from(range: KeyRange) -> Buffer {
+        Buffer::Key(range)
     }
 }
 

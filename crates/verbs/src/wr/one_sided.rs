@@ -14,6 +14,7 @@ use crate::memory::mr::Access;
 use crate::memory::peer::{PeerSlice, Remote};
 use crate::memory::window::{MemoryWindow, PostedBind};
 use crate::qp::QueuePair;
+use crate::signature::{KeyConfig, RefusedKey, SignatureKey};
 use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::post::{SendOptions, SendOutcome};
 use crate::wr::send::Direction;
@@ -259,6 +260,25 @@ writes!(RcQp);
 writes!(UcQp);
 
 impl RcQp<'_> {
+    /// Configures a signature key (`mlx5dv_wr_mkey_configure(3)`), on a QP made for it
+    /// ([`QpSpec::signature`](crate::QpSpec::signature)): from the next work request on it is what
+    /// the configuration says. Regions of the layout are kept registered until another layout is
+    /// known to have taken its place, the key was invalidated, or is gone. A layout that was
+    /// replaced comes back with the completion ([`Buffer::Layout`]), to be used again.
+    pub fn configure_key(
+        &mut self,
+        key: &mut SignatureKey,
+        config: KeyConfig,
+        options: SendOptions,
+    ) -> Result<(), RefusedKey> {
+        self.qp.configure_key(key, config, SendOptions { imm: None, ..options })
+    }
+
+    /// Invalidates a signature key of this side: it stands for nothing until it is configured.
+    pub fn invalidate_key(&mut self, key: &SignatureKey, options: SendOptions) -> Result<(), Refused> {
+        self.qp.invalidate_key(key, options)
+    }
+
     /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long. A list is
     /// filled one part after the other.
     pub fn read(&mut self, local: impl Into<Buffer>, from: Remote, options: SendOptions) -> Result<(), Refused> {

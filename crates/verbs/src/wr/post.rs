@@ -120,6 +120,9 @@ pub enum PostStop {
     /// An atomic works on eight bytes.
     #[error("an atomic takes a result buffer of exactly 8 bytes, not {0}")]
     NotEightBytes(usize),
+    /// A signature key that can't be configured so.
+    #[error("the signature key can't be configured so: {0}")]
+    NotKey(&'static str),
     /// A region or a window that the QP does not keep as the operation has it.
     #[error("the operation names memory that the QP does not keep so: {0}")]
     NotKept(&'static str),

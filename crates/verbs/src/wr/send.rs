@@ -9,6 +9,7 @@
 mod batch;
 mod done;
 mod inline;
+mod keys;
 mod op;
 mod signal;
 #[cfg(test)]

@@ -29,6 +29,10 @@ pub enum WrKind {
     SrqRecv = 3,
 }
 
+/// A work request that was posted, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WrNumber(pub(crate) u64);
+
 const SEQUENCE_BITS: u32 = 46;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
 const KIND_SHIFT: u32 = SEQUENCE_BITS;

@@ -22,6 +22,7 @@ mod reconnection;
 mod registration;
 mod sg_lists;
 mod shared_receive;
+mod signatures;
 mod states;
 mod thread_domains;
 mod windows;

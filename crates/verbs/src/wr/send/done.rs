@@ -34,7 +34,10 @@ impl SendQueue {
         if let Some(bind) = kept.bind {
             bind.done(status);
         }
-        Some(kept.buffer)
+        Some(match kept.buffer {
+            Buffer::Configuration(posted) => posted.done(status).map_or(Buffer::Empty, Buffer::Layout),
+            buffer => buffer,
+        })
     }
 
     #[inline]

@@ -109,7 +109,7 @@ impl SendQueue {
 
     /// # Safety
     /// As [`SendQueue::post_op`], and on success the caller puts the buffer into the slot.
-    unsafe fn try_post_op(&mut self, post: PostSend, op: &Op, buffer: &Buffer) -> Result<usize, PostStop> {
+    pub(super) unsafe fn try_post_op(&mut self, post: PostSend, op: &Op, buffer: &Buffer) -> Result<usize, PostStop> {
         if self.room() == 0 || self.sequence.reserve(1) == 0 {
             return Err(PostStop::Full);
         }
@@ -164,7 +164,7 @@ impl SendQueue {
     ///
     /// # Safety
     /// As [`SendQueue::post_one`]; the memory of the work request stays until it completes.
-    unsafe fn post_special(
+    pub(super) unsafe fn post_special(
         &mut self,
         post: PostSend,
         kind: WrKind,

@@ -1,0 +1,69 @@
+//! What a QP for signature pipelining needs beside the rest: cancelling what was posted, and
+//! telling whether it has stopped.
+
+use verbline_softnic::mlx5dv::mlx5dv_qp_cancel_posted_send_wrs;
+
+use super::{QpError, QueuePair};
+use crate::device::provider::Provider;
+use crate::errno::{Errno, VerbError};
+use crate::qp::attr::{AttrMask, QpState};
+use crate::signature::SignatureKey;
+use crate::signature::{KeyConfig, RefusedKey};
+use crate::wr::buffer::Refused;
+use crate::wr::post::{PostStop, SendOptions};
+use crate::wr::wr_id::WrNumber;
+
+impl QueuePair {
+    /// The work request that was posted last, if it was posted by [`QueuePair::rc`]: what
+    /// [`QueuePair::cancel_posted_sends`] takes, and its completion's
+    /// [`wr_id`](crate::Completion::wr_id).
+    pub fn last_posted(&self) -> Option<WrNumber> {
+        self.send.last_op().map(WrNumber)
+    }
+
+    /// Whether the device has stopped the send queue: it is in SQD. The state is noted, so that
+    /// [`QueuePair::resume`] is possible.
+    pub fn is_stopped(&mut self) -> Result<bool, QpError> {
+        Ok(self.query(AttrMask::STATE)?.state == QpState::Sqd)
+    }
+
+    /// Makes a work request that was posted and not carried out do nothing: it completes as if it
+    /// had been, or is flushed in ERR. Gives how many that were, 0 or 1; of one that was carried
+    /// out already nothing is taken back. Refused outside SQD, and while what was begun before SQD
+    /// is not finished; EOPNOTSUPP on devices without signature offload.
+    pub fn cancel_posted_sends(&mut self, number: WrNumber) -> Result<u32, QpError> {
+        let call = "mlx5dv_qp_cancel_posted_send_wrs";
+        if self.keep().pd.provider() == Provider::Kernel {
+            return Err(VerbError::new(call, self.describe(), Errno::new(libc::EOPNOTSUPP)).into());
+        }
+        // SAFETY: the QP is live, and the software RNIC's.
+        let count = unsafe { mlx5dv_qp_cancel_posted_send_wrs(self.raw.as_ptr(), number.0) };
+        u32::try_from(count).map_err(|_| {
+            let error = VerbError::new(call, self.describe(), Errno::new(-count));
+            error.advise("only in SQD, once it is drained, can sends be cancelled: wait for the event SqDrained").into()
+        })
+    }
+
+    pub(crate) fn configure_key(
+        &mut self,
+        key: &mut SignatureKey,
+        config: KeyConfig,
+        options: SendOptions,
+    ) -> Result<(), RefusedKey> {
+        if !self.may_send() {
+            return Err(RefusedKey { config, reason: PostStop::NotReady(self.state) });
+        }
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        let posted = unsafe { self.send.configure_key(self.post_send, key, config, options) };
+        posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
+    }
+
+    pub(crate) fn invalidate_key(&mut self, key: &SignatureKey, options: SendOptions) -> Result<(), Refused> {
+        if !self.may_send() {
+            return Err(Refused { buffer: crate::wr::buffer::Buffer::Empty, reason: PostStop::NotReady(self.state) });
+        }
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        let posted = unsafe { self.send.invalidate_key(self.post_send, key, options) };
+        posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
+    }
+}

@@ -1,0 +1,43 @@
+//! Signature offload: the device makes, checks and takes away the protection information of storage
+//! blocks while data moves, after the pages of mlx5dv (`mlx5dv_wr_mkey_configure(3)` and its
+//! neighbours).
+//!
+//! A [`SignatureKey`] stands for a [`KeyLayout`]: parts of regions, as one range that starts at 0.
+//! A work request configures it ([`RcQp::configure_key`](crate::rdma::RcQp::configure_key)): its
+//! rights, its layout, and its [`BlockSignature`], which says what blocks carry in memory and on
+//! the wire. What moves through the key by a work request of ours ([`SignatureKey::range`]) or by
+//! a peer's ([`SignatureKey::remote`]) then becomes what the other side is to have. What is wrong
+//! with a block doesn't fail the transfer: [`SignatureKey::check`] tells, once the completion
+//! queue was polled.
+//!
+//! On a QP for pipelining ([`QpSignature::Pipelined`]) the good response is posted together with
+//! the data, with a fence. If a check fails, the QP stops in SQD before the response:
+//!
+//! 1. [`AsyncEventKind::SqDrained`](crate::event::AsyncEventKind::SqDrained) says so.
+//! 2. Poll the completion queue until it gives nothing once.
+//! 3. Check the key of every open transaction: several may be bad. For each that is, cancel its
+//!    response ([`cancel_posted_sends`](crate::QueuePair::cancel_posted_sends)), and post another,
+//!    which may wait in SQD. The key must be configured again.
+//! 4. [`QueuePair::resume`](crate::QueuePair::resume).
+//!
+//! A fault that waits to be told takes one place in the completion queue: make that longer by the
+//! keys that may be in use at once. The example `signature_pipelining` is the whole of it as a
+//! program. The software RNIC has all of this; of kernel devices none is driven yet
+//! ([`SignatureOffload`](crate::attr::Capability::SignatureOffload)).
+
+mod configuring;
+mod domain;
+mod key;
+mod layout;
+
+pub use configuring::{KeyConfig, RefusedKey};
+pub use domain::{
+    BlockSignature, BlockSize, CopyMaskError, Crc, CrcKind, Domain, Escape, Mask, Seed, T10Dif, T10Guard,
+};
+pub use key::{BlockFault, KeyRange, KeySpec, Part, QpSignature, SignatureError, SignatureKey};
+pub use layout::{KeyLayout, Strip};
+
+pub use crate::wr::wr_id::WrNumber;
+
+pub(crate) use configuring::PostedConfiguration;
+pub(crate) use key::check_offered;

@@ -1,0 +1,95 @@
+//! Work requests that configure and invalidate signature keys.
+
+use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode};
+
+use super::{INLINE, SIGNALED, SendQueue, flags};
+use crate::signature::{KeyConfig, PostedConfiguration, RefusedKey, SignatureKey};
+use crate::wr::buffer::{Buffer, Refused};
+use crate::wr::one_sided::{Kept, Op, Verb};
+use crate::wr::post::{PostStop, SendOptions};
+use crate::wr::post_verb::PostSend;
+use crate::wr::wr_id::{self, WrKind};
+
+impl SendQueue {
+    /// The number of the work request that was posted last, if its slot keeps something.
+    pub(crate) fn last_op(&self) -> Option<u64> {
+        if self.outstanding == 0 {
+            return None;
+        }
+        let number = self.sequence.taken(1);
+        self.ops[self.packets.slot(number)].as_ref().map(|_| number | wr_id::kind_bits(WrKind::Op))
+    }
+
+    /// Configures a key. The slot keeps it until the completion.
+    ///
+    /// # Safety
+    /// `post` is for the live QP whose send queue this is.
+    pub(crate) unsafe fn configure_key(
+        &mut self,
+        post: PostSend,
+        key: &mut SignatureKey,
+        config: KeyConfig,
+        options: SendOptions,
+    ) -> Result<(), RefusedKey> {
+        // SAFETY: by the contract above, `post` is for the live QP of this queue.
+        match unsafe { self.try_configure(post, key, &config, options) } {
+            Ok(slot) => {
+                let buffer = Buffer::Configuration(key.posted(config));
+                self.keep_op(slot, Kept { buffer, bind: None });
+                Ok(())
+            }
+            Err(reason) => Err(RefusedKey { config, reason }),
+        }
+    }
+
+    /// # Safety
+    /// As [`SendQueue::configure_key`].
+    unsafe fn try_configure(
+        &mut self,
+        post: PostSend,
+        key: &mut SignatureKey,
+        config: &KeyConfig,
+        options: SendOptions,
+    ) -> Result<usize, PostStop> {
+        if key.inner.pd.id != self.pd_id {
+            return Err(PostStop::NotRegistered { packet_pd: key.inner.pd.id, qp_pd: self.pd_id });
+        }
+        if self.room() == 0 || self.sequence.reserve(1) == 0 {
+            return Err(PostStop::Full);
+        }
+        let slot = self.packets.slot(self.sequence.next());
+        let words = key.build(config)?;
+        let inline = ibv_sge { addr: words.as_ptr() as u64, length: size_of_val(words) as u32, lkey: 0 };
+        let write = |wr: &mut ibv_send_wr, sge: &mut ibv_sge| {
+            wr.send_flags = SIGNALED | INLINE | flags(&options);
+            wr.opcode = ibv_wr_opcode::IBV_WR_DRIVER1;
+            (wr.num_sge, *sge) = (1, inline);
+        };
+        // SAFETY: by the contract above, `post` is for the live QP of this queue; the words are
+        // copied by the post, and the caller puts the key that they name into the slot.
+        unsafe { self.post_special(post, WrKind::Op, write) }.map(|()| slot)
+    }
+
+    /// Invalidates a key. The slot keeps it until the completion.
+    ///
+    /// # Safety
+    /// As [`SendQueue::configure_key`].
+    pub(crate) unsafe fn invalidate_key(
+        &mut self,
+        post: PostSend,
+        key: &SignatureKey,
+        options: SendOptions,
+    ) -> Result<(), Refused> {
+        let options = SendOptions { imm: None, ..options };
+        let op = Op { verb: Verb::LocalInvalidate { rkey: key.lkey() }, options, inline: false };
+        // SAFETY: by the contract above, `post` is for the live QP of this queue.
+        match unsafe { self.try_post_op(post, &op, &Buffer::Empty) } {
+            Ok(slot) => {
+                let buffer = Buffer::Configuration(PostedConfiguration::of_invalidation(&key.inner));
+                self.keep_op(slot, Kept { buffer, bind: None });
+                Ok(())
+            }
+            Err(reason) => Err(Refused { buffer: Buffer::Empty, reason }),
+        }
+    }
+}
