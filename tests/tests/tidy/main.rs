@@ -44,7 +44,6 @@ const LONG: &[(&str, usize, &str)] = &[
     ("crates/softnic/tests/harness/mod.rs", 536, "what every test of the C interface is made of"),
     ("crates/softnic/tests/messages.rs", 579, "one test a rule of messages"),
     ("crates/sync/tests/loom.rs", 567, "one model a protocol"),
-    ("crates/verbs/conformance/src/rig/qp.rs", 418, "one wrapper a verb of queue pairs"),
     ("crates/verbs/conformance/src/rows/mw.rs", 419, "one row a rule of memory windows"),
     ("crates/verbs/src/connection/soft.rs", 448, "one side of a connection, step by step"),
     ("crates/verbs/src/memory/mr.rs", 436, "a memory region, and its tests"),

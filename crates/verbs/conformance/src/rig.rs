@@ -17,6 +17,7 @@ mod channel;
 mod context;
 mod cq;
 mod errno;
+mod keys;
 mod mem;
 mod mr;
 mod mw;
@@ -41,14 +42,15 @@ pub(crate) use attr::{Attr, AttrMask, State, Transport};
 pub(crate) use channel::Channel;
 pub(crate) use context::{Cap, Context, PortFacts};
 pub(crate) use cq::{Cq, Notify};
-pub(crate) use errno::{Refused, errno_name};
+pub(crate) use errno::{PostRefused, Refused, errno_name};
+pub(crate) use keys::*;
 pub(crate) use mem::Mem;
 pub(crate) use mr::{Access, Mr, Rereg};
 pub(crate) use mw::{Mw, MwType, Window};
 pub(crate) use pair::{Link, Pair, Side, SideSpec};
 pub(crate) use patience::{Deadline, QUIET, SOON};
 pub(crate) use pd::Pd;
-pub(crate) use qp::{Cap as QpCap, PostRefused, Qp, QpSpec};
+pub(crate) use qp::{Cap as QpCap, Qp, QpSpec};
 pub(crate) use srq::Srq;
 pub(crate) use target::{Kind, Target};
 pub(crate) use wc::{RecvOp, SendOp, Status, Wc};
@@ -185,8 +187,8 @@ impl Rig {
     /// Why the device refuses to create such a queue pair; `None` if it doesn't.
     pub(crate) fn create_refused(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Option<Refused>> {
         let cq = self.cq(spec.cq_depth)?;
-        let spec =
-            QpSpec { transport, send_cq: &cq, recv_cq: &cq, srq: spec.srq, cap: spec.cap, sig_all: spec.sig_all };
+        let SideSpec { srq, cap, sig_all, extras, .. } = spec;
+        let spec = QpSpec { transport, send_cq: &cq, recv_cq: &cq, srq, cap, sig_all, extras };
         Ok(Qp::create(&self.pd, &spec).err())
     }
 

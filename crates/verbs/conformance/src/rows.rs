@@ -24,6 +24,9 @@ mod post_recv;
 mod post_send;
 mod retries;
 mod sge;
+mod sig_keys;
+mod sig_pipelining;
+mod sig_transfers;
 mod srq;
 mod states;
 mod ud;
@@ -32,7 +35,7 @@ use crate::suite::Row;
 
 /// Every row, in the order in which they are printed.
 pub(crate) fn all() -> Vec<Row> {
-    let themes: [fn() -> Vec<Row>; 25] = [
+    let themes: [fn() -> Vec<Row>; 28] = [
         post_send::rows,
         opcodes::rows,
         flags::rows,
@@ -57,6 +60,9 @@ pub(crate) fn all() -> Vec<Row> {
         errors::rows,
         retries::rows,
         async_event::rows,
+        sig_keys::rows,
+        sig_transfers::rows,
+        sig_pipelining::rows,
         device::rows,
     ];
     themes.into_iter().flat_map(|rows| rows()).collect()

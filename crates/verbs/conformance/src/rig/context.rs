@@ -87,6 +87,8 @@ pub(crate) enum Cap {
     OnDemandWrite(Transport),
     /// RDMA READ and atomics on such memory, on RC.
     OnDemandReadAtomic,
+    /// Signature offload and its pipelining: keys of mlx5dv.
+    Signatures,
 }
 
 impl Cap {
@@ -102,6 +104,8 @@ impl Cap {
         };
         let windows = bit::IBV_DEVICE_MEM_WINDOW_TYPE_2A | bit::IBV_DEVICE_MEM_WINDOW_TYPE_2B;
         match self {
+            Cap::Signatures => (context.provider == Provider::Kernel)
+                .then(|| "no signature offload: mlx5dv_create_mkey() is EOPNOTSUPP on it here".to_owned()),
             Cap::RawPacket => count("max_raw_ethy_qp", attr.max_raw_ethy_qp),
             Cap::Srq => count("max_srq", attr.max_srq),
             Cap::Multicast => count("max_mcast_grp", attr.max_mcast_grp),

@@ -45,6 +45,48 @@ impl From<Refused> for Failure {
     }
 }
 
+/// A post that was refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PostRefused {
+    verb: &'static str,
+    pub(crate) errno: i32,
+    /// Which of the list `bad_wr` points at; `None` if at none of it.
+    pub(crate) bad: Option<usize>,
+}
+
+impl PostRefused {
+    pub(super) fn check(
+        verb: &'static str,
+        errno: c_int,
+        bad: usize,
+        base: usize,
+        size: usize,
+    ) -> Result<(), PostRefused> {
+        if errno == 0 {
+            return Ok(());
+        }
+        let errno = if errno == -1 { Refused::last(verb).errno } else { errno };
+        let bad = bad.checked_sub(base).filter(|bytes| bytes % size == 0).map(|bytes| bytes / size);
+        Err(PostRefused { verb, errno, bad })
+    }
+}
+
+impl std::fmt::Debug for PostRefused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} answered {}, bad_wr ", self.verb, errno_name(self.errno))?;
+        match self.bad {
+            Some(at) => write!(f, "at entry {at}"),
+            None => f.write_str("at none of the list"),
+        }
+    }
+}
+
+impl From<PostRefused> for Failure {
+    fn from(refused: PostRefused) -> Failure {
+        Failure::new(format!("{refused:?}"))
+    }
+}
+
 /// `EINVAL` for 22, and so on for those that verbs answer.
 pub(crate) fn errno_name(errno: i32) -> String {
     let name = match errno {

@@ -5,6 +5,7 @@ use super::ah::Ah;
 use super::attr::{Attr, AttrMask, State, Transport};
 use super::channel::Channel;
 use super::cq::Cq;
+use super::keys::QpExtras;
 use super::mr::{Access, Mr};
 use super::qp::{Cap, Qp, QpSpec};
 use super::srq::Srq;
@@ -22,6 +23,8 @@ pub(crate) struct SideSpec<'a> {
     pub(crate) srq: Option<&'a Srq>,
     /// Of the four completion queues.
     pub(crate) channel: Option<&'a Channel>,
+    /// What they have to do with signature keys.
+    pub(crate) extras: QpExtras,
 }
 
 impl Default for SideSpec<'_> {
@@ -34,6 +37,7 @@ impl Default for SideSpec<'_> {
             mr_access: Access::ALL,
             srq: None,
             channel: None,
+            extras: QpExtras::default(),
         }
     }
 }
@@ -175,8 +179,8 @@ impl Side {
             None => rig.cq(spec.cq_depth),
         };
         let (scq, rcq, mr) = (cq()?, cq()?, rig.mr_with(spec.mr_bytes, spec.mr_access)?);
-        let qp_spec =
-            QpSpec { transport, send_cq: &scq, recv_cq: &rcq, srq: spec.srq, cap: spec.cap, sig_all: spec.sig_all };
+        let SideSpec { srq, cap, sig_all, extras, .. } = spec;
+        let qp_spec = QpSpec { transport, send_cq: &scq, recv_cq: &rcq, srq, cap, sig_all, extras };
         Ok(Side { qp: Qp::create(rig.pd(), &qp_spec)?, scq, rcq, mr })
     }
 

@@ -3,7 +3,7 @@
 use super::ah::{Ah, Gid};
 use super::attr::{Attr, AttrMask, State, Transport};
 use super::cq::Cq;
-use super::errno::{Refused, errno_name};
+use super::errno::{PostRefused, Refused};
 use super::mw::Mw;
 use super::pd::Pd;
 use super::query::Queried;
@@ -15,10 +15,12 @@ use rdma_sys::{
     atomic_t, bind_mw_t, ibv_gid, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge,
     rdma_t, ud_t,
 };
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
+use verbline_softnic::mlx5dv::{QpExtras, mlx5dv_create_qp};
 
 /// `struct ibv_qp_cap`, the asked or the granted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +68,8 @@ pub(crate) struct QpSpec<'a> {
     pub(crate) srq: Option<&'a Srq>,
     pub(crate) cap: Cap,
     pub(crate) sig_all: bool,
+    /// What it has to do with signature keys.
+    pub(crate) extras: QpExtras,
 }
 
 /// A queue pair. Clones are the same one; the last one destroys it.
@@ -80,6 +84,7 @@ struct QpInner {
     /// What posted work requests name: kept until the queue pair is gone.
     addresses: RefCell<Vec<Ah>>,
     windows: RefCell<Vec<Mw>>,
+    keys: RefCell<Vec<Box<dyn Any>>>,
     _send_cq: Cq,
     _recv_cq: Cq,
     _srq: Option<Srq>,
@@ -96,8 +101,14 @@ impl Qp {
             qp_type: spec.transport.raw(),
             sq_sig_all: spec.sig_all.into(),
         };
-        // SAFETY: all objects live; `init` may be read and written.
-        let raw = unsafe { verb!(pd.context().provider, ibv_create_qp(pd.raw(), &raw mut init)) };
+        let raw = if spec.extras == QpExtras::default() {
+            // SAFETY: all objects live; `init` may be read and written.
+            unsafe { verb!(pd.context().provider, ibv_create_qp(pd.raw(), &raw mut init)) }
+        } else {
+            assert!(pd.context().has(super::context::Cap::Signatures), "the row needs Cap::Signatures");
+            // SAFETY: all objects live; `init` may be read and written; and it is the software RNIC.
+            unsafe { mlx5dv_create_qp(pd.raw(), &raw mut init, spec.extras) }
+        };
         if raw.is_null() {
             return Err(Refused::last("ibv_create_qp"));
         }
@@ -108,6 +119,7 @@ impl Qp {
             granted: Cap::from_query(&init.cap),
             addresses: RefCell::default(),
             windows: RefCell::default(),
+            keys: RefCell::default(),
             _send_cq: spec.send_cq.clone(),
             _recv_cq: spec.recv_cq.clone(),
             _srq: spec.srq.cloned(),
@@ -178,6 +190,10 @@ impl Qp {
         let outcome = PostRefused::check("ibv_post_send", errno, bad.addr(), base.addr(), size_of::<ibv_send_wr>());
         raw.scribble();
         outcome
+    }
+
+    pub(super) fn keep_key(&self, key: impl Any) {
+        self.0.keys.borrow_mut().push(Box::new(key));
     }
 
     /// Posts one.
@@ -286,42 +302,6 @@ impl Drop for QpInner {
 
 /// An address that is no work request's: what `bad_wr` holds if the verb doesn't write it.
 const UNTOUCHED: usize = 1;
-
-/// A post that was refused.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PostRefused {
-    verb: &'static str,
-    pub(crate) errno: i32,
-    /// Which of the list `bad_wr` points at; `None` if at none of it.
-    pub(crate) bad: Option<usize>,
-}
-
-impl PostRefused {
-    fn check(verb: &'static str, errno: c_int, bad: usize, base: usize, size: usize) -> Result<(), PostRefused> {
-        if errno == 0 {
-            return Ok(());
-        }
-        let errno = if errno == -1 { Refused::last(verb).errno } else { errno };
-        let bad = bad.checked_sub(base).filter(|bytes| bytes % size == 0).map(|bytes| bytes / size);
-        Err(PostRefused { verb, errno, bad })
-    }
-}
-
-impl std::fmt::Debug for PostRefused {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} answered {}, bad_wr ", self.verb, errno_name(self.errno))?;
-        match self.bad {
-            Some(at) => write!(f, "at entry {at}"),
-            None => f.write_str("at none of the list"),
-        }
-    }
-}
-
-impl From<PostRefused> for Failure {
-    fn from(refused: PostRefused) -> Failure {
-        Failure::new(format!("{refused:?}"))
-    }
-}
 
 /// A list of `ibv_send_wr` with its scatter/gather lists.
 struct RawSends {

@@ -1,8 +1,9 @@
 //! Shared receive queues.
 
+use super::errno::PostRefused;
 use super::errno::Refused;
 use super::pd::Pd;
-use super::qp::{PostRefused, RawRecvs};
+use super::qp::RawRecvs;
 use super::verb;
 use super::wr::Recv;
 use rdma_sys::{ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};

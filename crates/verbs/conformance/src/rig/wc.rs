@@ -106,6 +106,7 @@ impl SendOp {
     pub(crate) const FETCH_ADD: u32 = op::IBV_WC_FETCH_ADD;
     pub(crate) const BIND_MW: u32 = op::IBV_WC_BIND_MW;
     pub(crate) const LOCAL_INV: u32 = op::IBV_WC_LOCAL_INV;
+    pub(crate) const DRIVER1: u32 = op::IBV_WC_DRIVER1;
 }
 
 /// `enum ibv_wc_opcode` of receive queue completions.

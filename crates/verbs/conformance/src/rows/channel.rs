@@ -83,7 +83,15 @@ fn event_names_cq_and_context(rig: &Rig) -> Outcome {
 /// A queue pair on `cq`, which is asked for the next completion and gets a flushed receive.
 fn flushing(rig: &Rig, cq: &Cq) -> Outcome<crate::rig::Qp> {
     let cap = crate::rig::QpCap::default();
-    let spec = crate::rig::QpSpec { transport: RC, send_cq: cq, recv_cq: cq, srq: None, cap, sig_all: false };
+    let spec = crate::rig::QpSpec {
+        transport: RC,
+        send_cq: cq,
+        recv_cq: cq,
+        srq: None,
+        cap,
+        sig_all: false,
+        extras: crate::rig::QpExtras::default(),
+    };
     let qp = crate::rig::Qp::create(rig.pd(), &spec)?;
     qp.to_init()?;
     qp.recv(crate::rig::Recv::new(1))?;

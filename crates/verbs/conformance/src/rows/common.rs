@@ -32,6 +32,12 @@ pub(super) mod page {
     pub(crate) const QUERY_DEVICE: &str = "ibv_query_device(3)";
     pub(crate) const QUERY_PORT: &str = "ibv_query_port(3)";
     pub(crate) const QUERY_GID: &str = "ibv_query_gid(3)";
+    pub(crate) const CREATE_MKEY: &str = "mlx5dv_create_mkey(3)";
+    pub(crate) const MKEY_CONFIGURE: &str = "mlx5dv_wr_mkey_configure(3)";
+    pub(crate) const SIG_BLOCK: &str = "mlx5dv_wr_set_mkey_sig_block(3)";
+    pub(crate) const MKEY_CHECK: &str = "mlx5dv_mkey_check(3)";
+    pub(crate) const CREATE_MLX5_QP: &str = "mlx5dv_create_qp(3)";
+    pub(crate) const CANCEL: &str = "mlx5dv_qp_cancel_posted_send_wrs(3)";
     pub(crate) const QUERY_PKEY: &str = "ibv_query_pkey(3)";
 }
 

@@ -87,7 +87,15 @@ fn each_once(rig: &Rig) -> Outcome {
 /// An RC queue pair with `cq` for both of its queues.
 fn on(rig: &Rig, cq: &Cq) -> Outcome<Qp> {
     let cap = QpCap { send_wr: 64, ..QpCap::default() };
-    let spec = QpSpec { transport: RC, send_cq: cq, recv_cq: cq, srq: None, cap, sig_all: false };
+    let spec = QpSpec {
+        transport: RC,
+        send_cq: cq,
+        recv_cq: cq,
+        srq: None,
+        cap,
+        sig_all: false,
+        extras: crate::rig::QpExtras::default(),
+    };
     Ok(Qp::create(rig.pd(), &spec)?)
 }
 

@@ -296,7 +296,15 @@ fn inline_looks_the_same(rig: &Rig) -> Outcome {
 
 fn with_inline(rig: &Rig, cq: &Cq, transport: Transport, bytes: u32) -> Result<Qp, crate::rig::Refused> {
     let cap = QpCap { inline_bytes: bytes, ..QpCap::default() };
-    let spec = QpSpec { transport, send_cq: cq, recv_cq: cq, srq: None, cap, sig_all: false };
+    let spec = QpSpec {
+        transport,
+        send_cq: cq,
+        recv_cq: cq,
+        srq: None,
+        cap,
+        sig_all: false,
+        extras: crate::rig::QpExtras::default(),
+    };
     Qp::create(rig.pd(), &spec)
 }
 

@@ -315,7 +315,15 @@ fn pd_with_qp(rig: &Rig) -> Outcome {
     let pd = rig.other_pd()?;
     let cq = rig.cq(16)?;
     let cap = crate::rig::QpCap::default();
-    let spec = crate::rig::QpSpec { transport: RC, send_cq: &cq, recv_cq: &cq, srq: None, cap, sig_all: false };
+    let spec = crate::rig::QpSpec {
+        transport: RC,
+        send_cq: &cq,
+        recv_cq: &cq,
+        srq: None,
+        cap,
+        sig_all: false,
+        extras: crate::rig::QpExtras::default(),
+    };
     let qp = crate::rig::Qp::create(&pd, &spec)?;
     match pd.try_dealloc() {
         Ok(()) => return Err(Failure::new("expected EBUSY, it was deallocated under its queue pair")),
