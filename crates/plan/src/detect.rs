@@ -14,21 +14,26 @@ use crate::machine::{CpuQuota, Hugepages, Machine};
 /// /proc/self/ns/user names it.
 const FIRST_USER_NAMESPACE: &str = "user:[4026531837]";
 
-pub(crate) fn machine() -> Machine {
-    let meminfo = fs::read_to_string("/proc/meminfo").ok();
-    let sizes = Path::new("/sys/kernel/mm/hugepages");
-    let memlock_bytes = getrlimit(Resource::Memlock).current;
-    Machine {
-        cpus: cpus(),
-        cpu_quota: fs::read_to_string("/proc/self/cgroup")
-            .ok()
-            .and_then(|groups| cpu_quota(&groups, Path::new("/sys/fs/cgroup"))),
-        huge_2m: hugepages(2 << 10, sizes, meminfo.as_deref()),
-        huge_1g: hugepages(1 << 20, sizes, meminfo.as_deref()),
-        huge_default_bytes: meminfo.as_deref().and_then(|meminfo| kib(meminfo, "Hugepagesize:")),
-        page_bytes: rustix::param::page_size() as u64,
-        memlock_bytes: memlock_bytes.filter(|_| !may_lock_without_limit()),
-        memory_bytes: meminfo.as_deref().and_then(|meminfo| kib(meminfo, "MemAvailable:")).unwrap_or(u64::MAX),
+impl Machine {
+    /// This machine, for this process. The CPUs and the limits are asked of the kernel itself, so
+    /// that they are known where a container has no /proc; what can't be learned without /proc or
+    /// /sys is unknown, and limits nothing.
+    pub fn detect() -> Machine {
+        let meminfo = fs::read_to_string("/proc/meminfo").ok();
+        let sizes = Path::new("/sys/kernel/mm/hugepages");
+        let memlock_bytes = getrlimit(Resource::Memlock).current;
+        Machine {
+            cpus: cpus(),
+            cpu_quota: fs::read_to_string("/proc/self/cgroup")
+                .ok()
+                .and_then(|groups| cpu_quota(&groups, Path::new("/sys/fs/cgroup"))),
+            huge_2m: hugepages(2 << 10, sizes, meminfo.as_deref()),
+            huge_1g: hugepages(1 << 20, sizes, meminfo.as_deref()),
+            huge_default_bytes: meminfo.as_deref().and_then(|meminfo| kib(meminfo, "Hugepagesize:")),
+            page_bytes: rustix::param::page_size() as u64,
+            memlock_bytes: memlock_bytes.filter(|_| !may_lock_without_limit()),
+            memory_bytes: meminfo.as_deref().and_then(|meminfo| kib(meminfo, "MemAvailable:")).unwrap_or(u64::MAX),
+        }
     }
 }
 
@@ -152,7 +157,7 @@ mod tests {
 
     #[test]
     fn detects_this_machine() {
-        let machine = machine();
+        let machine = Machine::detect();
         assert!(!machine.cpus.is_empty(), "a running process is allowed on some CPU");
         assert!(machine.page_bytes.is_power_of_two());
         // Two roads to one answer, where /proc is there.

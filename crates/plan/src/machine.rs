@@ -4,8 +4,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::detect;
-
 /// Facts that a plan is held against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
@@ -52,13 +50,4 @@ pub struct CpuQuota {
     pub millicpus: u64,
     /// The command that lifts it.
     pub remedy: String,
-}
-
-impl Machine {
-    /// This machine, for this process. The CPUs and the limits are asked of the kernel itself, so
-    /// that they are known where a container has no /proc; what can't be learned without /proc or
-    /// /sys is unknown, and limits nothing.
-    pub fn detect() -> Machine {
-        detect::machine()
-    }
 }

@@ -9,10 +9,10 @@
 //!     keep_from = pushed + n - capacity
 //! ```
 //!
-//! Both ends count items from the beginning of the ring. What is asked so means the same whenever it
-//! is seen: an item is dropped only if there is no room for it beside those that came after it. A
-//! number of items would not do. The consumer may see it when what waited is in the ring, and would
-//! drop the newest for nobody.
+//! Both ends count items from the beginning of the ring. What is asked so means the same whenever
+//! it is seen: an item is dropped only if there is no room for it beside those that came after it.
+//! A number of items would not do. The consumer may see it when what waited is in the ring, and
+//! would drop the newest for nobody.
 
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
@@ -58,7 +58,7 @@ pub struct Displaced {
 }
 
 impl Displaced {
-    /// How many items are to be dropped before any is taken; not all of them may be in the ring yet.
+    /// How many items are to be dropped before any is taken; not all need be in the ring yet.
     #[inline]
     pub fn in_the_way(&self) -> usize {
         // Relaxed: as the store in `Displacer::ask`.

@@ -4,6 +4,7 @@
 //! everything else to standard error. Exit codes: 0 the command did what it should, 1 it could not,
 //! or the run failed, 2 the plan or the command line is wrong, 130 a second Ctrl-C aborted a run.
 
+mod app;
 mod args;
 mod check;
 mod devices;
@@ -25,46 +26,11 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use tracing_subscriber::EnvFilter;
-use verbline_engine::{Registry, Report};
 
 use args::{Arguments, Command};
 
+pub use app::{App, Outcome};
 pub use figures::{count, duration, percent};
-
-/// What an app adds to the shared command line.
-pub trait App {
-    /// Its name: the binary's, and what a plan for it says as `app = "…"`.
-    fn name(&self) -> &'static str;
-
-    /// One line for `--help`.
-    fn about(&self) -> &'static str;
-
-    /// Registers its stage kinds and the sections of a plan that it reads itself.
-    fn register(&self, registry: &mut Registry);
-
-    /// A few words for the live line, such as a rate or a percentile. Called a few times a second.
-    fn live(&self, report: &Report) -> String {
-        let packets: u64 = report.ports.iter().map(|port| port.rx_packets).sum();
-        format!("{} received", count(packets))
-    }
-
-    /// What it has to say about a run that has ended, beside the engine's report.
-    fn outcome(&self, report: &Report) -> Outcome {
-        let _ = report;
-        Outcome::default()
-    }
-}
-
-/// An app's own part of the report.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// Keys that `--json` prints beside the engine's, at the top level.
-    pub json: serde_json::Map<String, serde_json::Value>,
-    /// Lines that a person reads above the engine's tables; at most 80 columns each.
-    pub text: String,
-    /// What went wrong, one sentence each. A run with any of them exits with 1.
-    pub failures: Vec<String>,
-}
 
 /// Runs the command line of `app`, and says how the process should exit.
 pub fn main(app: &dyn App) -> ExitCode {

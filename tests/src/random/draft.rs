@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use super::talk::TALK_PACKETS_MAX;
+use super::marks::TALK_PACKETS_MAX;
 
 /// A plan, as numbers. Zero is the simplest choice everywhere.
 #[derive(Clone, Debug)]

@@ -1,8 +1,16 @@
-//! What the stages of random plans leave behind: counters, and a stamp on every packet.
+//! What the stages of random plans leave behind: counters, and a stamp on every packet; and what
+//! plans and stages must agree on.
 
 use verbline::engine::Counter;
 use verbline::prelude::*;
 
+/// The section that says how a random plan is run.
+pub(super) const SECTION: &str = "run";
+/// The most packets that are under way at once.
+pub(super) const TALK_PACKETS_MAX: u8 = 8;
+/// Why a stage drops packets of its own accord.
+pub(super) const ON_PURPOSE: DropReason = DropReason::Stage(0);
+pub(super) const DROPS: &[&str] = &["on_purpose"];
 /// The most outputs that a kind has.
 pub(super) const OUTPUTS_MAX: usize = 3;
 /// The most stages that a plan has.

@@ -7,10 +7,9 @@ use verbline::engine::Ended;
 use verbline::prelude::*;
 
 use super::draft::Draft;
+use super::marks::SECTION;
 use super::{judge, registry};
 
-/// The section that says how a random plan is run.
-pub(super) const SECTION: &str = "run";
 /// A plan whose sources end has ended long before, unless an lcore slept through what it should
 /// have done.
 const PATIENCE: Duration = Duration::from_secs(10);

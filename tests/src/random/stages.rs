@@ -6,11 +6,8 @@ use serde::Deserialize;
 use verbline::engine::{StageError, Tick};
 use verbline::prelude::*;
 
-use super::marks::{Counters, STAMP_BYTES, Stamps};
+use super::marks::{Counters, DROPS, ON_PURPOSE, SECTION, STAMP_BYTES, Stamps};
 
-/// Why a stage drops packets of its own accord.
-pub(super) const ON_PURPOSE: DropReason = DropReason::Stage(0);
-pub(super) const DROPS: &[&str] = &["on_purpose"];
 /// The most packets that a holder keeps.
 const HOLD_MAX: u32 = 64;
 /// A stage that answers `Idle` may sleep until the safety time-out each time, so it does so seldom
@@ -47,7 +44,7 @@ pub fn registry() -> Registry {
         registry.stage(name, spec, move |context| Ok(Box::new(Habitual::new(context, outputs)?)));
     }
     super::talk::register(&mut registry);
-    registry.section(super::run::SECTION);
+    registry.section(SECTION);
     registry
 }
 

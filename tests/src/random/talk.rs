@@ -11,11 +11,8 @@ use serde::Deserialize;
 use verbline::engine::{Counter, StageError, Tick};
 use verbline::prelude::*;
 
-use super::marks::{Counters, STAMP_BYTES, Stamps};
-use super::stages::{DROPS, ON_PURPOSE};
+use super::marks::{Counters, DROPS, ON_PURPOSE, STAMP_BYTES, Stamps, TALK_PACKETS_MAX};
 
-/// The most packets that are under way at once.
-pub(super) const TALK_PACKETS_MAX: u8 = 8;
 /// A round that takes longer waited for a safety time-out, which is 1 s.
 const LATE_NS: u64 = 900_000_000;
 /// When a pool or an output has no room, it is tried again after so long.

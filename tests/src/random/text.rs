@@ -62,7 +62,7 @@ macro_rules! line {
 impl Plan<'_> {
     fn write(&mut self, cpus: &[u32], packets: u64) {
         let reached = self.reached();
-        line!(self, "[{}]\nends = {}\n", super::run::SECTION, self.draft.ends());
+        line!(self, "[{}]\nends = {}\n", super::marks::SECTION, self.draft.ends());
         line!(self, "[device.nic]\nprovider = \"soft\"\nname = \"soft0\"\n");
         self.pool("packets", packets);
         let by_port = |link: &LinkDraft| link.via != Via::Direct;

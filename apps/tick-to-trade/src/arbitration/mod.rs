@@ -25,14 +25,7 @@ mod window;
 
 use window::{Held, Window};
 
-/// Which of the redundant channels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Channel {
-    /// The first.
-    A = 0,
-    /// The second.
-    B = 1,
-}
+pub use window::{BEYOND_ITEMS, Channel};
 
 /// Bounds and policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +47,6 @@ impl Default for ArbiterSpec {
         Self { window: 1024, timeout_ns: 1_000_000, first: None, jump_max: 1 << 32 }
     }
 }
-
-/// Items beyond the window that are held, in addition to those in it.
-pub const BEYOND_ITEMS: usize = 8;
 
 /// What became of an offered item.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,7 +1,17 @@
 //! What the arbiter holds: items ahead of the stream, each in the slot of the first of its messages
 //! that still counts, and a few that are further ahead than there are slots.
 
-use super::{BEYOND_ITEMS, Channel};
+/// Which of the redundant channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Channel {
+    /// The first.
+    A = 0,
+    /// The second.
+    B = 1,
+}
+
+/// Items beyond the window that are held, in addition to those in it.
+pub const BEYOND_ITEMS: usize = 8;
 
 /// A held item.
 #[derive(Debug)]

@@ -17,10 +17,7 @@ use crate::itch::{MESSAGE_LEN_BYTES_MAX, Side, Symbol};
 use crate::mold::{MoldError, Session, Writer};
 use truth::TruthBook;
 
-pub use truth::TruthLevel;
-
-/// One cent, the price step, in 1/10 000 dollar.
-pub const TICK_E4: u32 = 100;
+pub use truth::{TICK_E4, TruthLevel};
 
 /// What to generate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,10 @@
 //! It is built unlike [`crate::book`] on purpose: arrays by tick and linked queues, so that the two
 //! can check each other.
 
-use super::TICK_E4;
 use crate::itch::{Side, Symbol};
+
+/// One cent, the price step, in 1/10 000 dollar.
+pub const TICK_E4: u32 = 100;
 
 /// A price level as the generator knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,10 @@
 //! than all there is to read. Here the type picks a row of a table, which tells where each field
 //! is; a field that the type does not have is masked to 0.
 
+use super::check::check;
 use super::{
     AddOrder, AddOrderMpid, ItchError, LEN_BYTES, OrderCancel, OrderDelete, OrderExecuted, OrderExecutedWithPrice,
-    OrderReplace, Side, check,
+    OrderReplace, Side,
 };
 
 /// What a message does to an order.

@@ -59,7 +59,7 @@ impl Consumer {
 /// The consumer polls before the producer has ended, each time taking so many, and then once more.
 fn run(takes: &'static [u64]) {
     let mut model = loom::model::Builder::new();
-    // All interleavings take minutes. The fault of an ask that says how many takes four to be found.
+    // All interleavings take minutes. An ask that says how many is found wrong with four.
     model.preemption_bound = Some(4);
     model.check(move || {
         let ring = Arc::new(Ring { head: 0.into(), tail: 0.into() });

@@ -40,7 +40,8 @@ pub fn copies() -> &'static str {
 
 #[cfg(all(target_arch = "x86_64", not(portable_copy)))]
 mod x86 {
-    use crate::copy::{long, narrow};
+    use crate::copy::long;
+    use crate::copy::x86::narrow;
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicPtr, Ordering};
     use std::time::{Duration, Instant};

@@ -12,6 +12,7 @@
 //!                              └── reject(reason)
 //! ```
 
+mod deadline;
 mod error;
 mod kernel;
 mod options;
@@ -19,16 +20,14 @@ mod soft;
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
+use deadline::Deadline;
 pub use error::ConnectionError;
 use options::check_private;
 pub use options::{ACCEPT_PRIVATE_BYTES, CONNECT_PRIVATE_BYTES, ConnParam, ConnectOptions, REJECT_PRIVATE_BYTES};
 
 use crate::device::provider::Provider;
-use crate::errno::{Errno, VerbError};
 use crate::qp::QueuePair;
 
 /// Finds the device and the path to an address. `from` is the address to come from; without one, or
@@ -329,48 +328,5 @@ fn check_device(qp: &QueuePair, route: &str) -> Result<(), ConnectionError> {
     match context.name() {
         name if name == route => Ok(()),
         name => Err(ConnectionError::WrongDevice { qp: name.to_owned(), route: route.to_owned() }),
-    }
-}
-
-/// A moment to give up at.
-#[derive(Clone, Copy, Debug)]
-struct Deadline {
-    start: Instant,
-    limit: Duration,
-}
-
-impl Deadline {
-    fn after(limit: Duration) -> Deadline {
-        Deadline { start: Instant::now(), limit }
-    }
-
-    fn left(self) -> Duration {
-        self.limit.saturating_sub(self.start.elapsed())
-    }
-
-    fn left_ms(self) -> i32 {
-        // At least 1: 0 means "for ever" to some of rdma_cm's calls.
-        i32::try_from(self.left().as_millis()).unwrap_or(i32::MAX).max(1)
-    }
-
-    fn error(self, what: &'static str) -> ConnectionError {
-        ConnectionError::TimedOut { what, after: self.limit }
-    }
-
-    /// Waits until the descriptor is readable; false when the time was over before.
-    fn wait(self, fd: BorrowedFd<'_>) -> Result<bool, VerbError> {
-        loop {
-            let left = self.left();
-            let timeout =
-                Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
-            match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&timeout)) {
-                Ok(0) => return Ok(false),
-                Ok(_) => return Ok(true),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => {
-                    return Err(VerbError::new("poll", "a connection's events", Errno::new(errno.raw_os_error())));
-                }
-            }
-        }
     }
 }

@@ -80,7 +80,7 @@ fn two_sides_meet_exchange_words_talk_and_part() {
     assert_eq!((responder_resources, initiator_depth, retry_count, rnr_retry_count, srq), (5, 3, 6, 2, false));
     assert_eq!(qp_num, asked.recv_timeout(PATIENCE).unwrap());
     let mut side = fresh("soft1");
-    // The receives come first: the question may follow the answer at once, and is retried twice only.
+    // The receives come first: the question may follow the answer at once, and is retried twice.
     side.qp.to_init(&init_spec()).unwrap();
     assert_eq!(side.post_recvs(2), 2);
     let mut connection = request.accept(&mut side.qp, &with(b"welcome")).unwrap();

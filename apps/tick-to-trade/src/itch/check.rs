@@ -1,0 +1,156 @@
+//! What is looked at of a message before it is read: its type, its length, its side.
+
+use super::view::{
+    AddOrder, AddOrderMpid, BrokenTrade, CrossTrade, Imbalance, OrderCancel, OrderDelete, OrderExecuted,
+    OrderExecutedWithPrice, OrderReplace, StockDirectory, SystemEvent, Trade, TradingAction,
+};
+
+/// The longest message of the protocol, in bytes: the imbalance indicator, type `I`.
+pub const MESSAGE_LEN_BYTES_MAX: usize = 50;
+
+/// The shortest, in bytes: the system event, type `S`, and the circuit breaker's status, type `W`.
+pub const MESSAGE_LEN_BYTES_MIN: usize = 12;
+
+/// The length of each message type in bytes, 0 for a byte that is no type.
+pub const LEN_BYTES: [u8; 256] = lengths();
+
+const fn lengths() -> [u8; 256] {
+    let mut table = [0; 256];
+    let known: [(u8, usize); 23] = [
+        (SystemEvent::TAG, SystemEvent::LEN_BYTES),
+        (StockDirectory::TAG, StockDirectory::LEN_BYTES),
+        (TradingAction::TAG, TradingAction::LEN_BYTES),
+        (b'Y', 20), // Reg SHO restriction
+        (b'L', 26), // market participant position
+        (b'V', 35), // market-wide circuit breaker decline levels
+        (b'W', 12), // market-wide circuit breaker status
+        (b'K', 28), // IPO quoting period
+        (b'J', 35), // limit up/limit down auction collar
+        (b'h', 21), // operational halt
+        (AddOrder::TAG, AddOrder::LEN_BYTES),
+        (AddOrderMpid::TAG, AddOrderMpid::LEN_BYTES),
+        (OrderExecuted::TAG, OrderExecuted::LEN_BYTES),
+        (OrderExecutedWithPrice::TAG, OrderExecutedWithPrice::LEN_BYTES),
+        (OrderCancel::TAG, OrderCancel::LEN_BYTES),
+        (OrderDelete::TAG, OrderDelete::LEN_BYTES),
+        (OrderReplace::TAG, OrderReplace::LEN_BYTES),
+        (Trade::TAG, Trade::LEN_BYTES),
+        (CrossTrade::TAG, CrossTrade::LEN_BYTES),
+        (BrokenTrade::TAG, BrokenTrade::LEN_BYTES),
+        (Imbalance::TAG, Imbalance::LEN_BYTES),
+        (b'N', 20), // retail price improvement
+        (b'O', 48), // direct listing with capital raise
+    ];
+    let mut i = 0;
+    while i < known.len() {
+        assert!(MESSAGE_LEN_BYTES_MIN <= known[i].1 && known[i].1 <= MESSAGE_LEN_BYTES_MAX);
+        table[known[i].0 as usize] = known[i].1 as u8;
+        i += 1;
+    }
+    table
+}
+
+/// Why some bytes are not an ITCH 5.0 message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ItchError {
+    /// There is no type byte.
+    #[error("an ITCH message of 0 bytes has no type; the framing around it is broken")]
+    Empty,
+    /// The type byte is none of ITCH 5.0.
+    #[error("{:?} (0x{tag:02x}) is not a message type of ITCH 5.0; is the feed of another version?", *.tag as char)]
+    UnknownType {
+        /// The first byte of the message.
+        tag: u8,
+    },
+    /// The message is shorter or longer than its type.
+    #[error(
+        "a message of type {:?} has {expected_bytes} bytes, not {actual_bytes}; it was cut, or the feed is of another \
+         version",
+        *.tag as char
+    )]
+    Length {
+        /// The first byte of the message.
+        tag: u8,
+        /// What the specification gives for it.
+        expected_bytes: usize,
+        /// What there was.
+        actual_bytes: usize,
+    },
+    /// The buy/sell indicator is neither `B` nor `S`.
+    #[error(
+        "a message of type {:?} has the buy/sell indicator 0x{value:02x}, neither B nor S; it is corrupt",
+        *.tag as char
+    )]
+    Side {
+        /// The first byte of the message.
+        tag: u8,
+        /// The byte found.
+        value: u8,
+    },
+}
+
+/// A known type, its length, a side if it has one. Gives the type.
+#[inline(always)]
+pub(super) fn check(bytes: &[u8]) -> Result<u8, ItchError> {
+    let Some(&tag) = bytes.first() else { return Err(ItchError::Empty) };
+    let shape = SHAPES[usize::from(tag)];
+    if usize::from(shape.len_bytes) != bytes.len() {
+        return Err(wrong_length(tag, bytes.len()));
+    }
+    // For a type without a side, the type byte is looked at and anything is right. One branch,
+    // never taken: compared with `B` and `S` in turn, the compiler makes branches that are as
+    // random as the types, mispredicted on two messages of three.
+    let side = bytes[usize::from(shape.side_at)];
+    if IS_SIDE[usize::from(side)] | shape.sideless == 0 {
+        return Err(wrong_side(tag, side));
+    }
+    Ok(tag)
+}
+
+/// What `check` looks at of a type; in one place, so that it costs one load.
+#[derive(Clone, Copy)]
+struct Shape {
+    len_bytes: u8,
+    /// Where the buy/sell indicator is, 0 for none.
+    side_at: u8,
+    /// 1 for none.
+    sideless: u8,
+}
+
+const SHAPES: [Shape; 256] = {
+    let mut table = [Shape { len_bytes: 0, side_at: 0, sideless: 1 }; 256];
+    let mut tag = 0;
+    while tag < table.len() {
+        table[tag].len_bytes = LEN_BYTES[tag];
+        tag += 1;
+    }
+    let sided =
+        [(AddOrder::TAG, AddOrder::SIDE_AT), (AddOrderMpid::TAG, AddOrderMpid::SIDE_AT), (Trade::TAG, Trade::SIDE_AT)];
+    let mut i = 0;
+    while i < sided.len() {
+        let shape = &mut table[sided[i].0 as usize];
+        (shape.side_at, shape.sideless) = (sided[i].1, 0);
+        i += 1;
+    }
+    table
+};
+
+/// 1 for `B` and `S`.
+const IS_SIDE: [u8; 256] = {
+    let mut table = [0; 256];
+    (table[b'B' as usize], table[b'S' as usize]) = (1, 1);
+    table
+};
+
+#[cold]
+fn wrong_length(tag: u8, actual_bytes: usize) -> ItchError {
+    match LEN_BYTES[usize::from(tag)] {
+        0 => ItchError::UnknownType { tag },
+        expected => ItchError::Length { tag, expected_bytes: usize::from(expected), actual_bytes },
+    }
+}
+
+#[cold]
+fn wrong_side(tag: u8, value: u8) -> ItchError {
+    ItchError::Side { tag, value }
+}

@@ -1,0 +1,35 @@
+//! Copies byte by byte, by atomics: where the moves are not, and where a sanitizer must see them.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Copies `len` bytes.
+///
+/// # Safety
+/// `from` is readable and `to` writable for `len` bytes; the ranges don't overlap.
+pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    for at in 0..len {
+        // SAFETY: inside the ranges that the contract names. Atomic, since a peer may access
+        // the same byte; never written through `from`.
+        let (from, to) = unsafe { (AtomicU8::from_ptr(from.add(at).cast_mut()), AtomicU8::from_ptr(to.add(at))) };
+        // Relaxed: as DMA, ordered only by the completion that follows.
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+/// Copies 32 bytes.
+///
+/// # Safety
+/// As [`copy`], for 32 bytes.
+pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
+    // SAFETY: 32 bytes are read and written, which the contract names, and no other memory.
+    unsafe { copy(to, from, 32) };
+}
+
+/// Copies 8 bytes.
+///
+/// # Safety
+/// As [`copy`], for 8 bytes.
+pub(crate) unsafe fn copy_8(to: *mut u8, from: *const u8) {
+    // SAFETY: 8 bytes are read and written, which the contract names, and no other memory.
+    unsafe { copy(to, from, 8) };
+}
