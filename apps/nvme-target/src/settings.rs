@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use verbline::plan::{Destination, Params};
@@ -60,6 +61,13 @@ pub(crate) struct Settings {
 pub(crate) struct NamespaceSettings {
     /// A region of the plan that keeps the blocks; one of the target's stages owns it.
     pub(crate) memory: Option<String>,
+    /// A file or block device that keeps the blocks.
+    pub(crate) file: Option<PathBuf>,
+    /// Makes the file, of so many bytes, if it is not there.
+    pub(crate) create_bytes: Option<u64>,
+    /// The file goes through the page cache; else past it, where its file system can.
+    #[serde(default)]
+    pub(crate) page_cache: bool,
     /// Nothing is kept: so many bytes that read as whatever there is.
     pub(crate) null_bytes: Option<u64>,
     /// Bytes of a block.
@@ -164,10 +172,14 @@ impl Settings {
         if !block.is_power_of_two() || !(512..=4096).contains(&block) {
             return refuse(format!("namespace {number}: blocks of {block} bytes; write 512, 1024, 2048 or 4096"));
         }
-        match (&space.memory, space.null_bytes) {
-            (Some(_), None) | (None, Some(1..)) => Ok(()),
+        if space.file.is_none() && (space.create_bytes.is_some() || space.page_cache) {
+            return refuse(format!("namespace {number}: `create_bytes` and `page_cache` go with `file`"));
+        }
+        match (&space.memory, &space.file, space.null_bytes) {
+            (Some(_), None, None) | (None, Some(_), None) | (None, None, Some(1..)) => Ok(()),
             _ => refuse(format!(
-                "namespace {number} is kept nowhere, or twice: write `memory = \"REGION\"` or `null_bytes`"
+                "namespace {number} is kept nowhere, or twice: write `memory = \"REGION\"`, `file = \"PATH\"` or \
+                 `null_bytes`"
             )),
         }
     }

@@ -1,12 +1,16 @@
 //! A namespace, as one lcore has it: its own store over the blocks that all lcores share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use verbline::engine::{Range, Region};
+use verbline::mem::Pool;
+use verbline::prelude::*;
 use verbline_nvme::io::{FORCE_UNIT_ACCESS, ReadWrite};
 use verbline_nvme::namespace::Namespace;
 use verbline_nvme::{Command, opcode};
-use verbline_store::{BlockMemory, Fault, Geometry, GeometryError, MemoryStore, NullStore, Request, Store};
+use verbline_store::{
+    BlockMemory, DirectIo, Fault, FileSpec, FileStore, Geometry, GeometryError, MemoryStore, NullStore, Request, Store,
+};
 
 use crate::settings::{NamespaceSettings, Settings};
 use crate::shared::Shared;
@@ -49,17 +53,19 @@ pub(crate) enum SpaceError {
 }
 
 impl Space {
-    /// Opens it, with so many requests under way at most.
+    /// Opens it, with so many requests under way at most. A file was opened before.
     pub(crate) fn open(
         nsid: u32,
         how: &NamespaceSettings,
         settings: &Settings,
         depth: usize,
         shared: &Shared,
+        file: Option<FileStore>,
     ) -> Result<Space, SpaceError> {
-        let (store, region) = match &how.memory {
-            Some(name) => memory(name, how.block_bytes, depth, shared)?,
-            None => {
+        let (store, region) = match (&how.memory, file) {
+            (Some(name), _) => memory(name, how.block_bytes, depth, shared)?,
+            (None, Some(file)) => (Box::new(file) as Box<dyn Store>, None),
+            (None, None) => {
                 let geometry = Geometry::of_bytes(how.null_bytes.unwrap_or_default(), how.block_bytes)?;
                 (Box::new(NullStore::new(geometry, depth)) as Box<dyn Store>, None)
             }
@@ -106,6 +112,44 @@ impl Space {
 pub(crate) fn is_durable(command: &Command) -> bool {
     command.cdw10[2] & FORCE_UNIT_ACCESS != 0
 }
+
+/// Opens the files of namespaces, for one lcore, by the namespace's number: before the run, so that
+/// what is missing is an error of the plan's. `pool` is where the data comes from.
+pub(crate) fn open_files(
+    settings: &Settings,
+    pool: Option<&verbline::plan::Pool>,
+) -> Result<BTreeMap<u32, FileStore>, StageError> {
+    let mut files = BTreeMap::new();
+    for (number, how) in &settings.namespace {
+        let (Some(path), Ok(nsid)) = (&how.file, number.parse()) else { continue };
+        let depth = settings.commands_max.min(FILE_DEPTH_MAX);
+        let store = FileStore::open(&FileSpec {
+            read_only: how.read_only,
+            create_bytes: how.create_bytes,
+            direct: if how.page_cache { DirectIo::Never } else { DirectIo::Auto },
+            ..FileSpec::new(path, how.block_bytes, depth)
+        })?;
+        store.notes().iter().for_each(|note| tracing::warn!(nsid, "{note}"));
+        let align = store.geometry().align_bytes;
+        let is_aligned = |bytes: u32| bytes.is_multiple_of(align);
+        if let Some(pool) = pool
+            && !(is_aligned(pool.headroom_bytes) && is_aligned(pool.headroom_bytes + pool.data_bytes))
+        {
+            let path = path.display();
+            return Err(format!(
+                "namespace {nsid}: direct I/O on {path} needs data at multiples of {align} bytes; write \
+                 `headroom_bytes = 0` in pool.{}, and `data_bytes` a multiple of {align}",
+                pool.name
+            )
+            .into());
+        }
+        files.insert(nsid, store);
+    }
+    Ok(files)
+}
+
+/// Requests of a file under way, at most: what is beyond waits in the target.
+const FILE_DEPTH_MAX: u32 = 4096;
 
 fn memory(
     name: &str,
@@ -166,6 +210,14 @@ impl Store for ReadOnly {
 
     fn wake_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.0.wake_fd()
+    }
+
+    fn may_sleep(&self) -> bool {
+        self.0.may_sleep()
+    }
+
+    fn use_pool(&mut self, pool: &Pool) {
+        self.0.use_pool(pool);
     }
 
     fn refresh(&mut self) -> std::io::Result<Geometry> {

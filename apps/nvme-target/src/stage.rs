@@ -13,13 +13,13 @@ use verbline::plan::{Asked, Needs, Params, Target as Wired};
 use verbline::prelude::*;
 use verbline_nvme::cm::Request;
 use verbline_nvme::{COMMAND_BYTES, Command, Nqn, RESPONSE_BYTES, Status, opcode};
-use verbline_store::Store;
+use verbline_store::{FileStore, Store};
 
 use crate::commands::{Commands, Step};
 use crate::queue::Queues;
 use crate::settings::{NSID_MAX, SECTION, Settings};
 use crate::shared::{Shared, Tally};
-use crate::space::Space;
+use crate::space::{Space, open_files};
 
 /// To the hosts: responses, and operations on their memory.
 pub(crate) const HOST: OutId = OutId(0);
@@ -59,6 +59,8 @@ pub(crate) struct Target {
     pub(crate) rules: Rules,
     /// `None` until the first call: regions have their memory from then on.
     pub(crate) spaces: Option<Vec<Space>>,
+    /// Files of namespaces, until then.
+    files: BTreeMap<u32, FileStore>,
     /// The place of each namespace, by its number.
     pub(crate) place_of: Vec<Option<u16>>,
     pub(crate) queues: Queues,
@@ -68,6 +70,8 @@ pub(crate) struct Target {
     pub(crate) done: Vec<verbline_store::Done>,
     pub(crate) counters: Counters,
     is_looking: bool,
+    /// The run drains.
+    is_stopping: bool,
 }
 
 pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>) {
@@ -107,6 +111,10 @@ impl Target {
                 shared.leave_memory(region);
             }
         }
+        let files = open_files(&settings, stage.pool())?;
+        for file in files.values() {
+            file.wake_fd().map(|fd| stage.watch_fd(fd, FdInterest::Read, None)).transpose()?;
+        }
         let tally = Tally {
             reads: stage.counter("reads"),
             writes: stage.counter("writes"),
@@ -119,6 +127,7 @@ impl Target {
         Ok(Target {
             shared,
             spaces: None,
+            files,
             place_of: vec![None; NSID_MAX as usize + 1],
             queues: Queues::new(connections),
             commands: Commands::new(most),
@@ -133,6 +142,7 @@ impl Target {
                 controllers: stage.counter("controllers"),
             },
             is_looking: false,
+            is_stopping: false,
             rules: Rules {
                 subsystem: settings.nqn(),
                 hosts: settings.hosts.iter().map(name).collect(),
@@ -143,7 +153,7 @@ impl Target {
     }
 
     /// Opens the namespaces, once. One that can't be opened is not there.
-    fn open_spaces(&mut self) {
+    fn open_spaces(&mut self, out: &Outputs<'_>) {
         if self.spaces.is_some() {
             return;
         }
@@ -152,8 +162,10 @@ impl Target {
             settings.namespace.iter().filter_map(|(number, space)| Some((number.parse().ok()?, space))).collect();
         let mut spaces = Vec::new();
         for (nsid, how) in numbered {
-            match Space::open(nsid, how, settings, settings.commands_max as usize, &self.shared) {
-                Ok(space) => {
+            let file = self.files.remove(&nsid);
+            match Space::open(nsid, how, settings, settings.commands_max as usize, &self.shared, file) {
+                Ok(mut space) => {
+                    out.pool().inspect(|pool| space.store.use_pool(pool));
                     self.place_of[nsid as usize] = Some(spaces.len() as u16);
                     spaces.push(space);
                 }
@@ -274,12 +286,26 @@ impl Stage for Target {
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        self.open_spaces();
+        self.open_spaces(out);
         self.settle(out);
-        let mut spaces = self.spaces.iter().flatten().filter(|space| space.store.under_way() > 0);
-        let waits = spaces.next().is_some();
-        // Stores that wake nobody are done at the next poll.
-        if waits { Next::Busy } else { Next::At(Tick::MAX) }
+        let mut busy = self.spaces.iter().flatten().filter(|space| space.store.under_way() > 0).peekable();
+        match (busy.peek().is_some(), busy.all(|space| space.store.may_sleep())) {
+            (false, _) => Next::At(Tick::MAX),
+            // A descriptor tells of what is under way.
+            (true, true) if !self.is_stopping => Next::Idle,
+            // Stores that wake nobody are done at the next poll; and the drain waits for what keeps
+            // an lcore busy.
+            (true, _) => Next::Busy,
+        }
+    }
+
+    fn stop(&mut self, _: &mut Outputs<'_>) {
+        self.is_stopping = true;
+    }
+
+    fn fd_ready(&mut self, _: FdReady, out: &mut Outputs<'_>) -> FdNext {
+        self.settle(out);
+        FdNext::Watch
     }
 
     fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
@@ -299,7 +325,7 @@ impl Stage for Target {
     }
 
     fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
-        self.open_spaces();
+        self.open_spaces(out);
         match event.change {
             ConnectionChange::Opened => self.opened(event.connection, out),
             ConnectionChange::Closed { .. } | ConnectionChange::Failed { .. } => self.closed(event.connection, out),

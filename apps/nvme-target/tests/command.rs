@@ -57,6 +57,27 @@ fn two_lcores_serve_by_keys_of_every_kind() {
     }
 }
 
+/// The shipped plan with its namespace in a file, which the target makes.
+#[test]
+fn two_lcores_serve_a_file() {
+    let Some(placed) = two_lcores(["target", "load"]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, plan) = (folder.path().join("disk"), folder.path().join("plan.toml"));
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-target.toml")).unwrap();
+    let file = format!("file = {:?}\ncreate_bytes = 8_388_608", disk.display().to_string());
+    let text = text.replace("memory = \"disk\"", &file).replace("[pool.data]", "[pool.data]\nheadroom_bytes = 0");
+    std::fs::write(&plan, text).unwrap();
+    let run = app().with(["run", &plan.display().to_string(), "--for", "700ms", "--set", "load.bytes=2097152"]);
+    let run = run.with(placed);
+    // Polled in every turn, woken by its descriptor, and both in turn.
+    for idle in ["poll", "event", "adaptive"] {
+        let shown = run.clone().with(["--set", &format!("lcore.target.idle={idle}"), "--json"]).run().exited(0);
+        assert_verified(&shown);
+    }
+    let blocks = std::fs::read(&disk).unwrap();
+    assert!(blocks.len() == 8_388_608 && blocks[..2_097_152].iter().any(|byte| *byte != 0));
+}
+
 /// Long commands, small blocks, and a namespace whose blocks are no memory that hosts reach.
 #[test]
 fn two_lcores_serve_blocks_of_every_size() {

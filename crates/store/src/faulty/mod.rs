@@ -2,8 +2,8 @@
 //!
 //! A [`Disk`] outlives the stores over it, as a disk does the processes that use it. It has a
 //! volatile cache: what was written is read at once, and lies on the medium only when a flush or
-//! `fua` says so. [`Disk::crash`] takes the power away: of what was not flushed, each block is as it
-//! was, or as any write since left it, so that a write of several blocks may be there in parts.
+//! `fua` says so. [`Disk::crash`] takes the power away. Of what was not flushed, each block is then
+//! as it was, or as any write since left it: a write of several blocks may be there in parts.
 //!
 //! For tests: it takes a lock and allocates.
 
