@@ -8,7 +8,7 @@ use tick_to_trade::book::OrderBooks;
 use verbline::mem::Batch;
 use verbline_ring::{doorbell, spsc};
 
-use super::{feed, itch, lcores, operations, pool, post_poll, ring};
+use super::{feed, graph, itch, lcores, operations, pool, post_poll, ring};
 
 /// One operation of the hot path.
 #[derive(Clone, Copy, Debug)]
@@ -122,6 +122,13 @@ pub const SUBJECTS: &[Subject] = &[
         counts: [64_000, 640_000],
         within: Some(TURN),
         run: |count| operations::operations(count, 64),
+    },
+    Subject {
+        name: "spread-key",
+        what: "a turn of an lcore: 32 packets of a source spread by key over two stages",
+        counts: [5_000, 55_000],
+        within: Some(TURN),
+        run: |turns| graph::spread_turns(turns),
     },
     Subject {
         name: "itch-parse",

@@ -16,14 +16,27 @@ use crate::pair::cpus;
 
 const OUT: OutId = OutId(0);
 
+#[derive(serde::Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct KeyedParams {
+    /// Ends the process, with exit code 0, when it has been polled so often.
+    turns: Option<u64>,
+}
+
 /// Packets whose keys lead to each place of a spread.
 struct Keyed {
+    params: KeyedParams,
     burst: Batch,
     made: u64,
+    polls: u64,
 }
 
 impl Stage for Keyed {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.params.turns == Some(self.polls) {
+            std::process::exit(0);
+        }
+        self.polls += 1;
         let wanted = self.burst.room().min(out.room(OUT));
         let before = self.burst.len();
         out.alloc_bulk(&mut self.burst, wanted);
@@ -36,11 +49,37 @@ impl Stage for Keyed {
     }
 }
 
-/// `from`: where the outputs of both sources lead; `to`: where those of both rings do.
-fn packets_per_s(from: [&str; 2], to: [&str; 2]) -> f64 {
+fn registry() -> Registry {
     let mut registry = stages::registry(&Waits::default());
     let spec = StageSpec { outputs: &["out"], source: true, summary: "packets with keys", ..StageSpec::default() };
-    registry.stage("keyed", spec, |stage| Ok(Box::new(Keyed { burst: Batch::with_capacity(stage.burst()), made: 0 })));
+    registry.stage("keyed", spec, |stage| {
+        let burst = Batch::with_capacity(stage.burst());
+        Ok(Box::new(Keyed { params: stage.params()?, burst, made: 0, polls: 0 }))
+    });
+    registry
+}
+
+/// So many turns of an lcore whose source spreads 32 packets by key over two stages: what callgrind
+/// counts. Ends the process.
+pub fn spread_turns(turns: u64) -> ! {
+    let mut plan = super::lcores::preamble(8192);
+    let _ = writeln!(
+        plan,
+        "lcore.a = {{ cpu = {}, idle = \"poll\", burst = 32 }}\n\
+         stage.source = {{ use = \"keyed\", lcore = \"a\", pool = \"packets\", out = {{ out = \"spread.both\" }}, \
+         params = {{ turns = {turns} }} }}\n\
+         spread.both = {{ by = \"key\", to = [\"stage.sink0\", \"stage.sink1\"] }}\n\
+         stage.sink0 = {{ use = \"sink\", lcore = \"a\" }}\n\
+         stage.sink1 = {{ use = \"sink\", lcore = \"a\" }}",
+        cpus()[0].id
+    );
+    super::lcores::run_to_the_end(&registry(), &plan)
+}
+
+/// Packets a second, and how many a call of the stages at the end. `from`: where the outputs of
+/// both sources lead; `to`: where those of both rings do.
+fn packets_per_s(from: [&str; 2], to: [&str; 2]) -> [f64; 2] {
+    let registry = registry();
     let mut plan = super::lcores::preamble(16_384);
     for (lcore, cpu) in ["a", "b"].iter().zip(cpus()) {
         let _ = writeln!(plan, "lcore.{lcore} = {{ cpu = {}, idle = \"poll\" }}", cpu.id);
@@ -64,16 +103,21 @@ fn packets_per_s(from: [&str; 2], to: [&str; 2]) -> f64 {
         }
     }
     let window = watch(&registry, &plan, Duration::from_millis(20), Duration::from_millis(100));
-    sinks.iter().map(|sink| window.packets_in(sink)).sum::<f64>() * 1e9 / window.elapsed_ns()
+    let packets: f64 = sinks.iter().map(|sink| window.packets_in(sink)).sum();
+    let calls: f64 = sinks.iter().map(|sink| window.calls(sink)).sum();
+    [packets * 1e9 / window.elapsed_ns(), packets / calls]
 }
 
-/// Short runs with and without, in turn: `with_per_s`, `without_per_s`, and `ratio`, the median of
-/// the pairs'.
-fn beside(with: impl Fn() -> f64, without: impl Fn() -> f64) -> Figures {
-    let pairs: Vec<[f64; 2]> = (0..9).map(|_| [with(), without()]).collect();
-    Figures::of("ratio", median(pairs.iter().map(|[with, without]| with / without)))
-        .and("with_per_s", median(pairs.iter().map(|pair| pair[0])))
-        .and("without_per_s", median(pairs.iter().map(|pair| pair[1])))
+/// Short runs with and without, in turn: `with_per_s`, `without_per_s`, `ratio`, the median of the
+/// pairs', and `with_batch` and `without_batch`, packets a call at the end.
+fn beside(with: impl Fn() -> [f64; 2], without: impl Fn() -> [f64; 2]) -> Figures {
+    let pairs: Vec<[[f64; 2]; 2]> = (0..9).map(|_| [with(), without()]).collect();
+    let of = |side: usize, figure: usize| median(pairs.iter().map(|pair| pair[side][figure]));
+    Figures::of("ratio", median(pairs.iter().map(|[with, without]| with[0] / without[0])))
+        .and("with_per_s", of(0, 0))
+        .and("without_per_s", of(1, 0))
+        .and("with_batch", of(0, 1))
+        .and("without_batch", of(1, 1))
 }
 
 /// Two sources whose packets a spread takes to two rings by key, beside a ring for each source.

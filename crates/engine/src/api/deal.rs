@@ -31,7 +31,19 @@ impl Outputs<'_> {
     pub(super) fn spread_batch(&mut self, spread: &Spread, batch: &mut Batch) -> usize {
         let moved = match spread.by {
             SpreadBy::Key => {
-                let sinks = &mut *self.ctx.sinks;
+                let (sinks, packets) = (&mut *self.ctx.sinks, batch.len());
+                // To few places, with room for whatever leads there: no packet is asked for twice.
+                let dealt = match spread.places.len() {
+                    2 => spread.deal_by_key::<2>(sinks, batch),
+                    3 => spread.deal_by_key::<3>(sinks, batch),
+                    4 => spread.deal_by_key::<4>(sinks, batch),
+                    8 => spread.deal_by_key::<8>(sinks, batch),
+                    _ => false,
+                };
+                if dealt {
+                    self.sent += packets as u64;
+                    return packets;
+                }
                 batch.offer(|packet| sinks[spread.by_key(&packet)].offer(packet))
             }
             SpreadBy::RoundRobin => {

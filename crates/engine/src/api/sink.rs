@@ -69,7 +69,8 @@ impl Sink {
         false
     }
 
-    fn displaces(&self) -> bool {
+    #[inline]
+    pub(super) fn displaces(&self) -> bool {
         self.full == DropReason::Displaced
     }
 

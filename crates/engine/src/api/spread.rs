@@ -8,8 +8,10 @@
 
 use std::cell::Cell;
 
-use verbline_mem::Packet;
+use verbline_mem::{Batch, Packet};
 use verbline_plan::SpreadBy;
+
+use crate::api::sink::Sink;
 
 /// Which of so many places a key belongs to, from 0.
 ///
@@ -46,6 +48,18 @@ impl Spread {
     pub(crate) fn new(by: SpreadBy, places: Box<[u16]>) -> Spread {
         assert!(!places.is_empty(), "a plan gives a spread a place");
         Spread { by, places, next: Cell::new(0) }
+    }
+
+    /// Deals a batch out by key to `N` places, if there are so many, they are distinct, none drops
+    /// its oldest, and each has room for all.
+    #[inline]
+    pub(super) fn deal_by_key<const N: usize>(&self, sinks: &mut [Sink], batch: &mut Batch) -> bool {
+        let Ok(places) = <&[u16; N]>::try_from(&*self.places) else { return false };
+        let Ok(sinks) = sinks.get_disjoint_mut(places.map(usize::from)) else { return false };
+        if sinks.iter().any(|sink| sink.displaces()) {
+            return false;
+        }
+        batch.deal(sinks.map(|sink| &mut sink.batch), |packet| place_of_key(packet.mark(), N))
     }
 
     /// The sink of a packet's key.
