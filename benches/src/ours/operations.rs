@@ -44,13 +44,11 @@ impl Stage for Operator {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         let Some(peer) = self.peer else { return Next::Idle };
         let range = self.region.range(0, self.params.bytes).expect("within the region");
-        for _ in 0..out.operations_room(OUT) {
-            let operation = match self.params.write {
-                true => Operation::write(range, peer),
-                false => Operation::read(range, peer),
-            };
-            assert!(out.operate(OUT, operation).is_ok(), "there is room");
-        }
+        let accepted = out.operate_each(OUT, usize::MAX, |_| match self.params.write {
+            true => Operation::write(range, peer),
+            false => Operation::read(range, peer),
+        });
+        assert!(accepted.declined.is_none(), "{accepted:?}");
         Next::Idle
     }
 

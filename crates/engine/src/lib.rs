@@ -32,8 +32,8 @@ pub use api::acceptor::{
 pub use api::connection::{ConnectionChange, ConnectionEvent, ConnectionId};
 pub use api::error::{Cause, EngineError, Place};
 pub use api::operations::{
-    Completed, DeclineReason, Declined, Done, Memory, Operation, OperationError, OperationKind, Window, immediate,
-    invalidated_key,
+    Accepted, Completed, DeclineReason, Declined, Done, Memory, Operation, OperationError, OperationKind, Window,
+    immediate, invalidated_key,
 };
 pub use api::outputs::{OutId, Outputs};
 pub use api::region::{Range, Region, RegionAccessError};

@@ -2,7 +2,7 @@
 
 use verbline_mem::ConnectionId;
 
-use crate::api::operations::{DeclineReason, Declined, Operation};
+use crate::api::operations::{Accepted, DeclineReason, Declined, Operation};
 use crate::api::outputs::{OutId, Output, Outputs};
 use crate::lcore::operation_queue::OperationQueue;
 
@@ -36,6 +36,25 @@ impl Outputs<'_> {
             return Err(Declined { operation: operations, reason: DeclineReason::NoPort });
         };
         queue.accept(stage, sends, operations)
+    }
+
+    /// Hands up to `n` operations to the port, as many as it has room for, in the order in which
+    /// `next` gives them; it is asked with 0, 1, 2, …, and only for those. Cheaper than to hand
+    /// over one after the other: what they have in common is looked at once.
+    ///
+    /// It stops at one that is declined for something else than room, which comes back, and is
+    /// counted.
+    #[inline]
+    pub fn operate_each(&mut self, out: OutId, n: usize, mut next: impl FnMut(usize) -> Operation) -> Accepted {
+        let stage = self.stats;
+        match self.operation_queue(out) {
+            Some((queue, sends)) => queue.accept_each(stage, sends, n, next),
+            None if n == 0 => Accepted { count: 0, declined: None },
+            None => {
+                let declined = Declined { operation: next(0), reason: DeclineReason::NoPort };
+                Accepted { count: 0, declined: Some(declined) }
+            }
+        }
     }
 
     /// How many operations the output takes now; 0 where it leads to no port that carries them out.

@@ -265,6 +265,16 @@ pub struct Declined<T = Operation> {
     pub reason: DeclineReason,
 }
 
+/// What became of operations that were handed over together.
+#[must_use = "what was declined comes back"]
+#[derive(Debug)]
+pub struct Accepted {
+    /// How many were accepted, from the first on.
+    pub count: usize,
+    /// The one behind them, if it was declined.
+    pub declined: Option<Declined>,
+}
+
 /// Why an operation was not carried out, or may not have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OperationError {

@@ -12,17 +12,17 @@
 //! stage that takes them back; a queue pair has no more than its send queue holds; nothing is
 //! allocated after it is made.
 
+mod accepting;
 pub(super) mod posting;
 
 use std::collections::VecDeque;
 
-use crossbeam_utils::CachePadded;
 use verbline_mem::ConnectionId;
 use verbline_plan::Rights;
-use verbline_verbs::rdma::{self, KeptRegion, KeptWindow, Local, Part, Work, WorkList};
-use verbline_verbs::{Access, SendOptions};
+use verbline_verbs::Access;
+use verbline_verbs::rdma::{KeptRegion, KeptWindow, Work, WorkList};
 
-use crate::api::operations::{DeclineReason, Declined, Done, Memory, Operation, OperationKind, Verb};
+use crate::api::operations::{Done, OperationKind};
 use crate::lcore::lanes::{Held, Lanes};
 use crate::stats::count::{Drops, Shared};
 use crate::stats::counters::{PortStats, StageStats};
@@ -169,88 +169,18 @@ impl OperationQueue {
         self.depth - self.under_way
     }
 
-    /// Takes all of the operations, or none. `sends`: packets that wait in the sink.
-    #[inline]
-    pub(crate) fn accept<const N: usize>(
-        &mut self,
-        stage: &CachePadded<StageStats>,
-        sends: usize,
-        operations: [Operation; N],
-    ) -> Result<(), Declined<[Operation; N]>> {
-        let user = self.users.iter().position(|user| std::ptr::eq(&raw const **user.stats, &raw const **stage));
-        let reason = match user {
-            None => Some(DeclineReason::NoPort),
-            Some(_) if self.is_down => Some(DeclineReason::PortDown),
-            Some(_) => self.declines(&operations),
-        };
-        let (Some(user), None) = (user, reason) else {
-            let reason = reason.unwrap_or(DeclineReason::NoPort);
-            self.stats.declined.add(N as u64);
-            if reason == DeclineReason::NoConnection {
-                self.stats.no_connection.add(N as u64);
-            }
-            return Err(Declined { operation: operations, reason });
-        };
-        for operation in operations {
-            let what = self.what(&operation, user as u16);
-            let work = self.work(operation);
-            self.lanes[what.lane()].accepted += 1;
-            // There is a place, since there was room.
-            if let Ok(held) = self.accepted.hold(what) {
-                self.line_up(work, held, what.connection, sends);
-            }
-        }
-        self.users[user].under_way += N;
-        self.under_way += N;
-        self.is_fresh = true;
-        self.gauge();
-        Ok(())
-    }
-
-    /// Puts an operation where it is posted from: at once where nothing that was given before it
-    /// has to go first.
-    #[inline]
-    fn line_up(&mut self, work: Work, held: Held, connection: Option<ConnectionId>, sends: usize) {
-        let mut work = work;
-        if sends == 0 && !self.has_many && self.waiting.is_empty() {
-            match self.works.push(work) {
-                Ok(()) => return self.accepted.push(self.listed(), held),
-                Err(back) => work = back,
-            }
-        }
-        let behind = self.sends_taken + sends as u64;
-        self.waiting.push_back(Waiting { work, behind, connection, held });
-    }
-
-    /// The lane of those in `works`.
-    #[inline]
-    fn listed(&self) -> usize {
-        self.lanes.len()
-    }
-
-    /// Why the port does not take these together, if it does not.
-    #[inline]
-    fn declines(&self, operations: &[Operation]) -> Option<DeclineReason> {
-        let mut full = self.room() < operations.len();
-        for operation in operations {
-            let Some(lane) = self.lane(operation.connection) else { return Some(DeclineReason::NoConnection) };
-            if self.has_many {
-                let same = operations.iter().filter(|other| other.connection == operation.connection).count();
-                full |= self.lanes[lane].accepted + same > self.lane_depth;
-            }
-        }
-        if full {
-            return Some(DeclineReason::Full);
-        }
-        (!operations.iter().all(|operation| self.knows(operation))).then_some(DeclineReason::ForeignRegion)
-    }
-
     /// The lane of an open connection; the only one of a port that has one.
     #[inline]
     fn lane(&self, connection: Option<ConnectionId>) -> Option<usize> {
         let at = connection.map_or(0, ConnectionId::slot);
         let is_its_own = self.lanes.get(at).is_some_and(|lane| lane.connection == connection);
         (is_its_own && self.has_many == connection.is_some()).then_some(at)
+    }
+
+    /// The lane of those in `works`.
+    #[inline]
+    fn listed(&self) -> usize {
+        self.lanes.len()
     }
 
     /// A connection takes operations from now on.
@@ -271,62 +201,6 @@ impl OperationQueue {
     pub(crate) fn room_over(&self, connection: ConnectionId) -> usize {
         let lane = self.lane(Some(connection));
         lane.map_or(0, |lane| self.room().min(self.lane_depth - self.lanes[lane].accepted))
-    }
-
-    /// Whether the queue pair has what the operation names.
-    fn knows(&self, operation: &Operation) -> bool {
-        let window = match operation.verb {
-            Verb::Bind { window, .. } => usize::from(window.0) < self.windows.len(),
-            _ => true,
-        };
-        window
-            && match operation.memory {
-                Memory::Range(range) => matches!(self.regions.get(usize::from(range.region)), Some(Some(_))),
-                Memory::Empty | Memory::Packet(_) => true,
-            }
-    }
-
-    fn what(&self, operation: &Operation, user: u16) -> UnderWay {
-        let window = match operation.verb {
-            Verb::Bind { window, .. } => self.windows.get(usize::from(window.0)).copied(),
-            _ => None,
-        };
-        let (bytes, has_packet) = (operation.memory.len_bytes() as u32, matches!(operation.memory, Memory::Packet(_)));
-        UnderWay {
-            tag: operation.tag,
-            user,
-            kind: operation.kind(),
-            has_packet,
-            bytes,
-            window,
-            connection: operation.connection,
-        }
-    }
-
-    /// The operation in the words of verbs. What it names is known.
-    fn work(&self, operation: Operation) -> Work {
-        let Operation { verb, memory, imm, fence, .. } = operation;
-        let local = match memory {
-            Memory::Empty => Local::Empty,
-            Memory::Packet(packet) => Local::Packet(packet),
-            Memory::Range(range) => match self.regions[usize::from(range.region)] {
-                Some(region) => Local::Part(Part { region, offset: range.offset, len: range.len }),
-                None => Local::Empty,
-            },
-        };
-        let operation = match verb {
-            Verb::Send => rdma::Operation::Send,
-            Verb::SendWithInvalidate { rkey } => rdma::Operation::SendWithInvalidate { rkey },
-            Verb::Write { to } => rdma::Operation::Write { to },
-            Verb::Read { from } => rdma::Operation::Read { from },
-            Verb::CompareSwap { at, compare, swap } => rdma::Operation::CompareSwap { at, compare, swap },
-            Verb::FetchAdd { at, add } => rdma::Operation::FetchAdd { at, add },
-            Verb::Bind { window, rights } => {
-                rdma::Operation::Bind { window: self.windows[usize::from(window.0)], access: access(rights) }
-            }
-            Verb::Invalidate { rkey } => rdma::Operation::LocalInvalidate { rkey },
-        };
-        Work::Operation { operation, local, options: SendOptions { imm, fence, ..SendOptions::default() } }
     }
 
     /// How many of a user's are accepted and not given back.

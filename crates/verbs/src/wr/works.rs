@@ -217,6 +217,22 @@ impl WorkList {
         Some(work)
     }
 
+    /// Takes so many off the front, which are operations without packets.
+    #[inline]
+    pub(crate) fn forget(&mut self, count: usize) {
+        let end = self.tail.min(self.head + count);
+        for place in &mut self.places[self.head..end] {
+            let work = place.take();
+            debug_assert!(matches!(work, Some(Work::Operation { local: Local::Part(_) | Local::Empty, .. })));
+            // Nothing is in it that needs a drop.
+            std::mem::forget(work);
+        }
+        self.head = end;
+        if self.is_empty() {
+            (self.head, self.tail) = (0, 0);
+        }
+    }
+
     /// From the front.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = &Work> {

@@ -6,9 +6,10 @@ use verbline_verbs::rdma::{KeptWindow, Remote, Work};
 use verbline_verbs::{Completion, PostStop, QueuePair, SendOutcome, Stale};
 
 use super::{OperationQueue, UnderWay, Waiting};
-use crate::api::operations::{Done, OperationError};
+use crate::api::operations::{Done, OperationError, OperationKind};
 use crate::lcore::lanes::Held;
 use crate::stats::drop_reason::DropReason;
+use crate::stats::operations::OperationStats;
 
 /// Whose a completion of listed work requests was.
 #[derive(Debug)]
@@ -167,19 +168,36 @@ impl OperationQueue {
         freed: &mut Batch,
     ) -> Result<ListDone, Stale> {
         // The one that the completion is of waits until the queue pair can be asked.
-        let (mut own, mut operations) = (None, 0);
+        let (mut own, mut operations, mut run) = (None, 0, Run::default());
         let done = qp.works_done(completion, freed, |packet, is_own| {
             operations += 1;
             match is_own {
                 true => own = Some(packet),
-                false => self.finish_oldest(lane, Ok(()), packet, &|_| None),
+                false => self.carried_out(lane, packet, &mut run),
             }
         })?;
+        run.count(&self.stats);
         if let Some(packet) = own {
             let result = if completion.is_ok() { Ok(()) } else { Err(OperationError::Status(completion.status())) };
             self.finish_oldest(lane, result, packet, &|window| qp.window_remote(window));
         }
         Ok(ListDone { sends: done.count - operations, of_operation: done.of_operation })
+    }
+
+    /// The oldest operation of a lane is done, and more are by the same completion: what there is to
+    /// count is counted a run of one kind.
+    #[inline]
+    fn carried_out(&mut self, lane: usize, packet: Option<Packet>, run: &mut Run) {
+        let Some(what) = self.accepted.pop(lane) else { return };
+        if run.kind != what.kind {
+            std::mem::replace(run, Run { kind: what.kind, ..Run::default() }).count(&self.stats);
+        }
+        run.operations += 1;
+        run.bytes += u64::from(what.bytes);
+        self.lanes[what.lane()].accepted -= 1;
+        let UnderWay { tag, user, kind, bytes, connection, .. } = what;
+        let done = &mut self.users[usize::from(user)].done;
+        done.push_back(Done { tag, kind, result: Ok(()), bytes, packet, key: None, connection });
     }
 
     /// The oldest operation of a lane is done, with this packet.
@@ -253,6 +271,28 @@ impl OperationQueue {
         self.under_way = 0;
         self.gauge();
         packets
+    }
+}
+
+/// Operations of one kind that were carried out.
+struct Run {
+    kind: OperationKind,
+    operations: u64,
+    bytes: u64,
+}
+
+impl Default for Run {
+    fn default() -> Run {
+        Run { kind: OperationKind::Write, operations: 0, bytes: 0 }
+    }
+}
+
+impl Run {
+    #[inline]
+    fn count(self, stats: &OperationStats) {
+        let counts = &stats.kinds[self.kind as usize];
+        counts.completed.add(self.operations);
+        counts.bytes.add(self.bytes);
     }
 }
 

@@ -62,9 +62,10 @@ impl SendQueue {
         let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
         let first = self.sequence.next() | wr_id::kind_bits(WrKind::Op);
         let (mut formatted, every) = (Formatted::new(self.until_signal), self.signal_every);
-        let mut known = KnownRegion::default();
+        let (mut known, mut transfers) = (KnownRegion::default(), 0);
         for (work, entry) in works.waiting().iter().flatten().zip(&mut list.entries()[..want]) {
             let asked = if let Some(asked) = self.format_transfer(work, kept, &mut known, entry) {
+                transfers += 1;
                 asked
             } else if let Err(stop) = self.format_work(work, kept, &mut entry.wr, &mut entry.sge) {
                 outcome.stop = Some(stop);
@@ -91,7 +92,10 @@ impl SendQueue {
                 0 => self.until_signal = every,
                 _ => self.recount(entries),
             }
-            outcome.inlined += self.keep_works(works, kept, entries);
+            match transfers == taken {
+                true => self.keep_transfers(works, taken),
+                false => outcome.inlined += self.keep_works(works, kept, entries),
+            }
             self.advance(taken);
             outcome.posted += taken as usize;
             if ret != 0 {
@@ -99,6 +103,17 @@ impl SendQueue {
             }
         }
         list.altered(want);
+    }
+
+    /// Takes as many WRITEs and READs out of the list, of which the queue keeps nothing but that
+    /// they are there: the QP keeps their regions.
+    #[inline]
+    fn keep_transfers(&mut self, works: &mut WorkList, taken: u32) {
+        works.forget(taken as usize);
+        for position in (self.sequence.next()..).take(taken as usize) {
+            self.listed[self.packets.slot(position)] = true;
+        }
+        self.listed_kept += taken;
     }
 
     /// Moves what was posted by these entries out of the list: packets into their slots, those of
@@ -289,6 +304,15 @@ impl SendQueue {
         // Slots go round without a jump, also where numbers jump to another block.
         let oldest = self.sequence.next().wrapping_sub(self.outstanding.into());
         let mut of_operation = false;
+        if self.packets_kept | self.ops_kept == 0 && self.listed_kept == self.outstanding {
+            // Nothing but operations without packets.
+            for ahead in 0..count {
+                self.listed[self.packets.slot(oldest.wrapping_add(ahead.into()))] = false;
+                each(None, ahead + 1 == count);
+            }
+            (self.listed_kept, self.outstanding) = (age, age);
+            return Ok(WorksDone { count: count as usize, of_operation: count > 0 });
+        }
         for ahead in 0..count {
             let position = oldest.wrapping_add(ahead.into());
             let (slot, own) = (self.packets.slot(position), ahead + 1 == count);

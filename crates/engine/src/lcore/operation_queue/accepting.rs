@@ -1,0 +1,195 @@
+//! Operations on their way in: looked at, put into the words of verbs, and lined up to be posted.
+
+use crossbeam_utils::CachePadded;
+use verbline_mem::ConnectionId;
+use verbline_verbs::SendOptions;
+use verbline_verbs::rdma::{self, Local, Part, Work};
+
+use super::{OperationQueue, UnderWay, Waiting, access};
+use crate::api::operations::{Accepted, DeclineReason, Declined, Memory, Operation, Verb};
+use crate::lcore::lanes::Held;
+use crate::stats::counters::StageStats;
+
+impl OperationQueue {
+    /// Takes all of the operations, or none. `sends`: packets that wait in the sink.
+    #[inline]
+    pub(crate) fn accept<const N: usize>(
+        &mut self,
+        stage: &CachePadded<StageStats>,
+        sends: usize,
+        operations: [Operation; N],
+    ) -> Result<(), Declined<[Operation; N]>> {
+        let user = self.user(stage);
+        let reason = match user {
+            None => Some(DeclineReason::NoPort),
+            Some(_) if self.is_down => Some(DeclineReason::PortDown),
+            Some(_) => self.declines(&operations),
+        };
+        let (Some(user), None) = (user, reason) else {
+            return Err(self.decline(operations, reason.unwrap_or(DeclineReason::NoPort)));
+        };
+        for operation in operations {
+            self.enter(operation, user, sends);
+        }
+        self.entered(user, N);
+        Ok(())
+    }
+
+    /// Takes up to `n` operations, one after the other; as many are asked for as there is room for.
+    #[inline]
+    pub(crate) fn accept_each(
+        &mut self,
+        stage: &CachePadded<StageStats>,
+        sends: usize,
+        n: usize,
+        mut next: impl FnMut(usize) -> Operation,
+    ) -> Accepted {
+        let (user, n) = (self.user(stage), n.min(self.room()));
+        let (mut count, mut declined) = (0, None);
+        while count < n {
+            let operation = next(count);
+            let reason = match user {
+                None => Some(DeclineReason::NoPort),
+                Some(_) if self.is_down => Some(DeclineReason::PortDown),
+                Some(_) => self.declines(std::slice::from_ref(&operation)),
+            };
+            let (Some(user), None) = (user, reason) else {
+                let Declined { operation: [operation], reason } =
+                    self.decline([operation], reason.unwrap_or(DeclineReason::NoPort));
+                declined = Some(Declined { operation, reason });
+                break;
+            };
+            self.enter(operation, user, sends);
+            count += 1;
+            // Counted at once: `declines` asks for the room.
+            self.under_way += 1;
+        }
+        if let Some(user) = user.filter(|_| count > 0) {
+            self.under_way -= count;
+            self.entered(user, count);
+        }
+        Accepted { count, declined }
+    }
+
+    /// The stage's number among those that lead here.
+    #[inline]
+    fn user(&self, stage: &CachePadded<StageStats>) -> Option<usize> {
+        self.users.iter().position(|user| std::ptr::eq(&raw const **user.stats, &raw const **stage))
+    }
+
+    #[cold]
+    fn decline<const N: usize>(&self, operations: [Operation; N], reason: DeclineReason) -> Declined<[Operation; N]> {
+        self.stats.declined.add(N as u64);
+        if reason == DeclineReason::NoConnection {
+            self.stats.no_connection.add(N as u64);
+        }
+        Declined { operation: operations, reason }
+    }
+
+    #[inline]
+    fn enter(&mut self, operation: Operation, user: usize, sends: usize) {
+        let what = self.what(&operation, user as u16);
+        let work = self.work(operation);
+        self.lanes[what.lane()].accepted += 1;
+        // There is a place, since there was room.
+        if let Ok(held) = self.accepted.hold(what) {
+            self.line_up(work, held, what.connection, sends);
+        }
+    }
+
+    #[inline]
+    fn entered(&mut self, user: usize, count: usize) {
+        self.users[user].under_way += count;
+        self.under_way += count;
+        self.is_fresh = true;
+        self.gauge();
+    }
+
+    /// Puts an operation where it is posted from: at once where nothing that was given before it
+    /// has to go first.
+    #[inline]
+    fn line_up(&mut self, work: Work, held: Held, connection: Option<ConnectionId>, sends: usize) {
+        let mut work = work;
+        if sends == 0 && !self.has_many && self.waiting.is_empty() {
+            match self.works.push(work) {
+                Ok(()) => return self.accepted.push(self.listed(), held),
+                Err(back) => work = back,
+            }
+        }
+        let behind = self.sends_taken + sends as u64;
+        self.waiting.push_back(Waiting { work, behind, connection, held });
+    }
+
+    /// Why the port does not take these together, if it does not.
+    #[inline]
+    fn declines(&self, operations: &[Operation]) -> Option<DeclineReason> {
+        let mut full = self.room() < operations.len();
+        for operation in operations {
+            let Some(lane) = self.lane(operation.connection) else { return Some(DeclineReason::NoConnection) };
+            if self.has_many {
+                let same = operations.iter().filter(|other| other.connection == operation.connection).count();
+                full |= self.lanes[lane].accepted + same > self.lane_depth;
+            }
+        }
+        if full {
+            return Some(DeclineReason::Full);
+        }
+        (!operations.iter().all(|operation| self.knows(operation))).then_some(DeclineReason::ForeignRegion)
+    }
+
+    /// Whether the queue pair has what the operation names.
+    fn knows(&self, operation: &Operation) -> bool {
+        let window = match operation.verb {
+            Verb::Bind { window, .. } => usize::from(window.0) < self.windows.len(),
+            _ => true,
+        };
+        window
+            && match operation.memory {
+                Memory::Range(range) => matches!(self.regions.get(usize::from(range.region)), Some(Some(_))),
+                Memory::Empty | Memory::Packet(_) => true,
+            }
+    }
+
+    fn what(&self, operation: &Operation, user: u16) -> UnderWay {
+        let window = match operation.verb {
+            Verb::Bind { window, .. } => self.windows.get(usize::from(window.0)).copied(),
+            _ => None,
+        };
+        let (bytes, has_packet) = (operation.memory.len_bytes() as u32, matches!(operation.memory, Memory::Packet(_)));
+        UnderWay {
+            tag: operation.tag,
+            user,
+            kind: operation.kind(),
+            has_packet,
+            bytes,
+            window,
+            connection: operation.connection,
+        }
+    }
+
+    /// The operation in the words of verbs. What it names is known.
+    fn work(&self, operation: Operation) -> Work {
+        let Operation { verb, memory, imm, fence, .. } = operation;
+        let local = match memory {
+            Memory::Empty => Local::Empty,
+            Memory::Packet(packet) => Local::Packet(packet),
+            Memory::Range(range) => match self.regions[usize::from(range.region)] {
+                Some(region) => Local::Part(Part { region, offset: range.offset, len: range.len }),
+                None => Local::Empty,
+            },
+        };
+        let operation = match verb {
+            Verb::Send => rdma::Operation::Send,
+            Verb::SendWithInvalidate { rkey } => rdma::Operation::SendWithInvalidate { rkey },
+            Verb::Write { to } => rdma::Operation::Write { to },
+            Verb::Read { from } => rdma::Operation::Read { from },
+            Verb::CompareSwap { at, compare, swap } => rdma::Operation::CompareSwap { at, compare, swap },
+            Verb::FetchAdd { at, add } => rdma::Operation::FetchAdd { at, add },
+            Verb::Bind { window, rights } => {
+                rdma::Operation::Bind { window: self.windows[usize::from(window.0)], access: access(rights) }
+            }
+            Verb::Invalidate { rkey } => rdma::Operation::LocalInvalidate { rkey },
+        };
+        Work::Operation { operation, local, options: SendOptions { imm, fence, ..SendOptions::default() } }
+    }
+}
