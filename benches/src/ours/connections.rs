@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use verbline::engine::{ConnectionChange, ConnectionEvent, ConnectionId, Tick};
+use verbline::engine::{Acceptor, Answer, ConnectionChange, ConnectionEvent, ConnectionId, ConnectionRequest, Tick};
 use verbline::prelude::*;
 
 use super::stages::{self, Waits};
@@ -68,6 +68,16 @@ struct Pings {
     undisturbed: Histogram<u64>,
     /// Between the first and the last of those that opened.
     took_ns: Tick,
+}
+
+impl Pings {
+    /// How many more round trips than afterwards take over 1.5 times the undisturbed 99th
+    /// percentile while connections open: counted a connection.
+    fn disturbed(&self) -> f64 {
+        let limit_ns = self.undisturbed.value_at_quantile(0.99) * 3 / 2;
+        let over = |of: &Histogram<u64>| (of.len() - of.count_between(0, limit_ns)) as f64 / of.len() as f64;
+        (over(&self.opening) - over(&self.undisturbed)) * self.opening.len() as f64 / f64::from(OPENED)
+    }
 }
 
 /// Goes to and fro over one connection, one message at a time, while others open.
@@ -181,10 +191,10 @@ fn rounds_plan(connections: u32) -> String {
 /// If the connections do not open.
 pub fn in_turn(connections: u32) -> Figures {
     let running = stages::start(&registry(&Arc::default()), &rounds_plan(connections));
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     let open = |report: &Report| report.port("clients").and_then(|port| Some(port.connections.as_ref()?.open));
     while open(&running.snapshot()) != Some(connections.into()) {
-        assert!(std::time::Instant::now() < deadline, "the connections do not open");
+        assert!(Instant::now() < deadline, "the connections do not open");
         running.wait(Some(Duration::from_millis(5)));
     }
     let received = |report: &Report| report.stage("sink").expect("of the plan").packets_in;
@@ -204,21 +214,41 @@ pub fn in_turn(connections: u32) -> Figures {
 /// Connections that open beside the one that runs.
 const OPENED: u32 = 1024;
 
-/// So many connections open while one goes to and fro on the same lcore: `per_s`,
-/// `opening_p99_ns` of its round trips meanwhile, `undisturbed_p99_ns` of as many afterwards.
+/// Accepts everybody, one at a time, with a pause before each where there is a pace: it is called
+/// on the port's host, and no lcore waits for it.
+struct Paced {
+    gap: Option<Duration>,
+    next: Instant,
+}
+
+impl Acceptor for Paced {
+    fn decide(&mut self, _: &ConnectionRequest<'_>) -> Answer {
+        if let Some(gap) = self.gap {
+            std::thread::sleep(self.next.saturating_duration_since(Instant::now()));
+            // A pause that was too long makes the next ones shorter, within bounds.
+            self.next = (self.next + gap).max(Instant::now().checked_sub(8 * gap).unwrap_or(self.next));
+        }
+        Answer::accept()
+    }
+}
+
+/// So many connections open while one goes to and fro on the same lcore, so many a second, or as
+/// fast as they can: `per_s`, `opening_p99_ns` of its round trips meanwhile, `undisturbed_p99_ns`
+/// of as many afterwards, and `disturbed`, how many round trips a connection takes over the latter.
 ///
 /// # Panics
 /// If they do not open.
-pub fn opening() -> Figures {
-    let runs: Vec<Pings> = (0..3).map(|_| open_once()).collect();
+pub fn opening(pace_per_s: Option<u32>) -> Figures {
+    let runs: Vec<Pings> = (0..3).map(|_| open_once(pace_per_s)).collect();
     let per_s = median(runs.iter().map(|pings| f64::from(OPENED) * 1e9 / pings.took_ns as f64));
     let p99 = |of: fn(&Pings) -> &Histogram<u64>| median(runs.iter().map(|run| of(run).value_at_quantile(0.99) as f64));
     Figures::of("per_s", per_s)
         .and("opening_p99_ns", p99(|run| &run.opening))
         .and("undisturbed_p99_ns", p99(|run| &run.undisturbed))
+        .and("disturbed", median(runs.iter().map(Pings::disturbed)))
 }
 
-fn open_once() -> Pings {
+fn open_once(pace_per_s: Option<u32>) -> Pings {
     let mut plan = super::lcores::preamble(16_384);
     let _ = writeln!(
         plan,
@@ -228,7 +258,8 @@ fn open_once() -> Pings {
          port.others = {{ lcore = \"a\", device = \"nic0\", transport = \"rc\", connect = \"10.9.9.1:4802\", \
          connections = {OPENED}, tx_depth_wr = 1 }}\n\
          port.server = {{ lcore = \"a\", device = \"nic0\", pool = \"packets\", transport = \"rc\", \
-         listen = \"10.9.9.1:4802\", connections_max = {}, rx_shared_wr = 512, tx_depth_wr = 4, \
+         listen = \"10.9.9.1:4802\", acceptor = \"paced\", connections_max = {}, rx_shared_wr = 512, \
+         tx_depth_wr = 4, \
          next = \"stage.echo\" }}\n\
          stage.ping = {{ use = \"ping\", lcore = \"a\", pool = \"packets\", out = {{ out = \"port.pinger\" }} }}\n\
          stage.more = {{ use = \"source\", lcore = \"a\", pool = \"packets\", out = {{ out = \"port.others\" }}, \
@@ -238,14 +269,17 @@ fn open_once() -> Pings {
         OPENED + 1,
     );
     let left = Arc::default();
-    let running = stages::start(&registry(&left), &plan);
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let mut registry = registry(&left);
+    let gap = pace_per_s.map(|per_s| Duration::from_secs(1) / per_s);
+    registry.acceptor("paced", move |_| Ok(Box::new(Paced { gap, next: Instant::now() })));
+    let running = stages::start(&registry, &plan);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         running.wait(Some(Duration::from_millis(5)));
         if let Some(pings) = left.lock().unwrap_or_else(PoisonError::into_inner).take() {
             stages::finish(running);
             return pings;
         }
-        assert!(std::time::Instant::now() < deadline, "the connections do not open: {:?}", running.snapshot().ports);
+        assert!(Instant::now() < deadline, "the connections do not open: {:?}", running.snapshot().ports);
     }
 }

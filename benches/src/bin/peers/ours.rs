@@ -76,8 +76,11 @@ pub(crate) enum Subject {
     StageOneSided { verb: OneSided, bytes: u32 },
     /// Messages over so many connections of a port in turn
     Connections { count: u32 },
-    /// Connections that open beside one that runs
-    Opening,
+    /// Connections that open beside one that runs, so many a second or as fast as they can
+    Opening {
+        #[arg(long)]
+        pace_per_s: Option<u32>,
+    },
     /// Packets spread by key over two rings, beside a ring for each source
     FanOut,
     /// Two rings into one stage, beside one
@@ -154,7 +157,7 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::OneSided { verb, bytes } => messages::one_sided_rate(verb.ours(), *bytes),
         Subject::StageOneSided { verb, bytes } => operations::rate(verb.ours(), *bytes),
         Subject::Connections { count } => connections::in_turn(*count),
-        Subject::Opening => connections::opening(),
+        Subject::Opening { pace_per_s } => connections::opening(*pace_per_s),
         Subject::FanOut => graph::fan_out(),
         Subject::FanIn => graph::fan_in(),
         Subject::QueuePairs { count } => messages::over_queue_pairs(*count),
