@@ -184,8 +184,8 @@ impl OperationQueue {
         Ok(ListDone { sends: done.count - operations, of_operation: done.of_operation })
     }
 
-    /// The oldest operation of a lane is done, and more are by the same completion: what there is to
-    /// count is counted a run of one kind.
+    /// The oldest operation of a lane is done, and more are by the same completion: what there is
+    /// to count is counted a run of one kind.
     #[inline]
     fn carried_out(&mut self, lane: usize, packet: Option<Packet>, run: &mut Run) {
         let Some(what) = self.accepted.pop(lane) else { return };

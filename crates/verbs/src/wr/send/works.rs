@@ -332,8 +332,8 @@ impl SendQueue {
         Ok(WorksDone { count: count as usize, of_operation })
     }
 
-    /// Ends the bind that a slot keeps, if it keeps one: what a completion covers succeeded; its own
-    /// says how it ended.
+    /// Ends the bind that a slot keeps, if it keeps one: what a completion covers succeeded; its
+    /// own says how it ended.
     #[cold]
     fn take_bind(&mut self, slot: usize, status: Status) {
         let Some(kept) = self.ops[slot].take() else { return };
