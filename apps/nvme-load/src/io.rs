@@ -243,7 +243,9 @@ impl Initiator {
                     self.verify(block, generation, self.offset_of(index, slot));
                     self.record(READ, pending.began_ns, out);
                 }
-                self.oracle.as_mut().map(|oracle| oracle.end_read(block));
+                if let Some(oracle) = self.oracle.as_mut() {
+                    oracle.end_read(block);
+                }
             }
             Task::Write { block } => {
                 if is_good {
@@ -251,7 +253,9 @@ impl Initiator {
                     self.writes_to_flush += 1;
                     self.record(WRITE, pending.began_ns, out);
                 }
-                self.oracle.as_mut().map(|oracle| oracle.end_write(block, is_good));
+                if let Some(oracle) = self.oracle.as_mut() {
+                    oracle.end_write(block, is_good);
+                }
             }
             Task::Flush | Task::Connect => self.count(|counts| counts.flushed += 1),
         }

@@ -15,7 +15,7 @@ impl Target {
         let (Ok(len), Ok(offset)) = (usize::try_from(asked.len), usize::try_from(asked.offset)) else {
             return Err(Status::INVALID_FIELD.do_not_retry());
         };
-        if len > self.rules.settings.transfer_bytes_max as usize || offset % 4 != 0 {
+        if len > self.rules.settings.transfer_bytes_max as usize || !offset.is_multiple_of(4) {
             return Err(Status::INVALID_FIELD.do_not_retry());
         }
         let queue = self.queues.get(at).ok_or(Status::INTERNAL_ERROR)?;

@@ -138,7 +138,7 @@ impl Settings {
             let message = format!("{} is no power of two", settings.transfer_bytes_max);
             return Err(section.refuse("transfer_bytes_max", message).into());
         }
-        if settings.in_capsule_bytes % 16 != 0 {
+        if !settings.in_capsule_bytes.is_multiple_of(16) {
             let message = format!("{} is no multiple of 16", settings.in_capsule_bytes);
             return Err(section.refuse("in_capsule_bytes", message).into());
         }

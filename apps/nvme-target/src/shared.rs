@@ -70,7 +70,10 @@ impl Shared {
     /// Makes a controller for an admin queue.
     pub(crate) fn begin(&self, kind: ControllerType, host: Nqn, id: [u8; 16]) -> Result<Arc<Controller>, Refusal> {
         let mut table = self.table();
-        let is_left_over = |entry: &Entry| entry.controller.is_over() && entry.controller.is_of(&host, &id);
+        // Its writes may be under way as long as an I/O queue of it is there.
+        let is_left_over = |entry: &Entry| {
+            entry.controller.is_over() && !entry.queues.is_empty() && entry.controller.is_of(&host, &id)
+        };
         if table.entries.iter().any(is_left_over) {
             return Err(Refusal::Busy);
         }

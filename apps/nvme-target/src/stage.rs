@@ -288,7 +288,12 @@ impl Stage for Target {
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         self.open_spaces(out);
         self.settle(out);
-        let mut busy = self.spaces.iter().flatten().filter(|space| space.store.under_way() > 0).peekable();
+        let spaces = || self.spaces.iter().flatten();
+        // Commands in parts, whose next part no store has been asked for.
+        if spaces().any(|space| !space.requests.is_empty() && space.store.room() > 0) {
+            return Next::Busy;
+        }
+        let mut busy = spaces().filter(|space| space.store.under_way() > 0).peekable();
         match (busy.peek().is_some(), busy.all(|space| space.store.may_sleep())) {
             (false, _) => Next::At(Tick::MAX),
             // A descriptor tells of what is under way.

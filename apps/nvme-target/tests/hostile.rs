@@ -53,7 +53,7 @@ fn commands_out_of_order_are_told_so() {
 fn a_queue_of_the_same_number_is_refused() {
     let running = target(7805, "");
     let mut host = Host::new(7805);
-    let (_, cntlid) = host.controller(0);
+    let (_, cntlid) = host.controller();
     let first = host.io_queue(cntlid, 1);
     let again = host.dial_queue(1);
     let data = host.data(cntlid, SUBSYSTEM);
@@ -67,7 +67,7 @@ fn a_queue_of_the_same_number_is_refused() {
 fn reads_and_writes_that_lie_are_told_so() {
     let running = target(7806, "");
     let mut host = Host::new(7806);
-    let (_, cntlid) = host.controller(0);
+    let (_, cntlid) = host.controller();
     let io = host.io_queue(cntlid, 1);
     let keyed = |len| host.keyed(0, len);
     let read = |slba, blocks, sgl| host.of_blocks(opcode::io::READ, slba, blocks, sgl);
@@ -115,7 +115,7 @@ fn reads_and_writes_that_lie_are_told_so() {
 fn pages_logs_and_features_that_are_not_there_are_told_so() {
     let running = target(7807, "");
     let mut host = Host::new(7807);
-    let (admin, _) = host.controller(0);
+    let (admin, _) = host.controller();
     let front = host.keyed(0, 0);
     let keyed = |len: u32| match front {
         Sgl::Keyed { addr, key, .. } => Sgl::Keyed { addr, len, key, invalidate: false },
@@ -170,7 +170,7 @@ fn pages_logs_and_features_that_are_not_there_are_told_so() {
 fn events_are_held_to_a_limit_and_identifiers_are_not_reused() {
     let running = target(7808, "");
     let mut host = Host::new(7808);
-    let (admin, _) = host.controller(0);
+    let (admin, _) = host.controller();
     let event = |cid| Command::new(opcode::admin::ASYNC_EVENT_REQUEST, cid, Sgl::NONE).to_bytes();
     (0x7001..0x7005).for_each(|cid| host.send(admin, &event(cid)));
     host.send(admin, &event(0x7005));
@@ -189,7 +189,7 @@ fn who_breaks_the_rules_of_a_queue_is_disconnected() {
     let running = target(7809, "");
     let mut good = Host::new(7809);
     good.name = "nqn.2026-01.org.example:good";
-    let (_, cntlid) = good.controller(0);
+    let (_, cntlid) = good.controller();
     let served = good.io_queue(cntlid, 1);
     let wrong_key = |host: &Host, opcode| match host.keyed(0, 4096) {
         Sgl::Keyed { addr, len, key, .. } => {
@@ -200,7 +200,7 @@ fn who_breaks_the_rules_of_a_queue_is_disconnected() {
     };
     for kind in 0..4 {
         let mut bad = Host::new(7809);
-        let (_, cntlid) = bad.controller(0);
+        let (_, cntlid) = bad.controller();
         let io = bad.io_queue(cntlid, 1);
         let capsule = match kind {
             0 => vec![1, 2, 3],
@@ -240,14 +240,15 @@ fn a_queue_that_is_overrun_is_disconnected() {
 fn a_host_that_is_silent_is_disconnected() {
     let running = target(7811, "");
     let mut silent = Host::new(7811);
-    let (admin, cntlid) = silent.controller(100);
+    let (admin, cntlid) = silent.controller();
     let io = silent.io_queue(cntlid, 1);
+    silent.fall_silent(admin);
     silent.wait_cut_off(admin);
     silent.wait_cut_off(io);
     until(&running, "keep_alive_expired", 1);
     // It may come again, once nothing of it is under way.
     let mut again = Host::new(7811);
-    let (_, cntlid) = again.controller(0);
+    let (_, cntlid) = again.controller();
     let io = again.io_queue(cntlid, 1);
     again.assert_served(io);
     end(running);
@@ -259,7 +260,7 @@ fn hosts_that_vanish_leave_nothing_behind() {
     let running = target(7812, "");
     for _ in 0..40 {
         let mut host = Host::new(7812);
-        let (admin, cntlid) = host.controller(0);
+        let (admin, cntlid) = host.controller();
         let io = host.io_queue(cntlid, 1);
         host.send(admin, &Command::new(opcode::admin::ASYNC_EVENT_REQUEST, 0x7001, Sgl::NONE).to_bytes());
         for cid in 1..ENTRIES - 1 {
@@ -270,7 +271,7 @@ fn hosts_that_vanish_leave_nothing_behind() {
         host.vanish();
     }
     let mut host = Host::new(7812);
-    let (_, cntlid) = host.controller(0);
+    let (_, cntlid) = host.controller();
     let io = host.io_queue(cntlid, 1);
     host.assert_served(io);
     end(running);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCKS, ENTRIES, Host, SUBSYSTEM, end, target};
+use common::{BLOCKS, ENTRIES, Host, SUBSYSTEM, end, target, target_on_two};
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
 use verbline_nvme::log::LogRequest;
 use verbline_nvme::property::{self, Property};
@@ -15,7 +15,7 @@ const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_m
 fn blocks_hold_what_was_written_and_compared() {
     let running = target(7813, "");
     let mut host = Host::new(7813);
-    let (_, cntlid) = host.controller(0);
+    let (_, cntlid) = host.controller();
     let io = host.io_queue(cntlid, 1);
     let data: Vec<u8> = (0..4096_u32).map(|at| (at % 251) as u8).collect();
     let in_capsule = Sgl::InCapsule { offset: 0, len: 4096 };
@@ -69,4 +69,36 @@ fn discovery_says_where_the_subsystem_is() {
     let entry = verbline_nvme::discovery::Entry::read(&page[1024..]).expect("an entry");
     assert_eq!((entry.address, entry.subsystem.as_str()), (([10, 9, 9, 1], 7814).into(), SUBSYSTEM));
     end(running);
+}
+
+/// The queues of a host are spread over the lcores, which serve the same blocks; a controller that
+/// ends on one of them ends on the other.
+#[test]
+fn two_lcores_share_the_queues_of_a_host() {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        println!("skipped: one CPU");
+        return;
+    }
+    let running = target_on_two(7815);
+    let mut host = Host::new(7815);
+    let (admin, cntlid) = host.controller();
+    let queues = [1, 2, 3, 4].map(|qid| host.io_queue(cntlid, qid));
+    for (number, writer) in queues.into_iter().enumerate() {
+        let data = vec![number as u8 + 1; 4096];
+        let in_capsule = Sgl::InCapsule { offset: 0, len: 4096 };
+        let write = host.of_blocks(opcode::io::WRITE, number as u64, 1, in_capsule);
+        assert!(host.ask_with(writer, &write, &data).status.is_success());
+        for reader in queues {
+            assert!(host.ask(reader, &host.read(number as u64, 1)).status.is_success());
+            assert_eq!(host.bytes(0, 4096), data);
+        }
+    }
+    // Silence ends the controller on both.
+    host.fall_silent(admin);
+    queues.into_iter().for_each(|queue| host.wait_cut_off(queue));
+    let report = end(running);
+    for stage in ["target", "target2"] {
+        let commands = report.stage(stage).and_then(|stage| stage.counter("commands"));
+        assert!(commands > Some(8), "stage.{stage} served {commands:?}");
+    }
 }

@@ -34,7 +34,43 @@ pub(crate) const ENTRIES: u16 = 16;
 
 /// A target that listens at this port, with these lines in `[nvme]`.
 pub(crate) fn target(port: u16, settings: &str) -> Running {
-    let text = format!(
+    start(&plan(port, settings))
+}
+
+/// The same with a second port, on an lcore of its own, that shares the listener.
+pub(crate) fn target_on_two(port: u16) -> Running {
+    let second = r#"
+        [lcore.second]
+        cpu = "allowed:1"
+        [pool.packets2]
+        device = "nic0"
+        packets = 3072
+        data_bytes = 8192
+        pages = "4KiB"
+        [port.hosts2]
+        lcore = "second"
+        device = "nic0"
+        pool = "packets2"
+        transport = "rc"
+        listen_with = "port.hosts"
+        connections_max = 8
+        rx_shared_wr = 256
+        tx_depth_wr = 1
+        ops_depth_wr = 64
+        ops_shared_wr = 256
+        next = "stage.target2"
+        [stage.target2]
+        use = "target"
+        lcore = "second"
+        pool = "packets2"
+        timers_max = 32
+        out = { host = "port.hosts2" }
+    "#;
+    start(&(plan(port, "") + second))
+}
+
+fn plan(port: u16, settings: &str) -> String {
+    format!(
         r#"
         app = "nvme-target"
         [nvme]
@@ -81,10 +117,13 @@ pub(crate) fn target(port: u16, settings: &str) -> Running {
         timers_max = 32
         out = {{ host = "port.hosts" }}
         "#
-    );
+    )
+}
+
+fn start(text: &str) -> Running {
     let mut registry = Registry::new("nvme-target");
     NvmeTarget::default().register(&mut registry);
-    let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("target.toml", &text);
+    let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("target.toml", text);
     let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
     Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -206,12 +245,12 @@ impl Host {
 
     /// A controller that is enabled and has granted four queues: its admin queue, and its number.
     #[track_caller]
-    pub(crate) fn controller(&mut self, kato_ms: u32) -> (usize, u16) {
+    pub(crate) fn controller(&mut self) -> (usize, u16) {
         let admin = self.dial_queue(0);
         let deadline = Instant::now() + PATIENCE;
         let answer = loop {
             let data = self.data(CNTLID_ANY, SUBSYSTEM);
-            let asked = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms };
+            let asked = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
             let answer = self.connect(admin, asked, &data);
             if !answer.status.is(verbline_nvme::Status::CONNECT_BUSY) || Instant::now() > deadline {
                 break answer;
@@ -225,6 +264,14 @@ impl Host {
         let feature = feature.with([feature::NUMBER_OF_QUEUES.into(), queues.to_dword(), 0, 0, 0, 0]);
         assert!(self.ask(admin, &feature).status.is_success());
         (admin, answer.result as u16)
+    }
+
+    /// From now on the host has to be heard of, and is not: its controller ends.
+    #[track_caller]
+    pub(crate) fn fall_silent(&mut self, admin: usize) {
+        let feature = Command::new(opcode::admin::SET_FEATURES, 0, Sgl::NONE);
+        let feature = feature.with([feature::KEEP_ALIVE.into(), 100, 0, 0, 0, 0]);
+        assert!(self.ask(admin, &feature).status.is_success());
     }
 
     /// An I/O queue of a controller.

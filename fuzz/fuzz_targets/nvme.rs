@@ -1,0 +1,50 @@
+//! Capsules of NVMe over Fabrics: any bytes are a command that is written as it was read, or an
+//! error that names a field; and whatever a command says of blocks stays within a namespace.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use verbline_nvme::connect::{Connect, ConnectData};
+use verbline_nvme::discovery::{self, Entry};
+use verbline_nvme::identify::{self, Controller};
+use verbline_nvme::io::{DsmRange, ReadWrite};
+use verbline_nvme::log::LogRequest;
+use verbline_nvme::namespace::{self, Namespace};
+use verbline_nvme::property::Property;
+use verbline_nvme::{COMMAND_BYTES, Command, Response, cm};
+
+/// Blocks of the namespace, of two to the power of so many bytes.
+const BLOCKS: u64 = 1 << 20;
+const SHIFT: u32 = 12;
+
+fuzz_target!(|bytes: &[u8]| {
+    match Command::read(bytes) {
+        Ok(command) => {
+            assert_eq!(Command::read(&command.to_bytes()), Ok(command));
+            let range = ReadWrite::of(&command);
+            if let Some((at, len)) = range.bytes_within(BLOCKS, SHIFT) {
+                assert!(at + len <= BLOCKS << SHIFT && len > 0, "{range:?}");
+            }
+            let log = LogRequest::of(&command);
+            assert!(log.len >= 4 && LogRequest::of(&command.with(log.dwords())) == log, "{log:?}");
+            if let Ok(connect) = Connect::of(&command) {
+                assert_eq!(Connect::of(&connect.command(command.cid, command.sgl)), Ok(connect));
+            }
+            let _ = (Property::of(&command), identify::asked_by(&command));
+            let ranges = DsmRange::read_all(&bytes[COMMAND_BYTES..]).take(DsmRange::count_of(&command));
+            assert!(ranges.count() <= 256);
+        }
+        Err(error) => assert!(!error.field.is_empty() && !error.status.is_success() && !error.to_string().is_empty()),
+    }
+    if let Ok(response) = Response::read(bytes) {
+        assert_eq!(Response::read(&response.to_bytes()), Ok(response));
+    }
+    if let Ok(request) = cm::Request::read(bytes) {
+        assert_eq!(cm::Request::read(&request.to_bytes()), Ok(request));
+    }
+    if let Ok(data) = ConnectData::read(bytes) {
+        assert_eq!(ConnectData::read(&data.to_bytes()), Ok(data));
+    }
+    let _ = (cm::Reject::read(bytes), discovery::read_head(bytes), namespace::read_nguid(bytes));
+    let _ = (Controller::read(bytes), Namespace::read(bytes), Entry::read(bytes));
+    assert!(namespace::read_list(bytes).count() <= bytes.len() / 4);
+});
