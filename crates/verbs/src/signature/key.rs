@@ -235,8 +235,8 @@ impl KeyInner {
         number
     }
 
-    /// That configuration was carried out: what came before is let go of, and its own if
-    /// `is_invalidation`. Gives one of them, to be used again.
+    /// That configuration was carried out: if it `replaces` what was there, layouts of earlier ones
+    /// are let go of. Gives one of them, to be used again.
     pub(super) fn carried_out(&self, number: u64, replaces: bool) -> Option<KeyLayout> {
         let mut covered = self.covered();
         if !replaces {
