@@ -106,7 +106,7 @@ impl Qp {
             unsafe { verb!(pd.context().provider, ibv_create_qp(pd.raw(), &raw mut init)) }
         } else {
             assert!(pd.context().has(super::context::Cap::Signatures), "the row needs Cap::Signatures");
-            // SAFETY: all objects live; `init` may be read and written; and it is the software RNIC.
+            // SAFETY: all objects live; `init` may be read and written; it is the software RNIC.
             unsafe { mlx5dv_create_qp(pd.raw(), &raw mut init, spec.extras) }
         };
         if raw.is_null() {
