@@ -5,7 +5,7 @@ mod common;
 
 use common::desk::{counts, server};
 use common::peers::{DEPTH, MESSAGE_BYTES};
-use common::scene::{FOUR, Scene, often};
+use common::scene::{FOUR, Scene, assert_nothing_lost, often};
 use common::{PATIENCE, provider, until};
 use verbline_engine::{Ended, EngineError, Remote};
 use verbline_verbs::connection::ConnectOptions;
@@ -53,7 +53,7 @@ fn a_peer_that_dies_amid_its_writes_harms_nobody() {
     assert_eq!(scene.bad.receive(1), [(witness, vec![0; 64])]);
     let report = scene.end();
     assert_eq!(counts(&report).opened, u64::from(rounds) + 2);
-    assert_eq!(report.drops, []);
+    assert_nothing_lost(&report, rounds);
 }
 
 /// How a peer reaches for memory that is not its own.
