@@ -52,16 +52,11 @@ impl SendQueue {
     fn release_kept(&mut self, count: u32, mut free: impl FnMut(Packet)) {
         // Slots go round without a jump, also where numbers jump to another block.
         let oldest = self.sequence.next().wrapping_sub(self.outstanding.into());
-        // Loaded once: most queues keep nothing but packets, and many of them at a time.
-        let only_packets = self.ops_kept | self.listed_kept == 0;
         for ahead in 0..count {
             let position = oldest.wrapping_add(ahead.into());
             if let Some(packet) = self.packets.at(position).take() {
                 self.packets_kept -= 1;
                 free(packet);
-            }
-            if only_packets {
-                continue;
             }
             if self.ops_kept > 0 {
                 self.ops_kept -= u32::from(self.ops[self.packets.slot(position)].take().is_some());
