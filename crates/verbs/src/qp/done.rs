@@ -53,7 +53,7 @@ impl QueuePair {
             WrKind::Send => self.send.complete(completion, freed),
             _ => Err(Stale { wr_id: completion.wr_id() }),
         };
-        done.map(|(count, _)| count).inspect_err(|_| self.counters.stale += 1)
+        done.inspect_err(|_| self.counters.stale += 1)
     }
 
     /// Takes the completion of a one-sided or special work request: its memory comes back, and the
@@ -61,9 +61,9 @@ impl QueuePair {
     /// what comes back is [`Buffer::Empty`], or one of its slices.
     pub fn op_done(&mut self, completion: &Completion, freed: &mut Batch) -> Result<Buffer, Stale> {
         let done = match completion.kind() {
-            WrKind::Op => self.send.complete(completion, freed),
+            WrKind::Op => self.send.complete_op(completion, freed),
             _ => Err(Stale { wr_id: completion.wr_id() }),
         };
-        done.map(|(_, buffer)| buffer.unwrap_or_default()).inspect_err(|_| self.counters.stale += 1)
+        done.inspect_err(|_| self.counters.stale += 1)
     }
 }

@@ -8,24 +8,27 @@ use crate::wr::buffer::Buffer;
 use crate::wr::wr_id::{self, WrKind};
 
 impl SendQueue {
-    /// Frees every slot up to the completion's. Packets go to `freed`, or to their pool when it is
-    /// full; buffers of ops before this one are dropped, this one's is given back. Gives the number
-    /// of work requests that are done by it.
+    /// Frees every slot up to the completion's, which is a send's. Packets go to `freed`, or to
+    /// their pool when it is full; buffers of ops are dropped. Gives the number of work requests
+    /// that are done by it.
     #[inline]
-    pub(crate) fn complete(
-        &mut self,
-        completion: &Completion,
-        freed: &mut Batch,
-    ) -> Result<(usize, Option<Buffer>), Stale> {
+    pub(crate) fn complete(&mut self, completion: &Completion, freed: &mut Batch) -> Result<usize, Stale> {
         let wr_id = completion.wr_id();
-        let kind = wr_id::kind(wr_id);
-        // The numbers of ops are drawn with those of sends.
-        let number = if kind == WrKind::Op { wr_id ^ wr_id::kind_bits(kind) } else { wr_id };
-        let age = self.sequence.age(number, self.outstanding).ok_or(Stale { wr_id })?;
+        let age = self.sequence.age(wr_id, self.outstanding).ok_or(Stale { wr_id })?;
         let count = self.outstanding - age;
-        let buffer = if kind == WrKind::Op { self.take_op(number, completion.status()) } else { None };
         self.release(count, |packet| drop(freed.push(packet)));
-        Ok((count as usize, buffer))
+        Ok(count as usize)
+    }
+
+    /// As [`SendQueue::complete`], of an op's completion, whose buffer is given back.
+    pub(crate) fn complete_op(&mut self, completion: &Completion, freed: &mut Batch) -> Result<Buffer, Stale> {
+        let wr_id = completion.wr_id();
+        // The numbers of ops are drawn with those of sends.
+        let number = wr_id ^ wr_id::kind_bits(WrKind::Op);
+        let age = self.sequence.age(number, self.outstanding).ok_or(Stale { wr_id })?;
+        let buffer = self.take_op(number, completion.status());
+        self.release(self.outstanding - age, |packet| drop(freed.push(packet)));
+        Ok(buffer.unwrap_or_default())
     }
 
     fn take_op(&mut self, number: u64, status: Status) -> Option<Buffer> {

@@ -150,7 +150,7 @@ fn a_signaled_completion_frees_all_before_it_in_order() {
         assert_eq!(post(&mut queue, &mut fake, &mut batch).posted, 4, "round {round}");
         let last = fake.posted.last().unwrap().wr_id;
         let done = fake::completions(&[(last, 0, 0)]);
-        assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap().0, 4);
+        assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap(), 4);
         assert_eq!(freed.iter().map(Packet::addr).collect::<Vec<_>>(), sent);
         freed.clear();
         assert!(queue.complete(&done.as_slice()[0], &mut freed).is_err());
@@ -170,7 +170,7 @@ fn numbers_go_on_across_the_end_of_a_block() {
         let last = fake.posted.last().unwrap().wr_id;
         fake.posted.clear();
         let done = fake::completions(&[(last, 0, 0)]);
-        assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap().0, 3);
+        assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap(), 3);
         packets.append(&mut freed);
     }
 }
@@ -187,7 +187,7 @@ fn a_marker_fits_behind_a_full_queue() {
     assert_eq!((marker.len, marker.flags), (None, SIGNALED));
     let done = fake::completions(&[(marker.wr_id, 5, 0)]);
     let mut freed = Batch::with_capacity(8);
-    assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap().0, 5);
+    assert_eq!(queue.complete(&done.as_slice()[0], &mut freed).unwrap(), 5);
     assert_eq!((freed.len(), queue.outstanding()), (4, 0));
 }
 
