@@ -11,7 +11,8 @@ use crate::request::{Done, Request};
 /// How large a store is, and of what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Bytes of a block: a power of two, at least 512.
+    /// Bytes of a block: a power of two, at least 512; or 8 more, with protection information
+    /// behind the data, which is but bytes to the store.
     pub block_bytes: u32,
     /// How many blocks.
     pub blocks: u64,
@@ -26,21 +27,24 @@ pub struct Geometry {
 /// Why a geometry is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GeometryError {
-    /// Not a power of two from 512 on.
-    #[error("block_bytes is {0}; it must be a power of two from 512 to 65536")]
+    /// Neither a power of two from 512 on, nor 8 more.
+    #[error("block_bytes is {0}; it must be a power of two from 512 to 65536, or 8 more (protection information)")]
     BlockBytes(u32),
 }
 
 impl Geometry {
-    /// Bytes of a block that a store can have.
+    /// Bytes of a block's data that a store can have.
     pub const BLOCK_BYTES: std::ops::RangeInclusive<u32> = 512..=65_536;
+    /// Bytes of protection information that may be behind them.
+    pub const PROTECTION_BYTES: u32 = 8;
 
     /// As many whole blocks as `bytes` hold.
     ///
     /// # Errors
     /// Blocks can't be of this size.
     pub fn of_bytes(bytes: u64, block_bytes: u32) -> Result<Geometry, GeometryError> {
-        if !block_bytes.is_power_of_two() || !Self::BLOCK_BYTES.contains(&block_bytes) {
+        let can_be = |bytes: u32| bytes.is_power_of_two() && Self::BLOCK_BYTES.contains(&bytes);
+        if !can_be(block_bytes) && !block_bytes.checked_sub(Self::PROTECTION_BYTES).is_some_and(can_be) {
             return Err(GeometryError::BlockBytes(block_bytes));
         }
         let blocks = bytes / u64::from(block_bytes);

@@ -56,6 +56,28 @@ fn random_operations_agree_with_an_oracle() {
     }
 }
 
+/// Blocks with protection information behind them, which no device has: through the page cache.
+#[test]
+fn blocks_of_520_bytes_agree_with_an_oracle() {
+    for (seed, folder) in folders().iter().enumerate() {
+        for block_bytes in [520, 4104] {
+            let pool = pool(64, 8 * block_bytes);
+            let path = folder.path().join(format!("{block_bytes}"));
+            let create_bytes = Some(64 * u64::from(block_bytes) + 100);
+            let pools = vec![pool.clone()];
+            let mut store = open(&FileSpec { create_bytes, pools, ..FileSpec::new(&path, block_bytes, 16) });
+            assert_eq!((store.geometry().blocks, store.geometry().align_bytes), (64, 1));
+            let cache = pool.cache(64).bind();
+            let mut oracle = Oracle::new(&store, &cache, seed as u64, 24);
+            oracle.run(&mut store, 400);
+            drop(store);
+            assert_eq!(fs::read(&path).unwrap()[..oracle.bytes.len()], oracle.bytes);
+            drop(oracle);
+            assert_eq!(pool.account().held, 0);
+        }
+    }
+}
+
 #[test]
 fn a_ring_that_is_full_of_completions_loses_none() {
     let folder = tempfile::tempdir().unwrap();

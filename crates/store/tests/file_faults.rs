@@ -29,6 +29,8 @@ struct Odds {
     partly: u32,
     no_zero_range: bool,
     no_punch_hole: bool,
+    /// Holes and ranges of zeros have to be multiples of this, as on block devices; 0: of nothing.
+    whole: u64,
 }
 
 /// Memory for a file; entries complete in any order, some of them later.
@@ -94,6 +96,11 @@ impl Script {
             }
             What::ZeroRange { .. } if self.odds.no_zero_range => Err(Errno::OPNOTSUPP),
             What::PunchHole { .. } if self.odds.no_punch_hole => Err(Errno::OPNOTSUPP),
+            What::ZeroRange { offset, len } | What::PunchHole { offset, len }
+                if self.odds.whole > 0 && !(offset | len).is_multiple_of(self.odds.whole) =>
+            {
+                Err(Errno::INVAL)
+            }
             What::ZeroRange { offset, len } | What::PunchHole { offset, len } => {
                 self.bytes[offset as usize..][..len as usize].fill(0);
                 Ok(0)
@@ -165,6 +172,23 @@ fn whatever_is_cut_short_or_asked_again_is_carried_out() {
             drop(oracle);
             assert_eq!(pool.account().held, 0);
         }
+    }
+}
+
+/// A block device zeroes and gives up whole blocks of its own only: those of 520 bytes are zeroed
+/// by writing, and given up not at all.
+#[test]
+fn blocks_that_are_no_devices_are_zeroed_all_the_same() {
+    for seed in 0..4 {
+        let script = Script::new(seed, Odds { short: 4, again: 5, whole: 512, ..Odds::default() });
+        let geometry = Geometry::of_bytes(BLOCKS * BLOCK as u64, 520).unwrap();
+        let mut store = FileStore::over(script, Geometry { volatile_cache: true, ..geometry }, 16, Vec::new());
+        let pool = pool(64, 8 * 520);
+        let cache = pool.cache(64).bind();
+        let mut oracle = Oracle::new(&store, &cache, seed, 24);
+        oracle.run(&mut store, 2000);
+        drop(oracle);
+        assert_eq!(pool.account().held, 0);
     }
 }
 

@@ -10,7 +10,7 @@ use verbline_store::{Fault, Geometry, GeometryError, MemoryStore, NullStore, Op,
 
 #[test]
 fn random_operations_agree_with_an_oracle() {
-    for (seed, block_bytes) in [(1, 512), (2, 4096), (3, 512)] {
+    for (seed, block_bytes) in [(1, 512), (2, 4096), (3, 512), (4, 520), (5, 4104)] {
         let mut store = MemoryStore::new(memory(64 * block_bytes as usize), block_bytes, 8).unwrap();
         let pool = pool(64, 4 * block_bytes);
         let cache = pool.cache(64).bind();
@@ -82,9 +82,12 @@ fn what_does_not_fit_waits_and_what_is_wrong_comes_back() {
 
 #[test]
 fn blocks_have_sizes_that_exist() {
-    for block_bytes in [0, 1, 256, 513, 3 * 512, 131_072, u32::MAX] {
+    for block_bytes in [0, 1, 8, 256, 264, 513, 3 * 512, 3 * 512 + 8, 528, 131_072, 131_080, u32::MAX] {
         assert_eq!(Geometry::of_bytes(1 << 20, block_bytes), Err(GeometryError::BlockBytes(block_bytes)));
     }
     let geometry = Geometry::of_bytes(10_000, 4096).unwrap();
     assert_eq!((geometry.blocks, geometry.len_bytes()), (2, 8192));
+    // With protection information.
+    let geometry = Geometry::of_bytes(10_000, 4104).unwrap();
+    assert_eq!((geometry.blocks, geometry.len_bytes()), (2, 8208));
 }

@@ -31,10 +31,10 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
-    /// Blocks are smaller than what direct I/O moves.
+    /// Blocks are no multiple of what direct I/O moves.
     #[error(
-        "store {}: direct I/O needs blocks of at least {least} bytes here, and block_bytes is {block_bytes}: set it to \
-         {least}, or allow the page cache with DirectIo::Never", path.display()
+        "store {}: direct I/O needs blocks of a multiple of {least} bytes here, and block_bytes is {block_bytes}: \
+         set it to {least}, or allow the page cache with DirectIo::Never", path.display()
     )]
     BlocksTooSmall {
         /// The file.

@@ -3,7 +3,9 @@
 //! Direct I/O past the page cache where the file system has it, from and to the packets themselves;
 //! where it has none (tmpfs before Linux 6.6, some network file systems) through the page cache,
 //! and [`FileStore::notes`] say so. A flush is fdatasync(2), and a write with `fua` is one with
-//! RWF_DSYNC: what is done is on the medium, as far as the medium tells the truth.
+//! RWF_DSYNC: what is done is on the medium, as far as the medium tells the truth. Blocks with
+//! protection information behind them (520 bytes) fit no device's own, and go through the page
+//! cache.
 //!
 //! - Transfers that the kernel cuts short go on where they ended; what it can't do now (EAGAIN,
 //!   EINTR) is tried again. Either is counted ([`FileStore::counts`]).

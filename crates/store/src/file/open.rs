@@ -130,7 +130,7 @@ fn open_file(spec: &FileSpec, notes: &mut Vec<String>) -> Result<(OwnedFd, u32),
         Err(Errno::INVAL | Errno::OPNOTSUPP) => "its file system has no direct I/O".to_owned(),
         Err(errno) => return Err(system(path, "open(2) with O_DIRECT", errno, "check its rights")),
         Ok(direct) => match (alignment(&direct), spec.direct) {
-            (Alignment { block_bytes: least, memory_bytes }, _) if least <= spec.block_bytes => {
+            (Alignment { block_bytes: least, memory_bytes }, _) if spec.block_bytes.is_multiple_of(least) => {
                 return Ok((direct, memory_bytes));
             }
             (Alignment { block_bytes: least, .. }, DirectIo::Always) => {
@@ -139,7 +139,7 @@ fn open_file(spec: &FileSpec, notes: &mut Vec<String>) -> Result<(OwnedFd, u32),
             }
             (Alignment { block_bytes: least, .. }, _) => {
                 let block_bytes = spec.block_bytes;
-                format!("direct I/O needs blocks of at least {least} bytes there, and block_bytes is {block_bytes}")
+                format!("direct I/O needs blocks of a multiple of {least} bytes there, and block_bytes is {block_bytes}")
             }
         },
     };

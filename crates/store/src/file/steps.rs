@@ -106,6 +106,17 @@ impl Steps {
             },
             Err(libc_errno::AGAIN | libc_errno::INTR) => After::Again,
             Err(libc_errno::OPNOTSUPP) => self.another_way(lacks),
+            // A block device zeroes and gives up whole blocks of its own only, which those of a
+            // store with protection information are not.
+            Err(libc_errno::INVAL) if matches!(self.phase, Phase::Zero(ZeroBy::Range | ZeroBy::Hole)) => {
+                match self.op {
+                    Op::WriteZeroes { .. } => {
+                        self.phase = Phase::Zero(ZeroBy::Writing);
+                        After::GoOn
+                    }
+                    _ => After::Done(Ok(())),
+                }
+            }
             Err(errno) => After::Done(Err(fault_of(errno, self.phase == Phase::Transfer && align > 1))),
         }
     }
@@ -163,6 +174,7 @@ mod libc_errno {
 
     pub(super) const AGAIN: i32 = Errno::AGAIN.raw_os_error();
     pub(super) const INTR: i32 = Errno::INTR.raw_os_error();
+    pub(super) const INVAL: i32 = Errno::INVAL.raw_os_error();
     pub(super) const OPNOTSUPP: i32 = Errno::OPNOTSUPP.raw_os_error();
 }
 
