@@ -100,6 +100,7 @@ impl Space {
             block_shift: geometry.block_bytes.trailing_zeros() as u8,
             is_read_only: geometry.read_only,
             nguid: self.nguid,
+            protection: None,
         }
     }
 

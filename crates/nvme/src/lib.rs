@@ -36,6 +36,7 @@ pub mod namespace;
 mod nqn;
 pub mod opcode;
 pub mod property;
+pub mod protection;
 mod response;
 mod sgl;
 mod status;

@@ -1,8 +1,9 @@
 //! The pages of Identify about namespaces.
 
-use crate::bytes::{array, put, u32_at, u64_at};
+use crate::bytes::{array, put, u16_at, u32_at, u64_at};
 use crate::error::FieldError;
 use crate::identify::PAGE_BYTES;
+use crate::protection::{PROTECTION_BYTES, ProtectionType};
 use crate::status::Status;
 
 /// Numbers of namespaces in a list, at most.
@@ -10,7 +11,7 @@ pub const LISTED_MAX: usize = PAGE_BYTES / 4;
 /// The number that stands for all namespaces.
 pub const NSID_ALL: u32 = 0xFFFF_FFFF;
 
-/// The page of a namespace without protection information.
+/// The page of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
     /// Its blocks.
@@ -21,7 +22,15 @@ pub struct Namespace {
     pub is_read_only: bool,
     /// Its name, unique in the world.
     pub nguid: [u8; 16],
+    /// What lies behind its blocks, if anything does.
+    pub protection: Option<ProtectionType>,
 }
+
+/// FLBAS and MC: metadata travels with the data.
+const EXTENDED_FORMAT: u8 = 1 << 4;
+const EXTENDED_METADATA: u8 = 1;
+/// DPC: protection information may be the last of the metadata.
+const PROTECTION_LAST: u8 = 1 << 4;
 
 impl Namespace {
     /// The page.
@@ -30,8 +39,15 @@ impl Namespace {
         for at in [0, 8, 16] {
             put(page, at, &self.blocks.to_le_bytes()); // NSZE, NCAP, NUSE
         }
+        if let Some(kind) = self.protection {
+            page[26] = EXTENDED_FORMAT;
+            page[27] = EXTENDED_METADATA;
+            page[28] = PROTECTION_LAST | 1 << (kind.number() - 1);
+            page[29] = kind.number(); // DPS
+            put(page, 128, &(PROTECTION_BYTES as u16).to_le_bytes());
+        }
         page[30] = 1; // NMIC: several controllers may use it.
-        page[33] = 1; // DLFEAT: what was given back reads as zeros.
+        page[33] = 1; // DLFEAT: what was given back reads as zeros, and its guards as ones.
         page[99] = self.is_read_only.into();
         put(page, 104, &self.nguid);
         page[130] = self.block_shift;
@@ -40,7 +56,8 @@ impl Namespace {
     /// Reads a page.
     ///
     /// # Errors
-    /// It is too short, or its blocks have a length that nothing has.
+    /// It is too short, its blocks have a length that nothing has, or have metadata behind them
+    /// that is not protection information alone, and does not travel with them.
     pub fn read(page: &[u8]) -> Result<Namespace, FieldError> {
         if page.len() < PAGE_BYTES {
             return Err(FieldError::short("Identify Namespace", page.len()));
@@ -50,8 +67,17 @@ impl Namespace {
         if !(9..=31).contains(&block_shift) {
             return Err(FieldError::new("LBADS", format + 2, block_shift, Status::INVALID_NAMESPACE));
         }
+        let metadata_bytes = u16_at(page, format);
+        let protection = ProtectionType::from_number(page[29] & 0x07);
+        let is_known = match protection {
+            Some(_) => u32::from(metadata_bytes) == PROTECTION_BYTES && page[26] & EXTENDED_FORMAT != 0,
+            None => metadata_bytes == 0 && page[29] & 0x07 == 0,
+        };
+        if !is_known {
+            return Err(FieldError::new("MS", format, metadata_bytes, Status::INVALID_NAMESPACE));
+        }
         let (blocks, is_read_only) = (u64_at(page, 0), page[99] & 1 != 0);
-        Ok(Namespace { blocks, block_shift, is_read_only, nguid: array(page, 104) })
+        Ok(Namespace { blocks, block_shift, is_read_only, nguid: array(page, 104), protection })
     }
 }
 

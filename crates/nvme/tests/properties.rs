@@ -11,6 +11,7 @@ use verbline_nvme::io::{DsmRange, ReadWrite};
 use verbline_nvme::log::{ErrorEntry, LogRequest, Smart};
 use verbline_nvme::namespace::{self, Namespace};
 use verbline_nvme::property::Property;
+use verbline_nvme::protection::ProtectionType;
 use verbline_nvme::{Command, Nqn, RESPONSE_BYTES, Response, Sgl, Status, cm};
 
 fn sgls() -> impl Strategy<Value = Sgl> {
@@ -103,7 +104,8 @@ proptest! {
         let mut page = [0; PAGE_BYTES];
         controller.write(&mut page);
         prop_assert_eq!(Controller::read(&page), Ok(controller));
-        let namespace = Namespace { blocks, block_shift, is_read_only: blocks % 2 == 0, nguid: host_id };
+        let protection = ProtectionType::from_number((cntlid % 4) as u8);
+        let namespace = Namespace { blocks, block_shift, is_read_only: blocks % 2 == 0, nguid: host_id, protection };
         namespace.write(&mut page);
         prop_assert_eq!(Namespace::read(&page), Ok(namespace));
         namespace::write_descriptors(&mut page, &host_id);
