@@ -5,6 +5,7 @@ use verbline::engine::{ConnectionId, DeclineReason, Done, Memory, Operation, Ope
 use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline::verbs::rdma::Remote;
+use verbline_nvme::io::ReadWrite;
 use verbline_nvme::log::ErrorEntry;
 use verbline_nvme::{Command, RESPONSE_BYTES, Response, Sgl, Status, opcode};
 
@@ -138,11 +139,12 @@ impl Target {
         status: Status,
         out: &mut Outputs<'_>,
     ) {
-        self.note(at, command, status);
+        self.note(at, command, status, slba_of(command));
         self.reply(at, command, capsule, (0, status), None, out);
     }
 
-    pub(crate) fn note(&self, at: u16, command: &Command, status: Status) {
+    /// Notes a command that failed in the error log, with the first block that is wrong.
+    pub(crate) fn note(&self, at: u16, command: &Command, status: Status, lba: u64) {
         let Some(queue) = self.queues.get(at) else { return };
         let Some(controller) = &queue.controller else { return };
         controller.note(ErrorEntry {
@@ -151,7 +153,7 @@ impl Target {
             cid: command.cid,
             status_field: status.field(),
             location: u16::MAX,
-            lba: u64::from(command.cdw10[1]) << 32 | u64::from(command.cdw10[0]),
+            lba,
             nsid: command.nsid,
         });
     }
@@ -200,7 +202,7 @@ impl Target {
         let Some(mut pending) = self.forget(place) else { return };
         let (at, command) = (pending.queue, pending.command);
         if !status.is_success() {
-            self.note(at, &command, status);
+            self.note(at, &command, status, pending.wrong_lba.unwrap_or_else(|| slba_of(&command)));
         }
         if let Some(capsule) = pending.capsule.take() {
             let data = self.data_of(&mut pending, status);
@@ -320,6 +322,11 @@ impl Target {
         }
         self.drive_stores(out);
     }
+}
+
+/// The first block of a command that names blocks.
+fn slba_of(command: &Command) -> u64 {
+    ReadWrite::of(command).slba
 }
 
 /// Where the blocks of a Read or Write lie, if an operation can reach them there.

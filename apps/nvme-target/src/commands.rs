@@ -22,6 +22,8 @@ pub(crate) struct Pending {
     /// Blocks of the part that is at the store.
     pub(crate) part: u64,
     pub(crate) result: u64,
+    /// The block that is wrong, where it is known.
+    pub(crate) wrong_lba: Option<u64>,
 }
 
 /// What is to be done next, or is being waited for.
@@ -93,6 +95,7 @@ impl Pending {
             left: 0,
             part: 0,
             result: 0,
+            wrong_lba: None,
         }
     }
 }

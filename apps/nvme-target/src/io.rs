@@ -4,6 +4,7 @@ use verbline::engine::Memory;
 use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::io::{DSM_DEALLOCATE, DSM_RANGE_BYTES, DsmRange, ReadWrite};
+use verbline_nvme::protection::Action;
 use verbline_nvme::{Command, Sgl, Status, opcode};
 use verbline_store::Store;
 
@@ -62,8 +63,13 @@ impl Target {
         if changes && geometry.read_only {
             return Err(Status::ATTEMPTED_WRITE_TO_READ_ONLY.do_not_retry());
         }
-        let range = ReadWrite::of(command).bytes_within(geometry.blocks, geometry.block_bytes.trailing_zeros());
-        let (_, bytes) = range.ok_or(Status::LBA_OUT_OF_RANGE.do_not_retry())?;
+        let range = ReadWrite::of(command);
+        let within = range.bytes_within(geometry.blocks, space.layout.block_shift);
+        let (_, mut bytes) = within.ok_or(Status::LBA_OUT_OF_RANGE.do_not_retry())?;
+        if let Some(protected) = &space.layout.protected {
+            protected.format.allow(command)?;
+            bytes = protected.format.wire_bytes(Action::of(command), range.blocks);
+        }
         if moves && bytes > self.rules.settings.transfer_bytes_max.into() {
             return Err(Status::INVALID_FIELD.do_not_retry());
         }

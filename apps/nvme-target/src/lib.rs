@@ -18,6 +18,7 @@ mod controller;
 mod fabrics;
 mod io;
 mod keep_alive;
+mod layout;
 mod logs;
 mod queue;
 mod settings;

@@ -8,7 +8,10 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use verbline::plan::{Destination, Params};
 use verbline::prelude::*;
+use verbline_nvme::protection::{PROTECTION_BYTES, ProtectionType};
 use verbline_nvme::{NQN_BYTES, Nqn};
+
+use crate::layout::Layout;
 
 /// The section.
 pub(crate) const SECTION: &str = "nvme";
@@ -70,12 +73,35 @@ pub(crate) struct NamespaceSettings {
     pub(crate) page_cache: bool,
     /// Nothing is kept: so many bytes that read as whatever there is.
     pub(crate) null_bytes: Option<u64>,
-    /// Bytes of a block.
+    /// Bytes of a block's data.
     #[serde(default = "block_bytes")]
     pub(crate) block_bytes: u32,
+    /// The type of the protection information behind each block; nothing: there is none.
+    pub(crate) protection: Option<ProtectionKey>,
     /// Hosts may not write.
     #[serde(default)]
     pub(crate) read_only: bool,
+}
+
+/// `protection`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ProtectionKey {
+    Type1,
+    Type2,
+    Type3,
+}
+
+impl NamespaceSettings {
+    /// How its blocks lie in its store.
+    pub(crate) fn layout(&self) -> Layout {
+        let kind = self.protection.map(|key| match key {
+            ProtectionKey::Type1 => ProtectionType::Type1,
+            ProtectionKey::Type2 => ProtectionType::Type2,
+            ProtectionKey::Type3 => ProtectionType::Type3,
+        });
+        Layout::new(self.block_bytes, kind, self.file.is_some())
+    }
 }
 
 fn serial() -> String {
@@ -175,6 +201,9 @@ impl Settings {
         if space.file.is_none() && (space.create_bytes.is_some() || space.page_cache) {
             return refuse(format!("namespace {number}: `create_bytes` and `page_cache` go with `file`"));
         }
+        if space.protection.is_some() && space.null_bytes.is_some() {
+            return refuse(format!("namespace {number}: `null_bytes` keep nothing, so no `protection` either"));
+        }
         match (&space.memory, &space.file, space.null_bytes) {
             (Some(_), None, None) | (None, Some(_), None) | (None, None, Some(1..)) => Ok(()),
             _ => refuse(format!(
@@ -182,6 +211,13 @@ impl Settings {
                  `null_bytes`"
             )),
         }
+    }
+
+    /// Bytes that lie behind the blocks of the longest command; `None` if nothing does.
+    pub(crate) fn protection_bytes_max(&self) -> Option<u64> {
+        let protected = self.namespace.values().filter(|space| space.protection.is_some());
+        let behind = |block_bytes: u32| self.transfer_bytes_max / block_bytes * PROTECTION_BYTES;
+        protected.map(|space| behind(space.block_bytes).into()).max()
     }
 
     /// The subsystem's name.

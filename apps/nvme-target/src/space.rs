@@ -12,6 +12,7 @@ use verbline_store::{
     BlockMemory, DirectIo, Fault, FileSpec, FileStore, Geometry, GeometryError, MemoryStore, NullStore, Request, Store,
 };
 
+use crate::layout::Layout;
 use crate::settings::{NamespaceSettings, Settings};
 use crate::shared::Shared;
 
@@ -19,6 +20,7 @@ use crate::shared::Shared;
 pub(crate) struct Space {
     pub(crate) nsid: u32,
     pub(crate) store: Box<dyn Store>,
+    pub(crate) layout: Layout,
     /// The memory that its blocks lie in, if RDMA operations can reach them there.
     region: Option<Region>,
     nguid: [u8; 16],
@@ -48,6 +50,8 @@ impl BlockMemory for RegionMemory {
 pub(crate) enum SpaceError {
     #[error(transparent)]
     Geometry(#[from] GeometryError),
+    #[error("its memory can't be written: {0}")]
+    Memory(#[from] Fault),
     #[error("no target stage of the plan owns region.{0}; write `regions = [\"{0}\"]` in one")]
     NoRegion(String),
 }
@@ -62,8 +66,9 @@ impl Space {
         shared: &Shared,
         file: Option<FileStore>,
     ) -> Result<Space, SpaceError> {
+        let layout = how.layout();
         let (store, region) = match (&how.memory, file) {
-            (Some(name), _) => memory(name, how.block_bytes, depth, shared)?,
+            (Some(name), _) => memory(name, &layout, depth, shared)?,
             (None, Some(file)) => (Box::new(file) as Box<dyn Store>, None),
             (None, None) => {
                 let geometry = Geometry::of_bytes(how.null_bytes.unwrap_or_default(), how.block_bytes)?;
@@ -71,14 +76,21 @@ impl Space {
             }
         };
         let store = if how.read_only { Box::new(ReadOnly(store)) as Box<dyn Store> } else { store };
-        Ok(Space { nsid, store, region, nguid: nguid(settings, nsid), requests: VecDeque::with_capacity(depth) })
+        Ok(Space {
+            nsid,
+            store,
+            layout,
+            region,
+            nguid: nguid(settings, nsid),
+            requests: VecDeque::with_capacity(depth),
+        })
     }
 
     /// Where the blocks of a Read or Write lie, if an operation of RDMA can reach them there and
     /// the response is true when it has.
     #[inline]
     pub(crate) fn direct_of(&self, command: &Command) -> Option<Range> {
-        let region = self.region.as_ref()?;
+        let region = self.region.as_ref().filter(|_| self.layout.is_plain(command))?;
         let must_flush =
             command.opcode == opcode::io::WRITE && is_durable(command) && self.store.geometry().volatile_cache;
         let range = ReadWrite::of(command);
@@ -97,10 +109,10 @@ impl Space {
         let geometry = self.store.geometry();
         Namespace {
             blocks: geometry.blocks,
-            block_shift: geometry.block_bytes.trailing_zeros() as u8,
+            block_shift: self.layout.block_shift as u8,
             is_read_only: geometry.read_only,
             nguid: self.nguid,
-            protection: None,
+            protection: self.layout.protected.map(|protected| protected.format.kind),
         }
     }
 
@@ -127,8 +139,8 @@ pub(crate) fn open_files(
         let store = FileStore::open(&FileSpec {
             read_only: how.read_only,
             create_bytes: how.create_bytes,
-            direct: if how.page_cache { DirectIo::Never } else { DirectIo::Auto },
-            ..FileSpec::new(path, how.block_bytes, depth)
+            direct: if how.page_cache || how.protection.is_some() { DirectIo::Never } else { DirectIo::Auto },
+            ..FileSpec::new(path, how.layout().stored_bytes(), depth)
         })?;
         store.notes().iter().for_each(|note| tracing::warn!(nsid, "{note}"));
         let align = store.geometry().align_bytes;
@@ -154,16 +166,19 @@ const FILE_DEPTH_MAX: u32 = 4096;
 
 fn memory(
     name: &str,
-    block_bytes: u32,
+    layout: &Layout,
     depth: usize,
     shared: &Shared,
 ) -> Result<(Box<dyn Store>, Option<Region>), SpaceError> {
     let mut opened = None;
     let found = shared.memory(name, |region, resizer| {
-        let memory = RegionMemory(region.clone());
+        let (memory, block_bytes) = (RegionMemory(region.clone()), layout.stored_bytes());
         let store = match resizer {
             Some(resizer) => MemoryStore::sized(memory, block_bytes, depth, resizer.clone()),
-            None => MemoryStore::new(memory, block_bytes, depth),
+            None => {
+                layout.format(&memory)?;
+                MemoryStore::new(memory, block_bytes, depth)
+            }
         }?;
         resizer.get_or_insert_with(|| store.resizer());
         opened = Some((Box::new(store) as Box<dyn Store>, Some(region.clone())));

@@ -93,8 +93,12 @@ pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>) {
 /// A packet of the stage's pool holds the data of any command.
 fn needs(asked: &Asked<'_>) -> Needs {
     let settings = asked.section(SECTION).map(Settings::read).and_then(Result::ok);
-    let bytes = settings.map_or(0, |settings| settings.transfer_bytes_max);
-    Needs { packet_bytes: vec![("nvme.transfer_bytes_max", bytes.into())], ..Needs::default() }
+    let bytes = settings.as_ref().map_or(0, |settings| settings.transfer_bytes_max);
+    let mut packet_bytes = vec![("nvme.transfer_bytes_max", bytes.into())];
+    if let Some(bytes) = settings.and_then(|settings| settings.protection_bytes_max()) {
+        packet_bytes.push(("nvme.namespace.N.protection, behind the blocks", bytes));
+    }
+    Needs { packet_bytes, ..Needs::default() }
 }
 
 impl Target {

@@ -4,10 +4,12 @@
 use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::io::{DEALLOCATE, DSM_DEALLOCATE, DsmRange, ReadWrite};
+use verbline_nvme::protection::{Action, Wrong};
 use verbline_nvme::{Status, opcode};
 use verbline_store::{Done, Fault, Op, Request, Store};
 
 use crate::commands::{Pending, Step};
+use crate::layout::{Layout, Protected};
 use crate::space::is_durable;
 use crate::stage::Target;
 
@@ -17,6 +19,8 @@ const PART_BYTES: u64 = 256 << 10;
 /// What comes next for a command that is at the store.
 enum Asked {
     Request(Request),
+    /// It can't be carried out.
+    Refused(Status),
     /// There is no packet for it.
     NoPacket,
     /// Nothing is left to be asked.
@@ -30,12 +34,12 @@ impl Target {
         let Some(space) = self.spaces.as_mut().and_then(|spaces| spaces.get_mut(usize::from(pending.space))) else {
             return self.go_on(place, Step::Answer(Status::INVALID_NAMESPACE.do_not_retry()), out);
         };
-        let block_bytes = space.store.geometry().block_bytes;
-        match ask(pending, place, block_bytes, self.rules.settings.transfer_bytes_max, out) {
+        match ask(pending, place, &space.layout, self.rules.settings.transfer_bytes_max, out) {
             Asked::Request(request) => {
                 pending.step = Step::Storing;
                 space.requests.push_back(request);
             }
+            Asked::Refused(status) => self.go_on(place, Step::Answer(status), out),
             Asked::NoPacket => self.wait(place),
             Asked::Nothing => self.go_on(place, Step::Answer(Status::SUCCESS), out),
         }
@@ -71,8 +75,9 @@ impl Target {
             self.forget(place);
             return self.end_queue(at);
         }
+        let space = self.spaces.as_ref().and_then(|spaces| spaces.get(usize::from(pending.space)));
         let step = match done.result {
-            Ok(()) => next_step(pending, done.packet),
+            Ok(()) => next_step(pending, space.and_then(|space| space.layout.protected), done.packet),
             Err(fault) => Step::Answer(status_of(fault, done.op)),
         };
         self.go_on(place, step, out);
@@ -80,21 +85,31 @@ impl Target {
 }
 
 /// The next request of a command.
-fn ask(pending: &mut Pending, place: u32, block_bytes: u32, transfer_bytes_max: u32, out: &mut Outputs<'_>) -> Asked {
+fn ask(pending: &mut Pending, place: u32, layout: &Layout, transfer_bytes_max: u32, out: &mut Outputs<'_>) -> Asked {
     let (tag, command) = (u64::from(place), &pending.command);
     let range = ReadWrite::of(command);
-    let part = |bytes: u64, left: u64| left.min((bytes / u64::from(block_bytes)).max(1)) as u32;
+    let part = |bytes: u64, left: u64| left.min(layout.blocks_in(bytes)) as u32;
     let packet_of = |blocks: u32, out: &mut Outputs<'_>| {
         let packet = out.alloc();
-        packet.and_then(|mut packet| packet.reset_to((blocks * block_bytes) as usize).then_some(packet))
+        packet.and_then(|mut packet| packet.reset_to((blocks * layout.stored_bytes()) as usize).then_some(packet))
     };
     Asked::Request(match command.opcode {
         opcode::io::FLUSH => Request::flush(tag),
         opcode::io::WRITE => {
-            let Some(data) = pending.data.take() else { return Asked::NoPacket };
+            let Some(mut data) = pending.data.take() else { return Asked::NoPacket };
+            if let Some(protected) = &layout.protected
+                && let Err(wrong) = protected.bring_in(command, &mut data)
+            {
+                return Asked::Refused(pending.is_wrong(wrong));
+            }
             Request::write(range.slba, range.blocks, data, is_durable(command), tag)
         }
         opcode::io::READ | opcode::io::COMPARE => {
+            if let (Some(protected), Some(data)) = (&layout.protected, &pending.data)
+                && let Err(wrong) = protected.format.check(Action::of(command), 0, data.data())
+            {
+                return Asked::Refused(pending.is_wrong(wrong));
+            }
             let Some(packet) = packet_of(range.blocks, out) else { return Asked::NoPacket };
             Request::read(range.slba, range.blocks, packet, tag)
         }
@@ -106,6 +121,13 @@ fn ask(pending: &mut Pending, place: u32, block_bytes: u32, transfer_bytes_max: 
         }
         opcode::io::WRITE_ZEROES => {
             let (fua, deallocate) = (is_durable(command), command.cdw10[2] & DEALLOCATE != 0);
+            if let Some(protected) = &layout.protected {
+                let blocks = part(transfer_bytes_max.into(), pending.left);
+                pending.part = blocks.into();
+                let Some(mut packet) = packet_of(blocks, out) else { return Asked::NoPacket };
+                protected.zero(command, (pending.cursor - range.slba) as u32, &mut packet);
+                return Asked::Request(Request::write(pending.cursor, blocks, packet, fua, tag));
+            }
             let blocks = part(PART_BYTES, pending.left);
             pending.part = blocks.into();
             Request::without_data(Op::WriteZeroes { fua, deallocate }, pending.cursor, blocks, tag)
@@ -124,15 +146,29 @@ fn ask(pending: &mut Pending, place: u32, block_bytes: u32, transfer_bytes_max: 
 }
 
 /// What comes next for a command whose request was carried out.
-fn next_step(pending: &mut Pending, packet: Option<Packet>) -> Step {
+fn next_step(pending: &mut Pending, protected: Option<Protected>, mut packet: Option<Packet>) -> Step {
+    if let (Some(protected), Some(packet), Some(first)) = (&protected, &mut packet, pending.first_read()) {
+        if let Err(wrong) = protected.take_out(&pending.command, first, packet) {
+            return Step::Answer(pending.is_wrong(wrong));
+        }
+        if pending.command.opcode == opcode::io::READ {
+            protected.strip(&pending.command, packet);
+        }
+    }
     match pending.command.opcode {
         opcode::io::READ => {
             pending.data = packet;
             Step::Answer(Status::SUCCESS)
         }
         opcode::io::COMPARE => {
-            let is_same =
-                matches!((&pending.data, &packet), (Some(ours), Some(theirs)) if ours.data() == theirs.data());
+            let is_same = match (&pending.data, &packet, protected) {
+                (Some(ours), Some(theirs), None) => ours.data() == theirs.data(),
+                // What lies behind the data is checked, and not compared.
+                (Some(ours), Some(theirs), Some(Protected { format, .. })) => {
+                    format.data(ours.data()).eq(format.data(theirs.data()))
+                }
+                _ => false,
+            };
             Step::Answer(if is_same { Status::SUCCESS } else { Status::COMPARE_FAILURE.do_not_retry() })
         }
         opcode::io::VERIFY | opcode::io::WRITE_ZEROES => {
@@ -144,6 +180,23 @@ fn next_step(pending: &mut Pending, packet: Option<Packet>) -> Step {
             Step::Store
         }
         _ => Step::Answer(Status::SUCCESS),
+    }
+}
+
+impl Pending {
+    /// The number in the command of the first block that was read for it; `None` if none was.
+    fn first_read(&self) -> Option<u32> {
+        let slba = ReadWrite::of(&self.command).slba;
+        match self.command.opcode {
+            opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY => Some((self.cursor - slba) as u32),
+            _ => None,
+        }
+    }
+
+    /// A block is wrong: the status of the command.
+    fn is_wrong(&mut self, wrong: Wrong) -> Status {
+        self.wrong_lba = Some(ReadWrite::of(&self.command).slba + u64::from(wrong.index));
+        wrong.status
     }
 }
 

@@ -202,8 +202,7 @@ fn a_write_of_the_kernels_host() {
     bytes[39] = 0x40;
     (bytes[40], bytes[48], bytes[51], bytes[56]) = (0x10, 0x01, 0x34, 0x10);
     let command = Command::read(&bytes).expect("a command");
-    let action =
-        Action { pract: true, checks_guard: true, checks_ref_tag: true, ref_tag: 0x10, ..Action::default() };
+    let action = Action { pract: true, checks_guard: true, checks_ref_tag: true, ref_tag: 0x10, ..Action::default() };
     assert_eq!(Action::of(&command), action);
     let protection = Protection { kind: ProtectionType::Type1, block_bytes: 4096 };
     assert_eq!((protection.allow(&command), protection.wire_bytes(action, 2)), (Ok(()), 8192));

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub(crate) mod protected;
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -69,7 +71,7 @@ pub(crate) fn target_on_two(port: u16) -> Running {
     start(&(plan(port, "") + second))
 }
 
-fn plan(port: u16, settings: &str) -> String {
+pub(crate) fn plan(port: u16, settings: &str) -> String {
     format!(
         r#"
         app = "nvme-target"
@@ -120,7 +122,7 @@ fn plan(port: u16, settings: &str) -> String {
     )
 }
 
-fn start(text: &str) -> Running {
+pub(crate) fn start(text: &str) -> Running {
     let mut registry = Registry::new("nvme-target");
     NvmeTarget::default().register(&mut registry);
     let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("target.toml", text);

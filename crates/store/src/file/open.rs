@@ -139,7 +139,9 @@ fn open_file(spec: &FileSpec, notes: &mut Vec<String>) -> Result<(OwnedFd, u32),
             }
             (Alignment { block_bytes: least, .. }, _) => {
                 let block_bytes = spec.block_bytes;
-                format!("direct I/O needs blocks of a multiple of {least} bytes there, and block_bytes is {block_bytes}")
+                format!(
+                    "direct I/O needs blocks of a multiple of {least} bytes there, and block_bytes is {block_bytes}"
+                )
             }
         },
     };

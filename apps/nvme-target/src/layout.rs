@@ -1,0 +1,114 @@
+//! How the blocks of a namespace lie in its store, and what becomes of their protection information
+//! on the way from the wire to there and back.
+//!
+//! Protection information lies behind each block's data. In memory it lies as on the wire. In a
+//! file its bits are turned over: a file of zeros, and a hole in one, then hold what the
+//! specification wants of blocks that were never written or were given back, zeros with ones behind
+//! them, which nobody checks. Memory is written with them at start.
+
+use verbline::mem::Packet;
+use verbline_nvme::io::ReadWrite;
+use verbline_nvme::protection::{Action, Protection, ProtectionType, Tuple, Wrong};
+use verbline_nvme::{Command, Status};
+use verbline_store::{BlockMemory, Fault};
+
+/// How blocks lie in a store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// A block's data has two to the power of so many bytes.
+    pub(crate) block_shift: u32,
+    pub(crate) protected: Option<Protected>,
+}
+
+/// Protection information, and how it lies in the store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Protected {
+    pub(crate) format: Protection,
+    is_inverted: bool,
+}
+
+impl Layout {
+    /// Of blocks with so many bytes of data, a power of two, in a file or in memory.
+    pub(crate) fn new(block_bytes: u32, kind: Option<ProtectionType>, is_file: bool) -> Layout {
+        let protected = |kind| Protected { format: Protection { kind, block_bytes }, is_inverted: is_file };
+        Layout { block_shift: block_bytes.trailing_zeros(), protected: kind.map(protected) }
+    }
+
+    /// Bytes of a block in the store.
+    pub(crate) fn stored_bytes(&self) -> u32 {
+        self.protected.map_or(1 << self.block_shift, |protected| protected.format.extended_bytes())
+    }
+
+    /// So many blocks are in so many bytes of data, at least one.
+    pub(crate) fn blocks_in(&self, bytes: u64) -> u64 {
+        (bytes >> self.block_shift).max(1)
+    }
+
+    /// Whether blocks travel as they lie in the store, and nobody looks at them.
+    #[inline]
+    pub(crate) fn is_plain(&self, command: &Command) -> bool {
+        self.protected.is_none_or(|protected| !protected.is_inverted && Action::is_none(command))
+    }
+
+    /// Writes what memory holds of blocks that were never written, if that is not zeros alone.
+    pub(crate) fn format(&self, memory: &impl BlockMemory) -> Result<(), Fault> {
+        let Some(Protected { format, is_inverted: false }) = self.protected else { return Ok(()) };
+        let extended = format.extended_bytes() as usize;
+        let firsts = (0..memory.len_bytes() / extended).map(|block| block * extended);
+        firsts.into_iter().try_for_each(|first| {
+            memory.write_from(first + format.block_bytes as usize, &Tuple::DEALLOCATED.to_bytes())
+        })
+    }
+}
+
+impl Protected {
+    /// The data of a Write becomes what the store gets: what came with it is checked, or is made.
+    pub(crate) fn bring_in(&self, command: &Command, packet: &mut Packet) -> Result<(), Wrong> {
+        let action = Action::of(command);
+        if action.pract {
+            let blocks = ReadWrite::of(command).blocks as usize;
+            if !packet.set_len(blocks * self.format.extended_bytes() as usize) {
+                // Packets of the stage's pool are as long as that.
+                return Err(Wrong { index: 0, status: Status::INTERNAL_ERROR });
+            }
+            self.format.insert(action, 0, packet.data_mut());
+        } else {
+            self.format.check(action, 0, packet.data())?;
+        }
+        self.turn(packet.data_mut());
+        Ok(())
+    }
+
+    /// Blocks that came out of the store, of which the first has this number in the command, lie as
+    /// on the wire, and are right.
+    pub(crate) fn take_out(&self, command: &Command, first: u32, packet: &mut Packet) -> Result<(), Wrong> {
+        self.turn(packet.data_mut());
+        self.format.check(Action::of(command), first, packet.data())
+    }
+
+    /// What a Read sends of blocks that were taken out.
+    pub(crate) fn strip(&self, command: &Command, packet: &mut Packet) {
+        if Action::of(command).pract {
+            let len = self.format.strip(packet.data_mut());
+            let is_shorter = packet.set_len(len);
+            debug_assert!(is_shorter, "data is shorter than with what lies behind it");
+        }
+    }
+
+    /// What the store gets for blocks of zeros.
+    pub(crate) fn zero(&self, command: &Command, first: u32, packet: &mut Packet) {
+        let action = Action::of(command);
+        packet.data_mut().fill(0);
+        if action.pract {
+            self.format.insert(action, first, packet.data_mut());
+        }
+        self.turn(packet.data_mut());
+    }
+
+    /// From how it lies on the wire to how it lies in the store, or back.
+    fn turn(&self, blocks: &mut [u8]) {
+        if self.is_inverted {
+            self.format.behind(blocks).for_each(|behind| behind.iter_mut().for_each(|byte| *byte = !*byte));
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A target whose namespaces have protection information, and a host that reads and writes them.
+
+use std::fs::{File, OpenOptions};
+
+use tempfile::TempDir;
+use verbline::engine::Running;
+use verbline_nvme::io::ReadWrite;
+use verbline_nvme::log::LogRequest;
+use verbline_nvme::protection::{Action, Protection, ProtectionType, Tuple};
+use verbline_nvme::{Command, Response, Sgl, Status, opcode};
+
+use super::{Host, plan, start};
+
+/// Namespaces 1, in memory, and 3, in a file, both with blocks of 4096 and 8 bytes.
+pub(crate) const BOTH: [u32; 2] = [1, 3];
+/// As 3, with blocks of 512 and 8 bytes, and nothing else.
+pub(crate) const SMALL: u32 = 4;
+/// Where in the host's memory data comes from, and where it goes to.
+pub(crate) const FROM: u64 = 0;
+pub(crate) const TO: u64 = 32 << 10;
+
+/// A target with protected namespaces, and a host with an I/O queue.
+pub(crate) struct Served {
+    pub(crate) running: Running,
+    pub(crate) host: Host,
+    pub(crate) admin: usize,
+    pub(crate) io: usize,
+    folder: TempDir,
+    kind: ProtectionType,
+}
+
+pub(crate) fn serve(port: u16, kind: ProtectionType) -> Served {
+    let folder = tempfile::tempdir().expect("a folder");
+    let number = kind.number();
+    let file = |nsid: u32, block_bytes: u32| {
+        let path = folder.path().join(nsid.to_string());
+        format!(
+            "[nvme.namespace.{nsid}]\nfile = {path:?}\ncreate_bytes = 262_144\nblock_bytes = {block_bytes}\n\
+             protection = \"type{number}\"\n"
+        )
+    };
+    let text = plan(port, &(file(3, 4096) + &file(SMALL, 512)));
+    // Room for four blocks, and what lies behind them.
+    let text = text.replace("transfer_bytes_max = 8192", "transfer_bytes_max = 16_384");
+    let text = text.replace("data_bytes = 8192", "data_bytes = 16_896");
+    let memory = format!("memory = \"disk\"\nprotection = \"type{number}\"");
+    let running = start(&text.replace("memory = \"disk\"", &memory));
+    let mut host = Host::new(port);
+    let (admin, cntlid) = host.controller();
+    let io = host.io_queue(cntlid, 1);
+    Served { running, host, admin, io, folder, kind }
+}
+
+/// Everything is checked, of tags that begin there.
+pub(crate) fn all(ref_tag: u32, app_tag: u16) -> Action {
+    let [checks_guard, checks_app_tag, checks_ref_tag] = [true; 3];
+    Action { pract: false, checks_guard, checks_app_tag, checks_ref_tag, ref_tag, app_tag, app_mask: u16::MAX }
+}
+
+pub(crate) fn pract(action: Action) -> Action {
+    Action { pract: true, ..action }
+}
+
+/// Nothing is checked or made.
+pub(crate) const NONE: Action = Action {
+    pract: false,
+    checks_guard: false,
+    checks_app_tag: false,
+    checks_ref_tag: false,
+    ref_tag: 0,
+    app_tag: 0,
+    app_mask: 0,
+};
+
+impl Served {
+    pub(crate) fn protection(&self, nsid: u32) -> Protection {
+        Protection { kind: self.kind, block_bytes: if nsid == SMALL { 512 } else { 4096 } }
+    }
+
+    /// Extended blocks of this filling, from a block on, with tags by the action.
+    pub(crate) fn blocks(&self, nsid: u32, blocks: u32, filling: u8, action: Action) -> Vec<u8> {
+        let protection = self.protection(nsid);
+        let mut bytes: Vec<u8> = (0..blocks * protection.block_bytes).map(|at| (at % 249) as u8 ^ filling).collect();
+        bytes.resize((blocks * protection.extended_bytes()) as usize, 0);
+        protection.insert(action, 0, &mut bytes);
+        bytes
+    }
+
+    pub(crate) fn command(
+        &self,
+        opcode: u8,
+        nsid: u32,
+        (slba, blocks): (u64, u32),
+        action: Action,
+        sgl: Sgl,
+    ) -> Command {
+        let dwords = action.put(ReadWrite { slba, blocks }.dwords());
+        Command { nsid, ..Command::new(opcode, 0, sgl).with(dwords) }
+    }
+
+    /// Sends a command whose data lies in the host's memory.
+    pub(crate) fn ask(&mut self, opcode: u8, nsid: u32, range: (u64, u32), action: Action, at: u64) -> Response {
+        let bytes = self.protection(nsid).wire_bytes(action, range.1);
+        let command = self.command(opcode, nsid, range, action, self.host.keyed(at, bytes as u32));
+        self.host.ask(self.io, &command)
+    }
+
+    /// A Write of these bytes.
+    pub(crate) fn write(&mut self, nsid: u32, range: (u64, u32), action: Action, bytes: &[u8]) -> Response {
+        self.host.memory.write_from(FROM as usize, bytes).expect("within the memory");
+        self.ask(opcode::io::WRITE, nsid, range, action, FROM)
+    }
+
+    /// A Read, and what came of it.
+    pub(crate) fn read(&mut self, nsid: u32, range: (u64, u32), action: Action) -> (Response, Vec<u8>) {
+        let bytes = self.protection(nsid).wire_bytes(action, range.1) as usize;
+        self.host.memory.write_from(TO as usize, &vec![0xEE; bytes]).expect("within the memory");
+        let answer = self.ask(opcode::io::READ, nsid, range, action, TO);
+        (answer, self.host.bytes(TO as usize, bytes))
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_read(&mut self, nsid: u32, range: (u64, u32), action: Action, bytes: &[u8]) {
+        let (answer, read) = self.read(nsid, range, action);
+        assert!(answer.status.is_success() && read == bytes, "namespace {nsid}: {answer:?}");
+    }
+
+    pub(crate) fn without_data(&mut self, opcode: u8, nsid: u32, range: (u64, u32), action: Action) -> Response {
+        let command = self.command(opcode, nsid, range, action, Sgl::NONE);
+        self.host.ask(self.io, &command)
+    }
+
+    /// The file of a namespace, behind the target's back.
+    pub(crate) fn file(&self, nsid: u32) -> File {
+        OpenOptions::new().read(true).write(true).open(self.folder.path().join(nsid.to_string())).expect("the file")
+    }
+
+    /// The latest entry of the error log: status, block and namespace.
+    pub(crate) fn last_error(&mut self) -> (Status, u64, u32) {
+        let asked = LogRequest { id: 0x01, retain_event: false, offset: 0, len: 64 };
+        let log = Command::new(opcode::admin::GET_LOG_PAGE, 0, self.host.keyed(TO, 64)).with(asked.dwords());
+        assert!(self.host.ask(self.admin, &log).status.is_success());
+        let entry = self.host.bytes(TO as usize, 64);
+        let (status, lba, nsid) = (&entry[12..14], &entry[16..24], &entry[24..28]);
+        let status = Status::from_field(u16::from_le_bytes(status.try_into().expect("2 bytes")));
+        let lba = u64::from_le_bytes(lba.try_into().expect("8 bytes"));
+        (status, lba, u32::from_le_bytes(nsid.try_into().expect("4 bytes")))
+    }
+}
+
+/// The protection information of the block that begins there.
+pub(crate) fn tuple_of(bytes: &[u8], protection: Protection, block: u32) -> Tuple {
+    let first = (block * protection.extended_bytes() + protection.block_bytes) as usize;
+    Tuple::read(&bytes[first..first + 8])
+}
+
+pub(crate) fn set_tuple(bytes: &mut [u8], protection: Protection, block: u32, tuple: Tuple) {
+    let first = (block * protection.extended_bytes() + protection.block_bytes) as usize;
+    bytes[first..first + 8].copy_from_slice(&tuple.to_bytes());
+}
