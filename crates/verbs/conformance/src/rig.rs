@@ -10,12 +10,14 @@
 //! Control verbs are called by provider, `rdma_sys::*` or `verbline_softnic::provider::*`; the data
 //! path goes through rdma-sys's inline functions on both.
 
+mod access;
 mod ah;
 mod async_event;
 mod attr;
 mod channel;
 mod context;
 mod cq;
+mod cq_event;
 mod errno;
 mod keys;
 mod mem;
@@ -24,8 +26,11 @@ mod mw;
 mod pair;
 mod patience;
 mod pd;
+mod port;
 mod qp;
 mod query;
+mod raw_wr;
+mod sge;
 mod srq;
 mod target;
 mod wc;
@@ -36,36 +41,28 @@ use std::cell::RefCell;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::rc::Rc;
 
-pub(crate) use ah::{Ah, Flaw, Gid};
+pub(crate) use access::Access;
+pub(crate) use ah::{Ah, Flaw};
 pub(crate) use async_event::{AsyncKind, Element};
 pub(crate) use attr::{Attr, AttrMask, State, Transport};
 pub(crate) use channel::Channel;
-pub(crate) use context::{Cap, Context, PortFacts};
+pub(crate) use context::{Cap, Context};
 pub(crate) use cq::{Cq, Notify};
 pub(crate) use errno::{PostRefused, Refused, errno_name};
 pub(crate) use keys::*;
 pub(crate) use mem::Mem;
-pub(crate) use mr::{Access, Mr, Rereg};
+pub(crate) use mr::{Mr, Rereg};
 pub(crate) use mw::{Mw, MwType, Window};
 pub(crate) use pair::{Link, Pair, Side, SideSpec};
 pub(crate) use patience::{Deadline, QUIET, SOON};
 pub(crate) use pd::Pd;
+pub(crate) use port::{Gid, PortFacts};
 pub(crate) use qp::{Cap as QpCap, Qp, QpSpec};
+pub(crate) use sge::{Remote, Sge};
 pub(crate) use srq::Srq;
 pub(crate) use target::{Kind, Target};
 pub(crate) use wc::{RecvOp, SendOp, Status, Wc};
-pub(crate) use wr::{Op, Recv, Remote, Sge, Wr};
-
-/// Calls a control verb of the provider: `verb!(provider, ibv_alloc_pd(context))`.
-macro_rules! verb {
-    ($provider:expr, $name:ident($($arg:expr),* $(,)?)) => {
-        match $provider {
-            $crate::rig::target::Provider::Kernel => rdma_sys::$name($($arg),*),
-            $crate::rig::target::Provider::Soft => verbline_softnic::provider::$name($($arg),*),
-        }
-    };
-}
-use verb;
+pub(crate) use wr::{Op, Recv, Wr};
 
 /// An opened device with a protection domain, and a workbench of what rows are made of.
 pub(crate) struct Rig {
@@ -109,7 +106,8 @@ impl Rig {
 
     /// Zeroed memory, page-aligned, not registered.
     pub(crate) fn memory(&self, bytes: usize) -> Mem {
-        let memory = Mem::new(&self.context, bytes);
+        let memory = Mem::new(bytes);
+        self.context.remember(&memory);
         self.memories.borrow_mut().push(memory.clone());
         memory
     }
@@ -161,35 +159,6 @@ impl Rig {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
         let joined = socket.and_then(|socket| socket.join_multicast_v4(&group, &own).map(|()| socket));
         Ok(Some(joined.map_err(|error| Failure::new(format!("IP_ADD_MEMBERSHIP: {error}")))?))
-    }
-
-    /// Two connected (or, for UD, mutually addressed) queue pairs in RTS, with a CQ and memory
-    /// each.
-    pub(crate) fn pair(&self, transport: Transport) -> Outcome<Pair> {
-        self.pair_with(transport, SideSpec::default(), Link::default())
-    }
-
-    /// As [`Rig::pair`], built and connected as told.
-    pub(crate) fn pair_with(&self, transport: Transport, spec: SideSpec<'_>, link: Link) -> Outcome<Pair> {
-        Pair::connected(self, transport, spec, link)
-    }
-
-    /// Two queue pairs in RESET with a CQ and memory each.
-    pub(crate) fn unconnected(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Pair> {
-        Pair::unconnected(self, transport, spec)
-    }
-
-    /// One queue pair in RESET with a CQ for each of its queues and memory.
-    pub(crate) fn side(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Side> {
-        Side::create(self, transport, spec)
-    }
-
-    /// Why the device refuses to create such a queue pair; `None` if it doesn't.
-    pub(crate) fn create_refused(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Option<Refused>> {
-        let cq = self.cq(spec.cq_depth)?;
-        let SideSpec { srq, cap, sig_all, extras, .. } = spec;
-        let spec = QpSpec { transport, send_cq: &cq, recv_cq: &cq, srq, cap, sig_all, extras };
-        Ok(Qp::create(&self.pd, &spec).err())
     }
 
     /// What could not be destroyed, for the suite to complain about.

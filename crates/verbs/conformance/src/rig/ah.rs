@@ -1,45 +1,14 @@
-//! Addresses: GIDs and address handles.
+//! Address handles.
 
 use super::attr::ah_attr;
-use super::context::{PORT, PortFacts};
 use super::errno::Refused;
 use super::mem::Mem;
 use super::pd::Pd;
-use super::verb;
+use super::port::{Gid, PORT, PortFacts};
+use super::target::verb;
 use super::wc::Wc;
 use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_grh, ibv_wc, ibv_wc_flags};
-use std::fmt;
-use std::net::Ipv4Addr;
 use std::rc::Rc;
-
-/// `union ibv_gid`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gid(pub(crate) [u8; 16]);
-
-impl Gid {
-    /// `::ffff:a.b.c.d`.
-    pub(crate) fn ipv4(addr: Ipv4Addr) -> Gid {
-        Gid(addr.to_ipv6_mapped().octets())
-    }
-
-    pub(crate) fn as_ipv4(&self) -> Option<Ipv4Addr> {
-        std::net::Ipv6Addr::from(self.0).to_ipv4_mapped()
-    }
-
-    pub(super) fn is_ipv4(&self) -> bool {
-        self.as_ipv4().is_some()
-    }
-
-    pub(crate) fn is_zero(&self) -> bool {
-        self.0 == [0; 16]
-    }
-}
-
-impl fmt::Debug for Gid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&std::net::Ipv6Addr::from(self.0), f)
-    }
-}
 
 /// What is wrong with an address that a row makes on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,11 @@ use super::errno::Refused;
 use super::patience::{self, DEADLINE, QUIET, SOON};
 use super::qp::Qp;
 use super::srq::Srq;
-use super::verb;
+use super::target::verb;
 use crate::check::{Failure, Outcome};
 use rdma_sys::{ibv_async_event, ibv_event_type as raw_kind};
 use std::fmt;
 use std::mem::{MaybeUninit, offset_of};
-use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// `enum ibv_event_type`, as a number: a device may raise one that this program has no name for.
@@ -63,11 +62,6 @@ impl Element<'_> {
     }
 }
 
-/// The event stream of a context.
-pub(super) struct Events {
-    fd: RawFd,
-}
-
 /// An event that was got: acknowledged when dropped.
 pub(crate) struct AsyncEvent<'a> {
     context: &'a Context,
@@ -95,12 +89,6 @@ impl Drop for AsyncEvent<'_> {
         // SAFETY: got from ibv_get_async_event of the same provider, acknowledged once; its object
         // isn't destroyed before that, by ibv_get_async_event(3).
         unsafe { verb!(self.context.provider, ibv_ack_async_event(self.raw.as_mut_ptr())) };
-    }
-}
-
-impl Events {
-    pub(super) fn new(fd: RawFd) -> Events {
-        Events { fd }
     }
 }
 
@@ -141,7 +129,7 @@ impl Context {
                 continue;
             }
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || !patience::readable(self.events.fd, left) {
+            if left.is_zero() || !patience::readable(self.async_fd, left) {
                 return Err(Failure::new(format!("expected {kind:?}, got only {others:?}")));
             }
         }
@@ -157,7 +145,7 @@ impl Context {
                 }
             }
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || !patience::readable(self.events.fd, left.max(Duration::from_millis(1))) {
+            if left.is_zero() || !patience::readable(self.async_fd, left.max(Duration::from_millis(1))) {
                 return Ok(());
             }
         }
@@ -165,11 +153,11 @@ impl Context {
 
     /// Waits until there is an event, and leaves it there.
     pub(crate) fn async_becomes_readable(&self) -> bool {
-        patience::readable(self.events.fd, DEADLINE)
+        patience::readable(self.async_fd, DEADLINE)
     }
 
     /// Whether the descriptor of asynchronous events is readable now.
     pub(crate) fn has_async(&self) -> bool {
-        patience::readable(self.events.fd, Duration::ZERO)
+        patience::readable(self.async_fd, Duration::ZERO)
     }
 }

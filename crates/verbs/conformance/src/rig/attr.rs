@@ -1,8 +1,7 @@
 //! Attributes of a queue pair to modify, with any mask.
 
-use super::ah::Gid;
-use super::context::{PORT, PortFacts};
-use super::mr::Access;
+use super::access::Access;
+use super::port::{Gid, PORT, PortFacts};
 use rdma_sys::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr};
 pub(crate) use verbline_softnic::qp_table::{AttrMask, State, Transport};
 

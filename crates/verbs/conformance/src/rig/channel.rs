@@ -1,14 +1,12 @@
 //! Completion channels.
 
 use super::context::Context;
-use super::cq::Cq;
 use super::errno::Refused;
-use super::patience::{self, DEADLINE, QUIET, SOON};
-use super::verb;
+use super::patience::{self, DEADLINE, QUIET};
+use super::target::verb;
 use crate::check::{Failure, Outcome};
-use rdma_sys::{ibv_comp_channel, ibv_cq};
+use rdma_sys::ibv_comp_channel;
 use std::cell::Cell;
-use std::ffi::c_void;
 use std::os::fd::RawFd;
 use std::ptr;
 use std::rc::Rc;
@@ -20,20 +18,6 @@ pub(crate) struct Channel(Rc<ChannelInner>);
 struct ChannelInner {
     context: Rc<Context>,
     raw: Cell<*mut ibv_comp_channel>,
-}
-
-/// One completion event: which CQ, by address, and the cookie that it was created with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CqEvent {
-    cq: *mut ibv_cq,
-    pub(crate) cookie: usize,
-}
-
-impl CqEvent {
-    /// Whether it is `cq`'s.
-    pub(crate) fn is(&self, cq: &Cq) -> bool {
-        self.cq == cq.raw_or_null()
-    }
 }
 
 impl Channel {
@@ -58,43 +42,6 @@ impl Channel {
         patience::readable(self.fd(), std::time::Duration::ZERO)
     }
 
-    /// One `ibv_get_cq_event(3)` without blocking, for one of `cqs`; `None` if there is no event.
-    pub(crate) fn try_event(&self, cqs: &[&Cq]) -> Outcome<Option<CqEvent>> {
-        match get(self.0.context.provider, self.raw()) {
-            Err(refused) if refused.errno == libc::EAGAIN => Ok(None),
-            Err(refused) => Err(refused.into()),
-            Ok(event) => {
-                let owner = cqs.iter().find(|cq| event.is(cq));
-                owner.ok_or_else(|| Failure::new("an event of an unknown CQ"))?.count_event();
-                Ok(Some(event))
-            }
-        }
-    }
-
-    /// Waits for an event, which is to be `cq`'s; leaves it unacknowledged.
-    pub(crate) fn wait(&self, cq: &Cq) -> Outcome<CqEvent> {
-        if !patience::readable(self.fd(), DEADLINE) {
-            return Err(Failure::new("expected a completion event, got none"));
-        }
-        self.try_event(&[cq])?.ok_or_else(|| Failure::new("the channel is readable, but ibv_get_cq_event has no event"))
-    }
-
-    /// Waits for an event of `cq` and acknowledges it.
-    pub(crate) fn wait_ack(&self, cq: &Cq) -> Outcome<CqEvent> {
-        let event = self.wait(cq)?;
-        cq.ack(1);
-        Ok(event)
-    }
-
-    /// As [`Channel::wait_ack`], for rows in which a device is known to let one wait in vain: the
-    /// completion is there.
-    pub(crate) fn wait_soon(&self, cq: &Cq) -> Outcome {
-        if !patience::readable(self.fd(), SOON) {
-            return Err(Failure::new("expected a completion event, got none"));
-        }
-        self.wait_ack(cq).map(drop)
-    }
-
     /// Waits until there is an event, and leaves it there.
     pub(crate) fn becomes_readable(&self) -> bool {
         patience::readable(self.fd(), DEADLINE)
@@ -108,40 +55,13 @@ impl Channel {
         Ok(())
     }
 
-    /// Blocks in `ibv_get_cq_event(3)` on another thread while `meanwhile` runs on this one; gives
-    /// the event.
-    pub(crate) fn block_while(&self, cq: &Cq, meanwhile: impl FnOnce() -> Outcome) -> Outcome<CqEvent> {
-        struct Raw(*mut ibv_comp_channel);
-        // SAFETY: ibv_get_cq_event may be called on any thread.
-        unsafe impl Send for Raw {}
-        struct Got(Result<CqEvent, Refused>);
-        // SAFETY: an address to compare with, and numbers.
-        unsafe impl Send for Got {}
-        patience::set_nonblocking(self.fd(), false).map_err(|error| Failure::new(error.to_string()))?;
-        let (raw, provider) = (Raw(self.raw()), self.0.context.provider);
-        let (done, finished) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            let raw = raw;
-            // A row that gave up isn't waiting any more.
-            let _ = done.send(Got(get(provider, raw.0)));
-        });
-        meanwhile()?;
-        let got = finished.recv_timeout(DEADLINE);
-        patience::set_nonblocking(self.fd(), true).map_err(|error| Failure::new(error.to_string()))?;
-        let got = got.map_err(|_| Failure::new("ibv_get_cq_event did not return")).inspect_err(|_| {
-            // The thread still blocks in it: the channel is lost to it.
-            std::mem::forget(self.clone());
-        })?;
-        let event = got.0?;
-        if event.is(cq) {
-            cq.count_event();
-        }
-        Ok(event)
-    }
-
     /// Destroys it now, if the device lets go of it.
     pub(crate) fn try_destroy(&self) -> Result<(), Refused> {
         self.0.destroy()
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.0.context
     }
 
     pub(super) fn raw(&self) -> *mut ibv_comp_channel {
@@ -149,16 +69,6 @@ impl Channel {
         assert!(!raw.is_null(), "the row uses a channel that it destroyed");
         raw
     }
-}
-
-/// `ibv_get_cq_event(3)`, blocking or not as the descriptor is.
-fn get(provider: super::target::Provider, raw: *mut ibv_comp_channel) -> Result<CqEvent, Refused> {
-    let mut cq: *mut ibv_cq = ptr::null_mut();
-    let mut cookie: *mut c_void = ptr::null_mut();
-    // SAFETY: the channel is live; both may be written.
-    let value = unsafe { verb!(provider, ibv_get_cq_event(raw, &raw mut cq, &raw mut cookie)) };
-    Refused::check("ibv_get_cq_event", value)?;
-    Ok(CqEvent { cq, cookie: cookie.addr() })
 }
 
 impl ChannelInner {

@@ -1,13 +1,11 @@
 //! An opened device, and what it says about itself.
 
-use super::ah::Gid;
-use super::async_event::Events;
 use super::attr::Transport;
 use super::errno::Refused;
 use super::mem::{Mem, MemInner};
 use super::patience;
-use super::target::{Provider, Target};
-use super::verb;
+use super::port::{Gid, PORT, PortAttr, PortFacts};
+use super::target::{Provider, Target, verb};
 use crate::check::{Failure, Outcome};
 use rdma_sys::{
     ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_gid, ibv_odp_caps,
@@ -15,10 +13,8 @@ use rdma_sys::{
 };
 use std::cell::RefCell;
 use std::mem::offset_of;
+use std::os::fd::RawFd;
 use std::rc::{Rc, Weak};
-
-/// The only port that is used. Ports count from 1.
-pub(super) const PORT: u8 = 1;
 
 /// An opened device.
 pub(crate) struct Context {
@@ -28,38 +24,10 @@ pub(crate) struct Context {
     attr: ibv_device_attr,
     odp: ibv_odp_caps,
     port: PortFacts,
-    pub(super) events: Events,
+    /// Where its asynchronous events come.
+    pub(super) async_fd: RawFd,
     memories: RefCell<Vec<Weak<MemInner>>>,
     complaints: RefCell<Vec<String>>,
-}
-
-/// A port, as queried when the device was opened.
-#[derive(Clone, Debug)]
-pub(crate) struct PortFacts {
-    pub(crate) attr: PortAttr,
-    pub(crate) gid: Gid,
-    pub(crate) gid_index: u8,
-}
-
-/// `struct ibv_port_attr`, what rows ask of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PortAttr {
-    pub(crate) active: bool,
-    /// `enum ibv_mtu`.
-    pub(crate) active_mtu: u32,
-    pub(crate) max_mtu: u32,
-    pub(crate) max_message_bytes: u32,
-    pub(crate) gids: u32,
-    pub(crate) pkeys: u16,
-    pub(crate) lid: u16,
-    pub(crate) grh_required: bool,
-    pub(crate) is_ethernet: bool,
-}
-
-impl PortAttr {
-    pub(crate) fn mtu_bytes(&self) -> usize {
-        128 << self.active_mtu
-    }
 }
 
 /// What a device may or may not offer, with the place where it says so.
@@ -154,7 +122,7 @@ impl Context {
             attr,
             odp,
             port,
-            events: Events::new(async_fd),
+            async_fd,
             memories: RefCell::default(),
             complaints: RefCell::default(),
         }))

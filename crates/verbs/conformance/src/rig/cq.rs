@@ -4,7 +4,7 @@ use super::channel::Channel;
 use super::context::Context;
 use super::errno::Refused;
 use super::patience::{DEADLINE, Deadline, QUIET};
-use super::verb;
+use super::target::verb;
 use super::wc::Wc;
 use crate::check::{Failure, Outcome};
 use rdma_sys::{ibv_cq, ibv_wc};

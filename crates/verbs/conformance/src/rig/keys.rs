@@ -1,12 +1,12 @@
 //! Signature keys, in mlx5dv's terms. Only the software RNIC has them here: rows need
 //! [`Cap::Signatures`](super::Cap).
 
+use super::access::Access;
 use super::cq::Cq;
 use super::errno::Refused;
-use super::mr::Access;
 use super::pd::Pd;
 use super::qp::Qp;
-use super::wr::Sge;
+use super::sge::Sge;
 use rdma_sys::{ibv_send_flags, ibv_sge};
 use std::ffi::c_int;
 use std::ptr;

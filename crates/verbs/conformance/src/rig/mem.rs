@@ -1,6 +1,5 @@
 //! Memory that a device may read and write.
 
-use super::context::Context;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::rc::{Rc, Weak};
@@ -18,14 +17,12 @@ pub(super) struct MemInner {
 }
 
 impl Mem {
-    pub(super) fn new(context: &Context, bytes: usize) -> Mem {
+    pub(super) fn new(bytes: usize) -> Mem {
         let layout = Layout::from_size_align(bytes.max(1).next_multiple_of(PAGE_BYTES), PAGE_BYTES).expect("a size");
         // SAFETY: the size isn't zero.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        let memory = Mem(Rc::new(MemInner { start, layout }));
-        context.remember(&memory);
-        memory
+        Mem(Rc::new(MemInner { start, layout }))
     }
 
     pub(crate) fn addr(&self) -> u64 {

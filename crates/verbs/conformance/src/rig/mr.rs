@@ -1,47 +1,18 @@
 //! Memory regions.
 
+use super::access::Access;
 use super::context::Context;
 use super::errno::Refused;
 use super::mem::Mem;
 use super::pd::Pd;
-use super::verb;
-use super::wr::{Remote, Sge};
-use rdma_sys::{ibv_access_flags as bit, ibv_mr, ibv_rereg_mr_flags as rereg};
+use super::sge::{Remote, Sge};
+use super::target::verb;
+use rdma_sys::{ibv_mr, ibv_rereg_mr_flags as rereg};
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-use std::ops::{BitOr, Range};
+use std::ops::Range;
 use std::ptr;
 use std::rc::Rc;
-
-/// `enum ibv_access_flags`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Access(pub(crate) u32);
-
-impl Access {
-    /// Local reading only: nothing needs to be asked for.
-    pub(crate) const NONE: Access = Access(0);
-    pub(crate) const LOCAL_WRITE: Access = Access(bit::IBV_ACCESS_LOCAL_WRITE.0);
-    pub(crate) const REMOTE_WRITE: Access = Access(bit::IBV_ACCESS_REMOTE_WRITE.0);
-    pub(crate) const REMOTE_READ: Access = Access(bit::IBV_ACCESS_REMOTE_READ.0);
-    pub(crate) const REMOTE_ATOMIC: Access = Access(bit::IBV_ACCESS_REMOTE_ATOMIC.0);
-    pub(crate) const MW_BIND: Access = Access(bit::IBV_ACCESS_MW_BIND.0);
-    pub(crate) const ON_DEMAND: Access = Access(bit::IBV_ACCESS_ON_DEMAND.0);
-    pub(crate) const RELAXED_ORDERING: Access = Access(bit::IBV_ACCESS_RELAXED_ORDERING.0);
-    /// Every access by this and by remote queue pairs.
-    pub(crate) const ALL: Access =
-        Access(Self::LOCAL_WRITE.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_READ.0 | Self::REMOTE_ATOMIC.0);
-
-    pub(crate) const fn without(self, other: Access) -> Access {
-        Access(self.0 & !other.0)
-    }
-}
-
-impl BitOr for Access {
-    type Output = Access;
-    fn bitor(self, other: Access) -> Access {
-        Access(self.0 | other.0)
-    }
-}
 
 /// What `ibv_rereg_mr(3)` is to change.
 pub(crate) enum Rereg<'a> {
@@ -64,8 +35,15 @@ struct MrInner {
     raw: Cell<*mut ibv_mr>,
 }
 
+impl Pd {
+    /// Registers part of a memory.
+    pub(crate) fn reg(&self, memory: &Mem, range: Range<usize>, access: Access) -> Result<Mr, Refused> {
+        Mr::register(self, memory, range, access)
+    }
+}
+
 impl Mr {
-    pub(super) fn register(pd: &Pd, memory: &Mem, range: Range<usize>, access: Access) -> Result<Mr, Refused> {
+    fn register(pd: &Pd, memory: &Mem, range: Range<usize>, access: Access) -> Result<Mr, Refused> {
         assert!(range.end <= memory.len());
         let context = pd.context();
         let (addr, length) = ((memory.addr() + range.start as u64) as *mut _, range.len());

@@ -1,10 +1,10 @@
 //! Memory windows.
 
+use super::access::Access;
 use super::errno::Refused;
-use super::mr::{Access, Mr};
+use super::mr::Mr;
 use super::pd::Pd;
-use super::qp::Qp;
-use rdma_sys::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_mw_type, ibv_send_flags};
+use rdma_sys::{ibv_mw, ibv_mw_bind_info, ibv_mw_type};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::ptr;
@@ -74,16 +74,6 @@ impl Mw {
     pub(crate) fn next_rkey(&self) -> u32 {
         let rkey = self.rkey();
         rkey & !0xff | (rkey.wrapping_add(1) & 0xff)
-    }
-
-    /// `ibv_bind_mw(3)`: type 1 only. A window of length 0 unbinds.
-    pub(crate) fn bind(&self, qp: &Qp, id: u64, window: &Window) -> Result<(), Refused> {
-        self.keep(&window.mr);
-        let mut bind =
-            ibv_mw_bind { wr_id: id, send_flags: ibv_send_flags::IBV_SEND_SIGNALED.0, bind_info: window.raw() };
-        // SAFETY: all objects live; `bind` is read during the call.
-        let value = unsafe { rdma_sys::ibv_bind_mw(qp.raw(), self.raw(), &raw mut bind) };
-        Refused::check("ibv_bind_mw", value)
     }
 
     /// After a bind of a type 2 window was posted (ibv_post_send(3)), or of type 1 failed

@@ -1,15 +1,18 @@
 //! Two queue pairs that talk to each other through the device's own port: what most rows work on.
 
 use super::Rig;
+use super::access::Access;
 use super::ah::Ah;
 use super::attr::{Attr, AttrMask, State, Transport};
 use super::channel::Channel;
 use super::cq::Cq;
+use super::errno::Refused;
 use super::keys::QpExtras;
-use super::mr::{Access, Mr};
+use super::mr::Mr;
 use super::qp::{Cap, Qp, QpSpec};
+use super::sge::Remote;
 use super::srq::Srq;
-use super::wr::{Op, Recv, Remote, Wr};
+use super::wr::{Op, Recv, Wr};
 use crate::check::{During, Outcome, same, same_bytes};
 
 /// What both sides are made with.
@@ -92,14 +95,45 @@ pub(crate) struct Pair {
 /// What UD receives start with (ibv_post_recv(3)): room for a GRH.
 pub(crate) const GRH_BYTES: usize = 40;
 
+impl Rig {
+    /// Two connected (or, for UD, mutually addressed) queue pairs in RTS, with a CQ and memory
+    /// each.
+    pub(crate) fn pair(&self, transport: Transport) -> Outcome<Pair> {
+        self.pair_with(transport, SideSpec::default(), Link::default())
+    }
+
+    /// As [`Rig::pair`], built and connected as told.
+    pub(crate) fn pair_with(&self, transport: Transport, spec: SideSpec<'_>, link: Link) -> Outcome<Pair> {
+        Pair::connected(self, transport, spec, link)
+    }
+
+    /// Two queue pairs in RESET with a CQ and memory each.
+    pub(crate) fn unconnected(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Pair> {
+        Pair::unconnected(self, transport, spec)
+    }
+
+    /// One queue pair in RESET with a CQ for each of its queues and memory.
+    pub(crate) fn side(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Side> {
+        Side::create(self, transport, spec)
+    }
+
+    /// Why the device refuses to create such a queue pair; `None` if it doesn't.
+    pub(crate) fn create_refused(&self, transport: Transport, spec: SideSpec<'_>) -> Outcome<Option<Refused>> {
+        let cq = self.cq(spec.cq_depth)?;
+        let SideSpec { srq, cap, sig_all, extras, .. } = spec;
+        let spec = QpSpec { transport, send_cq: &cq, recv_cq: &cq, srq, cap, sig_all, extras };
+        Ok(Qp::create(&self.pd, &spec).err())
+    }
+}
+
 impl Pair {
-    pub(super) fn unconnected(rig: &Rig, transport: Transport, spec: SideSpec<'_>) -> Outcome<Pair> {
+    fn unconnected(rig: &Rig, transport: Transport, spec: SideSpec<'_>) -> Outcome<Pair> {
         let ah = if transport == Transport::Ud { Some(rig.ah()?) } else { None };
         let [a, b] = [Side::create(rig, transport, spec)?, Side::create(rig, transport, spec)?];
         Ok(Pair { a, b, ah, link: Link::default() })
     }
 
-    pub(super) fn connected(rig: &Rig, transport: Transport, spec: SideSpec<'_>, link: Link) -> Outcome<Pair> {
+    fn connected(rig: &Rig, transport: Transport, spec: SideSpec<'_>, link: Link) -> Outcome<Pair> {
         let pair = Pair { link, ..Pair::unconnected(rig, transport, spec)? };
         pair.connect()?;
         Ok(pair)
@@ -173,7 +207,7 @@ impl Pair {
 }
 
 impl Side {
-    pub(super) fn create(rig: &Rig, transport: Transport, spec: SideSpec<'_>) -> Outcome<Side> {
+    fn create(rig: &Rig, transport: Transport, spec: SideSpec<'_>) -> Outcome<Side> {
         let cq = || match spec.channel {
             Some(channel) => rig.cq_on(channel, spec.cq_depth),
             None => rig.cq(spec.cq_depth),

@@ -2,12 +2,9 @@
 
 use super::context::Context;
 use super::errno::Refused;
-use super::mem::Mem;
-use super::mr::{Access, Mr};
-use super::verb;
+use super::target::verb;
 use rdma_sys::ibv_pd;
 use std::cell::Cell;
-use std::ops::Range;
 use std::ptr;
 use std::rc::Rc;
 
@@ -38,11 +35,6 @@ impl Pd {
         let raw = self.0.raw.get();
         assert!(!raw.is_null(), "the row uses a protection domain that it deallocated");
         raw
-    }
-
-    /// Registers part of a memory.
-    pub(crate) fn reg(&self, memory: &Mem, range: Range<usize>, access: Access) -> Result<Mr, Refused> {
-        Mr::register(self, memory, range, access)
     }
 
     /// Deallocates it now, if the device lets go of it.

@@ -1,20 +1,19 @@
 //! Queue pairs.
 
-use super::ah::{Ah, Gid};
+use super::ah::Ah;
 use super::attr::{Attr, AttrMask, State, Transport};
 use super::cq::Cq;
 use super::errno::{PostRefused, Refused};
-use super::mw::Mw;
+use super::mw::{Mw, Window};
 use super::pd::Pd;
+use super::port::Gid;
 use super::query::Queried;
+use super::raw_wr::{RawRecvs, RawSends, UNTOUCHED};
 use super::srq::Srq;
-use super::verb;
+use super::target::verb;
 use super::wr::{Recv, Target, Wr};
 use crate::check::{Failure, Outcome, same};
-use rdma_sys::{
-    atomic_t, bind_mw_t, ibv_gid, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_sge,
-    rdma_t, ud_t,
-};
+use rdma_sys::{ibv_gid, ibv_mw_bind, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_send_flags, ibv_send_wr};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
@@ -177,11 +176,7 @@ impl Qp {
     /// Posts a linked list of work requests, then scribbles over all of it: it may be reused.
     pub(crate) fn post_send(&self, wrs: &[Wr]) -> Result<(), PostRefused> {
         let mut raw = self.raw_sends(wrs);
-        let base = raw.wrs.as_mut_ptr();
-        for at in 1..raw.wrs.len() {
-            // SAFETY: `at` and `at - 1` are indices of the list.
-            unsafe { (*base.add(at - 1)).next = base.add(at) };
-        }
+        let base = raw.first();
         let mut bad: *mut ibv_send_wr = ptr::without_provenance_mut(UNTOUCHED);
         // SAFETY: live; the list is linked and ends, and lives during the call with its
         // scatter/gather lists. What the CPU reads itself, inline data, was found to be ours by
@@ -260,7 +255,7 @@ impl Qp {
 
     fn raw_sends(&self, wrs: &[Wr]) -> RawSends {
         let context = self.0.pd.context();
-        let mut raw = RawSends { wrs: Vec::new(), sges: Vec::new() };
+        let mut raw = RawSends::default();
         for wr in wrs {
             for sge in wr.sges.iter().filter(|_| wr.is_inline()) {
                 assert!(sge.length > 0, "an inline entry of length 0 may mean 2 GiB that the CPU would read");
@@ -277,6 +272,18 @@ impl Qp {
             raw.push(wr);
         }
         raw
+    }
+}
+
+impl Mw {
+    /// `ibv_bind_mw(3)`: type 1 only. A window of length 0 unbinds.
+    pub(crate) fn bind(&self, qp: &Qp, id: u64, window: &Window) -> Result<(), Refused> {
+        self.keep(&window.mr);
+        let mut bind =
+            ibv_mw_bind { wr_id: id, send_flags: ibv_send_flags::IBV_SEND_SIGNALED.0, bind_info: window.raw() };
+        // SAFETY: all objects live; `bind` is read during the call.
+        let value = unsafe { rdma_sys::ibv_bind_mw(qp.raw(), self.raw(), &raw mut bind) };
+        Refused::check("ibv_bind_mw", value)
     }
 }
 
@@ -297,102 +304,5 @@ impl Drop for QpInner {
         if !self.raw.get().is_null() {
             self.destroy().unwrap_or_else(|refused| self.pd.context().complain(refused));
         }
-    }
-}
-
-/// An address that is no work request's: what `bad_wr` holds if the verb doesn't write it.
-const UNTOUCHED: usize = 1;
-
-/// A list of `ibv_send_wr` with its scatter/gather lists.
-struct RawSends {
-    wrs: Vec<ibv_send_wr>,
-    sges: Vec<Box<[ibv_sge]>>,
-}
-
-impl RawSends {
-    fn push(&mut self, wr: &Wr) {
-        let mut sges: Box<[ibv_sge]> = wr.sges.iter().map(|sge| sge.raw()).collect();
-        // SAFETY: integers, unions of integers, and pointers that may be null.
-        let mut raw: ibv_send_wr = unsafe { std::mem::zeroed() };
-        raw.wr_id = wr.id;
-        raw.num_sge = sges.len() as c_int;
-        raw.sg_list = if sges.is_empty() { ptr::null_mut() } else { sges.as_mut_ptr() };
-        raw.opcode = wr.op as u32;
-        raw.send_flags = wr.flags;
-        raw.imm_data_invalidated_rkey_union.imm_data = wr.word;
-        match &wr.target {
-            Target::None => {}
-            Target::Rdma(remote) => raw.wr.rdma = rdma_t { remote_addr: remote.addr, rkey: remote.rkey },
-            &Target::Atomic { remote, compare_add, swap } => {
-                raw.wr.atomic = atomic_t { remote_addr: remote.addr, compare_add, swap, rkey: remote.rkey };
-            }
-            Target::Ud { ah, qpn, qkey } => raw.wr.ud = ud_t { ah: ah.raw(), remote_qpn: *qpn, remote_qkey: *qkey },
-            Target::Bind { mw, rkey, window } => {
-                raw.bind_mw_tso_union.bind_mw = bind_mw_t { mw: mw.raw(), rkey: *rkey, bind_info: window.raw() };
-            }
-        }
-        self.wrs.push(raw);
-        self.sges.push(sges);
-    }
-
-    /// Overwrites everything: the verb promised that it doesn't look here any more.
-    fn scribble(&mut self) {
-        for wr in &mut self.wrs {
-            wr.wr_id = u64::MAX;
-            wr.opcode = u32::MAX;
-            wr.num_sge = c_int::MAX;
-        }
-        for sge in self.sges.iter_mut().flat_map(|list| list.iter_mut()) {
-            *sge = ibv_sge { addr: u64::MAX, length: u32::MAX, lkey: u32::MAX };
-        }
-    }
-}
-
-/// A linked list of `ibv_recv_wr` with its scatter/gather lists.
-pub(super) struct RawRecvs {
-    wrs: Vec<ibv_recv_wr>,
-    sges: Vec<Box<[ibv_sge]>>,
-}
-
-impl RawRecvs {
-    pub(super) fn new(recvs: &[Recv]) -> RawRecvs {
-        let mut sges: Vec<Box<[ibv_sge]>> =
-            recvs.iter().map(|recv| recv.sges.iter().map(|sge| sge.raw()).collect()).collect();
-        let list = recvs.iter().zip(&mut sges).map(|(recv, sges)| ibv_recv_wr {
-            wr_id: recv.id,
-            next: ptr::null_mut(),
-            sg_list: if sges.is_empty() { ptr::null_mut() } else { sges.as_mut_ptr() },
-            num_sge: sges.len() as c_int,
-        });
-        let wrs = list.collect();
-        RawRecvs { wrs, sges }
-    }
-
-    /// Links the list; it must not move any more.
-    pub(super) fn first(&mut self) -> *mut ibv_recv_wr {
-        let base = self.wrs.as_mut_ptr();
-        for at in 1..self.wrs.len() {
-            // SAFETY: `at` and `at - 1` are indices of the list.
-            unsafe { (*base.add(at - 1)).next = base.add(at) };
-        }
-        base
-    }
-
-    /// What the verb answered; then everything is overwritten, as in `RawSends::scribble`.
-    pub(super) fn outcome(
-        &mut self,
-        verb: &'static str,
-        errno: c_int,
-        bad: *mut ibv_recv_wr,
-    ) -> Result<(), PostRefused> {
-        let base = self.wrs.as_ptr().addr();
-        for wr in &mut self.wrs {
-            wr.wr_id = u64::MAX;
-            wr.num_sge = c_int::MAX;
-        }
-        for sge in self.sges.iter_mut().flat_map(|list| list.iter_mut()) {
-            *sge = ibv_sge { addr: u64::MAX, length: u32::MAX, lkey: u32::MAX };
-        }
-        PostRefused::check(verb, errno, bad.addr(), base, size_of::<ibv_recv_wr>())
     }
 }

@@ -3,8 +3,8 @@
 use super::errno::PostRefused;
 use super::errno::Refused;
 use super::pd::Pd;
-use super::qp::RawRecvs;
-use super::verb;
+use super::raw_wr::RawRecvs;
+use super::target::verb;
 use super::wr::Recv;
 use rdma_sys::{ibv_srq, ibv_srq_attr, ibv_srq_attr_mask, ibv_srq_init_attr};
 use std::cell::Cell;

@@ -12,6 +12,17 @@ pub(crate) enum Provider {
     Soft,
 }
 
+/// Calls a control verb of the provider: `verb!(provider, ibv_alloc_pd(context))`.
+macro_rules! verb {
+    ($provider:expr, $name:ident($($arg:expr),* $(,)?)) => {
+        match $provider {
+            $crate::rig::target::Provider::Kernel => rdma_sys::$name($($arg),*),
+            $crate::rig::target::Provider::Soft => verbline_softnic::provider::$name($($arg),*),
+        }
+    };
+}
+pub(super) use verb;
+
 /// What sort of device it is: known differences are declared by this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -50,7 +61,7 @@ impl Target {
         with_list(self.provider, |list| {
             let device = list.iter().find(|&&device| name_of(self.provider, device) == self.name)?;
             // SAFETY: a device of the list, which is freed only after this.
-            NonNull::new(unsafe { super::verb!(self.provider, ibv_open_device(*device)) })
+            NonNull::new(unsafe { verb!(self.provider, ibv_open_device(*device)) })
         })
     }
 }
@@ -74,7 +85,7 @@ fn kind(provider: Provider, name: &str) -> Kind {
 fn with_list<T>(provider: Provider, use_it: impl FnOnce(&[*mut ibv_device]) -> T) -> T {
     let mut count: c_int = 0;
     // SAFETY: `count` may be written.
-    let list = unsafe { super::verb!(provider, ibv_get_device_list(&raw mut count)) };
+    let list = unsafe { verb!(provider, ibv_get_device_list(&raw mut count)) };
     if list.is_null() {
         // A kernel without RDMA answers ENOSYS: there are no devices.
         return use_it(&[]);
@@ -82,11 +93,11 @@ fn with_list<T>(provider: Provider, use_it: impl FnOnce(&[*mut ibv_device]) -> T
     // SAFETY: `count` devices, as the call said; alive until the list is freed.
     let result = use_it(unsafe { std::slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0)) });
     // SAFETY: from ibv_get_device_list of the same provider, once.
-    unsafe { super::verb!(provider, ibv_free_device_list(list)) };
+    unsafe { verb!(provider, ibv_free_device_list(list)) };
     result
 }
 
 fn name_of(provider: Provider, device: *mut ibv_device) -> String {
     // SAFETY: a device of a live list; its name ends with a NUL.
-    unsafe { CStr::from_ptr(super::verb!(provider, ibv_get_device_name(device))) }.to_string_lossy().into_owned()
+    unsafe { CStr::from_ptr(verb!(provider, ibv_get_device_name(device))) }.to_string_lossy().into_owned()
 }

@@ -2,42 +2,8 @@
 
 use super::ah::Ah;
 use super::mw::{Mw, Window};
-use rdma_sys::{ibv_send_flags as flag, ibv_sge, ibv_wr_opcode as op};
-
-/// `struct ibv_sge`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sge {
-    pub(crate) addr: u64,
-    pub(crate) length: u32,
-    pub(crate) lkey: u32,
-}
-
-impl Sge {
-    pub(super) fn raw(self) -> ibv_sge {
-        ibv_sge { addr: self.addr, length: self.length, lkey: self.lkey }
-    }
-
-    pub(crate) fn with_lkey(self, lkey: u32) -> Sge {
-        Sge { lkey, ..self }
-    }
-
-    pub(crate) fn with_length(self, length: u32) -> Sge {
-        Sge { length, ..self }
-    }
-}
-
-/// Where a one-sided operation goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Remote {
-    pub(crate) addr: u64,
-    pub(crate) rkey: u32,
-}
-
-impl Remote {
-    pub(crate) fn with_rkey(self, rkey: u32) -> Remote {
-        Remote { rkey, ..self }
-    }
-}
+use super::sge::{Remote, Sge};
+use rdma_sys::{ibv_send_flags as flag, ibv_wr_opcode as op};
 
 /// `enum ibv_wr_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

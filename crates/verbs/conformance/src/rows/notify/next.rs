@@ -2,7 +2,7 @@
 //! nothing else does.
 
 use super::super::common::*;
-use super::{each, leave_one, wired};
+use super::wired::{each, leave_one, wired};
 use crate::check::{During, Outcome, same};
 use crate::rig::{Notify, Rig, Status, Transport};
 use crate::suite::Row;

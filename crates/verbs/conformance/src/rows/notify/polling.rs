@@ -1,7 +1,7 @@
 //! Events and polling: an event tells that there is something, and says nothing of how much.
 
 use super::super::common::*;
-use super::{leave_one, wired};
+use super::wired::{leave_one, wired};
 use crate::check::{During, Outcome, same};
 use crate::rig::{Notify, Rig, Wr};
 use crate::suite::Row;

@@ -1,7 +1,7 @@
 //! Requests: which one counts when several are pending, and what one of them is good for.
 
 use super::super::common::*;
-use super::{leave_one, wired};
+use super::wired::{leave_one, wired};
 use crate::check::{During, Outcome, ensure, same};
 use crate::rig::{Notify, Rig};
 use crate::suite::Row;

@@ -2,7 +2,7 @@
 //! failure.
 
 use super::super::common::*;
-use super::{each, leave_one, wired};
+use super::wired::{each, leave_one, wired};
 use crate::check::{During, Outcome, ensure, same};
 use crate::rig::{Cap, Notify, Op, Recv, Rig, Status, Transport};
 use crate::suite::Row;
