@@ -99,9 +99,10 @@ pub mod event {
 /// Memory that peers read and write, and the work requests that reach it.
 pub mod rdma {
     pub use crate::memory::peer::{NotReplaced, PeerMr, PeerSlice, Remote};
+    pub use crate::qp::one_sided::{RcQp, UcQp, UdQp};
     pub use crate::wr::buffer::{Buffer, Refused};
-    pub use crate::wr::one_sided::{RcQp, UcQp, UdQp};
-    pub use crate::wr::works::{KeptRegion, KeptWindow, Local, Operation, Part, Work, WorkList, WorksDone};
+    pub use crate::wr::operation::{KeptRegion, KeptWindow, Local, Operation, Part};
+    pub use crate::wr::works::{Work, WorkList, WorksDone};
 }
 
 /// For experts: memory windows, scatter/gather lists, raw attributes of QPs, options of

@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use verbline_mem::{ConnectionId, Packet};
 use verbline_plan::Rights;
-use verbline_verbs::rdma::Remote;
+use verbline_verbs::rdma::{self, Remote};
 use verbline_verbs::{PostStop, Status};
 
 use crate::api::region::Range;
@@ -69,14 +69,12 @@ pub struct Window(pub u16);
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
-    Send,
-    SendWithInvalidate { rkey: u32 },
-    Write { to: Remote },
-    Read { from: Remote },
-    CompareSwap { at: Remote, compare: u64, swap: u64 },
-    FetchAdd { at: Remote, add: u64 },
-    Bind { window: Window, rights: Rights },
-    Invalidate { rkey: u32 },
+    /// Any but a bind: nothing in it is the port's.
+    Plain(rdma::Operation),
+    Bind {
+        window: Window,
+        rights: Rights,
+    },
 }
 
 /// What kind of operation it is, as reports call it.
@@ -141,39 +139,43 @@ impl Operation {
         Operation { verb, memory, imm: None, fence: false, tag: 0, connection: None }
     }
 
+    fn plain(operation: rdma::Operation, memory: Memory) -> Operation {
+        Operation::new(Verb::Plain(operation), memory)
+    }
+
     /// RDMA READ of the peer's memory into this: as many bytes as it is long.
     pub fn read(into: impl Into<Memory>, from: Remote) -> Operation {
-        Operation::new(Verb::Read { from }, into.into())
+        Operation::plain(rdma::Operation::Read { from }, into.into())
     }
 
     /// RDMA WRITE of these bytes to the peer's memory. With an immediate it also takes one of the
     /// peer's receives.
     pub fn write(from: impl Into<Memory>, to: Remote) -> Operation {
-        Operation::new(Verb::Write { to }, from.into())
+        Operation::plain(rdma::Operation::Write { to }, from.into())
     }
 
     /// SEND of these bytes, which come back once the peer has them. What need not come back goes by
     /// [`Outputs::send`](crate::Outputs::send), which is cheaper; the order between the two holds.
     pub fn send(bytes: impl Into<Memory>) -> Operation {
-        Operation::new(Verb::Send, bytes.into())
+        Operation::plain(rdma::Operation::Send, bytes.into())
     }
 
     /// As [`Operation::send`]; it also takes a key of the receiver back, which the receiver is told
     /// ([`invalidated_key`]). It carries no immediate: both use the same field.
     pub fn send_with_invalidate(bytes: impl Into<Memory>, rkey: u32) -> Operation {
-        Operation::new(Verb::SendWithInvalidate { rkey }, bytes.into())
+        Operation::plain(rdma::Operation::SendWithInvalidate { rkey }, bytes.into())
     }
 
     /// Puts `swap` at the peer's eight bytes if `compare` is there. What was there comes back in
     /// `into`, eight bytes long, in this machine's byte order ([`Done::value`]).
     pub fn compare_swap(into: impl Into<Memory>, at: Remote, compare: u64, swap: u64) -> Operation {
-        Operation::new(Verb::CompareSwap { at, compare, swap }, into.into())
+        Operation::plain(rdma::Operation::CompareSwap { at, compare, swap }, into.into())
     }
 
     /// Adds to the peer's eight bytes, wrapping. What was there comes back as from
     /// [`Operation::compare_swap`].
     pub fn fetch_add(into: impl Into<Memory>, at: Remote, add: u64) -> Operation {
-        Operation::new(Verb::FetchAdd { at, add }, into.into())
+        Operation::plain(rdma::Operation::FetchAdd { at, add }, into.into())
     }
 
     /// Binds a window of the port to a part of a region whose `rights` have `bind`: the key that
@@ -185,7 +187,7 @@ impl Operation {
 
     /// Takes a key back that a bind gave: once this completes, no peer reaches anything by it.
     pub fn invalidate(rkey: u32) -> Operation {
-        Operation::new(Verb::Invalidate { rkey }, Memory::Empty)
+        Operation::plain(rdma::Operation::LocalInvalidate { rkey }, Memory::Empty)
     }
 
     /// Over this connection, of a port with many: to its peer, and in order with what is sent to
@@ -221,14 +223,16 @@ impl Operation {
 
     /// Its kind.
     pub fn kind(&self) -> OperationKind {
-        match self.verb {
-            Verb::Send | Verb::SendWithInvalidate { .. } => OperationKind::Send,
-            Verb::Write { .. } => OperationKind::Write,
-            Verb::Read { .. } => OperationKind::Read,
-            Verb::CompareSwap { .. } => OperationKind::CompareSwap,
-            Verb::FetchAdd { .. } => OperationKind::FetchAdd,
-            Verb::Bind { .. } => OperationKind::Bind,
-            Verb::Invalidate { .. } => OperationKind::Invalidate,
+        use rdma::Operation as Plain;
+        let Verb::Plain(operation) = self.verb else { return OperationKind::Bind };
+        match operation {
+            Plain::Send | Plain::SendWithInvalidate { .. } => OperationKind::Send,
+            Plain::Write { .. } => OperationKind::Write,
+            Plain::Read { .. } => OperationKind::Read,
+            Plain::CompareSwap { .. } => OperationKind::CompareSwap,
+            Plain::FetchAdd { .. } => OperationKind::FetchAdd,
+            Plain::Bind { .. } => OperationKind::Bind,
+            Plain::LocalInvalidate { .. } => OperationKind::Invalidate,
         }
     }
 }

@@ -1,146 +1,36 @@
 //! Connections between software RNICs of this process: a directory of listeners, and a mailbox a
 //! connection.
 //!
-//! A soft device is found by the IPv4 addresses of its GID table. The mailbox is a mutex and, for
-//! each side, an eventfd that the other side rings; it lives as long as either side.
+//! The mailbox is a mutex and, for each side, an eventfd that the other side rings.
 
 mod bell;
+mod home;
+mod mailbox;
 mod ports;
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+pub(super) use home::PORT;
 
 use self::bell::Bell;
+use self::home::{Home, homes};
+use self::mailbox::{End, Hall, Mailbox, Offer, PORTS, Side, State, lock};
 use self::ports::Port;
 use super::{ConnParam, ConnectOptions, ConnectionError, Deadline};
-use crate::device::gid::Gid;
 use crate::device::provider::Provider;
-use crate::device::{Device, DeviceError};
-use crate::errno::{Errno, VerbError};
 use crate::qp::QueuePair;
 use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
-use crate::qp::endpoint::Endpoint;
-
-/// Every soft device has one port.
-pub(super) const PORT: u8 = 1;
 
 /// Of an application's rejection (InfiniBand Architecture Specification, table 117: "consumer
 /// reject").
 const CONSUMER_REJECT: i32 = 28;
 
-/// A device's address: which device, and which entry of its GID table.
-#[derive(Clone, Debug)]
-struct Home {
-    device: String,
-    gid_index: u8,
-    address: IpAddr,
-}
-
-fn homes() -> Result<Vec<Home>, ConnectionError> {
-    let mut homes = Vec::new();
-    for device in Device::list(Provider::Soft).map_err(verb_error)? {
-        for entry in device.open().map_err(verb_error)?.gids(PORT)? {
-            homes.push(Home {
-                device: device.name().to_owned(),
-                gid_index: entry.index,
-                address: address_of(entry.gid),
-            });
-        }
-    }
-    Ok(homes)
-}
-
-fn address_of(gid: Gid) -> IpAddr {
-    gid.to_ipv4().map_or(IpAddr::V6(gid.to_ipv6()), IpAddr::V4)
-}
-
-fn verb_error(error: DeviceError) -> ConnectionError {
-    match error {
-        DeviceError::Verb(error) => error.into(),
-        DeviceError::NotFound { .. } => {
-            VerbError::new("ibv_open_device", error.to_string(), Errno::new(libc::ENODEV)).into()
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while one is held leaves nothing half done: every change is one assignment or one
-    // push.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Where requests wait for a listener.
-#[derive(Debug)]
-struct Hall {
-    waiting: Mutex<VecDeque<Arc<Mailbox>>>,
-    backlog: usize,
-    bell: Bell,
-}
-
-impl Drop for Hall {
-    /// Those who still wait are told: also one who came in as the listener left, and held the hall
-    /// open behind it.
-    fn drop(&mut self) {
-        for mailbox in lock(&self.waiting).drain(..) {
-            drop(End { mailbox, side: Side::Callee });
-        }
-    }
-}
-
-/// What the two sides of a connection tell each other.
-#[derive(Debug)]
-struct Mailbox {
-    state: Mutex<State>,
-    /// Rung for the connecting side, and for the accepting side.
-    caller: Bell,
-    callee: Bell,
-    request: Offer,
-    from: Port,
-    to: Home,
-}
-
-/// One side's endpoint and wishes.
-#[derive(Clone, Debug)]
-struct Offer {
-    endpoint: Endpoint,
-    options: ConnectOptions,
-    srq: bool,
-}
-
-impl Offer {
-    fn new(qp: &QueuePair, options: &ConnectOptions) -> Offer {
-        Offer { endpoint: qp.endpoint(), options: options.clone(), srq: qp.uses_srq() }
-    }
-
-    /// As the other side is told of it.
-    fn param(&self) -> ConnParam {
-        let Offer { endpoint, options, srq } = self;
-        ConnParam {
-            responder_resources: options.initiator_depth,
-            initiator_depth: options.responder_resources,
-            retry_count: options.retry_count,
-            rnr_retry_count: options.rnr_retry_count,
-            qp_num: endpoint.qpn,
-            srq: *srq,
-        }
-    }
-}
-
-#[derive(Debug)]
-enum State {
-    Asked,
-    Accepted(Offer),
-    Rejected(Vec<u8>),
-    Established,
-    Ended,
-}
-
 #[derive(Debug)]
 pub(super) struct Route {
     from: Home,
-    port: Port,
+    port: Port<Hall>,
     to: SocketAddr,
 }
 
@@ -156,7 +46,7 @@ impl Route {
             // As a host does: to an address of its own from that very address.
             None => target,
         };
-        let port = Port::claim(SocketAddr::new(from.address, port), Weak::new())?;
+        let port = PORTS.claim(SocketAddr::new(from.address, port), Weak::new())?;
         Ok(Route { from, port, to })
     }
 
@@ -166,7 +56,7 @@ impl Route {
 
     pub(super) fn connect(self, qp: &mut QueuePair, options: &ConnectOptions) -> Result<Connecting, ConnectionError> {
         let address = self.to;
-        let hall = ports::hall_at(address).ok_or(ConnectionError::Refused { address })?;
+        let hall = PORTS.listener_at(address).ok_or(ConnectionError::Refused { address })?;
         bring_to_init(qp, &self.from, options)?;
         let to = homes()?.into_iter().find(|home| home.address == address.ip());
         let to = to.ok_or(ConnectionError::Unreachable { provider: Provider::Soft, address })?;
@@ -214,74 +104,6 @@ fn bring_up(qp: &mut QueuePair, peer: &Offer, own: &ConnectOptions) -> Result<()
     Ok(())
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Caller,
-    Callee,
-}
-
-/// One side's hold on a mailbox. Dropping it ends the connection.
-#[derive(Debug)]
-struct End {
-    mailbox: Arc<Mailbox>,
-    side: Side,
-}
-
-impl End {
-    fn bell(&self) -> &Bell {
-        match self.side {
-            Side::Caller => &self.mailbox.caller,
-            Side::Callee => &self.mailbox.callee,
-        }
-    }
-
-    fn ring_other(&self) {
-        match self.side {
-            Side::Caller => self.mailbox.callee.ring(),
-            Side::Callee => self.mailbox.caller.ring(),
-        }
-    }
-
-    /// Sets the state, unless the other side has ended it, and rings.
-    fn set(&self, state: State) {
-        let mut now = lock(&self.mailbox.state);
-        if !matches!(*now, State::Ended) {
-            *now = state;
-        }
-        drop(now);
-        self.ring_other();
-    }
-
-    /// Waits until `look` finds what it waits for; `None` when the time is over first.
-    fn wait<T>(
-        &self,
-        deadline: Deadline,
-        mut look: impl FnMut(&State) -> Option<T>,
-    ) -> Result<Option<T>, ConnectionError> {
-        loop {
-            // Quiet first, then look: a ring in between is heard by the next wait.
-            self.bell().quiet();
-            if let Some(found) = look(&lock(&self.mailbox.state)) {
-                return Ok(Some(found));
-            }
-            if !deadline.wait(self.bell().as_fd())? {
-                return Ok(None);
-            }
-        }
-    }
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        let mut state = lock(&self.mailbox.state);
-        if !matches!(*state, State::Rejected(_)) {
-            *state = State::Ended;
-        }
-        drop(state);
-        self.ring_other();
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Connecting {
     end: End,
@@ -318,7 +140,7 @@ impl Connecting {
 #[derive(Debug)]
 pub(super) struct Listener {
     /// Dropped before the hall: when that is closed, nobody finds it any more.
-    port: Port,
+    port: Port<Hall>,
     hall: Arc<Hall>,
 }
 
@@ -329,7 +151,7 @@ impl Listener {
             return Err(ConnectionError::Unreachable { provider: Provider::Soft, address });
         }
         let hall = Arc::new(Hall { waiting: Mutex::default(), backlog: backlog.max(1) as usize, bell: Bell::new()? });
-        let port = Port::claim(address, Arc::downgrade(&hall))?;
+        let port = PORTS.claim(address, Arc::downgrade(&hall))?;
         Ok(Listener { port, hall })
     }
 

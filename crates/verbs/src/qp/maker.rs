@@ -13,8 +13,8 @@ use crate::memory::window::{MemoryWindow, WindowKind};
 use crate::qp::endpoint::Transport;
 use crate::qp::srq::SrqInner;
 use crate::signature::QpSignature;
+use crate::wr::operation::{KeptMemory, KeptRegion, KeptWindow};
 use crate::wr::post::PostStop;
-use crate::wr::works::{KeptMemory, KeptRegion, KeptWindow};
 
 /// Makes QPs of one [`QpSpec`] on the same PD, CQs and SRQ, which it keeps alive. Whoever polls the
 /// CQs and posts to the SRQ goes on to do so: a maker only says where its QPs complete, and where

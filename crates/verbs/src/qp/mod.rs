@@ -21,10 +21,10 @@ mod error;
 mod maker;
 pub(crate) mod multicast;
 pub(crate) mod offered;
+pub(crate) mod one_sided;
 mod posting;
 mod scatter;
 mod spec;
-mod special;
 pub(crate) mod srq;
 pub(crate) mod state;
 pub(crate) mod thread_domain;
@@ -55,10 +55,10 @@ use crate::qp::endpoint::Transport;
 use crate::qp::multicast::Membership;
 use crate::qp::srq::SrqInner;
 use crate::qp::thread_domain::OwnDomain;
+use crate::wr::operation::KeptMemory;
 use crate::wr::post_verb::{PostRecv, PostSend};
 use crate::wr::recv::{RecvQueue, ScatterQueue};
 use crate::wr::send::{SendQueue, SendQueueSpec};
-use crate::wr::works::KeptMemory;
 use crate::wr::wr_id::WrKind;
 
 /// What a QP holds and what went wrong with it.

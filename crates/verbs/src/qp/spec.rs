@@ -8,8 +8,6 @@ use rdma_sys::{ibv_pd, ibv_qp};
 use verbline_softnic::mlx5dv::mlx5dv_create_qp;
 
 use super::QpError;
-#[cfg(doc)]
-use super::QueuePair;
 use crate::cq::CompletionQueue;
 use crate::device::capability::Capability;
 use crate::device::context::Context;
@@ -42,8 +40,9 @@ pub struct QpSpec<'a> {
     /// read into ([`crate::expert::SgList`]); at least 1. [`crate::attr::DeviceAttr::max_sge`] is
     /// the device's limit.
     pub max_send_sge: u32,
-    /// The same of receives. Above 1, the QP receives into lists ([`QueuePair::post_recv_scatter`])
-    /// and into nothing else. Of no effect with an SRQ, whose receives are packets.
+    /// The same of receives. Above 1, the QP receives into lists
+    /// ([`crate::QueuePair::post_recv_scatter`]) and into nothing else. Of no effect with an SRQ,
+    /// whose receives are packets.
     pub max_recv_sge: u32,
     /// Packets up to this length are copied into the work request and are back at once. The device
     /// may grant less.
@@ -55,8 +54,8 @@ pub struct QpSpec<'a> {
     pub tag: u16,
     /// Give the QP a thread domain of its own where the device has them, so that the driver posts
     /// without its locks; where it has none, or no more, the QP is made without
-    /// ([`QueuePair::has_thread_domain`] tells). On mlx5 that takes one doorbell page of the device
-    /// and saves up to two spin locks a post.
+    /// ([`crate::QueuePair::has_thread_domain`] tells). On mlx5 that takes one doorbell page of the
+    /// device and saves up to two spin locks a post.
     pub thread_domain: bool,
     /// Whether its work requests configure signature keys (RC), and whether it stops where a check
     /// failed. Refused as lacking on devices without.

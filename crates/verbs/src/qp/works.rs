@@ -7,8 +7,9 @@ use super::QueuePair;
 use crate::cq::completion::{Completion, Stale};
 use crate::memory::peer::{PeerMr, Remote};
 use crate::memory::window::{MemoryWindow, WindowKind};
+use crate::wr::operation::{KeptRegion, KeptWindow};
 use crate::wr::post::{PostStop, SendOutcome};
-use crate::wr::works::{KeptRegion, KeptWindow, WorkList, WorksDone};
+use crate::wr::works::{WorkList, WorksDone};
 use crate::wr::wr_id::WrKind;
 
 impl QueuePair {

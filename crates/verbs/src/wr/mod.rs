@@ -2,7 +2,7 @@
 
 pub(crate) mod buffer;
 pub(crate) mod grh;
-pub(crate) mod one_sided;
+pub(crate) mod operation;
 pub(crate) mod post;
 pub(crate) mod post_verb;
 pub(crate) mod recv;

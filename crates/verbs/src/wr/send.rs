@@ -19,9 +19,10 @@ mod works;
 
 use rdma_sys::{ibv_send_flags, ibv_sge};
 
+use crate::memory::window::PostedBind;
 use crate::qp::ah::AddressHandle;
 use crate::qp::endpoint::Transport;
-use crate::wr::one_sided::Kept;
+use crate::wr::buffer::Buffer;
 use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions};
 use crate::wr::slots::Slots;
 use crate::wr::wr_id::{Sequence, WrKind};
@@ -40,6 +41,14 @@ pub(crate) struct Destination {
     pub(crate) ah: AddressHandle,
     pub(crate) qpn: u32,
     pub(crate) qkey: u32,
+}
+
+/// What a slot of the SQ keeps for a work request that is not a packet of a batch.
+struct Kept {
+    /// Goes back to the user.
+    buffer: Buffer,
+    /// For a bind: the window, and what it was bound to before.
+    bind: Option<PostedBind>,
 }
 
 pub(crate) struct SendQueue {

@@ -8,110 +8,8 @@
 
 use verbline_mem::Packet;
 
-use crate::memory::mr::Access;
-use crate::memory::peer::{PeerMr, Remote};
+use crate::wr::operation::{Local, Operation};
 use crate::wr::post::SendOptions;
-
-/// A region that a QP keeps, by its place among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeptRegion(pub(crate) u16);
-
-/// A window that a QP keeps, by its place among them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeptWindow(pub(crate) u16);
-
-/// A part of a region that the QP keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Part {
-    /// Which region.
-    pub region: KeptRegion,
-    /// Where it starts, bytes.
-    pub offset: u32,
-    /// How long it is, bytes.
-    pub len: u32,
-}
-
-/// Local memory of an operation.
-#[derive(Debug, Default)]
-pub enum Local {
-    /// No bytes.
-    #[default]
-    Empty,
-    /// A packet's data: `len()` bytes of it.
-    Packet(Packet),
-    /// A part of a region that the QP keeps.
-    Part(Part),
-}
-
-impl Local {
-    /// The packet, if it is one.
-    pub fn into_packet(self) -> Option<Packet> {
-        match self {
-            Local::Packet(packet) => Some(packet),
-            Local::Empty | Local::Part(_) => None,
-        }
-    }
-
-    /// Length, bytes.
-    pub fn len_bytes(&self) -> usize {
-        match self {
-            Local::Empty => 0,
-            Local::Packet(packet) => packet.len(),
-            Local::Part(part) => part.len as usize,
-        }
-    }
-}
-
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// SEND, with immediate data if the options have some.
-    Send,
-    /// SEND that also invalidates a key of the receiver. Immediate data is not sent: both use the
-    /// same field.
-    SendWithInvalidate {
-        /// The receiver's.
-        rkey: u32,
-    },
-    /// RDMA WRITE; with immediate data it also takes one of the peer's receives.
-    Write {
-        /// Where to.
-        to: Remote,
-    },
-    /// RDMA READ (RC).
-    Read {
-        /// Where from.
-        from: Remote,
-    },
-    /// Puts `swap` at the peer's eight bytes if `compare` is there; what was there comes back (RC).
-    CompareSwap {
-        /// A multiple of 8.
-        at: Remote,
-        /// What is expected.
-        compare: u64,
-        /// What takes its place.
-        swap: u64,
-    },
-    /// Adds to the peer's eight bytes, wrapping; what was there comes back (RC).
-    FetchAdd {
-        /// A multiple of 8.
-        at: Remote,
-        /// How much.
-        add: u64,
-    },
-    /// Takes a key of this side back.
-    LocalInvalidate {
-        /// The key.
-        rkey: u32,
-    },
-    /// Binds a window that the QP keeps to the part that is the operation's memory.
-    Bind {
-        /// Which window.
-        window: KeptWindow,
-        /// What its key allows peers.
-        access: Access,
-    },
-}
 
 /// A work request that waits.
 #[derive(Debug)]
@@ -250,13 +148,6 @@ impl WorkList {
         self.places[..self.tail].rotate_left(self.head);
         (self.head, self.tail) = (0, self.tail - self.head);
     }
-}
-
-/// What the QP was given for good, so that operations name it by a number.
-#[derive(Debug, Default)]
-pub(crate) struct KeptMemory {
-    pub(crate) regions: Vec<PeerMr>,
-    pub(crate) windows: Vec<crate::memory::window::MemoryWindow>,
 }
 
 /// What a completion of a listed work request says.

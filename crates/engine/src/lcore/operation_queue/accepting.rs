@@ -179,16 +179,10 @@ impl OperationQueue {
             },
         };
         let operation = match verb {
-            Verb::Send => rdma::Operation::Send,
-            Verb::SendWithInvalidate { rkey } => rdma::Operation::SendWithInvalidate { rkey },
-            Verb::Write { to } => rdma::Operation::Write { to },
-            Verb::Read { from } => rdma::Operation::Read { from },
-            Verb::CompareSwap { at, compare, swap } => rdma::Operation::CompareSwap { at, compare, swap },
-            Verb::FetchAdd { at, add } => rdma::Operation::FetchAdd { at, add },
+            Verb::Plain(operation) => operation,
             Verb::Bind { window, rights } => {
                 rdma::Operation::Bind { window: self.windows[usize::from(window.0)], access: access(rights) }
             }
-            Verb::Invalidate { rkey } => rdma::Operation::LocalInvalidate { rkey },
         };
         Work::Operation { operation, local, options: SendOptions { imm, fence, ..SendOptions::default() } }
     }

@@ -5,80 +5,73 @@
 //! address; that of IPv6 is IPv4's too, as `net.ipv6.bindv6only = 0` has it. So at most one
 //! listener hears a request, whatever order they came in.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::Hall;
 use crate::connection::ConnectionError;
 
 /// The ports that are picked for those who ask for none (RFC 6335, section 6: dynamic ports).
 const EPHEMERAL: RangeInclusive<u16> = 49152..=u16::MAX;
 
-static PORTS: LazyLock<Mutex<Ports>> =
-    LazyLock::new(|| Mutex::new(Ports { held: HashMap::new(), last: *EPHEMERAL.end() }));
+/// Who holds which port. `L` is what listens.
+pub(super) struct Ports<L>(Mutex<Table<L>>);
 
-struct Ports {
-    held: HashMap<u16, Vec<Holder>>,
+struct Table<L> {
+    held: BTreeMap<u16, Vec<Holder<L>>>,
     /// The last that was picked. The next is another, so that one who is late for the last finds
     /// nobody rather than a stranger.
     last: u16,
 }
 
 /// Who holds a port of an address.
-struct Holder {
+struct Holder<L> {
     ip: IpAddr,
-    /// Where requests wait; dangling for one who connects.
-    hall: Weak<Hall>,
+    /// Dangling for one who connects.
+    listener: Weak<L>,
 }
 
 /// A port of an address, held until this is dropped.
-#[derive(Debug)]
-pub(super) struct Port {
+pub(super) struct Port<L: 'static> {
+    ports: &'static Ports<L>,
     address: SocketAddr,
 }
 
-impl Port {
-    /// Port 0 picks one that nobody holds, of any address. Requests to it go to `hall`.
-    pub(super) fn claim(address: SocketAddr, hall: Weak<Hall>) -> Result<Port, ConnectionError> {
-        let mut ports = ports();
+impl<L> Ports<L> {
+    pub(super) const fn new() -> Ports<L> {
+        Ports(Mutex::new(Table { held: BTreeMap::new(), last: *EPHEMERAL.end() }))
+    }
+
+    /// Port 0 picks one that nobody holds, of any address. Requests to it go to `listener`.
+    pub(super) fn claim(&'static self, address: SocketAddr, listener: Weak<L>) -> Result<Port<L>, ConnectionError> {
+        let mut table = self.lock();
         let port = match address.port() {
-            0 => ports.pick(),
-            port => Some(port).filter(|port| ports.holders(*port).all(|holder| !overlap(holder.ip, address.ip()))),
+            0 => table.pick(),
+            port => Some(port).filter(|port| table.holders(*port).all(|holder| !overlap(holder.ip, address.ip()))),
         };
         let port = port.ok_or(ConnectionError::AddressInUse { address })?;
-        ports.held.entry(port).or_default().push(Holder { ip: address.ip(), hall });
-        Ok(Port { address: SocketAddr::new(address.ip(), port) })
+        table.held.entry(port).or_default().push(Holder { ip: address.ip(), listener });
+        Ok(Port { ports: self, address: SocketAddr::new(address.ip(), port) })
     }
 
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
+    /// Who listens at an address, if somebody does.
+    pub(super) fn listener_at(&self, address: SocketAddr) -> Option<Arc<L>> {
+        let table = self.lock();
+        let mut hearing = table.holders(address.port()).filter(|holder| hears(holder.ip, address.ip()));
+        hearing.find_map(|holder| holder.listener.upgrade())
     }
-}
 
-impl Drop for Port {
-    fn drop(&mut self) {
-        let mut ports = ports();
-        let Some(holders) = ports.held.get_mut(&self.address.port()) else { return };
-        holders.retain(|holder| holder.ip != self.address.ip());
-        if holders.is_empty() {
-            ports.held.remove(&self.address.port());
-        }
+    fn lock(&self) -> MutexGuard<'_, Table<L>> {
+        // A panic while it is held leaves nothing half done: each holder comes and goes by one
+        // call.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where requests to an address wait, if somebody listens there.
-pub(super) fn hall_at(address: SocketAddr) -> Option<Arc<Hall>> {
-    let ports = ports();
-    ports
-        .holders(address.port())
-        .filter(|holder| hears(holder.ip, address.ip()))
-        .find_map(|holder| holder.hall.upgrade())
-}
-
-impl Ports {
-    fn holders(&self, port: u16) -> impl Iterator<Item = &Holder> {
+impl<L> Table<L> {
+    fn holders(&self, port: u16) -> impl Iterator<Item = &Holder<L>> {
         self.held.get(&port).into_iter().flatten()
     }
 
@@ -90,9 +83,27 @@ impl Ports {
     }
 }
 
-fn ports() -> MutexGuard<'static, Ports> {
-    // A panic while it is held leaves nothing half done: each holder comes and goes by one call.
-    PORTS.lock().unwrap_or_else(PoisonError::into_inner)
+impl<L> Port<L> {
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl<L> fmt::Debug for Port<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+impl<L> Drop for Port<L> {
+    fn drop(&mut self) {
+        let mut table = self.ports.lock();
+        let Some(holders) = table.held.get_mut(&self.address.port()) else { return };
+        holders.retain(|holder| holder.ip != self.address.ip());
+        if holders.is_empty() {
+            table.held.remove(&self.address.port());
+        }
+    }
 }
 
 fn overlap(a: IpAddr, b: IpAddr) -> bool {

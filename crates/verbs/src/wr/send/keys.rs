@@ -2,10 +2,10 @@
 
 use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode};
 
-use super::{INLINE, SIGNALED, SendQueue, flags};
+use super::{INLINE, Kept, SIGNALED, SendQueue, flags};
 use crate::signature::{KeyConfig, PostedConfiguration, RefusedKey, SignatureKey};
 use crate::wr::buffer::{Buffer, Refused};
-use crate::wr::one_sided::{Kept, Op, Verb};
+use crate::wr::operation::{Op, Operation};
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::post_verb::PostSend;
 use crate::wr::wr_id::{self, WrKind};
@@ -54,9 +54,7 @@ impl SendQueue {
         if key.inner.pd.id != self.pd_id {
             return Err(PostStop::NotRegistered { packet_pd: key.inner.pd.id, qp_pd: self.pd_id });
         }
-        if self.room() == 0 || self.sequence.reserve(1) == 0 {
-            return Err(PostStop::Full);
-        }
+        self.reserve_one()?;
         let slot = self.packets.slot(self.sequence.next());
         let words = key.build(config)?;
         let inline = ibv_sge { addr: words.as_ptr() as u64, length: size_of_val(words) as u32, lkey: 0 };
@@ -80,8 +78,7 @@ impl SendQueue {
         key: &SignatureKey,
         options: SendOptions,
     ) -> Result<(), Refused> {
-        let options = SendOptions { imm: None, ..options };
-        let op = Op { verb: Verb::LocalInvalidate { rkey: key.lkey() }, options, inline: false };
+        let op = Op { operation: Operation::LocalInvalidate { rkey: key.lkey() }, options, inline: false };
         // SAFETY: by the contract above, `post` is for the live QP of this queue.
         match unsafe { self.try_post_op(post, &op, &Buffer::Empty) } {
             Ok(slot) => {

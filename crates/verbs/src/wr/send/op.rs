@@ -4,15 +4,15 @@
 //! Each is posted by itself and always signaled; its slot keeps the memory that it uses until its
 //! completion.
 
-use rdma_sys::{ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_send_wr, ibv_sge};
+use rdma_sys::{bind_mw_t, ibv_mw_bind, ibv_send_wr, ibv_sge, ibv_wr_opcode};
 
-use super::{INLINE, SIGNALED, SendQueue, flags};
+use super::{INLINE, Kept, SIGNALED, SendQueue, flags};
 use crate::memory::mr::Access;
 use crate::memory::peer::PeerSlice;
 use crate::memory::window::{MemoryWindow, WindowKind, bind_info};
 use crate::qp::endpoint::Transport;
 use crate::wr::buffer::{Buffer, Refused};
-use crate::wr::one_sided::{Kept, Op, Verb};
+use crate::wr::operation::Op;
 use crate::wr::post::{DestinationId, PostStop, SendOptions};
 use crate::wr::post_verb::PostSend;
 use crate::wr::wr_id::{self, WrKind};
@@ -60,14 +60,10 @@ impl SendQueue {
         let info = bind_info(&slice, access);
         let replaces = window.settle();
         let rkey = window.next_rkey();
-        let op = Op { verb: Verb::BindWindow { window: inner.as_ptr(), rkey, info }, options, inline: false };
-        let posted = match window.kind() {
-            // SAFETY: the caller's word; window and memory go into the slot below.
-            WindowKind::Type2 => unsafe { self.try_post_op(post, &op, &buffer) },
-            // SAFETY: `post` is for the live QP of this queue; window and memory go into the slot
-            // below.
-            WindowKind::Type1 => unsafe { self.try_bind_type_1(post, &op, &buffer, inner.as_ptr(), info) },
-        };
+        let bind = bind_mw_t { mw: inner.as_ptr(), rkey, bind_info: info };
+        // SAFETY: `post` is for the live QP of this queue; window and memory go into the slot
+        // below.
+        let posted = unsafe { self.try_bind(post, window.kind(), bind, &options, &buffer) };
         match posted {
             Ok(slot) => {
                 let bind = window.posted(slice, replaces);
@@ -81,38 +77,50 @@ impl SendQueue {
     /// Type 1 windows have a verb of their own, which posts the work request itself.
     ///
     /// # Safety
-    /// As [`SendQueue::try_post_op`].
-    unsafe fn try_bind_type_1(
+    /// As [`SendQueue::try_post_op`]; window and region are alive.
+    unsafe fn try_bind(
         &mut self,
         post: PostSend,
-        op: &Op,
+        kind: WindowKind,
+        bind: bind_mw_t,
+        options: &SendOptions,
         buffer: &Buffer,
-        window: *mut ibv_mw,
-        bind_info: ibv_mw_bind_info,
     ) -> Result<usize, PostStop> {
-        if self.room() == 0 || self.sequence.reserve(1) == 0 {
-            return Err(PostStop::Full);
-        }
-        self.check_op(op, buffer)?;
-        let wr_id = self.sequence.next() | wr_id::kind_bits(WrKind::Op);
-        let mut bind = ibv_mw_bind { wr_id, send_flags: SIGNALED | flags(&op.options), bind_info };
-        // SAFETY: QP, window and region are alive and of one PD.
-        let ret = unsafe { rdma_sys::ibv_bind_mw(post.qp, window, &raw mut bind) };
-        if ret != 0 {
-            return Err(PostStop::of_device(ret));
-        }
+        self.reserve_one()?;
+        self.check_fence(options)?;
+        self.check_pd(buffer)?;
         let slot = self.packets.slot(self.sequence.next());
-        self.until_signal = self.signal_every;
-        self.advance(1);
+        let send_flags = SIGNALED | flags(options);
+        match kind {
+            WindowKind::Type2 => {
+                let write = |wr: &mut ibv_send_wr, _: &mut ibv_sge| {
+                    (wr.send_flags, wr.num_sge, wr.opcode) = (send_flags, 0, ibv_wr_opcode::IBV_WR_BIND_MW);
+                    // See `Operation::write`.
+                    wr.imm_data_invalidated_rkey_union.imm_data = 0;
+                    wr.bind_mw_tso_union.bind_mw = bind;
+                };
+                // SAFETY: `post` is for the live QP of this queue; window and region are alive.
+                unsafe { self.post_special(post, WrKind::Op, write)? };
+            }
+            WindowKind::Type1 => {
+                let wr_id = self.sequence.next() | wr_id::kind_bits(WrKind::Op);
+                let mut asked = ibv_mw_bind { wr_id, send_flags, bind_info: bind.bind_info };
+                // SAFETY: QP, window and region are alive and of one PD.
+                let ret = unsafe { rdma_sys::ibv_bind_mw(post.qp, bind.mw, &raw mut asked) };
+                if ret != 0 {
+                    return Err(PostStop::of_device(ret));
+                }
+                self.until_signal = self.signal_every;
+                self.advance(1);
+            }
+        }
         Ok(slot)
     }
 
     /// # Safety
     /// As [`SendQueue::post_op`], and on success the caller puts the buffer into the slot.
     pub(super) unsafe fn try_post_op(&mut self, post: PostSend, op: &Op, buffer: &Buffer) -> Result<usize, PostStop> {
-        if self.room() == 0 || self.sequence.reserve(1) == 0 {
-            return Err(PostStop::Full);
-        }
+        self.reserve_one()?;
         self.check_op(op, buffer)?;
         let destination = self.destination(op.options.destination)?;
         let slot = self.packets.slot(self.sequence.next());
@@ -122,13 +130,13 @@ impl SendQueue {
         };
         let write = |wr: &mut ibv_send_wr, sge: &mut ibv_sge| {
             wr.send_flags = SIGNALED | flags(&op.options) | if op.inline { INLINE } else { 0 };
-            wr.num_sge = (op.moves_bytes() && buffer.len_bytes() > 0).into();
+            wr.num_sge = (op.operation.moves_bytes() && buffer.len_bytes() > 0).into();
             *sge = buffer.sge();
             if let Some((sges, first)) = list {
                 // No more than `max_send_sge`.
                 (wr.num_sge, wr.sg_list) = (sges as i32, first);
             }
-            op.write(wr);
+            op.operation.write(op.options.imm, wr);
             if let Some(to) = destination {
                 wr.wr.ud = to;
             }
@@ -187,23 +195,37 @@ impl SendQueue {
     }
 
     fn check_op(&self, op: &Op, buffer: &Buffer) -> Result<(), PostStop> {
-        let len_bytes = if op.moves_bytes() { buffer.len_bytes() } else { 0 };
+        let len_bytes = if op.operation.moves_bytes() { buffer.len_bytes() } else { 0 };
         if len_bytes > self.max_message_bytes as usize {
             return Err(PostStop::TooLong { len_bytes, max_bytes: self.max_message_bytes });
         }
         if op.inline && len_bytes > self.inline_bytes as usize {
             return Err(PostStop::NotInline { len_bytes, max_bytes: self.inline_bytes });
         }
-        if op.is_atomic() && len_bytes != 8 {
+        if op.operation.is_atomic() && len_bytes != 8 {
             return Err(PostStop::NotEightBytes(len_bytes));
         }
-        let sges = if op.moves_bytes() { buffer.sges() } else { 0 };
+        let sges = if op.operation.moves_bytes() { buffer.sges() } else { 0 };
         if sges > self.sges.len() {
             return Err(PostStop::TooManySges { sges, max_sge: self.max_sge() });
         }
-        if op.options.fence && self.transport != Transport::Rc {
+        self.check_fence(&op.options)?;
+        self.check_pd(buffer)
+    }
+
+    /// Room and a number for one work request.
+    pub(super) fn reserve_one(&mut self) -> Result<(), PostStop> {
+        if self.reserve(1) == 0 { Err(PostStop::Full) } else { Ok(()) }
+    }
+
+    pub(super) fn check_fence(&self, options: &SendOptions) -> Result<(), PostStop> {
+        if options.fence && self.transport != Transport::Rc {
             return Err(PostStop::NotOn(self.transport, "fence"));
         }
+        Ok(())
+    }
+
+    fn check_pd(&self, buffer: &Buffer) -> Result<(), PostStop> {
         match buffer.foreign_pd(self.pd_id) {
             Some(packet_pd) => Err(PostStop::NotRegistered { packet_pd, qp_pd: self.pd_id }),
             None => Ok(()),

@@ -9,11 +9,10 @@ use std::iter::Peekable;
 use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 
 use super::batch::Formatted;
-use super::{SendQueue, flags};
+use super::{Kept, SendQueue, flags};
 use crate::memory::peer::{PeerSlice, Remote};
 use crate::qp::endpoint::Transport;
 use crate::wr::buffer::Buffer;
-use crate::wr::one_sided::Kept;
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::wr_id::{self, WrKind};

@@ -4,20 +4,21 @@
 //! be done without another post. All of them carry the number of an op, so that one call takes
 //! their completions.
 
-use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
+use rdma_sys::{bind_mw_t, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 use verbline_mem::{Batch, Packet};
 
 use super::batch::Formatted;
-use super::{INLINE, SIGNALED, SendQueue, flags};
+use super::{INLINE, Kept, SIGNALED, SendQueue, flags};
 use crate::cq::completion::{Completion, Stale, Status};
-use crate::memory::window::{WindowKind, bind_info};
+use crate::memory::peer::PeerSlice;
+use crate::memory::window::{MemoryWindow, PostedBind, WindowKind, bind_info};
 use crate::qp::endpoint::Transport;
 use crate::wr::buffer::Buffer;
-use crate::wr::one_sided::{Kept, Op, Verb};
+use crate::wr::operation::{KeptMemory, KeptRegion, KeptWindow, Local, Operation, Part};
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::sg_list::packet_sge;
-use crate::wr::works::{KeptMemory, KeptRegion, Local, Operation, Part, Work, WorkList, WorksDone};
+use crate::wr::works::{Work, WorkList, WorksDone};
 use crate::wr::wr_id::{self, WrKind};
 use crate::wr::wr_list::{Entry, WrList};
 
@@ -216,26 +217,16 @@ impl SendQueue {
             Local::Packet(packet) => self.part_of_packet(packet, copies, wr)?,
             Local::Part(part) => self.part_of_region(*part, kept)?,
         };
-        let (imm, verb) = match operation {
-            Operation::Send => (options.imm, Verb::Send { invalidate: None }),
-            Operation::SendWithInvalidate { rkey } => (None, Verb::Send { invalidate: Some(rkey) }),
-            Operation::Write { to } => (options.imm, Verb::Write { to }),
-            Operation::Read { from } => (None, Verb::Read { from }),
-            Operation::CompareSwap { at, compare, swap } => (None, Verb::CompareSwap { at, compare, swap }),
-            Operation::FetchAdd { at, add } => (None, Verb::FetchAdd { at, add }),
-            Operation::LocalInvalidate { rkey } => (None, Verb::LocalInvalidate { rkey }),
-            Operation::Bind { window, access } => {
-                let Local::Part(part) = local else { return Err(PostStop::NotKept("a window binds to a part of one")) };
-                let (slice, window) = bind_ends(*part, window.0, kept)?;
-                let info = bind_info(&slice, access);
-                // Of a bind no bytes move.
-                sge.length = 0;
-                window.settle();
-                (None, Verb::BindWindow { window: window.inner.as_ptr(), rkey: window.next_rkey(), info })
-            }
-        };
-        let options = SendOptions { imm, ..*options };
-        Op { verb, options, inline: false }.write(wr);
+        operation.write(options.imm, wr);
+        if let Operation::Bind { window, access } = operation {
+            let Local::Part(part) = local else { return Err(PostStop::NotKept("a window binds to a part of one")) };
+            let (slice, window) = bind_ends(*part, window, kept)?;
+            // Of a bind no bytes move.
+            sge.length = 0;
+            window.settle();
+            let (mw, rkey) = (window.inner.as_ptr(), window.next_rkey());
+            wr.bind_mw_tso_union.bind_mw = bind_mw_t { mw, rkey, bind_info: bind_info(&slice, access) };
+        }
         Ok(())
     }
 
@@ -279,10 +270,8 @@ impl SendQueue {
             (transport, Some(what)) => return Err(PostStop::NotOn(transport, what)),
             (transport, None) => return Err(PostStop::NotOn(transport, "one-sided operations")),
         }
-        let is_atomic = matches!(operation, Operation::CompareSwap { .. } | Operation::FetchAdd { .. });
         match local.len_bytes() {
-            8 => Ok(()),
-            len_bytes if is_atomic => Err(PostStop::NotEightBytes(len_bytes)),
+            len_bytes if operation.is_atomic() && len_bytes != 8 => Err(PostStop::NotEightBytes(len_bytes)),
             _ => Ok(()),
         }
     }
@@ -373,9 +362,9 @@ fn is_bind(work: &Work) -> bool {
 }
 
 /// What a bind that was posted leaves in its slot.
-fn bound(operation: Operation, local: &Local, kept: &mut KeptMemory) -> Option<crate::memory::window::PostedBind> {
+fn bound(operation: Operation, local: &Local, kept: &mut KeptMemory) -> Option<PostedBind> {
     let (Operation::Bind { window, .. }, Local::Part(part)) = (operation, local) else { return None };
-    let (slice, window) = bind_ends(*part, window.0, kept).ok()?;
+    let (slice, window) = bind_ends(*part, window, kept).ok()?;
     let replaces = window.settle();
     Some(window.posted(slice, replaces))
 }
@@ -383,12 +372,12 @@ fn bound(operation: Operation, local: &Local, kept: &mut KeptMemory) -> Option<c
 /// The memory and the window of a bind.
 fn bind_ends(
     part: Part,
-    window: u16,
+    window: KeptWindow,
     kept: &mut KeptMemory,
-) -> Result<(crate::memory::peer::PeerSlice, &mut crate::memory::window::MemoryWindow), PostStop> {
+) -> Result<(PeerSlice, &mut MemoryWindow), PostStop> {
     let region = kept.regions.get(usize::from(part.region.0)).ok_or(PostStop::NotKept("there is none"))?;
     let slice = region.slice(part.offset as usize, part.len).ok_or(PostStop::NotKept("the part leaves its region"))?;
-    let window = kept.windows.get_mut(usize::from(window)).ok_or(PostStop::NotKept("there is no such window"))?;
+    let window = kept.windows.get_mut(usize::from(window.0)).ok_or(PostStop::NotKept("there is no such window"))?;
     match window.kind() {
         WindowKind::Type2 => Ok((slice, window)),
         WindowKind::Type1 => Err(PostStop::NotKept("windows in lists are of type 2")),

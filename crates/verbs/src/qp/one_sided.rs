@@ -8,117 +8,16 @@
 //! ([`SgList`](crate::expert::SgList)): a message gathered from several places, or what a READ
 //! brings scattered over them, without a copy.
 
-use rdma_sys::{atomic_t, bind_mw_t, ibv_mw, ibv_mw_bind_info, ibv_send_wr, ibv_wr_opcode, rdma_t};
-
+use super::{QpError, QueuePair};
 use crate::memory::mr::Access;
 use crate::memory::peer::{PeerSlice, Remote};
-use crate::memory::window::{MemoryWindow, PostedBind};
-use crate::qp::QueuePair;
+use crate::memory::window::MemoryWindow;
+use crate::qp::endpoint::Transport;
 use crate::signature::{KeyConfig, RefusedKey, SignatureKey};
 use crate::wr::buffer::{Buffer, Refused};
-use crate::wr::post::{SendOptions, SendOutcome};
+use crate::wr::operation::{Op, Operation};
+use crate::wr::post::{PostStop, SendOptions, SendOutcome};
 use crate::wr::send::Direction;
-
-/// What a slot of the SQ keeps for a work request that is not a packet of a batch.
-pub(crate) struct Kept {
-    /// Goes back to the user.
-    pub(crate) buffer: Buffer,
-    /// For a bind: the window, and what it was bound to before.
-    pub(crate) bind: Option<PostedBind>,
-}
-
-/// What an [`Op`] does.
-#[derive(Clone, Copy)]
-pub(crate) enum Verb {
-    Send {
-        invalidate: Option<u32>,
-    },
-    Write {
-        to: Remote,
-    },
-    Read {
-        from: Remote,
-    },
-    CompareSwap {
-        at: Remote,
-        compare: u64,
-        swap: u64,
-    },
-    FetchAdd {
-        at: Remote,
-        add: u64,
-    },
-    LocalInvalidate {
-        rkey: u32,
-    },
-    /// Of a type 2 window. The memory to bind to is the work request's buffer, but no bytes move.
-    BindWindow {
-        window: *mut ibv_mw,
-        rkey: u32,
-        info: ibv_mw_bind_info,
-    },
-}
-
-/// A work request, without its memory.
-pub(crate) struct Op {
-    pub(crate) verb: Verb,
-    pub(crate) options: SendOptions,
-    pub(crate) inline: bool,
-}
-
-impl Op {
-    pub(crate) fn is_atomic(&self) -> bool {
-        matches!(self.verb, Verb::CompareSwap { .. } | Verb::FetchAdd { .. })
-    }
-
-    /// Whether the buffer's bytes are read or written.
-    pub(crate) fn moves_bytes(&self) -> bool {
-        !matches!(self.verb, Verb::BindWindow { .. } | Verb::LocalInvalidate { .. })
-    }
-
-    /// Fills in opcode, immediate data and the remote side.
-    pub(crate) fn write(&self, wr: &mut ibv_send_wr) {
-        // Written though most opcodes don't read it: the place is used again, and rxe refuses a
-        // bind that finds the key of an invalidation there.
-        wr.imm_data_invalidated_rkey_union.imm_data = self.options.imm.unwrap_or(0).to_be();
-        let with_imm = self.options.imm.is_some();
-        wr.opcode = match self.verb {
-            Verb::Send { invalidate: None } if with_imm => ibv_wr_opcode::IBV_WR_SEND_WITH_IMM,
-            Verb::Send { invalidate: None } => ibv_wr_opcode::IBV_WR_SEND,
-            Verb::Send { invalidate: Some(rkey) } => {
-                wr.imm_data_invalidated_rkey_union.invalidated_rkey = rkey;
-                ibv_wr_opcode::IBV_WR_SEND_WITH_INV
-            }
-            Verb::Write { to } => {
-                wr.wr.rdma = rdma_t { remote_addr: to.addr, rkey: to.rkey };
-                match with_imm {
-                    true => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
-                    false => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-                }
-            }
-            Verb::Read { from } => {
-                wr.wr.rdma = rdma_t { remote_addr: from.addr, rkey: from.rkey };
-                ibv_wr_opcode::IBV_WR_RDMA_READ
-            }
-            Verb::CompareSwap { at, compare, swap } => {
-                wr.wr.atomic = atomic_t { remote_addr: at.addr, compare_add: compare, swap, rkey: at.rkey };
-                ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP
-            }
-            Verb::FetchAdd { at, add } => {
-                wr.wr.atomic = atomic_t { remote_addr: at.addr, compare_add: add, swap: 0, rkey: at.rkey };
-                ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD
-            }
-            Verb::LocalInvalidate { rkey } => {
-                wr.imm_data_invalidated_rkey_union.invalidated_rkey = rkey;
-                ibv_wr_opcode::IBV_WR_LOCAL_INV
-            }
-            Verb::BindWindow { window, rkey, info } => {
-                wr.bind_mw_tso_union.bind_mw = bind_mw_t { mw: window, rkey, bind_info: info };
-                ibv_wr_opcode::IBV_WR_BIND_MW
-            }
-        };
-    }
-}
 
 /// An RC QP: everything.
 #[derive(Debug)]
@@ -138,21 +37,63 @@ pub struct UdQp<'q> {
     qp: &'q mut QueuePair,
 }
 
-impl<'q> RcQp<'q> {
-    pub(crate) fn new(qp: &'q mut QueuePair) -> RcQp<'q> {
-        RcQp { qp }
+impl QueuePair {
+    /// The work requests of RC.
+    pub fn rc(&mut self) -> Result<RcQp<'_>, QpError> {
+        self.check_transport(Transport::Rc)?;
+        Ok(RcQp { qp: self })
     }
-}
 
-impl<'q> UcQp<'q> {
-    pub(crate) fn new(qp: &'q mut QueuePair) -> UcQp<'q> {
-        UcQp { qp }
+    /// The work requests of UC.
+    pub fn uc(&mut self) -> Result<UcQp<'_>, QpError> {
+        self.check_transport(Transport::Uc)?;
+        Ok(UcQp { qp: self })
     }
-}
 
-impl<'q> UdQp<'q> {
-    pub(crate) fn new(qp: &'q mut QueuePair) -> UdQp<'q> {
-        UdQp { qp }
+    /// The work requests of UD.
+    pub fn ud(&mut self) -> Result<UdQp<'_>, QpError> {
+        self.check_transport(Transport::Ud)?;
+        Ok(UdQp { qp: self })
+    }
+
+    fn post_op(&mut self, op: &Op, buffer: Buffer) -> Result<(), Refused> {
+        if !self.may_send() {
+            return Err(Refused { buffer, reason: PostStop::NotReady(self.state) });
+        }
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        let posted = unsafe { self.send.post_op(self.post_send, op, buffer) };
+        posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
+    }
+
+    #[inline]
+    fn post_transfers<'a>(
+        &mut self,
+        direction: Direction,
+        options: &SendOptions,
+        transfers: impl Iterator<Item = (&'a PeerSlice, Remote)>,
+    ) -> SendOutcome {
+        if !self.may_send() {
+            return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
+        }
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        let outcome = unsafe { self.send.post_transfers(self.post_send, direction, options, transfers) };
+        self.count_refusal(outcome.stop);
+        outcome
+    }
+
+    fn bind_window(
+        &mut self,
+        window: &mut MemoryWindow,
+        slice: PeerSlice,
+        access: Access,
+        options: SendOptions,
+    ) -> Result<(), Refused> {
+        if !self.may_send() {
+            return Err(Refused { buffer: slice.into(), reason: PostStop::NotReady(self.state) });
+        }
+        // SAFETY: the QP is live until drop, and `send` is its send queue.
+        let posted = unsafe { self.send.bind_window(self.post_send, window, slice, access, options) };
+        posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
     }
 }
 
@@ -162,22 +103,22 @@ macro_rules! sends {
             /// Sends the buffer's bytes, a list's one part after the other, as one message;
             /// `options.imm` makes it a SEND with immediate data.
             pub fn send(&mut self, local: impl Into<Buffer>, options: SendOptions) -> Result<(), Refused> {
-                self.post(Verb::Send { invalidate: None }, local, options, false)
+                self.post(Operation::Send, local, options, false)
             }
 
             /// As `send`, with the bytes copied during the call.
             pub fn send_inline(&mut self, local: impl Into<Buffer>, options: SendOptions) -> Result<(), Refused> {
-                self.post(Verb::Send { invalidate: None }, local, options, true)
+                self.post(Operation::Send, local, options, true)
             }
 
             fn post(
                 &mut self,
-                verb: Verb,
+                operation: Operation,
                 local: impl Into<Buffer>,
                 options: SendOptions,
                 inline: bool,
             ) -> Result<(), Refused> {
-                self.qp.post_op(&Op { verb, options, inline }, local.into())
+                self.qp.post_op(&Op { operation, options, inline }, local.into())
             }
         }
     };
@@ -190,7 +131,7 @@ macro_rules! writes {
             /// memory. With `options.imm` it also takes one of the peer's receives, which completes
             /// with the immediate data and no bytes.
             pub fn write(&mut self, local: impl Into<Buffer>, to: Remote, options: SendOptions) -> Result<(), Refused> {
-                self.post(Verb::Write { to }, local, options, false)
+                self.post(Operation::Write { to }, local, options, false)
             }
 
             /// As `write`, with the bytes copied during the call.
@@ -200,7 +141,7 @@ macro_rules! writes {
                 to: Remote,
                 options: SendOptions,
             ) -> Result<(), Refused> {
-                self.post(Verb::Write { to }, local, options, true)
+                self.post(Operation::Write { to }, local, options, true)
             }
 
             /// RDMA WRITEs of the slices' bytes, as one list. As with sends, every
@@ -226,14 +167,12 @@ macro_rules! writes {
                 rkey: u32,
                 options: SendOptions,
             ) -> Result<(), Refused> {
-                let options = SendOptions { imm: None, ..options };
-                self.post(Verb::Send { invalidate: Some(rkey) }, local, options, false)
+                self.post(Operation::SendWithInvalidate { rkey }, local, options, false)
             }
 
             /// Invalidates an R_Key of this side.
             pub fn local_invalidate(&mut self, rkey: u32, options: SendOptions) -> Result<(), Refused> {
-                let options = SendOptions { imm: None, ..options };
-                self.post(Verb::LocalInvalidate { rkey }, Buffer::Empty, options, false)
+                self.post(Operation::LocalInvalidate { rkey }, Buffer::Empty, options, false)
             }
 
             /// Binds a window to a part of a region that was registered with [`Access::MW_BIND`]; a
@@ -271,7 +210,7 @@ impl RcQp<'_> {
         config: KeyConfig,
         options: SendOptions,
     ) -> Result<(), RefusedKey> {
-        self.qp.configure_key(key, config, SendOptions { imm: None, ..options })
+        self.qp.configure_key(key, config, options)
     }
 
     /// Invalidates a signature key of this side: it stands for nothing until it is configured.
@@ -282,7 +221,7 @@ impl RcQp<'_> {
     /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long. A list is
     /// filled one part after the other.
     pub fn read(&mut self, local: impl Into<Buffer>, from: Remote, options: SendOptions) -> Result<(), Refused> {
-        self.post(Verb::Read { from }, local, SendOptions { imm: None, ..options }, false)
+        self.post(Operation::Read { from }, local, options, false)
     }
 
     /// RDMA READs into the slices, as one list: completions and what is left as with
@@ -307,7 +246,7 @@ impl RcQp<'_> {
         swap: u64,
         options: SendOptions,
     ) -> Result<(), Refused> {
-        self.post(Verb::CompareSwap { at, compare, swap }, local, SendOptions { imm: None, ..options }, false)
+        self.post(Operation::CompareSwap { at, compare, swap }, local, options, false)
     }
 
     /// Adds to the peer's eight bytes, wrapping. What was there comes back as from
@@ -319,6 +258,6 @@ impl RcQp<'_> {
         add: u64,
         options: SendOptions,
     ) -> Result<(), Refused> {
-        self.post(Verb::FetchAdd { at, add }, local, SendOptions { imm: None, ..options }, false)
+        self.post(Operation::FetchAdd { at, add }, local, options, false)
     }
 }

@@ -1,0 +1,156 @@
+//! Where the two sides of a connection meet: a hall in which requests wait for a listener, and a
+//! mailbox that lives as long as either side.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::bell::Bell;
+use super::home::Home;
+use super::ports::{Port, Ports};
+use crate::connection::{ConnParam, ConnectOptions, ConnectionError, Deadline};
+use crate::qp::QueuePair;
+use crate::qp::endpoint::Endpoint;
+
+/// The ports of this process, with the halls of those who listen.
+pub(super) static PORTS: Ports<Hall> = Ports::new();
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while one is held leaves nothing half done: every change is one assignment or one
+    // push.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where requests wait for a listener.
+#[derive(Debug)]
+pub(super) struct Hall {
+    pub(super) waiting: Mutex<VecDeque<Arc<Mailbox>>>,
+    pub(super) backlog: usize,
+    pub(super) bell: Bell,
+}
+
+impl Drop for Hall {
+    /// Those who still wait are told: also one who came in as the listener left, and held the hall
+    /// open behind it.
+    fn drop(&mut self) {
+        for mailbox in lock(&self.waiting).drain(..) {
+            drop(End { mailbox, side: Side::Callee });
+        }
+    }
+}
+
+/// What the two sides of a connection tell each other.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    pub(super) state: Mutex<State>,
+    /// Rung for the connecting side, and for the accepting side.
+    pub(super) caller: Bell,
+    pub(super) callee: Bell,
+    pub(super) request: Offer,
+    pub(super) from: Port<Hall>,
+    pub(super) to: Home,
+}
+
+/// One side's endpoint and wishes.
+#[derive(Clone, Debug)]
+pub(super) struct Offer {
+    pub(super) endpoint: Endpoint,
+    pub(super) options: ConnectOptions,
+    pub(super) srq: bool,
+}
+
+impl Offer {
+    pub(super) fn new(qp: &QueuePair, options: &ConnectOptions) -> Offer {
+        Offer { endpoint: qp.endpoint(), options: options.clone(), srq: qp.uses_srq() }
+    }
+
+    /// As the other side is told of it.
+    pub(super) fn param(&self) -> ConnParam {
+        let Offer { endpoint, options, srq } = self;
+        ConnParam {
+            responder_resources: options.initiator_depth,
+            initiator_depth: options.responder_resources,
+            retry_count: options.retry_count,
+            rnr_retry_count: options.rnr_retry_count,
+            qp_num: endpoint.qpn,
+            srq: *srq,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    Asked,
+    Accepted(Offer),
+    Rejected(Vec<u8>),
+    Established,
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Caller,
+    Callee,
+}
+
+/// One side's hold on a mailbox. Dropping it ends the connection.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) side: Side,
+}
+
+impl End {
+    pub(super) fn bell(&self) -> &Bell {
+        match self.side {
+            Side::Caller => &self.mailbox.caller,
+            Side::Callee => &self.mailbox.callee,
+        }
+    }
+
+    fn ring_other(&self) {
+        match self.side {
+            Side::Caller => self.mailbox.callee.ring(),
+            Side::Callee => self.mailbox.caller.ring(),
+        }
+    }
+
+    /// Sets the state, unless the other side has ended it, and rings.
+    pub(super) fn set(&self, state: State) {
+        let mut now = lock(&self.mailbox.state);
+        if !matches!(*now, State::Ended) {
+            *now = state;
+        }
+        drop(now);
+        self.ring_other();
+    }
+
+    /// Waits until `look` finds what it waits for; `None` when the time is over first.
+    pub(super) fn wait<T>(
+        &self,
+        deadline: Deadline,
+        mut look: impl FnMut(&State) -> Option<T>,
+    ) -> Result<Option<T>, ConnectionError> {
+        loop {
+            // Quiet first, then look: a ring in between is heard by the next wait.
+            self.bell().quiet();
+            if let Some(found) = look(&lock(&self.mailbox.state)) {
+                return Ok(Some(found));
+            }
+            if !deadline.wait(self.bell().as_fd())? {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let mut state = lock(&self.mailbox.state);
+        if !matches!(*state, State::Rejected(_)) {
+            *state = State::Ended;
+        }
+        drop(state);
+        self.ring_other();
+    }
+}
