@@ -10,6 +10,7 @@ use verbline_nvme::io::{DsmRange, ReadWrite};
 use verbline_nvme::log::LogRequest;
 use verbline_nvme::namespace::{self, Namespace};
 use verbline_nvme::property::Property;
+use verbline_nvme::protection::{Action, Protection, ProtectionType};
 use verbline_nvme::{COMMAND_BYTES, Command, Response, cm};
 
 /// Blocks of the namespace, of two to the power of so many bytes.
@@ -23,6 +24,12 @@ fuzz_target!(|bytes: &[u8]| {
             let range = ReadWrite::of(&command);
             if let Some((at, len)) = range.bytes_within(BLOCKS, SHIFT) {
                 assert!(at + len <= BLOCKS << SHIFT && len > 0, "{range:?}");
+            }
+            let action = Action::of(&command);
+            assert_eq!(Action::of(&command.with(action.put(command.cdw10))), action);
+            for kind in [ProtectionType::Type1, ProtectionType::Type2, ProtectionType::Type3] {
+                let protection = Protection { kind, block_bytes: 512 };
+                let _ = (protection.allow(&command), protection.check(action, range.slba as u32, bytes));
             }
             let log = LogRequest::of(&command);
             assert!(log.len >= 4 && LogRequest::of(&command.with(log.dwords())) == log, "{log:?}");

@@ -11,11 +11,14 @@ use verbline_nvme::identify::{self, cns};
 use verbline_nvme::log::{LogRequest, event, id};
 use verbline_nvme::namespace::{self, Namespace};
 use verbline_nvme::property::{self, Property};
+use verbline_nvme::protection::Protection;
 use verbline_nvme::{Command, DISCOVERY_NQN, Nqn, Response, Sgl, Status, opcode};
 
+use crate::blocks::Shape;
 use crate::oracle::Oracle;
 use crate::progress::{ADMIN_ENTRIES, Step};
 use crate::queue::{Pending, State, Task};
+use crate::settings::Guards;
 
 use crate::stage::{ADMIN, IO, Initiator, KEEP_ALIVE, RETRY};
 
@@ -227,8 +230,8 @@ impl Initiator {
     fn identified(&mut self, page: &[u8]) -> Result<(), String> {
         let controller = identify::Controller::read(page).map_err(|error| error.to_string())?;
         let transfer_max = 4096_u64.checked_shl(controller.mdts.into()).filter(|_| controller.mdts > 0);
-        let bytes = self.settings.block_bytes;
-        if transfer_max.is_some_and(|most| u64::from(bytes) > most) && !self.handshake.asks_discovery {
+        let bytes = self.settings.slot_bytes();
+        if transfer_max.is_some_and(|most| bytes as u64 > most) && !self.handshake.asks_discovery {
             return Err(format!("commands of {bytes} bytes; the controller takes {}", transfer_max.unwrap_or(0)));
         }
         self.handshake.capsule_bytes = controller.capsule_bytes;
@@ -245,7 +248,20 @@ impl Initiator {
             let block = 1_u64 << namespace.block_shift;
             return Err(format!("reads of {unit} bytes of {bytes}, in blocks of {block}: nothing could be read"));
         }
-        self.handshake.block_shift = namespace.block_shift;
+        let (nsid, guards, block_shift) = (self.settings.nsid, self.settings.protection, namespace.block_shift);
+        let protection = namespace.protection.map(|kind| Protection { kind, block_bytes: 1 << block_shift });
+        match (&protection, guards) {
+            (Some(_), Guards::None) => {
+                return Err(format!(
+                    "namespace {nsid} has protection information: write `protection = \"host\"` or `\"target\"`"
+                ));
+            }
+            (None, Guards::Host | Guards::Target) => {
+                return Err(format!("namespace {nsid} has no protection information: leave out load.protection"));
+            }
+            _ => {}
+        }
+        self.handshake.shape = Shape { len: unit as usize, block_shift, protection, guards };
         if self.oracle.as_ref().is_none_or(|oracle| oracle.len() as u64 != units) {
             self.oracle = Some(Oracle::new(units as usize));
             self.filled = 0;

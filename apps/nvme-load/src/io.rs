@@ -5,9 +5,9 @@ use verbline::mem::Packet;
 use verbline::plan::Rights;
 use verbline::prelude::*;
 use verbline::verbs::rdma::Remote;
-use verbline_nvme::io::ReadWrite;
 use verbline_nvme::{COMMAND_BYTES, Command, Response, Sgl, opcode};
 
+use crate::blocks::Mismatch;
 use crate::oracle::May;
 use crate::pattern::{self, Stamp};
 use crate::queue::{Pending, State, Task};
@@ -41,12 +41,12 @@ impl Initiator {
     fn begin(&mut self, index: usize, connection: ConnectionId, out: &mut Outputs<'_>) -> bool {
         let Some(slot) = self.queues[index].next_slot().filter(|_| out.room(IO) > 0) else { return false };
         let Some(mut packet) = out.alloc() else { return false };
-        let Some((task, generation)) = self.choose() else { return false };
+        let Some(task) = self.choose() else { return false };
         let in_capsule = matches!(task, Task::Write { .. })
             && self.settings.in_capsule
-            && self.settings.block_bytes as usize + COMMAND_BYTES
+            && self.handshake.shape.wire_bytes() + COMMAND_BYTES
                 <= (self.handshake.capsule_bytes as usize).min(packet.capacity());
-        self.prepare(task, generation, self.offset_of(index, slot), in_capsule, &mut packet);
+        self.prepare(task, self.offset_of(index, slot), in_capsule, &mut packet);
         let pending = Pending { task, began_ns: out.now_ns(), key: None };
         let Some(cid) = self.queues[index].begin(pending) else { return false };
         let reaches = match task {
@@ -70,12 +70,12 @@ impl Initiator {
         sent
     }
 
-    /// What comes next, and of a write which it is of its block.
-    fn choose(&mut self) -> Option<(Task, u32)> {
+    /// What comes next.
+    fn choose(&mut self) -> Option<Task> {
         let oracle = self.oracle.as_mut()?;
         let of = |block: usize, may: May| match may {
-            May::Read(generation) => (Task::Read { block, generation }, generation),
-            May::Write(generation) => (Task::Write { block }, generation),
+            May::Read(generation) => Task::Read { block, generation },
+            May::Write(generation) => Task::Write { block, generation },
         };
         if self.filled < oracle.len() {
             // In order, once; one that is busy is written later anyway.
@@ -87,7 +87,7 @@ impl Initiator {
         }
         if self.settings.flush_every > 0 && self.writes_to_flush >= self.settings.flush_every {
             self.writes_to_flush = 0;
-            return Some((Task::Flush, 0));
+            return Some(Task::Flush);
         }
         let is_read = self.rng.f64() < self.settings.read_share;
         let first = self.rng.usize(..oracle.len());
@@ -105,7 +105,7 @@ impl Initiator {
         let Some(oracle) = self.oracle.as_mut() else { return };
         match task {
             Task::Read { block, .. } => oracle.end_read(block),
-            Task::Write { block } => oracle.undo_write(block),
+            Task::Write { block, .. } => oracle.undo_write(block),
             Task::Flush | Task::Connect => {}
         }
     }
@@ -113,23 +113,27 @@ impl Initiator {
     /// Where the data of a slot's command lies in the region.
     fn offset_of(&self, index: usize, slot: u16) -> usize {
         let place = index * usize::from(self.settings.depth) + usize::from(slot);
-        PAGE_BYTES + place * self.settings.block_bytes as usize
+        PAGE_BYTES + place * self.settings.slot_bytes()
     }
 
     /// Puts the data of a write where the target gets it from.
-    fn prepare(&mut self, task: Task, generation: u32, offset: usize, in_capsule: bool, packet: &mut Packet) {
-        let Task::Write { block } = task else { return };
-        let stamp = Stamp { place: block as u64, writer: self.writer, generation };
-        let len = self.settings.block_bytes as usize;
+    fn prepare(&mut self, task: Task, offset: usize, in_capsule: bool, packet: &mut Packet) {
+        let Task::Write { block, generation } = task else { return };
+        let (stamp, shape) = (self.stamp(block, generation), self.handshake.shape);
+        let len = shape.wire_bytes();
         if in_capsule {
             if packet.set_len(COMMAND_BYTES + len) {
-                pattern::write(stamp, &mut packet.data_mut()[COMMAND_BYTES..]);
+                shape.fill(stamp, &mut packet.data_mut()[COMMAND_BYTES..]);
             }
         } else {
-            pattern::write(stamp, &mut self.scratch[..len]);
+            shape.fill(stamp, &mut self.scratch[..len]);
             // The region was checked to hold every slot.
             let _ = self.region.write_from(offset, &self.scratch[..len]);
         }
+    }
+
+    fn stamp(&self, block: usize, generation: u32) -> Stamp {
+        Stamp { place: block as u64, writer: self.writer, generation }
     }
 
     /// Sends a command whose data, if it has any, is in place.
@@ -142,7 +146,7 @@ impl Initiator {
         mut packet: Packet,
         out: &mut Outputs<'_>,
     ) -> bool {
-        let len = self.settings.block_bytes;
+        let len = self.handshake.shape.wire_bytes() as u32;
         let keyed = |remote: Remote| Sgl::Keyed {
             addr: remote.addr,
             len,
@@ -154,14 +158,12 @@ impl Initiator {
             None if in_capsule => Sgl::InCapsule { offset: 0, len },
             None => Sgl::NONE,
         };
-        let (opcode, block) = match task {
-            Task::Read { block, .. } => (opcode::io::READ, block),
-            Task::Write { block } => (opcode::io::WRITE, block),
-            Task::Flush | Task::Connect => (opcode::io::FLUSH, 0),
+        let dwords = |block, generation| self.handshake.shape.dwords(self.stamp(block, generation));
+        let (opcode, dwords) = match task {
+            Task::Read { block, generation } => (opcode::io::READ, dwords(block, generation)),
+            Task::Write { block, generation } => (opcode::io::WRITE, dwords(block, generation)),
+            Task::Flush | Task::Connect => (opcode::io::FLUSH, [0; 6]),
         };
-        let blocks = len >> self.handshake.block_shift;
-        let range = ReadWrite { slba: block as u64 * u64::from(blocks), blocks };
-        let dwords = if opcode == opcode::io::FLUSH { [0; 6] } else { range.dwords() };
         let command = Command { nsid: self.settings.nsid, ..Command::new(opcode, cid, sgl).with(dwords) };
         if packet.len() < COMMAND_BYTES && !packet.set_len(COMMAND_BYTES) {
             return false;
@@ -181,7 +183,7 @@ impl Initiator {
     ) -> bool {
         // The command gets a packet of its own when it is sent: this one is not needed.
         drop(packet);
-        let len = self.settings.block_bytes as usize;
+        let len = self.handshake.shape.wire_bytes();
         let Some(part) = self.region.range(self.offset_of(index, slot), len) else { return false };
         let rights = Rights::REMOTE_READ | Rights::REMOTE_WRITE;
         let tag = (index as u64) << 16 | u64::from(slot);
@@ -247,7 +249,7 @@ impl Initiator {
                     oracle.end_read(block);
                 }
             }
-            Task::Write { block } => {
+            Task::Write { block, .. } => {
                 if is_good {
                     self.count(|counts| counts.written += 1);
                     self.writes_to_flush += 1;
@@ -271,14 +273,20 @@ impl Initiator {
     }
 
     fn verify(&mut self, block: usize, generation: u32, offset: usize) {
-        let len = self.settings.block_bytes as usize;
-        let stamp = Stamp { place: block as u64, writer: self.writer, generation };
-        let read = self.region.read_into(offset, &mut self.scratch[..len]);
-        let is_right = read.is_ok() && pattern::read(&self.scratch[..len]) == Some(stamp);
-        if !is_right {
-            tracing::error!(block, generation, found = ?pattern::read(&self.scratch[..len]), "a block is wrong");
+        let (stamp, shape) = (self.stamp(block, generation), self.handshake.shape);
+        let bytes = &mut self.scratch[..shape.wire_bytes()];
+        // Within the region, which was checked to hold every slot.
+        let read = self.region.read_into(offset, bytes).map_err(|_| Mismatch::Data);
+        let found = read.and_then(|()| shape.verify(stamp, bytes));
+        if let Err(mismatch) = found {
+            let found = pattern::read(&bytes[..shape.len]);
+            tracing::error!(block, generation, ?mismatch, ?found, "a block is wrong");
         }
-        self.count(|counts| *if is_right { &mut counts.verified } else { &mut counts.mismatches } += 1);
+        let is_guarded = found.is_ok() && shape.is_guarded();
+        self.count(|counts| {
+            *if found.is_ok() { &mut counts.verified } else { &mut counts.mismatches } += 1;
+            counts.guarded += u64::from(is_guarded);
+        });
     }
 
     fn queue_connected(&mut self, index: usize, response: &Response) {

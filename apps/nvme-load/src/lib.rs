@@ -5,6 +5,7 @@
 //! beside it.
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod handshake;
 mod io;
 mod oracle;

@@ -2,6 +2,8 @@
 
 use verbline::prelude::*;
 
+use crate::blocks::Shape;
+
 /// Entries of an admin queue: as the Linux host has it.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
 
@@ -38,7 +40,8 @@ pub(crate) struct Handshake {
     pub(crate) asks_discovery: bool,
     pub(crate) timer: Option<TimerId>,
     pub(crate) cntlid: u16,
-    pub(crate) block_shift: u8,
+    /// How the data of a command lies on the wire.
+    pub(crate) shape: Shape,
     /// Bytes of a capsule that the controller takes.
     pub(crate) capsule_bytes: u32,
     pub(crate) entries_max: u32,

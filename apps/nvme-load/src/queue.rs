@@ -10,8 +10,8 @@ pub(crate) enum Task {
     Connect,
     /// A read of a block, which is to be of this generation.
     Read { block: usize, generation: u32 },
-    /// A write of a block.
-    Write { block: usize },
+    /// A write of a block, of this generation.
+    Write { block: usize, generation: u32 },
     /// A flush.
     Flush,
 }
@@ -103,12 +103,13 @@ mod tests {
     #[test]
     fn an_identifier_names_one_command() {
         let mut queue = Queue::new(2);
-        let pending = |block| Pending { task: Task::Write { block }, began_ns: 0, key: None };
+        let pending = |block| Pending { task: Task::Write { block, generation: 1 }, began_ns: 0, key: None };
         let (first, second) = (queue.begin(pending(1)), queue.begin(pending(2)));
         assert_eq!(queue.next_slot(), None);
         assert!(queue.begin(pending(3)).is_none());
         let first = first.expect("a slot");
-        assert_eq!(queue.end(first).map(|(slot, ended)| (slot, ended.task)), Some((0, Task::Write { block: 1 })));
+        let ended = queue.end(first).map(|(slot, ended)| (slot, ended.task));
+        assert_eq!(ended, Some((0, Task::Write { block: 1, generation: 1 })));
         assert!(queue.end(first).is_none(), "it is over");
         let third = queue.begin(pending(3)).expect("a slot");
         assert_ne!(third, first, "the same slot by another name");

@@ -44,6 +44,8 @@ pub(crate) struct Counts {
     pub(crate) cut_off: u64,
     /// Blocks that were read and were right.
     pub(crate) verified: u64,
+    /// Those among them whose protection information the initiator checked.
+    pub(crate) guarded: u64,
     /// Blocks that were read and were not.
     pub(crate) mismatches: u64,
     /// Writes, and flushes, that were answered well.
@@ -84,6 +86,7 @@ count_fields!(
     answered,
     cut_off,
     verified,
+    guarded,
     mismatches,
     written,
     flushed,

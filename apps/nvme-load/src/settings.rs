@@ -6,6 +6,7 @@ use serde::Deserialize;
 use verbline::plan::Params;
 use verbline::prelude::*;
 use verbline_nvme::Nqn;
+use verbline_nvme::protection::PROTECTION_BYTES;
 
 /// The section.
 pub(crate) const SECTION: &str = "load";
@@ -18,6 +19,19 @@ pub(crate) enum Keys {
     Region,
     /// By a memory window that is bound for the command, and taken back with its response.
     Window,
+}
+
+/// Who makes and checks the protection information of a namespace that has it.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Guards {
+    /// The namespace has none.
+    #[default]
+    None,
+    /// The initiator: it travels with the data.
+    Host,
+    /// The target inserts and strips it (PRACT).
+    Target,
 }
 
 /// `[load]`.
@@ -56,6 +70,9 @@ pub(crate) struct Settings {
     /// How the target reaches memory.
     #[serde(default = "keys")]
     pub(crate) keys: Keys,
+    /// Who makes protection information.
+    #[serde(default)]
+    pub(crate) protection: Guards,
     /// The keep-alive time-out, milliseconds; 0: none.
     #[serde(default = "keep_alive_ms")]
     pub(crate) keep_alive_ms: u32,
@@ -100,6 +117,8 @@ fn keep_alive_ms() -> u32 {
     5_000
 }
 
+/// The least that a block of a namespace has.
+const BLOCK_BYTES_MIN: u32 = 512;
 /// More than any target takes.
 const DEPTH_MAX: u64 = 1023;
 /// As far as every reader of JSON keeps whole numbers exactly (RFC 8259, 6).
@@ -134,6 +153,15 @@ impl Settings {
             Nqn::new(name).map_err(|error| section.refuse(key, format!("`{name}`: {error}")))?;
         }
         Ok(settings)
+    }
+
+    /// Bytes that the data of a command needs in memory, whatever the namespace's blocks.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        let behind = match self.protection {
+            Guards::Host => self.block_bytes / BLOCK_BYTES_MIN * PROTECTION_BYTES,
+            Guards::None | Guards::Target => 0,
+        };
+        (self.block_bytes + behind) as usize
     }
 
     /// A name that was checked.

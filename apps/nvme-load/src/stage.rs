@@ -89,12 +89,12 @@ impl Initiator {
             .map_err(|error| StageError::from(stage.raw_params().refuse("buffers", error.to_string())))?;
         let (admin_port, _) = port_of(stage, ADMIN)?;
         let (_, queues) = port_of(stage, IO)?;
-        let needed = PAGE_BYTES + queues * usize::from(settings.depth) * settings.block_bytes as usize;
+        let needed = PAGE_BYTES + queues * usize::from(settings.depth) * settings.slot_bytes();
         if region.len_bytes() < needed {
             let message = format!(
                 "{queues} queues of {} commands of {} bytes need {needed} bytes; region.{} has {}",
                 settings.depth,
-                settings.block_bytes,
+                settings.slot_bytes(),
                 region.name(),
                 region.len_bytes()
             );
@@ -113,7 +113,7 @@ impl Initiator {
             writes_to_flush: 0,
             rng: fastrand::Rng::with_seed(settings.seed),
             writer: fastrand::u32(..),
-            scratch: vec![0; (settings.block_bytes as usize).max(pattern::BYTES_MIN)],
+            scratch: vec![0; settings.slot_bytes().max(pattern::BYTES_MIN)],
             measured: Some(Measured::new(settings.block_bytes.into())?),
             results,
             answered: stage.counter("answered"),
@@ -192,7 +192,7 @@ impl Initiator {
         if let Some(oracle) = self.oracle.as_mut() {
             match task {
                 Task::Read { block, .. } => oracle.end_read(block),
-                Task::Write { block } => oracle.end_write(block, false),
+                Task::Write { block, .. } => oracle.end_write(block, false),
                 Task::Connect | Task::Flush => {}
             }
         }

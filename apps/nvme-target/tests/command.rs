@@ -1,5 +1,9 @@
 //! The command as a user runs it: a target, an initiator, and what the initiator finds.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, two_lcores, unwrapped};
 
 fn app() -> Program {
@@ -89,6 +93,73 @@ fn two_lcores_serve_blocks_of_every_size() {
     }
 }
 
+/// Protection information by every type, which the initiator makes and checks, or the target.
+#[test]
+fn two_lcores_serve_protected_blocks() {
+    let cases = [
+        &["nvme.namespace.1.protection=type1", "load.protection=host"][..],
+        &["nvme.namespace.1.protection=type1", "load.protection=target"],
+        &["nvme.namespace.1.protection=type2", "load.protection=host", "nvme.namespace.1.block_bytes=512"],
+        &["nvme.namespace.1.protection=type3", "load.protection=host", "load.block_bytes=16384", "load.depth=8"],
+        &["nvme.namespace.1.protection=type3", "load.protection=target", "load.in_capsule=false"],
+    ];
+    for sets in cases {
+        let Some(run) = short(&[sets, &["pool.data.data_bytes=33280"]].concat()) else { return };
+        let shown = run.with(["--json"]).run().exited(0);
+        assert_verified(&shown);
+        let json = shown.json();
+        let is_host = sets.contains(&"load.protection=host");
+        assert_eq!(json["counts"]["guarded"], if is_host { json["verified"].clone() } else { 0.into() }, "{shown}");
+    }
+}
+
+/// Bytes change in the namespace's file behind everybody's back: the target finds them by their
+/// guards, and no block that is not what was written reaches the initiator.
+#[test]
+fn two_lcores_where_blocks_rot() {
+    let Some(placed) = two_lcores(["target", "load"]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, plan) = (folder.path().join("disk"), folder.path().join("plan.toml"));
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-target.toml")).unwrap();
+    let file = format!("file = {:?}\ncreate_bytes = 4_202_496\nprotection = \"type1\"", disk.display().to_string());
+    std::fs::write(&plan, text.replace("memory = \"disk\"", &file)).unwrap();
+    for protection in ["host", "target"] {
+        let run = app().with(["run", &plan.display().to_string(), "--for", "700ms", "--json"]).with(placed.clone());
+        let sets = ["pool.data.data_bytes=33280", "load.bytes=2097152"].map(str::to_owned);
+        let sets = sets.into_iter().chain([format!("load.protection={protection}")]);
+        let run = run.with(sets.flat_map(|set| ["--set".to_owned(), set]));
+        let shown = while_rotting(&disk, || run.run()).exited(1);
+        let json = shown.json();
+        assert!(json["verified"].as_u64() > Some(0) && json["counts"]["failed"].as_u64() > Some(0), "{shown}");
+        assert_eq!((&json["mismatches"], &json["balance"]), (&0.into(), &0.into()), "{shown}");
+        assert!(unwrapped(&shown.stderr).contains("End-to-end Guard Check Error (2:82)"), "{shown}");
+    }
+}
+
+/// Changes a byte of one block after the other, as long as `run` does, once the file is there.
+fn while_rotting<T>(disk: &std::path::Path, run: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    let rot = || {
+        let mut block = 0;
+        // Relaxed: nothing is handed over by it.
+        while !is_over.load(Ordering::Relaxed) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            let Ok(file) = OpenOptions::new().read(true).write(true).open(disk) else { continue };
+            let (at, mut byte) = (block % 512 * 4104 + 1000, [0]);
+            if file.read_exact_at(&mut byte, at).is_ok() {
+                file.write_all_at(&[byte[0] ^ 0x10], at).expect("the file can be written");
+            }
+            block += 7;
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(rot);
+        let result = run();
+        is_over.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
 #[test]
 fn two_lcores_report() {
     let Some(run) = short(&[]) else { return };
@@ -104,6 +175,7 @@ fn two_lcores_where_the_host_is_not_let_in() {
         ("load.subsystem=nqn.2026-01.org.example:none", "is not in the discovery log"),
         ("load.nsid=7", "the subsystem has no namespace 7"),
         ("nvme.queues_max=2", "the controller gives 2 I/O queues; the plan has 4"),
+        ("load.protection=host", "namespace 1 has no protection information"),
     ];
     for (set, says) in cases {
         let Some(run) = short(&[set]) else { return };
