@@ -1,9 +1,13 @@
-//! The free list that all lcores share: a lock-free stack of packet indices, in chains.
+//! The free list that all lcores share: a lock-free stack of chunks of packet indices.
 //!
-//! A Treiber stack: `head` holds the top index and a 32-bit tag, `next[i]` the index below `i`. A
-//! bulk get or put of any length is one compare-and-swap. Every change of `head` counts the tag up,
-//! so a get whose walk was overtaken fails and walks again; it would take exactly 2³² changes
-//! within one walk to fool it.
+//! A Treiber stack: `head` holds the top index and a 32-bit tag, and the chunk at an index holds
+//! that index, up to [`REST`] more, and the index of the chunk below. A bulk get or put of any
+//! length is one compare-and-swap. Every change of `head` counts the tag up, so a get whose walk
+//! was overtaken fails and walks again; it would take exactly 2³² changes within one walk to fool
+//! it.
+//!
+//! A walk waits for memory once a chunk, not once an index. With a link for each index, packets
+//! that had lost their order (dealt out by key, say) cost a cache miss each, one after another.
 //!
 //! Beside the stack stands `home`, how many indices are on it. It is the protocol of the pool's
 //! end:
@@ -16,13 +20,73 @@ use std::ptr::NonNull;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// No index: below the last one on the stack.
+/// No index: below the last chunk of the stack, and behind the last index of one.
 const NIL: u32 = u32::MAX;
+
+/// Indices of a chunk beside its own. Models have few, so that they reach every case.
+const REST: usize = if cfg!(loom) { 1 } else { 15 };
 
 pub(crate) struct FreeList {
     hot: Hot,
-    /// Indexed by packet; `NIL` or below `next.len()`.
-    next: Box<[AtomicU32]>,
+    /// The chunk of each packet, in use while that packet is the first of a chunk on the stack.
+    chunks: Box<[Chunk]>,
+}
+
+/// One cache line. What is in it is `NIL` or below `chunks.len()`, whoever wrote it and when.
+#[repr(align(64))]
+struct Chunk {
+    /// The first index of the chunk below.
+    below: AtomicU32,
+    /// Those of this chunk beside its own, up to the first `NIL`.
+    rest: [AtomicU32; REST],
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Chunk>() == 64);
+
+impl Chunk {
+    fn new() -> Self {
+        Self { below: AtomicU32::new(NIL), rest: std::array::from_fn(|_| AtomicU32::new(NIL)) }
+    }
+
+    fn rest_at(&self, place: usize) -> Option<u32> {
+        // Relaxed: if nobody changed `head` meanwhile, this was written before the push that `head`
+        // showed; if somebody did, it may be stale (never out of range) and the swap fails.
+        self.rest.get(place).map(|index| index.load(Ordering::Relaxed)).filter(|&index| index != NIL)
+    }
+
+    /// Writes the other indices of a chunk whose own is `index_of(start)`, of `count` in all.
+    fn fill(&self, start: usize, count: usize, index_of: &impl Fn(usize) -> u32) {
+        let more = (count - start - 1).min(REST);
+        for (place, rest) in self.rest[..more].iter().enumerate() {
+            // Relaxed, here and below: published by the Release of the push.
+            rest.store(index_of(start + 1 + place), Ordering::Relaxed);
+        }
+        if let Some(end) = self.rest.get(more) {
+            end.store(NIL, Ordering::Relaxed);
+        }
+    }
+
+    fn len(&self) -> usize {
+        1 + (0..REST).take_while(|&place| self.rest_at(place).is_some()).count()
+    }
+}
+
+/// How many indices a walk takes: all of a chunk at once while `most` allows, part of one if it
+/// has not got to `least` otherwise.
+#[derive(Clone, Copy)]
+pub(crate) struct Want {
+    pub(crate) least: usize,
+    pub(crate) most: usize,
+}
+
+/// What a walk found, if nothing overtook it.
+struct Walk {
+    taken: usize,
+    /// The first chunk that was left alone.
+    below: u32,
+    /// The chunk that was taken in part, and how many of it were.
+    cut: Option<(u32, usize)>,
 }
 
 /// Both words that every put and get changes, on a line shared with nothing else: 128 bytes, as x86
@@ -36,50 +100,88 @@ struct Hot {
 }
 
 impl FreeList {
-    /// A list of `packets` indices, all on it, 0 on top.
-    pub(crate) fn full(packets: u32) -> Self {
+    /// A list of `packets` indices, all on it, 0 on top. `None` when there is no memory for it.
+    pub(crate) fn full(packets: u32) -> Option<Self> {
         assert!(packets < NIL);
-        let next = (1..=packets).map(|below| AtomicU32::new(if below < packets { below } else { NIL })).collect();
-        let top = if packets > 0 { 0 } else { NIL };
-        let hot = Hot { head: AtomicU64::new(pack(0, top)), home: AtomicU32::new(packets) };
-        Self { hot, next }
+        let mut chunks = Vec::new();
+        chunks.try_reserve_exact(packets as usize).ok()?;
+        chunks.extend((0..packets).map(|_| Chunk::new()));
+        let hot = Hot { head: AtomicU64::new(pack(0, NIL)), home: AtomicU32::new(packets) };
+        let list = Self { hot, chunks: chunks.into_boxed_slice() };
+        list.push(packets as usize, |k| k as u32);
+        Some(list)
     }
 
-    /// Takes up to `want` indices, top first, and gives how many. `found(k, index)` is called for
-    /// the k-th of a walk; a walk that was overtaken is made again from k = 0, and only what the
-    /// last one found has been taken.
-    pub(crate) fn take(&self, want: usize, mut found: impl FnMut(usize, u32)) -> usize {
+    /// Takes indices, top first, and gives how many: at least `want.least` if there are so many,
+    /// and at most `want.most`. `found(k, index)` is called for the k-th of a walk; a walk that was
+    /// overtaken is made again from k = 0, and only what the last one found has been taken.
+    ///
+    /// What is left of a chunk that was taken in part is put back at once. Others may find the list
+    /// empty meanwhile, by less than a chunk; it never comes to that where `most` is a chunk above
+    /// `least`.
+    pub(crate) fn take(&self, want: Want, mut found: impl FnMut(usize, u32)) -> usize {
         // Acquire, here and on failure below: pairs with the Release in `push`. All changes of
-        // `head` are read-modify-writes, so this sees every earlier push, its links and what its
+        // `head` are read-modify-writes, so this sees every earlier push, its chunks and what its
         // packets hold, whichever change it reads.
         let mut head = self.hot.head.load(Ordering::Acquire);
         loop {
-            let (tag, mut index) = unpack(head);
-            let mut taken = 0;
-            while taken < want && index != NIL {
-                found(taken, index);
-                taken += 1;
-                // Relaxed: if nobody changed `head` meanwhile, this link was written before the
-                // push that `head` showed; if somebody did, the value may be stale (but never out
-                // of range) and the swap below fails.
-                index = self.next[index as usize].load(Ordering::Relaxed);
-            }
-            if taken == 0 {
+            let (tag, top) = unpack(head);
+            let walk = self.walk(top, want, &mut found);
+            if walk.taken == 0 {
                 return 0;
             }
-            let below = pack(tag.wrapping_add(1), index);
+            let below = pack(tag.wrapping_add(1), walk.below);
             // Relaxed on success: it reads the very change that the Acquire load read, and
             // publishes nothing.
             match self.hot.head.compare_exchange_weak(head, below, Ordering::Relaxed, Ordering::Acquire) {
                 Ok(_) => {
+                    if let Some((first, taken)) = walk.cut {
+                        self.put_rest_back(first, taken);
+                    }
                     // Relaxed: only the owner's `all_home` orders anything by `home`, and it comes
                     // after every get (see above).
-                    self.hot.home.fetch_sub(taken as u32, Ordering::Relaxed);
-                    return taken;
+                    self.hot.home.fetch_sub(walk.taken as u32, Ordering::Relaxed);
+                    return walk.taken;
                 }
                 Err(seen) => head = seen,
             }
         }
+    }
+
+    /// Goes down from `top`. The chunks may be another's by now: then the numbers mean nothing.
+    fn walk(&self, top: u32, want: Want, found: &mut impl FnMut(usize, u32)) -> Walk {
+        let mut walk = Walk { taken: 0, below: top, cut: None };
+        while walk.below != NIL && walk.taken < want.most && walk.cut.is_none() {
+            let first = walk.below;
+            let chunk = &self.chunks[first as usize];
+            let (len, room) = (chunk.len(), want.most - walk.taken);
+            if len > room && walk.taken >= want.least {
+                break;
+            }
+            let taken = len.min(room);
+            found(walk.taken, first);
+            for place in 0..taken - 1 {
+                // A chunk that is another's by now may have fewer: any index will do, as the swap
+                // fails.
+                found(walk.taken + 1 + place, chunk.rest_at(place).unwrap_or(first));
+            }
+            walk.taken += taken;
+            walk.cut = (taken < len).then_some((first, taken));
+            // Relaxed: as in `rest_at`.
+            walk.below = chunk.below.load(Ordering::Relaxed);
+        }
+        walk
+    }
+
+    /// Puts back what is left of a chunk whose first `taken` indices the caller has taken. These
+    /// indices never left `home`.
+    #[cold]
+    fn put_rest_back(&self, first: u32, taken: usize) {
+        let chunk = &self.chunks[first as usize];
+        let left = |k: usize| chunk.rest_at(taken - 1 + k);
+        let count = (0..REST).take_while(|&k| left(k).is_some()).count();
+        // Its first index is the caller's, so nobody writes the chunk while it is read.
+        self.push(count, |k| left(k).unwrap_or(NIL));
     }
 
     /// Puts `count` indices, `index_of(0)` on top. The list may be gone when this returns.
@@ -103,19 +205,24 @@ impl FreeList {
     }
 
     fn push(&self, count: usize, index_of: impl Fn(usize) -> u32) {
+        if count == 0 {
+            return;
+        }
         let top = index_of(0);
-        let mut last = top;
-        for k in 1..count {
-            let index = index_of(k);
+        let mut last = &self.chunks[top as usize];
+        last.fill(0, count, &index_of);
+        for start in (1 + REST..count).step_by(1 + REST) {
+            let first = index_of(start);
             // Relaxed, here and below: published by the swap's Release.
-            self.next[last as usize].store(index, Ordering::Relaxed);
-            last = index;
+            last.below.store(first, Ordering::Relaxed);
+            last = &self.chunks[first as usize];
+            last.fill(start, count, &index_of);
         }
         // Relaxed, here and on failure: a put looks at nothing below the head.
         let mut head = self.hot.head.load(Ordering::Relaxed);
         loop {
             let (tag, below) = unpack(head);
-            self.next[last as usize].store(below, Ordering::Relaxed);
+            last.below.store(below, Ordering::Relaxed);
             let new = pack(tag.wrapping_add(1), top);
             // Release: pairs with the Acquire in `take`.
             match self.hot.head.compare_exchange_weak(head, new, Ordering::Release, Ordering::Relaxed) {
@@ -135,7 +242,7 @@ impl FreeList {
 
     /// How many indices there are in all.
     pub(crate) fn packets(&self) -> u32 {
-        self.next.len() as u32
+        self.chunks.len() as u32
     }
 
     /// Every index is back and every put is over. To be asked by the last one who can get.
@@ -152,8 +259,9 @@ impl Drop for FreeList {
     fn drop(&mut self) {
         self.hot.head.with_mut(|_| ());
         self.hot.home.with_mut(|_| ());
-        for next in &mut self.next {
-            next.with_mut(|_| ());
+        for chunk in &mut self.chunks {
+            chunk.below.with_mut(|_| ());
+            chunk.rest.iter_mut().for_each(|index| index.with_mut(|_| ()));
         }
     }
 }

@@ -14,7 +14,7 @@ use loom::model::Builder;
 use loom::sync::Arc;
 use loom::thread;
 
-use crate::freelist::FreeList;
+use crate::freelist::{FreeList, Want};
 use crate::{Batch, PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec, leaked_pools};
 
 /// A free list and what its indices stand for.
@@ -30,12 +30,16 @@ unsafe impl Send for World {}
 
 impl World {
     fn new(packets: u32) -> Self {
-        Self { list: FreeList::full(packets), packets: (0..packets).map(|_| UnsafeCell::new(0)).collect() }
+        Self { list: FreeList::full(packets).unwrap(), packets: (0..packets).map(|_| UnsafeCell::new(0)).collect() }
     }
 
     fn take(&self, want: usize) -> Vec<u32> {
-        let mut indices = vec![0; want];
-        let taken = self.list.take(want, |k, index| indices[k] = index);
+        self.take_between(want, want)
+    }
+
+    fn take_between(&self, least: usize, most: usize) -> Vec<u32> {
+        let mut indices = vec![0; most];
+        let taken = self.list.take(Want { least, most }, |k, index| indices[k] = index);
         indices.truncate(taken);
         indices
     }
@@ -105,6 +109,50 @@ fn a_walk_that_was_overtaken_takes_nothing() {
         let mut all = world.take(3);
         all.sort_unstable();
         assert_eq!(all, [0, 1]);
+    });
+}
+
+/// Both take a part of the same chunk: what each leaves is put back, and is the other's or on the
+/// list at the end.
+#[test]
+fn a_chunk_that_is_taken_in_part_is_not_lost() {
+    model(4, || {
+        let world = Arc::new(World::new(2));
+        let there = world.clone();
+        let other = thread::spawn(move || {
+            let got = there.take(1);
+            there.own(&got);
+            got
+        });
+        let got = world.take(1);
+        world.own(&got);
+        let others = other.join().unwrap();
+        let left = world.take(2);
+        world.own(&left);
+        let mut all = [got, others, left].concat();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1]);
+    });
+}
+
+/// One takes whole chunks only, while the other takes the same ones apart.
+#[test]
+fn a_walk_over_whole_chunks_is_overtaken_like_any() {
+    model(3, || {
+        let world = Arc::new(World::new(4));
+        let there = world.clone();
+        let other = thread::spawn(move || {
+            let got = there.take(1);
+            there.own(&got);
+            there.put(&got);
+        });
+        let got = world.take_between(1, 3);
+        world.own(&got);
+        other.join().unwrap();
+        world.put(&got);
+        let mut all = world.take(5);
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3]);
     });
 }
 

@@ -116,8 +116,8 @@ pub enum PoolError {
     },
     /// No memory for the metadata.
     #[error(
-        "pool `{pool}`: no memory for the metadata of {packets} packets (64 bytes each, rounded up to a power of two); \
-         use fewer packets or free memory"
+        "pool `{pool}`: no memory for the metadata of {packets} packets (64 bytes each, rounded up to a power of two, and 64 \
+         more); use fewer packets or free memory"
     )]
     NoMetadata {
         /// The pool's name.
@@ -214,12 +214,12 @@ impl Pool {
         // Relaxed: only uniqueness matters, nothing is published by it.
         let pool_id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let Ok(pool_id) = u32::try_from(pool_id) else { return Err(PoolError::TooManyPools { pool: spec.name }) };
-        let Some(lines) = Lines::new(spec.packets) else {
+        let (Some(lines), Some(free)) = (Lines::new(spec.packets), FreeList::full(spec.packets)) else {
             return Err(PoolError::NoMetadata { pool: spec.name, packets: spec.packets });
         };
         let shared = Box::new(Shared {
             mr: OnceLock::new(),
-            free: FreeList::full(spec.packets),
+            free,
             lines,
             name: spec.name.clone(),
             fresh: View::fresh(spec.headroom_bytes, spec.data_bytes),

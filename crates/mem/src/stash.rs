@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::slice;
 
+use crate::freelist::Want;
 use crate::fresh_view::Fresh;
 use crate::handles::Handles;
 use crate::shared::{RawPacket, Shared};
@@ -206,7 +207,8 @@ impl Stash {
         let (own, rest) = out.split_at_mut(self.len());
         self.copy_top(own.len(), own);
         let pool = self.pool();
-        own.len() + pool.free.take(rest.len(), |k, index| _ = rest[k].write(pool.handle_at(index)))
+        let want = Want { least: rest.len(), most: rest.len() };
+        own.len() + pool.free.take(want, |k, index| _ = rest[k].write(pool.handle_at(index)))
     }
 
     /// Gets enough for a take of `want` that leaves the stash half full, as far as the free list
@@ -215,7 +217,8 @@ impl Stash {
         let len = self.len();
         let goal = (want + self.capacity() / 2).min(self.capacity());
         let pool = self.pool();
-        let got = pool.free.take(goal.saturating_sub(len), |k, index| {
+        let want = Want { least: want.saturating_sub(len), most: goal.saturating_sub(len) };
+        let got = pool.free.take(want, |k, index| {
             // SAFETY: `len + k` is below `goal`, so within the slots, and above `len`, so free.
             // Read only once `len` covers it.
             unsafe { self.slots().add(len + k).write(pool.handle_at(index)) };

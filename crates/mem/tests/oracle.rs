@@ -11,7 +11,8 @@ use proptest::prelude::*;
 use support::{pool_of, spec};
 use verbline_mem::{Batch, BoundCache, Packet, Pool, PoolCache};
 
-const PACKETS: u32 = 24;
+// More than three chunks of the free list.
+const PACKETS: u32 = 56;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -32,7 +33,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let (cache, n) = (0usize..4, 0usize..30);
+    let (cache, n) = (0usize..4, 0usize..66);
     prop_oneof![
         2 => cache.clone().prop_map(Step::Get),
         4 => (cache.clone(), n.clone()).prop_map(|(c, n)| Step::GetBulk(c, n)),
