@@ -4,12 +4,18 @@
 /// fails; where the processor has no such instruction it does nothing.
 #[inline(always)]
 pub fn prefetch<T>(place: &T) {
+    prefetch_at(place);
+}
+
+/// As [`prefetch`], for what the caller may not look at yet: the address may be any.
+#[inline(always)]
+pub(crate) fn prefetch_at<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: PREFETCHT0 reads nothing into the program and faults on no address (Intel SDM
-        // volume 2, PREFETCHh); this address is a live reference's besides.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
+        // volume 2, PREFETCHh).
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = place;

@@ -13,6 +13,7 @@ use std::slice;
 use crate::freelist::Want;
 use crate::fresh_view::Fresh;
 use crate::handles::Handles;
+use crate::prefetch::prefetch_at;
 use crate::shared::{RawPacket, Shared};
 use crate::sync::{AtomicU32, Ordering};
 
@@ -219,9 +220,13 @@ impl Stash {
         let pool = self.pool();
         let want = Want { least: want.saturating_sub(len), most: goal.saturating_sub(len) };
         let got = pool.free.take(want, |k, index| {
+            let handle = pool.handle_at(index);
+            // Its line is written when the packet goes out, which is soon. Lines of packets that
+            // lost their order come from far, one at a time, without this.
+            prefetch_at(handle.as_ptr());
             // SAFETY: `len + k` is below `goal`, so within the slots, and above `len`, so free.
             // Read only once `len` covers it.
-            unsafe { self.slots().add(len + k).write(pool.handle_at(index)) };
+            unsafe { self.slots().add(len + k).write(handle) };
         });
         self.set_len(len + got);
     }
