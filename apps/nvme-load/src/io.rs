@@ -268,7 +268,7 @@ impl Initiator {
         // What fills the namespace is load of another kind.
         let is_filled = self.oracle.as_ref().is_some_and(|oracle| self.filled >= oracle.len());
         if let Some(measured) = self.measured.as_mut().filter(|_| is_filled) {
-            measured.record(way, began_ns, out.now_ns());
+            measured.latencies.record(way, began_ns, out.now_ns());
         }
     }
 

@@ -14,6 +14,7 @@ mod idling;
 mod json;
 mod keys;
 mod live;
+mod measured;
 mod output;
 mod remedies;
 mod run;
@@ -31,6 +32,7 @@ use args::{Arguments, Command};
 
 pub use app::{App, Outcome};
 pub use figures::{count, duration, percent};
+pub use measured::{Latencies, Parts};
 
 /// Runs the command line of `app`, and says how the process should exit.
 pub fn main(app: &dyn App) -> ExitCode {

@@ -54,7 +54,7 @@ impl Client {
         self.free(&pending);
         self.operations.add(1);
         if let (Some(measured), Some(way), true) = (self.measured.as_mut(), way, self.work.is_loaded()) {
-            measured.record(way, pending.began_ns, out.now_ns());
+            measured.latencies.record(way, pending.began_ns, out.now_ns());
         }
     }
 

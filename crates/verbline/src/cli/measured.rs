@@ -1,0 +1,160 @@
+//! What stages of several lcores measured, added up at the end of a run.
+//!
+//! Each records into a part of its own, and leaves it when it is dropped, so that no lock is near
+//! the measurement.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hdrhistogram::{CreationError, Histogram};
+
+use super::figures::{count, duration};
+
+/// Where stages leave their parts.
+#[derive(Debug)]
+pub struct Parts<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Clone for Parts<T> {
+    /// The same place.
+    fn clone(&self) -> Self {
+        Parts(self.0.clone())
+    }
+}
+
+impl<T> Default for Parts<T> {
+    fn default() -> Self {
+        Parts(Arc::default())
+    }
+}
+
+impl<T> Parts<T> {
+    /// Takes a stage's part.
+    pub fn leave(&self, part: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(part);
+    }
+
+    /// All parts as one, by `add`; `None` where nobody left one.
+    pub fn total(&self, mut add: impl FnMut(&mut T, &T)) -> Option<T>
+    where
+        T: Clone,
+    {
+        let parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut total, others) = parts.split_first().map(|(first, others)| (first.clone(), others))?;
+        others.iter().for_each(|other| add(&mut total, other));
+        Some(total)
+    }
+}
+
+/// How long something takes that is done in `N` ways, and from when to when it was done.
+#[derive(Clone, Debug)]
+pub struct Latencies<const N: usize> {
+    by_way_ns: [Histogram<u64>; N],
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl<const N: usize> Latencies<N> {
+    /// Allocates all that recording will need: 1 ns to 60 s at three digits.
+    ///
+    /// # Errors
+    /// None, with these bounds.
+    pub fn new() -> Result<Latencies<N>, CreationError> {
+        let empty = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
+        Ok(Latencies { by_way_ns: std::array::from_fn(|_| empty.clone()), first_ns: 0, last_ns: 0 })
+    }
+
+    /// Records one that went this way, below `N`.
+    #[inline]
+    pub fn record(&mut self, way: usize, began_ns: u64, now_ns: u64) {
+        if self.first_ns == 0 {
+            self.first_ns = began_ns;
+        }
+        self.last_ns = now_ns;
+        self.by_way_ns[way].saturating_record(now_ns.saturating_sub(began_ns));
+    }
+
+    /// Adds what another stage recorded.
+    pub fn add(&mut self, other: &Latencies<N>) {
+        for (mine, theirs) in self.by_way_ns.iter_mut().zip(&other.by_way_ns) {
+            // Alike in their bounds, so that nothing is out of them.
+            let _ = mine.add(theirs);
+        }
+        if other.first_ns > 0 {
+            self.first_ns = if self.first_ns == 0 { other.first_ns } else { self.first_ns.min(other.first_ns) };
+        }
+        self.last_ns = self.last_ns.max(other.last_ns);
+    }
+
+    /// How many were recorded.
+    pub fn len(&self) -> u64 {
+        self.by_way_ns.iter().map(Histogram::len).sum()
+    }
+
+    /// Whether none was.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many a second, from the first to the last.
+    pub fn per_second(&self) -> f64 {
+        self.len() as f64 * 1e9 / self.last_ns.saturating_sub(self.first_ns).max(1) as f64
+    }
+
+    /// The histogram of each way.
+    pub fn by_way_ns(&self) -> &[Histogram<u64>; N] {
+        &self.by_way_ns
+    }
+
+    /// A line for each way that was gone, by these names.
+    pub fn lines(&self, names: [&str; N]) -> String {
+        let gone = names.iter().zip(&self.by_way_ns).filter(|(_, ns)| !ns.is_empty());
+        let line = |(name, ns): (&&str, &Histogram<u64>)| {
+            let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| duration(ns.value_at_quantile(share)));
+            let (number, max) = (count(ns.len()), duration(ns.max()));
+            format!("{name:<5}{number:>12}  p50 {p50}  p99 {p99}  p99.9 {p999}  max {max}\n")
+        };
+        gone.map(line).collect()
+    }
+}
+
+/// Declares a struct of counts, each a `u64`, with `fields` (every count with its name) and `add`.
+#[macro_export]
+macro_rules! counts {
+    ($(#[$about:meta])* $vis:vis struct $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default)]
+        $vis struct $name {
+            $($(#[$doc])* $vis $field: u64,)*
+        }
+
+        impl $name {
+            fn fields(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($field), self.$field)),*]
+            }
+
+            fn add(&mut self, other: &$name) {
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_added_up_and_one_that_is_empty_does_not_count() {
+        let parts = Parts::default();
+        let add = |total: &mut Latencies<2>, part: &Latencies<2>| total.add(part);
+        assert!(parts.total(add).is_none());
+        for recorded in [&[][..], &[(0, 2_000, 3_000)], &[(0, 1_000, 3_000), (1, 5_000, 6_000)]] {
+            let mut part = Latencies::new().unwrap();
+            recorded.iter().for_each(|&(way, began_ns, now_ns)| part.record(way, began_ns, now_ns));
+            parts.clone().leave(part);
+        }
+        let total = parts.total(add).unwrap();
+        assert_eq!((total.len(), total.per_second()), (3, 3e9 / 5_000.0));
+        let lines = total.lines(["read", "write"]);
+        assert_eq!(lines.lines().next().unwrap().split_whitespace().nth(1), Some("2"), "{lines}");
+    }
+}
