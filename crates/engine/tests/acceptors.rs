@@ -270,35 +270,9 @@ fn what_an_acceptor_is_told_wrongly_is_a_fault_of_the_plan() {
 
 /// The client half of a plan whose server half is [`server`].
 fn client(port: u16, name: &str) -> String {
-    format!(
-        r#"
-        [device.nic1]
-        provider = "soft"
-        name = "soft1"
-        [pool.c]
-        device = "nic1"
-        packets = 2048
-        data_bytes = 128
-        pages = "4KiB"
-        [lcore.other]
-        cpu = "allowed:1"
-        [port.caller]
-        lcore = "other"
-        device = "nic1"
-        pool = "c"
-        transport = "rc"
-        connect = "10.9.9.1:{port}"
-        connections = 1
-        private_data = "{name}"
-        rx_shared_wr = 64
-        tx_depth_wr = 16
-        next = "stage.guest"
-        [stage.guest]
-        use = "desk"
-        lcore = "other"
-        out = {{ out = "port.caller" }}
-        "#
-    )
+    let guest = "[stage.guest]\nuse = \"desk\"\nlcore = \"other\"\nout = { out = \"port.caller\" }\n";
+    let keys = format!("connections = 1\nprivate_data = \"{name}\"\nnext = \"stage.guest\"\n");
+    desk::caller(port, &keys) + guest
 }
 
 #[test]

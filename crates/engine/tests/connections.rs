@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{OUT, PATIENCE, assert_clean, lacks_cpus, plan, registry, run};
+use common::{OUT, PATIENCE, assert_clean, lacks_cpus, one_lcore_with, plan, registry, run};
 use verbline_engine::{Ended, EngineError, Next, Outputs, Runtime, Stage, StageSpec};
 use verbline_mem::Batch;
 use verbline_verbs::expert::fault;
@@ -121,18 +121,7 @@ fn two_lcores_echo_asleep_between_packets() {
 
 #[test]
 fn one_lcore_fans_out_by_multicast() {
-    let text = r#"
-        [lcore.only]
-        cpu = "allowed:0"
-        idle = "poll"
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = 4096
-        data_bytes = 256
-        pages = "4KiB"
+    let rest = r#"
         [port.tx]
         lcore = "only"
         device = "nic0"
@@ -168,7 +157,7 @@ fn one_lcore_fans_out_by_multicast() {
         use = "sink"
         lcore = "only"
     "#;
-    let report = run(&registry(), text).unwrap();
+    let report = run(&registry(), &one_lcore_with("poll", [4096, 256], rest)).unwrap();
     assert_clean(&report);
     assert_eq!(report.port("tx").unwrap().tx_packets, 3000);
     for sink in ["a", "b"] {

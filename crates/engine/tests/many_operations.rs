@@ -7,7 +7,7 @@ mod common;
 
 use std::collections::HashMap;
 
-use common::{OUT, assert_clean, registry, run};
+use common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use serde::Deserialize;
 use verbline_engine::{
     Completed, ConnectionChange, ConnectionEvent, ConnectionId, Counter, DeclineReason, Next, Operation, Outputs,
@@ -224,24 +224,8 @@ fn stages() -> Registry {
 
 /// A host with eight connections and a target; `keys` of the target's port.
 fn text(port: u16, keys: &str, params: &str) -> String {
-    format!(
+    let rest = format!(
         r#"
-        [lcore.only]
-        cpu = "allowed:0"
-        idle = "event"
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = 4096
-        data_bytes = 256
-        pages = "4KiB"
-        [region.blocks]
-        device = "nic0"
-        bytes = 4096
-        pages = "4KiB"
-        rights = ["local-write", "remote-read", "remote-write", "bind"]
         [port.a_host]
         lcore = "only"
         device = "nic0"
@@ -279,6 +263,11 @@ fn text(port: u16, keys: &str, params: &str) -> String {
         pool = "p"
         out = {{ out = "port.target" }}
         "#
+    );
+    one_lcore_with(
+        "event",
+        [4096, 256],
+        &(region("blocks", 4096, &["local-write", "remote-read", "remote-write", "bind"]) + &rest),
     )
 }
 

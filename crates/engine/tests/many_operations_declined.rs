@@ -2,29 +2,18 @@
 
 mod common;
 
-use common::{OUT, registry, run};
+use common::{OUT, one_lcore_with, region, registry, run};
 use verbline_engine::{
     Completed, ConnectionChange, ConnectionEvent, ConnectionId, Counter, DeclineReason, Next, Operation,
     OperationError, Outputs, Region, Remote, Stage, StageSpec, Status,
 };
 use verbline_mem::Batch;
 
-const TEXT: &str = r#"
-[lcore.only]
-cpu = "allowed:0"
-[device.nic0]
-provider = "soft"
-name = "soft0"
-[pool.p]
-device = "nic0"
-packets = 1024
-data_bytes = 64
-pages = "4KiB"
-[region.blocks]
-device = "nic0"
-bytes = 4096
-pages = "4KiB"
-rights = ["local-write", "remote-write"]
+fn text() -> String {
+    one_lcore_with("adaptive", [1024, 64], &(region("blocks", 4096, &["local-write", "remote-write"]) + REST))
+}
+
+const REST: &str = r#"
 [port.asks]
 lcore = "only"
 device = "nic0"
@@ -124,7 +113,7 @@ fn an_operation_that_names_no_open_connection_is_declined_and_counted() {
         let (region, done) = (context.region("blocks")?, context.counter("done"));
         Ok(Box::new(Wrong { region, expected: Vec::new(), done, finished: false }))
     });
-    let report = run(&registry, TEXT).unwrap();
+    let report = run(&registry, &text()).unwrap();
     let operations = report.port("asks").unwrap().operations.as_ref().unwrap();
     assert_eq!(report.stage("wrong").unwrap().counter("done"), Some(2));
     assert_eq!((operations.no_connection, operations.declined, operations.under_way), (5, 10, 0));

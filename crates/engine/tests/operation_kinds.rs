@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{OUT, assert_clean, registry, run};
+use common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use verbline_engine::{
     Completed, Counter, Done, EngineError, Next, Operation, OperationError, Outputs, Region, Registry, Remote, Report,
     Rights, Stage, StageSpec, Status, Window, immediate, invalidated_key,
@@ -58,7 +58,7 @@ fn play<N: Side + 'static, F: Side + 'static>(near: N, far: F) -> Result<Report,
     let (near, far) = (Arc::new(Mutex::new(Some(near))), Arc::new(Mutex::new(Some(far))));
     side(&mut registry, "near", "mine", near);
     side(&mut registry, "far", "table", far);
-    run(&registry, TEXT)
+    run(&registry, &text())
 }
 
 fn side<S: Side + 'static>(
@@ -75,28 +75,17 @@ fn side<S: Side + 'static>(
     });
 }
 
-const TEXT: &str = r#"
-[lcore.only]
-cpu = "allowed:0"
-idle = "poll"
-[device.nic0]
-provider = "soft"
-name = "soft0"
-[pool.p]
-device = "nic0"
-packets = 2048
-data_bytes = 256
-pages = "4KiB"
-[region.mine]
-device = "nic0"
-bytes = 4096
-pages = "4KiB"
-rights = ["local-write"]
-[region.table]
-device = "nic0"
-bytes = 4096
-pages = "4KiB"
-rights = ["local-write", "remote-read", "remote-write", "remote-atomic", "bind"]
+fn text() -> String {
+    one_lcore_with(
+        "poll",
+        [2048, 256],
+        &(region("mine", 4096, &["local-write"])
+            + &region("table", 4096, &["local-write", "remote-read", "remote-write", "remote-atomic", "bind"])
+            + REST),
+    )
+}
+
+const REST: &str = r#"
 [port.near]
 lcore = "only"
 device = "nic0"

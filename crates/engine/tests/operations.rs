@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{OUT, assert_clean, registry, run};
+use common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use serde::Deserialize;
 use verbline_engine::{
     Completed, Counter, DeclineReason, Done, EngineError, Next, Operation, OperationError, Outputs, Region, Registry,
@@ -181,29 +181,8 @@ fn stages() -> Registry {
 }
 
 fn text(job: &str, count: u64) -> String {
-    format!(
+    let rest = format!(
         r#"
-        [lcore.only]
-        cpu = "allowed:0"
-        idle = "poll"
-        [device.nic0]
-        provider = "soft"
-        name = "soft0"
-        [pool.p]
-        device = "nic0"
-        packets = 4096
-        data_bytes = 4096
-        pages = "4KiB"
-        [region.table]
-        device = "nic0"
-        bytes = 65536
-        pages = "4KiB"
-        rights = ["local-write", "remote-read", "remote-write", "remote-atomic"]
-        [region.mine]
-        device = "nic0"
-        bytes = 65536
-        pages = "4KiB"
-        rights = ["local-write"]
         [port.near]
         lcore = "only"
         device = "nic0"
@@ -237,6 +216,13 @@ fn text(job: &str, count: u64) -> String {
         out = {{ out = "port.near" }}
         params = {{ job = "{job}", count = {count} }}
         "#
+    );
+    one_lcore_with(
+        "poll",
+        [4096, 4096],
+        &(region("table", 65536, &["local-write", "remote-read", "remote-write", "remote-atomic"])
+            + &region("mine", 65536, &["local-write"])
+            + &rest),
     )
 }
 

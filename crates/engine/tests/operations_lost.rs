@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{OUT, registry, until};
+use common::{OUT, one_lcore_with, region, registry, until};
 use verbline_engine::{
     Completed, Counter, Next, Operation, OutId, Outputs, Region, Registry, Remote, Runtime, Stage, StageSpec,
 };
@@ -102,33 +102,20 @@ fn stages() -> Registry {
     registry
 }
 
-const TEXT: &str = r#"
-[lcore.only]
-cpu = "allowed:0"
-idle = "event"
-[device.nic0]
-provider = "soft"
-name = "soft0"
-[pool.p]
-device = "nic0"
-packets = 2048
-data_bytes = 256
-pages = "4KiB"
+fn text() -> String {
+    one_lcore_with(
+        "event",
+        [2048, 256],
+        &(region("mine", 4096, &["local-write"]) + &region("table", 4096, &["remote-read"]) + REST),
+    )
+}
+
+const REST: &str = r#"
 [pool.q]
 device = "nic0"
 packets = 2048
 data_bytes = 256
 pages = "4KiB"
-[region.mine]
-device = "nic0"
-bytes = 4096
-pages = "4KiB"
-rights = ["local-write"]
-[region.table]
-device = "nic0"
-bytes = 4096
-pages = "4KiB"
-rights = ["remote-read"]
 [port.near]
 lcore = "only"
 device = "nic0"
@@ -165,7 +152,7 @@ out = { out = "port.far" }
 #[test]
 fn a_peer_that_is_lost_in_the_middle_fails_what_is_under_way_and_serves_again() {
     let registry = stages();
-    let mut runtime = Runtime::build(&common::plan(&registry, TEXT), &registry).unwrap();
+    let mut runtime = Runtime::build(&common::plan(&registry, &text()), &registry).unwrap();
     runtime.connect(|| false).unwrap();
     let running = runtime.start().unwrap();
     let reads = |report: &verbline_engine::Report| report.stage("reader").unwrap().counter("read").unwrap();

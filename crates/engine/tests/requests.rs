@@ -7,29 +7,6 @@ use common::porter::{self, Seen};
 use common::{assert_clean, plan, until};
 use verbline_engine::{RequestData, Runtime};
 
-const CALLER: &str = r#"
-[device.nic1]
-provider = "soft"
-name = "soft1"
-[pool.c]
-device = "nic1"
-packets = 2048
-data_bytes = 128
-pages = "4KiB"
-[lcore.other]
-cpu = "allowed:1"
-[port.caller]
-lcore = "other"
-device = "nic1"
-pool = "c"
-transport = "rc"
-connect = "10.9.9.1:7380"
-connections = 4
-rx_shared_wr = 64
-tx_depth_wr = 16
-next = "drop"
-"#;
-
 #[test]
 fn two_lcores_make_connections_that_each_say_something_else() {
     if common::lacks_cpus(2) {
@@ -43,7 +20,8 @@ fn two_lcores_make_connections_that_each_say_something_else() {
         Some(data)
     });
     let keys = "acceptor = \"porter\"\nacceptor_params = { at_most = 8 }\nconnections_max = 8";
-    let text = desk::server(7380, &format!("{keys}\nrx_shared_wr = 256\ntx_depth_wr = 16\n")) + CALLER;
+    let text = desk::server(7380, &format!("{keys}\nrx_shared_wr = 256\ntx_depth_wr = 16\n"));
+    let text = text + &desk::caller(7380, "connections = 4\nnext = \"drop\"\n");
     let running = Runtime::build(&plan(&registry, &text), &registry).unwrap().start().unwrap();
     until(&running, |report| report.port("caller").unwrap().connections.as_ref().unwrap().open == 4);
     assert_clean(&running.stop().unwrap());

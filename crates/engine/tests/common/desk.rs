@@ -150,6 +150,34 @@ pub(crate) fn server(port: u16, keys: &str) -> String {
     )
 }
 
+/// The other half of such a plan, on an lcore and a device of its own: a port that connects, with
+/// these keys.
+pub(crate) fn caller(port: u16, keys: &str) -> String {
+    format!(
+        r#"
+        [device.nic1]
+        provider = "soft"
+        name = "soft1"
+        [pool.c]
+        device = "nic1"
+        packets = 2048
+        data_bytes = 128
+        pages = "4KiB"
+        [lcore.other]
+        cpu = "allowed:1"
+        [port.caller]
+        lcore = "other"
+        device = "nic1"
+        pool = "c"
+        transport = "rc"
+        connect = "10.9.9.1:{port}"
+        rx_shared_wr = 64
+        tx_depth_wr = 16
+        {keys}
+        "#
+    )
+}
+
 pub(crate) fn start(text: &str) -> Running {
     let registry = desk();
     Runtime::build(&plan(&registry, text), &registry).unwrap().start().unwrap()

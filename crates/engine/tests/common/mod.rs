@@ -51,6 +51,12 @@ pub(crate) fn plan_on(registry: &Registry, text: &str, machine: Machine) -> Plan
 
 /// A plan of one lcore, `only`, with a pool `p` for its stages.
 pub(crate) fn one_lcore(idle: &str, stages: &str) -> String {
+    one_lcore_with(idle, [1024, 64], stages)
+}
+
+/// The same, with a pool of so many packets of so many bytes; `rest` is all but lcore, device and
+/// pool.
+pub(crate) fn one_lcore_with(idle: &str, [packets, data_bytes]: [u32; 2], rest: &str) -> String {
     format!(
         r#"
         [lcore.only]
@@ -61,12 +67,17 @@ pub(crate) fn one_lcore(idle: &str, stages: &str) -> String {
         name = "soft0"
         [pool.p]
         device = "nic0"
-        packets = 1024
-        data_bytes = 64
+        packets = {packets}
+        data_bytes = {data_bytes}
         pages = "4KiB"
-        {stages}
+        {rest}
         "#
     )
+}
+
+/// A region of that device.
+pub(crate) fn region(name: &str, bytes: u32, rights: &[&str]) -> String {
+    format!("[region.{name}]\ndevice = \"nic0\"\nbytes = {bytes}\npages = \"4KiB\"\nrights = {rights:?}\n")
 }
 
 /// Stages of that lcore: a source with these parameters, and the stage `next`, of these keys, that
