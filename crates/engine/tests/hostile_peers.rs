@@ -18,7 +18,7 @@ use verbline_verbs::Provider;
 use verbline_verbs::connection::{CONNECT_PRIVATE_BYTES, ConnectOptions, ConnectionError};
 
 #[test]
-fn peers_that_ask_without_end_are_rejected_and_counted() {
+fn asks_without_end() {
     let mut scene = Scene::new(7201, FOUR);
     (0..3).for_each(|_| _ = scene.enter());
     let mut before_bytes = 0;
@@ -39,7 +39,7 @@ fn peers_that_ask_without_end_are_rejected_and_counted() {
 }
 
 #[test]
-fn peers_that_ask_and_hang_up_take_no_place_for_good() {
+fn hangs_up() {
     let mut scene = Scene::new(7202, FOUR);
     let mut before_bytes = 0;
     for asked in 0..often(4_000) {
@@ -67,7 +67,7 @@ fn peers_that_ask_and_hang_up_take_no_place_for_good() {
 /// One connects and says nothing more; others do not even finish: the fifth message of the
 /// handshake's three is theirs, and their places are free again after five seconds.
 #[test]
-fn who_never_answers_loses_its_place_and_who_is_silent_keeps_it() {
+fn never_answers() {
     let mut scene = Scene::new(7203, FOUR);
     let silent = scene.enter();
     let held: Vec<_> = (0..2).map(|_| scene.bad.begin(&ConnectOptions::default()).unwrap()).collect();
@@ -89,7 +89,7 @@ fn who_never_answers_loses_its_place_and_who_is_silent_keeps_it() {
 }
 
 #[test]
-fn private_data_of_any_kind_does_no_harm_and_too_much_is_not_sent() {
+fn private_data() {
     let mut scene = Scene::new(7204, FOUR);
     let ask = |scene: &mut Scene, private_data: Vec<u8>| {
         scene.bad.ask_with(&ConnectOptions { private_data, ..ConnectOptions::default() })
@@ -122,7 +122,7 @@ fn private_data_of_any_kind_does_no_harm_and_too_much_is_not_sent() {
 }
 
 #[test]
-fn a_flood_on_one_connection_is_served_and_the_others_are_too() {
+fn floods() {
     let mut scene = Scene::new(7205, FOUR);
     let flooder = scene.enter();
     for sent in 0..often(50_000) {
@@ -140,7 +140,7 @@ fn a_flood_on_one_connection_is_served_and_the_others_are_too() {
 
 /// The lcore may hear of a connection long after its peer has begun to send.
 #[test]
-fn a_flood_that_comes_before_its_connection_is_known_is_served_in_order() {
+fn floods_too_early() {
     let mut scene = Scene::new(7206, "connections_max = 8\nrx_shared_wr = 256\ntx_depth_wr = 16\n");
     let rounds = often(500);
     for round in 1..=rounds {
@@ -156,7 +156,7 @@ fn a_flood_that_comes_before_its_connection_is_known_is_served_in_order() {
 }
 
 #[test]
-fn who_floods_and_leaves_at_once_is_served_or_counted() {
+fn floods_and_leaves() {
     let mut scene = Scene::new(7207, "connections_max = 8\nrx_shared_wr = 64\ntx_depth_wr = 16\n");
     let rounds = often(500);
     for _ in 0..rounds {
@@ -173,7 +173,7 @@ fn who_floods_and_leaves_at_once_is_served_or_counted() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_holds_nobody_up() {
+fn stops_reading() {
     let mut scene = Scene::new(7208, "connections_max = 4\nrx_shared_wr = 64\ntx_depth_wr = 4\nsignal_every_wr = 1\n");
     let deaf = scene.enter();
     scene.bad.all[deaf].reads = false;
@@ -200,7 +200,7 @@ fn a_peer_that_does_not_read_holds_nobody_up() {
 }
 
 #[test]
-fn who_closes_and_comes_back_ten_thousand_times_leaves_nothing_behind() {
+fn comes_back() {
     let mut scene = Scene::new(7212, FOUR);
     let rounds = often(10_000);
     let mut before_bytes = 0;

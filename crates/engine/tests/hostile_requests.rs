@@ -27,7 +27,7 @@ impl Scene {
 }
 
 #[test]
-fn a_peer_that_dies_amid_its_writes_harms_nobody() {
+fn dies_amid_writes() {
     let mut scene = Scene::of(7209, &with_board(7209));
     let rounds = often(500);
     for round in 1..=rounds {
@@ -67,7 +67,7 @@ enum Reach {
 }
 
 #[test]
-fn who_names_a_wrong_key_loses_its_connection_and_reaches_nothing() {
+fn wrong_key() {
     let mut scene = Scene::of(7210, &with_board(7210));
     let first = scene.enter();
     let key = scene.key(first);
@@ -119,7 +119,7 @@ fn who_names_a_wrong_key_loses_its_connection_and_reaches_nothing() {
 }
 
 #[test]
-fn who_sends_more_than_there_are_receives_waits_or_fails_alone() {
+fn more_than_receives() {
     if provider() != Provider::Soft {
         // Of rdma_cm a peer gets the server's count of retries, which is without end.
         return eprintln!("skipped: on kernel devices: nobody can ask for fewer RNR retries than the server does");
@@ -156,7 +156,7 @@ fn who_sends_more_than_there_are_receives_waits_or_fails_alone() {
 }
 
 #[test]
-fn a_message_that_is_longer_than_a_packet_ends_its_connection_alone() {
+fn longer_than_a_packet() {
     let mut scene = Scene::new(7213, FOUR);
     for round in 1..=u64::from(often(500)) {
         let peer = scene.enter();
@@ -178,7 +178,7 @@ fn a_message_that_is_longer_than_a_packet_ends_its_connection_alone() {
 }
 
 #[test]
-fn a_message_that_makes_the_stage_panic_ends_the_run_in_order() {
+fn stage_panics() {
     let mut scene = Scene::new(7214, FOUR);
     let peer = scene.enter();
     scene.bad.round_trip(peer, b"let in");
