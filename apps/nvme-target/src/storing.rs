@@ -147,7 +147,9 @@ fn ask(pending: &mut Pending, place: u32, layout: &Layout, transfer_bytes_max: u
 
 /// What comes next for a command whose request was carried out.
 fn next_step(pending: &mut Pending, protected: Option<Protected>, mut packet: Option<Packet>) -> Step {
-    if let (Some(protected), Some(packet), Some(first)) = (&protected, &mut packet, pending.first_read()) {
+    if let (Some(protected), Some(packet)) = (&protected, &mut packet)
+        && let Some(first) = pending.first_read()
+    {
         if let Err(wrong) = protected.take_out(&pending.command, first, packet) {
             return Step::Answer(pending.is_wrong(wrong));
         }

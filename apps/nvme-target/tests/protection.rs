@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::end;
-use common::protected::{BOTH, NONE, SMALL, TO, all, pract, serve, set_tuple, tuple_of};
+use common::protected::{BOTH, NONE, SMALL, TO, all, pract, serve, serve_with, set_tuple, tuple_of};
+use common::{Host, SECOND, end, target};
 use verbline_nvme::identify::{PAGE_BYTES, cns};
 use verbline_nvme::namespace::Namespace;
 use verbline_nvme::protection::{Action, ProtectionType, Tuple};
@@ -198,4 +198,49 @@ fn what_may_not_be_asked_for_is_told_so() {
     }
     end(first.running);
     end(third.running);
+}
+
+/// A namespace without protection information takes no notice of what is asked for it.
+#[test]
+fn without_protection_information_nothing_is_checked() {
+    let running = target(7828, "");
+    let mut host = Host::new(7828);
+    let (_, cntlid) = host.controller();
+    let io = host.io_queue(cntlid, 1);
+    for action in [all(77, 1), pract(all(77, 1))] {
+        let read = host.read(3, 2);
+        let answer = host.ask(io, &read.with(action.put(read.cdw10)));
+        assert!(answer.status.is_success(), "{answer:?}");
+    }
+    end(running);
+}
+
+/// What one lcore writes the other reads and checks; none of them forgets what the other wrote.
+#[test]
+fn two_lcores_share_protected_blocks() {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        println!("skipped: one CPU");
+        return;
+    }
+    let mut served = serve_with(7829, ProtectionType::Type1, SECOND);
+    let queues = [served.io, served.host.io_queue(served.cntlid, 2)];
+    for nsid in [1, 3, SMALL] {
+        for (slba, writer) in (9..).zip(queues) {
+            let tags = all(slba as u32, 5);
+            let bytes = served.blocks(nsid, 1, slba as u8, tags);
+            served.io = writer;
+            assert!(served.write(nsid, (slba, 1), tags, &bytes).status.is_success());
+            for reader in queues {
+                served.io = reader;
+                served.assert_read(nsid, (slba, 1), tags, &bytes);
+                let (never, _) = served.read(nsid, (slba + 20, 1), all(slba as u32 + 20, 0));
+                assert!(never.status.is_success(), "{never:?}");
+            }
+        }
+    }
+    let report = end(served.running);
+    for stage in ["target", "target2"] {
+        let reads = report.stage(stage).and_then(|stage| stage.counter("reads"));
+        assert!(reads > Some(8), "stage.{stage} read {reads:?}");
+    }
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{BLOCKS, ENTRIES, Host, SUBSYSTEM, end, target, target_on_two};
+use common::{BLOCKS, ENTRIES, Host, SECOND, SUBSYSTEM, end, plan, start, target};
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
 use verbline_nvme::log::LogRequest;
 use verbline_nvme::property::{self, Property};
@@ -79,7 +79,7 @@ fn two_lcores_share_the_queues_of_a_host() {
         println!("skipped: one CPU");
         return;
     }
-    let running = target_on_two(7815);
+    let running = start(&(plan(7815, "") + SECOND));
     let mut host = Host::new(7815);
     let (admin, cntlid) = host.controller();
     let queues = [1, 2, 3, 4].map(|qid| host.io_queue(cntlid, qid));

@@ -223,8 +223,8 @@ impl Protection {
         if !action.checks() {
             return Ok(());
         }
-        let numbered = (first..).zip(blocks.chunks_exact(self.extended_bytes() as usize));
-        for (index, block) in numbered {
+        for (at, block) in blocks.chunks_exact(self.extended_bytes() as usize).enumerate() {
+            let index = first.wrapping_add(at as u32);
             let (data, behind) = block.split_at(self.block_bytes as usize);
             let tuple = Tuple::read(behind);
             if tuple.is_escape(self.kind) {

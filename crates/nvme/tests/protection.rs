@@ -144,6 +144,18 @@ proptest! {
     }
 }
 
+/// Numbers of blocks wrap around, as reference tags do: nothing panics.
+#[test]
+fn the_last_numbers_of_blocks_are_checked() {
+    let protection = Protection { kind: ProtectionType::Type2, block_bytes: 512 };
+    let mut bytes = room(protection, &[5; 3 * 512]);
+    protection.insert(ALL, u32::MAX, &mut bytes);
+    assert_eq!(protection.check(ALL, u32::MAX, &bytes), Ok(()));
+    bytes[2 * 520] ^= 1;
+    let wrong = Wrong { index: 1, status: Status::GUARD_CHECK_ERROR };
+    assert_eq!(protection.check(ALL, u32::MAX, &bytes), Err(wrong));
+}
+
 #[test]
 fn the_catalogued_guard() {
     assert_eq!(guard(b"123456789"), 0xD0DB);

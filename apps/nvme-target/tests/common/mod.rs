@@ -39,9 +39,8 @@ pub(crate) fn target(port: u16, settings: &str) -> Running {
     start(&plan(port, settings))
 }
 
-/// The same with a second port, on an lcore of its own, that shares the listener.
-pub(crate) fn target_on_two(port: u16) -> Running {
-    let second = r#"
+/// A second port, on an lcore of its own, that shares the listener.
+pub(crate) const SECOND: &str = r#"
         [lcore.second]
         cpu = "allowed:1"
         [pool.packets2]
@@ -67,9 +66,7 @@ pub(crate) fn target_on_two(port: u16) -> Running {
         pool = "packets2"
         timers_max = 32
         out = { host = "port.hosts2" }
-    "#;
-    start(&(plan(port, "") + second))
-}
+"#;
 
 pub(crate) fn plan(port: u16, settings: &str) -> String {
     format!(

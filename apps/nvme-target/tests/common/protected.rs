@@ -24,12 +24,19 @@ pub(crate) struct Served {
     pub(crate) running: Running,
     pub(crate) host: Host,
     pub(crate) admin: usize,
+    /// The queue that commands go to.
     pub(crate) io: usize,
+    pub(crate) cntlid: u16,
     folder: TempDir,
     kind: ProtectionType,
 }
 
 pub(crate) fn serve(port: u16, kind: ProtectionType) -> Served {
+    serve_with(port, kind, "")
+}
+
+/// With more in the plan.
+pub(crate) fn serve_with(port: u16, kind: ProtectionType, more: &str) -> Served {
     let folder = tempfile::tempdir().expect("a folder");
     let number = kind.number();
     let file = |nsid: u32, block_bytes: u32| {
@@ -39,7 +46,7 @@ pub(crate) fn serve(port: u16, kind: ProtectionType) -> Served {
              protection = \"type{number}\"\n"
         )
     };
-    let text = plan(port, &(file(3, 4096) + &file(SMALL, 512)));
+    let text = plan(port, &(file(3, 4096) + &file(SMALL, 512))) + more;
     // Room for four blocks, and what lies behind them.
     let text = text.replace("transfer_bytes_max = 8192", "transfer_bytes_max = 16_384");
     let text = text.replace("data_bytes = 8192", "data_bytes = 16_896");
@@ -48,7 +55,7 @@ pub(crate) fn serve(port: u16, kind: ProtectionType) -> Served {
     let mut host = Host::new(port);
     let (admin, cntlid) = host.controller();
     let io = host.io_queue(cntlid, 1);
-    Served { running, host, admin, io, folder, kind }
+    Served { running, host, admin, io, cntlid, folder, kind }
 }
 
 /// Everything is checked, of tags that begin there.
