@@ -116,8 +116,8 @@ pub enum PoolError {
     },
     /// No memory for the metadata.
     #[error(
-        "pool `{pool}`: no memory for the metadata of {packets} packets (64 bytes each, rounded up to a power of two, and 64 \
-         more); use fewer packets or free memory"
+        "pool `{pool}`: no memory for the metadata of {packets} packets (64 bytes each, rounded up to a power of two, \
+         and 64 more); use fewer packets or free memory"
     )]
     NoMetadata {
         /// The pool's name.
