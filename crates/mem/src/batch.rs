@@ -279,11 +279,6 @@ impl Batch {
         self.packets.retain_mut(keep);
     }
 
-    /// [`Packet::reset`] on every packet.
-    pub fn reset_all(&mut self) {
-        self.iter_mut().for_each(Packet::reset);
-    }
-
     /// The first `n` free slots, to write handles to.
     #[inline]
     pub(crate) fn spare(&mut self, n: usize) -> &mut [MaybeUninit<RawPacket>] {

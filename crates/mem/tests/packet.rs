@@ -5,7 +5,7 @@ mod support;
 
 use proptest::prelude::*;
 use support::{pool_of, spec};
-use verbline_mem::MrBinding;
+use verbline_mem::{MrBinding, Packet};
 
 const HEADROOM: usize = 48;
 const DATA: usize = 200;
@@ -126,7 +126,7 @@ fn a_packet_from_the_pool_is_fresh_however_it_went_back() {
     assert_eq!(cache.get_bulk_unreset(&mut batch, 1), 1);
     let left = &batch.as_slice()[0];
     assert_eq!((left.port(), left.timestamp(), left.mark(), left.headroom(), left.data()), (7, 8, 9, 17, &b"bc"[..]));
-    batch.reset_all();
+    batch.iter_mut().for_each(Packet::reset);
     assert_eq!((batch.as_slice()[0].len(), batch.as_slice()[0].mark()), (0, 0));
 }
 

@@ -40,7 +40,7 @@ impl Context {
     }
 
     /// Where the device comes from.
-    pub fn provider(&self) -> Provider {
+    pub(crate) fn provider(&self) -> Provider {
         self.inner.provider
     }
 

@@ -13,11 +13,6 @@ use rdma_sys::ibv_gid;
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The GID of an IPv4 address or multicast group: `::ffff:a.b.c.d`.
-    pub fn from_ipv4(address: Ipv4Addr) -> Gid {
-        Gid(address.to_ipv6_mapped().octets())
-    }
-
     /// The GID as an IPv6 address.
     pub fn to_ipv6(self) -> Ipv6Addr {
         Ipv6Addr::from(self.0)
@@ -29,7 +24,7 @@ impl Gid {
     }
 
     /// An empty entry of a GID table is all zeros.
-    pub fn is_unset(self) -> bool {
+    pub(crate) fn is_unset(self) -> bool {
         self.0 == [0; 16]
     }
 
@@ -59,8 +54,9 @@ impl From<Ipv6Addr> for Gid {
 }
 
 impl From<Ipv4Addr> for Gid {
+    /// `::ffff:a.b.c.d`.
     fn from(address: Ipv4Addr) -> Gid {
-        Gid::from_ipv4(address)
+        Gid(address.to_ipv6_mapped().octets())
     }
 }
 
@@ -98,7 +94,7 @@ mod tests {
         assert_eq!(gid.to_string(), "::ffff:239.1.1.2");
         assert_eq!(gid.to_ipv4(), Some(Ipv4Addr::new(239, 1, 1, 2)));
         assert!(gid.is_multicast());
-        assert!(!Gid::from_ipv4(Ipv4Addr::new(10, 0, 0, 1)).is_multicast());
+        assert!(!Gid::from(Ipv4Addr::new(10, 0, 0, 1)).is_multicast());
     }
 
     #[test]

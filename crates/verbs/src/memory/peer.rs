@@ -162,13 +162,8 @@ impl PeerMr {
     }
 
     /// The key for local use.
-    pub fn lkey(&self) -> u32 {
+    pub(crate) fn lkey(&self) -> u32 {
         self.inner.mr.lkey()
-    }
-
-    /// The key for peers.
-    pub fn rkey(&self) -> u32 {
-        self.inner.mr.rkey()
     }
 
     /// What was granted.

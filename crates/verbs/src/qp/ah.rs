@@ -122,11 +122,6 @@ impl AddressHandle {
             .ok_or_else(|| VerbError::last("ibv_create_ah", || format!("{spec:?} on {}", pd.describe())))?;
         Ok(AddressHandle { inner: Arc::new(AhInner { pd: pd.clone(), raw }) })
     }
-
-    /// The PD that it belongs to.
-    pub fn pd(&self) -> ProtectionDomain {
-        ProtectionDomain { inner: self.inner.pd.clone() }
-    }
 }
 
 #[derive(Debug)]

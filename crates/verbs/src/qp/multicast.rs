@@ -40,12 +40,12 @@ mod tests {
 
     #[test]
     fn only_ipv4_groups_are_joined_and_only_on_an_interface_of_this_machine() {
-        let group = Gid::from_ipv4(Ipv4Addr::new(239, 1, 1, 1));
-        let loopback = Gid::from_ipv4(Ipv4Addr::LOCALHOST);
+        let group = Gid::from(Ipv4Addr::new(239, 1, 1, 1));
+        let loopback = Gid::from(Ipv4Addr::LOCALHOST);
         assert!(join(loopback, group).expect("the loopback interface takes groups").is_some());
         assert!(join(Gid([0xfe; 16]), group).expect("no IPv4 interface").is_none());
         assert!(join(loopback, Gid([0xff; 16])).expect("no IPv4 group").is_none());
         // TEST-NET-1 (RFC 5737) is nobody's.
-        assert!(join(Gid::from_ipv4(Ipv4Addr::new(192, 0, 2, 1)), group).is_err());
+        assert!(join(Gid::from(Ipv4Addr::new(192, 0, 2, 1)), group).is_err());
     }
 }

@@ -230,11 +230,6 @@ impl SharedReceiveQueue {
         self.stale
     }
 
-    /// What its QPs are.
-    pub fn transport(&self) -> Transport {
-        self.inner.transport
-    }
-
     /// Names this SRQ in asynchronous events; never reused.
     pub fn id(&self) -> u64 {
         self.inner.id

@@ -23,7 +23,7 @@ pub enum BlockSize {
 
 impl BlockSize {
     /// In bytes.
-    pub fn bytes(self) -> u32 {
+    pub(crate) fn bytes(self) -> u32 {
         match self {
             BlockSize::B512 => 512,
             BlockSize::B520 => 520,
@@ -99,12 +99,6 @@ impl T10Dif {
         let (guard, seed) = (T10Guard::Crc, Seed::Zeros);
         T10Dif { guard, seed, app_tag, ref_tag, ref_increments: true, escape: Escape::AppTag }
     }
-
-    /// Type 3: reference tags are opaque, all the same here. Leave [`Mask::REF_TAG`] out of what is
-    /// checked.
-    pub fn type_3(app_tag: u16, ref_tag: u32) -> T10Dif {
-        T10Dif { ref_increments: false, escape: Escape::AppAndRefTag, ..T10Dif::type_1(app_tag, ref_tag) }
-    }
 }
 
 /// Which CRC.
@@ -138,13 +132,13 @@ pub enum Domain {
 
 impl Domain {
     /// Bytes of data a block.
-    pub fn block_size(&self) -> BlockSize {
+    pub(crate) fn block_size(&self) -> BlockSize {
         let (Domain::T10Dif(size, _) | Domain::Crc(size, _)) = self;
         *size
     }
 
     /// Bytes behind each block.
-    pub fn protection_bytes(&self) -> u32 {
+    pub(crate) fn protection_bytes(&self) -> u32 {
         match self {
             Domain::T10Dif(..) | Domain::Crc(_, Crc { kind: CrcKind::Crc64Xp10, .. }) => 8,
             Domain::Crc(..) => 4,

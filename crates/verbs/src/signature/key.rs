@@ -172,13 +172,8 @@ pub(crate) fn check_offered(provider: Provider, device: &str) -> Result<(), Lack
 
 impl SignatureKey {
     /// Its number on this side.
-    pub fn lkey(&self) -> u32 {
+    pub(crate) fn lkey(&self) -> u32 {
         self.inner.lkey()
-    }
-
-    /// What it was made for.
-    pub fn spec(&self) -> KeySpec {
-        self.spec
     }
 
     /// A range of its data for a work request. With a block signature offset and length count data,

@@ -93,7 +93,7 @@ impl Grh {
 
     fn of_ipv4(bytes: &[u8; GRH_BYTES]) -> Grh {
         // RFC 791, 3.1.
-        let address = |at| Gid::from_ipv4(Ipv4Addr::from(part::<4>(bytes, at)));
+        let address = |at| Gid::from(Ipv4Addr::from(part::<4>(bytes, at)));
         Grh {
             source: address(IPV4 + 12),
             destination: address(IPV4 + 16),

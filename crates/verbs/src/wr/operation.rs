@@ -165,7 +165,7 @@ impl Local {
     }
 
     /// Length, bytes.
-    pub fn len_bytes(&self) -> usize {
+    pub(crate) fn len_bytes(&self) -> usize {
         match self {
             Local::Empty => 0,
             Local::Packet(packet) => packet.len(),

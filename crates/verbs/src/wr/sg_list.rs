@@ -153,11 +153,6 @@ impl SgList {
         Ok(())
     }
 
-    /// Takes the last part out.
-    pub fn pop(&mut self) -> Option<SgEntry> {
-        self.entries.pop()
-    }
-
     /// Takes all parts out, the first first. Those not taken are dropped, as by [`SgList::clear`].
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = SgEntry> {
         self.entries.drain(..)
@@ -171,11 +166,6 @@ impl SgList {
     /// The parts.
     pub fn as_slice(&self) -> &[SgEntry] {
         &self.entries
-    }
-
-    /// The parts, to fill packets or set their lengths.
-    pub fn as_mut_slice(&mut self) -> &mut [SgEntry] {
-        &mut self.entries
     }
 
     /// How many parts it has.
