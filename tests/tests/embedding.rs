@@ -67,7 +67,7 @@ fn the_readmes_stage_is_the_examples() {
 fn outside(lines: &str) -> TempDir {
     let outside = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(outside.path().join(name), text).unwrap();
-    write("Cargo.toml", &format!("[package]\nname = \"outside\"\nedition = \"2024\"\n\n{lines}"));
+    write("Cargo.toml", &format!("[package]\nname = \"outside\"\nedition = \"2024\"\n\n{lines}\n{}", profiles()));
     fs::create_dir(outside.path().join("src")).unwrap();
     write("src/main.rs", &fs::read_to_string(root().join(EXAMPLE)).unwrap());
     write("Cargo.lock", &fs::read_to_string(root().join("Cargo.lock")).unwrap());
@@ -84,12 +84,19 @@ fn cargo(outside: &TempDir, arguments: &[&str]) -> Output {
             cargo.env_remove(name);
         }
     }
-    // Where the workspace is built, and by its profile: what others wrote is built already.
+    // Where the workspace is built, and by its profiles: what others wrote is built already.
     cargo.env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap());
-    cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
     let debug = std::env::var("CARGO_PROFILE_DEV_DEBUG").unwrap_or_else(|_| "line-tables-only".into());
     cargo.env("CARGO_PROFILE_DEV_DEBUG", debug);
     cargo.output().unwrap()
+}
+
+/// The workspace's profiles of a build for development.
+fn profiles() -> String {
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let from = manifest.find("[profile.dev]").unwrap();
+    let to = manifest.find("[profile.release]").unwrap();
+    manifest[from..to].to_owned()
 }
 
 /// The README's lines for `Cargo.toml`.
