@@ -66,10 +66,6 @@ impl Chunk {
             end.store(NIL, Ordering::Relaxed);
         }
     }
-
-    fn len(&self) -> usize {
-        1 + (0..REST).take_while(|&place| self.rest_at(place).is_some()).count()
-    }
 }
 
 /// How many indices a walk takes: all of a chunk at once while `most` allows, part of one if it
@@ -78,6 +74,12 @@ impl Chunk {
 pub(crate) struct Want {
     pub(crate) least: usize,
     pub(crate) most: usize,
+}
+
+impl Want {
+    pub(crate) fn exactly(count: usize) -> Self {
+        Self { least: count, most: count }
+    }
 }
 
 /// What a walk found, if nothing overtook it.
@@ -154,19 +156,19 @@ impl FreeList {
         while walk.below != NIL && walk.taken < want.most && walk.cut.is_none() {
             let first = walk.below;
             let chunk = &self.chunks[first as usize];
-            let (len, room) = (chunk.len(), want.most - walk.taken);
-            if len > room && walk.taken >= want.least {
+            let room = want.most - walk.taken;
+            if room <= REST && walk.taken >= want.least && chunk.rest_at(room - 1).is_some() {
                 break;
             }
-            let taken = len.min(room);
             found(walk.taken, first);
-            for place in 0..taken - 1 {
-                // A chunk that is another's by now may have fewer: any index will do, as the swap
-                // fails.
-                found(walk.taken + 1 + place, chunk.rest_at(place).unwrap_or(first));
+            let mut taken = 1;
+            for place in 0..REST.min(room - 1) {
+                let Some(index) = chunk.rest_at(place) else { break };
+                found(walk.taken + taken, index);
+                taken += 1;
             }
             walk.taken += taken;
-            walk.cut = (taken < len).then_some((first, taken));
+            walk.cut = chunk.rest_at(taken - 1).map(|_| (first, taken));
             // Relaxed: as in `rest_at`.
             walk.below = chunk.below.load(Ordering::Relaxed);
         }

@@ -14,6 +14,7 @@ use std::sync::OnceLock;
 
 use crate::connection::ConnectionId;
 use crate::freelist::FreeList;
+use crate::prefetch::prefetch_at;
 use crate::region::Region;
 use crate::sync::{AtomicU32, Mutex};
 
@@ -108,6 +109,14 @@ impl Shared {
         debug_assert!(index < self.free.packets());
         // SAFETY: the free list holds indices below `packets` only, and the lines are that many.
         unsafe { self.lines.base.add(index as usize) }
+    }
+
+    /// As [`Shared::handle_at`], of a packet that goes out soon and has its line written then. Lines
+    /// of packets that lost their order come from far, one at a time, if nobody asked before.
+    pub(crate) fn handle_soon_at(&self, index: u32) -> RawPacket {
+        let handle = self.handle_at(index);
+        prefetch_at(handle.as_ptr());
+        handle
     }
 
     /// Puts packets of this pool on the free list. The pool may be gone when this returns.

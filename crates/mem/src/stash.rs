@@ -13,7 +13,6 @@ use std::slice;
 use crate::freelist::Want;
 use crate::fresh_view::Fresh;
 use crate::handles::Handles;
-use crate::prefetch::prefetch_at;
 use crate::shared::{RawPacket, Shared};
 use crate::sync::{AtomicU32, Ordering};
 
@@ -204,8 +203,7 @@ impl Stash {
         let (own, rest) = out.split_at_mut(self.len());
         self.copy_top(own.len(), own);
         let pool = self.pool();
-        let want = Want { least: rest.len(), most: rest.len() };
-        own.len() + pool.free.take(want, |k, index| _ = rest[k].write(pool.handle_at(index)))
+        own.len() + pool.free.take(Want::exactly(rest.len()), |k, index| _ = rest[k].write(pool.handle_at(index)))
     }
 
     /// Gets enough for a take of `want` that leaves the stash half full, if the free list has it.
@@ -215,12 +213,9 @@ impl Stash {
         let pool = self.pool();
         let want = Want { least: want.saturating_sub(len), most: goal.saturating_sub(len) };
         let got = pool.free.take(want, |k, index| {
-            let handle = pool.handle_at(index);
-            // Its line is written soon. Without this, lines out of order come one at a time.
-            prefetch_at(handle.as_ptr());
             // SAFETY: `len + k` is below `goal`, so within the slots, and above `len`, so free.
             // Read only once `len` covers it.
-            unsafe { self.slots().add(len + k).write(handle) };
+            unsafe { self.slots().add(len + k).write(pool.handle_soon_at(index)) };
         });
         self.set_len(len + got);
     }

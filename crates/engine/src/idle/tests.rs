@@ -272,13 +272,9 @@ fn schedules() -> Vec<Vec<Arrival>> {
     all
 }
 
-fn worst(policy: IdlePolicy, fault: Fault) -> (usize, usize) {
-    let mut most = (0, 0);
-    for coming in schedules() {
-        let run = drive(&mut Model::new(&coming, fault, 2), policy);
-        most = (most.0.max(run.rescues), most.1.max(run.empty_wakes));
-    }
-    most
+/// Whether some schedule shows the fault.
+fn shows(fault: Fault, seen: impl Fn(&Run) -> bool) -> bool {
+    schedules().iter().any(|coming| seen(&drive(&mut Model::new(coming, fault, 2), IdlePolicy::Event)))
 }
 
 #[test]
@@ -300,27 +296,27 @@ fn nothing_is_slept_through_wherever_it_arrives() {
 
 #[test]
 fn the_model_sees_a_missing_second_look() {
-    assert!(worst(IdlePolicy::Event, Fault::NoSecondLook).0 > 0);
+    assert!(shows(Fault::NoSecondLook, |run| run.rescues > 0));
 }
 
 #[test]
 fn the_model_sees_each_source_that_is_armed_but_not_polled_again() {
     for source in 0..SOURCES {
-        assert!(worst(IdlePolicy::Event, Fault::Unpolled(source)).0 > 0, "source {source}");
+        assert!(shows(Fault::Unpolled(source), |run| run.rescues > 0), "source {source}");
     }
 }
 
 #[test]
 fn the_model_sees_each_source_that_is_not_armed() {
     for source in 0..SOURCES {
-        assert!(worst(IdlePolicy::Event, Fault::Unarmed(source)).0 > 0, "source {source}");
+        assert!(shows(Fault::Unarmed(source), |run| run.rescues > 0), "source {source}");
     }
 }
 
 #[test]
 fn the_model_sees_a_source_that_stays_readable() {
     for source in 0..SOURCES {
-        assert!(worst(IdlePolicy::Event, Fault::Undrained(source)).1 > 100, "source {source}");
+        assert!(shows(Fault::Undrained(source), |run| run.empty_wakes > 100), "source {source}");
     }
 }
 
