@@ -15,6 +15,7 @@ pub mod idle;
 pub mod itch;
 pub mod lcores;
 pub mod messages;
+pub mod nvme;
 pub mod operations;
 pub mod pool;
 pub mod post_poll;

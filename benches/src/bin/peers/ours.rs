@@ -7,7 +7,7 @@ use clap::{Subcommand, ValueEnum};
 use tick_to_trade::generator::GeneratorSpec;
 use verbline_benches::Figures;
 use verbline_benches::ours::{
-    self, connections, feed, graph, hop, idle, itch, lcores, messages, operations, pool, post_poll, ring, store,
+    self, connections, feed, graph, hop, idle, itch, lcores, messages, nvme, operations, pool, post_poll, ring, store,
     trading,
 };
 
@@ -88,6 +88,14 @@ pub(crate) enum Subject {
     /// Random reads of a file at depth 32, or writes
     Store {
         path: PathBuf,
+        #[arg(long)]
+        writes: bool,
+    },
+    /// Commands of 4 KiB to the NVMe-oF target of `config/nvme-target.toml`, over so many connections
+    Nvme {
+        connections: u32,
+        #[arg(long)]
+        depth: Option<u32>,
         #[arg(long)]
         writes: bool,
     },
@@ -173,6 +181,11 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::Saturated { pairs } => idle::adaptive_beside_poll(*pairs),
         Subject::TickToTrade { ticks_per_s } => trading::tick_to_trade(*ticks_per_s, TRADING_TIME),
         Subject::Store { path, writes } => store::random(path, *writes, 32),
+        Subject::Nvme { connections, depth, writes } => {
+            let load = nvme::Load::reads(*connections);
+            let read_share = if *writes { 0.0 } else { load.read_share };
+            nvme::commands(nvme::Load { depth: depth.unwrap_or(load.depth), read_share, ..load })
+        }
         Subject::PostAndPoll { lists, burst } => {
             post_poll::post_and_poll(*lists, *burst);
             Figures::of("messages", (*lists * *burst as u64) as f64)

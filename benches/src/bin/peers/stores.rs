@@ -1,7 +1,8 @@
 //! Block storage: a file through a store beside fio's engine for io_uring, both with registered
-//! files and buffers, on the same file and CPU.
+//! files and buffers, on the same file and CPU; and the NVMe over Fabrics target.
 
-use crate::group::Group;
+use crate::contender::Contender;
+use crate::group::{Group, Plot};
 use crate::peer::fio::{self, Place};
 use crate::row::{Goal, Row, Source};
 
@@ -28,7 +29,61 @@ pub(crate) fn all() -> Vec<Group> {
             true,
             "random writes of 4 KiB at depth 32 to a file on tmpfs",
         ),
+        nvme(),
+        nvme_connections(),
     ]
+}
+
+/// Commands of 4 KiB to a namespace in memory, whose target has one lcore; the initiator, which
+/// verifies every block, has the other.
+fn nvme() -> Group {
+    let contenders = vec![
+        Contender::ours("nvme 4"),
+        Contender { name: "nvme, writes", ..Contender::ours("nvme 4 --writes") },
+        Contender { name: "nvme, one by one", ..Contender::ours("nvme 1 --depth 1") },
+    ];
+    let per_s = |name, what, at, goal| Row {
+        name,
+        what,
+        unit: "K/s",
+        ours: Source::Figure(at, "per_s"),
+        peer: Source::Known(1e6),
+        peer_name: "a million, the goal",
+        scale: 1e3,
+        goal,
+        ratio: None,
+    };
+    let rows = vec![
+        per_s("nvme-read", "reads of 4 KiB from the NVMe-oF target, 256 under way", 0, Goal::RatioAtLeast(1.0)),
+        per_s("nvme-write", "writes of 4 KiB to it, likewise", 1, Goal::Reported),
+        Row {
+            what: "a read of 4 KiB from it, one at a time, median",
+            unit: "µs",
+            ours: Source::Figure(2, "p50_ns"),
+            peer: Source::Nobody,
+            peer_name: "",
+            ..per_s("nvme-latency", "", 2, Goal::Reported)
+        },
+    ];
+    Group { name: "nvme", contenders, rows, rounds: None, plot: None }
+}
+
+fn nvme_connections() -> Group {
+    let x = vec![1, 4, 16, 64, 256];
+    let contenders: Vec<Contender> = x.iter().map(|count| Contender::ours(&format!("nvme {count}"))).collect();
+    let rows = vec![Row {
+        name: "nvme-connections",
+        what: "a read of 4 KiB from the NVMe-oF target, 256 under way: over 256 connections beside 1",
+        unit: "ns",
+        ours: Source::Figure(contenders.len() - 1, "ns"),
+        peer: Source::Figure(0, "ns"),
+        peer_name: "ours over one connection",
+        scale: 1.0,
+        goal: Goal::RatioAtMost(1.2),
+        ratio: None,
+    }];
+    let plot = Plot { x_name: "connections, 256 reads under way in all", x, y_name: "ns a read of 4 KiB" };
+    Group { name: "nvme-connections", contenders, rows, rounds: None, plot: Some(plot) }
 }
 
 fn random(names: [&'static str; 2], place: Place, writes: bool, what: &'static str) -> Group {

@@ -1,0 +1,93 @@
+//! The storage appliance as it ships: the plan of `config/nvme-target.toml`, its target on one
+//! lcore and the initiator, which verifies every block, on another.
+
+use std::path::Path;
+use std::time::Duration;
+
+use nvme_target::NvmeTarget;
+use verbline::prelude::*;
+
+use super::stages::finish;
+use crate::Figures;
+use crate::figures::median;
+
+/// How long a run is, from its start: the connections, a first write of every block, and the load.
+const TIME: Duration = Duration::from_millis(1_500);
+/// As many as fit in two seconds or so, with the plan's own start.
+const RUNS: usize = 3;
+/// Commands under way in all, however many connections share them.
+const UNDER_WAY: u32 = 256;
+
+/// What the target sets aside, whatever is asked of it: the most, and one of administration.
+const CONNECTIONS_MAX: u32 = 320;
+
+/// What the initiator needs at the most: a buffer each of so many commands and one a connection, and
+/// packets for all that can be in the send queues of 256 connections.
+const BUFFER_BYTES: u32 = 4 << 20;
+const COMMANDS: u32 = 16_384;
+
+/// What is asked of the target.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Connections of I/O queues, at least 1.
+    pub connections: u32,
+    /// Commands under way in all, at least one a connection.
+    pub depth: u32,
+    /// The share of reads, 0 to 1; the others are writes.
+    pub read_share: f64,
+}
+
+impl Load {
+    /// Reads over so many connections, at the depth of the rows that count commands.
+    #[must_use]
+    pub fn reads(connections: u32) -> Self {
+        Self { connections, depth: UNDER_WAY, read_share: 1.0 }
+    }
+}
+
+/// 4 KiB commands: `per_s`, `ns` a command, and `p50_ns` and `p99_ns` of reads, medians of a few
+/// runs.
+///
+/// # Panics
+/// If the plan does not load, or the run fails: a figure of such a run would mean nothing.
+pub fn commands(load: Load) -> Figures {
+    let runs: Vec<[f64; 3]> = (0..RUNS).map(|_| run(load)).collect();
+    let [per_s, p50_ns, p99_ns] = [0, 1, 2].map(|at| median(runs.iter().map(|figures| figures[at])));
+    Figures::of("per_s", per_s).and("ns", 1e9 / per_s).and("p50_ns", p50_ns).and("p99_ns", p99_ns)
+}
+
+fn run(load: Load) -> [f64; 3] {
+    let app = NvmeTarget::default();
+    let mut registry = Registry::new(app.name());
+    app.register(&mut registry);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/nvme-target.toml");
+    let loaded = Loader::new(registry.catalog(), Machine::detect()).sets(settings(load)).load_path(&path);
+    let plan = loaded.unwrap_or_else(|diagnostics| panic!("{diagnostics}"));
+    let running = Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"));
+    running.wait(Some(TIME));
+    let report = finish(running);
+    let outcome = app.outcome(&report);
+    assert!(outcome.failures.is_empty(), "{:?}", outcome.failures);
+    let figure = |value: &serde_json::Value| value.as_f64().unwrap_or(f64::NAN);
+    let reads = &outcome.json["latency_ns"]["read"];
+    [figure(&outcome.json["iops"]), figure(&reads["p50"]), figure(&reads["p99"])]
+}
+
+/// The plan's keys that differ from those that ship.
+fn settings(load: Load) -> Vec<String> {
+    let Load { connections, depth, read_share } = load;
+    vec![
+        format!("load.read_share={read_share:?}"),
+        format!("load.depth={}", (depth / connections).max(1)),
+        format!("port.io.connections={connections}"),
+        format!("port.io.tx_depth_wr={}", 2 * depth / connections + 32),
+        format!("port.hosts.connections_max={CONNECTIONS_MAX}"),
+        format!("nvme.queues_max={CONNECTIONS_MAX}"),
+        format!("nvme.entries_max={}", 2 * UNDER_WAY),
+        // A read is two operations.
+        format!("port.hosts.ops_depth_wr={}", 2 * UNDER_WAY),
+        format!("region.buffers.bytes={BUFFER_BYTES}"),
+        format!("pool.commands.packets={COMMANDS}"),
+        "lcore.target.idle=poll".to_owned(),
+    ]
+}
