@@ -21,8 +21,8 @@ const UNDER_WAY: u32 = 256;
 /// What the target sets aside, whatever is asked of it: the most, and one of administration.
 const CONNECTIONS_MAX: u32 = 320;
 
-/// What the initiator needs at the most: a buffer each of so many commands and one a connection, and
-/// packets for all that can be in the send queues of 256 connections.
+/// What the initiator needs at the most: a buffer for each command and each connection, and packets
+/// for all that can be in the send queues of 256 connections.
 const BUFFER_BYTES: u32 = 4 << 20;
 const COMMANDS: u32 = 16_384;
 

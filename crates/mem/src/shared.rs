@@ -111,8 +111,8 @@ impl Shared {
         unsafe { self.lines.base.add(index as usize) }
     }
 
-    /// As [`Shared::handle_at`], of a packet that goes out soon and has its line written then. Lines
-    /// of packets that lost their order come from far, one at a time, if nobody asked before.
+    /// As [`Shared::handle_at`], of a packet whose line is written soon. Lines of packets that lost
+    /// their order come from far, one at a time, if nobody asked before.
     pub(crate) fn handle_soon_at(&self, index: u32) -> RawPacket {
         let handle = self.handle_at(index);
         prefetch_at(handle.as_ptr());

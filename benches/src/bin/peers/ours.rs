@@ -91,7 +91,7 @@ pub(crate) enum Subject {
         #[arg(long)]
         writes: bool,
     },
-    /// Commands of 4 KiB to the NVMe-oF target of `config/nvme-target.toml`, over so many connections
+    /// Commands of 4 KiB to the NVMe-oF target that ships, over so many connections
     Nvme {
         connections: u32,
         #[arg(long)]
