@@ -61,7 +61,7 @@ fn nvme() -> Group {
             unit: "µs",
             ours: Source::Figure(2, "p50_ns"),
             peer: Source::Nobody,
-            peer_name: "",
+            peer_name: "none",
             ..per_s("nvme-latency", "", 2, Goal::Reported)
         },
     ];
