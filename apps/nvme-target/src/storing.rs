@@ -100,7 +100,7 @@ fn ask(pending: &mut Pending, place: u32, layout: &Layout, transfer_bytes_max: u
             if let Some(protected) = &layout.protected
                 && let Err(wrong) = protected.bring_in(command, &mut data)
             {
-                return Asked::Refused(pending.is_wrong(wrong));
+                return Asked::Refused(pending.blame(wrong));
             }
             Request::write(range.slba, range.blocks, data, is_durable(command), tag)
         }
@@ -108,7 +108,7 @@ fn ask(pending: &mut Pending, place: u32, layout: &Layout, transfer_bytes_max: u
             if let (Some(protected), Some(data)) = (&layout.protected, &pending.data)
                 && let Err(wrong) = protected.format.check(Action::of(command), 0, data.data())
             {
-                return Asked::Refused(pending.is_wrong(wrong));
+                return Asked::Refused(pending.blame(wrong));
             }
             let Some(packet) = packet_of(range.blocks, out) else { return Asked::NoPacket };
             Request::read(range.slba, range.blocks, packet, tag)
@@ -151,7 +151,7 @@ fn next_step(pending: &mut Pending, protected: Option<Protected>, mut packet: Op
         && let Some(first) = pending.first_read()
     {
         if let Err(wrong) = protected.take_out(&pending.command, first, packet) {
-            return Step::Answer(pending.is_wrong(wrong));
+            return Step::Answer(pending.blame(wrong));
         }
         if pending.command.opcode == opcode::io::READ {
             protected.strip(&pending.command, packet);
@@ -195,8 +195,8 @@ impl Pending {
         }
     }
 
-    /// A block is wrong: the status of the command.
-    fn is_wrong(&mut self, wrong: Wrong) -> Status {
+    /// Keeps which block is wrong, for the error log; gives the status of the command.
+    fn blame(&mut self, wrong: Wrong) -> Status {
         self.wrong_lba = Some(ReadWrite::of(&self.command).slba + u64::from(wrong.index));
         wrong.status
     }
