@@ -10,12 +10,13 @@ use verbline_nvme::log::ErrorEntry;
 use verbline_nvme::{Command, RESPONSE_BYTES, Response, Sgl, Status, opcode};
 
 use crate::commands::{Pending, Step};
-use crate::queue::Queues;
+use crate::pipelined::PIPELINED;
+use crate::queue::{Queue, Queues};
 use crate::space::Space;
 use crate::stage::{HOST, Target};
 
 /// The tag of operations that nothing waits for. A command's is its place, and one.
-const NOTHING_WAITS: u64 = 0;
+pub(crate) const NOTHING_WAITS: u64 = 0;
 
 /// A response, but for what its queue adds.
 #[derive(Clone, Copy, Debug)]
@@ -59,15 +60,10 @@ impl Target {
         out: &mut Outputs<'_>,
     ) -> Result<(), Blocked> {
         let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.is_open) else { return Ok(()) };
-        let sq_head = (queue.sq_head + 1) % queue.sq_size.max(1);
-        let response =
-            Response { result: reply.result, sq_head, sq_id: queue.qid, cid: reply.cid, status: reply.status };
-        if !capsule.reset_to(RESPONSE_BYTES) {
-            // Packets of the port are longer than that.
+        let Some(sq_head) = write_response(queue, &mut capsule, reply) else {
             out.close(queue.connection);
             return Ok(());
-        }
-        capsule.data_mut().copy_from_slice(&response.to_bytes());
+        };
         let send = match reply.key.filter(|_| self.rules.settings.remote_invalidate) {
             Some(key) => Operation::send_with_invalidate(capsule, key),
             None => Operation::send(capsule),
@@ -185,6 +181,7 @@ impl Target {
         match self.commands.get_mut(place).map(|pending| pending.step) {
             Some(Step::Fetch) => self.fetch(place, out),
             Some(Step::Store) => self.ask_store(place, out),
+            Some(Step::Pipeline) => self.pipeline_again(place, out),
             Some(Step::Answer(status)) => self.answer(place, status, out),
             Some(Step::Fetching | Step::Storing | Step::Held) | None => {}
         }
@@ -284,7 +281,11 @@ impl Target {
         if let Some(queue) = at.and_then(|at| self.queues.get_mut(at)) {
             queue.operations = queue.operations.saturating_sub(1);
         }
-        if done.kind == OperationKind::Read && done.tag != NOTHING_WAITS {
+        if done.kind == OperationKind::Respond && done.tag & PIPELINED != 0 {
+            if let Some(at) = at {
+                self.responded(at, done, out);
+            }
+        } else if done.kind == OperationKind::Read && done.tag != NOTHING_WAITS {
             let place = (done.tag - 1) as u32;
             let is_open = at.and_then(|at| self.queues.get(at)).is_some_and(|queue| queue.is_open);
             if done.result.is_ok() && is_open {
@@ -322,6 +323,19 @@ impl Target {
         }
         self.drive_stores(out);
     }
+}
+
+/// Writes a response into the packet of its command: how far the queue was read is in it, and given.
+/// `None` if it has no room, which packets of the port have.
+#[inline]
+pub(crate) fn write_response(queue: &Queue, capsule: &mut Packet, reply: Reply) -> Option<u16> {
+    let sq_head = (queue.sq_head + 1) % queue.sq_size.max(1);
+    let response = Response { result: reply.result, sq_head, sq_id: queue.qid, cid: reply.cid, status: reply.status };
+    if !capsule.reset_to(RESPONSE_BYTES) {
+        return None;
+    }
+    capsule.data_mut().copy_from_slice(&response.to_bytes());
+    Some(sq_head)
 }
 
 /// The first block of a command that names blocks.

@@ -37,6 +37,8 @@ pub(crate) enum Step {
     Store,
     /// The store is asked.
     Storing,
+    /// It is a read whose blocks the device is to check.
+    Pipeline,
     /// It is to be answered.
     Answer(Status),
     /// It waits for an event.

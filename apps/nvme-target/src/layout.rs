@@ -6,6 +6,7 @@
 //! specification wants of blocks that were never written or were given back, zeros with ones behind
 //! them, which nobody checks. Memory is written with them at start.
 
+use verbline::engine::signature::{BlockSignature, BlockSize, Domain, Escape, Mask, Seed, T10Dif, T10Guard};
 use verbline::mem::Packet;
 use verbline_nvme::io::ReadWrite;
 use verbline_nvme::protection::{Action, Protection, ProtectionType, Tuple, Wrong};
@@ -62,6 +63,44 @@ impl Layout {
 }
 
 impl Protected {
+    /// What a device is to do with the blocks of a Read as it sends them; `None` if that is not for
+    /// it: blocks of another size, or checks of single bits of the application tag.
+    pub(crate) fn signature(&self, command: &Command) -> Option<BlockSignature> {
+        let size = match self.format.block_bytes {
+            512 => BlockSize::B512,
+            4096 => BlockSize::B4096,
+            _ => return None,
+        };
+        let action = Action::of(command);
+        let app_mask = match action.app_mask {
+            _ if !action.checks_app_tag => Mask::NONE,
+            u16::MAX => Mask::APP_TAG,
+            0 => Mask::NONE,
+            _ => return None,
+        };
+        if self.is_inverted {
+            return None;
+        }
+        let is_third = self.format.kind == ProtectionType::Type3;
+        let dif = T10Dif {
+            guard: T10Guard::Crc,
+            seed: Seed::Zeros,
+            app_tag: action.app_tag,
+            ref_tag: action.ref_tag,
+            ref_increments: !is_third,
+            escape: if is_third { Escape::AppAndRefTag } else { Escape::AppTag },
+        };
+        let of = |checks: bool, mask: Mask| if checks { mask } else { Mask::NONE };
+        let check = of(action.checks_guard, Mask::GUARD).and(app_mask).and(of(action.checks_ref_tag, Mask::REF_TAG));
+        let domain = Domain::T10Dif(size, dif);
+        let signature = match action.pract {
+            true => BlockSignature::in_memory(domain),
+            // What lies behind the data goes with it, as it is.
+            false => BlockSignature::on_both(domain, domain).copying(Mask::ALL).ok()?,
+        };
+        Some(signature.checking(check))
+    }
+
     /// The data of a Write becomes what the store gets: what came with it is checked, or is made.
     pub(crate) fn bring_in(&self, command: &Command, packet: &mut Packet) -> Result<(), Wrong> {
         let action = Action::of(command);

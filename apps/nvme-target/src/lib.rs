@@ -20,6 +20,7 @@ mod io;
 mod keep_alive;
 mod layout;
 mod logs;
+mod pipelined;
 mod queue;
 mod settings;
 mod shared;

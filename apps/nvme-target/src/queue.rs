@@ -7,6 +7,7 @@ use verbline::engine::ConnectionId;
 use verbline::prelude::*;
 
 use crate::controller::Controller;
+use crate::pipelined::PipelinedReads;
 
 /// Asynchronous Event Requests that a controller holds.
 pub(crate) const EVENTS_HELD: usize = 4;
@@ -31,6 +32,8 @@ pub(crate) struct Queue {
     pub(crate) cids: Vec<u16>,
     /// RDMA operations under way.
     pub(crate) operations: u32,
+    /// Reads of which the device checks the blocks.
+    pub(crate) pipelined: PipelinedReads,
 }
 
 /// What an admin queue has beside.
@@ -71,8 +74,8 @@ impl Queues {
         }
     }
 
-    /// Adds one. `None`: too many are gone and not done.
-    pub(crate) fn open(&mut self, connection: ConnectionId, qid: u16, entries: u16) -> Option<u16> {
+    /// Adds one, whose connection has so many signature keys. `None`: too many are gone and not done.
+    pub(crate) fn open(&mut self, connection: ConnectionId, qid: u16, entries: u16, keys: usize) -> Option<u16> {
         let slot = self.by_slot.get_mut(connection.slot())?;
         let at = self.free.pop()?;
         *slot = Some(at);
@@ -87,6 +90,7 @@ impl Queues {
             admin: None,
             cids: Vec::with_capacity(entries.into()),
             operations: 0,
+            pipelined: PipelinedReads::new(if qid == 0 { 0 } else { keys.min(entries.into()) }),
         });
         Some(at)
     }

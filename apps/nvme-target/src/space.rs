@@ -13,6 +13,7 @@ use verbline_store::{
 };
 
 use crate::layout::Layout;
+use crate::pipelined::Signed;
 use crate::settings::{NamespaceSettings, Settings};
 use crate::shared::Shared;
 
@@ -96,6 +97,18 @@ impl Space {
         let range = ReadWrite::of(command);
         let bytes = self.store.direct(range.slba, range.blocks).filter(|_| !must_flush)?;
         region.range(bytes.start, bytes.len())
+    }
+
+    /// Where the blocks of a Read lie and what the device does with them, if it can check them on
+    /// their way.
+    #[inline]
+    pub(crate) fn signed_of(&self, command: &Command) -> Option<Signed> {
+        let (region, protected) = self.region.as_ref().zip(self.layout.protected)?;
+        let signature = protected.signature(command)?;
+        let range = ReadWrite::of(command);
+        let bytes = self.store.direct(range.slba, range.blocks)?;
+        let part = region.range(bytes.start, bytes.len())?;
+        Some(Signed { part, signature, data_bytes: range.blocks << self.layout.block_shift })
     }
 
     /// Writes what came in a capsule to where the blocks lie: the one copy that there is. False

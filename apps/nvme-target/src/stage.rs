@@ -49,6 +49,8 @@ pub(crate) struct Counters {
     pub(crate) failed: Counter,
     pub(crate) tally: Tally,
     pub(crate) waited: Counter,
+    /// Reads whose blocks the device checked.
+    pub(crate) pipelined: Counter,
     pub(crate) keep_alive_expired: Counter,
     pub(crate) controllers: Counter,
 }
@@ -142,6 +144,7 @@ impl Target {
                 failed: stage.counter("failed"),
                 tally,
                 waited: stage.counter("waited"),
+                pipelined: stage.counter("pipelined"),
                 keep_alive_expired: stage.counter("keep_alive_expired"),
                 controllers: stage.counter("controllers"),
             },
@@ -222,7 +225,9 @@ impl Target {
     fn opened(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
         let asked = out.peer(connection).and_then(|peer| Request::read(&peer.private_data).ok());
         let entries = asked.and_then(|asked| asked.send_depth_less_one.checked_add(1));
-        let opened = asked.zip(entries).and_then(|(asked, entries)| self.queues.open(connection, asked.qid, entries));
+        let keys = out.signature_keys(HOST);
+        let opened =
+            asked.zip(entries).and_then(|(asked, entries)| self.queues.open(connection, asked.qid, entries, keys));
         if opened.is_none() {
             // Without the acceptor anybody may be here.
             out.close(connection);

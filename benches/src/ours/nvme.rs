@@ -26,6 +26,21 @@ const CONNECTIONS_MAX: u32 = 320;
 const BUFFER_BYTES: u32 = 4 << 20;
 const COMMANDS: u32 = 16_384;
 
+/// Who checks the blocks of the namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checks {
+    /// Nobody: there is nothing behind them.
+    #[default]
+    None,
+    /// The target's CPU, before it answers.
+    Cpu,
+    /// The device, behind a response that is posted already.
+    Device,
+}
+
+/// The longest command's data, and what lies behind its blocks.
+const DATA_BYTES: u32 = (32 << 10) + 512;
+
 /// What is asked of the target.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
@@ -35,13 +50,15 @@ pub struct Load {
     pub depth: u32,
     /// The share of reads, 0 to 1; the others are writes.
     pub read_share: f64,
+    /// Whether blocks have protection information, which the target makes and takes off.
+    pub checks: Checks,
 }
 
 impl Load {
     /// Reads over so many connections, at the depth of the rows that count commands.
     #[must_use]
     pub fn reads(connections: u32) -> Self {
-        Self { connections, depth: UNDER_WAY, read_share: 1.0 }
+        Self { connections, depth: UNDER_WAY, read_share: 1.0, checks: Checks::None }
     }
 }
 
@@ -75,8 +92,8 @@ fn run(load: Load) -> [f64; 3] {
 
 /// The plan's keys that differ from those that ship.
 fn settings(load: Load) -> Vec<String> {
-    let Load { connections, depth, read_share } = load;
-    vec![
+    let Load { connections, depth, read_share, checks } = load;
+    let mut settings = vec![
         format!("load.read_share={read_share:?}"),
         format!("load.depth={}", (depth / connections).max(1)),
         format!("port.io.connections={connections}"),
@@ -84,10 +101,19 @@ fn settings(load: Load) -> Vec<String> {
         format!("port.hosts.connections_max={CONNECTIONS_MAX}"),
         format!("nvme.queues_max={CONNECTIONS_MAX}"),
         format!("nvme.entries_max={}", 2 * UNDER_WAY),
-        // A read is two operations.
-        format!("port.hosts.ops_depth_wr={}", 2 * UNDER_WAY),
+        // A read is two operations; if the device checks it, three.
+        format!("port.hosts.ops_depth_wr={}", 3 * UNDER_WAY),
         format!("region.buffers.bytes={BUFFER_BYTES}"),
         format!("pool.commands.packets={COMMANDS}"),
         "lcore.target.idle=poll".to_owned(),
-    ]
+    ];
+    if checks != Checks::None {
+        settings.extend(["nvme.namespace.1.protection=type1", "load.protection=target"].map(str::to_owned));
+        settings.push(format!("pool.data.data_bytes={DATA_BYTES}"));
+    }
+    if checks == Checks::Device {
+        settings.push(format!("port.hosts.signature_keys={UNDER_WAY}"));
+        settings.push(format!("port.hosts.ops_shared_wr={}", 3 * UNDER_WAY));
+    }
+    settings
 }

@@ -38,6 +38,7 @@ pub use api::operations::{
 pub use api::outputs::{OutId, Outputs};
 pub use api::region::{Range, Region, RegionAccessError};
 pub use api::registry::{Registry, RequestData, StageContext, StageError};
+pub use api::signature;
 pub use api::spread::place_of_key;
 pub use api::stage::{Next, PortChange, PortEvent, Stage};
 pub use idle::simulation;

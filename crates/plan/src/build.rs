@@ -162,6 +162,7 @@ impl Checked<'_> {
             tx_depth_wr: raw.tx_depth_wr.value,
             ops_depth_wr: raw.ops_depth_wr.value,
             windows: raw.windows.value,
+            signature_keys: raw.signature_keys.value,
             immediates: raw.immediates.value,
             inline_bytes: raw.inline_bytes.value,
             signal_every_wr: facts.signal_every_wr,

@@ -59,6 +59,11 @@ impl RawPort {
         self.many().map_or(0, |many| many.value.into())
     }
 
+    /// Faults of signature keys that may wait to be told.
+    pub(crate) fn faults(&self) -> u64 {
+        u64::from(self.signature_keys.value) * self.queue_pairs()
+    }
+
     fn queue_pairs(&self) -> u64 {
         self.many().map_or(1, |many| many.value.max(1).into())
     }

@@ -27,6 +27,8 @@ pub(crate) const HEADROOM_BYTES_MAX: u32 = 1 << 16;
 pub(crate) const REGION_BYTES_MAX: u32 = 1 << 31;
 /// Memory windows of one port, whose numbers have 16 bits.
 pub(crate) const WINDOWS_MAX: u32 = 1 << 15;
+/// Signature keys of one port, whose numbers have 16 bits.
+pub(crate) const SIGNATURE_KEYS_MAX: u32 = 1 << 15;
 pub(crate) const DEPTH_MAX: u32 = 1 << 20;
 /// Timers that a stage may have armed at once.
 pub const TIMERS_MAX: u32 = 1 << 20;

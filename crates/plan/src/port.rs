@@ -51,6 +51,8 @@ pub struct Port {
     pub ops_depth_wr: u32,
     /// Memory windows that its operations may bind, a queue pair.
     pub windows: u32,
+    /// Signature keys through which its operations check blocks while they move, a queue pair.
+    pub signature_keys: u32,
     /// Whether received packets carry the immediate data that came with them, as their mark.
     pub immediates: bool,
     /// Inline data to ask the device for.

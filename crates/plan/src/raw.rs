@@ -12,8 +12,8 @@ pub(crate) use crate::head::Head;
 use crate::limits::{
     BURST_MAX, BURST_PACKETS, CACHE_PACKETS, CONNECT_TIMEOUT, CPU_MAX, CQ_DEPTH_MAX, DATA_BYTES_MAX, DEPTH_MAX,
     DEVICES_MAX, DRAIN, DURATION_MAX, HEADROOM_BYTES, HEADROOM_BYTES_MAX, INLINE_BYTES, LCORES_MAX, LISTED_MAX,
-    PACKETS_MAX, PLACES_MAX, POOLS_MAX, PORT_NUM_MAX, PRIORITY_MAX, RESOURCES_MAX, SIGNAL_EVERY_WR, TIMERS_MAX,
-    TOP_KEYS, WINDOWS_MAX,
+    PACKETS_MAX, PLACES_MAX, POOLS_MAX, PORT_NUM_MAX, PRIORITY_MAX, RESOURCES_MAX, SIGNAL_EVERY_WR, SIGNATURE_KEYS_MAX,
+    TIMERS_MAX, TOP_KEYS, WINDOWS_MAX,
 };
 use crate::outputs;
 use crate::raw_region::{self, PAGES, RawRegion};
@@ -98,6 +98,7 @@ pub(crate) struct RawPort {
     pub(crate) tx_depth_wr: Field<u32>,
     pub(crate) ops_depth_wr: Field<u32>,
     pub(crate) windows: Field<u32>,
+    pub(crate) signature_keys: Field<u32>,
     pub(crate) immediates: Field<bool>,
     pub(crate) inline_bytes: Field<u32>,
     pub(crate) signal_every_wr: Field<u32>,
@@ -324,6 +325,7 @@ fn read_port(head: Head, reader: &mut Reader<'_>) -> RawPort {
         tx_depth_wr: read_depth(reader, "tx_depth_wr"),
         ops_depth_wr: read_depth(reader, "ops_depth_wr"),
         windows: reader.number_or("windows", 0..=WINDOWS_MAX, 0),
+        signature_keys: reader.number_or("signature_keys", 0..=SIGNATURE_KEYS_MAX, 0),
         immediates: reader.flag_or("immediates", false),
         inline_bytes: reader.number_or("inline_bytes", 0..=1 << 16, INLINE_BYTES),
         signal_every_wr: reader.number_or("signal_every_wr", 1..=DEPTH_MAX, SIGNAL_EVERY_WR),

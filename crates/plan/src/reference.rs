@@ -234,6 +234,7 @@ const TABLES: &[TableWords] = &[
             number("tx_depth_wr", "WRs", "sends that may be under way; 0 sends nothing"),
             number("ops_depth_wr", "WRs", "READs, WRITEs and the like under way, beside the sends; RC and UC"),
             number("windows", "windows", "keys to parts of regions that operations may give and take"),
+            number("signature_keys", "keys", "keys through which the device checks blocks as operations move them; RC"),
             text("immediates", "", "", "whether packets carry the immediate data that came with them"),
             number("inline_bytes", "bytes", "inline data to ask the device for"),
             number("signal_every_wr", "WRs", "one send in so many is signaled; at most `tx_depth_wr`"),

@@ -126,7 +126,19 @@ pub(crate) fn check_port(port: &RawPort, sink: &mut Sink) {
             let message = format!("`windows` has no effect: port.{name} carries out no operations");
             sink.warn("no-effect", port.windows.span, message).help("remove it, or add `ops_depth_wr`");
         }
+        if port.signature_keys.value > 0 {
+            let message = format!("`signature_keys` has no effect: port.{name} carries out no operations");
+            sink.warn("no-effect", port.signature_keys.span, message).help("remove it, or add `ops_depth_wr`");
+        }
         return;
+    }
+    let is_unreliable = |transport: &&Field<Transport>| transport.value == Transport::Uc;
+    if let Some(transport) = port.transport.as_ref().filter(is_unreliable).filter(|_| port.signature_keys.value > 0) {
+        let message = format!("`signature_keys` is for RC; port.{name} is UC");
+        sink.error("connected-only-key", port.signature_keys.span, message)
+            .related(transport.span, "its transport")
+            .note("a response that waits for its blocks is fenced, which UC does not know")
+            .help("remove it, or write `transport = \"rc\"`");
     }
     if let Some(transport) = port.transport.as_ref().filter(|transport| transport.value == Transport::Ud) {
         sink.error("connected-only-key", depth.span, format!("`ops_depth_wr` is for RC and UC; port.{name} is UD"))

@@ -303,6 +303,8 @@ fn completions(id: LcoreId, ports: &[PortId], raw: &RawPlan, sink: &mut Sink) ->
         sum.add(&sources, ends, "", port.markers(), port.many().map_or(port.head.span, |many| many.span));
         let operations = format!("operations of port.{name}");
         sum.add(&sources, operations, &port.operations().how(), port.operations().wr(), port.operations().key().span);
+        let faults = format!("bad blocks found by port.{name}");
+        sum.add(&sources, faults, "", port.faults(), port.signature_keys.span);
     }
     if sum.terms.is_empty() {
         return None;

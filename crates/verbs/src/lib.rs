@@ -101,7 +101,7 @@ pub mod rdma {
     pub use crate::memory::peer::{NotReplaced, PeerMr, PeerSlice, Remote};
     pub use crate::qp::one_sided::{RcQp, UcQp, UdQp};
     pub use crate::wr::buffer::{Buffer, Refused};
-    pub use crate::wr::operation::{KeptRegion, KeptWindow, Local, Operation, Part};
+    pub use crate::wr::operation::{KeptKey, KeptRegion, KeptWindow, KeyPart, Local, Operation, Part};
     pub use crate::wr::works::{Work, WorkList, WorksDone};
 }
 

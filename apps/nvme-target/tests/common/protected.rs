@@ -35,8 +35,17 @@ pub(crate) fn serve(port: u16, kind: ProtectionType) -> Served {
     serve_with(port, kind, "")
 }
 
+/// With the device checking what it can: so many signature keys a connection.
+pub(crate) fn serve_pipelined(port: u16, kind: ProtectionType, keys: u16) -> Served {
+    serve_by(port, kind, &format!("ops_depth_wr = 64\nsignature_keys = {keys}"), "")
+}
+
 /// With more in the plan.
 pub(crate) fn serve_with(port: u16, kind: ProtectionType, more: &str) -> Served {
+    serve_by(port, kind, "ops_depth_wr = 64", more)
+}
+
+fn serve_by(port: u16, kind: ProtectionType, keys: &str, more: &str) -> Served {
     let folder = tempfile::tempdir().expect("a folder");
     let number = kind.number();
     let file = |nsid: u32, block_bytes: u32| {
@@ -47,6 +56,7 @@ pub(crate) fn serve_with(port: u16, kind: ProtectionType, more: &str) -> Served 
         )
     };
     let text = plan(port, &(file(3, 4096) + &file(SMALL, 512))) + more;
+    let text = text.replace("ops_depth_wr = 64", keys);
     // Room for four blocks, and what lies behind them.
     let text = text.replace("transfer_bytes_max = 8192", "transfer_bytes_max = 16_384");
     let text = text.replace("data_bytes = 8192", "data_bytes = 16_896");

@@ -98,9 +98,18 @@ pub(crate) enum Subject {
         depth: Option<u32>,
         #[arg(long)]
         writes: bool,
+        /// Its blocks have protection information, which that one checks
+        #[arg(long)]
+        checks: Option<NvmeChecks>,
     },
     /// Posts and polls for callgrind to count
     PostAndPoll { lists: u64, burst: usize },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum NvmeChecks {
+    Cpu,
+    Device,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -181,10 +190,15 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::Saturated { pairs } => idle::adaptive_beside_poll(*pairs),
         Subject::TickToTrade { ticks_per_s } => trading::tick_to_trade(*ticks_per_s, TRADING_TIME),
         Subject::Store { path, writes } => store::random(path, *writes, 32),
-        Subject::Nvme { connections, depth, writes } => {
+        Subject::Nvme { connections, depth, writes, checks } => {
             let load = nvme::Load::reads(*connections);
             let read_share = if *writes { 0.0 } else { load.read_share };
-            nvme::commands(nvme::Load { depth: depth.unwrap_or(load.depth), read_share, ..load })
+            let checks = match checks {
+                None => nvme::Checks::None,
+                Some(NvmeChecks::Cpu) => nvme::Checks::Cpu,
+                Some(NvmeChecks::Device) => nvme::Checks::Device,
+            };
+            nvme::commands(nvme::Load { depth: depth.unwrap_or(load.depth), read_share, checks, ..load })
         }
         Subject::PostAndPoll { lists, burst } => {
             post_poll::post_and_poll(*lists, *burst);

@@ -30,6 +30,7 @@ pub(crate) fn all() -> Vec<Group> {
             "random writes of 4 KiB at depth 32 to a file on tmpfs",
         ),
         nvme(),
+        nvme_protected(),
         nvme_connections(),
     ]
 }
@@ -66,6 +67,39 @@ fn nvme() -> Group {
         },
     ];
     Group { name: "nvme", contenders, rows, rounds: None, plot: None }
+}
+
+/// The same reads of protected blocks: checked by the device, behind a response that is posted
+/// already, and by the CPU before it answers; each beside reads that nobody checks.
+fn nvme_protected() -> Group {
+    let contenders = vec![
+        Contender { name: "nvme, unprotected", ..Contender::ours("nvme 1 --depth 1") },
+        Contender { name: "nvme, pipelined", ..Contender::ours("nvme 1 --depth 1 --checks device") },
+        Contender { name: "nvme, CPU", ..Contender::ours("nvme 1 --depth 1 --checks cpu") },
+        Contender { name: "nvme, unprotected, 256", ..Contender::ours("nvme 4") },
+        Contender { name: "nvme, pipelined, 256", ..Contender::ours("nvme 4 --checks device") },
+        Contender { name: "nvme, CPU, 256", ..Contender::ours("nvme 4 --checks cpu") },
+    ];
+    let row = |name, what, [ours, peer]: [usize; 2], goal| Row {
+        name,
+        what,
+        unit: "µs",
+        ours: Source::Figure(ours, "p50_ns"),
+        peer: Source::Figure(peer, "p50_ns"),
+        peer_name: "unprotected",
+        scale: 1e3,
+        goal,
+        ratio: None,
+    };
+    let [one, many] = ["a protected read of 4 KiB, one at a time, median", "the same, 256 under way, median"];
+    let goal = || Goal::RatioAtMost(1.05);
+    let rows = vec![
+        row("nvme-pipelined", one, [1, 0], goal()),
+        row("nvme-checked", "the same, checked by the CPU", [2, 0], Goal::Reported),
+        row("nvme-pipelined-many", many, [4, 3], goal()),
+        row("nvme-checked-many", "the same, checked by the CPU", [5, 3], Goal::Reported),
+    ];
+    Group { name: "nvme-protected", contenders, rows, rounds: None, plot: None }
 }
 
 fn nvme_connections() -> Group {

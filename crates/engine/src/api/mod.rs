@@ -10,6 +10,7 @@ pub(crate) mod operations;
 pub(crate) mod outputs;
 pub(crate) mod region;
 pub(crate) mod registry;
+pub mod signature;
 pub(crate) mod sink;
 pub(crate) mod spread;
 pub(crate) mod stage;

@@ -70,7 +70,7 @@ impl Outputs<'_> {
 
     /// The queue of the port that the output leads to, and how many packets wait to be sent there.
     #[inline]
-    fn operation_queue(&mut self, out: OutId) -> Option<(&mut OperationQueue, usize)> {
+    pub(crate) fn operation_queue(&mut self, out: OutId) -> Option<(&mut OperationQueue, usize)> {
         let Some(Output::Sink(index)) = self.links.get(usize::from(out.0)) else { return None };
         self.ctx.operations_at(usize::from(*index))
     }

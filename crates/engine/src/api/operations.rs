@@ -18,6 +18,7 @@ use verbline_verbs::rdma::{self, Remote};
 use verbline_verbs::{PostStop, Status};
 
 use crate::api::region::Range;
+use crate::api::signature::{BadBlock, BlockSignature, Blocks, SignatureKey};
 
 /// The memory of this end that an operation reads or writes.
 #[derive(Debug, Default)]
@@ -29,6 +30,8 @@ pub enum Memory {
     Packet(Packet),
     /// A part of a region that a stage of this device owns.
     Range(Range),
+    /// Blocks that a signature key of the port stands for.
+    Blocks(Blocks),
 }
 
 impl Memory {
@@ -36,7 +39,7 @@ impl Memory {
     pub fn into_packet(self) -> Option<Packet> {
         match self {
             Memory::Packet(packet) => Some(packet),
-            Memory::Empty | Memory::Range(_) => None,
+            Memory::Empty | Memory::Range(_) | Memory::Blocks(_) => None,
         }
     }
 
@@ -46,6 +49,7 @@ impl Memory {
             Memory::Empty => 0,
             Memory::Packet(packet) => packet.len(),
             Memory::Range(range) => range.len(),
+            Memory::Blocks(blocks) => blocks.data_bytes as usize,
         }
     }
 }
@@ -62,6 +66,12 @@ impl From<Range> for Memory {
     }
 }
 
+impl From<Blocks> for Memory {
+    fn from(blocks: Blocks) -> Memory {
+        Memory::Blocks(blocks)
+    }
+}
+
 /// A memory window of a port, by its number from 0: the port has as many as the plan's `windows`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Window(pub u16);
@@ -74,6 +84,14 @@ pub(crate) enum Verb {
     Bind {
         window: Window,
         rights: Rights,
+    },
+    Sign {
+        key: SignatureKey,
+        blocks: BlockSignature,
+    },
+    Respond {
+        key: SignatureKey,
+        invalidate: Option<u32>,
     },
 }
 
@@ -94,11 +112,15 @@ pub enum OperationKind {
     Bind,
     /// A key of this side taken back.
     Invalidate,
+    /// A signature key configured.
+    Sign,
+    /// A SEND that waits for blocks that are checked.
+    Respond,
 }
 
 impl OperationKind {
     /// All of them, in the order of their counters.
-    pub(crate) const ALL: [OperationKind; 7] = [
+    pub(crate) const ALL: [OperationKind; 9] = [
         OperationKind::Send,
         OperationKind::Write,
         OperationKind::Read,
@@ -106,6 +128,8 @@ impl OperationKind {
         OperationKind::FetchAdd,
         OperationKind::Bind,
         OperationKind::Invalidate,
+        OperationKind::Sign,
+        OperationKind::Respond,
     ];
 
     /// As reports write it.
@@ -118,6 +142,8 @@ impl OperationKind {
             OperationKind::FetchAdd => "fetch_add",
             OperationKind::Bind => "bind",
             OperationKind::Invalidate => "invalidate",
+            OperationKind::Sign => "sign",
+            OperationKind::Respond => "respond",
         }
     }
 }
@@ -135,7 +161,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    fn new(verb: Verb, memory: Memory) -> Operation {
+    pub(crate) fn new(verb: Verb, memory: Memory) -> Operation {
         Operation { verb, memory, imm: None, fence: false, tag: 0, connection: None }
     }
 
@@ -224,7 +250,12 @@ impl Operation {
     /// Its kind.
     pub fn kind(&self) -> OperationKind {
         use rdma::Operation as Plain;
-        let Verb::Plain(operation) = self.verb else { return OperationKind::Bind };
+        let operation = match self.verb {
+            Verb::Plain(operation) => operation,
+            Verb::Bind { .. } => return OperationKind::Bind,
+            Verb::Sign { .. } => return OperationKind::Sign,
+            Verb::Respond { .. } => return OperationKind::Respond,
+        };
         match operation {
             Plain::Send | Plain::SendWithInvalidate { .. } => OperationKind::Send,
             Plain::Write { .. } => OperationKind::Write,
@@ -233,6 +264,8 @@ impl Operation {
             Plain::FetchAdd { .. } => OperationKind::FetchAdd,
             Plain::Bind { .. } => OperationKind::Bind,
             Plain::LocalInvalidate { .. } => OperationKind::Invalidate,
+            Plain::Sign { .. } => OperationKind::Sign,
+            Plain::Respond { .. } => OperationKind::Respond,
         }
     }
 }
@@ -288,6 +321,10 @@ pub enum OperationError {
     /// It can't be posted as it is.
     #[error("{0}")]
     Refused(PostStop),
+    /// The response waited for blocks of which one is bad: the peer never gets it. The connection
+    /// goes on.
+    #[error("it waited for blocks, and {0}")]
+    BadBlock(BadBlock),
     /// The port went down before it was posted.
     #[error("the port went down before it was posted")]
     PortDown,
@@ -297,6 +334,16 @@ pub enum OperationError {
     /// The queue pair was lost, and nobody will say whether it was carried out.
     #[error("its queue pair was lost before it completed: whether it was carried out is not known")]
     Lost,
+}
+
+impl OperationError {
+    /// Of one that can't be posted.
+    pub(crate) fn refused(stop: PostStop) -> OperationError {
+        match stop {
+            PostStop::BadBlock(bad) => OperationError::BadBlock(bad),
+            stop => OperationError::Refused(stop),
+        }
+    }
 }
 
 /// An operation that is done, one way or another.

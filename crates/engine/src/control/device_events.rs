@@ -236,6 +236,10 @@ impl Watching {
                     let AsyncEventSource::Qp(qpn) = event.source else { continue };
                     places.iter().for_each(|&port| tell(Notice::QpFailed { port, qpn, event: event.kind }));
                 }
+                EventMeaning::SqStopped => {
+                    let AsyncEventSource::Qp(qpn) = event.source else { continue };
+                    places.iter().for_each(|&port| tell(Notice::SqStopped { port, qpn }));
+                }
                 EventMeaning::CqOverrun => tell(Notice::CqOverrun),
                 EventMeaning::LinkChanged { up } => tell(Notice::LinkChanged { up }),
                 EventMeaning::DeviceGone => tell(Notice::DeviceGone(format!(

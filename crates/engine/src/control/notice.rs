@@ -13,6 +13,8 @@ pub(crate) enum Notice {
     /// The queue pair of a port has failed, if it is still this one. The port's place is that among
     /// the lcore's.
     QpFailed { port: usize, qpn: u32, event: AsyncEventKind },
+    /// The device has stopped the send queue of a queue pair, if it is one of this port.
+    SqStopped { port: usize, qpn: u32 },
     /// A port of the lcore itself has gone down, by what its completions say: for the stages to
     /// know.
     PortDown { port: usize },
@@ -38,6 +40,8 @@ pub(crate) enum EventMeaning {
     Nothing,
     /// The port of this QP is lost.
     QpFailed,
+    /// This QP has stopped behind a bad block.
+    SqStopped,
     /// The lcore of this CQ is lost.
     CqOverrun,
     /// The device's port lost its link, or has it again.
@@ -53,6 +57,7 @@ impl EventMeaning {
         use AsyncEventKind as Kind;
         match kind {
             Kind::QpFatal | Kind::QpReqErr | Kind::QpAccessErr => EventMeaning::QpFailed,
+            Kind::SqDrained => EventMeaning::SqStopped,
             Kind::CqErr => EventMeaning::CqOverrun,
             Kind::PortErr => EventMeaning::LinkChanged { up: false },
             Kind::PortActive => EventMeaning::LinkChanged { up: true },
@@ -80,7 +85,8 @@ mod tests {
         assert_eq!(EventMeaning::of(Kind::PortErr), EventMeaning::LinkChanged { up: false });
         assert_eq!(EventMeaning::of(Kind::PortActive), EventMeaning::LinkChanged { up: true });
         assert_eq!(EventMeaning::of(Kind::DeviceFatal), EventMeaning::DeviceGone);
-        for kind in [Kind::CommEst, Kind::SqDrained, Kind::PathMig, Kind::QpLastWqeReached, Kind::GidChange] {
+        assert_eq!(EventMeaning::of(Kind::SqDrained), EventMeaning::SqStopped);
+        for kind in [Kind::CommEst, Kind::PathMig, Kind::QpLastWqeReached, Kind::GidChange] {
             assert_eq!(EventMeaning::of(kind), EventMeaning::Nothing);
         }
     }

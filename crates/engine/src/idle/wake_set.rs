@@ -90,6 +90,11 @@ impl WakeSet {
         }
     }
 
+    /// How many completions the queue holds.
+    pub(crate) fn depth_wc(&self) -> usize {
+        self.completions.as_ref().map_or(0, |source| source.cq.depth_wc() as usize)
+    }
+
     /// Whether the device has refused a poll: the queue is beyond help.
     #[inline]
     pub(crate) fn is_refused(&self) -> bool {

@@ -54,6 +54,9 @@ pub(crate) trait ManyPort: Send {
     /// The device says that a queue pair has failed, which may be one of the port's.
     fn qp_failed(&mut self, qpn: u32, event: &'static str);
 
+    /// The device has stopped a queue pair behind a bad block, which may be one of the port's.
+    fn sq_stopped(&mut self, qpn: u32);
+
     /// The lcore acts on the port's notice.
     fn heard(&self);
 

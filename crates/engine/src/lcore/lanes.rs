@@ -115,6 +115,15 @@ impl<T> Lanes<T> {
         }
     }
 
+    /// Shows all of a lane, the oldest first.
+    pub(crate) fn each_mut(&mut self, lane: usize, mut each: impl FnMut(&mut T)) {
+        let mut next = self.lanes[lane].first;
+        while let Some(place) = self.places.get_mut(next as usize) {
+            place.held.as_mut().into_iter().for_each(&mut each);
+            next = place.next;
+        }
+    }
+
     /// All that there are, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.places.iter().filter_map(|place| place.held.as_ref())

@@ -40,6 +40,7 @@ impl Lcore {
                 let Some(port) = self.ports.get_mut(port).filter(|port| port.qp.qpn() == qpn) else { return Ok(()) };
                 port.failed_by(event);
             }
+            Notice::SqStopped { port, qpn } => self.service_stop(port, qpn),
             Notice::PortDown { port } => {
                 self.notify_stages(port, PortChange::Down);
                 self.service_handover(port);
@@ -70,6 +71,28 @@ impl Lcore {
             }
         }
         Ok(())
+    }
+
+    /// Lets a queue pair go on that the device stopped behind a bad block. What is bad is recorded as
+    /// the completion queue is polled: until it was empty, or all that it held has come.
+    #[cold]
+    fn service_stop(&mut self, place: usize, qpn: u32) {
+        let mut left = self.wakes.depth_wc();
+        while left > 0 {
+            let found = self.wakes.poll(&mut self.completions);
+            if found == 0 {
+                break;
+            }
+            self.complete();
+            (self.works)(self, true);
+            left = left.saturating_sub(found);
+        }
+        match place.checked_sub(self.ports.len()) {
+            Some(at) => self.ctx.many.get_mut(at).into_iter().for_each(|port| port.sq_stopped(qpn)),
+            None => self.ports.get_mut(place).into_iter().for_each(|port| port.sq_stopped(qpn, &mut self.ctx)),
+        }
+        // What was refused, or waited for the queue pair, goes to its stages in the next turn.
+        self.settled = false;
     }
 
     /// Releases or replaces the queue pair of a port that reconnects. The other ports' turns go on

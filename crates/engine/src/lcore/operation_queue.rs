@@ -14,13 +14,15 @@
 
 mod accepting;
 pub(super) mod posting;
+mod stops;
 
 use std::collections::VecDeque;
 
 use verbline_mem::ConnectionId;
 use verbline_plan::Rights;
 use verbline_verbs::Access;
-use verbline_verbs::rdma::{KeptRegion, KeptWindow, Work, WorkList};
+use verbline_verbs::rdma::{KeptKey, KeptRegion, KeptWindow, Work, WorkList};
+use verbline_verbs::signature::BadBlock;
 
 use crate::api::operations::{Done, OperationKind};
 use crate::lcore::lanes::{Held, Lanes};
@@ -57,6 +59,7 @@ pub(crate) struct OperationQueue {
     /// By the region's place in the plan: what the port's queue pair calls it.
     pub(crate) regions: Box<[Option<KeptRegion>]>,
     pub(crate) windows: Box<[KeptWindow]>,
+    pub(crate) keys: Box<[KeptKey]>,
     /// The port is down, and takes nothing.
     pub(crate) is_down: bool,
     /// Something was accepted since the port last looked.
@@ -86,6 +89,7 @@ pub(crate) struct OperationsSpec {
     pub(crate) many: Option<[usize; 2]>,
     pub(crate) regions: Box<[Option<KeptRegion>]>,
     pub(crate) windows: Box<[KeptWindow]>,
+    pub(crate) keys: Box<[KeptKey]>,
 }
 
 /// A stage whose outputs lead to the port.
@@ -115,8 +119,19 @@ struct UnderWay {
     /// Whether its memory is a packet.
     has_packet: bool,
     bytes: u32,
-    window: Option<KeptWindow>,
+    named: Named,
     connection: Option<ConnectionId>,
+}
+
+/// What of its queue pair an operation names, or what became of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    Nothing,
+    Window(KeptWindow),
+    /// The key whose blocks a response waits for.
+    Key(KeptKey),
+    /// One of these is bad, and the response cancelled.
+    Bad(BadBlock),
 }
 
 impl UnderWay {
@@ -127,7 +142,7 @@ impl UnderWay {
 
 impl OperationQueue {
     pub(crate) fn new(spec: OperationsSpec) -> OperationQueue {
-        let OperationsSpec { port, stats, sends, depth, many, regions, windows } = spec;
+        let OperationsSpec { port, stats, sends, depth, many, regions, windows, keys } = spec;
         let lanes = many.map_or(1, |[connections, _]| connections);
         OperationQueue {
             port,
@@ -144,6 +159,7 @@ impl OperationQueue {
             users: Vec::new(),
             regions,
             windows,
+            keys,
             is_down: false,
             is_fresh: false,
         }

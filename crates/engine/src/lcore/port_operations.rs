@@ -60,7 +60,7 @@ impl Port {
                 Some(stop @ (PostStop::Device(_) | PostStop::NotReady(_))) => failed = Some(stop),
                 Some(stop) => {
                     busy = true;
-                    if queue.refuse_first(OperationError::Refused(stop)) {
+                    if queue.refuse_first(OperationError::refused(stop)) {
                         operating.sends -= 1;
                         self.stats.drops.add(refusal(stop), 1);
                     }
@@ -78,6 +78,24 @@ impl Port {
             self.go_down(Health::Down, DownReason::REFUSED);
         }
         busy || failed.is_some()
+    }
+
+    /// The device has stopped the queue pair behind a bad block, if it is this one: what waits for
+    /// bad blocks comes back, and the rest goes on.
+    #[cold]
+    pub(super) fn sq_stopped(&mut self, qpn: u32, ctx: &mut LcoreContext) {
+        if self.qp.qpn() != qpn || self.health == Health::Down {
+            return;
+        }
+        let Some(operating) = &mut self.operating else { return };
+        let Some((queue, _)) = operating.queue(&mut ctx.sinks) else { return };
+        if let Err(error) = queue.settle_stop(ONLY, &mut self.qp) {
+            tracing::error!(port = %self.name, %error, "the queue pair stopped, and cannot go on");
+            if let Err(error) = self.qp.to_err() {
+                tracing::warn!(port = %self.name, %error, "what is posted to it does not come back");
+            }
+            self.go_down(Health::Down, DownReason::REFUSED);
+        }
     }
 
     /// Takes the completion of listed work requests.

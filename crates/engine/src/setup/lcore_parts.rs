@@ -261,8 +261,9 @@ impl LcoreBuilder<'_> {
         let port = &self.plan[id];
         let burst = lcore.burst_packets as usize;
         let entry = &self.stats.ports[id.index()];
+        let device = &self.devices[port.device];
         let (connections, maker) = many.maker(id);
-        let operations = many_operation_queue(self.plan, port, connections, self.regions, maker, entry)?;
+        let operations = many_operation_queue(self.plan, port, connections, self.regions, device, maker, entry)?;
         Ok(many.port(id, |srq, connections| {
             let depth_wr = if srq.is_some() { connections.rx_shared_wr } else { port.rx_depth_wr } as usize;
             let receiving = port.pool.zip(port.next).map(|(pool, next)| {

@@ -79,7 +79,7 @@ impl<'a> ManyPorts<'a> {
                 signal_every_wr: every_of(port, connections),
                 // A doorbell page of the device for each would soon be one too many.
                 thread_domain: false,
-                ..spec(port, source, tag as u16)
+                ..spec(port, device, source, tag as u16)
             };
             let maker = device.pd.qp_maker(&spec);
             let inbox = LcoreInbox { control: Arc::clone(self.control), lcore: lcore.id.index() };

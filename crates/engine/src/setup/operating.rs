@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use verbline_plan::{Connections, Plan, Port};
 use verbline_verbs::expert::WindowKind;
-use verbline_verbs::rdma::{KeptRegion, KeptWindow, PeerMr};
+use verbline_verbs::rdma::{KeptKey, KeptRegion, KeptWindow, PeerMr};
 use verbline_verbs::{PostStop, QpMaker, QueuePair};
 
 use crate::api::error::{Cause, EngineError, place};
@@ -17,6 +17,7 @@ use crate::lcore::node::Until;
 use crate::lcore::operating_stage::{OperatingStage, Use};
 use crate::lcore::operation_queue::{OperationQueue, OperationsSpec};
 use crate::setup::devices::Opened;
+use crate::setup::queue_pairs::signature_keys;
 use crate::stats::count::Shared;
 use crate::stats::counters::StageStats;
 use crate::stats::operations::OperationStats;
@@ -38,7 +39,7 @@ pub(crate) fn operation_queue(
         for _ in 0..port.windows {
             windows.push(qp.keep_window(device.pd.alloc_mw(WindowKind::Type2)?)?);
         }
-        Ok((regions, windows.into()))
+        Ok((regions, windows.into(), qp.keep_keys(offered_keys(port, device))?.into()))
     };
     let spec = spec(port, entry, stats, keep().map_err(refused(plan, port))?);
     Ok(Some(OperationQueue::new(spec)))
@@ -51,13 +52,15 @@ pub(crate) fn many_operation_queue(
     port: &Port,
     connections: &Connections,
     regions: &[Region],
+    device: &Opened,
     maker: &mut QpMaker,
     entry: &PortEntry,
 ) -> Result<Option<OperationQueue>, EngineError> {
     let Some(stats) = &entry.operations else { return Ok(None) };
     let mut keep = || -> Result<Kept, Cause> {
         let regions = keep_regions(plan, port, regions, |region| maker.keep_region(region))?;
-        Ok((regions, maker.keep_windows(port.windows as usize)?.into()))
+        let windows = maker.keep_windows(port.windows as usize)?;
+        Ok((regions, windows.into(), maker.keep_keys(offered_keys(port, device))?.into()))
     };
     Ok(Some(OperationQueue::new(OperationsSpec {
         sends: port.batch_packets as usize,
@@ -67,8 +70,21 @@ pub(crate) fn many_operation_queue(
     })))
 }
 
-/// What a port's queue pair calls the regions, by their places in the plan, and its windows.
-type Kept = (Box<[Option<KeptRegion>]>, Box<[KeptWindow]>);
+/// What a port's queue pair calls the regions, by their places in the plan, its windows, and its
+/// signature keys.
+type Kept = (Box<[Option<KeptRegion>]>, Box<[KeptWindow]>, Box<[KeptKey]>);
+
+/// The signature keys that a port gets of those that the plan wants.
+fn offered_keys(port: &Port, device: &Opened) -> usize {
+    let offered = signature_keys(port, device);
+    if offered == 0
+        && let Err(lacking) = device.context.check_signature_offload()
+        && port.signature_keys > 0
+    {
+        tracing::warn!(port = %port.name, %lacking, "it has no signature keys: stages check blocks themselves");
+    }
+    offered
+}
 
 fn keep_regions(
     plan: &Plan,
@@ -86,7 +102,7 @@ fn keep_regions(
 }
 
 fn spec(port: &Port, entry: &PortEntry, stats: &Shared<OperationStats>, kept: Kept) -> OperationsSpec {
-    let (regions, windows) = kept;
+    let (regions, windows, keys) = kept;
     OperationsSpec {
         port: Shared::clone(&entry.stats),
         stats: Shared::clone(stats),
@@ -95,6 +111,7 @@ fn spec(port: &Port, entry: &PortEntry, stats: &Shared<OperationStats>, kept: Ke
         many: None,
         regions,
         windows,
+        keys,
     }
 }
 

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use verbline_plan::{Destination, Group, Lcore, Plan, PortId, Transport};
 use verbline_verbs::connection::{ConnectOptions, Listener};
+use verbline_verbs::signature::QpSignature;
 use verbline_verbs::{
     Endpoint, Gid, InitSpec, Mtu, QpMaker, QpSpec, QueuePair, RtrSpec, RtsSpec, VerbError,
     datagram::{AhSpec, DEFAULT_QKEY, MULTICAST_QPN},
@@ -45,7 +46,7 @@ impl<'a> QueuePairs<'a> {
         let ports = lcore.ports.iter().map(|id| (id, &self.plan[*id]));
         for (tag, (id, port)) in ports.take_while(|(_, port)| port.connections.is_none()).enumerate() {
             let device = &devices[port.device];
-            let spec = spec(port, source, tag as u16);
+            let spec = spec(port, device, source, tag as u16);
             self.qps[id.index()] = Some(create(self.plan, port, &spec, device)?);
             self.makers[id.index()] = port.reconnect.then(|| device.pd.qp_maker(&spec));
         }
@@ -179,8 +180,14 @@ pub(super) fn connect_options(plan: &Plan, port: &verbline_plan::Port, device: &
     }
 }
 
-pub(super) fn spec<'a>(port: &verbline_plan::Port, source: &'a CqSource, tag: u16) -> QpSpec<'a> {
+/// Signature keys of each queue pair of a port: none where the device can't have them.
+pub(super) fn signature_keys(port: &verbline_plan::Port, device: &Opened) -> usize {
+    if device.context.check_signature_offload().is_ok() { port.signature_keys as usize } else { 0 }
+}
+
+pub(super) fn spec<'a>(port: &verbline_plan::Port, device: &Opened, source: &'a CqSource, tag: u16) -> QpSpec<'a> {
     QpSpec {
+        signature: if signature_keys(port, device) > 0 { QpSignature::Pipelined } else { QpSignature::None },
         tx_depth_wr: port.tx_depth_wr + port.ops_depth_wr,
         rx_depth_wr: port.rx_depth_wr,
         max_inline_bytes: if port.tx_depth_wr > 0 { port.inline_bytes } else { 0 },

@@ -23,6 +23,10 @@ counted! {
         /// Those of them that named no open connection of their port, which has many: their
         /// connection is over.
         no_connection,
+        /// Transfers through signature keys that moved a bad block, whose response was cancelled.
+        bad_blocks,
+        /// How often the device stopped a queue pair for such ones.
+        stops,
     }
     private {
         /// A gauge.
@@ -34,7 +38,8 @@ counted! {
 counted! {
     /// Operations of one kind.
     OperationReport {
-        /// `send`, `write`, `read`, `compare_swap`, `fetch_add`, `bind` or `invalidate`.
+        /// `send`, `write`, `read`, `compare_swap`, `fetch_add`, `bind`, `invalidate`, `sign` or
+        /// `respond`.
         kind: &'static str,
     }
 

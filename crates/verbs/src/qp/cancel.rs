@@ -8,8 +8,9 @@ use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
 use crate::qp::attr::{AttrMask, QpState};
 use crate::signature::SignatureKey;
-use crate::signature::{KeyConfig, RefusedKey};
+use crate::signature::{BadBlock, BlockFault, KeptSignatureKey, KeyConfig, RefusedKey};
 use crate::wr::buffer::Refused;
+use crate::wr::operation::KeptKey;
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::wr_id::WrNumber;
 
@@ -42,6 +43,32 @@ impl QueuePair {
             let error = VerbError::new(call, self.describe(), Errno::new(-count));
             error.advise("only in SQD, once it is drained, can sends be cancelled: wait for the event SqDrained").into()
         })
+    }
+
+    /// The device has stopped the send queue, and its completion queue has given nothing since: the
+    /// responses ([`Operation::Respond`](crate::rdma::Operation::Respond)) that wait for bad blocks
+    /// will not go out. `each` is told the key of each, and what was wrong. Gives how many had gone
+    /// out before, which is the device's mistake. Then the queue may go on:
+    /// [`QueuePair::resume`].
+    pub fn cancel_responses(&mut self, mut each: impl FnMut(KeptKey, &BlockFault)) -> Result<u32, QpError> {
+        let mut gone = 0;
+        for place in 0..self.keep().memory.keys.len() {
+            let Some(fault) = self.keep().memory.keys[place].key().check()? else { continue };
+            let kept = &mut self.keep_mut().memory.keys[place];
+            kept.found(&fault);
+            // One that is not posted yet is refused when it is to be.
+            if let Some(number) = kept.response() {
+                gone += 1 - self.cancel_posted_sends(WrNumber(number))?.min(1);
+            }
+            each(KeptKey(place as u16), &fault);
+        }
+        Ok(gone)
+    }
+
+    /// What is wrong with a block that moved through a key since it was configured, as far as
+    /// [`QueuePair::cancel_responses`] has found it.
+    pub fn bad_block(&self, key: KeptKey) -> Option<BadBlock> {
+        self.keep().memory.keys.get(usize::from(key.0)).and_then(KeptSignatureKey::bad)
     }
 
     pub(crate) fn configure_key(

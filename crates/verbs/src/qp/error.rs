@@ -6,6 +6,7 @@ use crate::device::capability::Lacking;
 use crate::device::gid::Gid;
 use crate::errno::VerbError;
 use crate::qp::endpoint::Transport;
+use crate::signature::SignatureError;
 
 /// Why a QP could not be made, changed or used so.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -26,6 +27,9 @@ pub enum QpError {
     /// The device has not what was asked of it.
     #[error(transparent)]
     Lacking(#[from] Lacking),
+    /// A signature key can't be checked.
+    #[error("a signature key made without KeySpec::signs_blocks says nothing of blocks: {0:#x}")]
+    SignsNothing(u32),
     /// An attribute that cannot be set here.
     #[error("QP {qpn:#x} on {device}: {what}")]
     Attribute {
@@ -109,4 +113,14 @@ pub enum QpError {
         /// The limit.
         max: usize,
     },
+}
+
+impl From<SignatureError> for QpError {
+    fn from(error: SignatureError) -> QpError {
+        match error {
+            SignatureError::Lacking(lacking) => QpError::Lacking(lacking),
+            SignatureError::Verb(verb) => QpError::Verb(verb),
+            SignatureError::SignsNothing(lkey) => QpError::SignsNothing(lkey),
+        }
+    }
 }

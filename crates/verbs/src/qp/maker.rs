@@ -13,7 +13,7 @@ use crate::memory::window::{MemoryWindow, WindowKind};
 use crate::qp::endpoint::Transport;
 use crate::qp::srq::SrqInner;
 use crate::signature::QpSignature;
-use crate::wr::operation::{KeptMemory, KeptRegion, KeptWindow};
+use crate::wr::operation::{KeptKey, KeptMemory, KeptRegion, KeptWindow};
 use crate::wr::post::PostStop;
 
 /// Makes QPs of one [`QpSpec`] on the same PD, CQs and SRQ, which it keeps alive. Whoever polls the
@@ -41,6 +41,7 @@ pub struct QpMaker {
     /// What they keep.
     regions: Vec<PeerMr>,
     windows: usize,
+    keys: usize,
 }
 
 impl ProtectionDomain {
@@ -70,14 +71,15 @@ impl QpMaker {
             destroy_timeout: spec.destroy_timeout,
             regions: Vec::new(),
             windows: 0,
+            keys: 0,
         }
     }
 
     /// QPs that are made from now on keep the regions that this one keeps, under the same numbers,
-    /// and as many windows, bound to nothing.
+    /// and as many windows, bound to nothing, and signature keys.
     pub fn keep_like(&mut self, qp: &QueuePair) {
-        let KeptMemory { regions, windows } = &qp.keep().memory;
-        (self.regions, self.windows) = (regions.clone(), windows.len());
+        let KeptMemory { keys, regions, windows } = &qp.keep().memory;
+        (self.regions, self.windows, self.keys) = (regions.clone(), windows.len(), keys.len());
     }
 
     /// QPs that are made from now on keep this region, under the number that is given
@@ -98,6 +100,14 @@ impl QpMaker {
         let places = u16::try_from(count).map_err(|_| PostStop::NotKept("it keeps 65,536 windows"))?;
         self.windows = count;
         Ok((0..places).map(KeptWindow).collect())
+    }
+
+    /// QPs that are made from now on keep so many signature keys, by these numbers
+    /// ([`QueuePair::keep_keys`]).
+    pub fn keep_keys(&mut self, count: usize) -> Result<Vec<KeptKey>, PostStop> {
+        let places = u16::try_from(count).map_err(|_| PostStop::NotKept("it keeps 65,536 keys"))?;
+        self.keys = count;
+        Ok((0..places).map(KeptKey).collect())
     }
 
     /// Another QP of the spec, in RESET. Its completions carry the spec's tag. Those of several
@@ -126,6 +136,9 @@ impl QpMaker {
         memory.regions.clone_from(&self.regions);
         for _ in 0..self.windows {
             memory.windows.push(MemoryWindow::alloc(&self.pd, WindowKind::Type2)?);
+        }
+        if self.keys > 0 {
+            qp.keep_keys(self.keys)?;
         }
         Ok(qp)
     }

@@ -3,11 +3,13 @@
 
 use verbline_mem::{Batch, Packet};
 
-use super::QueuePair;
+use super::{QpError, QueuePair};
 use crate::cq::completion::{Completion, Stale};
+use crate::memory::pd::ProtectionDomain;
 use crate::memory::peer::{PeerMr, Remote};
 use crate::memory::window::{MemoryWindow, WindowKind};
-use crate::wr::operation::{KeptRegion, KeptWindow};
+use crate::signature::{KeptSignatureKey, KeySpec};
+use crate::wr::operation::{KeptKey, KeptRegion, KeptWindow};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::works::{WorkList, WorksDone};
 use crate::wr::wr_id::WrKind;
@@ -39,6 +41,19 @@ impl QueuePair {
         let place = u16::try_from(windows.len()).map_err(|_| PostStop::NotKept("it keeps 65,536 windows"))?;
         windows.push(window);
         Ok(KeptWindow(place))
+    }
+
+    /// Makes so many signature keys of the QP's PD, to be named in lists of work requests; each
+    /// stands for one part of a region at a time. `EOPNOTSUPP` as [`QpError`] on devices without.
+    pub fn keep_keys(&mut self, count: usize) -> Result<Vec<KeptKey>, QpError> {
+        let pd = ProtectionDomain { inner: self.keep().pd.clone() };
+        let spec = KeySpec { max_entries: 1, ..KeySpec::default() };
+        let first = self.keep().memory.keys.len();
+        for _ in 0..count {
+            let key = pd.create_signature_key(&spec)?;
+            self.keep_mut().memory.keys.push(KeptSignatureKey::new(key));
+        }
+        Ok((first..first + count).map(|place| KeptKey(place as u16)).collect())
     }
 
     /// What to tell a peer of a window, once the completion of its last bind has come; `None`

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rdma_sys::ibv_sge;
 use verbline_softnic::mlx5dv::{mkey_conf_flags, mlx5dv_mkey_conf_attr, mlx5dv_sig_block_attr, sig_block_attr_flags};
 
 use crate::cq::completion::Status;
@@ -124,6 +125,21 @@ impl SignatureKey {
                 unsafe { wr.set_sig_block(attr) }
             });
         }
+        wr.complete().map_err(|_| PostStop::NotKey("its values don't go together"))
+    }
+
+    /// What goes inline of a configuration to one part of a region that the QP keeps.
+    pub(super) fn build_list(&mut self, part: ibv_sge, blocks: &BlockSignature) -> Result<&[u64], PostStop> {
+        if part.length == 0 {
+            return Err(PostStop::NotKey("it would stand for no bytes"));
+        }
+        let wr = &mut self.builder;
+        wr.start(self.inner.as_ptr(), 2, &mlx5dv_mkey_conf_attr { conf_flags: 0, comp_mask: 0 });
+        wr.set_layout_list([part]);
+        with_attr(blocks, |attr| {
+            // SAFETY: what the attributes lead to is borrowed during the call.
+            unsafe { wr.set_sig_block(attr) }
+        });
         wr.complete().map_err(|_| PostStop::NotKey("its values don't go together"))
     }
 

@@ -27,6 +27,7 @@
 
 mod configuring;
 mod domain;
+mod kept;
 mod key;
 mod layout;
 
@@ -34,10 +35,12 @@ pub use configuring::{KeyConfig, RefusedKey};
 pub use domain::{
     BlockSignature, BlockSize, CopyMaskError, Crc, CrcKind, Domain, Escape, Mask, Seed, T10Dif, T10Guard,
 };
+pub use kept::BadBlock;
 pub use key::{BlockFault, KeyRange, KeySpec, Part, QpSignature, SignatureError, SignatureKey};
 pub use layout::{KeyLayout, Strip};
 
 pub use crate::wr::wr_id::WrNumber;
 
 pub(crate) use configuring::PostedConfiguration;
+pub(crate) use kept::{KeptSignatureKey, LISTED};
 pub(crate) use key::check_offered;

@@ -7,6 +7,7 @@ use verbline_mem::Packet;
 use crate::memory::mr::Access;
 use crate::memory::peer::{PeerMr, Remote};
 use crate::memory::window::MemoryWindow;
+use crate::signature::{BlockSignature, KeptSignatureKey};
 use crate::wr::post::SendOptions;
 
 /// What an operation does.
@@ -58,6 +59,22 @@ pub enum Operation {
         /// What its key allows peers.
         access: Access,
     },
+    /// Configures a signature key that the QP keeps: it stands for the part that is the operation's
+    /// memory, whose blocks carry this.
+    Sign {
+        /// Which key.
+        key: KeptKey,
+        /// What the blocks carry.
+        blocks: BlockSignature,
+    },
+    /// SEND, fenced, that never goes out if a block that moved through the key since it was
+    /// configured is bad ([`crate::QueuePair::cancel_responses`]).
+    Respond {
+        /// Which key.
+        key: KeptKey,
+        /// A key of the receiver's that it also invalidates.
+        invalidate: Option<u32>,
+    },
 }
 
 impl Operation {
@@ -67,7 +84,7 @@ impl Operation {
 
     /// Whether bytes of its memory are read or written.
     pub(crate) fn moves_bytes(self) -> bool {
-        !matches!(self, Operation::Bind { .. } | Operation::LocalInvalidate { .. })
+        !matches!(self, Operation::Bind { .. } | Operation::LocalInvalidate { .. } | Operation::Sign { .. })
     }
 
     /// Writes opcode, immediate data and the remote side; of a bind, no more than the opcode.
@@ -112,6 +129,12 @@ impl Operation {
                 ibv_wr_opcode::IBV_WR_LOCAL_INV
             }
             Operation::Bind { .. } => ibv_wr_opcode::IBV_WR_BIND_MW,
+            Operation::Sign { .. } => ibv_wr_opcode::IBV_WR_DRIVER1,
+            Operation::Respond { invalidate: None, .. } => ibv_wr_opcode::IBV_WR_SEND,
+            Operation::Respond { invalidate: Some(rkey), .. } => {
+                word = rkey;
+                ibv_wr_opcode::IBV_WR_SEND_WITH_INV
+            }
         };
         wr.imm_data_invalidated_rkey_union.imm_data = word;
     }
@@ -131,6 +154,22 @@ pub struct KeptRegion(pub(crate) u16);
 /// A window that a QP keeps, by its place among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeptWindow(pub(crate) u16);
+
+/// A signature key that a QP keeps, by its place among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeptKey(pub(crate) u16);
+
+/// Data that a signature key stands for, as [`SignatureKey::range`](crate::signature::SignatureKey)
+/// counts it: without protection information, in whole blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyPart {
+    /// Which key.
+    pub key: KeptKey,
+    /// Where it starts, bytes.
+    pub offset: u32,
+    /// How long it is, bytes.
+    pub len: u32,
+}
 
 /// A part of a region that the QP keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,6 +192,8 @@ pub enum Local {
     Packet(Packet),
     /// A part of a region that the QP keeps.
     Part(Part),
+    /// What a signature key that the QP keeps stands for.
+    Key(KeyPart),
 }
 
 impl Local {
@@ -160,7 +201,7 @@ impl Local {
     pub fn into_packet(self) -> Option<Packet> {
         match self {
             Local::Packet(packet) => Some(packet),
-            Local::Empty | Local::Part(_) => None,
+            Local::Empty | Local::Part(_) | Local::Key(_) => None,
         }
     }
 
@@ -170,13 +211,16 @@ impl Local {
             Local::Empty => 0,
             Local::Packet(packet) => packet.len(),
             Local::Part(part) => part.len as usize,
+            Local::Key(part) => part.len as usize,
         }
     }
 }
 
-/// What the QP was given for good, so that operations name it by a number.
+/// What the QP was given for good, so that operations name it by a number. Keys go before what they
+/// stand for.
 #[derive(Debug, Default)]
 pub(crate) struct KeptMemory {
+    pub(crate) keys: Vec<KeptSignatureKey>,
     pub(crate) regions: Vec<PeerMr>,
     pub(crate) windows: Vec<MemoryWindow>,
 }

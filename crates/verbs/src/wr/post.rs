@@ -5,6 +5,7 @@ use verbline_mem::Packet;
 use crate::errno::Errno;
 use crate::qp::attr::QpState;
 use crate::qp::endpoint::Transport;
+use crate::signature::BadBlock;
 
 /// Where a UD send goes: an entry of the QP's destination table
 /// ([`crate::QueuePair::add_destination`]). The default is entry 0.
@@ -126,6 +127,9 @@ pub enum PostStop {
     /// A region or a window that the QP does not keep as the operation has it.
     #[error("the operation names memory that the QP does not keep so: {0}")]
     NotKept(&'static str),
+    /// The response waits for blocks of which one is bad.
+    #[error("the response is not sent: {0}")]
+    BadBlock(BadBlock),
     /// The QP takes its receives from an SRQ.
     #[error("the QP takes its receives from an SRQ; post them there")]
     UsesSrq,

@@ -12,6 +12,7 @@ mod inline;
 mod keys;
 mod op;
 mod signal;
+mod signed;
 #[cfg(test)]
 mod tests;
 mod transfers;

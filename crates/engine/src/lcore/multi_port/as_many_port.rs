@@ -59,6 +59,10 @@ impl ManyPort for MultiPort {
         MultiPort::qp_failed(self, qpn, event);
     }
 
+    fn sq_stopped(&mut self, qpn: u32) {
+        MultiPort::sq_stopped(self, qpn);
+    }
+
     fn heard(&self) {
         MultiPort::heard(self);
     }

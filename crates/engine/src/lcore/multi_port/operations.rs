@@ -22,6 +22,9 @@ use crate::stats::drop_reason::DropReason;
 /// Said of a connection whose queue pair the device takes nothing for.
 const REFUSED: &str = "the device takes nothing";
 
+/// Said of a connection whose queue pair stopped for a bad block and can't go on.
+const STOPPED: &str = "it stopped, and cannot go on";
+
 impl MultiPort {
     /// The operations, if the sink is the one that gathers for this port.
     pub(crate) fn operations_at(&mut self, sink: usize) -> Option<&mut OperationQueue> {
@@ -82,8 +85,8 @@ impl MultiPort {
             // the list may never be known to be done.
             let is_lost = matches!(stop, PostStop::Device(_) | PostStop::NotReady(_));
             let dropped = match is_lost {
-                true => queue.refuse_listed(OperationError::Refused(stop)),
-                false => queue.refuse_first(OperationError::Refused(stop)).into(),
+                true => queue.refuse_listed(OperationError::refused(stop)),
+                false => queue.refuse_first(OperationError::refused(stop)).into(),
             };
             self.stats.drops.add(refusal(stop), dropped as u64);
             *slot -= dropped;
@@ -100,6 +103,18 @@ impl MultiPort {
         if let Some(connection) = self.slots[at].connection {
             self.exchange.tell_host(ToHost::Over { connection });
             self.begin_close(at, ConnectionChange::Failed { reason: REFUSED });
+        }
+    }
+
+    /// The device has stopped a queue pair behind a bad block: what waits for bad blocks comes back,
+    /// and the rest goes on. One that is closing is flushed.
+    pub(crate) fn sq_stopped(&mut self, qpn: u32) {
+        let Some(at) = self.by_qpn.slot(qpn).filter(|at| self.slots[*at].state == State::Open) else { return };
+        let Some(ManySending { operations: Some(queue), .. }) = &mut self.sending else { return };
+        let Some(qp) = &mut self.slots[at].qp else { return };
+        if let Err(error) = queue.settle_stop(at, qp) {
+            tracing::error!(port = %self.name, %error, "a queue pair that stopped cannot go on");
+            self.fail(at, STOPPED);
         }
     }
 

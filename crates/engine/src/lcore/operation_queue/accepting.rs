@@ -3,9 +3,9 @@
 use crossbeam_utils::CachePadded;
 use verbline_mem::ConnectionId;
 use verbline_verbs::SendOptions;
-use verbline_verbs::rdma::{self, Local, Part, Work};
+use verbline_verbs::rdma::{self, KeyPart, Local, Part, Work};
 
-use super::{OperationQueue, UnderWay, Waiting, access};
+use super::{Named, OperationQueue, UnderWay, Waiting, access};
 use crate::api::operations::{Accepted, DeclineReason, Declined, Memory, Operation, Verb};
 use crate::lcore::lanes::Held;
 use crate::stats::counters::StageStats;
@@ -139,21 +139,24 @@ impl OperationQueue {
 
     /// Whether the queue pair has what the operation names.
     fn knows(&self, operation: &Operation) -> bool {
-        let window = match operation.verb {
+        let knows_named = match operation.verb {
+            Verb::Plain(_) => true,
             Verb::Bind { window, .. } => usize::from(window.0) < self.windows.len(),
-            _ => true,
+            Verb::Sign { key, .. } | Verb::Respond { key, .. } => usize::from(key.0) < self.keys.len(),
         };
-        window
+        knows_named
             && match operation.memory {
                 Memory::Range(range) => matches!(self.regions.get(usize::from(range.region)), Some(Some(_))),
+                Memory::Blocks(blocks) => usize::from(blocks.key.0) < self.keys.len(),
                 Memory::Empty | Memory::Packet(_) => true,
             }
     }
 
     fn what(&self, operation: &Operation, user: u16) -> UnderWay {
-        let window = match operation.verb {
-            Verb::Bind { window, .. } => self.windows.get(usize::from(window.0)).copied(),
-            _ => None,
+        let named = match operation.verb {
+            Verb::Plain(_) | Verb::Sign { .. } => Named::Nothing,
+            Verb::Bind { window, .. } => Named::Window(self.windows[usize::from(window.0)]),
+            Verb::Respond { key, .. } => Named::Key(self.keys[usize::from(key.0)]),
         };
         let (bytes, has_packet) = (operation.memory.len_bytes() as u32, matches!(operation.memory, Memory::Packet(_)));
         UnderWay {
@@ -162,7 +165,7 @@ impl OperationQueue {
             kind: operation.kind(),
             has_packet,
             bytes,
-            window,
+            named,
             connection: operation.connection,
         }
     }
@@ -177,11 +180,18 @@ impl OperationQueue {
                 Some(region) => Local::Part(Part { region, offset: range.offset, len: range.len }),
                 None => Local::Empty,
             },
+            Memory::Blocks(blocks) => {
+                Local::Key(KeyPart { key: self.keys[usize::from(blocks.key.0)], offset: 0, len: blocks.data_bytes })
+            }
         };
         let operation = match verb {
             Verb::Plain(operation) => operation,
             Verb::Bind { window, rights } => {
                 rdma::Operation::Bind { window: self.windows[usize::from(window.0)], access: access(rights) }
+            }
+            Verb::Sign { key, blocks } => rdma::Operation::Sign { key: self.keys[usize::from(key.0)], blocks },
+            Verb::Respond { key, invalidate } => {
+                rdma::Operation::Respond { key: self.keys[usize::from(key.0)], invalidate }
             }
         };
         Work::Operation { operation, local, options: SendOptions { imm, fence, ..SendOptions::default() } }

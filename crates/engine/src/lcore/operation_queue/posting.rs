@@ -5,7 +5,7 @@ use verbline_mem::{Batch, ConnectionId, Packet};
 use verbline_verbs::rdma::{KeptWindow, Remote, Work};
 use verbline_verbs::{Completion, PostStop, QueuePair, SendOutcome, Stale};
 
-use super::{OperationQueue, UnderWay, Waiting};
+use super::{Named, OperationQueue, UnderWay, Waiting};
 use crate::api::operations::{Done, OperationError, OperationKind};
 use crate::lcore::lanes::Held;
 use crate::stats::drop_reason::DropReason;
@@ -190,7 +190,12 @@ impl OperationQueue {
     fn carried_out(&mut self, lane: usize, packet: Option<Packet>, run: &mut Run) {
         let Some(what) = self.accepted.pop(lane) else { return };
         if run.kind != what.kind {
-            std::mem::replace(run, Run { kind: what.kind, ..Run::default() }).count(&self.stats);
+            std::mem::take(run).count(&self.stats);
+            if what.kind == OperationKind::Respond {
+                // It may have been cancelled.
+                return self.finish(what, Ok(()), packet, &|_| None);
+            }
+            run.kind = what.kind;
         }
         run.operations += 1;
         run.bytes += u64::from(what.bytes);
@@ -215,8 +220,13 @@ impl OperationQueue {
 
     #[inline]
     fn finish(&mut self, what: UnderWay, result: Result<(), OperationError>, packet: Option<Packet>, key: KeyOf<'_>) {
-        let UnderWay { tag, user, kind, bytes, window, connection, .. } = what;
+        let UnderWay { tag, user, kind, bytes, named, connection, .. } = what;
         self.lanes[what.lane()].accepted -= 1;
+        let (result, key) = match named {
+            Named::Nothing | Named::Key(_) => (result, None),
+            Named::Window(window) => (result, if result.is_ok() { key(window) } else { None }),
+            Named::Bad(bad) => (Err(OperationError::BadBlock(bad)), None),
+        };
         let counts = &self.stats.kinds[kind as usize];
         match result {
             Ok(()) => {
@@ -225,7 +235,6 @@ impl OperationQueue {
             }
             Err(_) => counts.failed.add(1),
         }
-        let key = window.filter(|_| result.is_ok()).and_then(key);
         let user = &mut self.users[usize::from(user)];
         user.done.push_back(Done { tag, kind, result, bytes, packet, key, connection });
     }

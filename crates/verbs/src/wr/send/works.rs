@@ -8,11 +8,13 @@ use rdma_sys::{bind_mw_t, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 use verbline_mem::{Batch, Packet};
 
 use super::batch::Formatted;
+use super::signed::note_posted;
 use super::{INLINE, Kept, SIGNALED, SendQueue, flags};
 use crate::cq::completion::{Completion, Stale, Status};
 use crate::memory::peer::PeerSlice;
 use crate::memory::window::{MemoryWindow, PostedBind, WindowKind, bind_info};
 use crate::qp::endpoint::Transport;
+use crate::signature::{KeptSignatureKey, LISTED};
 use crate::wr::buffer::Buffer;
 use crate::wr::operation::{KeptMemory, KeptRegion, KeptWindow, Local, Operation, Part};
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
@@ -69,7 +71,7 @@ impl SendQueue {
                 transfers += 1;
                 asked
             } else if let Err(stop) = self.format_work(work, kept, &mut entry.wr, &mut entry.sge) {
-                outcome.stop = Some(stop);
+                outcome.stop = Some(stop).filter(|stop| *stop != LISTED);
                 break;
             } else {
                 matches!(work, Work::Operation { options, .. } if options.signaled)
@@ -96,6 +98,9 @@ impl SendQueue {
             match transfers == taken {
                 true => self.keep_transfers(works, taken),
                 false => outcome.inlined += self.keep_works(works, kept, entries),
+            }
+            if ret != 0 {
+                kept.keys.iter_mut().for_each(KeptSignatureKey::unlist);
             }
             self.advance(taken);
             outcome.posted += taken as usize;
@@ -134,8 +139,13 @@ impl SendQueue {
                     let slot = self.packets.slot(position);
                     self.listed[slot] = true;
                     self.listed_kept += 1;
-                    if let Some(bind) = bound(operation, &local, kept) {
-                        self.keep_op(slot, Kept { buffer: Buffer::Empty, bind: Some(bind) });
+                    match operation {
+                        Operation::Bind { .. } => {
+                            let bind = bound(operation, &local, kept);
+                            self.keep_op(slot, Kept { buffer: Buffer::Empty, bind });
+                        }
+                        Operation::Sign { .. } | Operation::Respond { .. } => note_posted(operation, position, kept),
+                        _ => {}
                     }
                     local.into_packet()
                 }
@@ -210,14 +220,23 @@ impl SendQueue {
     ) -> Result<(), PostStop> {
         self.check_operation(operation, local, options)?;
         wr.send_flags = flags(options);
-        let copies =
-            matches!(operation, Operation::Send | Operation::SendWithInvalidate { .. } | Operation::Write { .. });
+        let copies = matches!(
+            operation,
+            Operation::Send
+                | Operation::SendWithInvalidate { .. }
+                | Operation::Write { .. }
+                | Operation::Respond { .. }
+        );
         *sge = match local {
             Local::Empty => ibv_sge { addr: 0, length: 0, lkey: 0 },
             Local::Packet(packet) => self.part_of_packet(packet, copies, wr)?,
             Local::Part(part) => self.part_of_region(*part, kept)?,
+            Local::Key(part) => self.part_of_key(*part, kept)?,
         };
         operation.write(options.imm, wr);
+        if let Operation::Sign { .. } | Operation::Respond { .. } = operation {
+            return self.format_signed(operation, kept, wr, sge);
+        }
         if let Operation::Bind { window, access } = operation {
             let Local::Part(part) = local else { return Err(PostStop::NotKept("a window binds to a part of one")) };
             let (slice, window) = bind_ends(*part, window, kept)?;
@@ -249,7 +268,7 @@ impl SendQueue {
     }
 
     #[inline]
-    fn part_of_region(&self, part: Part, kept: &KeptMemory) -> Result<ibv_sge, PostStop> {
+    pub(super) fn part_of_region(&self, part: Part, kept: &KeptMemory) -> Result<ibv_sge, PostStop> {
         let region = kept.regions.get(usize::from(part.region.0)).ok_or(PostStop::NotKept("there is none"))?;
         let sge = region.sge(part.offset, part.len).ok_or(PostStop::NotKept("the part leaves its region"))?;
         if part.len > self.max_message_bytes {
@@ -262,6 +281,7 @@ impl SendQueue {
         let rc_only = match operation {
             Operation::Read { .. } => Some("RDMA READ"),
             Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => Some("atomics"),
+            Operation::Sign { .. } | Operation::Respond { .. } => Some("signature keys"),
             _ if options.fence => Some("fence"),
             _ => None,
         };
