@@ -10,8 +10,8 @@ use verbline_nvme::log::ErrorEntry;
 use verbline_nvme::{Command, RESPONSE_BYTES, Response, Sgl, Status, opcode};
 
 use crate::commands::{Pending, Step};
-use crate::pipelined::PIPELINED;
 use crate::queue::{Queue, Queues};
+use crate::signed::PIPELINED;
 use crate::space::Space;
 use crate::stage::{HOST, Target};
 
@@ -325,8 +325,8 @@ impl Target {
     }
 }
 
-/// Writes a response into the packet of its command: how far the queue was read is in it, and given.
-/// `None` if it has no room, which packets of the port have.
+/// Writes a response into the packet of its command: how far the queue was read is in it, and is
+/// given. `None` if it has no room, which packets of the port have.
 #[inline]
 pub(crate) fn write_response(queue: &Queue, capsule: &mut Packet, reply: Reply) -> Option<u16> {
     let sq_head = (queue.sq_head + 1) % queue.sq_size.max(1);

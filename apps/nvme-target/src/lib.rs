@@ -24,6 +24,7 @@ mod pipelined;
 mod queue;
 mod settings;
 mod shared;
+mod signed;
 mod space;
 mod stage;
 mod storing;

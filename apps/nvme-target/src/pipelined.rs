@@ -1,57 +1,20 @@
-//! Reads of protected blocks that lie in memory, answered by the pipelined way: the device checks the
-//! blocks as it sends them, and the good response is posted with them, behind a fence.
+//! Reads of protected blocks that lie in memory, answered by the pipelined way: the device checks
+//! the blocks as it sends them, and the good response is posted with them, behind a fence.
 //!
 //! If a block is bad, the engine takes the response back before it goes out, and the host is told
 //! what is wrong in the same packet. A read holds one signature key of its connection from its post
 //! until its response has come back; one that finds none waits for those.
 
-use verbline::engine::signature::{BadBlock, BlockSignature, Blocks, Part, SignatureKey};
-use verbline::engine::{DeclineReason, Done, Operation, OperationError, Range};
+use verbline::engine::signature::{BadBlock, Blocks, Part, SignatureKey};
+use verbline::engine::{DeclineReason, Done, Operation, OperationError};
 use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::{Command, Status};
 
 use crate::answering::{NOTHING_WAITS, Reply, remote, write_response};
 use crate::commands::{Pending, Step};
+use crate::signed::PIPELINED;
 use crate::stage::{HOST, Target};
-
-/// Of the tag of a response that waits for its blocks; the rest of it is the key.
-pub(crate) const PIPELINED: u64 = 1 << 63;
-
-/// The reads of a queue that are answered so, by their keys.
-#[derive(Debug)]
-pub(crate) struct PipelinedReads {
-    commands: Box<[Option<Command>]>,
-    free: Vec<u16>,
-}
-
-/// Where the blocks of a read lie, and what the device is to do with them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Signed {
-    pub(crate) part: Range,
-    pub(crate) signature: BlockSignature,
-    /// Bytes of the blocks' data.
-    pub(crate) data_bytes: u32,
-}
-
-impl PipelinedReads {
-    /// Of a queue whose connection has so many keys.
-    pub(crate) fn new(keys: usize) -> PipelinedReads {
-        let keys = keys.min(u16::MAX.into()) as u16;
-        PipelinedReads { commands: (0..keys).map(|_| None).collect(), free: (0..keys).rev().collect() }
-    }
-
-    /// Whether the connection has any key.
-    pub(crate) fn are_possible(&self) -> bool {
-        !self.commands.is_empty()
-    }
-
-    fn give_back(&mut self, key: u16) -> Option<Command> {
-        let command = self.commands.get_mut(usize::from(key))?.take()?;
-        self.free.push(key);
-        Some(command)
-    }
-}
 
 impl Target {
     /// Answers a read so; it waits among those under way if there is no key, or no room.
@@ -99,7 +62,7 @@ impl Target {
             self.refuse(at, capsule, command, Status::LBA_OUT_OF_RANGE.do_not_retry(), out);
             return Ok(());
         };
-        let Some(key) = queue.pipelined.free.pop() else { return Err(capsule) };
+        let Some(key) = queue.pipelined.take() else { return Err(capsule) };
         let reply = Reply::of(command, Status::SUCCESS);
         let Some(sq_head) = write_response(queue, &mut capsule, reply) else {
             out.close(queue.connection);
@@ -116,12 +79,12 @@ impl Target {
             Ok(()) => {
                 queue.sq_head = sq_head;
                 queue.operations += 3;
-                queue.pipelined.commands[usize::from(key)] = Some(*command);
+                queue.pipelined.posted(key, *command);
                 self.counters.pipelined.add(1);
                 Ok(())
             }
             Err(no) => {
-                queue.pipelined.free.push(key);
+                queue.pipelined.put_back(key);
                 let [_, _, respond] = no.operation;
                 match respond.into_memory().into_packet() {
                     Some(capsule) if no.reason == DeclineReason::Full => Err(capsule),

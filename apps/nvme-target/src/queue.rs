@@ -7,7 +7,7 @@ use verbline::engine::ConnectionId;
 use verbline::prelude::*;
 
 use crate::controller::Controller;
-use crate::pipelined::PipelinedReads;
+use crate::signed::PipelinedReads;
 
 /// Asynchronous Event Requests that a controller holds.
 pub(crate) const EVENTS_HELD: usize = 4;
@@ -74,7 +74,8 @@ impl Queues {
         }
     }
 
-    /// Adds one, whose connection has so many signature keys. `None`: too many are gone and not done.
+    /// Adds one, whose connection has so many signature keys. `None`: too many are gone and not
+    /// done.
     pub(crate) fn open(&mut self, connection: ConnectionId, qid: u16, entries: u16, keys: usize) -> Option<u16> {
         let slot = self.by_slot.get_mut(connection.slot())?;
         let at = self.free.pop()?;

@@ -13,9 +13,9 @@ use verbline_store::{
 };
 
 use crate::layout::Layout;
-use crate::pipelined::Signed;
 use crate::settings::{NamespaceSettings, Settings};
 use crate::shared::Shared;
+use crate::signed::Signed;
 
 /// A namespace.
 pub(crate) struct Space {

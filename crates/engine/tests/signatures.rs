@@ -1,5 +1,5 @@
-//! Blocks that the device checks as they move, and responses that wait for that: over a port of many
-//! connections, and over one with a queue pair of its own.
+//! Blocks that the device checks as they move, and responses that wait for that: over a port of
+//! many connections, and over one with a queue pair of its own.
 
 mod common;
 

@@ -6,6 +6,7 @@ pub(crate) mod connection;
 mod deal;
 pub(crate) mod error;
 mod operate;
+pub(crate) mod operation_kind;
 pub(crate) mod operations;
 pub(crate) mod outputs;
 pub(crate) mod region;

@@ -2,8 +2,10 @@
 
 use verbline_mem::ConnectionId;
 
-use crate::api::operations::{Accepted, DeclineReason, Declined, Operation};
+use crate::api::operations::{Accepted, DeclineReason, Declined, Memory, Operation, Verb};
 use crate::api::outputs::{OutId, Output, Outputs};
+use crate::api::region::Range;
+use crate::api::signature::{BlockSignature, SignatureKey};
 use crate::lcore::operation_queue::OperationQueue;
 
 impl Outputs<'_> {
@@ -68,10 +70,30 @@ impl Outputs<'_> {
         port.map_or(0, |port| port.operations_room(connection))
     }
 
+    /// How many signature keys each queue pair of the port has that the output leads to: as many as
+    /// the plan's `signature_keys`, or 0 where the device has no signature offload.
+    pub fn signature_keys(&mut self, out: OutId) -> usize {
+        self.operation_queue(out).map_or(0, |(queue, _)| queue.keys.len())
+    }
+
     /// The queue of the port that the output leads to, and how many packets wait to be sent there.
     #[inline]
-    pub(crate) fn operation_queue(&mut self, out: OutId) -> Option<(&mut OperationQueue, usize)> {
+    fn operation_queue(&mut self, out: OutId) -> Option<(&mut OperationQueue, usize)> {
         let Some(Output::Sink(index)) = self.links.get(usize::from(out.0)) else { return None };
         self.ctx.operations_at(usize::from(*index))
+    }
+}
+
+impl Operation {
+    /// Lets a key stand for a part of a region, whose blocks carry this, until it is signed anew.
+    pub fn sign(key: SignatureKey, part: Range, blocks: BlockSignature) -> Operation {
+        Operation::new(Verb::Sign { key, blocks }, part.into())
+    }
+
+    /// SEND of these bytes once every block is good that moved through the key since it was signed;
+    /// else it comes back as [`OperationError::BadBlock`](crate::OperationError::BadBlock). It may
+    /// take back a key of the receiver, as [`Operation::send_with_invalidate`].
+    pub fn respond(key: SignatureKey, bytes: impl Into<Memory>, invalidate: Option<u32>) -> Operation {
+        Operation::new(Verb::Respond { key, invalidate }, bytes.into())
     }
 }

@@ -73,8 +73,8 @@ impl Lcore {
         Ok(())
     }
 
-    /// Lets a queue pair go on that the device stopped behind a bad block. What is bad is recorded as
-    /// the completion queue is polled: until it was empty, or all that it held has come.
+    /// Lets a queue pair go on that the device stopped behind a bad block. What is bad is recorded
+    /// as the completion queue is polled: until it was empty, or all that it held has come.
     #[cold]
     fn service_stop(&mut self, place: usize, qpn: u32) {
         let mut left = self.wakes.depth_wc();

@@ -10,18 +10,8 @@
 use rdma_sys::ibv_sge;
 
 use crate::signature::domain::BlockSignature;
-use crate::signature::key::{BlockFault, Part, SignatureKey};
+use crate::signature::key::{BadBlock, BlockFault, SignatureKey};
 use crate::wr::post::PostStop;
-
-/// The first bad block of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("{part:?} of the block at {offset} is wrong")]
-pub struct BadBlock {
-    /// What is wrong with it.
-    pub part: Part,
-    /// Where it starts in the transfer, bytes as they came in, protection information included.
-    pub offset: u32,
-}
 
 /// The configuration of a key is in the list that is being written already: that one goes first.
 pub(crate) const LISTED: PostStop = PostStop::NotKey("it is configured twice in one list");

@@ -125,6 +125,16 @@ pub struct BlockFault {
     pub offset: u64,
 }
 
+/// The same in few words, of a transfer that was posted in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{part:?} of the block at {offset} is wrong")]
+pub struct BadBlock {
+    /// What is wrong with it.
+    pub part: Part,
+    /// Where it starts in the transfer, bytes as they came in, protection information included.
+    pub offset: u32,
+}
+
 /// A range of a key's data, for a work request to read from or write to. Keeps the key.
 #[derive(Clone, Debug)]
 pub struct KeyRange {

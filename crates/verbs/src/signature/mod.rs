@@ -35,8 +35,7 @@ pub use configuring::{KeyConfig, RefusedKey};
 pub use domain::{
     BlockSignature, BlockSize, CopyMaskError, Crc, CrcKind, Domain, Escape, Mask, Seed, T10Dif, T10Guard,
 };
-pub use kept::BadBlock;
-pub use key::{BlockFault, KeyRange, KeySpec, Part, QpSignature, SignatureError, SignatureKey};
+pub use key::{BadBlock, BlockFault, KeyRange, KeySpec, Part, QpSignature, SignatureError, SignatureKey};
 pub use layout::{KeyLayout, Strip};
 
 pub use crate::wr::wr_id::WrNumber;

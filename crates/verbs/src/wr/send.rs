@@ -7,6 +7,7 @@
 //! was taken says which work request it is, so no table is kept of them.
 
 mod batch;
+mod binds;
 mod done;
 mod inline;
 mod keys;

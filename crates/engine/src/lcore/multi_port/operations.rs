@@ -106,8 +106,8 @@ impl MultiPort {
         }
     }
 
-    /// The device has stopped a queue pair behind a bad block: what waits for bad blocks comes back,
-    /// and the rest goes on. One that is closing is flushed.
+    /// The device has stopped a queue pair behind a bad block: what waits for bad blocks comes
+    /// back, and the rest goes on. One that is closing is flushed.
     pub(crate) fn sq_stopped(&mut self, qpn: u32) {
         let Some(at) = self.by_qpn.slot(qpn).filter(|at| self.slots[*at].state == State::Open) else { return };
         let Some(ManySending { operations: Some(queue), .. }) = &mut self.sending else { return };

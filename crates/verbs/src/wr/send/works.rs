@@ -8,15 +8,15 @@ use rdma_sys::{bind_mw_t, ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 use verbline_mem::{Batch, Packet};
 
 use super::batch::Formatted;
+use super::binds::{bind_ends, bound, is_bind};
 use super::signed::note_posted;
 use super::{INLINE, Kept, SIGNALED, SendQueue, flags};
 use crate::cq::completion::{Completion, Stale, Status};
-use crate::memory::peer::PeerSlice;
-use crate::memory::window::{MemoryWindow, PostedBind, WindowKind, bind_info};
+use crate::memory::window::bind_info;
 use crate::qp::endpoint::Transport;
 use crate::signature::{KeptSignatureKey, LISTED};
 use crate::wr::buffer::Buffer;
-use crate::wr::operation::{KeptMemory, KeptRegion, KeptWindow, Local, Operation, Part};
+use crate::wr::operation::{KeptMemory, KeptRegion, Local, Operation, Part};
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::sg_list::packet_sge;
@@ -374,32 +374,5 @@ impl KnownRegion {
         let fits = u64::from(part.offset) + u64::from(part.len) <= self.len_bytes;
         let addr = self.addr.wrapping_add(part.offset.into());
         fits.then_some(ibv_sge { addr, length: part.len, lkey: self.lkey })
-    }
-}
-
-fn is_bind(work: &Work) -> bool {
-    matches!(work, Work::Operation { operation: Operation::Bind { .. }, .. })
-}
-
-/// What a bind that was posted leaves in its slot.
-fn bound(operation: Operation, local: &Local, kept: &mut KeptMemory) -> Option<PostedBind> {
-    let (Operation::Bind { window, .. }, Local::Part(part)) = (operation, local) else { return None };
-    let (slice, window) = bind_ends(*part, window, kept).ok()?;
-    let replaces = window.settle();
-    Some(window.posted(slice, replaces))
-}
-
-/// The memory and the window of a bind.
-fn bind_ends(
-    part: Part,
-    window: KeptWindow,
-    kept: &mut KeptMemory,
-) -> Result<(PeerSlice, &mut MemoryWindow), PostStop> {
-    let region = kept.regions.get(usize::from(part.region.0)).ok_or(PostStop::NotKept("there is none"))?;
-    let slice = region.slice(part.offset as usize, part.len).ok_or(PostStop::NotKept("the part leaves its region"))?;
-    let window = kept.windows.get_mut(usize::from(window.0)).ok_or(PostStop::NotKept("there is no such window"))?;
-    match window.kind() {
-        WindowKind::Type2 => Ok((slice, window)),
-        WindowKind::Type1 => Err(PostStop::NotKept("windows in lists are of type 2")),
     }
 }
