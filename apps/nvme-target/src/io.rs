@@ -31,8 +31,10 @@ impl Target {
                         let data = Some((Memory::from(range), to));
                         self.reply(at, &command, capsule, (0, Status::SUCCESS), data, out);
                     }
-                    None if self.is_pipelined(at, &command, place) => self.pipeline(at, &command, capsule, place, out),
-                    None => self.begin(at, command, capsule, place, Step::Store, out),
+                    None => match self.signed(at, &command, place) {
+                        Some(signed) => self.pipeline(at, &command, (capsule, place, signed), out),
+                        None => self.begin(at, command, capsule, place, Step::Store, out),
+                    },
                 }
             }
             opcode::io::WRITE => self.write(at, command, capsule, place, out),
@@ -81,13 +83,6 @@ impl Target {
             return Err(Status::SGL_TYPE_INVALID.do_not_retry());
         }
         Ok(place)
-    }
-
-    /// Whether the device can check the blocks of a read, and the connection has keys for it.
-    fn is_pipelined(&self, at: u16, command: &Command, place: u16) -> bool {
-        let space = self.spaces.as_ref().and_then(|spaces| spaces.get(usize::from(place)));
-        self.queues.get(at).is_some_and(|queue| queue.pipelined.are_possible())
-            && space.is_some_and(|space| space.signed_of(command).is_some())
     }
 
     fn write(&mut self, at: u16, command: Command, capsule: Packet, place: u16, out: &mut Outputs<'_>) {

@@ -29,10 +29,12 @@ mod space;
 mod stage;
 mod storing;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use nvme_load::NvmeLoad;
 use verbline::prelude::*;
+use verbline_store::Disk;
 
 use shared::Shared;
 
@@ -40,6 +42,17 @@ use shared::Shared;
 #[derive(Debug, Default)]
 pub struct NvmeTarget {
     load: NvmeLoad,
+    disks: BTreeMap<u32, Disk>,
+}
+
+impl NvmeTarget {
+    /// With this disk, which does wrong what it is told to, under the namespace of that number: one
+    /// that the plan gives `null_bytes`, as many as the disk has. For tests of crashes.
+    #[must_use]
+    pub fn with_disk(mut self, nsid: u32, disk: Disk) -> NvmeTarget {
+        self.disks.insert(nsid, disk);
+        self
+    }
 }
 
 impl App for NvmeTarget {
@@ -52,7 +65,7 @@ impl App for NvmeTarget {
     }
 
     fn register(&self, registry: &mut Registry) {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new(self.disks.clone()));
         stage::register(registry, &shared);
         acceptor::register(registry, &shared);
         self.load.register(registry);

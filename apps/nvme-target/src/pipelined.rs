@@ -13,13 +13,25 @@ use verbline_nvme::{Command, Status};
 
 use crate::answering::{NOTHING_WAITS, Reply, remote, write_response};
 use crate::commands::{Pending, Step};
-use crate::signed::PIPELINED;
+use crate::signed::{PIPELINED, Signed};
 use crate::stage::{HOST, Target};
 
 impl Target {
+    /// What the device is to do for a read, if it can, and the connection has keys for it.
+    pub(crate) fn signed(&self, at: u16, command: &Command, space: u16) -> Option<Signed> {
+        self.queues.get(at).filter(|queue| queue.pipelined.are_possible())?;
+        self.spaces.as_ref()?.get(usize::from(space))?.signed_of(command)
+    }
+
     /// Answers a read so; it waits among those under way if there is no key, or no room.
-    pub(crate) fn pipeline(&mut self, at: u16, command: &Command, capsule: Packet, space: u16, out: &mut Outputs<'_>) {
-        let Err(capsule) = self.post_pipelined(at, command, capsule, space, out) else { return };
+    pub(crate) fn pipeline(
+        &mut self,
+        at: u16,
+        command: &Command,
+        (capsule, space, signed): (Packet, u16, Signed),
+        out: &mut Outputs<'_>,
+    ) {
+        let Err(capsule) = self.post_pipelined(at, command, capsule, signed, out) else { return };
         let pending = Pending { capsule: Some(capsule), space, step: Step::Pipeline, ..Pending::new(at, *command) };
         if let Some(place) = self.hold(pending) {
             self.wait(place);
@@ -31,7 +43,15 @@ impl Target {
         let Some(pending) = self.commands.get_mut(place) else { return };
         let (at, command, space) = (pending.queue, pending.command, pending.space);
         let Some(capsule) = pending.capsule.take() else { return };
-        match self.post_pipelined(at, &command, capsule, space, out) {
+        let posted = match self.signed(at, &command, space) {
+            Some(signed) => self.post_pipelined(at, &command, capsule, signed, out),
+            None => {
+                // The namespace has shrunk meanwhile, or is gone.
+                self.refuse(at, capsule, &command, Status::LBA_OUT_OF_RANGE.do_not_retry(), out);
+                Ok(())
+            }
+        };
+        match posted {
             Ok(()) => {
                 self.forget(place);
                 self.end_queue(at);
@@ -52,16 +72,11 @@ impl Target {
         at: u16,
         command: &Command,
         mut capsule: Packet,
-        space: u16,
+        signed: Signed,
         out: &mut Outputs<'_>,
     ) -> Result<(), Packet> {
         let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.is_open) else { return Ok(()) };
-        let space = self.spaces.as_ref().and_then(|spaces| spaces.get(usize::from(space)));
-        let Some((signed, to)) = space.and_then(|space| space.signed_of(command)).zip(remote(command.sgl)) else {
-            // The namespace has shrunk meanwhile.
-            self.refuse(at, capsule, command, Status::LBA_OUT_OF_RANGE.do_not_retry(), out);
-            return Ok(());
-        };
+        let Some(to) = remote(command.sgl) else { return Ok(()) };
         let Some(key) = queue.pipelined.take() else { return Err(capsule) };
         let reply = Reply::of(command, Status::SUCCESS);
         let Some(sq_head) = write_response(queue, &mut capsule, reply) else {

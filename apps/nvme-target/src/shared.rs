@@ -8,7 +8,7 @@ use verbline::engine::Region;
 use verbline::prelude::*;
 use verbline_nvme::Nqn;
 use verbline_nvme::identify::ControllerType;
-use verbline_store::Resizer;
+use verbline_store::{Disk, Resizer};
 
 use crate::controller::Controller;
 
@@ -22,6 +22,8 @@ pub(crate) struct Shared {
     /// The memory of namespaces, by the region's name: the stage that owns it leaves it here.
     memory: Mutex<BTreeMap<String, (Region, Option<Resizer>)>>,
     tallies: Mutex<Vec<Tally>>,
+    /// Disks of tests, by their namespaces' numbers.
+    disks: BTreeMap<u32, Disk>,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +65,15 @@ pub(crate) enum Refusal {
 }
 
 impl Shared {
+    pub(crate) fn new(disks: BTreeMap<u32, Disk>) -> Shared {
+        Shared { disks, ..Shared::default() }
+    }
+
+    /// The disk of a test, under this namespace.
+    pub(crate) fn disk(&self, nsid: u32) -> Option<&Disk> {
+        self.disks.get(&nsid)
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,7 +9,8 @@ use verbline_nvme::io::{FORCE_UNIT_ACCESS, ReadWrite};
 use verbline_nvme::namespace::Namespace;
 use verbline_nvme::{Command, opcode};
 use verbline_store::{
-    BlockMemory, DirectIo, Fault, FileSpec, FileStore, Geometry, GeometryError, MemoryStore, NullStore, Request, Store,
+    BlockMemory, DirectIo, Fault, FaultyStore, FileSpec, FileStore, Geometry, GeometryError, MemoryStore, NullStore,
+    Request, Store,
 };
 
 use crate::layout::Layout;
@@ -68,10 +69,11 @@ impl Space {
         file: Option<FileStore>,
     ) -> Result<Space, SpaceError> {
         let layout = how.layout();
-        let (store, region) = match (&how.memory, file) {
-            (Some(name), _) => memory(name, &layout, depth, shared)?,
-            (None, Some(file)) => (Box::new(file) as Box<dyn Store>, None),
-            (None, None) => {
+        let (store, region) = match (&how.memory, file, shared.disk(nsid)) {
+            (Some(name), ..) => memory(name, &layout, depth, shared)?,
+            (None, Some(file), _) => (Box::new(file) as Box<dyn Store>, None),
+            (None, None, Some(disk)) => (Box::new(FaultyStore::over(disk, depth)) as Box<dyn Store>, None),
+            (None, None, None) => {
                 let geometry = Geometry::of_bytes(how.null_bytes.unwrap_or_default(), how.block_bytes)?;
                 (Box::new(NullStore::new(geometry, depth)) as Box<dyn Store>, None)
             }

@@ -114,6 +114,7 @@ fn settings(load: Load) -> Vec<String> {
     if checks == Checks::Device {
         settings.push(format!("port.hosts.signature_keys={UNDER_WAY}"));
         settings.push(format!("port.hosts.ops_shared_wr={}", 3 * UNDER_WAY));
+        settings.push(format!("pool.capsules.packets={COMMANDS}"));
     }
     settings
 }

@@ -120,8 +120,12 @@ pub(crate) fn plan(port: u16, settings: &str) -> String {
 }
 
 pub(crate) fn start(text: &str) -> Running {
+    start_app(text, &NvmeTarget::default())
+}
+
+pub(crate) fn start_app(text: &str, app: &NvmeTarget) -> Running {
     let mut registry = Registry::new("nvme-target");
-    NvmeTarget::default().register(&mut registry);
+    app.register(&mut registry);
     let plan = Loader::new(registry.catalog(), Machine::detect()).load_str("target.toml", text);
     let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
     Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"))
