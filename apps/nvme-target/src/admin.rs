@@ -81,8 +81,9 @@ impl Target {
         let controller = controller.ok_or(Status::INTERNAL_ERROR)?;
         let is_discovery = controller.kind == ControllerType::Discovery;
         let spaces = self.spaces.as_deref().filter(|_| !is_discovery).unwrap_or_default();
+        let is_there = |space: &&crate::space::Space| (1..=crate::settings::NSID_MAX).contains(&space.nsid);
         let space = || {
-            let found = spaces.iter().find(|space| space.nsid == command.nsid);
+            let found = spaces.iter().filter(is_there).find(|space| space.nsid == command.nsid);
             found.ok_or(Status::INVALID_NAMESPACE.do_not_retry())
         };
         match identify::asked_by(command) {
@@ -97,7 +98,9 @@ impl Target {
                 if command.nsid >= namespace::NSID_ALL - 1 {
                     return Err(Status::INVALID_NAMESPACE.do_not_retry());
                 }
-                namespace::write_list(page, spaces.iter().map(|space| space.nsid), command.nsid);
+                let mut numbers: Vec<u32> = spaces.iter().filter(is_there).map(|space| space.nsid).collect();
+                numbers.sort_unstable();
+                namespace::write_list(page, numbers.into_iter(), command.nsid);
             }
             (cns::NAMESPACE_DESCRIPTORS, _) if !is_discovery => namespace::write_descriptors(page, space()?.nguid()),
             // Of the NVM command set: no limits beyond those of Identify Controller.
@@ -238,14 +241,19 @@ impl Target {
                 continue;
             }
             tracing::info!(nsid, blocks = now.blocks, "a namespace has another size");
-            for at in self.queues.places() {
-                let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { continue };
-                if !admin.changed.contains(&nsid) && admin.changed.len() < admin.changed.capacity() {
-                    admin.changed.push(nsid);
-                }
-                admin.is_untold = true;
-                self.tell_events(at, out);
+            self.tell_changed(nsid, out);
+        }
+    }
+
+    /// A namespace changed, came or went: hosts that want to know are told.
+    pub(crate) fn tell_changed(&mut self, nsid: u32, out: &mut Outputs<'_>) {
+        for at in self.queues.places() {
+            let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { continue };
+            if !admin.changed.contains(&nsid) && admin.changed.len() < admin.changed.capacity() {
+                admin.changed.push(nsid);
             }
+            admin.is_untold = true;
+            self.tell_events(at, out);
         }
     }
 }

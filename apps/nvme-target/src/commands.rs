@@ -75,6 +75,11 @@ impl Commands {
         Some(pending)
     }
 
+    /// Whether any is about the namespace at this place.
+    pub(crate) fn use_space(&self, space: u16) -> bool {
+        self.all.iter().flatten().any(|pending| pending.space == space && pending.step != Step::Held)
+    }
+
     /// The places of those of a queue.
     pub(crate) fn of_queue(&self, queue: u16) -> impl Iterator<Item = (u32, &Pending)> {
         let numbered = self.all.iter().enumerate();

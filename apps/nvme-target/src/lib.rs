@@ -20,8 +20,10 @@ mod io;
 mod keep_alive;
 mod layout;
 mod logs;
+mod namespaces;
 mod pipelined;
 mod queue;
+mod renewal;
 mod settings;
 mod shared;
 mod signed;
@@ -30,12 +32,13 @@ mod stage;
 mod storing;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nvme_load::NvmeLoad;
 use verbline::prelude::*;
 use verbline_store::Disk;
 
+use namespaces::Namespaces;
 use shared::Shared;
 
 /// The app: the target's stage and acceptor, and those of the initiator.
@@ -43,6 +46,8 @@ use shared::Shared;
 pub struct NvmeTarget {
     load: NvmeLoad,
     disks: BTreeMap<u32, Disk>,
+    shared: Mutex<Arc<Shared>>,
+    namespaces: Arc<Namespaces>,
 }
 
 impl NvmeTarget {
@@ -52,6 +57,10 @@ impl NvmeTarget {
     pub fn with_disk(mut self, nsid: u32, disk: Disk) -> NvmeTarget {
         self.disks.insert(nsid, disk);
         self
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Arc<Shared>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,9 +75,18 @@ impl App for NvmeTarget {
 
     fn register(&self, registry: &mut Registry) {
         let shared = Arc::new(Shared::new(self.disks.clone()));
-        stage::register(registry, &shared);
+        *self.shared() = Arc::clone(&shared);
+        stage::register(registry, &shared, &self.namespaces);
         acceptor::register(registry, &shared);
         self.load.register(registry);
+    }
+
+    /// The namespaces are as this plan says, from now on; nothing else of it is looked at.
+    fn reload(&self, plan: &Plan) -> Result<String, String> {
+        let section = plan.section(settings::SECTION).ok_or("the plan has no [nvme]")?;
+        let settings = settings::Settings::read(section).map_err(|error| error.to_string())?;
+        let shared = Arc::clone(&self.shared());
+        self.namespaces.renew(&settings, &shared)
     }
 
     fn live(&self, report: &Report) -> String {

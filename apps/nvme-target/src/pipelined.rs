@@ -132,8 +132,8 @@ impl Target {
         };
         let place = self.place_of.get(command.nsid as usize).copied().flatten();
         let space = place.and_then(|place| self.spaces.as_ref()?.get(usize::from(place)));
-        let stored_bytes = space.map_or(1, |space| space.layout.stored_bytes());
-        let lba = verbline_nvme::io::ReadWrite::of(command).slba + u64::from(bad.offset / stored_bytes);
+        let index = space.map_or(0, |space| bad.offset / space.layout.stored_bytes());
+        let lba = verbline_nvme::io::ReadWrite::of(command).slba + u64::from(index);
         self.note(at, command, status, lba);
         self.reply(at, command, capsule, (0, status), None, out);
     }

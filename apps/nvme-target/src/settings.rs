@@ -59,7 +59,7 @@ pub(crate) struct Settings {
 }
 
 /// `[nvme.namespace.N]`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NamespaceSettings {
     /// A region of the plan that keeps the blocks; one of the target's stages owns it.
@@ -84,7 +84,7 @@ pub(crate) struct NamespaceSettings {
 }
 
 /// `protection`.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ProtectionKey {
     Type1,
@@ -218,6 +218,12 @@ impl Settings {
         let protected = self.namespace.values().filter(|space| space.protection.is_some());
         let behind = |block_bytes: u32| self.transfer_bytes_max / block_bytes * PROTECTION_BYTES;
         protected.map(|space| behind(space.block_bytes).into()).max()
+    }
+
+    /// The namespaces by their numbers.
+    pub(crate) fn numbered(&self) -> BTreeMap<u32, NamespaceSettings> {
+        let numbered = self.namespace.iter().filter_map(|(number, how)| Some((number.parse().ok()?, how.clone())));
+        numbered.collect()
     }
 
     /// The subsystem's name.

@@ -158,6 +158,12 @@ impl Shared {
         Some(open(region, resizer))
     }
 
+    /// The next store in the memory of a region says anew how many blocks there are.
+    pub(crate) fn forget_size(&self, name: &str) {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.get_mut(name).into_iter().for_each(|(_, resizer)| *resizer = None);
+    }
+
     pub(crate) fn add_tally(&self, tally: Tally) {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner).push(tally);
     }

@@ -28,6 +28,8 @@ pub(crate) struct Space {
     nguid: [u8; 16],
     /// What is asked of the store.
     pub(crate) requests: VecDeque<Request>,
+    /// Its descriptor wakes the lcore.
+    pub(crate) is_watched: bool,
 }
 
 /// A region as a store's memory.
@@ -86,7 +88,22 @@ impl Space {
             region,
             nguid: nguid(settings, nsid),
             requests: VecDeque::with_capacity(depth),
+            is_watched: true,
         })
+    }
+
+    /// The place of one that is gone.
+    pub(crate) fn nothing() -> Space {
+        let geometry = Geometry { blocks: 0, block_bytes: 512, align_bytes: 1, volatile_cache: false, read_only: true };
+        Space {
+            nsid: 0,
+            store: Box::new(NullStore::new(geometry, 1)),
+            layout: Layout::new(512, None, false),
+            region: None,
+            nguid: [0; 16],
+            requests: VecDeque::new(),
+            is_watched: true,
+        }
     }
 
     /// Where the blocks of a Read or Write lie, if an operation of RDMA can reach them there and
@@ -148,32 +165,43 @@ pub(crate) fn open_files(
     pool: Option<&verbline::plan::Pool>,
 ) -> Result<BTreeMap<u32, FileStore>, StageError> {
     let mut files = BTreeMap::new();
-    for (number, how) in &settings.namespace {
-        let (Some(path), Ok(nsid)) = (&how.file, number.parse()) else { continue };
-        let depth = settings.commands_max.min(FILE_DEPTH_MAX);
-        let store = FileStore::open(&FileSpec {
-            read_only: how.read_only,
-            create_bytes: how.create_bytes,
-            direct: if how.page_cache || how.protection.is_some() { DirectIo::Never } else { DirectIo::Auto },
-            ..FileSpec::new(path, how.layout().stored_bytes(), depth)
-        })?;
-        store.notes().iter().for_each(|note| tracing::warn!(nsid, "{note}"));
-        let align = store.geometry().align_bytes;
-        let is_aligned = |bytes: u32| bytes.is_multiple_of(align);
-        if let Some(pool) = pool
-            && !(is_aligned(pool.headroom_bytes) && is_aligned(pool.headroom_bytes + pool.data_bytes))
-        {
-            let path = path.display();
-            return Err(format!(
-                "namespace {nsid}: direct I/O on {path} needs data at multiples of {align} bytes; write \
-                 `headroom_bytes = 0` in pool.{}, and `data_bytes` a multiple of {align}",
-                pool.name
-            )
-            .into());
+    for (nsid, how) in settings.numbered() {
+        if let Some(store) = open_file(nsid, &how, settings.commands_max, pool)? {
+            files.insert(nsid, store);
         }
-        files.insert(nsid, store);
     }
     Ok(files)
+}
+
+/// Opens the file of a namespace, if it is kept in one, for one lcore.
+pub(crate) fn open_file(
+    nsid: u32,
+    how: &NamespaceSettings,
+    commands_max: u32,
+    pool: Option<&verbline::plan::Pool>,
+) -> Result<Option<FileStore>, StageError> {
+    let Some(path) = &how.file else { return Ok(None) };
+    let store = FileStore::open(&FileSpec {
+        read_only: how.read_only,
+        create_bytes: how.create_bytes,
+        direct: if how.page_cache || how.protection.is_some() { DirectIo::Never } else { DirectIo::Auto },
+        ..FileSpec::new(path, how.layout().stored_bytes(), commands_max.min(FILE_DEPTH_MAX))
+    })?;
+    store.notes().iter().for_each(|note| tracing::warn!(nsid, "{note}"));
+    let align = store.geometry().align_bytes;
+    let is_aligned = |bytes: u32| bytes.is_multiple_of(align);
+    if let Some(pool) = pool
+        && !(is_aligned(pool.headroom_bytes) && is_aligned(pool.headroom_bytes + pool.data_bytes))
+    {
+        let path = path.display();
+        return Err(format!(
+            "namespace {nsid}: direct I/O on {path} needs data at multiples of {align} bytes; write \
+             `headroom_bytes = 0` in pool.{}, and `data_bytes` a multiple of {align}",
+            pool.name
+        )
+        .into());
+    }
+    Ok(Some(store))
 }
 
 /// Requests of a file under way, at most: what is beyond waits in the target.

@@ -16,6 +16,7 @@ use verbline_nvme::{COMMAND_BYTES, Command, Nqn, RESPONSE_BYTES, Status, opcode}
 use verbline_store::{FileStore, Store};
 
 use crate::commands::{Commands, Step};
+use crate::namespaces::{Namespaces, SPACES_MAX};
 use crate::queue::Queues;
 use crate::settings::{NSID_MAX, SECTION, Settings};
 use crate::shared::{Shared, Tally};
@@ -71,13 +72,20 @@ pub(crate) struct Target {
     pub(crate) blocked: VecDeque<u32>,
     pub(crate) done: Vec<verbline_store::Done>,
     pub(crate) counters: Counters,
+    /// As the plan calls the stage.
+    pub(crate) name: String,
+    pub(crate) namespaces: Arc<Namespaces>,
+    /// Places of namespaces on their way out, and what takes them.
+    pub(crate) leaving: Vec<(u16, Space)>,
+    /// Namespaces that came or went, of which hosts are told at the next look.
+    pub(crate) untold: Vec<u32>,
     is_looking: bool,
     /// The run drains.
     is_stopping: bool,
 }
 
-pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>) {
-    let shared = Arc::clone(shared);
+pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>, namespaces: &Arc<Namespaces>) {
+    let (shared, namespaces) = (Arc::clone(shared), Arc::clone(namespaces));
     let spec = StageSpec {
         outputs: &["host"],
         drops: DROPS,
@@ -87,7 +95,7 @@ pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>) {
         ..StageSpec::default()
     };
     let make = move |stage: &StageContext<'_>| -> Result<Box<dyn Stage>, StageError> {
-        Ok(Box::new(Target::new(stage, Arc::clone(&shared))?))
+        Ok(Box::new(Target::new(stage, Arc::clone(&shared), Arc::clone(&namespaces))?))
     };
     registry.section(SECTION).stage("target", spec, make).needs("target", needs);
 }
@@ -104,7 +112,7 @@ fn needs(asked: &Asked<'_>) -> Needs {
 }
 
 impl Target {
-    fn new(stage: &StageContext<'_>, shared: Arc<Shared>) -> Result<Target, StageError> {
+    fn new(stage: &StageContext<'_>, shared: Arc<Shared>, namespaces: Arc<Namespaces>) -> Result<Target, StageError> {
         let section = stage.raw_section(SECTION)?;
         let settings = Settings::read(section)?;
         let connections = connections_of(stage, &settings, section)?;
@@ -128,6 +136,7 @@ impl Target {
             written_bytes: stage.counter("written_bytes"),
         };
         shared.add_tally(tally.clone());
+        namespaces.begin(stage.name(), stage.pool(), &settings);
         let most = settings.commands_max as usize;
         let name = |text: &String| crate::settings::name(text);
         Ok(Target {
@@ -148,6 +157,10 @@ impl Target {
                 keep_alive_expired: stage.counter("keep_alive_expired"),
                 controllers: stage.counter("controllers"),
             },
+            name: stage.name().to_owned(),
+            namespaces,
+            leaving: Vec::new(),
+            untold: Vec::new(),
             is_looking: false,
             is_stopping: false,
             rules: Rules {
@@ -165,12 +178,11 @@ impl Target {
             return;
         }
         let settings = &self.rules.settings;
-        let numbered: BTreeMap<u32, _> =
-            settings.namespace.iter().filter_map(|(number, space)| Some((number.parse().ok()?, space))).collect();
-        let mut spaces = Vec::new();
+        let numbered = settings.numbered();
+        let mut spaces = Vec::with_capacity(SPACES_MAX.max(numbered.len()));
         for (nsid, how) in numbered {
             let file = self.files.remove(&nsid);
-            match Space::open(nsid, how, settings, settings.commands_max as usize, &self.shared, file) {
+            match Space::open(nsid, &how, settings, settings.commands_max as usize, &self.shared, file) {
                 Ok(mut space) => {
                     out.pool().inspect(|pool| space.store.use_pool(pool));
                     self.place_of[nsid as usize] = Some(spaces.len() as u16);
@@ -228,6 +240,7 @@ impl Target {
         let keys = out.signature_keys(HOST);
         let opened =
             asked.zip(entries).and_then(|(asked, entries)| self.queues.open(connection, asked.qid, entries, keys));
+        self.renew_spaces(out);
         if opened.is_none() {
             // Without the acceptor anybody may be here.
             out.close(connection);
@@ -280,6 +293,7 @@ impl Target {
     /// of namespaces.
     fn look(&mut self, out: &mut Outputs<'_>) {
         self.sweep(out);
+        self.renew_spaces(out);
         self.refresh_spaces(out);
         self.is_looking = !self.queues.is_empty() && out.arm_timer(out.now_ns() + LOOK_EVERY_NS, LOOK).is_some();
     }
@@ -303,7 +317,7 @@ impl Stage for Target {
             return Next::Busy;
         }
         let mut busy = spaces().filter(|space| space.store.under_way() > 0).peekable();
-        match (busy.peek().is_some(), busy.all(|space| space.store.may_sleep())) {
+        match (busy.peek().is_some(), busy.all(|space| space.is_watched && space.store.may_sleep())) {
             (false, _) => Next::At(Tick::MAX),
             // A descriptor tells of what is under way.
             (true, true) if !self.is_stopping => Next::Idle,

@@ -1,6 +1,6 @@
-//! Crashes under a target, by seed: what a host was told is durable is there after the restart, and
-//! no block holds what was never written to it. A disk that lies is found out, so that the judge has
-//! eyes.
+//! Crashes under a target, by seed: what a host was told is durable is there after the restart,
+//! and no block holds what was never written to it. A disk that lies is found out, so that the
+//! judge has eyes.
 
 mod common;
 

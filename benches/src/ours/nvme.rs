@@ -115,6 +115,7 @@ fn settings(load: Load) -> Vec<String> {
         settings.push(format!("port.hosts.signature_keys={UNDER_WAY}"));
         settings.push(format!("port.hosts.ops_shared_wr={}", 3 * UNDER_WAY));
         settings.push(format!("pool.capsules.packets={COMMANDS}"));
+        settings.push(format!("pool.data.packets={}", COMMANDS / 4));
     }
     settings
 }

@@ -1,6 +1,7 @@
 //! What an app brings to the command line.
 
 use verbline_engine::{Registry, Report};
+use verbline_plan::Plan;
 
 use super::figures::count;
 
@@ -19,6 +20,13 @@ pub trait App {
     fn live(&self, report: &Report) -> String {
         let packets: u64 = report.ports.iter().map(|port| port.rx_packets).sum();
         format!("{} received", count(packets))
+    }
+
+    /// The plan was read again while the run goes on, since the user asked for it (SIGUSR1). Takes
+    /// of it what can be taken, and says what that was, or why there is nothing.
+    fn reload(&self, plan: &Plan) -> Result<String, String> {
+        let _ = plan;
+        Err("nothing of a plan of this app can be taken while it runs".to_owned())
     }
 
     /// What it has to say about a run that has ended, beside the engine's report.

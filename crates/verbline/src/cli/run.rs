@@ -5,9 +5,9 @@
 
 use std::io;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use verbline_engine::{Ended, EngineError, Report, Running, Runtime};
+use verbline_engine::{Ended, EngineError, Registry, Report, Running, Runtime};
 use verbline_plan::Diagnostics;
 
 use super::args::RunOptions;
@@ -37,7 +37,7 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     let mut line = LiveLine::new(plan.name(), options.length.0, options.quiet);
-    watch(app, &running, &mut line, options.length.0, &stop);
+    watch((app, &registry, options), &running, &mut line, &stop);
     line.draining();
     let ended = running.stop();
     line.clear();
@@ -51,16 +51,33 @@ fn start(mut runtime: Runtime, stop: &StopRequest) -> Result<Running, EngineErro
     runtime.start()
 }
 
-/// Shows the live line until the run should end.
-fn watch(app: &dyn App, running: &Running, line: &mut LiveLine, length: Option<Duration>, stop: &StopRequest) {
-    let started = Instant::now();
+/// Shows the live line until the run should end, and reads the plan again when the user asks.
+fn watch(
+    (app, registry, options): (&dyn App, &Registry, &RunOptions),
+    running: &Running,
+    line: &mut LiveLine,
+    stop: &StopRequest,
+) {
+    let (started, length) = (Instant::now(), options.length.0);
     while !stop.asked() {
+        if stop.takes_reload() {
+            reload(app, registry, options);
+        }
         let left = length.map(|length| length.checked_sub(started.elapsed()));
         let Some(left) = left.unwrap_or(Some(PERIOD)) else { return };
         if running.wait(Some(left.min(PERIOD))) != Ended::TimedOut {
             return;
         }
         line.show(started.elapsed(), || live(app, &running.snapshot()));
+    }
+}
+
+/// Reads the plan again, for what the app takes of it. The run goes on whatever is wrong with it.
+fn reload(app: &dyn App, registry: &Registry, options: &RunOptions) {
+    match load(registry, &options.plan).map(|plan| app.reload(&plan)) {
+        Ok(Ok(done)) => message(&format!("{}: read again: {done}", options.plan.plan.display())),
+        Ok(Err(why)) => message(&format!("{}: not taken: {why}", options.plan.plan.display())),
+        Err(diagnostics) => show(&diagnostics),
     }
 }
 

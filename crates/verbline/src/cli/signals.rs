@@ -1,19 +1,22 @@
 //! Ctrl-C and SIGTERM: the first one asks for an orderly stop, the second one ends the process at
 //! once. SIGHUP only ever asks for an orderly stop: the kernel and the shell may both send one when
-//! a terminal goes away.
+//! a terminal goes away. SIGUSR1 asks for the plan to be read again.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 
 /// The shell's convention for a process that ended on SIGINT.
 const EXIT_INTERRUPTED: i32 = 130;
 
-/// Becomes true when the user asks the run to stop.
-pub(super) struct StopRequest(Arc<AtomicBool>);
+/// What the user asks of the run.
+pub(super) struct StopRequest {
+    stop: Arc<AtomicBool>,
+    reload: Arc<AtomicBool>,
+}
 
 impl StopRequest {
     /// Installs the handlers for the rest of the process's life.
@@ -29,13 +32,21 @@ impl StopRequest {
         if !ignores_hangup() {
             flag::register(SIGHUP, Arc::clone(&asked))?;
         }
-        Ok(StopRequest(asked))
+        let reload = Arc::new(AtomicBool::new(false));
+        flag::register(SIGUSR1, Arc::clone(&reload))?;
+        Ok(StopRequest { stop: asked, reload })
     }
 
-    /// Whether the user has asked.
+    /// Whether the user has asked the run to stop.
     pub(super) fn asked(&self) -> bool {
         // Relaxed: the flag carries no data; a look later is soon enough.
-        self.0.load(Ordering::Relaxed)
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether the user has asked for the plan to be read again, since this was last asked.
+    pub(super) fn takes_reload(&self) -> bool {
+        // Relaxed: as above.
+        self.reload.swap(false, Ordering::Relaxed)
     }
 }
 
