@@ -1,7 +1,7 @@
 //! Random valid plans: a share of the seeds, and that the judge of a run sees what it is there to
 //! see. `./x random-plans` runs as many as one likes.
 
-use verbline::engine::Report;
+use verbline::engine::{ConnectionsReport, OperationsReport, Report};
 use verbline::prelude::Machine;
 use verbline_tests::random::{draw, judge, run, verdict, with_least_pools};
 
@@ -32,9 +32,31 @@ fn a_thousand_drafts_are_valid_plans_and_every_kind_of_link_is_among_them() {
         "source3",
         "fed",
         "caller",
+        "by = \"key\"",
+        "by = \"round-robin\"",
+        "by = \"copy\"",
+        "ring.in",
+        "full = \"displace\"",
+        "full = \"hold\"",
+        "priority = 15",
+        "operator",
+        "[injector.i1]",
+        "listener",
+        "connections_max = 1",
+        "server_closes = true",
     ] {
         assert!(texts.iter().filter(|text| text.contains(word)).count() >= 10, "too few plans have {word}");
     }
+}
+
+fn connections(report: &mut Report) -> &mut ConnectionsReport {
+    let door = report.ports.iter_mut().find(|port| port.name == "door").expect("the plan has it");
+    door.connections.as_mut().expect("it takes many")
+}
+
+fn operations(report: &mut Report) -> &mut OperationsReport {
+    let port = report.ports.iter_mut().find(|port| port.name == "tops").expect("the plan has it");
+    port.operations.as_mut().expect("it carries some out")
 }
 
 /// A change of a report after which something cannot be true any more.
@@ -42,7 +64,7 @@ type Tampering = fn(&mut Report);
 
 #[test]
 fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
-    let tamperings: [(&str, Tampering); 10] = [
+    let tamperings: [(&str, Tampering); 15] = [
         ("taken", |report| report.packets.taken += 1),
         ("free", |report| report.pools[0].free -= 1),
         ("rescues", |report| report.lcores[0].rescues = 1),
@@ -56,10 +78,19 @@ fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
             let counters = report.stages.iter_mut().flat_map(|stage| &mut stage.counters);
             counters.filter(|counter| counter.name == "late").for_each(|counter| counter.value += 1);
         }),
+        ("popped", |report| report.injectors[0].popped += 1),
+        ("opened", |report| connections(report).opened += 1),
+        ("closed", |report| connections(report).closed += 1),
+        ("completed", |report| operations(report).kinds[0].completed += 1),
+        ("declined", |report| operations(report).declined += 1),
     ];
-    let words = ["[ring.", "\"rc\"", "ends = true", "caller", "relay1"];
-    let text = (0..).map(text).find(|text| words.iter().all(|word| text.contains(word)));
-    let (plan, report) = run(&text.expect("there are many")).unwrap();
+    let words = ["full = \"refuse\"", "\"rc\"", "ends = true", "caller", "relay1", "operator", "visitor", "listener"];
+    // Few have them all: pools are counted only for the one that does.
+    let has_all = |seed: &u64| {
+        let text = draw(*seed).text(&[0, 1], 1);
+        words.iter().all(|word| text.contains(word))
+    };
+    let (plan, report) = run(&text((0..).find(has_all).expect("there are some"))).unwrap();
     assert_eq!(judge(&plan, &report), Vec::<String>::new());
     for (figure, tamper) in tamperings {
         let mut report = report.clone();

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-use super::marks::TALK_PACKETS_MAX;
+use super::links::{LinkDraft, RingDraft, link, ring};
+use super::parts::{PartsDraft, parts};
 
 /// A plan, as numbers. Zero is the simplest choice everywhere.
 #[derive(Clone, Debug)]
@@ -18,7 +19,7 @@ pub struct Draft {
     pub(super) cache_packets: u16,
     /// Ports receive into a pool of their own.
     pub(super) two_pools: bool,
-    pub(super) talk: Option<TalkDraft>,
+    pub(super) parts: PartsDraft,
 }
 
 #[derive(Clone, Debug)]
@@ -32,8 +33,18 @@ pub(super) struct LcoreDraft {
 #[derive(Clone, Debug)]
 pub(super) struct NodeDraft {
     pub(super) lcore: u8,
-    pub(super) links: Vec<LinkDraft>,
+    pub(super) outputs: Vec<OutputDraft>,
+    /// The ring that several stages of the other lcore fill, if any link says so.
+    pub(super) inbox: RingDraft,
     pub(super) habits: HabitDraft,
+}
+
+/// Where an output leads. Several links are the places of a spread.
+#[derive(Clone, Debug)]
+pub(super) struct OutputDraft {
+    pub(super) links: Vec<LinkDraft>,
+    /// By key, in turn, as copies.
+    pub(super) by: u8,
 }
 
 /// What a stage does, as its `params` say it.
@@ -67,69 +78,14 @@ pub(super) enum NextDraft {
     Done,
 }
 
-/// A caller that sends only once all that it sent has come back, and an answerer on its way. While
-/// a packet is under way nothing else happens between the two, so that whoever sleeps through one
-/// sleeps until the safety time-out.
-#[derive(Clone, Debug)]
-pub(super) struct TalkDraft {
-    /// The plan has no other stages: nothing else wakes an lcore that should be awake.
-    pub(super) alone: bool,
-    pub(super) caller: SpeakerDraft,
-    pub(super) answerer: SpeakerDraft,
-    pub(super) rounds: u16,
-    pub(super) window_packets: u8,
-    /// Both lead over ports, but for the one that may be `Direct`: packets must not go round in a
-    /// circle of rings.
-    pub(super) there: LinkDraft,
-    pub(super) back: LinkDraft,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct SpeakerDraft {
-    /// An answerer's counts from its caller's: 0 is the same one, anything else the other.
-    pub(super) lcore: u8,
-    pub(super) seed: u32,
-    /// The longest pause before it speaks.
-    pub(super) pause_ns: u32,
-    /// It waits in its call, to the nanosecond, and not for a tick.
-    pub(super) waits_in_call: bool,
-}
-
-/// A link to a later stage, or to nowhere.
-#[derive(Clone, Debug)]
-pub(super) struct LinkDraft {
-    pub(super) to: u8,
-    pub(super) via: Via,
-    pub(super) ring_depth: u16,
-    pub(super) rx_depth_wr: u16,
-    pub(super) tx_depth_wr: u16,
-    pub(super) signal_every_wr: u16,
-    pub(super) inline_bytes: u16,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Via {
-    /// A batch on the same lcore; a ring to another one.
-    Direct,
-    Rc,
-    Uc,
-    Ud,
-    Group,
-    /// RC, by `listen` and `connect`.
-    Address,
-    /// RC from a port on the other lcore, over a ring.
-    RingThenRc,
-}
-
 impl Draft {
     fn strategy() -> impl Strategy<Value = Draft> {
         let lcores = prop::collection::vec(lcore(), 1..=2);
         let nodes = prop::collection::vec(node(), 1..=6);
-        let talks = prop_oneof![3 => Just(None), 2 => talk().prop_map(Some)];
-        (lcores, nodes, 1..=3_usize, 8..200_u16, prop_oneof![Just(0), 1..64_u16], any::<bool>(), talks).prop_map(
-            |(lcores, nodes, sources, data_bytes, cache_packets, two_pools, talk)| {
+        (lcores, nodes, 1..=3_usize, 8..200_u16, prop_oneof![Just(0), 1..64_u16], any::<bool>(), parts()).prop_map(
+            |(lcores, nodes, sources, data_bytes, cache_packets, two_pools, parts)| {
                 let sources = sources.min(nodes.len());
-                Draft { lcores, nodes, sources, data_bytes, cache_packets, two_pools, talk }
+                Draft { lcores, nodes, sources, data_bytes, cache_packets, two_pools, parts }
             },
         )
     }
@@ -146,11 +102,15 @@ fn lcore() -> impl Strategy<Value = LcoreDraft> {
 }
 
 fn node() -> impl Strategy<Value = NodeDraft> {
-    (0..2_u8, prop::collection::vec(link(), 1..=3), habits()).prop_map(|(lcore, links, habits)| NodeDraft {
-        lcore,
-        links,
-        habits,
-    })
+    (0..2_u8, prop::collection::vec(output(), 1..=3), ring(), habits())
+        .prop_map(|(lcore, outputs, inbox, habits)| NodeDraft { lcore, outputs, inbox, habits })
+}
+
+fn output() -> impl Strategy<Value = OutputDraft> {
+    let places = prop_oneof![2 => 1..2_usize, 1 => 2..5_usize];
+    places
+        .prop_flat_map(|places| (prop::collection::vec(link(), 1..=places), 0..3_u8))
+        .prop_map(|(links, by)| OutputDraft { links, by })
 }
 
 fn habits() -> impl Strategy<Value = HabitDraft> {
@@ -183,65 +143,6 @@ fn next() -> impl Strategy<Value = NextDraft> {
         1 => Just(NextDraft::Fed),
         1 => Just(NextDraft::Done),
     ]
-}
-
-fn talk() -> impl Strategy<Value = TalkDraft> {
-    let by_port = || prop_oneof![2 => Just(Via::Rc), 1 => Just(Via::Address), 1 => Just(Via::RingThenRc)];
-    let vias = prop_oneof![(by_port(), by_port()), (by_port(), Just(Via::Direct)), (Just(Via::Direct), by_port())];
-    let rounds = (20..300_u16, 1..=TALK_PACKETS_MAX);
-    (any::<bool>(), speaker(), speaker(), rounds, vias, link(), link()).prop_map(
-        |(alone, caller, answerer, (rounds, window_packets), vias, there, back)| TalkDraft {
-            alone,
-            caller,
-            answerer,
-            rounds,
-            window_packets,
-            there: with_room(vias.0, window_packets, there),
-            back: with_room(vias.1, window_packets, back),
-        },
-    )
-}
-
-/// With a receive for each packet that is under way: a sender that finds none waits for the timer's
-/// thread, which on a busy machine is most of the run.
-fn with_room(via: Via, window_packets: u8, link: LinkDraft) -> LinkDraft {
-    LinkDraft { via, rx_depth_wr: link.rx_depth_wr.max(window_packets.into()), ..link }
-}
-
-fn speaker() -> impl Strategy<Value = SpeakerDraft> {
-    // An lcore goes to sleep within a µs of its last packet, or after its spin or dwell; a pause
-    // meets that moment if it is as long.
-    let pause_ns = prop_oneof![Just(0), 1..1_000_u32, 1..4_000_u32, 1..20_000_u32, 1..300_000_u32];
-    let waits = prop_oneof![2 => Just(true), 1 => Just(false)];
-    (0..4_u8, any::<u32>(), pause_ns, waits).prop_map(|(lcore, seed, pause_ns, waits_in_call)| SpeakerDraft {
-        lcore,
-        seed,
-        pause_ns,
-        waits_in_call,
-    })
-}
-
-fn link() -> impl Strategy<Value = LinkDraft> {
-    let via = prop_oneof![
-        4 => Just(Via::Direct),
-        3 => Just(Via::Rc),
-        1 => Just(Via::Uc),
-        1 => Just(Via::Ud),
-        1 => Just(Via::Group),
-        1 => Just(Via::Address),
-        1 => Just(Via::RingThenRc),
-    ];
-    (any::<u8>(), via, 1..100_u16, 1..100_u16, 1..100_u16, 1..40_u16, prop_oneof![Just(0_u16), Just(128)]).prop_map(
-        |(to, via, ring_depth, rx_depth_wr, tx_depth_wr, signal_every_wr, inline_bytes)| LinkDraft {
-            to,
-            via,
-            ring_depth,
-            rx_depth_wr,
-            tx_depth_wr,
-            signal_every_wr: signal_every_wr.min(tx_depth_wr),
-            inline_bytes,
-        },
-    )
 }
 
 /// The draft of a seed.

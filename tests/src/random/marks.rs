@@ -1,7 +1,7 @@
 //! What the stages of random plans leave behind: counters, and a stamp on every packet; and what
 //! plans and stages must agree on.
 
-use verbline::engine::Counter;
+use verbline::engine::{Counter, OperationKind};
 use verbline::prelude::*;
 
 /// The section that says how a random plan is run.
@@ -13,10 +13,46 @@ pub(super) const ON_PURPOSE: DropReason = DropReason::Stage(0);
 pub(super) const DROPS: &[&str] = &["on_purpose"];
 /// The most outputs that a kind has.
 pub(super) const OUTPUTS_MAX: usize = 3;
-/// The most stages that a plan has.
-const NODES_MAX: usize = 16;
-/// node, output and number of a packet, as its data begin.
+/// What takes longer waited for a safety time-out, which is 1 s.
+pub(super) const LATE_NS: u64 = 900_000_000;
+/// When a pool or an output has no room, it is tried again after so long.
+pub(super) const RETRY_NS: u64 = 20_000;
+/// The most places that a spread has.
+pub(super) const PLACES_MAX: usize = 4;
+/// The numbers of the stages that are no part of the graph; of a kind of which there may be two,
+/// the first. What threads push has the number of its injector.
+pub(super) const CALLER: usize = 8;
+pub(super) const ANSWERER: usize = 9;
+pub(super) const OPERATOR: usize = 10;
+pub(super) const OWNER: usize = 11;
+pub(super) const LISTENER: usize = 12;
+pub(super) const INJECTED: usize = 14;
+pub(super) const VISITOR: usize = 16;
+pub(super) const DESK: usize = 17;
+const NODES_MAX: usize = 18;
+/// node, output, who it is for, and number of a packet, as its data begin.
 pub(super) const STAMP_BYTES: usize = 8;
+/// For whoever gets it.
+pub(super) const ANYBODY: u8 = u8::MAX;
+/// Room for the messages of operators and visitors.
+pub(super) const PART_BYTES: usize = 32;
+/// Of a region.
+pub(super) const WORD_BYTES: usize = 8;
+/// A sum and a word to compare and swap, before the words that are written and read.
+pub(super) const WORDS_FIXED: usize = 2;
+/// The memory of one operation, of which it uses some.
+pub(super) const SLOT_BYTES: usize = 32;
+/// Slots beyond the operations that a port takes at once.
+pub(super) const SLOTS_SPARE: usize = 2;
+
+/// The operations that an operator asks for.
+pub(super) const OPERATIONS: [OperationKind; 5] = [
+    OperationKind::Send,
+    OperationKind::Write,
+    OperationKind::Read,
+    OperationKind::CompareSwap,
+    OperationKind::FetchAdd,
+];
 
 /// What a stage counts, for [`judge`](super::judge).
 pub(super) struct Counters {
@@ -25,6 +61,13 @@ pub(super) struct Counters {
     pub(super) sent: [Counter; OUTPUTS_MAX],
     /// Packets that an output refused, and so dropped.
     pub(super) refused: [Counter; OUTPUTS_MAX],
+    /// The same of each place, where the key says which: `sent` and `refused` are the sums.
+    pub(super) dealt: [[Counter; PLACES_MAX]; OUTPUTS_MAX],
+    pub(super) turned: [[Counter; PLACES_MAX]; OUTPUTS_MAX],
+    /// Packets that were to be copied to all places but the first.
+    pub(super) copied: [Counter; OUTPUTS_MAX],
+    /// Fresh packets for which the pool had none.
+    pub(super) unmade: Counter,
     /// Packets given to `process`.
     pub(super) came: Counter,
     pub(super) on_purpose: Counter,
@@ -36,21 +79,49 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn new(context: &StageContext<'_>) -> Counters {
         let each = |word: &str| std::array::from_fn(|output| context.counter(format!("{word}_{output}")));
+        let places = |word: &str| {
+            std::array::from_fn(|output| {
+                std::array::from_fn(|place| context.counter(format!("{word}_{output}_{place}")))
+            })
+        };
         Counters {
             made: context.counter("made"),
             sent: each("sent"),
             refused: each("refused"),
+            dealt: places("dealt"),
+            turned: places("turned"),
+            copied: each("copied"),
+            unmade: context.counter("unmade"),
             came: context.counter("came"),
             on_purpose: context.counter("on_purpose"),
             left: context.counter("left"),
             astray: context.counter("astray"),
         }
     }
+
+    /// A fresh packet, counted.
+    pub(super) fn take(&self, out: &mut Outputs<'_>) -> Option<Packet> {
+        let packet = out.alloc();
+        if packet.is_some() { &self.made } else { &self.unmade }.add(1);
+        packet
+    }
+
+    /// Drops what came, counted.
+    pub(super) fn drop_all(&self, input: &mut Batch, out: &mut Outputs<'_>) {
+        self.on_purpose.add(input.len() as u64);
+        out.drop_batch(input, ON_PURPOSE);
+    }
+}
+
+/// Stamps a packet as the `number`th of an output of a node, for this node.
+pub(super) fn stamp(data: &mut [u8], node: usize, output: usize, to: u8, number: u32) {
+    data[..4].copy_from_slice(&[node as u8, output as u8, to, 0]);
+    data[4..STAMP_BYTES].copy_from_slice(&number.to_le_bytes());
 }
 
 /// The stamps that a node puts on packets, and those that it has seen.
 pub(super) struct Stamps {
-    node: u16,
+    node: u8,
     /// The last number sent by each output.
     numbers: [u32; OUTPUTS_MAX],
     /// The last number received, by the sender's node and output.
@@ -58,26 +129,23 @@ pub(super) struct Stamps {
 }
 
 impl Stamps {
-    pub(super) fn new(node: u16) -> Stamps {
+    pub(super) fn new(node: u8) -> Stamps {
         Stamps { node, numbers: [0; OUTPUTS_MAX], seen: [0; NODES_MAX * OUTPUTS_MAX] }
     }
 
-    /// Marks a packet as the next one that leaves by this output.
-    pub(super) fn stamp(&mut self, packet: &mut Packet, output: usize) {
+    /// Marks a packet as the next one that leaves by this output, for that node.
+    pub(super) fn stamp(&mut self, packet: &mut Packet, output: usize, to: u8) {
         self.numbers[output] += 1;
-        let stamp = &mut packet.data_mut()[..STAMP_BYTES];
-        stamp[..2].copy_from_slice(&self.node.to_le_bytes());
-        stamp[2..4].copy_from_slice(&(output as u16).to_le_bytes());
-        stamp[4..].copy_from_slice(&self.numbers[output].to_le_bytes());
+        stamp(packet.data_mut(), self.node.into(), output, to, self.numbers[output]);
     }
 
-    /// Whether the packet is as it was sent, and after those that were sent before it.
+    /// Whether the packet is as it was sent, for this node, and after those that were sent before
+    /// it. The places of a spread are different nodes, so what came by one of them is in order.
     pub(super) fn is_next(&mut self, packet: &Packet) -> bool {
-        let Some([n0, n1, o0, o1, number @ ..]) = packet.data().first_chunk::<STAMP_BYTES>() else { return false };
-        let (node, output) = (u16::from_le_bytes([*n0, *n1]), u16::from_le_bytes([*o0, *o1]));
+        let Some([node, output, to, 0, number @ ..]) = packet.data().first_chunk::<STAMP_BYTES>() else { return false };
         let number = u32::from_le_bytes(*number);
-        match self.seen.get_mut(usize::from(node) * OUTPUTS_MAX + usize::from(output)) {
-            Some(seen) if *seen < number => {
+        match self.seen.get_mut(usize::from(*node) * OUTPUTS_MAX + usize::from(*output)) {
+            Some(seen) if *seen < number && (*to == self.node || *to == ANYBODY) => {
                 *seen = number;
                 true
             }

@@ -5,18 +5,28 @@
 //! the packets that the plan's own sums ask for and not one more. The stages do what the engine
 //! allows and an app seldom does: they hold, release, drop, leave packets in their input, take
 //! fresh ones, hand on a part of a batch, and answer every [`Next`](verbline::prelude::Next).
+//! Beside them a plan may have parts with a purpose of their own: two stages that talk, operations
+//! on a region, threads that inject, connections that come and go.
 //!
 //! [`judge`] compares what the stages counted with what the report says.
 
 mod draft;
 mod judge;
+mod judge_links;
+mod judge_parts;
+mod links;
 mod marks;
+mod operator;
+mod parts;
 mod run;
 mod stages;
 mod talk;
+mod taps;
 mod text;
+mod text_parts;
+mod visits;
+mod ways;
 
 pub use draft::{Draft, draw, shrink};
 pub use judge::judge;
 pub use run::{run, verdict, with_least_pools};
-pub use stages::registry;

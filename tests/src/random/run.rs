@@ -1,5 +1,6 @@
 //! One random plan, run in this process.
 
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -7,8 +8,11 @@ use verbline::engine::Ended;
 use verbline::prelude::*;
 
 use super::draft::Draft;
+use super::judge;
+use super::judge::kept_from_cpus;
 use super::marks::SECTION;
-use super::{judge, registry};
+use super::stages::registry;
+use super::taps::{Pushed, Pusher, Taps};
 
 /// A plan whose sources end has ended long before, unless an lcore slept through what it should
 /// have done.
@@ -21,6 +25,7 @@ const ENDLESS: Duration = Duration::from_millis(15);
 struct RunParams {
     /// Whether its sources end by themselves.
     ends: bool,
+    pushers: Vec<Pusher>,
 }
 
 /// The text of a draft for these CPUs, with as many packets in each pool as the plan's sums ask
@@ -30,7 +35,7 @@ struct RunParams {
 /// What is wrong with the plan: a draft is always a valid one, so that is a fault.
 pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, String> {
     let cpus: Vec<u32> = machine.cpus.iter().copied().collect();
-    let loader = Loader::new(registry().catalog(), machine.clone());
+    let loader = Loader::new(registry(&Taps::default()).catalog(), machine.clone());
     // Both pools have as many as the larger one needs: the smaller one of the two has some to
     // spare.
     let inspection = loader.inspect_str("random.toml", &draft.text(&cpus, 1));
@@ -44,21 +49,34 @@ pub fn with_least_pools(draft: &Draft, machine: &Machine) -> Result<String, Stri
 /// Runs the plan of this text to its end.
 ///
 /// # Errors
-/// It was refused, it failed, or its sources did not end by themselves.
+/// It was refused, it failed, its sources did not end by themselves, or injectors tell otherwise
+/// than the threads that pushed.
 pub fn run(text: &str) -> Result<(Plan, Report), String> {
-    let registry = registry();
+    let taps = Taps::default();
+    let registry = registry(&taps);
     let plan = Loader::new(registry.catalog(), Machine::detect())
         .load_str("random.toml", text)
         .map_err(|faults| faults.to_string())?;
     let section = plan.section(SECTION).ok_or_else(|| format!("the plan has no section [{SECTION}]"))?;
-    let RunParams { ends } = section.parse().map_err(|fault| fault.to_string())?;
+    let RunParams { ends, pushers } = section.parse().map_err(|fault| fault.to_string())?;
     let running = Runtime::build(&plan, &registry).and_then(Runtime::start).map_err(|error| error.to_string())?;
+    let start = |pusher: &Pusher| running.injector(&pusher.name).map(|injector| pusher.start(&injector, &taps));
+    let threads: Vec<Vec<JoinHandle<Pushed>>> =
+        pushers.iter().map(start).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let ended = running.wait(Some(if ends { PATIENCE } else { ENDLESS }));
     let report = running.stop().map_err(|error| error.to_string())?;
-    if ends && ended != Ended::SourcesDone {
-        return Err(format!("its sources have not ended within {PATIENCE:?}: {ended:?}\n{report:#?}"));
+    let mut faults = Vec::new();
+    for (pusher, threads) in pushers.iter().zip(threads) {
+        let pushed: Result<Vec<Pushed>, _> = threads.into_iter().map(JoinHandle::join).collect();
+        match (pushed, report.injector(&pusher.name)) {
+            (Ok(pushed), Some(told)) => faults.extend(pusher.faults(&pushed, told, kept_from_cpus(&report))),
+            _ => faults.push(format!("injector.{}: a thread panicked, or the report has it not", pusher.name)),
+        }
     }
-    Ok((plan, report))
+    if ends && ended != Ended::SourcesDone {
+        faults.insert(0, format!("its sources have not ended within {PATIENCE:?}: {ended:?}"));
+    }
+    if faults.is_empty() { Ok((plan, report)) } else { Err(format!("{}\n{report:#?}", faults.join("\n"))) }
 }
 
 /// Runs the plan of this text, and says what does not hold.

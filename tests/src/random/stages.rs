@@ -7,6 +7,8 @@ use verbline::engine::{StageError, Tick};
 use verbline::prelude::*;
 
 use super::marks::{Counters, DROPS, ON_PURPOSE, SECTION, STAMP_BYTES, Stamps};
+use super::taps::Taps;
+use super::ways::Ways;
 
 /// The most packets that a holder keeps.
 const HOLD_MAX: u32 = 64;
@@ -16,6 +18,9 @@ const IDLES_MAX: u32 = 1;
 /// A stage that has nothing to do and answers `Busy` keeps its lcore awake; after so many answers
 /// it waits instead.
 const BUSY_MAX: u32 = 2_000;
+
+/// How many keys packets have.
+const KEYS: u64 = 1_000;
 
 const KINDS: [(&str, usize); 9] = [
     ("source1", 1),
@@ -29,8 +34,9 @@ const KINDS: [(&str, usize); 9] = [
     ("holder3", 3),
 ];
 
-/// The kinds that random plans use.
-pub fn registry() -> Registry {
+/// The kinds that random plans use. What threads of the embedder want to know of stages lies in the
+/// taps.
+pub(super) fn registry(taps: &Taps) -> Registry {
     let mut registry = Registry::new("random");
     for (name, outputs) in KINDS {
         let spec = StageSpec {
@@ -44,6 +50,9 @@ pub fn registry() -> Registry {
         registry.stage(name, spec, move |context| Ok(Box::new(Habitual::new(context, outputs)?)));
     }
     super::talk::register(&mut registry);
+    super::operator::register(&mut registry);
+    super::taps::register(&mut registry, taps);
+    super::visits::register(&mut registry);
     registry.section(SECTION);
     registry
 }
@@ -51,7 +60,7 @@ pub fn registry() -> Registry {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Params {
-    node: u16,
+    node: u8,
     seed: u64,
     next: Vec<String>,
     hold_packets: usize,
@@ -61,6 +70,9 @@ struct Params {
     batches: bool,
     polite: bool,
     count: Option<u64>,
+    /// Of each output: the nodes that it leads to, and how it is dealt out to them.
+    to: Vec<Vec<u8>>,
+    by: Vec<String>,
 }
 
 /// What `poll` may answer.
@@ -101,6 +113,7 @@ struct Habitual {
     /// Packets on their way out of one call.
     outgoing: Batch,
     stamps: Stamps,
+    ways: Vec<Ways>,
     /// Packets that a source has still to make.
     left: Option<u64>,
     idles: u32,
@@ -123,6 +136,7 @@ impl Habitual {
             held: Batch::with_capacity(params.hold_packets),
             outgoing: Batch::with_capacity(context.batch_max() + context.burst() + HOLD_MAX as usize),
             stamps: Stamps::new(params.node),
+            ways: params.to.iter().zip(&params.by).map(|(to, by)| Ways::new(to, by)).collect(),
             left: params.count,
             idles: 0,
             busies: 0,
@@ -140,11 +154,10 @@ impl Habitual {
     fn take(&mut self, out: &mut Outputs<'_>, at_most: usize) {
         let wanted = self.rng.usize(..=at_most.min(self.burst)).min(self.outgoing.room());
         for _ in 0..wanted {
-            let Some(mut packet) = out.alloc() else { break };
+            let Some(mut packet) = self.counters.take(out) else { break };
             let capacity = packet.tailroom();
             let fits = packet.set_len(self.rng.usize(STAMP_BYTES..=capacity.max(STAMP_BYTES)));
             assert!(fits, "a plan's packets hold a stamp");
-            self.counters.made.add(1);
             self.outgoing.push(packet).expect("there is room");
         }
     }
@@ -157,21 +170,15 @@ impl Habitual {
             true => self.outgoing.len().min(out.room(id)),
             false => self.outgoing.len(),
         };
-        let is_dropped = out.room(id) == usize::MAX;
+        let ways = &self.ways[output];
         for packet in self.outgoing.as_mut_slice() {
-            self.stamps.stamp(packet, output);
+            packet.set_mark(self.rng.u64(..KEYS));
+            self.stamps.stamp(packet, output, ways.node_of(packet));
         }
-        if self.params.batches {
-            let moved = out.send_batch(id, &mut self.outgoing) as u64;
-            self.counters.sent[output].add(moved);
-        } else {
-            for packet in self.outgoing.drain_front(count) {
-                match out.send(id, packet) {
-                    true => self.counters.sent[output].add(1),
-                    // The report counts it at this stage.
-                    false if is_dropped => {}
-                    false => self.counters.refused[output].add(1),
-                }
+        match self.params.batches {
+            true => ways.send_batch(id, &mut self.outgoing, &self.counters, out),
+            false => {
+                self.outgoing.drain_front(count).for_each(|packet| ways.send(id, packet, &self.counters, out));
             }
         }
         self.counters.on_purpose.add(self.outgoing.len() as u64);

@@ -11,12 +11,10 @@ use serde::Deserialize;
 use verbline::engine::{Counter, StageError, Tick};
 use verbline::prelude::*;
 
-use super::marks::{Counters, DROPS, ON_PURPOSE, STAMP_BYTES, Stamps, TALK_PACKETS_MAX};
+use super::marks::{
+    ANSWERER, CALLER, Counters, DROPS, LATE_NS, ON_PURPOSE, RETRY_NS, STAMP_BYTES, Stamps, TALK_PACKETS_MAX,
+};
 
-/// A round that takes longer waited for a safety time-out, which is 1 s.
-const LATE_NS: u64 = 900_000_000;
-/// When a pool or an output has no room, it is tried again after so long.
-const RETRY_NS: u64 = 20_000;
 const OUT: OutId = OutId(0);
 
 pub(super) fn register(registry: &mut Registry) {
@@ -37,7 +35,7 @@ pub(super) fn register(registry: &mut Registry) {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CallerParams {
-    node: u16,
+    node: u8,
     seed: u64,
     pause_ns: u64,
     waits_in_call: bool,
@@ -82,11 +80,10 @@ impl Caller {
         self.sent_ns = out.fresh_ns();
         let window = self.rng.usize(1..=self.params.window_packets).min(out.room(OUT));
         for _ in 0..window {
-            let Some(mut packet) = out.alloc() else { break };
+            let Some(mut packet) = self.counters.take(out) else { break };
             let fits = packet.set_len(self.rng.usize(STAMP_BYTES..=packet.tailroom().max(STAMP_BYTES)));
             assert!(fits, "a plan's packets hold a stamp");
-            self.counters.made.add(1);
-            self.stamps.stamp(&mut packet, 0);
+            self.stamps.stamp(&mut packet, 0, ANSWERER as u8);
             match out.send(OUT, packet) {
                 true => {
                     self.counters.sent[0].add(1);
@@ -147,7 +144,7 @@ impl Stage for Caller {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AnswererParams {
-    node: u16,
+    node: u8,
     seed: u64,
     pause_ns: u64,
     waits_in_call: bool,
@@ -180,7 +177,7 @@ impl Answerer {
     /// Sends back as much as there is room for: the caller waits for each one.
     fn answer(&mut self, out: &mut Outputs<'_>) {
         for mut packet in self.held.drain_front(self.held.len().min(out.room(OUT))) {
-            self.stamps.stamp(&mut packet, 0);
+            self.stamps.stamp(&mut packet, 0, CALLER as u8);
             match out.send(OUT, packet) {
                 true => self.counters.sent[0].add(1),
                 false => self.counters.refused[0].add(1),

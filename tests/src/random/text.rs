@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::draft::{Draft, HabitDraft, LcoreDraft, LinkDraft, NextDraft, NodeDraft, SpeakerDraft, TalkDraft, Via};
+use super::draft::{Draft, HabitDraft, LcoreDraft, NextDraft, NodeDraft};
+use super::links::{LinkDraft, RingDraft, Via};
+use super::marks::PART_BYTES;
 
 /// The first TCP-like port number of links by address; the plan's other links count up from it.
 const ADDRESS_PORT: usize = 7500;
@@ -23,52 +25,50 @@ impl Draft {
         let ends = |habits: &HabitDraft| {
             habits.count.is_some() && !habits.next.iter().any(|next| matches!(next, NextDraft::Fed))
         };
-        self.is_talk_alone() || self.nodes[..self.sources].iter().all(|node| ends(&node.habits))
-    }
-
-    fn is_talk_alone(&self) -> bool {
-        self.talk.as_ref().is_some_and(|talk| talk.alone)
+        self.parts.are_alone() || self.nodes[..self.sources].iter().all(|node| ends(&node.habits))
     }
 }
 
-const INTO_STRING: &str = "a String takes everything";
+pub(super) const INTO_STRING: &str = "a String takes everything";
 
 /// Where a link begins and ends.
 #[derive(Clone)]
-struct Ends {
+pub(super) struct Ends {
     /// In the names of its ring and ports.
-    name: String,
+    pub(super) name: String,
     /// The lcores.
-    near: usize,
-    far: usize,
+    pub(super) near: usize,
+    pub(super) far: usize,
     /// The node that it leads to.
-    to: usize,
+    pub(super) to: usize,
+    /// A ring on its way may hold back who fills it.
+    pub(super) may_hold: bool,
 }
 
-struct Plan<'a> {
-    draft: &'a Draft,
+pub(super) struct Plan<'a> {
+    pub(super) draft: &'a Draft,
     /// Lcores that are really there.
-    cpus: usize,
-    text: String,
+    pub(super) cpus: usize,
+    pub(super) text: String,
 }
 
 /// Adds a line to the plan. Writing to a `String` cannot fail.
 macro_rules! line {
     ($plan:expr, $($argument:tt)*) => {
-        writeln!($plan.text, $($argument)*).expect(INTO_STRING)
+        writeln!($plan.text, $($argument)*).expect($crate::random::text::INTO_STRING)
     };
 }
+pub(super) use line;
 
 impl Plan<'_> {
     fn write(&mut self, cpus: &[u32], packets: u64) {
         let reached = self.reached();
-        line!(self, "[{}]\nends = {}\n", super::marks::SECTION, self.draft.ends());
-        line!(self, "[device.nic]\nprovider = \"soft\"\nname = \"soft0\"\n");
+        line!(self, "[{}]\nends = {}", super::marks::SECTION, self.draft.ends());
+        self.pushers(&reached);
+        line!(self, "\n[device.nic]\nprovider = \"soft\"\nname = \"soft0\"\n");
         self.pool("packets", packets);
-        let by_port = |link: &LinkDraft| link.via != Via::Direct;
-        let has_ports =
-            reached.iter().any(|&node| self.targets(node).iter().any(|(link, to)| to.is_some() && by_port(link)));
-        if self.draft.two_pools && (has_ports || self.draft.talk.is_some()) {
+        let by_port = |node: &usize| self.ways(*node).concat().iter().any(|(link, _)| link.via != Via::Direct);
+        if self.draft.two_pools && (reached.iter().any(by_port) || self.draft.parts.receive()) {
             self.pool("received", packets);
         }
         for (index, cpu) in cpus.iter().take(self.cpus).enumerate() {
@@ -82,105 +82,134 @@ impl Plan<'_> {
             }
             line!(self, "");
         }
-        for node in reached {
-            self.node(node);
+        for node in &reached {
+            self.node(*node);
+            self.inbox(*node, &reached);
         }
-        if let Some(talk) = &self.draft.talk {
-            self.talk(talk);
-        }
+        self.parts(&reached);
     }
 
     fn pool(&mut self, name: &str, packets: u64) {
         let Draft { data_bytes, cache_packets, .. } = self.draft;
+        let data_bytes = usize::from(*data_bytes).max(if self.draft.parts.any() { PART_BYTES } else { 0 });
         line!(self, "[pool.{name}]\ndevice = \"nic\"\npackets = {packets}\ndata_bytes = {data_bytes}");
         line!(self, "cache_packets = {cache_packets}\npages = \"4KiB\"\n");
     }
 
     /// The nodes that packets can come to; others would be refused.
     fn reached(&self) -> Vec<usize> {
-        if self.draft.is_talk_alone() {
+        if self.draft.parts.are_alone() {
             return Vec::new();
         }
         let mut reached: BTreeSet<usize> = (0..self.draft.sources).collect();
         for node in 0..self.draft.nodes.len() {
             if reached.contains(&node) {
-                reached.extend(self.targets(node).iter().filter_map(|(_, to)| *to));
+                reached.extend(self.ways(node).concat().iter().map(|(_, to)| *to));
             }
         }
         reached.into_iter().collect()
     }
 
-    /// The links of a node with the node that each leads to: a later one that is no source, or
-    /// nowhere.
-    fn targets(&self, node: usize) -> Vec<(&LinkDraft, Option<usize>)> {
+    /// The links of each output of a node, with the node that each leads to: a later one that is no
+    /// source, and of a spread each once. No link: to nowhere.
+    pub(super) fn ways(&self, node: usize) -> Vec<Vec<(&LinkDraft, usize)>> {
         let first = self.draft.sources.max(node + 1);
         let choices = self.draft.nodes.len().saturating_sub(first) + 1;
-        let to = |link: &LinkDraft| match usize::from(link.to) % choices {
-            0 => None,
-            choice => Some(first + choice - 1),
-        };
-        self.draft.nodes[node].links.iter().map(|link| (link, to(link))).collect()
+        let outputs = self.draft.nodes[node].outputs.iter();
+        let ways = outputs.map(|output| {
+            let mut seen = BTreeSet::new();
+            let to = |link: &LinkDraft| (usize::from(link.to) % choices).checked_sub(1).map(|choice| first + choice);
+            let links = output.links.iter().filter_map(|link| Some((link, to(link)?)));
+            links.filter(|(_, to)| seen.insert(*to)).collect()
+        });
+        ways.collect()
     }
 
-    fn lcore(&self, node: usize) -> usize {
+    pub(super) fn lcore(&self, node: usize) -> usize {
         usize::from(self.draft.nodes[node].lcore) % self.cpus
     }
 
+    /// Whether a ring that this node fills may hold it back: no port feeds what would be held.
+    fn may_hold(&self, node: usize) -> bool {
+        (0..node).all(|from| {
+            self.ways(from).concat().iter().filter(|(_, to)| *to == node).all(|(link, _)| match link.via {
+                Via::Direct => self.lcore(from) != self.lcore(node) || self.may_hold(from),
+                _ => false,
+            })
+        })
+    }
+
     fn node(&mut self, node: usize) {
-        let NodeDraft { links, habits, .. } = &self.draft.nodes[node];
-        let targets: Vec<(LinkDraft, Option<usize>)> =
-            self.targets(node).into_iter().map(|(link, to)| (link.clone(), to)).collect();
-        let mut outputs = Vec::new();
-        for (output, (link, to)) in targets.iter().enumerate() {
-            let target = to.map_or("drop".to_owned(), |to| {
-                let ends = Ends { name: format!("{node}_{output}"), near: self.lcore(node), far: self.lcore(to), to };
-                self.link(&ends, link)
-            });
-            outputs.push(format!("{} = \"{target}\"", ["a", "b", "c"][output]));
+        let NodeDraft { outputs, habits, .. } = &self.draft.nodes[node];
+        let ways: Vec<Vec<(LinkDraft, usize)>> = self
+            .ways(node)
+            .into_iter()
+            .map(|ways| ways.into_iter().map(|(link, to)| (link.clone(), to)).collect())
+            .collect();
+        let (mut out, mut by) = (Vec::new(), Vec::new());
+        for (output, ways) in ways.iter().enumerate() {
+            let name = format!("{node}_{output}");
+            let targets: Vec<String> = ways.iter().map(|way| self.way(node, &name, ways.len(), way)).collect();
+            let how = ["key", "round-robin", "copy"][usize::from(outputs[output].by) % 3];
+            by.push(if targets.len() > 1 { how } else { "one" });
+            let target = match &*targets {
+                [] => "drop".to_owned(),
+                [target] => target.clone(),
+                places => {
+                    line!(self, "[spread.d{name}]\nto = {places:?}\nby = \"{how}\"\n");
+                    format!("spread.d{name}")
+                }
+            };
+            out.push(format!("{} = \"{target}\"", ["a", "b", "c"][output]));
         }
         let family = match (node < self.draft.sources, habits.hold_packets) {
             (true, _) => "source",
             (false, 0) => "relay",
             (false, _) => "holder",
         };
-        line!(self, "[stage.s{node}]\nuse = \"{family}{}\"\nlcore = \"c{}\"", links.len(), self.lcore(node));
-        if family == "source" || habits.take_percent > 0 {
+        line!(self, "[stage.s{node}]\nuse = \"{family}{}\"\nlcore = \"c{}\"", outputs.len(), self.lcore(node));
+        if family == "source" || habits.take_percent > 0 || by.contains(&"copy") {
             line!(self, "pool = \"packets\"");
         }
-        line!(self, "out = {{ {} }}", outputs.join(", "));
-        line!(self, "params = {{ {} }}\n", params(node, habits, family == "source"));
+        line!(self, "out = {{ {} }}", out.join(", "));
+        let to: Vec<Vec<usize>> = ways.iter().map(|ways| ways.iter().map(|(_, to)| *to).collect()).collect();
+        line!(self, "params = {{ {}, to = {to:?}, by = {by:?} }}\n", params(node, habits, family == "source"));
     }
 
-    /// The caller and its answerer, numbered after the other nodes.
-    fn talk(&mut self, talk: &TalkDraft) {
-        let TalkDraft { caller, answerer, rounds, window_packets, there, back, .. } = talk;
-        let first = self.draft.nodes.len();
-        let lcores = [0, answerer.lcore.min(1)].map(|further| usize::from(caller.lcore + further) % self.cpus);
-        for (at, speaker, link) in [(0, caller, there), (1, answerer, back)] {
-            let (node, to) = (first + at, first + 1 - at);
-            let ends = Ends { name: format!("{node}_0"), near: lcores[at], far: lcores[1 - at], to };
-            let target = self.link(&ends, link);
-            let SpeakerDraft { seed, pause_ns, waits_in_call, .. } = speaker;
-            let mut params =
-                format!("node = {node}, seed = {seed}, pause_ns = {pause_ns}, waits_in_call = {waits_in_call}");
-            line!(self, "[stage.s{node}]\nuse = \"{}\"\nlcore = \"c{}\"", ["caller", "answerer"][at], lcores[at]);
-            if at == 0 {
-                line!(self, "pool = \"packets\"");
-                write!(params, ", rounds = {rounds}, window_packets = {window_packets}").expect(INTO_STRING);
-            }
-            line!(self, "out = {{ a = \"{target}\" }}\nparams = {{ {params} }}\n");
+    /// One of so many ways of an output.
+    fn way(&mut self, node: usize, output: &str, ways: usize, (link, to): &(LinkDraft, usize)) -> String {
+        let name = if ways > 1 { format!("{output}_{to}") } else { output.to_owned() };
+        let (near, far, may_hold) = (self.lcore(node), self.lcore(*to), self.may_hold(node));
+        if link.via == Via::Direct && link.by_inbox && near != far {
+            return format!("ring.in{to}");
+        }
+        self.link(&Ends { name, near, far, to: *to, may_hold }, link)
+    }
+
+    /// The ring that several nodes of the other lcore may fill, if any does.
+    fn inbox(&mut self, node: usize, reached: &[usize]) {
+        let into = |from: &&usize| {
+            let near = self.lcore(**from) != self.lcore(node);
+            let by_inbox = |(link, to): &(&LinkDraft, usize)| *to == node && link.via == Via::Direct && link.by_inbox;
+            near && self.ways(**from).concat().iter().any(by_inbox)
+        };
+        let from: Vec<usize> = reached.iter().filter(into).copied().collect();
+        if !from.is_empty() {
+            let may_hold = from.iter().all(|from| self.may_hold(*from));
+            let inbox = self.draft.nodes[node].inbox.clone();
+            self.ring(&format!("in{node}"), &inbox, &format!("stage.s{node}"), may_hold);
         }
     }
 
     /// Writes what a link needs, and says what the output names.
-    fn link(&mut self, ends: &Ends, link: &LinkDraft) -> String {
-        let Ends { name, near, far, to } = ends;
+    pub(super) fn link(&mut self, ends: &Ends, link: &LinkDraft) -> String {
+        let Ends { name, near, far, to, may_hold } = ends;
         match link.via {
             Via::Direct if near == far => format!("stage.s{to}"),
-            Via::Direct => self.ring(name, link, &format!("stage.s{to}")),
+            Via::Direct => self.ring(&format!("r{name}"), &link.ring, &format!("stage.s{to}"), *may_hold),
             Via::RingThenRc if self.cpus > 1 => {
                 self.ports(&Ends { near: 1 - near, ..ends.clone() }, link);
-                self.ring(name, link, &format!("port.t{name}"))
+                self.ring(&format!("r{name}"), &link.ring, &format!("port.t{name}"), *may_hold)
             }
             _ => {
                 self.ports(ends, link);
@@ -189,14 +218,21 @@ impl Plan<'_> {
         }
     }
 
-    fn ring(&mut self, name: &str, link: &LinkDraft, to: &str) -> String {
-        line!(self, "[ring.r{name}]\nto = \"{to}\"\ndepth = {}\n", link.ring_depth);
-        format!("ring.r{name}")
+    fn ring(&mut self, name: &str, ring: &RingDraft, to: &str, may_hold: bool) -> String {
+        let full = match ring.full % 3 {
+            0 => "refuse",
+            1 => "displace",
+            _ if may_hold => "hold",
+            _ => "refuse",
+        };
+        line!(self, "[ring.{name}]\nto = \"{to}\"\ndepth = {}\nfull = \"{full}\"", ring.depth);
+        line!(self, "priority = {}\n", ring.priority);
+        format!("ring.{name}")
     }
 
     /// A port that sends and one that receives.
     fn ports(&mut self, ends: &Ends, link: &LinkDraft) {
-        let Ends { name, near, far, to } = ends;
+        let Ends { name, near, far, to, .. } = ends;
         let number = self.text.matches("[port.").count();
         let transport = match link.via {
             Via::Uc => "uc",
@@ -204,7 +240,7 @@ impl Plan<'_> {
             _ => "rc",
         };
         let group = format!("239.1.1.{}", number + 1);
-        let address = format!("10.9.9.1:{}", ADDRESS_PORT + number);
+        let address = self.address();
         let (tx, rx) = match link.via {
             Via::Group => (format!("send_to = \"{group}\""), format!("join = [\"{group}\"]")),
             Via::Address => (format!("connect = \"{address}\""), format!("listen = \"{address}\"")),
@@ -217,9 +253,18 @@ impl Plan<'_> {
             self,
             "tx_depth_wr = {tx_depth_wr}\nsignal_every_wr = {signal_every_wr}\ninline_bytes = {inline_bytes}\n"
         );
-        let pool = if self.draft.two_pools { "received" } else { "packets" };
+        let pool = self.receives_into();
         line!(self, "[port.q{name}]\nlcore = \"c{far}\"\ndevice = \"nic\"\ntransport = \"{transport}\"\n{rx}");
         line!(self, "pool = \"{pool}\"\nrx_depth_wr = {rx_depth_wr}\nnext = \"stage.s{to}\"\n");
+    }
+
+    pub(super) fn receives_into(&self) -> &'static str {
+        if self.draft.two_pools { "received" } else { "packets" }
+    }
+
+    /// One that nobody else of the plan listens at.
+    pub(super) fn address(&self) -> String {
+        format!("10.9.9.1:{}", ADDRESS_PORT + self.text.matches("[port.").count())
     }
 }
 

@@ -1,0 +1,185 @@
+//! What left a place is what came to the next one, over every link of a plan.
+//!
+//! A stage knows where a packet goes if the output leads to one place, or deals it out by key. What
+//! it sends in turn, or as copies, is known of all places together.
+
+use verbline::plan::{Consumer, SpreadBy, Target, Transport, WhenFull};
+
+use super::judge::{Judge, each};
+
+/// What stages sent to a place.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    taken: u64,
+    refused: u64,
+    /// More may have come to it in turn, or as copies.
+    and_shared: bool,
+}
+
+/// What places took and refused that nobody sent to them alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shared {
+    taken: u64,
+    refused: u64,
+}
+
+impl Judge<'_> {
+    pub(super) fn links(&mut self) {
+        let mut shared = Shared::default();
+        self.rings(&mut shared);
+        self.ports(&mut shared);
+        for stage in self.plan.stages() {
+            let Some(told) = self.report.stage(&stage.name) else { continue };
+            let handed = self.handed_to(stage);
+            // What came by a connection of which no stage ever heard is not handed to it.
+            let unheard = if self.is_strict { 0 } else { handed.saturating_sub(told.packets_in) };
+            let Some(direct) = (told.packets_in + unheard).checked_sub(handed) else {
+                self.faults.push(format!("stage.{}: {handed} came to it, and {} did", stage.name, told.packets_in));
+                continue;
+            };
+            let unheard_of =
+                ["port.door", "port.visitors"].map(|port| self.dropped(port, "no_connection")).iter().sum();
+            if unheard > unheard_of {
+                self.faults.push(format!("stage.{}: {unheard} packets have not come to it", stage.name));
+            }
+            self.place(&format!("stage.{}", stage.name), direct, "stage_full", &mut shared);
+        }
+        self.wires();
+        self.shared(shared);
+    }
+
+    fn rings(&mut self, shared: &mut Shared) {
+        for (ring, told) in self.plan.rings().iter().zip(&self.report.rings) {
+            let name = format!("ring.{}", ring.name);
+            let displaced = self.dropped(&name, "displaced");
+            if ring.full != WhenFull::Displace {
+                self.equal(|| format!("{name}: pushed and popped"), told.pushed, told.popped);
+                self.equal(|| format!("{name}: displaced, and none"), displaced, 0);
+            }
+            if ring.full == WhenFull::Hold {
+                self.equal(|| format!("{name}: ring_full, and none"), self.dropped(&name, "ring_full"), 0);
+            }
+            self.place(&name, told.popped + displaced, "ring_full", shared);
+        }
+    }
+
+    fn ports(&mut self, shared: &mut Shared) {
+        for (port, told) in self.plan.ports().iter().zip(&self.report.ports) {
+            let name = format!("port.{}", port.name);
+            let may_fail = !self.is_strict && port.connections.is_some();
+            if !may_fail {
+                let trouble = told.stale + u64::from(told.down) + told.errors.len() as u64;
+                self.equal(|| format!("{name}: stale completions, errors and being down, and none"), trouble, 0);
+            }
+            let rings = self.plan.rings().iter().zip(&self.report.rings);
+            let to_this = rings.filter(|(ring, _)| ring.to == Consumer::Port(port.id));
+            let popped: u64 = to_this.map(|(_, told)| told.popped).sum();
+            let gone = if may_fail { self.unconnected(port.next, told) } else { 0 };
+            match (told.tx_packets + gone).checked_sub(popped) {
+                Some(taken) => self.place(&name, taken, "tx_full", shared),
+                None => self.faults.push(format!("{name}: {popped} popped for it, {} posted", told.tx_packets)),
+            }
+        }
+    }
+
+    /// What a port took for connections that were over.
+    fn unconnected(&self, next: Option<Target>, told: &verbline::engine::PortReport) -> u64 {
+        let stage = self.plan.stages().iter().find(|stage| next == Some(Target::Stage(stage.id)));
+        let heard = stage.and_then(|stage| self.report.stage(&stage.name)).map_or(0, |told| told.packets_in);
+        let dropped = self.dropped(&format!("port.{}", told.name), "no_connection");
+        dropped.saturating_sub(told.rx_packets.saturating_sub(heard))
+    }
+
+    /// An RC queue pair delivers everything; the others deliver no more than was sent.
+    fn wires(&mut self) {
+        for port in self.plan.ports() {
+            let other_end = match port.name.split_at(1) {
+                ("t", link) => format!("q{link}"),
+                ("q", link) => format!("t{link}"),
+                _ => continue,
+            };
+            let (Some(near), Some(far)) = (self.report.port(&port.name), self.report.port(&other_end)) else {
+                continue;
+            };
+            // A SEND that comes back as an operation is counted with these.
+            let operations =
+                near.operations.as_ref().and_then(|told| told.kind("send")).map_or(0, |sends| sends.posted);
+            let (sent, received) = (near.tx_packets + operations, far.rx_packets);
+            if received > sent || (received < sent && port.transport == Transport::Rc) {
+                self.faults.push(format!("port.{} sent {sent}, port.{other_end} received {received}", port.name));
+            }
+        }
+    }
+
+    /// Holds what a place took and refused against what was sent to it.
+    fn place(&mut self, name: &str, taken: u64, full: &str, shared: &mut Shared) {
+        let (sent, refused) = (self.sent_to(name), self.dropped(name, full));
+        if !sent.and_shared {
+            self.equal(|| format!("{name}: sent to it and taken"), sent.taken, taken);
+            self.equal(|| format!("{name}: refused and {full}"), sent.refused, refused);
+            return;
+        }
+        match (taken.checked_sub(sent.taken), refused.checked_sub(sent.refused)) {
+            (Some(taken), Some(refused)) => {
+                (shared.taken, shared.refused) = (shared.taken + taken, shared.refused + refused);
+            }
+            _ => self.faults.push(format!("{name}: took {taken} and refused {refused}, and was sent more: {sent:?}")),
+        }
+    }
+
+    /// What the stages' own counters say was taken and refused by a place.
+    fn sent_to(&self, name: &str) -> Sent {
+        let is_there = |target: Target| self.plan.target_name(target) == name;
+        let mut sent = Sent::default();
+        for (stage, told) in self.plan.stages().iter().zip(&self.report.stages) {
+            let counted = |word: &str| told.counter(word).unwrap_or(0);
+            for (output, target) in stage.outputs.iter().enumerate() {
+                match self.dealt(*target) {
+                    None if is_there(*target) => {
+                        sent.taken += counted(&format!("sent_{output}"));
+                        sent.refused += counted(&format!("refused_{output}"));
+                    }
+                    None => {}
+                    Some((by, places)) => {
+                        for place in (0..places.len()).filter(|place| is_there(places[*place])) {
+                            sent.taken += counted(&format!("dealt_{output}_{place}"));
+                            sent.refused += counted(&format!("turned_{output}_{place}"));
+                            sent.and_shared |= by != SpreadBy::Key;
+                        }
+                    }
+                }
+            }
+        }
+        sent
+    }
+
+    /// All that was sent in turn, and every copy, has come to some place.
+    fn shared(&mut self, came: Shared) {
+        let (mut taken, mut sent) = (0_u64, 0_u64);
+        for (stage, told) in self.plan.stages().iter().zip(&self.report.stages) {
+            let counted = |word: &str, output: usize| told.counter(&format!("{word}_{output}")).unwrap_or(0);
+            taken += told.packets_out;
+            let mut copies = false;
+            for (output, target) in stage.outputs.iter().enumerate() {
+                match self.dealt(*target) {
+                    None | Some((SpreadBy::Key, _)) => taken = taken.wrapping_sub(counted("sent", output)),
+                    Some((by, places)) => {
+                        sent += counted("sent", output) + counted("refused", output);
+                        sent += counted("copied", output) * (places.len() as u64 - 1);
+                        copies |= by == SpreadBy::Copy;
+                    }
+                }
+            }
+            // Copies for which the pool had no packet were not made.
+            let failed = told.alloc_failed.saturating_sub(told.counter("unmade").unwrap_or(0));
+            sent = sent.wrapping_sub(if copies { failed } else { 0 });
+            debug_assert!(each(told, "copied") == 0 || copies, "only what is copied is counted so");
+        }
+        self.equal(|| "sent in turn and as copies, and taken by the places".into(), taken, came.taken);
+        self.equal(
+            || "in turn and as copies, and taken or refused by the places".into(),
+            sent,
+            came.taken + came.refused,
+        );
+    }
+}

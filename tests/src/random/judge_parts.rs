@@ -1,0 +1,79 @@
+//! What must be true of operations, and of connections that come and go.
+
+use serde::Deserialize;
+use verbline::engine::ConnectionsReport;
+
+use super::judge::Judge;
+use super::marks::{DESK, OPERATIONS, OPERATOR, OWNER, SECTION, VISITOR};
+
+#[derive(Deserialize)]
+struct Ends {
+    /// The sources have ended by themselves, so that nothing was under way as the stages stopped.
+    ends: bool,
+}
+
+impl Judge<'_> {
+    pub(super) fn parts(&mut self) {
+        self.operations();
+        self.connections("visitors", VISITOR);
+        self.connections("door", DESK);
+    }
+
+    /// What the stage of this number counted.
+    fn own(&self, node: usize, counter: &str) -> u64 {
+        self.report.stage(&format!("s{node}")).and_then(|stage| stage.counter(counter)).unwrap_or(u64::MAX)
+    }
+
+    /// Each was carried out once, and came back once.
+    fn operations(&mut self) {
+        let report = self.report;
+        let Some(told) = report.port("tops").and_then(|port| port.operations.as_ref()) else { return };
+        self.equal(|| "operations under way, and none".into(), told.under_way, 0);
+        self.equal(|| "operations declined, twice".into(), told.declined, self.own(OPERATOR, "declined"));
+        let all: u64 = told.kinds.iter().map(|kind| kind.posted).sum();
+        let asked: u64 = OPERATIONS.iter().filter_map(|kind| told.kind(kind.name())).map(|kind| kind.posted).sum();
+        self.equal(|| "operations posted, and those asked for".into(), all, asked);
+        for kind in OPERATIONS {
+            let name = kind.name();
+            let (posted, completed, failed) =
+                told.kind(name).map_or((0, 0, 0), |kind| (kind.posted, kind.completed, kind.failed));
+            self.equal(|| format!("{name}: posted and completed"), posted, completed);
+            self.equal(|| format!("{name}: failed, and none"), failed, 0);
+            self.equal(
+                || format!("{name}: completed and given back"),
+                completed,
+                self.own(OPERATOR, &format!("did_{name}")),
+            );
+        }
+        let ended = self.plan.section(SECTION).and_then(|section| section.parse::<Ends>().ok());
+        if ended.is_some_and(|run| run.ends) {
+            self.equal(|| "what was added, and the sum".into(), self.own(OPERATOR, "added"), self.own(OWNER, "sum"));
+        }
+    }
+
+    /// Each that opened has closed, or is open at the end.
+    fn connections(&mut self, port: &str, node: usize) {
+        let Some(told) = self.report.port(port).and_then(|port| port.connections.clone()) else { return };
+        let ConnectionsReport { max, opened, closed, failed, open, open_max, forced, .. } = told;
+        let name = format!("port.{port}");
+        self.equal(|| format!("{name}: opened, and closed, failed or open"), opened, closed + failed + open);
+        self.equal(|| format!("{name}: opened, twice"), opened, self.own(node, "opened"));
+        self.equal(|| format!("{name}: closed, twice"), closed, self.own(node, "ended"));
+        self.equal(|| format!("{name}: failed, twice"), failed, self.own(node, "failed"));
+        self.equal(|| format!("{name}: forced, and none"), forced, 0);
+        if self.is_strict {
+            self.equal(|| format!("{name}: failed, and none"), failed, 0);
+        }
+        let reached = open_max.max(open);
+        if reached > max {
+            self.faults.push(format!("{name}: {reached} were open at once, of {max} at most"));
+        }
+        let told = &told;
+        let made = opened + told.unanswered + told.rejected_full;
+        let others = told.rejected_acceptor + told.rejected_device + told.rejected_resources;
+        // Some may be on their way still.
+        if others > 0 || made > told.requests || told.requests > made + max {
+            self.faults.push(format!("{name}: {made} of {} requests are accounted for: {told:?}", told.requests));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The parts of a draft as the text of a plan.
+
+use std::fmt::Write as _;
+
+use super::links::{LinkDraft, RingDraft};
+use super::marks::{
+    ANSWERER, CALLER, DESK, INJECTED, LISTENER, OPERATOR, OWNER, SLOT_BYTES, SLOTS_SPARE, VISITOR, WORD_BYTES,
+    WORDS_FIXED,
+};
+use super::parts::{InjectorDraft, OperatorDraft, PartsDraft, SpeakerDraft, TalkDraft, VisitsDraft};
+use super::text::{Ends, INTO_STRING, Plan, line};
+
+impl PartsDraft {
+    pub(super) fn any(&self) -> bool {
+        self.receive() || !self.injectors.is_empty()
+    }
+
+    /// Whether any has a port.
+    pub(super) fn receive(&self) -> bool {
+        self.talk.is_some() || self.operator.is_some() || self.visits.is_some()
+    }
+}
+
+impl Plan<'_> {
+    pub(super) fn parts(&mut self, reached: &[usize]) {
+        let draft = self.draft;
+        let PartsDraft { talk, operator, injectors, visits, .. } = &draft.parts;
+        talk.iter().for_each(|talk| self.talk(talk));
+        operator.iter().for_each(|operator| self.operator(operator));
+        injectors.iter().enumerate().for_each(|(index, injector)| self.injector(index, injector, reached));
+        visits.iter().for_each(|visits| self.visits(visits));
+    }
+
+    /// Two lcores, the second of which counts from the first.
+    fn two_lcores(&self, first: u8, second: u8) -> [usize; 2] {
+        [0, second.min(1)].map(|further| usize::from(first + further) % self.cpus)
+    }
+
+    /// The caller and its answerer.
+    fn talk(&mut self, talk: &TalkDraft) {
+        let TalkDraft { caller, answerer, rounds, window_packets, there, back, .. } = talk;
+        let lcores = self.two_lcores(caller.lcore, answerer.lcore);
+        // Who holds a port back is refused, and a packet that is displaced is waited for.
+        let [there, back] =
+            [there, back].map(|link| LinkDraft { ring: RingDraft { full: 0, ..link.ring.clone() }, ..link.clone() });
+        for (at, speaker, link) in [(0, caller, &there), (1, answerer, &back)] {
+            let (node, to) = [(CALLER, ANSWERER), (ANSWERER, CALLER)][at];
+            let ends = Ends { name: format!("{node}_0"), near: lcores[at], far: lcores[1 - at], to, may_hold: false };
+            let target = self.link(&ends, link);
+            let SpeakerDraft { seed, pause_ns, waits_in_call, .. } = speaker;
+            let mut params =
+                format!("node = {node}, seed = {seed}, pause_ns = {pause_ns}, waits_in_call = {waits_in_call}");
+            line!(self, "[stage.s{node}]\nuse = \"{}\"\nlcore = \"c{}\"", ["caller", "answerer"][at], lcores[at]);
+            if at == 0 {
+                line!(self, "pool = \"packets\"");
+                write!(params, ", rounds = {rounds}, window_packets = {window_packets}").expect(INTO_STRING);
+            }
+            line!(self, "out = {{ a = \"{target}\" }}\nparams = {{ {params} }}\n");
+        }
+    }
+
+    /// Who asks for operations, and whose region they reach.
+    fn operator(&mut self, operator: &OperatorDraft) {
+        let OperatorDraft { lcore, owner_lcore, seed, count, depth, words, pause_ns, sends, by_address, port } =
+            operator;
+        let lcores = self.two_lcores(*lcore, *owner_lcore);
+        let (own_bytes, bytes) =
+            ((usize::from(*depth) + SLOTS_SPARE) * SLOT_BYTES, (WORDS_FIXED + usize::from(*words)) * WORD_BYTES);
+        let rights = "\"local-write\", \"remote-read\", \"remote-write\", \"remote-atomic\"";
+        for (name, bytes, rights) in [("own", own_bytes, "\"local-write\""), ("there", bytes, rights)] {
+            line!(self, "[region.{name}]\ndevice = \"nic\"\nbytes = {bytes}\npages = \"4KiB\"\nrights = [{rights}]\n");
+        }
+        let LinkDraft { rx_depth_wr, tx_depth_wr, signal_every_wr, inline_bytes, .. } = port;
+        // With a receive for most of what is under way, as in `with_room`.
+        let rx_depth_wr = (*rx_depth_wr).max((*depth).into());
+        let (pool, address) = (self.receives_into(), self.address());
+        let ends = match by_address {
+            true => [format!("connect = \"{address}\""), format!("listen = \"{address}\"")],
+            false => ["qops", "tops"].map(|other| format!("peer = \"port.{other}\"")),
+        };
+        for (at, name, node) in [(0, "tops", OPERATOR), (1, "qops", OWNER)] {
+            line!(
+                self,
+                "[port.{name}]\nlcore = \"c{}\"\ndevice = \"nic\"\ntransport = \"rc\"\n{}",
+                lcores[at],
+                ends[at]
+            );
+            line!(self, "pool = \"{pool}\"\nrx_depth_wr = {rx_depth_wr}\nnext = \"stage.s{node}\"");
+            line!(
+                self,
+                "tx_depth_wr = {tx_depth_wr}\nsignal_every_wr = {signal_every_wr}\ninline_bytes = {inline_bytes}"
+            );
+            line!(self, "{}", if at == 0 { format!("ops_depth_wr = {depth}\n") } else { String::new() });
+        }
+        line!(self, "[stage.s{OPERATOR}]\nuse = \"operator\"\nlcore = \"c{}\"\npool = \"packets\"", lcores[0]);
+        line!(self, "regions = [\"own\"]\nout = {{ a = \"port.tops\" }}");
+        line!(
+            self,
+            "params = {{ seed = {seed}, count = {count}, depth = {depth}, words = {words}, pause_ns = {pause_ns}, \
+            sends = {sends} }}\n"
+        );
+        line!(self, "[stage.s{OWNER}]\nuse = \"owner\"\nlcore = \"c{}\"\npool = \"packets\"", lcores[1]);
+        line!(self, "regions = [\"there\"]\nout = {{ a = \"port.qops\" }}\n");
+    }
+
+    /// The node that an injector leads to, unless it is a listener.
+    fn injected(injector: &InjectorDraft, reached: &[usize], sources: usize) -> Option<usize> {
+        let nodes: Vec<usize> = reached.iter().filter(|node| **node >= sources).copied().collect();
+        let choice = usize::from(injector.to).checked_sub(1)?;
+        nodes.get(choice.checked_rem(nodes.len())?).copied()
+    }
+
+    /// What the threads are told that push, as a list of the run's own section.
+    pub(super) fn pushers(&mut self, reached: &[usize]) {
+        let draft = self.draft;
+        let rows = draft.parts.injectors.iter().enumerate().map(|(index, injector)| {
+            let InjectorDraft { seed, count, batch, two_threads, pause_ns, .. } = injector;
+            let to = Self::injected(injector, reached, draft.sources).unwrap_or(LISTENER + index);
+            let (node, threads) = (INJECTED + index, 1 + u8::from(*two_threads));
+            format!(
+                "{{ name = \"i{index}\", node = {node}, to = {to}, seed = {seed}, count = {count}, batch = {batch}, \
+                 threads = {threads}, pause_ns = {pause_ns} }}"
+            )
+        });
+        let rows: Vec<String> = rows.collect();
+        line!(self, "pushers = [{}]", rows.join(", "));
+    }
+
+    fn injector(&mut self, index: usize, injector: &InjectorDraft, reached: &[usize]) {
+        let InjectorDraft { lcore, depth, count, two_threads, .. } = injector;
+        let to = Self::injected(injector, reached, self.draft.sources).unwrap_or(LISTENER + index);
+        line!(self, "[injector.i{index}]\nto = \"stage.s{to}\"\npool = \"packets\"\ndepth = {depth}\n");
+        if to == LISTENER + index {
+            let (lcore, count) =
+                (usize::from(*lcore) % self.cpus, usize::from(*count) * (1 + usize::from(*two_threads)));
+            line!(self, "[stage.s{to}]\nuse = \"listener\"\nlcore = \"c{lcore}\"");
+            line!(self, "params = {{ node = {to}, index = {index}, count = {count} }}\n");
+        }
+    }
+
+    /// A server and its clients.
+    fn visits(&mut self, visits: &VisitsDraft) {
+        let VisitsDraft { places, connections, shared, rx_depth_wr, spare_wr, window_packets, seed, .. } = visits;
+        let lcores = self.two_lcores(visits.lcore, visits.server_lcore);
+        let (pool, address) = (self.receives_into(), self.address());
+        // Sends that no completion has covered take room; what finds none is dropped at once.
+        let signal_every_wr = 1 + seed % 8;
+        let tx_depth_wr = u32::from(window_packets + spare_wr) + signal_every_wr - 1;
+        let rx = if *shared { "rx_shared_wr" } else { "rx_depth_wr" };
+        let keys = [
+            format!("connect = \"{address}\"\nconnections = {connections}"),
+            format!("listen = \"{address}\"\nconnections_max = {places}"),
+        ];
+        for (at, name, node) in [(0, "visitors", VISITOR), (1, "door", DESK)] {
+            line!(
+                self,
+                "[port.{name}]\nlcore = \"c{}\"\ndevice = \"nic\"\ntransport = \"rc\"\n{}",
+                lcores[at],
+                keys[at]
+            );
+            line!(self, "pool = \"{pool}\"\n{rx} = {rx_depth_wr}\nnext = \"stage.s{node}\"");
+            line!(self, "tx_depth_wr = {tx_depth_wr}\nsignal_every_wr = {signal_every_wr}\n");
+        }
+        let VisitsDraft { rounds, closes, server_closes, is_rude, .. } = visits;
+        // Who finds no place waits for up to a second before it asks again.
+        let closes = if connections > places { (*closes).min(3) } else { *closes };
+        line!(self, "[stage.s{VISITOR}]\nuse = \"visitor\"\nlcore = \"c{}\"\npool = \"packets\"", lcores[0]);
+        line!(self, "out = {{ a = \"port.visitors\" }}");
+        line!(
+            self,
+            "params = {{ seed = {seed}, rounds = {rounds}, closes = {closes}, window_packets = {window_packets}, \
+            server_closes = {server_closes}, is_rude = {is_rude} }}\n"
+        );
+        line!(self, "[stage.s{DESK}]\nuse = \"desk\"\nlcore = \"c{}\"\nout = {{ a = \"port.door\" }}\n", lcores[1]);
+    }
+}

@@ -1,0 +1,254 @@
+//! Connections that come and go: a visitor talks over each of many, and a desk sends back what
+//! comes. Either of them closes one now and then, which is made again.
+
+use fastrand::Rng;
+use serde::Deserialize;
+use verbline::engine::{ConnectionChange, ConnectionEvent, ConnectionId, StageError, Tick};
+use verbline::prelude::*;
+
+use super::marks::{Counters, DESK, DROPS, LATE_NS, PART_BYTES, RETRY_NS, STAMP_BYTES, VISITOR, stamp};
+
+const OUT: OutId = OutId(0);
+/// In the last place of a stamp: the desk is to close the connection.
+const BYE: u8 = 1;
+const BYE_AT: usize = 3;
+/// In place of what is under way: it is closed.
+const CLOSING: usize = usize::MAX;
+/// Connections of a port, at most.
+const SLOTS_MAX: usize = 8;
+
+pub(super) fn register(registry: &mut Registry) {
+    let spec = |source, summary| StageSpec { outputs: &["a"], source, drops: DROPS, summary, ..StageSpec::default() };
+    registry.stage("visitor", spec(true, "talks over connections, and closes them"), |context| {
+        Ok(Box::new(Visitor::new(context)?))
+    });
+    registry.stage("desk", spec(false, "sends back what comes"), |context| Ok(Box::new(Desk::new(context))));
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Params {
+    seed: u64,
+    /// Times that a connection is talked over, and closed.
+    rounds: u32,
+    closes: u32,
+    window_packets: usize,
+    server_closes: bool,
+    is_rude: bool,
+}
+
+/// What both ends know of connections, by slot: the one that is open, and the last number that came
+/// by it.
+struct Book {
+    port: u16,
+    open: [Option<(ConnectionId, u32)>; SLOTS_MAX],
+    opened: Counter,
+    ended: Counter,
+    failed: Counter,
+}
+
+impl Book {
+    fn new(context: &StageContext<'_>, port: &str) -> Book {
+        Book {
+            port: context.port(port).unwrap_or(u16::MAX),
+            open: [None; SLOTS_MAX],
+            opened: context.counter("opened"),
+            ended: context.counter("ended"),
+            failed: context.counter("failed"),
+        }
+    }
+
+    /// Whether this is what may happen next.
+    fn note(&mut self, event: ConnectionEvent) -> bool {
+        let Some(slot) = self.open.get_mut(event.connection.slot()) else { return false };
+        if event.change == ConnectionChange::Opened {
+            self.opened.add(1);
+            return slot.replace((event.connection, 0)).is_none();
+        }
+        if matches!(event.change, ConnectionChange::Failed { .. }) { &self.failed } else { &self.ended }.add(1);
+        slot.take().is_some_and(|(connection, _)| connection == event.connection)
+    }
+
+    /// Whether a packet came by a connection that is open, and is the next one of those sent over
+    /// it. What is lost at its end has no successor.
+    fn is_next(&mut self, packet: &Packet) -> bool {
+        let Some([_, _, _, _, number @ ..]) = packet.data().first_chunk::<STAMP_BYTES>() else { return false };
+        let number = u32::from_le_bytes(*number);
+        let Some(from) = packet.connection() else { return false };
+        match self.open.get_mut(from.slot()) {
+            Some(Some((connection, last))) if *connection == from => {
+                *last += 1;
+                number == *last
+            }
+            _ => false,
+        }
+    }
+}
+
+struct Visitor {
+    params: Params,
+    rng: Rng,
+    counters: Counters,
+    late: Counter,
+    book: Book,
+    /// The last number sent over each connection, by slot.
+    numbers: [u32; SLOTS_MAX],
+    /// The connection that it waits for, for so many packets.
+    under_way: Option<(ConnectionId, usize)>,
+    sent_ns: Tick,
+    rounds_left: u32,
+    closes_left: u32,
+}
+
+impl Visitor {
+    fn new(context: &StageContext<'_>) -> Result<Visitor, StageError> {
+        let params: Params = context.params()?;
+        // Packets that are under way as their connection closes may be lost.
+        context.counter("may_lose").set((params.is_rude || params.server_closes).into());
+        Ok(Visitor {
+            rng: Rng::with_seed(params.seed),
+            counters: Counters::new(context),
+            late: context.counter("late"),
+            book: Book::new(context, "visitors"),
+            numbers: [0; SLOTS_MAX],
+            under_way: None,
+            sent_ns: 0,
+            rounds_left: params.rounds,
+            closes_left: params.closes,
+            params,
+        })
+    }
+
+    /// Sends so many packets over a connection, the last of which may ask the desk to close it.
+    fn talk(&mut self, connection: ConnectionId, packets: usize, is_bye: bool, out: &mut Outputs<'_>) -> usize {
+        let room = out.room(OUT);
+        for done in 0..packets.min(room) {
+            let Some(mut packet) = self.counters.take(out) else { return done };
+            assert!(packet.set_len(self.rng.usize(STAMP_BYTES..=PART_BYTES)), "a plan's packets hold a stamp");
+            let number = self.numbers[connection.slot()] + 1;
+            stamp(packet.data_mut(), VISITOR, 0, DESK as u8, number);
+            packet.data_mut()[BYE_AT] = if is_bye && done + 1 == packets.min(room) { BYE } else { 0 };
+            packet.set_connection(Some(connection));
+            match out.send(OUT, packet) {
+                true => {
+                    self.counters.sent[0].add(1);
+                    self.numbers[connection.slot()] = number;
+                }
+                false => {
+                    self.counters.refused[0].add(1);
+                    return done;
+                }
+            }
+        }
+        packets.min(room)
+    }
+
+    /// When it wants to be polled: while it waits for packets, they call it.
+    fn when(&self, out: &Outputs<'_>) -> Next {
+        match self.under_way {
+            Some((_, 0..CLOSING)) => Next::At(out.now_ns() + 2 * LATE_NS),
+            _ => Next::At(out.now_ns() + RETRY_NS),
+        }
+    }
+
+    /// Closes a connection, in one of the ways that there are.
+    fn close(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
+        self.closes_left -= 1;
+        let packets = if self.params.is_rude { self.rng.usize(..=self.params.window_packets) } else { 0 };
+        if self.params.server_closes {
+            // Behind its last packet, which does not come back.
+            if self.talk(connection, packets.max(1), true, out) > 0 {
+                self.under_way = Some((connection, CLOSING));
+                return;
+            }
+        }
+        self.talk(connection, packets, false, out);
+        out.close(connection);
+        self.under_way = Some((connection, CLOSING));
+    }
+}
+
+impl Stage for Visitor {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        for packet in input.as_slice() {
+            self.counters.astray.add((!self.book.is_next(packet)).into());
+            if let Some((connection, left)) = &mut self.under_way
+                && packet.connection() == Some(*connection)
+            {
+                *left -= usize::from(*left != CLOSING);
+            }
+        }
+        if self.under_way.is_some_and(|(_, left)| left == 0) {
+            self.under_way = None;
+            self.late.add((out.fresh_ns().saturating_sub(self.sent_ns) > LATE_NS).into());
+        }
+        self.counters.came.add(input.len() as u64);
+        self.counters.drop_all(input, out);
+    }
+
+    fn connection_event(&mut self, event: ConnectionEvent, _: &mut Outputs<'_>) {
+        if event.port == self.book.port {
+            self.counters.astray.add((!self.book.note(event)).into());
+            self.numbers[event.connection.slot()] = 0;
+            if self.under_way.is_some_and(|(connection, _)| connection == event.connection) {
+                self.under_way = None;
+            }
+        }
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.under_way.is_some() {
+            return self.when(out);
+        }
+        if self.rounds_left == 0 && self.closes_left == 0 {
+            return Next::Done;
+        }
+        let open = self.book.open.iter().flatten().count();
+        let Some(choice) = self.rng.u32(..).checked_rem(open as u32) else { return Next::At(out.now_ns() + RETRY_NS) };
+        let chosen = self.book.open.iter().flatten().nth(choice as usize);
+        let Some((connection, _)) = chosen.copied() else { return Next::Busy };
+        self.sent_ns = out.fresh_ns();
+        if self.rng.u32(..self.rounds_left + self.closes_left) < self.closes_left {
+            self.close(connection, out);
+        } else {
+            self.rounds_left -= 1;
+            let window = self.rng.usize(1..=self.params.window_packets);
+            self.under_way =
+                Some((connection, self.talk(connection, window, false, out))).filter(|(_, sent)| *sent > 0);
+        }
+        self.when(out)
+    }
+}
+
+struct Desk {
+    counters: Counters,
+    book: Book,
+}
+
+impl Desk {
+    fn new(context: &StageContext<'_>) -> Desk {
+        Desk { counters: Counters::new(context), book: Book::new(context, "door") }
+    }
+}
+
+impl Stage for Desk {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        self.counters.came.add(input.len() as u64);
+        for packet in input.drain_front(input.len()) {
+            self.counters.astray.add((!self.book.is_next(&packet)).into());
+            if let (Some(&BYE), Some(connection)) = (packet.data().get(BYE_AT), packet.connection()) {
+                out.close(connection);
+            }
+            match out.send(OUT, packet) {
+                true => self.counters.sent[0].add(1),
+                false => self.counters.refused[0].add(1),
+            }
+        }
+    }
+
+    fn connection_event(&mut self, event: ConnectionEvent, _: &mut Outputs<'_>) {
+        if event.port == self.book.port {
+            self.counters.astray.add((!self.book.note(event)).into());
+        }
+    }
+}
