@@ -136,7 +136,8 @@ fn refused(tree: &Path, build: Build, packages: &str, lines: &Lines) -> Result<B
     Ok(refused)
 }
 
-/// The faults on the lines that an error names; its main line first, others only where that has none.
+/// The faults on the lines that an error names; its main line first, others only where that has
+/// none.
 fn faults_of(tree: &Path, message: &Value, lines: &Lines) -> BTreeSet<u32> {
     let spans = message["spans"].as_array().map(Vec::as_slice).unwrap_or_default();
     let of = |primary: bool| -> BTreeSet<u32> {

@@ -1,5 +1,6 @@
-//! Plants every small fault of a list in one build, each behind a switch, and runs the tests that come by it: `tests/mutants`
-//! calls this. A fault costs no build of its own, and a test that never reaches it is not asked.
+//! Plants every small fault of a list in one build, each behind a switch, and runs the tests that
+//! come by it: `tests/mutants` calls this. A fault costs no build of its own, and a test that never
+//! reaches it is not asked.
 
 mod build;
 mod source;
@@ -209,7 +210,8 @@ fn summary(faults: &[Fault], planted: &Planted, path: &Path) -> usize {
     missed
 }
 
-/// Whether the list of faults that change nothing has this one: its file, its name, and a text of the line that it is in.
+/// Whether the list of faults that change nothing has this one: its file, its name, and a text of
+/// the line that it is in.
 fn is_equivalent(fault: &Fault, sources: &HashMap<String, String>) -> bool {
     let line = sources.get(&fault.file).and_then(|text| text.lines().nth(fault.start.0 - 1)).unwrap_or_default();
     include_str!("../equivalent").lines().any(|entry| {

@@ -1,6 +1,8 @@
-//! Which of the planted faults is on, and which of them a run comes by; a module of every crate that has some.
+//! Which of the planted faults is on, and which of them a run comes by; a module of every crate
+//! that has some.
 //!
-//! `PLANTED=N` turns fault N on. `PLANTED_REACH=FILE` appends each place that is reached, once a process.
+//! `PLANTED=N` turns fault N on. `PLANTED_REACH=FILE` appends each place that is reached, once a
+//! process.
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! The places of a source file in which a fault can be put behind a switch, by where cargo-mutants says that it is.
+//! The places of a source file in which a fault can be put behind a switch, by where cargo-mutants
+//! says that it is.
 
 use proc_macro2::{LineColumn, Span};
 use std::collections::HashMap;
@@ -77,7 +78,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A function's body; one that returns `impl Trait` has one type, which another value would seldom have.
+    /// A function's body; one that returns `impl Trait` has one type, which another value would
+    /// seldom have.
     fn body(&mut self, sig: &syn::Signature, block: &syn::Block) {
         let opaque = matches!(&sig.output, syn::ReturnType::Type(_, of) if matches!(**of, syn::Type::ImplTrait(_)));
         if let Some(first) = block.stmts.first().filter(|_| !opaque) {

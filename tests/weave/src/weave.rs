@@ -1,4 +1,5 @@
-//! Writes a file's faults into it, each behind a switch: what is on decides at run time which of the texts is run.
+//! Writes a file's faults into it, each behind a switch: what is on decides at run time which of
+//! the texts is run.
 
 use crate::source::{Found, Place, Source};
 use std::ops::Range;
@@ -19,7 +20,8 @@ pub struct Fault {
 /// Text that goes in at a byte, with the faults that it is for.
 struct Insertion {
     at: usize,
-    /// What goes in earlier at the same byte: closing text from the inside out, then opening text from the outside in.
+    /// What goes in earlier at the same byte: closing text from the inside out, then opening text
+    /// from the outside in.
     order: (u8, isize, u8),
     text: String,
     faults: Vec<u32>,
@@ -121,7 +123,8 @@ impl Weaver<'_> {
         self.insert(whole.end, (0, length, u8::MAX - rank), "\n})".to_owned(), vec![]);
     }
 
-    /// Takes an arm away, by a guard. Where the other arms don't cover what it did, the compiler names what the match is on.
+    /// Takes an arm away, by a guard. Where the other arms don't cover what it did, the compiler
+    /// names what the match is on.
     fn guard(&mut self, fault: &Fault, matched: &Range<usize>, pattern_ends: usize, guard: Option<Range<usize>>) {
         let id = fault.id;
         self.insert(matched.start, (1, isize::MIN, 0), "\n".to_owned(), vec![]);
