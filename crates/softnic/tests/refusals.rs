@@ -113,6 +113,34 @@ fn a_message_a_byte_longer_than_its_receive_is_refused_and_writes_nothing_behind
     }
 }
 
+/// Messages that are polled together take a path of their own from the second on, while each is like
+/// the one before it.
+#[test]
+fn of_several_that_are_polled_at_once_each_is_held_to_its_own_receive() {
+    for len in [8, 40, 64, 96] {
+        on_fresh_and_warm(&[IBV_QPT_RC], |pair, place| {
+            pair.b_mem.fill(0, &[0xee; 2048]);
+            let other = pair.other.memory(2048);
+            let rooms =
+                [(&pair.b_mem, 0, len), (&other, 0, len + 1), (&pair.b_mem, 200, len), (&pair.b_mem, 400, len - 1)];
+            for (wr_id, (memory, at, room)) in (10..).zip(rooms) {
+                assert_eq!(pair.b.recv(wr_id, &[memory.sge(at, room)]), 0);
+            }
+            pair.a_mem.fill(0, &pattern(len, 3));
+            let mut sends: Vec<Wr> = (0..4).map(|_| Wr::send(1, 0, &[pair.a_mem.sge(0, len)])).collect();
+            pair.a.post(&mut sends).unwrap();
+            let got: Vec<_> = pair.b_recv.poll_up_to::<8>().iter().map(|wc| (wc.wr_id, wc.status)).collect();
+            let wanted = [(10, SUCCESS), (11, SUCCESS), (12, SUCCESS), (13, IBV_WC_LOC_LEN_ERR)];
+            assert_eq!(got, wanted, "{len} B, {place}");
+            for (memory, at, _) in &rooms[..3] {
+                assert_eq!(memory.read(*at, len), pattern(len, 3), "{len} B, {place}");
+            }
+            assert_eq!(pair.b_mem.read(400 + len - 1, 100), [0xee; 100], "{len} B, {place}");
+            pair.a_send.poll_all();
+        });
+    }
+}
+
 #[test]
 fn the_longest_that_fits_arrives() {
     for room in [8, 40, 64, 95, 96, 97, 200, 1000] {

@@ -269,6 +269,36 @@ fn reset_forgets_everything_and_the_pair_can_be_connected_again() {
 }
 
 #[test]
+fn one_that_waits_for_a_receive_forgets_it_at_a_reset() {
+    for through_err in [false, true] {
+        let pair = Pair::rc();
+        for round in 0..3u64 {
+            // No receive: it waits, and is looked at whenever its queue is polled.
+            pair.a.post(&mut [Wr::send(round, SIGNALED, &[pair.a_mem.sge(0, 64)])]).unwrap();
+            assert!(pair.a_send.poll().is_none());
+            if through_err {
+                assert_eq!(pair.a.to(IBV_QPS_ERR), 0);
+                assert_eq!(pair.a_send.poll().map(|wc| (wc.wr_id, wc.status)), Some((round, FLUSHED)));
+            }
+            assert_eq!((pair.a.to(IBV_QPS_RESET), pair.b.to(IBV_QPS_RESET)), (0, 0));
+            connect((&pair.a, 1), (&pair.b, 2));
+            for (wr_id, late) in [(100 + round, false), (200 + round, true)] {
+                if !late {
+                    pair.b.recv(wr_id, &[pair.b_mem.sge(0, 64)]);
+                }
+                pair.a.post(&mut [Wr::send(wr_id, SIGNALED, &[pair.a_mem.sge(0, 64)])]).unwrap();
+                if late {
+                    assert!(pair.a_send.poll().is_none() && pair.b_recv.poll().is_none());
+                    pair.b.recv(wr_id, &[pair.b_mem.sge(0, 64)]);
+                }
+                assert_eq!((pair.b_recv.wait().wr_id, pair.a_send.wait().wr_id), (wr_id, wr_id));
+            }
+            assert!(pair.a_send.poll().is_none() && pair.b_recv.poll().is_none());
+        }
+    }
+}
+
+#[test]
 fn sqd_holds_sends_and_says_when_it_is_drained() {
     let pair = Pair::rc();
     let drain = |qp: &Qp| {
