@@ -83,6 +83,34 @@ fn a_datagram_arrives_behind_its_header() {
 
 /// An address so high that the data behind the header's room would be beyond the last one: not at
 /// the first ones either, where the key's region is.
+/// The header may end within a piece, and at its end.
+#[test]
+fn a_datagram_fills_the_pieces_of_its_receive_in_order() {
+    let (nic, other) = (Nic::open(0), Nic::open(1));
+    let ends = (endpoint(&nic), endpoint(&other));
+    let ((a, a_cq), (b, b_cq)) = (&ends.0, &ends.1);
+    let (a_mem, b_mem) = (nic.memory(4096), other.memory(4096));
+    let ah = by_gid(&nic, gid(&other, 0), 0).unwrap();
+    let data = pattern(80, 9);
+    a_mem.fill(0, &data);
+    for rooms in [[60, 50, 50], [40, 30, 50], [39, 2, 100], [10, 60, 200]] {
+        b_mem.fill(0, &[0xee; 4096]);
+        let pieces: Vec<_> = (0..).step_by(1000).zip(rooms).map(|(at, room)| b_mem.sge(at, room)).collect();
+        assert_eq!(b.recv(1, &pieces), 0);
+        a.post(&mut [Wr::send(2, SIGNALED, &[a_mem.sge(0, 80)]).to(ah.0, b.num(), QKEY)]).unwrap();
+        assert_eq!((a_cq.wait().status, b_cq.wait().status), (SUCCESS, SUCCESS));
+        let (mut skip, mut left) = (GRH, &data[..]);
+        for (at, room) in (0..).step_by(1000).zip(rooms) {
+            let header = skip.min(room);
+            let (here, rest) = left.split_at((room - header).min(left.len()));
+            assert_eq!(b_mem.read(at + header, here.len()), here, "{rooms:?}");
+            assert_eq!(b_mem.read(at + room, 100), [0xee; 100], "{rooms:?} behind a piece");
+            (skip, left) = (skip - header, rest);
+        }
+        assert!(left.is_empty());
+    }
+}
+
 #[test]
 fn a_receive_at_the_end_of_all_addresses_is_denied() {
     const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;

@@ -156,6 +156,28 @@ fn the_longest_that_fits_arrives() {
 }
 
 #[test]
+fn a_message_fills_the_pieces_of_its_receive_in_order() {
+    for len in [8, 40, 64, 96, 200] {
+        on_fresh_and_warm(&BOTH, |pair, place| {
+            pair.b_mem.fill(0, &[0xee; 2048]);
+            let rooms = [(0, 3), (100, len - 5), (400, 300)];
+            let pieces = rooms.map(|(at, room)| pair.b_mem.sge(at, room));
+            assert_eq!(pair.b.recv(7, &pieces), 0);
+            let data = pattern(len, 3);
+            pair.a_mem.fill(0, &data);
+            pair.a.post(&mut [Wr::send(1, SIGNALED, &[pair.a_mem.sge(0, len)])]).unwrap();
+            let got = pair.b_recv.wait();
+            assert_eq!((got.status, got.byte_len as usize), (SUCCESS, len), "{len} B, {place}");
+            assert_eq!(pair.a_send.wait().status, SUCCESS, "{len} B, {place}");
+            for (at, part) in [(0, &data[..3]), (100, &data[3..len - 2]), (400, &data[len - 2..])] {
+                assert_eq!(pair.b_mem.read(at, part.len()), part, "{len} B, {place}");
+                assert_eq!(pair.b_mem.read(at + part.len(), 90), [0xee; 90], "{len} B, {place}");
+            }
+        });
+    }
+}
+
+#[test]
 fn a_receive_into_memory_that_may_not_be_written_is_an_error_on_both_sides() {
     for len in [8, 64, 96, 600] {
         on_fresh_and_warm(&[IBV_QPT_RC], |pair, place| {

@@ -62,6 +62,20 @@ fn a_type_1_window_grants_its_part_under_a_new_key_each_time() {
     drop(mw);
 }
 
+/// What may only be read by its own side may be lent for reading, and for nothing else.
+#[test]
+fn a_window_for_reading_needs_no_right_to_write() {
+    for (access, status) in
+        [(REMOTE_READ, SUCCESS), (REMOTE_WRITE, IBV_WC_MW_BIND_ERR), (REMOTE_ATOMIC, IBV_WC_MW_BIND_ERR)]
+    {
+        let pair = Pair::rc();
+        let memory = pair.other.memory_with(4096, MW_BIND | REMOTE_READ);
+        let mw = Mw::new(&pair.other, IBV_MW_TYPE_2);
+        assert_eq!(bind(&pair, &mw, mw.rkey(), info(&memory, 0, 64, access)), status, "{access}");
+        drop(mw);
+    }
+}
+
 #[test]
 fn a_window_is_checked() {
     let cases: [(&str, u64, u32); 3] = [
