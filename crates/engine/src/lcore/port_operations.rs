@@ -8,6 +8,9 @@
 //! `ops_depth_wr` operations are in the send queue; the last of every list is signaled, so that all
 //! that is posted is known to be done without another post.
 
+#[cfg(test)]
+mod model;
+
 use verbline_verbs::{Completion, PostStop, Transport};
 
 use crate::api::operations::OperationError;
@@ -36,11 +39,15 @@ impl Port {
             return false;
         }
         if queue.is_down {
+            // What was listed and not posted is not out any more: it is dropped here, not with the
+            // queue pair.
+            operating.sends -= queue.sends_waiting();
             let dropped = batch.len() + queue.fail_waiting();
             queue.sends_dropped(batch.len());
             batch.clear();
             self.stats.drops.add(DropReason::PortDown, dropped as u64);
             self.stats.tx_pending.set(0);
+            self.stats.tx_outstanding.set(operating.sends as u64);
             return true;
         }
         let (mut busy, mut failed) = (false, None);

@@ -169,13 +169,6 @@ impl Cq {
         }
     }
 
-    /// Polls once for up to `N`.
-    pub fn poll_up_to<const N: usize>(&self) -> Vec<Wc> {
-        let mut wcs = unsafe { std::mem::zeroed::<[ibv_wc; N]>() };
-        let count = unsafe { ibv_poll_cq(self.0, N as c_int, wcs.as_mut_ptr()) };
-        wcs[..usize::try_from(count).expect("poll_cq")].iter().map(convert).collect()
-    }
-
     /// Polls until there is one.
     pub fn wait(&self) -> Wc {
         let start = Instant::now();

@@ -1,4 +1,5 @@
-//! What the peer finds of messages that are sent through a key: lengths, pieces, what is invalidated.
+//! What the peer finds of messages that are sent through a key: lengths, pieces, what is
+//! invalidated.
 
 use crate::harness::*;
 use crate::rig::*;
