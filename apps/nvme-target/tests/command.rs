@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::process::Signal;
 use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, two_lcores, unwrapped};
 
 fn app() -> Program {
@@ -102,12 +103,20 @@ fn two_lcores_serve_protected_blocks() {
         &["nvme.namespace.1.protection=type2", "load.protection=host", "nvme.namespace.1.block_bytes=512"],
         &["nvme.namespace.1.protection=type3", "load.protection=host", "load.block_bytes=16384", "load.depth=8"],
         &["nvme.namespace.1.protection=type3", "load.protection=target", "load.in_capsule=false"],
+        // With as many keys as a queue has reads under way, and with fewer.
+        &["nvme.namespace.1.protection=type1", "load.protection=target", "port.hosts.signature_keys=64"],
+        &["nvme.namespace.1.protection=type2", "load.protection=host", "port.hosts.signature_keys=4"],
     ];
     for sets in cases {
         let Some(run) = short(&[sets, &["pool.data.data_bytes=33280"]].concat()) else { return };
         let shown = run.with(["--json"]).run().exited(0);
         assert_verified(&shown);
         let json = shown.json();
+        let target = json["stages"].as_array().into_iter().flatten().find(|stage| stage["name"] == "target");
+        let counters = target.and_then(|stage| stage["counters"].as_array()).into_iter().flatten();
+        let pipelined = counters.filter(|counter| counter["name"] == "pipelined").map(|counter| &counter["value"]);
+        let has_keys = sets.iter().any(|set| set.contains("signature_keys"));
+        assert!(pipelined.into_iter().all(|count| (count.as_u64() > Some(0)) == has_keys), "{shown}");
         let is_host = sets.contains(&"load.protection=host");
         assert_eq!(json["counts"]["guarded"], if is_host { json["verified"].clone() } else { 0.into() }, "{shown}");
     }
@@ -183,6 +192,29 @@ fn two_lcores_where_the_host_is_not_let_in() {
         let said = unwrapped(&format!("{}{}", shown.stdout, shown.stderr));
         assert!(said.contains(says), "{set}: {shown}");
     }
+}
+
+/// The plan is read again when the user asks, and the run goes on, whatever is wrong with it.
+#[test]
+fn two_lcores_go_on_while_the_plan_is_read_again() {
+    let Some(placed) = two_lcores(["target", "load"]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let plan = folder.path().join("plan.toml");
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-target.toml")).unwrap();
+    std::fs::write(&plan, &text).unwrap();
+    let run = app().with(["run", &plan.display().to_string(), "--for", "3s", "--json"]).with(placed);
+    let started = run.with(["--set", "load.bytes=2097152"]).start();
+    started.await_lcores(&["target", "load"]);
+    for more in ["[nvme.namespace.5]\nnull_bytes = 1_048_576\n", "[nvme.namespace.5]\nnull_bytes = \"many\"\n"] {
+        std::fs::write(&plan, format!("{text}\n{more}")).unwrap();
+        started.signal(Signal::USR1);
+        // It is asked for a few times a second.
+        std::thread::sleep(std::time::Duration::from_millis(700));
+    }
+    let shown = started.finish().exited(0);
+    assert_verified(&shown);
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("namespaces added: [5]; removed: []") && said.contains("not taken"), "{shown}");
 }
 
 #[test]
