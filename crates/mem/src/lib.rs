@@ -32,7 +32,6 @@ pub mod pool;
 mod prefetch;
 pub mod region;
 mod shared;
-mod shared_file;
 mod stash;
 mod sync;
 #[cfg(all(feature = "uring", not(loom)))]

@@ -1,12 +1,11 @@
 //! Memory that a peer may write at any moment.
 //!
-//! A remote peer (RDMA WRITE, atomics) or another process writes such memory while this process
-//! looks at it. No reference into it can therefore exist: `&[u8]` promises that the bytes stay.
-//! Every access here is a relaxed atomic access of one whole aligned 64-bit word, of that one size
-//! only, so no two accesses through this type can race, and a peer's write can at worst be seen
-//! half done. What holds torn data together (sequence numbers, a flag written last) is the
-//! protocol's business; [`PeerRegion::load_u64`] acquires and [`PeerRegion::store_u64`] releases
-//! for it.
+//! A remote peer (RDMA WRITE, atomics) writes such memory while this process looks at it. No
+//! reference into it can therefore exist: `&[u8]` promises that the bytes stay. Every access here
+//! is a relaxed atomic access of one whole aligned 64-bit word, of that one size only, so no two
+//! accesses through this type can race, and a peer's write can at worst be seen half done. What
+//! holds torn data together (sequence numbers, a flag written last) is the protocol's business;
+//! [`PeerRegion::load_u64`] acquires and [`PeerRegion::store_u64`] releases for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,10 +38,9 @@ pub enum PeerAccessError {
     },
 }
 
-/// A region that a peer may write, reached by copies and atomics only.
+/// A region that a peer may write, reached by copies and whole words only.
 ///
 /// ```
-/// use std::sync::atomic::Ordering;
 /// use verbline_mem::{PageChoice, PageSize, PeerRegion, Region, RegionSpec};
 ///
 /// let spec = RegionSpec {
@@ -58,8 +56,7 @@ pub enum PeerAccessError {
 /// assert_eq!(&bytes, b"bid 101.5");
 ///
 /// window.store_u64(64, 7)?;
-/// assert_eq!(window.fetch_add_u64(64, 1)?, 7);
-/// assert_eq!(window.load_u64(64)?, 8);
+/// assert_eq!(window.load_u64(64)?, 7);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -171,33 +168,6 @@ impl PeerRegion {
         // Release: pairs with `load_u64`.
         self.checked_word(offset)?.store(value, Ordering::Release);
         Ok(())
-    }
-
-    /// Adds to the word at `offset`, wrapping; gives what was there.
-    ///
-    /// Atomic against this machine's CPUs. Against a device only where it reports `IBV_ATOMIC_GLOB`
-    /// (ibv_query_device(3)).
-    ///
-    /// # Errors
-    /// Out of bounds, or `offset` is not a multiple of 8.
-    pub fn fetch_add_u64(&self, offset: usize, value: u64) -> Result<u64, PeerAccessError> {
-        // AcqRel: a counter may hand data over both ways; pairs with `load_u64`, `store_u64` and
-        // itself.
-        Ok(self.checked_word(offset)?.fetch_add(value, Ordering::AcqRel))
-    }
-
-    /// Puts `new` at `offset` if `expected` is there; gives what was there, so success is
-    /// `== expected`.
-    ///
-    /// Atomic against this machine's CPUs. Against a device only where it reports `IBV_ATOMIC_GLOB`
-    /// (ibv_query_device(3)).
-    ///
-    /// # Errors
-    /// Out of bounds, or `offset` is not a multiple of 8.
-    pub fn compare_swap_u64(&self, offset: usize, expected: u64, new: u64) -> Result<u64, PeerAccessError> {
-        let word = self.checked_word(offset)?;
-        // AcqRel and Acquire: a lock word; pairs with the `store_u64` that unlocks.
-        Ok(word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire).unwrap_or_else(|seen| seen))
     }
 
     fn check(&self, offset: usize, len_bytes: usize) -> Result<(), PeerAccessError> {

@@ -103,17 +103,6 @@ pub enum PoolError {
         /// What the packets need, bytes.
         required_bytes: usize,
     },
-    /// Other processes may write the region.
-    #[error(
-        "pool `{pool}`: region `{region}` is shared with other processes; use Region::map for a pool, or \
-         PeerRegion for shared memory"
-    )]
-    SharedRegion {
-        /// The pool's name.
-        pool: String,
-        /// The region's name.
-        region: String,
-    },
     /// No memory for the metadata.
     #[error(
         "pool `{pool}`: no memory for the metadata of {packets} packets (64 bytes each, rounded up to a power of two, \
@@ -208,7 +197,7 @@ impl Pool {
     /// Cuts the region into packets.
     ///
     /// # Errors
-    /// The spec is impossible, or the region too small or shared.
+    /// The spec is impossible, or the region too small.
     pub fn new(region: Region, spec: PoolSpec) -> Result<Self, PoolError> {
         check(&region, &spec)?;
         // Relaxed: only uniqueness matters, nothing is published by it.
@@ -356,9 +345,6 @@ fn check(region: &Region, spec: &PoolSpec) -> Result<(), PoolError> {
     if spec.headroom_bytes.checked_add(spec.data_bytes).is_none() {
         let (headroom_bytes, data_bytes) = (spec.headroom_bytes, spec.data_bytes);
         return Err(PoolError::PacketTooLarge { pool: pool(), headroom_bytes, data_bytes });
-    }
-    if region.shared_fd().is_some() {
-        return Err(PoolError::SharedRegion { pool: pool(), region: region.name().to_owned() });
     }
     let (region_bytes, required_bytes) = (region.len_bytes(), Pool::required_bytes(spec));
     if region_bytes < required_bytes {

@@ -5,17 +5,15 @@
 //! Its bytes are zero at first. It is left out of forked children (`MADV_DONTFORK`), so a fork
 //! cannot move pages away from under a device by copy-on-write.
 //!
-//! The machine's default hugepage comes from hugepage-rs; chosen sizes, base pages and shared
-//! mappings come from memmap2. When [`PageChoice::Auto`] finds no hugepages the region lies on 4
+//! The machine's default hugepage comes from hugepage-rs; chosen sizes and base pages come from
+//! memmap2. When [`PageChoice::Auto`] finds no hugepages the region lies on 4
 //! KiB pages and says so in [`Region::fallback`]; nothing else ever degrades.
 //!
 //! Pages come from the NUMA node of the thread that maps (first touch), so map on the node of the
 //! device.
 
 use std::alloc::Layout;
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use memmap2::{MmapOptions, MmapRaw};
@@ -24,7 +22,6 @@ use rustix::mm::Advice;
 
 use crate::facts::{HugepageFacts, MemlockLimit};
 use crate::pages::{Fallback, PageChoice, PageSize, Shortage};
-use crate::shared_file;
 
 /// What to map.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,12 +81,6 @@ pub enum RegionError {
         /// How to raise the limit.
         remedy: String,
     },
-    /// Only shared regions have a file to seal.
-    #[error("region `{region}` is this process's alone: only a region of `Region::map_shared` can be sealed")]
-    NotShared {
-        /// The region's name.
-        region: String,
-    },
     /// Any other call refused.
     #[error("region `{region}`: {call} of {len_bytes} bytes failed: {source}; {remedy}")]
     System {
@@ -140,10 +131,8 @@ pub struct Region {
 enum Mapping {
     /// From hugepage-rs, with the layout it was asked for.
     Default { base: NonNull<u8>, layout: Layout },
-    /// From memmap2, this process's own.
-    Private(MmapRaw),
-    /// From memmap2, over a file that other processes may map too.
-    Shared { map: MmapRaw, file: File },
+    /// From memmap2.
+    Chosen(MmapRaw),
 }
 
 // SAFETY: a region owns its mapping and hands out raw addresses only; every method reads fields
@@ -165,33 +154,6 @@ impl Region {
         }
     }
 
-    /// As [`Region::map`], as memory that other processes may map as well: a memfd_create(2) file,
-    /// handed on as [`Region::shared_fd`].
-    ///
-    /// Its length is sealed: nobody can take memory away from under the mapping's end. A process
-    /// that has the file can still punch holes into it (fallocate(2), `MADV_REMOVE`): what was in
-    /// them reads as zeros in every mapping, running out of pages is met by a SIGBUS there, and a
-    /// device goes on with the old pages, which nobody sees any more. No seal forbids that and
-    /// leaves writable mappings to be made, so: hand the file to those who are to have it, and when
-    /// they have mapped it [seal](Region::seal_shared) it. What cannot be sealed at all is what
-    /// they write: that is why only a [`PeerRegion`](crate::PeerRegion) takes such a region.
-    ///
-    /// A [`Pool`](crate::Pool) refuses such a region: what others may write is a
-    /// [`PeerRegion`](crate::PeerRegion)'s. `PageChoice::Auto` takes the default hugepage or falls
-    /// back, announced, as in `map`.
-    ///
-    /// # Errors
-    /// As for [`Region::map`].
-    pub fn map_shared(spec: &RegionSpec) -> Result<Self, RegionError> {
-        match spec.pages {
-            PageChoice::Exactly(page) => Self::map_exactly(spec, page, PageSource::File),
-            PageChoice::Auto => {
-                let page = default_page().unwrap_or(PageSize::Huge2M);
-                Self::or_fall_back(spec, page, PageSource::File, PageSource::File)
-            }
-        }
-    }
-
     /// The region's name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -206,7 +168,7 @@ impl Region {
     pub fn as_ptr(&self) -> *mut u8 {
         match &self.mapping {
             Mapping::Default { base, .. } => base.as_ptr(),
-            Mapping::Private(map) | Mapping::Shared { map, .. } => map.as_mut_ptr(),
+            Mapping::Chosen(map) => map.as_mut_ptr(),
         }
     }
 
@@ -215,7 +177,7 @@ impl Region {
     pub fn len_bytes(&self) -> usize {
         match &self.mapping {
             Mapping::Default { layout, .. } => layout.size(),
-            Mapping::Private(map) | Mapping::Shared { map, .. } => map.len(),
+            Mapping::Chosen(map) => map.len(),
         }
     }
 
@@ -239,36 +201,6 @@ impl Region {
         self.fallback.as_ref()
     }
 
-    /// Closes the circle of those who write a region of [`Region::map_shared`]: from here on nobody
-    /// maps its file writable, writes it by a descriptor, or punches holes into it. Whoever has it
-    /// mapped, this process included, reads and writes it as before, and every page stays where it
-    /// is. For ever; doing it again does nothing.
-    ///
-    /// # Errors
-    /// The region is not shared, or the kernel is older than 5.1.
-    pub fn seal_shared(&self) -> Result<(), RegionError> {
-        let Mapping::Shared { file, .. } = &self.mapping else {
-            return Err(RegionError::NotShared { region: self.name.clone() });
-        };
-        if shared_file::is_sealed(file) {
-            return Ok(());
-        }
-        shared_file::seal(file).map_err(|error| {
-            let remedy = "F_SEAL_FUTURE_WRITE needs Linux 5.1, and a file that no other process has sealed before";
-            self.system("fcntl(F_ADD_SEALS)", error, remedy)
-        })
-    }
-
-    /// The file behind a region of [`Region::map_shared`], to pass to another process. It can be
-    /// neither shrunk nor grown.
-    #[must_use]
-    pub fn shared_fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.mapping {
-            Mapping::Shared { file, .. } => Some(file.as_fd()),
-            _ => None,
-        }
-    }
-
     /// Where the kernel names no default size that we know, hugepage-rs is not asked (it would
     /// panic): mmap says what is missing.
     fn map_auto(spec: &RegionSpec) -> Result<Self, RegionError> {
@@ -276,18 +208,9 @@ impl Region {
             Some(page) => (page, PageSource::Default),
             None => (PageSize::Huge2M, PageSource::Chosen),
         };
-        Self::or_fall_back(spec, page, source, PageSource::Chosen)
-    }
-
-    fn or_fall_back(
-        spec: &RegionSpec,
-        page: PageSize,
-        source: PageSource,
-        small_source: PageSource,
-    ) -> Result<Self, RegionError> {
         match Self::map_exactly(spec, page, source) {
             Err(RegionError::NoPages { page, pages, why, remedy, .. }) => {
-                let mut region = Self::map_exactly(spec, PageSize::Small4K, small_source)?;
+                let mut region = Self::map_exactly(spec, PageSize::Small4K, PageSource::Chosen)?;
                 let shortage = Shortage { page, pages, why, remedy };
                 region.fallback = Some(Fallback { region: spec.name.clone(), shortage });
                 Ok(region)
@@ -384,7 +307,6 @@ impl Drop for Region {
 enum PageSource {
     Default,
     Chosen,
-    File,
 }
 
 impl PageSource {
@@ -392,7 +314,6 @@ impl PageSource {
         let mapped = match self {
             Self::Default => map_default(page, len),
             Self::Chosen => map_chosen(page, len),
-            Self::File => map_file(&spec.name, page, len),
         };
         mapped.map_err(|source| {
             if page.is_huge() {
@@ -422,13 +343,7 @@ fn map_chosen(page: PageSize, len: usize) -> io::Result<Mapping> {
     if page.is_huge() {
         options.huge(Some(page.bytes().trailing_zeros() as u8));
     }
-    Ok(Mapping::Private(MmapRaw::from(options.map_anon()?)))
-}
-
-fn map_file(name: &str, page: PageSize, len: usize) -> io::Result<Mapping> {
-    let file = shared_file::create(name, page, len)?;
-    let map = MmapOptions::new().len(len).map_raw(&file)?;
-    Ok(Mapping::Shared { map, file })
+    Ok(Mapping::Chosen(MmapRaw::from(options.map_anon()?)))
 }
 
 /// The size of the machine's default hugepage, where the kernel says one and it is a size that we

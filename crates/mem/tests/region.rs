@@ -25,30 +25,28 @@ fn base_pages_are_to_be_had_anywhere() {
     let region = Region::map(&spec(5000, PageChoice::Exactly(PageSize::Small4K))).unwrap();
     assert_eq!((region.len_bytes(), region.page_size()), (8192, PageSize::Small4K));
     assert_eq!(region.as_ptr().addr() % 4096, 0);
-    assert!(region.fallback().is_none() && !region.is_locked() && region.shared_fd().is_none());
+    assert!(region.fallback().is_none() && !region.is_locked());
     fill_and_check(&region);
 }
 
 #[test]
 fn auto_is_on_hugepages_or_says_why_not() {
-    for map in [Region::map, Region::map_shared] {
-        let region = map(&spec(3 << 20, PageChoice::Auto)).unwrap();
-        assert!(region.len_bytes() >= 3 << 20);
-        match region.fallback() {
-            None => {
-                assert!(region.page_size().is_huge() && region.is_locked());
-                assert_eq!(region.as_ptr().addr() % region.page_size().bytes(), 0);
-            }
-            Some(fallback) => {
-                println!("on this machine: {fallback}");
-                assert_eq!(region.page_size(), PageSize::Small4K);
-                let text = fallback.to_string();
-                assert!(text.starts_with("region `ticks` is on 4 KiB pages: "), "{text}");
-                assert!(text.contains("; to have hugepages: "), "{text}");
-            }
+    let region = Region::map(&spec(3 << 20, PageChoice::Auto)).unwrap();
+    assert!(region.len_bytes() >= 3 << 20);
+    match region.fallback() {
+        None => {
+            assert!(region.page_size().is_huge() && region.is_locked());
+            assert_eq!(region.as_ptr().addr() % region.page_size().bytes(), 0);
         }
-        fill_and_check(&region);
+        Some(fallback) => {
+            println!("on this machine: {fallback}");
+            assert_eq!(region.page_size(), PageSize::Small4K);
+            let text = fallback.to_string();
+            assert!(text.starts_with("region `ticks` is on 4 KiB pages: "), "{text}");
+            assert!(text.contains("; to have hugepages: "), "{text}");
+        }
     }
+    fill_and_check(&region);
 }
 
 /// With a kernel that has the size, one page more than it could ever reserve is refused with the
@@ -80,19 +78,17 @@ fn exact_hugepages_where_there_are_some() {
             println!("skipped: fewer than 2 free {page} hugepages; reserve some to run this");
             continue;
         }
-        for map in [Region::map, Region::map_shared] {
-            let region = match map(&spec(1, PageChoice::Exactly(page))) {
-                Ok(region) => region,
-                // Another process was quicker.
-                Err(error) => {
-                    assert!(matches!(error, RegionError::NoPages { .. }), "{error}");
-                    continue;
-                }
-            };
-            assert_eq!((region.page_size(), region.len_bytes()), (page, page.bytes()));
-            assert!(region.is_locked() && region.fallback().is_none());
-            fill_and_check(&region);
-        }
+        let region = match Region::map(&spec(1, PageChoice::Exactly(page))) {
+            Ok(region) => region,
+            // Another process was quicker.
+            Err(error) => {
+                assert!(matches!(error, RegionError::NoPages { .. }), "{error}");
+                continue;
+            }
+        };
+        assert_eq!((region.page_size(), region.len_bytes()), (page, page.bytes()));
+        assert!(region.is_locked() && region.fallback().is_none());
+        fill_and_check(&region);
     }
 }
 
@@ -116,73 +112,11 @@ fn impossible_lengths_are_errors() {
     let error = Region::map(&spec(0, pages)).unwrap_err();
     assert_eq!(error.to_string(), "region `ticks`: 0 bytes asked; ask for at least 1");
     for pages in [pages, PageChoice::Auto, PageChoice::Exactly(PageSize::Huge1G)] {
-        for map in [Region::map, Region::map_shared] {
-            let error = map(&spec(usize::MAX - 5, pages)).unwrap_err();
-            assert!(matches!(error, RegionError::TooLong { .. }), "{error}");
-            let error = map(&spec(1 << 62, pages)).unwrap_err();
-            assert!(matches!(error, RegionError::System { .. } | RegionError::NoPages { .. }), "{error}");
-        }
+        let error = Region::map(&spec(usize::MAX - 5, pages)).unwrap_err();
+        assert!(matches!(error, RegionError::TooLong { .. }), "{error}");
+        let error = Region::map(&spec(1 << 62, pages)).unwrap_err();
+        assert!(matches!(error, RegionError::System { .. } | RegionError::NoPages { .. }), "{error}");
     }
-}
-
-#[test]
-fn a_shared_region_is_one_memory_for_all_who_map_its_file() {
-    let region = Region::map_shared(&spec(4096, PageChoice::Exactly(PageSize::Small4K))).unwrap();
-    let file = fs::File::from(region.shared_fd().unwrap().try_clone_to_owned().unwrap());
-    assert!(file.set_len(0).is_err() && file.set_len(1 << 20).is_err(), "the length is sealed");
-    let peer = verbline_mem::PeerRegion::new(region);
-    peer.write_from(100, b"seen").unwrap();
-    let mut seen = [0; 4];
-    std::os::unix::fs::FileExt::read_exact_at(&file, &mut seen, 100).unwrap();
-    assert_eq!(&seen, b"seen");
-    std::os::unix::fs::FileExt::write_all_at(&file, b"back", 200).unwrap();
-    peer.read_into(200, &mut seen).unwrap();
-    assert_eq!(&seen, b"back");
-}
-
-/// Before it is sealed a holder may empty its pages, which the documentation says; afterwards
-/// nobody, and its mappings go on.
-#[test]
-fn a_sealed_region_keeps_its_pages_whatever_another_holder_does() {
-    use rustix::fs::FallocateFlags;
-    use rustix::mm::{Advice, MapFlags, ProtFlags};
-
-    let region = Region::map_shared(&spec(8192, PageChoice::Exactly(PageSize::Small4K))).unwrap();
-    let file = fs::File::from(region.shared_fd().unwrap().try_clone_to_owned().unwrap());
-    let holes = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let map = |protection| {
-        // SAFETY: a mapping of its own, at an address of the kernel's choosing, which is never
-        // unmapped.
-        unsafe { rustix::mm::mmap(std::ptr::null_mut(), 8192, protection, MapFlags::SHARED, &file, 0) }
-    };
-    let theirs = map(ProtFlags::READ | ProtFlags::WRITE).unwrap().cast::<u8>();
-    let peer = verbline_mem::PeerRegion::new(region);
-    let mut seen = [0; 4];
-    peer.write_from(100, b"seen").unwrap();
-    rustix::fs::fallocate(&file, holes, 0, 4096).unwrap();
-    peer.read_into(100, &mut seen).unwrap();
-    assert_eq!(seen, [0; 4], "a hole is what the documentation says");
-
-    peer.region().seal_shared().unwrap();
-    peer.region().seal_shared().unwrap();
-    peer.write_from(100, b"seen").unwrap();
-    let denied = Err(rustix::io::Errno::PERM);
-    assert_eq!(rustix::fs::fallocate(&file, holes, 0, 4096), denied);
-    // SAFETY: the whole of that mapping, to which nobody holds a reference.
-    assert_eq!(unsafe { rustix::mm::madvise(theirs.cast(), 8192, Advice::LinuxRemove) }, denied);
-    assert!(map(ProtFlags::READ | ProtFlags::WRITE).is_err() && map(ProtFlags::READ).is_ok());
-    assert!(std::os::unix::fs::FileExt::write_all_at(&file, b"late", 100).is_err());
-    // SAFETY: inside the mapping, which stays; nobody else writes it meanwhile.
-    unsafe { theirs.add(104).cast::<[u8; 4]>().write(*b"ours") };
-    peer.read_into(100, &mut seen).unwrap();
-    assert_eq!(&seen, b"seen");
-    peer.read_into(104, &mut seen).unwrap();
-    assert_eq!(&seen, b"ours");
-    let own = Region::map(&spec(4096, PageChoice::Exactly(PageSize::Small4K))).unwrap().seal_shared().unwrap_err();
-    assert_eq!(
-        own.to_string(),
-        "region `ticks` is this process's alone: only a region of `Region::map_shared` can be sealed"
-    );
 }
 
 /// A machine made of files.

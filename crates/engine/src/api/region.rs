@@ -118,18 +118,6 @@ impl Region {
         Ok(self.memory()?.store_u64(offset, value)?)
     }
 
-    /// Adds to the word at `offset`, wrapping; gives what was there. Atomic against this machine's
-    /// CPUs; against a device only where it reports `IBV_ATOMIC_GLOB`, as the software RNIC does.
-    pub fn fetch_add_u64(&self, offset: usize, value: u64) -> Result<u64, RegionAccessError> {
-        Ok(self.memory()?.fetch_add_u64(offset, value)?)
-    }
-
-    /// Puts `new` at `offset` if `expected` is there; gives what was there. Atomic as
-    /// [`Region::fetch_add_u64`] is.
-    pub fn compare_swap_u64(&self, offset: usize, expected: u64, new: u64) -> Result<u64, RegionAccessError> {
-        Ok(self.memory()?.compare_swap_u64(offset, expected, new)?)
-    }
-
     pub(crate) fn memory(&self) -> Result<&PeerMr, RegionAccessError> {
         self.shared.memory.get().ok_or(RegionAccessError::NotMade)
     }
