@@ -22,6 +22,14 @@ pub struct Consumer {
 // the claim protocol.
 unsafe impl Send for Consumer {}
 
+impl CqRing {
+    /// A ring of `slots` slots, a power of two, and its consumer.
+    pub fn new(slots: usize) -> (CqRing, Consumer) {
+        let (ring, mask) = (allocate(slots), slots as u64 - 1);
+        (CqRing::over(ring, mask), Consumer::new(ring, mask))
+    }
+}
+
 /// A copy of where a consumer is, to go on from in registers: what is stored meanwhile could be the
 /// consumer as far as the compiler knows. [`Consumer::advance_to`] makes its way the consumer's.
 #[derive(Clone, Copy, Debug)]

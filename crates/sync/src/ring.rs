@@ -10,14 +10,13 @@
 //! - *Room.* A completion is written only where the consumer has been; when there is no room the
 //!   claim is refused, and nothing is overwritten.
 //! - *Order.* Completions come out in the order of their claims, each whole.
-//! - *Wake-ups.* After [`Consumer::arm`], either a later [`Consumer::next`] finds the completion,
+//! - *Wake-ups.* After `Consumer::arm`, either a later `Consumer::next` finds the completion,
 //!   or its producer's [`CqRing::fire`] says to notify; never neither. A producer has no fence
 //!   between publishing and looking at `armed`, so both may miss each other there; what saves it is
 //!   the claim before (a full barrier): the armed consumer sees that a slot is claimed, and waits
 //!   for it rather than report an empty queue.
 //! - *One notification an arm*: whoever takes `armed` back to zero notifies.
 
-pub use crate::consumer::Consumer;
 use crate::primitives::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Cell, Ordering, after_rmw};
 use crossbeam_utils::CachePadded;
 use std::marker::PhantomData;
@@ -112,7 +111,7 @@ pub struct CqRing {
 
 /// Claimed slots, to be filled and published by their producer. They are there as long as the ring,
 /// and until it grows, which waits for what is claimed: so a claim whose completions are all
-/// published isn't used any more ([`Consumer::grow`]).
+/// published isn't used any more (`Consumer::grow`).
 ///
 /// ```compile_fail,E0505
 /// let (ring, _consumer) = verbline_sync::ring::CqRing::new(16);
@@ -228,20 +227,17 @@ pub(crate) unsafe fn release(slots: *mut Slot, mask: u64) {
 }
 
 impl CqRing {
-    /// A ring of `slots` slots, a power of two, and its consumer.
-    pub fn new(slots: usize) -> (CqRing, Consumer) {
-        let ring = allocate(slots);
-        let mask = slots as u64 - 1;
+    /// A ring over slots that [`allocate`] made.
+    pub(crate) fn over(slots: *mut Slot, mask: u64) -> CqRing {
         let producers = Producers {
             tail: AtomicU64::new(0),
             head_seen: AtomicU64::new(0),
-            slots: AtomicPtr::new(ring),
+            slots: AtomicPtr::new(slots),
             mask: AtomicU64::new(mask),
             armed: AtomicU32::new(DISARMED),
         };
         let consumed = Consumed { head: AtomicU64::new(0), overrun: AtomicBool::new(false) };
-        let queue = CqRing { producers: CachePadded::new(producers), consumed: CachePadded::new(consumed) };
-        (queue, Consumer::new(ring, mask))
+        CqRing { producers: CachePadded::new(producers), consumed: CachePadded::new(consumed) }
     }
 
     /// Producer: claims `slots` slots in a row with one compare-and-swap.

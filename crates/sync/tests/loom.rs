@@ -1,18 +1,18 @@
 //! Models of the protocols between threads, over the very code that runs: every interleaving that
-//! loom can tell apart.
-//!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p verbline-sync --test loom`
+//! loom can tell apart. To run them:
+//! `RUSTFLAGS="--cfg loom" cargo test --profile loom -p verbline-sync --test loom`
 #![cfg(loom)]
 
 use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
+use verbline_sync::consumer::Consumer;
 use verbline_sync::credit::{Attention, FLUSHING, Posted, WAITING};
 use verbline_sync::grant::{Entry as KeyEntry, Grant};
 use verbline_sync::guard::{Guard, quiesce};
 use verbline_sync::lock::SpinLock;
 use verbline_sync::mailbox::{Mailbox, Reader};
-use verbline_sync::ring::{Consumer, CqRing, Entry, NEXT, Overrun, SOLICITED};
+use verbline_sync::ring::{CqRing, Entry, NEXT, Overrun, SOLICITED};
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -317,7 +317,7 @@ fn what_is_written_over_stale_mail_is_not_taken_for_it() {
 #[test]
 #[should_panic(expected = "a message was lost")]
 fn marking_what_is_there_by_then_loses_what_came_over_stale_mail() {
-    stale_then_overwritten(|reader, mailbox| drop(reader.take(mailbox)));
+    stale_then_overwritten(|reader, mailbox| _ = reader.take(mailbox));
 }
 
 #[test]

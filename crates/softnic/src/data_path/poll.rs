@@ -20,8 +20,9 @@ use crate::queues::wqe::Wqe;
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
+use verbline_sync::consumer::Consumer;
 use verbline_sync::mailbox::Reader;
-use verbline_sync::ring::{Consumer, Entry};
+use verbline_sync::ring::Entry;
 
 /// `ibv_poll_cq(3)`.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {

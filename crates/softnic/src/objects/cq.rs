@@ -18,9 +18,10 @@ use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
+use verbline_sync::consumer::Consumer;
 use verbline_sync::guard::Guard;
 use verbline_sync::mailbox::{Mailbox, Reader};
-use verbline_sync::ring::{self, Consumer, CqRing};
+use verbline_sync::ring::{self, CqRing};
 
 /// `ibv_cq` first (in `ibv_cq_ex`'s shape), so that a pointer to one is a pointer to the other.
 #[repr(C)]
