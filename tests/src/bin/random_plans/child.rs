@@ -40,6 +40,8 @@ impl Child {
         let program = std::env::current_exe().map_err(|error| format!("which program this is: {error}"))?;
         let mut process = Command::new(program)
             .arg("--child")
+            // Each arena that the allocator opens as more threads run at once maps 64 MiB.
+            .env("MALLOC_ARENA_MAX", "1")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
