@@ -233,13 +233,13 @@ impl Plan<'_> {
     /// A port that sends and one that receives.
     fn ports(&mut self, ends: &Ends, link: &LinkDraft) {
         let Ends { name, near, far, to, .. } = ends;
-        let number = self.text.matches("[port.").count();
         let transport = match link.via {
             Via::Uc => "uc",
             Via::Ud | Via::Group => "ud",
             _ => "rc",
         };
-        let group = format!("239.1.1.{}", number + 1);
+        // Counted by themselves: what a group leaves with the process it leaves once.
+        let group = format!("239.1.1.{}", 1 + self.text.matches("send_to = ").count());
         let address = self.address();
         let (tx, rx) = match link.via {
             Via::Group => (format!("send_to = \"{group}\""), format!("join = [\"{group}\"]")),
