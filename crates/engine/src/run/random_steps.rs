@@ -1,16 +1,19 @@
 //! Connections that come and go, step by step on one thread and without a clock: a real run of one
 //! lcore with a port that many may connect to, its host, the reader of the device's events, and
 //! peers on the software RNIC. A seed says what happens in which order; an oracle knows what must
-//! have become of every message and every connection.
+//! have become of every message, every connection, and every operation over one. Some runs end with
+//! all that under way.
 //!
 //! `./x random-steps` takes as many steps as one likes. A seed that fails is cut down to the steps
 //! that it needs.
 
 mod desk;
+mod memory;
 mod tally;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 
 use self::tally::Tally;
 use self::world::World;
@@ -53,6 +56,10 @@ enum Kind {
     Bye = 2,
     /// Send it to the connection that ended last.
     Stray = 3,
+    /// READ the peer's name from its memory.
+    Fetch = 4,
+    /// WRITE the message's number to its memory.
+    Store = 5,
 }
 
 /// A generator of numbers: splitmix64.
@@ -77,7 +84,9 @@ impl Random {
             0..60 => Step::Ask,
             60..130 => Step::Finish(peer),
             130..140 => Step::HangUp(peer),
-            140..350 => Step::Send(peer, 1 + self.below(6) as u8, Kind::Echo),
+            140..270 => Step::Send(peer, 1 + self.below(6) as u8, Kind::Echo),
+            270..310 => Step::Send(peer, 1 + self.below(6) as u8, Kind::Fetch),
+            310..350 => Step::Send(peer, 1 + self.below(6) as u8, Kind::Store),
             350..430 => Step::Send(peer, 1 + self.below(12) as u8, Kind::Quiet),
             430..434 => Step::Send(peer, 1, Kind::Bye),
             434..440 => Step::Send(peer, 1, Kind::Stray),
@@ -103,6 +112,10 @@ struct Shape {
     rx_wr: u64,
     tx_wr: u64,
     burst: u64,
+    /// Operations of each connection; 0: the port carries out none.
+    ops_wr: u64,
+    /// The run ends with everything under way.
+    is_abrupt: bool,
 }
 
 impl Shape {
@@ -113,6 +126,8 @@ impl Shape {
             rx_wr: 1 + random.below(24),
             tx_wr: 1 + random.below(8),
             burst: 1 + random.below(8),
+            ops_wr: if random.below(2) == 0 { 0 } else { 1 + random.below(6) },
+            is_abrupt: random.below(4) == 0,
         }
     }
 }
@@ -152,6 +167,9 @@ fn cut_down(shape: Shape, mut steps: Vec<Step>) -> (Vec<Step>, String) {
     (steps, text)
 }
 
+/// Runs listen at one address, so there is one at a time.
+static LISTENS: Mutex<()> = Mutex::new(());
+
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}: a number")))
 }
@@ -159,6 +177,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 /// As many steps as `RANDOM_STEPS` says, from the seed `RANDOM_SEED` on: each run has the next one.
 #[test]
 fn random_steps_do_what_the_oracle_says() {
+    let _alone = LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
     let (steps, first) = (number("RANDOM_STEPS", 40_000), number("RANDOM_SEED", 1));
     let mut tally = Tally::default();
     for seed in first..first + steps.div_ceil(RUN_STEPS as u64) {
@@ -182,4 +201,17 @@ fn random_steps_do_what_the_oracle_says() {
     // None of what is there to be found was left out.
     assert!(tally.opened > 0 && tally.failed > 0 && tally.closed > 0 && tally.unanswered > 0, "{tally:?}");
     assert!(tally.received > 0 && tally.lost > 0 && tally.echoed > 0 && tally.dropped > 0, "{tally:?}");
+    assert!(tally.operated > 0 && tally.failed_operations > 0 && tally.declined > 0 && tally.abrupt > 0, "{tally:?}");
+}
+
+/// The report of a run that ended while a connection closed had it nowhere.
+#[test]
+fn a_connection_that_closes_as_the_run_ends_is_accounted_for() {
+    use Step::{Ask, Finish, Host, Leave};
+    let _alone = LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
+    let queues = Shape { connections: 4, shared: true, rx_wr: 21, tx_wr: 4, burst: 7, ops_wr: 0, is_abrupt: true };
+    for ops_wr in [0, 4] {
+        let steps = [Ask, Host, Finish(0), Host, Leave(0), Host];
+        assert_eq!(fault(Shape { ops_wr, ..queues }, &steps), None);
+    }
 }

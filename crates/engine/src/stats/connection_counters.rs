@@ -24,7 +24,7 @@ counted! {
         closed,
         /// Those of them whose queue pair failed.
         failed,
-        /// Those that are open.
+        /// Those that are neither: open, or closing with completions still to come.
         open,
         /// The most that were open at once.
         open_max,

@@ -59,8 +59,9 @@ impl MultiPort {
                 }
                 self.feed(at);
                 self.counts.opened.add(1);
-                self.counts.open.set(self.open.len() as u64);
-                self.counts.open_max.raise_to(self.open.len() as u64);
+                let open = self.counts.open.value() + 1;
+                self.counts.open.set(open);
+                self.counts.open_max.raise_to(open);
                 self.changes.push_back((connection, ConnectionChange::Opened));
                 if let Some(reason) = self.slots[at].failed_early {
                     self.fail(at, reason);
@@ -127,7 +128,6 @@ impl MultiPort {
         if let Some(moved) = self.open.get(slot.open_at) {
             self.slots[usize::from(*moved)].open_at = self.slots[at].open_at;
         }
-        self.counts.open.set(self.open.len() as u64);
         self.start_release(at);
     }
 
@@ -180,6 +180,8 @@ impl MultiPort {
             let lost = self.take_early(connection, usize::MAX, drop);
             return self.stats.drops.add(DropReason::NoConnection, lost as u64);
         };
+        // Until here it counts as open: what was opened is over or open, whenever the run ends.
+        self.counts.open.set(self.counts.open.value().saturating_sub(1));
         match over {
             ConnectionChange::Failed { .. } => self.counts.failed.add(1),
             _ => self.counts.closed.add(1),

@@ -3,18 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use verbline_mem::Batch;
+use verbline_mem::{Batch, Packet};
+use verbline_verbs::rdma::Remote;
 
 use super::Kind;
+use super::memory::second;
 use crate::api::connection::{ConnectionChange, ConnectionEvent, ConnectionId};
+use crate::api::operations::{Completed, DeclineReason, Done, Operation};
 use crate::api::outputs::{OutId, Outputs};
 use crate::api::stage::Stage;
 
-/// Bytes of a message: who sends it, its number, its kind.
-pub(super) const MESSAGE_BYTES: usize = 9;
+/// Bytes of a message: who sends it, its number, its kind, the memory that it lends.
+pub(super) const MESSAGE_BYTES: usize = 9 + Remote::BYTES;
 
-pub(super) fn message(peer: u32, number: u32, kind: Kind) -> [u8; MESSAGE_BYTES] {
+pub(super) fn message(peer: u32, number: u32, kind: Kind, lent: Remote) -> [u8; MESSAGE_BYTES] {
     let mut bytes = [0; MESSAGE_BYTES];
+    bytes[9..].copy_from_slice(&lent.to_bytes());
     bytes[..4].copy_from_slice(&peer.to_le_bytes());
     bytes[4..8].copy_from_slice(&number.to_le_bytes());
     bytes[8] = kind as u8;
@@ -41,6 +45,24 @@ pub(super) struct Ledger {
     pub(super) opened: u64,
     pub(super) closed: u64,
     pub(super) failed: u64,
+    /// Operations that are under way, by their tags.
+    pub(super) under_way: BTreeMap<u64, Asked>,
+    next_tag: u64,
+    /// How they came back, or did not go.
+    pub(super) operated: u64,
+    pub(super) failed_operations: u64,
+    pub(super) declined: u64,
+    /// The last number that each peer was told, as the desk heard.
+    pub(super) stored: BTreeMap<u32, u32>,
+}
+
+/// An operation that was accepted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    over: ConnectionId,
+    peer: u32,
+    /// What it writes; `None`: it reads.
+    number: Option<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,7 +81,59 @@ fn key(connection: ConnectionId) -> (usize, u32) {
     (connection.slot(), connection.generation())
 }
 
+impl Ledger {
+    /// Asks for what a message wants, by its packet.
+    fn ask(&mut self, mut packet: Packet, asked: Asked, out: &mut Outputs<'_>) {
+        let lent = packet.data()[MESSAGE_BYTES - Remote::BYTES..].try_into().expect("a whole message");
+        let lent = Remote::from_bytes(lent);
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        // 0 is what stands there before.
+        let value = asked.number.map_or(u64::MAX, |number| u64::from(number) + 1);
+        assert!(packet.fill(&value.to_ne_bytes()));
+        let operation = match asked.number {
+            None => Operation::read(packet, lent),
+            Some(_) => Operation::write(packet, second(lent)),
+        };
+        match out.operate(OutId(0), operation.over(asked.over).tag(tag)) {
+            Ok(()) => _ = self.under_way.insert(tag, asked),
+            Err(declined) => {
+                use DeclineReason::{Full, NoConnection, NoPort};
+                assert!(matches!(declined.reason, Full | NoConnection | NoPort), "{declined}");
+                self.declined += u64::from(declined.reason != NoPort);
+            }
+        }
+    }
+
+    /// An operation is done.
+    fn done(&mut self, done: &Done) {
+        let asked = self.under_way.remove(&done.tag).unwrap_or_else(|| panic!("{done:?} comes twice, or unasked"));
+        assert_eq!(done.connection, Some(asked.over), "{done:?} is credited to another");
+        let first = self.under_way.iter().find(|(_, other)| other.over == asked.over);
+        assert!(first.is_none_or(|(tag, _)| *tag > done.tag), "{done:?} comes before {first:?}");
+        if done.result.is_err() {
+            self.failed_operations += 1;
+            return;
+        }
+        self.operated += 1;
+        match asked.number {
+            Some(number) => _ = self.stored.insert(asked.peer, number),
+            None => {
+                let read = done.packet.as_ref().map(|packet| packet.data().to_vec());
+                assert_eq!(read, Some(u64::from(asked.peer).to_ne_bytes().to_vec()), "it reads another's memory");
+            }
+        }
+    }
+}
+
 impl Stage for Desk {
+    fn operations(&mut self, done: &mut Completed<'_>, _: &mut Outputs<'_>) {
+        let mut ledger = self.0.look();
+        while let Some(done) = done.pop() {
+            ledger.done(&done);
+        }
+    }
+
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let mut ledger = self.0.look();
         for mut packet in input.drain_front(input.len()) {
@@ -71,7 +145,10 @@ impl Stage for Desk {
             let received = ledger.received.entry(peer).or_default();
             assert_eq!(number, *received, "of peer {peer}: exactly once, and in order");
             *received += 1;
-            if kind == Kind::Bye as u8 {
+            if kind == Kind::Fetch as u8 || kind == Kind::Store as u8 {
+                let number = (kind == Kind::Store as u8).then_some(number);
+                ledger.ask(packet, Asked { over: connection, peer, number }, out);
+            } else if kind == Kind::Bye as u8 {
                 out.close(connection);
             } else if kind != Kind::Quiet as u8 {
                 if kind == Kind::Stray as u8 {

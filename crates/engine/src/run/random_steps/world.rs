@@ -1,5 +1,7 @@
 //! A run, its peers, and what must be so.
 
+mod ending;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +17,14 @@ use verbline_verbs::{
 };
 
 use super::desk::{Desk, MESSAGE_BYTES, Shared, message, read};
-use super::tally::Tally;
+use super::memory::{Lent, all};
 use super::{Kind, Shape, Step};
 use crate::api::registry::Registry;
 use crate::connection::many::host::Host;
 use crate::connection::supervisor::StopFlags;
 use crate::control::device_events::ByHand;
 use crate::control::event_fd::StopFlag;
-use crate::control::run_control::{Control, Phase};
+use crate::control::run_control::Control;
 use crate::lcore::poll_loop::Lcore;
 use crate::setup::assemble::build;
 use crate::stats::report::Report;
@@ -60,6 +62,8 @@ pub(super) struct World {
     gone: Vec<(u32, u32)>,
     next_id: u32,
     echoed: u64,
+    lent: Lent,
+    is_abrupt: bool,
     cq: CompletionQueue,
     found: Completions,
     freed: Batch,
@@ -75,7 +79,9 @@ pub(super) struct World {
 }
 
 fn text(shape: Shape) -> String {
-    let Shape { connections, shared, rx_wr, tx_wr, burst } = shape;
+    let Shape { connections, shared, rx_wr, tx_wr, burst, ops_wr, is_abrupt } = shape;
+    // Without anybody who takes turns nothing gets on.
+    let drain = if is_abrupt { "2ms" } else { "1s" };
     let receives = if shared { "rx_shared_wr" } else { "rx_depth_wr" };
     format!(
         r#"
@@ -92,6 +98,7 @@ fn text(shape: Shape) -> String {
         cpu = "allowed:0"
         idle = "poll"
         burst = {burst}
+        drain = "{drain}"
         [port.door]
         lcore = "only"
         device = "nic0"
@@ -101,6 +108,7 @@ fn text(shape: Shape) -> String {
         connections_max = {connections}
         {receives} = {rx_wr}
         tx_depth_wr = {tx_wr}
+        ops_depth_wr = {ops_wr}
         signal_every_wr = {tx_wr}
         next = "stage.desk"
         [stage.desk]
@@ -141,6 +149,8 @@ impl World {
             gone: Vec::new(),
             next_id: 0,
             echoed: 0,
+            lent: Lent::new(&pd, PEERS_MAX),
+            is_abrupt: shape.is_abrupt,
             cq,
             found: Completions::with_capacity(32),
             freed: Batch::with_capacity(64),
@@ -209,9 +219,11 @@ impl World {
         let mut qp = self.pd.create_qp(&spec).unwrap();
         let from = "10.9.9.2:0".parse().unwrap();
         let route = resolve(Provider::Soft, ADDRESS.parse().unwrap(), Some(from), Duration::ZERO).unwrap();
-        let connecting = Some(route.connect(&mut qp, &ConnectOptions::default()).unwrap());
+        let options = ConnectOptions { access: all(), ..ConnectOptions::default() };
+        let connecting = Some(route.connect(&mut qp, &options).unwrap());
         let id = self.next_id;
         self.next_id += 1;
+        self.lent.begin(tag, id);
         let (connection, last) = (None, None);
         let (sent, done, reads, is_doomed, is_broken) = (0, 0, true, false, false);
         self.peers.push(Peer { id, tag, connecting, connection, sent, done, last, reads, is_doomed, is_broken, qp });
@@ -240,7 +252,7 @@ impl World {
             return;
         }
         let Some(mut packet) = self.cache.get() else { return };
-        assert!(packet.fill(&message(peer.id, peer.sent, kind)));
+        assert!(packet.fill(&message(peer.id, peer.sent, kind, self.lent.remote(peer.tag))));
         peer.is_doomed |= kind == Kind::Bye;
         if peer.qp.post_send_one(packet).is_ok() {
             peer.sent += 1;
@@ -295,6 +307,11 @@ impl World {
         _ = self.peers[at].qp.to_err();
         self.poll();
         let peer = self.peers.swap_remove(at);
+        let (written, ledger) = (self.lent.written(peer.tag), self.ledger.look());
+        let told = ledger.stored.get(&peer.id).map_or(0, |number| u64::from(*number) + 1);
+        let may_be = told..=u64::from(peer.sent);
+        assert!(may_be.contains(&written), "{written} is written to peer {}, and not {may_be:?}", peer.id);
+        drop(ledger);
         self.gone.push((peer.id, peer.done));
     }
 
@@ -336,65 +353,11 @@ impl World {
         }
         let healthy = self.peers.iter().filter(|peer| peer.connection.is_some() && !peer.is_doomed).count();
         let broken = self.peers.iter().filter(|peer| peer.is_broken).count();
+        let under_way = self.ledger.look().under_way.len();
+        let waits = |peer: &Peer| peer.is_broken;
+        assert!(under_way == 0 || self.peers.iter().any(waits), "{under_way} operations have not come back");
         let open = self.ledger.look().open.len();
         let may_be = healthy..=healthy + broken;
         assert!(may_be.contains(&open), "{open} are open, of {healthy} that are well and {broken} that broke silently");
-    }
-
-    /// Everybody gets on, and then goes; everything must have come to where it belongs.
-    pub(super) fn end(mut self) -> Tally {
-        self.calm();
-        self.step(Step::Restart);
-        self.settle();
-        let report = self.report(false);
-        self.stop.connecting.raise();
-        self.stop.watching.raise();
-        self.control.advance(Phase::Ending);
-        let mut lcore = self.lcore.take().expect("until now");
-        lcore.run().unwrap();
-        lcore.tear_down();
-        drop(self.host.take().map(Host::run));
-        self.check(&report)
-    }
-
-    fn check(&self, report: &Report) -> Tally {
-        let (ledger, door) = (self.ledger.look(), report.port("door").unwrap());
-        let counts = door.connections.as_ref().unwrap();
-        assert_eq!((counts.open, ledger.open.len()), (0, 0), "everybody has left: {counts:?}");
-        assert_eq!((counts.opened, counts.closed, counts.failed), (ledger.opened, ledger.closed, ledger.failed));
-        assert_eq!(counts.opened, counts.closed + counts.failed, "{counts:?}");
-        assert_eq!(counts.requests, counts.opened + counts.unanswered + counts.rejected_full, "{counts:?}");
-        assert_eq!(counts.forced, 0, "{counts:?}");
-        let (mut received, mut lost) = (0, 0);
-        for (peer, done) in &self.gone {
-            match ledger.received.get(peer) {
-                Some(came) => {
-                    assert_eq!(came, done, "of peer {peer}, which was told that {done} have arrived");
-                    received += u64::from(*came);
-                }
-                None => lost += u64::from(*done),
-            }
-        }
-        let dropped = |reason| report.dropped(reason);
-        assert_eq!(door.rx_packets, received + lost, "{door:?}");
-        let refused = dropped("no_connection").checked_sub(lost).expect("what no stage heard of is counted");
-        assert_eq!(ledger.sent, door.tx_packets + dropped("tx_full") + refused, "{:?}", report.drops);
-        assert_eq!(door.tx_packets, self.echoed + dropped("send_error"), "{:?}", report.drops);
-        assert_eq!((dropped("stage_full"), dropped("recv_error"), door.stale), (0, 0, 0), "{:?}", report.drops);
-        assert_eq!(report.lcores[0].strays, 0);
-        let ended = self.report(true);
-        assert_eq!(ended.packets.held, 0, "{:?}", ended.packets);
-        assert!(ended.pools.iter().all(|pool| pool.free == pool.packets), "{:?}", ended.pools);
-        Tally {
-            opened: counts.opened,
-            closed: counts.closed,
-            failed: counts.failed,
-            unanswered: counts.unanswered,
-            rejected: counts.rejected_full,
-            received,
-            lost,
-            echoed: self.echoed,
-            dropped: dropped("tx_full") + refused + dropped("send_error"),
-        }
     }
 }
