@@ -143,7 +143,7 @@ impl Plan<'_> {
         let VisitsDraft { places, connections, shared, rx_depth_wr, spare_wr, window_packets, seed, .. } = visits;
         let lcores = self.two_lcores(visits.lcore, visits.server_lcore);
         let (pool, address) = (self.receives_into(), self.address());
-        // Sends that no completion has covered take room; what finds none is dropped at once.
+        // Sends that no completion has covered take room.
         let signal_every_wr = 1 + seed % 8;
         let tx_depth_wr = u32::from(window_packets + spare_wr) + signal_every_wr - 1;
         let rx = if *shared { "rx_shared_wr" } else { "rx_depth_wr" };

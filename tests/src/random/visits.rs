@@ -6,7 +6,7 @@ use serde::Deserialize;
 use verbline::engine::{ConnectionChange, ConnectionEvent, ConnectionId, StageError, Tick};
 use verbline::prelude::*;
 
-use super::marks::{Counters, DESK, DROPS, LATE_NS, PART_BYTES, RETRY_NS, STAMP_BYTES, VISITOR, stamp};
+use super::marks::{Counters, DESK, DROPS, LATE_NS, ON_PURPOSE, PART_BYTES, RETRY_NS, STAMP_BYTES, VISITOR, stamp};
 
 const OUT: OutId = OutId(0);
 /// In the last place of a stamp: the desk is to close the connection.
@@ -14,15 +14,18 @@ const BYE: u8 = 1;
 const BYE_AT: usize = 3;
 /// In place of what is under way: it is closed.
 const CLOSING: usize = usize::MAX;
+/// What a desk holds: all that its peers have under way.
+const HELD_MAX: u32 = 64;
 /// Connections of a port, at most.
 const SLOTS_MAX: usize = 8;
 
 pub(super) fn register(registry: &mut Registry) {
     let spec = |source, summary| StageSpec { outputs: &["a"], source, drops: DROPS, summary, ..StageSpec::default() };
+    let desk = StageSpec { holds_packets: HELD_MAX, ..spec(false, "sends back what comes") };
     registry.stage("visitor", spec(true, "talks over connections, and closes them"), |context| {
         Ok(Box::new(Visitor::new(context)?))
     });
-    registry.stage("desk", spec(false, "sends back what comes"), |context| Ok(Box::new(Desk::new(context))));
+    registry.stage("desk", desk, |context| Ok(Box::new(Desk::new(context))));
 }
 
 #[derive(Debug, Deserialize)]
@@ -121,7 +124,7 @@ impl Visitor {
 
     /// Sends so many packets over a connection, the last of which may ask the desk to close it.
     fn talk(&mut self, connection: ConnectionId, packets: usize, is_bye: bool, out: &mut Outputs<'_>) -> usize {
-        let room = out.room(OUT);
+        let room = out.room(OUT).min(out.room_to(connection));
         for done in 0..packets.min(room) {
             let Some(mut packet) = self.counters.take(out) else { return done };
             assert!(packet.set_len(self.rng.usize(STAMP_BYTES..=PART_BYTES)), "a plan's packets hold a stamp");
@@ -220,30 +223,86 @@ impl Stage for Visitor {
     }
 }
 
+/// Sends back what comes, once its connection has room: what has none is dropped at once, and a
+/// send takes room until its completion has come, which may be behind the answer's answer.
 struct Desk {
     counters: Counters,
     book: Book,
+    held: Batch,
+    later: Batch,
+    /// What each connection takes in this turn, by slot.
+    room: [Option<usize>; SLOTS_MAX],
+    turn: u64,
+    stopping: bool,
 }
 
 impl Desk {
     fn new(context: &StageContext<'_>) -> Desk {
-        Desk { counters: Counters::new(context), book: Book::new(context, "door") }
+        let batch = || Batch::with_capacity(HELD_MAX as usize + context.batch_max());
+        Desk {
+            counters: Counters::new(context),
+            book: Book::new(context, "door"),
+            held: batch(),
+            later: batch(),
+            room: [None; SLOTS_MAX],
+            turn: 0,
+            stopping: false,
+        }
+    }
+
+    fn answer(&mut self, out: &mut Outputs<'_>) {
+        if self.turn != out.turn() {
+            (self.turn, self.room) = (out.turn(), [None; SLOTS_MAX]);
+        }
+        for packet in self.held.drain_front(self.held.len()) {
+            let Some(to) = packet.connection() else { continue };
+            let room = self.room[to.slot()].get_or_insert_with(|| out.room_to(to));
+            // Of a connection that is over, the port knows what to do.
+            let is_open = self.book.open[to.slot()].is_some_and(|(open, _)| open == to);
+            if is_open && (*room == 0 || out.room(OUT) == 0) {
+                match self.stopping {
+                    true => {
+                        self.counters.on_purpose.add(1);
+                        out.drop(packet, ON_PURPOSE);
+                    }
+                    false => _ = self.later.push(packet),
+                }
+                continue;
+            }
+            *room = room.saturating_sub(1);
+            match out.send(OUT, packet) {
+                true => self.counters.sent[0].add(1),
+                false => self.counters.refused[0].add(1),
+            }
+        }
+        std::mem::swap(&mut self.held, &mut self.later);
     }
 }
 
 impl Stage for Desk {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         self.counters.came.add(input.len() as u64);
-        for packet in input.drain_front(input.len()) {
-            self.counters.astray.add((!self.book.is_next(&packet)).into());
+        for packet in input.as_slice() {
+            self.counters.astray.add((!self.book.is_next(packet)).into());
             if let (Some(&BYE), Some(connection)) = (packet.data().get(BYE_AT), packet.connection()) {
                 out.close(connection);
             }
-            match out.send(OUT, packet) {
-                true => self.counters.sent[0].add(1),
-                false => self.counters.refused[0].add(1),
-            }
         }
+        self.held.append(input);
+        self.answer(out);
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        self.answer(out);
+        match self.held.is_empty() {
+            true => Next::At(Tick::MAX),
+            false => Next::At(out.now_ns() + RETRY_NS),
+        }
+    }
+
+    fn stop(&mut self, out: &mut Outputs<'_>) {
+        self.stopping = true;
+        self.answer(out);
     }
 
     fn connection_event(&mut self, event: ConnectionEvent, _: &mut Outputs<'_>) {
