@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use verbline_nvme::auth::{self, Body, MESSAGE_BYTES_MAX, Message, WRITTEN_BYTES_MAX};
 use verbline_nvme::connect::{Connect, ConnectData};
 use verbline_nvme::discovery::{self, Entry};
 use verbline_nvme::identify::{self, Controller};
@@ -11,6 +12,7 @@ use verbline_nvme::log::LogRequest;
 use verbline_nvme::namespace::{self, Namespace};
 use verbline_nvme::property::Property;
 use verbline_nvme::protection::{Action, Protection, ProtectionType};
+use verbline_nvme::secret::Secret;
 use verbline_nvme::{COMMAND_BYTES, Command, Response, cm};
 
 /// Blocks of the namespace, of two to the power of so many bytes.
@@ -36,6 +38,9 @@ fuzz_target!(|bytes: &[u8]| {
             if let Ok(connect) = Connect::of(&command) {
                 assert_eq!(Connect::of(&connect.command(command.cid, command.sgl)), Ok(connect));
             }
+            if let Ok(len) = auth::transfer_of(&command) {
+                assert!((1..=MESSAGE_BYTES_MAX).contains(&len), "{len}");
+            }
             let _ = (Property::of(&command), identify::asked_by(&command));
             let ranges = DsmRange::read_all(&bytes[COMMAND_BYTES..]).take(DsmRange::count_of(&command));
             assert!(ranges.count() <= 256);
@@ -50,6 +55,17 @@ fuzz_target!(|bytes: &[u8]| {
     }
     if let Ok(data) = ConnectData::read(bytes) {
         assert_eq!(ConnectData::read(&data.to_bytes()), Ok(data));
+    }
+    if let Ok(message) = Message::read(bytes) {
+        let mut written = [0; WRITTEN_BYTES_MAX];
+        let len = message.write(&mut written);
+        // What is offered and can't be used is not written.
+        if !matches!(message.body, Body::Negotiate(offer) if offer.hash.is_err()) {
+            assert_eq!(Message::read(&written[..len]), Ok(message));
+        }
+    }
+    if let Ok(text) = str::from_utf8(bytes) {
+        let _ = Secret::read(text);
     }
     let _ = (cm::Reject::read(bytes), discovery::read_head(bytes), namespace::read_nguid(bytes));
     let _ = (Controller::read(bytes), Namespace::read(bytes), Entry::read(bytes));

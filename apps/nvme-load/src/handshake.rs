@@ -4,6 +4,7 @@
 use verbline::engine::ConnectionId;
 use verbline::mem::Packet;
 use verbline::prelude::*;
+use verbline_nvme::auth::{self, WRITTEN_BYTES_MAX};
 use verbline_nvme::connect::{CNTLID_ANY, Connect, ConnectData, DATA_BYTES};
 use verbline_nvme::discovery::{self, Entry};
 use verbline_nvme::feature::{self, QueueCount};
@@ -21,6 +22,7 @@ use crate::queue::{Pending, State, Task};
 use crate::settings::Guards;
 
 use crate::stage::{ADMIN, IO, Initiator, KEEP_ALIVE, RETRY};
+use crate::turn::Turn;
 
 /// Identifiers of what is under way beside the handshake.
 const KEEP_ALIVE_CID: u16 = 0xE000;
@@ -60,6 +62,7 @@ impl Initiator {
         let nsid = self.settings.nsid;
         let command = match step {
             Step::Connect => self.connect_command(cid, 0, ADMIN_ENTRIES),
+            Step::Authenticate(turn) => self.authentication(cid, turn),
             Step::Capabilities => Some(Property { offset: property::CAP, is_wide: true }.get(cid)),
             Step::Enable => Some(cc.set(cid, property::CC_USUAL.into())),
             Step::Ready => Some(Property { offset: property::CSTS, is_wide: false }.get(cid)),
@@ -83,6 +86,33 @@ impl Initiator {
             Some(command) => self.send_admin(&command, out),
             None => self.fail(format!("the initiator can't ask for {step:?}")),
         }
+    }
+
+    /// The command of a turn of authentication, with its message in the region.
+    fn authentication(&self, cid: u16, turn: Turn) -> Option<Command> {
+        if matches!(turn, Turn::Challenge | Turn::Verdict) {
+            return self.receive_at(cid, 0);
+        }
+        let mut bytes = [0; WRITTEN_BYTES_MAX];
+        let len = self.handshake.message.as_ref()?.write(&mut bytes);
+        self.region.write_from(0, &bytes[..len]).ok()?;
+        Some(auth::send(cid, self.page(len)?))
+    }
+
+    /// Takes what a turn of authentication brought, and says which step is next.
+    fn learn_turn(&mut self, turn: Turn, page: &[u8]) -> Result<Step, String> {
+        let transaction = self.handshake.message.map_or(0, |message| message.transaction);
+        Ok(match turn {
+            Turn::Negotiate => Step::Authenticate(Turn::Challenge),
+            Turn::Reply => Step::Authenticate(Turn::Verdict),
+            Turn::Challenge | Turn::Verdict => match self.prove(turn, transaction, page)? {
+                Some(reply) => {
+                    self.handshake.message = Some(reply);
+                    Step::Authenticate(Turn::Reply)
+                }
+                None => Step::Capabilities,
+            },
+        })
     }
 
     /// Where the data of an admin command goes.
@@ -168,8 +198,15 @@ impl Initiator {
         Ok(match step {
             Step::Connect => {
                 self.handshake.cntlid = response.result as u16;
-                Step::Capabilities
+                if self.must_authenticate(response)? {
+                    let transaction = self.next_transaction();
+                    self.handshake.message = Some(Initiator::negotiation(transaction));
+                    Step::Authenticate(Turn::Negotiate)
+                } else {
+                    Step::Capabilities
+                }
             }
+            Step::Authenticate(turn) => self.learn_turn(turn, &page)?,
             Step::Capabilities => {
                 self.handshake.entries_max = property::entries_max(response.result);
                 let entries = u32::from(self.settings.depth) + 1;

@@ -52,7 +52,7 @@ impl Initiator {
         let reaches = match task {
             Task::Read { .. } => true,
             Task::Write { .. } => !in_capsule,
-            Task::Flush | Task::Connect => false,
+            Task::Flush | Task::Connect | Task::Authenticate(_) => false,
         };
         packet.set_connection(Some(connection));
         let sent = if reaches && self.settings.keys == Keys::Window {
@@ -106,12 +106,12 @@ impl Initiator {
         match task {
             Task::Read { block, .. } => oracle.end_read(block),
             Task::Write { block, .. } => oracle.undo_write(block),
-            Task::Flush | Task::Connect => {}
+            Task::Flush | Task::Connect | Task::Authenticate(_) => {}
         }
     }
 
     /// Where the data of a slot's command lies in the region.
-    fn offset_of(&self, index: usize, slot: u16) -> usize {
+    pub(crate) fn offset_of(&self, index: usize, slot: u16) -> usize {
         let place = index * usize::from(self.settings.depth) + usize::from(slot);
         PAGE_BYTES + place * self.settings.slot_bytes()
     }
@@ -162,7 +162,7 @@ impl Initiator {
         let (opcode, dwords) = match task {
             Task::Read { block, generation } => (opcode::io::READ, dwords(block, generation)),
             Task::Write { block, generation } => (opcode::io::WRITE, dwords(block, generation)),
-            Task::Flush | Task::Connect => (opcode::io::FLUSH, [0; 6]),
+            Task::Flush | Task::Connect | Task::Authenticate(_) => (opcode::io::FLUSH, [0; 6]),
         };
         let command = Command { nsid: self.settings.nsid, ..Command::new(opcode, cid, sgl).with(dwords) };
         if packet.len() < COMMAND_BYTES && !packet.set_len(COMMAND_BYTES) {
@@ -224,9 +224,16 @@ impl Initiator {
             self.count(|counts| counts.unasked += 1);
             return true;
         };
-        if pending.task == Task::Connect {
-            self.queue_connected(index, &response);
-            return true;
+        match pending.task {
+            Task::Connect => {
+                self.queue_connected(index, &response, out);
+                return true;
+            }
+            Task::Authenticate(turn) => {
+                self.turn_answered(index, slot, turn, &response, out);
+                return true;
+            }
+            Task::Read { .. } | Task::Write { .. } | Task::Flush => {}
         }
         self.answered.add(1);
         self.count(|counts| counts.answered += 1);
@@ -259,7 +266,7 @@ impl Initiator {
                     oracle.end_write(block, is_good);
                 }
             }
-            Task::Flush | Task::Connect => self.count(|counts| counts.flushed += 1),
+            Task::Flush | Task::Connect | Task::Authenticate(_) => self.count(|counts| counts.flushed += 1),
         }
         true
     }
@@ -289,12 +296,15 @@ impl Initiator {
         });
     }
 
-    fn queue_connected(&mut self, index: usize, response: &Response) {
-        if response.status.is_success() {
-            self.queues[index].state = State::Ready;
-        } else {
-            let (number, status, result) = (index + 1, response.status, response.result);
-            self.fail(format!("queue {number} is not connected: {status}, {result:#x}"));
+    fn queue_connected(&mut self, index: usize, response: &Response, out: &mut Outputs<'_>) {
+        let (number, status, result) = (index + 1, response.status, response.result);
+        if !status.is_success() {
+            return self.fail(format!("queue {number} is not connected: {status}, {result:#x}"));
+        }
+        match self.must_authenticate(response) {
+            Ok(true) => self.authenticate_queue(index, out),
+            Ok(false) => self.queues[index].state = State::Ready,
+            Err(why) => self.fail(format!("queue {number}: {why}")),
         }
     }
 }

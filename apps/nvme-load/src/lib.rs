@@ -5,6 +5,7 @@
 //! beside it.
 #![forbid(unsafe_code)]
 
+mod auth;
 mod blocks;
 mod handshake;
 mod io;
@@ -14,12 +15,16 @@ mod progress;
 mod queue;
 mod requests;
 mod results;
+mod secret;
 mod settings;
 mod stage;
+mod turn;
 
 use verbline::prelude::*;
 
 use results::Results;
+
+pub use secret::{ReadSecretError, read_secret};
 
 /// The app: the initiator's stage, and what it reports.
 #[derive(Debug, Default)]

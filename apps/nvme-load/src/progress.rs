@@ -1,8 +1,10 @@
 //! How far the handshake is.
 
 use verbline::prelude::*;
+use verbline_nvme::auth::Message;
 
 use crate::blocks::Shape;
+use crate::turn::Turn;
 
 /// Entries of an admin queue: as the Linux host has it.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
@@ -13,6 +15,8 @@ pub(crate) enum Step {
     #[default]
     Nothing,
     Connect,
+    /// The host proves who it is, if it has to.
+    Authenticate(Turn),
     Capabilities,
     Enable,
     Ready,
@@ -40,6 +44,8 @@ pub(crate) struct Handshake {
     pub(crate) asks_discovery: bool,
     pub(crate) timer: Option<TimerId>,
     pub(crate) cntlid: u16,
+    /// The message of authentication that is sent next, or was.
+    pub(crate) message: Option<Message>,
     /// How the data of a command lies on the wire.
     pub(crate) shape: Shape,
     /// Bytes of a capsule that the controller takes.

@@ -3,11 +3,15 @@
 use verbline::engine::ConnectionId;
 use verbline::prelude::*;
 
+use crate::turn::Turn;
+
 /// What a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// Connect.
     Connect,
+    /// A command of authentication.
+    Authenticate(Turn),
     /// A read of a block, which is to be of this generation.
     Read { block: usize, generation: u32 },
     /// A write of a block, of this generation.
@@ -32,7 +36,7 @@ pub(crate) enum State {
     Down,
     /// It has a connection, and no controller.
     Open,
-    /// It is being connected to the controller.
+    /// It is being connected to the controller, or authenticated.
     Connecting,
     /// It takes commands.
     Ready,
@@ -43,6 +47,8 @@ pub(crate) enum State {
 pub(crate) struct Queue {
     pub(crate) connection: Option<ConnectionId>,
     pub(crate) state: State,
+    /// The number of its authentication.
+    pub(crate) transaction: u16,
     slots: Vec<(u16, Option<Pending>)>,
     free: Vec<u16>,
 }
@@ -53,7 +59,7 @@ const SLOT_BITS: u32 = 12;
 impl Queue {
     pub(crate) fn new(depth: u16) -> Queue {
         let free = (0..depth).rev().collect();
-        Queue { connection: None, state: State::Down, slots: vec![(0, None); depth.into()], free }
+        Queue { connection: None, state: State::Down, transaction: 0, slots: vec![(0, None); depth.into()], free }
     }
 
     /// The slot that the next command gets, if there is one.

@@ -1,6 +1,7 @@
 //! `[load]` in the plan: which subsystem, and what is done to it.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use verbline::plan::Params;
@@ -43,6 +44,9 @@ pub(crate) struct Settings {
     /// Who the initiator says it is.
     #[serde(default = "host")]
     pub(crate) host: String,
+    /// The file of the secret by which it proves that.
+    #[serde(default)]
+    pub(crate) secret: Option<PathBuf>,
     /// Whether it asks the discovery controller first, and wants the subsystem named there.
     #[serde(default = "yes")]
     pub(crate) discover: bool,

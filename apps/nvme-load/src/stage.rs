@@ -8,12 +8,14 @@ use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionI
 use verbline::plan::Target;
 use verbline::prelude::*;
 use verbline_nvme::Nqn;
+use verbline_nvme::secret::Key;
 
 use crate::oracle::Oracle;
 use crate::pattern;
 use crate::progress::Handshake;
 use crate::queue::{Queue, State, Task};
 use crate::results::{Counts, Measured, Results};
+use crate::secret::read_secret;
 use crate::settings::{Keys, SECTION, Settings};
 
 /// What `use = "…"` says.
@@ -37,6 +39,10 @@ pub(crate) struct Initiator {
     pub(crate) settings: Settings,
     pub(crate) subsystem: Nqn,
     pub(crate) host: Nqn,
+    /// By which it proves that it is this host.
+    pub(crate) key: Option<Key>,
+    /// The number of the last authentication.
+    pub(crate) transaction: u16,
     pub(crate) region: Region,
     admin_port: u16,
     pub(crate) admin: Option<ConnectionId>,
@@ -100,9 +106,14 @@ impl Initiator {
             );
             return Err(stage.raw_params().refuse("buffers", message).into());
         }
+        let host = Settings::name(&settings.host);
+        let secret = settings.secret.as_deref().map(read_secret).transpose();
+        let secret = secret.map_err(|error| section.refuse("secret", error.to_string()))?;
         Ok(Initiator {
             subsystem: Settings::name(&settings.subsystem),
-            host: Settings::name(&settings.host),
+            key: secret.map(|secret| secret.key_of(&host)),
+            transaction: 0,
+            host,
             region,
             admin_port,
             admin: None,
@@ -193,10 +204,10 @@ impl Initiator {
             match task {
                 Task::Read { block, .. } => oracle.end_read(block),
                 Task::Write { block, .. } => oracle.end_write(block, false),
-                Task::Connect | Task::Flush => {}
+                Task::Connect | Task::Authenticate(_) | Task::Flush => {}
             }
         }
-        if task != Task::Connect {
+        if !matches!(task, Task::Connect | Task::Authenticate(_)) {
             self.count(|counts| counts.cut_off += 1);
         }
     }

@@ -212,6 +212,9 @@ impl Target {
     fn data_of(&self, pending: &mut Pending, status: Status) -> Option<(Memory, Remote)> {
         let command = &pending.command;
         let brings = self.queues.get(pending.queue).is_some_and(|queue| match queue.qid {
+            _ if command.opcode == opcode::fabrics::OPCODE => {
+                command.nsid as u8 == opcode::fabrics::AUTHENTICATION_RECEIVE
+            }
             0 => [opcode::admin::IDENTIFY, opcode::admin::GET_LOG_PAGE].contains(&command.opcode),
             _ => command.opcode == opcode::io::READ,
         });
@@ -306,8 +309,10 @@ impl Target {
     /// The host's data is here.
     fn fetched(&mut self, place: u32, out: &mut Outputs<'_>) {
         let Some(pending) = self.commands.get_mut(place) else { return };
-        if pending.command.opcode == opcode::fabrics::OPCODE {
-            return self.connect_fetched(place, out);
+        match (pending.command.opcode, pending.command.nsid as u8) {
+            (opcode::fabrics::OPCODE, opcode::fabrics::AUTHENTICATION_SEND) => return self.auth_fetched(place, out),
+            (opcode::fabrics::OPCODE, _) => return self.connect_fetched(place, out),
+            _ => {}
         }
         let is_there = pending.command.opcode == opcode::io::WRITE && pending.data.is_none();
         let step = if is_there { Step::Answer(Status::SUCCESS) } else { Step::Store };

@@ -1,4 +1,4 @@
-//! Fabrics commands: Connect, and the properties.
+//! Fabrics commands: Connect, and the properties. Those of authentication are in `authenticate.rs`.
 
 use verbline::mem::Packet;
 use verbline::prelude::*;
@@ -8,7 +8,7 @@ use verbline_nvme::property::{self, Property};
 use verbline_nvme::{COMMAND_BYTES, Command, DISCOVERY_NQN, Response, Sgl, Status, opcode};
 
 use crate::commands::{Pending, Step};
-use crate::queue::{Admin, EVENTS_HELD};
+use crate::queue::{Admin, EVENTS_HELD, Queue};
 use crate::shared::Refusal;
 use crate::stage::Target;
 
@@ -21,11 +21,16 @@ const CHANGED_MAX: usize = 64;
 impl Target {
     #[cold]
     pub(crate) fn fabrics(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
-        let is_connected = self.queues.get(at).is_some_and(|queue| queue.controller.is_some());
+        let queue = self.queues.get(at);
+        let is_connected = queue.is_some_and(|queue| queue.controller.is_some());
+        let is_locked = queue.is_some_and(Queue::is_locked);
         let kind = command.nsid as u8;
         let answer = match (kind, is_connected) {
             (opcode::fabrics::CONNECT, false) => return self.connect(at, command, capsule, out),
             (opcode::fabrics::CONNECT, true) | (_, false) => Err(Status::SEQUENCE_ERROR.do_not_retry()),
+            (opcode::fabrics::AUTHENTICATION_SEND, true) => return self.auth_send(at, command, capsule, out),
+            (opcode::fabrics::AUTHENTICATION_RECEIVE, true) => return self.auth_receive(at, command, capsule, out),
+            _ if is_locked => Err(Status::AUTHENTICATION_REQUIRED.do_not_retry()),
             (opcode::fabrics::PROPERTY_GET, true) => self.property_get(at, &command),
             (opcode::fabrics::PROPERTY_SET, true) => self.property_set(at, &command),
             _ => Err(Status::INVALID_OPCODE.do_not_retry()),
@@ -136,7 +141,12 @@ impl Target {
             self.counters.controllers.add(1);
             self.set_keep_alive(at, asked.kato_ms, out);
         }
-        (cntlid.into(), Status::SUCCESS)
+        let required = match kind {
+            ControllerType::Io => self.require_authentication(at, &data.host, out.now_ns()),
+            // Anybody may ask where the subsystem is.
+            _ => 0,
+        };
+        (u64::from(cntlid) | required, Status::SUCCESS)
     }
 
     fn property_get(&self, at: u16, command: &Command) -> Result<u64, Status> {

@@ -13,8 +13,10 @@
 mod acceptor;
 mod admin;
 mod answering;
+mod authenticate;
 mod commands;
 mod controller;
+mod exchange;
 mod fabrics;
 mod io;
 mod keep_alive;
@@ -24,6 +26,7 @@ mod namespaces;
 mod pipelined;
 mod queue;
 mod renewal;
+mod secrets;
 mod settings;
 mod shared;
 mod signed;

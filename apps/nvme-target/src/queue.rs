@@ -7,6 +7,7 @@ use verbline::engine::ConnectionId;
 use verbline::prelude::*;
 
 use crate::controller::Controller;
+use crate::exchange::Exchange;
 use crate::signed::PipelinedReads;
 
 /// Asynchronous Event Requests that a controller holds.
@@ -28,12 +29,22 @@ pub(crate) struct Queue {
     /// From the Connect command on.
     pub(crate) controller: Option<Arc<Controller>>,
     pub(crate) admin: Option<Box<Admin>>,
+    /// Of a host that has to prove who it is.
+    pub(crate) exchange: Option<Exchange>,
     /// The commands under way that have a place among [`Commands`](crate::commands::Commands).
     pub(crate) cids: Vec<u16>,
     /// RDMA operations under way.
     pub(crate) operations: u32,
     /// Reads of which the device checks the blocks.
     pub(crate) pipelined: PipelinedReads,
+}
+
+impl Queue {
+    /// Its host has not proved who it is, and has to.
+    #[inline]
+    pub(crate) fn is_locked(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|exchange| !exchange.is_authenticated())
+    }
 }
 
 /// What an admin queue has beside.
@@ -89,6 +100,7 @@ impl Queues {
             sq_head: 0,
             controller: None,
             admin: None,
+            exchange: None,
             cids: Vec::with_capacity(entries.into()),
             operations: 0,
             pipelined: PipelinedReads::new(if qid == 0 { 0 } else { keys.min(entries.into()) }),

@@ -31,6 +31,9 @@ pub(crate) struct Settings {
     /// Who may connect; nobody named: all.
     #[serde(default)]
     pub(crate) hosts: Vec<String>,
+    /// The files of the secrets of hosts that have to prove who they are, by the hosts' names.
+    #[serde(default)]
+    pub(crate) secrets: BTreeMap<String, PathBuf>,
     /// I/O queues of a controller, at most.
     #[serde(default = "queues_max")]
     pub(crate) queues_max: u16,
@@ -174,7 +177,8 @@ impl Settings {
             }
         }
         let names = std::iter::once(("subsystem", &settings.subsystem))
-            .chain(settings.hosts.iter().map(|host| ("hosts", host)));
+            .chain(settings.hosts.iter().map(|host| ("hosts", host)))
+            .chain(settings.secrets.keys().map(|host| ("secrets", host)));
         for (key, name) in names {
             Nqn::new(name).map_err(|error| {
                 section.refuse(
@@ -182,6 +186,10 @@ impl Settings {
                     format!("`{name}`: {error}; for example nqn.2026-01.org.example:disk, {NQN_BYTES} bytes at most"),
                 )
             })?;
+        }
+        if let Some(host) = settings.secrets.keys().find(|host| !settings.allows(host)) {
+            let message = format!("`{host}` has a secret, and may not connect: write it among `hosts`, too");
+            return Err(section.refuse("secrets", message).into());
         }
         for (number, namespace) in &settings.namespace {
             settings.check_namespace(section, number, namespace)?;
@@ -211,6 +219,10 @@ impl Settings {
                  `null_bytes`"
             )),
         }
+    }
+
+    fn allows(&self, host: &String) -> bool {
+        self.hosts.is_empty() || self.hosts.contains(host)
     }
 
     /// Bytes that lie behind the blocks of the longest command; `None` if nothing does.

@@ -30,6 +30,8 @@ pub(crate) struct Shared {
 struct Table {
     entries: Vec<Entry>,
     last: u16,
+    /// The number of the last challenge; 0: there was none.
+    sequence: u32,
 }
 
 #[derive(Debug)]
@@ -100,6 +102,13 @@ impl Shared {
             has_admin: true,
         });
         Ok(controller)
+    }
+
+    /// The number of the next challenge, which is never 0; the first one is of the seed.
+    pub(crate) fn next_sequence(&self, seed: u32) -> u32 {
+        let mut table = self.table();
+        table.sequence = if table.sequence == 0 { seed } else { table.sequence.wrapping_add(1) }.max(1);
+        table.sequence
     }
 
     /// How many I/O queues a controller's host may have.

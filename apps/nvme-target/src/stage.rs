@@ -16,8 +16,10 @@ use verbline_nvme::{COMMAND_BYTES, Command, Nqn, RESPONSE_BYTES, Status, opcode}
 use verbline_store::{FileStore, Store};
 
 use crate::commands::{Commands, Step};
+use crate::exchange::Known;
 use crate::namespaces::{Namespaces, SPACES_MAX};
 use crate::queue::Queues;
+use crate::secrets::read_secrets;
 use crate::settings::{NSID_MAX, SECTION, Settings};
 use crate::shared::{Shared, Tally};
 use crate::space::{Space, open_files};
@@ -41,6 +43,8 @@ pub(crate) struct Rules {
     pub(crate) settings: Settings,
     pub(crate) subsystem: Nqn,
     pub(crate) hosts: Vec<Nqn>,
+    /// Those that have to prove who they are.
+    pub(crate) known: Vec<Known>,
     pub(crate) listeners: Vec<std::net::SocketAddr>,
 }
 
@@ -54,6 +58,8 @@ pub(crate) struct Counters {
     pub(crate) pipelined: Counter,
     pub(crate) keep_alive_expired: Counter,
     pub(crate) controllers: Counter,
+    /// Authentications that failed.
+    pub(crate) unauthenticated: Counter,
 }
 
 /// See the top of this file.
@@ -156,6 +162,7 @@ impl Target {
                 pipelined: stage.counter("pipelined"),
                 keep_alive_expired: stage.counter("keep_alive_expired"),
                 controllers: stage.counter("controllers"),
+                unauthenticated: stage.counter("unauthenticated"),
             },
             name: stage.name().to_owned(),
             namespaces,
@@ -166,6 +173,7 @@ impl Target {
             rules: Rules {
                 subsystem: settings.nqn(),
                 hosts: settings.hosts.iter().map(name).collect(),
+                known: read_secrets(&settings, section)?,
                 listeners: settings.listeners(stage.plan()),
                 settings,
             },
@@ -208,7 +216,7 @@ impl Target {
             return self.cut_off(connection, packet, MALFORMED, out);
         };
         let is_known = queue.cids.contains(&cid);
-        let (is_admin, is_connected) = (queue.qid == 0, queue.controller.is_some());
+        let (is_admin, is_connected, is_locked) = (queue.qid == 0, queue.controller.is_some(), queue.is_locked());
         let command = match Command::read(packet.data()) {
             Ok(command) if is_known => {
                 return self.refuse(at, packet, &command, Status::ID_CONFLICT.do_not_retry(), out);
@@ -222,6 +230,7 @@ impl Target {
         match (command.opcode, is_connected, is_admin) {
             (opcode::fabrics::OPCODE, ..) => self.fabrics(at, command, packet, out),
             (_, false, _) => self.refuse(at, packet, &command, Status::SEQUENCE_ERROR.do_not_retry(), out),
+            _ if is_locked => self.refuse(at, packet, &command, Status::AUTHENTICATION_REQUIRED.do_not_retry(), out),
             (_, true, true) => self.admin(at, command, packet, out),
             (_, true, false) => self.io(at, command, packet, out),
         }
@@ -292,6 +301,7 @@ impl Target {
     /// Looks after what no command tells of: controllers that ended on other lcores, and the sizes
     /// of namespaces.
     fn look(&mut self, out: &mut Outputs<'_>) {
+        self.end_unauthenticated(out);
         self.sweep(out);
         self.renew_spaces(out);
         self.refresh_spaces(out);

@@ -83,6 +83,36 @@ fn two_lcores_serve_a_file() {
     assert!(blocks.len() == 8_388_608 && blocks[..2_097_152].iter().any(|byte| *byte != 0));
 }
 
+/// The initiator proves who it is on every queue; with another secret, or none, the run fails and
+/// says what to do, and never the secret.
+#[test]
+fn two_lcores_authenticate() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, secret: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, secret).unwrap();
+        path.display().to_string()
+    };
+    let coded = "AQgPFh0kKzI5QEdOVVxjanF4f4aNlJuiqbC3vsXM09pl1OOC";
+    let good = file("good", &format!("DHHC-1:01:{coded}:\n"));
+    let other = file("other", "DHHC-1:00:AAcOFRwjKjE4P0ZNVFtiaXB3foWMk5qhqK+2vcTL0tk/PUPo:\n");
+    let broken = file("broken", &format!("DHHC-1:01:B{}:\n", &coded[1..]));
+    let target = format!("nvme.secrets={{ \"nqn.2026-01.org.verbline:load\" = {good:?} }}");
+    let Some(run) = short(&[&target]) else { return };
+    let with = |secret: &str| run.clone().with(["--set", &format!("load.secret={secret}"), "--json"]).run();
+    assert_verified(&with(&good).exited(0));
+    for (shown, said) in [
+        (with(&other), "authentication failed: compare the secret in load.secret"),
+        (run.clone().with(["--json"]).run(), "write `secret = \"PATH\"` in [load]"),
+        (with(&broken), "its checksum is wrong"),
+        (with("/nowhere"), "`/nowhere` can't be read"),
+    ] {
+        let text = shown.to_string();
+        assert!(unwrapped(&text).contains(said), "{text}");
+        assert!(!text.contains(&coded[1..]), "the secret is told: {text}");
+    }
+}
+
 /// Long commands, small blocks, and a namespace whose blocks are no memory that hosts reach.
 #[test]
 fn two_lcores_serve_blocks_of_every_size() {

@@ -22,6 +22,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod auth;
 mod bytes;
 pub mod cm;
 mod command;
@@ -38,6 +39,7 @@ pub mod opcode;
 pub mod property;
 pub mod protection;
 mod response;
+pub mod secret;
 mod sgl;
 mod status;
 

@@ -22,6 +22,7 @@ macro_rules! statuses {
                     $(Status::$name => Some($text),)*
                     Status::CONNECT_FORMAT => Some("Connect Incompatible Format"),
                     Status::CONNECT_INVALID_HOST => Some("Connect Invalid Host"),
+                    Status::AUTHENTICATION_REQUIRED => Some("Authentication Required"),
                     _ => None,
                 }
             }
@@ -83,6 +84,8 @@ impl Status {
     pub const CONNECT_RESTART_DISCOVERY: Status = Status(0x183);
     /// Connect Invalid Host.
     pub const CONNECT_INVALID_HOST: Status = Status(0x184);
+    /// Authentication Required: of any command on a queue that is not authenticated.
+    pub const AUTHENTICATION_REQUIRED: Status = Status(0x191);
 }
 
 impl Status {

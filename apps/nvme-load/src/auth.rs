@@ -1,0 +1,138 @@
+//! DH-HMAC-CHAP from the host's side: on the admin queue as steps of the handshake, on each I/O
+//! queue as commands of its own, before the first read.
+
+use verbline::prelude::*;
+use verbline_nvme::auth::{
+    self, AUTHENTICATION_REQUIRED, Body, Message, Offer, SECURE_CHANNEL_REQUIRED, WRITTEN_BYTES_MAX,
+};
+use verbline_nvme::secret::{Claim, Hash};
+use verbline_nvme::{Command, Response, Sgl};
+
+use crate::queue::{Pending, State, Task};
+use crate::stage::{IO, Initiator};
+use crate::turn::Turn;
+
+/// Room for a message of the controller: less than the data of any slot.
+pub(crate) const ROOM_BYTES: usize = 256;
+
+impl Initiator {
+    /// Whether the response to a Connect asks for authentication.
+    pub(crate) fn must_authenticate(&self, response: &Response) -> Result<bool, String> {
+        if response.result & SECURE_CHANNEL_REQUIRED != 0 {
+            return Err("the controller wants a secure channel, which the initiator does not have".to_owned());
+        }
+        if response.result & AUTHENTICATION_REQUIRED == 0 {
+            return Ok(false);
+        }
+        match self.key {
+            Some(_) => Ok(true),
+            None => Err(format!(
+                "the controller wants {} to prove who it is: write `secret = \"PATH\"` in [load], the file with \
+                 the secret that the target has for this host",
+                self.host
+            )),
+        }
+    }
+
+    /// The number of the next exchange.
+    pub(crate) fn next_transaction(&mut self) -> u16 {
+        self.transaction = self.transaction.wrapping_add(1);
+        self.transaction
+    }
+
+    pub(crate) fn negotiation(transaction: u16) -> Message {
+        Message { transaction, body: Body::Negotiate(Offer::of(Hash::Sha256)) }
+    }
+
+    /// Takes what the controller sent at this turn: the answer to it, if one is due.
+    pub(crate) fn prove(&self, turn: Turn, transaction: u16, bytes: &[u8]) -> Result<Option<Message>, String> {
+        let message = Message::read(bytes).map_err(|reason| format!("the controller's message: {reason}"))?;
+        if let Body::Failure1(reason) = message.body {
+            return Err(format!("{reason}: compare the secret in load.secret with the target's for {}", self.host));
+        }
+        if message.transaction != transaction {
+            return Err(format!("the controller's message is of exchange {}, not {transaction}", message.transaction));
+        }
+        match (turn, message.body, &self.key) {
+            (Turn::Challenge, Body::Challenge { hash, sequence, value: challenge }, Some(key)) => {
+                let (host, subsystem) = (self.host, self.subsystem);
+                let claim = Claim { hash, challenge, sequence, transaction, host, subsystem };
+                Ok(Some(Message { transaction, body: Body::Reply { response: key.respond(&claim), challenge: None } }))
+            }
+            (Turn::Verdict, Body::Success1 { .. }, _) => Ok(None),
+            _ => Err("the controller's message is not the one that is next".to_owned()),
+        }
+    }
+
+    /// Begins to prove who the host is on an I/O queue that is connected.
+    pub(crate) fn authenticate_queue(&mut self, index: usize, out: &mut Outputs<'_>) {
+        let transaction = self.next_transaction();
+        self.queues[index].transaction = transaction;
+        self.send_turn(index, Turn::Negotiate, Some(Initiator::negotiation(transaction)), out);
+    }
+
+    /// A command of the authentication was answered.
+    pub(crate) fn turn_answered(
+        &mut self,
+        index: usize,
+        slot: u16,
+        turn: Turn,
+        response: &Response,
+        out: &mut Outputs<'_>,
+    ) {
+        let number = index + 1;
+        if !response.status.is_success() {
+            return self.fail(format!("queue {number}: {turn:?} of authentication ended with {}", response.status));
+        }
+        let mut bytes = [0; ROOM_BYTES];
+        let read = self.region.read_into(self.offset_of(index, slot), &mut bytes).map_err(|error| error.to_string());
+        let answer = |initiator: &Initiator| {
+            read.and_then(|()| initiator.prove(turn, initiator.queues[index].transaction, &bytes))
+        };
+        match turn {
+            Turn::Negotiate => self.send_turn(index, Turn::Challenge, None, out),
+            Turn::Reply => self.send_turn(index, Turn::Verdict, None, out),
+            Turn::Challenge | Turn::Verdict => match answer(self) {
+                Ok(Some(reply)) => self.send_turn(index, Turn::Reply, Some(reply), out),
+                Ok(None) => self.queues[index].state = State::Ready,
+                Err(why) => self.fail(format!("queue {number} is not authenticated: {why}")),
+            },
+        }
+    }
+
+    fn send_turn(&mut self, index: usize, turn: Turn, message: Option<Message>, out: &mut Outputs<'_>) {
+        if !self.try_send_turn(index, turn, message, out) {
+            self.fail(format!("queue {}: no packet or no room for {turn:?} of authentication", index + 1));
+        }
+    }
+
+    fn try_send_turn(&mut self, index: usize, turn: Turn, message: Option<Message>, out: &mut Outputs<'_>) -> bool {
+        let pending = Pending { task: Task::Authenticate(turn), began_ns: out.now_ns(), key: None };
+        let Some(connection) = self.queues[index].connection else { return false };
+        let Some(slot) = self.queues[index].next_slot() else { return false };
+        let Some(cid) = self.queues[index].begin(pending) else { return false };
+        let (command, bytes, len) = match message {
+            Some(message) => {
+                let mut bytes = [0; WRITTEN_BYTES_MAX];
+                let len = message.write(&mut bytes);
+                (auth::send(cid, Sgl::InCapsule { offset: 0, len: len as u32 }), bytes, len)
+            }
+            None => match self.receive_at(cid, self.offset_of(index, slot)) {
+                Some(command) => (command, [0; WRITTEN_BYTES_MAX], 0),
+                None => return false,
+            },
+        };
+        let Some(mut packet) = out.alloc() else { return false };
+        let is_filled = packet.fill(&command.to_bytes())
+            && packet.append(len).map(|place| place.copy_from_slice(&bytes[..len])).is_some();
+        packet.set_connection(Some(connection));
+        is_filled && out.send(IO, packet)
+    }
+
+    /// An Authentication Receive to that place of the region.
+    pub(crate) fn receive_at(&self, cid: u16, offset: usize) -> Option<Command> {
+        let remote = self.region.remote(offset).ok()?;
+        let sgl = Sgl::Keyed { addr: remote.addr, len: ROOM_BYTES as u32, key: remote.rkey, invalidate: false };
+        Some(auth::receive(cid, sgl))
+    }
+}

@@ -1,0 +1,10 @@
+//! The turns of an authentication.
+
+/// What the host does on a queue, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Negotiate,
+    Challenge,
+    Reply,
+    Verdict,
+}

@@ -1,0 +1,142 @@
+//! Authentication Send and Receive: hosts that have a secret prove themselves on each queue.
+
+use verbline::engine::Memory;
+use verbline::mem::Packet;
+use verbline::prelude::*;
+use verbline_nvme::auth::{self, AUTHENTICATION_REQUIRED, MESSAGE_BYTES_MAX, Reason, WRITTEN_BYTES_MAX};
+use verbline_nvme::secret::DIGEST_BYTES_MAX;
+use verbline_nvme::{Command, Nqn, Sgl, Status};
+
+use crate::answering::remote;
+use crate::commands::{Pending, Step};
+use crate::exchange::{Drawn, Exchange};
+use crate::fabrics::in_capsule;
+use crate::stage::Target;
+
+/// Random bytes of the system, for a challenge.
+fn draw(shared: &crate::shared::Shared) -> Option<Drawn> {
+    let mut random = [0; DIGEST_BYTES_MAX + 4];
+    let got = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok()?;
+    let (value, seed) = random.split_first_chunk::<DIGEST_BYTES_MAX>().filter(|_| got == random.len())?;
+    Some((shared.next_sequence(u32::from_le_bytes(seed.try_into().ok()?)), *value))
+}
+
+/// What to do about a failure.
+fn hint(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Failed => {
+            "compare its secret with the file that nvme.secrets names; the target proves nothing to hosts, so \
+             give them no controller secret (--dhchap-ctrl-secret)"
+        }
+        Reason::GroupUnusable => "it has to offer the null DH group: the target has no other",
+        Reason::HashUnusable => "it has to offer SHA-256, SHA-384 or SHA-512",
+        Reason::ProtocolUnusable => "it has to offer DH-HMAC-CHAP",
+        Reason::ChannelMismatch => "it wants a secure channel (TLS), which the target does not have",
+        Reason::Payload | Reason::Message => "its messages are not those of the specification",
+    }
+}
+
+impl Target {
+    /// A queue of this host was connected: what the response says beside the controller's number.
+    pub(crate) fn require_authentication(&mut self, at: u16, host: &Nqn, now_ns: Tick) -> u64 {
+        let Some(known) = self.rules.known.iter().position(|known| known.host == *host) else { return 0 };
+        let Some(queue) = self.queues.get_mut(at) else { return 0 };
+        queue.exchange = Some(Exchange::new(known, now_ns));
+        AUTHENTICATION_REQUIRED
+    }
+
+    /// Authentication Send: its message is in the capsule, or is fetched.
+    pub(crate) fn auth_send(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
+        let sent = self.may_authenticate(at).and_then(|()| auth::transfer_of(&command).map_err(|no| no.status));
+        if let Err(status) = sent {
+            return self.refuse(at, capsule, &command, status, out);
+        }
+        if let Sgl::Keyed { .. } = command.sgl {
+            let pending = Pending { capsule: Some(capsule), step: Step::Fetch, ..Pending::new(at, command) };
+            if let Some(place) = self.hold(pending) {
+                self.advance(place, out);
+            }
+            return;
+        }
+        match in_capsule(&command, &capsule) {
+            Ok(message) => {
+                self.take_message(at, message, out.now_ns());
+                self.reply(at, &command, capsule, (0, Status::SUCCESS), None, out);
+            }
+            Err(status) => self.refuse(at, capsule, &command, status, out),
+        }
+    }
+
+    /// The message of an Authentication Send has come.
+    pub(crate) fn auth_fetched(&mut self, place: u32, out: &mut Outputs<'_>) {
+        let Some(pending) = self.commands.get_mut(place) else { return };
+        let (at, data) = (pending.queue, pending.data.take());
+        let status = match &data {
+            Some(message) => {
+                self.take_message(at, message.data(), out.now_ns());
+                Status::SUCCESS
+            }
+            None => Status::INTERNAL_ERROR,
+        };
+        self.go_on(place, Step::Answer(status), out);
+    }
+
+    /// Authentication Receive: the host gets the message that is next, and zeros behind it.
+    pub(crate) fn auth_receive(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
+        match self.next_message(at, &command, out) {
+            Ok(page) => {
+                if let Some(exchange) = self.queues.get_mut(at).and_then(|queue| queue.exchange.as_mut()) {
+                    exchange.told(out.now_ns());
+                }
+                let data = remote(command.sgl).map(|to| (Memory::from(page), to));
+                self.reply(at, &command, capsule, (0, Status::SUCCESS), data, out);
+            }
+            Err(status) => self.refuse(at, capsule, &command, status, out),
+        }
+    }
+
+    fn next_message(&self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<Packet, Status> {
+        self.may_authenticate(at)?;
+        let len = auth::transfer_of(command).map_err(|error| error.status)?;
+        let exchange = self.queues.get(at).and_then(|queue| queue.exchange.as_ref());
+        let message = exchange.and_then(Exchange::message).ok_or(Status::SEQUENCE_ERROR.do_not_retry())?;
+        let mut bytes = [0; WRITTEN_BYTES_MAX];
+        let written = message.write(&mut bytes);
+        if len < written {
+            return Err(Status::SGL_DATA_LENGTH_INVALID.do_not_retry());
+        }
+        let mut page = self.page(command, len.min(MESSAGE_BYTES_MAX), out)?;
+        page.data_mut()[..written].copy_from_slice(&bytes[..written]);
+        Ok(page)
+    }
+
+    /// Hosts without a secret have nothing to prove.
+    fn may_authenticate(&self, at: u16) -> Result<(), Status> {
+        let exchange = self.queues.get(at).and_then(|queue| queue.exchange.as_ref());
+        exchange.map(|_| ()).ok_or(Status::INVALID_OPCODE.do_not_retry())
+    }
+
+    fn take_message(&mut self, at: u16, message: &[u8], now_ns: Tick) {
+        let Some(queue) = self.queues.get_mut(at) else { return };
+        let Some(exchange) = queue.exchange.as_mut() else { return };
+        let Some(known) = self.rules.known.get(exchange.known) else { return };
+        let drawn = || draw(&self.shared);
+        if let Err(reason) = exchange.take(message, known, &self.rules.subsystem, now_ns, drawn) {
+            let (host, queue) = (known.host, queue.qid);
+            tracing::warn!(%host, queue, %reason, "a host is not authenticated: {}", hint(reason));
+            self.counters.unauthenticated.add(1);
+        }
+    }
+
+    /// Ends the associations whose authentication failed, a while after their hosts were told, and
+    /// those whose hosts do not go on with it.
+    pub(crate) fn end_unauthenticated(&mut self, out: &mut Outputs<'_>) {
+        let now_ns = out.now_ns();
+        for at in self.queues.places() {
+            let Some(queue) = self.queues.get(at).filter(|queue| queue.is_open) else { continue };
+            if queue.exchange.as_ref().is_some_and(|exchange| exchange.is_to_end(now_ns)) {
+                queue.controller.as_ref().inspect(|controller| controller.end());
+            }
+        }
+    }
+}
