@@ -80,8 +80,10 @@ impl Outputs<'_> {
     /// Sends as many packets as there is room for, from the front of the batch, and returns how
     /// many. The rest stays in `batch`: the stage keeps it for later or drops it. What stays in the
     /// input of [`Stage::process`](crate::Stage::process) is dropped when that returns
-    /// (`unclaimed`). A stage that answers each packet therefore drops none if its port's
-    /// `tx_depth_wr` is at least what its peers have under way.
+    /// (`unclaimed`). A stage that answers each packet of a port with one connection therefore
+    /// drops none if the port's `tx_depth_wr` is at least what its peer has under way. Over many
+    /// connections it may: sends that no completion covers yet take their room
+    /// ([`Outputs::room_to`]), and what finds none is dropped (`tx_full`).
     ///
     /// If the plan says `drop` for this output, all packets are dropped and counted as `planned`.
     /// If it says `spread.NAME`, packets whose place has no room stay, in order, and those behind

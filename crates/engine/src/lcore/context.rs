@@ -137,3 +137,44 @@ impl LcoreContext {
         stats.variance.add((ran as f64).powi(2) * (weight * (weight - 1)) as f64);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::clock::told::Time;
+    use crate::stats::count::shared;
+
+    /// Two stages of a turn that stands for sixteen, the second behind the first; then one that is
+    /// not timed.
+    #[test]
+    fn a_timed_stage_is_charged_for_the_turns_that_it_stands_for() {
+        let (time, lcore) = (Time::default(), shared::<LcoreStats>());
+        let mut ctx = LcoreContext {
+            sinks: Vec::new(),
+            many: Vec::new(),
+            caches: Vec::new(),
+            time: TurnTime::new(time.clock(), Shared::clone(&lcore)),
+            stats: lcore,
+            weights: Weights { calls: 16, polls: 0 },
+            stage_ended: None,
+        };
+        let stages = [shared::<StageStats>(), shared::<StageStats>()];
+        time.pass(1_000);
+        for (stage, ran_ns) in stages.iter().zip([100, 30]) {
+            let began = ctx.stage_begins();
+            time.pass(ran_ns);
+            ctx.stage_ends(began, 16, stage);
+            // Behind the stage: the next one's.
+            time.pass(7);
+        }
+        let charged = |stage: &StageStats| (stage.cycles.value(), stage.timed.value(), stage.variance.value());
+        assert_eq!(charged(&stages[0]), (1_600, 1, 100.0 * 100.0 * 16.0 * 15.0));
+        assert_eq!(charged(&stages[1]), (37 * 16, 1, 37.0 * 37.0 * 16.0 * 15.0));
+
+        ctx.weights = Weights::default();
+        assert_eq!(ctx.stage_begins(), 0, "no clock is read for what is not timed");
+        time.pass(500);
+        ctx.stage_ends(0, 0, &stages[1]);
+        assert_eq!(charged(&stages[1]), (37 * 16, 1, 37.0 * 37.0 * 16.0 * 15.0));
+    }
+}
