@@ -14,7 +14,7 @@
 //! - *Order.* The mailbox's message is older than any that its sender puts into the ring before it
 //!   is taken; a consumer that looks at the ring first and at the mailbox then, takes the mailbox's
 //!   first.
-//! - *Wake-ups.* As with the ring: after [`Consumer::arm`](crate::ring::Consumer::arm) a later
+//! - *Wake-ups.* As with the ring: after [`Consumer::arm`](crate::consumer::Consumer::arm) a later
 //!   [`Reader::take`] finds the message or its sender's [`CqRing::fire`](crate::ring::CqRing::fire)
 //!   says to notify. Here the fences are `verbline_ring`'s: light after publishing, heavy in `arm`.
 
