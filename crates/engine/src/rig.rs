@@ -1,6 +1,8 @@
 //! What models of ports and lcores stand on: a device that does as it is told, a pool, and a clock
 //! that does not run by itself.
 
+pub(crate) mod figures;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;

@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rdma_sys::{ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wc, ibv_wc_opcode};
+use rdma_sys::{
+    ibv_context, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_srq, ibv_wc, ibv_wc_opcode,
+};
 use verbline_softnic::fault;
 use verbline_softnic::qp_table::State;
 
@@ -19,6 +21,7 @@ use crate::cq::completion::Status;
 use crate::device::context::Context;
 use crate::device::provider::Provider;
 use crate::device::{Device, DeviceError};
+use crate::qp::QueuePair;
 
 /// One scripted device.
 pub struct Script {
@@ -38,10 +41,10 @@ pub struct Posted {
     pub len_bytes: u32,
 }
 
-/// A call of ibv_post_send(3) or ibv_post_recv(3).
+/// A call of ibv_post_send(3), ibv_post_recv(3) or ibv_post_srq_recv(3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Post {
-    /// The QP's number.
+    /// The QP's number; 0 of a shared queue.
     pub qpn: u32,
     /// Whether it was of sends.
     pub sends: bool,
@@ -55,6 +58,8 @@ pub struct Post {
 #[derive(Debug)]
 pub struct Queues {
     pairs: BTreeMap<u32, Pair>,
+    /// What is posted to shared receive queues.
+    shared: BTreeMap<usize, VecDeque<Posted>>,
     ready: VecDeque<Ready>,
     polled: Option<Ready>,
     posts: Vec<Post>,
@@ -66,6 +71,8 @@ pub struct Queues {
 struct Pair {
     send_cq: usize,
     recv_cq: usize,
+    /// The shared queue that it receives from; 0: its own.
+    srq: usize,
     sends: VecDeque<Posted>,
     recvs: VecDeque<Posted>,
 }
@@ -105,6 +112,7 @@ impl Script {
         let context = Device::find(Provider::Soft, "soft0")?.open()?;
         let queues = Queues {
             pairs: BTreeMap::new(),
+            shared: BTreeMap::new(),
             ready: VecDeque::new(),
             polled: None,
             posts: Vec::new(),
@@ -118,6 +126,7 @@ impl Script {
         let ops = unsafe { &mut (*raw).ops };
         ops.post_send = Some(post_send);
         ops.post_recv = Some(post_recv);
+        ops.post_srq_recv = Some(post_srq_recv);
         ops.poll_cq = Some(poll_cq);
         Ok((context, Script { context: raw.addr(), device }))
     }
@@ -179,6 +188,22 @@ impl Queues {
         self.pairs.get(&qpn).map_or(Vec::new(), |pair| pair.recvs.iter().copied().collect())
     }
 
+    /// The device knows the QP before anything is posted to it: it may receive from a shared queue.
+    pub fn know(&mut self, qp: &QueuePair) {
+        // SAFETY: the QP is live until drop.
+        unsafe { self.pair(qp.raw.as_ptr()) };
+    }
+
+    /// # Safety
+    /// The QP is live.
+    unsafe fn pair(&mut self, qp: *mut ibv_qp) -> &mut Pair {
+        // SAFETY: the QP is live, and these fields of it do not change.
+        let (qpn, send_cq, recv_cq, srq) = unsafe { ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq, (*qp).srq) };
+        let (send_cq, recv_cq, srq) = (send_cq.addr(), recv_cq.addr(), srq.addr());
+        let new = || Pair { send_cq, recv_cq, srq, sends: VecDeque::new(), recvs: VecDeque::new() };
+        self.pairs.entry(qpn).or_insert_with(new)
+    }
+
     /// A message comes, of so many bytes (on UD with the 40 of the GRH). False if no receive is
     /// posted.
     pub fn receive(&mut self, qpn: u32, len_bytes: u32) -> bool {
@@ -192,7 +217,11 @@ impl Queues {
 
     fn end_recv(&mut self, qpn: u32, status: Status, len_bytes: u32) -> bool {
         let Some(pair) = self.pairs.get_mut(&qpn) else { return false };
-        let Some(Posted { wr_id, .. }) = pair.recvs.pop_front() else { return false };
+        let recvs = match pair.srq {
+            0 => &mut pair.recvs,
+            srq => self.shared.entry(srq).or_default(),
+        };
+        let Some(Posted { wr_id, .. }) = recvs.pop_front() else { return false };
         let (cq, status, opcode) = (pair.recv_cq, status.raw(), ibv_wc_opcode::IBV_WC_RECV);
         self.ready.push_back(Ready { cq, qpn, wr_id, status, opcode, len_bytes });
         true
@@ -210,10 +239,12 @@ impl Queues {
         Some(posted)
     }
 
-    /// Flushes what is posted, as a device does whose QP is in ERR. Gives the sends.
+    /// Flushes what is posted, as a device does whose QP is in ERR; what is in a shared queue stays
+    /// there. Gives the sends.
     pub fn flush(&mut self, qpn: u32) -> Vec<Posted> {
         let sends = std::iter::from_fn(|| self.end_send(qpn, Status::WR_FLUSH_ERR)).collect();
-        while self.fail_recv(qpn, Status::WR_FLUSH_ERR) {}
+        let has_own = self.pairs.get(&qpn).is_some_and(|pair| pair.srq == 0);
+        while has_own && self.fail_recv(qpn, Status::WR_FLUSH_ERR) {}
         sends
     }
 
@@ -263,30 +294,45 @@ fn behind(context: *mut ibv_context) -> Option<Arc<Mutex<Scripted>>> {
 unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> i32 {
     let signaled = |wr: &ibv_send_wr| wr.send_flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0;
     // SAFETY: the caller's word; the parts are those of the work request.
-    unsafe { take(qp, wr, bad, true, |wr| (wr.next, wr.wr_id, signaled(wr), wr.sg_list, wr.num_sge)) }
+    unsafe {
+        take((*qp).context, Queue::Sends(qp), wr, bad, |wr| (wr.next, wr.wr_id, signaled(wr), wr.sg_list, wr.num_sge))
+    }
 }
 
 /// # Safety
 /// As ibv_post_recv(3).
 unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
     // SAFETY: by the contract of ibv_post_recv(3), the QP is live and the list valid.
-    unsafe { take(qp, wr, bad, false, |wr| (wr.next, wr.wr_id, true, wr.sg_list, wr.num_sge)) }
+    unsafe { take((*qp).context, Queue::Recvs(qp), wr, bad, |wr| (wr.next, wr.wr_id, true, wr.sg_list, wr.num_sge)) }
+}
+
+/// # Safety
+/// As ibv_post_srq_recv(3).
+unsafe extern "C" fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
+    // SAFETY: by the contract of ibv_post_srq_recv(3), the SRQ is live and the list valid.
+    unsafe { take((*srq).context, Queue::Shared(srq), wr, bad, |wr| (wr.next, wr.wr_id, true, wr.sg_list, wr.num_sge)) }
+}
+
+/// What work requests are posted to.
+#[derive(Clone, Copy)]
+enum Queue {
+    Sends(*mut ibv_qp),
+    Recvs(*mut ibv_qp),
+    Shared(*mut ibv_srq),
 }
 
 /// Next, number, whether it is signaled, and the parts.
 type Parts<W> = (*mut W, u64, bool, *mut ibv_sge, i32);
 
 /// # Safety
-/// As [`post_send`], and `parts` says what is in the work request.
+/// As [`post_send`], of a live queue of this context, and `parts` says what is in the work request.
 unsafe fn take<W>(
-    qp: *mut ibv_qp,
+    context: *mut ibv_context,
+    queue: Queue,
     mut wr: *mut W,
     bad: *mut *mut W,
-    sends: bool,
     parts: impl Fn(&W) -> Parts<W>,
 ) -> i32 {
-    // SAFETY: the QP is live, and these fields of it do not change.
-    let (context, qpn, send_cq, recv_cq) = unsafe { ((*qp).context, (*qp).qp_num, (*qp).send_cq, (*qp).recv_cq) };
     let Some(device) = behind(context) else {
         // SAFETY: by the contract above, `bad` is a place for what was refused.
         unsafe { *bad = wr };
@@ -305,10 +351,15 @@ unsafe fn take<W>(
     if queues.takes != usize::MAX {
         queues.takes -= taken.len();
     }
-    let (send_cq, recv_cq) = (send_cq.addr(), recv_cq.addr());
-    let new = || Pair { send_cq, recv_cq, sends: VecDeque::new(), recvs: VecDeque::new() };
-    let pair = queues.pairs.entry(qpn).or_insert_with(new);
-    (if sends { &mut pair.sends } else { &mut pair.recvs }).extend(&taken);
+    // SAFETY: by the contract above, the QP is live.
+    let (qpn, sends, place) = unsafe {
+        match queue {
+            Queue::Sends(qp) => ((*qp).qp_num, true, &mut queues.pair(qp).sends),
+            Queue::Recvs(qp) => ((*qp).qp_num, false, &mut queues.pair(qp).recvs),
+            Queue::Shared(srq) => (0, false, queues.shared.entry(srq.addr()).or_default()),
+        }
+    };
+    place.extend(&taken);
     let refused = !wr.is_null();
     queues.posts.push(Post { qpn, sends, taken, refused });
     if !refused {

@@ -14,6 +14,8 @@
 mod as_many_port;
 mod changes;
 mod early;
+#[cfg(test)]
+mod model;
 mod operations;
 mod receiving;
 mod sending;

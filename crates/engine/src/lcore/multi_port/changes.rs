@@ -128,6 +128,7 @@ impl MultiPort {
         if let Some(moved) = self.open.get(slot.open_at) {
             self.slots[usize::from(*moved)].open_at = self.slots[at].open_at;
         }
+        self.starve(at);
         self.start_release(at);
     }
 
@@ -148,6 +149,7 @@ impl MultiPort {
                 Some(queue) => self.slots[at].connection.into_iter().for_each(|connection| queue.close(connection)),
             }
         }
+        self.gauge_sends();
         self.release_if_drained(at);
     }
 
@@ -173,6 +175,7 @@ impl MultiPort {
             sending.changed(unanswered, 0);
         }
         self.stats.drops.add(DropReason::SendError, lost as u64);
+        self.gauge_sends();
         self.forget_receives(qp.recvs_outstanding());
         self.exchange.tell_host(ToHost::Released { connection, qp, peer: slot.peer });
         let Some(over) = slot.over else {

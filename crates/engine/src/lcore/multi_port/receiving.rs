@@ -11,7 +11,7 @@ use crate::stats::clock::Tick;
 use crate::stats::drop_reason::DropReason;
 
 /// How long a port waits before it looks into an empty pool again.
-const STARVED_RETRY_NS: u64 = 1_000_000;
+pub(super) const STARVED_RETRY_NS: u64 = 1_000_000;
 
 /// The receiving half of a port with many connections.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(crate) struct ManyReceiving {
     pub(super) burst: usize,
     /// What came with packets that the stages are not to have yet, or at all.
     sorted: Batch,
-    /// Slots whose own queues are to be refilled.
+    /// Slots whose own queues are to be refilled. They are open.
     hungry: Vec<u16>,
     /// Receives posted to queues of their own.
     posted: usize,
@@ -161,7 +161,10 @@ impl MultiPort {
     /// stages know of their connection, or away.
     fn hand_on(&mut self, packet: Packet, ctx: &mut LcoreContext) {
         let Some(receiving) = &mut self.receiving else { return };
-        let slot = packet.connection().map(|id| &self.slots[id.slot()]);
+        // It may have gone since the packet was found: another one of the same poll had the lcore
+        // listen to the host.
+        let known = packet.connection().map(|id| (id, &self.slots[id.slot()]));
+        let slot = known.filter(|(id, slot)| slot.connection == Some(*id)).map(|(_, slot)| slot);
         match (slot, receiving.next) {
             (None, _) => self.stats.drops.add(DropReason::NoConnection, 1),
             (Some(slot), _) if !slot.is_told => match receiving.early.push(packet) {
@@ -250,11 +253,18 @@ impl MultiPort {
         }
     }
 
+    /// A connection that is over is given no more receives.
+    pub(super) fn starve(&mut self, at: usize) {
+        let Some(receiving) = self.receiving.as_mut().filter(|_| self.slots[at].is_hungry) else { return };
+        self.slots[at].is_hungry = false;
+        receiving.hungry.retain(|hungry| usize::from(*hungry) != at);
+    }
+
     /// What a queue pair of its own takes along, since it never completed.
     pub(super) fn forget_receives(&mut self, count: usize) {
-        if let Some(receiving) = &mut self.receiving {
-            receiving.posted -= count.min(receiving.posted);
-        }
+        let Some(receiving) = self.receiving.as_mut().filter(|receiving| receiving.srq.is_none()) else { return };
+        receiving.posted -= count;
+        self.gauge_receives();
     }
 
     pub(super) fn refill_if_due(&mut self, ctx: &mut LcoreContext) -> bool {
@@ -327,25 +337,28 @@ impl ManyReceiving {
                 break;
             }
         }
-        while let Some(&at) = self.hungry.last() {
-            let slot = &mut slots[usize::from(at)];
-            if let (Some(qp), State::Open) = (&mut slot.qp, slot.state) {
-                let wanted = slot.missing.min(self.refill.capacity()) - self.refill.len().min(slot.missing);
-                let got = cache.get_bulk_unreset(&mut self.refill, wanted);
-                taken += got;
-                let outcome = qp.post_recv(&mut self.refill);
-                slot.missing -= outcome.posted;
-                self.posted += outcome.posted;
-                posted(outcome.posted);
-                if got < wanted {
-                    break;
-                }
-                if slot.missing > 0 && outcome.stop.is_none() {
-                    continue;
-                }
+        let mut asked = self.hungry.len();
+        while let Some(last) = asked.checked_sub(1) {
+            let slot = &mut slots[usize::from(self.hungry[last])];
+            let Some(qp) = &mut slot.qp else { break };
+            let wanted = slot.missing.min(self.refill.capacity()) - self.refill.len().min(slot.missing);
+            let got = cache.get_bulk_unreset(&mut self.refill, wanted);
+            taken += got;
+            let outcome = qp.post_recv(&mut self.refill);
+            slot.missing -= outcome.posted;
+            self.posted += outcome.posted;
+            posted(outcome.posted);
+            if got < wanted {
+                break;
             }
-            slot.is_hungry = false;
-            self.hungry.pop();
+            if slot.missing == 0 {
+                slot.is_hungry = false;
+                self.hungry.swap_remove(last);
+            } else if outcome.stop.is_none() {
+                continue;
+            }
+            // One that the device refuses something of stays, and is asked again another time.
+            asked = last;
         }
         taken
     }

@@ -119,8 +119,8 @@ impl MultiPort {
         self.send_run(to, &mut run);
         if let Some(sending) = &mut self.sending {
             (sending.work, sending.run) = (work, run);
-            self.stats.tx_outstanding.set(sending.outstanding as u64);
         }
+        self.gauge_sends();
         true
     }
 
@@ -169,6 +169,10 @@ impl MultiPort {
             self.stats.drops.add(reason, count as u64);
         }
         sending.changed(before, qp.sends_outstanding());
+    }
+
+    pub(super) fn gauge_sends(&self) {
+        self.stats.tx_outstanding.set(self.sending.as_ref().map_or(0, |sending| sending.outstanding) as u64);
     }
 
     fn refuse(&self, run: &mut Batch, reason: DropReason) {

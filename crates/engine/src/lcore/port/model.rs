@@ -12,18 +12,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use rustix::io::Errno;
 use verbline_mem::{Batch, Packet};
 use verbline_verbs::script::Post;
 use verbline_verbs::{CompletionQueue, Completions, Status, Transport};
 
-use self::oracle::{Device, Figures, Oracle, Shape, Word};
+use self::oracle::{Oracle, Shape, Word};
 use super::{Health, Port, Receiving, STARVED_RETRY_NS, Sending};
 use crate::api::sink::{Link, Sink, SinkStats};
 use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::context::LcoreContext;
 use crate::lcore::poll_loop::complete_runs;
+use crate::rig::figures::{Device, FULL, Figures, WRONG};
 use crate::rig::{DATA_BYTES, Depths, Rig, port};
 use crate::stats::clock::Tick;
 use crate::stats::count::{Shared, shared};
@@ -40,9 +40,6 @@ const PORT: usize = 1;
 const PLACE: u16 = 7;
 /// What stands in front of every datagram.
 const GRH_BYTES: u32 = 40;
-/// How a device refuses whose queue is full, and one to which something is wrong.
-const FULL: i32 = Errno::NOMEM.raw_os_error();
-const WRONG: i32 = Errno::INVAL.raw_os_error();
 
 /// What happens.
 #[derive(Clone, Debug)]

@@ -7,7 +7,6 @@
 mod oracle;
 
 use proptest::prelude::*;
-use rustix::io::Errno;
 use verbline_mem::Packet;
 use verbline_verbs::rdma::Remote;
 use verbline_verbs::{CompletionQueue, Completions, Status, Transport};
@@ -19,6 +18,7 @@ use crate::lcore::context::LcoreContext;
 use crate::lcore::operating::Operating;
 use crate::lcore::operation_queue::{OperationQueue, OperationsSpec};
 use crate::lcore::port::{Health, Port};
+use crate::rig::figures::{FULL, WRONG};
 use crate::rig::{Depths, Rig, port};
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::{LcoreStats, StageStats};
@@ -29,8 +29,6 @@ use crate::stats::turn_time::TurnTime;
 
 /// The only sink of the lcore: the port's.
 const PORT: usize = 0;
-const FULL: i32 = Errno::NOMEM.raw_os_error();
-const WRONG: i32 = Errno::INVAL.raw_os_error();
 const PEER: Remote = Remote { addr: 4096, rkey: 7 };
 
 #[derive(Clone, Copy, Debug)]

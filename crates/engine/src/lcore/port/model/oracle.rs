@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 
 use verbline_verbs::{Status, Transport};
 
-use super::{FULL, PORT, STAGE};
+use super::{PORT, STAGE};
 use crate::lcore::port::{Health, STARVED_RETRY_NS};
 use crate::rig::Depths;
+use crate::rig::figures::{Device, FULL, Figures};
 use crate::stats::clock::Tick;
-use crate::stats::counters::{PortStats, STATUSES};
 use crate::stats::down_reason::DownReason;
-use crate::stats::drop_reason::{DropReason, REASONS};
+use crate::stats::drop_reason::DropReason;
 
 /// What the port is.
 #[derive(Clone, Debug)]
@@ -65,68 +65,6 @@ pub(super) struct Oracle {
     pub(super) taken: u64,
 }
 
-/// The counters of a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Figures {
-    pub(super) rx_packets: u64,
-    pub(super) rx_bytes: u64,
-    pub(super) rx_posted: u64,
-    pub(super) rx_starved: u64,
-    pub(super) rx_outstanding: u64,
-    pub(super) tx_packets: u64,
-    pub(super) tx_bytes: u64,
-    pub(super) tx_posts: u64,
-    pub(super) tx_outstanding: u64,
-    pub(super) tx_pending: u64,
-    pub(super) stale: u64,
-    pub(super) down: u64,
-    pub(super) down_reason: u64,
-    pub(super) statuses: [u64; STATUSES],
-    pub(super) drops: [u64; REASONS],
-}
-
-impl Figures {
-    pub(super) fn of(stats: &PortStats) -> Figures {
-        let mut drops = [0; REASONS];
-        stats.drops.non_zero().for_each(|(reason, packets)| drops[reason] = packets);
-        Figures {
-            rx_packets: stats.rx_packets.value(),
-            rx_bytes: stats.rx_bytes.value(),
-            rx_posted: stats.rx_posted.value(),
-            rx_starved: stats.rx_starved.value(),
-            rx_outstanding: stats.rx_outstanding.value(),
-            tx_packets: stats.tx_packets.value(),
-            tx_bytes: stats.tx_bytes.value(),
-            tx_posts: stats.tx_posts.value(),
-            tx_outstanding: stats.tx_outstanding.value(),
-            tx_pending: stats.tx_pending.value(),
-            stale: stats.stale.value(),
-            down: stats.down.value(),
-            down_reason: stats.down_reason.value(),
-            statuses: std::array::from_fn(|status| stats.statuses[status].value()),
-            drops,
-        }
-    }
-}
-
-/// What the device does with what it is handed: how many more it takes, and how it refuses.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Device {
-    pub(super) takes: usize,
-    pub(super) errno: i32,
-}
-
-impl Device {
-    /// How many of so many it takes.
-    pub(super) fn take(&mut self, offered: usize) -> usize {
-        let taken = offered.min(self.takes);
-        if self.takes != usize::MAX {
-            self.takes -= taken;
-        }
-        taken
-    }
-}
-
 impl Oracle {
     pub(super) fn new(shape: &Shape) -> Oracle {
         Oracle {
@@ -147,14 +85,10 @@ impl Oracle {
         }
     }
 
-    pub(super) fn drop_some(&mut self, reason: DropReason, packets: usize) {
-        self.figures.drops[reason.index()] += packets as u64;
-    }
-
     pub(super) fn offer(&mut self, len: usize) {
         match self.pending.len() < self.shape.room[PORT] {
             true => self.pending.push_back(len as u64),
-            false => self.drop_some(DropReason::TxFull, 1),
+            false => self.figures.drop_some(DropReason::TxFull, 1),
         }
     }
 
@@ -182,20 +116,20 @@ impl Oracle {
                     self.figures.rx_packets += 1;
                     self.figures.rx_bytes += u64::from(len);
                     match self.shape.feeds {
-                        false => self.drop_some(DropReason::Planned, 1),
+                        false => self.figures.drop_some(DropReason::Planned, 1),
                         true if handed_on.len() == self.shape.room[STAGE] => self.stage_full += 1,
                         true => handed_on.push(len),
                     }
                 }
                 Word::RecvFailed(status) => {
                     self.recvs -= 1;
-                    self.drop_some(DropReason::RecvError, usize::from(status != Status::WR_FLUSH_ERR));
+                    self.figures.drop_some(DropReason::RecvError, usize::from(status != Status::WR_FLUSH_ERR));
                     self.fails(status, Health::Down);
                 }
                 Word::Sent(covered) => drop(self.sends.drain(..covered)),
                 Word::SendFailed(status, covered) => {
                     self.sends.drain(..covered);
-                    self.drop_some(DropReason::SendError, 1);
+                    self.figures.drop_some(DropReason::SendError, 1);
                     // Of UC and UD only the send queue fails (InfiniBand Architecture
                     // Specification, 10.3.1).
                     let left = if self.shape.transport == Transport::Rc { Health::Down } else { Health::SendsDown };
@@ -227,7 +161,7 @@ impl Oracle {
         let offered = self.pending.len();
         let fits = offered.min(self.shape.depths.tx_wr as usize - self.sends.len());
         if self.health != Health::Up {
-            self.drop_some(DropReason::PortDown, offered);
+            self.figures.drop_some(DropReason::PortDown, offered);
             self.pending.clear();
             return Vec::new();
         }
@@ -253,7 +187,7 @@ impl Oracle {
         self.sends.extend(&signals);
         if taken < fits && device.errno != FULL {
             self.pending.pop_front();
-            self.drop_some(DropReason::SendError, 1);
+            self.figures.drop_some(DropReason::SendError, 1);
         }
         vec![(true, signals)]
     }
