@@ -22,10 +22,12 @@ impl Pattern {
 }
 
 /// All of them.
-pub const PATTERNS: [Pattern; 14] = [
+pub const PATTERNS: [Pattern; 16] = [
     Pattern { name: "even, 10/s", make: |rng, gaps| even(rng, gaps, 10, 4_000) },
     Pattern { name: "even, 200/s", make: |rng, gaps| even(rng, gaps, 200, 40_000) },
     Pattern { name: "even, 2,000/s", make: |rng, gaps| even(rng, gaps, 2_000, 100_000) },
+    Pattern { name: "even, 1,000/s, interrupted", make: |rng, gaps| interrupted(rng, gaps, 1_000, 100_000) },
+    Pattern { name: "even, 200/s, interrupted", make: |rng, gaps| interrupted(rng, gaps, 200, 40_000) },
     Pattern { name: "even, 10,000/s", make: |rng, gaps| even(rng, gaps, 10_000, 100_000) },
     Pattern { name: "even, 25,000/s", make: |rng, gaps| even(rng, gaps, 25_000, 100_000) },
     Pattern { name: "random, 200/s", make: |rng, gaps| random(rng, gaps, 200, 40_000) },
@@ -76,6 +78,27 @@ fn normal(rng: &mut Rng) -> f64 {
 fn even(rng: &mut Rng, gaps_ns: &mut Vec<u64>, per_s: u32, count: usize) {
     gaps_ns.extend((0..count).map(|_| (SECOND_NS / f64::from(per_s) + 3_000.0 * normal(rng)) as u64));
 }
+
+/// Evenly spaced, by a sender that loses its CPU every now and then: what was due meanwhile comes
+/// together, as soon as it has it back.
+fn interrupted(rng: &mut Rng, gaps_ns: &mut Vec<u64>, per_s: u32, count: usize) {
+    let (mut due_ns, mut sent_ns) = (0.0, 0.0);
+    let (mut lost_ns, mut back_ns) = (exponential(rng, LOST_EVERY_NS), 0.0);
+    for _ in 0..count {
+        due_ns += SECOND_NS / f64::from(per_s) + 3_000.0 * normal(rng);
+        while lost_ns < due_ns {
+            back_ns = lost_ns + LOST_NS_MAX * rng.f64();
+            lost_ns = back_ns + exponential(rng, LOST_EVERY_NS);
+        }
+        let now_ns = due_ns.max(back_ns).max(sent_ns);
+        gaps_ns.push((now_ns - sent_ns) as u64);
+        sent_ns = now_ns;
+    }
+}
+
+/// How often a sender loses its CPU, and for how long: as beside two compilers on two CPUs.
+const LOST_EVERY_NS: f64 = 20e6;
+const LOST_NS_MAX: f64 = 4e6;
 
 /// Each whenever it likes (a Poisson process).
 fn random(rng: &mut Rng, gaps_ns: &mut Vec<u64>, per_s: u32, count: usize) {

@@ -1,5 +1,5 @@
 //! The idle policies on real arrivals, from one a second to a million: `./x bench idle-curve
-//! [--write DIR] [--patterns] [--json]`.
+//! [--write DIR] [--patterns] [--rate PER_S] [--json]`.
 //!
 //! Each run is a plan of two lcores on the software RNIC: one sends, the other, of the policy,
 //! takes what comes. `--write` draws the pictures of docs/performance; `--patterns` holds
@@ -31,6 +31,10 @@ struct Arguments {
     #[arg(long)]
     patterns: bool,
 
+    /// Measure at so many arrivals a second only: 1, 10, 100 and so on (may be given several times)
+    #[arg(long = "rate", value_name = "PER_S", value_parser = rate)]
+    rates: Vec<u32>,
+
     /// Run each point for so many tenths of the time: for a look, not for figures
     #[arg(long, default_value_t = 10, value_name = "TENTHS")]
     tenths: u32,
@@ -38,6 +42,19 @@ struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Arguments {
+    fn wants(&self, per_s: u32) -> bool {
+        self.rates.is_empty() || self.rates.contains(&per_s)
+    }
+}
+
+/// One of the rates that are measured.
+fn rate(text: &str) -> Result<u32, String> {
+    let known = RATES.map(|(per_s, _)| per_s.to_string());
+    let found = RATES.into_iter().find(|(per_s, _)| per_s.to_string() == text);
+    found.map(|(per_s, _)| per_s).ok_or_else(|| format!("the rates are {}", known.join(", ")))
 }
 
 /// Arrivals a second, and how long such a run takes.
@@ -96,7 +113,7 @@ fn curves(arguments: &Arguments, power: &[String]) -> Result<bool, String> {
     for (file, spacing, gaps) in SPACINGS {
         let mut curves: Vec<Curve> =
             POLICIES.iter().map(|(policy, _)| Curve { spacing, policy, points: Vec::new() }).collect();
-        for (per_s, time) in RATES {
+        for (per_s, time) in RATES.into_iter().filter(|(per_s, _)| arguments.wants(*per_s)) {
             // The policies in turn at each rate, so that a drift of the machine meets all of them.
             for ((policy, keys), curve) in POLICIES.iter().zip(&mut curves) {
                 let time = scaled(time, arguments);

@@ -107,11 +107,10 @@ struct Stretch {
     from_ns: u64,
     to_ns: u64,
     weight: u32,
-    /// Its length without what it shares with its neighbours.
-    own_ns: u64,
     /// What being asleep then saves in all, for each arrival that it makes late.
     worth: f64,
-    asleep: bool,
+    /// How many are worth more to be awake in.
+    rank: usize,
 }
 
 /// The gaps of the last while.
@@ -173,11 +172,12 @@ impl Gaps {
     /// When to be asleep so that `aim` is met at the least time awake.
     pub(crate) fn plan(&mut self, aim: &Aim) -> Windows {
         let count = self.expect(aim);
-        self.give_up(count, aim);
+        let wanted = self.rank(count, aim);
         let mut sleep_min_ns = aim.sleep_min_ns();
         loop {
+            let kept = self.affordable(count, wanted, aim, sleep_min_ns);
             // Fewer and longer ones, if there are too many.
-            match self.windows(count, aim, sleep_min_ns) {
+            match self.windows(count, kept, sleep_min_ns) {
                 Some(windows) => return windows,
                 None => sleep_min_ns = sleep_min_ns.max(1) * 2,
             }
@@ -189,16 +189,17 @@ impl Gaps {
         let (mut count, mut left) = (0, self.total);
         for (index, bin) in self.bins.iter().enumerate().filter(|(_, bin)| bin.weight > 0) {
             let (least_ns, greatest_ns) = bin.span();
-            // Of a few gaps nobody knows how far the next one may be from them.
+            // Of a few gaps nobody knows how far the next one may be from them; of many that they
+            // were, with hardly an exception.
             let margin_ns = match bin.weight {
                 0..FEW => width_of(index),
-                _ => ((greatest_ns - least_ns) / 2).max(aim.wake_ns / 2),
+                weight => ((greatest_ns - least_ns) * u64::from(FEW / 2) / u64::from(weight)).max(aim.wake_ns / 2),
             };
             let (from_ns, to_ns) = (least_ns.saturating_sub(margin_ns), greatest_ns + margin_ns);
             // Margins overlap where gaps are short: there they are not what is saved.
             let own_ns = (to_ns - from_ns).min(3 * width_of(index));
             let worth = f64::from(left) * own_ns as f64 / f64::from(bin.weight);
-            self.stretches[count] = Stretch { from_ns, to_ns, weight: bin.weight, own_ns, worth, asleep: false };
+            self.stretches[count] = Stretch { from_ns, to_ns, weight: bin.weight, worth, rank: 0 };
             self.order[count] = count as u16;
             left -= bin.weight;
             count += 1;
@@ -206,54 +207,61 @@ impl Gaps {
         count
     }
 
-    /// Marks the stretches in which it costs least to be asleep, as far as the share of late
-    /// arrivals allows.
-    fn give_up(&mut self, count: usize, aim: &Aim) {
+    /// Ranks the stretches: in those of the highest ranks it costs least to be asleep. Gives how
+    /// many are left when so many are given up as the share of late arrivals allows.
+    fn rank(&mut self, count: usize, aim: &Aim) -> usize {
         let (stretches, order) = (&mut self.stretches[..count], &mut self.order[..count]);
-        order.sort_unstable_by(|a, b| stretches[usize::from(*b)].worth.total_cmp(&stretches[usize::from(*a)].worth));
+        order.sort_unstable_by(|a, b| stretches[usize::from(*a)].worth.total_cmp(&stretches[usize::from(*b)].worth));
+        order.iter().enumerate().for_each(|(rank, index)| stretches[usize::from(*index)].rank = rank);
         let mut late = aim.late_share * self.batches;
-        for &index in order.iter() {
-            let stretch = &mut stretches[usize::from(index)];
-            if f64::from(stretch.weight) > late {
-                break;
-            }
-            late -= f64::from(stretch.weight);
-            stretch.asleep = true;
-        }
-        // What time there is to be awake goes where it meets most.
-        let mut left_ns = aim.spin_max_ns;
-        for &index in order.iter().rev() {
-            let stretch = &mut stretches[usize::from(index)];
-            stretch.asleep |= stretch.own_ns > left_ns;
-            if !stretch.asleep {
-                left_ns -= stretch.own_ns;
-            }
-        }
+        let given_up = order.iter().rev().take_while(|index| {
+            late -= f64::from(stretches[usize::from(**index)].weight);
+            late >= 0.0
+        });
+        count - given_up.count()
     }
 
-    /// The times between the other stretches, as far as they are long enough; `None` if these are
-    /// too many.
-    fn windows(&self, count: usize, aim: &Aim, sleep_min_ns: u64) -> Option<Windows> {
-        let (mut windows, mut awake_until_ns, mut spun_ns) = (Windows::NONE, 0, 0);
-        for stretch in self.stretches[..count].iter().filter(|stretch| !stretch.asleep) {
+    /// How many of the `wanted` stretches there is time to be awake in, those first in which most
+    /// is met.
+    fn affordable(&self, count: usize, wanted: usize, aim: &Aim, sleep_min_ns: u64) -> usize {
+        let (mut fits, mut above) = (0, wanted + 1);
+        while above - fits > 1 {
+            let middle = fits.midpoint(above);
+            match self.awake_ns(count, middle, aim, sleep_min_ns) <= aim.spin_max_ns {
+                true => fits = middle,
+                false => above = middle,
+            }
+        }
+        fits
+    }
+
+    fn kept(&self, count: usize, kept: usize) -> impl Iterator<Item = &Stretch> {
+        self.stretches[..count].iter().filter(move |stretch| stretch.rank < kept)
+    }
+
+    /// How long an lcore is awake in a gap that outlasts the `kept` best stretches, its early
+    /// wake-ups included. What stretches share counts once.
+    fn awake_ns(&self, count: usize, kept: usize, aim: &Aim, sleep_min_ns: u64) -> u64 {
+        let (mut awake_ns, mut awake_until_ns) = (0, 0);
+        for stretch in self.kept(count, kept) {
             let pause_ns = stretch.from_ns.saturating_sub(awake_until_ns);
-            let mut spin_from_ns = awake_until_ns;
-            // Waking up early is a part of what it spins.
-            if pause_ns >= sleep_min_ns && spun_ns + aim.wake_ns <= aim.spin_max_ns {
-                spun_ns += aim.wake_ns;
-                if !windows.push(Window { from_ns: awake_until_ns, to_ns: stretch.from_ns }) {
-                    return None;
-                }
-                spin_from_ns = stretch.from_ns;
+            awake_ns += if pause_ns < sleep_min_ns { pause_ns } else { aim.wake_ns };
+            awake_ns += stretch.to_ns.saturating_sub(stretch.from_ns.max(awake_until_ns));
+            awake_until_ns = awake_until_ns.max(stretch.to_ns);
+        }
+        awake_ns
+    }
+
+    /// The times between the `kept` best stretches, as far as they are long enough; `None` if these
+    /// are too many.
+    fn windows(&self, count: usize, kept: usize, sleep_min_ns: u64) -> Option<Windows> {
+        let (mut windows, mut awake_until_ns) = (Windows::NONE, 0);
+        for stretch in self.kept(count, kept) {
+            let pause_ns = stretch.from_ns.saturating_sub(awake_until_ns);
+            if pause_ns >= sleep_min_ns && !windows.push(Window { from_ns: awake_until_ns, to_ns: stretch.from_ns }) {
+                return None;
             }
-            let to_ns = stretch.to_ns.max(awake_until_ns);
-            let left_ns = aim.spin_max_ns - spun_ns;
-            if to_ns - spin_from_ns > left_ns {
-                awake_until_ns = spin_from_ns + left_ns;
-                break;
-            }
-            spun_ns += to_ns - spin_from_ns;
-            awake_until_ns = to_ns;
+            awake_until_ns = awake_until_ns.max(stretch.to_ns);
         }
         windows.push(Window { from_ns: awake_until_ns, to_ns: u64::MAX }).then_some(windows)
     }
