@@ -65,14 +65,7 @@ impl Rig {
     pub(crate) fn new(packets: u32) -> Rig {
         let (context, script) = Script::open().unwrap();
         let pd = context.alloc_pd().unwrap();
-        let spec = PoolSpec { name: "rig".into(), packets, data_bytes: DATA_BYTES, headroom_bytes: 64 };
-        let region = Region::map(&RegionSpec {
-            name: "rig".into(),
-            len_bytes: Pool::required_bytes(&spec),
-            pages: PageChoice::Exactly(PageSize::Small4K),
-            lock: false,
-        });
-        let pool = Pool::new(region.unwrap(), spec).unwrap();
+        let pool = pool(packets);
         pd.register_pool(&pool).unwrap();
         Rig { time: Time::default(), script, context, pd, pool }
     }
@@ -120,9 +113,7 @@ impl Rig {
 
     /// A completion queue that an lcore may sleep on.
     pub(crate) fn source(&self) -> CqSource {
-        let channel = self.context.create_comp_channel().unwrap();
-        let cq = self.context.create_cq(256, Some(&channel)).unwrap();
-        CqSource { cq, channel }
+        source(&self.context)
     }
 
     /// As the engine asks for them, without inline sends: what is posted is held.
@@ -151,6 +142,25 @@ impl Rig {
             qp.set_destination(&ah, qp.qpn(), DEFAULT_QKEY).unwrap();
         }
     }
+}
+
+/// A pool on small pages, of packets of [`DATA_BYTES`].
+pub(crate) fn pool(packets: u32) -> Pool {
+    let spec = PoolSpec { name: "rig".into(), packets, data_bytes: DATA_BYTES, headroom_bytes: 64 };
+    let region = Region::map(&RegionSpec {
+        name: "rig".into(),
+        len_bytes: Pool::required_bytes(&spec),
+        pages: PageChoice::Exactly(PageSize::Small4K),
+        lock: false,
+    });
+    Pool::new(region.unwrap(), spec).unwrap()
+}
+
+/// As [`Rig::source`], on this device.
+pub(crate) fn source(context: &Context) -> CqSource {
+    let channel = context.create_comp_channel().unwrap();
+    let cq = context.create_cq(256, Some(&channel)).unwrap();
+    CqSource { cq, channel }
 }
 
 thread_local! {

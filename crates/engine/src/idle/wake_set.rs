@@ -5,7 +5,8 @@
 //! and [`WakeSet::arm`] takes the set apart by name, so that a source that is added but not armed
 //! does not compile. Events are acknowledged in one call. After [`WakeSet::release`] no source of
 //! the engine's own is readable, so that none can make the lcore spin; a descriptor that a stage
-//! watches is readable until the stage has read it.
+//! watches is readable until the stage has read it. A completion that the lcore polls while it is
+//! awake does not end its next sleep.
 //!
 //! ppoll rather than epoll: there are at most three descriptors (what stages watch is behind one),
 //! its time-out has nanoseconds on every kernel, and it runs under valgrind, which counts our
@@ -39,6 +40,9 @@ pub(crate) struct CqSource {
 pub(crate) struct WakeSet {
     /// `None` on an lcore without ports.
     completions: Option<CqSource>,
+    /// The last sleep took no event of the completion queue, which nobody can disarm: the next
+    /// completion announces itself, even if the lcore is awake to poll it.
+    is_left_armed: bool,
     doorbell: Sleeper,
     fds: Option<WatchedFds>,
 }
@@ -73,7 +77,7 @@ impl WatchedFds {
 
 impl WakeSet {
     pub(crate) fn new(completions: Option<CqSource>, doorbell: Sleeper, fds: Option<WatchedFds>) -> WakeSet {
-        WakeSet { completions, doorbell, fds }
+        WakeSet { completions, is_left_armed: false, doorbell, fds }
     }
 
     /// Whether a descriptor that a stage watches has ended the last block, perhaps with others.
@@ -105,9 +109,16 @@ impl WakeSet {
     /// blocking.
     pub(crate) fn arm(&mut self) -> io::Result<Armed> {
         // The descriptors of stages need no arming: they are readable until the stages are told.
-        let WakeSet { completions, doorbell, fds: _ } = self;
+        let WakeSet { completions, is_left_armed, doorbell, fds: _ } = self;
         let completions = match completions {
-            Some(source) => Some(source.cq.arm(Notify::Next).map_err(io::Error::other)?),
+            Some(source) => {
+                if std::mem::take(is_left_armed) {
+                    // Takes what the arming before it has announced. The one below counts.
+                    let armed = source.cq.arm(Notify::Next).map_err(io::Error::other)?;
+                    source.channel.take_events(armed).map_err(io::Error::other)?;
+                }
+                Some(source.cq.arm(Notify::Next).map_err(io::Error::other)?)
+            }
             None => None,
         };
         Ok(Armed { completions, doorbell: doorbell.arm() })
@@ -123,7 +134,7 @@ impl WakeSet {
         let Armed { completions, doorbell } = armed;
         self.doorbell.woken(doorbell);
         if let (Some(source), Some(armed)) = (&mut self.completions, completions) {
-            source.channel.take_events(armed).map_err(io::Error::other)?;
+            self.is_left_armed = source.channel.take_events(armed).map_err(io::Error::other)? == 0;
         }
         Ok(())
     }
@@ -175,7 +186,10 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::thread;
 
+    use verbline_verbs::{Device, InitSpec, Provider, QpSpec, Transport};
+
     use super::*;
+    use crate::rig;
 
     /// The kernel looks at one descriptor after the other, and the doorbell rings whenever it
     /// likes.
@@ -199,5 +213,40 @@ mod tests {
         }
         drop(tell);
         ringer.join().unwrap();
+    }
+
+    // An lcore that slept until shortly before what it expected, and polled that awake, was woken
+    // from its next sleep by it: two sleeps an arrival, and a late batch that nobody had sent.
+    #[test]
+    fn what_was_polled_awake_does_not_end_the_next_sleep() {
+        let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
+        let (pd, pool, source) = (context.alloc_pd().unwrap(), rig::pool(64), rig::source(&context));
+        pd.register_pool(&pool).unwrap();
+        let mut cache = pool.cache(0);
+        let mut qp = pd.create_qp(&QpSpec::new(Transport::Rc, &source.cq)).unwrap();
+        qp.to_init(&InitSpec::default()).unwrap();
+        qp.to_err().unwrap();
+        // In ERR it is flushed at once.
+        let mut complete = || qp.post_recv_one(cache.get().unwrap()).unwrap();
+        let mut wakes = WakeSet::new(Some(source), verbline_ring::doorbell().unwrap().1, None);
+        let mut found = Completions::with_capacity(4);
+        let sleep = |wakes: &mut WakeSet| {
+            let armed = wakes.arm().unwrap();
+            let (fired, armed) = wakes.block(armed, 1_000).unwrap();
+            wakes.release(armed).unwrap();
+            fired
+        };
+        for _ in 0..3 {
+            assert_eq!(sleep(&mut wakes), Fired::Nothing);
+            complete();
+            assert_eq!(wakes.poll(&mut found), 1);
+        }
+        // What comes between arming and blocking does.
+        let armed = wakes.arm().unwrap();
+        complete();
+        let (fired, armed) = wakes.block(armed, 1_000_000_000).unwrap();
+        assert_eq!((fired, wakes.poll(&mut found)), (Fired::Completion, 1));
+        wakes.release(armed).unwrap();
+        assert_eq!(sleep(&mut wakes), Fired::Nothing);
     }
 }
