@@ -275,7 +275,8 @@ mod tests {
         assert_eq!(between(100_000, 100_000), WakeCost { ns: GUESS_NS, clean: false });
     }
 
-    /// With every CPU kept busy by others, and without: the same, within a factor of two.
+    /// With every CPU kept busy by two others: the same, within a factor of two, but for what is
+    /// told as disturbed, since there may be more of them.
     #[test]
     fn a_wake_up_costs_the_same_whoever_has_the_cpus_meanwhile() {
         let cpus: Vec<u32> = core_affinity::get_core_ids().unwrap().iter().map(|core| core.id as u32).collect();
@@ -294,7 +295,8 @@ mod tests {
             over.store(true, Ordering::Relaxed);
             costs
         });
-        let (least, most) = (costs.iter().map(|cost| cost.ns).min(), costs.iter().map(|cost| cost.ns).max());
-        assert!(most <= least.map(|ns| 2 * ns), "{costs:?}");
+        let clean: Vec<u64> = costs.iter().filter(|cost| cost.clean).map(|cost| cost.ns).collect();
+        assert!(clean.len() >= costs.len() / 2, "{costs:?}");
+        assert!(clean.iter().max() <= clean.iter().min().map(|ns| 2 * ns).as_ref(), "{costs:?}");
     }
 }
