@@ -67,7 +67,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = str::from_utf8(bytes) {
         let _ = Secret::read(text);
     }
-    let _ = (cm::Reject::read(bytes), discovery::read_head(bytes), namespace::read_nguid(bytes));
+    let _ = (cm::Reject::read(bytes), discovery::read_head(bytes), namespace::read_name(bytes));
     let _ = (Controller::read(bytes), Namespace::read(bytes), Entry::read(bytes));
     assert!(namespace::read_list(bytes).count() <= bytes.len() / 4);
 });

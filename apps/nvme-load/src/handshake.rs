@@ -257,7 +257,7 @@ impl Initiator {
                 Step::Descriptors
             }
             Step::Descriptors => {
-                namespace::read_nguid(&page).ok_or("the namespace has no name")?;
+                namespace::read_name(&page).ok_or("the namespace has no name: no EUI-64, NGUID or UUID")?;
                 Step::Events
             }
             Step::Events | Step::Done | Step::Nothing => Step::Done,

@@ -5,7 +5,7 @@
 //! are made anew, as the Linux host resets a controller: what was under way is cut off.
 
 use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId, Region};
-use verbline::plan::Target;
+use verbline::plan::{Port, Rights as PlanRights, Target};
 use verbline::prelude::*;
 use verbline_nvme::Nqn;
 use verbline_nvme::secret::Key;
@@ -93,6 +93,11 @@ impl Initiator {
         let region = stage
             .region(&params.buffers)
             .map_err(|error| StageError::from(stage.raw_params().refuse("buffers", error.to_string())))?;
+        let own = stage.plan().regions().iter().find(|own| own.name == params.buffers);
+        if settings.keys == Keys::Window && own.is_some_and(|own| !own.rights.contains(PlanRights::BIND)) {
+            let message = format!("`keys = \"window\"` needs the right `bind` of region.{}", params.buffers);
+            return Err(stage.raw_params().refuse("buffers", message).into());
+        }
         let (admin_port, _) = port_of(stage, ADMIN)?;
         let (_, queues) = port_of(stage, IO)?;
         let needed = PAGE_BYTES + queues * usize::from(settings.depth) * settings.slot_bytes();
@@ -281,10 +286,26 @@ fn port_of(stage: &StageContext<'_>, out: OutId) -> Result<(u16, usize), StageEr
             "sends to ports with `connect` and `connections`: one for the admin queue, one for the others".into()
         );
     };
-    if out == IO && Settings::read(stage.raw_section(SECTION)?)?.keys == Keys::Window && port.windows == 0 {
-        return Err(format!("`keys = \"window\"` needs `windows` of port.{}: one a command", port.name).into());
+    let settings = Settings::read(stage.raw_section(SECTION)?)?;
+    if out == IO && settings.keys == Keys::Window {
+        bears_windows(port, settings.depth)?;
     }
     Ok((port.id.index() as u16, many.max as usize))
+}
+
+/// What `keys = "window"` needs of the port of the I/O queues: without it no command is ever sent.
+fn bears_windows(port: &Port, depth: u16) -> Result<(), StageError> {
+    let name = &port.name;
+    let wanted = if port.windows < depth.into() {
+        format!("`windows = {depth}`, one a command; it has {}", port.windows)
+    } else if port.ops_depth_wr == 0 {
+        "`ops_depth_wr`, since windows are bound by operations".to_owned()
+    } else if !port.immediates {
+        "`immediates = true`, which shows which key a response took back".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(format!("`keys = \"window\"` needs {wanted}: write it in [port.{name}]").into())
 }
 
 impl Drop for Initiator {

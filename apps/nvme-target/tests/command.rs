@@ -247,6 +247,27 @@ fn two_lcores_go_on_while_the_plan_is_read_again() {
     assert!(said.contains("namespaces added: [5]; removed: []") && said.contains("not taken"), "{shown}");
 }
 
+/// What `load.keys = "window"` needs is said one by one, until the plan has it all.
+#[test]
+fn keys_that_nothing_could_make_are_refused() {
+    let steps = [
+        ("load.keys=window", "needs the right `bind` of region.buffers"),
+        (r#"region.buffers.rights=["local-write", "remote-read", "remote-write", "bind"]"#, "needs `windows = 32`"),
+        ("port.io.windows=32", "needs `ops_depth_wr`"),
+        // Operations want packets, too.
+        ("pool.commands.packets=4096", "needs `ops_depth_wr`"),
+        ("port.io.ops_depth_wr=64", "needs `immediates = true`"),
+    ];
+    for given in 1..=steps.len() {
+        let sets = steps[..given].iter().flat_map(|(set, _)| ["--set", set]);
+        let shown = app().with(["check", "config/nvme-target.toml"]).with(sets).run().exited(2);
+        let says = steps[given - 1].1;
+        assert!(unwrapped(&shown.stderr).contains(says), "{says}: {shown}");
+    }
+    let whole = steps.iter().flat_map(|(set, _)| ["--set", set]).chain(["--set", "port.io.immediates=true"]);
+    app().with(["check", "config/nvme-target.toml"]).with(whole).run().exited(0);
+}
+
 #[test]
 fn settings_that_cannot_be_are_refused_at_their_place() {
     let cases = [

@@ -94,7 +94,20 @@ pub fn read_list(page: &[u8]) -> impl Iterator<Item = u32> {
     page.chunks_exact(4).map(|bytes| u32_at(bytes, 0)).take_while(|nsid| *nsid != 0)
 }
 
+/// A name of a namespace that no other has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Name {
+    /// IEEE Extended Unique Identifier.
+    Eui64([u8; 8]),
+    /// Namespace Globally Unique Identifier.
+    Nguid([u8; 16]),
+    /// Namespace UUID: what the Linux target has.
+    Uuid([u8; 16]),
+}
+
+const EUI64: u8 = 1;
 const NGUID: u8 = 2;
+const UUID: u8 = 3;
 const COMMAND_SET: u8 = 4;
 
 /// Writes the descriptors of a namespace: its NGUID, and that it is of the NVM command set.
@@ -105,18 +118,17 @@ pub fn write_descriptors(page: &mut [u8; PAGE_BYTES], nguid: &[u8; 16]) {
     put(page, 20, &[COMMAND_SET, 1]);
 }
 
-/// The NGUID among the descriptors, if it is there.
-pub fn read_nguid(page: &[u8]) -> Option<[u8; 16]> {
+/// The first name among the descriptors, if there is one.
+pub fn read_name(page: &[u8]) -> Option<Name> {
     let mut rest = page;
     while let [kind, len, _, _, behind @ ..] = rest {
-        if *kind == 0 {
-            return None;
+        match (*kind, *len) {
+            (0, _) => return None,
+            (EUI64, 8) => return behind.first_chunk().copied().map(Name::Eui64),
+            (NGUID, 16) => return behind.first_chunk().copied().map(Name::Nguid),
+            (UUID, 16) => return behind.first_chunk().copied().map(Name::Uuid),
+            (_, len) => rest = behind.get(usize::from(len)..)?,
         }
-        let len = usize::from(*len);
-        if *kind == NGUID && len == 16 {
-            return behind.first_chunk().copied();
-        }
-        rest = behind.get(len..)?;
     }
     None
 }

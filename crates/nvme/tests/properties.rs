@@ -66,7 +66,7 @@ proptest! {
     ) {
         let page: Vec<u8> = seed.iter().copied().cycle().take(len).collect();
         let _ = (Controller::read(&page), Namespace::read(&page), ConnectData::read(&page), Entry::read(&page));
-        let _ = (namespace::read_nguid(&page), discovery::read_head(&page));
+        let _ = (namespace::read_name(&page), discovery::read_head(&page));
         prop_assert!(namespace::read_list(&page).count() <= namespace::LISTED_MAX);
         prop_assert!(DsmRange::read_all(&page).count() <= len / 16);
     }
@@ -109,7 +109,7 @@ proptest! {
         namespace.write(&mut page);
         prop_assert_eq!(Namespace::read(&page), Ok(namespace));
         namespace::write_descriptors(&mut page, &host_id);
-        prop_assert_eq!(namespace::read_nguid(&page), Some(host_id));
+        prop_assert_eq!(namespace::read_name(&page), Some(namespace::Name::Nguid(host_id)));
         let address = SocketAddr::from(([10, 9, 9, 1], port));
         let entry = Entry { address, port_id: cntlid, admin_entries: 32, subsystem };
         let mut bytes = [0; discovery::ENTRY_BYTES];

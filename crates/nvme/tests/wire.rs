@@ -3,6 +3,7 @@
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
 use verbline_nvme::io::{self, ReadWrite};
 use verbline_nvme::log::LogRequest;
+use verbline_nvme::namespace::{self, Name};
 use verbline_nvme::property::{self, Property};
 use verbline_nvme::{COMMAND_BYTES, Command, Response, Sgl, Status, cm, identify, opcode};
 
@@ -103,4 +104,16 @@ fn what_is_wrong_is_named() {
     assert_eq!(said(&bytes), "PSDT (byte 1) is 0x0: Invalid Field in Command (0:02)");
     bytes[1] = 0x41;
     assert_eq!(said(&bytes), "FUSE (byte 1) is 0x41: Invalid Field in Command (0:02)");
+}
+
+/// The Linux target has a UUID and the command set; others begin with an EUI-64.
+#[test]
+fn names_of_namespaces() {
+    let page = |parts: &[&[u8]]| [&parts.concat()[..], &[0; 64]].concat();
+    let linux = page(&[&[3, 16, 0, 0], &[0xA5; 16], &[4, 1, 0, 0, 0]]);
+    assert_eq!(namespace::read_name(&linux), Some(Name::Uuid([0xA5; 16])));
+    let card = page(&[&[4, 1, 0, 0, 0], &[1, 8, 0, 0], &[7; 8], &[2, 16, 0, 0], &[8; 16]]);
+    assert_eq!(namespace::read_name(&card), Some(Name::Eui64([7; 8])));
+    assert_eq!(namespace::read_name(&page(&[&[4, 1, 0, 0, 0]])), None, "a command set is no name");
+    assert_eq!(namespace::read_name(&[3, 16, 0, 0, 1]), None, "a name that is cut off");
 }
