@@ -9,6 +9,7 @@
 
 pub mod arrivals;
 pub mod callgrind;
+pub mod drawing;
 pub mod figures;
 pub mod floor;
 pub mod ours;

@@ -1,16 +1,8 @@
 //! The picture: four panels over the arrivals a second, a line a policy.
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use verbline_benches::drawing::{COLOURS, Drawn, FAINT, FONT, INK, SIZE, legend, power_of_ten};
 use verbline_benches::ours::curve::{Curve, Point};
-
-const FONT: &str = "system-ui, sans-serif";
-const SIZE: u32 = 15;
-const INK: RGBColor = RGBColor(27, 31, 36);
-const FAINT: RGBColor = RGBColor(208, 215, 222);
-const COLOURS: [RGBColor; 3] = [RGBColor(180, 35, 24), RGBColor(17, 99, 41), RGBColor(9, 105, 218)];
-
-type Drawn<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// A panel: its name, and its value of a point.
 struct Panel {
@@ -35,7 +27,7 @@ pub(crate) fn curves(title: &str, curves: &[Curve], facts: &[String]) -> Drawn<S
         area.fill(&WHITE)?;
         let style = |size: u32| TextStyle::from((FONT, size).into_font()).color(&INK);
         area.draw(&Text::new(format!("{title}, a policy each"), (24, 16), style(20)))?;
-        legend(&area, curves)?;
+        legend(&area, curves.iter().map(|curve| curve.policy))?;
         let (_, below) = area.split_vertically(48);
         let (panels, foot) = below.split_vertically(660);
         for (panel, area) in PANELS.iter().zip(panels.split_evenly((2, 2))) {
@@ -47,16 +39,6 @@ pub(crate) fn curves(title: &str, curves: &[Curve], facts: &[String]) -> Drawn<S
         area.present()?;
     }
     Ok(svg)
-}
-
-fn legend(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, curves: &[Curve]) -> Drawn<()> {
-    for (at, (curve, colour)) in curves.iter().zip(COLOURS).enumerate() {
-        let x = 640 + 140 * at as i32;
-        area.draw(&PathElement::new([(x, 26), (x + 28, 26)], colour.stroke_width(3)))?;
-        let style = TextStyle::from((FONT, SIZE).into_font()).color(&INK).pos(Pos::new(HPos::Left, VPos::Center));
-        area.draw(&Text::new(curve.policy, (x + 36, 26), style))?;
-    }
-    Ok(())
 }
 
 fn draw(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, panel: &Panel, curves: &[Curve]) -> Drawn<()> {
@@ -90,12 +72,4 @@ fn draw(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, panel: &Pane
         chart.draw_series(points(curve).into_iter().map(|point| Circle::new(point, 4, colour.filled())))?;
     }
     Ok(())
-}
-
-fn power_of_ten(power: f64) -> String {
-    match power.round() as i32 {
-        power @ ..0 => format!("0.{}1", "0".repeat((-power - 1) as usize)),
-        power @ 0..4 => format!("{}", 10_u32.pow(power as u32)),
-        power => format!("10^{power}"),
-    }
 }

@@ -7,8 +7,8 @@ use clap::{Subcommand, ValueEnum};
 use tick_to_trade::generator::GeneratorSpec;
 use verbline_benches::Figures;
 use verbline_benches::ours::{
-    self, connections, feed, graph, hop, idle, itch, lcores, messages, nvme, operations, pool, post_poll, ring, store,
-    trading,
+    self, connections, feed, graph, hop, idle, itch, lcores, messages, nvme, opening, operations, pool, post_poll,
+    ring, store, trading,
 };
 
 use crate::error::RunError;
@@ -174,7 +174,7 @@ pub(crate) fn run(subject: &Subject) -> Result<(), RunError> {
         Subject::OneSided { verb, bytes } => messages::one_sided_rate(verb.ours(), *bytes),
         Subject::StageOneSided { verb, bytes } => operations::rate(verb.ours(), *bytes),
         Subject::Connections { count } => connections::in_turn(*count),
-        Subject::Opening { pace_per_s } => connections::opening(*pace_per_s),
+        Subject::Opening { pace_per_s } => opening::opening(*pace_per_s),
         Subject::FanOut => graph::fan_out(),
         Subject::FanIn => graph::fan_in(),
         Subject::QueuePairs { count } => messages::over_queue_pairs(*count),

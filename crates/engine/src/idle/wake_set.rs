@@ -222,7 +222,7 @@ mod tests {
         let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
         let (pd, pool, source) = (context.alloc_pd().unwrap(), rig::pool(64), rig::source(&context));
         pd.register_pool(&pool).unwrap();
-        let mut cache = pool.cache(0);
+        let cache = pool.cache(0);
         let mut qp = pd.create_qp(&QpSpec::new(Transport::Rc, &source.cq)).unwrap();
         qp.to_init(&InitSpec::default()).unwrap();
         qp.to_err().unwrap();
