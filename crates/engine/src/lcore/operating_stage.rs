@@ -5,6 +5,9 @@
 //! for them. While operations of the stage are under way it is polled in every turn of its lcore,
 //! which may sleep meanwhile: their completions wake it.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -237,7 +237,7 @@ impl World {
         let free = self.rig.pool.packets() as usize - used;
         let mut device = Device { takes: self.rig.script.queues().takes(), errno: self.errno };
         let expected = self.oracle.work(&mut device, free, now_ns);
-        self.ports[0].work(&mut self.ctx);
+        assert_eq!(self.ports[0].work(&mut self.ctx), self.oracle.busy, "whether it moved something");
         let posts = self.rig.script.queues().posts();
         let signals = |post: &Post| (post.sends, post.taken.iter().map(|posted| posted.signaled).collect::<Vec<_>>());
         assert_eq!(posts.iter().map(signals).collect::<Vec<_>>(), expected, "sends or not, and what is signaled");

@@ -63,6 +63,8 @@ pub(super) struct Oracle {
     pub(super) figures: Figures,
     pub(super) stage_full: u64,
     pub(super) taken: u64,
+    /// The last turn moved something.
+    pub(super) busy: bool,
 }
 
 impl Oracle {
@@ -82,6 +84,7 @@ impl Oracle {
             figures: Figures::default(),
             stage_full: 0,
             taken: 0,
+            busy: false,
         }
     }
 
@@ -145,12 +148,16 @@ impl Oracle {
     /// Gives the posts.
     pub(super) fn work(&mut self, device: &mut Device, free: usize, now_ns: Tick) -> Vec<(bool, Vec<bool>)> {
         let waited = self.pending.len() + self.sends.len();
+        let waits = self.pending.len();
         let mut posts = self.flush(device);
+        self.busy = self.pending.len() < waits;
         let free = free + waited - self.pending.len() - self.sends.len();
         let worth = self.shape.burst.min(self.depth()).min(self.depth().div_ceil(4)).max(1);
         let due = self.retry_ns.map_or(self.missing() >= worth, |retry_ns| retry_ns <= now_ns);
         if due && self.health < Health::Down {
+            let posted = self.figures.rx_posted;
             self.fill(device, free, now_ns, &mut posts);
+            self.busy |= self.figures.rx_posted > posted;
         }
         self.figures.tx_outstanding = self.sends.len() as u64;
         self.figures.tx_pending = self.pending.len() as u64;
