@@ -16,6 +16,7 @@ use verbline_verbs::{
     datagram::{AhSpec, DEFAULT_QKEY},
 };
 
+use crate::api::outputs::Output;
 use crate::api::sink::{Sink, SinkStats};
 use crate::api::stage::Stage;
 use crate::connection::handover::PortSide;
@@ -81,9 +82,10 @@ impl Rig {
             stats: Shared::clone(&stats),
             stage,
             operates: false,
-            links: Box::new([]),
+            // Its only output leads back to it.
+            links: Box::new([Output::Sink(0)]),
             input: 0,
-            cache: None,
+            cache: Some(0),
             batch_packets: burst * 4,
             until: None,
             watches: false,

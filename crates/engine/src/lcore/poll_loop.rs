@@ -7,9 +7,13 @@
 //! the bounded pending batches of ports and rings.
 
 #[cfg(test)]
+mod input_tests;
+#[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turn_tests;
 
 use std::io;
 use std::sync::Arc;
@@ -338,9 +342,10 @@ impl Lcore {
         // The end of the lanes that have changed their order in this turn.
         let mut turned_to = 0;
         while let Some(ring) = self.rings_in.get_mut(at) {
-            if at == lower_from {
-                at += lower;
-                lower_from = usize::MAX;
+            // The less urgent wait; and one that made room for its equals has had its burst.
+            let passed = if at == lower_from { lower } else { usize::from(at + 1 == turned_to) };
+            if passed > 0 {
+                at += passed;
                 continue;
             }
             let popped = ring.poll(&mut self.ctx.sinks);

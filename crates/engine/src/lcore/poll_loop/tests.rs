@@ -187,53 +187,6 @@ fn a_lost_wake_up_is_a_rescue_though_what_it_sets_off_is_announced() {
     }
 }
 
-/// Notes the marks of each batch.
-struct Marks(Seen<Vec<u64>>);
-
-impl Stage for Marks {
-    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
-        let marks = input.iter().map(|packet| packet.mark()).collect();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(marks);
-        input.clear();
-    }
-}
-
-/// Three rings into one stage, that of the least priority in the middle, each always full.
-#[test]
-fn the_most_urgent_rings_come_first_and_share_and_the_others_get_one_turn_in_some_sixteen() {
-    const TURNS: usize = 1600;
-    let (rig, batches) = (Rig::new(64), Seen::default());
-    let mut lcore = sleeper(&rig, Box::new(Marks(Arc::clone(&batches))));
-    let lanes = [("end", 5), ("end", 5), ("end", 1)];
-    let mut producers = Vec::new();
-    for order in PollOrder::of(&lanes) {
-        let (producer, consumer) = verbline_ring::spsc(4);
-        producers.push(producer);
-        lcore.rings_in.push(RingConsumer { consumer, sink: 0, burst: 4, stats: shared(), displaced: None, order });
-    }
-    lcore.ordered = true;
-    // Awake throughout: its turns are timed as those of an lcore under load are.
-    lcore.eager = false;
-    for _ in 0..TURNS {
-        for (mark, producer) in (0..).zip(&mut producers) {
-            while producer.room() > 0 {
-                let mut packet = lcore.ctx.caches[0].get().expect("12 packets are in rings at most");
-                packet.set_mark(mark);
-                producer.push(packet).expect("there is room");
-            }
-        }
-        assert!(lcore.run_turn());
-    }
-    let batches = take(&batches);
-    assert_eq!(batches.len(), TURNS);
-    let with = |mark| batches.iter().filter(|batch| batch.contains(&mark)).count();
-    assert_eq!((with(0), with(1)), (TURNS, TURNS), "both urgent lanes in every turn");
-    let of_low = with(2);
-    assert!((TURNS / 32..TURNS / 8).contains(&of_low), "{of_low} of {TURNS} turns");
-    let first = |mark| batches.iter().filter(|batch| batch[0] == mark).count();
-    assert!(first(0) > TURNS / 4 && first(1) > TURNS / 4 && first(2) == 0, "each of them first at times");
-}
-
 /// Notes what it is told of ports.
 struct Witness(Seen<PortEvent>);
 

@@ -1,0 +1,139 @@
+//! What a turn leaves for the next one, and what it is charged with.
+
+use std::sync::Arc;
+
+use verbline_mem::Batch;
+use verbline_plan::IdlePolicy;
+use verbline_verbs::{SrqSpec, Transport};
+
+use super::Lcore;
+use crate::api::outputs::{OutId, Outputs};
+use crate::api::sink::{Link, Sink, SinkStats};
+use crate::api::stage::{Next, Stage};
+use crate::connection::many::exchange::Exchange;
+use crate::control::run_control::{Control, LcoreInbox};
+use crate::idle::policy::Budget;
+use crate::lcore::multi_port::{ManyReceiving, MultiPort, MultiPortSpec};
+use crate::lcore::rings::{PeerDoorbell, RingProducer};
+use crate::rig::{Parts, Rig};
+use crate::stats::clock::told::Time;
+use crate::stats::count::{Shared, shared};
+use crate::stats::counters::{RingProducerStats, StageStats};
+use crate::stats::drop_reason::DropReason;
+use crate::stats::sampling::PERIOD;
+
+/// Takes what comes, and sends something in one of so many polls, which takes it some time.
+struct Sporadic {
+    time: Time,
+    every: u64,
+    polls: u64,
+}
+
+const RUNS_NS: u64 = 10;
+
+impl Stage for Sporadic {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        input.clear();
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        self.polls += 1;
+        if self.polls.is_multiple_of(self.every) {
+            self.time.pass(RUNS_NS);
+            let packet = out.alloc().expect("the pool has some");
+            assert!(out.send(OutId(0), packet));
+        }
+        Next::Idle
+    }
+}
+
+/// An lcore without ports, with such a stage.
+fn lcore(rig: &Rig, every: u64) -> (Lcore, Shared<StageStats>) {
+    let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+    let stage = Box::new(Sporadic { time: rig.time.clone(), every, polls: 0 });
+    let budget = Budget::none(IdlePolicy::Poll);
+    let parts = Parts { budget, ports: Vec::new(), sinks: Vec::new(), stage, source: None, doorbell, burst: 4 };
+    rig.lcore(&Arc::new(Control::new(vec![waker])), parts)
+}
+
+/// A port with many connections, none of which has come yet.
+fn add_many(rig: &Rig, lcore: &mut Lcore, receiving: Option<ManyReceiving>) {
+    let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
+    let exchange = Exchange::new(LcoreInbox { control, lcore: 0 }, 0, 1).unwrap();
+    let port = MultiPort::new(MultiPortSpec {
+        name: "many".into(),
+        index: 0,
+        connections: 1,
+        receiving,
+        sending: None,
+        any: false,
+        exchange: Arc::new(exchange),
+        stats: shared(),
+        counts: shared(),
+    });
+    lcore.ctx.many.push(Box::new(port));
+    lcore.ctx.caches = vec![rig.pool.cache(0).bind()];
+    lcore.works = Lcore::work::<true>;
+}
+
+#[test]
+fn a_poll_is_charged_from_the_beginning_of_its_turn_and_not_from_the_idle_turns_before() {
+    let rig = Rig::new(4);
+    let (mut lcore, stats) = lcore(&rig, 7);
+    for _ in 0..8_000 {
+        rig.time.pass(1_000);
+        lcore.run_turn();
+    }
+    // The same turn calls it with what it has sent, which takes no time here.
+    let timed = stats.timed.value() / 2;
+    assert!(timed > 20, "{timed}");
+    assert_eq!(stats.cycles.value(), timed * RUNS_NS * PERIOD);
+}
+
+/// Its consumer rings no doorbell as it empties.
+#[test]
+fn a_ring_without_room_gets_the_rest_though_nothing_comes() {
+    for beside_many in [false, true] {
+        let rig = Rig::new(8);
+        let (mut lcore, _) = lcore(&rig, u64::MAX);
+        if beside_many {
+            add_many(&rig, &mut lcore, None);
+        }
+        let stats = shared::<RingProducerStats>();
+        let mut sink = Sink::new(4, DropReason::RingFull, SinkStats::Ring(Shared::clone(&stats)));
+        for _ in 0..3 {
+            assert!(sink.push(lcore.ctx.caches[0].get().unwrap()));
+        }
+        let at = lcore.ctx.sinks.len();
+        lcore.ctx.sinks.push(sink);
+        let (producer, mut consumer) = verbline_ring::spsc(2);
+        lcore.rings_out.push(RingProducer { producer, sink: at, doorbell: 0, stats, displacer: None });
+        lcore.doorbells.push(PeerDoorbell { waker: verbline_ring::doorbell().unwrap().0, due: false });
+        for left in [1, 1, 1] {
+            assert!(lcore.run_turn(), "it stays awake");
+            assert_eq!(lcore.ctx.sinks[at].batch.len(), left);
+        }
+        assert!(consumer.pop().is_some());
+        assert!(lcore.run_turn());
+        assert_eq!((lcore.ctx.sinks[at].batch.len(), consumer.len()), (0, 2));
+        assert!(!lcore.run_turn(), "nothing is left");
+    }
+}
+
+/// Packets that return to a pool ring no doorbell.
+#[test]
+fn an_lcore_stays_awake_while_a_port_with_many_connections_waits_for_its_pool() {
+    let rig = Rig::new(4);
+    let (mut lcore, _) = lcore(&rig, u64::MAX);
+    let srq = rig.pd.create_srq(&SrqSpec::new(Transport::Rc, 2)).unwrap();
+    add_many(&rig, &mut lcore, Some(ManyReceiving::new(Some(srq), 0, Link::Drop, 2, 2, 1, [false; 2])));
+    let mut held: Vec<_> = std::iter::from_fn(|| lcore.ctx.caches[0].get()).collect();
+    for _ in 0..20 {
+        assert!(lcore.run_turn());
+    }
+    held.clear();
+    rig.time.pass(1_000_000);
+    assert!(lcore.run_turn(), "it looks into the pool again");
+    assert_eq!(rig.pool.account().held, 2);
+    assert!(!lcore.run_turn(), "nothing is missing");
+}
