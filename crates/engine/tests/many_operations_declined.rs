@@ -120,4 +120,7 @@ fn an_operation_that_names_no_open_connection_is_declined_and_counted() {
     assert_eq!((report.packets.held, report.packets.taken), (0, report.packets.returned));
     let connections = report.port("asks").unwrap().connections.as_ref().unwrap();
     assert_eq!((connections.opened, connections.failed), (1, 1));
+    // What is flushed behind the first is told by that one.
+    let errors = report.port("asks").unwrap().errors.iter().map(|error| (error.status.as_str(), error.count));
+    assert_eq!(errors.collect::<Vec<_>>(), [("REM_ACCESS_ERR", 1)]);
 }

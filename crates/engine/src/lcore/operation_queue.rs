@@ -15,6 +15,8 @@
 mod accepting;
 pub(super) mod posting;
 mod stops;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 

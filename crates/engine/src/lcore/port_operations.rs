@@ -43,7 +43,6 @@ impl Port {
             // queue pair.
             operating.sends -= queue.sends_waiting();
             let dropped = batch.len() + queue.fail_waiting();
-            queue.sends_dropped(batch.len());
             batch.clear();
             self.stats.drops.add(DropReason::PortDown, dropped as u64);
             self.stats.tx_pending.set(0);

@@ -151,3 +151,50 @@ impl PeerDoorbell {
         std::mem::take(&mut self.due) && self.waker.ring()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use verbline_mem::Batch;
+
+    use super::*;
+    use crate::api::sink::SinkStats;
+    use crate::rig::Rig;
+    use crate::stats::count::shared;
+    use crate::stats::drop_reason::DropReason;
+
+    #[test]
+    fn each_lane_knows_how_many_behind_it_are_its_equals_and_how_many_less_urgent() {
+        let lanes = [("a", 7), ("a", 7), ("a", 7), ("a", 3), ("a", 1), ("a", 1), ("b", 7), ("b", 2)];
+        let orders = PollOrder::of(&lanes).into_iter().map(|order| (order.peers, order.lower));
+        let expected = [(2, 3), (1, 3), (0, 3), (0, 2), (1, 0), (0, 0), (0, 1), (0, 0)];
+        assert_eq!(orders.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_ring_without_room_takes_nothing_and_only_that_is_counted() {
+        let (rig, stats) = (Rig::new(8), shared::<RingProducerStats>());
+        let (producer, mut consumer) = verbline_ring::spsc(2);
+        let sink = Sink::new(8, DropReason::RingFull, SinkStats::Ring(Shared::clone(&stats)));
+        let mut sinks = [sink];
+        let mut ring = RingProducer { producer, sink: 0, doorbell: 0, stats: Shared::clone(&stats), displacer: None };
+        let mut batch = Batch::with_capacity(3);
+        assert_eq!(rig.pool.cache(0).get_bulk(&mut batch, 3), 3);
+        sinks[0].batch.append(&mut batch);
+        let counted = || [&stats.pushed, &stats.push_batches, &stats.full, &stats.pending].map(|count| count.value());
+        assert_eq!((ring.flush(&mut sinks), counted()), (2, [2, 1, 1, 1]));
+        assert_eq!((ring.flush(&mut sinks), counted()), (0, [2, 1, 2, 1]));
+        drop(consumer.pop());
+        assert_eq!((ring.flush(&mut sinks), counted()), (1, [3, 2, 2, 0]));
+        assert_eq!((ring.flush(&mut sinks), counted()), (0, [3, 2, 2, 0]), "nothing waits");
+    }
+
+    #[test]
+    fn a_doorbell_is_rung_once_for_what_was_published() {
+        let (waker, _sleeper) = verbline_ring::doorbell().unwrap();
+        let mut doorbell = PeerDoorbell { waker, due: false };
+        assert!(!doorbell.ring_if_due() && !doorbell.due);
+        doorbell.due = true;
+        doorbell.ring_if_due();
+        assert!(!doorbell.due && !doorbell.ring_if_due());
+    }
+}

@@ -153,11 +153,6 @@ impl OperationQueue {
         }
     }
 
-    /// The sink was emptied by somebody else.
-    pub(crate) fn sends_dropped(&mut self, packets: usize) {
-        self.sends_taken += packets as u64;
-    }
-
     /// Takes the completion of listed work requests of a lane's queue pair: the operations that are
     /// done by it go to their stages, the packets of sends to `freed`, or to their pools.
     pub(crate) fn completed(
