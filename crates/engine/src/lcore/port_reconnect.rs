@@ -5,6 +5,9 @@
 //! only when all its completions were taken; nothing is posted between the release and the
 //! replacement.
 
+#[cfg(test)]
+mod tests;
+
 use std::mem;
 
 use verbline_verbs::QueuePair;
@@ -101,59 +104,6 @@ impl Port {
         if let Some(side) = &mut self.reconnect {
             side.release = Release::InUse;
             side.handover.retire(old);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use verbline_mem::Batch;
-    use verbline_verbs::Transport;
-
-    use super::*;
-    use crate::connection::handover::Handover;
-    use crate::control::run_control::{Control, LcoreInbox};
-    use crate::lcore::port::Sending;
-    use crate::rig::{Depths, Rig, port};
-
-    const DEPTHS: Depths = Depths { tx_wr: 64, rx_wr: 4, signal_every_wr: 16 };
-
-    /// The device is told to complete nothing.
-    #[test]
-    fn sends_that_were_never_answered_for_are_counted_once_another_queue_pair_is_there() {
-        for sends in [0, 1, 5, DEPTHS.tx_wr as usize] {
-            let rig = Rig::new(256);
-            let cq = rig.context.create_cq(256, None).unwrap();
-            let qp = || {
-                let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Rc, DEPTHS, 0)).unwrap();
-                rig.bring_up(&mut qp);
-                qp
-            };
-            let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
-            let inbox = LcoreInbox { control, lcore: 0 };
-            let handover = Arc::new(Handover::new(inbox.clone(), 0).unwrap());
-            let sending = Sending::new(0, DEPTHS.signal_every_wr, DEPTHS.tx_wr as usize);
-            let mut port = port(0, qp(), None, Some(sending), Some(PortSide::new(Arc::clone(&handover))));
-            port.inbox = Some(inbox);
-            let mut batch = Batch::with_capacity(DEPTHS.tx_wr as usize);
-            assert_eq!(rig.pool.cache(0).get_bulk_of_len(&mut batch, sends, 8), sends);
-            assert_eq!(port.qp.post_send(&mut batch).posted, sends);
-
-            assert!(handover.lose().is_none());
-            assert_eq!(port.service_handover(), HandoverStep::Releasing);
-            // The lcore waits for the completions, in vain.
-            assert_eq!(port.is_drained(), sends == 0);
-            port.finish_release();
-            assert!(handover.take_for_supervisor().drained, "{sends}");
-            handover.give(qp());
-            assert_eq!(port.service_handover(), HandoverStep::Replaced);
-            let stats = &port.stats;
-            assert_eq!(stats.drops.count(DropReason::SendError), sends as u64, "a marker is no packet");
-            assert_eq!((stats.tx_outstanding.value(), stats.down.value()), (0, 0), "{sends}");
-            assert_eq!((port.health, port.qp.sends_outstanding()), (Health::Up, 0), "{sends}");
-            assert!(handover.take_for_supervisor().retired.is_some(), "the supervisor destroys the old one");
         }
     }
 }
