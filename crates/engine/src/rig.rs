@@ -1,6 +1,7 @@
 //! What models of ports and lcores stand on: a device that does as it is told, a pool, and a clock
 //! that does not run by itself.
 
+pub(crate) mod errors;
 pub(crate) mod figures;
 
 use std::cell::RefCell;

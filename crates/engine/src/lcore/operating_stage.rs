@@ -154,8 +154,4 @@ impl Stage for OperatingStage {
         self.wake();
         self.inner.fd_ready(ready, out)
     }
-
-    fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
-        self.inner.operations(done, out);
-    }
 }

@@ -189,12 +189,40 @@ mod tests {
     }
 
     #[test]
+    fn what_a_poll_takes_is_counted_and_the_most_that_was_there() {
+        let (rig, stats) = (Rig::new(8), shared::<RingConsumerStats>());
+        let (mut producer, consumer) = verbline_ring::spsc(8);
+        let mut ring = RingConsumer {
+            consumer,
+            sink: 0,
+            burst: 2,
+            stats: Shared::clone(&stats),
+            displaced: None,
+            order: PollOrder::default(),
+        };
+        let mut sinks = [Sink::new(3, DropReason::RingFull, SinkStats::Ring(shared()))];
+        let counted = || [&stats.popped, &stats.pop_batches, &stats.most].map(|count| count.value());
+        assert_eq!((ring.poll(&mut sinks), counted()), (0, [0, 0, 0]));
+        for _ in 0..5 {
+            assert!(producer.push(rig.pool.cache(0).get().unwrap()).is_ok());
+        }
+        // A burst, then what there is room for, then nothing.
+        for (taken, expected) in [(2, [2, 1, 5]), (1, [3, 2, 5]), (0, [3, 2, 5])] {
+            assert!(ring.has_more(&sinks) || taken == 0);
+            assert_eq!(ring.poll(&mut sinks), taken);
+            ring.gauge(taken);
+            assert_eq!(counted(), expected);
+        }
+        assert!(!ring.has_more(&sinks), "there is more, and no room for it");
+    }
+
+    #[test]
     fn a_doorbell_is_rung_once_for_what_was_published() {
         let (waker, _sleeper) = verbline_ring::doorbell().unwrap();
         let mut doorbell = PeerDoorbell { waker, due: false };
         assert!(!doorbell.ring_if_due() && !doorbell.due);
         doorbell.due = true;
-        doorbell.ring_if_due();
-        assert!(!doorbell.due && !doorbell.ring_if_due());
+        assert!(!doorbell.ring_if_due(), "nobody sleeps who could be woken");
+        assert!(!doorbell.due);
     }
 }

@@ -19,6 +19,7 @@ use self::oracle::Shape;
 use self::world::World;
 use super::changes::CLOSED_HERE;
 use super::receiving::STARVED_RETRY_NS;
+use crate::rig::errors::errors_of;
 use crate::rig::figures::{FULL, WRONG};
 use crate::rig::{DATA_BYTES, Depths};
 
@@ -200,4 +201,15 @@ fn nothing_of_a_connection_that_is_over_is_outstanding_or_waits() {
     run(&small(false), &[&opened[..], &[FailRecv(0, Status::LOC_LEN_ERR), Turn, Destroy, Turn]].concat());
     let forced = [Offer(To::One(0), 3, 9), Turn, Close(0), Turn, Force(0), Turn, Done(0, 4), Turn, Destroy];
     run(&small(true), &[&opened[..], &forced].concat());
+}
+
+#[test]
+fn what_cannot_be_sent_is_said_once_and_not_once_a_packet() {
+    use Step::{Expect, Offer, Open, TakeOnly, Turn};
+    let opened = [Expect, Open(0), Turn];
+    let refused = |errno| {
+        let offered = [Offer(To::One(0), 3, 1), TakeOnly(0, errno), Turn];
+        errors_of(|| run(&small(true), &[&opened[..], &offered].concat()))
+    };
+    assert_eq!((refused(WRONG), refused(FULL)), (1, 0));
 }

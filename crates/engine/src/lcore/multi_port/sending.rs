@@ -242,3 +242,18 @@ impl MultiPort {
 fn bytes_of(batch: &Batch) -> u64 {
     batch.iter().map(|packet| packet.len() as u64).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_completion_covers_leaves_each_connection_half_of_its_share() {
+        // As asked for; half of 64 / 8; no less than one; and without connections.
+        for (asked, most, connections, expected) in
+            [(3, 64, 8, 3), (16, 64, 8, 4), (16, 64, 64, 1), (16, 8, 0, 4), (0, 8, 1, 1)]
+        {
+            assert_eq!(signal_every(asked, most, connections), expected, "{asked} {most} {connections}");
+        }
+    }
+}

@@ -43,6 +43,7 @@ fn each_connection_takes_as_many_as_it_carries_out_at_once_and_all_as_many_as_th
     let (first, second) = (connection(0, 1), connection(1, 1));
     queue.open(first);
     queue.open(second);
+    assert_eq!((queue.depth(), queue.room()), (5, 5));
     assert_eq!((queue.room_over(first), queue.room_over(second)), (3, 3));
     let four = queue.accept(&stage, 0, [(); 4].map(|()| over(first))).unwrap_err();
     assert_eq!((four.reason, queue.room_over(first)), (DeclineReason::Full, 3), "all together or none");

@@ -23,6 +23,7 @@ use crate::control::notice::Notice;
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::context::LcoreContext;
 use crate::lcore::poll_loop::complete_runs;
+use crate::rig::errors::errors_of;
 use crate::rig::figures::{Device, FULL, Figures, WRONG};
 use crate::rig::{DATA_BYTES, Depths, Rig, port};
 use crate::stats::clock::Tick;
@@ -351,6 +352,13 @@ fn what_is_dropped_is_not_pending_any_more() {
         &small(),
         &[Offer(2, 1), Turn, TakeOnly(0, FULL), Offer(2, 1), Turn, FailSend(Status::RETRY_EXC_ERR), Turn, Turn],
     );
+}
+
+#[test]
+fn what_cannot_be_sent_is_said_once_and_not_once_a_packet() {
+    use Step::{Offer, TakeOnly, Turn};
+    let refused = |errno| errors_of(|| run(&small(), &[Turn, Offer(3, 1), TakeOnly(0, errno), Turn, Turn, Turn]));
+    assert_eq!((refused(WRONG), refused(FULL)), (1, 0));
 }
 
 proptest! {

@@ -8,13 +8,14 @@ use verbline_verbs::{CompletionQueue, Completions, Transport};
 
 use super::*;
 use crate::api::operations::{Operation, OperationError};
-use crate::api::sink::{Sink, SinkStats};
+use crate::api::sink::{Link, Sink, SinkStats};
 use crate::connection::handover::{Handover, PortSide};
 use crate::control::run_control::{Control, LcoreInbox};
 use crate::lcore::context::LcoreContext;
 use crate::lcore::operating::Operating;
 use crate::lcore::operation_queue::{OperationQueue, OperationsSpec};
-use crate::lcore::port::Sending;
+use crate::lcore::port::{Receiving, Sending};
+use crate::rig::figures::{FULL, WRONG};
 use crate::rig::{Depths, Rig, port};
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::{LcoreStats, StageStats};
@@ -73,18 +74,43 @@ impl Line {
 
 #[test]
 fn sends_that_were_never_answered_for_are_counted_once_another_queue_pair_is_there() {
-    for sends in [0, 1, 5, DEPTHS.tx_wr as usize] {
+    let cases = [0, 1, 5, DEPTHS.tx_wr as usize].map(|sends| [(sends, true), (sends, false)]);
+    for (sends, takes_marker) in cases.concat() {
         let line = Line::new();
         let mut port = line.port(Some(Sending::new(0, DEPTHS.signal_every_wr, DEPTHS.tx_wr as usize)));
         let mut batch = Batch::with_capacity(DEPTHS.tx_wr as usize);
         assert_eq!(line.rig.pool.cache(0).get_bulk_of_len(&mut batch, sends, 8), sends);
         assert_eq!(port.qp.post_send(&mut batch).posted, sends);
+        if !takes_marker {
+            line.rig.script.queues().take_only(0, WRONG);
+        }
         line.release(&mut port);
         // The lcore waits for the completions, in vain.
         assert_eq!(port.is_drained(), sends == 0);
         line.replace(&mut port);
         assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64, "a marker is no packet");
     }
+}
+
+#[test]
+fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_refused() {
+    let line = Line::new();
+    let mut port = line.port(None);
+    port.receiving = Some(Receiving::new(0, Link::Drop, DEPTHS.rx_wr as usize, 4, false));
+    line.rig.script.queues().take_only(3, FULL);
+    assert!(port.refill(&line.rig.pool.cache(0), &shared::<LcoreStats>(), 0));
+    line.release(&mut port);
+    // Nobody flushes them; nor does the device take a marker.
+    port.finish_release();
+    assert_eq!(port.stats.rx_outstanding.value(), 3 + 1);
+    line.rig.script.queues().flush(port.qp.qpn());
+    let (mut cq, mut completions) = (line.cq, Completions::with_capacity(4));
+    assert_eq!(cq.poll(&mut completions), 3);
+    for completion in completions.as_slice() {
+        assert!(port.qp.recv_done(completion).is_ok());
+    }
+    port.finish_release();
+    assert_eq!(port.stats.rx_outstanding.value(), 1, "one waits for the next queue pair");
 }
 
 /// A port that has sent so many packets, and three operations behind them.

@@ -80,8 +80,8 @@ pub(super) struct Oracle {
     pub(super) declined: u64,
     /// Full, down, failed.
     pub(super) drops: [u64; 3],
-    /// Packets and bytes.
-    pub(super) sent: [u64; 2],
+    /// Packets and bytes, and calls that the device took something of.
+    pub(super) sent: [u64; 3],
     /// What waits to be sent as of the last turn, and what is out.
     pub(super) gauges: [u64; 2],
     /// By kind: posted, completed, failed, bytes.
@@ -105,7 +105,7 @@ impl Oracle {
             under_way: [0; 2],
             declined: 0,
             drops: [0; 3],
-            sent: [0; 2],
+            sent: [0; 3],
             gauges: [0; 2],
             kinds: [[0; 4]; OperationKind::ALL.len()],
         }
@@ -239,6 +239,7 @@ impl Oracle {
             for item in self.listed.drain(..count).collect::<Vec<_>>() {
                 self.post(item);
             }
+            self.sent[2] += u64::from(count > 0);
             busy |= count > 0;
             takes -= count;
             if self.listed.is_empty() {
