@@ -6,6 +6,9 @@
 //! free, so that a later connection there is credited with nothing; a stretch of sends and
 //! operations over one connection is one list, whose last work request is signaled.
 
+#[cfg(test)]
+mod tests;
+
 use verbline_mem::ConnectionId;
 use verbline_verbs::{Completion, PostStop};
 
