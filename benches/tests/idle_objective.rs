@@ -65,12 +65,12 @@ fn evenly_spaced_arrivals_are_waited_for_asleep_and_met_awake() {
 
 // Measured beside compilers: at 1,000 a second it spun for a third of the time, and nearly every
 // batch was late all the same, since what stretches share was counted twice, and margins grew with
-// what was rare.
+// what was rare. At 200 a few disturbed gaps made a stretch of a whole bin.
 #[test]
 fn a_sender_that_is_interrupted_leaves_even_arrivals_foreseen() {
-    // At 200 a second the disturbed gaps reach over more time than may be spun: there it sleeps.
+    // At 200 a second every fourth gap is disturbed, and one in six ends far from the others.
     for (name, most_awake, most_late) in
-        [("even, 1,000/s, interrupted", 0.1, 0.12), ("even, 200/s, interrupted", 0.01, 1.0)]
+        [("even, 1,000/s, interrupted", 0.1, 0.12), ("even, 200/s, interrupted", 0.04, 0.25)]
     {
         let pattern = PATTERNS.iter().find(|other| other.name == name).expect("a pattern of that name");
         for (costs, seed) in [(COSTS, 1), (DEEP, 1), (COSTS, 2), (DEEP, 2)] {

@@ -3,40 +3,23 @@
 //!
 //! A gap lasts from the first idle turn to the turn that finds work. The gaps of the last while are
 //! kept as a histogram whose bins grow with the gap (eight for each doubling) and know the least
-//! and the greatest gap that fell into them. From it [`Gaps::plan`] makes the [`Windows`]: the
-//! times since the beginning of a gap at which hardly anything ever came. For evenly spaced
-//! arrivals that is all of the gap but its end; for random ones it is what comes after a long gap;
-//! for bursts it is the time between them. Nothing is allocated after [`Gaps::new`].
+//! and the greatest gap that fell into them. A bin of many gaps is looked at in eight parts, so
+//! that a few that were disturbed do not hide where the others lie. From it [`Gaps::plan`] makes
+//! the [`Windows`]: the times since the beginning of a gap at which hardly anything ever came. For
+//! evenly spaced arrivals that is all of the gap but its end; for random ones it is what comes
+//! after a long gap; for bursts it is the time between them. Nothing is allocated after
+//! [`Gaps::new`].
 
-/// Bins for each doubling of the gap.
-const PER_OCTAVE: u64 = 8;
-/// Gaps below 8 ns share the first bins; those above 2^35 ns, 34 s, the last.
-const BINS: usize = 264;
+use super::bins::{BINS, Bin, MANY, PARTS, Piece, bin_of};
+
 /// At so many gaps all weights are halved: what is older counts for less and less.
 const HORIZON: u32 = 4096;
 /// Windows that an lcore follows at most.
 const WINDOWS: usize = 16;
 /// From so many gaps on the spread within a bin says where the next ones will fall.
 const FEW: u32 = 8;
-
-/// Some of the gaps that were seen: those of about one length.
-#[derive(Clone, Copy, Debug)]
-struct Bin {
-    weight: u32,
-    /// The least and the greatest since the weights were last halved, and of the time before that.
-    seen: (u64, u64),
-    seen_before: (u64, u64),
-}
-
-const NEVER: (u64, u64) = (u64::MAX, 0);
-
-impl Bin {
-    const EMPTY: Bin = Bin { weight: 0, seen: NEVER, seen_before: NEVER };
-
-    fn span(&self) -> (u64, u64) {
-        (self.seen.0.min(self.seen_before.0), self.seen.1.max(self.seen_before.1))
-    }
-}
+/// Stretches of all bins and parts, at most.
+const STRETCHES: usize = BINS + (PARTS - 1) * (HORIZON / MANY) as usize;
 
 /// Times at which to be asleep, since the beginning of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,8 +104,8 @@ pub(crate) struct Gaps {
     total: u32,
     batches: f64,
     /// For planning.
-    stretches: Box<[Stretch; BINS]>,
-    order: Box<[u16; BINS]>,
+    stretches: Box<[Stretch; STRETCHES]>,
+    order: Box<[u16; STRETCHES]>,
 }
 
 impl Gaps {
@@ -131,8 +114,8 @@ impl Gaps {
             bins: Box::new([Bin::EMPTY; BINS]),
             total: 0,
             batches: 0.0,
-            stretches: Box::new([Stretch::default(); BINS]),
-            order: Box::new([0; BINS]),
+            stretches: Box::new([Stretch::default(); STRETCHES]),
+            order: Box::new([0; STRETCHES]),
         }
     }
 
@@ -144,9 +127,7 @@ impl Gaps {
     /// A gap has ended, and `batches` came since the one before did. It may have been shorter, by
     /// `doubt_ns` at most.
     pub(crate) fn ended(&mut self, gap_ns: u64, doubt_ns: u64, batches: u64) {
-        let bin = &mut self.bins[bin_of(gap_ns)];
-        bin.weight += 1;
-        bin.seen = (bin.seen.0.min(gap_ns.saturating_sub(doubt_ns)), bin.seen.1.max(gap_ns));
+        self.bins[bin_of(gap_ns)].add(gap_ns, doubt_ns);
         self.total += 1;
         self.batches += batches.max(1) as f64;
         if self.total >= HORIZON {
@@ -158,12 +139,7 @@ impl Gaps {
     pub(crate) fn age(&mut self) {
         self.total = 0;
         for bin in self.bins.iter_mut().filter(|bin| bin.weight > 0) {
-            bin.weight /= 2;
-            if bin.weight == 0 {
-                *bin = Bin::EMPTY;
-            } else if bin.seen != NEVER {
-                bin.seen_before = std::mem::replace(&mut bin.seen, NEVER);
-            }
+            bin.age();
             self.total += bin.weight;
         }
         self.batches /= 2.0;
@@ -187,21 +163,21 @@ impl Gaps {
     /// Writes down the stretches in which arrivals are to be expected; gives how many.
     fn expect(&mut self, aim: &Aim) -> usize {
         let (mut count, mut left) = (0, self.total);
-        for (index, bin) in self.bins.iter().enumerate().filter(|(_, bin)| bin.weight > 0) {
-            let (least_ns, greatest_ns) = bin.span();
+        let bins = self.bins.iter().enumerate().filter(|(_, bin)| bin.weight > 0);
+        for Piece { weight, least_ns, greatest_ns, width_ns } in bins.flat_map(|(index, bin)| bin.pieces(index)) {
             // Of a few gaps nobody knows how far the next one may be from them; of many that they
             // were, with hardly an exception.
-            let margin_ns = match bin.weight {
-                0..FEW => width_of(index),
-                weight => ((greatest_ns - least_ns) * u64::from(FEW / 2) / u64::from(weight)).max(aim.wake_ns / 2),
+            let margin_ns = match weight {
+                0..FEW => width_ns,
+                _ => ((greatest_ns - least_ns) * u64::from(FEW / 2) / u64::from(weight)).max(aim.wake_ns / 2),
             };
             let (from_ns, to_ns) = (least_ns.saturating_sub(margin_ns), greatest_ns + margin_ns);
             // Margins overlap where gaps are short: there they are not what is saved.
-            let own_ns = (to_ns - from_ns).min(3 * width_of(index));
-            let worth = f64::from(left) * own_ns as f64 / f64::from(bin.weight);
-            self.stretches[count] = Stretch { from_ns, to_ns, weight: bin.weight, worth, rank: 0 };
+            let own_ns = (to_ns - from_ns).min(3 * width_ns);
+            let worth = f64::from(left) * own_ns as f64 / f64::from(weight);
+            self.stretches[count] = Stretch { from_ns, to_ns, weight, worth, rank: 0 };
             self.order[count] = count as u16;
-            left -= bin.weight;
+            left = left.saturating_sub(weight);
             count += 1;
         }
         count
@@ -267,19 +243,6 @@ impl Gaps {
     }
 }
 
-fn bin_of(gap_ns: u64) -> usize {
-    if gap_ns < PER_OCTAVE {
-        return gap_ns as usize;
-    }
-    let octave = u64::from(gap_ns.ilog2() - PER_OCTAVE.ilog2());
-    let within = (gap_ns >> octave) & (PER_OCTAVE - 1);
-    ((octave + 1) * PER_OCTAVE + within).min(BINS as u64 - 1) as usize
-}
-
-fn width_of(bin: usize) -> u64 {
-    1 << (bin as u64 / PER_OCTAVE).saturating_sub(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,16 +253,6 @@ mod tests {
         let mut gaps = Gaps::new();
         gaps_ns.into_iter().for_each(|gap_ns| gaps.ended(gap_ns, 0, 1));
         gaps.plan(&AIM).as_slice().to_vec()
-    }
-
-    #[test]
-    fn a_gap_is_in_a_bin_as_wide_as_an_eighth_of_it_at_most() {
-        for gap_ns in (0..4096).chain((12..35).flat_map(|octave| [(1 << octave) - 1, 1 << octave, (1 << octave) + 1])) {
-            let bin = bin_of(gap_ns);
-            assert!(width_of(bin) <= (gap_ns / PER_OCTAVE).max(1), "{gap_ns}: {bin}");
-            assert!(bin_of(gap_ns + 1) - bin <= 1, "{gap_ns}: bins follow one another");
-        }
-        assert_eq!(bin_of(u64::MAX), BINS - 1);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What an lcore does without work: when it sleeps, how it goes to sleep, and what wakes it.
 
+mod bins;
 pub(crate) mod forecast;
 mod gaps;
 pub(crate) mod policy;
