@@ -1,6 +1,9 @@
 //! How a port goes out of service: by a completion with an error, by an event of its device, or
 //! because its device refuses what is posted.
 
+#[cfg(test)]
+mod tests;
+
 use verbline_verbs::{Status, event::AsyncEventKind};
 
 use crate::control::notice::Notice;
