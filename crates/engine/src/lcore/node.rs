@@ -1,6 +1,9 @@
 //! A node: a stage in its place on an lcore, with its input, its outputs, the time of its next
 //! poll, and its counters.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;

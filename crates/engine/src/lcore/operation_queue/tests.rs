@@ -5,7 +5,7 @@ use verbline_plan::Rights;
 use verbline_verbs::rdma::Remote;
 
 use super::*;
-use crate::api::operations::{DeclineReason, Operation, Window};
+use crate::api::operations::{DeclineReason, Memory, Operation, Verb, Window};
 use crate::api::region::Range;
 use crate::rig::Rig;
 use crate::stats::count::shared;
@@ -90,7 +90,8 @@ fn what_names_memory_that_the_port_has_not_is_declined() {
     let foreign = Some(DeclineReason::ForeignRegion);
     assert_eq!(why(&mut queue, Operation::write(part(0), PEER)), foreign, "a region of another port");
     assert_eq!(why(&mut queue, Operation::write(part(1), PEER)), foreign, "no region of the plan");
-    assert_eq!(why(&mut queue, Operation::bind(Window(0), part(0), Rights::REMOTE_READ)), foreign, "no window");
+    let bind = Verb::Bind { window: Window(0), rights: Rights::REMOTE_READ };
+    assert_eq!(why(&mut queue, Operation::new(bind, Memory::Empty)), foreign, "no window");
     let rig = Rig::new(1);
     let packet = rig.pool.cache(0).get().unwrap();
     assert_eq!(why(&mut queue, Operation::write(packet, PEER)), None, "a packet is known wherever it is");

@@ -193,5 +193,10 @@ fn a_queue_pair_with_operations_is_released_once_its_marker_has_come() {
         assert_eq!(port.stats.stale.value(), 0);
         assert_eq!(port.stats.drops.count(DropReason::SendError), sends as u64, "the marker is none of them");
         assert_eq!(ends(&mut ctx).len(), 3);
+        completions.clear();
+        assert!(line.rig.script.queues().repeat());
+        assert_eq!(cq.poll(&mut completions), 1);
+        port.complete(&completions.as_slice()[0], &mut ctx);
+        assert_eq!(port.stats.stale.value(), 1, "the marker twice");
     }
 }

@@ -42,6 +42,11 @@ struct World {
 
 impl World {
     fn new() -> World {
+        World::with(false)
+    }
+
+    /// `any`: what names no connection goes to each in turn.
+    fn with(any: bool) -> World {
         let rig = Rig::new(64);
         let cq = rig.context.create_cq(128, None).unwrap();
         let srq = rig.pd.create_srq(&SrqSpec::new(Transport::Rc, 2)).unwrap();
@@ -67,7 +72,7 @@ impl World {
             connections: 2,
             receiving: Some(ManyReceiving::new(Some(srq), 0, Link::Drop, 2, 2, 2, [false; 2])),
             sending: Some(ManySending::new(PORT, 8, [DEPTH, 2 * DEPTH], 2 * DEPTH, Some(queue))),
-            any: false,
+            any,
             exchange: Arc::clone(&exchange),
             stats: Shared::clone(&stats),
             counts: shared(),
@@ -98,11 +103,12 @@ impl World {
         (connection, qpn)
     }
 
-    fn send(&mut self, to: ConnectionId, count: usize) {
+    fn send(&mut self, to: impl Into<Option<ConnectionId>>, count: usize) {
+        let to = to.into();
         for _ in 0..count {
             let mut packet = self.ctx.caches[0].get().unwrap();
             assert!(packet.set_len(BYTES));
-            packet.set_connection(Some(to));
+            packet.set_connection(to);
             self.ctx.sinks[PORT].push(packet);
         }
     }
@@ -295,4 +301,23 @@ fn operations_and_packets_for_a_connection_that_is_over_come_back_and_are_droppe
     assert_eq!(world.take(), [Err(OperationError::ConnectionOver); 2]);
     assert_eq!((world.stats.drops.count(DropReason::NoConnection), world.out()), (2, [0, 0]));
     assert_eq!((world.room(first), world.room(second)), ([0, 0], [4, 3]));
+}
+
+#[test]
+fn what_names_no_connection_goes_to_each_in_turn_where_the_plan_says_so_and_the_rest_where_it_says() {
+    for any in [false, true] {
+        let mut world = World::with(any);
+        let ((first, _), (second, _)) = (world.open(0), world.open(1));
+        for _ in 0..2 {
+            world.send(None, 1);
+            world.write(first, 1);
+            world.turn();
+        }
+        let by_turns = usize::from(any);
+        assert_eq!((world.room(first), world.room(second)), ([4 - by_turns, 2], [4 - by_turns, 4]));
+        assert_eq!(world.stats.drops.count(DropReason::NoConnection), 2 * u64::from(!any));
+        world.send(second, 2);
+        world.turn();
+        assert_eq!(world.room(second), [2 - by_turns, 4]);
+    }
 }

@@ -1,0 +1,83 @@
+//! When a node is polled, whatever calls it or holds it back meanwhile.
+
+use super::*;
+use crate::api::sink::SinkStats;
+use crate::api::stage::PortChange;
+use crate::rig::Rig;
+use crate::stats::count::shared;
+use crate::stats::counters::LcoreStats;
+use crate::stats::sampling::Weights;
+
+/// Answers its polls so.
+struct Answers(Next);
+
+impl Stage for Answers {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        input.clear();
+    }
+
+    fn poll(&mut self, _: &mut Outputs<'_>) -> Next {
+        self.0
+    }
+}
+
+fn node(next: Next) -> (Node, LcoreContext) {
+    let (rig, stats, lcore) = (Rig::new(1), shared::<StageStats>(), shared::<LcoreStats>());
+    let sink = || Sink::new(1, DropReason::StageFull, SinkStats::Stage(Shared::clone(&stats)));
+    let ctx = LcoreContext {
+        sinks: vec![sink(), sink()],
+        many: Vec::new(),
+        caches: Vec::new(),
+        time: TurnTime::new(rig.time.clock(), Shared::clone(&lcore)),
+        stats: lcore,
+        weights: Weights::default(),
+        stage_ended: None,
+    };
+    let node = Node::new(NodeSpec {
+        name: "stage".into(),
+        source: false,
+        stats,
+        stage: Box::new(Answers(next)),
+        operates: false,
+        links: Box::new([]),
+        input: 1,
+        cache: None,
+        batch_packets: 1,
+        until: None,
+        watches: false,
+    });
+    (node, ctx)
+}
+
+const EVENT: PortEvent = PortEvent { port: 0, change: PortChange::Down };
+
+#[test]
+fn a_node_that_several_rings_hold_back_runs_again_after_the_last_of_them() {
+    let (mut node, _) = node(Next::Idle);
+    for rings in 1..5 {
+        assert!((0..rings).all(|_| !node.hold(true)));
+        let released: Vec<_> = (0..rings).map(|_| node.hold(false)).collect();
+        assert_eq!(released.iter().position(|may_run| *may_run), Some(rings - 1), "{released:?}");
+    }
+}
+
+#[test]
+fn an_event_has_a_stage_polled_soon_unless_it_is_done_or_held_back() {
+    let later = Polling::after(Next::At(1_000));
+    for (next, before, behind) in
+        [(Next::At(1_000), later, Polling::EACH_LOOP), (Next::Done, Polling::DONE, Polling::DONE)]
+    {
+        let (mut node, mut ctx) = node(next);
+        node.poll(&mut ctx);
+        assert_eq!(node.polling(), before);
+        node.port_event(EVENT, &mut ctx);
+        assert_eq!(node.polling(), behind);
+    }
+    let (mut node, mut ctx) = node(Next::At(1_000));
+    node.poll(&mut ctx);
+    node.hold(true);
+    node.port_event(EVENT, &mut ctx);
+    assert!(!node.polling().is_due(&ctx.time), "it is held back");
+    assert!(node.hold(false));
+    assert_eq!(node.polling(), Polling::EACH_LOOP, "what it heard meanwhile counts");
+}
