@@ -52,7 +52,7 @@ impl Bin {
         self.seen = self.seen.and(Seen { least_ns: gap_ns, greatest_ns: gap_ns, doubt_ns });
     }
 
-    /// Halves what is known. Of a few gaps in a part half are forgotten, of one it.
+    /// Halves what is known. A part in which there was a single gap forgets it.
     pub(super) fn age(&mut self) {
         self.weight /= 2;
         if self.weight == 0 {
