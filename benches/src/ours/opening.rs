@@ -24,12 +24,12 @@ struct Pings {
     undisturbed: Histogram<u64>,
     /// Between the first and the last of those that opened.
     took_ns: Tick,
-    /// When each round trip ended, from the first that opened on, and what it took; the first
-    /// [`TRIPS_MAX`] of them.
+    /// When each round trip ended, from the first that opened on, and what it took, as far as there
+    /// is room.
     each: Vec<(Tick, u64)>,
 }
 
-/// Round trips that are noted one by one.
+/// Round trips that are noted one by one, for a course.
 const TRIPS_MAX: usize = 1 << 22;
 
 impl Pings {
@@ -68,7 +68,7 @@ impl Stage for Ping {
             let sent_ns = u64::from_le_bytes(packet.data().try_into().expect("its own message"));
             let took_ns = out.fresh_ns() - sent_ns;
             if let Some(pings) = self.pings.as_mut().filter(|_| self.opened > 0) {
-                if pings.each.len() < TRIPS_MAX {
+                if pings.each.len() < pings.each.capacity() {
                     pings.each.push((sent_ns + took_ns - self.first_ns, took_ns));
                 }
                 match self.opened < self.others {
@@ -109,14 +109,14 @@ impl Stage for Ping {
     }
 }
 
-fn registry(leave: &Arc<Mutex<Option<Pings>>>) -> Registry {
+fn registry(leave: &Arc<Mutex<Option<Pings>>>, trips_max: usize) -> Registry {
     let mut registry = stages::registry(&Waits::default());
     let spec = StageSpec { outputs: &["out"], source: true, ..StageSpec::default() };
     let leave = leave.clone();
     registry.stage("ping", StageSpec { summary: "to and fro over one connection", ..spec }, move |stage| {
         let port = stage.port("pinger").expect("the plan has it");
         let empty = || Histogram::new_with_bounds(1, 10_000_000_000, 3);
-        let each = Vec::with_capacity(TRIPS_MAX);
+        let each = Vec::with_capacity(trips_max);
         let pings = Some(Pings { opening: empty()?, undisturbed: empty()?, took_ns: 0, each });
         // Of each an event at either end, and one of the server's own end of the pinger's.
         let others = 2 * u64::from(OPENED) + 1;
@@ -153,7 +153,7 @@ impl Acceptor for Paced {
 /// # Panics
 /// If they do not open.
 pub fn opening(pace_per_s: Option<u32>) -> Figures {
-    let runs: Vec<Pings> = (0..3).map(|_| open_once(pace_per_s)).collect();
+    let runs: Vec<Pings> = (0..3).map(|_| open_once(pace_per_s, 0)).collect();
     let per_s = median(runs.iter().map(|pings| f64::from(OPENED) * 1e9 / pings.took_ns as f64));
     let p99 = |of: fn(&Pings) -> &Histogram<u64>| median(runs.iter().map(|run| of(run).value_at_quantile(0.99) as f64));
     Figures::of("per_s", per_s)
@@ -199,7 +199,7 @@ impl Course {
 /// If they do not open.
 #[must_use]
 pub fn course(pace_per_s: Option<u32>) -> Course {
-    let Pings { took_ns, each, .. } = open_once(pace_per_s);
+    let Pings { took_ns, each, .. } = open_once(pace_per_s, TRIPS_MAX);
     let slot_of = |trip: &(Tick, u64)| trip.0 / Course::SLOT.as_nanos() as u64;
     let slots = each.chunk_by(|a, b| slot_of(a) == slot_of(b)).map(|trips| {
         let mut took_ns: Vec<u64> = trips.iter().map(|trip| trip.1).collect();
@@ -211,7 +211,7 @@ pub fn course(pace_per_s: Option<u32>) -> Course {
     Course { opened: OPENED, took_ns, slots: slots.collect() }
 }
 
-fn open_once(pace_per_s: Option<u32>) -> Pings {
+fn open_once(pace_per_s: Option<u32>, trips_max: usize) -> Pings {
     let mut plan = super::lcores::preamble(16_384);
     let _ = writeln!(
         plan,
@@ -232,7 +232,7 @@ fn open_once(pace_per_s: Option<u32>) -> Pings {
         OPENED + 1,
     );
     let left = Arc::default();
-    let mut registry = registry(&left);
+    let mut registry = registry(&left, trips_max);
     let gap = pace_per_s.map(|per_s| Duration::from_secs(1) / per_s);
     registry.acceptor("paced", move |_| Ok(Box::new(Paced { gap, next: Instant::now() })));
     let running = stages::start(&registry, &plan);
