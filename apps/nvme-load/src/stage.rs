@@ -99,7 +99,10 @@ impl Initiator {
             return Err(stage.raw_params().refuse("buffers", message).into());
         }
         let (admin_port, _) = port_of(stage, ADMIN)?;
-        let (_, queues) = port_of(stage, IO)?;
+        let (io_port, queues) = port_of(stage, IO)?;
+        if settings.keys == Keys::Window {
+            bears_windows(io_port, settings.depth)?;
+        }
         let needed = PAGE_BYTES + queues * usize::from(settings.depth) * settings.slot_bytes();
         if region.len_bytes() < needed {
             let message = format!(
@@ -120,7 +123,7 @@ impl Initiator {
             transaction: 0,
             host,
             region,
-            admin_port,
+            admin_port: admin_port.id.index() as u16,
             admin: None,
             handshake: Handshake::default(),
             queues: (0..queues).map(|_| Queue::new(settings.depth)).collect(),
@@ -273,7 +276,7 @@ impl Stage for Initiator {
 }
 
 /// The port that an output leads to, and how many connections it has.
-fn port_of(stage: &StageContext<'_>, out: OutId) -> Result<(u16, usize), StageError> {
+fn port_of<'plan>(stage: &StageContext<'plan>, out: OutId) -> Result<(&'plan Port, usize), StageError> {
     let plan = stage.plan();
     let own = plan.stages().iter().find(|own| own.name == stage.name());
     let port = own.and_then(|own| match own.outputs[usize::from(out.0)] {
@@ -286,11 +289,7 @@ fn port_of(stage: &StageContext<'_>, out: OutId) -> Result<(u16, usize), StageEr
             "sends to ports with `connect` and `connections`: one for the admin queue, one for the others".into()
         );
     };
-    let settings = Settings::read(stage.raw_section(SECTION)?)?;
-    if out == IO && settings.keys == Keys::Window {
-        bears_windows(port, settings.depth)?;
-    }
-    Ok((port.id.index() as u16, many.max as usize))
+    Ok((port, many.max as usize))
 }
 
 /// What `keys = "window"` needs of the port of the I/O queues: without it no command is ever sent.
