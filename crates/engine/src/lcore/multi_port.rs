@@ -119,6 +119,12 @@ pub(crate) struct MultiPortSpec {
     pub(crate) counts: Shared<ConnectionsStats>,
 }
 
+/// The slot of a connection, if it is still that one's.
+#[inline]
+fn slot_of(slots: &[Slot], connection: ConnectionId) -> Option<&Slot> {
+    slots.get(connection.slot()).filter(|slot| slot.connection == Some(connection))
+}
+
 impl MultiPort {
     pub(crate) fn new(spec: MultiPortSpec) -> MultiPort {
         let MultiPortSpec { name, index, connections, receiving, sending, any, exchange, stats, counts } = spec;
@@ -174,9 +180,7 @@ impl MultiPort {
     /// The slot of a connection that is open.
     #[inline]
     fn open_slot(&self, connection: ConnectionId) -> Option<usize> {
-        let at = connection.slot();
-        let slot = self.slots.get(at)?;
-        (slot.connection == Some(connection) && slot.state == State::Open).then_some(at)
+        self.find(connection, State::Open)
     }
 
     /// How many packets a connection takes now; 0 if it is not open.
@@ -188,8 +192,7 @@ impl MultiPort {
 
     /// Who is at the other end of a connection; `None` if it is over.
     pub(crate) fn peer(&self, connection: ConnectionId) -> Option<&ConnectionPeer> {
-        let slot = self.slots.get(connection.slot()).filter(|slot| slot.connection == Some(connection))?;
-        slot.peer.as_deref()
+        slot_of(&self.slots, connection)?.peer.as_deref()
     }
 
     /// Closes a connection at the end of the turn. False if it is not open.

@@ -4,7 +4,7 @@ use std::mem;
 
 use verbline_mem::ConnectionId;
 
-use super::{MultiPort, Slot, State};
+use super::{MultiPort, Slot, State, slot_of};
 use crate::api::connection::ConnectionChange;
 use crate::connection::many::exchange::{ToHost, ToLcore};
 use crate::stats::drop_reason::DropReason;
@@ -83,9 +83,9 @@ impl MultiPort {
         }
     }
 
-    fn find(&self, connection: ConnectionId, state: State) -> Option<usize> {
-        let slot = self.slots.get(connection.slot())?;
-        (slot.connection == Some(connection) && slot.state == state).then_some(connection.slot())
+    #[inline]
+    pub(super) fn find(&self, connection: ConnectionId, state: State) -> Option<usize> {
+        slot_of(&self.slots, connection).filter(|slot| slot.state == state).map(|_| connection.slot())
     }
 
     /// The device says that a queue pair has failed, e.g. since its peer reached for memory that is

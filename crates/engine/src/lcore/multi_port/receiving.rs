@@ -3,7 +3,7 @@
 use verbline_mem::{Batch, ConnectionId, Packet};
 use verbline_verbs::{Completion, SharedReceiveQueue, Status};
 
-use super::{MultiPort, Slot, State};
+use super::{MultiPort, Slot, State, slot_of};
 use crate::api::operations::mark_of;
 use crate::api::sink::Link;
 use crate::lcore::context::LcoreContext;
@@ -163,8 +163,7 @@ impl MultiPort {
         let Some(receiving) = &mut self.receiving else { return };
         // It may have gone since the packet was found: another one of the same poll had the lcore
         // listen to the host.
-        let known = packet.connection().map(|id| (id, &self.slots[id.slot()]));
-        let slot = known.filter(|(id, slot)| slot.connection == Some(*id)).map(|(_, slot)| slot);
+        let slot = packet.connection().and_then(|connection| slot_of(&self.slots, connection));
         match (slot, receiving.next) {
             (None, _) => self.stats.drops.add(DropReason::NoConnection, 1),
             (Some(slot), _) if !slot.is_told => match receiving.early.push(packet) {
