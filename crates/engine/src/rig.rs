@@ -24,13 +24,16 @@ use crate::connection::handover::PortSide;
 use crate::control::run_control::Control;
 use crate::idle::policy::Budget;
 use crate::idle::wake_set::{CqSource, WakeSet};
+use crate::lcore::context::LcoreContext;
 use crate::lcore::node::{Node, NodeSpec};
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::lcore::port::{Health, Port, Receiving, Sending};
 use crate::stats::clock::told::Time;
 use crate::stats::count::{Shared, shared};
-use crate::stats::counters::{PortStats, StageStats};
+use crate::stats::counters::{LcoreStats, PortStats, StageStats};
 use crate::stats::drop_reason::DropReason;
+use crate::stats::sampling::Weights;
+use crate::stats::turn_time::TurnTime;
 
 /// Bytes of a packet of [`Rig::pool`].
 pub(crate) const DATA_BYTES: u32 = 512;
@@ -70,6 +73,21 @@ impl Rig {
         let pool = pool(packets);
         pd.register_pool(&pool).unwrap();
         Rig { time: Time::default(), script, context, pd, pool }
+    }
+
+    /// What the parts of an lcore are handed in a turn, for one that has these sinks and a cache of
+    /// the pool.
+    pub(crate) fn lcore_context(&self, sinks: Vec<Sink>, cache: usize) -> LcoreContext {
+        let stats = shared::<LcoreStats>();
+        LcoreContext {
+            sinks,
+            many: Vec::new(),
+            caches: vec![self.pool.cache(cache).bind()],
+            time: TurnTime::new(self.time.clock(), Shared::clone(&stats)),
+            stats,
+            weights: Weights::default(),
+            stage_ended: None,
+        }
     }
 
     /// An lcore of one stage, on this thread; with the stage's counters.

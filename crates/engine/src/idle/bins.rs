@@ -8,6 +8,7 @@ pub(super) const BINS: usize = 264;
 pub(super) const PARTS: usize = 8;
 /// From so many gaps on a bin is looked at part by part.
 pub(super) const MANY: u32 = 64;
+
 /// Some of the gaps that were seen: those of about one length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bin {
@@ -60,7 +61,7 @@ impl Bin {
             return;
         }
         self.parts.iter_mut().for_each(|gaps| *gaps /= 2);
-        if self.seen.greatest_ns > 0 || self.seen.least_ns < u64::MAX {
+        if self.seen.least_ns != Seen::NEVER.least_ns {
             self.seen_before = std::mem::replace(&mut self.seen, Seen::NEVER);
         }
     }

@@ -5,8 +5,6 @@ use crate::api::sink::SinkStats;
 use crate::api::stage::PortChange;
 use crate::rig::Rig;
 use crate::stats::count::shared;
-use crate::stats::counters::LcoreStats;
-use crate::stats::sampling::Weights;
 
 /// Answers its polls so.
 struct Answers(Next);
@@ -22,17 +20,9 @@ impl Stage for Answers {
 }
 
 fn node(next: Next) -> (Node, LcoreContext) {
-    let (rig, stats, lcore) = (Rig::new(1), shared::<StageStats>(), shared::<LcoreStats>());
+    let (rig, stats) = (Rig::new(1), shared::<StageStats>());
     let sink = || Sink::new(1, DropReason::StageFull, SinkStats::Stage(Shared::clone(&stats)));
-    let ctx = LcoreContext {
-        sinks: vec![sink(), sink()],
-        many: Vec::new(),
-        caches: Vec::new(),
-        time: TurnTime::new(rig.time.clock(), Shared::clone(&lcore)),
-        stats: lcore,
-        weights: Weights::default(),
-        stage_ended: None,
-    };
+    let ctx = rig.lcore_context(vec![sink(), sink()], 0);
     let node = Node::new(NodeSpec {
         name: "stage".into(),
         source: false,

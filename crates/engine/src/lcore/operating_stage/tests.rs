@@ -14,10 +14,8 @@ use crate::lcore::context::LcoreContext;
 use crate::lcore::operation_queue::{OperationQueue, OperationsSpec};
 use crate::rig::Rig;
 use crate::stats::count::{Shared, shared};
-use crate::stats::counters::{LcoreStats, PortStats, StageStats};
+use crate::stats::counters::{PortStats, StageStats};
 use crate::stats::operations::OperationStats;
-use crate::stats::sampling::Weights;
-use crate::stats::turn_time::TurnTime;
 
 /// What the stage was called for, and what it answers to its polls.
 #[derive(Debug, Default)]
@@ -75,7 +73,7 @@ const PORT: usize = 0;
 
 impl World {
     fn new(source: bool, answers: &[Next]) -> World {
-        let (rig, stats, lcore) = (Rig::new(8), shared::<StageStats>(), shared::<LcoreStats>());
+        let (rig, stats) = (Rig::new(8), shared::<StageStats>());
         let mut queue = OperationQueue::new(OperationsSpec {
             port: shared::<PortStats>(),
             stats: shared::<OperationStats>(),
@@ -87,15 +85,7 @@ impl World {
             keys: Box::new([]),
         });
         let user = queue.add_user(Shared::clone(&stats));
-        let ctx = LcoreContext {
-            sinks: vec![Sink::new(4, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))],
-            many: Vec::new(),
-            caches: vec![rig.pool.cache(0).bind()],
-            time: TurnTime::new(rig.time.clock(), Shared::clone(&lcore)),
-            stats: lcore,
-            weights: Weights::default(),
-            stage_ended: None,
-        };
+        let ctx = rig.lcore_context(vec![Sink::new(4, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
         let seen = Arc::new(Mutex::new(Seen { answers: answers.iter().copied().collect(), ..Seen::default() }));
         let inner = Box::new(Told(Arc::clone(&seen)));
         let stage = OperatingStage::new(inner, vec![Use { sink: PORT, user }], 4, source, None);

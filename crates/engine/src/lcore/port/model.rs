@@ -28,10 +28,8 @@ use crate::rig::figures::{Device, FULL, Figures, WRONG};
 use crate::rig::{DATA_BYTES, Depths, Rig, port};
 use crate::stats::clock::Tick;
 use crate::stats::count::{Shared, shared};
-use crate::stats::counters::{LcoreStats, StageStats};
+use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
-use crate::stats::sampling::Weights;
-use crate::stats::turn_time::TurnTime;
 
 /// The sinks of the model's lcore: of the stage that the port feeds, and the port's own.
 const STAGE: usize = 0;
@@ -100,19 +98,14 @@ impl World {
         let mut port = port(PLACE, qp, Some(receiving), Some(sending), None);
         let control = Arc::new(Control::new(vec![verbline_ring::doorbell().unwrap().0]));
         port.inbox = Some(LcoreInbox { control: Arc::clone(&control), lcore: 0 });
-        let (stage, stats) = (shared::<StageStats>(), shared::<LcoreStats>());
-        let ctx = LcoreContext {
-            sinks: vec![
+        let stage = shared::<StageStats>();
+        let ctx = rig.lcore_context(
+            vec![
                 Sink::new(shape.room[STAGE], DropReason::StageFull, SinkStats::Stage(Shared::clone(&stage))),
                 Sink::new(shape.room[PORT], DropReason::TxFull, SinkStats::Port(Shared::clone(&port.stats))),
             ],
-            many: Vec::new(),
-            caches: vec![rig.pool.cache(shape.cache).bind()],
-            time: TurnTime::new(rig.time.clock(), Shared::clone(&stats)),
-            stats,
-            weights: Weights::default(),
-            stage_ended: None,
-        };
+            shape.cache,
+        );
         World {
             oracle: Oracle::new(shape),
             ports: vec![port],

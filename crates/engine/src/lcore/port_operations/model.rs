@@ -21,11 +21,9 @@ use crate::lcore::port::{Health, Port};
 use crate::rig::figures::{FULL, WRONG};
 use crate::rig::{Depths, Rig, port};
 use crate::stats::count::{Shared, shared};
-use crate::stats::counters::{LcoreStats, StageStats};
+use crate::stats::counters::StageStats;
 use crate::stats::drop_reason::DropReason;
 use crate::stats::operations::OperationStats;
-use crate::stats::sampling::Weights;
-use crate::stats::turn_time::TurnTime;
 
 /// The only sink of the lcore: the port's.
 const PORT: usize = 0;
@@ -98,16 +96,8 @@ impl World {
             keys: Box::new([]),
         });
         users.iter().for_each(|user| _ = queue.add_user(Shared::clone(user)));
-        let lcore = shared::<LcoreStats>();
-        let ctx = LcoreContext {
-            sinks: vec![Sink::new(shape.room, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))],
-            many: Vec::new(),
-            caches: vec![rig.pool.cache(0).bind()],
-            time: TurnTime::new(rig.time.clock(), Shared::clone(&lcore)),
-            stats: lcore,
-            weights: Weights::default(),
-            stage_ended: None,
-        };
+        let ctx = rig
+            .lcore_context(vec![Sink::new(shape.room, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
         let completions = Completions::with_capacity(shape.burst);
         World { oracle: Oracle::new(shape), port, ctx, users, stats, cq, completions, next_tag: 0, rig }
     }

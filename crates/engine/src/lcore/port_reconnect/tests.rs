@@ -20,8 +20,6 @@ use crate::rig::{Depths, Rig, port};
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::{LcoreStats, StageStats};
 use crate::stats::operations::OperationStats;
-use crate::stats::sampling::Weights;
-use crate::stats::turn_time::TurnTime;
 
 const DEPTHS: Depths = Depths { tx_wr: 64, rx_wr: 4, signal_every_wr: 16 };
 
@@ -117,7 +115,7 @@ fn what_a_released_queue_pair_has_of_its_receives_is_told_with_those_that_it_ref
 fn operating(line: &Line, sends: usize) -> (Port, LcoreContext) {
     let mut port = line.port(None);
     port.operating = Some(Box::new(Operating::new(0, 8, 8)));
-    let (stage, lcore) = (shared::<StageStats>(), shared::<LcoreStats>());
+    let stage = shared::<StageStats>();
     let mut queue = OperationQueue::new(OperationsSpec {
         port: Shared::clone(&port.stats),
         stats: shared::<OperationStats>(),
@@ -129,15 +127,8 @@ fn operating(line: &Line, sends: usize) -> (Port, LcoreContext) {
         keys: Box::new([]),
     });
     queue.add_user(Shared::clone(&stage));
-    let mut ctx = LcoreContext {
-        sinks: vec![Sink::new(8, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))],
-        many: Vec::new(),
-        caches: vec![line.rig.pool.cache(0).bind()],
-        time: TurnTime::new(line.rig.time.clock(), Shared::clone(&lcore)),
-        stats: lcore,
-        weights: Weights::default(),
-        stage_ended: None,
-    };
+    let mut ctx =
+        line.rig.lcore_context(vec![Sink::new(8, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
     for _ in 0..sends {
         let packet = ctx.caches[0].get().unwrap();
         ctx.sinks[0].push(packet);
