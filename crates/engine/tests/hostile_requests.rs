@@ -104,7 +104,7 @@ fn wrong_key() {
                     Provider::Soft => scene.ended(1, failed),
                     Provider::Kernel => {
                         scene.bad.leave(peer);
-                        scene.ended(1 + failed, 0);
+                        scene.over(1 + failed);
                     }
                 }
                 scene.trip();

@@ -70,6 +70,16 @@ impl Scene {
         until(&self.running, |report| (counts(report).closed, counts(report).failed) == (closed, failed));
     }
 
+    /// So many of the bad ones are over. A network may bring a server the farewell of a peer before
+    /// the end of its handshake: such a peer never opened, and counts as unanswered.
+    #[track_caller]
+    pub(crate) fn over(&self, peers: u64) {
+        until(&self.running, |report| {
+            let counts = counts(report);
+            counts.closed + counts.failed + counts.unanswered == peers
+        });
+    }
+
     /// The good one is served to the end, and every packet and every connection is accounted for.
     pub(crate) fn end(mut self) -> Report {
         self.trip();
