@@ -206,6 +206,11 @@ fn outstanding(fake: &mut Fake) -> std::collections::VecDeque<(u64, u32)> {
 #[test]
 fn a_run_ends_where_something_else_begins() {
     let (pool, mut fake) = (fake::pool(32), Fake::new());
+    // The process's first block of numbers begins where a new queue's numbers do, so that nothing
+    // would come by itself: it goes to another queue.
+    let mut other = RecvQueue::new(WrKind::Recv, 8, 1, PD, Transport::Rc);
+    assert_eq!(post(&mut other, &mut fake, &mut batch(&pool, 8)).posted, 8);
+    fake.posted.clear();
     let mut queue = RecvQueue::new(WrKind::Recv, 8, 1, PD, Transport::Rc);
     assert_eq!(post(&mut queue, &mut fake, &mut batch(&pool, 8)).posted, 8);
     let ids: Vec<u64> = fake.posted.iter().map(|wr| wr.wr_id).collect();
