@@ -205,7 +205,8 @@ counted! {
         tx_posts,
         /// Buffers posted to the receive queue.
         rx_posted,
-        /// Loops that could not refill the receive queue because the pool was empty.
+        /// Loops that could not refill the receive queue because the pool was empty, or the device
+        /// refused what it has room for.
         rx_starved,
         /// Completions for work requests no longer outstanding.
         stale,

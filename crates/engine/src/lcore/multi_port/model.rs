@@ -213,3 +213,28 @@ fn what_cannot_be_sent_is_said_once_and_not_once_a_packet() {
     };
     assert_eq!((refused(WRONG), refused(FULL)), (1, 0));
 }
+
+/// Every millisecond, for as long as the device refuses them, and nobody was told why no peer could
+/// send.
+#[test]
+fn receives_that_the_device_refuses_are_told_of_once() {
+    use Step::{Arrive, Expect, Open, Pass, TakeOnly, Turn};
+    let refused = |shares, errno| {
+        let brought = [Expect, Open(0), Turn, TakeOnly(0, errno), Arrive(0, 4, 9), Turn, Turn];
+        let again = [Pass(STARVED_RETRY_NS), Turn].repeat(3);
+        errors_of(|| run(&small(shares), &[&brought[..], &again].concat()))
+    };
+    for shares in [true, false] {
+        assert_eq!((refused(shares, WRONG), refused(shares, FULL)), (1, 0), "shares: {shares}");
+    }
+}
+
+/// The last was served first, so that under load one could wait for ever.
+#[test]
+fn queues_of_their_own_that_starve_are_served_first_come_first_served() {
+    use Step::{Arrive, Expect, Keep, Open, Pass, Turn};
+    let shape = Shape { packets: 4, ..small(false) };
+    let opened = [Expect, Expect, Open(0), Open(1), Turn, Keep(false)];
+    let starved = [Arrive(0, 2, 9), Turn, Pass(STARVED_RETRY_NS), Turn, Turn];
+    run(&shape, &[&opened[..], &starved].concat());
+}

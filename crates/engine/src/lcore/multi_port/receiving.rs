@@ -1,5 +1,9 @@
 //! How a port with many connections receives: from one shared queue, or from a queue a connection.
 
+mod filling;
+
+use std::collections::VecDeque;
+
 use verbline_mem::{Batch, ConnectionId, Packet};
 use verbline_verbs::{Completion, SharedReceiveQueue, Status};
 
@@ -10,7 +14,8 @@ use crate::lcore::context::LcoreContext;
 use crate::stats::clock::Tick;
 use crate::stats::drop_reason::DropReason;
 
-/// How long a port waits before it looks into an empty pool again.
+/// How long a port waits before it looks into an empty pool again, or asks a device again that has
+/// refused receives.
 pub(super) const STARVED_RETRY_NS: u64 = 1_000_000;
 
 /// The receiving half of a port with many connections.
@@ -43,12 +48,14 @@ pub(crate) struct ManyReceiving {
     pub(super) burst: usize,
     /// What came with packets that the stages are not to have yet, or at all.
     sorted: Batch,
-    /// Slots whose own queues are to be refilled. They are open.
-    hungry: Vec<u16>,
+    /// Slots whose own queues are to be refilled, first come, first served. They are open.
+    hungry: VecDeque<u16>,
     /// Receives posted to queues of their own.
     posted: usize,
     /// When to look into an empty pool again.
     retry_ns: Option<Tick>,
+    /// It was said that the device refuses receives, which it may do for good.
+    is_refusal_told: bool,
 }
 
 impl ManyReceiving {
@@ -69,7 +76,7 @@ impl ManyReceiving {
             missing: of_all,
             early: Batch::with_capacity(of_all),
             later: Batch::with_capacity(of_all),
-            hungry: Vec::with_capacity(if srq.is_some() { 0 } else { connections }),
+            hungry: VecDeque::with_capacity(if srq.is_some() { 0 } else { connections }),
             srq,
             cache,
             next,
@@ -83,6 +90,7 @@ impl ManyReceiving {
             burst,
             posted: 0,
             retry_ns: None,
+            is_refusal_told: false,
         }
     }
 
@@ -198,7 +206,7 @@ impl MultiPort {
         receiving.posted -= 1;
         if slot.state == State::Open && slot.missing >= receiving.worth_wr && !slot.is_hungry {
             slot.is_hungry = true;
-            receiving.hungry.push(at as u16);
+            receiving.hungry.push_back(at as u16);
         }
         self.received_alone(packet, completion, ctx);
         self.release_if_drained(at);
@@ -248,7 +256,7 @@ impl MultiPort {
         let slot = &mut self.slots[at];
         slot.missing = receiving.depth_wr;
         if !std::mem::replace(&mut slot.is_hungry, true) {
-            receiving.hungry.push(at as u16);
+            receiving.hungry.push_back(at as u16);
         }
     }
 
@@ -281,8 +289,10 @@ impl MultiPort {
     pub(crate) fn refill(&mut self, ctx: &LcoreContext) {
         let Some(receiving) = &mut self.receiving else { return };
         let cache = &ctx.caches[receiving.cache];
-        let taken = receiving.fill(cache, &mut self.slots, |posted| self.stats.rx_posted.add(posted as u64));
-        ctx.stats.taken.add(taken as u64);
+        let filled = receiving.fill(cache, &mut self.slots);
+        receiving.tell_refusal(&self.name, filled.refused);
+        self.stats.rx_posted.add(filled.posted as u64);
+        ctx.stats.taken.add(filled.taken as u64);
         let starved = receiving.missing >= receiving.worth_wr || !receiving.hungry.is_empty();
         receiving.retry_ns = starved.then(|| ctx.time.last_ns() + STARVED_RETRY_NS);
         self.stats.rx_starved.add(starved.into());
@@ -297,8 +307,10 @@ impl MultiPort {
     ) {
         let Some(receiving) = &mut self.receiving else { return };
         let cache = &caches[receiving.cache];
-        let taken = receiving.fill(cache, &mut self.slots, |posted| self.stats.rx_posted.add(posted as u64));
-        stats.taken.add(taken as u64);
+        let filled = receiving.fill(cache, &mut self.slots);
+        receiving.tell_refusal(&self.name, filled.refused);
+        self.stats.rx_posted.add(filled.posted as u64);
+        stats.taken.add(filled.taken as u64);
         self.gauge_receives();
     }
 
@@ -316,49 +328,5 @@ impl MultiPort {
         let shared = receiving.srq.as_ref().map_or(0, SharedReceiveQueue::recvs_outstanding);
         let held = shared + receiving.posted + receiving.refill.len() + receiving.early.len();
         self.stats.rx_outstanding.set(held as u64);
-    }
-}
-
-impl ManyReceiving {
-    /// Posts what is missing; gives how many packets it took from the pool.
-    fn fill(&mut self, cache: &verbline_mem::PoolCache, slots: &mut [Slot], mut posted: impl FnMut(usize)) -> usize {
-        let mut taken = 0;
-        while self.missing > 0 {
-            let Some(srq) = &mut self.srq else { break };
-            let wanted = self.missing.min(self.refill.capacity()) - self.refill.len();
-            // As their last holders left them: posting resets them.
-            let got = cache.get_bulk_unreset(&mut self.refill, wanted);
-            taken += got;
-            let outcome = srq.post_recv(&mut self.refill);
-            self.missing -= outcome.posted;
-            posted(outcome.posted);
-            if got < wanted || outcome.stop.is_some() {
-                break;
-            }
-        }
-        let mut asked = self.hungry.len();
-        while let Some(last) = asked.checked_sub(1) {
-            let slot = &mut slots[usize::from(self.hungry[last])];
-            let Some(qp) = &mut slot.qp else { break };
-            let wanted = slot.missing.min(self.refill.capacity()) - self.refill.len().min(slot.missing);
-            let got = cache.get_bulk_unreset(&mut self.refill, wanted);
-            taken += got;
-            let outcome = qp.post_recv(&mut self.refill);
-            slot.missing -= outcome.posted;
-            self.posted += outcome.posted;
-            posted(outcome.posted);
-            if got < wanted {
-                break;
-            }
-            if slot.missing == 0 {
-                slot.is_hungry = false;
-                self.hungry.swap_remove(last);
-            } else if outcome.stop.is_none() {
-                continue;
-            }
-            // One that the device refuses something of stays, and is asked again another time.
-            asked = last;
-        }
-        taken
     }
 }

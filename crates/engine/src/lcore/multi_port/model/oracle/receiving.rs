@@ -131,9 +131,10 @@ impl Oracle {
         }
         // One that the device refuses something of is asked again another time, and the others are
         // asked all the same.
-        let mut asked = self.hungry.len();
-        while asked > 0 {
-            let at = self.hungry[asked - 1];
+        let mut asked = 0;
+        while asked < self.hungry.len() {
+            // First come, first served.
+            let at = self.hungry[0];
             let (missing, qpn) = (self.peer(at).missing, self.peer(at).qpn);
             let had_all = self.take_packets(missing, &mut free);
             let offered = self.refill.min(missing);
@@ -144,11 +145,11 @@ impl Oracle {
             if !had_all {
                 break;
             }
-            if is_full || posted < offered {
-                asked -= 1;
-            }
             if is_full {
-                self.hungry.swap_remove(asked);
+                self.hungry.remove(0);
+            } else if posted < offered {
+                self.hungry.rotate_left(1);
+                asked += 1;
             }
         }
         self.gauge_recvs();
