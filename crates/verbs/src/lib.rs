@@ -53,6 +53,7 @@ mod errno;
 #[cfg(test)]
 mod fake;
 mod memory;
+mod mlx5;
 mod qp;
 pub mod script;
 pub mod signature;

@@ -245,7 +245,8 @@ pub struct QpExtras {
     pub send_ops_flags: u64,
 }
 
-// The layouts of mlx5dv.h on 64-bit machines, which `tests/mlx5dv` holds against the header.
+// The layouts of mlx5dv.h on 64-bit machines, which verbline-verbs (`mlx5/header.rs`) holds against
+// the header.
 const _: () = {
     assert!(size_of::<mlx5dv_mkey_init_attr>() == 16 && size_of::<mlx5dv_mkey>() == 8);
     assert!(size_of::<mlx5dv_mkey_err>() == 32 && size_of::<mlx5dv_mr_interleaved>() == 24);

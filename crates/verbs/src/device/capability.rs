@@ -25,6 +25,8 @@ pub enum Capability {
     RawPacket,
     /// Block signatures made and checked by the device, and their pipelining (mlx5dv).
     SignatureOffload,
+    /// Queue pairs that stop behind a block that is wrong (mlx5dv).
+    SignaturePipelining,
 }
 
 impl Capability {
@@ -51,7 +53,7 @@ impl Capability {
             // Drivers that have such QPs report `max_raw_ethy_qp` as 0 nevertheless (mlx5): only
             // trying tells.
             // Nor does any attribute tell of signatures: which device it is does.
-            Capability::RawPacket | Capability::SignatureOffload => None,
+            Capability::RawPacket | Capability::SignatureOffload | Capability::SignaturePipelining => None,
         }
     }
 
@@ -82,8 +84,12 @@ impl Capability {
                 "use a UD QP, or an Ethernet card whose driver has such QPs (mlx4, mlx5); no software device has"
             }
             Capability::SignatureOffload => {
-                "make and check protection information in software, or use the software RNIC: of cards that have it \
-                 (ConnectX-5 and later, by libmlx5) none is driven yet"
+                "make and check protection information in software, or use the software RNIC, or a card that has it \
+                 (ConnectX-5 and later, with libmlx5 of rdma-core 36 or later)"
+            }
+            Capability::SignaturePipelining => {
+                "make the QP with QpSignature::Keys, check the key when the transfer is done, and send the response \
+                 then"
             }
         }
     }
@@ -97,6 +103,9 @@ impl fmt::Display for Capability {
             Capability::RateLimit(transport) => write!(f, "rate limit for {transport} QPs (IBV_QP_RATE_LIMIT)"),
             Capability::OnDemand => f.write_str("on-demand paging (IBV_ACCESS_ON_DEMAND)"),
             Capability::SignatureOffload => f.write_str("signature offload (mlx5dv_create_mkey)"),
+            Capability::SignaturePipelining => {
+                f.write_str("QPs that stop behind a bad block (MLX5DV_QP_CREATE_SIG_PIPELINING)")
+            }
             Capability::RawPacket => f.write_str("QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET)"),
         }
     }

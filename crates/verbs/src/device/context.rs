@@ -4,14 +4,16 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rdma_sys::{ibv_context, ibv_device_attr_ex, ibv_gid, ibv_port_attr};
 
 use crate::device::attr::{DeviceAttr, GidEntry, GidKind, PortAttr};
+use crate::device::capability::{Capability, Lacking};
 use crate::device::extended::extended;
 use crate::device::gid::Gid;
+use crate::device::offload::Offload;
 use crate::device::provider::{Provider, verb};
 use crate::errno::{Errno, VerbError};
 
@@ -29,7 +31,8 @@ impl Context {
         raw: NonNull<ibv_context>,
         name: String,
     ) -> Result<Context, VerbError> {
-        let inner = Arc::new(ContextInner { provider, raw, name, gone: AtomicBool::new(false) });
+        let gone = AtomicBool::new(false);
+        let inner = Arc::new(ContextInner { provider, raw, name, gone, offload: OnceLock::new() });
         set_nonblocking(inner.async_fd()).map_err(|errno| VerbError::new("fcntl(O_NONBLOCK)", &inner.name, errno))?;
         Ok(Context { inner })
     }
@@ -143,6 +146,12 @@ impl Context {
         Ok(u16::from_be(pkey))
     }
 
+    /// Whether the device has signature offload; [`Capability::SignatureOffload`] says what to do
+    /// where it has not.
+    pub fn check_signature_offload(&self) -> Result<(), Lacking> {
+        self.inner.offload().map(|_| ())
+    }
+
     /// Completion vectors: how many event cores the device's CQs can be spread over.
     pub fn completion_vectors(&self) -> u32 {
         // SAFETY: the context is open; the field is not written after that.
@@ -158,6 +167,8 @@ pub(crate) struct ContextInner {
     pub(crate) name: String,
     /// It has said that it is gone (IBV_EVENT_DEVICE_FATAL).
     gone: AtomicBool,
+    /// Who carries out signature offload, once somebody has asked.
+    pub(crate) offload: OnceLock<Result<Offload, Lacking>>,
 }
 
 // SAFETY: control verbs may be called from any thread, in libibverbs and in softnic; the data path
@@ -169,6 +180,16 @@ unsafe impl Sync for ContextInner {}
 impl ContextInner {
     pub(crate) fn as_ptr(&self) -> *mut ibv_context {
         self.raw.as_ptr()
+    }
+
+    /// Who carries out signature offload on it.
+    pub(crate) fn offload(&self) -> Result<Offload, Lacking> {
+        let found = self.offload.get_or_init(|| {
+            // SAFETY: the context is open, and of this provider.
+            unsafe { Offload::of(self.provider, self.as_ptr()) }
+                .map_err(|says| Capability::SignatureOffload.refused(&self.name, says))
+        });
+        found.clone()
     }
 
     /// The device has said that it is gone.

@@ -11,6 +11,7 @@ pub(crate) mod context;
 pub(crate) mod event;
 pub(crate) mod extended;
 pub(crate) mod gid;
+pub(crate) mod offload;
 pub(crate) mod provider;
 
 use std::ffi::CStr;

@@ -34,13 +34,19 @@ impl QueuePair {
     /// is not finished; EOPNOTSUPP on devices without signature offload.
     pub fn cancel_posted_sends(&mut self, number: WrNumber) -> Result<u32, QpError> {
         let call = "mlx5dv_qp_cancel_posted_send_wrs";
-        if self.keep().pd.provider() == Provider::Kernel {
-            return Err(VerbError::new(call, self.describe(), Errno::new(libc::EOPNOTSUPP)).into());
-        }
-        // SAFETY: the QP is live, and the software RNIC's.
-        let count = unsafe { mlx5dv_qp_cancel_posted_send_wrs(self.raw.as_ptr(), number.0) };
-        u32::try_from(count).map_err(|_| {
+        let count = match (&self.keep().extended, self.keep().pd.provider()) {
+            // SAFETY: the QP is live.
+            (Some(extended), _) => unsafe { extended.cancel(number.0) },
+            // SAFETY: the QP is live, and the software RNIC's.
+            (None, Provider::Soft) => unsafe { mlx5dv_qp_cancel_posted_send_wrs(self.raw.as_ptr(), number.0) },
+            (None, Provider::Kernel) => -libc::EOPNOTSUPP,
+        };
+        // A card makes several of a work request that configures a key.
+        u32::try_from(count.min(1)).map_err(|_| {
             let error = VerbError::new(call, self.describe(), Errno::new(-count));
+            if -count == libc::EOPNOTSUPP {
+                return error.into();
+            }
             error.advise("only in SQD, once it is drained, can sends be cancelled: wait for the event SqDrained").into()
         })
     }

@@ -50,11 +50,13 @@ pub use spec::QpSpec;
 use crate::cq::CqInner;
 use crate::device::gid::Gid;
 use crate::memory::pd::{PdInner, ProtectionDomain};
+use crate::mlx5::extended::ExtendedQp;
 use crate::qp::attr::QpState;
 use crate::qp::endpoint::Transport;
 use crate::qp::multicast::Membership;
 use crate::qp::srq::SrqInner;
 use crate::qp::thread_domain::OwnDomain;
+use crate::signature::QpSignature;
 use crate::wr::operation::KeptMemory;
 use crate::wr::post_verb::{PostRecv, PostSend};
 use crate::wr::recv::{RecvQueue, ScatterQueue};
@@ -105,6 +107,8 @@ unsafe impl Send for QueuePair {}
 pub(crate) struct Keep {
     /// What it is made on, if that is not the PD itself.
     domain: Option<OwnDomain>,
+    /// What posting to it needs, if it configures keys on a card.
+    extended: Option<Box<ExtendedQp>>,
     pub(crate) pd: Arc<PdInner>,
     _send_cq: Arc<CqInner>,
     _recv_cq: Arc<CqInner>,
@@ -134,7 +138,7 @@ impl QueuePair {
     ) -> Result<QueuePair, QpError> {
         let inner = srq.map(|srq| &**srq);
         spec::check(pd, spec, inner)?;
-        let (raw, inline_bytes, domain) = spec::create_in_domain(pd, spec, inner)?;
+        let spec::Made { raw, inline_bytes, domain, extended } = spec::create_in_domain(pd, spec, inner)?;
         let send = SendQueue::new(SendQueueSpec {
             depth: spec.tx_depth_wr,
             tag: spec.tag,
@@ -143,6 +147,7 @@ impl QueuePair {
             inline_bytes,
             signal_every: spec.signal_every_wr,
             max_sge: spec.max_send_sge.max(1),
+            configures_keys: spec.signature != QpSignature::None,
         });
         // A QP on an SRQ has no receives of its own.
         let (rx_depth, list_depth) = match srq {
@@ -159,8 +164,11 @@ impl QueuePair {
         tracing::debug!(qpn, device = %pd.context.name, transport = %spec.transport, inline_bytes, "QP created");
         Ok(QueuePair {
             raw,
-            // SAFETY: the QP was just created, and `QueuePair` keeps it alive from here on.
-            post_send: unsafe { PostSend::of(raw.as_ptr()) },
+            post_send: match &extended {
+                Some(_) => ExtendedQp::post_verb(raw.as_ptr()),
+                // SAFETY: the QP was just created, and `QueuePair` keeps it alive from here on.
+                None => unsafe { PostSend::of(raw.as_ptr()) },
+            },
             // SAFETY: the QP was just created, and `QueuePair` keeps it alive from here on.
             post_recv: unsafe { PostRecv::of(raw.as_ptr()) },
             send: ManuallyDrop::new(send),
@@ -174,6 +182,7 @@ impl QueuePair {
             single: Batch::with_capacity(1),
             keep: ManuallyDrop::new(Keep {
                 domain,
+                extended,
                 pd: pd.clone(),
                 _send_cq: spec.send_cq.inner.clone(),
                 _recv_cq: spec.recv_cq.inner.clone(),

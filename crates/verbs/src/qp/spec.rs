@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_sys::{ibv_pd, ibv_qp};
-use verbline_softnic::mlx5dv::mlx5dv_create_qp;
 
 use super::QpError;
 use crate::cq::CompletionQueue;
 use crate::device::capability::Capability;
 use crate::device::context::Context;
+use crate::device::offload::Offload;
 use crate::device::provider::verb;
 use crate::errno::{Errno, VerbError};
 use crate::memory::pd::PdInner;
+use crate::mlx5::extended::ExtendedQp;
 use crate::qp::endpoint::Transport;
 use crate::qp::srq::{SharedReceiveQueue, SrqInner};
 use crate::qp::thread_domain::OwnDomain;
-use crate::signature::{QpSignature, check_offered};
+use crate::signature::QpSignature;
 use crate::wr::wr_id::MAX_SLOTS;
 
 /// What a QP is made of.
@@ -104,7 +105,7 @@ pub(super) fn check(pd: &Arc<PdInner>, spec: &QpSpec<'_>, srq: Option<&SrqInner>
         }
     }
     if spec.signature != QpSignature::None {
-        check_offered(pd.provider(), &pd.context.name)?;
+        pd.context.offload()?;
     }
     // One slot is the drain marker's.
     for (what, asked, max) in
@@ -136,20 +137,26 @@ fn check_sges(pd: &Arc<PdInner>, spec: &QpSpec<'_>) -> Result<(), QpError> {
 /// Where queues are rounded up to powers of two, they are there anyway.
 const SPARE_WR: u32 = 32;
 
+/// A QP that was made.
+pub(super) struct Made {
+    pub(super) raw: NonNull<ibv_qp>,
+    /// As much as was asked for, if the device grants that.
+    pub(super) inline_bytes: u32,
+    pub(super) domain: Option<OwnDomain>,
+    /// If it configures keys on a card.
+    pub(super) extended: Option<Box<ExtendedQp>>,
+}
+
 /// As [`create`], in a thread domain if one is asked for and to be had.
-pub(super) fn create_in_domain(
-    pd: &Arc<PdInner>,
-    spec: &QpSpec<'_>,
-    srq: Option<&SrqInner>,
-) -> Result<(NonNull<ibv_qp>, u32, Option<OwnDomain>), QpError> {
+pub(super) fn create_in_domain(pd: &Arc<PdInner>, spec: &QpSpec<'_>, srq: Option<&SrqInner>) -> Result<Made, QpError> {
     if spec.thread_domain {
         let domain = OwnDomain::alloc(pd).map_err(QpError::from);
         match domain.and_then(|domain| Ok((create_with_spare(pd, domain.as_ptr(), spec, srq)?, domain))) {
-            Ok(((raw, inline_bytes), domain)) => return Ok((raw, inline_bytes, Some(domain))),
+            Ok((made, domain)) => return Ok(Made { domain: Some(domain), ..made }),
             Err(error) => tracing::debug!(device = %pd.context.name, %error, "a QP goes without a thread domain"),
         }
     }
-    create_with_spare(pd, pd.as_ptr(), spec, srq).map(|(raw, inline_bytes)| (raw, inline_bytes, None))
+    create_with_spare(pd, pd.as_ptr(), spec, srq)
 }
 
 /// As [`create`], with room to spare; a device that has no room for that is asked for less.
@@ -158,9 +165,17 @@ fn create_with_spare(
     on: *mut ibv_pd,
     spec: &QpSpec<'_>,
     srq: Option<&SrqInner>,
-) -> Result<(NonNull<ibv_qp>, u32), QpError> {
-    let create = |spare| create(pd, on, spec, srq, spec.tx_depth_wr + spare);
-    create(SPARE_WR).or_else(|_| create(1)).or_else(|_| create(0))
+) -> Result<Made, QpError> {
+    let offload = match spec.signature {
+        QpSignature::None => None,
+        _ => Some(pd.context.offload()?),
+    };
+    let slots = spec.tx_depth_wr * offload.map_or(1, Offload::slots_a_work_request);
+    let create = |depth| create(pd, on, spec, srq, offload, depth);
+    create(slots + SPARE_WR)
+        .or_else(|_| create(slots + 1))
+        .or_else(|_| create(slots))
+        .or_else(|error| if slots > spec.tx_depth_wr { create(spec.tx_depth_wr + 1) } else { Err(error) })
 }
 
 /// Creates the QP with as much inline data as the device takes, at most what is asked; gives that
@@ -171,8 +186,9 @@ fn create(
     on: *mut ibv_pd,
     spec: &QpSpec<'_>,
     srq: Option<&SrqInner>,
+    offload: Option<Offload>,
     tx_depth: u32,
-) -> Result<(NonNull<ibv_qp>, u32), QpError> {
+) -> Result<Made, QpError> {
     let mut inline_bytes = spec.max_inline_bytes;
     loop {
         // SAFETY: ibv_qp_init_attr is integers and pointers: all zeros is a value.
@@ -187,16 +203,18 @@ fn create(
         init.cap.max_send_sge = spec.max_send_sge.max(1);
         init.cap.max_recv_sge = spec.max_recv_sge.max(1);
         init.cap.max_inline_data = inline_bytes;
-        let raw = match spec.signature {
+        let raw = match offload {
             // SAFETY: PD, CQs and SRQ are alive and of one device (`check`), and the QP keeps them;
             // `on` is the PD or a parent domain of it.
-            QpSignature::None => unsafe { verb!(pd.provider(), ibv_create_qp(on, &raw mut init)) },
-            // SAFETY: as above; and only the software RNIC's come here (`check`).
-            signature => unsafe { mlx5dv_create_qp(on, &raw mut init, signature.extras()) },
+            None => unsafe { verb!(pd.provider(), ibv_create_qp(on, &raw mut init)) },
+            // SAFETY: as above; and the offload is of this device.
+            Some(offload) => unsafe { offload.create_qp(on, &mut init, spec.signature.extras()) },
         };
         if let Some(raw) = NonNull::new(raw) {
+            let extended = extend(pd, offload, raw, inline_bytes)?;
             // A device may grant more; what was asked is what is used.
-            return Ok((raw, inline_bytes.min(init.cap.max_inline_data)));
+            let inline_bytes = inline_bytes.min(init.cap.max_inline_data);
+            return Ok(Made { raw, inline_bytes, domain: None, extended });
         }
         let errno = Errno::last();
         let too_much = matches!(errno.raw(), libc::EINVAL | libc::ENOMEM | libc::EOPNOTSUPP);
@@ -207,6 +225,25 @@ fn create(
     }
 }
 
+/// What posting to a QP needs that configures keys on a card. One that can't is destroyed.
+fn extend(
+    pd: &PdInner,
+    offload: Option<Offload>,
+    raw: NonNull<ibv_qp>,
+    inline_bytes: u32,
+) -> Result<Option<Box<ExtendedQp>>, QpError> {
+    let Some(Offload::Mlx5(card)) = offload else { return Ok(None) };
+    // SAFETY: the QP was just made by the card, and is destroyed only where nothing leads to it.
+    unsafe {
+        if let Some(extended) = card.extended(raw.as_ptr(), inline_bytes) {
+            return Ok(Some(extended));
+        }
+        verb!(pd.provider(), ibv_destroy_qp(raw.as_ptr()));
+    }
+    let says = "a QP made for it has no mlx5dv_wr_mkey_configure";
+    Err(Capability::SignatureOffload.refused(&pd.context.name, says).into())
+}
+
 fn create_error(pd: &PdInner, spec: &QpSpec<'_>, errno: Errno) -> QpError {
     let QpSpec { transport, tx_depth_wr, rx_depth_wr, max_send_sge, max_recv_sge, .. } = spec;
     let parts = match (max_send_sge, max_recv_sge) {
@@ -215,6 +252,10 @@ fn create_error(pd: &PdInner, spec: &QpSpec<'_>, errno: Errno) -> QpError {
     };
     let object =
         format!("{transport} QP of {tx_depth_wr} sends and {rx_depth_wr} receives{parts} on {}", pd.describe());
+    if spec.signature == QpSignature::Pipelined && errno.raw() == libc::EOPNOTSUPP && *transport == Transport::Rc {
+        let says = format!("mlx5dv_create_qp with MLX5DV_QP_CREATE_SIG_PIPELINING answered {errno}");
+        return Capability::SignaturePipelining.refused(&pd.context.name, says).into();
+    }
     let error = VerbError::new("ibv_create_qp", object, errno);
     let limits = "a depth may be beyond DeviceAttr::max_qp_wr, the device may be out of QPs \
                   (DeviceAttr::max_qp), or locked memory may be short (`ulimit -l`)";

@@ -2,8 +2,8 @@
 //! takes.
 
 use verbline_softnic::mlx5dv::{
-    block_size, crc_type, mlx5dv_sig, mlx5dv_sig_block_domain, mlx5dv_sig_crc, mlx5dv_sig_t10dif, sig_type,
-    t10dif_bg_type, t10dif_flags,
+    block_size, crc_type, mlx5dv_sig, mlx5dv_sig_block_attr, mlx5dv_sig_block_domain, mlx5dv_sig_crc,
+    mlx5dv_sig_t10dif, sig_block_attr_flags, sig_type, t10dif_bg_type, t10dif_flags,
 };
 
 /// Bytes of data a block.
@@ -156,7 +156,7 @@ impl Domain {
     }
 
     /// Calls `f` with what a device is told.
-    pub(crate) fn with_raw<T>(&self, f: impl FnOnce(&mlx5dv_sig_block_domain) -> T) -> T {
+    fn with_raw<T>(&self, f: impl FnOnce(&mlx5dv_sig_block_domain) -> T) -> T {
         match self {
             Domain::T10Dif(size, dif) => {
                 let dif = dif.raw();
@@ -282,6 +282,17 @@ impl BlockSignature {
         }
     }
 
+    /// Calls `f` with what a device is told.
+    pub(crate) fn with_raw<T>(&self, f: impl FnOnce(&mlx5dv_sig_block_attr) -> T) -> T {
+        with_domain(self.memory, |mem| {
+            with_domain(self.wire, |wire| {
+                let flags = if self.copy.is_some() { sig_block_attr_flags::COPY_MASK } else { 0 };
+                let copy_mask = self.copy.map_or(0, |mask| mask.0);
+                f(&mlx5dv_sig_block_attr { mem, wire, flags, check_mask: self.check.0, copy_mask, comp_mask: 0 })
+            })
+        })
+    }
+
     /// How many bytes `data_bytes` of data are in memory, if they are whole blocks.
     pub fn memory_bytes(&self, data_bytes: u64) -> Option<u64> {
         bytes(self.memory, data_bytes)
@@ -290,6 +301,13 @@ impl BlockSignature {
     /// How many bytes `data_bytes` of data are on the wire, if they are whole blocks.
     pub fn wire_bytes(&self, data_bytes: u64) -> Option<u64> {
         bytes(self.wire, data_bytes)
+    }
+}
+
+fn with_domain<T>(domain: Option<Domain>, f: impl FnOnce(*const mlx5dv_sig_block_domain) -> T) -> T {
+    match domain {
+        None => f(std::ptr::null()),
+        Some(domain) => domain.with_raw(|raw| f(std::ptr::from_ref(raw))),
     }
 }
 

@@ -38,8 +38,7 @@ impl KeptSignatureKey {
         if self.is_listed {
             return Err(LISTED);
         }
-        let words = self.key.build_list(part, blocks)?;
-        let inline = ibv_sge { addr: words.as_ptr() as u64, length: size_of_val(words) as u32, lkey: 0 };
+        let inline = self.key.build_list(part, blocks)?;
         self.is_listed = true;
         Ok(inline)
     }

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rdma_sys::ibv_sge;
 use verbline_softnic::mlx5dv::{
-    MkeyConfigureWr, QpExtras, mkey_err_type, mkey_init_attr_flags, mlx5dv_create_mkey, mlx5dv_destroy_mkey,
-    mlx5dv_mkey, mlx5dv_mkey_check, mlx5dv_mkey_err, mlx5dv_mkey_init_attr, qp_create_flags, send_ops_flags,
+    QpExtras, mkey_err_type, mkey_init_attr_flags, mlx5dv_mkey, mlx5dv_mkey_err, mlx5dv_mkey_init_attr,
+    qp_create_flags, send_ops_flags,
 };
 
-use crate::device::capability::{Capability, Lacking};
-use crate::device::context::Context;
-use crate::device::provider::Provider;
+use crate::device::capability::Lacking;
+use crate::device::offload::Offload;
 use crate::errno::VerbError;
 use crate::memory::pd::{PdInner, ProtectionDomain};
 use crate::memory::peer::Remote;
+use crate::signature::builder::Builder;
 use crate::signature::layout::KeyLayout;
 
 /// What a QP has to do with signature keys.
@@ -74,14 +74,15 @@ pub enum SignatureError {
 #[derive(Debug)]
 pub struct SignatureKey {
     pub(crate) inner: Arc<KeyInner>,
-    /// The work request that configures it, with room for its entries.
-    pub(super) builder: MkeyConfigureWr,
+    /// What builds the work requests that configure it, with room for its entries.
+    pub(super) builder: Builder,
     pub(super) spec: KeySpec,
 }
 
 #[derive(Debug)]
 pub(crate) struct KeyInner {
     pub(crate) pd: Arc<PdInner>,
+    offload: Offload,
     raw: NonNull<mlx5dv_mkey>,
     covered: Mutex<Covered>,
 }
@@ -147,7 +148,7 @@ impl ProtectionDomain {
     /// A key that stands for nothing yet. `EOPNOTSUPP` as [`Lacking`] on devices without.
     pub fn create_signature_key(&self, spec: &KeySpec) -> Result<SignatureKey, SignatureError> {
         let pd = &self.inner;
-        check_offered(pd.provider(), &pd.context.name)?;
+        let offload = pd.context.offload()?;
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let create_flags = mkey_init_attr_flags::INDIRECT
             | flag(spec.signs_blocks, mkey_init_attr_flags::BLOCK_SIGNATURE)
@@ -155,28 +156,12 @@ impl ProtectionDomain {
         let max_entries = spec.max_entries.max(1);
         let mut attr = mlx5dv_mkey_init_attr { pd: pd.as_ptr(), create_flags, max_entries };
         // SAFETY: the PD is alive, and the key keeps it.
-        let raw = NonNull::new(unsafe { mlx5dv_create_mkey(&raw mut attr) });
+        let raw = NonNull::new(unsafe { offload.create_mkey(&mut attr) });
         let object = || format!("{max_entries} entries on {}", pd.describe());
         let raw = raw.ok_or_else(|| VerbError::last("mlx5dv_create_mkey", object))?;
-        let inner = KeyInner { pd: pd.clone(), raw, covered: Mutex::default() };
-        let builder = MkeyConfigureWr::with_capacity(max_entries.into());
+        let inner = KeyInner { pd: pd.clone(), offload, raw, covered: Mutex::default() };
+        let builder = Builder::new(offload, max_entries);
         Ok(SignatureKey { inner: Arc::new(inner), builder, spec: KeySpec { max_entries, ..*spec } })
-    }
-}
-
-impl Context {
-    /// Whether the device has signature offload; [`Capability::SignatureOffload`] says what to do
-    /// where it has not.
-    pub fn check_signature_offload(&self) -> Result<(), Lacking> {
-        check_offered(self.inner.provider, &self.inner.name)
-    }
-}
-
-/// An error where the device hasn't it.
-pub(crate) fn check_offered(provider: Provider, device: &str) -> Result<(), Lacking> {
-    match provider {
-        Provider::Soft => Ok(()),
-        Provider::Kernel => Err(Capability::SignatureOffload.refused(device, "it is a kernel device (EOPNOTSUPP)")),
     }
 }
 
@@ -196,7 +181,7 @@ impl SignatureKey {
     /// What to tell a peer that is to reach the bytes from `offset` on: with a block signature, of
     /// what it is on the wire, protection information included, in whole blocks.
     pub fn remote(&self, offset: u64) -> Remote {
-        Remote { addr: offset, rkey: self.lkey() }
+        Remote { addr: offset, rkey: self.inner.rkey() }
     }
 
     /// What was wrong first since the key was configured, or last checked; checking clears it.
@@ -208,7 +193,7 @@ impl SignatureKey {
         }
         let mut error = mlx5dv_mkey_err::default();
         // SAFETY: the key is alive, and the error may be written.
-        let ret = unsafe { mlx5dv_mkey_check(self.inner.as_ptr(), &raw mut error) };
+        let ret = unsafe { self.inner.offload.mkey_check(self.inner.as_ptr(), &mut error) };
         VerbError::check("mlx5dv_mkey_check", ret, || format!("key {:#x}", self.lkey()))?;
         let part = match error.err_type {
             mkey_err_type::NO_ERR => return Ok(None),
@@ -229,6 +214,11 @@ impl KeyInner {
     pub(crate) fn lkey(&self) -> u32 {
         // SAFETY: alive, and not written after it was made.
         unsafe { (*self.as_ptr()).lkey }
+    }
+
+    fn rkey(&self) -> u32 {
+        // SAFETY: alive, and not written after it was made.
+        unsafe { (*self.as_ptr()).rkey }
     }
 
     /// A configuration was posted; `layout` is its. Gives its number.
@@ -263,7 +253,7 @@ impl KeyInner {
 impl Drop for KeyInner {
     fn drop(&mut self) {
         // SAFETY: made by the same device; work requests that name it hold the Arc of it.
-        let ret = unsafe { mlx5dv_destroy_mkey(self.as_ptr()) };
+        let ret = unsafe { self.offload.destroy_mkey(self.as_ptr()) };
         if let Some(errno) = self.pd.context.undestroyed(ret) {
             tracing::warn!(pd = %self.pd.describe(), %errno, "the signature key would not go");
         }

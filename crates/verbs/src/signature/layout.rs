@@ -1,7 +1,7 @@
 //! Where the bytes of a key are.
 
 use rdma_sys::ibv_sge;
-use verbline_softnic::mlx5dv::{MkeyConfigureWr, mlx5dv_mr_interleaved};
+use verbline_softnic::mlx5dv::mlx5dv_mr_interleaved;
 
 use crate::memory::peer::PeerSlice;
 
@@ -56,17 +56,20 @@ impl KeyLayout {
         }
     }
 
-    pub(super) fn write(&self, wr: &mut MkeyConfigureWr) {
+    /// Its parts, as a device is told them.
+    pub(super) fn parts(&self) -> Parts<impl Iterator<Item = ibv_sge>, impl Iterator<Item = mlx5dv_mr_interleaved>> {
         match &self.kind {
             // Of a slice without bytes nothing is used: a length of 0 would be 2^31.
-            Kind::List(slices) => wr.set_layout_list(slices.iter().filter(|slice| !slice.is_empty()).map(sge)),
-            Kind::Interleaved(repeat, strips) => wr.set_layout_interleaved(*repeat, strips.iter().map(strip)),
+            Kind::List(slices) => Parts::List(slices.iter().filter(|slice| !slice.is_empty()).map(PeerSlice::sge)),
+            Kind::Interleaved(repeat, strips) => Parts::Interleaved(*repeat, strips.iter().map(strip)),
         }
     }
 }
 
-fn sge(slice: &PeerSlice) -> ibv_sge {
-    slice.sge()
+/// The parts of a layout: a list of them, or those that are gone through so often.
+pub(super) enum Parts<List, Strips> {
+    List(List),
+    Interleaved(u32, Strips),
 }
 
 fn strip(strip: &Strip) -> mlx5dv_mr_interleaved {

@@ -22,11 +22,28 @@
 //!
 //! A fault that waits to be told takes one place in the completion queue: make that longer by the
 //! keys that may be in use at once. The example `signature_pipelining` is the whole of it as a
-//! program. The software RNIC has all of this; of kernel devices none is driven yet
-//! ([`SignatureOffload`](crate::attr::Capability::SignatureOffload)).
+//! program.
+//!
+//! The software RNIC has all of this. mlx5 cards (ConnectX-5 and later) are driven by libmlx5 of
+//! rdma-core 36 or later, which is opened when a kernel device is first asked for signatures.
+//! **That part has not run on a card**, since nobody who wrote it has one: it compiles, its
+//! declarations are checked against mlx5dv.h, its symbols against the library, and what it asks of
+//! the library is recorded and compared. Every other device says that it lacks signatures
+//! ([`SignatureOffload`](crate::attr::Capability::SignatureOffload)), and a card may lack the
+//! pipelining alone ([`SignaturePipelining`](crate::attr::Capability::SignaturePipelining)).
+//!
+//! What differs on a card:
+//!
+//! - A configuration takes up to three slots of its send queue, which is made three times as long
+//!   for it. Where the device's limit forbids that, the queue may be full before
+//!   [`tx_depth_wr`](crate::QpSpec::tx_depth_wr) work requests are posted.
+//! - After a configuration that the device refused, what it keeps of the signature is not known:
+//!   the next one must say what blocks carry, or that they carry nothing.
+//! - A layout of no bytes is refused.
 
+mod builder;
 mod configuring;
-mod domain;
+pub(crate) mod domain;
 mod kept;
 mod key;
 mod layout;
@@ -42,4 +59,3 @@ pub use crate::wr::wr_id::WrNumber;
 
 pub(crate) use configuring::PostedConfiguration;
 pub(crate) use kept::{KeptSignatureKey, LISTED};
-pub(crate) use key::check_offered;

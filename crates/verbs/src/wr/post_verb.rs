@@ -34,6 +34,14 @@ impl PostSend {
         // SAFETY: a live QP's context is open, and its table of functions is filled.
         PostVerb { qp, verb: unsafe { (*(*qp).context).ops.post_send }.unwrap_or(not_there) }
     }
+
+    /// By another function than the driver's.
+    pub(crate) fn by(
+        qp: *mut ibv_qp,
+        verb: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
+    ) -> PostSend {
+        PostVerb { qp, verb }
+    }
 }
 
 impl PostRecv {

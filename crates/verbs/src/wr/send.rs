@@ -78,6 +78,7 @@ pub(crate) struct SendQueue {
     pub(crate) pd_id: u64,
     pub(crate) tag: u16,
     pub(crate) transport: Transport,
+    configures_keys: bool,
     /// A packet that the device may still read. Empty for inline sends and for ops.
     packets: Slots,
     /// What one-sided work requests read or write, in the same slots.
@@ -100,6 +101,8 @@ pub(crate) struct SendQueueSpec {
     pub(crate) signal_every: u32,
     /// Scatter/gather entries a work request.
     pub(crate) max_sge: u32,
+    /// Whether its work requests may configure signature keys.
+    pub(crate) configures_keys: bool,
 }
 
 impl SendQueue {
@@ -123,6 +126,7 @@ impl SendQueue {
             tag: spec.tag,
             pd_id: spec.pd_id,
             transport: spec.transport,
+            configures_keys: spec.configures_keys,
             inline_bytes: spec.inline_bytes,
             one_inline_bytes: 0,
             max_message_bytes: 0,

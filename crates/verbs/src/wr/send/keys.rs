@@ -54,18 +54,19 @@ impl SendQueue {
         if key.inner.pd.id != self.pd_id {
             return Err(PostStop::NotRegistered { packet_pd: key.inner.pd.id, qp_pd: self.pd_id });
         }
+        self.check_configures()?;
         self.reserve_one()?;
         let slot = self.packets.slot(self.sequence.next());
-        let words = key.build(config)?;
-        let inline = ibv_sge { addr: words.as_ptr() as u64, length: size_of_val(words) as u32, lkey: 0 };
+        let inline = key.build(config)?;
         let write = |wr: &mut ibv_send_wr, sge: &mut ibv_sge| {
             wr.send_flags = SIGNALED | INLINE | flags(&options);
             wr.opcode = ibv_wr_opcode::IBV_WR_DRIVER1;
             (wr.num_sge, *sge) = (1, inline);
         };
-        // SAFETY: by the contract above, `post` is for the live QP of this queue; the words are
-        // copied by the post, and the caller puts the key that they name into the slot.
-        unsafe { self.post_special(post, WrKind::Op, write) }.map(|()| slot)
+        // SAFETY: by the contract above, `post` is for the live QP of this queue; what
+        // goes inline is copied by the post, and the caller puts the key into the slot.
+        let posted = unsafe { self.post_special(post, WrKind::Op, write) };
+        posted.inspect_err(|_| key.refused()).map(|()| slot)
     }
 
     /// Invalidates a key. The slot keeps it until the completion.

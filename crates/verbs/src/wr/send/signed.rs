@@ -23,6 +23,7 @@ impl SendQueue {
     ) -> Result<(), PostStop> {
         match operation {
             Operation::Sign { key, blocks } => {
+                self.check_configures()?;
                 let key = key_of(kept, key)?;
                 if key.response().is_some_and(|number| self.is_outstanding(number)) {
                     return Err(PostStop::NotKey("the response that waits for its blocks has not completed"));
@@ -46,6 +47,12 @@ impl SendQueue {
             return Err(PostStop::TooLong { len_bytes: part.len as usize, max_bytes: self.max_message_bytes });
         }
         Ok(key_of(kept, part.key)?.sge(part.offset, part.len))
+    }
+
+    /// Whether work requests here may configure keys.
+    pub(super) fn check_configures(&self) -> Result<(), PostStop> {
+        let says = "the QP was made without QpSpec::signature";
+        if self.configures_keys { Ok(()) } else { Err(PostStop::NotKey(says)) }
     }
 
     /// Whether the work request of a list that has this number is not known to be done.

@@ -16,6 +16,7 @@ fn queue(depth: u32, signal_every: u32) -> SendQueue {
         transport,
         inline_bytes: 16,
         signal_every,
+        configures_keys: true,
         max_sge: 1,
     });
     queue.set_open(true);

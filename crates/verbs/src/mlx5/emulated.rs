@@ -1,0 +1,332 @@
+//! The software RNIC behind the functions of libmlx5: what a card is told by calls, it is told as a
+//! work request, and the calls are noted. So what the rest of this crate does with a card is run,
+//! and is seen in what becomes of the bytes; of a real card it proves nothing.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+use std::mem::offset_of;
+use std::ptr;
+
+use rdma_sys::{
+    ibv_context, ibv_device, ibv_pd, ibv_qp, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_send_flags,
+    ibv_send_wr, ibv_sge,
+};
+use verbline_softnic::mlx5dv::*;
+
+use super::card::Card;
+use super::ffi::{context_mask, mlx5dv_context, mlx5dv_qp_ex, mlx5dv_qp_init_attr, mlx5dv_sig_caps};
+use super::functions::Functions;
+use crate::device::Device;
+use crate::device::context::Context;
+use crate::device::offload::Offload;
+use crate::device::provider::Provider;
+
+/// A call, with what it said.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Call {
+    CreateQp {
+        create_flags: u32,
+        send_ops_flags: u64,
+        max_send_wr: u32,
+        max_inline_data: u32,
+    },
+    Start,
+    Configure {
+        wr_id: u64,
+        wr_flags: u32,
+        mkey: usize,
+        setters: u8,
+        conf_flags: u32,
+    },
+    Access(u32),
+    List(Vec<(u64, u32, u32)>),
+    Interleaved(u32, Vec<mlx5dv_mr_interleaved>),
+    SigBlock {
+        mem: Option<Told>,
+        wire: Option<Told>,
+        flags: u32,
+        check_mask: u8,
+        copy_mask: u8,
+    },
+    Complete,
+    /// By `ibv_post_send`, with the opcodes of the list.
+    PostSend(Vec<u32>),
+    Cancel(u64),
+}
+
+/// What a domain says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Told {
+    T10Dif(u32, mlx5dv_sig_t10dif),
+    Crc(u32, mlx5dv_sig_crc),
+}
+
+thread_local! {
+    static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
+    /// What `ibv_wr_complete` answers next instead of posting; 0 posts.
+    static REFUSAL: Cell<c_int> = const { Cell::new(0) };
+    static CAPS: Cell<mlx5dv_sig_caps> = const { Cell::new(ALL) };
+    static PIPELINES: Cell<bool> = const { Cell::new(true) };
+    static POST_SEND: Cell<Option<PostSendVerb>> = const { Cell::new(None) };
+}
+
+type PostSendVerb = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
+
+/// What a card has that has everything.
+pub(super) const ALL: mlx5dv_sig_caps =
+    mlx5dv_sig_caps { block_size: 0x1f, block_prot: 0b11, t10dif_bg: 0b11, crc_type: 0b111 };
+
+/// The calls since this was asked last.
+pub(super) fn calls() -> Vec<Call> {
+    CALLS.take()
+}
+
+/// The next configuration is refused so.
+pub(super) fn refuse_next(errno: c_int) {
+    REFUSAL.set(errno);
+}
+
+/// Cards that are opened from here on have no pipelining.
+pub(super) fn without_pipelining() {
+    PIPELINES.set(false);
+}
+
+/// This software RNIC, as a card that has these capabilities.
+pub(super) fn open(device: &str, caps: mlx5dv_sig_caps) -> Context {
+    CAPS.set(caps);
+    let context = Device::find(Provider::Soft, device).unwrap().open().unwrap();
+    let raw = context.inner.as_ptr();
+    // SAFETY: the context is open, and these functions take it.
+    let card = unsafe { Card::of(&FUNCTIONS, raw) }.unwrap();
+    // SAFETY: open; nobody else uses it yet, and the table is read by `PostSend` alone.
+    unsafe { POST_SEND.set((*raw).ops.post_send.replace(post_send)) };
+    context.inner.offload.set(Ok(Offload::Mlx5(card))).unwrap();
+    context
+}
+
+/// Why a device is no card by these functions, where it has these capabilities, or is another's.
+pub(super) fn refused(caps: mlx5dv_sig_caps, is_supported: bool) -> String {
+    CAPS.set(caps);
+    let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
+    let functions: &Functions = if is_supported { &FUNCTIONS } else { &OTHER };
+    // SAFETY: the context is open, and these functions take it.
+    unsafe { Card::of(functions, context.inner.as_ptr()) }.unwrap_err()
+}
+
+static FUNCTIONS: Functions = Functions {
+    is_supported: yes,
+    query_device,
+    create_mkey,
+    destroy_mkey,
+    mkey_check,
+    create_qp,
+    qp_ex_from_ibv_qp_ex,
+    qp_cancel_posted_send_wrs,
+    qp_to_qp_ex,
+};
+
+static OTHER: Functions = Functions { is_supported: no, ..FUNCTIONS };
+
+/// One queue pair's tables.
+#[repr(C)]
+struct Extended {
+    ex: ibv_qp_ex,
+    dv: mlx5dv_qp_ex,
+    qp: *mut ibv_qp,
+    wr: MkeyConfigureWr,
+}
+
+fn note(call: Call) {
+    CALLS.with_borrow_mut(|calls| calls.push(call));
+}
+
+unsafe extern "C" fn yes(_: *mut ibv_device) -> bool {
+    true
+}
+
+unsafe extern "C" fn no(_: *mut ibv_device) -> bool {
+    false
+}
+
+unsafe extern "C" fn query_device(_: *mut ibv_context, attr: *mut mlx5dv_context) -> c_int {
+    // SAFETY: the caller gives attributes that can be written.
+    let attr = unsafe { &mut *attr };
+    assert_eq!(attr.comp_mask, context_mask::SIGNATURE_OFFLOAD);
+    attr.sig_caps = CAPS.get();
+    0
+}
+
+unsafe extern "C" fn create_mkey(attr: *mut mlx5dv_mkey_init_attr) -> *mut mlx5dv_mkey {
+    // SAFETY: as the library's, whose contract this function's caller keeps.
+    unsafe { mlx5dv_create_mkey(attr) }
+}
+
+unsafe extern "C" fn destroy_mkey(mkey: *mut mlx5dv_mkey) -> c_int {
+    // SAFETY: as the library's, whose contract this function's caller keeps.
+    unsafe { mlx5dv_destroy_mkey(mkey) }
+}
+
+unsafe extern "C" fn mkey_check(mkey: *mut mlx5dv_mkey, error: *mut mlx5dv_mkey_err, size: usize) -> c_int {
+    assert_eq!(size, size_of::<mlx5dv_mkey_err>());
+    // SAFETY: as the library's, whose contract this function's caller keeps.
+    unsafe { mlx5dv_mkey_check(mkey, error) }
+}
+
+unsafe extern "C" fn create_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+    card: *mut mlx5dv_qp_init_attr,
+) -> *mut ibv_qp {
+    // SAFETY: the caller gives attributes that can be read and written, and a live PD in them.
+    unsafe {
+        let (attr, card) = (&mut *attr, &*card);
+        let pd: *mut ibv_pd = attr.pd;
+        assert_eq!(((*pd).context, attr.comp_mask & 1), (context, 1), "the PD is said to be there");
+        assert_ne!(attr.comp_mask & 1 << 6, 0, "else ibv_qp_to_qp_ex() gives none");
+        assert_eq!(card.comp_mask, 0b101);
+        let extras = QpExtras { create_flags: card.create_flags, send_ops_flags: card.send_ops_flags };
+        note(Call::CreateQp {
+            create_flags: card.create_flags,
+            send_ops_flags: card.send_ops_flags,
+            max_send_wr: attr.cap.max_send_wr,
+            max_inline_data: attr.cap.max_inline_data,
+        });
+        if card.create_flags & qp_create_flags::SIG_PIPELINING != 0 && !PIPELINES.get() {
+            *libc::__errno_location() = libc::EOPNOTSUPP;
+            return ptr::null_mut();
+        }
+        let mut init: ibv_qp_init_attr = std::mem::zeroed();
+        (init.send_cq, init.recv_cq, init.srq) = (attr.send_cq, attr.recv_cq, attr.srq);
+        (init.cap, init.qp_type, init.sq_sig_all) = (attr.cap, attr.qp_type, attr.sq_sig_all);
+        let qp = mlx5dv_create_qp(pd, &raw mut init, extras);
+        attr.cap = init.cap;
+        qp
+    }
+}
+
+unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
+    // SAFETY: numbers, pointers and optional functions: all zeros is a value.
+    let (mut ex, mut dv): (ibv_qp_ex, mlx5dv_qp_ex) = unsafe { std::mem::zeroed() };
+    ex.wr_start = Some(start);
+    ex.wr_complete = Some(complete);
+    dv.wr_mkey_configure = Some(configure);
+    dv.wr_set_mkey_access_flags = Some(access_flags);
+    dv.wr_set_mkey_layout_list = Some(layout_list);
+    dv.wr_set_mkey_layout_interleaved = Some(layout_interleaved);
+    dv.wr_set_mkey_sig_block = Some(sig_block);
+    let extended = Box::into_raw(Box::new(Extended { ex, dv, qp, wr: MkeyConfigureWr::with_capacity(16) }));
+    // Never freed, since nothing says when the queue pair is gone.
+    extended.cast()
+}
+
+unsafe extern "C" fn qp_ex_from_ibv_qp_ex(ex: *mut ibv_qp_ex) -> *mut mlx5dv_qp_ex {
+    ex.wrapping_byte_add(offset_of!(Extended, dv)).cast()
+}
+
+/// The tables around one of them.
+///
+/// # Safety
+/// It is of [`qp_to_qp_ex`], and nobody else has a reference.
+unsafe fn of_dv<'a>(dv: *mut mlx5dv_qp_ex) -> &'a mut Extended {
+    // SAFETY: by the contract above, the tables are around it, and this is the only reference.
+    unsafe { &mut *dv.byte_sub(offset_of!(Extended, dv)).cast::<Extended>() }
+}
+
+unsafe extern "C" fn start(_: *mut ibv_qp_ex) {
+    note(Call::Start);
+}
+
+unsafe extern "C" fn configure(
+    dv: *mut mlx5dv_qp_ex,
+    mkey: *mut mlx5dv_mkey,
+    setters: u8,
+    attr: *mut mlx5dv_mkey_conf_attr,
+) {
+    // SAFETY: called on the tables above, with attributes that can be read.
+    let (extended, attr) = unsafe { (of_dv(dv), &*attr) };
+    let ibv_qp_ex { wr_id, wr_flags, .. } = extended.ex;
+    note(Call::Configure { wr_id, wr_flags, mkey: mkey as usize, setters, conf_flags: attr.conf_flags });
+    extended.wr.start(mkey, setters, attr);
+}
+
+unsafe extern "C" fn access_flags(dv: *mut mlx5dv_qp_ex, flags: u32) {
+    note(Call::Access(flags));
+    // SAFETY: called on the tables above.
+    unsafe { of_dv(dv) }.wr.set_access_flags(flags);
+}
+
+unsafe extern "C" fn layout_list(dv: *mut mlx5dv_qp_ex, count: u16, sges: *const ibv_sge) {
+    // SAFETY: called on the tables above, with so many entries.
+    let (extended, sges) = unsafe { (of_dv(dv), std::slice::from_raw_parts(sges, count.into())) };
+    note(Call::List(sges.iter().map(|sge| (sge.addr, sge.length, sge.lkey)).collect()));
+    extended.wr.set_layout_list(sges.iter().copied());
+}
+
+unsafe extern "C" fn layout_interleaved(
+    dv: *mut mlx5dv_qp_ex,
+    repeat: u32,
+    count: u16,
+    strips: *const mlx5dv_mr_interleaved,
+) {
+    // SAFETY: called on the tables above, with so many entries.
+    let (extended, strips) = unsafe { (of_dv(dv), std::slice::from_raw_parts(strips, count.into())) };
+    note(Call::Interleaved(repeat, strips.to_vec()));
+    extended.wr.set_layout_interleaved(repeat, strips.iter().copied());
+}
+
+unsafe extern "C" fn sig_block(dv: *mut mlx5dv_qp_ex, attr: *const mlx5dv_sig_block_attr) {
+    // SAFETY: called on the tables above, with attributes and domains that can be read.
+    unsafe {
+        let attr = &*attr;
+        assert_eq!(attr.comp_mask, 0);
+        let told = |domain: *const mlx5dv_sig_block_domain| {
+            domain.as_ref().map(|domain| match domain.sig_type {
+                sig_type::T10DIF => Told::T10Dif(domain.block_size, *domain.sig.dif),
+                _ => Told::Crc(domain.block_size, *domain.sig.crc),
+            })
+        };
+        let mlx5dv_sig_block_attr { flags, check_mask, copy_mask, .. } = *attr;
+        note(Call::SigBlock { mem: told(attr.mem), wire: told(attr.wire), flags, check_mask, copy_mask });
+        of_dv(dv).wr.set_sig_block(attr);
+    }
+}
+
+unsafe extern "C" fn complete(ex: *mut ibv_qp_ex) -> c_int {
+    note(Call::Complete);
+    let refusal = REFUSAL.take();
+    if refusal != 0 {
+        return refusal;
+    }
+    // SAFETY: called on the tables above, whose QP is live.
+    unsafe {
+        let extended = &mut *ex.cast::<Extended>();
+        assert_ne!(extended.ex.wr_flags & ibv_send_flags::IBV_SEND_INLINE.0, 0);
+        let qp = extended.qp;
+        // As a card: not by what the program posts with.
+        let noted = (*(*qp).context).ops.post_send;
+        (*(*qp).context).ops.post_send = POST_SEND.get();
+        let ret = extended.wr.post(qp, extended.ex.wr_id, extended.ex.wr_flags);
+        (*(*qp).context).ops.post_send = noted;
+        ret
+    }
+}
+
+unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: the caller gives a list of work requests that ends.
+    unsafe {
+        let mut opcodes = Vec::new();
+        let mut at = wr;
+        while let Some(one) = at.as_ref() {
+            opcodes.push(one.opcode);
+            at = one.next;
+        }
+        note(Call::PostSend(opcodes));
+        POST_SEND.get().unwrap()(qp, wr, bad)
+    }
+}
+
+unsafe extern "C" fn qp_cancel_posted_send_wrs(dv: *mut mlx5dv_qp_ex, wr_id: u64) -> c_int {
+    note(Call::Cancel(wr_id));
+    // SAFETY: called on the tables above, whose QP is live.
+    unsafe { mlx5dv_qp_cancel_posted_send_wrs(of_dv(dv).qp, wr_id) }
+}

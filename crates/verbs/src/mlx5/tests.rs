@@ -1,0 +1,310 @@
+//! What a card is asked for: the calls and their order, and what becomes of the bytes where the
+//! software RNIC carries them out.
+
+use rdma_sys::ibv_wr_opcode;
+use verbline_mem::{PageChoice, PeerRegion, Region, RegionSpec};
+
+use super::emulated::{self, Call, calls};
+use super::ffi::mlx5dv_sig_caps;
+use crate::cq::CompletionQueue;
+use crate::cq::completion::{Completions, Status};
+use crate::device::capability::Capability;
+use crate::device::context::Context;
+use crate::device::event::AsyncEventKind;
+use crate::memory::mr::Access;
+use crate::memory::pd::ProtectionDomain;
+use crate::memory::peer::PeerMr;
+use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
+use crate::qp::endpoint::Transport;
+use crate::qp::{QpError, QpSpec, QueuePair};
+use crate::signature::domain::{BlockSignature, BlockSize, Crc, CrcKind, Domain, Escape, Seed, T10Dif, T10Guard};
+use crate::signature::{KeyConfig, KeyLayout, KeySpec, Part, QpSignature, SignatureKey};
+use crate::wr::operation::{KeyPart, Local, Operation};
+use crate::wr::post::{PostStop, SendOptions};
+use crate::wr::works::{Work, WorkList};
+
+const DIF: Domain = Domain::T10Dif(
+    BlockSize::B512,
+    T10Dif {
+        guard: T10Guard::Crc,
+        seed: Seed::Zeros,
+        app_tag: 0xabcd,
+        ref_tag: 7,
+        ref_increments: true,
+        escape: Escape::AppTag,
+    },
+);
+
+/// A queue pair that talks to itself, on a card that the software RNIC stands in for.
+pub(super) struct Rig {
+    pub(super) qp: QueuePair,
+    cq: CompletionQueue,
+    pub(super) pd: ProtectionDomain,
+    context: Context,
+    pub(super) mr: PeerMr,
+}
+
+impl Rig {
+    pub(super) fn new(signature: QpSignature) -> Rig {
+        Rig::with(signature, emulated::ALL)
+    }
+
+    fn with(signature: QpSignature, caps: mlx5dv_sig_caps) -> Rig {
+        let context = emulated::open("soft0", caps);
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(256, None).unwrap());
+        let mut qp = pd.create_qp(&QpSpec { signature, ..QpSpec::new(Transport::Rc, &cq) }).unwrap();
+        qp.to_init(&InitSpec { access: Access::REMOTE_WRITE | Access::REMOTE_READ, ..InitSpec::default() }).unwrap();
+        qp.to_rtr(&RtrSpec::connected(qp.endpoint())).unwrap();
+        qp.to_rts(&RtsSpec::default()).unwrap();
+        let spec = RegionSpec { name: "card".into(), len_bytes: 16384, pages: PageChoice::Auto, lock: false };
+        let mr = pd.register_peer_region(PeerRegion::new(Region::map(&spec).unwrap()), all()).unwrap();
+        Rig { qp, cq, pd, context, mr }
+    }
+
+    fn key(&self) -> SignatureKey {
+        self.pd.create_signature_key(&KeySpec::default()).unwrap()
+    }
+
+    pub(super) fn list(&self, parts: &[(usize, u32)]) -> KeyLayout {
+        KeyLayout::list(parts.iter().map(|&(at, len)| self.mr.slice(at, len).unwrap()))
+    }
+
+    fn configure(&mut self, key: &mut SignatureKey, config: KeyConfig) -> Result<(), PostStop> {
+        let posted = self.qp.rc().unwrap().configure_key(key, config, SendOptions::default());
+        posted.map_err(|refused| refused.reason)
+    }
+
+    /// The ends of what is outstanding.
+    fn ends(&mut self) -> Vec<Status> {
+        let (mut completions, mut ends) = (Completions::with_capacity(8), Vec::new());
+        while self.cq.poll(&mut completions) > 0 {
+            for completion in &completions {
+                drop(self.qp.op_done(completion, &mut verbline_mem::Batch::with_capacity(8)).unwrap());
+                ends.push(completion.status());
+            }
+        }
+        ends
+    }
+
+    fn read(&self, at: usize, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.mr.read_into(at, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+fn all() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ
+}
+
+#[test]
+fn a_queue_pair_is_made_with_room_for_configurations() {
+    calls();
+    let rig = Rig::new(QpSignature::Pipelined);
+    // Three slots a work request and the usual spares; 8 entries, as 128 bytes are on the software
+    // RNIC, and a signature beside.
+    let expected = Call::CreateQp {
+        create_flags: 1 << 3 | 1 << 6,
+        send_ops_flags: 1 << 2,
+        max_send_wr: 3 * 128 + 32,
+        max_inline_data: 8 * 16 + 64,
+    };
+    assert_eq!((calls(), rig.qp.max_inline_bytes()), (vec![expected], 128));
+    // One that configures none is made and posted to as any other.
+    let mut qp = rig.pd.create_qp(&QpSpec::new(Transport::Rc, &rig.cq)).unwrap();
+    assert_eq!(calls(), []);
+    qp.to_init(&InitSpec::default()).unwrap();
+    qp.to_rtr(&RtrSpec::connected(qp.endpoint())).unwrap();
+    qp.to_rts(&RtsSpec::default()).unwrap();
+    let refused = qp.rc().unwrap().configure_key(&mut rig.key(), KeyConfig::new(), SendOptions::default());
+    let says = "the QP was made without QpSpec::signature";
+    assert_eq!((refused.unwrap_err().reason, calls()), (PostStop::NotKey(says), vec![]));
+}
+
+#[test]
+fn what_moves_through_a_key_gets_and_loses_protection_information() {
+    let mut rig = Rig::new(QpSignature::Keys);
+    let mut key = rig.key();
+    let config = KeyConfig::new().access(all()).layout(rig.list(&[(0, 512), (1024, 512)]));
+    rig.configure(&mut key, config.signature(BlockSignature::on_the_wire(DIF))).unwrap();
+    rig.mr.write_from(0, &[0x5a; 2048]).unwrap();
+    let to = rig.mr.remote(8192);
+    rig.qp.rc().unwrap().write(key.range(0, 1024), to, SendOptions::default()).unwrap();
+    assert_eq!(rig.ends(), [Status::SUCCESS; 2]);
+    assert_eq!(rig.read(8192 + 514, 6), [0xab, 0xcd, 0, 0, 0, 7]);
+    assert_eq!(rig.read(8192 + 520 + 514, 6), [0xab, 0xcd, 0, 0, 0, 8]);
+    rig.mr.write_from(8192 + 520 + 515, &[0xce]).unwrap();
+    rig.qp.rc().unwrap().read(key.range(0, 1024), to, SendOptions::default()).unwrap();
+    assert_eq!(rig.ends(), [Status::SUCCESS]);
+    let fault = key.check().unwrap().expect("it is wrong");
+    assert_eq!((fault.part, fault.expected, fault.actual, fault.offset), (Part::AppTag, 0xabce, 0xabcd, 520));
+    assert_eq!(key.check().unwrap(), None);
+}
+
+#[test]
+fn a_bad_block_stops_the_queue_and_its_response_is_cancelled() {
+    let mut rig = Rig::new(QpSignature::Pipelined);
+    let events = rig.context.async_events();
+    let mut key = rig.key();
+    rig.mr.write_from(0, &[1]).unwrap();
+    let config = KeyConfig::new().layout(rig.list(&[(0, 520)])).signature(BlockSignature::in_memory(DIF));
+    rig.configure(&mut key, config).unwrap();
+    let mut rc = rig.qp.rc().unwrap();
+    rc.write(key.range(0, 512), rig.mr.remote(4096), SendOptions::default()).unwrap();
+    let fenced = SendOptions { fence: true, ..SendOptions::default() };
+    rc.write(rig.mr.slice(0, 8).unwrap(), rig.mr.remote(8192), fenced).unwrap();
+    let response = rig.qp.last_posted().unwrap();
+    assert_eq!(events.try_next().unwrap().map(|event| event.kind), Some(AsyncEventKind::SqDrained));
+    assert_eq!(rig.ends(), [Status::SUCCESS; 2]);
+    assert!(key.check().unwrap().is_some_and(|fault| fault.part == Part::Guard));
+    assert!(rig.qp.is_stopped().unwrap());
+    calls();
+    assert_eq!(rig.qp.cancel_posted_sends(response).unwrap(), 1);
+    assert_eq!(calls(), [Call::Cancel(response.0)]);
+    rig.qp.resume().unwrap();
+    assert_eq!((rig.ends(), rig.read(8192, 8)), (vec![Status::SUCCESS], vec![0; 8]));
+    let error = rig.qp.cancel_posted_sends(response).unwrap_err().to_string();
+    assert!(error.contains("EINVAL") && error.contains("wait for the event SqDrained"), "{error}");
+}
+
+/// Two configurations with transfers around them, as one list.
+fn list_of_works(rig: &mut Rig) -> WorkList {
+    let region = rig.qp.keep_region(&rig.mr).unwrap();
+    let keys = rig.qp.keep_keys(2).unwrap();
+    let part = |offset, len| Local::Part(crate::wr::operation::Part { region, offset, len });
+    let blocks = BlockSignature::in_memory(DIF);
+    let mut works = WorkList::with_capacity(16);
+    let mut push = |operation, local| {
+        let work = Work::Operation { operation, local, options: SendOptions::default() };
+        assert!(works.push(work).is_ok());
+    };
+    let write = Operation::Write { to: rig.mr.remote(8192) };
+    push(write, part(0, 8));
+    push(Operation::Read { from: rig.mr.remote(8192) }, part(16, 8));
+    for key in keys {
+        push(Operation::Sign { key, blocks }, part(4096, 520));
+        push(write, Local::Key(KeyPart { key, offset: 0, len: 512 }));
+    }
+    works
+}
+
+#[test]
+fn a_list_is_cut_where_a_configuration_stands_and_keeps_its_order() {
+    let mut rig = Rig::new(QpSignature::Keys);
+    let mut works = list_of_works(&mut rig);
+    calls();
+    let outcome = rig.qp.post_works(&mut works);
+    assert_eq!((outcome.posted, outcome.stop), (6, None));
+    let made: Vec<_> = calls().into_iter().filter(|call| !matches!(call, Call::SigBlock { .. })).collect();
+    let (write, read) = (ibv_wr_opcode::IBV_WR_RDMA_WRITE, ibv_wr_opcode::IBV_WR_RDMA_READ);
+    let shape: Vec<_> = made
+        .iter()
+        .map(|call| match call {
+            Call::PostSend(opcodes) => format!("{opcodes:?}"),
+            Call::Configure { setters: 2, conf_flags: 0, .. } => "configure".to_owned(),
+            Call::List(parts) => format!("{} part", parts.len()),
+            other => format!("{other:?}"),
+        })
+        .collect();
+    let configured = ["Start", "configure", "1 part", "Complete"];
+    let (first, then) = (format!("[{write}, {read}]"), format!("[{write}]"));
+    let expected: Vec<&str> =
+        [&[&*first][..], &configured, &[&*then], &configured, &[&*then]].into_iter().flatten().copied().collect();
+    assert_eq!(shape, expected);
+    let numbers: Vec<u64> = made
+        .iter()
+        .filter_map(|call| match call {
+            Call::Configure { wr_id, .. } => Some(*wr_id),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(numbers[1] - numbers[0], 2, "as many lie between them as in the list");
+}
+
+#[test]
+fn a_configuration_that_is_refused_ends_its_list_there() {
+    let mut rig = Rig::new(QpSignature::Keys);
+    let mut works = list_of_works(&mut rig);
+    emulated::refuse_next(libc::ENOMEM);
+    let outcome = rig.qp.post_works(&mut works);
+    assert_eq!((outcome.posted, outcome.stop, works.len()), (2, Some(PostStop::Full), 4));
+    let outcome = rig.qp.post_works(&mut works);
+    assert_eq!((outcome.posted, outcome.stop, works.len()), (4, None, 0));
+}
+
+#[test]
+fn what_a_card_would_misunderstand_is_refused_before() {
+    let caps = mlx5dv_sig_caps { block_size: 1, block_prot: 0b11, t10dif_bg: 1, crc_type: 0b10 };
+    let mut rig = Rig::with(QpSignature::Keys, caps);
+    let mut key = rig.pd.create_signature_key(&KeySpec { max_entries: 64, ..KeySpec::default() }).unwrap();
+    calls();
+    let mut refused = |config| match rig.configure(&mut key, config) {
+        Err(PostStop::NotKey(says)) => says,
+        other => panic!("{other:?}"),
+    };
+    let crc = |size, kind| BlockSignature::in_memory(Domain::Crc(size, Crc { kind, seed: Seed::Ones }));
+    let config = |signature| KeyConfig::new().signature(signature);
+    let no_size = "the device has no blocks of that size (mlx5dv_sig_caps.block_size)";
+    let no_guard = "the device has no such guard (mlx5dv_sig_caps)";
+    assert_eq!(refused(config(crc(BlockSize::B4096, CrcKind::Crc32c))), no_size);
+    assert_eq!(refused(config(crc(BlockSize::B512, CrcKind::Crc64Xp10))), no_guard);
+    let checksum = T10Dif { guard: T10Guard::IpChecksum, ..T10Dif::type_1(1, 2) };
+    let checksum = Domain::T10Dif(BlockSize::B512, checksum);
+    assert_eq!(refused(config(BlockSignature::on_both(DIF, checksum))), no_guard);
+    assert_eq!(refused(KeyConfig::new().layout(KeyLayout::list([]))), "it would stand for no bytes");
+    assert_eq!(refused(KeyConfig::new().layout(KeyLayout::interleaved(0, []))), "it would stand for no bytes");
+    assert_eq!(calls(), []);
+    rig.configure(&mut key, config(crc(BlockSize::B512, CrcKind::Crc32c))).unwrap();
+    // More entries than a work request of this queue pair takes: the library would call it full.
+    let nine = rig.list(&[(0, 8); 9]);
+    calls();
+    let stop = rig.configure(&mut key, KeyConfig::new().layout(nine)).unwrap_err();
+    assert!(matches!(stop, PostStop::Device(errno) if errno.raw() == libc::EINVAL), "{stop}");
+    assert_eq!(calls(), []);
+}
+
+#[test]
+fn what_a_card_keeps_of_a_signature_is_not_relied_on_after_it_was_refused() {
+    let mut rig = Rig::new(QpSignature::Keys);
+    let mut key = rig.key();
+    let signed = KeyConfig::new().signature(BlockSignature::in_memory(DIF));
+    rig.configure(&mut key, signed.clone()).unwrap();
+    emulated::refuse_next(libc::ENOMEM);
+    assert_eq!(rig.configure(&mut key, signed.clone()), Err(PostStop::Full));
+    let kept = rig.configure(&mut key, KeyConfig::new().access(all()));
+    assert!(matches!(kept, Err(PostStop::NotKey(says)) if says.starts_with("the device refused its last signature")));
+    rig.configure(&mut key, signed).unwrap();
+    rig.configure(&mut key, KeyConfig::new().access(all())).unwrap();
+    // One that changed nothing of it leaves it known.
+    emulated::refuse_next(libc::ENOMEM);
+    assert_eq!(rig.configure(&mut key, KeyConfig::new().access(all())), Err(PostStop::Full));
+    rig.configure(&mut key, KeyConfig::new().access(all())).unwrap();
+    emulated::refuse_next(libc::ENOMEM);
+    assert_eq!(rig.configure(&mut key, KeyConfig::new().without_signature()), Err(PostStop::Full));
+    assert!(rig.configure(&mut key, KeyConfig::new()).is_err());
+    rig.configure(&mut key, KeyConfig::new().without_signature()).unwrap();
+}
+
+#[test]
+fn what_is_lacking_is_named() {
+    let none = mlx5dv_sig_caps::default();
+    assert_eq!(emulated::refused(none, false), "it is not an mlx5 device (mlx5dv_is_supported)");
+    assert_eq!(
+        emulated::refused(none, true),
+        "mlx5dv_query_device reports no block signatures of it (sig_caps.block_prot is 0)"
+    );
+    emulated::without_pipelining();
+    let context = emulated::open("soft0", emulated::ALL);
+    let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(64, None).unwrap());
+    let spec = |signature| QpSpec { signature, ..QpSpec::new(Transport::Rc, &cq) };
+    let error = pd.create_qp(&spec(QpSignature::Pipelined)).unwrap_err();
+    let QpError::Lacking(lacking) = &error else { panic!("{error}") };
+    assert_eq!(lacking.capability, Capability::SignaturePipelining);
+    assert_eq!(
+        error.to_string(),
+        "soft0 has no QPs that stop behind a bad block (MLX5DV_QP_CREATE_SIG_PIPELINING): mlx5dv_create_qp with \
+         MLX5DV_QP_CREATE_SIG_PIPELINING answered EOPNOTSUPP (Operation not supported); make the QP with \
+         QpSignature::Keys, check the key when the transfer is done, and send the response then"
+    );
+    pd.create_qp(&spec(QpSignature::Keys)).unwrap();
+}
