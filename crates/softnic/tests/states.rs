@@ -344,21 +344,24 @@ fn a_drained_queue_says_so_to_whoever_asked() {
     assert_eq!([drain(0), drain(1), drain(0)], [None, Some(ibv_event_type::IBV_EVENT_SQ_DRAINED as u32), None]);
 }
 
+/// It says so to whoever asked, and to nobody else.
 #[test]
 fn sqd_finishes_what_was_begun() {
     let pair = Pair::rc();
-    pair.a.post(&mut [Wr::send(1, SIGNALED, &[]), Wr::send(2, SIGNALED, &[])]).unwrap();
-    let mut sqd = attr(IBV_QPS_SQD);
-    sqd.en_sqd_async_notify = 1;
-    assert_eq!(pair.a.modify(&mut sqd, m::IBV_QP_STATE | m::IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
-    assert_eq!((pair.a.query().sq_draining, async_event(&pair.nic)), (1, None));
-    pair.b.recv(1, &[]);
-    pair.b.recv(2, &[]);
-    assert_eq!(pair.a_send.poll_all().iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [1]);
-    assert_eq!(async_event(&pair.nic), Some(ibv_event_type::IBV_EVENT_SQ_DRAINED as u32));
-    assert_eq!(pair.a.query().sq_draining, 0);
-    assert_eq!(pair.a.to(IBV_QPS_RTS), 0);
-    assert_eq!(pair.a_send.poll_all().iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [2]);
+    let drained = Some(ibv_event_type::IBV_EVENT_SQ_DRAINED as u32);
+    for (notify, event) in [(1, drained), (0, None)] {
+        pair.a.post(&mut [Wr::send(1, SIGNALED, &[]), Wr::send(2, SIGNALED, &[])]).unwrap();
+        let mut sqd = attr(IBV_QPS_SQD);
+        sqd.en_sqd_async_notify = notify;
+        assert_eq!(pair.a.modify(&mut sqd, m::IBV_QP_STATE | m::IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+        assert_eq!((pair.a.query().sq_draining, async_event(&pair.nic)), (1, None));
+        pair.b.recv(1, &[]);
+        pair.b.recv(2, &[]);
+        assert_eq!(pair.a_send.poll_all().iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [1]);
+        assert_eq!((async_event(&pair.nic), pair.a.query().sq_draining), (event, 0));
+        assert_eq!(pair.a.to(IBV_QPS_RTS), 0);
+        assert_eq!(pair.a_send.poll_all().iter().map(|wc| wc.wr_id).collect::<Vec<_>>(), [2]);
+    }
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub struct Posted {
     pub wr_id: u64,
     /// Whether a success is told (of a receive, always).
     pub signaled: bool,
+    /// Whether READs and atomics in front of it are done first.
+    pub fenced: bool,
     /// The bytes of its parts.
     pub len_bytes: u32,
 }
@@ -292,10 +294,9 @@ fn behind(context: *mut ibv_context) -> Option<Arc<Mutex<Scripted>>> {
 /// # Safety
 /// As ibv_post_send(3): a live QP, a list that ends, and a place for what was refused.
 unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> i32 {
-    let signaled = |wr: &ibv_send_wr| wr.send_flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0;
     // SAFETY: the caller's word; the parts are those of the work request.
     unsafe {
-        take((*qp).context, Queue::Sends(qp), wr, bad, |wr| (wr.next, wr.wr_id, signaled(wr), wr.sg_list, wr.num_sge))
+        take((*qp).context, Queue::Sends(qp), wr, bad, |wr| (wr.next, wr.wr_id, wr.send_flags, wr.sg_list, wr.num_sge))
     }
 }
 
@@ -303,14 +304,14 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut 
 /// As ibv_post_recv(3).
 unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
     // SAFETY: by the contract of ibv_post_recv(3), the QP is live and the list valid.
-    unsafe { take((*qp).context, Queue::Recvs(qp), wr, bad, |wr| (wr.next, wr.wr_id, true, wr.sg_list, wr.num_sge)) }
+    unsafe { take((*qp).context, Queue::Recvs(qp), wr, bad, |wr| (wr.next, wr.wr_id, TOLD, wr.sg_list, wr.num_sge)) }
 }
 
 /// # Safety
 /// As ibv_post_srq_recv(3).
 unsafe extern "C" fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
     // SAFETY: by the contract of ibv_post_srq_recv(3), the SRQ is live and the list valid.
-    unsafe { take((*srq).context, Queue::Shared(srq), wr, bad, |wr| (wr.next, wr.wr_id, true, wr.sg_list, wr.num_sge)) }
+    unsafe { take((*srq).context, Queue::Shared(srq), wr, bad, |wr| (wr.next, wr.wr_id, TOLD, wr.sg_list, wr.num_sge)) }
 }
 
 /// What work requests are posted to.
@@ -321,8 +322,10 @@ enum Queue {
     Shared(*mut ibv_srq),
 }
 
-/// Next, number, whether it is signaled, and the parts.
-type Parts<W> = (*mut W, u64, bool, *mut ibv_sge, i32);
+const TOLD: u32 = ibv_send_flags::IBV_SEND_SIGNALED.0;
+const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
+/// Next, number, flags, and the parts.
+type Parts<W> = (*mut W, u64, u32, *mut ibv_sge, i32);
 
 /// # Safety
 /// As [`post_send`], of a live queue of this context, and `parts` says what is in the work request.
@@ -342,10 +345,11 @@ unsafe fn take<W>(
     let mut taken = Vec::new();
     while !wr.is_null() && taken.len() < queues.takes {
         // SAFETY: the list is valid.
-        let (next, wr_id, signaled, sges, count) = parts(unsafe { &*wr });
+        let (next, wr_id, flags, sges, count) = parts(unsafe { &*wr });
         // SAFETY: so many parts are there.
         let len = |at| unsafe { (*sges.add(at as usize)).length };
-        taken.push(Posted { wr_id, signaled, len_bytes: (0..count).map(len).sum() });
+        let (signaled, fenced) = (flags & TOLD != 0, flags & FENCE != 0);
+        taken.push(Posted { wr_id, signaled, fenced, len_bytes: (0..count).map(len).sum() });
         wr = next;
     }
     if queues.takes != usize::MAX {
@@ -459,10 +463,8 @@ mod tests {
         assert_eq!(script.queues().flush(qp.qpn()).len(), 2);
         assert_eq!(cq.poll(&mut completions), 3, "two sends and the receive that was left");
         let posts = script.queues().posts();
-        assert_eq!(
-            posts.iter().map(|post| (post.taken.len(), post.refused)).collect::<Vec<_>>(),
-            [(3, true), (2, false)]
-        );
+        let taken: Vec<_> = posts.iter().map(|post| (post.taken.len(), post.refused)).collect();
+        assert_eq!(taken, [(3, true), (2, false)]);
     }
 
     #[test]

@@ -26,3 +26,4 @@ mod signatures;
 mod states;
 mod thread_domains;
 mod windows;
+mod works;

@@ -152,7 +152,10 @@ impl World {
             OperationKind::Invalidate => (Operation::invalidate(9), 0, false),
             _ => (Operation::write(self.packet(len), PEER), len, true),
         };
-        (operation.tag(tag), Given { tag, user, kind, bytes, has_packet })
+        // Every third is fenced.
+        let fenced = tag % 3 == 2;
+        let operation = if fenced { operation.fenced() } else { operation };
+        (operation.tag(tag), Given { tag, user, kind, bytes, has_packet, fenced })
     }
 
     fn give(&mut self, user: usize, count: usize, kind: OperationKind, len: usize) {
@@ -227,9 +230,12 @@ impl World {
         for post in &posts {
             assert!(post.refused || post.taken.last().is_some_and(|last| last.signaled), "the last is signaled");
         }
-        let posted: Vec<_> =
-            posts.iter().flat_map(|post| &post.taken).map(|posted| posted.len_bytes as usize).collect();
-        assert_eq!(posted, self.oracle.posted_now, "what is posted, in order");
+        let posted: Vec<_> = posts
+            .iter()
+            .flat_map(|post| &post.taken)
+            .map(|posted| (posted.len_bytes as usize, posted.fenced))
+            .collect();
+        assert_eq!(posted, self.oracle.posted_now, "what is posted, in order, and how");
     }
 
     fn check(&mut self) {

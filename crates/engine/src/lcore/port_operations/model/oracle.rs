@@ -16,6 +16,7 @@ pub(super) struct Given {
     pub(super) kind: OperationKind,
     pub(super) bytes: usize,
     pub(super) has_packet: bool,
+    pub(super) fenced: bool,
 }
 
 /// How it ended.
@@ -52,6 +53,10 @@ impl Item {
         }
     }
 
+    fn is_fenced(self) -> bool {
+        matches!(self, Item::Operation(given) if given.fenced)
+    }
+
     fn is_send(self) -> bool {
         matches!(self, Item::Send(_))
     }
@@ -69,8 +74,8 @@ pub(super) struct Oracle {
     waiting: VecDeque<Item>,
     /// What the queue pair has, and no completion that was polled covers.
     pub(super) posted: VecDeque<Item>,
-    /// The lengths of what was posted in the last turn.
-    pub(super) posted_now: Vec<usize>,
+    /// The lengths of what was posted in the last turn, and whether it was fenced.
+    pub(super) posted_now: Vec<(usize, bool)>,
     /// Ended in the device since its last completion, and completions that nobody has polled: how
     /// many each covers, and how the last of them ended.
     quietly_ended: usize,
@@ -206,7 +211,7 @@ impl Oracle {
     }
 
     fn finish(&mut self, given: Given, outcome: Outcome) {
-        let Given { tag, user, kind, bytes, has_packet } = given;
+        let Given { tag, user, kind, bytes, has_packet, .. } = given;
         let counts = &mut self.kinds[kind as usize];
         match outcome {
             Outcome::Completed => {
@@ -272,7 +277,7 @@ impl Oracle {
     }
 
     fn post(&mut self, item: Item) {
-        self.posted_now.push(item.bytes());
+        self.posted_now.push((item.bytes(), item.is_fenced()));
         self.posted.push_back(item);
         match item {
             Item::Send(bytes) => {
