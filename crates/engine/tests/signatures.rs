@@ -9,7 +9,7 @@ use common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use serde::Deserialize;
 use verbline_engine::signature::{BlockSignature, BlockSize, Blocks, Domain, Part, SignatureKey, T10Dif};
 use verbline_engine::{
-    Completed, ConnectionChange, ConnectionEvent, ConnectionId, Counter, DeclineReason, Next, Operation,
+    Completed, ConnectionChange, ConnectionEvent, ConnectionId, Counter, DeclineReason, EngineError, Next, Operation,
     OperationError, OperationKind, Outputs, Region, Registry, Remote, Report, Stage, StageContext, StageError,
     StageSpec,
 };
@@ -38,6 +38,9 @@ fn guard(data: &[u8]) -> u16 {
 struct TargetParams {
     bad: BTreeSet<usize>,
     keys: u16,
+    /// Answers before the block has gone, which nobody should.
+    #[serde(default)]
+    answers_first: bool,
 }
 
 /// Answers each command with its block, checked by the device, and a response.
@@ -94,6 +97,9 @@ impl Target {
             Operation::respond(of_key, packet, None),
         ];
         operations = operations.map(|operation| operation.tag(key.into()));
+        if self.params.answers_first {
+            operations.swap(1, 2);
+        }
         if let Some(over) = over {
             operations = operations.map(|operation| operation.over(over));
         }
@@ -126,6 +132,9 @@ impl Stage for Target {
 
     fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
         while let Some(done) = done.pop() {
+            if self.params.answers_first {
+                continue;
+            }
             if done.kind != OperationKind::Respond {
                 assert_eq!(done.result, Ok(()), "what moves is told, and not judged");
                 continue;
@@ -157,6 +166,9 @@ struct HostParams {
     bad: BTreeSet<usize>,
     count: u64,
     many: bool,
+    /// Believes no answer.
+    #[serde(default)]
+    is_deaf: bool,
 }
 
 /// Asks for blocks, several at a time over each connection, and looks at what comes.
@@ -201,6 +213,9 @@ impl Stage for Host {
     }
 
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        if self.params.is_deaf {
+            return input.clear();
+        }
         for packet in input.drain_front(input.len()) {
             let over = packet.connection();
             let (slot, number) = (over.map_or(0, ConnectionId::slot), usize::from(packet.data()[0]));
@@ -346,4 +361,12 @@ fn a_key_serves_again_once_its_response_has_come_back() {
     let [host, target] = many(7165);
     let report = run(&stages(), &text([&host, &target], true, 1, &all, 320)).unwrap();
     assert_eq!(check(&report, 320), [320; 2]);
+}
+
+/// Nobody could take it back: the peer would go on with a block that is bad.
+#[test]
+fn a_bad_block_whose_response_has_gone_out_ends_the_run() {
+    let text = text(ALONE, false, 1, &[0], 1).replace("keys = 1 }", "keys = 1, answers_first = true }");
+    let error = run(&stages(), &text.replace("many = false }", "many = false, is_deaf = true }")).unwrap_err();
+    assert!(matches!(error, EngineError::Failed { .. }) && error.to_string().contains("port.target"), "{error}");
 }

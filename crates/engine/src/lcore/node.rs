@@ -169,20 +169,15 @@ impl Node {
         !ctx.sinks[self.input].batch.is_empty()
     }
 
-    /// Tells the stage that the run is stopping. Returns true if that ends a source, which is not
-    /// polled from now on.
-    pub(crate) fn stop(&mut self, ctx: &mut LcoreContext) -> bool {
+    /// Tells the stage that the run is stopping. A source is not polled from now on.
+    pub(crate) fn stop(&mut self, ctx: &mut LcoreContext) {
         let mut out = outputs(&self.links, &self.stats, self.cache, ctx);
         self.stage.stop(&mut out);
         self.stats.packets_out.add(out.sent);
-        if self.polling == Polling::DONE {
-            return false;
-        }
         match self.source && !self.operates {
             true => self.polling = Polling::DONE,
             false => self.poll_soon(),
         }
-        self.source
     }
 
     /// Counts what its stage was given and has left, because it panicked.

@@ -189,6 +189,43 @@ mod tests {
     }
 
     #[test]
+    fn a_full_ring_that_displaces_loses_as_many_of_its_oldest_as_wait() {
+        let rig = Rig::new(8);
+        let (producer, consumer) = verbline_ring::spsc(4);
+        let (displacer, displaced) = verbline_ring::displacement(4);
+        let [filled, emptied] = [shared::<RingProducerStats>(), shared()];
+        let stats: Shared<RingConsumerStats> = shared();
+        let mut to_ring = [Sink::new(8, DropReason::Displaced, SinkStats::Ring(Shared::clone(&filled)))];
+        let mut from_ring = [Sink::new(8, DropReason::StageFull, SinkStats::Ring(emptied))];
+        let mut fills = RingProducer { producer, sink: 0, doorbell: 0, stats: filled, displacer: Some(displacer) };
+        let mut empties = RingConsumer {
+            consumer,
+            sink: 0,
+            burst: 8,
+            stats: Shared::clone(&stats),
+            displaced: Some(displaced),
+            order: PollOrder::default(),
+        };
+        let mut next = 0;
+        let mut round = |waiting: u64| {
+            for mark in next..next + waiting {
+                let mut packet = rig.pool.cache(0).get().unwrap();
+                packet.set_mark(mark);
+                assert!(to_ring[0].push(packet));
+            }
+            next += waiting;
+            fills.flush(&mut to_ring);
+            empties.poll(&mut from_ring);
+            let marks: Vec<u64> = from_ring[0].batch.iter().map(Packet::mark).collect();
+            from_ring[0].batch.clear();
+            (marks, stats.displaced.value(), stats.popped.value())
+        };
+        assert_eq!(round(3), (vec![0, 1, 2], 0, 3), "there is room for all");
+        assert_eq!(round(6), (vec![5, 6], 2, 5), "two wait, for which the oldest two go");
+        assert_eq!(round(0), (vec![7, 8], 2, 7), "they have come, and nobody waits");
+    }
+
+    #[test]
     fn what_a_poll_takes_is_counted_and_the_most_that_was_there() {
         let (rig, stats) = (Rig::new(8), shared::<RingConsumerStats>());
         let (mut producer, consumer) = verbline_ring::spsc(8);

@@ -44,9 +44,7 @@ impl Lcore {
         let until_ns = self.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
         for (index, node) in self.nodes.iter_mut().enumerate() {
             self.running = Some(index);
-            if node.stop(&mut self.ctx) {
-                self.control.update(|progress| progress.sources_done += 1);
-            }
+            node.stop(&mut self.ctx);
             self.polling = self.polling.min(node.polling());
         }
         self.running = None;

@@ -1,6 +1,9 @@
 //! A stage with descriptors, as its node sees it: a stage that wants to be polled after a sleep
 //! that one of them has ended, and while the lcore is awake as often as it asked for.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use verbline_mem::Batch;

@@ -7,6 +7,7 @@ use verbline_verbs::rdma::Remote;
 use super::*;
 use crate::api::operations::{DeclineReason, Memory, Operation, Verb, Window};
 use crate::api::region::Range;
+use crate::api::signature::{Blocks, SignatureKey};
 use crate::rig::Rig;
 use crate::stats::count::shared;
 
@@ -93,7 +94,23 @@ fn what_names_memory_that_the_port_has_not_is_declined() {
     let bind = Verb::Bind { window: Window(0), rights: Rights::REMOTE_READ };
     assert_eq!(why(&mut queue, Operation::new(bind, Memory::Empty)), foreign, "no window");
     let rig = Rig::new(1);
-    let packet = rig.pool.cache(0).get().unwrap();
-    assert_eq!(why(&mut queue, Operation::write(packet, PEER)), None, "a packet is known wherever it is");
-    assert_eq!((queue.stats.declined.value(), queue.room()), (3, 3));
+    let cache = rig.pool.cache(0);
+    let packet = || cache.get().unwrap();
+    let key = SignatureKey(0);
+    assert_eq!(why(&mut queue, Operation::respond(key, packet(), None)), foreign, "no key");
+    let blocks = Memory::Blocks(Blocks { key, data_bytes: 512 });
+    assert_eq!(why(&mut queue, Operation::write(blocks, PEER)), foreign, "no key that stands for blocks");
+    assert_eq!(why(&mut queue, Operation::write(packet(), PEER)), None, "a packet is known wherever it is");
+    assert_eq!((queue.stats.declined.value(), queue.room()), (5, 3));
+}
+
+/// The stage would be polled at once, for nothing.
+#[test]
+fn what_takes_nothing_is_no_news_to_the_port() {
+    let (mut queue, stage) = queue(4, None);
+    let connection = connection(0, 1);
+    assert_eq!(queue.accept_each(&stage, 0, 0, |_| over(connection)).count, 0);
+    assert!(!queue.is_fresh);
+    assert_eq!(queue.accept_each(&stage, 0, 2, |_| Operation::invalidate(9)).count, 2);
+    assert!(queue.is_fresh);
 }

@@ -11,11 +11,13 @@ use crate::api::outputs::{OutId, Outputs};
 use crate::api::sink::{Link, Sink, SinkStats};
 use crate::api::stage::{Next, Stage};
 use crate::connection::many::exchange::Exchange;
-use crate::control::run_control::{Control, LcoreInbox};
+use crate::control::notice::Notice;
+use crate::control::run_control::{Control, LcoreInbox, Phase};
 use crate::idle::policy::Budget;
 use crate::lcore::multi_port::{ManyReceiving, MultiPort, MultiPortSpec};
+use crate::lcore::port::Receiving;
 use crate::lcore::rings::{PeerDoorbell, RingProducer};
-use crate::rig::{Parts, Rig};
+use crate::rig::{Depths, Parts, Rig, port, sleep_in};
 use crate::stats::clock::told::Time;
 use crate::stats::count::{Shared, shared};
 use crate::stats::counters::{RingProducerStats, StageStats};
@@ -136,4 +138,58 @@ fn an_lcore_stays_awake_while_a_port_with_many_connections_waits_for_its_pool() 
     assert!(lcore.run_turn(), "it looks into the pool again");
     assert_eq!(rig.pool.account().held, 2);
     assert!(!lcore.run_turn(), "nothing is missing");
+}
+
+/// Asking reads the clock, which is a good part of an idle turn.
+#[test]
+fn an_adaptive_lcore_asks_whether_to_sleep_in_one_idle_turn_of_some_sixteen() {
+    const TURNS: u64 = 3_200;
+    let rig = Rig::new(4);
+    sleep_in(&rig.time);
+    let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+    let control = Arc::new(Control::new(vec![waker]));
+    let (stage, source) = (Box::new(Sporadic { time: rig.time.clone(), every: u64::MAX, polls: 0 }), rig.source());
+    let budget = Budget::none(IdlePolicy::Adaptive);
+    let parts = Parts { budget, ports: Vec::new(), sinks: Vec::new(), stage, source: Some(source), doorbell, burst: 4 };
+    let (mut lcore, _) = rig.lcore(&control, parts);
+    let mut polls = 0;
+    rig.script.on_poll(move |_| {
+        polls += 1;
+        if polls == TURNS {
+            control.advance(Phase::Ending);
+        }
+    });
+    lcore.run().unwrap();
+    // It has no budget, so it sleeps whenever it asks.
+    let (sleeps, loops) = (lcore.ctx.stats.sleeps.value(), lcore.ctx.stats.loops.value());
+    assert!((loops / 32..loops / 8).contains(&sleeps), "{sleeps} sleeps in {loops} turns");
+}
+
+/// One that gets more than it can take is no reason to leave the others alone for ever.
+#[test]
+fn a_stopped_queue_pair_goes_on_though_completions_never_end() {
+    const DEPTH: usize = 4;
+    let rig = Rig::new(16);
+    let source = rig.source();
+    let most = u64::from(source.cq.depth_wc());
+    let depths = Depths { tx_wr: 1, rx_wr: DEPTH as u32, signal_every_wr: 1 };
+    let mut qp = rig.pd.create_qp(&Rig::spec(&source.cq, Transport::Rc, depths, 0)).unwrap();
+    rig.bring_up(&mut qp);
+    let qpn = qp.qpn();
+    let ports = vec![port(0, qp, Some(Receiving::new(0, Link::Sink(0), DEPTH, DEPTH, false)), None, None)];
+    let (waker, doorbell) = verbline_ring::doorbell().unwrap();
+    let stage = Box::new(Sporadic { time: rig.time.clone(), every: u64::MAX, polls: 0 });
+    let budget = Budget::none(IdlePolicy::Poll);
+    let parts = Parts { budget, ports, sinks: Vec::new(), stage, source: Some(source), doorbell, burst: DEPTH };
+    let (mut lcore, stats) = rig.lcore(&Arc::new(Control::new(vec![waker])), parts);
+    while lcore.run_turn() {}
+    // For as long as anybody may want to wait here.
+    let mut left = 4 * most;
+    rig.script.on_poll(move |queues| {
+        while left > 0 && queues.receive(qpn, 8) {
+            left -= 1;
+        }
+    });
+    lcore.handle_notice(Notice::SqStopped { port: 0, qpn }).unwrap();
+    assert_eq!(stats.packets_in.value(), most, "as many as may have been there");
 }

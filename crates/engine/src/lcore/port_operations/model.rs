@@ -337,3 +337,22 @@ fn a_send_that_was_listed_and_never_posted_is_dropped_once() {
     use Step::{Fail, Send, TakeOnly, Turn};
     run(&[Send(2, 20), TakeOnly(1, FULL), Turn, Fail(Status::RETRY_EXC_ERR), Turn]);
 }
+
+/// It held a place of the send queue for ever.
+#[test]
+fn a_packet_that_cannot_be_sent_is_dropped_and_leaves_its_place_to_the_next() {
+    let mut world = World::new(SMALL);
+    let foreign = crate::rig::pool(3);
+    for refused in 1..=3 {
+        let mut packet = foreign.cache(0).get().unwrap();
+        assert!(packet.set_len(20));
+        assert!(world.ctx.sinks[PORT].push(packet));
+        assert!(world.port.work(&mut world.ctx));
+        let stats = &world.port.stats;
+        assert_eq!((stats.drops.count(DropReason::SendError), stats.tx_outstanding.value()), (refused, 0));
+        assert_eq!(foreign.account().held, 0);
+    }
+    (0..SMALL.tx_wr).for_each(|_| world.send(10));
+    world.turn();
+    assert_eq!(world.port.stats.tx_packets.value(), SMALL.tx_wr as u64);
+}

@@ -42,16 +42,16 @@ struct World {
 
 impl World {
     fn new() -> World {
-        World::with(false)
+        World::with(false, true)
     }
 
-    /// `any`: what names no connection goes to each in turn.
-    fn with(any: bool) -> World {
+    /// `any`: what names no connection goes to each in turn. `shares`: they have one receive queue.
+    fn with(any: bool, shares: bool) -> World {
         let rig = Rig::new(64);
         let cq = rig.context.create_cq(128, None).unwrap();
-        let srq = rig.pd.create_srq(&SrqSpec::new(Transport::Rc, 2)).unwrap();
-        let depths = Depths { tx_wr: 2 * DEPTH as u32, rx_wr: 0, signal_every_wr: 8 };
-        let maker = rig.pd.qp_maker(&QpSpec { srq: Some(&srq), ..Rig::spec(&cq, Transport::Rc, depths, 0) });
+        let srq = shares.then(|| rig.pd.create_srq(&SrqSpec::new(Transport::Rc, 2)).unwrap());
+        let depths = Depths { tx_wr: 2 * DEPTH as u32, rx_wr: if shares { 0 } else { 2 }, signal_every_wr: 8 };
+        let maker = rig.pd.qp_maker(&QpSpec { srq: srq.as_ref(), ..Rig::spec(&cq, Transport::Rc, depths, 0) });
         let (stage, stats, lcore) = (shared::<StageStats>(), shared::<PortStats>(), shared::<LcoreStats>());
         let mut queue = OperationQueue::new(OperationsSpec {
             port: Shared::clone(&stats),
@@ -70,7 +70,7 @@ impl World {
             name: "port".into(),
             index: 0,
             connections: 2,
-            receiving: Some(ManyReceiving::new(Some(srq), 0, Link::Drop, 2, 2, 2, [false; 2])),
+            receiving: Some(ManyReceiving::new(srq, 0, Link::Drop, 2, 2, 2, [false; 2])),
             sending: Some(ManySending::new(PORT, 8, [DEPTH, 2 * DEPTH], 2 * DEPTH, Some(queue))),
             any,
             exchange: Arc::clone(&exchange),
@@ -273,6 +273,25 @@ fn what_only_the_marker_answers_for_is_lost() {
 }
 
 #[test]
+fn a_marker_that_comes_twice_is_stale_the_second_time() {
+    let mut world = World::with(false, false);
+    let (first, of_first) = world.open(0);
+    world.write(first, 1);
+    world.turn();
+    world.exchange.tell_lcore(ToLcore::Close { connection: first, reason: "left" });
+    assert!(world.ctx.many[0].take_messages());
+    for _ in ["the write", "the marker"] {
+        assert!(world.rig.script.queues().end_send(of_first, Status::WR_FLUSH_ERR).is_some());
+    }
+    world.turn();
+    // Its receives are still to come back.
+    assert_eq!((world.take().len(), world.stats.stale.value()), (1, 0));
+    assert!(world.rig.script.queues().repeat());
+    world.turn();
+    assert_eq!((world.take().len(), world.stats.stale.value()), (0, 1));
+}
+
+#[test]
 fn the_packets_of_operations_that_are_under_way_at_the_end_are_counted() {
     let mut world = World::new();
     let ((first, _), (second, of_second)) = (world.open(0), world.open(1));
@@ -306,7 +325,7 @@ fn operations_and_packets_for_a_connection_that_is_over_come_back_and_are_droppe
 #[test]
 fn what_names_no_connection_goes_to_each_in_turn_where_the_plan_says_so_and_the_rest_where_it_says() {
     for any in [false, true] {
-        let mut world = World::with(any);
+        let mut world = World::with(any, true);
         let ((first, _), (second, _)) = (world.open(0), world.open(1));
         for _ in 0..2 {
             world.send(None, 1);

@@ -11,7 +11,7 @@ pub(super) struct Filled {
     /// Packets that were taken from the pool.
     pub(super) taken: usize,
     pub(super) posted: usize,
-    /// Why the device took something not that had room for it.
+    /// Why the device refused something that it has room for.
     pub(super) refused: Option<PostStop>,
 }
 
