@@ -39,9 +39,8 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mu
     // SAFETY: `cq::create` made it with the ring.
     let first = unsafe { consumer.next(&this.ring) };
     let mut mail = Mail { this, readers: poller.readers };
-    let pending = mail.pending();
     if first.is_none() {
-        return match pending {
+        return match mail.pending() {
             Some(index) => mail.poll(index, room),
             None if this.ring.is_overrun() => -1,
             None => 0,
@@ -274,7 +273,10 @@ impl Taker<'_> {
             if sge.length().wrapping_sub(1) < bytes as u32 - 1 {
                 break;
             }
-            let Some(at) = key.inside(sge.addr(), bytes as u64).filter(|_| key.is(sge.lkey())) else { break };
+            if !key.is(sge.lkey()) {
+                break;
+            }
+            let Some(at) = key.inside(sge.addr(), bytes as u64) else { break };
             // SAFETY: the key, which was looked up inside the guard that we are in, grants so many
             // bytes there.
             unsafe { payload(&entry, bytes, at) };

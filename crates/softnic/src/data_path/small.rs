@@ -140,7 +140,8 @@ fn post_list<'a>(
 ) -> Option<Option<SendWr<'a>>> {
     let mut source = Source::new(&poster);
     let mut run = [const { MaybeUninit::<Small<'a>>::uninit() }; RUN];
-    let (mut at, mut slots, mut flags) = (index, 0, 0);
+    // The flags of all, and of all but the last.
+    let (mut at, mut slots, mut flags, mut earlier) = (index, 0, 0, 0);
     let (capacities, mut next) = (peer.rq.capacities(), Some(wr));
     for slot in &mut run[..most] {
         let Some(wr) = next else { break };
@@ -151,7 +152,7 @@ fn post_list<'a>(
         slot.write(message);
         slots += message.slots();
         at += 1;
-        (flags, next) = (flags | wr.send_flags, wr.next());
+        (flags, earlier, next) = (flags | wr.send_flags, flags, wr.next());
     }
     let count = (at - index) as usize;
     if count == 0 {
@@ -163,16 +164,26 @@ fn post_list<'a>(
     let run = unsafe { std::slice::from_raw_parts(run.as_ptr().cast::<Small<'a>>(), count) };
     let (polled, tag, qpn, mut at) = (poster.rq.polled(), peer.tag(), peer.qpn, claim.first);
     for (index, message) in (index..).zip(run) {
-        message.write_claimed(&claim, at, qpn, index, polled);
-        claim.publish(at, tag, message.slots() == 2);
-        at += message.slots();
+        // A branch each, so that what depends on the length is known in it: 8 instructions less.
+        let two = message.slots() == 2;
+        if two {
+            message.write_claimed(&claim, at, qpn, index, polled);
+            claim.publish(at, tag, true);
+        } else {
+            message.write_claimed(&claim, at, qpn, index, polled);
+            claim.publish(at, tag, false);
+        }
+        at += 1 + u64::from(two);
     }
     completion::notify(cq, flags & ibv_send_flags::IBV_SEND_SOLICITED.0 != 0);
     peer.rq.consume(index + count as u64);
     let position = poster.sq.posted();
     poster.sq.advance(position + count as u64);
-    if poster.sig_all || flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0 {
-        complete_run(&poster, run, position, errors);
+    let is_signaled = |flags: u32| poster.sig_all || flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0;
+    if is_signaled(flags) {
+        // Mostly the last, if any: the others need not be looked at then.
+        let first = if is_signaled(earlier) { 0 } else { count - 1 };
+        complete_run(&poster, &run[first..], position + first as u64, errors);
     }
     Some(next)
 }
