@@ -55,14 +55,14 @@ impl Chunk {
         self.rest.get(place).map(|index| index.load(Ordering::Relaxed)).filter(|&index| index != NIL)
     }
 
-    /// Writes the other indices of a chunk whose own is `index_of(start)`, of `count` in all.
-    fn fill(&self, start: usize, count: usize, index_of: &impl Fn(usize) -> u32) {
-        let more = (count - start - 1).min(REST);
-        for (place, rest) in self.rest[..more].iter().enumerate() {
+    /// Writes the indices of a chunk beside its own: those of `items`, of which there are [`REST`]
+    /// at most.
+    fn fill<T>(&self, items: &[T], index_of: &impl Fn(&T) -> u32) {
+        for (rest, item) in self.rest.iter().zip(items) {
             // Relaxed, here and below: published by the Release of the push.
-            rest.store(index_of(start + 1 + place), Ordering::Relaxed);
+            rest.store(index_of(item), Ordering::Relaxed);
         }
-        if let Some(end) = self.rest.get(more) {
+        if let Some(end) = self.rest.get(items.len()) {
             end.store(NIL, Ordering::Relaxed);
         }
     }
@@ -110,7 +110,11 @@ impl FreeList {
         chunks.extend((0..packets).map(|_| Chunk::new()));
         let hot = Hot { head: AtomicU64::new(pack(0, NIL)), home: AtomicU32::new(packets) };
         let list = Self { hot, chunks: chunks.into_boxed_slice() };
-        list.push(packets as usize, |k| k as u32);
+        for first in (0..packets).step_by(1 + REST).rev() {
+            let count = (1 + REST).min((packets - first) as usize);
+            let chunk: [u32; 1 + REST] = std::array::from_fn(|k| first + k as u32);
+            list.push(&chunk[..count], |&index| index);
+        }
         Some(list)
     }
 
@@ -180,45 +184,44 @@ impl FreeList {
     #[cold]
     fn put_rest_back(&self, first: u32, taken: usize) {
         let chunk = &self.chunks[first as usize];
-        let left = |k: usize| chunk.rest_at(taken - 1 + k);
-        let count = (0..REST).take_while(|&k| left(k).is_some()).count();
+        let left: [u32; REST] = std::array::from_fn(|k| chunk.rest_at(taken - 1 + k).unwrap_or(NIL));
         // Its first index is the caller's, so nobody writes the chunk while it is read.
-        self.push(count, |k| left(k).unwrap_or(NIL));
+        let count = left.iter().take_while(|&&index| index != NIL).count();
+        self.push(&left[..count], |&index| index);
     }
 
-    /// Puts `count` indices, `index_of(0)` on top. The list may be gone when this returns.
+    /// Puts the indices of `items`, the first on top. The list may be gone when this returns.
     ///
     /// # Safety
     /// `this` is alive until the put's last access, which holding the packets guarantees: the list
     /// is not freed while one is out. Each index is in range, was taken from this list, and is not
     /// put twice.
-    pub(crate) unsafe fn put(this: NonNull<Self>, count: usize, index_of: impl Fn(usize) -> u32) {
-        if count == 0 {
+    pub(crate) unsafe fn put<T>(this: NonNull<Self>, items: &[T], index_of: impl Fn(&T) -> u32) {
+        if items.is_empty() {
             return;
         }
         // SAFETY: alive, by the caller's word; the reference ends before the last access.
-        unsafe { this.as_ref() }.push(count, index_of);
+        unsafe { this.as_ref() }.push(items, index_of);
         // SAFETY: as above: until the add below is seen, `home` is short and the owner does not
         // free. The reference is to an atomic alone, as memory that goes away under a call's feet
         // has to be.
         let home = unsafe { &(*this.as_ptr()).hot.home };
         // Release: pairs with the Acquire in `all_home`; nothing of the pool is touched after it.
-        home.fetch_add(count as u32, Ordering::Release);
+        home.fetch_add(items.len() as u32, Ordering::Release);
     }
 
-    fn push(&self, count: usize, index_of: impl Fn(usize) -> u32) {
-        if count == 0 {
-            return;
-        }
-        let top = index_of(0);
+    fn push<T>(&self, items: &[T], index_of: impl Fn(&T) -> u32) {
+        let mut chunks = items.chunks(1 + REST).filter_map(<[T]>::split_first);
+        let Some((first, rest)) = chunks.next() else { return };
+        let top = index_of(first);
         let mut last = &self.chunks[top as usize];
-        last.fill(0, count, &index_of);
-        for start in (1 + REST..count).step_by(1 + REST) {
-            let first = index_of(start);
+        last.fill(rest, &index_of);
+        for (first, rest) in chunks {
+            let first = index_of(first);
             // Relaxed, here and below: published by the swap's Release.
             last.below.store(first, Ordering::Relaxed);
             last = &self.chunks[first as usize];
-            last.fill(start, count, &index_of);
+            last.fill(rest, &index_of);
         }
         // Relaxed, here and on failure: a put looks at nothing below the head.
         let mut head = self.hot.head.load(Ordering::Relaxed);

@@ -54,7 +54,7 @@ impl World {
 
     fn put(&self, indices: &[u32]) {
         // SAFETY: `self` is borrowed throughout; each index was taken from this list.
-        unsafe { FreeList::put(NonNull::from(&self.list), indices.len(), |k| indices[k]) };
+        unsafe { FreeList::put(NonNull::from(&self.list), indices, |&index| index) };
     }
 }
 

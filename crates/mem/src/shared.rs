@@ -128,7 +128,7 @@ impl Shared {
         let free = unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).free) };
         // SAFETY: the packets are out until `put` counts them home, so the pool is alive while it
         // asks for their indices; right and range are the caller's word.
-        unsafe { FreeList::put(free, packets.len(), |k| this.as_ref().index_of(packets[k])) };
+        unsafe { FreeList::put(free, packets, |&packet| this.as_ref().index_of(packet)) };
     }
 }
 
