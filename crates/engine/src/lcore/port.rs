@@ -154,9 +154,9 @@ impl Port {
     // Always a part of its callers, which are the two kinds of `Lcore::work`.
     #[inline(always)]
     pub(crate) fn work(&mut self, ctx: &mut LcoreContext) -> bool {
-        let flushed = match self.sending.is_some() {
-            true => self.flush(ctx),
-            false => self.operating.is_some() && self.flush_operations(ctx),
+        let flushed = match &self.sending {
+            Some(sending) => !ctx.sinks[sending.sink].batch.is_empty() && self.flush(ctx),
+            None => self.operating.is_some() && self.flush_operations(ctx),
         };
         let Some(receiving) = &self.receiving else { return flushed };
         let due = match receiving.retry_ns {
@@ -304,14 +304,12 @@ impl Port {
         }
     }
 
-    /// Posts what is pending, as one list where it fits. True if something was posted or dropped.
+    /// Posts what is pending, which is something, as one list where it fits. True if something was
+    /// posted or dropped.
     #[inline]
     fn flush(&mut self, ctx: &mut LcoreContext) -> bool {
         let Some(sending) = &mut self.sending else { return false };
         let pending = &mut ctx.sinks[sending.sink].batch;
-        if pending.is_empty() {
-            return false;
-        }
         if self.health != Health::Up {
             self.stats.drops.add(DropReason::PortDown, pending.len() as u64);
             self.stats.tx_pending.set(0);

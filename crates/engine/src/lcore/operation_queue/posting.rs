@@ -9,7 +9,6 @@ use super::{Named, OperationQueue, UnderWay, Waiting};
 use crate::api::operations::{Done, OperationError, OperationKind};
 use crate::lcore::lanes::Held;
 use crate::stats::drop_reason::DropReason;
-use crate::stats::operations::OperationStats;
 
 /// Whose a completion of listed work requests was.
 #[derive(Debug)]
@@ -171,7 +170,7 @@ impl OperationQueue {
                 false => self.carried_out(lane, packet, &mut run),
             }
         })?;
-        run.count(&self.stats);
+        self.count(lane, run);
         if let Some(packet) = own {
             let result = if completion.is_ok() { Ok(()) } else { Err(OperationError::Status(completion.status())) };
             self.finish_oldest(lane, result, packet, &|window| qp.window_remote(window));
@@ -185,7 +184,7 @@ impl OperationQueue {
     fn carried_out(&mut self, lane: usize, packet: Option<Packet>, run: &mut Run) {
         let Some(what) = self.accepted.pop(lane) else { return };
         if run.kind != what.kind {
-            std::mem::take(run).count(&self.stats);
+            self.count(lane, std::mem::take(run));
             if what.kind == OperationKind::Respond {
                 // It may have been cancelled.
                 return self.finish(what, Ok(()), packet, &|_| None);
@@ -194,10 +193,18 @@ impl OperationQueue {
         }
         run.operations += 1;
         run.bytes += u64::from(what.bytes);
-        self.lanes[what.lane()].accepted -= 1;
         let UnderWay { tag, user, kind, bytes, connection, .. } = what;
         let done = &mut self.users[usize::from(user)].done;
         done.push_back(Done { tag, kind, result: Ok(()), bytes, packet, key: None, connection });
+    }
+
+    /// Operations of a lane that were carried out are no longer under way there.
+    #[inline]
+    fn count(&mut self, lane: usize, run: Run) {
+        self.lanes[lane].accepted -= run.operations;
+        let counts = &self.stats.kinds[run.kind as usize];
+        counts.completed.add(run.operations as u64);
+        counts.bytes.add(run.bytes);
     }
 
     /// The oldest operation of a lane is done, with this packet.
@@ -281,22 +288,13 @@ impl OperationQueue {
 /// Operations of one kind that were carried out.
 struct Run {
     kind: OperationKind,
-    operations: u64,
+    operations: usize,
     bytes: u64,
 }
 
 impl Default for Run {
     fn default() -> Run {
         Run { kind: OperationKind::Write, operations: 0, bytes: 0 }
-    }
-}
-
-impl Run {
-    #[inline]
-    fn count(self, stats: &OperationStats) {
-        let counts = &stats.kinds[self.kind as usize];
-        counts.completed.add(self.operations);
-        counts.bytes.add(self.bytes);
     }
 }
 
