@@ -8,7 +8,7 @@ use verbline_verbs::{
     RtrSpec, RtsSpec, Transport, WrKind,
 };
 
-use crate::Outcome;
+use crate::{Card, Outcome};
 
 const DEPTH_WR: u32 = 128;
 
@@ -18,23 +18,29 @@ pub(crate) struct End {
     cache: PoolCache,
     completions: Completions,
     freed: Batch,
+    gid_index: u8,
     pub(crate) pd: ProtectionDomain,
     pub(crate) context: Context,
 }
 
 impl End {
-    pub(crate) fn new(device: &'static str, signature: QpSignature) -> Outcome<End> {
-        let context = Device::find(Provider::Soft, device)?.open()?;
+    /// On a kernel device of that name, or on a software RNIC.
+    pub(crate) fn new(card: &Card, soft: &'static str, signature: QpSignature) -> Outcome<End> {
+        let device = match &card.device {
+            Some(name) => Device::find(Provider::Kernel, name)?,
+            None => Device::find(Provider::Soft, soft)?,
+        };
+        let context = device.open()?;
         let pd = context.alloc_pd()?;
-        End::on(context, pd, signature)
+        End::on(context, pd, signature, card.gid_index)
     }
 
     /// Another queue pair of the same protection domain.
     pub(crate) fn beside(other: &End, signature: QpSignature) -> Outcome<End> {
-        End::on(other.context.clone(), other.pd.clone(), signature)
+        End::on(other.context.clone(), other.pd.clone(), signature, other.gid_index)
     }
 
-    fn on(context: Context, pd: ProtectionDomain, signature: QpSignature) -> Outcome<End> {
+    fn on(context: Context, pd: ProtectionDomain, signature: QpSignature, gid_index: u8) -> Outcome<End> {
         let pool = PoolSpec { name: "messages".into(), packets: 256, data_bytes: 64, headroom_bytes: 0 };
         let pool = Pool::new(map("messages", Pool::required_bytes(&pool))?, pool)?;
         pd.register_pool(&pool)?;
@@ -42,9 +48,10 @@ impl End {
         let cq = context.create_cq(4 * DEPTH_WR, None)?;
         let spec = QpSpec { tx_depth_wr: DEPTH_WR, signature, ..QpSpec::new(Transport::Rc, &cq) };
         let mut qp = pd.create_qp(&spec)?;
-        qp.to_init(&InitSpec { access: Access::REMOTE_WRITE | Access::REMOTE_READ, ..InitSpec::default() })?;
+        let access = Access::REMOTE_WRITE | Access::REMOTE_READ;
+        qp.to_init(&InitSpec { access, gid_index, ..InitSpec::default() })?;
         let (completions, freed) = (Completions::with_capacity(32), Batch::with_capacity(DEPTH_WR as usize));
-        Ok(End { qp, cq, cache: pool.cache(32), completions, freed, pd, context })
+        Ok(End { qp, cq, cache: pool.cache(32), completions, freed, gid_index, pd, context })
     }
 
     pub(crate) fn connect_to_itself(&mut self) -> Outcome<()> {

@@ -85,7 +85,7 @@ impl Capability {
             }
             Capability::SignatureOffload => {
                 "make and check protection information in software, or use the software RNIC, or a card that has it \
-                 (ConnectX-5 and later, with libmlx5 of rdma-core 36 or later)"
+                 (an mlx5 one, with libmlx5 of rdma-core 36 or later)"
             }
             Capability::SignaturePipelining => {
                 "make the QP with QpSignature::Keys, check the key when the transfer is done, and send the response \

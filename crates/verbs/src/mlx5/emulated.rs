@@ -62,6 +62,8 @@ pub(super) enum Told {
 }
 
 thread_local! {
+    /// Those of this thread's queue pairs, also of such as are gone.
+    static TABLES: RefCell<Vec<Tables>> = const { RefCell::new(Vec::new()) };
     static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
     /// What `ibv_wr_complete` answers next instead of posting; 0 posts.
     static REFUSAL: Cell<c_int> = const { Cell::new(0) };
@@ -134,6 +136,16 @@ struct Extended {
     dv: mlx5dv_qp_ex,
     qp: *mut ibv_qp,
     wr: MkeyConfigureWr,
+}
+
+/// Owns them.
+struct Tables(*mut Extended);
+
+impl Drop for Tables {
+    fn drop(&mut self) {
+        // SAFETY: of a box, and the queue pairs of the thread that ends are gone.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
 }
 
 fn note(call: Call) {
@@ -214,9 +226,11 @@ unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     dv.wr_set_mkey_layout_list = Some(layout_list);
     dv.wr_set_mkey_layout_interleaved = Some(layout_interleaved);
     dv.wr_set_mkey_sig_block = Some(sig_block);
-    let extended = Box::into_raw(Box::new(Extended { ex, dv, qp, wr: MkeyConfigureWr::with_capacity(16) }));
-    // Never freed, since nothing says when the queue pair is gone.
-    extended.cast()
+    let tables = Box::new(Extended { ex, dv, qp, wr: MkeyConfigureWr::with_capacity(16) });
+    let tables = Tables(Box::into_raw(tables));
+    let ex = tables.0.cast();
+    TABLES.with_borrow_mut(|all| all.push(tables));
+    ex
 }
 
 unsafe extern "C" fn qp_ex_from_ibv_qp_ex(ex: *mut ibv_qp_ex) -> *mut mlx5dv_qp_ex {

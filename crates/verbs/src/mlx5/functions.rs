@@ -70,7 +70,7 @@ impl Functions {
         // SAFETY: a string that ends. libibverbs opens the same library where there is a card, and
         // one that is opened twice is there once.
         let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        let handle = NonNull::new(handle).ok_or_else(|| format!("it can't be opened: {}", last_error()))?;
+        let handle = NonNull::new(handle).ok_or_else(|| format!("no libmlx5 can be opened ({})", last_error()))?;
         // SAFETY: `handle` is open and is never closed, and a symbol of this version has the type
         // of mlx5dv.h, since rdma-core changes none without another version.
         unsafe {
@@ -78,7 +78,7 @@ impl Functions {
                 let found = libc::dlvsym(handle.as_ptr(), symbol.as_ptr(), version.as_ptr());
                 NonNull::new(found).ok_or_else(|| {
                     let (symbol, version) = (symbol.to_string_lossy(), version.to_string_lossy());
-                    format!("it is too old: {symbol} of {version} is not in it")
+                    format!("its libmlx5 is too old: {symbol} of {version} is not in it")
                 })
             })
         }
@@ -104,7 +104,7 @@ mod tests {
         match Functions::installed() {
             Ok(functions) => Some(functions),
             Err(why) => {
-                skipped(&format!("libmlx5.so.1 (of ibverbs-providers): {why}"));
+                skipped(&format!("{why}; it is in ibverbs-providers"));
                 None
             }
         }
@@ -131,8 +131,8 @@ mod tests {
     #[test]
     fn a_library_that_is_missing_or_is_another_is_named() {
         let missing = Functions::of(c"libmlx5-verbline-has-none.so.1").err().unwrap();
-        assert!(missing.starts_with("it can't be opened: libmlx5-verbline-has-none.so.1"), "{missing}");
+        assert!(missing.starts_with("no libmlx5 can be opened (libmlx5-verbline-has-none.so.1: "), "{missing}");
         let other = Functions::of(c"libc.so.6").err().unwrap();
-        assert_eq!(other, "it is too old: mlx5dv_is_supported of MLX5_1.8 is not in it");
+        assert_eq!(other, "its libmlx5 is too old: mlx5dv_is_supported of MLX5_1.8 is not in it");
     }
 }

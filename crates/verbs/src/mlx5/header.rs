@@ -261,11 +261,11 @@ fn functions(c: &mut Source) {
 /// The source up to what is held against the header; `None` where there is no header of use.
 fn with_header() -> Option<Source> {
     let source = Source("#include <infiniband/mlx5dv.h>\n".into());
-    let newest = Source(format!("{}void *used = mlx5dv_qp_cancel_posted_send_wrs;\n", source.0));
-    match newest.compile() {
+    let probe = Source(format!("{}int used = MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE;\n", source.0));
+    match probe.compile() {
         Ok(()) => Some(source),
         Err(said) => {
-            skipped(&format!("infiniband/mlx5dv.h of rdma-core 36 or later (libibverbs-dev): {said}"));
+            skipped(&format!("infiniband/mlx5dv.h of rdma-core 43 or later (libibverbs-dev): {said}"));
             None
         }
     }

@@ -98,7 +98,8 @@ struct Covered {
 
 // SAFETY: the device's object may be used by any thread, and `covered` is behind a mutex.
 unsafe impl Send for KeyInner {}
-// SAFETY: what shared references do, the device does under its own lock.
+// SAFETY: of what shared references do, checks are made one at a time, under `covered`; the rest
+// reads what isn't written after the key was made.
 unsafe impl Sync for KeyInner {}
 
 /// Which part of a block's protection information is wrong.
@@ -192,8 +193,10 @@ impl SignatureKey {
             return Err(SignatureError::SignsNothing(self.lkey()));
         }
         let mut error = mlx5dv_mkey_err::default();
+        let checking = self.inner.covered();
         // SAFETY: the key is alive, and the error may be written.
         let ret = unsafe { self.inner.offload.mkey_check(self.inner.as_ptr(), &mut error) };
+        drop(checking);
         VerbError::check("mlx5dv_mkey_check", ret, || format!("key {:#x}", self.lkey()))?;
         let part = match error.err_type {
             mkey_err_type::NO_ERR => return Ok(None),

@@ -24,11 +24,11 @@
 //! keys that may be in use at once. The example `signature_pipelining` is the whole of it as a
 //! program.
 //!
-//! The software RNIC has all of this. mlx5 cards (ConnectX-5 and later) are driven by libmlx5 of
-//! rdma-core 36 or later, which is opened when a kernel device is first asked for signatures.
-//! **That part has not run on a card**, since nobody who wrote it has one: it compiles, its
-//! declarations are checked against mlx5dv.h, its symbols against the library, and what it asks of
-//! the library is recorded and compared. Every other device says that it lacks signatures
+//! The software RNIC has all of this. mlx5 cards that report it (mlx5dv_query_device) are driven by
+//! libmlx5 of rdma-core 36 or later, which is opened when a kernel device is first asked for
+//! signatures. **That part has not run on a card**, since nobody who wrote it has one: it compiles,
+//! its declarations are checked against mlx5dv.h, its symbols against the library, and what it asks
+//! of the library is recorded and compared. Every other device says that it lacks signatures
 //! ([`SignatureOffload`](crate::attr::Capability::SignatureOffload)), and a card may lack the
 //! pipelining alone ([`SignaturePipelining`](crate::attr::Capability::SignaturePipelining)).
 //!
@@ -40,6 +40,9 @@
 //! - After a configuration that the device refused, what it keeps of the signature is not known:
 //!   the next one must say what blocks carry, or that they carry nothing.
 //! - A layout of no bytes is refused.
+//! - [`KeySpec::remote_invalidate`] needs rdma-core 43 or later.
+//! - libmlx5 takes no lock between polling and checking: check a key on the thread that polls the
+//!   completion queue, or while nobody does. A check at the same time may tell a fault in part.
 
 mod builder;
 mod configuring;
