@@ -3,9 +3,13 @@
 
 mod common;
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use common::{assert_clean, lacks_cpus, registry, run, run_for};
+use common::{OUT, assert_clean, lacks_cpus, registry, run, run_for};
+use verbline_engine::{Next, Outputs, Stage, StageSpec};
+use verbline_mem::Batch;
 
 /// A generator on one lcore, a sink on the other, a ring between them.
 fn hand_off(depth: u32, producer: &str, consumer: &str, generator: &str, sink: &str) -> String {
@@ -196,4 +200,96 @@ fn two_lcores_hand_packets_to_a_port_of_another_lcore() {
     assert_clean(&report);
     assert_eq!(report.stage("sink").unwrap().counter("seen"), Some(5000), "{report:#?}");
     assert!(report.drops.is_empty(), "a ring keeps what a port has no room for: {:?}", report.drops);
+}
+
+/// What each ring of the test below holds.
+const FILLED: u64 = 40;
+
+/// Fills its ring at once, with packets that carry its number, and says so a turn later.
+struct Filler {
+    number: u64,
+    is_full: bool,
+    filled: Arc<AtomicU64>,
+}
+
+impl Stage for Filler {
+    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.is_full {
+            // Release pairs with the Acquire in `Late`: what this lcore published is there.
+            self.filled.fetch_add(1, Ordering::Release);
+            return Next::Done;
+        }
+        self.is_full = true;
+        for _ in 0..FILLED {
+            let mut packet = out.alloc().expect("a packet");
+            packet.set_mark(self.number);
+            assert!(out.send(OUT, packet));
+        }
+        Next::Busy
+    }
+}
+
+/// Takes its first batch so slowly that all rings are full by then, and notes all of them.
+struct Late {
+    filled: Arc<AtomicU64>,
+    batches: Arc<Mutex<Vec<Vec<u64>>>>,
+}
+
+impl Stage for Late {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        let patience = Instant::now() + Duration::from_secs(20);
+        // Acquire pairs with the Release in `Filler`.
+        while self.filled.load(Ordering::Acquire) < 3 && Instant::now() < patience {
+            std::thread::yield_now();
+        }
+        self.batches.lock().unwrap().push(input.iter().map(|packet| packet.mark()).collect());
+        input.clear();
+    }
+}
+
+/// The order of the plan's rings is none of their urgency.
+#[test]
+fn two_lcores_the_most_urgent_ring_that_has_something_comes_first() {
+    if lacks_cpus(2) {
+        return;
+    }
+    let (filled, batches) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let mut registry = registry();
+    let spec = StageSpec { outputs: &["out"], source: true, summary: "fills a ring", ..StageSpec::default() };
+    let count = Arc::clone(&filled);
+    registry.stage("filler", spec, move |context| {
+        let number = context.name().trim_start_matches("filler").parse()?;
+        Ok(Box::new(Filler { number, is_full: false, filled: Arc::clone(&count) }))
+    });
+    let spec = StageSpec { summary: "comes late", ..StageSpec::default() };
+    let seen = Arc::clone(&batches);
+    registry
+        .stage("late", spec, move |_| Ok(Box::new(Late { filled: Arc::clone(&filled), batches: Arc::clone(&seen) })));
+    let mut text = hand_off(64, "", "", "", "");
+    text.truncate(text.find("[ring.r]").unwrap());
+    text = text.replacen("burst = 8", "burst = 64", 1) + "[stage.late]\nuse = \"late\"\nlcore = \"b\"\n";
+    for (number, priority) in [(2, 0), (0, 9), (1, 3)] {
+        text += &format!(
+            "[ring.r{number}]\nto = \"stage.late\"\ndepth = 64\npriority = {priority}\n\
+             [stage.filler{number}]\nuse = \"filler\"\nlcore = \"a\"\npool = \"p\"\n\
+             out = {{ out = \"ring.r{number}\" }}\n"
+        );
+    }
+    let report = run(&registry, &text).unwrap();
+    assert_clean(&report);
+    let (mut left, mut mixed) = ([FILLED; 3], 0);
+    for (at, batch) in batches.lock().unwrap().iter().enumerate() {
+        let first = left.iter().position(|left| *left > 0).expect("there was more");
+        match batch.iter().all(|number| *number == batch[0]) {
+            false => mixed += 1,
+            // When the first batch came, not all rings were full.
+            true => assert!(at == 0 || batch[0] == first as u64, "batch {at} is of ring {}: {left:?}", batch[0]),
+        }
+        batch.iter().for_each(|number| left[*number as usize] -= 1);
+    }
+    assert_eq!(left, [0; 3]);
+    // Once in some sixteen turns the others get a burst as well, and such a turn is timed.
+    assert!(mixed <= report.stage("late").unwrap().timed, "{mixed} of several rings");
 }
