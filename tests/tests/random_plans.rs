@@ -44,6 +44,7 @@ fn a_thousand_drafts_are_valid_plans_and_every_kind_of_link_is_among_them() {
         "listener",
         "connections_max = 1",
         "server_closes = true",
+        "[ring.u2]",
     ] {
         assert!(texts.iter().filter(|text| text.contains(word)).count() >= 10, "too few plans have {word}");
     }
@@ -64,7 +65,7 @@ type Tampering = fn(&mut Report);
 
 #[test]
 fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
-    let tamperings: [(&str, Tampering); 15] = [
+    let tamperings: [(&str, Tampering); 16] = [
         ("taken", |report| report.packets.taken += 1),
         ("free", |report| report.pools[0].free -= 1),
         ("rescues", |report| report.lcores[0].rescues = 1),
@@ -78,13 +79,29 @@ fn two_lcores_at_most_and_the_judge_sees_every_figure_that_is_off_by_one() {
             let counters = report.stages.iter_mut().flat_map(|stage| &mut stage.counters);
             counters.filter(|counter| counter.name == "late").for_each(|counter| counter.value += 1);
         }),
+        ("mixed", |report| {
+            let rushed = report.stages.iter_mut().find(|stage| stage.name == "s21").expect("the plan has it");
+            let timed = rushed.timed;
+            let mixed = rushed.counters.iter_mut().find(|counter| counter.name == "mixed").expect("it counts them");
+            mixed.value = timed + 1;
+        }),
         ("popped", |report| report.injectors[0].popped += 1),
         ("opened", |report| connections(report).opened += 1),
         ("closed", |report| connections(report).closed += 1),
         ("completed", |report| operations(report).kinds[0].completed += 1),
         ("declined", |report| operations(report).declined += 1),
     ];
-    let words = ["full = \"refuse\"", "\"rc\"", "ends = true", "caller", "relay1", "operator", "visitor", "listener"];
+    let words = [
+        "full = \"refuse\"",
+        "\"rc\"",
+        "ends = true",
+        "caller",
+        "relay1",
+        "operator",
+        "visitor",
+        "listener",
+        "ring.u0",
+    ];
     // Few have them all: pools are counted only for the one that does.
     let has_all = |seed: &u64| {
         let text = draw(*seed).text(&[0, 1], 1);

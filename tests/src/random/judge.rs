@@ -76,6 +76,7 @@ impl Judge<'_> {
         let (sent, refused) = (each(told, "sent"), each(told, "refused"));
         self.equal(|| format!("{name}: packets astray, and none"), own("astray"), 0);
         let late = if kept_from_cpus(self.report) { 0 } else { told.counter("late").unwrap_or(0) };
+        self.urgency(&name, stage, told);
         self.equal(|| format!("{name}: rounds as long as a safety time-out, and none"), late, 0);
         self.equal(|| format!("{name}: packets_in and what came"), told.packets_in, own("came"));
         self.equal(|| format!("{name}: unclaimed and left"), self.dropped(&name, "unclaimed"), own("left"));
@@ -86,6 +87,16 @@ impl Judge<'_> {
         if !copies {
             self.equal(|| format!("{name}: packets_out and what it sent"), told.packets_out, sent);
             self.equal(|| format!("{name}: alloc_failed and unmade"), told.alloc_failed, own("unmade"));
+        }
+    }
+
+    /// Less urgent rings wait while a more urgent one has something, but in a timed turn, in which
+    /// the call is timed. What waits for a stage that is held back comes together.
+    fn urgency(&mut self, name: &str, stage: &Stage, told: &StageReport) {
+        let is_held = self.plan.rings().iter().any(|ring| ring.lanes.iter().any(|lane| lane.held.contains(&stage.id)));
+        let mixed = told.counter("mixed").unwrap_or(0);
+        if !is_held && mixed > told.timed {
+            self.faults.push(format!("{name}: {mixed} batches of several priorities, and {} timed calls", told.timed));
         }
     }
 

@@ -29,7 +29,9 @@ pub(super) const LISTENER: usize = 12;
 pub(super) const INJECTED: usize = 14;
 pub(super) const VISITOR: usize = 16;
 pub(super) const DESK: usize = 17;
-const NODES_MAX: usize = 18;
+pub(super) const RUSH: usize = 18;
+pub(super) const RUSHED: usize = 21;
+const NODES_MAX: usize = 22;
 /// node, output, who it is for, and number of a packet, as its data begin.
 pub(super) const STAMP_BYTES: usize = 8;
 /// For whoever gets it.
@@ -117,6 +119,11 @@ impl Counters {
 pub(super) fn stamp(data: &mut [u8], node: usize, output: usize, to: u8, number: u32) {
     data[..4].copy_from_slice(&[node as u8, output as u8, to, 0]);
     data[4..STAMP_BYTES].copy_from_slice(&number.to_le_bytes());
+}
+
+/// The node and the output that a packet has left by last.
+pub(super) fn stamped_by(packet: &Packet) -> Option<[u8; 2]> {
+    packet.data().first_chunk::<2>().copied()
 }
 
 /// The stamps that a node puts on packets, and those that it has seen.

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::links::{LinkDraft, Via, link};
-use super::marks::TALK_PACKETS_MAX;
+use super::marks::{RUSH, RUSHED, TALK_PACKETS_MAX};
 
 #[derive(Clone, Debug)]
 pub(super) struct PartsDraft {
@@ -15,6 +15,8 @@ pub(super) struct PartsDraft {
     pub(super) operator: Option<OperatorDraft>,
     pub(super) injectors: Vec<InjectorDraft>,
     pub(super) visits: Option<VisitsDraft>,
+    /// No part that is ever alone: it takes two lcores, which there may not be.
+    pub(super) rush: Option<RushDraft>,
 }
 
 impl PartsDraft {
@@ -112,13 +114,34 @@ pub(super) struct VisitsDraft {
     pub(super) is_rude: bool,
 }
 
+/// Sources of one lcore that fill rings to a stage of the other as fast as they can, each ring as
+/// urgent as it is.
+#[derive(Clone, Debug)]
+pub(super) struct RushDraft {
+    pub(super) lcore: u8,
+    pub(super) seed: u32,
+    /// Packets of each source.
+    pub(super) count: u16,
+    pub(super) depth: u8,
+    pub(super) priorities: Vec<u8>,
+}
+
 pub(super) fn parts() -> impl Strategy<Value = PartsDraft> {
     let talks = prop_oneof![3 => Just(None), 2 => talk().prop_map(Some)];
     let operators = prop_oneof![3 => Just(None), 1 => operator().prop_map(Some)];
     let injectors = prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(injector(), 0..=2)];
     let visits = prop_oneof![4 => Just(None), 1 => visits().prop_map(Some)];
-    (any::<bool>(), talks, operators, injectors, visits)
-        .prop_map(|(alone, talk, operator, injectors, visits)| PartsDraft { alone, talk, operator, injectors, visits })
+    let rushes = prop_oneof![3 => Just(None), 1 => rush().prop_map(Some)];
+    (any::<bool>(), talks, operators, injectors, visits, rushes).prop_map(
+        |(alone, talk, operator, injectors, visits, rush)| PartsDraft {
+            alone,
+            talk,
+            operator,
+            injectors,
+            visits,
+            rush,
+        },
+    )
 }
 
 fn talk() -> impl Strategy<Value = TalkDraft> {
@@ -218,4 +241,10 @@ fn visits() -> impl Strategy<Value = VisitsDraft> {
             }
         },
     )
+}
+
+fn rush() -> impl Strategy<Value = RushDraft> {
+    let priorities = prop::collection::vec(0..16_u8, 2..=RUSHED - RUSH);
+    (0..2_u8, any::<u32>(), 0..1_500_u16, 1..100_u8, priorities)
+        .prop_map(|(lcore, seed, count, depth, priorities)| RushDraft { lcore, seed, count, depth, priorities })
 }

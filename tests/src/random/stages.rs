@@ -3,10 +3,10 @@
 
 use fastrand::Rng;
 use serde::Deserialize;
-use verbline::engine::{StageError, Tick};
+use verbline::engine::{Counter, StageError, Tick};
 use verbline::prelude::*;
 
-use super::marks::{Counters, DROPS, ON_PURPOSE, SECTION, STAMP_BYTES, Stamps};
+use super::marks::{Counters, DROPS, ON_PURPOSE, SECTION, STAMP_BYTES, Stamps, stamped_by};
 use super::taps::Taps;
 use super::ways::Ways;
 
@@ -73,6 +73,9 @@ struct Params {
     /// Of each output: the nodes that it leads to, and how it is dealt out to them.
     to: Vec<Vec<u8>>,
     by: Vec<String>,
+    /// Nodes and outputs whose packets come over rings of this stage's own, with the rings'
+    /// priorities.
+    urgency: Vec<[u8; 3]>,
 }
 
 /// What `poll` may answer.
@@ -109,6 +112,8 @@ struct Habitual {
     is_source: bool,
     burst: usize,
     counters: Counters,
+    /// Batches of rings of several priorities.
+    mixed: Counter,
     held: Batch,
     /// Packets on their way out of one call.
     outgoing: Batch,
@@ -133,6 +138,7 @@ impl Habitual {
             is_source: context.kind().starts_with("source"),
             burst: context.burst(),
             counters: Counters::new(context),
+            mixed: context.counter("mixed"),
             held: Batch::with_capacity(params.hold_packets),
             outgoing: Batch::with_capacity(context.batch_max() + context.burst() + HOLD_MAX as usize),
             stamps: Stamps::new(params.node),
@@ -144,6 +150,16 @@ impl Habitual {
             is_done: false,
             params,
         })
+    }
+
+    /// Whether a batch has come over rings of which one is more urgent than another.
+    fn is_mixed(&self, input: &Batch) -> bool {
+        let priority = |packet: &Packet| {
+            let came_by = stamped_by(packet);
+            self.params.urgency.iter().find(|[node, output, _]| came_by == Some([*node, *output])).map(|way| way[2])
+        };
+        let mut priorities = input.iter().filter_map(priority);
+        priorities.next().is_some_and(|first| priorities.any(|priority| priority != first))
     }
 
     fn chance(&mut self, percent: u8) -> bool {
@@ -220,6 +236,7 @@ impl Habitual {
 impl Stage for Habitual {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         self.counters.came.add(input.len() as u64);
+        self.mixed.add(self.is_mixed(input).into());
         let leave = if self.chance(self.params.leave_percent) { self.rng.usize(..=input.len()) } else { 0 };
         let take = input.len() - leave;
         self.counters.left.add(leave as u64);

@@ -173,7 +173,23 @@ impl Plan<'_> {
         }
         line!(self, "out = {{ {} }}", out.join(", "));
         let to: Vec<Vec<usize>> = ways.iter().map(|ways| ways.iter().map(|(_, to)| *to).collect()).collect();
-        line!(self, "params = {{ {}, to = {to:?}, by = {by:?} }}\n", params(node, habits, family == "source"));
+        let (habits, urgency) = (params(node, habits, family == "source"), self.urgency(node));
+        line!(self, "params = {{ {habits}, to = {to:?}, by = {by:?}, urgency = {urgency:?} }}\n");
+    }
+
+    /// Nodes and outputs that lead to a node over a ring that it empties, with the ring's priority.
+    fn urgency(&self, node: usize) -> Vec<[usize; 3]> {
+        let mut urgency = Vec::new();
+        for from in (0..node).filter(|from| self.lcore(*from) != self.lcore(node)) {
+            for (output, ways) in self.ways(from).iter().enumerate() {
+                let here = |(link, to): &&(&LinkDraft, usize)| *to == node && link.via == Via::Direct;
+                urgency.extend(ways.iter().filter(here).map(|(link, _)| {
+                    let ring = if link.by_inbox { &self.draft.nodes[node].inbox } else { &link.ring };
+                    [from, output, ring.priority.into()]
+                }));
+            }
+        }
+        urgency
     }
 
     /// One of so many ways of an output.

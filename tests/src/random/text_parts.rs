@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use super::links::{LinkDraft, RingDraft};
 use super::marks::{
-    ANSWERER, CALLER, DESK, INJECTED, LISTENER, OPERATOR, OWNER, SLOT_BYTES, SLOTS_SPARE, VISITOR, WORD_BYTES,
-    WORDS_FIXED,
+    ANSWERER, CALLER, DESK, INJECTED, LISTENER, OPERATOR, OWNER, RUSH, RUSHED, SLOT_BYTES, SLOTS_SPARE, VISITOR,
+    WORD_BYTES, WORDS_FIXED,
 };
-use super::parts::{InjectorDraft, OperatorDraft, PartsDraft, SpeakerDraft, TalkDraft, VisitsDraft};
+use super::parts::{InjectorDraft, OperatorDraft, PartsDraft, RushDraft, SpeakerDraft, TalkDraft, VisitsDraft};
 use super::text::{Ends, INTO_STRING, Plan, line};
 
 impl PartsDraft {
@@ -24,11 +24,12 @@ impl PartsDraft {
 impl Plan<'_> {
     pub(super) fn parts(&mut self, reached: &[usize]) {
         let draft = self.draft;
-        let PartsDraft { talk, operator, injectors, visits, .. } = &draft.parts;
+        let PartsDraft { talk, operator, injectors, visits, rush, .. } = &draft.parts;
         talk.iter().for_each(|talk| self.talk(talk));
         operator.iter().for_each(|operator| self.operator(operator));
         injectors.iter().enumerate().for_each(|(index, injector)| self.injector(index, injector, reached));
         visits.iter().for_each(|visits| self.visits(visits));
+        rush.iter().for_each(|rush| self.rush(rush));
     }
 
     /// Two lcores, the second of which counts from the first.
@@ -172,5 +173,34 @@ impl Plan<'_> {
             server_closes = {server_closes}, is_rude = {is_rude} }}\n"
         );
         line!(self, "[stage.s{DESK}]\nuse = \"desk\"\nlcore = \"c{}\"\nout = {{ a = \"port.door\" }}\n", lcores[1]);
+    }
+
+    /// Rings of several priorities, and who fills and empties them, if there are two lcores.
+    fn rush(&mut self, rush: &RushDraft) {
+        if self.cpus < 2 {
+            return;
+        }
+        let RushDraft { lcore, seed, count, depth, priorities } = rush;
+        let lcores = self.two_lcores(*lcore, 1);
+        let mut urgency = Vec::new();
+        let habits = "hold_packets = 0, drop_percent = 0, leave_percent = 0, take_percent = 0, polite = false";
+        for (at, priority) in priorities.iter().enumerate() {
+            let (node, batches) = (RUSH + at, seed >> at & 1 == 1);
+            line!(self, "[ring.u{at}]\nto = \"stage.s{RUSHED}\"\ndepth = {depth}\npriority = {priority}\n");
+            line!(self, "[stage.s{node}]\nuse = \"source1\"\nlcore = \"c{}\"\npool = \"packets\"", lcores[0]);
+            line!(self, "out = {{ a = \"ring.u{at}\" }}");
+            line!(
+                self,
+                "params = {{ node = {node}, seed = {seed}, next = [\"busy\"], {habits}, batches = {batches}, \
+                 count = {count}, to = [[{RUSHED}]], by = [\"one\"], urgency = [] }}\n"
+            );
+            urgency.push([node, 0, usize::from(*priority)]);
+        }
+        line!(self, "[stage.s{RUSHED}]\nuse = \"relay1\"\nlcore = \"c{}\"\nout = {{ a = \"drop\" }}", lcores[1]);
+        line!(
+            self,
+            "params = {{ node = {RUSHED}, seed = {seed}, next = [\"fed\"], {habits}, batches = true, to = [[]], \
+             by = [\"one\"], urgency = {urgency:?} }}\n"
+        );
     }
 }
