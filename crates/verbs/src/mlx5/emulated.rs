@@ -67,16 +67,36 @@ thread_local! {
     static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
     /// What `ibv_wr_complete` answers next instead of posting; 0 posts.
     static REFUSAL: Cell<c_int> = const { Cell::new(0) };
-    static CAPS: Cell<mlx5dv_sig_caps> = const { Cell::new(ALL) };
-    static PIPELINES: Cell<bool> = const { Cell::new(true) };
+    static CARD: Cell<Has> = const { Cell::new(EVERYTHING) };
+    static DESTROYED: Cell<usize> = const { Cell::new(0) };
     static POST_SEND: Cell<Option<PostSendVerb>> = const { Cell::new(None) };
 }
 
 type PostSendVerb = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 
-/// What a card has that has everything.
-pub(super) const ALL: mlx5dv_sig_caps =
-    mlx5dv_sig_caps { block_size: 0x1f, block_prot: 0b11, t10dif_bg: 0b11, crc_type: 0b111 };
+/// What a device has.
+#[derive(Clone, Copy)]
+pub(super) struct Has {
+    pub(super) is_mlx5: bool,
+    /// What its library answers.
+    pub(super) query: c_int,
+    /// Whether its library knows of signatures.
+    pub(super) is_known: bool,
+    pub(super) caps: mlx5dv_sig_caps,
+    pub(super) pipelining: bool,
+    /// Slots of a queue that configures keys, at most.
+    pub(super) max_send_wr: u32,
+}
+
+/// All there is.
+pub(super) const EVERYTHING: Has = Has {
+    is_mlx5: true,
+    query: 0,
+    is_known: true,
+    caps: mlx5dv_sig_caps { block_size: 0x1f, block_prot: 0b11, t10dif_bg: 0b11, crc_type: 0b111 },
+    pipelining: true,
+    max_send_wr: u32::MAX,
+};
 
 /// The calls since this was asked last.
 pub(super) fn calls() -> Vec<Call> {
@@ -88,15 +108,15 @@ pub(super) fn refuse_next(errno: c_int) {
     REFUSAL.set(errno);
 }
 
-/// Cards that are opened from here on have no pipelining.
-pub(super) fn without_pipelining() {
-    PIPELINES.set(false);
+/// Keys that were destroyed since this was asked last.
+pub(super) fn destroyed() -> usize {
+    DESTROYED.take()
 }
 
-/// This software RNIC, as a card that has these capabilities.
-pub(super) fn open(device: &str, caps: mlx5dv_sig_caps) -> Context {
-    CAPS.set(caps);
-    let context = Device::find(Provider::Soft, device).unwrap().open().unwrap();
+/// The software RNIC, as a card that has these.
+pub(super) fn open(has: Has) -> Context {
+    CARD.set(has);
+    let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
     let raw = context.inner.as_ptr();
     // SAFETY: the context is open, and these functions take it.
     let card = unsafe { Card::of(&FUNCTIONS, raw) }.unwrap();
@@ -106,17 +126,16 @@ pub(super) fn open(device: &str, caps: mlx5dv_sig_caps) -> Context {
     context
 }
 
-/// Why a device is no card by these functions, where it has these capabilities, or is another's.
-pub(super) fn refused(caps: mlx5dv_sig_caps, is_supported: bool) -> String {
-    CAPS.set(caps);
+/// Why a device that has these is no card.
+pub(super) fn refused(has: Has) -> String {
+    CARD.set(has);
     let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
-    let functions: &Functions = if is_supported { &FUNCTIONS } else { &OTHER };
     // SAFETY: the context is open, and these functions take it.
-    unsafe { Card::of(functions, context.inner.as_ptr()) }.unwrap_err()
+    unsafe { Card::of(&FUNCTIONS, context.inner.as_ptr()) }.unwrap_err()
 }
 
 static FUNCTIONS: Functions = Functions {
-    is_supported: yes,
+    is_supported,
     query_device,
     create_mkey,
     destroy_mkey,
@@ -126,8 +145,6 @@ static FUNCTIONS: Functions = Functions {
     qp_cancel_posted_send_wrs,
     qp_to_qp_ex,
 };
-
-static OTHER: Functions = Functions { is_supported: no, ..FUNCTIONS };
 
 /// One queue pair's tables.
 #[repr(C)]
@@ -152,20 +169,20 @@ fn note(call: Call) {
     CALLS.with_borrow_mut(|calls| calls.push(call));
 }
 
-unsafe extern "C" fn yes(_: *mut ibv_device) -> bool {
-    true
-}
-
-unsafe extern "C" fn no(_: *mut ibv_device) -> bool {
-    false
+unsafe extern "C" fn is_supported(_: *mut ibv_device) -> bool {
+    CARD.get().is_mlx5
 }
 
 unsafe extern "C" fn query_device(_: *mut ibv_context, attr: *mut mlx5dv_context) -> c_int {
     // SAFETY: the caller gives attributes that can be written.
     let attr = unsafe { &mut *attr };
     assert_eq!(attr.comp_mask, context_mask::SIGNATURE_OFFLOAD);
-    attr.sig_caps = CAPS.get();
-    0
+    let Has { query, is_known, caps, .. } = CARD.get();
+    attr.sig_caps = caps;
+    if !is_known {
+        attr.comp_mask = 0;
+    }
+    query
 }
 
 unsafe extern "C" fn create_mkey(attr: *mut mlx5dv_mkey_init_attr) -> *mut mlx5dv_mkey {
@@ -174,6 +191,7 @@ unsafe extern "C" fn create_mkey(attr: *mut mlx5dv_mkey_init_attr) -> *mut mlx5d
 }
 
 unsafe extern "C" fn destroy_mkey(mkey: *mut mlx5dv_mkey) -> c_int {
+    DESTROYED.set(DESTROYED.get() + 1);
     // SAFETY: as the library's, whose contract this function's caller keeps.
     unsafe { mlx5dv_destroy_mkey(mkey) }
 }
@@ -203,8 +221,14 @@ unsafe extern "C" fn create_qp(
             max_send_wr: attr.cap.max_send_wr,
             max_inline_data: attr.cap.max_inline_data,
         });
-        if card.create_flags & qp_create_flags::SIG_PIPELINING != 0 && !PIPELINES.get() {
-            *libc::__errno_location() = libc::EOPNOTSUPP;
+        let Has { pipelining, max_send_wr, .. } = CARD.get();
+        let errno = match () {
+            () if card.create_flags & qp_create_flags::SIG_PIPELINING != 0 && !pipelining => libc::EOPNOTSUPP,
+            () if attr.cap.max_send_wr > max_send_wr => libc::EINVAL,
+            () => 0,
+        };
+        if errno != 0 {
+            *libc::__errno_location() = errno;
             return ptr::null_mut();
         }
         let mut init: ibv_qp_init_attr = std::mem::zeroed();

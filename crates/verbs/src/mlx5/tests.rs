@@ -4,7 +4,7 @@
 use rdma_sys::ibv_wr_opcode;
 use verbline_mem::{PageChoice, PeerRegion, Region, RegionSpec};
 
-use super::emulated::{self, Call, calls};
+use super::emulated::{self, Call, EVERYTHING, Has, calls};
 use super::ffi::mlx5dv_sig_caps;
 use crate::cq::CompletionQueue;
 use crate::cq::completion::{Completions, Status};
@@ -18,7 +18,7 @@ use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
 use crate::qp::endpoint::Transport;
 use crate::qp::{QpError, QpSpec, QueuePair};
 use crate::signature::domain::{BlockSignature, BlockSize, Crc, CrcKind, Domain, Escape, Seed, T10Dif, T10Guard};
-use crate::signature::{KeyConfig, KeyLayout, KeySpec, Part, QpSignature, SignatureKey};
+use crate::signature::{KeyConfig, KeyLayout, KeySpec, Part, QpSignature, SignatureKey, Strip};
 use crate::wr::operation::{KeyPart, Local, Operation};
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::works::{Work, WorkList};
@@ -46,11 +46,11 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new(signature: QpSignature) -> Rig {
-        Rig::with(signature, emulated::ALL)
+        Rig::with(signature, EVERYTHING)
     }
 
-    fn with(signature: QpSignature, caps: mlx5dv_sig_caps) -> Rig {
-        let context = emulated::open("soft0", caps);
+    fn with(signature: QpSignature, has: Has) -> Rig {
+        let context = emulated::open(has);
         let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(256, None).unwrap());
         let mut qp = pd.create_qp(&QpSpec { signature, ..QpSpec::new(Transport::Rc, &cq) }).unwrap();
         qp.to_init(&InitSpec { access: Access::REMOTE_WRITE | Access::REMOTE_READ, ..InitSpec::default() }).unwrap();
@@ -235,8 +235,9 @@ fn a_configuration_that_is_refused_ends_its_list_there() {
 #[test]
 fn what_a_card_would_misunderstand_is_refused_before() {
     let caps = mlx5dv_sig_caps { block_size: 1, block_prot: 0b11, t10dif_bg: 1, crc_type: 0b10 };
-    let mut rig = Rig::with(QpSignature::Keys, caps);
+    let mut rig = Rig::with(QpSignature::Keys, Has { caps, ..EVERYTHING });
     let mut key = rig.pd.create_signature_key(&KeySpec { max_entries: 64, ..KeySpec::default() }).unwrap();
+    let rig_slice = rig.mr.slice(0, 8).unwrap();
     calls();
     let mut refused = |config| match rig.configure(&mut key, config) {
         Err(PostStop::NotKey(says)) => says,
@@ -252,15 +253,68 @@ fn what_a_card_would_misunderstand_is_refused_before() {
     let checksum = Domain::T10Dif(BlockSize::B512, checksum);
     assert_eq!(refused(config(BlockSignature::on_both(DIF, checksum))), no_guard);
     assert_eq!(refused(KeyConfig::new().layout(KeyLayout::list([]))), "it would stand for no bytes");
-    assert_eq!(refused(KeyConfig::new().layout(KeyLayout::interleaved(0, []))), "it would stand for no bytes");
+    let strip = Strip { first: rig_slice, skip_bytes: 0 };
+    for (repeat, strips) in [(0, vec![strip]), (1, vec![])] {
+        let layout = KeyLayout::interleaved(repeat, strips);
+        assert_eq!(refused(KeyConfig::new().layout(layout)), "it would stand for no bytes");
+    }
     assert_eq!(calls(), []);
     rig.configure(&mut key, config(crc(BlockSize::B512, CrcKind::Crc32c))).unwrap();
-    // More entries than a work request of this queue pair takes: the library would call it full.
-    let nine = rig.list(&[(0, 8); 9]);
+    rig.configure(&mut key, config(BlockSignature::in_memory(DIF))).unwrap();
+}
+
+#[test]
+fn a_layout_has_as_many_entries_as_its_key_and_as_a_work_request() {
+    let mut rig = Rig::new(QpSignature::Keys);
+    let strips = |rig: &Rig, count: usize| {
+        let strip = Strip { first: rig.mr.slice(0, 8).unwrap(), skip_bytes: 0 };
+        KeyConfig::new().layout(KeyLayout::interleaved(1, vec![strip; count]))
+    };
+    let mut small = rig.pd.create_signature_key(&KeySpec { max_entries: 3, ..KeySpec::default() }).unwrap();
+    let says = PostStop::NotKey("the layout has more entries than KeySpec::max_entries");
+    for (config, fits) in [
+        (KeyConfig::new().layout(rig.list(&[(0, 8); 3])), true),
+        (KeyConfig::new().layout(rig.list(&[(0, 8); 4])), false),
+        (strips(&rig, 2), true),
+        (strips(&rig, 3), false),
+    ] {
+        let outcome = rig.configure(&mut small, config);
+        assert_eq!(outcome, if fits { Ok(()) } else { Err(says) });
+    }
+    // Of a larger key, as many as a work request of this queue pair takes: the library would call
+    // more of them a full queue.
+    let mut key = rig.pd.create_signature_key(&KeySpec { max_entries: 64, ..KeySpec::default() }).unwrap();
+    rig.configure(&mut key, KeyConfig::new().layout(rig.list(&[(0, 8); 8]))).unwrap();
+    rig.configure(&mut key, strips(&rig, 7)).unwrap();
     calls();
-    let stop = rig.configure(&mut key, KeyConfig::new().layout(nine)).unwrap_err();
-    assert!(matches!(stop, PostStop::Device(errno) if errno.raw() == libc::EINVAL), "{stop}");
-    assert_eq!(calls(), []);
+    for config in [KeyConfig::new().layout(rig.list(&[(0, 8); 9])), strips(&rig, 8)] {
+        let stop = rig.configure(&mut key, config).unwrap_err();
+        assert!(matches!(stop, PostStop::Device(errno) if errno.raw() == libc::EINVAL), "{stop}");
+    }
+    assert_eq!((calls(), rig.ends().len()), (vec![], 4));
+    emulated::destroyed();
+    drop((key, small));
+    assert_eq!(emulated::destroyed(), 2);
+}
+
+#[test]
+fn a_card_without_room_for_three_slots_a_work_request_gives_what_it_has() {
+    let asked = |has| {
+        calls();
+        let has = Has { max_send_wr: has, ..EVERYTHING };
+        let context = emulated::open(has);
+        let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(256, None).unwrap());
+        let made = pd.create_qp(&QpSpec { signature: QpSignature::Keys, ..QpSpec::new(Transport::Rc, &cq) }).is_ok();
+        let last = calls().into_iter().rev().find_map(|call| match call {
+            Call::CreateQp { max_send_wr, .. } => Some(max_send_wr),
+            _ => None,
+        });
+        (made, last)
+    };
+    assert_eq!(asked(3 * 128 + 31), (true, Some(3 * 128 + 1)));
+    assert_eq!(asked(3 * 128), (true, Some(3 * 128)));
+    assert_eq!(asked(3 * 128 - 1), (true, Some(128 + 1)));
+    assert_eq!(asked(128), (false, Some(128 + 1)));
 }
 
 #[test]
@@ -287,14 +341,16 @@ fn what_a_card_keeps_of_a_signature_is_not_relied_on_after_it_was_refused() {
 
 #[test]
 fn what_is_lacking_is_named() {
-    let none = mlx5dv_sig_caps::default();
-    assert_eq!(emulated::refused(none, false), "it is not an mlx5 device (mlx5dv_is_supported)");
+    let is_none = |has| emulated::refused(has);
+    assert_eq!(is_none(Has { is_mlx5: false, ..EVERYTHING }), "it is not an mlx5 device (mlx5dv_is_supported)");
+    let says = "mlx5dv_query_device reports no block signatures of it (sig_caps.block_prot is 0)";
+    assert_eq!(is_none(Has { caps: mlx5dv_sig_caps::default(), ..EVERYTHING }), says);
+    assert_eq!(is_none(Has { is_known: false, ..EVERYTHING }), says);
     assert_eq!(
-        emulated::refused(none, true),
-        "mlx5dv_query_device reports no block signatures of it (sig_caps.block_prot is 0)"
+        is_none(Has { query: libc::EIO, ..EVERYTHING }),
+        "mlx5dv_query_device answered EIO (Input/output error)"
     );
-    emulated::without_pipelining();
-    let context = emulated::open("soft0", emulated::ALL);
+    let context = emulated::open(Has { pipelining: false, ..EVERYTHING });
     let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(64, None).unwrap());
     let spec = |signature| QpSpec { signature, ..QpSpec::new(Transport::Rc, &cq) };
     let error = pd.create_qp(&spec(QpSignature::Pipelined)).unwrap_err();

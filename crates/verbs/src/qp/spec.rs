@@ -284,7 +284,7 @@ mod tests {
     use crate::device::provider::Provider;
 
     #[test]
-    fn a_refused_raw_packet_qp_says_what_it_takes() {
+    fn a_refused_qp_says_what_it_takes() {
         let context = Device::find(Provider::Soft, "soft0").unwrap().open().unwrap();
         let (pd, cq) = (context.alloc_pd().unwrap(), context.create_cq(16, None).unwrap());
         let spec = QpSpec::new(Transport::RawPacket, &cq);
@@ -305,6 +305,20 @@ mod tests {
              (DeviceAttr::max_qp), or locked memory may be short (`ulimit -l`); or its port is not Ethernet, which \
              frames need"
         );
+        let of = |transport, signature, errno| {
+            let spec = QpSpec { signature, ..QpSpec::new(transport, &cq) };
+            create_error(&pd.inner, &spec, Errno::new(errno)).to_string()
+        };
+        let (refused, pipelined) = (libc::EOPNOTSUPP, QpSignature::Pipelined);
+        assert!(of(Transport::Rc, pipelined, refused).contains("make the QP with QpSignature::Keys"));
+        for (transport, signature, errno) in [
+            (Transport::Uc, pipelined, refused),
+            (Transport::Rc, QpSignature::Keys, refused),
+            (Transport::Rc, pipelined, libc::EPERM),
+        ] {
+            let said = of(transport, signature, errno);
+            assert!(said.starts_with("ibv_create_qp of "), "{said}");
+        }
         assert_eq!(
             pd.create_qp(&spec).unwrap_err().to_string(),
             "soft0 has no QPs for whole Ethernet frames (IBV_QPT_RAW_PACKET): ibv_create_qp answered EOPNOTSUPP \
