@@ -100,12 +100,23 @@ impl Configuration {
         self.resets_signature || self.signature.is_some()
     }
 
-    /// Whether the layout changes and is of no bytes, for which a card has no length.
-    pub(crate) fn is_of_no_bytes(&self) -> bool {
-        match self.layout {
+    /// What a card has no words for, and libmlx5 doesn't look at.
+    pub(crate) fn misunderstood(&self) -> Option<&'static str> {
+        // A round's stride has 16 bits there, which libmlx5 cuts it to.
+        let is_long = |strip: &mlx5dv_mr_interleaved| {
+            strip.bytes_count.checked_add(strip.bytes_skip).is_none_or(|stride| stride > u16::MAX.into())
+        };
+        let is_empty = match self.layout {
             Layout::Kept => false,
             Layout::List => self.sges.is_empty(),
             Layout::Interleaved { repeat } => repeat == 0 || self.strips.iter().all(|strip| strip.bytes_count == 0),
+        };
+        if is_empty {
+            Some("it would stand for no bytes")
+        } else if self.strips.iter().any(is_long) {
+            Some("on a card a strip and what is skipped behind it are 65,535 bytes at most")
+        } else {
+            None
         }
     }
 

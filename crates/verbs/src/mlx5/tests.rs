@@ -237,7 +237,7 @@ fn what_a_card_would_misunderstand_is_refused_before() {
     let caps = mlx5dv_sig_caps { block_size: 1, block_prot: 0b11, t10dif_bg: 1, crc_type: 0b10 };
     let mut rig = Rig::with(QpSignature::Keys, Has { caps, ..EVERYTHING });
     let mut key = rig.pd.create_signature_key(&KeySpec { max_entries: 64, ..KeySpec::default() }).unwrap();
-    let rig_slice = rig.mr.slice(0, 8).unwrap();
+    let slice = rig.mr.slice(0, 8).unwrap();
     calls();
     let mut refused = |config| match rig.configure(&mut key, config) {
         Err(PostStop::NotKey(says)) => says,
@@ -253,14 +253,21 @@ fn what_a_card_would_misunderstand_is_refused_before() {
     let checksum = Domain::T10Dif(BlockSize::B512, checksum);
     assert_eq!(refused(config(BlockSignature::on_both(DIF, checksum))), no_guard);
     assert_eq!(refused(KeyConfig::new().layout(KeyLayout::list([]))), "it would stand for no bytes");
-    let strip = Strip { first: rig_slice, skip_bytes: 0 };
+    let strip = Strip { first: slice.clone(), skip_bytes: 0 };
     for (repeat, strips) in [(0, vec![strip]), (1, vec![])] {
         let layout = KeyLayout::interleaved(repeat, strips);
         assert_eq!(refused(KeyConfig::new().layout(layout)), "it would stand for no bytes");
     }
+    let says = "on a card a strip and what is skipped behind it are 65,535 bytes at most";
+    for skip_bytes in [65_528, u32::MAX] {
+        let strips = [0, skip_bytes].map(|skip_bytes| Strip { first: slice.clone(), skip_bytes });
+        assert_eq!(refused(KeyConfig::new().layout(KeyLayout::interleaved(1, strips))), says);
+    }
     assert_eq!(calls(), []);
     rig.configure(&mut key, config(crc(BlockSize::B512, CrcKind::Crc32c))).unwrap();
     rig.configure(&mut key, config(BlockSignature::in_memory(DIF))).unwrap();
+    let longest = Strip { first: rig.mr.slice(0, 8).unwrap(), skip_bytes: 65_527 };
+    rig.configure(&mut key, KeyConfig::new().layout(KeyLayout::interleaved(1, [longest]))).unwrap();
 }
 
 #[test]

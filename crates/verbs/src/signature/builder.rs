@@ -130,13 +130,12 @@ impl CardBuilder {
             Change::Reset => configuration.reset_signature(),
             Change::Set(signature) => configuration.set_signature(*signature),
         }
-        if configuration.is_of_no_bytes() {
-            return Err("it would stand for no bytes");
-        }
-        if let Change::Set(signature) = signature
-            && let Some(lacks) = self.card.lacks(signature)
-        {
-            return Err(lacks);
+        let lacks = match signature {
+            Change::Set(signature) => self.card.lacks(signature),
+            Change::Keep | Change::Reset => None,
+        };
+        if let Some(says) = configuration.misunderstood().or(lacks) {
+            return Err(says);
         }
         self.is_unknown = false;
         Ok(configuration.inline())

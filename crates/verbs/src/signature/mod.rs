@@ -39,10 +39,15 @@
 //!   [`tx_depth_wr`](crate::QpSpec::tx_depth_wr) work requests are posted.
 //! - After a configuration that the device refused, what it keeps of the signature is not known:
 //!   the next one must say what blocks carry, or that they carry nothing.
-//! - A layout of no bytes is refused.
+//! - A layout of no bytes is refused, and a [`Strip`] that is longer than 65,535 bytes with what is
+//!   skipped behind it.
+//! - After an invalidation a key has to be told its rights, its layout and its signature.
 //! - [`KeySpec::remote_invalidate`] needs rdma-core 43 or later.
 //! - libmlx5 takes no lock between polling and checking: check a key on the thread that polls the
 //!   completion queue, or while nobody does. A check at the same time may tell a fault in part.
+//! - A fault whose key is gone before it is polled makes that poll fail
+//!   ([`poll_errors`](crate::CompletionQueue::poll_errors)): before a key is dropped that peers
+//!   could reach, poll until there is nothing.
 
 mod builder;
 mod configuring;
