@@ -106,7 +106,7 @@ fn good() -> Value {
             "rescues": 0, "strays": 0, "busy_ns": 100, "idle_ns": 300, "asleep_ns": 400, "stolen_ns": 200,
             "busy_share": 0.1, "idle_share": 0.3, "asleep_share": 0.4, "stolen_share": 0.2, "stalls": 2,
             "stall_max_ns": 150, "queued_ns": 200, "hypervisor_ns": null, "spin_ns": 0, "spin_from": "plan",
-            "late_share_max": null, "dwell_ns": 0, "armed_in_vain": 0,
+            "late_share_max": null, "dwell_ns": 0, "pause": null, "armed_in_vain": 0,
             "wakes": [{ "cause": "ring", "count": 2 }],
         })
     };

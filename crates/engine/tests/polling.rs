@@ -65,6 +65,37 @@ fn a_stage_that_asks_for_a_tick_that_is_over_is_polled_at_once_even_if_it_is_the
     }
 }
 
+/// On one lcore that is awake all the time.
+#[test]
+fn an_lcore_that_waits_for_moments_misses_nothing() {
+    let stages = r#"
+        [stage.asker]
+        use = "asker"
+        lcore = "only"
+        pool = "p"
+        out = { out = "stage.sink" }
+        [stage.sink]
+        use = "sink"
+        lcore = "only"
+        params = { any_order = true }
+        "#;
+    for idle in ["poll", "adaptive"] {
+        let policy = format!("idle = \"{idle}\"");
+        let run = |plan: &str| {
+            // Most turns are idle.
+            let registry = asker(|polls| if polls == 500 { Next::Done } else { Next::Idle }, |_| true);
+            let report = run_for(&registry, plan, Duration::from_secs(60)).unwrap();
+            assert_clean(&report);
+            assert_eq!(report.stage("sink").unwrap().packets_in, 500);
+            report.lcore("only").unwrap().pause
+        };
+        let plan = one_lcore(idle, stages);
+        assert_eq!(run(&plan), None);
+        let waits = plan.replace(&policy, &format!("{policy}\npause = true"));
+        assert_eq!(run(&waits), Some(verbline_ring::Pause::of_this_cpu().word()));
+    }
+}
+
 #[test]
 fn a_stage_that_said_idle_may_send_when_it_is_polled_again() {
     let report = run(|_| Next::Idle, |_| true, Duration::from_millis(100));

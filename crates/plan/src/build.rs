@@ -123,6 +123,7 @@ impl Checked<'_> {
             late_share: raw.late_share.as_ref().map(|field| field.value),
             spin_max: raw.spin_max.as_ref().map(|field| field.value),
             dwell: raw.dwell.as_ref().map(|field| field.value),
+            pause: raw.pause.value,
             drain: raw.drain,
             device: self.lcores.devices[index],
             cq_depth_wc: match &raw.cq_depth_wc {

@@ -176,9 +176,11 @@ fn budgets(raw: &RawPlan, sink: &mut Sink) {
                 "never sleeps",
                 "remove it, or write `idle = \"adaptive\"`",
             ),
-            IdlePolicy::Event => {
-                (learned.into(), "sleeps as soon as it can", "remove it, or write `idle = \"adaptive\"`")
-            }
+            IdlePolicy::Event => (
+                learned.into_iter().chain([("pause", lcore.pause.given.then_some(lcore.pause.span))]).collect(),
+                "sleeps as soon as it can",
+                "remove it, or write `idle = \"adaptive\"`",
+            ),
             IdlePolicy::Adaptive if lcore.spin.is_some() => {
                 (learned.into(), "spins for as long as `spin` says", "remove it, or remove `spin`")
             }

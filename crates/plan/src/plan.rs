@@ -260,6 +260,8 @@ pub struct Lcore {
     /// How long the lcore stays in poll mode after a wake-up; `None`: as long as `spin`, or as a
     /// wake-up costs.
     pub dwell: Option<Duration>,
+    /// Whether it waits for a moment after each turn without work that it stays awake in.
+    pub pause: bool,
     /// The longest that the lcore drains at the stop.
     pub drain: Duration,
     /// The device of all its ports, and so of its completion queue; `None` without ports.

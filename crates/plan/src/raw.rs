@@ -72,6 +72,7 @@ pub(crate) struct RawLcore {
     pub(crate) late_share: Option<Field<f64>>,
     pub(crate) spin_max: Option<Field<Duration>>,
     pub(crate) dwell: Option<Field<Duration>>,
+    pub(crate) pause: Field<bool>,
     pub(crate) drain: Duration,
     pub(crate) cq_depth_wc: Option<Field<u32>>,
 }
@@ -298,6 +299,7 @@ fn read_lcore(head: Head, reader: &mut Reader<'_>) -> RawLcore {
         spin_max: reader.optional_duration("spin_max", DURATION_MAX),
         spin: reader.optional_duration("spin", DURATION_MAX),
         dwell: reader.optional_duration("dwell", DURATION_MAX),
+        pause: reader.flag_or("pause", false),
         drain: reader.duration_or("drain", DURATION_MAX, DRAIN).value,
         cq_depth_wc: reader.optional_number("cq_depth_wc", 1..=CQ_DEPTH_MAX),
     }

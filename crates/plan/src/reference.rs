@@ -189,6 +189,7 @@ const TABLES: &[TableWords] = &[
             text("spin_max", "measured", "", "the longest that it spins: 20 wake-ups, or 1s with `late_share`"),
             text("spin", "learned", "", "instead: how long it spins without work before it sleeps"),
             text("dwell", "measured", "", "how long it stays awake after a wake-up, at least"),
+            text("pause", "", "", "whether it waits for a moment after each turn without work"),
             text("drain", "", "", "the most time that it takes to empty its queues at stop"),
             Words {
                 unit: "WCs",

@@ -128,6 +128,22 @@ fn a_plan_that_is_not_all_meant_gives_warnings() {
     assert_eq!(plan.notes(), []);
 }
 
+#[test]
+fn an_lcore_that_sleeps_at_once_never_waits_for_a_moment() {
+    let spare = |idle| {
+        GOOD.replace("burst = 64", &format!("burst = 64\n\n[lcore.spare]\ncpu = 3\nidle = {idle:?}\npause = true"))
+    };
+    for (idle, warns) in [("poll", false), ("adaptive", false), ("event", true)] {
+        let plan = loader().load_str("pause.toml", &spare(idle)).unwrap_or_else(|faults| panic!("{faults}"));
+        let warnings = plan.warnings().render(false);
+        assert_eq!(
+            warnings.contains("`pause` has no effect: lcore.spare sleeps as soon as it can"),
+            warns,
+            "{warnings}"
+        );
+    }
+}
+
 /// A machine that lacks all that a run survives.
 fn scarce() -> Machine {
     Machine {

@@ -11,6 +11,7 @@
 //! - [`Notices`] reach a reader that loads one word in every turn; a reader that sleeps is woken by
 //!   its doorbell.
 //! - [`displacement`] tells the consumer of a full ring which of its oldest items are in the way.
+//! - [`Pause`] is how a thread that spins waits for a moment.
 //! - [`fence`] has the asymmetric fences that make this cheap, for other protocols of the same
 //!   shape.
 //!
@@ -44,6 +45,7 @@ mod displace;
 mod doorbell;
 pub mod fence;
 mod notices;
+mod pause;
 mod prefetch;
 mod quiet;
 mod spsc;
@@ -55,5 +57,6 @@ pub use displace::{Displaced, Displacer, displacement};
 pub use doorbell::doorbell_lacking_fence;
 pub use doorbell::{ArmedDoorbell, Sleeper, Wake, Waker, doorbell};
 pub use notices::{Notices, Word};
+pub use pause::Pause;
 pub use quiet::{Beats, Pulse, Quiet};
 pub use spsc::{Consumer, PopIter, Producer, spsc};

@@ -75,6 +75,9 @@ impl Plan<'_> {
             let LcoreDraft { idle, burst_packets, spin_us, dwell_us } = &self.draft.lcores[index];
             let policy = ["poll", "event", "adaptive"][usize::from(*idle) % 3];
             line!(self, "[lcore.c{index}]\ncpu = {cpu}\nidle = \"{policy}\"\nburst = {burst_packets}\ndrain = \"20s\"");
+            if policy != "event" && burst_packets % 2 == 0 {
+                line!(self, "pause = true");
+            }
             if policy != "poll" {
                 for (key, micros) in [("spin", spin_us), ("dwell", dwell_us)] {
                     micros.iter().for_each(|micros| line!(self, "{key} = \"{micros}us\""));

@@ -14,6 +14,7 @@
 //! than a wake-up costs (except under `event`).
 
 use verbline_plan::IdlePolicy;
+use verbline_ring::Pause;
 
 use super::forecast::{Forecast, Objective};
 use crate::stats::clock::Tick;
@@ -31,13 +32,23 @@ pub(crate) struct Budget {
     pub(crate) wake_cost_ns: u64,
     /// `None` where the budget is the same in every gap.
     pub(crate) objective: Option<Objective>,
+    /// How it waits for a moment after each turn without work, if it does.
+    pub(crate) pause: Option<Pause>,
 }
 
 #[cfg(test)]
 impl Budget {
     /// No time at all, for tests that say what they need beside it.
     pub(crate) fn none(policy: IdlePolicy) -> Budget {
-        Budget { policy, spin_ns: 0, spin_from: SpinFrom::Plan, dwell_ns: 0, wake_cost_ns: 0, objective: None }
+        Budget {
+            policy,
+            spin_ns: 0,
+            spin_from: SpinFrom::Plan,
+            dwell_ns: 0,
+            wake_cost_ns: 0,
+            objective: None,
+            pause: None,
+        }
     }
 }
 
@@ -132,6 +143,14 @@ impl Idle {
     #[inline]
     pub(crate) fn busy(&mut self) {
         self.in_gap = false;
+    }
+
+    /// After a turn without work in which nothing is decided.
+    #[inline]
+    pub(crate) fn pause(&self) {
+        if let Some(pause) = self.budget.pause {
+            pause.wait();
+        }
     }
 
     /// Decides after a turn of the loop.

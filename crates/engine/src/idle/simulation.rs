@@ -102,6 +102,7 @@ impl Simulated {
             dwell_ns: 0,
             wake_cost_ns: costs.wake_ns,
             objective: Some(aim),
+            pause: None,
         };
         Simulated { idle: Idle::new(budget), costs, now_ns: 1, outcome: Outcome::default() }
     }

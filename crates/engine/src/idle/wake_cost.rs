@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use core_affinity::CoreId;
 use verbline_plan::{IdlePolicy, Lcore, Plan};
-use verbline_ring::{Sleeper, Waker, doorbell};
+use verbline_ring::{Pause, Sleeper, Waker, doorbell};
 
 use crate::control::event_fd::{self, EventFd};
 use crate::idle::forecast::Objective;
@@ -78,7 +78,8 @@ pub(crate) fn budget(plan: &Plan, lcore: &Lcore) -> Budget {
         (None, IdlePolicy::Adaptive) => (spin_max_ns, SpinFrom::Disturbed),
     };
     let dwell_ns = lcore.dwell.map_or(if learns { cost.ns } else { spin_ns }, ns);
-    Budget { policy: lcore.idle, spin_ns, spin_from, dwell_ns, wake_cost_ns: cost.ns, objective }
+    let pause = lcore.pause.then(Pause::of_this_cpu);
+    Budget { policy: lcore.idle, spin_ns, spin_from, dwell_ns, wake_cost_ns: cost.ns, objective, pause }
 }
 
 /// What it costs to wake an lcore: from one that fills a ring of its, from any other lcore, or from

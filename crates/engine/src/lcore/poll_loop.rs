@@ -169,6 +169,8 @@ impl Lcore {
                 self.idle.busy();
             } else if self.eager || self.ctx.weights.polls > 0 {
                 self.consider_sleep()?;
+            } else {
+                self.idle.pause();
             }
         }
         self.drain()
@@ -370,8 +372,7 @@ impl Lcore {
         arrived
     }
 
-    /// One turn. True if it found work. After a turn that left none behind, the next ones only
-    /// poll.
+    /// One turn. True if it found work. After one that left none behind, the next ones only poll.
     // Every caller of a turn calls this, not its parts: a second caller of the parts would keep
     // them from being inlined here.
     #[inline(never)]

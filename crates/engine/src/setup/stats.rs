@@ -38,6 +38,7 @@ pub(crate) fn run_stats(
                     spin_from: budget.spin_from.word(),
                     late_share_max: budget.objective.map(|objective| objective.late_share),
                     dwell_ns: budget.dwell_ns,
+                    pause: budget.pause.map(verbline_ring::Pause::word),
                     ..LcoreReport::default()
                 },
                 stats: shared(),

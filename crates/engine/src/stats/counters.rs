@@ -32,6 +32,10 @@ counted! {
         late_share_max: Option<f64>,
         /// The dwell in force.
         dwell_ns: u64,
+        /// By which instruction it waits for a moment after each turn without work, if the plan
+        /// says that it does: `pause`; `tpause` where the CPU has that; or `hint` on CPUs other
+        /// than x86-64.
+        pause: Option<&'static str>,
         /// What the kernel says that its thread waited for its CPU, able to run; `None` where the
         /// kernel doesn't tell.
         queued_ns: Option<u64>,
