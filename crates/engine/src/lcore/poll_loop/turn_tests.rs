@@ -193,3 +193,18 @@ fn a_stopped_queue_pair_goes_on_though_completions_never_end() {
     lcore.handle_notice(Notice::SqStopped { port: 0, qpn }).unwrap();
     assert_eq!(stats.packets_in.value(), most, "as many as may have been there");
 }
+
+/// That is a good part of an idle turn.
+#[test]
+fn an_idle_lcore_reads_the_clock_in_one_turn_of_some_sixteen() {
+    const TURNS: u64 = 3_200;
+    let rig = Rig::new(4);
+    let (mut lcore, _) = lcore(&rig, u64::MAX);
+    let mut reads = 0;
+    for _ in 0..TURNS {
+        rig.time.pass(1);
+        assert!(!lcore.run_turn());
+        reads += u64::from(lcore.ctx.time.last_ns() == rig.time.now_ns());
+    }
+    assert!((TURNS * 2 / 3..TURNS * 3 / 2).contains(&(reads * PERIOD)), "{reads} readings in {TURNS} turns");
+}

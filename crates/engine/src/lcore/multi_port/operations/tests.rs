@@ -146,6 +146,10 @@ impl World {
         done.iter().map(|done| done.result).collect()
     }
 
+    fn is_settled(&self) -> bool {
+        self.ctx.many[0].is_settled(&self.ctx)
+    }
+
     /// Packets that each takes now, and operations.
     fn room(&self, to: ConnectionId) -> [usize; 2] {
         [self.ctx.many[0].room_to(to), self.ctx.many[0].operations_room(to)]
@@ -165,11 +169,15 @@ fn sends_and_operations_over_each_connection_take_its_own_room() {
     let mut world = World::new();
     let ((first, of_first), (second, of_second)) = (world.open(0), world.open(1));
     assert_eq!((world.room(first), world.room(second)), ([4, 4], [4, 4]));
+    world.turn();
+    assert!(world.is_settled());
     world.send(first, 1);
+    assert!(!world.is_settled(), "a packet waits");
     world.write(first, 2);
     world.send(first, 1);
     world.write(second, 1);
     world.turn();
+    assert!(world.is_settled(), "all of it is posted");
     assert_eq!((world.room(first), world.room(second), world.out()), ([2, 2], [4, 3], [2, 0]));
     assert!(world.ctx.many[0].awaits_completion());
     // What was given in this order is one list a connection, whose last is signaled.
@@ -181,6 +189,12 @@ fn sends_and_operations_over_each_connection_take_its_own_room() {
     assert_eq!(world.take(), [Ok(()); 3]);
     assert_eq!((world.room(first), world.room(second), world.out()), ([4, 4], [4, 4], [0, 0]));
     assert!(!world.ctx.many[0].awaits_completion());
+    world.write(second, 1);
+    assert!(!world.is_settled(), "an operation waits");
+    world.turn();
+    world.done(of_second, 1);
+    world.turn();
+    assert_eq!(world.take(), [Ok(())]);
     // Sends beyond the room are dropped; the operations behind them go.
     world.send(first, DEPTH + 1);
     world.write(first, 1);
