@@ -14,7 +14,6 @@ use crate::api::stage::{Next, PortEvent, Stage};
 use crate::lcore::node::{Polling, Until};
 use crate::stats::clock::Tick;
 use crate::waiting::fds::{FdNext, FdReady, Fds};
-use crate::waiting::wheel::DueTimer;
 
 pub(crate) struct Watching {
     name: String,
@@ -116,10 +115,6 @@ impl Stage for Watching {
             busy |= next == Next::Busy;
         }
         if busy { Next::Busy } else { self.next() }
-    }
-
-    fn timers(&mut self, due: &[DueTimer], out: &mut Outputs<'_>) {
-        self.stage.timers(due, out);
     }
 
     fn fd_ready(&mut self, ready: FdReady, out: &mut Outputs<'_>) -> FdNext {
