@@ -97,3 +97,28 @@ impl Operation {
         Operation::new(Verb::Respond { key, invalidate }, bytes.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::Rig;
+    use crate::stats::count::shared;
+    use crate::stats::counters::StageStats;
+
+    #[test]
+    fn an_output_that_leads_to_no_port_asks_for_one_operation_at_most_and_declines_it() {
+        let (rig, stats) = (Rig::new(1), shared::<StageStats>());
+        let mut ctx = rig.lcore_context(Vec::new(), 0);
+        let mut out = Outputs { links: &[], stats: &stats, ctx: &mut ctx, cache: 0, timers: None, sent: 0 };
+        for n in [0, 1, 3] {
+            let mut asked = 0;
+            let accepted = out.operate_each(OutId(0), n, |_| {
+                asked += 1;
+                Operation::invalidate(9)
+            });
+            let declined = accepted.declined.map(|declined| declined.reason);
+            let expected = (n > 0).then_some(DeclineReason::NoPort);
+            assert_eq!((accepted.count, declined, asked), (0, expected, n.min(1)));
+        }
+    }
+}

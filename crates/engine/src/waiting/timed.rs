@@ -3,6 +3,9 @@
 //!
 //! A stage without timers is not wrapped in this, so that its node knows nothing of timers.
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use verbline_mem::Batch;
