@@ -13,6 +13,8 @@ use crate::stats::count::shared;
 use crate::stats::counters::StageStats;
 
 type Calls = Arc<Mutex<Vec<&'static str>>>;
+/// A call of the stage.
+type Call<'a> = &'a dyn Fn(&mut Timed, &mut Outputs<'_>);
 
 /// Notes what it is called for, and wants no polls of its own.
 struct Told(Calls);
@@ -64,7 +66,7 @@ fn a_stage_with_timers_hears_of_all_that_others_hear_of_and_is_polled_after_it()
     let connection = ConnectionId::new(0, 0, 1).unwrap();
     let opened = ConnectionEvent { port: 0, connection, change: ConnectionChange::Opened };
     let down = PortEvent { port: 0, change: PortChange::Down };
-    let hear: [(&str, &dyn Fn(&mut Timed, &mut Outputs<'_>)); 5] = [
+    let hear: [(&str, Call<'_>); 5] = [
         ("process", &|stage, out| stage.process(&mut Batch::with_capacity(1), out)),
         ("port", &|stage, out| stage.port_event(down, out)),
         ("connection", &|stage, out| stage.connection_event(opened, out)),
