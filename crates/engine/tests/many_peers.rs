@@ -9,7 +9,7 @@ use common::desk::{counts, desk, server, start};
 use common::peers::Peers;
 use common::{PATIENCE, assert_clean, plan, until};
 use verbline_engine::Runtime;
-use verbline_verbs::connection::ConnectionError;
+use verbline_verbs::connection::{ConnectOptions, ConnectionError};
 
 const SHARED: &str = "connections_max = 256\nrx_shared_wr = 1024\ntx_depth_wr = 16\n";
 const OWN: &str = "connections_max = 256\nrx_depth_wr = 4\ntx_depth_wr = 16\n";
@@ -94,6 +94,20 @@ fn who_finds_no_place_is_told_and_may_come_later() {
     let report = running.stop().unwrap();
     assert_eq!((report.packets.held, counts(&report).opened), (0, 2));
     assert!(counts(&report).rejected_full >= 1);
+}
+
+#[test]
+fn who_is_in_the_middle_of_a_handshake_as_the_run_ends_is_counted() {
+    let running = start(&server(7120, "connections_max = 4\nrx_shared_wr = 64\ntx_depth_wr = 16\n"));
+    let mut peers = Peers::new(7120);
+    let first = peers.ask().unwrap();
+    peers.round_trip(first, b"in earnest");
+    let asked: Vec<_> = (0..2).map(|_| peers.begin(&ConnectOptions::default()).unwrap()).collect();
+    until(&running, |report| counts(report).requests == 3);
+    let report = running.stop().unwrap();
+    let counts = counts(&report);
+    assert_eq!((counts.requests, counts.opened, counts.unanswered), (3, 1, 2), "{counts:?}");
+    drop(asked);
 }
 
 #[test]

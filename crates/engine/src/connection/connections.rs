@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use verbline_verbs::connection::Connection;
 
-use crate::connection::many::host::{Host, HostSpec};
+use crate::connection::many::host::{Host, HostSpec, Left};
 use crate::connection::spec::{Established, Reconnect, Role};
 use crate::connection::supervisor::{Reconnector, SharedStatus, Status, StopFlags, Supervisor, lock};
 use crate::control::event_fd::StopFlag;
@@ -38,7 +38,8 @@ pub(crate) struct Connections {
     stop: Option<StopFlags>,
     supervisors: Vec<JoinHandle<Option<Connection>>>,
     /// Of ports with many connections.
-    hosts: Vec<JoinHandle<Vec<Connection>>>,
+    hosts: Vec<JoinHandle<Option<Left>>>,
+    left: Vec<Left>,
     /// Kept until the queue pairs are gone.
     kept: Vec<Connection>,
     /// The places of the ports whose supervisor panicked.
@@ -68,7 +69,7 @@ impl Connections {
             let named = std::thread::Builder::new().name(format!("vl-host-{}", spec.port.name));
             let (control, lcore, port) = (spec.exchange.control(), spec.lcore.clone(), spec.port.name.clone());
             let host = Host::new(spec, stop.clone())?;
-            connections.hosts.push(named.spawn(move || watched(&control, lcore, &port, || host.run()))?);
+            connections.hosts.push(named.spawn(move || watched(&control, lcore, &port, || Some(host.run())))?);
         }
         Ok(connections)
     }
@@ -126,7 +127,7 @@ impl Connections {
         }
         for host in self.hosts.drain(..) {
             match host.join() {
-                Ok(connections) => self.kept.extend(connections),
+                Ok(left) => self.left.extend(left),
                 // What it said is among the run's failures.
                 Err(_) => tracing::error!("a thread that makes connections panicked as it ended"),
             }
@@ -143,6 +144,7 @@ impl Connections {
     pub(crate) fn close(&mut self) {
         self.stop_watching();
         self.kept.clear();
+        self.left.drain(..).for_each(Left::close);
     }
 
     /// `is_down`: whether the queue pair of the port at this place in the plan is in the error

@@ -44,7 +44,8 @@ counted! {
         /// Requests for which no queue pair could be made.
         rejected_resources,
         /// Peers that were accepted and went away, or stayed silent, before they were connected; of
-        /// a port that connects, attempts that failed.
+        /// a port that connects, attempts that failed. Also those whose handshake was under way as
+        /// the run ended.
         unanswered,
         /// Of a port that connects: those of these attempts that the listener rejected.
         rejected_by_peer,

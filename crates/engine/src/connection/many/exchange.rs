@@ -137,6 +137,11 @@ impl Exchange {
         std::mem::swap(&mut self.lock().for_host, taken);
     }
 
+    /// How many connections opened that the lcore has not heard of.
+    pub(crate) fn unheard(&self) -> usize {
+        self.lock().for_lcore.iter().filter(|message| matches!(message, ToLcore::Open { .. })).count()
+    }
+
     /// What ends the run.
     pub(crate) fn control(&self) -> Arc<Control> {
         Arc::clone(&self.inbox.control)

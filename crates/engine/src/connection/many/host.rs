@@ -85,6 +85,23 @@ pub(crate) struct Admitted {
     tag: u64,
 }
 
+/// What is left of a host that has ended.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// The connections that there are, for as long as their queue pairs.
+    kept: Vec<Connection>,
+    exchange: Arc<Exchange>,
+    counts: Shared<HostStats>,
+}
+
+impl Left {
+    /// Disconnects. The lcore is gone: connections that it was not told of count as not made.
+    pub(crate) fn close(self) {
+        self.counts.unanswered.add(self.exchange.unheard() as u64);
+        drop(self.kept);
+    }
+}
+
 /// What an event is about; below these numbers, a place.
 const LISTENER: u64 = 1 << 32;
 const EXCHANGE: u64 = LISTENER + 1;
@@ -133,8 +150,8 @@ impl Host {
         Ok(Host { spec, places, tags, targets, epoll, stop, accepted, closing, heard, is_taking: true })
     }
 
-    /// Runs until it is to watch no more. Returns the connections that there are then.
-    pub(crate) fn run(mut self) -> Vec<Connection> {
+    /// Runs until it is to watch no more.
+    pub(crate) fn run(mut self) -> Left {
         while !self.stop.watching.is_raised() {
             self.connect_more();
             let timeout = self.until_next();
@@ -143,11 +160,16 @@ impl Host {
                 break;
             }
         }
-        let kept = self.places.drain().filter_map(|held| match held {
-            Held::Open { connection } | Held::Accepted { connection, .. } => Some(connection),
-            Held::Asked { .. } | Held::Closing { .. } => None,
+        let counts = Shared::clone(&self.spec.counts);
+        let kept = self.places.drain().filter_map(|held| {
+            // The run ends before these handshakes do.
+            counts.unanswered.add(matches!(held, Held::Asked { .. } | Held::Accepted { .. }).into());
+            match held {
+                Held::Open { connection } | Held::Accepted { connection, .. } => Some(connection),
+                Held::Asked { .. } | Held::Closing { .. } => None,
+            }
         });
-        kept.collect()
+        Left { kept: kept.collect(), exchange: self.spec.exchange, counts }
     }
 
     /// Waits for something to happen, and acts on it.
