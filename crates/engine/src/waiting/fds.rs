@@ -155,3 +155,70 @@ impl AsFd for Fds {
         self.epoll.as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn watched(fd: impl AsFd, interest: FdInterest) -> Fds {
+        let mut fds = Fds::new().unwrap();
+        fds.watch(fd.as_fd(), interest, None).unwrap();
+        fds
+    }
+
+    /// Whether it would end a sleep.
+    fn wakes(fds: &Fds) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut [PollFd::new(fds, PollFlags::IN)], Some(&now)).unwrap() > 0
+    }
+
+    /// What a look tells: readable, writable, closed.
+    fn looked(fds: &mut Fds, next: FdNext) -> Vec<[bool; 3]> {
+        let mut told = Vec::new();
+        fds.look(|ready| {
+            told.push([ready.readable, ready.writable, ready.closed]);
+            next
+        });
+        told
+    }
+
+    #[test]
+    fn a_descriptor_wakes_and_is_told_of_for_what_it_is_watched_for() {
+        let interests = [FdInterest::Read, FdInterest::Write, FdInterest::Both];
+        for (interest, [reads, writes]) in interests.into_iter().zip([[true, false], [false, true], [true, true]]) {
+            let (mut near, far) = UnixStream::pair().unwrap();
+            let mut fds = watched(&far, interest);
+            assert_eq!(wakes(&fds), writes, "{interest:?}, nothing to read");
+            let told = if writes { vec![[false, true, false]] } else { vec![] };
+            assert_eq!(looked(&mut fds, FdNext::Watch), told, "{interest:?}");
+            near.write_all(b"x").unwrap();
+            assert!(wakes(&fds), "{interest:?}, something to read");
+            assert_eq!(looked(&mut fds, FdNext::Watch), [[reads, writes, false]], "{interest:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_has_failed_is_watched_no_longer() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let mut fds = watched(&writer, FdInterest::Write);
+        drop(reader);
+        // POLLERR, and no POLLHUP: poll(2).
+        let told = looked(&mut fds, FdNext::Watch);
+        assert!(matches!(told[..], [[false, _, true]]), "{told:?}");
+        assert!(!wakes(&fds) && looked(&mut fds, FdNext::Watch).is_empty());
+    }
+
+    #[test]
+    fn one_that_is_unwatched_is_told_of_no_more() {
+        let (_near, far) = UnixStream::pair().unwrap();
+        let mut fds = watched(&far, FdInterest::Write);
+        assert_eq!(looked(&mut fds, FdNext::Unwatch), [[false, true, false]]);
+        assert!(!wakes(&fds) && looked(&mut fds, FdNext::Watch).is_empty());
+        let mut all = watched(&far, FdInterest::Write);
+        all.unwatch_all();
+        assert!(!wakes(&all) && looked(&mut all, FdNext::Watch).is_empty());
+    }
+}
