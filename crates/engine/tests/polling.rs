@@ -36,20 +36,21 @@ fn asker(next: fn(u64) -> Next, sends: fn(u64) -> bool) -> Registry {
     registry
 }
 
+const STAGES: &str = r#"
+    [stage.asker]
+    use = "asker"
+    lcore = "only"
+    pool = "p"
+    out = { out = "stage.sink" }
+    [stage.sink]
+    use = "sink"
+    lcore = "only"
+    params = { any_order = true }
+    "#;
+
 /// On one lcore that sleeps as soon as there is nothing to do.
 fn run(next: fn(u64) -> Next, sends: fn(u64) -> bool, time: Duration) -> Report {
-    let stages = r#"
-        [stage.asker]
-        use = "asker"
-        lcore = "only"
-        pool = "p"
-        out = { out = "stage.sink" }
-        [stage.sink]
-        use = "sink"
-        lcore = "only"
-        params = { any_order = true }
-        "#;
-    let report = run_for(&asker(next, sends), &one_lcore("event", stages), time).unwrap();
+    let report = run_for(&asker(next, sends), &one_lcore("event", STAGES), time).unwrap();
     assert_clean(&report);
     report
 }
@@ -68,17 +69,6 @@ fn a_stage_that_asks_for_a_tick_that_is_over_is_polled_at_once_even_if_it_is_the
 /// On one lcore that is awake all the time.
 #[test]
 fn an_lcore_that_waits_for_moments_misses_nothing() {
-    let stages = r#"
-        [stage.asker]
-        use = "asker"
-        lcore = "only"
-        pool = "p"
-        out = { out = "stage.sink" }
-        [stage.sink]
-        use = "sink"
-        lcore = "only"
-        params = { any_order = true }
-        "#;
     for idle in ["poll", "adaptive"] {
         let policy = format!("idle = \"{idle}\"");
         let run = |plan: &str| {
@@ -89,7 +79,7 @@ fn an_lcore_that_waits_for_moments_misses_nothing() {
             assert_eq!(report.stage("sink").unwrap().packets_in, 500);
             report.lcore("only").unwrap().pause
         };
-        let plan = one_lcore(idle, stages);
+        let plan = one_lcore(idle, STAGES);
         assert_eq!(run(&plan), None);
         let waits = plan.replace(&policy, &format!("{policy}\npause = true"));
         assert_eq!(run(&waits), Some(verbline_ring::Pause::of_this_cpu().word()));
