@@ -159,6 +159,9 @@ pub struct AnswerError {
 pub struct ConnectionPeer {
     /// Its address.
     pub address: SocketAddr,
+    /// The address of this side: of a port that listens on every address, the one that the peer
+    /// called.
+    pub local: SocketAddr,
     /// What it sent with its request, or, of a port that connects, with its acceptance. On kernel
     /// devices zeros follow.
     pub private_data: Box<[u8]>,

@@ -268,6 +268,10 @@ impl Connection {
         &self.private_data
     }
 
+    pub(super) fn local_addr(&self) -> SocketAddr {
+        self.id.local_addr()
+    }
+
     pub(super) fn peer_addr(&self) -> SocketAddr {
         self.id.peer_addr()
     }

@@ -272,6 +272,14 @@ impl Connection {
         }
     }
 
+    /// The address of this side: of a listener on every address, the one that the peer called.
+    pub fn local_addr(&self) -> SocketAddr {
+        match &self.0 {
+            ConnectionKind::Kernel(connection) => connection.local_addr(),
+            ConnectionKind::Soft(connection) => connection.local_addr(),
+        }
+    }
+
     /// Waits until the peer is ready too. The connecting side is at once; the accepting side is
     /// when the peer has finished.
     pub fn wait_established(&mut self, time_limit: Duration) -> Result<(), ConnectionError> {

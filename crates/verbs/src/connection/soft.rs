@@ -67,6 +67,7 @@ impl Route {
             request: Offer::new(qp, options),
             from: self.port,
             to,
+            called: address,
         });
         let mut waiting = lock(&hall.waiting);
         if waiting.len() >= hall.backlog {
@@ -238,6 +239,13 @@ impl Connection {
 
     pub(super) fn peer_addr(&self) -> SocketAddr {
         self.peer
+    }
+
+    pub(super) fn local_addr(&self) -> SocketAddr {
+        match self.end.side {
+            Side::Caller => self.end.mailbox.from.address(),
+            Side::Callee => self.end.mailbox.called,
+        }
     }
 
     pub(super) fn wait_established(&mut self, deadline: Deadline) -> Result<(), ConnectionError> {

@@ -46,7 +46,7 @@ fn to(listener: &Listener, ip: &str) -> SocketAddr {
 
 #[test]
 fn two_sides_meet_exchange_words_talk_and_part() {
-    let mut listener = listen("10.9.9.2:0");
+    let mut listener = listen("0.0.0.0:0");
     let address = to(&listener, "10.9.9.2");
     let (hear, heard) = std::sync::mpsc::channel();
     let (ask, asked) = std::sync::mpsc::channel();
@@ -62,6 +62,7 @@ fn two_sides_meet_exchange_words_talk_and_part() {
         assert_eq!(side.post_recvs(2), 2);
         let mut connection = connecting.finish(&mut side.qp, PATIENCE).unwrap();
         assert_eq!((words(connection.private_data()), connection.peer_addr()), (&b"welcome"[..], address));
+        assert_eq!(connection.local_addr().ip().to_string(), "10.9.9.1");
         assert_eq!(side.qp.state(), QpState::Rts);
         connection.wait_established(PATIENCE).unwrap();
         side.send(b"question");
@@ -85,6 +86,7 @@ fn two_sides_meet_exchange_words_talk_and_part() {
     assert_eq!(side.post_recvs(2), 2);
     let mut connection = request.accept(&mut side.qp, &with(b"welcome")).unwrap();
     connection.wait_established(PATIENCE).unwrap();
+    assert_eq!(connection.local_addr(), address, "the listener is on every address, and was called at this one");
     assert_eq!(side.receive(1)[0].data(), b"question");
     side.send(b"answer");
     heard.recv_timeout(PATIENCE).unwrap();

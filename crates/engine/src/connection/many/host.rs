@@ -258,6 +258,7 @@ impl Host {
     fn open(&mut self, connection: ConnectionId, made: Connection, qp: Box<QueuePair>) {
         let peer = Box::new(ConnectionPeer {
             address: made.peer_addr(),
+            local: made.local_addr(),
             private_data: made.private_data().into(),
             tag: self.tags[connection.slot()],
         });

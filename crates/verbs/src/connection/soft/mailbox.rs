@@ -2,6 +2,7 @@
 //! mailbox that lives as long as either side.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +50,8 @@ pub(super) struct Mailbox {
     pub(super) request: Offer,
     pub(super) from: Port<Hall>,
     pub(super) to: Home,
+    /// Where the listener was called: an address of `to`, also of a listener on every address.
+    pub(super) called: SocketAddr,
 }
 
 /// One side's endpoint and wishes.

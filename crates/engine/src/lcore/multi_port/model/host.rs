@@ -81,7 +81,7 @@ impl Host {
         made.is_open = true;
         let address = ([127, 0, 0, 1], 4791).into();
         let tag = u64::from(connection.generation());
-        let peer = Box::new(ConnectionPeer { address, private_data: Box::default(), tag });
+        let peer = Box::new(ConnectionPeer { address, local: address, private_data: Box::default(), tag });
         self.exchange.tell_lcore(ToLcore::Open { connection, qp, peer });
         Some(Message::Open(connection))
     }

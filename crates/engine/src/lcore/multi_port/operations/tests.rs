@@ -96,7 +96,7 @@ impl World {
         self.rig.bring_up(&mut qp);
         let qpn = qp.qpn();
         let address = ([127, 0, 0, 1], 4791).into();
-        let peer = Box::new(ConnectionPeer { address, private_data: Box::default(), tag: 0 });
+        let peer = Box::new(ConnectionPeer { address, local: address, private_data: Box::default(), tag: 0 });
         self.exchange.tell_lcore(ToLcore::Expect { connection, qpn });
         self.exchange.tell_lcore(ToLcore::Open { connection, qp: Box::new(qp), peer });
         assert!(self.ctx.many[0].take_messages());
