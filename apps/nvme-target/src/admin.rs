@@ -22,6 +22,8 @@ pub(crate) enum Outcome {
     Page(Packet),
 }
 
+/// The firmware revision: this program's version.
+pub(crate) const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 /// KAS: the grain of the keep-alive time-out, 100 ms.
 const KEEP_ALIVE_GRAIN: u16 = 1;
 
@@ -119,7 +121,7 @@ impl Target {
         Page {
             serial: settings.serial.clone(),
             model: settings.model.clone(),
-            firmware: env!("CARGO_PKG_VERSION").to_owned(),
+            firmware: FIRMWARE.to_owned(),
             mdts: settings.mdts(),
             cntlid: controller.cntlid,
             version: VERSION,

@@ -3,7 +3,7 @@
 use verbline::engine::Memory;
 use verbline::mem::Packet;
 use verbline::prelude::*;
-use verbline_nvme::auth::{self, AUTHENTICATION_REQUIRED, MESSAGE_BYTES_MAX, Reason, WRITTEN_BYTES_MAX};
+use verbline_nvme::auth::{self, MESSAGE_BYTES_MAX, Reason, WRITTEN_BYTES_MAX};
 use verbline_nvme::secret::DIGEST_BYTES_MAX;
 use verbline_nvme::{Command, Nqn, Sgl, Status};
 
@@ -13,11 +13,10 @@ use crate::exchange::{Drawn, Exchange};
 use crate::fabrics::in_capsule;
 use crate::stage::Target;
 
-/// Random bytes of the system, for a challenge.
+/// What a challenge is made of.
 fn draw(shared: &crate::shared::Shared) -> Option<Drawn> {
-    let mut random = [0; DIGEST_BYTES_MAX + 4];
-    let got = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).ok()?;
-    let (value, seed) = random.split_first_chunk::<DIGEST_BYTES_MAX>().filter(|_| got == random.len())?;
+    let random = crate::random::bytes::<{ DIGEST_BYTES_MAX + 4 }>()?;
+    let (value, seed) = random.split_first_chunk::<DIGEST_BYTES_MAX>()?;
     Some((shared.next_sequence(u32::from_le_bytes(seed.try_into().ok()?)), *value))
 }
 
@@ -37,12 +36,10 @@ fn hint(reason: Reason) -> &'static str {
 }
 
 impl Target {
-    /// A queue of this host was connected: what the response says beside the controller's number.
-    pub(crate) fn require_authentication(&mut self, at: u16, host: &Nqn, now_ns: Tick) -> u64 {
-        let Some(known) = self.rules.known.iter().position(|known| known.host == *host) else { return 0 };
-        let Some(queue) = self.queues.get_mut(at) else { return 0 };
-        queue.exchange = Some(Exchange::new(known, now_ns));
-        AUTHENTICATION_REQUIRED
+    /// The exchange that a queue of this host begins with; `None`: it has nothing to prove.
+    pub(crate) fn exchange_with(&self, host: &Nqn, now_ns: Tick) -> Option<Exchange> {
+        let known = self.rules.known.iter().position(|known| known.host == *host)?;
+        Some(Exchange::new(known, now_ns))
     }
 
     /// Authentication Send: its message is in the capsule, or is fetched.
@@ -121,7 +118,18 @@ impl Target {
         let Some(exchange) = queue.exchange.as_mut() else { return };
         let Some(known) = self.rules.known.get(exchange.known) else { return };
         let drawn = || draw(&self.shared);
-        if let Err(reason) = exchange.take(message, known, &self.rules.subsystem, now_ns, drawn) {
+        let mut taken = exchange.take(message, known, &self.rules.subsystem, now_ns, drawn);
+        if exchange.has_proof()
+            && queue.seat.is_none()
+            && let Some(controller) = &queue.controller
+        {
+            // The first proof: from here on the queue is its controller's.
+            match self.shared.take_seat(controller, queue.qid) {
+                Ok(seat) => queue.seat = Some(seat),
+                Err(_) => taken = Err(exchange.fail(Reason::Failed)),
+            }
+        }
+        if let Err(reason) = taken {
             let (host, queue) = (known.host, queue.qid);
             tracing::warn!(%host, queue, %reason, "a host is not authenticated: {}", hint(reason));
             self.counters.unauthenticated.add(1);
@@ -129,13 +137,17 @@ impl Target {
     }
 
     /// Ends the associations whose authentication failed, a while after their hosts were told, and
-    /// those whose hosts do not go on with it.
+    /// those whose hosts do not go on with it. A queue that never proved anything ends alone:
+    /// anybody can connect one to a controller whose names were overheard.
     pub(crate) fn end_unauthenticated(&mut self, out: &mut Outputs<'_>) {
         let now_ns = out.now_ns();
         for at in self.queues.places() {
             let Some(queue) = self.queues.get(at).filter(|queue| queue.is_open) else { continue };
             if queue.exchange.as_ref().is_some_and(|exchange| exchange.is_to_end(now_ns)) {
-                queue.controller.as_ref().inspect(|controller| controller.end());
+                match (&queue.seat, &queue.controller) {
+                    (Some(_), Some(controller)) => controller.end(),
+                    _ => _ = out.close(queue.connection),
+                }
             }
         }
     }

@@ -100,6 +100,17 @@ impl Exchange {
         next.map(|_| ())
     }
 
+    /// The host's Reply was good, and it has not been told so.
+    pub(crate) fn has_proof(&self) -> bool {
+        matches!(self.state, State::Success(_))
+    }
+
+    /// The exchange fails, whatever was said: the host gets the reason next.
+    pub(crate) fn fail(&mut self, reason: Reason) -> Reason {
+        self.state = State::Failure(reason);
+        reason
+    }
+
     fn next(
         &self,
         message: &Message,

@@ -2,6 +2,7 @@
 
 use verbline::mem::Packet;
 use verbline::prelude::*;
+use verbline_nvme::auth::AUTHENTICATION_REQUIRED;
 use verbline_nvme::connect::{self, CNTLID_ANY, Connect, ConnectData, ConnectDataError};
 use verbline_nvme::identify::ControllerType;
 use verbline_nvme::property::{self, Property};
@@ -115,12 +116,24 @@ impl Target {
         if is_admin && data.cntlid != CNTLID_ANY {
             return wrong(connect::at::CNTLID, true);
         }
-        let joined = match is_admin {
-            true => self.shared.begin(kind, data.host, data.host_id),
-            false => self.shared.join(data.cntlid, asked.qid, &data.host, &data.host_id),
+        let exchange = match kind {
+            ControllerType::Io => self.exchange_with(&data.host, out.now_ns()),
+            // Anybody may ask where the subsystem is.
+            ControllerType::Discovery => None,
         };
-        let controller = match joined {
-            Ok(controller) => controller,
+        let required = if exchange.is_some() { AUTHENTICATION_REQUIRED } else { 0 };
+        let shared = &self.shared;
+        let joined = if is_admin {
+            let cntlids = self.rules.settings.cntlids();
+            shared.begin(kind, data.host, data.host_id, cntlids).map(|(controller, seat)| (controller, Some(seat)))
+        } else {
+            shared.find(data.cntlid, asked.qid, &data.host, &data.host_id).and_then(|controller| {
+                let seat = exchange.is_none().then(|| shared.take_seat(&controller, asked.qid)).transpose()?;
+                Ok((controller, seat))
+            })
+        };
+        let (controller, seat) = match joined {
+            Ok(joined) => joined,
             Err(Refusal::Busy) => return (0, Status::CONNECT_BUSY),
             Err(Refusal::NoController) => return wrong(connect::at::CNTLID, true),
             Err(Refusal::NoQueue) => return wrong(connect::at::QID, false),
@@ -130,7 +143,8 @@ impl Target {
         if let Some(queue) = self.queues.get_mut(at) {
             queue.sq_size = asked.sqsize + 1;
             queue.entries = queue.entries.max(queue.sq_size);
-            queue.controller = Some(controller);
+            queue.connect_by_ns = None;
+            (queue.controller, queue.seat, queue.exchange) = (Some(controller), seat, exchange);
             queue.admin = is_admin.then(|| {
                 let (held, changed) = (Vec::with_capacity(EVENTS_HELD), Vec::with_capacity(CHANGED_MAX));
                 Box::new(Admin { held, changed, ..Admin::default() })
@@ -141,11 +155,6 @@ impl Target {
             self.counters.controllers.add(1);
             self.set_keep_alive(at, asked.kato_ms, out);
         }
-        let required = match kind {
-            ControllerType::Io => self.require_authentication(at, &data.host, out.now_ns()),
-            // Anybody may ask where the subsystem is.
-            _ => 0,
-        };
         (u64::from(cntlid) | required, Status::SUCCESS)
     }
 

@@ -25,6 +25,7 @@ mod logs;
 mod namespaces;
 mod pipelined;
 mod queue;
+mod random;
 mod renewal;
 mod secrets;
 mod settings;

@@ -1,12 +1,14 @@
 //! Get Log Page.
 
+use std::net::IpAddr;
+
 use verbline::prelude::*;
 use verbline_nvme::discovery::{self, Entry};
 use verbline_nvme::identify::ControllerType;
 use verbline_nvme::log::{self, ERROR_ENTRY_BYTES, LogRequest, Smart, id};
 use verbline_nvme::{Command, Status};
 
-use crate::admin::Outcome;
+use crate::admin::{FIRMWARE, Outcome};
 use crate::stage::Target;
 
 impl Target {
@@ -21,10 +23,11 @@ impl Target {
         let queue = self.queues.get(at).ok_or(Status::INTERNAL_ERROR)?;
         let controller = queue.controller.as_ref().ok_or(Status::INTERNAL_ERROR)?;
         let is_discovery = controller.kind == ControllerType::Discovery;
+        let called = out.peer(queue.connection).map(|peer| peer.local.ip().to_canonical());
         let mut packet = self.page(command, len, out)?;
         let mut window = Window { bytes: packet.data_mut(), offset, end: 0 };
         match (asked.id, is_discovery) {
-            (id::DISCOVERY, true) => self.discovery_log(&mut window),
+            (id::DISCOVERY, true) => self.discovery_log(&mut window, called),
             (id::ERROR, _) => {
                 let (entries, _) = controller.errors();
                 entries
@@ -33,6 +36,7 @@ impl Target {
                     .for_each(|(index, entry)| window.put(index * ERROR_ENTRY_BYTES, &entry.to_bytes()));
             }
             (id::SMART, false) => window.put(0, &self.smart(controller.errors().1).to_bytes()),
+            (id::FIRMWARE_SLOTS, false) => window.put(0, &log::firmware_slots(FIRMWARE)),
             (id::EFFECTS, false) => {
                 let mut page = [0; log::PAGE_BYTES];
                 log::write_effects(&mut page);
@@ -58,18 +62,17 @@ impl Target {
         Ok(Outcome::Page(packet))
     }
 
-    fn discovery_log(&self, window: &mut Window<'_>) {
+    /// Where the subsystem is. A listener on every address is at the one that this host `called`.
+    fn discovery_log(&self, window: &mut Window<'_>, called: Option<IpAddr>) {
         let listeners = &self.rules.listeners;
         let mut bytes = [0; discovery::ENTRY_BYTES];
-        discovery::write_head(&mut bytes, 1, listeners.len() as u64);
+        discovery::write_head(&mut bytes, self.shared.generation, listeners.len() as u64);
         window.put(0, &bytes);
-        for (index, address) in listeners.iter().enumerate() {
-            let entry = Entry {
-                address: *address,
-                port_id: index as u16 + 1,
-                admin_entries: 32,
-                subsystem: self.rules.subsystem,
-            };
+        for (index, listener) in listeners.iter().enumerate() {
+            let mut address = *listener;
+            called.filter(|_| listener.ip().is_unspecified()).into_iter().for_each(|ip| address.set_ip(ip));
+            let entry =
+                Entry { address, port_id: index as u16 + 1, admin_entries: 32, subsystem: self.rules.subsystem };
             entry.write(&mut bytes);
             window.put((index + 1) * discovery::ENTRY_BYTES, &bytes);
         }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use verbline::engine::ConnectionId;
 use verbline::prelude::*;
+use verbline_nvme::cm::Request;
 
 use crate::controller::Controller;
 use crate::exchange::Exchange;
+use crate::shared::Seat;
 use crate::signed::PipelinedReads;
 
 /// Asynchronous Event Requests that a controller holds.
@@ -26,8 +28,13 @@ pub(crate) struct Queue {
     /// Entries of the submission queue, and how far it was read.
     pub(crate) sq_size: u16,
     pub(crate) sq_head: u16,
+    /// When its host must have sent a good Connect; `None` once it has, or was disconnected.
+    pub(crate) connect_by_ns: Option<Tick>,
     /// From the Connect command on.
     pub(crate) controller: Option<Arc<Controller>>,
+    /// Its place at the controller. A host that has to prove who it is gets one by its first proof:
+    /// until then its queue changes nothing at the controller.
+    pub(crate) seat: Option<Seat>,
     pub(crate) admin: Option<Box<Admin>>,
     /// Of a host that has to prove who it is.
     pub(crate) exchange: Option<Exchange>,
@@ -85,9 +92,16 @@ impl Queues {
         }
     }
 
-    /// Adds one, whose connection has so many signature keys. `None`: too many are gone and not
-    /// done.
-    pub(crate) fn open(&mut self, connection: ConnectionId, qid: u16, entries: u16, keys: usize) -> Option<u16> {
+    /// Adds one, which was `asked` for so, whose connection has so many signature keys. `None`: too
+    /// many are gone and not done.
+    pub(crate) fn open(
+        &mut self,
+        connection: ConnectionId,
+        asked: &Request,
+        keys: usize,
+        connect_by_ns: Tick,
+    ) -> Option<u16> {
+        let (qid, entries) = (asked.qid, asked.send_depth_less_one.checked_add(1)?);
         let slot = self.by_slot.get_mut(connection.slot())?;
         let at = self.free.pop()?;
         *slot = Some(at);
@@ -98,7 +112,9 @@ impl Queues {
             entries,
             sq_size: entries,
             sq_head: 0,
+            connect_by_ns: Some(connect_by_ns),
             controller: None,
+            seat: None,
             admin: None,
             exchange: None,
             cids: Vec::with_capacity(entries.into()),

@@ -34,6 +34,18 @@ pub(crate) struct Settings {
     /// The files of the secrets of hosts that have to prove who they are, by the hosts' names.
     #[serde(default)]
     pub(crate) secrets: BTreeMap<String, PathBuf>,
+    /// The numbers that controllers get. Processes that serve one subsystem have ranges that don't
+    /// overlap: a host tells the controllers of a subsystem apart by their numbers.
+    #[serde(default = "cntlid_min")]
+    pub(crate) cntlid_min: u16,
+    #[serde(default = "cntlid_max")]
+    pub(crate) cntlid_max: u16,
+    /// From the connection of a queue to its Connect command, at most.
+    #[serde(default = "connect_timeout_ms")]
+    pub(crate) connect_timeout_ms: u32,
+    /// Connections from one address, at most; nothing: half of those that the ports have, and no
+    /// fewer than a controller's queues.
+    pub(crate) address_connections_max: Option<usize>,
     /// I/O queues of a controller, at most.
     #[serde(default = "queues_max")]
     pub(crate) queues_max: u16,
@@ -115,6 +127,18 @@ fn model() -> String {
     "Verbline".to_owned()
 }
 
+fn cntlid_min() -> u16 {
+    *CNTLIDS.start()
+}
+
+fn cntlid_max() -> u16 {
+    *CNTLIDS.end()
+}
+
+fn connect_timeout_ms() -> u32 {
+    5000
+}
+
 fn queues_max() -> u16 {
     8
 }
@@ -143,6 +167,8 @@ fn yes() -> bool {
     true
 }
 
+/// The numbers that a controller may have; those beyond stand for any.
+const CNTLIDS: RangeInclusive<u16> = 1..=0xFFEF;
 /// The least that a page of Identify needs.
 const PAGE_BYTES: u64 = 4096;
 
@@ -150,7 +176,11 @@ impl Settings {
     /// Reads and checks the section.
     pub(crate) fn read(section: &Params) -> Result<Settings, StageError> {
         let settings: Settings = section.parse()?;
-        let numbers: [(&str, u64, RangeInclusive<u64>); 5] = [
+        let cntlids = u64::from(*CNTLIDS.start())..=u64::from(*CNTLIDS.end());
+        let numbers: [(&str, u64, RangeInclusive<u64>); 8] = [
+            ("cntlid_min", settings.cntlid_min.into(), cntlids.clone()),
+            ("cntlid_max", settings.cntlid_max.into(), u64::from(settings.cntlid_min)..=*cntlids.end()),
+            ("connect_timeout_ms", settings.connect_timeout_ms.into(), 100..=60_000),
             ("queues_max", settings.queues_max.into(), 1..=1024),
             ("entries_max", settings.entries_max.into(), 2..=4096),
             ("commands_max", settings.commands_max.into(), 32..=1 << 20),
@@ -170,6 +200,10 @@ impl Settings {
         if !settings.in_capsule_bytes.is_multiple_of(16) {
             let message = format!("{} is no multiple of 16", settings.in_capsule_bytes);
             return Err(section.refuse("in_capsule_bytes", message).into());
+        }
+        if let Some(address) = settings.addresses.iter().find(|address| address.ip().is_unspecified()) {
+            let message = format!("no host can connect to {address}: write an address of this machine, or nothing");
+            return Err(section.refuse("addresses", message).into());
         }
         for (key, text, most) in [("serial", &settings.serial, 20), ("model", &settings.model, 40)] {
             if text.len() > most || !text.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
@@ -236,6 +270,29 @@ impl Settings {
     pub(crate) fn numbered(&self) -> BTreeMap<u32, NamespaceSettings> {
         let numbered = self.namespace.iter().filter_map(|(number, how)| Some((number.parse().ok()?, how.clone())));
         numbered.collect()
+    }
+
+    /// The numbers of controllers.
+    pub(crate) fn cntlids(&self) -> RangeInclusive<u16> {
+        self.cntlid_min..=self.cntlid_max
+    }
+
+    /// There is a number for every controller: for those of all connections, and for as many that
+    /// are over and have commands under way still.
+    pub(crate) fn check_cntlids(&self, plan: &Plan, section: &Params) -> Result<(), StageError> {
+        let listens = |port: &&verbline::plan::Port| matches!(port.destination, Destination::Listen(_));
+        let connections = plan.ports().iter().filter(listens).filter_map(|port| port.connections.as_ref());
+        let least = 2 * connections.map(|many| u64::from(many.max)).sum::<u64>();
+        let count = u64::from(self.cntlid_max - self.cntlid_min) + 1;
+        if count >= least {
+            return Ok(());
+        }
+        let message = format!(
+            "{} to {} are {count} numbers for controllers, and twice as many as the ports have connections are \
+             needed: {least}; give cntlid_min and cntlid_max more",
+            self.cntlid_min, self.cntlid_max
+        );
+        Err(section.refuse("cntlid_max", message).into())
     }
 
     /// The subsystem's name.

@@ -2,7 +2,9 @@
 //! Behind locks, which no read or write takes.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use verbline::engine::Region;
 use verbline::prelude::*;
@@ -11,13 +13,13 @@ use verbline_nvme::identify::ControllerType;
 use verbline_store::{Disk, Resizer};
 
 use crate::controller::Controller;
-
-/// Controllers at once, at most: each has an admin queue, of which ports have fewer.
-const CNTLID_MAX: u16 = 0xFFEF;
+use crate::random;
 
 /// The shared part.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
+    /// The generation of the discovery log, which does not change in a run.
+    pub(crate) generation: u64,
     table: Mutex<Table>,
     /// The memory of namespaces, by the region's name: the stage that owns it leaves it here.
     memory: Mutex<BTreeMap<String, (Region, Option<Resizer>)>>,
@@ -29,7 +31,6 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Table {
     entries: Vec<Entry>,
-    last: u16,
     /// The number of the last challenge; 0: there was none.
     sequence: u32,
 }
@@ -44,6 +45,13 @@ struct Entry {
     has_admin: bool,
 }
 
+/// The place of a queue at its controller. It is given back by [`Shared::leave`].
+#[derive(Debug)]
+pub(crate) struct Seat {
+    cntlid: u16,
+    qid: u16,
+}
+
 /// What a stage counts of reads and writes, for the health log.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
@@ -56,7 +64,7 @@ pub(crate) struct Tally {
 /// Why a queue is not connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// A controller of the host that is over has commands under way.
+    /// A controller of the host that is over has commands under way, or there is no free number.
     Busy,
     /// There is no such controller, or it is another host's.
     NoController,
@@ -67,8 +75,11 @@ pub(crate) enum Refusal {
 }
 
 impl Shared {
+    /// What a run begins with. Its discovery log may differ from that of the run before, so that
+    /// its generation is a later one: the time, milliseconds since 1970.
     pub(crate) fn new(disks: BTreeMap<u32, Disk>) -> Shared {
-        Shared { disks, ..Shared::default() }
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Shared { disks, generation: since.as_millis() as u64, ..Shared::default() }
     }
 
     /// The disk of a test, under this namespace.
@@ -80,8 +91,16 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a controller for an admin queue.
-    pub(crate) fn begin(&self, kind: ControllerType, host: Nqn, id: [u8; 16]) -> Result<Arc<Controller>, Refusal> {
+    /// Makes a controller for an admin queue, and gives that its place. The controller's number is
+    /// any of `cntlids`: nobody is to guess those of others.
+    pub(crate) fn begin(
+        &self,
+        kind: ControllerType,
+        host: Nqn,
+        id: [u8; 16],
+        cntlids: RangeInclusive<u16>,
+    ) -> Result<(Arc<Controller>, Seat), Refusal> {
+        let drawn = u64::from_le_bytes(random::bytes().ok_or(Refusal::Busy)?);
         let mut table = self.table();
         // Its writes may be under way as long as an I/O queue of it is there.
         let is_left_over = |entry: &Entry| {
@@ -91,9 +110,9 @@ impl Shared {
             return Err(Refusal::Busy);
         }
         let is_free = |cntlid: &u16| table.entries.iter().all(|entry| entry.controller.cntlid != *cntlid);
-        let next = (table.last..CNTLID_MAX).chain(0..table.last).map(|number| number + 1).find(is_free);
-        let Some(cntlid) = next else { return Err(Refusal::Busy) };
-        table.last = if cntlid == CNTLID_MAX { 0 } else { cntlid };
+        let free = cntlids.clone().count().saturating_sub(table.entries.len()) as u64;
+        let chosen = drawn.checked_rem(free).and_then(|nth| cntlids.filter(is_free).nth(nth as usize));
+        let Some(cntlid) = chosen else { return Err(Refusal::Busy) };
         let controller = Arc::new(Controller::new(cntlid, kind, host, id));
         table.entries.push(Entry {
             controller: Arc::clone(&controller),
@@ -101,7 +120,7 @@ impl Shared {
             granted: 0,
             has_admin: true,
         });
-        Ok(controller)
+        Ok((controller, Seat { cntlid, qid: 0 }))
     }
 
     /// The number of the next challenge, which is never 0; the first one is of the seed.
@@ -123,30 +142,34 @@ impl Shared {
         self.table().find(controller.cntlid).is_some_and(|entry| !entry.queues.is_empty())
     }
 
-    /// Connects an I/O queue to its controller.
-    pub(crate) fn join(&self, cntlid: u16, qid: u16, host: &Nqn, id: &[u8; 16]) -> Result<Arc<Controller>, Refusal> {
+    /// The controller that an I/O queue may be connected to. Nothing there changes: the queue gets
+    /// its place by [`Shared::take_seat`].
+    pub(crate) fn find(&self, cntlid: u16, qid: u16, host: &Nqn, id: &[u8; 16]) -> Result<Arc<Controller>, Refusal> {
         let mut table = self.table();
         let entry = table.find(cntlid).filter(|entry| entry.controller.is_of(host, id)).ok_or(Refusal::NoController)?;
-        if entry.controller.is_over() || !entry.controller.is_ready() || entry.controller.kind != ControllerType::Io {
-            return Err(Refusal::NotReady);
-        }
-        if qid == 0 || qid > entry.granted || entry.queues.contains(&qid) {
-            return Err(Refusal::NoQueue);
-        }
-        entry.queues.push(qid);
+        entry.may_seat(qid)?;
         Ok(Arc::clone(&entry.controller))
+    }
+
+    /// Gives an I/O queue its place at a controller.
+    pub(crate) fn take_seat(&self, controller: &Controller, qid: u16) -> Result<Seat, Refusal> {
+        let mut table = self.table();
+        let entry = table.find(controller.cntlid).ok_or(Refusal::NoController)?;
+        entry.may_seat(qid)?;
+        entry.queues.push(qid);
+        Ok(Seat { cntlid: controller.cntlid, qid })
     }
 
     /// A queue has ended, and nothing of it is under way. The controller ends with its admin queue,
     /// and is forgotten with the last one.
-    pub(crate) fn leave(&self, controller: &Controller, qid: u16) {
+    pub(crate) fn leave(&self, seat: Seat) {
         let mut table = self.table();
-        let Some(entry) = table.find(controller.cntlid) else { return };
-        if qid == 0 {
+        let Some(entry) = table.find(seat.cntlid) else { return };
+        if seat.qid == 0 {
             entry.controller.end();
             entry.has_admin = false;
         }
-        entry.queues.retain(|other| *other != qid);
+        entry.queues.retain(|other| *other != seat.qid);
         table.entries.retain(|entry| entry.has_admin || !entry.queues.is_empty());
     }
 
@@ -180,6 +203,19 @@ impl Shared {
     /// What all stages counted.
     pub(crate) fn tallies(&self) -> Vec<Tally> {
         self.tallies.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Entry {
+    /// Whether an I/O queue of this number may have a place.
+    fn may_seat(&self, qid: u16) -> Result<(), Refusal> {
+        if self.controller.is_over() || !self.controller.is_ready() || self.controller.kind != ControllerType::Io {
+            return Err(Refusal::NotReady);
+        }
+        if qid == 0 || qid > self.granted || self.queues.contains(&qid) {
+            return Err(Refusal::NoQueue);
+        }
+        Ok(())
     }
 }
 

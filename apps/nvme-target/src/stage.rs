@@ -60,6 +60,8 @@ pub(crate) struct Counters {
     pub(crate) controllers: Counter,
     /// Authentications that failed.
     pub(crate) unauthenticated: Counter,
+    /// Queues that were disconnected since their hosts sent no good Connect in time.
+    pub(crate) never_connected: Counter,
 }
 
 /// See the top of this file.
@@ -122,6 +124,7 @@ impl Target {
         let section = stage.raw_section(SECTION)?;
         let settings = Settings::read(section)?;
         let connections = connections_of(stage, &settings, section)?;
+        settings.check_cntlids(stage.plan(), section)?;
         for name in settings.namespace.values().filter_map(|space| space.memory.as_ref()) {
             if !stage.plan().regions().iter().any(|region| region.name == *name) {
                 let message = format!("a namespace is kept in region.{name}, which the plan does not have");
@@ -163,6 +166,7 @@ impl Target {
                 keep_alive_expired: stage.counter("keep_alive_expired"),
                 controllers: stage.counter("controllers"),
                 unauthenticated: stage.counter("unauthenticated"),
+                never_connected: stage.counter("never_connected"),
             },
             name: stage.name().to_owned(),
             namespaces,
@@ -245,10 +249,9 @@ impl Target {
 
     fn opened(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
         let asked = out.peer(connection).and_then(|peer| Request::read(&peer.private_data).ok());
-        let entries = asked.and_then(|asked| asked.send_depth_less_one.checked_add(1));
         let keys = out.signature_keys(HOST);
-        let opened =
-            asked.zip(entries).and_then(|(asked, entries)| self.queues.open(connection, asked.qid, entries, keys));
+        let connect_by_ns = out.now_ns() + u64::from(self.rules.settings.connect_timeout_ms) * 1_000_000;
+        let opened = asked.and_then(|asked| self.queues.open(connection, &asked, keys, connect_by_ns));
         self.renew_spaces(out);
         if opened.is_none() {
             // Without the acceptor anybody may be here.
@@ -281,10 +284,21 @@ impl Target {
 
     /// Ends a queue of which nothing is under way any more.
     pub(crate) fn end_queue(&mut self, at: u16) {
-        if let Some(queue) = self.queues.take_done(at)
-            && let Some(controller) = &queue.controller
-        {
-            self.shared.leave(controller, queue.qid);
+        if let Some(seat) = self.queues.take_done(at).and_then(|queue| queue.seat) {
+            self.shared.leave(seat);
+        }
+    }
+
+    /// Closes the queues whose hosts have not connected them in time: each holds a connection of
+    /// the port, and entries that other hosts may want.
+    fn end_unconnected(&mut self, out: &mut Outputs<'_>) {
+        let now_ns = out.now_ns();
+        for at in self.queues.places() {
+            let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.is_open) else { continue };
+            if queue.connect_by_ns.take_if(|by_ns| *by_ns <= now_ns).is_some() {
+                self.counters.never_connected.add(1);
+                out.close(queue.connection);
+            }
         }
     }
 
@@ -301,6 +315,7 @@ impl Target {
     /// Looks after what no command tells of: controllers that ended on other lcores, and the sizes
     /// of namespaces.
     fn look(&mut self, out: &mut Outputs<'_>) {
+        self.end_unconnected(out);
         self.end_unauthenticated(out);
         self.sweep(out);
         self.renew_spaces(out);

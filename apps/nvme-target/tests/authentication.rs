@@ -3,115 +3,14 @@
 
 mod common;
 
-use std::path::PathBuf;
-
-use common::{ENTRIES, Host, SUBSYSTEM, end, target, until};
-use verbline::engine::Running;
+use common::proving::{AT, CONNECT, OTHER, Prove, SECRET, SUCCESS, guarded, key};
+use common::{Host, SUBSYSTEM, end, until};
 use verbline_nvme::auth::{self, AUTHENTICATION_REQUIRED, Body, Message, Offer, Reason, WRITTEN_BYTES_MAX};
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
 use verbline_nvme::feature::{self, QueueCount};
 use verbline_nvme::property::{self, Property};
-use verbline_nvme::secret::{Claim, Digest, Hash, Key, Secret};
-use verbline_nvme::{Command, DISCOVERY_NQN, Nqn, Response, Sgl, Status, opcode};
-
-const HOST: &str = "nqn.2026-01.org.example:host";
-const SECRET: &str = "DHHC-1:01:AQgPFh0kKzI5QEdOVVxjanF4f4aNlJuiqbC3vsXM09pl1OOC:";
-/// The secret of somebody else.
-const OTHER: &str = "DHHC-1:00:AAcOFRwjKjE4P0ZNVFtiaXB3foWMk5qhqK+2vcTL0tk/PUPo:";
-const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
-/// Where messages lie in the host's memory.
-const AT: u64 = 32 << 10;
-const ROOM: u32 = 512;
-
-fn key(secret: &str) -> Key {
-    Secret::read(secret).expect("a secret").key_of(&name(HOST))
-}
-
-fn name(text: &str) -> Nqn {
-    Nqn::new(text).expect("a name")
-}
-
-/// A target that knows the secret of one host. The folder goes with the file.
-fn guarded(port: u16) -> (Running, tempfile::TempDir) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let path: PathBuf = folder.path().join("host.key");
-    std::fs::write(&path, format!("{SECRET}\n")).expect("written");
-    (target(port, &format!("secrets = {{ \"{HOST}\" = {path:?} }}")), folder)
-}
-
-/// What only these hosts do.
-trait Prove {
-    fn connected(&mut self) -> (usize, u16);
-    fn send_bytes(&mut self, queue: usize, bytes: &[u8], in_capsule: bool) -> Response;
-    fn send_message(&mut self, queue: usize, message: &Message) -> Response;
-    fn receive(&mut self, queue: usize) -> Result<Message, Response>;
-    fn challenged(&mut self, queue: usize, transaction: u16) -> Claim;
-    fn prove(&mut self, queue: usize, transaction: u16, key: &Key) -> Message;
-}
-
-impl Prove for Host {
-    /// An admin queue that has to be authenticated, and its controller.
-    #[track_caller]
-    fn connected(&mut self) -> (usize, u16) {
-        let admin = self.dial_queue(0);
-        let data = self.data(CNTLID_ANY, SUBSYSTEM);
-        let answer = self.connect(admin, CONNECT, &data);
-        assert!(answer.status.is_success(), "{answer:?}");
-        assert_eq!(answer.result & !0xFFFF, AUTHENTICATION_REQUIRED, "{answer:?}");
-        (admin, answer.result as u16)
-    }
-
-    fn send_bytes(&mut self, queue: usize, bytes: &[u8], in_capsule: bool) -> Response {
-        let len = bytes.len() as u32;
-        if in_capsule {
-            return self.ask_with(queue, &auth::send(0, Sgl::InCapsule { offset: 0, len }), bytes);
-        }
-        self.memory.write_from(AT as usize, bytes).expect("within the memory");
-        let sgl = self.keyed(AT, len);
-        self.ask(queue, &auth::send(0, sgl))
-    }
-
-    fn send_message(&mut self, queue: usize, message: &Message) -> Response {
-        let mut bytes = [0; WRITTEN_BYTES_MAX];
-        let len = message.write(&mut bytes);
-        // In the capsule and by a key in turn.
-        self.send_bytes(queue, &bytes[..len], message.transaction.is_multiple_of(2))
-    }
-
-    fn receive(&mut self, queue: usize) -> Result<Message, Response> {
-        let sgl = self.keyed(AT, ROOM);
-        let answer = self.ask(queue, &auth::receive(0, sgl));
-        match answer.status.is_success() {
-            true => Ok(Message::read(&self.bytes(AT as usize, ROOM as usize)).expect("a message")),
-            false => Err(answer),
-        }
-    }
-
-    /// Negotiates: what is to be proved.
-    #[track_caller]
-    fn challenged(&mut self, queue: usize, transaction: u16) -> Claim {
-        let negotiate = Message { transaction, body: Body::Negotiate(Offer::of(Hash::Sha384)) };
-        assert!(self.send_message(queue, &negotiate).status.is_success());
-        match self.receive(queue) {
-            Ok(Message { transaction: own, body: Body::Challenge { hash, sequence, value: challenge } }) => {
-                assert_eq!((own, hash), (transaction, Hash::Sha384), "the host's first choice");
-                Claim { hash, challenge, sequence, transaction, host: name(self.name), subsystem: name(SUBSYSTEM) }
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// A whole exchange: how it ends.
-    #[track_caller]
-    fn prove(&mut self, queue: usize, transaction: u16, key: &Key) -> Message {
-        let claim = self.challenged(queue, transaction);
-        let reply = Body::Reply { response: key.respond(&claim), challenge: None };
-        assert!(self.send_message(queue, &Message { transaction, body: reply }).status.is_success());
-        self.receive(queue).unwrap_or_else(|answer| panic!("{answer:?}"))
-    }
-}
-
-const SUCCESS: Body = Body::Success1 { hash: Hash::Sha384, response: None };
+use verbline_nvme::secret::{Digest, Hash};
+use verbline_nvme::{Command, DISCOVERY_NQN, Sgl, Status, opcode};
 
 #[test]
 fn a_host_with_the_secret_is_served_once_it_has_proved_itself_on_each_queue() {
@@ -166,16 +65,10 @@ fn a_host_with_another_secret_is_told_so_and_its_association_ends() {
     host.wait_cut_off(admin);
     until(&running, "unauthenticated", 1);
 
-    // A wrong proof on an I/O queue ends the admin queue, too.
-    let (admin, cntlid) = host.connected();
-    assert_eq!(host.prove(admin, 2, &key(SECRET)).body, SUCCESS);
-    let cc = Property { offset: property::CC, is_wide: false };
-    assert!(host.ask(admin, &cc.set(0, property::CC_USUAL.into())).status.is_success());
-    let set = Command::new(opcode::admin::SET_FEATURES, 0, Sgl::NONE);
-    assert!(host.ask(admin, &set.with([feature::NUMBER_OF_QUEUES.into(), 0, 0, 0, 0, 0])).status.is_success());
-    let io = host.dial_queue(1);
-    let data = host.data(cntlid, SUBSYSTEM);
-    assert!(host.connect(io, Connect { qid: 1, ..CONNECT }, &data).status.is_success());
+    // A wrong proof on an I/O queue that was authenticated ends the admin queue, too.
+    let (admin, cntlid) = host.proven_controller();
+    let (io, _) = host.candidate(cntlid, 1);
+    assert_eq!(host.prove(io, 2, &key(SECRET)).body, SUCCESS);
     assert_eq!(host.prove(io, 3, &key(OTHER)).body, Body::Failure1(Reason::Failed));
     host.wait_cut_off(io);
     host.wait_cut_off(admin);

@@ -271,7 +271,11 @@ fn keys_that_nothing_could_make_are_refused() {
 #[test]
 fn settings_that_cannot_be_are_refused_at_their_place() {
     let cases = [
-        ("nvme.subsystem=disk", "a name starts with `nqn.`"),
+        ("nvme.subsystem=a disk", "a name is of printable ASCII without spaces"),
+        ("nvme.addresses=[\"0.0.0.0:4420\"]", "no host can connect to 0.0.0.0:4420"),
+        ("nvme.cntlid_max=0", "0 is not within 1 to 65519"),
+        ("nvme.cntlid_max=100", "are 100 numbers for controllers"),
+        ("nvme.connect_timeout_ms=0", "0 is not within 100 to 60000"),
         ("nvme.queues_max=0", "0 is not within 1 to 1024"),
         ("nvme.namespace.1.block_bytes=100", "blocks of 100 bytes"),
         ("nvme.namespace.1.memory=none", "is kept in region.none"),

@@ -1,14 +1,9 @@
-//! What hosts that are in order get: their blocks, and where the subsystem is.
+//! What hosts that are in order get: their blocks.
 
 mod common;
 
-use common::{BLOCKS, ENTRIES, Host, SECOND, SUBSYSTEM, end, plan, start, target};
-use verbline_nvme::connect::{CNTLID_ANY, Connect};
-use verbline_nvme::log::LogRequest;
-use verbline_nvme::property::{self, Property};
-use verbline_nvme::{Command, DISCOVERY_NQN, Sgl, Status, opcode};
-
-const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
+use common::{BLOCKS, Host, SECOND, end, plan, start, target};
+use verbline_nvme::{Command, Sgl, Status, opcode};
 
 /// What is written is read again, by every way that data goes; and the rest of the commands.
 #[test]
@@ -49,25 +44,6 @@ fn blocks_hold_what_was_written_and_compared() {
         let answer = host.ask_with(io, &Command { nsid: 1, ..command }, &ranges.concat());
         assert_eq!(answer.status.is_success(), is_good, "{answer:?}");
     }
-    end(running);
-}
-
-#[test]
-fn discovery_says_where_the_subsystem_is() {
-    let running = target(7814, "");
-    let mut host = Host::new(7814);
-    let admin = host.dial_queue(0);
-    let data = host.data(CNTLID_ANY, DISCOVERY_NQN);
-    assert!(host.connect(admin, CONNECT, &data).status.is_success());
-    let cc = Property { offset: property::CC, is_wide: false };
-    assert!(host.ask(admin, &cc.set(0, property::CC_USUAL.into())).status.is_success());
-    let asked = LogRequest { id: 0x70, retain_event: true, offset: 0, len: 2048 };
-    let log = Command::new(opcode::admin::GET_LOG_PAGE, 0, host.keyed(0, 2048)).with(asked.dwords());
-    assert!(host.ask(admin, &log).status.is_success());
-    let page = host.bytes(0, 2048);
-    assert_eq!(verbline_nvme::discovery::read_head(&page), Some((1, 1)));
-    let entry = verbline_nvme::discovery::Entry::read(&page[1024..]).expect("an entry");
-    assert_eq!((entry.address, entry.subsystem.as_str()), (([10, 9, 9, 1], 7814).into(), SUBSYSTEM));
     end(running);
 }
 

@@ -113,6 +113,7 @@ impl Controller {
             ControllerType::Discovery => 2,
         };
         page[259] = self.aerl;
+        page[260] = 1 << 1 | 1; // FRMW: one firmware slot, which nobody writes.
         page[261] = 1 << 1 | 1 << 2; // LPA: effects, and logs from an offset on.
         page[262] = self.elpe;
         put(page, 320, &self.kas.to_le_bytes());

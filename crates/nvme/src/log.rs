@@ -1,7 +1,7 @@
 //! Log pages: which is asked for, and what is in them. The discovery log is in
 //! [`discovery`](crate::discovery).
 
-use crate::bytes::put;
+use crate::bytes::{put, put_text};
 use crate::command::Command;
 use crate::opcode::{admin, io};
 
@@ -11,6 +11,8 @@ pub mod id {
     pub const ERROR: u8 = 0x01;
     /// Health.
     pub const SMART: u8 = 0x02;
+    /// Firmware slots.
+    pub const FIRMWARE_SLOTS: u8 = 0x03;
     /// Namespaces that changed since it was read.
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// Commands, and what they change.
@@ -58,6 +60,8 @@ impl LogRequest {
 pub const ERROR_ENTRY_BYTES: usize = 64;
 /// Length of the health log, bytes.
 pub const SMART_BYTES: usize = 512;
+/// Length of the log of firmware slots, bytes.
+pub const FIRMWARE_BYTES: usize = 512;
 /// Length of the log of commands, and of that of changed namespaces, bytes.
 pub const PAGE_BYTES: usize = 4096;
 
@@ -124,6 +128,15 @@ impl Smart {
         put(&mut bytes, 176, &self.errors.to_le_bytes());
         bytes
     }
+}
+
+/// The log of firmware slots of a controller that has one, with this revision (8 bytes of it) in it,
+/// which is the one that runs.
+pub fn firmware_slots(revision: &str) -> [u8; FIRMWARE_BYTES] {
+    let mut bytes = [0; FIRMWARE_BYTES];
+    bytes[0] = 1; // AFI: slot 1.
+    put_text(&mut bytes, 8, 8, revision, b' ');
+    bytes
 }
 
 /// Writes the log of commands: which there are, and which change blocks.

@@ -12,7 +12,8 @@ pub const NQN_FIELD_BYTES: usize = 256;
 /// The name of every discovery subsystem.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// An NVMe Qualified Name.
+/// An NVMe Qualified Name. The specification has names begin with `nqn.`; Linux lets hosts and
+/// subsystems have any other, and so does this.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Nqn {
     len: u8,
@@ -25,12 +26,9 @@ pub enum NqnError {
     /// It has no bytes, or more than 223.
     #[error("a name has 1 to 223 bytes, not {0}")]
     Length(usize),
-    /// It holds something else than printable ASCII.
-    #[error("a name is of printable ASCII")]
+    /// It holds something else than printable ASCII without spaces.
+    #[error("a name is of printable ASCII without spaces")]
     NotPrintable,
-    /// It does not start as names do.
-    #[error("a name starts with `nqn.`")]
-    Prefix,
 }
 
 impl Nqn {
@@ -44,9 +42,6 @@ impl Nqn {
         }
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(NqnError::NotPrintable);
-        }
-        if !text.starts_with("nqn.") {
-            return Err(NqnError::Prefix);
         }
         let mut bytes = [0; NQN_BYTES];
         put(&mut bytes, 0, text.as_bytes());

@@ -1,14 +1,17 @@
 //! A target in this process, and hosts that are no engines but queue pairs of the test: they say
 //! what they like.
 
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, unused_imports, reason = "each test uses its part")]
 
+pub(crate) mod plans;
 pub(crate) mod protected;
+pub(crate) mod proving;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use nvme_target::NvmeTarget;
+pub(crate) use plans::{SECOND, plan};
 use verbline::cli::App;
 use verbline::engine::{Registry, Report, Running, Runtime};
 use verbline::mem::{Batch, PageChoice, PageSize, PeerRegion, Pool, PoolCache, PoolSpec, Region, RegionSpec};
@@ -37,86 +40,6 @@ pub(crate) const ENTRIES: u16 = 16;
 /// A target that listens at this port, with these lines in `[nvme]`.
 pub(crate) fn target(port: u16, settings: &str) -> Running {
     start(&plan(port, settings))
-}
-
-/// A second port, on an lcore of its own, that shares the listener.
-pub(crate) const SECOND: &str = r#"
-        [lcore.second]
-        cpu = "allowed:1"
-        [pool.packets2]
-        device = "nic0"
-        packets = 3072
-        data_bytes = 8192
-        pages = "4KiB"
-        [port.hosts2]
-        lcore = "second"
-        device = "nic0"
-        pool = "packets2"
-        transport = "rc"
-        listen_with = "port.hosts"
-        connections_max = 8
-        rx_shared_wr = 256
-        tx_depth_wr = 1
-        ops_depth_wr = 64
-        ops_shared_wr = 256
-        next = "stage.target2"
-        [stage.target2]
-        use = "target"
-        lcore = "second"
-        pool = "packets2"
-        timers_max = 32
-        out = { host = "port.hosts2" }
-"#;
-
-pub(crate) fn plan(port: u16, settings: &str) -> String {
-    format!(
-        r#"
-        app = "nvme-target"
-        [nvme]
-        subsystem = "{SUBSYSTEM}"
-        transfer_bytes_max = 8192
-        {settings}
-        [nvme.namespace.1]
-        memory = "disk"
-        [nvme.namespace.2]
-        null_bytes = 1_048_576
-        read_only = true
-        [device.nic0]
-        provider = "soft"
-        [lcore.target]
-        cpu = "allowed:0"
-        [pool.packets]
-        device = "nic0"
-        packets = 3072
-        data_bytes = 8192
-        pages = "4KiB"
-        [region.disk]
-        device = "nic0"
-        bytes = 1_048_576
-        pages = "4KiB"
-        rights = ["local-write"]
-        [port.hosts]
-        lcore = "target"
-        device = "nic0"
-        pool = "packets"
-        transport = "rc"
-        listen = "10.9.9.1:{port}"
-        connections_max = 8
-        acceptor = "nvme-queues"
-        rx_shared_wr = 256
-        tx_depth_wr = 1
-        ops_depth_wr = 64
-        ops_shared_wr = 256
-        next = "stage.target"
-        [stage.target]
-        use = "target"
-        lcore = "target"
-        pool = "packets"
-        regions = ["disk"]
-        timers_max = 32
-        out = {{ host = "port.hosts" }}
-        "#
-    )
 }
 
 pub(crate) fn start(text: &str) -> Running {
@@ -158,6 +81,7 @@ pub(crate) struct Host {
     cache: PoolCache,
     freed: Batch,
     address: SocketAddr,
+    from: SocketAddr,
     pub(crate) memory: PeerMr,
     pub(crate) name: &'static str,
     queues: Vec<Queue>,
@@ -179,8 +103,14 @@ fn region(len_bytes: usize) -> Region {
 impl Host {
     /// A host of the target at this port.
     pub(crate) fn new(port: u16) -> Host {
+        Host::at(port, 2)
+    }
+
+    /// The same at the address 10.9.9.N.
+    pub(crate) fn at(port: u16, number: u8) -> Host {
+        let device = format!("soft{}", number - 1);
         let context: Context =
-            Device::find(Provider::Soft, "soft1").and_then(|device| device.open()).expect("a device");
+            Device::find(Provider::Soft, &device).and_then(|device| device.open()).expect("a device");
         let (pd, cq) = (context.alloc_pd().expect("a PD"), context.create_cq(1024, None).expect("a CQ"));
         let spec = PoolSpec { name: "host".into(), packets: 1024, data_bytes: 8192, headroom_bytes: 0 };
         let pool = Pool::new(region(Pool::required_bytes(&spec)), spec).expect("a pool");
@@ -193,6 +123,7 @@ impl Host {
             found: Completions::with_capacity(64),
             freed: Batch::with_capacity(64),
             address: SocketAddr::from(([10, 9, 9, 1], port)),
+            from: SocketAddr::from(([10, 9, 9, number], 0)),
             name: "nqn.2026-01.org.example:host",
             queues: Vec::new(),
             next_cid: 0,
@@ -213,8 +144,7 @@ impl Host {
             ..QpSpec::new(Transport::Rc, &self.cq)
         };
         let mut qp = self.pd.create_qp(&spec).expect("a queue pair");
-        let from = SocketAddr::from(([10, 9, 9, 2], 0));
-        let route = resolve(Provider::Soft, self.address, Some(from), PATIENCE)?;
+        let route = resolve(Provider::Soft, self.address, Some(self.from), PATIENCE)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let options = ConnectOptions { private_data, access, ..ConnectOptions::default() };
         let asked = route.connect(&mut qp, &options)?;
