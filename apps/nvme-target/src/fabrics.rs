@@ -158,6 +158,19 @@ impl Target {
         (u64::from(cntlid) | required, Status::SUCCESS)
     }
 
+    /// Closes the queues whose hosts have not connected them in time: each holds a connection of
+    /// the port, and entries that other hosts may want.
+    pub(crate) fn end_unconnected(&mut self, out: &mut Outputs<'_>) {
+        let now_ns = out.now_ns();
+        for at in self.queues.places() {
+            let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.is_open) else { continue };
+            if queue.connect_by_ns.take_if(|by_ns| *by_ns <= now_ns).is_some() {
+                self.counters.never_connected.add(1);
+                out.close(queue.connection);
+            }
+        }
+    }
+
     fn property_get(&self, at: u16, command: &Command) -> Result<u64, Status> {
         let property = Property::of(command).map_err(|error| error.status)?;
         let queue = self.queues.get(at).filter(|queue| queue.qid == 0);

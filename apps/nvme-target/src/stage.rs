@@ -289,19 +289,6 @@ impl Target {
         }
     }
 
-    /// Closes the queues whose hosts have not connected them in time: each holds a connection of
-    /// the port, and entries that other hosts may want.
-    fn end_unconnected(&mut self, out: &mut Outputs<'_>) {
-        let now_ns = out.now_ns();
-        for at in self.queues.places() {
-            let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.is_open) else { continue };
-            if queue.connect_by_ns.take_if(|by_ns| *by_ns <= now_ns).is_some() {
-                self.counters.never_connected.add(1);
-                out.close(queue.connection);
-            }
-        }
-    }
-
     /// Closes the queues whose controllers are over.
     pub(crate) fn sweep(&mut self, out: &mut Outputs<'_>) {
         for at in self.queues.places() {

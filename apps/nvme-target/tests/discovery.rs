@@ -1,5 +1,5 @@
-//! What hosts learn before they have a namespace: where the subsystem is, and what a controller says
-//! of itself.
+//! What hosts learn before they have a namespace: where the subsystem is, and what a controller
+//! says of itself.
 
 mod common;
 

@@ -130,8 +130,8 @@ impl Smart {
     }
 }
 
-/// The log of firmware slots of a controller that has one, with this revision (8 bytes of it) in it,
-/// which is the one that runs.
+/// The log of firmware slots of a controller that has one, with this revision (8 bytes of it) in
+/// it, which is the one that runs.
 pub fn firmware_slots(revision: &str) -> [u8; FIRMWARE_BYTES] {
     let mut bytes = [0; FIRMWARE_BYTES];
     bytes[0] = 1; // AFI: slot 1.
