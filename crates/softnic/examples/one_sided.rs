@@ -5,7 +5,7 @@
 //! that is of the bare copy.
 #![allow(clippy::undocumented_unsafe_blocks, missing_docs)]
 
-#[path = "../tests/harness/mod.rs"]
+#[path = "../tests/suite/harness/mod.rs"]
 mod harness;
 
 use harness::*;

@@ -6,7 +6,7 @@
 //! and the ratio, which is what means something there.
 #![allow(clippy::undocumented_unsafe_blocks, missing_docs)]
 
-#[path = "../tests/harness/mod.rs"]
+#[path = "../tests/suite/harness/mod.rs"]
 mod harness;
 
 use harness::*;

@@ -2,7 +2,7 @@
 //!
 //! A program of its own: it takes the software RNIC's devices away from everybody in the process.
 
-#[path = "api/common.rs"]
+#[path = "suite/common.rs"]
 #[allow(dead_code, unused_macros, unused_imports, unreachable_pub, reason = "the API tests use the rest")]
 mod common;
 

@@ -2,7 +2,7 @@
 //! those of the plan crate's tests, the same wherever a fault is run again.
 #![allow(dead_code, unused_imports, reason = "each target uses its own part")]
 
-#[path = "../../../crates/plan/tests/common/mod.rs"]
+#[path = "../../../crates/plan/tests/suite/common/mod.rs"]
 mod common;
 
 pub(crate) use common::GOOD;

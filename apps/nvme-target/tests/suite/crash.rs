@@ -1,0 +1,225 @@
+//! Crashes under a target, by seed: what a host was told is durable is there after the restart,
+//! and no block holds what was never written to it. A disk that lies is found out, so that the
+//! judge has eyes.
+
+use std::collections::BTreeMap;
+
+use crate::common::{Host, end, plan, start_app};
+use fastrand::Rng;
+use nvme_target::NvmeTarget;
+use verbline::engine::Running;
+use verbline_nvme::io::{FORCE_UNIT_ACCESS, ReadWrite};
+use verbline_nvme::{Command, Sgl, opcode};
+use verbline_store::{Disk, Faults};
+
+const NSID: u32 = 3;
+const BLOCK: usize = 512;
+const BLOCKS: u64 = 32;
+/// Commands that the host sends at once.
+const AT_ONCE: usize = 6;
+
+/// What each block may hold after a crash: numbers of writes, 0 for none.
+struct Judge {
+    /// By block: the write that is durable, and those that were begun after it.
+    allowed: Vec<Vec<u64>>,
+    /// By block: the last write that was acknowledged.
+    last_done: Vec<u64>,
+}
+
+impl Judge {
+    /// After a restart: what is there stays there.
+    fn of(blocks: &[u64]) -> Judge {
+        Judge { allowed: blocks.iter().map(|number| vec![*number]).collect(), last_done: blocks.to_vec() }
+    }
+
+    /// No write before this one may come back.
+    fn persisted(&mut self, block: usize, number: u64) {
+        self.allowed[block].retain(|other| *other >= number);
+    }
+}
+
+/// A command that the host waits for.
+enum Asked {
+    Write {
+        slba: u64,
+        blocks: u64,
+        number: u64,
+        fua: bool,
+    },
+    /// With what was acknowledged when it was sent, by block.
+    Flush {
+        covered: Vec<u64>,
+    },
+}
+
+/// A target over the disk, and a host with an I/O queue.
+struct Served {
+    running: Running,
+    host: Host,
+    io: usize,
+}
+
+fn serve(port: u16, disk: &Disk) -> Served {
+    let bytes = BLOCKS * BLOCK as u64;
+    let namespace = format!("[nvme.namespace.{NSID}]\nnull_bytes = {bytes}\nblock_bytes = {BLOCK}\n");
+    let app = NvmeTarget::default().with_disk(NSID, disk.clone());
+    let running = start_app(&plan(port, &namespace), &app);
+    let mut host = Host::new(port);
+    let (_, cntlid) = host.controller();
+    let io = host.io_queue(cntlid, 1);
+    Served { running, host, io }
+}
+
+impl Served {
+    /// Reads every block; says which holds two things at once, or else what each holds.
+    fn read_all(&mut self) -> Result<Vec<u64>, String> {
+        let per_read = 16;
+        let mut numbers = Vec::new();
+        for slba in (0..BLOCKS).step_by(per_read) {
+            let range = ReadWrite { slba, blocks: per_read as u32 };
+            let sgl = self.host.keyed(0, (per_read * BLOCK) as u32);
+            let read = Command { nsid: NSID, ..Command::new(opcode::io::READ, 0, sgl).with(range.dwords()) };
+            // The disk may fail one now and then.
+            let is_read = (0..100).any(|_| self.host.ask(self.io, &read).status.is_success());
+            assert!(is_read, "blocks from {slba} on can be read");
+            for (block, bytes) in (slba..).zip(self.host.bytes(0, per_read * BLOCK).chunks(BLOCK)) {
+                let words: Vec<u64> =
+                    bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
+                if words.iter().any(|word| *word != words[0]) {
+                    return Err(format!("block {block} holds parts of two writes"));
+                }
+                numbers.push(words[0]);
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Sends some commands at once, of which no two write the same block.
+    fn send(&mut self, judge: &mut Judge, next: &mut u64, rng: &mut Rng) -> BTreeMap<u16, Asked> {
+        let (mut asked, mut taken) = (BTreeMap::new(), [false; BLOCKS as usize]);
+        for _ in 0..rng.usize(1..=AT_ONCE) {
+            let cid = self.host.cid();
+            if rng.u32(0..5) == 0 {
+                let flush = Command { cid, nsid: NSID, ..Command::new(opcode::io::FLUSH, 0, Sgl::NONE) };
+                self.host.send(self.io, &flush.to_bytes());
+                asked.insert(cid, Asked::Flush { covered: judge.last_done.clone() });
+                continue;
+            }
+            let (blocks, fua) = (rng.u64(1..=4), rng.u32(0..3) == 0);
+            let slba = rng.u64(0..=BLOCKS - blocks);
+            let span = slba as usize..(slba + blocks) as usize;
+            if taken[span.clone()].contains(&true) {
+                continue;
+            }
+            taken[span.clone()].fill(true);
+            let number = std::mem::replace(next, *next + 1);
+            judge.allowed[span].iter_mut().for_each(|allowed| allowed.push(number));
+            let mut dwords = ReadWrite { slba, blocks: blocks as u32 }.dwords();
+            dwords[2] |= if fua { FORCE_UNIT_ACCESS } else { 0 };
+            let data = number.to_le_bytes().repeat(blocks as usize * BLOCK / 8);
+            // In the capsule, or out of the host's memory, each at a place of its own.
+            let at = asked.len() * 4 * BLOCK;
+            let sgl = match rng.bool() {
+                true => Sgl::InCapsule { offset: 0, len: data.len() as u32 },
+                false => {
+                    self.host.memory.write_from(at, &data).expect("within the memory");
+                    self.host.keyed(at as u64, data.len() as u32)
+                }
+            };
+            let in_capsule = if matches!(sgl, Sgl::InCapsule { .. }) { &data[..] } else { &[] };
+            let write = Command { cid, nsid: NSID, ..Command::new(opcode::io::WRITE, 0, sgl).with(dwords) };
+            self.host.send(self.io, &[&write.to_bytes()[..], in_capsule].concat());
+            asked.insert(cid, Asked::Write { slba, blocks, number, fua });
+        }
+        asked
+    }
+
+    /// Takes so many responses. One that says success is an acknowledgement, whenever it is read.
+    fn take(&mut self, count: usize, asked: &mut BTreeMap<u16, Asked>, judge: &mut Judge) {
+        for _ in 0..count {
+            let answer = self.host.response(self.io);
+            match (asked.remove(&answer.cid).expect("each once"), answer.status.is_success()) {
+                (Asked::Write { slba, blocks, number, fua }, true) => {
+                    for block in slba as usize..(slba + blocks) as usize {
+                        judge.last_done[block] = number;
+                        if fua {
+                            judge.persisted(block, number);
+                        }
+                    }
+                }
+                (Asked::Flush { covered }, true) => {
+                    covered.into_iter().enumerate().for_each(|(block, number)| judge.persisted(block, number));
+                }
+                (_, false) => {}
+            }
+        }
+    }
+}
+
+/// Writes, crashes and restarts, a few times; what is wrong after one of them.
+fn workload(port: u16, faults: Faults, seed: u64) -> Option<String> {
+    let disk = Disk::new(BLOCKS as usize * BLOCK, BLOCK as u32, faults, seed).expect("a disk");
+    let (mut rng, mut next) = (Rng::with_seed(!seed), 1);
+    let mut judge = Judge::of(&[0; BLOCKS as usize]);
+    for round in 0..4 {
+        let mut served = serve(port, &disk);
+        match served.read_all() {
+            Err(broken) => return ended(served, Some(broken)),
+            Ok(numbers) => {
+                for (block, number) in numbers.iter().enumerate() {
+                    if !judge.allowed[block].contains(number) {
+                        let allowed = &judge.allowed[block];
+                        let broken = format!("block {block} holds {number}, and may hold {allowed:?}");
+                        return ended(served, Some(broken));
+                    }
+                }
+                judge = Judge::of(&numbers);
+            }
+        }
+        if round == 3 {
+            return ended(served, None);
+        }
+        for _ in 0..rng.usize(1..40) {
+            let mut asked = served.send(&mut judge, &mut next, &mut rng);
+            let count = asked.len();
+            served.take(count, &mut asked, &mut judge);
+        }
+        // The power goes with some acknowledged, and some under way.
+        let mut asked = served.send(&mut judge, &mut next, &mut rng);
+        let before = rng.usize(0..=asked.len());
+        served.take(before, &mut asked, &mut judge);
+        disk.crash();
+        let after = asked.len();
+        served.take(after, &mut asked, &mut judge);
+        ended(served, None);
+    }
+    None
+}
+
+fn ended(mut served: Served, found: Option<String>) -> Option<String> {
+    served.host.vanish();
+    end(served.running);
+    found
+}
+
+#[test]
+fn what_was_acknowledged_as_durable_is_there_after_a_restart() {
+    for seed in 0..24 {
+        let (latency_polls_max, error_once_in) = ((seed % 4) as u32 * 40, (seed % 3) as u32 * 11);
+        let faults = Faults { latency_polls_max, error_once_in, ..Faults::default() };
+        assert_eq!(workload(7870, faults, seed), None, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_disk_that_lies_is_found_out() {
+    let lies = [
+        Faults { lost_flush_once_in: 2, latency_polls_max: 40, ..Faults::default() },
+        Faults { ignores_fua: true, latency_polls_max: 40, ..Faults::default() },
+        Faults { tear_bytes: 64, latency_polls_max: 40, ..Faults::default() },
+    ];
+    for faults in lies {
+        let found = (0..8).filter(|seed| workload(7871, faults, *seed).is_some()).count();
+        assert!(found > 0, "{faults:?}: none of 8 runs");
+    }
+}

@@ -1,0 +1,15 @@
+//! The integration tests of `nvme-target`: one program, a module a theme.
+
+mod admission;
+mod authentication;
+mod command;
+mod common;
+mod corruption;
+mod crash;
+mod discovery;
+mod hostile;
+mod namespaces;
+mod pipelined;
+mod protection;
+mod service;
+mod strangers;

@@ -1,0 +1,174 @@
+//! Strangers: hosts that know the names of another host, which go over the wire in the clear, and
+//! not its secret; and those that take connections and say nothing.
+
+use std::time::{Duration, Instant};
+
+use crate::common::proving::{OTHER, Prove, SECRET, SUCCESS, guarded, key};
+use crate::common::{ENTRIES, Host, SECOND, SUBSYSTEM, end, plan, start, target, until};
+use verbline::verbs::connection::ConnectionError;
+use verbline_nvme::auth::{Body, Message, Reason};
+use verbline_nvme::cm::{Reject, Request};
+use verbline_nvme::connect::{CNTLID_ANY, Connect};
+use verbline_nvme::{Command, Response, Sgl, Status, opcode};
+
+const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
+fn keep_alive() -> Command {
+    Command::new(opcode::admin::KEEP_ALIVE, 0, Sgl::NONE)
+}
+
+/// A queue that never proved anything ends alone, and takes no number from its owner: whatever the
+/// stranger says, and if it says nothing.
+#[test]
+fn a_stranger_on_an_authenticated_controller_ends_itself_alone() {
+    let (running, _folder) = guarded(7890);
+    let mut victim = Host::new(7890);
+    let (admin, cntlid) = victim.proven_controller();
+    let (io, _) = victim.candidate(cntlid, 1);
+    assert_eq!(victim.prove(io, 2, &key(SECRET)).body, SUCCESS);
+
+    let mut stranger = Host::new(7890);
+    // The number of a queue that has proved itself is taken.
+    let (taken, answer) = stranger.candidate(cntlid, 1);
+    assert_eq!((answer.status.sc(), answer.result), (0x82, Response::invalid_parameter(42, false)));
+    // Five ways to fail on the number that the victim uses next.
+    let failure = Message { transaction: 7, body: Body::Failure2(Reason::Failed) };
+    let (rude, _) = stranger.candidate(cntlid, 2);
+    assert!(stranger.send_message(rude, &failure).status.is_success());
+    stranger.wait_cut_off(rude);
+    let (liar, _) = stranger.candidate(cntlid, 2);
+    assert_eq!(stranger.prove(liar, 8, &key(OTHER)).body, Body::Failure1(Reason::Failed));
+    stranger.wait_cut_off(liar);
+    let (garbler, _) = stranger.candidate(cntlid, 2);
+    assert!(stranger.send_bytes(garbler, &[0xEE; 64], true).status.is_success());
+    assert!(stranger.receive(garbler).is_ok());
+    stranger.wait_cut_off(garbler);
+    let (breaker, _) = stranger.candidate(cntlid, 2);
+    stranger.send(breaker, &[1, 2, 3]);
+    stranger.wait_cut_off(breaker);
+    let (silent, answer) = stranger.candidate(cntlid, 2);
+    assert!(answer.status.is_success());
+
+    // While the last one is there, the owner gets the number; the stranger gets it no more.
+    let (second, _) = victim.candidate(cntlid, 2);
+    assert_eq!(victim.prove(second, 3, &key(SECRET)).body, SUCCESS);
+    assert_eq!(stranger.prove(silent, 9, &key(SECRET)).body, Body::Failure1(Reason::Failed), "it is taken");
+    stranger.wait_cut_off(silent);
+    drop(stranger);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(victim.ask(admin, &keep_alive()).status.is_success());
+    victim.assert_served(io);
+    victim.assert_served(second);
+    let _ = taken;
+    victim.vanish();
+    end(running);
+}
+
+/// Controllers have numbers that nobody guesses from those of his own.
+#[test]
+fn controllers_are_not_numbered_in_order() {
+    let running = target(7891, "");
+    let mut host = Host::new(7891);
+    let mut numbers = Vec::new();
+    for name in &NAMES[..3] {
+        host.name = name;
+        numbers.push(host.controller().1);
+    }
+    // By chance once in 700 million runs.
+    let steps: Vec<_> = numbers.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    assert!(steps.iter().any(|step| !(1..=4).contains(step)), "{numbers:?}");
+    end(running);
+}
+
+/// Controllers have the numbers that the plan gives, on all lcores, and none twice.
+#[test]
+fn controllers_are_numbered_within_the_range_of_the_plan() {
+    let running = target(7892, "cntlid_min = 1001\ncntlid_max = 1016");
+    let mut host = Host::new(7892);
+    let mut numbers = Vec::new();
+    for name in NAMES {
+        host.name = name;
+        numbers.push(host.controller().1);
+    }
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert!(numbers.len() == 8 && numbers.iter().all(|number| (1001..=1016).contains(number)), "{numbers:?}");
+    end(running);
+}
+
+const NAMES: [&str; 8] = [
+    "nqn.2026-01.org.example:a",
+    "nqn.2026-01.org.example:b",
+    "nqn.2026-01.org.example:c",
+    "nqn.2026-01.org.example:d",
+    "nqn.2026-01.org.example:e",
+    "nqn.2026-01.org.example:f",
+    "nqn.2026-01.org.example:g",
+    "nqn.2026-01.org.example:h",
+];
+
+/// Those who connect and say nothing have their places for the plan's time: then the next gets one.
+#[test]
+fn silent_connections_give_their_places_back() {
+    let running = target(7893, "connect_timeout_ms = 300");
+    let mut silent = Host::new(7893);
+    let queues: Vec<usize> = (0..8).map(|qid| silent.dial_queue(qid)).collect();
+    // One of them talks, and has not connected for all that.
+    assert!(silent.ask(queues[7], &keep_alive()).status.is(Status::SEQUENCE_ERROR));
+    let mut late = Host::new(7893);
+    let request = Request { qid: 0, recv_depth: ENTRIES, send_depth_less_one: ENTRIES - 1, cntlid: 0 };
+    assert!(late.dial(request.to_bytes().to_vec()).is_err(), "all places are taken");
+    queues.into_iter().for_each(|queue| silent.wait_cut_off(queue));
+    until(&running, "never_connected", 8);
+    // Who has connected may be silent for longer.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let admin = loop {
+        match late.dial(request.to_bytes().to_vec()) {
+            Ok(admin) => break admin,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+    };
+    let data = late.data(CNTLID_ANY, SUBSYSTEM);
+    assert!(late.connect(admin, CONNECT, &data).status.is_success());
+    std::thread::sleep(Duration::from_millis(800));
+    assert!(late.ask(admin, &keep_alive()).status.is(Status::SEQUENCE_ERROR), "it is there, and not enabled");
+    end(running);
+}
+
+/// One address has its share of the connections, whoever its hosts say they are; of the rest others
+/// may have some.
+#[test]
+fn an_address_has_no_more_than_its_share() {
+    let running = start(&(plan(7894, "address_connections_max = 3")));
+    let mut host = Host::new(7894);
+    (0..3).for_each(|qid| _ = host.dial_queue(qid));
+    let request = Request { qid: 3, recv_depth: ENTRIES, send_depth_less_one: ENTRIES - 1, cntlid: 0 };
+    let mut other = Host::new(7894);
+    match other.dial(request.to_bytes().to_vec()) {
+        Err(ConnectionError::Rejected { private_data, .. }) => {
+            assert_eq!(Reject::read(&private_data), Some(Reject::NoResources));
+        }
+        other => panic!("not rejected: {other:?}"),
+    }
+    Host::at(7894, 1).dial_queue(3);
+    host.vanish();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while let Err(error) = other.dial(request.to_bytes().to_vec()) {
+        assert!(Instant::now() < deadline, "their places come back: {error}");
+    }
+    end(running);
+}
+
+/// Of 16 places, on two lcores, one address has 9: half would be less than one controller's queues.
+#[test]
+fn two_lcores_share_the_places_of_an_address() {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        println!("skipped: one CPU");
+        return;
+    }
+    let running = start(&(plan(7895, "") + SECOND));
+    let mut host = Host::new(7895);
+    (0..9).for_each(|qid| _ = host.dial_queue(qid));
+    let request = Request { qid: 1, recv_depth: ENTRIES, send_depth_less_one: ENTRIES - 1, cntlid: 0 };
+    assert!(host.dial(request.to_bytes().to_vec()).is_err());
+    end(running);
+}

@@ -1,0 +1,74 @@
+//! The recorded day of the Moscow Exchange, played by the shipped plan: every message, every
+//! snapshot.
+
+use serde_json::Value;
+use verbline_tests::{Program, recording, two_lcores};
+
+use crate::command::report::number;
+use crate::command::{PATIENT, app};
+
+/// The shipped plan on the recording, faster than shipped, with queues that hold all of it: no
+/// stall loses anything.
+fn replay(sets: &[&str]) -> Option<Program> {
+    let dir = format!("feed.dir={}", recording()?.display());
+    let run = app().with(["run", "config/moex-replay.toml", "--for", "10m"]).with(two_lcores(["exchange", "trader"])?);
+    let roomy = ["md_a", "md_b", "md_snapshots"].map(|port| format!("port.{port}.rx_depth_wr=16384"));
+    let common = ["feed.speed=250", "pool.packets.packets=65536", PATIENT, &dir];
+    let all = common.into_iter().chain(roomy.iter().map(String::as_str)).chain(sets.iter().copied());
+    Some(run.with(all.flat_map(|set| ["--set", set])).with(["--json"]))
+}
+
+fn forts(json: &Value, keys: [&str; 6]) -> [u64; 6] {
+    keys.map(|key| number(&json["forts"], key))
+}
+
+const KEYS: [&str; 6] =
+    ["increments", "entries", "rpt_seq_breaks", "snapshots_equal", "snapshots_compared", "snapshots_different"];
+
+#[test]
+fn two_lcores_merge_the_recording_without_a_loss() {
+    let Some(run) = replay(&[]) else { return };
+    let shown = run.run().exited(0);
+    let json = shown.json();
+    assert_eq!(
+        ["ticks_published", "ticks_received", "gaps", "ticks_missing", "late"].map(|key| number(&json, key)),
+        [8_112, 8_112, 0, 0, 0]
+    );
+    assert_eq!(forts(&json, KEYS), [8_112, 22_117, 0, 6_370, 6_370, 0], "{shown}");
+    assert_eq!((number(&json["forts"], "malformed"), number(&json["forts"], "contradictions")), (0, 0), "{shown}");
+    assert_eq!(number(&json["packets"], "held"), 0, "{shown}");
+    assert_eq!(json["drops"], serde_json::json!([]), "{shown}");
+}
+
+#[test]
+fn two_lcores_recover_from_what_both_channels_lost() {
+    let Some(run) = replay(&["feed.drop_a=0.1", "feed.drop_b=0.1"]) else { return };
+    let shown = run.run().exited(0);
+    let json = shown.json();
+    let both = number(&json["dropped_on_purpose"], "both");
+    let gaps = number(&json, "gaps");
+    assert!(both > 0 && (1..=both).contains(&gaps), "{shown}");
+    assert_eq!(number(&json, "ticks_missing") + number(&json, "late"), both, "{shown}");
+    assert_eq!(number(&json, "ticks_received"), 8_112 - both, "{shown}");
+
+    let [increments, entries, breaks, equal, compared, different] = forts(&json, KEYS);
+    assert_eq!(increments, 8_112 - both, "{shown}");
+    assert!(entries < 22_117 && breaks > 0, "{shown}");
+    assert_eq!((equal, different), (compared, 0), "every snapshot after a recovery is equal: {shown}");
+    assert!(equal > 5_000, "the books are up most of the time: {shown}");
+    assert!(number(&json["forts"], "books_recovered") > 0, "{shown}");
+    assert_eq!(number(&json["packets"], "held"), 0, "{shown}");
+}
+
+#[test]
+fn two_lcores_account_for_a_channel_that_is_lost_whole() {
+    // Channel B of the recording has all but 24 of the messages.
+    let Some(run) = replay(&["feed.drop_a=1.0"]) else { return };
+    let shown = run.run().exited(0);
+    let json = shown.json();
+    let both = number(&json["dropped_on_purpose"], "both");
+    assert_eq!((both, number(&json, "received_a")), (24, 0), "{shown}");
+    assert_eq!(number(&json, "ticks_missing"), both, "{shown}");
+    let [.., equal, compared, different] = forts(&json, KEYS);
+    assert!(equal == compared && different == 0, "{shown}");
+}

@@ -1,0 +1,155 @@
+//! `run --json`: one document with every key that a script relies on, in which every tick and every
+//! packet is accounted for.
+
+use serde_json::Value;
+use verbline_tests::{Finished, Program, assert_report_holds};
+
+use crate::command::generated;
+
+/// The report of a good run.
+#[track_caller]
+fn report(program: &Program) -> Value {
+    let shown = program.with(["--json"]).run().exited(0);
+    let json = shown.json();
+    assert_accounted(&json, &shown);
+    json
+}
+
+/// Insists that no tick and no packet is lost silently.
+#[track_caller]
+pub(crate) fn assert_accounted(json: &Value, shown: &Finished) {
+    assert_report_holds(json);
+    let [published, received, late] = ["ticks_published", "ticks_received", "late"].map(|key| number(json, key));
+    let dropped = |channel: &str| number(&json["dropped_on_purpose"], channel);
+    assert_eq!(published, received + late + dropped("both"), "{shown}");
+    assert_eq!(number(json, "ticks_unaccounted"), 0, "{shown}");
+    assert_eq!(number(json, "received_a"), published - dropped("a"), "{shown}");
+    assert_eq!(number(json, "received_b"), published - dropped("b"), "{shown}");
+    assert_eq!(
+        number(json, "received_a") + number(json, "received_b"),
+        received + number(json, "duplicates"),
+        "{shown}"
+    );
+
+    let packets = &json["packets"];
+    assert_eq!(number(packets, "held"), 0, "{shown}");
+    assert_eq!(number(packets, "taken"), number(packets, "returned"), "{shown}");
+    assert!(number(packets, "taken") > 0, "{shown}");
+    assert_eq!((&json["failures"], &json["drained"]), (&Value::Array(Vec::new()), &true.into()), "{shown}");
+    for lcore in list(&json["lcores"]) {
+        assert_eq!((number(lcore, "rescues"), number(lcore, "strays")), (0, 0), "{shown}");
+    }
+}
+
+/// A key that is a whole number.
+#[track_caller]
+pub(crate) fn number(json: &Value, key: &str) -> u64 {
+    json[key].as_u64().unwrap_or_else(|| panic!("{key} is {}", json[key]))
+}
+
+#[track_caller]
+fn list(json: &Value) -> &[Value] {
+    json.as_array().map_or_else(|| panic!("no list: {json}"), Vec::as_slice)
+}
+
+fn lcore<'a>(json: &'a Value, name: &str) -> &'a Value {
+    let found = list(&json["lcores"]).iter().find(|lcore| lcore["name"] == name);
+    found.unwrap_or_else(|| panic!("no lcore {name}"))
+}
+
+#[test]
+fn two_lcores_give_one_document_with_every_key() {
+    let Some(run) = generated("2s", &["feed.drop_a=0.1", "feed.drop_b=0.1"]) else { return };
+    let json = report(&run);
+    for reason in ["on_purpose_a", "on_purpose_b"] {
+        let dropped = list(&json["drops"]).iter().find(|drop| drop["reason"] == reason);
+        assert!(dropped.is_some_and(|drop| number(drop, "packets") > 0), "{reason}: {json:#}");
+    }
+    for key in ["ticks_published", "ticks_received", "duplicates", "gaps", "orders"] {
+        assert!(number(&json, key) > 0, "{key}: {json:#}");
+    }
+    let latency = &json["tick_to_trade_ns"];
+    let [p50, p99, p999, max] = ["p50", "p99", "p999", "max"].map(|key| number(latency, key));
+    assert!(0 < p50 && p50 <= p99 && p99 <= p999 && p999 <= max, "{latency:#}");
+    let steps = list(&json["steps"]);
+    let whole: f64 = steps.iter().filter_map(|step| step["share"].as_f64()).sum();
+    assert!((0.999..1.001).contains(&whole), "the steps' shares are of one whole: {steps:#?}");
+
+    assert_eq!(list(&json["lcores"]).len(), 2);
+    for (name, stages) in [("exchange", &["exchange"][..]), ("trader", &["arbiter", "book", "strategy"])] {
+        let lcore = lcore(&json, name);
+        assert!(number(lcore, "busy_ns") > 0, "{lcore:#}");
+        let of_lcore: Vec<_> = list(&json["stages"]).iter().filter(|stage| stage["lcore"] == name).collect();
+        let found: Vec<_> = of_lcore.iter().map(|stage| &stage["name"]).collect();
+        assert_eq!(found, stages, "{lcore:#}");
+        for stage in of_lcore {
+            for key in ["calls", "packets_in", "packets_out", "busy_ns", "batch_max"] {
+                number(stage, key);
+            }
+            assert!(stage["ns_per_packet"].as_f64() > Some(0.0), "{stage:#}");
+        }
+    }
+}
+
+#[test]
+fn two_lcores_lose_nothing_in_any_mode() {
+    for idle in ["poll", "event", "adaptive"] {
+        let sets = [format!("lcore.exchange.idle={idle}"), format!("lcore.trader.idle={idle}")];
+        let Some(run) = generated("700ms", &sets.each_ref().map(String::as_str)) else { return };
+        let json = report(&run);
+        for name in ["exchange", "trader"] {
+            let lcore = lcore(&json, name);
+            assert_eq!(lcore["policy"], idle);
+            let slept = number(lcore, "sleeps") > 0;
+            assert!(slept != (idle == "poll"), "{idle}: {lcore:#}");
+            assert_eq!(number(lcore, "asleep_ns") > 0, slept, "{lcore:#}");
+        }
+    }
+}
+
+#[test]
+fn two_lcores_in_event_mode_sleep_between_ten_ticks_a_second() {
+    let slow = ["lcore.exchange.idle=event", "lcore.trader.idle=event", "feed.ticks_per_second=10"];
+    let Some(run) = generated("2s", &slow) else { return };
+    let json = report(&run.with(["--set", "feed.messages_per_frame=1"]));
+    let ticks = number(&json, "ticks_published");
+    assert!((1..=21).contains(&ticks), "{ticks} ticks in two seconds");
+    for name in ["exchange", "trader"] {
+        let lcore = lcore(&json, name);
+        // A tick is one timer of the exchange, two frames and at most one order with its report;
+        // the timer of the arbiter and the safety time-out come on top.
+        let wakes = 10 * ticks + 20;
+        assert!((1..=wakes).contains(&number(lcore, "sleeps")), "{wakes} wake-ups are enough: {lcore:#}");
+        assert!(2 * number(lcore, "asleep_ns") > number(&json, "elapsed_ns"), "{lcore:#}");
+    }
+}
+
+#[test]
+fn two_lcores_do_without_one_channel() {
+    let Some(run) = generated("700ms", &["feed.drop_a=1.0", "feed.drop_b=0.0"]) else { return };
+    let json = report(&run);
+    assert_eq!(number(&json, "ticks_received"), number(&json, "ticks_published"));
+    assert_eq!(["gaps", "duplicates", "received_a", "late"].map(|key| number(&json, key)), [0; 4], "{json:#}");
+}
+
+#[test]
+fn two_lcores_see_that_both_channels_lost_everything() {
+    let Some(run) = generated("700ms", &["feed.drop_a=1.0", "feed.drop_b=1.0"]) else { return };
+    let json = report(&run);
+    let published = number(&json, "ticks_published");
+    assert!(published > 0);
+    // The end of the session names the next sequence number, which shows that there was something.
+    let shown = ["ticks_received", "orders", "ticks_missing", "gaps"].map(|key| number(&json, key));
+    assert_eq!(shown, [0, 0, published, 1], "{json:#}");
+}
+
+#[test]
+fn two_lcores_publish_the_same_feed_for_the_same_seed() {
+    let drops = ["feed.drop_a=0.3", "feed.drop_b=0.3"];
+    let Some(run) = generated("700ms", &drops) else { return };
+    let gaps_before = |json: &Value| (number(json, "gaps"), number(&json["itch"], "malformed"));
+    let json = report(&run);
+    assert!(gaps_before(&json).0 > 0 && gaps_before(&json).1 == 0, "{json:#}");
+    let missing = number(&json, "ticks_missing");
+    assert_eq!(missing + number(&json, "late"), number(&json["dropped_on_purpose"], "both"), "{json:#}");
+}

@@ -1,0 +1,384 @@
+//! The table of docs/hostile-datagrams.md: each row a datagram that is false, put among true ones
+//! on channel A, and what it costs.
+//!
+//! Framing and arbitration as the trader's arbiter stage has them, bytes in and messages out.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tick_to_trade::arbitration::{Arbiter, ArbiterCounts, ArbiterSpec, Channel, Event, Offer};
+use tick_to_trade::fast::MoexFeed;
+use tick_to_trade::framing::{FortsFrames, FrameError, Framed, Frames, MoldFrames};
+use tick_to_trade::itch::encode::{self, Header};
+use tick_to_trade::mold::{self, Session, Writer};
+use tick_to_trade::stages::{self, Tally};
+use verbline::prelude::{Batch, Loader, Machine, Next, OutId, Outputs, Registry, Runtime, Stage, StageSpec};
+
+const SESSION: Session = *b"VERBLINE00";
+const OTHER: Session = *b"VERBLINE99";
+
+/// Frames on each channel, two messages each, numbers from 1.
+const FRAMES: u64 = 200;
+const MESSAGES: u64 = 2;
+
+/// A true frame: each message carries its own number as its time.
+fn frame(session: &Session, first: u64, count: u64) -> Vec<u8> {
+    framed(session, first, first..first + count)
+}
+
+/// A frame that says `first`, of messages that are not those of the feed unless `times` are their
+/// numbers.
+fn framed(session: &Session, first: u64, times: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    let mut bytes = vec![0; 1500];
+    let mut writer = Writer::new(&mut bytes, session, first).expect("room for a header");
+    for timestamp_ns in times {
+        let header = Header { stock_locate: 0, tracking_number: 0, timestamp_ns };
+        writer.push_with(|out| encode::system_event(out, header, b'O')).expect("room for a message");
+    }
+    let len = writer.finish();
+    bytes.truncate(len);
+    bytes
+}
+
+/// Messages that are none of the feed's.
+fn forged(session: &Session, first: u64, count: u64) -> Vec<u8> {
+    framed(session, first, (0..count).map(|_| 0))
+}
+
+fn heartbeat(session: &Session, next: u64) -> Vec<u8> {
+    frame(session, next, 0)
+}
+
+fn end_of_session(session: &Session, next: u64) -> Vec<u8> {
+    let mut bytes = vec![0; mold::HEADER_LEN_BYTES];
+    Writer::new(&mut bytes, session, next).expect("room for a header").finish_session();
+    bytes
+}
+
+/// The trader up to its book.
+struct Trader {
+    frames: Frames,
+    arbiter: Arbiter<Vec<u8>>,
+    refused: Vec<FrameError>,
+    /// The number of each message delivered, and whether it was the true one.
+    delivered: Vec<(u64, bool)>,
+    gaps: Vec<(u64, u64)>,
+}
+
+impl Trader {
+    fn new() -> Trader {
+        let spec = ArbiterSpec { window: 256, timeout_ns: 1_000_000, first: Some(1), ..ArbiterSpec::default() };
+        Trader {
+            frames: Frames::Mold(MoldFrames::new(Some(SESSION))),
+            arbiter: Arbiter::new(spec),
+            refused: Vec::new(),
+            delivered: Vec::new(),
+            gaps: Vec::new(),
+        }
+    }
+
+    fn receive(&mut self, channel: Channel, datagram: Vec<u8>) {
+        match self.frames.frame(&datagram) {
+            Err(error) => self.refused.push(error),
+            Ok(Framed { sequence, count: 0 }) => self.arbiter.heartbeat(channel, sequence),
+            Ok(Framed { sequence, count }) => match self.arbiter.offer(channel, sequence, count, datagram, 0) {
+                Offer::Ready { item, skip } => self.deliver(&item, skip),
+                Offer::Held | Offer::Old(_) | Offer::Refused(_) => {}
+            },
+        }
+        while let Some(event) = self.arbiter.pop(0) {
+            match event {
+                Event::Message { item, skip, .. } => self.deliver(&item, skip),
+                Event::Gap { first, count, .. } => self.gaps.push((first, count)),
+            }
+        }
+    }
+
+    fn deliver(&mut self, datagram: &[u8], skip: u32) {
+        let packet = mold::Packet::parse(datagram).expect("it was framed");
+        for (index, message) in packet.messages().enumerate().skip(skip as usize) {
+            let number = packet.sequence() + index as u64;
+            let is_true = message.len() == 12 && message[5..11] == number.to_be_bytes()[2..];
+            self.delivered.push((number, is_true));
+        }
+    }
+}
+
+/// Both channels carry everything, B a frame behind A; `hostile` comes on A before its frame `at`,
+/// or in place of it.
+fn attacked(at: u64, replaces: bool, hostile: &[Vec<u8>]) -> Trader {
+    let mut trader = Trader::new();
+    let number = |index: u64| 1 + index * MESSAGES;
+    for index in 0..=FRAMES {
+        if index == at {
+            hostile.iter().for_each(|datagram| trader.receive(Channel::A, datagram.clone()));
+        }
+        if index < FRAMES && !(index == at && replaces) {
+            trader.receive(Channel::A, frame(&SESSION, number(index), MESSAGES));
+        }
+        if index > 0 {
+            trader.receive(Channel::B, frame(&SESSION, number(index - 1), MESSAGES));
+        }
+    }
+    trader
+}
+
+/// Before A's hundredth frame, whose first message is this.
+const AT: u64 = 100;
+const NEXT: u64 = 1 + AT * MESSAGES;
+
+/// Every true message but those of `false_ones` was delivered, in order, each once; `false_ones`
+/// were delivered as forged.
+#[track_caller]
+fn costs(trader: &Trader, false_ones: std::ops::Range<u64>) -> ArbiterCounts {
+    let wanted: Vec<_> = (1..=FRAMES * MESSAGES).map(|number| (number, !false_ones.contains(&number))).collect();
+    assert_eq!(trader.delivered, wanted);
+    assert_eq!(trader.gaps, []);
+    *trader.arbiter.counts()
+}
+
+const NOTHING: std::ops::Range<u64> = 0..0;
+
+#[test]
+fn wrong_session() {
+    for datagram in [forged(&OTHER, NEXT, 2), heartbeat(&OTHER, 1 << 40), end_of_session(&OTHER, NEXT)] {
+        let trader = attacked(AT, false, &[datagram]);
+        costs(&trader, NOTHING);
+        assert_eq!(trader.refused, [FrameError::WrongSession]);
+    }
+}
+
+#[test]
+fn replayed() {
+    // A whole hour of the feed's own frames, again.
+    let again: Vec<_> = (0..AT).map(|index| frame(&SESSION, 1 + index * MESSAGES, MESSAGES)).collect();
+    let counts = costs(&attacked(AT, false, &again), NOTHING);
+    assert_eq!((counts.duplicates, counts.late), (FRAMES * MESSAGES + AT * MESSAGES, 0));
+}
+
+#[test]
+fn far_ahead() {
+    for ahead in [256, 300, 1 << 20, 1 << 31, 1 << 40, u64::MAX - NEXT - 2] {
+        let trader = attacked(AT, false, &[forged(&SESSION, NEXT + ahead, 2)]);
+        let counts = costs(&trader, NOTHING);
+        assert_eq!(counts.lost, 0, "{ahead}");
+        // One that is not refused is held, and nothing else is.
+        assert!(trader.arbiter.held() <= 1, "{ahead}");
+    }
+}
+
+#[test]
+fn a_little_ahead() {
+    for ahead in 1..256 {
+        let trader = attacked(AT, false, &[forged(&SESSION, NEXT + ahead, 2)]);
+        costs(&trader, NOTHING);
+    }
+}
+
+#[test]
+fn far_behind() {
+    for first in [0, 1, NEXT - 150, NEXT - 4] {
+        costs(&attacked(AT, false, &[forged(&SESSION, first, 2)]), NOTHING);
+    }
+}
+
+#[test]
+fn wrapped() {
+    // Two messages from the last number that 64 bits have, from the one before, and the last two
+    // that there can be.
+    for (first, exceeds) in [(u64::MAX, true), (u64::MAX - 1, true), (u64::MAX - 2, false)] {
+        let trader = attacked(AT, false, &[forged(&SESSION, first, 2)]);
+        costs(&trader, NOTHING);
+        assert_eq!(trader.refused.len(), usize::from(exceeds), "{first}");
+    }
+}
+
+#[test]
+fn truncated() {
+    let whole = frame(&SESSION, NEXT, MESSAGES);
+    for len in 0..whole.len() {
+        // In place of the true one: B's copy stands in.
+        let trader = attacked(AT, true, &[whole[..len].to_vec()]);
+        costs(&trader, NOTHING);
+        assert_eq!(trader.refused, [FrameError::Malformed], "{len} bytes");
+    }
+    let mut longer = whole;
+    longer.push(0);
+    costs(&attacked(AT, true, &[longer]), NOTHING);
+}
+
+#[test]
+fn more_messages_than_its_bytes_can_hold() {
+    // 200 messages of no byte each, at the number that comes next.
+    let mut bytes = vec![0; 1500];
+    let mut writer = Writer::new(&mut bytes, &SESSION, NEXT).expect("room for a header");
+    (0..200).for_each(|_| writer.push(b"").expect("room for nothing"));
+    let len = writer.finish();
+    bytes.truncate(len);
+    let trader = attacked(AT, false, &[bytes]);
+    costs(&trader, NOTHING);
+    assert_eq!(trader.refused, [FrameError::Malformed]);
+}
+
+#[test]
+fn forged_end_of_session() {
+    for next in [0, NEXT, NEXT + 100, NEXT + 1_000_000, u64::MAX] {
+        let counts = costs(&attacked(AT, false, &[end_of_session(&SESSION, next)]), NOTHING);
+        assert_eq!((counts.lost, counts.refused), (0, 0), "{next}");
+    }
+}
+
+#[test]
+fn forged_heartbeat() {
+    for next in [NEXT + 1, NEXT + 255, NEXT + 100_000, 1 << 40] {
+        costs(&attacked(AT, false, &[heartbeat(&SESSION, next)]), NOTHING);
+    }
+}
+
+#[test]
+fn forged_in_line() {
+    // Nothing tells it from the true one: it stands in for the numbers that it carries, and for no
+    // other.
+    costs(&attacked(AT, false, &[forged(&SESSION, NEXT, 2)]), NEXT..NEXT + 2);
+    costs(&attacked(AT, false, &[forged(&SESSION, NEXT, 5)]), NEXT..NEXT + 5);
+    costs(&attacked(AT, false, &[forged(&SESSION, NEXT - 1, 2)]), NEXT..NEXT + 1);
+}
+
+#[test]
+fn a_false_preamble() {
+    let Some(feed) = crate::common::moex() else { return };
+    let mut frames = Frames::Forts(Box::new(FortsFrames::new(feed.decoder())));
+    let recording = &feed.increments[0];
+    for (datagram, fast) in recording.iter().take(500) {
+        let framed = |number: u32| [&number.to_le_bytes(), fast].concat();
+        let own = Framed { sequence: datagram.msg_seq_num.into(), count: 1 };
+        assert_eq!(frames.frame(&framed(datagram.msg_seq_num)), Ok(own));
+        for bit in 0..32 {
+            let bytes = framed(datagram.msg_seq_num ^ 1 << bit);
+            assert_eq!(frames.frame(&bytes), Err(FrameError::FalsePreamble));
+        }
+        assert_eq!(frames.frame(&framed(7)[..3]), Err(FrameError::Malformed));
+        assert_eq!(frames.frame(&framed(7)[..4]), Ok(Framed { sequence: 7, count: 0 }), "a heartbeat");
+        assert_eq!(frames.frame(&framed(7)[..6]), Err(FrameError::Malformed));
+    }
+}
+
+/// Sends increments to where snapshots come.
+struct Misdirected {
+    feed: MoexFeed,
+    next: usize,
+    to: OutId,
+}
+
+impl Stage for Misdirected {
+    fn process(&mut self, _: &mut Batch, _: &mut Outputs<'_>) {}
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        let increments = &self.feed.increments[0];
+        while self.next < INCREMENTS && out.room(self.to) > 0 {
+            let (Some(mut packet), Some(fast)) = (out.alloc(), increments.datagram(self.next)) else { break };
+            let number = increments.datagrams[self.next].msg_seq_num;
+            assert!(packet.fill(&[&number.to_le_bytes(), fast].concat()) && out.send(self.to, packet));
+            self.next += 1;
+        }
+        if self.next < INCREMENTS { Next::Busy } else { Next::Done }
+    }
+}
+
+/// How many are sent there.
+const INCREMENTS: usize = 500;
+
+#[test]
+fn an_increment_on_the_snapshots_channel() {
+    if crate::common::moex().is_none() {
+        return;
+    }
+    let (mut registry, tally) = (Registry::new("tick-to-trade"), Tally::default());
+    stages::register(&mut registry, &tally);
+    let spec = StageSpec { outputs: &["out"], source: true, summary: "misdirects", ..StageSpec::default() };
+    registry.stage("misdirected", spec, |stage| {
+        let to = stage.output("out").ok_or("no output")?;
+        Ok(Box::new(Misdirected { feed: crate::common::moex().ok_or("no recording")?, next: 0, to }))
+    });
+    // Straight to the book, as the port of the snapshots' channel leads there.
+    let plan = r#"
+        [device.nic0]
+        provider = "soft"
+        [pool.packets]
+        device = "nic0"
+        packets = 4_096
+        data_bytes = 512
+        pages = "4KiB"
+        [lcore.trader]
+        cpu = "allowed:0"
+        idle = "poll"
+        [stage.hostile]
+        use = "misdirected"
+        lcore = "trader"
+        pool = "packets"
+        out = { out = "stage.book" }
+        [stage.book]
+        use = "forts-book"
+        lcore = "trader"
+        pool = "packets"
+        out = { changed = "drop" }
+        "#;
+    let dir = format!("feed.dir={}", crate::common::dir().display());
+    let loaded = Loader::new(registry.catalog(), Machine::detect()).sets([dir]).load_str("hostile.toml", plan);
+    let plan = loaded.unwrap_or_else(|faults| panic!("{faults}"));
+    let running = Runtime::build(&plan, &registry).expect("it can be built").start().expect("it can start");
+    running.wait(Some(Duration::from_secs(60)));
+    let report = running.stop().expect("nothing fails");
+    let drops: Vec<_> = report.drops.iter().map(|drop| (&*drop.place, &*drop.reason, drop.packets)).collect();
+    assert_eq!(drops, [("stage.book", "not_in_order", INCREMENTS as u64)]);
+    let tallies = tally.lock();
+    let forts = tallies.forts.as_ref().expect("the book has gone");
+    assert_eq!((forts.increments, forts.entries, forts.told, forts.untold), (0, 0, 0, 0), "no book heard of them");
+}
+
+#[test]
+fn two_that_agree() {
+    // What nothing can tell from a feed that went on: the stream moves. So it is written in the
+    // table.
+    let first = NEXT + 10_000;
+    let trader = attacked(AT, false, &[forged(&SESSION, first, 2), forged(&SESSION, first + 2, 2)]);
+    assert_eq!(trader.gaps.len(), 1, "the hole that they claim is given up");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1024) })]
+
+    /// Any bytes in place of any datagram of A: all else is delivered in order.
+    #[test]
+    fn any_bytes(at in 1..FRAMES - 1, bytes in prop::collection::vec(any::<u8>(), 0..200), true_header in 0usize..=20) {
+        let mut bytes = bytes;
+        // As much of the true header as makes it be looked at further.
+        let header = &frame(&SESSION, 1 + at * MESSAGES, MESSAGES)[..true_header.min(bytes.len())];
+        bytes[..header.len()].copy_from_slice(header);
+        let trader = attacked(at, true, &[bytes]);
+        check(&trader, at)?;
+    }
+
+    /// Any byte of any datagram of A changed.
+    #[test]
+    fn any_change(at in 1..FRAMES - 1, place in 0usize..48, change in 1u8..) {
+        let mut bytes = frame(&SESSION, 1 + at * MESSAGES, MESSAGES);
+        bytes[place] ^= change;
+        let trader = attacked(at, true, &[bytes]);
+        check(&trader, at)?;
+    }
+}
+
+/// A false message stands at most where the false datagram could stand for its own: at the frame
+/// that it replaced.
+fn check(trader: &Trader, at: u64) -> Result<(), TestCaseError> {
+    let numbers: Vec<_> = trader.delivered.iter().map(|(number, _)| *number).collect();
+    prop_assert_eq!(numbers, Vec::from_iter(1..=FRAMES * MESSAGES));
+    let own = 1 + at * MESSAGES;
+    let most = own + 200 / 14;
+    for (number, is_true) in &trader.delivered {
+        prop_assert!(*is_true || (own..most).contains(number), "message {} is false", number);
+    }
+    prop_assert_eq!(&trader.gaps, &vec![]);
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! The integration tests of `tick-to-trade`: one program, a module a theme.
+
+mod arbitration;
+mod command;
+mod common;
+mod fast_decoder;
+mod forts_books;
+mod hostile_datagram;
+mod hostile_table;
+mod itch_book;
+mod moex;

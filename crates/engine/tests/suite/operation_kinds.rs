@@ -1,0 +1,384 @@
+//! Every kind of operation beside READ and WRITE: atomics, immediate data, invalidation, windows.
+
+use std::sync::{Arc, Mutex};
+
+use crate::common::{OUT, assert_clean, one_lcore_with, region, registry, run};
+use verbline_engine::{
+    Completed, Counter, Done, EngineError, Next, Operation, OperationError, Outputs, Region, Registry, Remote, Report,
+    Rights, Stage, StageSpec, Status, Window, immediate, invalidated_key,
+};
+use verbline_mem::{Batch, Packet};
+
+/// What a side does: told what came, what is done, and when it begins.
+trait Side: Send {
+    fn begin(&mut self, region: &Region, out: &mut Outputs<'_>);
+    /// True once it has finished.
+    fn took(&mut self, packet: Packet, region: &Region, out: &mut Outputs<'_>) -> bool;
+    fn done(&mut self, done: Done, region: &Region, out: &mut Outputs<'_>) -> bool;
+}
+
+struct Played<S> {
+    side: S,
+    region: Region,
+    begun: bool,
+    finished: bool,
+    ended: Counter,
+}
+
+impl<S: Side> Stage for Played<S> {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        for packet in input.drain_front(input.len()) {
+            self.finished |= self.side.took(packet, &self.region, out);
+        }
+    }
+
+    fn operations(&mut self, done: &mut Completed<'_>, out: &mut Outputs<'_>) {
+        while let Some(done) = done.pop() {
+            self.finished |= self.side.done(done, &self.region, out);
+        }
+    }
+
+    fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.side.begin(&self.region, out);
+        }
+        if self.finished {
+            self.ended.set(1);
+            return Next::Done;
+        }
+        Next::Idle
+    }
+}
+
+/// Runs both sides, each a source, until both have finished.
+fn play<N: Side + 'static, F: Side + 'static>(near: N, far: F) -> Result<Report, EngineError> {
+    let mut registry = registry();
+    let (near, far) = (Arc::new(Mutex::new(Some(near))), Arc::new(Mutex::new(Some(far))));
+    side(&mut registry, "near", "mine", near);
+    side(&mut registry, "far", "table", far);
+    run(&registry, &text())
+}
+
+fn side<S: Side + 'static>(
+    registry: &mut Registry,
+    kind: &'static str,
+    region: &'static str,
+    side: Arc<Mutex<Option<S>>>,
+) {
+    let spec = StageSpec { outputs: &["out"], source: true, summary: "a side", ..StageSpec::default() };
+    registry.stage(kind, spec, move |context| {
+        let side = side.lock().unwrap().take().expect("made once");
+        let ended = context.counter("ended");
+        Ok(Box::new(Played { side, region: context.region(region)?, begun: false, finished: false, ended }))
+    });
+}
+
+fn text() -> String {
+    one_lcore_with(
+        "poll",
+        [2048, 256],
+        &(region("mine", 4096, &["local-write"])
+            + &region("table", 4096, &["local-write", "remote-read", "remote-write", "remote-atomic", "bind"])
+            + REST),
+    )
+}
+
+const REST: &str = r#"
+[port.near]
+lcore = "only"
+device = "nic0"
+pool = "p"
+transport = "rc"
+peer = "port.far"
+rx_depth_wr = 16
+tx_depth_wr = 16
+ops_depth_wr = 16
+immediates = true
+next = "stage.near"
+[port.far]
+lcore = "only"
+device = "nic0"
+pool = "p"
+transport = "rc"
+peer = "port.near"
+rx_depth_wr = 16
+tx_depth_wr = 16
+ops_depth_wr = 16
+windows = 2
+immediates = true
+next = "stage.far"
+[stage.near]
+use = "near"
+lcore = "only"
+pool = "p"
+regions = ["mine"]
+out = { out = "port.near" }
+[stage.far]
+use = "far"
+lcore = "only"
+pool = "p"
+regions = ["table"]
+out = { out = "port.far" }
+"#;
+
+fn packet(out: &mut Outputs<'_>, bytes: &[u8]) -> Packet {
+    let mut packet = out.alloc().expect("a packet");
+    assert!(packet.fill(bytes));
+    packet
+}
+
+fn key_in(packet: &Packet) -> Remote {
+    Remote::from_bytes(packet.data().try_into().expect("a key"))
+}
+
+/// Says where its region is, and has finished once it is told so.
+struct Tells;
+
+impl Side for Tells {
+    fn begin(&mut self, region: &Region, out: &mut Outputs<'_>) {
+        let key = packet(out, &region.remote(0).unwrap().to_bytes());
+        assert!(out.send(OUT, key));
+    }
+
+    fn took(&mut self, _: Packet, region: &Region, _: &mut Outputs<'_>) -> bool {
+        assert_eq!(region.load_u64(8).unwrap(), 77, "what the atomics made of it");
+        true
+    }
+
+    fn done(&mut self, done: Done, _: &Region, _: &mut Outputs<'_>) -> bool {
+        panic!("it asked for nothing: {done:?}")
+    }
+}
+
+struct Atomics;
+
+impl Side for Atomics {
+    fn begin(&mut self, _: &Region, _: &mut Outputs<'_>) {}
+
+    fn took(&mut self, came: Packet, region: &Region, out: &mut Outputs<'_>) -> bool {
+        let there = key_in(&came).offset(8);
+        let eight = packet(out, &[0; 8]);
+        let here = region.range(16, 8).unwrap();
+        let asked = [
+            Operation::fetch_add(eight, there, 40).tag(1),
+            Operation::compare_swap(here, there, 40, 70).tag(2),
+            Operation::compare_swap(region.range(24, 8).unwrap(), there, 40, 0).tag(3),
+            Operation::fetch_add(region.range(32, 8).unwrap(), there, 7).tag(4),
+        ];
+        out.operate_all(OUT, asked).unwrap();
+        false
+    }
+
+    fn done(&mut self, done: Done, region: &Region, out: &mut Outputs<'_>) -> bool {
+        assert_eq!((done.result, done.bytes), (Ok(()), 8));
+        let found = match done.tag {
+            1 => done.value(),
+            tag => Some(region.load_u64(8 * tag as usize).unwrap()),
+        };
+        assert_eq!(found, Some([0, 40, 70, 70][done.tag as usize - 1]), "{done:?}");
+        if done.tag == 4 {
+            let told = packet(out, b"done");
+            assert!(out.send(OUT, told));
+        }
+        done.tag == 4
+    }
+}
+
+#[test]
+fn atomics_bring_back_what_was_there() {
+    let report = play(Atomics, Tells).unwrap();
+    assert_clean(&report);
+    let operations = report.port("near").unwrap().operations.as_ref().unwrap();
+    let counts: Vec<_> = operations.kinds.iter().map(|kind| (kind.kind, kind.completed)).collect();
+    assert_eq!(counts, [("compare_swap", 2), ("fetch_add", 2)]);
+}
+
+/// Sends and writes with immediate data, and counts on the order.
+struct Immediates;
+
+impl Side for Immediates {
+    fn begin(&mut self, _: &Region, _: &mut Outputs<'_>) {}
+
+    fn took(&mut self, came: Packet, region: &Region, out: &mut Outputs<'_>) -> bool {
+        let there = key_in(&came);
+        region.write_from(0, b"written!").unwrap();
+        let (plain, kept) = (packet(out, b"plain"), packet(out, b"kept"));
+        assert!(out.send(OUT, plain));
+        let write = Operation::write(region.range(0, 8).unwrap(), there).imm(0xffff_fffe).tag(1);
+        out.operate_all(OUT, [write, Operation::send(kept).imm(0).tag(2)]).unwrap();
+        let last = packet(out, b"last");
+        assert!(out.send(OUT, last));
+        false
+    }
+
+    fn done(&mut self, done: Done, _: &Region, _: &mut Outputs<'_>) -> bool {
+        assert_eq!(done.result, Ok(()));
+        assert_eq!(done.packet.is_some(), done.tag == 2, "what was sent comes back");
+        done.tag == 2
+    }
+}
+
+#[derive(Default)]
+struct TakesImmediates(Vec<(Vec<u8>, Option<u32>)>);
+
+impl Side for TakesImmediates {
+    fn begin(&mut self, region: &Region, out: &mut Outputs<'_>) {
+        Tells.begin(region, out);
+    }
+
+    fn took(&mut self, packet: Packet, region: &Region, _: &mut Outputs<'_>) -> bool {
+        if self.0.len() == 1 {
+            let mut bytes = [0; 8];
+            region.read_into(0, &mut bytes).unwrap();
+            assert_eq!(&bytes, b"written!");
+        }
+        self.0.push((packet.data().to_vec(), immediate(&packet)));
+        let expected: [(&[u8], Option<u32>); 4] =
+            [(b"plain", None), (b"", Some(0xffff_fffe)), (b"kept", Some(0)), (b"last", None)];
+        for ((data, imm), (expected, expected_imm)) in self.0.iter().zip(expected) {
+            assert_eq!((&data[..], *imm), (expected, expected_imm));
+        }
+        self.0.len() == 4
+    }
+
+    fn done(&mut self, done: Done, _: &Region, _: &mut Outputs<'_>) -> bool {
+        panic!("it asked for nothing: {done:?}")
+    }
+}
+
+#[test]
+fn sends_and_operations_arrive_in_the_order_in_which_they_were_given_with_their_immediates() {
+    let report = play(Immediates, TakesImmediates::default()).unwrap();
+    assert_clean(&report);
+    assert_eq!(report.port("near").unwrap().tx_packets, 2, "of which no more than the data came back");
+    assert_eq!(report.port("far").unwrap().rx_packets, 4);
+}
+
+/// Gives a key to a part of its region, takes it back by itself, gives another, and lets the peer
+/// give that back.
+struct Lends {
+    taken_back: bool,
+}
+
+impl Lends {
+    fn lend(&self, window: u16, region: &Region, out: &mut Outputs<'_>) {
+        let part = region.range(64, 64).unwrap();
+        let rights = Rights::REMOTE_READ | Rights::REMOTE_WRITE;
+        out.operate(OUT, Operation::bind(Window(window), part, rights).tag(window.into())).unwrap();
+    }
+}
+
+impl Side for Lends {
+    fn begin(&mut self, region: &Region, out: &mut Outputs<'_>) {
+        region.store_u64(64, 4711).unwrap();
+        self.lend(0, region, out);
+    }
+
+    fn took(&mut self, came: Packet, region: &Region, out: &mut Outputs<'_>) -> bool {
+        if let Some(rkey) = invalidated_key(&came) {
+            assert!(self.taken_back && rkey != 0);
+            return true;
+        }
+        let key = key_in(&came);
+        assert_eq!(region.load_u64(64).unwrap(), 4712, "written by the key");
+        out.operate(OUT, Operation::invalidate(key.rkey).tag(9)).unwrap();
+        false
+    }
+
+    fn done(&mut self, done: Done, region: &Region, out: &mut Outputs<'_>) -> bool {
+        assert_eq!(done.result, Ok(()), "{done:?}");
+        match done.tag {
+            9 => {
+                self.taken_back = true;
+                self.lend(1, region, out);
+            }
+            _ => {
+                let key = packet(out, &done.key.expect("of a bind").to_bytes());
+                assert!(out.send(OUT, key));
+            }
+        }
+        false
+    }
+}
+
+/// Uses the first key and gives it back in a message; gives the second back by the SEND itself.
+#[derive(Default)]
+struct Borrows {
+    keys: Vec<Remote>,
+}
+
+impl Side for Borrows {
+    fn begin(&mut self, _: &Region, _: &mut Outputs<'_>) {}
+
+    fn took(&mut self, came: Packet, region: &Region, out: &mut Outputs<'_>) -> bool {
+        let key = key_in(&came);
+        self.keys.push(key);
+        let range = region.range(0, 8).unwrap();
+        match self.keys.len() {
+            1 => out.operate(OUT, Operation::read(range, key).tag(1)).unwrap(),
+            _ => {
+                assert_ne!(self.keys[0].rkey, key.rkey);
+                let back = packet(out, b"back");
+                out.operate(OUT, Operation::send_with_invalidate(back, key.rkey).tag(3)).unwrap();
+            }
+        }
+        false
+    }
+
+    fn done(&mut self, done: Done, region: &Region, out: &mut Outputs<'_>) -> bool {
+        assert_eq!(done.result, Ok(()), "{done:?}");
+        let key = self.keys[0];
+        match done.tag {
+            1 => {
+                assert_eq!(region.load_u64(0).unwrap(), 4711);
+                region.store_u64(0, 4712).unwrap();
+                let told = packet(out, &key.to_bytes());
+                out.operate(OUT, Operation::write(region.range(0, 8).unwrap(), key).tag(2)).unwrap();
+                assert!(out.send(OUT, told));
+            }
+            tag => return tag == 3,
+        }
+        false
+    }
+}
+
+#[test]
+fn a_key_to_a_part_is_given_used_and_taken_back_by_either_side() {
+    let report = play(Borrows::default(), Lends { taken_back: false }).unwrap();
+    assert_clean(&report);
+    let kinds = &report.port("far").unwrap().operations.as_ref().unwrap().kinds;
+    let counts: Vec<_> = kinds.iter().map(|kind| (kind.kind, kind.completed)).collect();
+    assert_eq!(counts, [("bind", 2), ("invalidate", 1)]);
+}
+
+/// Uses a key after it was given back.
+struct Cheats(Borrows);
+
+impl Side for Cheats {
+    fn begin(&mut self, _: &Region, _: &mut Outputs<'_>) {}
+
+    fn took(&mut self, came: Packet, region: &Region, out: &mut Outputs<'_>) -> bool {
+        if self.0.keys.is_empty() {
+            return self.0.took(came, region, out);
+        }
+        let old = self.0.keys[0];
+        out.operate(OUT, Operation::read(region.range(0, 8).unwrap(), old).tag(5)).unwrap();
+        false
+    }
+
+    fn done(&mut self, done: Done, region: &Region, out: &mut Outputs<'_>) -> bool {
+        if done.tag == 5 {
+            assert_eq!(done.result, Err(OperationError::Status(Status::REM_ACCESS_ERR)));
+            return true;
+        }
+        self.0.done(done, region, out)
+    }
+}
+
+#[test]
+fn a_key_that_was_taken_back_opens_nothing() {
+    let error = play(Cheats(Borrows::default()), Lends { taken_back: false }).unwrap_err();
+    let EngineError::Failed { report, .. } = error else { panic!("{error}") };
+    assert_eq!(report.stage("near").unwrap().counter("ended"), Some(1), "it was told");
+    assert_eq!(report.packets.held, 0);
+}

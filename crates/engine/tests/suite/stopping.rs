@@ -1,0 +1,226 @@
+//! How runs end: in order with packets in flight, by a panic, by a budget; and where every packet
+//! went.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{assert_clean, fed, lacks_cpus, one_lcore, plan, registry, run, run_for};
+use verbline_engine::{Ended, EngineError, Next, Outputs, Runtime, Stage, StageSpec};
+use verbline_mem::Batch;
+
+/// A generator that never ends, over RC from one lcore to the other.
+fn stream(generator: &str, sink: &str, drain: &str) -> String {
+    format!(
+        r#"
+        [lcore.a]
+        cpu = "allowed:0"
+        idle = "adaptive"
+        drain = "{drain}"
+        [lcore.b]
+        cpu = "allowed:1"
+        idle = "adaptive"
+        drain = "{drain}"
+        [device.nic0]
+        provider = "soft"
+        name = "soft0"
+        [pool.p]
+        device = "nic0"
+        packets = 4096
+        data_bytes = 512
+        pages = "4KiB"
+        [port.tx]
+        lcore = "a"
+        device = "nic0"
+        pool = "p"
+        transport = "rc"
+        peer = "port.rx"
+        rx_depth_wr = 8
+        tx_depth_wr = 64
+        next = "drop"
+        [port.rx]
+        lcore = "b"
+        device = "nic0"
+        pool = "p"
+        transport = "rc"
+        peer = "port.tx"
+        rx_depth_wr = 64
+        tx_depth_wr = 0
+        next = "stage.sink"
+        [stage.gen]
+        use = "generator"
+        lcore = "a"
+        pool = "p"
+        out = {{ out = "port.tx" }}
+        params = {{ count = 1000000000, {generator} }}
+        [stage.sink]
+        use = "sink"
+        lcore = "b"
+        params = {{ {sink} }}
+        "#
+    )
+}
+
+#[test]
+fn two_lcores_stop_with_packets_in_flight_and_lose_none() {
+    if lacks_cpus(2) {
+        return;
+    }
+    let text = stream("polite = true, size_bytes = 300", "", "5s");
+    let report = run_for(&registry(), &text, Duration::from_millis(200)).unwrap();
+    assert_clean(&report);
+    let (made, seen) = (report.stage("gen").unwrap().counter("made"), report.stage("sink").unwrap().counter("seen"));
+    assert!(made > Some(100), "{made:?}");
+    assert_eq!(made, seen, "what was sent is delivered before the queue pairs go");
+    assert!(report.drops.is_empty(), "{:?}", report.drops);
+}
+
+#[test]
+fn two_lcores_count_what_a_full_send_queue_refuses() {
+    if lacks_cpus(2) {
+        return;
+    }
+    let text = stream("size_bytes = 300", "work_us = 100", "5s");
+    let report = run_for(&registry(), &text, Duration::from_millis(200)).unwrap();
+    assert_clean(&report);
+    let made = report.stage("gen").unwrap().counter("made").unwrap();
+    let seen = report.stage("sink").unwrap().counter("seen").unwrap();
+    assert!(report.dropped("tx_full") > 0, "{report:#?}");
+    assert_eq!(made, seen + report.dropped("tx_full"), "{report:#?}");
+}
+
+// Send completions unpolled while idle: the pool runs dry and everything stalls
+// (NVIDIA/daqiri#207).
+#[test]
+fn two_lcores_reap_send_completions_while_idle() {
+    if lacks_cpus(2) {
+        return;
+    }
+    // When the queue is full this source says that it is idle; only a send completion can wake its
+    // lcore.
+    let text = stream("polite = true, patient = true, size_bytes = 300", "work_us = 200", "5s")
+        .replace("\"adaptive\"", "\"event\"")
+        .replace("count = 1000000000", "count = 3000");
+    let report = run(&registry(), &text).unwrap();
+    assert_clean(&report);
+    assert_eq!(report.stage("sink").unwrap().counter("seen"), Some(3000), "{report:#?}");
+    assert!(report.lcore("a").unwrap().woken_by("completion") > 0, "{report:#?}");
+}
+
+#[test]
+fn two_lcores_end_though_one_never_drains() {
+    if lacks_cpus(2) {
+        return;
+    }
+    // A stage that is always busy holds up the drain, and the budget bounds that.
+    let mut registry = registry();
+    struct Restless;
+    impl Stage for Restless {
+        fn poll(&mut self, _: &mut Outputs<'_>) -> Next {
+            Next::Busy
+        }
+    }
+    let spec = StageSpec { source: false, summary: "never rests", ..StageSpec::default() };
+    registry.stage("restless", spec, |_| Ok(Box::new(Restless)));
+    let text = stream("polite = true", "", "100ms").replace("next = \"drop\"", "next = \"stage.restless\"")
+        + "[stage.restless]\nuse = \"restless\"\nlcore = \"a\"\n";
+    let began = Instant::now();
+    let report = run_for(&registry, &text, Duration::from_millis(50)).unwrap();
+    assert!(!report.drained);
+    assert_eq!(report.packets.held, 0, "{:?}", report.packets);
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn two_lcores_end_in_order_when_a_stage_panics() {
+    if lacks_cpus(2) {
+        return;
+    }
+    let text = stream("polite = true", "panic_at = 500", "500ms");
+    let error = run_for(&registry(), &text, Duration::from_secs(20)).unwrap_err();
+    let EngineError::Panicked { lcore, stage, message, report } = &error else { panic!("{error}") };
+    assert_eq!((lcore.as_str(), stage.as_deref()), ("b", Some("sink")));
+    assert!(message.contains("as asked"), "{message}");
+    assert!(error.to_string().starts_with("lcore.b: stage.sink panicked: "), "{error}");
+    assert_eq!(report.packets.held, 0, "{:?}", report.packets);
+    assert_eq!(report.failures.len(), 1, "{:?}", report.failures);
+}
+
+/// A source of a hundred packets, on the same lcore as the stage `next` that it feeds.
+fn hundred(next: &str) -> String {
+    one_lcore("event", &fed("count = 100, polite = true", next))
+}
+
+#[test]
+fn one_lcore_counts_every_drop_by_place_and_reason() {
+    let dropped = |rest: &str| {
+        let report = run(&registry(), &hundred(rest)).unwrap();
+        assert_clean(&report);
+        let drops = report.drops.iter().map(|drop| (drop.place.clone(), drop.reason.clone(), drop.packets));
+        drops.collect::<Vec<_>>()
+    };
+    let at = |reason: &str, packets| vec![("stage.next".to_owned(), reason.to_owned(), packets)];
+    assert_eq!(dropped("use = \"sink\""), []);
+    assert_eq!(dropped("use = \"sink\"\nparams = { lazy = true }"), at("unclaimed", 100));
+    assert_eq!(dropped("use = \"sink\"\nparams = { drop_odd = true }"), at("odd", 50));
+    assert_eq!(dropped("use = \"sink\"\nparams = { astray = true }"), at("no_output", 100));
+    assert_eq!(dropped("use = \"forward\"\nout = { out = \"drop\" }"), at("planned", 100));
+}
+
+#[test]
+fn one_lcore_counts_what_a_stage_that_panicked_had_not_taken() {
+    struct Fussy;
+    impl Stage for Fussy {
+        fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+            assert!(input.len() < 10, "too many at once");
+        }
+    }
+    let mut registry = registry();
+    registry.stage("fussy", StageSpec { summary: "panics", ..StageSpec::default() }, |_| Ok(Box::new(Fussy)));
+    let error = run(&registry, &hundred("use = \"fussy\"")).unwrap_err();
+    let EngineError::Panicked { report, .. } = error else { panic!("{error}") };
+    let (made, fussy) = (report.stage("gen").unwrap().counter("made"), report.stage("next").unwrap());
+    assert_eq!((made, fussy.packets_in, fussy.calls), (Some(fussy.packets_in), report.dropped("stopped"), 1));
+    assert!(fussy.packets_in >= 10 && report.packets.held == 0, "{report:#?}");
+}
+
+#[test]
+fn one_lcore_gets_back_what_a_stage_held() {
+    let text = hundred(
+        "use = \"holder\"\nout = { out = \"stage.sink\" }\n\
+         [stage.sink]\nuse = \"sink\"\nlcore = \"only\"\nparams = { any_order = true }\n",
+    );
+    let registry = registry();
+    let running = Runtime::build(&plan(&registry, &text), &registry).unwrap().start().unwrap();
+    assert_eq!(running.wait(Some(Duration::from_secs(10))), Ended::SourcesDone);
+    // The source is done before what it sent last has gone through.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut live = running.snapshot();
+    while live.packets.held != 32 && Instant::now() < deadline {
+        live = running.snapshot();
+    }
+    assert!(!live.ended && live.packets.held == 32, "{:?}", live.packets);
+    assert_eq!(live.packets.holders[0].place, "elsewhere");
+    let report = running.stop().unwrap();
+    assert_clean(&report);
+    assert_eq!(report.stage("next").unwrap().packets_out, 100);
+    assert_eq!(report.stage("sink").unwrap().counter("seen"), Some(100), "what was held came at the stop");
+}
+
+#[test]
+fn one_lcore_can_be_interrupted_and_dropped() {
+    let text = hundred("use = \"sink\"").replace("count = 100", "count = 100, gap_us = 60000000");
+    let registry = registry();
+    let running = Runtime::build(&plan(&registry, &text), &registry).unwrap().start().unwrap();
+    assert_eq!(running.wait(Some(Duration::from_millis(20))), Ended::TimedOut);
+    let interrupter = running.interrupter();
+    std::thread::spawn(move || interrupter.interrupt()).join().unwrap();
+    assert_eq!(running.wait(None), Ended::Interrupted);
+    drop(running);
+}
+
+#[test]
+fn a_report_is_json() {
+    let report = run(&registry(), &hundred("use = \"sink\"")).unwrap();
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!(json["stages"][1]["counters"][0]["value"], 100);
+    assert_eq!(json["packets"]["held"], 0);
+}

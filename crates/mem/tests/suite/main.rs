@@ -1,0 +1,12 @@
+//! The integration tests of `mem`: one program, a module a theme.
+#![cfg(not(loom))]
+
+mod batch;
+mod deal;
+mod oracle;
+mod packet;
+mod peer;
+mod pool;
+mod region;
+mod support;
+mod uring;

@@ -1,0 +1,17 @@
+//! The integration tests of `plan`: one program, a module a theme.
+
+mod app;
+mod broken_plans;
+mod common;
+mod cpus;
+mod diagnostics;
+mod fuzz;
+mod good_plan;
+mod injectors;
+mod needs;
+mod params;
+mod reference;
+mod regions;
+mod sets;
+mod spreads;
+mod wrong_files;

@@ -1,0 +1,41 @@
+//! Numbers that come back: more queue pairs and keys than may exist at a time, one after another.
+use crate::harness::*;
+use rdma_sys::*;
+use verbline_softnic::provider as soft;
+
+fn limits(nic: &Nic) -> ibv_device_attr {
+    let mut attr = std::mem::MaybeUninit::uninit();
+    assert_eq!(unsafe { soft::ibv_query_device(nic.context, attr.as_mut_ptr()) }, 0);
+    unsafe { attr.assume_init() }
+}
+
+#[test]
+fn more_queue_pairs_come_and_go_than_may_be_at_a_time() {
+    let nic = Nic::open(0);
+    let cq = nic.cq(1);
+    let stays = nic.qp(ibv_qp_type::IBV_QPT_RC, &cq, &cq);
+    let smallest = |init: &mut ibv_qp_init_attr| {
+        init.cap = ibv_qp_cap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
+    };
+    let mut before = stays.num();
+    for _ in 0..limits(&nic).max_qp as u32 + 10 {
+        let qp = nic.qp_with(ibv_qp_type::IBV_QPT_RC, &cq, &cq, smallest);
+        assert!(qp.num() != before && qp.num() != stays.num());
+        before = qp.num();
+    }
+}
+
+#[test]
+fn more_regions_come_and_go_than_may_be_at_a_time() {
+    let nic = Nic::open(0);
+    let stays = nic.memory(64);
+    let (mut before, mut bytes) = (stays.key(), [0u64; 8]);
+    for _ in 0..limits(&nic).max_mr as u32 + 10 {
+        let mr = unsafe { soft::ibv_reg_mr(nic.pd, bytes.as_mut_ptr().cast(), 64, LOCAL_WRITE as i32) };
+        assert!(!mr.is_null(), "{}", std::io::Error::last_os_error());
+        let key = unsafe { (*mr).lkey };
+        assert!(key != before && key != stays.key());
+        before = key;
+        assert_eq!(unsafe { soft::ibv_dereg_mr(mr) }, 0);
+    }
+}

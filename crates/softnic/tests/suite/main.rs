@@ -1,0 +1,19 @@
+//! The integration tests of `softnic`: one program, a module a theme.
+#![allow(clippy::undocumented_unsafe_blocks, reason = "test code calls the verbs as C does")]
+
+mod conversation;
+mod datagrams;
+mod events;
+mod harness;
+mod limits;
+mod messages;
+mod model;
+mod objects;
+mod one_sided;
+mod psns;
+mod refusals;
+mod shared;
+mod signature;
+mod states;
+mod threads;
+mod windows;

@@ -1,0 +1,6 @@
+//! Signature offload: indirect keys, block signatures, and the pipelining of responses.
+mod arrivals;
+mod keys;
+mod pipelining;
+mod rig;
+mod transfers;

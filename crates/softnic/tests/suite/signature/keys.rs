@@ -1,0 +1,284 @@
+//! Keys: how they are made, configured, used without a signature, invalidated and checked.
+
+use crate::harness::*;
+use crate::signature::rig::*;
+use rdma_sys::ibv_wc_status::*;
+use rdma_sys::ibv_wr_opcode::*;
+use rdma_sys::*;
+use verbline_softnic::mlx5dv::*;
+use verbline_softnic::provider as soft;
+
+fn plain(nic: &Nic) -> Mkey {
+    Mkey::new(nic, mkey_init_attr_flags::INDIRECT, 3)
+}
+
+#[test]
+fn a_key_must_be_indirect_and_no_more_than_is_known() {
+    let nic = Nic::open(0);
+    for (flags, code) in [(0, libc::EINVAL), (mkey_init_attr_flags::INDIRECT | 1 << 2, libc::EOPNOTSUPP)] {
+        let mut attr = mlx5dv_mkey_init_attr { pd: nic.pd, create_flags: flags, max_entries: 1 };
+        assert!(unsafe { mlx5dv_create_mkey(&mut attr) }.is_null());
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(code));
+    }
+    let key = plain(&nic);
+    assert_eq!(unsafe { soft::ibv_dealloc_pd(nic.pd) }, libc::EBUSY);
+    drop(key);
+}
+
+#[test]
+fn a_write_gathers_by_a_list_and_scatters_by_one() {
+    let pair = pair(CONFIGURING);
+    let (ours, theirs) = (plain(&pair.nic), plain(&pair.other));
+    pair.a_mem.fill(0, &pattern(4096, 1));
+    Configure::list(&[pair.a_mem.sge(10, 100), pair.a_mem.sge(1000, 50)]).now(&pair.a, &ours);
+    Configure::list(&[pair.b_mem.sge(0, 30), pair.b_mem.sge(500, 120)]).now(&pair.b, &theirs);
+    let wr = Wr::new(7, IBV_WR_RDMA_WRITE, SIGNALED, &[ours.sge(20, 130)]);
+    pair.a.post(&mut [wr.remote(10, theirs.key())]).unwrap();
+    let done = pair.a_send.poll().unwrap();
+    assert_eq!((done.wr_id, done.status, done.opcode), (7, SUCCESS, ibv_wc_opcode::IBV_WC_RDMA_WRITE));
+    let sent = [pair.a_mem.read(30, 80), pair.a_mem.read(1000, 50)].concat();
+    assert_eq!([pair.b_mem.read(10, 20), pair.b_mem.read(500, 110)].concat(), sent);
+}
+
+#[test]
+fn an_interleaved_layout_goes_through_its_parts_in_rounds() {
+    let pair = pair(CONFIGURING);
+    let key = plain(&pair.nic);
+    let parts = [(0u64, 8u32, 2u32), (64, 4, 0)].map(|(offset, bytes_count, bytes_skip)| mlx5dv_mr_interleaved {
+        addr: pair.a_mem.addr() + offset,
+        bytes_count,
+        bytes_skip,
+        lkey: pair.a_mem.key(),
+    });
+    pair.a_mem.fill(0, &pattern(128, 9));
+    let mut wr = MkeyConfigureWr::with_capacity(2);
+    wr.start(key.0, 1, &mlx5dv_mkey_conf_attr::default());
+    wr.set_layout_interleaved(3, parts);
+    assert_eq!(unsafe { wr.post(pair.a.0, 1, INLINE) }, 0);
+    pair.b.recv(5, &[pair.b_mem.sge(0, 64)]);
+    pair.a.post(&mut [Wr::send(2, SIGNALED, &[key.sge(0, 36)])]).unwrap();
+    let expected =
+        [(0, 8), (64, 4), (10, 8), (68, 4), (20, 8), (72, 4)].map(|(at, len)| pair.a_mem.read(at, len)).concat();
+    let got = pair.b_recv.poll().unwrap();
+    assert_eq!((got.status, got.byte_len), (SUCCESS, 36));
+    assert_eq!(pair.b_mem.read(0, 36), expected);
+}
+
+#[test]
+fn configuring_completes_as_the_drivers_own_opcode() {
+    let pair = pair(CONFIGURING);
+    let key = plain(&pair.nic);
+    let configure = Configure::list(&[pair.a_mem.sge(0, 64)]);
+    assert_eq!(configure.post(&pair.a, &key, 42, SIGNALED), 0);
+    let done = pair.a_send.poll().unwrap();
+    assert_eq!((done.wr_id, done.status, done.opcode), (42, SUCCESS, ibv_wc_opcode::IBV_WC_DRIVER1));
+    assert_eq!(done.qp_num, pair.a.num());
+    assert_eq!(configure.post(&pair.a, &key, 43, 0), 0);
+    assert!(pair.a_send.poll().is_none());
+}
+
+#[test]
+fn places_of_configurations_are_given_back_by_their_completions() {
+    let pair = pair(CONFIGURING);
+    let key = plain(&pair.nic);
+    let configure = Configure::list(&[pair.a_mem.sge(0, 64)]);
+    for _ in 0..5 {
+        for at in 0..64 {
+            assert_eq!(configure.post(&pair.a, &key, at, if at == 63 { SIGNALED } else { 0 }), 0);
+        }
+        assert_eq!(configure.post(&pair.a, &key, 0, 0), libc::ENOMEM);
+        assert_eq!(pair.a_send.poll().unwrap().wr_id, 63);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_when_it_is_posted() {
+    let pair = pair(CONFIGURING);
+    let (key, signing) = (plain(&pair.nic), Mkey::signing(&pair.nic));
+    let sge = || pair.a_mem.sge(0, 64);
+    let attr = mlx5dv_mkey_conf_attr::default();
+    let refused = |build: &dyn Fn(&mut MkeyConfigureWr)| {
+        let mut wr = MkeyConfigureWr::with_capacity(4);
+        build(&mut wr);
+        unsafe { wr.post(pair.a.0, 1, INLINE) }
+    };
+    type Build<'a> = Box<dyn Fn(&mut MkeyConfigureWr) + 'a>;
+    let cases: [(&str, Build<'_>); 10] = [
+        ("fewer setters", Box::new(|wr| wr.start(key.0, 1, &attr))),
+        (
+            "more setters",
+            Box::new(|wr| {
+                wr.start(key.0, 0, &attr);
+                wr.set_access_flags(1);
+            }),
+        ),
+        (
+            "a setter twice",
+            Box::new(|wr| {
+                wr.start(key.0, 2, &attr);
+                wr.set_access_flags(1);
+                wr.set_access_flags(1);
+            }),
+        ),
+        (
+            "two layouts",
+            Box::new(|wr| {
+                wr.start(key.0, 2, &attr);
+                wr.set_layout_list([sge()]);
+                wr.set_layout_interleaved(1, []);
+            }),
+        ),
+        ("a flag", Box::new(|wr| wr.start(key.0, 0, &mlx5dv_mkey_conf_attr { conf_flags: 2, comp_mask: 0 }))),
+        ("comp_mask", Box::new(|wr| wr.start(key.0, 0, &mlx5dv_mkey_conf_attr { conf_flags: 0, comp_mask: 1 }))),
+        ("no key", Box::new(|wr| wr.start(std::ptr::null_mut(), 0, &attr))),
+        (
+            "entries beyond the key's",
+            Box::new(|wr| {
+                wr.start(key.0, 1, &attr);
+                wr.set_layout_list([sge(), sge(), sge(), sge()]);
+            }),
+        ),
+        (
+            "gaps take an entry",
+            Box::new(|wr| {
+                wr.start(key.0, 1, &attr);
+                wr.set_layout_interleaved(1, [mlx5dv_mr_interleaved::default(); 3]);
+            }),
+        ),
+        (
+            "access",
+            Box::new(|wr| {
+                wr.start(key.0, 1, &attr);
+                wr.set_access_flags(1 << 20);
+            }),
+        ),
+    ];
+    for (name, build) in cases {
+        assert_eq!(refused(&*build), libc::EINVAL, "{name}");
+    }
+    let configure = Configure::list(&[sge()]).wire(Domain::crc32c());
+    assert_eq!(configure.post(&pair.a, &key, 1, 0), libc::EINVAL, "a signature on a key without");
+    assert_eq!(configure.post(&pair.a, &signing, 1, 0), 0);
+    let odd = Domain::Crc(block_size::B512, mlx5dv_sig_crc { type_: crc_type::CRC32, seed: 5 });
+    let odd = Configure::list(&[sge()]).wire(odd);
+    assert_eq!(odd.post(&pair.a, &signing, 1, 0), libc::EINVAL, "a seed");
+    // Without INLINE, and on a queue pair that doesn't configure.
+    let mut wr = MkeyConfigureWr::with_capacity(1);
+    wr.start(key.0, 0, &attr);
+    assert_eq!(unsafe { wr.post(pair.a.0, 1, 0) }, libc::EINVAL);
+    let other = Pair::rc();
+    assert_eq!(unsafe { wr.post(other.a.0, 1, INLINE) }, libc::EINVAL);
+    assert!(pair.a_send.poll().is_none(), "nothing was posted");
+}
+
+#[test]
+fn a_key_grants_its_layout_and_no_more() {
+    type Case<'a> = (&'a str, u64, usize, bool);
+    let cases: [Case<'_>; 4] =
+        [("inside", 0, 64, true), ("its end", 40, 24, true), ("beyond", 1, 64, false), ("far", 1 << 40, 1, false)];
+    for (name, addr, len, granted) in cases {
+        let pair = pair(CONFIGURING);
+        let key = plain(&pair.nic);
+        Configure::list(&[pair.a_mem.sge(0, 32), pair.a_mem.sge(100, 32)]).now(&pair.a, &key);
+        let wr = Wr::new(1, IBV_WR_RDMA_WRITE, SIGNALED, &[key.sge(addr, len)]);
+        pair.a.post(&mut [wr.remote(pair.b_mem.addr(), pair.b_mem.key())]).unwrap();
+        let status = pair.a_send.poll().unwrap().status;
+        assert_eq!(status, if granted { SUCCESS } else { IBV_WC_LOC_PROT_ERR }, "{name}");
+    }
+}
+
+#[test]
+fn a_peer_needs_the_keys_right_and_its_range() {
+    let run = |access: u32, addr: u64, configured: bool| {
+        let pair = pair(CONFIGURING);
+        let key = plain(&pair.other);
+        let mut wr = MkeyConfigureWr::with_capacity(1);
+        if configured {
+            wr.start(key.0, 2, &mlx5dv_mkey_conf_attr::default());
+            wr.set_access_flags(access);
+            wr.set_layout_list([pair.b_mem.sge(0, 64)]);
+            assert_eq!(unsafe { wr.post(pair.b.0, 1, INLINE) }, 0);
+        }
+        let wr = Wr::new(1, IBV_WR_RDMA_WRITE, SIGNALED, &[pair.a_mem.sge(0, 64)]);
+        pair.a.post(&mut [wr.remote(addr, key.key())]).unwrap();
+        pair.a_send.poll().unwrap().status
+    };
+    assert_eq!(run(LOCAL_WRITE | REMOTE_WRITE, 0, true), SUCCESS);
+    assert_eq!(run(LOCAL_WRITE | REMOTE_READ, 0, true), IBV_WC_REM_ACCESS_ERR);
+    assert_eq!(run(LOCAL_WRITE | REMOTE_WRITE, 1, true), IBV_WC_REM_ACCESS_ERR);
+    assert_eq!(run(0, 0, false), IBV_WC_REM_ACCESS_ERR);
+}
+
+#[test]
+fn a_region_that_went_away_is_out_of_reach() {
+    let pair = pair(CONFIGURING);
+    let key = plain(&pair.nic);
+    let memory = pair.nic.memory(4096);
+    Configure::list(&[pair.a_mem.sge(0, 8), memory.sge(0, 8)]).now(&pair.a, &key);
+    drop(memory);
+    let wr = Wr::new(1, IBV_WR_RDMA_READ, SIGNALED, &[key.sge(0, 16)]);
+    pair.a.post(&mut [wr.remote(pair.b_mem.addr(), pair.b_mem.key())]).unwrap();
+    assert_eq!(pair.a_send.poll().unwrap().status, IBV_WC_LOC_PROT_ERR);
+}
+
+#[test]
+fn invalidating_clears_it_until_it_is_configured_again() {
+    let pair = pair(CONFIGURING);
+    let key = plain(&pair.nic);
+    let configure = Configure::list(&[pair.a_mem.sge(0, 64)]);
+    configure.now(&pair.a, &key);
+    let mut invalidate = Wr::new(1, IBV_WR_LOCAL_INV, SIGNALED, &[]).imm(key.key());
+    pair.a.post(std::slice::from_mut(&mut invalidate)).unwrap();
+    assert_eq!(pair.a_send.poll().unwrap().status, SUCCESS);
+    configure.now(&pair.a, &key);
+    let write =
+        || Wr::new(2, IBV_WR_RDMA_WRITE, SIGNALED, &[key.sge(0, 64)]).remote(pair.b_mem.addr(), pair.b_mem.key());
+    pair.a.post(&mut [write()]).unwrap();
+    assert_eq!(pair.a_send.poll().unwrap().status, SUCCESS);
+    pair.a.post(&mut [invalidate, write()]).unwrap();
+    assert_eq!([SUCCESS, IBV_WC_LOC_PROT_ERR].map(Some), [0; 2].map(|_| pair.a_send.poll().map(|done| done.status)));
+}
+
+#[test]
+fn a_peer_invalidates_a_key_that_lets_it() {
+    for (flags, allowed) in [(mkey_init_attr_flags::REMOTE_INVALIDATE, true), (0, false)] {
+        let pair = pair(CONFIGURING);
+        let key = Mkey::new(&pair.other, mkey_init_attr_flags::INDIRECT | flags, 1);
+        Configure::list(&[pair.b_mem.sge(0, 64)]).now(&pair.b, &key);
+        pair.b.recv(1, &[]);
+        pair.a.post(&mut [Wr::new(1, IBV_WR_SEND_WITH_INV, SIGNALED, &[]).imm(key.key())]).unwrap();
+        let status = pair.a_send.poll().unwrap().status;
+        assert_eq!(status, if allowed { SUCCESS } else { IBV_WC_REM_ACCESS_ERR });
+        if allowed {
+            assert_eq!(pair.b_recv.poll().unwrap().imm, key.key());
+            let wr = Wr::new(1, IBV_WR_RDMA_WRITE, SIGNALED, &[pair.a_mem.sge(0, 8)]);
+            pair.a.post(&mut [wr.remote(0, key.key())]).unwrap();
+            assert_eq!(pair.a_send.poll().unwrap().status, IBV_WC_REM_ACCESS_ERR);
+        }
+    }
+}
+
+#[test]
+fn checking_needs_a_signature_context() {
+    let nic = Nic::open(0);
+    assert_eq!(plain(&nic).check(), Err(libc::EINVAL));
+    assert_eq!(Mkey::signing(&nic).check(), Ok(mlx5dv_mkey_err::default()));
+}
+
+#[test]
+fn a_receive_goes_through_a_key_whatever_the_message_is_carried_by() {
+    let pair = pair(CONFIGURING);
+    let key = plain(&pair.other);
+    Configure::list(&[pair.b_mem.sge(0, 5), pair.b_mem.sge(100, 4000)]).now(&pair.b, &key);
+    for len in [1usize, 40, 90, 97, 3000] {
+        assert_eq!(pair.b.recv(1, &[key.sge(0, 4000)]), 0);
+        let data = pattern(len, len as u8);
+        pair.a_mem.fill(0, &data);
+        pair.a.post(&mut [Wr::send(1, SIGNALED, &[pair.a_mem.sge(0, len)])]).unwrap();
+        let got = pair.b_recv.poll().unwrap();
+        assert_eq!((got.status, got.byte_len as usize), (SUCCESS, len));
+        let first = len.min(5);
+        assert_eq!([pair.b_mem.read(0, first), pair.b_mem.read(100, len - first)].concat(), data);
+        assert_eq!(pair.a_send.poll().unwrap().status, SUCCESS);
+    }
+}

@@ -1,0 +1,8 @@
+//! The integration tests of `store`: one program, a module a theme.
+
+mod common;
+mod crash;
+mod file;
+mod file_faults;
+mod memory;
+mod no_io_uring;

@@ -1,0 +1,29 @@
+//! The public API, one subject a file: on the software RNIC, or on the kernel's rdma_rxe in a guest
+//! (`VERBS_TEST_PROVIDER=kernel tests/guest/run --devices 2 --env VERBS_TEST_PROVIDER --
+//! target/debug/deps/suite-… --test-threads=1`). What rdma_rxe does differently is said where it
+//! matters; a test without meaning there says that it is skipped, and why.
+#![allow(unreachable_pub, reason = "a test binary exports nothing; `pub` separates its modules")]
+
+mod backpressure;
+mod capabilities;
+mod common;
+mod completion_queues;
+mod connections;
+mod datagrams;
+mod events;
+mod leaks;
+mod lifecycle;
+mod lists;
+mod multicast;
+mod one_sided;
+mod oracle;
+mod pingpong;
+mod reconnection;
+mod registration;
+mod sg_lists;
+mod shared_receive;
+mod signatures;
+mod states;
+mod thread_domains;
+mod windows;
+mod works;

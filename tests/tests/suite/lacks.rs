@@ -1,0 +1,263 @@
+//! What a machine may lack (docs/machines.md): each test takes it away from a run, which says so in
+//! one note and goes on, or says why it can't. What a test can't take away here, it says with
+//! `skipped:`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use verbline::plan::{Lack, Machine};
+use verbline_tests::{Finished, Program, root, skipped, unwrapped};
+
+/// A run of one lcore that ends by itself, on ordinary pages, so that nothing depends on the
+/// hugepages there are.
+fn rig() -> Program {
+    of_rig("run").with(["--json", "--set", "pool.packets.pages=4KiB"])
+}
+
+fn of_rig(verb: &str) -> Program {
+    Program::new(env!("CARGO_BIN_EXE_rig")).with([verb, "tests/plans/rig.toml"])
+}
+
+/// Insists on a good run, and that this is all that it says besides what it says with nothing taken
+/// away.
+#[track_caller]
+fn goes_on(program: &Program, shown: Finished, lack: Option<Lack>) -> Finished {
+    let shown = shown.exited(0);
+    assert_eq!(shown.stderr, "", "{shown}");
+    let lacks = |shown: &Finished| shown.notes.iter().map(|note| note.lack).collect::<BTreeSet<_>>();
+    let whole = program.run().exited(0);
+    assert_eq!(lacks(&shown), lacks(&whole).into_iter().chain(lack).collect(), "{shown}");
+    // A run's report, and not a check's line.
+    if shown.stdout.starts_with('{') {
+        let json = shown.json();
+        assert_eq!(
+            (json["packets"]["held"].as_u64(), json["failures"].as_array().map(Vec::len)),
+            (Some(0), Some(0)),
+            "{shown}"
+        );
+    }
+    shown
+}
+
+/// A shell that mounts these in a namespace of its own, and then is the program.
+fn mounting(mounts: &str) -> Option<Vec<String>> {
+    let is_root = rustix::process::geteuid().is_root();
+    let mut wrapper = vec!["unshare".to_owned(), "--mount".to_owned()];
+    wrapper.extend((!is_root).then(|| "--map-root-user".to_owned()));
+    let probe = Command::new("unshare").args(&wrapper[1..]).arg("true").output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        skipped("unshare(1) may make no mount namespace here");
+        return None;
+    }
+    wrapper.extend(["sh", "-c", &format!("{mounts} && exec \"$@\""), "sh"].map(str::to_owned));
+    Some(wrapper)
+}
+
+/// Root without these capabilities; nobody else has any.
+fn without_capabilities(names: &str) -> Vec<String> {
+    match rustix::process::geteuid().is_root() {
+        true => vec!["setpriv".to_owned(), format!("--bounding-set={names}")],
+        false => vec!["env".to_owned()],
+    }
+}
+
+fn without(what: &str) -> [&str; 3] {
+    [env!("CARGO_BIN_EXE_without"), what, "--"]
+}
+
+#[test]
+fn without_hugepages_pools_are_on_ordinary_pages() {
+    let auto = of_rig("run").with(["--json"]).lacking([Lack::Hugepages]);
+    let shown = auto.run_as(&mut auto.behind(without("hugepages"))).exited(0);
+    assert_eq!(shown.stderr, "", "{shown}");
+    let note = shown.note(Lack::Hugepages).unwrap_or_else(|| panic!("{shown}"));
+    assert!(note.contains("pool.packets is on 4 KiB pages: 1 hugepage"), "{shown}");
+    assert!(note.contains("`sysctl -w vm.nr_hugepages="), "{shown}");
+    assert_eq!(shown.json()["pools"][0]["page_bytes"], 4096, "{shown}");
+    // What the plan asks for is no want.
+    let small = rig();
+    let shown = goes_on(&small, small.run_as(&mut small.behind(without("hugepages"))), None);
+    assert_eq!(shown.note(Lack::Hugepages), None, "{shown}");
+}
+
+#[test]
+fn without_the_right_to_lock_memory_it_may_be_swapped_out() {
+    let program = rig().lacking([Lack::LockedMemory]);
+    let mut wrapper = vec!["prlimit".to_owned(), "--memlock=65536:65536".to_owned()];
+    wrapper.extend(without_capabilities("-ipc_lock,-sys_resource"));
+    let shown = goes_on(&program, program.run_as(&mut program.behind(&wrapper)), Some(Lack::LockedMemory));
+    let note = shown.note(Lack::LockedMemory).unwrap_or_default();
+    assert!(note.contains("the limit is 65536 bytes") && note.contains("`ulimit -l unlimited`"), "{shown}");
+    assert_eq!(shown.json()["pools"][0]["locked"], false, "{shown}");
+    // A check foretells it.
+    let check = of_rig("check").with(["--set", "pool.packets.pages=4KiB"]).lacking([Lack::LockedMemory]);
+    let shown = check.run_as(&mut check.behind(&wrapper)).exited(0);
+    assert!(shown.note(Lack::LockedMemory).is_some_and(|note| note.contains("may lock 65536")), "{shown}");
+}
+
+#[test]
+fn without_cap_sys_nice_nothing_is_missed() {
+    let program = rig();
+    goes_on(&program, program.run_as(&mut program.behind(without_capabilities("-sys_nice"))), None);
+}
+
+#[test]
+fn with_one_cpu_a_plan_of_one_lcore_runs_there_and_one_of_two_says_both_numbers() {
+    let second = ["--set", "lcore.second={ cpu = \"allowed:1\" }"];
+    let cpus = Machine::detect().cpus;
+    for cpu in [cpus.first(), cpus.last()].into_iter().flatten() {
+        let wrapper = ["taskset".to_owned(), "-c".to_owned(), cpu.to_string()];
+        let program = rig();
+        let shown = goes_on(&program, program.run_as(&mut program.behind(&wrapper)), None);
+        assert_eq!(shown.json()["lcores"][0]["cpu"], *cpu, "{shown}");
+        let two = rig().with(second);
+        let shown = two.run_as(&mut two.behind(&wrapper)).exited(2);
+        let said = unwrapped(&shown.stderr);
+        assert!(
+            said.contains("error[too-few-cpus]: the plan has 2 lcores, and this process may run on 1 CPU"),
+            "{shown}"
+        );
+        assert!(said.contains(&format!("it may run on CPU {cpu}")) && said.contains("taskset -c"), "{shown}");
+    }
+}
+
+/// A cgroup that is gone when this is dropped.
+struct Group(PathBuf);
+
+impl Group {
+    /// One with half a CPU, in whichever of the two hierarchies has the controller.
+    fn of_half_a_cpu() -> Option<Group> {
+        let name = format!("verbline-test-{}", std::process::id());
+        let v1 = Path::new("/sys/fs/cgroup/cpu").join(&name);
+        let v2 = Path::new("/sys/fs/cgroup").join(&name);
+        if Path::new("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists() || Path::new("/sys/fs/cgroup/cpu/tasks").exists() {
+            fs::create_dir(&v1).ok()?;
+            let group = Group(v1);
+            fs::write(group.0.join("cpu.cfs_quota_us"), "50000").ok()?;
+            return Some(group);
+        }
+        fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu").ok()?;
+        fs::create_dir(&v2).ok()?;
+        let group = Group(v2);
+        fs::write(group.0.join("cpu.max"), "50000 100000").ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // It is empty once its process has ended; one that stays is seen in the test's own listing
+        // of cgroups.
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn with_a_quota_of_cpu_time_the_share_is_told() {
+    let Some(group) = Group::of_half_a_cpu() else {
+        skipped("no cgroup with the cpu controller can be made here (root, and a writable /sys/fs/cgroup)");
+        return;
+    };
+    let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0.display());
+    let program = rig().lacking([Lack::CpuTime]);
+    let shown = program.run_as(&mut program.behind(["sh", "-c", &enter, "sh"]));
+    let shown = goes_on(&program, shown, Some(Lack::CpuTime));
+    let note = shown.note(Lack::CpuTime).unwrap_or_default();
+    assert!(note.contains("grants this process 0.50 CPUs, and the plan has 1 lcore:"), "{shown}");
+    assert!(note.contains(&format!("> {}/cpu.", group.0.display())), "the command that lifts it: {shown}");
+}
+
+#[test]
+fn without_sys_hugepages_are_what_they_are() {
+    let Some(wrapper) = mounting("mount -t tmpfs none /sys") else { return };
+    let check = of_rig("check");
+    goes_on(&check, check.run_as(&mut check.behind(&wrapper)), None);
+    let program = of_rig("run").with(["--json"]);
+    let shown = goes_on(&program, program.run_as(&mut program.behind(&wrapper)), None);
+    let is_small = shown.json()["pools"][0]["page_bytes"] == 4096;
+    assert_eq!(shown.note(Lack::Hugepages).is_some(), is_small, "{shown}");
+}
+
+#[test]
+fn without_proc_the_cpus_and_the_limits_are_known() {
+    let Some(wrapper) = mounting("mount -t tmpfs none /proc") else { return };
+    let program = rig();
+    goes_on(&program, program.run_as(&mut program.behind(&wrapper)), None);
+}
+
+#[test]
+fn without_sys_and_proc_a_check_says_what_it_cannot_know_and_a_run_finds_out() {
+    let Some(wrapper) = mounting("mount -t tmpfs none /sys && mount -t tmpfs none /proc") else { return };
+    let program = rig();
+    goes_on(&program, program.run_as(&mut program.behind(&wrapper)), None);
+    let check = of_rig("check").lacking([Lack::HugepageCounts]);
+    let shown = check.run_as(&mut check.behind(&wrapper)).exited(0);
+    assert!(shown.note(Lack::HugepageCounts).is_some_and(|note| note.contains("`mount -t sysfs")), "{shown}");
+}
+
+#[test]
+fn without_rdma_devices_the_software_one_serves_and_a_plan_for_a_card_says_what_is_missing() {
+    let Some(wrapper) = mounting("mount -t tmpfs none /sys") else { return };
+    let program = rig();
+    goes_on(&program, program.run_as(&mut program.behind(&wrapper)), None);
+    let card = program.with(["--set", "device.nic={ provider = \"kernel\" }"]);
+    let shown = card.run_as(&mut card.behind(&wrapper)).exited(1);
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("device.nic") && said.contains("modprobe"), "{shown}");
+}
+
+#[test]
+fn in_a_read_only_folder_nothing_is_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path().display();
+    let Some(wrapper) = mounting(&format!("mount -t tmpfs -o ro none {here} && cd {here}")) else { return };
+    let plan = root().join("tests/plans/rig.toml").display().to_string();
+    let program =
+        Program::new(env!("CARGO_BIN_EXE_rig")).with(["run", &plan, "--json", "--set", "pool.packets.pages=4KiB"]);
+    goes_on(&program, program.run_as(&mut program.behind(&wrapper)), None);
+}
+
+#[test]
+fn with_a_small_dev_shm_pools_are_as_large_as_they_like() {
+    let Some(wrapper) = mounting("mount -t tmpfs -o size=64m none /dev/shm") else { return };
+    // 96 MB of packets.
+    let program = rig().with(["--set", "pool.packets.packets=300000"]);
+    goes_on(&program, program.run_as(&mut program.behind(&wrapper)), None);
+}
+
+#[test]
+fn without_membarrier_the_fences_are_full_ones() {
+    let program = rig().lacking([Lack::Membarrier]);
+    let shown = program.run_as(&mut program.behind(without("membarrier")));
+    let shown = goes_on(&program, shown, Some(Lack::Membarrier));
+    assert!(shown.note(Lack::Membarrier).is_some_and(|note| note.contains("`--security-opt seccomp=")), "{shown}");
+    assert_eq!(shown.json()["lcores"][0]["rescues"], 0, "no wake-up is missed: {shown}");
+}
+
+#[test]
+fn without_mlock_it_is_the_filter_that_is_blamed() {
+    let program = rig().lacking([Lack::LockedMemory]);
+    let shown = program.run_as(&mut program.behind(without("mlock")));
+    let shown = goes_on(&program, shown, Some(Lack::LockedMemory));
+    let note = shown.note(Lack::LockedMemory).unwrap_or_default();
+    assert!(note.contains("allow mlock(2) in the seccomp filter") && !note.contains("ulimit"), "{shown}");
+}
+
+/// Every lack is in the table of the documentation, and every test that it names is there.
+#[test]
+fn the_table_of_what_a_machine_may_lack_is_whole() {
+    let page = fs::read_to_string(root().join("docs/machines.md")).expect("docs/machines.md");
+    for lack in Lack::ALL {
+        assert!(page.contains(&format!("`{}`", lack.code())), "{} is not in docs/machines.md", lack.code());
+    }
+    let tests = fs::read_to_string(root().join("tests/tests/suite/lacks.rs")).expect("these tests");
+    let own = tests.split("#[test]\nfn ").skip(1).filter_map(|after| after.split_once('(')).map(|(name, _)| name);
+    for name in own.filter(|name| !name.starts_with("the_table")) {
+        assert!(page.contains(&format!("`{name}`")), "{name} is not in docs/machines.md");
+    }
+    for name in page.split('`').filter(|word| word.starts_with("with") || word.starts_with("in_a")) {
+        assert!(tests.contains(&format!("fn {name}()")), "docs/machines.md names {name}, which is not here");
+    }
+}

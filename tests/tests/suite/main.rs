@@ -1,0 +1,14 @@
+//! The integration tests of `tests`: one program, a module a theme.
+
+mod accounting;
+mod broken_plans;
+mod config;
+mod driver;
+mod embedding;
+mod failing_runs;
+mod lacks;
+mod live_line;
+mod random_plans;
+mod region_sizes;
+mod reports;
+mod tidy;

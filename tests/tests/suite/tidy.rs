@@ -1,0 +1,66 @@
+//! What no compiler keeps: how wide lines and how long files are, that SAFETY comments say
+//! something, that the files of a crate do not import one another in circles, that links between
+//! documents lead somewhere.
+//!
+//! Every rule is a function over text, with a test beside it that plants an offence. What is still
+//! wrong is counted here, crate by crate: a number that is too small fails, and so does one that
+//! is too large, so that the lists can only shrink. Git is not asked: a rule judges what lies on
+//! the disk.
+mod counts;
+mod imports;
+mod lengths;
+mod links;
+mod safety;
+mod tree;
+mod widths;
+
+use counts::held;
+use tree::Tree;
+
+/// Files of more than 400 lines: how many lines each may have, and why it is not two files.
+const LONG: &[(&str, usize, &str)] = &[
+    ("apps/tick-to-trade/src/book/orders.rs", 447, "one table, and each operation on it"),
+    ("apps/tick-to-trade/src/fast/books.rs", 411, "one book, and its recovery from snapshots"),
+    ("benches/src/bin/peers/groups.rs", 512, "a table: one function a comparison"),
+    ("crates/engine/tests/suite/reconnect.rs", 470, "one test a way to lose a connection"),
+    ("crates/mem/src/packet.rs", 446, "every method of a packet, each with its words"),
+    ("crates/plan/src/diag.rs", 413, "a diagnostic, and the list of their codes"),
+    ("crates/softnic/src/objects/qp_table.rs", 483, "the table of states, and the check that reads it"),
+    ("crates/softnic/src/provider.rs", 452, "one function an entry of ibv_context_ops"),
+    ("crates/softnic/tests/suite/harness/mod.rs", 536, "what every test of the C interface is made of"),
+    ("crates/softnic/tests/suite/messages.rs", 579, "one test a rule of messages"),
+    ("crates/sync/tests/loom.rs", 567, "one model a protocol"),
+    ("crates/verbs/conformance/src/rows/mw.rs", 419, "one row a rule of memory windows"),
+    ("crates/verbs/src/memory/mr.rs", 436, "a memory region, and its tests"),
+    ("crates/verbs/src/script.rs", 490, "a device for tests: one function a verb"),
+];
+
+#[test]
+fn lines_are_at_most_100_columns_of_prose_or_120_of_code() {
+    let tree = Tree::of_the_repository();
+    held(tree.texts().flat_map(|(path, text)| widths::wide(path, text)), &[]).unwrap();
+}
+
+#[test]
+fn files_are_at_most_400_lines_long() {
+    let tree = Tree::of_the_repository();
+    lengths::held(tree.sources().map(|(path, text)| (path, text.lines().count())), LONG).unwrap();
+}
+
+#[test]
+fn safety_comments_name_an_invariant() {
+    let tree = Tree::of_the_repository();
+    held(tree.sources().flat_map(|(path, text)| safety::empty(path, text)), &[]).unwrap();
+}
+
+#[test]
+fn files_of_a_crate_import_one_another_in_no_circle() {
+    let tree = Tree::of_the_repository();
+    held(tree.crates().into_iter().flat_map(|sources| imports::circles(&sources)), &[]).unwrap();
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let tree = Tree::of_the_repository();
+    held(tree.documents().flat_map(|(path, text)| links::dead(path, text, &tree)), &[]).unwrap();
+}

@@ -1,0 +1,176 @@
+//! The files of a crate import one another in no circle.
+//!
+//! What a file names by `use` or by a path (`crate::…`, `super::…`, `child::…`) it imports from the
+//! file that has it, also where a third one hands the name on: `pub use` is a sign, no import.
+//! Unit tests are left out, as are paths inside a macro's call.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use syn::visit::{self, Visit};
+use syn::{Attribute, ItemMod, ItemUse, UseTree, Visibility};
+
+use crate::tidy::counts::Offence;
+
+/// `["qp", "post"]` is `crate::qp::post`.
+type Names = Vec<String>;
+
+/// What a file names: from inside which module of it, and how.
+#[derive(Default)]
+struct File<'a> {
+    path: &'a str,
+    module: Names,
+    /// What `use` brings in or hands on, by the name that it has here.
+    uses: BTreeMap<String, Names>,
+    imports: Vec<Names>,
+    /// Its modules that are tests, in files of their own.
+    tests: Vec<Names>,
+}
+
+/// The files, by their paths, that import themselves by way of others.
+pub(crate) fn circles(sources: &BTreeMap<&str, &str>) -> Vec<Offence> {
+    let is_root = |path: &&&str| ["/lib.rs", "/main.rs"].iter().any(|end| path.ends_with(end));
+    let Some(root) = sources.keys().filter(is_root).min_by_key(|path| path.len()) else { return Vec::new() };
+    let files = sources.iter().map(|(path, text)| File::read(path, root, text));
+    let mut files: BTreeMap<Names, File<'_>> = files.map(|file| (file.module.clone(), file)).collect();
+    let tests: Vec<Names> = files.values().flat_map(|file| file.tests.clone()).collect();
+    files.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
+    let edges: BTreeMap<&str, BTreeSet<&str>> = files.values().map(|file| (file.path, file.imports(&files))).collect();
+    let around = |path: &&str| Some(Offence::new(path, 0, way_back(path, &edges)?));
+    edges.keys().filter_map(around).collect()
+}
+
+/// The shortest way from a file to itself.
+fn way_back(start: &str, edges: &BTreeMap<&str, BTreeSet<&str>>) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    let mut ways = VecDeque::from([vec![start]]);
+    while let Some(way) = ways.pop_front() {
+        for next in &edges[way[way.len() - 1]] {
+            if *next == start {
+                return Some(format!("imports itself: {} → {start}", way.join(" → ")));
+            }
+            if seen.insert(*next) {
+                ways.push_back([&way[..], &[*next]].concat());
+            }
+        }
+    }
+    None
+}
+
+impl<'a> File<'a> {
+    fn read(path: &'a str, root: &str, text: &str) -> Self {
+        let within = &path[root.rfind('/').map_or(0, |at| at + 1)..];
+        let mut module: Names = within.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+        module.pop_if(|last| last == "mod" || path == root);
+        let mut file = File { path, module, ..File::default() };
+        file.visit_file(&syn::parse_file(text).unwrap_or_else(|error| panic!("{path}: {error}")));
+        file
+    }
+
+    fn imports(&self, files: &BTreeMap<Names, File<'a>>) -> BTreeSet<&'a str> {
+        let found = self.imports.iter().filter_map(|names| self.file_of(names, files, 0));
+        found.filter(|path| *path != self.path).collect()
+    }
+
+    /// The file that has what is called so here; nothing if it is of another crate.
+    fn file_of(&self, names: &[String], files: &BTreeMap<Names, File<'a>>, steps: usize) -> Option<&'a str> {
+        let supers = names.iter().take_while(|name| *name == "super").count();
+        let full = match names[0].as_str() {
+            "crate" => names[1..].to_vec(),
+            "self" => [&self.module, &names[1..]].concat(),
+            "super" => [&self.module[..self.module.len().checked_sub(supers)?], &names[supers..]].concat(),
+            child => {
+                files.get(&[&self.module[..], &[child.to_owned()]].concat())?;
+                [&self.module, names].concat()
+            }
+        };
+        let known = (0..=full.len()).rev().find(|len| files.contains_key(&full[..*len]))?;
+        let (file, rest) = (&files[&full[..known]], &full[known..]);
+        let handed_on = rest.first().and_then(|name| file.uses.get(name)).filter(|_| steps < 8);
+        handed_on.and_then(|names| file.file_of(names, files, steps + 1)).or(Some(file.path))
+    }
+
+    fn add_use(&mut self, tree: &UseTree, before: &[String], is_private: bool) {
+        let (here, last) = match tree {
+            UseTree::Path(path) => {
+                return self.add_use(&path.tree, &[before, &[path.ident.to_string()]].concat(), is_private);
+            }
+            UseTree::Group(group) => {
+                return group.items.iter().for_each(|tree| self.add_use(tree, before, is_private));
+            }
+            UseTree::Name(name) => (name.ident.to_string(), name.ident.to_string()),
+            UseTree::Rename(renamed) => (renamed.rename.to_string(), renamed.ident.to_string()),
+            UseTree::Glob(_) => ("*".to_owned(), "*".to_owned()),
+        };
+        let names = [before, &[last]].concat();
+        if is_private {
+            self.imports.push(names.clone());
+        }
+        self.uses.insert(here, names);
+    }
+}
+
+impl Visit<'_> for File<'_> {
+    fn visit_item_use(&mut self, item: &ItemUse) {
+        self.add_use(&item.tree, &[], matches!(item.vis, Visibility::Inherited));
+    }
+
+    fn visit_item_mod(&mut self, item: &ItemMod) {
+        if item.attrs.iter().any(is_of_tests) {
+            self.tests.push([&self.module[..], &[item.ident.to_string()]].concat());
+        } else if item.content.is_some() {
+            // A module inside the file is the file: what it calls `super` is here.
+            let mut inside = File { module: self.module.clone(), ..File::default() };
+            visit::visit_item_mod(&mut inside, item);
+            let here = |names: &Names| names[0] != "super";
+            self.imports.extend(inside.imports.into_iter().filter(here));
+        }
+    }
+
+    fn visit_path(&mut self, path: &syn::Path) {
+        if path.segments.len() > 1 && path.leading_colon.is_none() {
+            self.imports.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+fn is_of_tests(attribute: &Attribute) -> bool {
+    let is_test = |text: String| text.split(|char: char| !char.is_alphanumeric()).any(|word| word == "test");
+    attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(|list| is_test(list.tokens.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_circles(texts: &[(&str, &str)]) -> Vec<String> {
+        circles(&texts.iter().copied().collect()).into_iter().map(|offence| offence.path).collect()
+    }
+
+    #[test]
+    fn a_circle_fails_by_use_by_path_and_by_a_name_that_is_handed_on() {
+        let root = ("src/lib.rs", "mod a; mod b; mod c; pub use b::B;");
+        let b = ("src/b.rs", "use crate::c::C; pub struct B(C);");
+        for a in ["use crate::b::B;", "fn f() { super::b::f() }", "use super::B;", "type T = Vec<crate::B>;"] {
+            let c = ("src/c.rs", "use super::{a::A as It, d}; pub struct C(It);");
+            assert_eq!(in_circles(&[root, ("src/a.rs", a), b, c]), ["src/a.rs", "src/b.rs", "src/c.rs"], "{a}");
+        }
+    }
+
+    #[test]
+    fn a_parent_and_its_child_are_a_circle() {
+        let (root, child) = (("src/lib.rs", "mod q;"), ("src/q/post.rs", "use super::Queue;"));
+        assert_eq!(in_circles(&[root, ("src/q/mod.rs", "mod post; pub struct Queue;"), child]), [""; 0]);
+        let parent = ("src/q/mod.rs", "mod post; pub struct Queue; fn f() { post::post() }");
+        assert_eq!(in_circles(&[root, parent, child]), ["src/q/mod.rs", "src/q/post.rs"]);
+    }
+
+    #[test]
+    fn a_sign_a_unit_test_and_another_crate_are_no_imports() {
+        let root = ("src/lib.rs", "mod a; mod b; pub use a::A;");
+        let a = "use std::b::B; pub struct A; #[cfg(all(test, not(loom)))] mod tests { use crate::b::B; }";
+        let b = ("src/b.rs", "use crate::A; pub struct B(A); #[cfg(test)] mod tests;");
+        let apart = ("src/b/tests.rs", "use super::B; use crate::a::A;");
+        assert_eq!(in_circles(&[root, ("src/a.rs", a), b, apart]), [""; 0]);
+    }
+}
