@@ -54,6 +54,8 @@ pub(crate) struct Progress {
     pub(crate) sources_done: usize,
     /// Lcores that have released everything.
     pub(crate) ended: usize,
+    /// Lcores that left something undelivered as they ended.
+    pub(crate) undelivered: usize,
     /// Somebody wants the owner to stop waiting.
     pub(crate) interrupted: bool,
     pub(crate) failures: Vec<FailureReport>,

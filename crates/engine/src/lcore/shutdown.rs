@@ -57,18 +57,28 @@ impl Lcore {
         // activity of the drain: without it the run could be found quiet while those packets are
         // under way.
         pulse.beat(true);
+        let (mut is_told, mut was_busy) = (false, false);
         while self.ctx.time.last_ns() < until_ns {
             let has_notices = self.control.word() != self.seen;
             if has_notices {
                 self.read_notices()?;
             }
             // Before the first turn too: a run that fails passes through the drain quickly.
-            if Phase::of(self.seen) == Phase::Ending {
+            is_told = Phase::of(self.seen) == Phase::Ending;
+            if is_told {
                 break;
             }
-            let busy = self.run_turn();
+            was_busy = self.run_turn();
             // A notice may have made the lcore take turns.
-            pulse.beat(has_notices || busy || self.has_undelivered());
+            pulse.beat(has_notices || was_busy || self.has_undelivered());
+        }
+        // Where the budget is spent, a last turn finds what is still on its way, however small the
+        // budget was.
+        if !is_told {
+            was_busy = self.run_turn();
+        }
+        if was_busy || self.has_undelivered() {
+            control.update(|progress| progress.undelivered += 1);
         }
         Ok(())
     }

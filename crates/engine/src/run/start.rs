@@ -120,6 +120,9 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
         Err(panic) => Some(panicked(&name, lcore.running_stage(), &*panic)),
     };
     stats.queued_at_end_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
+    let (cpu, cpus) = kernel_time::allowed_cpus(None).unwrap_or_default();
+    stats.cpu_at_end.set(cpu as u64);
+    stats.cpus_at_end.set(cpus as u64);
     if let Some(failure) = failure {
         tracing::error!(lcore = %name, stage = ?failure.stage, "{}", failure.message);
         control.fail(failure);

@@ -102,7 +102,7 @@ impl RunningInner {
         self.connections.stop_reconnecting();
         self.control.advance(Phase::Draining);
         self.await_reasons();
-        let drained = self.await_quiet();
+        let is_quiet = self.await_quiet();
         // A connection that ends from here on ends because the run does.
         self.connections.stop_watching();
         self.control.advance(Phase::Ending);
@@ -114,6 +114,8 @@ impl RunningInner {
             }
         }
         self.connections.close();
+        let drained =
+            is_quiet || self.control.with(|progress| progress.undelivered == 0 && progress.failures.is_empty());
         let mut report = self.snapshot_drained(drained);
         // What went on after the stop was asked for is not part of the run.
         report.elapsed_ns = elapsed_ns;

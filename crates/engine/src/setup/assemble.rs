@@ -73,7 +73,8 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     let control = Arc::new(Control::new(wakers.clone()));
     let handovers = handovers(plan, &control)?;
     let budgets: Vec<_> = plan.lcores().iter().map(|lcore| budget(plan, lcore)).collect();
-    let stats = run_stats(plan, &clock, &devices, &pools, &made, &budgets);
+    let pages_remedy = shortfall.shortage().map(|shortage| shortage.remedy);
+    let stats = RunStats { pages_remedy, ..run_stats(plan, &clock, &devices, &pools, &made, &budgets) };
     let (injectors, injected) = make_injectors(plan, &pools, &wakers, &stats);
     let mut between = Between { rings: make_rings(plan), injected };
     let mut stages: Vec<_> = made.into_iter().map(|made| Some((made.stage, made.fds))).collect();

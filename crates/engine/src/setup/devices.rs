@@ -109,7 +109,8 @@ pub(crate) struct Shortfall {
     /// Hugepages of that size, wanted in all.
     wanted: Option<(PageSize, u64)>,
     unlocked: Vec<String>,
-    /// Why the first of them is not.
+    /// The bytes of all of them, and why the first of them is not.
+    unlocked_bytes: usize,
     refusal: Option<RegionError>,
 }
 
@@ -122,6 +123,9 @@ impl Shortfall {
 
     fn unlocked(&mut self, name: &str, refusal: RegionError) {
         self.unlocked.push(name.to_owned());
+        if let RegionError::Lock { len_bytes, .. } = &refusal {
+            self.unlocked_bytes += len_bytes;
+        }
         self.refusal.get_or_insert(refusal);
     }
 
@@ -135,14 +139,19 @@ impl Shortfall {
         }
     }
 
+    /// What is missing of hugepages, in all.
+    pub(crate) fn shortage(&self) -> Option<Shortage> {
+        self.wanted.map(|(page, pages)| Shortage::of(page, pages))
+    }
+
     pub(crate) fn notes(&self) -> Vec<Note> {
-        let pages = self.wanted.map(|(page, pages)| {
-            let Shortage { why, remedy, .. } = Shortage::of(page, pages);
-            Note::hugepages(&self.on_small_pages, "4 KiB", &why, &remedy)
-        });
+        let pages = self
+            .shortage()
+            .map(|Shortage { why, remedy, .. }| Note::hugepages(&self.on_small_pages, "4 KiB", &why, &remedy));
         let locks = self.refusal.as_ref().map(|refusal| match refusal {
-            RegionError::Lock { len_bytes, source, remedy, .. } => {
-                Note::locked_memory(&self.unlocked, &format!("cannot lock {len_bytes} bytes: {source}"), remedy)
+            RegionError::Lock { source, remedy, .. } => {
+                let why = format!("cannot lock {} bytes: {source}", self.unlocked_bytes);
+                Note::locked_memory(&self.unlocked, &why, remedy)
             }
             other => Note::locked_memory(&self.unlocked, &other.to_string(), "free memory"),
         });
@@ -343,4 +352,25 @@ fn open_pool(
         source: source.into(),
     })?;
     Ok(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_locked_is_told_with_the_bytes_of_all_of_it() {
+        let refusal = |len_bytes| RegionError::Lock {
+            region: "any".into(),
+            len_bytes,
+            source: std::io::ErrorKind::OutOfMemory.into(),
+            remedy: "raise it".into(),
+        };
+        let mut shortfall = Shortfall::default();
+        shortfall.unlocked("pool.a", refusal(4096));
+        shortfall.unlocked("region.b", refusal(8192));
+        let [note] = &shortfall.notes()[..] else { panic!("{:?}", shortfall.notes()) };
+        assert!(note.message.starts_with("pool.a and region.b may be swapped out"), "{note}");
+        assert!(note.message.contains("cannot lock 12288 bytes: "), "{note}");
+    }
 }

@@ -33,6 +33,8 @@ pub(crate) fn run_stats(
                 known: LcoreReport {
                     name: lcore.name.clone(),
                     cpu: lcore.cpu as usize,
+                    plan_cpu: lcore.cpu as usize,
+                    cpus_allowed: 1,
                     policy: budget.policy.word().to_owned(),
                     spin_ns: budget.spin_ns,
                     spin_from: budget.spin_from.word(),
@@ -69,7 +71,7 @@ pub(crate) fn run_stats(
                 wiring: Wiring { reconnects: port.reconnect, senders: senders(plan, port) },
                 stats: shared(),
                 connections: port.connections.as_ref().map(|many| ConnectionsEntry {
-                    known: ConnectionsReport { max: many.max.into(), ..ConnectionsReport::default() },
+                    known: ConnectionsReport { max: many.max.into(), role: role(port), ..ConnectionsReport::default() },
                     stats: shared(),
                     host: shared(),
                     last_error: LastError::default(),
@@ -105,7 +107,13 @@ pub(crate) fn run_stats(
             .collect(),
         kernel: Thieves::default(),
         pools: pools.all().to_vec(),
+        pages_remedy: None,
     }
+}
+
+/// What a port with many connections does to have them. One that shares a listener listens.
+fn role(port: &verbline_plan::Port) -> &'static str {
+    if let Destination::Connect(_) = port.destination { "connects" } else { "listens" }
 }
 
 /// The ports of the plan that send to this one.

@@ -12,6 +12,8 @@ counted! {
     ConnectionsReport {
         /// How many it may have at once.
         max: u64,
+        /// `listens` or `connects`.
+        role: &'static str,
         /// Why the last of them that was not made was not: a rejection has the listener's words.
         last_error: Option<String>,
     }

@@ -16,8 +16,16 @@ counted! {
     LcoreReport {
         /// Its name in the plan.
         name: String,
-        /// The CPU that it is pinned to.
+        /// The CPU that it is pinned to: the plan's, unless somebody has moved it (taskset(1), a
+        /// cpuset). Of several that it may use since, the first.
         cpu: usize,
+        /// The CPU that the plan has pinned it to.
+        plan_cpu: usize,
+        /// How many CPUs it may use: 1, unless somebody has moved it.
+        cpus_allowed: usize,
+        /// Other threads that may run on its CPU alone, each with its process: looked for as the
+        /// run ends, where much of its time was stolen.
+        pinned_beside: Vec<String>,
         /// What it does without work: `poll`, `event` or `adaptive`.
         policy: String,
         /// The spin budget in force, whether from the plan or measured: the longest that it spins
@@ -93,6 +101,9 @@ counted! {
         /// until then).
         queued_at_start_ns: Count,
         queued_at_end_ns: Count,
+        /// The first CPU that it might use when it ended, and how many; 0 of them until then.
+        cpu_at_end: Count,
+        cpus_at_end: Count,
         wakes: [Count; WAKE_CAUSES.len()],
         /// Packets taken from pools by this lcore.
         taken: Count,

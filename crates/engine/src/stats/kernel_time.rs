@@ -6,6 +6,8 @@
 use std::fs;
 
 use rustix::param::clock_ticks_per_second;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 /// How long a thread of this process has waited for its CPU while it could run (proc(5),
 /// schedstat); the calling one, or that with this id.
@@ -15,6 +17,18 @@ pub(crate) fn queued_ns(thread: Option<u64>) -> Option<u64> {
         Some(id) => format!("/proc/self/task/{id}/schedstat"),
     };
     fs::read_to_string(path).ok()?.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// The CPUs that a thread of this process may use: the first of them, and how many; the calling
+/// thread's, or those of the thread with this id. `None` where there is no such thread.
+pub(crate) fn allowed_cpus(thread: Option<u64>) -> Option<(usize, usize)> {
+    let id = match thread {
+        None => None,
+        Some(id) => Some(Pid::from_raw(i32::try_from(id).ok()?)?),
+    };
+    let set = sched_getaffinity(id).ok()?;
+    let first = (0..CpuSet::MAX_CPU).find(|cpu| set.is_set(*cpu))?;
+    Some((first, set.count() as usize))
 }
 
 /// Who takes time from whole CPUs or processes, and how much so far.

@@ -9,6 +9,8 @@ pub(crate) mod down_reason;
 pub(crate) mod drop_reason;
 pub(crate) mod failures;
 pub(crate) mod kernel_time;
+pub(crate) mod lcore_time;
+pub(crate) mod neighbours;
 pub(crate) mod operations;
 pub(crate) mod report;
 pub(crate) mod sampling;

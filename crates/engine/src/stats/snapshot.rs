@@ -2,7 +2,7 @@
 
 use std::sync::PoisonError;
 
-use verbline_mem::Pool;
+use verbline_mem::{Fallback, Pool};
 use verbline_verbs::Status;
 
 use crate::stats::clock::{Clock, Tick};
@@ -15,10 +15,9 @@ use crate::stats::counters::{
 use crate::stats::down_reason::DownReason;
 use crate::stats::drop_reason::{DropReason, reason_name};
 use crate::stats::failures::{self, Wiring};
-use crate::stats::kernel_time::{self, Thieves};
+use crate::stats::kernel_time::Thieves;
 use crate::stats::operations::OperationStats;
 use crate::stats::report::{DropReport, FailureReport, HolderReport, PacketReport, PoolReport, REPORT_VERSION, Report};
-use crate::stats::wakes::{WAKE_CAUSES, WakeReport};
 
 /// All counters of a run, with the names that a reader needs, in the plan's order.
 #[derive(Debug)]
@@ -31,6 +30,8 @@ pub(crate) struct RunStats {
     pub(crate) rings: Vec<RingEntry>,
     pub(crate) injectors: Vec<InjectorEntry>,
     pub(crate) pools: Vec<Pool>,
+    /// How all pools and regions come by the hugepages that they lack.
+    pub(crate) pages_remedy: Option<String>,
     /// As it was at the start.
     pub(crate) kernel: Thieves,
 }
@@ -103,9 +104,12 @@ impl RunStats {
     /// What the counters say now. `ended`: the lcores have released everything. The caller adds the
     /// connections, the events and the failures.
     pub(crate) fn report(&self, started_ns: Tick, ended: bool) -> Report {
-        let pools: Vec<PoolReport> = self.pools.iter().map(pool).collect();
+        let pools: Vec<PoolReport> = self.pools.iter().map(|one| pool(one, self.pages_remedy.as_deref())).collect();
         let kernel = Thieves::now();
-        let lcores: Vec<LcoreReport> = self.lcores.iter().map(|entry| self.lcore(entry, &kernel)).collect();
+        let mut lcores: Vec<LcoreReport> = self.lcores.iter().map(|entry| self.lcore(entry, &kernel)).collect();
+        if ended {
+            self.name_neighbours(&mut lcores);
+        }
         let busy = self.stage_times(&lcores);
         Report {
             version: REPORT_VERSION,
@@ -184,33 +188,6 @@ impl RunStats {
         }
     }
 
-    fn lcore(&self, entry: &LcoreEntry, kernel: &Thieves) -> LcoreReport {
-        let (stats, mut report) = (&entry.stats, entry.known.clone());
-        stats.read(&mut report);
-        let wake =
-            |(cause, name): &(_, &'static str)| WakeReport { cause: name, count: stats.wakes[*cause as usize].value() };
-        let queued_ns = queued_ns(stats);
-        // The lcore has found what was stolen while it was awake. The rest of its waiting was for
-        // its CPU after a sleep.
-        let undisturbed_ns = report.sleeps * WAKE_NS;
-        let found_ns = report.stolen_ns + undisturbed_ns;
-        let late_ns = queued_ns.unwrap_or(0).saturating_sub(found_ns).min(report.asleep_ns);
-        let (asleep_ns, stolen_ns) = (report.asleep_ns - late_ns, report.stolen_ns + late_ns);
-        let whole_ns = report.busy_ns + report.idle_ns + asleep_ns + stolen_ns;
-        LcoreReport {
-            asleep_ns,
-            stolen_ns,
-            queued_ns,
-            hypervisor_ns: kernel.hypervisor_since(&self.kernel, report.cpu as u32),
-            busy_share: ratio(report.busy_ns, whole_ns),
-            idle_share: ratio(report.idle_ns, whole_ns),
-            asleep_share: ratio(asleep_ns, whole_ns),
-            stolen_share: ratio(stolen_ns, whole_ns),
-            wakes: WAKE_CAUSES.iter().map(wake).collect(),
-            ..report
-        }
-    }
-
     fn drops(&self, ended: bool) -> Vec<DropReport> {
         let mut all: Vec<DropReport> = Vec::new();
         let mut add = |place: String, drops: &Drops, own: &[&'static str]| {
@@ -285,20 +262,6 @@ impl RunStats {
     }
 }
 
-/// How long a thread waits for a CPU that is free when it is woken, at most: waiting for longer is
-/// somebody's doing.
-const WAKE_NS: u64 = 5_000;
-
-/// How long the lcore's thread has waited for its CPU since it began.
-fn queued_ns(stats: &LcoreStats) -> Option<u64> {
-    let live = || kernel_time::queued_ns(Some(stats.thread_id.value()));
-    let until_ns = match stats.queued_at_end_ns.value() {
-        0 => live(),
-        ended_ns => Some(ended_ns),
-    };
-    Some(until_ns?.saturating_sub(stats.queued_at_start_ns.value()))
-}
-
 fn port(entry: &PortEntry) -> PortReport {
     let (stats, mut report) = (&entry.stats, entry.known.clone());
     stats.read(&mut report);
@@ -365,7 +328,7 @@ fn injector(entry: &InjectorEntry) -> InjectorReport {
 }
 
 /// A quotient that is 0 where there is nothing to divide by.
-fn ratio(part: u64, whole: u64) -> f64 {
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
@@ -385,8 +348,17 @@ fn left_behind(place: String, packets: u64) -> Option<DropReport> {
     (packets > 0).then(|| DropReport { place, reason: "left_behind".to_owned(), packets })
 }
 
-fn pool(pool: &Pool) -> PoolReport {
+fn pool(pool: &Pool, pages_remedy: Option<&str>) -> PoolReport {
     let account = pool.account();
+    // Pages for this pool alone would not do: others lack some too.
+    let fallback = |fallback: &Fallback| {
+        let Fallback { region, shortage } = fallback;
+        let remedy = pages_remedy.unwrap_or(&shortage.remedy);
+        format!(
+            "region `{region}` is on 4 KiB pages: {}; to have hugepages for all pools and regions: {remedy}",
+            shortage.why
+        )
+    };
     PoolReport {
         name: pool.name().to_owned(),
         packets: account.packets.into(),
@@ -395,6 +367,6 @@ fn pool(pool: &Pool) -> PoolReport {
         held: account.held.into(),
         locked: pool.region().is_locked(),
         page_bytes: pool.region().page_size().bytes() as u64,
-        fallback: pool.region().fallback().map(ToString::to_string),
+        fallback: pool.region().fallback().map(fallback),
     }
 }

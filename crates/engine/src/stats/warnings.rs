@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::stats::connection_counters::ConnectionsReport;
 use crate::stats::counters::{LcoreReport, PortReport};
 use crate::stats::report::Report;
 
@@ -10,6 +11,9 @@ const STOLEN_SHARE_MAX: f64 = 0.01;
 /// How much may be stolen in all without a warning: one turn of another thread, in a run too short
 /// for a judgement.
 const STOLEN_NS_MAX: u64 = 1_000_000;
+/// Interrupts and other threads don't keep an lcore from its CPU for this long at once; a process
+/// that is stopped they do.
+const STOPPED_NS_MIN: u64 = 100_000_000;
 
 impl LcoreReport {
     /// Whether so much of its time was stolen that its figures are not those of an lcore with a CPU
@@ -22,7 +26,7 @@ impl LcoreReport {
 /// A problem that does not end the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// A stable name: `port-down`, `link-down` or `stolen-time`.
+    /// A stable name: `port-down`, `link-down`, `not-connected`, `lcore-moved` or `stolen-time`.
     pub code: &'static str,
     /// What is wrong, where, and how much.
     pub message: String,
@@ -38,12 +42,14 @@ impl fmt::Display for Warning {
 }
 
 impl Report {
-    /// Problems that do not end the run: ports that are down, links without a signal, time that was
-    /// stolen from the lcores. Ports come first, then lcores; a good run has none. An app without a
+    /// Problems that do not end the run: ports that are down, links without a signal, connections
+    /// that were never made, lcores that were moved to another CPU, time that was stolen from them.
+    /// Ports come first, then lcores; a good run has none. An app without a
     /// `tracing` subscriber reads them from a [snapshot](crate::Running::snapshot) now and then.
     pub fn warnings(&self) -> Vec<Warning> {
-        let ports = self.ports.iter().flat_map(|port| [down(port), link_down(port)]);
-        ports.chain(self.lcores.iter().map(|lcore| stolen(self, lcore))).flatten().collect()
+        let ports = self.ports.iter().flat_map(|port| [down(port), link_down(port), not_connected(port)]);
+        let lcores = self.lcores.iter().flat_map(|lcore| [moved(lcore), stolen(self, lcore)]);
+        ports.chain(lcores).flatten().collect()
     }
 }
 
@@ -64,6 +70,60 @@ fn link_down(port: &PortReport) -> Option<Warning> {
     })
 }
 
+/// A port with many connections that never had all of them, since it was refused; or one at which
+/// everybody was.
+fn not_connected(port: &PortReport) -> Option<Warning> {
+    let many = port.connections.as_ref()?;
+    let (message, remedy) = if many.role == "connects" { lacking(many)? } else { refusing(many)? };
+    let why = many.last_error.as_ref().map(|why| format!("; the last time: {why}")).unwrap_or_default();
+    Some(Warning { code: "not-connected", message: format!("port {} {message}{why}", port.name), remedy })
+}
+
+/// Of a port that connects.
+fn lacking(many: &ConnectionsReport) -> Option<(String, &'static str)> {
+    let (asked, rejected) = (many.requests, many.rejected_by_peer);
+    let attempts = format!("{asked} attempts, {rejected} of which the listener rejected");
+    if many.opened == 0 && asked > 0 {
+        let remedy = "see whether the listener runs at that address, and what it says of the port's requests";
+        return Some((format!("never connected: {attempts}"), remedy));
+    }
+    (rejected > 0 && many.open_max < many.max).then(|| {
+        let message = format!("had {} of its {} connections open at most: {attempts}", many.open_max, many.max);
+        (message, "raise the listener's `connections_max`, or ask for fewer `connections`")
+    })
+}
+
+/// Of a port that listens.
+fn refusing(many: &ConnectionsReport) -> Option<(String, &'static str)> {
+    let reasons = [
+        ("by its acceptor", many.rejected_acceptor),
+        ("since all places were taken", many.rejected_full),
+        ("since they came by another device", many.rejected_device),
+        ("since no queue pair could be made", many.rejected_resources),
+    ];
+    let rejected: u64 = reasons.iter().map(|(_, count)| count).sum();
+    (many.opened == 0 && rejected > 0).then(|| {
+        let all = reasons.iter().filter(|(_, count)| *count > 0).map(|(why, count)| format!("{count} {why}"));
+        let message = format!("rejected all who asked: {}", all.collect::<Vec<_>>().join(", "));
+        (message, "compare what the peers ask for with what the plan lets in")
+    })
+}
+
+fn moved(lcore: &LcoreReport) -> Option<Warning> {
+    let (name, cpu, plan_cpu, cpus) = (&lcore.name, lcore.cpu, lcore.plan_cpu, lcore.cpus_allowed);
+    let now = match cpus {
+        0 => return None,
+        1 if cpu == plan_cpu => return None,
+        1 => format!("pinned to CPU {cpu}"),
+        _ => format!("free to use {cpus} CPUs, CPU {cpu} the first of them"),
+    };
+    Some(Warning {
+        code: "lcore-moved",
+        message: format!("lcore {name} was pinned to CPU {plan_cpu}, and is {now} by somebody else's doing"),
+        remedy: "see who changes the affinity of its thread (taskset, a cpuset), or give the plan that CPU",
+    })
+}
+
 fn stolen(report: &Report, lcore: &LcoreReport) -> Option<Warning> {
     lcore.is_robbed().then(|| {
         let (share, name, cpu) = (lcore.stolen_share * 100.0, &lcore.name, lcore.cpu);
@@ -72,22 +132,32 @@ fn stolen(report: &Report, lcore: &LcoreReport) -> Option<Warning> {
         if lcore.stalls > 0 {
             message += &format!(", {:.1?} at once at most", std::time::Duration::from_nanos(lcore.stall_max_ns));
         }
+        if !lcore.pinned_beside.is_empty() {
+            message += &format!("; also pinned to that CPU: {}", lcore.pinned_beside.join(", "));
+        }
         Warning { code: "stolen-time", message, remedy: thief(report, lcore) }
     })
 }
 
-/// What took the time, as far as the kernel knows. A cause of less than a tenth of the stolen time
-/// doesn't explain it.
+/// What took most of the time, as far as the kernel knows.
 fn thief(report: &Report, lcore: &LcoreReport) -> &'static str {
-    let much = |ns: Option<u64>| ns.is_some_and(|ns| ns > lcore.stolen_ns / 10);
-    // A thread whose group has used up its quota, or whose CPU the hypervisor has, may wait for it
-    // as well.
-    if much(report.throttled_ns) {
+    // A thread whose group has used up its quota, or whose CPU the hypervisor has, may wait in the
+    // queue of its CPU as well.
+    let (throttled_ns, hypervisor_ns) = (report.throttled_ns.unwrap_or(0), lcore.hypervisor_ns.unwrap_or(0));
+    let others_ns = lcore.queued_ns.unwrap_or(0).saturating_sub(throttled_ns + hypervisor_ns);
+    let known_ns = throttled_ns + hypervisor_ns + others_ns;
+    // It did not even wait for its CPU.
+    let rest_ns = lcore.stolen_ns.saturating_sub(known_ns);
+    let most_ns = throttled_ns.max(hypervisor_ns).max(others_ns).max(rest_ns);
+    if most_ns == throttled_ns {
         "the CPU quota of its control group was used up: raise or remove it (cpu.max)"
-    } else if much(lcore.hypervisor_ns) {
+    } else if most_ns == hypervisor_ns {
         "the hypervisor gave its CPU to others: ask for dedicated CPUs"
-    } else if much(lcore.queued_ns) {
+    } else if most_ns == others_ns {
         "other threads ran on its CPU: keep them off it (isolcpus, cpusets), or give the lcore another"
+    } else if lcore.queued_ns.is_some() && lcore.stall_max_ns >= STOPPED_NS_MIN {
+        "it did not wait for its CPU: the process was stopped (SIGSTOP, Ctrl-Z, a debugger, a frozen control \
+         group), or its memory was swapped out"
     } else {
         "the kernel doesn't tell by whom: look for interrupts and for quotas of the host"
     }
@@ -104,6 +174,8 @@ mod tests {
             cpu: 3,
             stolen_ns: 100_000_000,
             stolen_share: 0.01,
+            plan_cpu: 3,
+            cpus_allowed: 1,
             ..LcoreReport::default()
         };
         let mut report = Report { lcores: vec![lcore], ..Report::default() };
@@ -115,8 +187,14 @@ mod tests {
         let head = "warning[stolen-time]: 12.5 % of the time of lcore main was stolen while it wanted to run on \
                     CPU 3, 39.4ms at once";
         assert!(said(&report).starts_with(head) && said(&report).contains("doesn't tell"), "{}", said(&report));
+        report.lcores[0].queued_ns = Some(40_000_000);
+        assert!(said(&report).contains("doesn't tell"), "less than half of it is explained");
+        report.lcores[0].stall_max_ns = 2_000_000_000;
+        assert!(said(&report).contains("SIGSTOP"), "{}", said(&report));
         report.lcores[0].queued_ns = Some(90_000_000);
         assert!(said(&report).contains("other threads"));
+        report.lcores[0].pinned_beside = vec!["thread vl-main of process 7 (kv)".into()];
+        assert!(said(&report).contains("also pinned to that CPU: thread vl-main of process 7 (kv); other threads"));
         report.lcores[0].hypervisor_ns = Some(50_000_000);
         assert!(said(&report).contains("hypervisor"));
         report.throttled_ns = Some(60_000_000);
@@ -136,5 +214,45 @@ mod tests {
             warnings[0].message.contains("port orders is down") && warnings[0].message.contains("IBV_WC_RETRY_EXC_ERR")
         );
         assert!(warnings[1].message.contains("mlx5_0"));
+    }
+
+    #[test]
+    fn an_lcore_that_was_moved_is_told_with_both_cpus() {
+        let lcore = |cpu, cpus_allowed| LcoreReport {
+            name: "a".into(),
+            cpu,
+            plan_cpu: 1,
+            cpus_allowed,
+            ..LcoreReport::default()
+        };
+        let said = |lcore| Report { lcores: vec![lcore], ..Report::default() }.warnings();
+        assert_eq!(said(lcore(1, 1)), []);
+        assert!(said(lcore(0, 1))[0].message.contains("was pinned to CPU 1, and is pinned to CPU 0"));
+        assert!(said(lcore(0, 2))[0].message.contains("was pinned to CPU 1, and is free to use 2 CPUs"));
+    }
+
+    #[test]
+    fn a_port_that_is_refused_throughout_is_told_with_the_listeners_words() {
+        let said = |many| {
+            let port = PortReport { name: "door".into(), connections: Some(many), ..PortReport::default() };
+            Report { ports: vec![port], ..Report::default() }.warnings()
+        };
+        let words = Some("10.0.0.1:1 rejects it: full".to_owned());
+        let base = ConnectionsReport { max: 65, role: "connects", last_error: words, ..ConnectionsReport::default() };
+        let asked = ConnectionsReport { requests: 7, rejected_by_peer: 5, ..base.clone() };
+        assert_eq!(said(base.clone()), [], "it has not asked yet");
+        assert_eq!(
+            said(asked.clone())[0].message,
+            "port door never connected: 7 attempts, 5 of which the listener rejected; the last time: 10.0.0.1:1 \
+             rejects it: full"
+        );
+        let most = ConnectionsReport { opened: 64, open_max: 64, ..asked.clone() };
+        assert!(said(most.clone())[0].message.contains("had 64 of its 65 connections open at most"));
+        assert_eq!(said(ConnectionsReport { open_max: 65, ..most }), [], "it had all of them in the end");
+        let refusing = ConnectionsReport { role: "listens", rejected_full: 3, rejected_acceptor: 2, ..asked };
+        assert!(said(refusing.clone())[0].message.starts_with(
+            "port door rejected all who asked: 2 by its acceptor, 3 since all places were taken; the last time: "
+        ));
+        assert_eq!(said(ConnectionsReport { opened: 1, ..refusing }), []);
     }
 }

@@ -26,3 +26,4 @@ mod signatures;
 mod stolen;
 mod stopping;
 mod timers;
+mod told;

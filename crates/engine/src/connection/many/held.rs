@@ -23,4 +23,7 @@ pub(super) enum Held {
     Closing {
         was_open: bool,
     },
+    /// The lcore has released it. It was open, and is not to be made again: nobody else gets its
+    /// place.
+    Over,
 }

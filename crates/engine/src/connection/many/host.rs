@@ -29,6 +29,7 @@ use crate::connection::many::exchange::{Exchange, ToHost, ToLcore};
 use crate::connection::many::gate::Gate;
 use crate::connection::many::held::Held;
 use crate::connection::many::intake::Intake;
+use crate::connection::many::own_time::OwnTime;
 use crate::connection::many::place::Places;
 use crate::connection::many::targets::Targets;
 use crate::connection::spec::LocalPort;
@@ -117,6 +118,8 @@ pub(crate) struct Host {
     tags: Vec<u64>,
     epoll: OwnedFd,
     stop: StopFlags,
+    /// What deadlines are measured by.
+    time: OwnTime,
     /// Those that are to finish, and those that are to be released, the oldest first.
     accepted: VecDeque<(Instant, ConnectionId)>,
     closing: VecDeque<(Instant, ConnectionId)>,
@@ -147,7 +150,8 @@ impl Host {
         let (accepted, closing) = (VecDeque::new(), VecDeque::new());
         let to = if let HostRole::Connect { to, .. } = &spec.role { &to[..] } else { &[] };
         let targets = Targets::new(to, spec.connections as usize);
-        Ok(Host { spec, places, tags, targets, epoll, stop, accepted, closing, heard, is_taking: true })
+        let time = OwnTime::new();
+        Ok(Host { spec, places, tags, targets, epoll, stop, time, accepted, closing, heard, is_taking: true })
     }
 
     /// Runs until it is to watch no more.
@@ -166,7 +170,7 @@ impl Host {
             counts.unanswered.add(matches!(held, Held::Asked { .. } | Held::Accepted { .. }).into());
             match held {
                 Held::Open { connection } | Held::Accepted { connection, .. } => Some(connection),
-                Held::Asked { .. } | Held::Closing { .. } => None,
+                Held::Asked { .. } | Held::Closing { .. } | Held::Over => None,
             }
         });
         Left { kept: kept.collect(), exchange: self.spec.exchange, counts }
@@ -175,7 +179,10 @@ impl Host {
     /// Waits for something to happen, and acts on it.
     pub(crate) fn turn(&mut self, timeout: Option<&Timespec>) -> rustix::io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 64];
-        let ready: Vec<u64> = match epoll::wait(&self.epoll, &mut buffer, timeout) {
+        self.time.begin_wait();
+        let waited = epoll::wait(&self.epoll, &mut buffer, timeout);
+        self.time.end_wait(timeout.and_then(|timeout| Duration::try_from(*timeout).ok()));
+        let ready: Vec<u64> = match waited {
             Ok((ready, _)) => ready.iter().map(|event| event.data.u64()).collect(),
             Err(rustix::io::Errno::INTR) => return Ok(()),
             Err(errno) => return Err(errno),
@@ -228,6 +235,9 @@ impl Host {
                 Err(error) => {
                     let is_rejection = matches!(error, ConnectionError::Rejected { .. });
                     self.spec.counts.rejected_by_peer.add(is_rejection.into());
+                    if is_rejection {
+                        self.tell_rejection(&error);
+                    }
                     self.forget(connection, qp, &error);
                 }
             },
@@ -250,7 +260,7 @@ impl Host {
                 self.spec.exchange.tell_lcore(ToLcore::Close { connection, reason });
                 self.begin_close(connection, true);
             }
-            Some(closing @ Held::Closing { .. }) => self.places.put(connection, closing),
+            Some(over @ (Held::Closing { .. } | Held::Over)) => self.places.put(connection, over),
             None => {}
         }
     }
@@ -268,7 +278,7 @@ impl Host {
 
     fn begin_close(&mut self, connection: ConnectionId, was_open: bool) {
         self.places.put(connection, Held::Closing { was_open });
-        self.closing.push_back((Instant::now(), connection));
+        self.closing.push_back((self.time.now(), connection));
     }
 
     /// A peer that was asked or accepted will not be connected. The lcore releases its queue pair.
@@ -284,7 +294,7 @@ impl Host {
         self.spec.counts.unanswered.add(1);
         // A panic leaves the old words or the new.
         *self.spec.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_string());
-        self.targets.failed(connection.slot(), Instant::now());
+        self.targets.failed(connection.slot(), self.time.now());
     }
 
     /// A place is free again, and the acceptor's connection over.
@@ -333,8 +343,9 @@ impl Host {
                 ToHost::Released { connection, qp, peer } => {
                     drop((qp, peer));
                     let was_open = matches!(self.places.get(connection), Some(Held::Closing { was_open: true }));
-                    if !(was_open && matches!(self.spec.role, HostRole::Connect { again: false, .. })) {
-                        self.give_back(connection);
+                    match self.spec.role {
+                        HostRole::Connect { again: false, .. } if was_open => self.places.put(connection, Held::Over),
+                        _ => self.give_back(connection),
                     }
                 }
             }
@@ -344,7 +355,7 @@ impl Host {
 
     /// Those who do not finish, and queue pairs that do not drain.
     fn give_up_late(&mut self) {
-        let now = Instant::now();
+        let now = self.time.now();
         while let Some((since, connection)) = self.accepted.front().copied() {
             let waits = matches!(self.places.get(connection), Some(Held::Accepted { .. } | Held::Asked { .. }));
             if waits && now < since + ANSWER {
@@ -374,7 +385,7 @@ impl Host {
         let closing = self.closing.front().map(|(since, _)| *since + RELEASE);
         let retry = self.targets.next_at().filter(|_| self.may_ask());
         let next = accepted.into_iter().chain(closing).chain(retry).min()?;
-        let left = next.saturating_duration_since(Instant::now());
+        let left = next.saturating_duration_since(self.time.now());
         Some(Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() })
     }
 }

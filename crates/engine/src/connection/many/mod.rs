@@ -6,5 +6,6 @@ pub(crate) mod gate;
 mod held;
 pub(crate) mod host;
 pub(crate) mod intake;
+mod own_time;
 mod place;
 mod targets;

@@ -1,7 +1,7 @@
 //! How the host of a port that listens answers those who ask for a connection.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::epoll;
 use verbline_verbs::connection::{ConnectOptions, REJECT_PRIVATE_BYTES, Request};
@@ -159,7 +159,7 @@ impl Host {
             return self.forget(connection, qp, &errno);
         }
         self.places.put(connection, Held::Accepted { connection: accepted, qp });
-        self.accepted.push_back((Instant::now(), connection));
+        self.accepted.push_back((self.time.now(), connection));
         self.look_at(connection.slot());
     }
 }

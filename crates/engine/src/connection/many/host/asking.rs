@@ -1,11 +1,12 @@
 //! How the host of a port that connects asks for connections.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::sync::PoisonError;
+use std::time::Duration;
 
 use rustix::event::epoll;
 use verbline_mem::ConnectionId;
-use verbline_verbs::connection::resolve;
+use verbline_verbs::connection::{ConnectionError, resolve};
 
 use super::{Host, HostRole};
 use crate::api::error::Cause;
@@ -19,10 +20,18 @@ const RESOLVE: Duration = Duration::from_secs(1);
 const ASKED_MAX: usize = 64;
 
 impl Host {
+    /// Logs the words of a listener that rejects the port, unless it has said them before.
+    pub(super) fn tell_rejection(&self, error: &ConnectionError) {
+        let last = self.spec.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if last.is_none_or(|last| last != error.to_string()) {
+            tracing::warn!(port = %self.spec.port.name, %error, "a connection is rejected");
+        }
+    }
+
     /// Of a port that connects: asks for what it lacks, some at a time.
     pub(super) fn connect_more(&mut self) {
         while self.may_ask()
-            && let Some(picked) = self.targets.pick(Instant::now())
+            && let Some(picked) = self.targets.pick(self.time.now())
             && let Some(connection) = self.places.take()
         {
             self.spec.counts.requests.add(1);
@@ -64,7 +73,7 @@ impl Host {
         match asked {
             Ok(connecting) => {
                 self.places.put(connection, Held::Asked { connecting, qp });
-                self.accepted.push_back((Instant::now(), connection));
+                self.accepted.push_back((self.time.now(), connection));
             }
             Err(error) => self.forget(connection, qp, &error),
         }

@@ -1,0 +1,68 @@
+//! The part of a report about lcores: how each spent its time, on which CPU, and beside whom.
+
+use crate::stats::counters::{LcoreReport, LcoreStats};
+use crate::stats::kernel_time::{self, Thieves};
+use crate::stats::neighbours;
+use crate::stats::snapshot::{LcoreEntry, RunStats, ratio};
+use crate::stats::wakes::{WAKE_CAUSES, WakeReport};
+
+impl RunStats {
+    pub(crate) fn lcore(&self, entry: &LcoreEntry, kernel: &Thieves) -> LcoreReport {
+        let (stats, mut report) = (&entry.stats, entry.known.clone());
+        stats.read(&mut report);
+        (report.cpu, report.cpus_allowed) = cpus(stats).unwrap_or((report.cpu, 1));
+        let wake =
+            |(cause, name): &(_, &'static str)| WakeReport { cause: name, count: stats.wakes[*cause as usize].value() };
+        let queued_ns = queued_ns(stats);
+        // The lcore has found what was stolen while it was awake. The rest of its waiting was for
+        // its CPU after a sleep.
+        let undisturbed_ns = report.sleeps * WAKE_NS;
+        let found_ns = report.stolen_ns + undisturbed_ns;
+        let late_ns = queued_ns.unwrap_or(0).saturating_sub(found_ns).min(report.asleep_ns);
+        let (asleep_ns, stolen_ns) = (report.asleep_ns - late_ns, report.stolen_ns + late_ns);
+        let whole_ns = report.busy_ns + report.idle_ns + asleep_ns + stolen_ns;
+        LcoreReport {
+            asleep_ns,
+            stolen_ns,
+            queued_ns,
+            hypervisor_ns: kernel.hypervisor_since(&self.kernel, report.cpu as u32),
+            busy_share: ratio(report.busy_ns, whole_ns),
+            idle_share: ratio(report.idle_ns, whole_ns),
+            asleep_share: ratio(asleep_ns, whole_ns),
+            stolen_share: ratio(stolen_ns, whole_ns),
+            wakes: WAKE_CAUSES.iter().map(wake).collect(),
+            ..report
+        }
+    }
+
+    /// Says who else is pinned to the CPUs of the lcores from which much was stolen.
+    pub(crate) fn name_neighbours(&self, lcores: &mut [LcoreReport]) {
+        let robbed = self.lcores.iter().zip(lcores).filter(|(_, lcore)| lcore.is_robbed() && lcore.cpus_allowed == 1);
+        for (entry, lcore) in robbed {
+            lcore.pinned_beside = neighbours::pinned_to(lcore.cpu, entry.stats.thread_id.value());
+        }
+    }
+}
+
+/// How long a thread waits for a CPU that is free when it is woken, at most: waiting for longer is
+/// somebody's doing.
+const WAKE_NS: u64 = 5_000;
+
+/// How long the lcore's thread has waited for its CPU since it began.
+fn queued_ns(stats: &LcoreStats) -> Option<u64> {
+    let live = || kernel_time::queued_ns(Some(stats.thread_id.value()));
+    let until_ns = match stats.queued_at_end_ns.value() {
+        0 => live(),
+        ended_ns => Some(ended_ns),
+    };
+    Some(until_ns?.saturating_sub(stats.queued_at_start_ns.value()))
+}
+
+/// The CPUs that the lcore's thread may use, or might as it ended; `None` before it runs.
+fn cpus(stats: &LcoreStats) -> Option<(usize, usize)> {
+    match (stats.thread_id.value(), stats.cpus_at_end.value() as usize) {
+        (0, _) => None,
+        (id, 0) => kernel_time::allowed_cpus(Some(id)),
+        (_, cpus) => Some((stats.cpu_at_end.value() as usize, cpus)),
+    }
+}
