@@ -80,6 +80,7 @@ mod catalog;
 mod checked;
 mod choices;
 mod connections;
+mod crowded;
 mod de;
 mod detect;
 mod diag;

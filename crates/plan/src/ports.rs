@@ -4,6 +4,7 @@ use crate::addresses::{self, End};
 use crate::catalog::Catalog;
 use crate::choices::{Destination, Group, Transport, transport_word};
 use crate::connections;
+use crate::crowded;
 use crate::diag::Sink;
 use crate::groups;
 use crate::ids::{PortId, Target};
@@ -38,6 +39,7 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, catalog: &Catalog, sink: &
     let ends: Vec<Option<End>> = all.iter().zip(&raw.ports).map(has_own).collect();
     let mut others = addresses::meet(raw, links, &ends, sink);
     listeners::check(raw, links, &mut others, sink);
+    crowded::check(raw, links, &others, sink);
     for (index, (facts, other)) in all.iter_mut().zip(others).enumerate() {
         facts.across = other;
         let Some((other, (_, field))) = other.zip(raw.ports[index].address_keys().next()) else { continue };

@@ -4,6 +4,7 @@ mod app;
 mod broken_plans;
 mod common;
 mod cpus;
+mod crowded;
 mod diagnostics;
 mod fuzz;
 mod good_plan;
