@@ -26,19 +26,28 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub struct Program {
     binary: PathBuf,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     taken_away: Vec<Lack>,
 }
 
 impl Program {
     /// The binary that cargo built, as `env!("CARGO_BIN_EXE_…")` names it.
     pub fn new(binary: impl AsRef<Path>) -> Program {
-        Program { binary: binary.as_ref().to_owned(), arguments: Vec::new(), taken_away: Vec::new() }
+        let binary = binary.as_ref().to_owned();
+        Program { binary, arguments: Vec::new(), environment: Vec::new(), taken_away: Vec::new() }
     }
 
     /// The same with more arguments at the end.
     pub fn with<T: AsRef<str>>(&self, arguments: impl IntoIterator<Item = T>) -> Program {
         let mut program = self.clone();
         program.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        program
+    }
+
+    /// The same with `name` set in its environment.
+    pub fn with_env(&self, name: &str, value: &str) -> Program {
+        let mut program = self.clone();
+        program.environment.push((name.to_owned(), value.to_owned()));
         program
     }
 
@@ -66,22 +75,27 @@ impl Program {
 
     /// Runs `command`, which is this program dressed in some way, to its end.
     pub fn run_as(&self, command: &mut Command) -> Finished {
-        self.start_as(command, Stdio::piped()).finish()
+        self.start_as(command, Stdio::piped(), Stdio::piped()).finish()
     }
 
     /// Runs it to its end with its standard output written to `file`.
     pub fn run_into(&self, file: File) -> Finished {
-        self.start_as(&mut self.command(), file.into()).finish()
+        self.start_as(&mut self.command(), file.into(), Stdio::piped()).finish()
     }
 
     /// Starts it, with its output kept for [`Started::finish`].
     pub fn start(&self) -> Started {
-        self.start_as(&mut self.command(), Stdio::piped())
+        self.start_as(&mut self.command(), Stdio::piped(), Stdio::piped())
     }
 
-    fn start_as(&self, command: &mut Command, stdout: Stdio) -> Started {
+    /// Starts it with its standard error going to `file`, and its standard output kept.
+    pub fn start_telling(&self, file: impl Into<Stdio>) -> Started {
+        self.start_as(&mut self.command(), Stdio::piped(), file.into())
+    }
+
+    fn start_as(&self, command: &mut Command, stdout: Stdio, stderr: Stdio) -> Started {
         let turn = self.turn();
-        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
         Started { shown: format!("{command:?}"), child, taken_away: self.taken_away.clone(), _turn: turn }
     }
@@ -104,6 +118,7 @@ impl Program {
     /// snapshot.
     fn dress(&self, mut command: Command) -> Command {
         command.args(&self.arguments).env_remove("COLUMNS").env_remove("VERBLINE_LOG").env("TERM", "xterm");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.current_dir(crate::root());
         command
     }

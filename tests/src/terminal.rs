@@ -1,9 +1,9 @@
-//! A terminal of 80 columns for a program under test: what a person would see, after every escape
-//! sequence has had its effect.
+//! A terminal for a program under test, of 80 columns unless the test wants fewer: what a person
+//! would see, after every escape sequence has had its effect.
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ExitStatus};
@@ -28,20 +28,33 @@ pub struct Terminal {
     taken_away: Vec<Lack>,
     screen: vt100::Parser,
     output: Receiver<Vec<u8>>,
+    keyboard: File,
+    columns: NonZero<u16>,
     _turn: File,
 }
 
 impl Terminal {
     /// Starts a program in a new terminal.
     pub fn start(program: &Program) -> Terminal {
+        Terminal::start_in(program, COLUMNS)
+    }
+
+    /// Starts a program in a new terminal of this width.
+    pub fn start_in(program: &Program, columns: NonZero<u16>) -> Terminal {
         let turn = program.turn();
-        let (master, slave) = pair().unwrap_or_else(|error| panic!("no terminal: {error}"));
+        let (master, slave) = pair(columns).unwrap_or_else(|error| panic!("no terminal: {error}"));
         let mut command = program.command();
         let end = || slave.try_clone().unwrap_or_else(|error| panic!("no terminal: {error}"));
         command.stdin(end()).stdout(end()).stderr(end());
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
-        let (screen, taken_away) = (vt100::Parser::new(ROWS, COLUMNS, 0), program.taken_away().to_vec());
-        Terminal { child, taken_away, screen, output: read(master), _turn: turn }
+        let (screen, taken_away) = (vt100::Parser::new(ROWS, columns, 0), program.taken_away().to_vec());
+        let keyboard = master.try_clone().unwrap_or_else(|error| panic!("no terminal: {error}"));
+        Terminal { child, taken_away, screen, output: read(master), keyboard, columns, _turn: turn }
+    }
+
+    /// Types these keys, e.g. `Ctrl-S` as `\x13`.
+    pub fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap_or_else(|error| panic!("no key pressed: {error}"));
     }
 
     /// What is on the screen, but for notes, when `is_there` is content with it.
@@ -66,7 +79,7 @@ impl Terminal {
     /// Whether `text` is on the screen, and red wherever it is.
     pub fn is_red(&self, text: &str) -> bool {
         let screen = self.screen.screen();
-        let mut found = screen.rows(0, COLUMNS.get()).zip(0..).filter_map(|(row, y)| {
+        let mut found = screen.rows(0, self.columns.get()).zip(0..).filter_map(|(row, y)| {
             // What a program under test prints here is one column a character.
             let x = row[..row.find(text)?].chars().count() as u16;
             Some(screen.cell(y, x).is_some_and(|cell| cell.fgcolor() == vt100::Color::Idx(1)))
@@ -120,13 +133,13 @@ impl Drop for Terminal {
 }
 
 /// Both ends of a new pseudo-terminal (pty(7)).
-fn pair() -> std::io::Result<(File, File)> {
+fn pair(columns: NonZero<u16>) -> std::io::Result<(File, File)> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
     grantpt(&master)?;
     unlockpt(&master)?;
     let name = ptsname(&master, Vec::new())?;
     let slave = OpenOptions::new().read(true).write(true).open(OsStr::from_bytes(name.as_bytes()))?;
-    tcsetwinsize(&slave, Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 })?;
+    tcsetwinsize(&slave, Winsize { ws_row: ROWS.get(), ws_col: columns.get(), ws_xpixel: 0, ws_ypixel: 0 })?;
     Ok((File::from(master), slave))
 }
 

@@ -7,31 +7,38 @@
 mod app;
 mod args;
 mod check;
+mod console;
 mod devices;
 mod explain;
 mod figures;
 mod idling;
 mod json;
 mod keys;
+mod line;
 mod live;
+mod log;
 mod measured;
 mod output;
+mod port_text;
+mod rate;
 mod remedies;
 mod run;
 mod signals;
 mod tables;
 mod text;
+mod visible;
 
-use std::ffi::OsStr;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use tracing_subscriber::EnvFilter;
 
 use args::{Arguments, Command};
 
 pub use app::{App, Outcome};
 pub use figures::{count, duration, percent};
+pub use log::{LogGuard, log_to_stderr};
 pub use measured::{Latencies, Parts};
 
 /// Runs the command line of `app`, and says how the process should exit.
@@ -41,14 +48,31 @@ pub fn main(app: &dyn App) -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return tell(&error),
     };
-    log_to_stderr();
-    match arguments.command {
-        Command::Run(options) => run::run(app, &options),
+    let _log = log_to_stderr();
+    panic::set_hook(Box::new(tell_panic));
+    signals::survive_file_limit();
+    let code = match arguments.command {
+        // Its stop has waited for standard error as long as a stop may.
+        Command::Run(options) => return run::run(app, &options),
         Command::Check(options) => check::check(app, &options),
         Command::Graph(options) => check::graph(app, &options),
         Command::Keys(options) => keys::keys(&options),
         Command::Devices(options) => devices::devices(&options),
+    };
+    console::flush(None);
+    code
+}
+
+/// A panic's words go the way of every other text: the thread may be an lcore, which must not wait
+/// for a terminal.
+fn tell_panic(panic: &panic::PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let mut text = format!("thread '{}' {panic}", thread.name().unwrap_or("?"));
+    let backtrace = Backtrace::capture();
+    if backtrace.status() == BacktraceStatus::Captured {
+        text += &format!("\n{backtrace}");
     }
+    output::message(&text);
 }
 
 /// What the command line's own parser has to say: its help, its version, or what is wrong.
@@ -62,37 +86,5 @@ fn tell(error: &clap::Error) -> ExitCode {
         output::message(text(output::is_coloured(&std::io::stderr())).trim_end());
         return code;
     }
-    output::result(&text(output::is_coloured(&std::io::stdout())), code)
-}
-
-const LOG: &str = "VERBLINE_LOG";
-
-/// What is logged: warnings, unless the environment says otherwise in words that can be understood.
-fn log_filter(said: Option<&OsStr>) -> EnvFilter {
-    let usual = || EnvFilter::new("warn");
-    let Some(said) = said else { return usual() };
-    let parsed = said.to_str().ok_or_else(|| "it is not UTF-8".to_owned());
-    let parsed = parsed.and_then(|said| EnvFilter::try_new(said).map_err(|error| error.to_string()));
-    parsed.unwrap_or_else(|error| {
-        output::message(&format!("warning: {LOG}={} is ignored: {error}; write e.g. `debug`", said.display()));
-        usual()
-    })
-}
-
-/// Has the engine's warnings (a fallback taken, a port that is down) written to standard error;
-/// `VERBLINE_LOG=debug` shows more.
-///
-/// [`main`] does it for every app. The engine tells by [`tracing`] what happens while a run lasts,
-/// and nobody hears it where no subscriber is installed: an embedder calls this, or installs one of
-/// its own, which is then kept.
-pub fn log_to_stderr() {
-    let filter = log_filter(std::env::var_os(LOG).as_deref());
-    // It fails on a second call, and where an embedder has a subscriber of its own: the first one
-    // is kept.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(live::AroundTheLine)
-        .with_ansi(output::is_coloured(&std::io::stderr()))
-        .with_target(false)
-        .try_init();
+    output::result(&text(output::is_coloured(&std::io::stdout())), code, None)
 }

@@ -46,6 +46,8 @@ enum Habit {
     Bounce,
     /// Can't be made at all.
     Refuse,
+    /// Logs a warning for each packet.
+    Shout,
 }
 
 struct Numbers {
@@ -95,6 +97,7 @@ impl Stage for Sink {
                 Habit::Panic => panic!("the sink is full to the brim"),
                 Habit::Leak => std::mem::forget(packet),
                 Habit::Bounce => _ = out.send(OUT, packet),
+                Habit::Shout => tracing::warn!(bytes = packet.len(), "the sink has a packet"),
             }
         }
     }

@@ -206,3 +206,12 @@ fn what_cannot_be_written_is_a_failure() {
         assert!(shown.stderr.ends_with(why), "{shown}");
     }
 }
+
+#[test]
+fn a_file_that_may_grow_no_more_ends_no_program() {
+    let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/limited.txt");
+    let program = rig(&[]);
+    let mut limited = program.behind(["sh", "-c", "ulimit -f 1; exec \"$@\" > \"$OUT\"", "sh"]);
+    let shown = program.run_as(limited.env("OUT", path)).exited(1);
+    assert!(shown.stderr.contains("error: standard output cannot be written: File too large"), "{shown}");
+}

@@ -76,6 +76,18 @@ fn without_hugepages_pools_are_on_ordinary_pages() {
     assert!(note.contains("pool.packets is on 4 KiB pages: 1 hugepage"), "{shown}");
     assert!(note.contains("`sysctl -w vm.nr_hugepages="), "{shown}");
     assert_eq!(shown.json()["pools"][0]["page_bytes"], 4096, "{shown}");
+    // Pools that lack some each give the advice that does for all of them.
+    let two = fs::read_to_string(root().join("tests/plans/rig.toml")).unwrap();
+    let two = two + "\n[pool.more]\ndevice = \"nic\"\npackets = 4096\ndata_bytes = 2048\n";
+    let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/two-pools.toml");
+    fs::write(path, two).unwrap();
+    let auto = Program::new(env!("CARGO_BIN_EXE_rig")).with(["run", path, "--json"]).lacking([Lack::Hugepages]);
+    let shown = auto.run_as(&mut auto.behind(without("hugepages"))).exited(0);
+    let note = shown.note(Lack::Hugepages).unwrap_or_else(|| panic!("{shown}"));
+    let (_, advice) = note.split_once("= help: ").unwrap_or_else(|| panic!("{shown}"));
+    for pool in shown.json()["pools"].as_array().unwrap() {
+        assert!(pool["fallback"].as_str().is_some_and(|why| why.ends_with(advice)), "{advice}: {pool:#}");
+    }
     // What the plan asks for is no want.
     let small = rig();
     let shown = goes_on(&small, small.run_as(&mut small.behind(without("hugepages"))), None);

@@ -1,5 +1,7 @@
 //! What a person in a terminal of 80 columns sees of a run while it lasts, and what is left.
 
+use std::num::NonZero;
+
 use rustix::process::Signal;
 use verbline_tests::{Program, Terminal};
 
@@ -34,6 +36,41 @@ fn quiet_is_quiet() {
     let terminal = Terminal::start(&program.with(["--set", "stage.numbers.params={}"]));
     let (status, left) = terminal.finish();
     assert!(status.success() && left.starts_with("rig: ran "), "{status}\n{left}");
+}
+
+#[test]
+fn a_terminal_that_moves_no_cursor_gets_plain_lines() {
+    for term in ["dumb", ""] {
+        let program = endless().with_env("TERM", term).with(["--for", "5s"]);
+        let terminal = Terminal::start(&program);
+        let (status, left) = terminal.finish();
+        let lines: Vec<_> = left.lines().take_while(|line| !line.starts_with("rig: ran ")).collect();
+        assert!(status.success() && lines.len() >= 2, "{status}\n{left}");
+        assert!(lines.iter().all(|line| line.starts_with("rig ") && line.contains(" received")), "{left}");
+    }
+}
+
+#[test]
+fn in_a_narrow_terminal_a_number_is_whole_or_not_there() {
+    let mut terminal = Terminal::start_in(&endless(), NonZero::new(24).unwrap());
+    // Not even the word has room beside the number.
+    let shown = terminal.wait_for(|screen| screen.starts_with("rig 00:00:01 "));
+    let words: Vec<_> = shown.split_whitespace().collect();
+    assert!(matches!(words.as_slice(), ["rig", "00:00:01", number] if number.len() >= "800".len()), "{shown}");
+    terminal.signal(Signal::TERM);
+    assert!(terminal.finish().0.success());
+}
+
+#[test]
+fn a_plans_name_does_nothing_to_a_terminal() {
+    let hostile = "name=\"a\\u001b]0;owned\\u0007\\u001b[31mb\\nc\"";
+    let mut terminal = Terminal::start(&endless().with(["--set", hostile]));
+    let shown = terminal.wait_for(|screen| screen.contains(" received"));
+    assert!(shown.starts_with("a\\u{1b}]0;owned"), "{shown}");
+    terminal.signal(Signal::TERM);
+    assert!(terminal.finish().0.success());
+    let shown = endless().with(["--set", hostile, "--for", "200ms"]).run().exited(0);
+    assert!(shown.stdout.starts_with("a\\u{1b}]0;owned\\u{7}\\u{1b}[31mb\\u{a}c: ran "), "{shown}");
 }
 
 #[test]

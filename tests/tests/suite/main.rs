@@ -11,4 +11,5 @@ mod live_line;
 mod random_plans;
 mod region_sizes;
 mod reports;
+mod stalled;
 mod tidy;

@@ -102,7 +102,8 @@ fn two_lcores_report_what_can_be_in_every_plan_and_mode() {
 fn good() -> Value {
     let lcore = |name: &str| {
         json!({
-            "name": name, "cpu": 0, "policy": "event", "loops": 20, "busy_loops": 10, "sleeps": 2, "bells": 0,
+            "name": name, "cpu": 0, "plan_cpu": 0, "cpus_allowed": 1, "pinned_beside": [], "policy": "event",
+            "loops": 20, "busy_loops": 10, "sleeps": 2, "bells": 0,
             "rescues": 0, "strays": 0, "busy_ns": 100, "idle_ns": 300, "asleep_ns": 400, "stolen_ns": 200,
             "busy_share": 0.1, "idle_share": 0.3, "asleep_share": 0.4, "stolen_share": 0.2, "stalls": 2,
             "stall_max_ns": 150, "queued_ns": 200, "hypervisor_ns": null, "spin_ns": 0, "spin_from": "plan",

@@ -66,7 +66,7 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
         if options.explain {
             whole["sums"] = explain::json(&sums);
         }
-        return document(&whole, code);
+        return document(&whole, code, None);
     }
     show(&diagnostics);
     let mut text = String::new();
@@ -78,7 +78,7 @@ pub(super) fn check(app: &dyn App, options: &CheckOptions) -> ExitCode {
         let gap = if text.is_empty() { "" } else { "\n" };
         text = format!("{text}{gap}{}", explain::text(&sums, is_coloured(&io::stdout())));
     }
-    result(&text, code)
+    result(&text, code, None)
 }
 
 /// `graph`: the plan as a drawing, what is wrong in red.
@@ -87,7 +87,7 @@ pub(super) fn graph(app: &dyn App, options: &GraphOptions) -> ExitCode {
         Ok(Inspection { plan, diagnostics, drawing, .. }) => {
             show(&diagnostics);
             let code = if plan.is_some() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PLAN) };
-            result(&draw(&drawing, options.format), code)
+            result(&draw(&drawing, options.format), code, None)
         }
         Err(unreadable) => {
             show(&unreadable);

@@ -81,13 +81,13 @@ pub(super) fn devices(options: &DevicesOptions) -> ExitCode {
     }
     let code = if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if options.json {
-        return document(&serde_json::json!({ "devices": rows, "errors": faults }), code);
+        return document(&serde_json::json!({ "devices": rows, "errors": faults }), code, None);
     }
     let mut text: String = rows.iter().map(show).collect();
     if !rows.iter().any(|row| row.provider == Provider::Kernel.to_string()) {
         text.push_str("no kernel devices: this kernel has no RDMA device, or its driver is not loaded\n");
     }
-    result(&text, code)
+    result(&text, code, None)
 }
 
 fn list(provider: Provider) -> Result<Vec<Row>, DeviceError> {

@@ -4,7 +4,7 @@
 //! `docs/report.schema.json` describes it.
 
 use serde_json::{Value, json};
-use verbline_engine::Report;
+use verbline_engine::{Report, Warning};
 
 use super::Outcome;
 
@@ -18,5 +18,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome) -> Value {
     let of_app = |message| json!({ "lcore": null, "stage": null, "panicked": false, "message": message });
     let failures = report.failures.iter().map(|failure| json!(failure));
     whole.insert("failures".into(), failures.chain(outcome.failures.iter().map(of_app)).collect());
+    let warning = |one: &Warning| json!({ "code": one.code, "message": one.message, "remedy": one.remedy });
+    whole.insert("warnings".into(), report.warnings().iter().map(warning).collect());
     Value::Object(whole)
 }

@@ -11,7 +11,7 @@ use super::output::result;
 pub(super) fn keys(options: &KeysOptions) -> ExitCode {
     let wanted = |table: &TableReference| options.table.as_deref().is_none_or(|sort| sort == table.sort);
     let tables: Vec<String> = reference().into_iter().filter(wanted).map(|table| show(&table)).collect();
-    result(&tables.join("\n"), ExitCode::SUCCESS)
+    result(&tables.join("\n"), ExitCode::SUCCESS, None)
 }
 
 fn show(table: &TableReference) -> String {

@@ -2,16 +2,29 @@
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::console::{self, PATIENCE, PIECE_BYTES};
+use super::signals::StopRequest;
+use super::visible::visible;
 
 /// The width that everything fits.
 pub(super) const COLUMNS: usize = 80;
 
+/// How often it is looked whether a result is being taken.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// Writes a command's result to standard output. `code` is how the command then exits, unless the
 /// result could not be written.
 ///
-/// A reader that has seen enough (`… | head`) is no failure.
-pub(super) fn result(text: &str, code: ExitCode) -> ExitCode {
-    match written(text) {
+/// A reader that has seen enough (`… | head`) is no failure. A run is written `until` its user asks
+/// for an end.
+pub(super) fn result(text: &str, code: ExitCode, until: Option<&StopRequest>) -> ExitCode {
+    match written(visible(text, is_coloured(&io::stdout())).into_owned(), until) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => unwritten(&error),
         _ => code,
     }
@@ -19,17 +32,57 @@ pub(super) fn result(text: &str, code: ExitCode) -> ExitCode {
 
 /// Writes a command's JSON to standard output. Half a document is none: a reader that went away is
 /// a failure too.
-pub(super) fn document(json: &serde_json::Value, code: ExitCode) -> ExitCode {
-    match written(&format!("{json:#}\n")) {
+pub(super) fn document(json: &serde_json::Value, code: ExitCode, until: Option<&StopRequest>) -> ExitCode {
+    match written(format!("{json:#}\n"), until) {
         Err(error) => unwritten(&error),
         Ok(()) => code,
     }
 }
 
-fn written(text: &str) -> io::Result<()> {
+fn written(text: String, until: Option<&StopRequest>) -> io::Result<()> {
+    // Both may go to one terminal.
+    console::flush(until.map(|_| PATIENCE));
+    match until {
+        None => write_now(&text, &AtomicU64::new(0)),
+        Some(stop) => write_until(text, stop),
+    }
+}
+
+fn write_now(text: &str, pieces: &AtomicU64) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
+    for piece in text.as_bytes().chunks(PIECE_BYTES) {
+        stdout.write_all(piece)?;
+        stdout.flush()?;
+        // Relaxed: only compared with itself.
+        pieces.fetch_add(1, Ordering::Relaxed);
+    }
     stdout.flush()
+}
+
+/// Writes on a thread of its own, which is left behind where nothing is taken: by a terminal that
+/// is stopped (Ctrl-S), or, once the user has asked for an end, by whatever standard output is. A
+/// reader that is only slow (a pager) is waited for.
+fn write_until(text: String, stop: &StopRequest) -> io::Result<()> {
+    let (done, ended) = sync_channel(1);
+    let pieces = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&pieces);
+    thread::Builder::new().name("verbline-stdout".into()).spawn(move || _ = done.send(write_now(&text, &counted)))?;
+    let (mut seen, mut since) = (0, Instant::now());
+    loop {
+        match ended.recv_timeout(LOOK_EVERY) {
+            Ok(result) => return result,
+            Err(RecvTimeoutError::Disconnected) => return Err(ErrorKind::Other.into()),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        // Relaxed: as above.
+        let now = pieces.load(Ordering::Relaxed);
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        } else if since.elapsed() > PATIENCE && (stop.asked() || io::stdout().is_terminal()) {
+            let why = format!("nothing was taken for {PATIENCE:?}");
+            return Err(io::Error::new(ErrorKind::TimedOut, why));
+        }
+    }
 }
 
 fn unwritten(error: &io::Error) -> ExitCode {
@@ -37,15 +90,21 @@ fn unwritten(error: &io::Error) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Writes a line to standard error. If that can't be written there is nobody left to tell.
+/// Writes a line to standard error.
 pub(super) fn message(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    console::say(format!("{}\n", visible(text, is_coloured(&io::stderr()))));
 }
 
 /// Whether to colour what goes to `stream` (<https://no-color.org>).
 pub(super) fn is_coloured(stream: &impl IsTerminal) -> bool {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    stream.is_terminal() && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    moves_cursor(stream) && !is_set("NO_COLOR")
+}
+
+/// Whether `stream` is a terminal that understands escape sequences: it says what it is, and not
+/// that it is dumb.
+pub(super) fn moves_cursor(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
 /// `text` in bold red, if coloured.

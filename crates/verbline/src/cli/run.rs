@@ -14,9 +14,9 @@ use super::args::RunOptions;
 use super::check::{EXIT_PLAN, load, registry, show, show_notes};
 use super::figures::{count, percent};
 use super::live::{LiveLine, PERIOD};
-use super::output::{COLUMNS, alarming, document, is_coloured, message, result, wrapped};
+use super::output::{COLUMNS, alarming, document, is_coloured, labelled, message, result, wrapped};
 use super::signals::StopRequest;
-use super::{App, json, text};
+use super::{App, console, json, text};
 
 /// Runs the plan and prints its report.
 pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
@@ -37,11 +37,12 @@ pub(super) fn run(app: &dyn App, options: &RunOptions) -> ExitCode {
         Err(error) => return fail(&error.to_string()),
     };
     let mut line = LiveLine::new(plan.name(), options.length.0, options.quiet);
-    watch((app, &registry, options), &running, &mut line, &stop);
-    line.draining();
+    let started = Instant::now();
+    watch((app, &registry, options), &running, started, &mut line, &stop);
+    line.draining(started.elapsed());
     let ended = running.stop();
     line.clear();
-    conclude(app, ended, options.json)
+    conclude(app, ended, options.json, &stop)
 }
 
 /// Announces what the user should know before the run, connects and starts it.
@@ -55,10 +56,11 @@ fn start(mut runtime: Runtime, stop: &StopRequest) -> Result<Running, EngineErro
 fn watch(
     (app, registry, options): (&dyn App, &Registry, &RunOptions),
     running: &Running,
+    started: Instant,
     line: &mut LiveLine,
     stop: &StopRequest,
 ) {
-    let (started, length) = (Instant::now(), options.length.0);
+    let length = options.length.0;
     while !stop.asked() {
         if stop.takes_reload() {
             reload(app, registry, options);
@@ -89,22 +91,31 @@ fn live(app: &dyn App, report: &Report) -> String {
 }
 
 /// Prints the report, and says whether the run was a good one.
-fn conclude(app: &dyn App, ended: Result<Report, EngineError>, as_json: bool) -> ExitCode {
+fn conclude(app: &dyn App, ended: Result<Report, EngineError>, as_json: bool, stop: &StopRequest) -> ExitCode {
     let report = match ended {
         Ok(report) => report,
         Err(EngineError::Panicked { report, .. } | EngineError::Failed { report, .. }) => *report,
         Err(error) => return fail(&error.to_string()),
     };
     let mut outcome = app.outcome(&report);
+    let left_out = console::left_out();
+    outcome.json.insert("log_left_out".into(), left_out.into());
+    if left_out > 0 {
+        let line = format!("{} texts were left out, as standard error took nothing", count(left_out));
+        if !outcome.text.is_empty() && !outcome.text.ends_with('\n') {
+            outcome.text.push('\n');
+        }
+        outcome.text += &format!("{}\n", labelled("log", &line));
+    }
     outcome.failures.extend(faults(&report));
     let is_good = report.failures.is_empty() && outcome.failures.is_empty();
     let code = if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if !as_json {
-        let code = result(&text::report(&report, &outcome, is_coloured(&io::stdout())), code);
+        let code = result(&text::report(&report, &outcome, is_coloured(&io::stdout())), code, Some(stop));
         warn(&report);
         return code;
     }
-    let code = document(&json::report(&report, &outcome), code);
+    let code = document(&json::report(&report, &outcome), code, Some(stop));
     warn(&report);
     // The document goes to a file or a program; who started the run sees what went wrong here.
     for failure in text::failures(&report, &outcome) {
@@ -113,11 +124,13 @@ fn conclude(app: &dyn App, ended: Result<Report, EngineError>, as_json: bool) ->
     code
 }
 
-/// Says on standard error what was taken from the lcores: of the machine and not of the run, which
-/// is why it isn't in the report's text. What else there is to warn of has its lines there.
+/// Says on standard error what was done to the run from outside (of the machine, and not of the
+/// run, which is why it isn't in the report's text), and which ports nobody could reach. What else
+/// there is to warn of has its lines in the text.
 fn warn(report: &Report) {
     const HELP: &str = "  = help: ";
-    for warning in report.warnings().iter().filter(|warning| warning.code == "stolen-time") {
+    let told = ["stolen-time", "lcore-moved", "not-connected"];
+    for warning in report.warnings().iter().filter(|warning| told.contains(&warning.code)) {
         let head = format!("warning[{}]: ", warning.code);
         message(&format!("{head}{}", wrapped(&warning.message, COLUMNS, head.len())));
         message(&format!("{HELP}{}", wrapped(warning.remedy, COLUMNS, HELP.len())));

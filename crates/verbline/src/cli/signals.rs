@@ -1,12 +1,12 @@
 //! Ctrl-C and SIGTERM: the first one asks for an orderly stop, the second one ends the process at
 //! once. SIGHUP only ever asks for an orderly stop: the kernel and the shell may both send one when
-//! a terminal goes away. SIGUSR1 asks for the plan to be read again.
+//! a terminal goes away. SIGUSR1 asks for the plan to be read again. SIGXFSZ is no reason to end.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::flag;
 
 /// The shell's convention for a process that ended on SIGINT.
@@ -48,6 +48,13 @@ impl StopRequest {
         // Relaxed: as above.
         self.reload.swap(false, Ordering::Relaxed)
     }
+}
+
+/// Lets a write beyond the limit of a file's size (RLIMIT_FSIZE) fail with EFBIG, as one to a full
+/// disk fails, and not end the process.
+pub(super) fn survive_file_limit() {
+    // Where it can't be caught things stay as they were.
+    let _ = flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
 }
 
 /// Whether SIGHUP was ignored when this process was started.

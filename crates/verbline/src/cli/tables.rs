@@ -2,7 +2,8 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use verbline_engine::{
-    ConnectionReport, ConnectionState, DropReport, InjectorReport, LcoreReport, PortReport, RingReport, StageReport,
+    ConnectionReport, ConnectionState, ConnectionsReport, DropReport, InjectorReport, LcoreReport, PortReport,
+    RingReport, StageReport,
 };
 
 use super::figures::{count, duration, percent};
@@ -34,7 +35,9 @@ pub(super) fn lcores(lcores: &[LcoreReport]) -> String {
     let rows = lcores.iter().map(|lcore| {
         let shares = [lcore.busy_share, lcore.idle_share, lcore.asleep_share, lcore.stolen_share];
         let [busy, idle, asleep, stolen] = shares.map(percent);
-        let (cpu, sleeps) = (lcore.cpu.to_string(), count(lcore.sleeps));
+        // Others that it may use since somebody moved it.
+        let more = if lcore.cpus_allowed > 1 { format!("+{}", lcore.cpus_allowed - 1) } else { String::new() };
+        let (cpu, sleeps) = (format!("{}{more}", lcore.cpu), count(lcore.sleeps));
         [lcore.name.clone(), lcore.policy.clone(), cpu, busy, idle, asleep, stolen, sleeps]
     });
     table(header, 2, rows)
@@ -66,11 +69,45 @@ pub(super) fn ports(ports: &[PortReport]) -> String {
     let header = ["port", "lcore", "received", "sent", "sent/post", "errors"];
     let rows = ports.iter().map(|port| {
         let errors: u64 = port.errors.iter().map(|status| status.count).sum();
-        let (received, sent) = (count(port.rx_packets), count(port.tx_packets));
+        // What goes out of a port with operations has a table of its own.
+        let by_operations = port.operations.is_some() && port.tx_packets == 0;
+        let sent = if by_operations { NONE.to_owned() } else { count(port.tx_packets) };
+        let received = count(port.rx_packets);
         let batch = mean(port.tx_packets, port.tx_posts);
         [port.name.clone(), port.lcore.clone(), received, sent, batch, count(errors)]
     });
     table(header, 2, rows)
+}
+
+/// What became of the ports' operations, by kind; `None`: there were none.
+pub(super) fn operations(ports: &[PortReport]) -> Option<String> {
+    let rows = ports.iter().flat_map(|port| {
+        let kinds = port.operations.iter().flat_map(|operations| &operations.kinds);
+        kinds.map(|kind| {
+            let [posted, completed, failed, bytes] = [kind.posted, kind.completed, kind.failed, kind.bytes].map(count);
+            [port.name.clone(), kind.kind.to_owned(), posted, completed, failed, bytes]
+        })
+    });
+    let rows: Vec<_> = rows.collect();
+    let header = ["port", "operation", "posted", "completed", "failed", "bytes"];
+    (!rows.is_empty()).then(|| table(header, 2, rows.into_iter()))
+}
+
+/// The connections of ports that may have many; `None`: there are no such ports.
+pub(super) fn many_connections(ports: &[PortReport]) -> Option<String> {
+    let rows: Vec<_> = ports.iter().filter_map(|port| Some(many_row(port, port.connections.as_ref()?))).collect();
+    let header = ["port", "role", "asked", "rejected", "unmade", "opened", "most", "left", "failed"];
+    (!rows.is_empty()).then(|| table(header, 2, rows.into_iter()))
+}
+
+fn many_row(port: &PortReport, many: &ConnectionsReport) -> [String; 9] {
+    let by_this_end = many.rejected_full + many.rejected_acceptor + many.rejected_device + many.rejected_resources;
+    // What the listener rejects is among the attempts that came to nothing.
+    let rejected = by_this_end + many.rejected_by_peer;
+    let unmade = many.unanswered - many.rejected_by_peer.min(many.unanswered);
+    let figures = [many.requests, rejected, unmade, many.opened, many.open_max, many.closed, many.failed].map(count);
+    let [asked, rejected, unmade, opened, most, left, failed] = figures;
+    [port.name.clone(), many.role.to_owned(), asked, rejected, unmade, opened, most, left, failed]
 }
 
 /// Who the ports were connected to by address.

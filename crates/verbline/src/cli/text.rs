@@ -2,11 +2,13 @@
 
 use std::fmt::Write as _;
 
-use verbline_engine::{ConnectionReport, ConnectionState, EventReport, PortReport, Report, StageReport};
+use verbline_engine::{EventReport, Report, StageReport, Warning};
 
 use super::figures::{count, duration};
 use super::idling::sleepers;
 use super::output::{COLUMNS, alarming, labelled, wrapped};
+use super::port_text::{lost, port_errors, refused};
+use super::visible::visible_name;
 use super::{Outcome, remedies, tables};
 
 /// The whole report. What went wrong stands at the end, where a terminal shows it.
@@ -14,7 +16,7 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
     let failures = failures(report, outcome);
     let verdict = if failures.is_empty() { String::new() } else { alarming(", FAILED", coloured) };
     let elapsed = duration(report.elapsed_ns);
-    let mut text = format!("{}: ran {elapsed}{verdict}\n\n", report.plan);
+    let mut text = format!("{}: ran {elapsed}{verdict}\n\n", visible_name(&report.plan));
     if !outcome.text.is_empty() {
         let _ = writeln!(text, "{}\n", outcome.text.trim_end());
     }
@@ -26,7 +28,14 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
     if !report.ports.is_empty() {
         let _ = writeln!(text, "{}\n", tables::ports(&report.ports));
     }
+    if let Some(table) = tables::operations(&report.ports) {
+        let _ = writeln!(text, "{table}\n");
+    }
     text.push_str(&port_errors(&report.ports));
+    if let Some(table) = tables::many_connections(&report.ports) {
+        let _ = writeln!(text, "{table}\n");
+    }
+    text.push_str(&refused(&report.ports));
     if !report.connections.is_empty() {
         let _ = writeln!(text, "{}\n", tables::connections(&report.connections));
     }
@@ -43,11 +52,25 @@ pub(super) fn report(report: &Report, outcome: &Outcome, coloured: bool) -> Stri
     }
     text.push_str(&packets(report));
     text.push_str(&events(&report.events));
+    if !failures.is_empty() {
+        text.push_str(&stolen(report));
+    }
     for (index, failure) in failures.iter().enumerate() {
         let gap = if index == 0 { "\n" } else { "" };
         let _ = writeln!(text, "{gap}{}", alarming(failure, coloured));
     }
     text
+}
+
+/// What was taken from the lcores of a run that failed: the failures may come of that alone.
+fn stolen(report: &Report) -> String {
+    let warnings = report.warnings();
+    let stolen = warnings.iter().filter(|warning| warning.code == "stolen-time");
+    let line = |warning: &Warning| {
+        let line = format!("{}: {}; what failed may come of that", warning.message, warning.remedy);
+        format!("\n{}\n", labelled("stolen", &line))
+    };
+    stolen.map(line).collect()
 }
 
 /// What went wrong, one paragraph each.
@@ -79,51 +102,6 @@ fn counters(stages: &[StageReport]) -> String {
         let each = stage.counters.iter().map(|counter| format!("{} {}", counter.name, count(counter.value)));
         let line = format!("stage {}: {}", stage.name, each.collect::<Vec<_>>().join(", "));
         let _ = writeln!(text, "{}", labelled("counters", &line));
-    }
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    text
-}
-
-/// What went wrong at the ports, and what to do about it: once for each kind of error, however many
-/// ports have it.
-fn port_errors(ports: &[PortReport]) -> String {
-    let (mut text, mut told) = (String::new(), Vec::new());
-    for port in ports.iter().filter(|port| port.down || port.link_down || !port.errors.is_empty()) {
-        let statuses = port.errors.iter().map(|status| format!("{} {}", status.status, count(status.count)));
-        let why = port.down_reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
-        let down = port.down.then(|| format!("its queue pair is in the error state{why}"));
-        let link = port.link_down.then(|| "its link is down".to_owned());
-        let all: Vec<_> = statuses.chain(down).chain(link).collect();
-        let _ = writeln!(text, "{}", labelled("errors", &format!("port {}: {}", port.name, all.join(", "))));
-        for status in &port.errors {
-            let alone = status.status == "WR_FLUSH_ERR" && port.errors.len() == 1;
-            let remedy = if alone { Some(remedies::FLUSHED) } else { remedies::for_status(&status.status) };
-            if let Some(remedy) = remedy.filter(|_| !told.contains(&status.status)) {
-                told.push(status.status.clone());
-                let _ = writeln!(text, "{}", labelled("", &format!("{}: {remedy}", status.status)));
-            }
-        }
-    }
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    text
-}
-
-/// Why connections ended before the run did, and what keeps them from being made again.
-fn lost(connections: &[ConnectionReport]) -> String {
-    let mut text = String::new();
-    for connection in connections {
-        let Some(reason) = &connection.reason else { continue };
-        let when = connection.ended_ns.map(|ns| format!(" after {}", duration(ns))).unwrap_or_default();
-        // One that is there was lost as often as it was made, but for once.
-        let losses = connection.times_connected.saturating_sub((connection.state == ConnectionState::Connected).into());
-        let often = if losses > 1 { format!("{} times, the last time: ", count(losses)) } else { String::new() };
-        let since = connection.last_error.as_ref().map(|error| format!("; since then: {error}")).unwrap_or_default();
-        let line = format!("port {} ({}): {often}{reason}{when}{since}", connection.port, connection.address);
-        let _ = writeln!(text, "{}", labelled("lost", &line));
     }
     if !text.is_empty() {
         text.push('\n');
@@ -166,8 +144,9 @@ fn events(events: &[EventReport]) -> String {
 #[cfg(test)]
 mod tests {
     use verbline_engine::{
-        ConnectionState, CounterReport, DropReport, FailureReport, HolderReport, LcoreReport, PacketReport, PoolReport,
-        RingReport, StatusReport, WakeReport,
+        ConnectionReport, ConnectionState, ConnectionsReport, CounterReport, DropReport, FailureReport, HolderReport,
+        LcoreReport, OperationReport, OperationsReport, PacketReport, PoolReport, PortReport, RingReport, StatusReport,
+        WakeReport,
     };
 
     use super::*;
@@ -187,6 +166,13 @@ mod tests {
             idle_share: 0.125,
             asleep_share: 0.25,
             stolen_share: 0.125,
+            stolen_ns: 10_800_000_000_000,
+            stalls: 7,
+            stall_max_ns: 2_000_000_000,
+            queued_ns: Some(9_000_000_000_000),
+            plan_cpu: 127,
+            cpus_allowed: 2,
+            pinned_beside: vec!["thread vl-io of process 4711 (nvme-load)".into()],
             sleeps: 2_222_226_309,
             wakes: wakes.map(|(cause, count)| WakeReport { cause, count }).into(),
             rescues: 2,
@@ -218,6 +204,31 @@ mod tests {
             down_reason: Some("IBV_WC_RNR_RETRY_EXC_ERR".into()),
             link_down: true,
             errors: vec![error("RNR_RETRY_EXC_ERR", 1), error("WR_FLUSH_ERR", 255)],
+            ..PortReport::default()
+        };
+        let kind = |kind, posted, failed, bytes| {
+            let completed = posted - failed;
+            OperationReport { kind, posted, completed, failed, bytes }
+        };
+        let kinds = vec![kind("send", 1_300_000, 0, 20_800_000), kind("write", 1_250_000_000, 3, 40_960_000_000_000)];
+        let door = PortReport {
+            name: "door".into(),
+            lcore: "market-data".into(),
+            rx_packets: 1_300_000,
+            operations: Some(OperationsReport { kinds, ..OperationsReport::default() }),
+            connections: Some(ConnectionsReport {
+                max: 65,
+                role: "connects",
+                requests: 12_345,
+                unanswered: 12_281,
+                rejected_by_peer: 12_280,
+                opened: 64,
+                open_max: 64,
+                closed: 63,
+                failed: 1,
+                last_error: Some("[2001:db8:7:8::1234:5678]:44200 rejects the connection: no place is free".into()),
+                ..ConnectionsReport::default()
+            }),
             ..PortReport::default()
         };
         let connection = ConnectionReport {
@@ -262,7 +273,7 @@ mod tests {
             elapsed_ns: 86_400_000_000_000,
             lcores: vec![lcore],
             stages: vec![stage],
-            ports: vec![port],
+            ports: vec![port, door],
             connections: vec![connection, listening],
             rings: vec![ring],
             drops: vec![DropReport { place: "ring.signals".into(), reason: "left_behind".into(), packets: 1 }],

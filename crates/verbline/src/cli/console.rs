@@ -1,0 +1,209 @@
+//! Standard error, written by one thread.
+//!
+//! Guarantees: no other thread waits for whoever reads standard error, be it a terminal that is
+//! stopped (Ctrl-S) or a pipe that nobody empties. Texts wait in a bounded queue; what finds no
+//! room there is counted, and the count is written once texts are taken again. The live line is a
+//! slot and not a queue: only the latest is drawn.
+
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::termios::tcgetwinsize;
+
+use super::figures::count;
+use super::line::Line;
+use super::rate;
+
+/// Texts that may wait.
+const TEXTS_MAX: usize = 1024;
+
+/// How often the thread looks at what nobody wakes it for: log records that were left out.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How often a waiting thread looks whether all is written.
+const WAIT_STEP: Duration = Duration::from_millis(2);
+
+/// A reader that takes nothing for this long is given up.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Bytes of one write: a slow reader shows in between that it reads.
+pub(super) const PIECE_BYTES: usize = 4096;
+
+static CONSOLE: OnceLock<Console> = OnceLock::new();
+
+struct Console {
+    texts: SyncSender<Text>,
+    state: Arc<State>,
+}
+
+enum Text {
+    Words(String),
+    /// The live line has changed.
+    Look,
+}
+
+/// What the thread and those who give it texts share. Everything is relaxed: the texts themselves
+/// go by the channel, and the numbers are only compared, again and again.
+#[derive(Default)]
+struct State {
+    line: Mutex<Option<Line>>,
+    /// A [`Text::Look`] waits in the queue already.
+    is_asked_to_look: AtomicBool,
+    /// Texts that were put into the queue, and those that are written.
+    given: AtomicU64,
+    done: AtomicU64,
+    /// Pieces written: rises as long as the reader takes something.
+    pieces: AtomicU64,
+    /// One more than `pieces` was when the reader was given up; 0: it never was.
+    given_up_at: AtomicU64,
+    /// Texts that found no room: in all, and those of them that are not told of yet.
+    left_out: AtomicU64,
+    left_out_untold: AtomicU64,
+}
+
+/// Starts the thread. Without it (no thread can be made) texts are written by whoever has one.
+pub(super) fn start() {
+    if CONSOLE.get().is_some() {
+        return;
+    }
+    let (texts, queue) = sync_channel(TEXTS_MAX);
+    let state = Arc::new(State::default());
+    let shared = Arc::clone(&state);
+    let thread = thread::Builder::new().name("verbline-stderr".into()).spawn(move || write_texts(&queue, &shared));
+    if thread.is_ok() {
+        // A second thread that came first has its own, and this one ends with its channel.
+        let _ = CONSOLE.set(Console { texts, state });
+    }
+}
+
+/// Has `text` written. Never waits.
+pub(super) fn say(text: String) {
+    match CONSOLE.get() {
+        Some(console) => console.give(Text::Words(text)),
+        // If that can't be written there is nobody left to tell.
+        None => _ = io::stderr().write_all(text.as_bytes()),
+    }
+}
+
+/// Has `line` drawn in place of the one before, or that one removed. Never waits.
+pub(super) fn show(line: Option<Line>) {
+    let Some(console) = CONSOLE.get() else { return };
+    *console.state.line() = line;
+    if !console.state.is_asked_to_look.swap(true, Ordering::Relaxed) {
+        console.give(Text::Look);
+    }
+}
+
+/// Waits until all is written, at most until the reader has taken nothing for `patience`; `None`:
+/// without end. A reader that was given up once, and has taken nothing since, is not waited for
+/// again.
+pub(super) fn flush(patience: Option<Duration>) {
+    let Some(console) = CONSOLE.get() else { return };
+    rate::left_out(true).into_iter().for_each(say);
+    let (mut pieces, mut since) = (0, Instant::now());
+    while !console.state.is_done() {
+        let now = console.state.pieces.load(Ordering::Relaxed);
+        if now != pieces {
+            (pieces, since) = (now, Instant::now());
+        } else if let Some(patience) = patience {
+            let was_given_up = console.state.given_up_at.load(Ordering::Relaxed) == now + 1;
+            if was_given_up || since.elapsed() > patience {
+                return console.state.given_up_at.store(now + 1, Ordering::Relaxed);
+            }
+        }
+        thread::sleep(WAIT_STEP);
+    }
+}
+
+/// Texts that were never written, since standard error took nothing.
+pub(super) fn left_out() -> u64 {
+    CONSOLE.get().map_or(0, |console| console.state.left_out.load(Ordering::Relaxed))
+}
+
+impl Console {
+    fn give(&self, text: Text) {
+        let (state, is_look) = (&self.state, matches!(text, Text::Look));
+        state.given.fetch_add(1, Ordering::Relaxed);
+        if self.texts.try_send(text).is_ok() {
+            return;
+        }
+        state.given.fetch_sub(1, Ordering::Relaxed);
+        if is_look {
+            state.is_asked_to_look.store(false, Ordering::Relaxed);
+        } else {
+            state.left_out.fetch_add(1, Ordering::Relaxed);
+            state.left_out_untold.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl State {
+    fn line(&self) -> MutexGuard<'_, Option<Line>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_done(&self) -> bool {
+        self.done.load(Ordering::Relaxed) >= self.given.load(Ordering::Relaxed)
+            && self.left_out_untold.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// The thread.
+fn write_texts(queue: &Receiver<Text>, state: &State) {
+    let mut screen = Screen { drawn: String::new() };
+    loop {
+        let (given, mut words) = match queue.recv_timeout(LOOK_EVERY) {
+            Ok(Text::Words(words)) => (1, words),
+            Ok(Text::Look) => {
+                state.is_asked_to_look.store(false, Ordering::Relaxed);
+                (1, String::new())
+            }
+            Err(RecvTimeoutError::Timeout) => (0, String::new()),
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        words.extend(rate::left_out(false));
+        let untold = state.left_out_untold.swap(0, Ordering::Relaxed);
+        if untold > 0 {
+            words += &format!("warning: {} texts were left out here, as nothing was taken\n", count(untold));
+        }
+        let line = state.line().clone();
+        screen.show(&words, line.as_ref(), &state.pieces);
+        state.done.fetch_add(given, Ordering::Relaxed);
+    }
+}
+
+/// What is on the terminal.
+struct Screen {
+    /// The live line; empty: none.
+    drawn: String,
+}
+
+impl Screen {
+    /// Writes `words` in place of the live line, and `line` below them.
+    fn show(&mut self, words: &str, line: Option<&Line>, pieces: &AtomicU64) {
+        let wanted = line.map(|line| line.fit(columns())).unwrap_or_default();
+        if words.is_empty() && wanted == self.drawn {
+            return;
+        }
+        let erase = if self.drawn.is_empty() { "" } else { "\r\x1b[2K" };
+        for piece in format!("{erase}{words}{wanted}").as_bytes().chunks(PIECE_BYTES) {
+            // If that can't be written there is nobody left to tell.
+            let _ = io::stderr().write_all(piece);
+            pieces.fetch_add(1, Ordering::Relaxed);
+        }
+        self.drawn = wanted;
+    }
+}
+
+/// The terminal's width now.
+fn columns() -> usize {
+    const USUAL: usize = 80;
+    match tcgetwinsize(io::stderr()).map(|size| usize::from(size.ws_col)) {
+        Ok(0) | Err(_) => USUAL,
+        Ok(columns) => columns,
+    }
+}

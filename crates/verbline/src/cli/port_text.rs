@@ -1,0 +1,68 @@
+//! What went wrong at ports and connections, as a person reads it.
+
+use std::fmt::Write as _;
+
+use verbline_engine::{ConnectionReport, ConnectionState, PortReport};
+
+use super::figures::{count, duration};
+use super::output::labelled;
+use super::remedies;
+
+/// What went wrong at the ports, and what to do about it: once for each kind of error, however many
+/// ports have it.
+pub(super) fn port_errors(ports: &[PortReport]) -> String {
+    let (mut text, mut told) = (String::new(), Vec::new());
+    for port in ports.iter().filter(|port| port.down || port.link_down || !port.errors.is_empty()) {
+        let statuses = port.errors.iter().map(|status| format!("{} {}", status.status, count(status.count)));
+        let why = port.down_reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let down = port.down.then(|| format!("its queue pair is in the error state{why}"));
+        let link = port.link_down.then(|| "its link is down".to_owned());
+        let all: Vec<_> = statuses.chain(down).chain(link).collect();
+        let _ = writeln!(text, "{}", labelled("errors", &format!("port {}: {}", port.name, all.join(", "))));
+        for status in &port.errors {
+            let alone = status.status == "WR_FLUSH_ERR" && port.errors.len() == 1;
+            let remedy = if alone { Some(remedies::FLUSHED) } else { remedies::for_status(&status.status) };
+            if let Some(remedy) = remedy.filter(|_| !told.contains(&status.status)) {
+                told.push(status.status.clone());
+                let _ = writeln!(text, "{}", labelled("", &format!("{}: {remedy}", status.status)));
+            }
+        }
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// Why connections ended before the run did, and what keeps them from being made again.
+pub(super) fn lost(connections: &[ConnectionReport]) -> String {
+    let mut text = String::new();
+    for connection in connections {
+        let Some(reason) = &connection.reason else { continue };
+        let when = connection.ended_ns.map(|ns| format!(" after {}", duration(ns))).unwrap_or_default();
+        // One that is there was lost as often as it was made, but for once.
+        let losses = connection.times_connected.saturating_sub((connection.state == ConnectionState::Connected).into());
+        let often = if losses > 1 { format!("{} times, the last time: ", count(losses)) } else { String::new() };
+        let since = connection.last_error.as_ref().map(|error| format!("; since then: {error}")).unwrap_or_default();
+        let line = format!("port {} ({}): {often}{reason}{when}{since}", connection.port, connection.address);
+        let _ = writeln!(text, "{}", labelled("lost", &line));
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+/// Why connections of ports with many were not made: the last reason of each port, with the
+/// listener's words.
+pub(super) fn refused(ports: &[PortReport]) -> String {
+    let mut text = String::new();
+    for port in ports {
+        let Some(why) = port.connections.as_ref().and_then(|many| many.last_error.as_deref()) else { continue };
+        let _ = writeln!(text, "{}", labelled("refused", &format!("port {}, the last time: {why}", port.name)));
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,121 @@
+//! Warnings and errors of one place in the code, limited to a few a second. The rest is counted,
+//! and the count is written a second later. Without a limit a fault that each command meets is a
+//! fault that each lcore writes of.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
+use std::time::Instant;
+
+use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer::Context;
+
+use super::figures::count;
+use super::visible::visible;
+
+/// Records of one place in the code in one second.
+const PER_SECOND: u64 = 10;
+
+static PLACES: LazyLock<Places> = LazyLock::new(|| Places { since: Instant::now(), all: RwLock::default() });
+
+/// The places in the code that have warned.
+struct Places {
+    since: Instant,
+    /// Read by every thread that warns, lcores too; written once for each place.
+    all: RwLock<HashMap<Identifier, Arc<Place>>>,
+}
+
+/// One place. Its numbers are relaxed: two threads that warn at the turn of a second may write a
+/// record more or less.
+struct Place {
+    level: Level,
+    /// The words of a record that was left out.
+    words: Mutex<String>,
+    second: AtomicU64,
+    said: AtomicU64,
+    left_out: AtomicU64,
+}
+
+/// The limit, as a layer of a subscriber.
+pub(super) struct RateLimit;
+
+impl<S: Subscriber> Layer<S> for RateLimit {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        // What is finer than a warning somebody has asked for.
+        *event.metadata().level() > Level::WARN || place_of(event).takes(event, PLACES.since.elapsed().as_secs())
+    }
+}
+
+/// What was left out in seconds that are over, a line for each place; `all`: in this second too.
+pub(super) fn left_out(all: bool) -> Vec<String> {
+    let places = PLACES.all.read().unwrap_or_else(PoisonError::into_inner);
+    let second = PLACES.since.elapsed().as_secs();
+    let is_over = |place: &&Arc<Place>| all || place.second.load(Ordering::Relaxed) < second;
+    places.values().filter(is_over).filter_map(|place| place.tell()).collect()
+}
+
+fn place_of(event: &Event<'_>) -> Arc<Place> {
+    let (id, level) = (event.metadata().callsite(), *event.metadata().level());
+    if let Some(place) = PLACES.all.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
+        return Arc::clone(place);
+    }
+    let new = || Place {
+        level,
+        words: Mutex::default(),
+        second: AtomicU64::new(0),
+        said: AtomicU64::new(0),
+        left_out: AtomicU64::new(0),
+    };
+    let mut all = PLACES.all.write().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(all.entry(id).or_insert_with(|| Arc::new(new())))
+}
+
+impl Place {
+    /// Whether a record of this second may be written; counts it otherwise.
+    fn takes(&self, event: &Event<'_>, second: u64) -> bool {
+        if self.second.swap(second, Ordering::Relaxed) != second {
+            self.said.store(0, Ordering::Relaxed);
+        }
+        if self.said.fetch_add(1, Ordering::Relaxed) < PER_SECOND {
+            return true;
+        }
+        if self.left_out.fetch_add(1, Ordering::Relaxed) == 0 {
+            // Once a second. Where the words are just being told, they stay: nobody waits here.
+            if let Ok(mut words) = self.words.try_lock() {
+                event.record(&mut Message(&mut words));
+            }
+        }
+        false
+    }
+
+    /// A line about what was left out since it was last told; `None`: nothing.
+    fn tell(&self) -> Option<String> {
+        let left_out = self.left_out.swap(0, Ordering::Relaxed);
+        if left_out == 0 {
+            return None;
+        }
+        let mut line = String::new();
+        // Writing into a string doesn't fail.
+        let _ = SystemTime.format_time(&mut Writer::new(&mut line));
+        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        line += &format!(" {:>5} {} more were left out: {}\n", self.level, count(left_out), visible(&words, false));
+        Some(line)
+    }
+}
+
+/// Keeps the words of a record, without its fields.
+struct Message<'a>(&'a mut String);
+
+impl Visit for Message<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            *self.0 = format!("{value:?}");
+        }
+    }
+}
