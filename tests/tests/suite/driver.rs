@@ -54,11 +54,45 @@ fn a_plan_goes_to_the_app_that_it_names() {
 }
 
 #[test]
-fn standard_input_is_left_to_the_app() {
+fn a_plan_on_standard_input_goes_to_its_app_whole() {
     let folder = checkout();
-    for plan in ["-", "/dev/stdin", "missing.toml"] {
-        let output = driver(folder.path(), Command::new("bash"), &["check", plan]);
-        assert_eq!(String::from_utf8_lossy(&output.stdout), format!("tick-to-trade check {plan}\n"), "{output:?}");
+    fs::write(folder.path().join("plan"), "pingpong").unwrap();
+    let reads = "#!/bin/sh\necho \"${0##*/} $* $(cat)\"\n";
+    for app in ["pingpong", "tick-to-trade"] {
+        fs::write(folder.path().join("target/release").join(app), reads).unwrap();
+    }
+    for plan in ["-", "/dev/stdin"] {
+        let mut command = Command::new("bash");
+        command.stdin(fs::File::open(folder.path().join("plan")).unwrap());
+        let output = driver(folder.path(), command, &["check", plan]);
+        let said = format!("pingpong check {plan} pingpong\n");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{output:?}");
+    }
+}
+
+#[test]
+fn a_plan_that_is_not_there_is_for_the_default_app_to_tell() {
+    let folder = checkout();
+    let output = driver(folder.path(), Command::new("bash"), &["check", "missing.toml"]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "tick-to-trade check missing.toml\n", "{output:?}");
+}
+
+#[test]
+fn a_plans_path_is_the_callers() {
+    let folder = checkout();
+    fs::create_dir(folder.path().join("config")).unwrap();
+    fs::write(folder.path().join("config/plan.toml"), "pingpong").unwrap();
+    for (from, path) in [
+        ("config", "plan.toml"),
+        ("config", "../config/plan.toml"),
+        (".", "config/plan.toml"),
+        ("apps", "config/plan.toml"),
+    ] {
+        let mut command = Command::new("bash");
+        command.current_dir(folder.path().join(from));
+        let output = driver(folder.path(), command, &["check", path]);
+        let said = "pingpong check config/plan.toml\n";
+        assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{path} from {from}: {output:?}");
     }
 }
 
