@@ -39,6 +39,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nvme_load::NvmeLoad;
+use verbline::cli::count;
 use verbline::prelude::*;
 use verbline_store::Disk;
 
@@ -68,6 +69,14 @@ impl NvmeTarget {
     }
 }
 
+/// What a target without a load beside it has to say while it runs.
+fn served(report: &Report) -> String {
+    let commands: u64 = report.stages.iter().filter_map(|stage| stage.counter("commands")).sum();
+    let queues: u64 = report.ports.iter().filter_map(|port| Some(port.connections.as_ref()?.open)).sum();
+    let per_second = u128::from(commands) * 1_000_000_000 / u128::from(report.elapsed_ns.max(1));
+    format!("{} commands, {} a second, {} queues open", count(commands), count(per_second as u64), count(queues))
+}
+
 impl App for NvmeTarget {
     fn name(&self) -> &'static str {
         "nvme-target"
@@ -94,7 +103,10 @@ impl App for NvmeTarget {
     }
 
     fn live(&self, report: &Report) -> String {
-        self.load.live(report)
+        match report.stages.iter().any(|stage| stage.counter("answered").is_some()) {
+            true => self.load.live(report),
+            false => served(report),
+        }
     }
 
     fn outcome(&self, report: &Report) -> Outcome {

@@ -8,6 +8,7 @@ mod corruption;
 mod crash;
 mod discovery;
 mod hostile;
+mod live;
 mod namespaces;
 mod pipelined;
 mod protection;
