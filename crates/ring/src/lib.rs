@@ -12,6 +12,7 @@
 //!   its doorbell.
 //! - [`displacement`] tells the consumer of a full ring which of its oldest items are in the way.
 //! - [`Pause`] is how a thread that spins waits for a moment.
+//! - [`signals::block`] keeps signals from a thread that polls.
 //! - [`fence`] has the asymmetric fences that make this cheap, for other protocols of the same
 //!   shape.
 //!
@@ -48,6 +49,7 @@ mod notices;
 mod pause;
 mod prefetch;
 mod quiet;
+pub mod signals;
 mod spsc;
 mod sync;
 
