@@ -4,7 +4,7 @@
 pub(crate) mod errors;
 pub(crate) mod figures;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use verbline_verbs::{
     datagram::{AhSpec, DEFAULT_QKEY},
 };
 
+use crate::api::guarded::Guarded;
 use crate::api::outputs::Output;
 use crate::api::sink::{Sink, SinkStats};
 use crate::api::stage::Stage;
@@ -99,7 +100,7 @@ impl Rig {
             name: "stage".into(),
             source: false,
             stats: Shared::clone(&stats),
-            stage,
+            stage: Guarded::new("stage", stage),
             operates: false,
             // Its only output leads back to it.
             links: Box::new([Output::Sink(0)]),
@@ -108,6 +109,7 @@ impl Rig {
             batch_packets: burst * 4,
             until: None,
             watches: false,
+            ports: ports.iter().map(|port| port.index).collect(),
         });
         let parts = LcoreParts {
             index: 0,
@@ -187,11 +189,30 @@ pub(crate) fn source(context: &Context) -> CqSource {
 thread_local! {
     /// Whose time passes while this thread sleeps; `None`: everybody's.
     static SLEEPS_IN: RefCell<Option<Time>> = const { RefCell::new(None) };
+    /// For how long this thread sleeps before a signal comes.
+    static SIGNAL_EVERY_NS: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
 /// From now on this thread sleeps in that time.
 pub(crate) fn sleep_in(time: &Time) {
     SLEEPS_IN.set(Some(time.clone()));
+}
+
+/// From now on a signal interrupts the sleep of this thread, in a time of its own, when it has
+/// slept for that long.
+pub(crate) fn interrupt_every(every_ns: u64) {
+    SIGNAL_EVERY_NS.set(every_ns);
+}
+
+/// The clock of [`poll`]'s time-outs.
+pub(crate) fn monotonic_ns() -> u64 {
+    match SLEEPS_IN.with_borrow(Clone::clone) {
+        Some(time) => time.clock().now_ns(),
+        None => {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+            time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+        }
+    }
 }
 
 /// ppoll(2). A thread that sleeps in a time of its own passes it to the nanosecond, unless
@@ -201,7 +222,12 @@ pub(crate) fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> rustix
     let found = rustix::event::poll(fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     let timeout = timeout.expect("nobody sleeps for ever");
     if found == 0 {
-        time.pass(timeout.tv_sec as u64 * 1_000_000_000 + timeout.tv_nsec as u64);
+        let timeout_ns = timeout.tv_sec as u64 * 1_000_000_000 + timeout.tv_nsec as u64;
+        let signal_ns = SIGNAL_EVERY_NS.get();
+        time.pass(timeout_ns.min(signal_ns));
+        if signal_ns < timeout_ns {
+            return Err(rustix::io::Errno::INTR);
+        }
     }
     Ok(found)
 }

@@ -8,6 +8,7 @@ use verbline_plan::{Diagnostic, Location, Plan, Span};
 use verbline_verbs::Provider;
 
 use crate::api::registry::StageError;
+use crate::api::stuck::{self, Stuck};
 use crate::stats::report::Report;
 
 /// What a device said: an error of `verbline_verbs`, whose message names the verb, the errno and
@@ -309,7 +310,44 @@ pub enum EngineError {
         /// What the run had done by then.
         report: Box<Report>,
     },
+    /// Threads of the run did not end in time when it was stopped. They are left behind, with what
+    /// they hold: whoever embeds the engine should end the process.
+    #[error("the run did not end within {limit:?} of its drain: {}; their threads are left behind", stuck::all(.stuck))]
+    Stuck {
+        /// How long the stop waited behind the drain.
+        limit: Duration,
+        /// Who did not end.
+        stuck: Vec<Stuck>,
+        /// What the run had done by then. Packets that they hold are among those held.
+        report: Box<Report>,
+    },
+    /// A thread of the run stopped it, which would have waited for itself.
+    #[error(
+        "{who} stopped the run that it is a part of, and can't wait for itself: the run ends behind it, without a \
+         report; call `Interrupter::interrupt` there, and `stop` where the run was started"
+    )]
+    StoppedInside {
+        /// The thread: `lcore.NAME`, or one that makes connections.
+        who: String,
+        /// What the run had done by then.
+        report: Box<Report>,
+    },
+    /// A thread that the run needs can't be made.
+    #[error("{at}: port.{port}: the thread that {does} it can't be made: {source}; {remedy}", remedy = THREADS)]
+    Thread {
+        /// Where the plan declares the port.
+        at: Place,
+        /// Its name in the plan.
+        port: String,
+        /// What the thread is for, e.g. `connects`.
+        does: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
 }
+
+/// What to do where a thread can't be made.
+const THREADS: &str = "raise the limit of threads (ulimit -u, prlimit --nproc, pids.max of a cgroup), or free memory";
 
 fn list(cpus: &[usize]) -> String {
     if cpus.is_empty() {

@@ -185,6 +185,7 @@ pub struct StageContext<'a> {
     regions: &'a [Region],
     counters: RefCell<Vec<(String, Counter)>>,
     fds: RefCell<Option<Fds>>,
+    ports: RefCell<Vec<u16>>,
 }
 
 impl<'a> StageContext<'a> {
@@ -195,8 +196,8 @@ impl<'a> StageContext<'a> {
         clock: &'a Clock,
         regions: &'a [Region],
     ) -> StageContext<'a> {
-        let (counters, fds) = (RefCell::default(), RefCell::default());
-        StageContext { plan, stage, spec, clock, regions, counters, fds }
+        let (counters, fds, ports) = (RefCell::default(), RefCell::default(), RefCell::default());
+        StageContext { plan, stage, spec, clock, regions, counters, fds, ports }
     }
 
     /// The stage's name in the plan.
@@ -256,9 +257,12 @@ impl<'a> StageContext<'a> {
     }
 
     /// The number that packets received by this port carry
-    /// ([`Packet::port`](verbline_mem::Packet::port)).
+    /// ([`Packet::port`](verbline_mem::Packet::port)). A stage that asks for a port of its lcore is
+    /// told what happens to it ([`Stage::port_event`]), whether or not they lead to one another.
     pub fn port(&self, name: &str) -> Option<u16> {
-        self.plan.ports().iter().position(|port| port.name == name).map(|index| index as u16)
+        let place = self.plan.ports().iter().position(|port| port.name == name).map(|index| index as u16);
+        self.ports.borrow_mut().extend(place);
+        place
     }
 
     /// The stage's `params`, as the app's own type. An error says which key is wrong, and where.
@@ -329,7 +333,8 @@ impl<'a> StageContext<'a> {
         fds.watch(fd.as_fd(), interest, look_every)
     }
 
-    pub(crate) fn into_parts(self) -> (Vec<(String, Counter)>, Option<Fds>) {
-        (self.counters.into_inner(), self.fds.into_inner())
+    /// Its counters, its descriptors, and the ports that it asked for.
+    pub(crate) fn into_parts(self) -> (Vec<(String, Counter)>, Option<Fds>, Vec<u16>) {
+        (self.counters.into_inner(), self.fds.into_inner(), self.ports.into_inner())
     }
 }

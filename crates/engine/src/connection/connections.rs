@@ -3,19 +3,22 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use verbline_verbs::connection::Connection;
 
+use crate::api::guarded;
+use crate::api::stuck::Stuck;
+use crate::connection::many::gate::Gate;
 use crate::connection::many::host::{Host, HostSpec, Left};
 use crate::connection::spec::{Established, Reconnect, Role};
 use crate::connection::supervisor::{Reconnector, SharedStatus, Status, StopFlags, Supervisor, lock};
 use crate::control::event_fd::StopFlag;
+use crate::control::joining::{Joined, is_this, join_until};
 use crate::control::run_control::Control;
 use crate::stats::clock::{Clock, Tick};
-use crate::stats::failures;
 use crate::stats::report::{ConnectionReport, ConnectionState, FailureReport};
 
 /// One connection.
@@ -24,11 +27,22 @@ struct Entry {
     /// The port's place in the plan, and its name.
     index: usize,
     port: String,
+    /// The port's lcore.
+    lcore: String,
     role: &'static str,
     /// The address in the plan.
     address: SocketAddr,
     reconnects: bool,
     status: SharedStatus,
+}
+
+/// The thread that makes the connections of a port with many.
+#[derive(Debug)]
+struct HostThread {
+    port: String,
+    lcore: String,
+    gate: Option<Arc<Gate>>,
+    thread: JoinHandle<Option<Left>>,
 }
 
 /// The connections of a run; none before they were established.
@@ -38,7 +52,7 @@ pub(crate) struct Connections {
     stop: Option<StopFlags>,
     supervisors: Vec<JoinHandle<Option<Connection>>>,
     /// Of ports with many connections.
-    hosts: Vec<JoinHandle<Option<Left>>>,
+    hosts: Vec<HostThread>,
     left: Vec<Left>,
     /// Kept until the queue pairs are gone.
     kept: Vec<Connection>,
@@ -67,9 +81,11 @@ impl Connections {
         }
         for spec in hosts {
             let named = std::thread::Builder::new().name(format!("vl-host-{}", spec.port.name));
-            let (control, lcore, port) = (spec.exchange.control(), spec.lcore.clone(), spec.port.name.clone());
+            let (control, lcore, port) = (spec.exchange.control(), spec.port.lcore.clone(), spec.port.name.clone());
+            let (of, to, gate) = (lcore.clone(), port.clone(), spec.gate.clone());
             let host = Host::new(spec, stop.clone())?;
-            connections.hosts.push(named.spawn(move || watched(&control, lcore, &port, || Some(host.run())))?);
+            let thread = named.spawn(move || watched(&control, of, &to, || Some(host.run())))?;
+            connections.hosts.push(HostThread { port, lcore, gate, thread });
         }
         Ok(connections)
     }
@@ -88,6 +104,7 @@ impl Connections {
         self.entries.push(Entry {
             index: port.index,
             port: port.name.clone(),
+            lcore: port.lcore.clone(),
             role: match role {
                 Role::Listen { .. } => "listens",
                 Role::Connect { .. } => "connects",
@@ -115,23 +132,44 @@ impl Connections {
     }
 
     /// States stay as they are from here on: a connection that ends now ends because the run does.
-    pub(crate) fn stop_watching(&mut self) {
+    /// Gives those of the threads that have not ended by `until` (`None`: there is no limit).
+    pub(crate) fn stop_watching(&mut self, until: Option<Instant>) -> Vec<Stuck> {
+        let Some(stop) = self.stop.take() else { return Vec::new() };
+        let asked = Instant::now();
+        stop.connecting.raise();
+        stop.watching.raise();
+        let mut stuck = Vec::new();
+        for (supervisor, entry) in self.supervisors.drain(..).zip(&self.entries) {
+            match join_until(supervisor, until) {
+                Joined::Gave(connection) => self.kept.extend(connection),
+                Joined::Panicked(_) => self.panicked.push(entry.index),
+                Joined::Late => stuck.push(entry.stuck(asked)),
+            }
+        }
+        for HostThread { port, lcore, gate, thread } in self.hosts.drain(..) {
+            match join_until(thread, until) {
+                Joined::Gave(left) => self.left.extend(left),
+                // What it said is among the run's failures.
+                Joined::Panicked(_) => tracing::error!("a thread that makes connections panicked as it ended"),
+                Joined::Late => stuck.push(of_host(&port, lcore, gate.as_deref(), asked)),
+            }
+        }
+        stuck
+    }
+
+    /// The thread of a connection that this is, if it is one.
+    pub(crate) fn inside(&self) -> Option<String> {
+        let host = self.hosts.iter().find(|host| is_this(&host.thread));
+        host.map(|host| format!("the thread that makes the connections of port.{}", host.port))
+    }
+
+    /// They end without anybody who waits for them.
+    pub(crate) fn abandon(&mut self) {
         let Some(stop) = self.stop.take() else { return };
         stop.connecting.raise();
         stop.watching.raise();
-        for (supervisor, entry) in self.supervisors.drain(..).zip(&self.entries) {
-            match supervisor.join() {
-                Ok(connection) => self.kept.extend(connection),
-                Err(_) => self.panicked.push(entry.index),
-            }
-        }
-        for host in self.hosts.drain(..) {
-            match host.join() {
-                Ok(left) => self.left.extend(left),
-                // What it said is among the run's failures.
-                Err(_) => tracing::error!("a thread that makes connections panicked as it ended"),
-            }
-        }
+        self.supervisors.clear();
+        self.hosts.clear();
     }
 
     /// The places of the ports whose connection nobody supervised any more, because the thread
@@ -142,7 +180,8 @@ impl Connections {
 
     /// Disconnects. The queue pairs are gone by now.
     pub(crate) fn close(&mut self) {
-        self.stop_watching();
+        let stuck = self.stop_watching(None);
+        debug_assert!(stuck.is_empty(), "without a limit nobody is late");
         self.kept.clear();
         self.left.drain(..).for_each(Left::close);
     }
@@ -157,10 +196,9 @@ impl Connections {
 /// Runs the host of a port: its panic ends the run, in order, since nobody makes or ends the port's
 /// connections any more.
 fn watched<T: Default>(control: &Control, lcore: String, port: &str, run: impl FnOnce() -> T) -> T {
-    // Unwind safety: what the host had is gone; what it shares is told by mailboxes, whose every
-    // change is a few moves.
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let what = failures::said(&*panic);
+    // What the host had is gone; what it shares is told by mailboxes, whose every change is a few
+    // moves.
+    guarded::call(run).unwrap_or_else(|what| {
         let message = format!("the thread that makes the connections of port.{port} panicked: {what}");
         tracing::error!(%lcore, "{message}");
         control.fail(FailureReport { lcore, stage: None, panicked: false, message });
@@ -168,7 +206,22 @@ fn watched<T: Default>(control: &Control, lcore: String, port: &str, run: impl F
     })
 }
 
+/// A host that does not end: mostly since its acceptor does not return.
+fn of_host(port: &str, lcore: String, gate: Option<&Gate>, asked: Instant) -> Stuck {
+    let (who, place, from) = match gate.and_then(|gate| Some((gate.words(), gate.asked()?))) {
+        Some((who, (place, from))) => (who, place, from),
+        None => (format!("the thread that makes the connections of port.{port}"), "about to end", asked),
+    };
+    Stuck { lcore, stage: None, who, place, since: from.elapsed() }
+}
+
 impl Entry {
+    /// Its supervisor does not end.
+    fn stuck(&self, asked: Instant) -> Stuck {
+        let who = format!("the thread that supervises the connection of port.{}", self.port);
+        Stuck { lcore: self.lcore.clone(), stage: None, who, place: "about to end", since: asked.elapsed() }
+    }
+
     fn report(&self, started_ns: Tick, is_down: bool) -> ConnectionReport {
         let Status { state, peer, attempts, times, took, ended, last_error } = lock(&self.status).clone();
         let (reason, ended_ns) = ended.map(|(reason, at)| (reason, at.saturating_sub(started_ns))).unzip();
@@ -235,6 +288,7 @@ mod tests {
         let entry = |index| Entry {
             index,
             port: format!("port{index}"),
+            lcore: "a".into(),
             role: "connects",
             address: "10.9.9.1:1".parse().unwrap(),
             reconnects: true,
@@ -244,7 +298,7 @@ mod tests {
         connections.entries = vec![entry(3), entry(5)];
         connections.stop = Some(StopFlags { connecting: flag(), watching: flag() });
         connections.supervisors = vec![std::thread::spawn(|| None), std::thread::spawn(|| panic!("on purpose"))];
-        connections.stop_watching();
+        assert_eq!(connections.stop_watching(None), []);
         assert_eq!(connections.panicked(), [5]);
     }
 }

@@ -61,10 +61,14 @@ pub(crate) fn connect(
         for spec in specs {
             let Some(place) = qps.iter().position(|(index, _)| *index == spec.port.index) else { continue };
             let (qp, sender) = (qps.swap_remove(place).1, sender.clone());
-            scope.spawn(move || {
-                // The receiver outlives every sender.
-                let _ = sender.send(first(spec, qp, stop));
-            });
+            let (at, port) = (spec.port.at.clone(), spec.port.name.clone());
+            // The receiver outlives every sender.
+            let connects = move || _ = sender.send(first(spec, qp, stop));
+            if let Err(source) = std::thread::Builder::new().name("vl-connect".into()).spawn_scoped(scope, connects) {
+                failed = Some(EngineError::Thread { at, port, does: "connects", source });
+                stop.raise();
+                break;
+            }
         }
         drop(sender);
         loop {

@@ -26,6 +26,8 @@ pub(crate) struct LocalPort {
     pub(crate) index: usize,
     pub(crate) name: String,
     pub(crate) at: Place,
+    /// The name of its lcore.
+    pub(crate) lcore: String,
     pub(crate) timeout: Duration,
     /// The device that the queue pair is on, and what brings the queue pair to INIT.
     pub(crate) device: String,

@@ -8,16 +8,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
 use verbline_ring::{Sleeper, Waker, doorbell};
+use verbline_verbs::VerbError;
 use verbline_verbs::event::{AsyncEvent, AsyncEventKind, AsyncEventSource, AsyncEvents};
 
 use crate::control::notice::{EventMeaning, Notice, is_ordinary};
+use crate::control::readable::Readable;
 use crate::control::run_control::Control;
 use crate::stats::count::Shared;
 use crate::stats::counters::PortStats;
@@ -81,15 +82,11 @@ impl Watch {
     pub(crate) fn start(devices: Vec<Watched>, control: Arc<Control>) -> io::Result<Watch> {
         let counts = Counts::default();
         let (stop, stopped) = doorbell()?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, stopped.as_fd(), epoll::EventData::new_u64(STOP), epoll::EventFlags::IN)?;
-        for (index, watched) in devices.iter().enumerate() {
-            let data = epoll::EventData::new_u64(index as u64);
-            epoll::add(&epoll, watched.events.as_fd(), data, epoll::EventFlags::IN)?;
-        }
+        let fds = devices.iter().map(|watched| watched.events.as_fd());
+        let readable = Readable::new(fds.chain([stopped.as_fd()]))?;
         let watching = Watching { devices, counts: Arc::clone(&counts), control };
         let thread =
-            std::thread::Builder::new().name("vl-events".into()).spawn(move || watching.watch(&epoll, stopped))?;
+            std::thread::Builder::new().name("vl-events".into()).spawn(move || watching.watch(readable, stopped))?;
         Ok(Watch { counts, stop, thread: Some(thread) })
     }
 
@@ -121,11 +118,8 @@ impl Drop for Watch {
     }
 }
 
-const STOP: u64 = u64::MAX;
-/// How often in a row a descriptor may be readable without an event before it is given up.
-const EMPTY_READS_MAX: u32 = 8;
 /// How often to look whether a device is being removed whose driver says nothing.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What the thread holds.
 struct Watching {
@@ -146,40 +140,43 @@ impl ByHand {
 
     /// Reads what is there.
     pub(crate) fn look(&self) {
-        self.0.devices.iter().for_each(|watched| _ = self.0.take_all(watched));
+        self.0.devices.iter().for_each(|watched| _ = self.0.take_all(watched).unwrap());
     }
 }
 
 impl Watching {
-    fn watch(self, epoll: &OwnedFd, mut stopped: Sleeper) {
+    fn watch(self, mut readable: Readable, mut stopped: Sleeper) {
         let armed = stopped.arm();
-        let mut empty = vec![0; self.devices.len()];
+        // The bell that ends this thread is behind the devices.
+        let stop = self.devices.len();
         // Those whose removal would be a surprise.
         let mut present: Vec<_> = self.devices.iter().filter(|watched| watched.events.shows_removal()).collect();
-        let mut buffer = [MaybeUninit::uninit(); 8];
+        // The last error of each: one that stays is told once.
+        let mut told = vec![String::new(); stop];
         'watching: loop {
-            let timeout = (!present.is_empty()).then_some(&LOOK_EVERY);
-            let ready = match epoll::wait(epoll, &mut buffer, timeout) {
-                Ok((ready, _)) => ready,
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(errno) => {
-                    tracing::error!(%errno, "the devices' events cannot be waited for any more");
+            let timeout = (!present.is_empty()).then_some(LOOK_EVERY);
+            let fd = |number: usize| self.devices.get(number).map_or(stopped.as_fd(), |it| it.events.as_fd());
+            let ready = match readable.wait(timeout, fd) {
+                Ok(ready) => ready,
+                Err(error) => {
+                    tracing::error!(%error, "the devices' events cannot be waited for any more");
                     break;
                 }
             };
-            for event in ready.iter() {
-                if event.data.u64() == STOP {
+            for number in ready {
+                if number == stop {
                     break 'watching;
                 }
-                let index = event.data.u64() as usize;
-                let watched = &self.devices[index];
-                empty[index] = if self.take_all(watched) { 0 } else { empty[index] + 1 };
-                if empty[index] >= EMPTY_READS_MAX {
-                    // Readable, but with nothing to read, it would keep this thread spinning for
-                    // ever.
-                    let gone = epoll::delete(epoll, watched.events.as_fd());
-                    tracing::warn!(device = %watched.device, ?gone, "the device's events are watched no more");
+                let watched = &self.devices[number];
+                let taken = self.take_all(watched).map_err(|error| error.to_string());
+                if let Err(error) = &taken
+                    && *error != told[number]
+                {
+                    tracing::warn!(device = %watched.device, %error, "cannot read the device's events");
+                    told[number].clone_from(error);
                 }
+                // After an error it is tried again: the device may be about to go.
+                readable.gave(number, taken.unwrap_or(false), &watched.events);
             }
             present.retain(|watched| !watched.events.is_being_removed() || self.removed(watched));
         }
@@ -187,21 +184,13 @@ impl Watching {
     }
 
     /// Reads what is there. False if nothing was.
-    fn take_all(&self, watched: &Watched) -> bool {
+    fn take_all(&self, watched: &Watched) -> Result<bool, VerbError> {
         let mut any = false;
-        loop {
-            match watched.events.try_next() {
-                Ok(Some(event)) => {
-                    any = true;
-                    self.came(watched, event);
-                }
-                Ok(None) => return any,
-                Err(error) => {
-                    tracing::warn!(device = %watched.device, %error, "cannot read the device's events");
-                    return false;
-                }
-            }
+        while let Some(event) = watched.events.try_next()? {
+            any = true;
+            self.came(watched, event);
         }
+        Ok(any)
     }
 
     /// Counts an event, and notifies the lcores that it concerns.

@@ -3,5 +3,7 @@
 
 pub(crate) mod device_events;
 pub(crate) mod event_fd;
+pub(crate) mod joining;
 pub(crate) mod notice;
+pub(crate) mod readable;
 pub(crate) mod run_control;

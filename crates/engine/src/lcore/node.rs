@@ -10,6 +10,7 @@ use crossbeam_utils::CachePadded;
 use verbline_mem::Batch;
 
 use crate::api::connection::ConnectionEvent;
+use crate::api::guarded::Guarded;
 use crate::api::outputs::{Output, Outputs};
 use crate::api::sink::Sink;
 use crate::api::stage::{Next, PortEvent, Stage};
@@ -101,7 +102,7 @@ pub(crate) struct Node {
     pub(crate) stats: Shared<StageStats>,
     /// What is between node and stage hands operations back to it, also after it was stopped.
     operates: bool,
-    stage: Box<dyn Stage>,
+    stage: Guarded<dyn Stage>,
     links: Box<[Output]>,
     /// Index of its input among the lcore's sinks.
     input: usize,
@@ -114,7 +115,11 @@ pub(crate) struct Node {
     until: Option<Arc<Until>>,
     /// The stage has descriptors.
     watches: bool,
+    /// The ports that lead to the stage and those that it leads to, by their places in the plan.
+    ports: Box<[u16]>,
     held: Held,
+    /// It was said that the stage swaps its input.
+    told_of_swap: bool,
 }
 
 /// What is kept of a node while rings hold it back. Its input is then a batch that nobody fills,
@@ -134,7 +139,7 @@ pub(crate) struct NodeSpec {
     pub(crate) name: String,
     pub(crate) source: bool,
     pub(crate) stats: Shared<StageStats>,
-    pub(crate) stage: Box<dyn Stage>,
+    pub(crate) stage: Guarded<dyn Stage>,
     pub(crate) operates: bool,
     pub(crate) links: Box<[Output]>,
     pub(crate) input: usize,
@@ -142,6 +147,7 @@ pub(crate) struct NodeSpec {
     pub(crate) batch_packets: usize,
     pub(crate) until: Option<Arc<Until>>,
     pub(crate) watches: bool,
+    pub(crate) ports: Box<[u16]>,
 }
 
 impl Node {
@@ -159,7 +165,9 @@ impl Node {
             polling: Polling::EACH_LOOP,
             until: spec.until,
             watches: spec.watches,
+            ports: spec.ports,
             held: Held { rings: 0, input: spec.input, polling: Polling::EACH_LOOP },
+            told_of_swap: false,
         }
     }
 
@@ -183,6 +191,16 @@ impl Node {
     /// Counts what its stage was given and has left, because it panicked.
     pub(crate) fn count_stopped(&self) {
         self.stats.drops.add(DropReason::Stopped, self.work.len() as u64);
+    }
+
+    /// Drops the stage. Gives what it said, if it panicked.
+    pub(crate) fn let_go(self) -> Option<String> {
+        self.stage.let_go()
+    }
+
+    /// Whether what happens to this port is for the stage to know.
+    pub(crate) fn is_told_of(&self, port: u16) -> bool {
+        self.ports.contains(&port)
     }
 
     /// Tells the stage what happened to a port. What it sends goes on in the next turn.
@@ -284,7 +302,10 @@ impl Node {
     /// Runs the stage on its input.
     #[inline]
     pub(crate) fn process(&mut self, ctx: &mut LcoreContext) {
-        self.work.swap(&mut ctx.sinks[self.input].batch);
+        let input = &mut ctx.sinks[self.input].batch;
+        if !self.work.swap_like(input) {
+            self.restore(input);
+        }
         let (packets, stats) = (self.work.len() as u64, &self.stats);
         // Before the stage has them: also of one that panics it is known what it was given.
         stats.calls.add(1);
@@ -304,6 +325,24 @@ impl Node {
         if self.polling != Polling::DONE {
             self.polling = Polling::EACH_LOOP;
         }
+    }
+}
+
+impl Node {
+    /// The stage has put a batch of another size in the place of its input: without capacity it would
+    /// starve. Once a batch of such a stage, so that it may allocate.
+    #[cold]
+    fn restore(&mut self, input: &mut Batch) {
+        if !std::mem::replace(&mut self.told_of_swap, true) {
+            let (left_packets, input_packets) = (self.work.capacity(), input.capacity());
+            tracing::warn!(
+                stage = %self.name, left_packets, input_packets,
+                "it leaves a batch of another capacity in place of its input, which costs an allocation each time: \
+                 move the packets with `append`, or swap batches of `batch_max` packets"
+            );
+        }
+        self.work = Batch::with_capacity(input.capacity());
+        self.work.swap(input);
     }
 }
 

@@ -9,6 +9,7 @@ use crate::control::notice::Notice;
 use crate::lcore::poll_loop::Lcore;
 use crate::lcore::port::Health;
 use crate::lcore::port_reconnect::HandoverStep;
+use crate::stats::calling::Call;
 use crate::stats::down_reason::DownReason;
 
 /// How long the lcore waits for the completions of a queue pair that is being released. A working
@@ -136,8 +137,8 @@ impl Lcore {
         let mut waits = self.hand_on_early(at);
         while !waits && let Some((connection, change)) = self.ctx.many[at].next_change() {
             let event = ConnectionEvent { port, connection, change };
-            for (index, node) in self.nodes.iter_mut().enumerate() {
-                self.running = Some(index);
+            for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_told_of(port)) {
+                self.ctx.stats.calling.set(index, Call::ConnectionEvent);
                 node.connection_event(event, &mut self.ctx);
                 self.polling = self.polling.min(node.polling());
             }
@@ -146,7 +147,7 @@ impl Lcore {
                 waits = self.hand_on_early(at);
             }
         }
-        self.running = None;
+        self.ctx.stats.calling.clear();
         waits
     }
 
@@ -160,12 +161,12 @@ impl Lcore {
     fn notify_stages(&mut self, port: usize, change: PortChange) {
         let Some(port) = self.ports.get(port) else { return };
         let event = PortEvent { port: port.index, change };
-        for (index, node) in self.nodes.iter_mut().enumerate() {
-            self.running = Some(index);
+        for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_told_of(event.port)) {
+            self.ctx.stats.calling.set(index, Call::PortEvent);
             node.port_event(event, &mut self.ctx);
             self.polling = self.polling.min(node.polling());
         }
-        self.running = None;
+        self.ctx.stats.calling.clear();
         // The next turn sends what the stages sent, whether or not anything else arrives.
         self.settled = false;
     }

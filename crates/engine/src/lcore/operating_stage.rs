@@ -14,6 +14,7 @@ use std::sync::Arc;
 use verbline_mem::Batch;
 
 use crate::api::connection::ConnectionEvent;
+use crate::api::guarded::Guarded;
 use crate::api::operations::{Completed, Done};
 use crate::api::outputs::Outputs;
 use crate::api::stage::{Next, PortEvent, Stage};
@@ -32,7 +33,7 @@ pub(crate) struct Use {
 }
 
 pub(crate) struct OperatingStage {
-    inner: Box<dyn Stage>,
+    inner: Guarded<dyn Stage>,
     uses: Box<[Use]>,
     /// What is handed over; empty between calls.
     done: VecDeque<Done>,
@@ -48,7 +49,7 @@ pub(crate) struct OperatingStage {
 impl OperatingStage {
     /// `depth`: the most operations that one of the ports carries out at once.
     pub(crate) fn new(
-        inner: Box<dyn Stage>,
+        inner: Guarded<dyn Stage>,
         uses: Vec<Use>,
         depth: usize,
         source: bool,

@@ -34,6 +34,7 @@ use crate::lcore::multi_port::{MultiPort, complete_many};
 use crate::lcore::node::{Node, Polling};
 use crate::lcore::port::Port;
 use crate::lcore::rings::{PeerDoorbell, PollOrder, RingConsumer, RingProducer, take_turns};
+use crate::stats::calling::Call;
 use crate::stats::clock::Clock;
 use crate::stats::count::Shared;
 use crate::stats::counters::LcoreStats;
@@ -88,8 +89,6 @@ pub(crate) struct Lcore {
     pub(super) doorbells: Vec<PeerDoorbell>,
     pub(super) wakes: WakeSet,
     pub(super) completions: Completions,
-    /// The node whose stage runs now. After a panic it tells which stage panicked.
-    pub(super) running: Option<usize>,
     pub(super) last_busy: bool,
     /// The earliest time that a node wants to be polled.
     pub(super) polling: Polling,
@@ -143,7 +142,6 @@ impl Lcore {
             doorbells: parts.doorbells,
             wakes: parts.wakes,
             completions: parts.completions,
-            running: None,
             last_busy: false,
             polling: Polling::EACH_LOOP,
             pollers: parts.nodes.len(),
@@ -178,7 +176,8 @@ impl Lcore {
 
     /// The stage that was running when this lcore panicked.
     pub(crate) fn running_stage(&self) -> Option<&str> {
-        self.running.map(|index| self.nodes[index].name.as_str())
+        let (place, _) = self.ctx.stats.calling.now()?;
+        self.nodes.get(place).map(|node| node.name.as_str())
     }
 
     /// Receives completions and hands them to their ports. True if there were any.
@@ -213,7 +212,7 @@ impl Lcore {
         let (mut busy, mut polling, mut pollers) = (false, Polling::DONE, 0);
         for (index, node) in self.nodes[..self.pollers].iter_mut().enumerate() {
             if node.polling().is_due(&self.ctx.time) {
-                self.running = Some(index);
+                self.ctx.stats.calling.set(index, Call::Poll);
                 let turn = node.poll(&mut self.ctx);
                 busy |= turn.busy;
                 if turn.finished {
@@ -225,7 +224,7 @@ impl Lcore {
             }
             polling = polling.min(node.polling());
         }
-        self.running = None;
+        self.ctx.stats.calling.clear();
         (self.polling, self.pollers) = (polling, pollers);
         busy
     }
@@ -236,13 +235,13 @@ impl Lcore {
         let mut busy = false;
         for (index, node) in self.nodes.iter_mut().enumerate() {
             if node.has_input(&self.ctx) {
-                self.running = Some(index);
+                self.ctx.stats.calling.set(index, Call::Process);
                 node.process(&mut self.ctx);
                 self.polling = self.polling.min(node.polling());
                 busy = true;
             }
         }
-        self.running = None;
+        self.ctx.stats.calling.clear();
         busy
     }
 

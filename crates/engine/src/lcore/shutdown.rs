@@ -11,13 +11,15 @@ use crate::control::run_control::Phase;
 use crate::lcore::node::Node;
 use crate::lcore::poll_loop::Lcore;
 use crate::lcore::port::Port;
+use crate::stats::calling::Call;
 use crate::stats::drop_reason::DropReason;
 
 impl Lcore {
     /// Releases everything, on this thread: pending packets are counted as dropped, the stages are
-    /// dropped, the queue pairs give back the packets that the device held, and the caches are
-    /// emptied.
-    pub(crate) fn tear_down(self) {
+    /// dropped one by one, the queue pairs give back the packets that the device held, and the
+    /// caches are emptied. `failed` is told of each stage that panicked as it was dropped, and what
+    /// it said.
+    pub(crate) fn tear_down(self, mut failed: impl FnMut(&str, String)) {
         let Lcore { mut ctx, nodes, ports, rings_in, rings_out, wakes, .. } = self;
         for sink in &mut ctx.sinks {
             sink.stats.drops().add(DropReason::Stopped, sink.batch.len() as u64);
@@ -29,7 +31,14 @@ impl Lcore {
         }
         // What a stage that panicked had not taken yet.
         nodes.iter().for_each(Node::count_stopped);
-        drop(nodes);
+        for (index, node) in nodes.into_iter().enumerate() {
+            // A stage may take its time for it; the time of this one begins here.
+            ctx.time.restart();
+            ctx.stats.calling.set(index, Call::Drop);
+            let name = node.name.clone();
+            node.let_go().into_iter().for_each(|said| failed(&name, said));
+        }
+        ctx.stats.calling.clear();
         drop((rings_in, rings_out));
         drop(ports);
         ctx.many.iter_mut().for_each(|port| port.count_stopped());
@@ -43,11 +52,11 @@ impl Lcore {
     pub(super) fn drain(&mut self) -> io::Result<()> {
         let until_ns = self.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
         for (index, node) in self.nodes.iter_mut().enumerate() {
-            self.running = Some(index);
+            self.ctx.stats.calling.set(index, Call::Stop);
             node.stop(&mut self.ctx);
             self.polling = self.polling.min(node.polling());
         }
-        self.running = None;
+        self.ctx.stats.calling.clear();
         self.settled = false;
         self.ports.iter_mut().for_each(Port::drain);
         self.ctx.many.iter_mut().for_each(|port| port.drain());

@@ -4,5 +4,6 @@ pub(crate) mod injector;
 #[cfg(test)]
 mod random_steps;
 pub(crate) mod runtime;
+pub(crate) mod seat;
 pub(crate) mod start;
 pub(crate) mod stop;

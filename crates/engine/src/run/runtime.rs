@@ -14,7 +14,7 @@ use crate::api::error::EngineError;
 use crate::api::registry::Registry;
 use crate::control::run_control::Control;
 use crate::run::injector::Injector;
-use crate::run::stop::Ended;
+use crate::run::stop::{Ended, STOP_LIMIT};
 use crate::stats::report::Report;
 
 /// A plan with everything made: devices are open, pools registered, queue pairs connected to their
@@ -95,7 +95,8 @@ impl Runtime {
     }
 }
 
-/// A run. Dropping it stops it as [`Running::stop`] does.
+/// A run. Dropping it stops it as [`Running::stop`] does; dropped by one of its own stages, it ends
+/// without a drain.
 #[derive(Debug)]
 pub struct Running {
     pub(crate) inner: crate::run::stop::RunningInner,
@@ -130,12 +131,36 @@ impl Running {
     /// Stops the run in order, and accounts for every packet. The sources stop first. Once nothing
     /// is in flight, or the drain budget has run out, each lcore destroys its queue pairs.
     ///
+    /// It returns within the longest `drain` of the plan, a tenth of a second in which the reason of
+    /// a failed port may still come, and [`STOP_LIMIT`], whatever the app's code does
+    /// ([`Running::stop_within`] has another limit). An orderly stop takes some milliseconds behind
+    /// the drain.
+    ///
     /// # Errors
     /// A stage panicked or an lcore failed, during the run or while it stopped; or a port is down
     /// for good; or a port received nothing of what ports of the plan sent to it. The error carries
-    /// the report.
-    pub fn stop(mut self) -> Result<Report, EngineError> {
-        self.inner.stop()
+    /// the report. [`EngineError::Stuck`]: a stage or an acceptor does not return. It is named, with
+    /// the call and since when, and its thread is left behind. [`EngineError::StoppedInside`]: a
+    /// stage or an acceptor of this run called it. The run ends behind it.
+    pub fn stop(self) -> Result<Report, EngineError> {
+        self.stop_within(STOP_LIMIT)
+    }
+
+    /// [`Running::stop`] with another limit behind the drain. Half of it is for the threads that
+    /// make connections and ask acceptors, which end before the lcores do.
+    ///
+    /// # Errors
+    /// Those of [`Running::stop`].
+    pub fn stop_within(mut self, limit: Duration) -> Result<Report, EngineError> {
+        let Some(who) = self.inner.inside() else { return self.inner.stop(limit) };
+        let report = Box::new(self.inner.snapshot());
+        // Somebody else waits for the calling thread. Where nobody can, `self` is dropped here, and
+        // the run ends without a drain.
+        let waits = std::thread::Builder::new().name("vl-stop".into()).spawn(move || drop(self));
+        if let Err(error) = waits {
+            tracing::error!(%error, "no thread can be made that waits for the run");
+        }
+        Err(EngineError::StoppedInside { who, report })
     }
 }
 

@@ -3,22 +3,22 @@
 #[cfg(test)]
 mod tests;
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::time::Instant;
 
 use core_affinity::CoreId;
 use verbline_plan::IdlePolicy;
 
 use crate::api::error::{EngineError, Place};
+use crate::api::guarded;
 use crate::control::device_events::Watch;
+use crate::control::joining::join_until;
 use crate::control::run_control::{Control, Phase};
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
-use crate::run::stop::RunningInner;
+use crate::run::seat::Seat;
+use crate::run::stop::{LcoreThread, RunningInner, STOP_LIMIT};
 use crate::setup::assemble::Built;
 use crate::stats::count::Shared;
-use crate::stats::failures;
 use crate::stats::kernel_time;
 use crate::stats::report::FailureReport;
 
@@ -63,61 +63,67 @@ fn start_with(mut built: Built, pin: Pin) -> Result<RunningInner, EngineError> {
     let started_ns = stats.clock.now_ns();
     control.update(|progress| progress.go = true);
     let watch = Some(watch);
-    Ok(RunningInner { control, injectors, connections, stats, threads, watch, sources, drain, started_ns })
+    let stuck = Vec::new();
+    Ok(RunningInner { control, injectors, connections, stats, threads, stuck, watch, sources, drain, started_ns })
 }
 
 /// Ends threads that have not begun to run their lcore.
-fn abandon(control: &Control, threads: &mut Vec<JoinHandle<()>>) {
+fn abandon(control: &Control, threads: &mut Vec<LcoreThread>) {
     control.advance(Phase::Ending);
     control.update(|progress| progress.go = true);
-    for thread in threads.drain(..) {
-        // A thread that panicked before it ran has said so on standard error; there is nothing to
-        // add.
-        let _ = thread.join();
+    let limit = Instant::now() + STOP_LIMIT;
+    for LcoreThread { thread, .. } in threads.drain(..) {
+        // One that panicked has counted itself among those that refused; one that drops its stages
+        // for longer than this is left to it.
+        let _ = join_until(thread, Some(limit));
     }
 }
 
-fn spawn(parts: LcoreParts, at: &Place, control: &Arc<Control>, pin: Pin) -> Result<JoinHandle<()>, EngineError> {
+fn spawn(parts: LcoreParts, at: &Place, control: &Arc<Control>, pin: Pin) -> Result<LcoreThread, EngineError> {
     let (name, place, shared) = (parts.name.clone(), at.clone(), Arc::clone(control));
+    let stages = parts.nodes.iter().map(|node| node.name.clone()).collect();
     // Linux cuts a thread's name at 15 bytes.
-    std::thread::Builder::new().name(format!("vl-{name}")).spawn(move || live(parts, place, &shared, pin)).map_err(
-        |source| EngineError::System {
+    let named = std::thread::Builder::new().name(format!("vl-{name}"));
+    match named.spawn(move || live(parts, place, &shared, pin)) {
+        Ok(thread) => Ok(LcoreThread { name, stages, thread }),
+        Err(source) => Err(EngineError::System {
             at: at.clone(),
             lcore: name,
             call: "starting its thread",
             source,
-            remedy: "free threads or memory (ulimit -u)",
-        },
-    )
+            remedy: "raise the limit of threads (ulimit -u), or free memory",
+        }),
+    }
 }
 
-/// An lcore's thread.
+/// An lcore's thread. It is counted before anything of the app's is dropped: who waits for it must
+/// not depend on that.
 fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
     let (name, cpu, policy) = (parts.name.clone(), parts.cpu, parts.budget.policy);
+    let mut seat = Seat::new(Arc::clone(control), &name, at.clone());
     if let Err(error) = pin(&name, cpu, at) {
-        drop(parts);
-        control.update(|progress| progress.refused.push(error));
-        return;
+        return seat.refuse(error);
     }
+    hear_no_signals(&name);
     if policy != IdlePolicy::Poll {
         exact_timers();
     }
     let stats = Shared::clone(&parts.stats);
     let mut lcore = Lcore::bind(parts, Arc::clone(control));
-    control.update(|progress| progress.ready += 1);
+    seat.ready();
     control.wait(None, |progress| progress.go, |_| ());
     stats.thread_id.set(rustix::thread::gettid().as_raw_nonzero().get() as u64);
     // 0 where the kernel doesn't tell: then it doesn't when it is asked for the report either,
     // which says so.
     stats.queued_at_start_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
 
-    // Unwind safety: after a panic the lcore is only asked whose stage ran, and taken apart.
-    let failure = match catch_unwind(AssertUnwindSafe(|| lcore.run())) {
+    // After a panic the lcore is only asked whose stage ran, and taken apart.
+    let failure = match guarded::call(|| lcore.run()) {
         Ok(Ok(())) => None,
         Ok(Err(error)) => {
             Some(FailureReport { lcore: name.clone(), stage: None, panicked: false, message: error.to_string() })
         }
-        Err(panic) => Some(panicked(&name, lcore.running_stage(), &*panic)),
+        Err(said) => Some(panicked(&name, lcore.running_stage(), said)),
     };
     stats.queued_at_end_ns.set(kernel_time::queued_ns(None).unwrap_or(0));
     let (cpu, cpus) = kernel_time::allowed_cpus(None).unwrap_or_default();
@@ -127,11 +133,11 @@ fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
         tracing::error!(lcore = %name, stage = ?failure.stage, "{}", failure.message);
         control.fail(failure);
     }
-    // A stage may panic in its drop as well.
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| lcore.tear_down())) {
-        control.update(|progress| progress.failures.push(panicked(&name, None, &*panic)));
+    let failed = |failure| control.update(|progress| progress.failures.push(failure));
+    let of_stage = |stage: &str, said| failed(panicked(&name, Some(stage), format!("as it was dropped: {said}")));
+    if let Err(said) = guarded::call(|| lcore.tear_down(of_stage)) {
+        failed(panicked(&name, None, said));
     }
-    control.update(|progress| progress.ended += 1);
 }
 
 fn pin(lcore: &str, cpu: u32, at: Place) -> Result<(), EngineError> {
@@ -153,7 +159,14 @@ fn exact_timers() {
     }
 }
 
-fn panicked(lcore: &str, stage: Option<&str>, panic: &(dyn Any + Send)) -> FailureReport {
-    let message = failures::said(panic);
+fn panicked(lcore: &str, stage: Option<&str>, message: String) -> FailureReport {
     FailureReport { lcore: lcore.to_owned(), stage: stage.map(str::to_owned), panicked: true, message }
+}
+
+/// An lcore hears no signal: a handler would run in the middle of a turn of its loop. Another thread
+/// of the process hears it.
+fn hear_no_signals(lcore: &str) {
+    if let Err(error) = verbline_ring::signals::block() {
+        tracing::warn!(%lcore, %error, "signals to the process may interrupt it");
+    }
 }

@@ -3,6 +3,9 @@
 //! To stop, the sources stop first, and every lcore runs on in poll mode (draining). Once nothing
 //! is in flight ([`verbline_ring::Quiet`]), or the drain budget is spent, every lcore releases what
 //! it holds, on its own thread. Then the packets of the pools are counted.
+//!
+//! Guarantees: a stop takes the drain budget, [`REASON_WAIT`] and its limit at most, whatever a
+//! stage or an acceptor does. Threads that have not ended by then are named, and left behind.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,15 +14,22 @@ use std::time::{Duration, Instant};
 use verbline_ring::Quiet;
 
 use crate::api::error::EngineError;
+use crate::api::stuck::Stuck;
 use crate::connection::connections::Connections;
 use crate::connection::supervisor::REASON_WAIT;
 use crate::control::device_events::Watch;
+use crate::control::joining::{Joined, is_this, join_until};
 use crate::control::run_control::{Control, Phase, Progress};
 use crate::run::injector::Injectors;
+use crate::stats::calling::Call;
 use crate::stats::clock::Tick;
 use crate::stats::failures::failure;
 use crate::stats::report::{FailureReport, Report};
 use crate::stats::snapshot::RunStats;
+
+/// How long [`Running::stop`](crate::Running::stop) waits behind the drain for the threads of a run
+/// to end, before it names those that don't.
+pub const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long the owner waits between two looks at the lcores' pulses. Also the least time for which
 /// a run must have been quiet: sends that are not signaled cannot be waited for, but are long on
@@ -40,6 +50,15 @@ pub enum Ended {
     TimedOut,
 }
 
+/// The thread of an lcore.
+#[derive(Debug)]
+pub(crate) struct LcoreThread {
+    pub(super) name: String,
+    /// The names of its stages, in the order in which it calls them.
+    pub(super) stages: Vec<String>,
+    pub(super) thread: JoinHandle<()>,
+}
+
 /// Everything that the owner of a run holds.
 #[derive(Debug)]
 pub(crate) struct RunningInner {
@@ -47,7 +66,9 @@ pub(crate) struct RunningInner {
     pub(crate) injectors: Injectors,
     pub(super) connections: Connections,
     pub(super) stats: RunStats,
-    pub(super) threads: Vec<JoinHandle<()>>,
+    /// In the plan's order; none once the run was stopped.
+    pub(super) threads: Vec<LcoreThread>,
+    pub(super) stuck: Vec<Stuck>,
     pub(super) watch: Option<Watch>,
     /// Stages that are sources.
     pub(super) sources: usize,
@@ -62,7 +83,8 @@ impl RunningInner {
     }
 
     fn snapshot_drained(&self, drained: bool) -> Report {
-        let mut report = self.stats.report(self.started_ns, self.threads.is_empty());
+        let has_ended = self.threads.is_empty() && self.stuck.is_empty();
+        let mut report = self.stats.report(self.started_ns, has_ended);
         report.drained = drained;
         report.connections = self.connections.report(self.started_ns, |port| self.stats.is_down(port));
         report.events = self.watch.as_ref().map(Watch::report).unwrap_or_default();
@@ -94,8 +116,16 @@ impl RunningInner {
         }
     }
 
-    /// Stops, and reports. A second call reports again.
-    pub(crate) fn stop(&mut self) -> Result<Report, EngineError> {
+    /// The thread of the run that this is, if it is one: by its name.
+    pub(crate) fn inside(&self) -> Option<String> {
+        let lcore =
+            self.threads.iter().find(|lcore| is_this(&lcore.thread)).map(|lcore| format!("lcore.{}", lcore.name));
+        lcore.or_else(|| self.connections.inside())
+    }
+
+    /// Stops, and reports: within the drain budget, [`REASON_WAIT`] and `limit`. A second call
+    /// reports again. Not called from within the run.
+    pub(crate) fn stop(&mut self, limit: Duration) -> Result<Report, EngineError> {
         let elapsed_ns = self.stats.clock.now_ns().saturating_sub(self.started_ns);
         // Before the lcores hear of the drain: what was pushed until now they find in it.
         self.injectors.close();
@@ -103,23 +133,23 @@ impl RunningInner {
         self.control.advance(Phase::Draining);
         self.await_reasons();
         let is_quiet = self.await_quiet();
-        // A connection that ends from here on ends because the run does.
-        self.connections.stop_watching();
+        let from = Instant::now();
+        // A connection that ends from here on ends because the run does. Who is waited for here must
+        // leave the lcores time to end.
+        self.stuck = self.connections.stop_watching(from.checked_add(limit / 2));
         self.control.advance(Phase::Ending);
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                let message = "its thread panicked outside of its lcore".to_owned();
-                let failure = FailureReport { lcore: "?".into(), stage: None, panicked: true, message };
-                self.control.update(|progress| progress.failures.push(failure));
-            }
-        }
+        self.join_lcores(from.checked_add(limit));
         self.connections.close();
+        self.fail_stuck();
         let drained =
             is_quiet || self.control.with(|progress| progress.undelivered == 0 && progress.failures.is_empty());
         let mut report = self.snapshot_drained(drained);
         // What went on after the stop was asked for is not part of the run.
         report.elapsed_ns = elapsed_ns;
         self.watch = None;
+        if !self.stuck.is_empty() {
+            return Err(EngineError::Stuck { limit, stuck: self.stuck.clone(), report: Box::new(report) });
+        }
         match report.failures.first().cloned() {
             None => Ok(report),
             Some(FailureReport { lcore, stage, panicked: true, message }) => {
@@ -129,6 +159,54 @@ impl RunningInner {
                 Err(EngineError::Failed { lcore, message, report: Box::new(report) })
             }
         }
+    }
+
+    /// Waits for the lcores, which were told to end (`None`: without a limit).
+    fn join_lcores(&mut self, until: Option<Instant>) {
+        for (place, LcoreThread { name, stages, thread }) in std::mem::take(&mut self.threads).into_iter().enumerate() {
+            match join_until(thread, until) {
+                Joined::Gave(()) => {}
+                // It has counted itself, and its failure.
+                Joined::Panicked(said) => tracing::error!(lcore = %name, "its thread panicked: {said}"),
+                Joined::Late => self.stuck.push(self.of_lcore(place, name, &stages)),
+            }
+        }
+    }
+
+    /// What an lcore that does not end is in.
+    fn of_lcore(&self, place: usize, name: String, stages: &[String]) -> Stuck {
+        let stats = &self.stats.lcores[place].stats;
+        let (stage, place) = match stats.calling.now() {
+            Some((stage, call)) => (stages.get(stage).cloned(), call.words()),
+            None => (None, Call::NONE),
+        };
+        let who = stage.as_ref().map_or_else(|| format!("lcore.{name}"), |stage| format!("stage.{stage}"));
+        let since_ns = self.stats.clock.now_ns().saturating_sub(stats.read_at_ns.value());
+        Stuck { lcore: name, stage, who, place, since: Duration::from_nanos(since_ns) }
+    }
+
+    /// That they are stuck is why the run has failed, before anything that follows from it.
+    fn fail_stuck(&self) {
+        let failure = |stuck: &Stuck| FailureReport {
+            lcore: stuck.lcore.clone(),
+            stage: stuck.stage.clone(),
+            panicked: false,
+            message: stuck.sentence(),
+        };
+        let failures: Vec<_> = self.stuck.iter().map(failure).collect();
+        failures.iter().for_each(|failure| tracing::error!(lcore = %failure.lcore, "{}", failure.message));
+        if !failures.is_empty() {
+            self.control.update(|progress| drop(progress.failures.splice(0..0, failures)));
+        }
+    }
+
+    /// Of a run that one of its own threads lets go of: it ends at once, and nobody waits for it.
+    fn abandon(&mut self) {
+        tracing::error!("a thread of the run dropped the run: it ends without a drain and without a report");
+        self.injectors.close();
+        self.connections.abandon();
+        self.control.advance(Phase::Ending);
+        self.threads.clear();
     }
 
     /// Of a run that ends with a port of which only flushed work requests are known, waits a little
@@ -171,7 +249,10 @@ impl Drop for RunningInner {
         if self.threads.is_empty() {
             return;
         }
-        if let Err(error) = self.stop() {
+        if self.inside().is_some() {
+            return self.abandon();
+        }
+        if let Err(error) = self.stop(STOP_LIMIT) {
             tracing::error!(%error, "the run did not end in order");
         }
     }

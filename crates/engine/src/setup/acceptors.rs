@@ -4,11 +4,12 @@ use verbline_plan::{Plan, Port};
 
 use crate::api::acceptor::{Acceptor, AcceptorContext};
 use crate::api::error::{EngineError, place};
+use crate::api::guarded::Guarded;
 use crate::api::registry::Registry;
 use crate::stats::clock::Clock;
 
 /// One for each port of the plan, in order; `None` where all peers come in.
-pub(crate) type Acceptors = Vec<Option<Box<dyn Acceptor>>>;
+pub(crate) type Acceptors = Vec<Option<Guarded<dyn Acceptor>>>;
 
 /// They are made before anything else, so that an error in a parameter opens no device.
 pub(crate) fn make_acceptors(plan: &Plan, registry: &Registry, clock: &Clock) -> Result<Acceptors, EngineError> {
@@ -20,7 +21,7 @@ pub(crate) fn make_acceptor(
     registry: &Registry,
     clock: &Clock,
     port: &Port,
-) -> Result<Option<Box<dyn Acceptor>>, EngineError> {
+) -> Result<Option<Guarded<dyn Acceptor>>, EngineError> {
     let Some(acceptor) = &port.acceptor else { return Ok(None) };
     let refused = |source| EngineError::Acceptor {
         at: place(plan, port.span),
@@ -32,7 +33,8 @@ pub(crate) fn make_acceptor(
         return Err(refused("is not registered; check the plan with the catalog of the registry that runs it".into()));
     };
     let made = make(&AcceptorContext { plan, port, acceptor, clock });
-    made.map(Some).map_err(|source| match source.downcast() {
+    let guarded = |made| Some(Guarded::new(&format!("acceptor `{}` of port.{}", acceptor.name, port.name), made));
+    made.map(guarded).map_err(|source| match source.downcast() {
         Ok(diagnostic) => EngineError::Params(*diagnostic),
         Err(source) => refused(source),
     })

@@ -12,6 +12,7 @@ use verbline_ring::Waker;
 use verbline_verbs::Completions;
 
 use crate::api::error::EngineError;
+use crate::api::guarded::Guarded;
 use crate::api::outputs::Output;
 use crate::api::region::Region;
 use crate::api::registry::Registry;
@@ -32,6 +33,7 @@ use crate::setup::devices::{Devices, Pools};
 use crate::setup::many_ports::{ManyPorts, every_of};
 use crate::setup::operating::{HandedBack, many_operation_queue, operating_stage, operation_queue};
 use crate::setup::queue_pairs::QueuePairs;
+use crate::setup::reach::Reach;
 use crate::setup::rings::{Between, LaneEnds, RingEnds};
 use crate::stats::clock::Clock;
 use crate::stats::count::shared;
@@ -42,7 +44,7 @@ use crate::waiting::timed::Timed;
 use crate::waiting::watching::Watching;
 
 /// A stage, and the descriptors that it has its lcore watch.
-pub(crate) type StageAndFds = (Box<dyn Stage>, Option<Fds>);
+pub(crate) type StageAndFds = (Guarded<dyn Stage>, Option<Fds>);
 
 /// What the stages of an lcore watch; `None` if nothing.
 pub(crate) fn watched_fds(lcore: &Lcore, stages: &[Option<StageAndFds>]) -> io::Result<Option<WatchedFds>> {
@@ -63,6 +65,7 @@ pub(crate) struct LcoreBuilder<'a> {
     pub(crate) devices: &'a Devices,
     pub(crate) wakers: &'a [Waker],
     pub(crate) handovers: &'a Handovers,
+    pub(crate) reach: &'a Reach,
 }
 
 /// The sinks of one lcore, and which target each belongs to.
@@ -293,22 +296,26 @@ impl LcoreBuilder<'_> {
         let stats = &self.stats.stages[id.index()].stats;
         let links: Box<[Output]> = stage.outputs.iter().map(|target| sinks.output(*target, self.plan)).collect();
         let (made, fds) = stages[id.index()].take().expect("a stage is on one lcore");
-        let (made, until): (Box<dyn Stage>, _) = match stage.timers_max {
-            0 => (made, None),
-            timers => {
-                let (timed, until) = Timed::new(made, source, timers, lcore.burst_packets as usize);
-                (Box::new(timed), Some(until))
-            }
+        let mut until = None;
+        let made = match stage.timers_max {
+            0 => made,
+            timers => made.wrapped(|made| {
+                let (timed, due) = Timed::new(made, source, timers, lcore.burst_packets as usize);
+                until = Some(due);
+                Box::new(timed)
+            }),
         };
         let handed = HandedBack { stage: made, source, until };
-        let (made, operates, until) = operating_stage(handed, stats, &links, &mut sinks.sinks, many);
+        let (made, operates, mut until) = operating_stage(handed, stats, &links, &mut sinks.sinks, many);
         let watches = fds.is_some();
-        let (made, until): (Box<dyn Stage>, _) = match fds {
-            None => (made, until),
-            Some(fds) => {
-                let (watching, until) = Watching::new(&stage.name, made, source, fds, until);
-                (Box::new(watching), Some(until))
-            }
+        let watch = |made, fds, until: &mut Option<_>| {
+            let (watching, woken) = Watching::new(&stage.name, made, source, fds, until.take());
+            *until = Some(woken);
+            Box::new(watching) as Box<dyn Stage>
+        };
+        let made = match fds {
+            None => made,
+            Some(fds) => made.wrapped(|made| watch(made, fds, &mut until)),
         };
         Node::new(NodeSpec {
             name: stage.name.clone(),
@@ -322,6 +329,7 @@ impl LcoreBuilder<'_> {
             batch_packets: stage.batch_packets as usize,
             until,
             watches,
+            ports: self.reach.ports(id),
         })
     }
 

@@ -8,6 +8,7 @@ use verbline_verbs::connection::Listener;
 use verbline_verbs::{QpMaker, QpSpec, SharedReceiveQueue, SrqSpec, Transport};
 
 use crate::api::error::{EngineError, place};
+use crate::api::guarded::Guarded;
 use crate::api::registry::Registry;
 use crate::connection::many::entrances::{Entrance, Entrances};
 use crate::connection::many::exchange::Exchange;
@@ -146,14 +147,14 @@ impl<'a> ManyPorts<'a> {
                     index: port.id.index(),
                     name: port.name.clone(),
                     at: place(plan, port.span),
+                    lcore: plan[port.lcore].name.clone(),
                     timeout: port.connect_timeout,
                     device: device.context.name().to_owned(),
                     init: init_spec(plan, port, device),
                     options: connect_options(plan, port, device),
                 },
-                lcore: plan[port.lcore].name.clone(),
                 role,
-                gate: doors.iter().find(|door| door.port.id == leader).and_then(|door| door.gate.clone()),
+                gate: doors.iter().find(|door| door.port.id == leader).and_then(Door::gate),
                 intake: doors.iter().find(|door| door.port.id == port.id).map(|door| Arc::clone(&door.intake)),
                 connections: made.connections.max,
                 maker: made.maker,
@@ -201,6 +202,13 @@ impl<'a> Door<'a> {
     }
 }
 
+impl Door<'_> {
+    /// The acceptor, for one more host.
+    fn gate(&self) -> Option<Arc<Gate>> {
+        self.gate.as_ref().inspect(|gate| gate.enter()).cloned()
+    }
+}
+
 /// Where the connections of a port come from.
 fn role(
     plan: &Plan,
@@ -215,7 +223,9 @@ fn role(
         Destination::Connect(_) => {
             let from = |to: &_| Ok((*to, own_address(plan, port, &devices[port.device], *to)?));
             let to = port.connect_to.iter().map(from).collect::<Result<_, EngineError>>()?;
-            HostRole::Connect { provider, to, again: port.reconnect, data: registry.request_data(plan, port) }
+            let data = registry.request_data(plan, port);
+            let data = data.map(|data| Guarded::new(&format!("the request data of port.{}", port.name), data));
+            HostRole::Connect { provider, to, again: port.reconnect, data }
         }
         Destination::Listen(_) if made.connections.listen_with.is_some() => HostRole::Join,
         Destination::Listen(address) => {

@@ -8,6 +8,7 @@ pub(crate) mod lcore_parts;
 pub(crate) mod many_ports;
 mod operating;
 pub(crate) mod queue_pairs;
+mod reach;
 pub(crate) mod regions;
 pub(crate) mod rings;
 pub(crate) mod select_device;

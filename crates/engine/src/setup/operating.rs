@@ -8,6 +8,7 @@ use verbline_verbs::rdma::{KeptKey, KeptRegion, KeptWindow, PeerMr};
 use verbline_verbs::{PostStop, QpMaker, QueuePair};
 
 use crate::api::error::{Cause, EngineError, place};
+use crate::api::guarded::Guarded;
 use crate::api::outputs::Output;
 use crate::api::region::Region;
 use crate::api::sink::{Sink, SinkStats};
@@ -122,7 +123,7 @@ fn refused(plan: &Plan, port: &Port) -> impl Fn(Cause) -> EngineError {
 
 /// A stage that may be handed operations back.
 pub(crate) struct HandedBack {
-    pub(crate) stage: Box<dyn Stage>,
+    pub(crate) stage: Guarded<dyn Stage>,
     pub(crate) source: bool,
     /// What says how long the lcore may sleep, if something does already.
     pub(crate) until: Option<Arc<Until>>,
@@ -136,7 +137,7 @@ pub(crate) fn operating_stage(
     links: &[Output],
     sinks: &mut [Sink],
     many: &mut [MultiPort],
-) -> (Box<dyn Stage>, bool, Option<Arc<Until>>) {
+) -> (Guarded<dyn Stage>, bool, Option<Arc<Until>>) {
     let HandedBack { stage, source, until } = handed;
     let sink = |link: &Output| match link {
         Output::Sink(place) => Some(*place),
@@ -162,6 +163,6 @@ pub(crate) fn operating_stage(
         return (stage, false, until);
     }
     let own = until.is_none().then(|| Arc::new(Until::default()));
-    let operating = OperatingStage::new(stage, uses, depth, source, own.clone());
-    (Box::new(operating), true, until.or(own))
+    let operating = |stage| Box::new(OperatingStage::new(stage, uses, depth, source, own.clone())) as Box<dyn Stage>;
+    (stage.wrapped(operating), true, until.or(own))
 }

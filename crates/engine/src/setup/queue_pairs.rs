@@ -119,6 +119,7 @@ pub(crate) fn connection_specs(
             index: port.id.index(),
             name: port.name.clone(),
             at: place(plan, port.span),
+            lcore: plan[port.lcore].name.clone(),
             timeout: port.connect_timeout,
             device: devices[port.device].context.name().to_owned(),
             init: init_spec(plan, port, &devices[port.device]),

@@ -3,6 +3,7 @@
 use verbline_plan::{Diagnostics, Plan};
 
 use crate::api::error::{EngineError, place};
+use crate::api::guarded::Guarded;
 use crate::api::region::Region;
 use crate::api::registry::{Registry, StageContext};
 use crate::api::stage::Stage;
@@ -20,10 +21,12 @@ pub(crate) fn count_sources(plan: &Plan, registry: &Registry) -> usize {
 
 /// A stage as its factory made it.
 pub(crate) struct MadeStage {
-    pub(crate) stage: Box<dyn Stage>,
+    pub(crate) stage: Guarded<dyn Stage>,
     pub(crate) drops: &'static [&'static str],
     pub(crate) counters: Vec<(String, Counter)>,
     pub(crate) fds: Option<Fds>,
+    /// The ports that its factory asked for, by their places in the plan.
+    pub(crate) ports: Vec<u16>,
 }
 
 /// Makes the stages, in the plan's order. They are made before anything else, so that an error in a
@@ -61,8 +64,14 @@ fn make_stage(
             source,
         },
     })?;
-    let (counters, fds) = context.into_parts();
-    Ok(MadeStage { stage: made, drops: kind.checked.spec.drops, counters, fds })
+    let (counters, fds, ports) = context.into_parts();
+    Ok(MadeStage {
+        stage: Guarded::new(&format!("stage.{}", stage.name), made),
+        drops: kind.checked.spec.drops,
+        counters,
+        fds,
+        ports,
+    })
 }
 
 /// The faults that the factories of stages and acceptors find in the plan. What they make is

@@ -5,6 +5,7 @@
 use serde::Serialize;
 use verbline_verbs::Status;
 
+use crate::stats::calling::Calling;
 use crate::stats::connection_counters::ConnectionsReport;
 use crate::stats::count::{Count, Drops, Sum};
 use crate::stats::counted::counted;
@@ -95,6 +96,10 @@ counted! {
         strays,
     }
     private {
+        /// The stage that it calls now.
+        calling: Calling,
+        /// When it last read the clock: a tick.
+        read_at_ns: Count,
         /// Its thread, for the kernel's view of it; 0 before it runs.
         thread_id: Count,
         /// How long the thread had waited for its CPU when the lcore began, and when it ended (0

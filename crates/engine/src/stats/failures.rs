@@ -4,8 +4,6 @@
 //! If an lcore failed, only that is reported: the faults of its ports, and of the ports that sent
 //! to them, follow from it.
 
-use std::any::Any;
-
 use crate::stats::counters::{PortReport, StatusReport};
 use crate::stats::report::{ConnectionState, FailureReport, Report};
 
@@ -63,15 +61,6 @@ fn received_nothing(report: &Report, port: &PortReport, senders: &[usize]) -> Op
         names.join(" and ")
     );
     Some(failure(port, message))
-}
-
-/// What a panic said.
-pub(crate) fn said(panic: &(dyn Any + Send)) -> String {
-    match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (None, Some(text)) => text.clone(),
-        (None, None) => "a panic without a message".to_owned(),
-    }
 }
 
 pub(crate) fn failure(port: &PortReport, message: String) -> FailureReport {

@@ -1,5 +1,6 @@
 //! Where packets and time went: counters, the clock, and the report that is made of them.
 
+pub(crate) mod calling;
 pub(crate) mod clock;
 pub(crate) mod connection_counters;
 pub(crate) mod count;

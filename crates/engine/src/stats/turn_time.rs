@@ -205,7 +205,9 @@ impl TurnTime {
     #[inline]
     fn set(&self, now_ns: Tick, now_cycles: u64) {
         // Another CPU's TSC may be a little behind.
-        self.now_ns.set(now_ns.max(self.now_ns.get()));
+        let now_ns = now_ns.max(self.now_ns.get());
+        self.now_ns.set(now_ns);
+        self.stats.read_at_ns.set(now_ns);
         self.now_cycles.set(now_cycles);
         self.read_in.set(self.stats.loops.value());
         self.is_read.set(true);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use verbline_mem::Batch;
 
 use crate::api::connection::ConnectionEvent;
+use crate::api::guarded::Guarded;
 use crate::api::operations::Completed;
 use crate::api::outputs::Outputs;
 use crate::api::stage::{Next, PortEvent, Stage};
@@ -19,7 +20,7 @@ use crate::waiting::fds::{FdNext, FdReady};
 use crate::waiting::wheel::{DueTimer, Wheel};
 
 pub(crate) struct Timed {
-    stage: Box<dyn Stage>,
+    stage: Guarded<dyn Stage>,
     source: bool,
     wheel: Wheel,
     /// The batch that is handed to the stage.
@@ -32,7 +33,7 @@ pub(crate) struct Timed {
 impl Timed {
     /// Gives `stage` as many timers, handed to it `batch` at a time. The other result is what the
     /// node asks how long the lcore may sleep.
-    pub(crate) fn new(stage: Box<dyn Stage>, source: bool, timers: u32, batch: usize) -> (Timed, Arc<Until>) {
+    pub(crate) fn new(stage: Guarded<dyn Stage>, source: bool, timers: u32, batch: usize) -> (Timed, Arc<Until>) {
         let until = Arc::new(Until::default());
         let timed = Timed {
             stage,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use verbline_mem::Batch;
 
 use crate::api::connection::ConnectionEvent;
+use crate::api::guarded::Guarded;
 use crate::api::outputs::Outputs;
 use crate::api::stage::{Next, PortEvent, Stage};
 use crate::lcore::node::{Polling, Until};
@@ -17,7 +18,7 @@ use crate::waiting::fds::{FdNext, FdReady, Fds};
 
 pub(crate) struct Watching {
     name: String,
-    stage: Box<dyn Stage>,
+    stage: Guarded<dyn Stage>,
     source: bool,
     fds: Fds,
     next_look_ns: Tick,
@@ -34,7 +35,7 @@ impl Watching {
     /// that a descriptor has ended.
     pub(crate) fn new(
         name: &str,
-        stage: Box<dyn Stage>,
+        stage: Guarded<dyn Stage>,
         source: bool,
         fds: Fds,
         of_stage: Option<Arc<Until>>,

@@ -94,7 +94,12 @@ fn live(app: &dyn App, report: &Report) -> String {
 fn conclude(app: &dyn App, ended: Result<Report, EngineError>, as_json: bool, stop: &StopRequest) -> ExitCode {
     let report = match ended {
         Ok(report) => report,
-        Err(EngineError::Panicked { report, .. } | EngineError::Failed { report, .. }) => *report,
+        Err(
+            EngineError::Panicked { report, .. }
+            | EngineError::Failed { report, .. }
+            // The process ends behind the report, and with it the threads that did not.
+            | EngineError::Stuck { report, .. },
+        ) => *report,
         Err(error) => return fail(&error.to_string()),
     };
     let mut outcome = app.outcome(&report);

@@ -2,52 +2,99 @@
 //! share its listener tell it of ends.
 //!
 //! Guarantees: the acceptor is called by one thread at a time; its panic stays here and comes out
-//! as words; after one it is not asked again.
+//! as words; after one it is not asked again. The last of its hosts that ends drops it. Any thread
+//! can see what it is asked now, and since when.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::api::acceptor::{Acceptor, Answer, ConnectionRequest};
-use crate::stats::failures;
+use crate::api::guarded::{self, Guarded};
 
 /// The acceptor of a port.
 pub(crate) struct Gate {
     name: String,
     port: String,
-    /// `None` once it has panicked.
-    acceptor: Mutex<Option<Box<dyn Acceptor>>>,
+    /// `None` once it has panicked, and once its hosts have ended.
+    acceptor: Mutex<Option<Guarded<dyn Acceptor>>>,
+    /// What it is called for now, and since when.
+    asked: Mutex<Option<(&'static str, Instant)>>,
+    /// How many hosts may call it.
+    hosts: Mutex<usize>,
 }
 
 impl Gate {
-    pub(crate) fn new(name: String, port: String, acceptor: Box<dyn Acceptor>) -> Gate {
-        Gate { name, port, acceptor: Mutex::new(Some(acceptor)) }
+    pub(crate) fn new(name: String, port: String, acceptor: Guarded<dyn Acceptor>) -> Gate {
+        let (acceptor, asked, hosts) = (Mutex::new(Some(acceptor)), Mutex::default(), Mutex::default());
+        Gate { name, port, acceptor, asked, hosts }
+    }
+
+    /// One more host may call it.
+    pub(crate) fn enter(&self) {
+        *lock(&self.hosts) += 1;
+    }
+
+    /// A host will not call it any more. `Err`: it was the last, and the acceptor panicked as it was
+    /// dropped, which the sentence tells.
+    pub(crate) fn leave(&self) -> Result<(), String> {
+        let left = {
+            let mut hosts = lock(&self.hosts);
+            *hosts = hosts.saturating_sub(1);
+            *hosts
+        };
+        if left > 0 {
+            return Ok(());
+        }
+        let Some(acceptor) = lock(&self.acceptor).take() else { return Ok(()) };
+        let said = self.noting("in its `Drop`", || acceptor.let_go());
+        said.map_or(Ok(()), |said| Err(format!("{} panicked as it was dropped: {said}", self.words())))
     }
 
     /// What the acceptor answers; `Err`: it panicked, which the sentence tells.
     pub(crate) fn decide(&self, request: &ConnectionRequest<'_>) -> Result<Answer, String> {
-        let answer = self.call(|acceptor| acceptor.decide(request))?;
+        let answer = self.call("in `decide`", |acceptor| acceptor.decide(request))?;
         Ok(answer.unwrap_or_else(Answer::reject))
     }
 
     /// A connection that was accepted under this tag is over.
     pub(crate) fn ended(&self, tag: u64) -> Result<(), String> {
-        self.call(|acceptor| acceptor.ended(tag)).map(drop)
+        self.call("in `ended`", |acceptor| acceptor.ended(tag)).map(drop)
+    }
+
+    /// What the acceptor is called for now, and since when.
+    pub(crate) fn asked(&self) -> Option<(&'static str, Instant)> {
+        *lock(&self.asked)
+    }
+
+    /// Its name, and its port's.
+    pub(crate) fn words(&self) -> String {
+        format!("acceptor `{}` of port.{}", self.name, self.port)
     }
 
     /// `None` if it has panicked before.
-    fn call<T>(&self, call: impl FnOnce(&mut dyn Acceptor) -> T) -> Result<Option<T>, String> {
-        // No panic reaches the lock.
-        let mut held = self.acceptor.lock().unwrap_or_else(PoisonError::into_inner);
+    fn call<T>(&self, what: &'static str, call: impl FnOnce(&mut dyn Acceptor) -> T) -> Result<Option<T>, String> {
+        let mut held = lock(&self.acceptor);
         let Some(acceptor) = &mut *held else { return Ok(None) };
-        // Unwind safety: after a panic nobody calls it again.
-        match catch_unwind(AssertUnwindSafe(|| call(&mut **acceptor))) {
+        match self.noting(what, || guarded::call(|| call(&mut **acceptor))) {
             Ok(answer) => Ok(Some(answer)),
-            Err(panic) => {
+            Err(said) => {
                 *held = None;
-                Err(format!("acceptor `{}` of port.{} panicked: {}", self.name, self.port, failures::said(&*panic)))
+                Err(format!("{} panicked: {said}", self.words()))
             }
         }
     }
+
+    fn noting<T>(&self, what: &'static str, run: impl FnOnce() -> T) -> T {
+        *lock(&self.asked) = Some((what, Instant::now()));
+        let done = run();
+        *lock(&self.asked) = None;
+        done
+    }
+}
+
+/// No panic of the app's reaches these locks.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for Gate {

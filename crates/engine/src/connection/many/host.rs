@@ -23,7 +23,7 @@ use verbline_verbs::connection::{Connection, ConnectionError, Listener, Request}
 use verbline_verbs::{Provider, QpError, QpMaker, QueuePair};
 
 use crate::api::acceptor::ConnectionPeer;
-use crate::api::registry::RequestData;
+use crate::api::guarded::Guarded;
 use crate::connection::many::entrances::Entrances;
 use crate::connection::many::exchange::{Exchange, ToHost, ToLcore};
 use crate::connection::many::gate::Gate;
@@ -49,8 +49,6 @@ pub(crate) const BACKLOG: u32 = 1024;
 /// What a host is made of.
 pub(crate) struct HostSpec {
     pub(crate) port: LocalPort,
-    /// The name of the port's lcore.
-    pub(crate) lcore: String,
     pub(crate) role: HostRole,
     /// `None`: all come in that there is a place for.
     pub(crate) gate: Option<Arc<Gate>>,
@@ -75,8 +73,16 @@ pub(crate) enum HostRole {
     Join,
     /// `again`: one that is lost is made again. `data`: what each request says, by its place, where
     /// the app says it and not the plan.
-    Connect { provider: Provider, to: Vec<(SocketAddr, Option<SocketAddr>)>, again: bool, data: Option<RequestData> },
+    Connect {
+        provider: Provider,
+        to: Vec<(SocketAddr, Option<SocketAddr>)>,
+        again: bool,
+        data: Option<Guarded<DataOf>>,
+    },
 }
+
+/// What each request of a port that connects says, by its place.
+pub(crate) type DataOf = dyn FnMut(usize) -> Vec<u8> + Send;
 
 /// A request that is to be accepted, and has a place at the port.
 #[derive(Debug)]
@@ -164,6 +170,7 @@ impl Host {
                 break;
             }
         }
+        self.let_go();
         let counts = Shared::clone(&self.spec.counts);
         let kept = self.places.drain().filter_map(|held| {
             // The run ends before these handshakes do.
@@ -174,6 +181,19 @@ impl Host {
             }
         });
         Left { kept: kept.collect(), exchange: self.spec.exchange, counts }
+    }
+
+    /// Drops what is the app's, while this thread is still waited for.
+    fn let_go(&mut self) {
+        if let Some(Err(sentence)) = self.spec.gate.take().map(|gate| gate.leave()) {
+            self.fail(sentence);
+        }
+        if let HostRole::Connect { data, .. } = &mut self.spec.role
+            && let Some(said) = data.take().and_then(Guarded::let_go)
+        {
+            let name = &self.spec.port.name;
+            self.fail(format!("the request data of port.{name} panicked as it was dropped: {said}"));
+        }
     }
 
     /// Waits for something to happen, and acts on it.
@@ -323,7 +343,7 @@ impl Host {
     /// Ends the run. What is connected stays so while the run drains; nobody is taken any more.
     fn fail(&mut self, message: String) {
         tracing::error!(port = %self.spec.port.name, "{message}");
-        let lcore = self.spec.lcore.clone();
+        let lcore = self.spec.port.lcore.clone();
         self.spec.exchange.control().fail(FailureReport { lcore, stage: None, panicked: false, message });
         self.stop_taking();
     }

@@ -1,6 +1,7 @@
 //! When a node is polled, whatever calls it or holds it back meanwhile.
 
 use super::*;
+use crate::api::guarded::Guarded;
 use crate::api::sink::SinkStats;
 use crate::api::stage::PortChange;
 use crate::rig::Rig;
@@ -27,7 +28,7 @@ fn node(next: Next) -> (Node, LcoreContext) {
         name: "stage".into(),
         source: false,
         stats,
-        stage: Box::new(Answers(next)),
+        stage: Guarded::new("stage", Box::new(Answers(next))),
         operates: false,
         links: Box::new([]),
         input: 1,
@@ -35,6 +36,7 @@ fn node(next: Next) -> (Node, LcoreContext) {
         batch_packets: 1,
         until: None,
         watches: false,
+        ports: Box::new([0]),
     });
     (node, ctx)
 }

@@ -87,7 +87,7 @@ impl World {
         let user = queue.add_user(Shared::clone(&stats));
         let ctx = rig.lcore_context(vec![Sink::new(4, DropReason::TxFull, SinkStats::Operations(Box::new(queue)))], 0);
         let seen = Arc::new(Mutex::new(Seen { answers: answers.iter().copied().collect(), ..Seen::default() }));
-        let inner = Box::new(Told(Arc::clone(&seen)));
+        let inner: Guarded<dyn Stage> = Guarded::new("inner", Box::new(Told(Arc::clone(&seen))));
         let stage = OperatingStage::new(inner, vec![Use { sink: PORT, user }], 4, source, None);
         World { stage, seen, stats, ctx, rig }
     }

@@ -44,31 +44,43 @@ impl OperationQueue {
         n: usize,
         mut next: impl FnMut(usize) -> Operation,
     ) -> Accepted {
+        /// What was taken so far. It is counted also if `next` panics, which the stage may catch.
+        struct Taken<'a> {
+            queue: &'a mut OperationQueue,
+            user: Option<usize>,
+            count: usize,
+        }
+        impl Drop for Taken<'_> {
+            #[inline]
+            fn drop(&mut self) {
+                if let Some(user) = self.user.filter(|_| self.count > 0) {
+                    self.queue.under_way -= self.count;
+                    self.queue.entered(user, self.count);
+                }
+            }
+        }
         let (user, n) = (self.user(stage), n.min(self.room()));
-        let (mut count, mut declined) = (0, None);
-        while count < n {
-            let operation = next(count);
+        let (mut taken, mut declined) = (Taken { queue: self, user, count: 0 }, None);
+        while taken.count < n {
+            let operation = next(taken.count);
+            let queue = &mut *taken.queue;
             let reason = match user {
                 None => Some(DeclineReason::NoPort),
-                Some(_) if self.is_down => Some(DeclineReason::PortDown),
-                Some(_) => self.declines(std::slice::from_ref(&operation)),
+                Some(_) if queue.is_down => Some(DeclineReason::PortDown),
+                Some(_) => queue.declines(std::slice::from_ref(&operation)),
             };
             let (Some(user), None) = (user, reason) else {
                 let Declined { operation: [operation], reason } =
-                    self.decline([operation], reason.unwrap_or(DeclineReason::NoPort));
+                    queue.decline([operation], reason.unwrap_or(DeclineReason::NoPort));
                 declined = Some(Declined { operation, reason });
                 break;
             };
-            self.enter(operation, user, sends);
-            count += 1;
+            queue.enter(operation, user, sends);
             // Counted at once: `declines` asks for the room.
-            self.under_way += 1;
+            queue.under_way += 1;
+            taken.count += 1;
         }
-        if let Some(user) = user.filter(|_| count > 0) {
-            self.under_way -= count;
-            self.entered(user, count);
-        }
-        Accepted { count, declined }
+        Accepted { count: taken.count, declined }
     }
 
     /// The stage's number among those that lead here.

@@ -5,6 +5,7 @@ use verbline_plan::Rights;
 use verbline_verbs::rdma::Remote;
 
 use super::*;
+use crate::api::guarded;
 use crate::api::operations::{DeclineReason, Memory, Operation, Verb, Window};
 use crate::api::region::Range;
 use crate::api::signature::{Blocks, SignatureKey};
@@ -59,6 +60,26 @@ fn each_connection_takes_as_many_as_it_carries_out_at_once_and_all_as_many_as_th
     assert_eq!(one.reason, DeclineReason::Full);
     let accepted = queue.accept_each(&stage, 0, 4, |_| over(second));
     assert_eq!((accepted.count, queue.room()), (1, 0));
+}
+
+#[test]
+fn what_was_taken_before_a_panic_of_the_stage_is_counted_like_any_other() {
+    let (mut queue, stage) = queue(5, Some([2, 3]));
+    let first = connection(0, 1);
+    queue.open(first);
+    for taken in 0..3 {
+        let before = (queue.room(), queue.under_way(0), queue.room_over(first));
+        let panicked = guarded::call(|| {
+            queue.accept_each(&stage, 0, 3, |number| match number == taken {
+                true => panic!("on purpose"),
+                false => over(first),
+            })
+        });
+        assert!(panicked.is_err());
+        let now = (queue.room(), queue.under_way(0), queue.room_over(first));
+        assert_eq!(now, (before.0 - taken, before.1 + taken, before.2 - taken), "{taken} were taken");
+        assert_eq!(queue.is_fresh, taken > 0);
+    }
 }
 
 #[test]

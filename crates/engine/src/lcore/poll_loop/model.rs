@@ -155,7 +155,7 @@ fn run(shape: &Shape, tape: Vec<u8>) {
     hold.world.borrow_mut().check_sums();
     drop(line);
     let World { lcore, rig, .. } = Rc::into_inner(hold.world).expect("nobody else has it").into_inner();
-    lcore.tear_down();
+    lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
     let account = rig.pool.account();
     assert_eq!((account.free, account.held), (account.packets, 0));
 }

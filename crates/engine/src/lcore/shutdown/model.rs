@@ -18,6 +18,7 @@ use verbline_ring::{Consumer, Quiet};
 use verbline_verbs::script::Queues;
 use verbline_verbs::{Status, Transport};
 
+use crate::api::guarded::Guarded;
 use crate::api::outputs::{OutId, Output, Outputs};
 use crate::api::sink::{Link, Sink, SinkStats};
 use crate::api::stage::Stage;
@@ -186,13 +187,14 @@ fn run(depths: Depths, ring_depth: usize, holds_one: bool, tape: Vec<u8>) -> Vec
         name: "relay".into(),
         source: false,
         stats,
-        stage: relay(),
+        stage: Guarded::new("relay", relay()),
         links: Box::new([Output::Sink(RING as u16), Output::Sink(PORT as u16)]),
         input: 0,
         cache: Some(0),
         batch_packets: BURST * 4,
         until: None,
         watches: false,
+        ports: Box::new([0]),
     })];
     lcore.doorbells.push(PeerDoorbell { waker: second, due: false });
     lcore.rings_out.push(RingProducer { producer, sink: RING, doorbell: 0, stats: ring_stats, displacer: None });
@@ -211,7 +213,7 @@ fn run(depths: Depths, ring_depth: usize, holds_one: bool, tape: Vec<u8>) -> Vec
     rig.script.on_poll(move |queues| world.poll(queues));
     lcore.run().unwrap();
     stopped(&lcore, &faults);
-    lcore.tear_down();
+    lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
     std::mem::take(&mut *faults.lock().unwrap_or_else(PoisonError::into_inner))
 }
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use verbline_mem::Batch;
 use verbline_plan::{Loader, Machine, StageSpec};
 
-use super::start_with;
+use super::{STOP_LIMIT, start_with};
 use crate::api::outputs::{OutId, Outputs};
 use crate::api::registry::{Registry, StageContext, StageError};
 use crate::api::spread::place_of_key;
@@ -191,7 +191,7 @@ fn run(text: &str) -> Report {
     let plan = loaded.unwrap_or_else(|faults| panic!("{faults}"));
     let mut running = start_with(build(&plan, &registry).unwrap(), |_, _, _| Ok(())).unwrap();
     running.wait(Some(Duration::from_secs(20)));
-    let report = running.stop().unwrap();
+    let report = running.stop(STOP_LIMIT).unwrap();
     assert_eq!((report.packets.held, report.packets.taken), (0, report.packets.returned), "{report:#?}");
     assert!(report.drained && report.lcores.iter().all(|lcore| lcore.rescues == 0), "{report:#?}");
     report

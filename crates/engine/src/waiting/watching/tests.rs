@@ -44,12 +44,12 @@ fn node(rig: &Rig, look_every: Option<Duration>) -> (Node, Shared<StageStats>, L
     let ready = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     let mut fds = Fds::new().unwrap();
     fds.watch(ready.as_fd(), FdInterest::Read, look_every).unwrap();
-    let (stage, until) = Watching::new("stage", Box::new(Awake), false, fds, None);
+    let (stage, until) = Watching::new("stage", Guarded::new("stage", Box::new(Awake)), false, fds, None);
     let node = Node::new(NodeSpec {
         name: "stage".into(),
         source: false,
         stats: Shared::clone(&stats),
-        stage: Box::new(stage),
+        stage: Guarded::new("stage", Box::new(stage)),
         operates: false,
         links: Box::new([]),
         input: 0,
@@ -57,6 +57,7 @@ fn node(rig: &Rig, look_every: Option<Duration>) -> (Node, Shared<StageStats>, L
         batch_packets: 1,
         until: Some(until),
         watches: true,
+        ports: Box::new([0]),
     });
     let sink = Sink::new(1, DropReason::StageFull, SinkStats::Stage(Shared::clone(&stats)));
     (node, stats, rig.lcore_context(vec![sink], 0))
@@ -131,7 +132,7 @@ fn told(source: bool, closed: bool) -> (Watching, Calls, Option<UnixStream>) {
     let mut fds = Fds::new().unwrap();
     fds.watch(own.as_fd(), FdInterest::Read, Some(Duration::ZERO)).unwrap();
     let calls = Calls::default();
-    let stage = Box::new(Told(Arc::clone(&calls)));
+    let stage: Guarded<dyn Stage> = Guarded::new("stage", Box::new(Told(Arc::clone(&calls))));
     (Watching::new("stage", stage, source, fds, None).0, calls, (!closed).then_some(other))
 }
 

@@ -18,6 +18,10 @@ const REQUESTS_MAX: usize = 64;
 impl Host {
     pub(super) fn take_requests(&mut self) {
         for _ in 0..REQUESTS_MAX {
+            // An acceptor may take its time: a stop waits for one answer of it, not for all.
+            if self.stop.connecting.is_raised() {
+                return;
+            }
             let HostRole::Listen { listener: Some(listener), .. } = &mut self.spec.role else { return };
             match listener.next(Duration::ZERO) {
                 Ok(Some(request)) => self.answer(request),

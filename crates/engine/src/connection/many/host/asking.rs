@@ -44,7 +44,11 @@ impl Host {
     /// Whether the port lacks connections, and is not waiting for too many answers.
     pub(super) fn may_ask(&self) -> bool {
         let connects = matches!(self.spec.role, HostRole::Connect { .. });
-        connects && self.is_taking && self.accepted.len() < ASKED_MAX && self.places.has_free()
+        connects
+            && self.is_taking
+            && !self.stop.connecting.is_raised()
+            && self.accepted.len() < ASKED_MAX
+            && self.places.has_free()
     }
 
     /// Asks a listener for one connection.

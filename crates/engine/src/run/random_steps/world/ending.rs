@@ -22,7 +22,7 @@ impl World {
         self.control.advance(Phase::Ending);
         let mut lcore = self.lcore.take().expect("until now");
         lcore.run().unwrap();
-        lcore.tear_down();
+        lcore.tear_down(|stage, said| panic!("{stage}: {said}"));
         drop(self.host.take().map(Host::run));
         let mut tally = if self.is_abrupt { self.check_abrupt() } else { self.check(&report) };
         let ledger = self.ledger.look();

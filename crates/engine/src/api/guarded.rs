@@ -1,0 +1,192 @@
+//! The one place where the app's values are dropped, and where panics of the app's code end.
+//!
+//! Guarantees: a panic in the `Drop` of a stage, of an acceptor or of a panic's own payload goes no
+//! further than the value: what lies beside it is dropped all the same, and what the panic said is
+//! kept. A destructor that panics while another unwinds aborts the process, so two such values must
+//! never be dropped in one go.
+
+use std::any::Any;
+use std::mem;
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use crate::api::acceptor::{Acceptor, Answer, ConnectionRequest};
+use crate::api::stage::Stage;
+
+/// Runs code of the app's. `Err`: it panicked, and what it said.
+///
+/// Unwind safety: what the code had in hand is not called again by those who learn of the panic.
+pub(crate) fn call<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(said)
+}
+
+/// Waits for a thread, and gives what it gave. `Err`: it panicked, and what it said.
+pub(crate) fn joined<T>(thread: JoinHandle<T>) -> Result<T, String> {
+    thread.join().map_err(said)
+}
+
+/// What a panic said. Its payload is the app's: the payload may panic as it is dropped.
+fn said(panic: Box<dyn Any + Send>) -> String {
+    let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (None, Some(text)) => text.clone(),
+        (None, None) => "a panic without a message".to_owned(),
+    };
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        // Dropped, it could panic with the next one, and so on: it stays where it is.
+        mem::forget(another);
+    }
+    text
+}
+
+/// What takes the place of a value of the app's that is dropped.
+pub(crate) trait Vacancy {
+    /// Allocates nothing.
+    fn vacant() -> Box<Self>;
+}
+
+struct Gone;
+
+impl Stage for Gone {}
+
+impl Acceptor for Gone {
+    fn decide(&mut self, _: &ConnectionRequest<'_>) -> Answer {
+        Answer::reject()
+    }
+}
+
+impl Vacancy for dyn Stage {
+    fn vacant() -> Box<dyn Stage> {
+        Box::new(Gone)
+    }
+}
+
+impl Vacancy for dyn Acceptor {
+    fn vacant() -> Box<dyn Acceptor> {
+        Box::new(Gone)
+    }
+}
+
+impl Vacancy for dyn FnMut(usize) -> Vec<u8> + Send {
+    fn vacant() -> Box<Self> {
+        Box::new(|_| Vec::new())
+    }
+}
+
+/// What a value said as it was dropped, if it panicked then.
+#[derive(Debug, Default)]
+pub(crate) struct LastWords(Mutex<Option<String>>);
+
+impl LastWords {
+    pub(crate) fn take(&self) -> Option<String> {
+        // A panic leaves the old words or the new.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A value of the app's, whose `Drop` may panic. What is called costs no more than without.
+pub(crate) struct Guarded<T: ?Sized + Vacancy> {
+    value: Box<T>,
+    whose: Arc<str>,
+    words: Arc<LastWords>,
+}
+
+impl<T: ?Sized + Vacancy> Guarded<T> {
+    /// `whose`: its name in the plan, with its table.
+    pub(crate) fn new(whose: &str, value: Box<T>) -> Guarded<T> {
+        Guarded { value, whose: whose.into(), words: Arc::default() }
+    }
+
+    /// Puts something of the engine's around the value, which is dropped with that.
+    pub(crate) fn wrapped(self, wrap: impl FnOnce(Guarded<T>) -> Box<T>) -> Guarded<T> {
+        let (whose, words) = (Arc::clone(&self.whose), Arc::clone(&self.words));
+        Guarded { value: wrap(self), whose, words }
+    }
+
+    /// Drops the value. Gives what it said, if it panicked.
+    pub(crate) fn let_go(self) -> Option<String> {
+        let words = Arc::clone(&self.words);
+        drop(self);
+        words.take()
+    }
+}
+
+impl<T: ?Sized + Vacancy> Drop for Guarded<T> {
+    fn drop(&mut self) {
+        let value = mem::replace(&mut self.value, T::vacant());
+        if let Err(said) = call(|| drop(value)) {
+            tracing::error!(of = %self.whose, "it panicked as it was dropped: {said}");
+            *self.words.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+        }
+    }
+}
+
+impl<T: ?Sized + Vacancy> Deref for Guarded<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: ?Sized + Vacancy> DerefMut for Guarded<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Panics as it is dropped, with something that does the same.
+    struct Bomb(u32);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            if self.0 > 0 {
+                std::panic::panic_any(Bomb(self.0 - 1));
+            }
+        }
+    }
+
+    impl Stage for Bomb {}
+
+    #[test]
+    fn a_payload_that_panics_as_it_is_dropped_goes_no_further() {
+        assert_eq!(call(|| 7), Ok(7));
+        assert_eq!(call(|| -> u8 { panic!("a {}", 1) }), Err("a 1".to_owned()));
+        for depth in 0..4 {
+            let said = call(|| std::panic::panic_any(Bomb(depth)));
+            assert_eq!(said, Err("a panic without a message".to_owned()), "{depth} deep");
+        }
+        let thread = std::thread::spawn(|| std::panic::panic_any(Bomb(2)));
+        assert!(joined::<()>(thread).is_err());
+    }
+
+    #[test]
+    fn values_that_panic_as_they_are_dropped_are_dropped_side_by_side_and_while_a_panic_unwinds() {
+        let stages =
+            || -> Vec<Guarded<dyn Stage>> { (0..3).map(|_| Guarded::new("stage.x", Box::new(Bomb(3)) as _)).collect() };
+        drop(stages());
+        let said = call(|| {
+            let _held = stages();
+            panic!("meanwhile");
+        });
+        assert_eq!(said, Err::<(), _>("meanwhile".to_owned()));
+    }
+
+    #[test]
+    fn what_is_around_a_value_shares_its_last_words() {
+        struct Around(#[allow(dead_code, reason = "it is dropped with what is around it")] Guarded<dyn Stage>);
+        impl Stage for Around {}
+        let inner: Guarded<dyn Stage> = Guarded::new("stage.x", Box::new(Bomb(1)));
+        assert!(inner.wrapped(|inner| Box::new(Around(inner))).let_go().is_some());
+        let calm: Guarded<dyn Stage> = Guarded::new("stage.x", Box::new(Bomb(0)));
+        assert_eq!(calm.let_go(), None);
+    }
+}

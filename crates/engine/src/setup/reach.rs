@@ -1,0 +1,73 @@
+//! Which ports each stage is told of: those that lead to it, and those that it leads to, over
+//! stages, rings and spreads of any number; and those that its factory asked for by name.
+//!
+//! Two servers, or a client and its server, may share an lcore. Their stages keep what they know of
+//! a connection by its slot, which another port's connections have too: what concerns that port is
+//! none of theirs.
+
+use verbline_plan::{Consumer, Plan, StageId, Target};
+
+/// By stage, in the plan's order: the places of its ports in the plan, in order.
+pub(crate) struct Reach(Vec<Box<[u16]>>);
+
+impl Reach {
+    /// `asked`: the ports that the factory of each stage asked for.
+    pub(crate) fn of<'a>(plan: &Plan, asked: impl IntoIterator<Item = &'a [u16]>) -> Reach {
+        let mut told = vec![vec![false; plan.ports().len()]; plan.stages().len()];
+        for (told, asked) in told.iter_mut().zip(asked) {
+            asked.iter().for_each(|port| told[usize::from(*port)] = true);
+        }
+        for stage in plan.stages() {
+            let mut reached = Reached::new(plan);
+            stage.outputs.iter().for_each(|target| reached.visit(plan, *target));
+            for (port, is_reached) in reached.ports.into_iter().enumerate() {
+                told[stage.id.index()][port] |= is_reached;
+            }
+        }
+        for port in plan.ports() {
+            let mut reached = Reached::new(plan);
+            port.next.iter().for_each(|target| reached.visit(plan, *target));
+            for (stage, is_reached) in reached.stages.into_iter().enumerate() {
+                told[stage][port.id.index()] |= is_reached;
+            }
+        }
+        let places = |of: &Vec<bool>| (0..of.len()).filter(|port| of[*port]).map(|port| port as u16).collect();
+        Reach(told.iter().map(places).collect())
+    }
+
+    pub(crate) fn ports(&self, stage: StageId) -> Box<[u16]> {
+        self.0[stage.index()].clone()
+    }
+}
+
+/// What packets come to from one place.
+struct Reached {
+    stages: Vec<bool>,
+    ports: Vec<bool>,
+}
+
+impl Reached {
+    fn new(plan: &Plan) -> Reached {
+        Reached { stages: vec![false; plan.stages().len()], ports: vec![false; plan.ports().len()] }
+    }
+
+    fn visit(&mut self, plan: &Plan, target: Target) {
+        match target {
+            Target::Drop => {}
+            // What is sent leaves the plan, or comes in at its peer.
+            Target::Port(id) => self.ports[id.index()] = true,
+            Target::Stage(id) => self.visit_stage(plan, id),
+            Target::Spread(id) => plan[id].to.iter().for_each(|target| self.visit(plan, *target)),
+            Target::Ring(id) => match plan[id].to {
+                Consumer::Stage(id) => self.visit_stage(plan, id),
+                Consumer::Port(id) => self.ports[id.index()] = true,
+            },
+        }
+    }
+
+    fn visit_stage(&mut self, plan: &Plan, id: StageId) {
+        if !std::mem::replace(&mut self.stages[id.index()], true) {
+            plan[id].outputs.iter().for_each(|target| self.visit(plan, *target));
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! A stop has a limit: who does not return is named, with what it does and since when. A run that
+//! one of its own threads stops ends all the same.
+
+mod common;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::peers::Peers;
+use common::{PATIENCE, desk, fed, one_lcore, plan, registry, until};
+use verbline_engine::{
+    Acceptor, Answer, ConnectionRequest, EngineError, Next, Outputs, Registry, Running, Runtime, Stage, StageSpec,
+    Stuck,
+};
+use verbline_mem::Batch;
+use verbline_verbs::connection::ConnectOptions;
+
+const LIMIT: Duration = Duration::from_millis(300);
+
+/// What a test needs of a loaded machine, beyond the limit.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// In which call it waits until its test lets it go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Where {
+    Process,
+    Poll,
+    Stop,
+    Drop,
+    Decide,
+}
+
+/// Waits in one of its calls. It tells that it is there.
+struct Waits {
+    at: Where,
+    there: Sender<()>,
+    go: Receiver<()>,
+}
+
+impl Waits {
+    fn come(&self, at: Where) {
+        if at == self.at {
+            let _ = self.there.send(());
+            let _ = self.go.recv();
+        }
+    }
+}
+
+impl Stage for Waits {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        input.clear();
+        self.come(Where::Process);
+    }
+
+    fn poll(&mut self, _: &mut Outputs<'_>) -> Next {
+        self.come(Where::Poll);
+        Next::Done
+    }
+
+    fn stop(&mut self, _: &mut Outputs<'_>) {
+        self.come(Where::Stop);
+    }
+}
+
+impl Acceptor for Waits {
+    fn decide(&mut self, _: &ConnectionRequest<'_>) -> Answer {
+        self.come(Where::Decide);
+        Answer::reject()
+    }
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.come(Where::Drop);
+    }
+}
+
+/// An app with what waits, as a stage and as an acceptor; what tells that it is there; and what lets
+/// it go.
+fn app(at: Where) -> (Registry, Receiver<()>, Sender<()>) {
+    let ((there, is_there), (goes, go)) = (channel(), channel());
+    let waits = Arc::new(Mutex::new(Some(Waits { at, there, go })));
+    let mut registry = registry();
+    let (of_stage, of_acceptor) = (Arc::clone(&waits), waits);
+    let spec = StageSpec { summary: "waits", ..StageSpec::default() };
+    registry.stage("waits", spec, move |_| Ok(Box::new(of_stage.lock().unwrap().take().unwrap())));
+    registry.acceptor("waits", move |_| Ok(Box::new(of_acceptor.lock().unwrap().take().unwrap())));
+    (registry, is_there, goes)
+}
+
+fn start(registry: &Registry, text: &str) -> Running {
+    Runtime::build(&plan(registry, text), registry).unwrap().start().unwrap()
+}
+
+/// Stops a run that doesn't, and gives who does not end, and what is said of it.
+#[track_caller]
+fn stop_in_vain(running: Running) -> (Stuck, String) {
+    let began = Instant::now();
+    let error = running.stop_within(LIMIT).unwrap_err();
+    assert!(began.elapsed() < LIMIT + Duration::from_millis(200) + SLACK, "{:?}", began.elapsed());
+    let said = error.to_string();
+    let EngineError::Stuck { limit, mut stuck, report } = error else { panic!("{error}") };
+    assert_eq!((limit, stuck.len(), report.ended), (LIMIT, 1, false), "{stuck:?}");
+    let stuck = stuck.remove(0);
+    let failure = &report.failures[0];
+    assert_eq!((&failure.stage, failure.panicked), (&stuck.stage, false));
+    assert!(failure.message.starts_with(&stuck.who) && failure.message.contains(stuck.place), "{failure:?}");
+    (stuck, said)
+}
+
+// It held the run until it was freed, and the answer was Ok.
+#[test]
+fn a_stage_that_does_not_return_is_named_with_its_call_and_since_when() {
+    for (at, call) in [
+        (Where::Process, "in `process`"),
+        (Where::Poll, "in `poll` (or `timers`, `operations`, `fd_ready`)"),
+        (Where::Stop, "in `stop`"),
+        (Where::Drop, "in its `Drop`"),
+    ] {
+        let (registry, is_there, go) = app(at);
+        let text = one_lcore("event", &fed("count = 4, polite = true", "use = \"waits\""))
+            .replace("[lcore.only]", "[lcore.only]\ndrain = \"100ms\"");
+        let running = start(&registry, &text);
+        let mut least = Duration::ZERO;
+        if matches!(at, Where::Process | Where::Poll) {
+            is_there.recv_timeout(PATIENCE).unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+            least = Duration::from_millis(200) + LIMIT;
+        }
+        let (stuck, said) = stop_in_vain(running);
+        assert_eq!((stuck.lcore.as_str(), stuck.stage.as_deref()), ("only", Some("next")));
+        assert_eq!((stuck.who.as_str(), stuck.place), ("stage.next", call));
+        assert!(stuck.since >= least && stuck.since < least + LIMIT + SLACK, "{stuck:?}");
+        assert!(said.contains(&format!("stage.next (lcore.only) has been {call} for ")), "{said}");
+        drop(go);
+    }
+}
+
+// With `drain = "100ms"` it took the seven seconds that the acceptor slept.
+#[test]
+fn an_acceptor_that_does_not_return_is_named_and_the_lcores_end() {
+    let (mut registry, is_there, go) = app(Where::Decide);
+    struct Silent;
+    impl Stage for Silent {}
+    let spec = StageSpec { outputs: &["out"], summary: "is silent", ..StageSpec::default() };
+    registry.stage("desk", spec, |_| Ok(Box::new(Silent)));
+    let keys = "acceptor = \"waits\"\nconnections_max = 2\nrx_shared_wr = 64\ntx_depth_wr = 16\n";
+    let running = start(&registry, &desk::server(7392, keys));
+    let mut peers = Peers::new(7392);
+    let asked = peers.begin(&ConnectOptions::default()).unwrap();
+    is_there.recv_timeout(PATIENCE).unwrap();
+    let (stuck, _) = stop_in_vain(running);
+    assert_eq!((stuck.who.as_str(), stuck.place), ("acceptor `waits` of port.door", "in `decide`"));
+    assert_eq!(stuck.stage, None);
+    assert!(stuck.since >= LIMIT / 2, "{stuck:?}");
+    drop((go, asked));
+}
+
+/// Holds the run that it is a part of, and stops or drops it.
+struct Ends {
+    run: Arc<Mutex<Option<Running>>>,
+    stops: bool,
+    said: Sender<String>,
+}
+
+impl Stage for Ends {
+    fn poll(&mut self, _: &mut Outputs<'_>) -> Next {
+        let Some(running) = self.run.lock().unwrap().take() else { return Next::Idle };
+        match self.stops {
+            true => {
+                let error = running.stop().unwrap_err();
+                let EngineError::StoppedInside { report, .. } = &error else { panic!("{error}") };
+                assert!(!report.ended);
+                self.said.send(error.to_string()).unwrap();
+            }
+            false => drop(running),
+        }
+        Next::Done
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.said.send("dropped".to_owned());
+    }
+}
+
+// It panicked ("Resource deadlock avoided"), and nobody was told of anything.
+#[test]
+fn a_stage_that_stops_or_drops_its_own_run_is_told_and_the_run_ends_behind_it() {
+    for stops in [true, false] {
+        let (mut registry, run, (said, heard)) = (registry(), Arc::<Mutex<Option<Running>>>::default(), channel());
+        let own = Arc::clone(&run);
+        let spec = StageSpec { summary: "ends its run", ..StageSpec::default() };
+        registry.stage("ends", spec, move |_| Ok(Box::new(Ends { run: Arc::clone(&own), stops, said: said.clone() })));
+        let text = one_lcore("event", &fed("count = 1000000000, gap_us = 1000", "use = \"ends\""));
+        let running = start(&registry, &text);
+        until(&running, |report| report.stage("next").unwrap().polls > 0);
+        *run.lock().unwrap() = Some(running);
+        if stops {
+            let words = heard.recv_timeout(PATIENCE).unwrap();
+            assert!(words.starts_with("lcore.only stopped the run that it is a part of"), "{words}");
+        }
+        assert_eq!(heard.recv_timeout(PATIENCE).unwrap(), "dropped", "the lcore ended");
+    }
+}
+
+/// Takes its input away as a whole, and leaves a batch of another size.
+struct Swaps {
+    left: usize,
+    seen: verbline_engine::Counter,
+}
+
+impl Stage for Swaps {
+    fn process(&mut self, input: &mut Batch, _: &mut Outputs<'_>) {
+        let taken = std::mem::replace(input, Batch::with_capacity(self.left));
+        self.seen.add(taken.len() as u64);
+    }
+}
+
+// A batch without capacity took its place for good: nothing came in any more, and nothing was said.
+#[test]
+fn a_stage_that_takes_its_input_away_is_given_the_next_one_all_the_same() {
+    for left in [0, 1, 4096] {
+        let mut registry = registry();
+        let spec = StageSpec { summary: "swaps", ..StageSpec::default() };
+        registry.stage("swaps", spec, move |context| Ok(Box::new(Swaps { left, seen: context.counter("seen") })));
+        let text = one_lcore("event", &fed("count = 1000, gap_us = 1", "use = \"swaps\""));
+        let report = common::run(&registry, &text).unwrap();
+        common::assert_clean(&report);
+        assert_eq!(
+            report.stage("next").unwrap().counter("seen"),
+            Some(1000),
+            "{left} packets were left: {:?}",
+            report.drops
+        );
+    }
+}
