@@ -45,6 +45,7 @@ pub(crate) struct Initiator {
     pub(crate) transaction: u16,
     pub(crate) region: Region,
     admin_port: u16,
+    io_port: u16,
     pub(crate) admin: Option<ConnectionId>,
     pub(crate) handshake: Handshake,
     /// By the places of their connections.
@@ -124,6 +125,7 @@ impl Initiator {
             host,
             region,
             admin_port: admin_port.id.index() as u16,
+            io_port: io_port.id.index() as u16,
             admin: None,
             handshake: Handshake::default(),
             queues: (0..queues).map(|_| Queue::new(settings.depth)).collect(),
@@ -167,7 +169,10 @@ impl Initiator {
             self.admin = Some(connection);
             return self.begin_handshake(out);
         }
-        if let Some(queue) = self.queues.get_mut(connection.slot()) {
+        // Other ports' connections have the same slots.
+        if connection.port() == self.io_port
+            && let Some(queue) = self.queues.get_mut(connection.slot())
+        {
             (queue.connection, queue.state) = (Some(connection), State::Open);
             self.connect_queues(out);
         }

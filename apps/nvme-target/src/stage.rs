@@ -74,6 +74,8 @@ pub(crate) struct Target {
     files: BTreeMap<u32, FileStore>,
     /// The place of each namespace, by its number.
     pub(crate) place_of: Vec<Option<u16>>,
+    /// The port that its queues are connections of, by its place in the plan.
+    port: u16,
     pub(crate) queues: Queues,
     pub(crate) commands: Commands,
     /// Commands that found no room, or no packet.
@@ -123,7 +125,7 @@ impl Target {
     fn new(stage: &StageContext<'_>, shared: Arc<Shared>, namespaces: Arc<Namespaces>) -> Result<Target, StageError> {
         let section = stage.raw_section(SECTION)?;
         let settings = Settings::read(section)?;
-        let connections = connections_of(stage, &settings, section)?;
+        let (port, connections) = connections_of(stage, &settings, section)?;
         settings.check_cntlids(stage.plan(), section)?;
         for name in settings.namespace.values().filter_map(|space| space.memory.as_ref()) {
             if !stage.plan().regions().iter().any(|region| region.name == *name) {
@@ -153,6 +155,7 @@ impl Target {
             spaces: None,
             files,
             place_of: vec![None; NSID_MAX as usize + 1],
+            port,
             queues: Queues::new(connections),
             commands: Commands::new(most),
             blocked: VecDeque::with_capacity(most),
@@ -365,6 +368,10 @@ impl Stage for Target {
     }
 
     fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
+        // Other ports' connections have the same slots.
+        if event.port != self.port {
+            return;
+        }
         self.open_spaces(out);
         match event.change {
             ConnectionChange::Opened => self.opened(event.connection, out),
@@ -373,8 +380,9 @@ impl Stage for Target {
     }
 }
 
-/// How many connections the port has that the stage sends to. Its receives hold whole capsules.
-fn connections_of(stage: &StageContext<'_>, settings: &Settings, section: &Params) -> Result<usize, StageError> {
+/// The port that the stage sends to, and how many connections that has. Its receives hold whole
+/// capsules.
+fn connections_of(stage: &StageContext<'_>, settings: &Settings, section: &Params) -> Result<(u16, usize), StageError> {
     let plan = stage.plan();
     let own = plan.stages().iter().find(|own| own.name == stage.name());
     let port = own.and_then(|own| match own.outputs[usize::from(HOST.0)] {
@@ -391,6 +399,6 @@ fn connections_of(stage: &StageContext<'_>, settings: &Settings, section: &Param
                 format!("a capsule has up to {capsule} bytes, and a packet of pool.{} {}", pool.name, pool.data_bytes);
             Err(section.refuse("in_capsule_bytes", message).into())
         }
-        _ => Ok(many.max as usize),
+        _ => Ok((port.id.index() as u16, many.max as usize)),
     }
 }

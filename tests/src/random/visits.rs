@@ -61,8 +61,12 @@ impl Book {
         }
     }
 
-    /// Whether this is what may happen next.
+    /// Whether this is what may happen next, of the port that leads here: what happens to another
+    /// one's connections, perhaps on the same lcore, no stage is told.
     fn note(&mut self, event: ConnectionEvent) -> bool {
+        if event.port != self.port {
+            return false;
+        }
         let Some(slot) = self.open.get_mut(event.connection.slot()) else { return false };
         if event.change == ConnectionChange::Opened {
             self.opened.add(1);
@@ -190,12 +194,10 @@ impl Stage for Visitor {
     }
 
     fn connection_event(&mut self, event: ConnectionEvent, _: &mut Outputs<'_>) {
-        if event.port == self.book.port {
-            self.counters.astray.add((!self.book.note(event)).into());
-            self.numbers[event.connection.slot()] = 0;
-            if self.under_way.is_some_and(|(connection, _)| connection == event.connection) {
-                self.under_way = None;
-            }
+        self.counters.astray.add((!self.book.note(event)).into());
+        self.numbers[event.connection.slot()] = 0;
+        if self.under_way.is_some_and(|(connection, _)| connection == event.connection) {
+            self.under_way = None;
         }
     }
 
@@ -306,8 +308,6 @@ impl Stage for Desk {
     }
 
     fn connection_event(&mut self, event: ConnectionEvent, _: &mut Outputs<'_>) {
-        if event.port == self.book.port {
-            self.counters.astray.add((!self.book.note(event)).into());
-        }
+        self.counters.astray.add((!self.book.note(event)).into());
     }
 }

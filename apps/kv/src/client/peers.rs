@@ -2,9 +2,10 @@
 
 use verbline::engine::ConnectionId;
 
-/// The connections, by their slots.
+/// The connections of one port, by their slots.
 #[derive(Debug)]
 pub(crate) struct Peers {
+    port: u16,
     slots: Vec<Option<Peer>>,
     /// The slots of those that are open, in no order.
     open: Vec<u16>,
@@ -22,14 +23,23 @@ struct Peer {
 }
 
 impl Peers {
-    /// For so many connections, each with so many operations under way at most.
-    pub(crate) fn new(connections: usize, window: u32) -> Peers {
-        Peers { slots: vec![None; connections], open: Vec::with_capacity(connections), cursor: 0, window, room: 0 }
+    /// For so many connections of this port, each with so many operations under way at most.
+    pub(crate) fn new(port: u16, connections: usize, window: u32) -> Peers {
+        Peers {
+            port,
+            slots: vec![None; connections],
+            open: Vec::with_capacity(connections),
+            cursor: 0,
+            window,
+            room: 0,
+        }
     }
 
-    /// A connection has opened.
+    /// A connection has opened. Other ports' have the same slots, and are none of the client's.
     pub(crate) fn open(&mut self, id: ConnectionId) {
-        if let Some(slot) = self.slots.get_mut(id.slot()) {
+        if id.port() == self.port
+            && let Some(slot) = self.slots.get_mut(id.slot())
+        {
             *slot = Some(Peer { id, under_way: 0 });
             self.open.push(id.slot() as u16);
             self.room += self.window as usize;
@@ -91,7 +101,7 @@ mod tests {
 
     #[test]
     fn connections_take_turns_and_are_never_mistaken() {
-        let mut peers = Peers::new(3, 1);
+        let mut peers = Peers::new(0, 3, 1);
         assert_eq!(peers.begin(), None);
         (0..3).for_each(|slot| peers.open(id(slot, 1)));
         let mut begun: Vec<_> = (0..3).filter_map(|_| peers.begin()).collect();

@@ -47,13 +47,13 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
     };
     registry.section("kv").stage("client", spec, move |stage| {
         let settings = Settings::read(stage)?;
-        let connections = connections_of(stage)?;
+        let (port, connections) = connections_of(stage)?;
         Ok(Box::new(Client {
             work: Work::new(&settings),
             oracle: Oracle::new(fastrand::u32(..), settings.keys as usize),
             in_flight: InFlight::new(connections * settings.window as usize),
             reading: 0,
-            peers: Peers::new(connections, settings.window),
+            peers: Peers::new(port, connections, settings.window),
             tables: vec![None; usize::from(settings.shards)],
             asked: 0,
             closes: false,
@@ -67,21 +67,17 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
     });
 }
 
-/// How many connections the port has that the client sends to.
-fn connections_of(stage: &StageContext<'_>) -> Result<usize, StageError> {
+/// The port that the client sends to, and how many connections that has.
+fn connections_of(stage: &StageContext<'_>) -> Result<(u16, usize), StageError> {
     let plan = stage.plan();
     let own = plan.stages().iter().find(|own| own.name == stage.name());
     let port = own.and_then(|own| match own.outputs[usize::from(SEND.0)] {
-        Target::Port(id) => plan[id].connections.as_ref(),
+        Target::Port(id) => plan[id].connections.as_ref().map(|many| (id.index() as u16, many.max as usize)),
         Target::Stage(_) | Target::Ring(_) | Target::Spread(_) | Target::Drop => None,
     });
-    match port {
-        Some(port) => Ok(port.max as usize),
-        None => {
-            Err("sends to a port with `connections`: write `connect = \"ADDRESS:PORT\"` and `connections = 256` there"
-                .into())
-        }
-    }
+    port.ok_or_else(|| {
+        "sends to a port with `connections`: write `connect = \"ADDRESS:PORT\"` and `connections = 256` there".into()
+    })
 }
 
 /// An operation under way.
