@@ -159,8 +159,8 @@ impl Batch {
         mem::swap(&mut self.capacity, &mut other.capacity);
     }
 
-    /// [`Batch::swap`] of two batches of one capacity. False, and nothing is done, if one holds more
-    /// than the other.
+    /// [`Batch::swap`] of two batches of one capacity. False, and nothing is done, if one holds
+    /// more than the other.
     #[inline]
     #[must_use = "nothing is done if they differ"]
     pub fn swap_like(&mut self, other: &mut Batch) -> bool {

@@ -35,7 +35,8 @@ pub fn block() -> io::Result<()> {
         blocked.assume_init()
     };
     for signal in HEARD {
-        // SAFETY: the set was written whole above, and the signal is a valid number of the C library's.
+        // SAFETY: the set was written whole above, and the signal is a valid number of the C
+        // library's.
         unsafe { libc::sigdelset(&raw mut blocked, signal) };
     }
     // SAFETY: the set is written whole, and the old mask is not asked for.

@@ -25,8 +25,8 @@ pub trait Stage: Send {
     /// again with the next batch, for which the pool's sum counts. A stage that wants to send them
     /// later moves them to a batch of its own, and declares
     /// [`holds_packets`](crate::StageSpec::holds_packets). What takes the place of `input` (by
-    /// [`Batch::swap`]) has its capacity; otherwise each batch costs an allocation. A source, which has no input, does not
-    /// override this.
+    /// [`Batch::swap`]) has its capacity; otherwise each batch costs an allocation. A source, which
+    /// has no input, does not override this.
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         let _ = (input, out);
     }
@@ -69,16 +69,17 @@ pub trait Stage: Send {
 
     /// Something happened to a port of the stage's lcore that leads to the stage, or that it leads
     /// to, whatever lies between; or that its factory asked for
-    /// ([`StageContext::port`](crate::StageContext::port)). A market maker, for example, withdraws its quotes when its order
-    /// port is down. Called between two turns of the loop, once for each port and event.
+    /// ([`StageContext::port`](crate::StageContext::port)). A market maker, for example, withdraws
+    /// its quotes when its order port is down. Called between two turns of the loop, once for each
+    /// port and event.
     fn port_event(&mut self, event: PortEvent, out: &mut Outputs<'_>) {
         let _ = (event, out);
     }
 
     /// A connection opened or ended, of a port of the stage's lcore that may have many, and that
-    /// leads to the stage, or that it leads to or asked for, as above. Called between two turns of the
-    /// loop: once as it opened, before the first of its packets, and once as it closed or failed,
-    /// after the last. A stage that has several such ports tells them apart by
+    /// leads to the stage, or that it leads to or asked for, as above. Called between two turns of
+    /// the loop: once as it opened, before the first of its packets, and once as it closed or
+    /// failed, after the last. A stage that has several such ports tells them apart by
     /// [`ConnectionEvent::port`]: slots are each port's own.
     fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
         let _ = (event, out);

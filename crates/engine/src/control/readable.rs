@@ -1,8 +1,8 @@
 //! Descriptors that one thread waits for, some of which may be readable with nothing to read.
 //!
-//! A device's descriptor is: what it announced may be forgotten before it is read, as the queue pair
-//! that it was about is destroyed. Another kind stays readable for ever, and would keep the thread
-//! spinning. So a descriptor that gave nothing rests for a while, which doubles up to
+//! A device's descriptor is: what it announced may be forgotten before it is read, as the queue
+//! pair that it was about is destroyed. Another kind stays readable for ever, and would keep the
+//! thread spinning. So a descriptor that gave nothing rests for a while, which doubles up to
 //! [`REST_MAX`], and is then waited for again.
 //!
 //! Guarantees: no descriptor is given up; one that is readable in vain costs a wake-up a

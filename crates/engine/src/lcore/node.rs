@@ -329,8 +329,8 @@ impl Node {
 }
 
 impl Node {
-    /// The stage has put a batch of another size in the place of its input: without capacity it would
-    /// starve. Once a batch of such a stage, so that it may allocate.
+    /// The stage has put a batch of another size in the place of its input: without capacity it
+    /// would starve. Once a batch of such a stage, so that it may allocate.
     #[cold]
     fn restore(&mut self, input: &mut Batch) {
         if !std::mem::replace(&mut self.told_of_swap, true) {

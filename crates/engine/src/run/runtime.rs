@@ -131,17 +131,17 @@ impl Running {
     /// Stops the run in order, and accounts for every packet. The sources stop first. Once nothing
     /// is in flight, or the drain budget has run out, each lcore destroys its queue pairs.
     ///
-    /// It returns within the longest `drain` of the plan, a tenth of a second in which the reason of
-    /// a failed port may still come, and [`STOP_LIMIT`], whatever the app's code does
+    /// It returns within the longest `drain` of the plan, a tenth of a second in which the reason
+    /// of a failed port may still come, and [`STOP_LIMIT`], whatever the app's code does
     /// ([`Running::stop_within`] has another limit). An orderly stop takes some milliseconds behind
     /// the drain.
     ///
     /// # Errors
     /// A stage panicked or an lcore failed, during the run or while it stopped; or a port is down
     /// for good; or a port received nothing of what ports of the plan sent to it. The error carries
-    /// the report. [`EngineError::Stuck`]: a stage or an acceptor does not return. It is named, with
-    /// the call and since when, and its thread is left behind. [`EngineError::StoppedInside`]: a
-    /// stage or an acceptor of this run called it. The run ends behind it.
+    /// the report. [`EngineError::Stuck`]: a stage or an acceptor does not return. It is named,
+    /// with the call and since when, and its thread is left behind. [`EngineError::StoppedInside`]:
+    /// a stage or an acceptor of this run called it. The run ends behind it.
     pub fn stop(self) -> Result<Report, EngineError> {
         self.stop_within(STOP_LIMIT)
     }

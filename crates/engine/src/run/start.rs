@@ -163,8 +163,8 @@ fn panicked(lcore: &str, stage: Option<&str>, message: String) -> FailureReport 
     FailureReport { lcore: lcore.to_owned(), stage: stage.map(str::to_owned), panicked: true, message }
 }
 
-/// An lcore hears no signal: a handler would run in the middle of a turn of its loop. Another thread
-/// of the process hears it.
+/// An lcore hears no signal: a handler would run in the middle of a turn of its loop. Another
+/// thread of the process hears it.
 fn hear_no_signals(lcore: &str) {
     if let Err(error) = verbline_ring::signals::block() {
         tracing::warn!(%lcore, %error, "signals to the process may interrupt it");

@@ -134,8 +134,8 @@ impl RunningInner {
         self.await_reasons();
         let is_quiet = self.await_quiet();
         let from = Instant::now();
-        // A connection that ends from here on ends because the run does. Who is waited for here must
-        // leave the lcores time to end.
+        // A connection that ends from here on ends because the run does. Who is waited for here
+        // must leave the lcores time to end.
         self.stuck = self.connections.stop_watching(from.checked_add(limit / 2));
         self.control.advance(Phase::Ending);
         self.join_lcores(from.checked_add(limit));

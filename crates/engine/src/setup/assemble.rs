@@ -27,7 +27,7 @@ use crate::setup::devices::{Shortfall, completion_source, open_devices, open_poo
 use crate::setup::lcore_parts::{LcoreBuilder, watched_fds};
 use crate::setup::many_ports::ManyPorts;
 use crate::setup::queue_pairs::{QueuePairs, connect, connection_specs};
-use crate::setup::reach::Reach;
+use crate::setup::reach::told_ports;
 use crate::setup::regions;
 use crate::setup::rings::{Between, make_injectors, make_rings};
 use crate::setup::stages::{count_sources, make_stages};
@@ -78,8 +78,9 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     let stats = RunStats { pages_remedy, ..run_stats(plan, &clock, &devices, &pools, &made, &budgets) };
     let (injectors, injected) = make_injectors(plan, &pools, &wakers, &stats);
     let mut between = Between { rings: make_rings(plan), injected };
-    let reach = Reach::of(plan, made.iter().map(|made| &made.ports[..]));
-    let mut stages: Vec<_> = made.into_iter().map(|made| Some((made.stage, made.fds))).collect();
+    let told = told_ports(plan, made.iter().map(|made| &made.ports[..]));
+    let mut stages: Vec<_> =
+        made.into_iter().zip(told).map(|(made, told)| Some((made.stage, made.fds, told))).collect();
     let mut many = ManyPorts::new(plan, &devices, &control, &stats);
     let (mut wake_sets, mut cqs) = (Vec::new(), Vec::new());
     let mut qps = QueuePairs::new(plan);
@@ -112,7 +113,6 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
             devices: &devices,
             wakers: &wakers,
             handovers: &handovers,
-            reach: &reach,
         };
         lcores.push(builder.build(lcore, wakes, &mut qps, &mut many, &mut between, &mut stages)?);
     }

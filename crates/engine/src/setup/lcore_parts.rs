@@ -33,7 +33,6 @@ use crate::setup::devices::{Devices, Pools};
 use crate::setup::many_ports::{ManyPorts, every_of};
 use crate::setup::operating::{HandedBack, many_operation_queue, operating_stage, operation_queue};
 use crate::setup::queue_pairs::QueuePairs;
-use crate::setup::reach::Reach;
 use crate::setup::rings::{Between, LaneEnds, RingEnds};
 use crate::stats::clock::Clock;
 use crate::stats::count::shared;
@@ -43,8 +42,8 @@ use crate::waiting::fds::Fds;
 use crate::waiting::timed::Timed;
 use crate::waiting::watching::Watching;
 
-/// A stage, and the descriptors that it has its lcore watch.
-pub(crate) type StageAndFds = (Guarded<dyn Stage>, Option<Fds>);
+/// A stage, the descriptors that it has its lcore watch, and the ports that it is told of.
+pub(crate) type StageAndFds = (Guarded<dyn Stage>, Option<Fds>, Box<[u16]>);
 
 /// What the stages of an lcore watch; `None` if nothing.
 pub(crate) fn watched_fds(lcore: &Lcore, stages: &[Option<StageAndFds>]) -> io::Result<Option<WatchedFds>> {
@@ -65,7 +64,6 @@ pub(crate) struct LcoreBuilder<'a> {
     pub(crate) devices: &'a Devices,
     pub(crate) wakers: &'a [Waker],
     pub(crate) handovers: &'a Handovers,
-    pub(crate) reach: &'a Reach,
 }
 
 /// The sinks of one lcore, and which target each belongs to.
@@ -295,7 +293,7 @@ impl LcoreBuilder<'_> {
         let source = self.registry.kind(&stage.kind).is_some_and(|kind| kind.checked.spec.source);
         let stats = &self.stats.stages[id.index()].stats;
         let links: Box<[Output]> = stage.outputs.iter().map(|target| sinks.output(*target, self.plan)).collect();
-        let (made, fds) = stages[id.index()].take().expect("a stage is on one lcore");
+        let (made, fds, ports) = stages[id.index()].take().expect("a stage is on one lcore");
         let mut until = None;
         let made = match stage.timers_max {
             0 => made,
@@ -308,14 +306,13 @@ impl LcoreBuilder<'_> {
         let handed = HandedBack { stage: made, source, until };
         let (made, operates, mut until) = operating_stage(handed, stats, &links, &mut sinks.sinks, many);
         let watches = fds.is_some();
-        let watch = |made, fds, until: &mut Option<_>| {
-            let (watching, woken) = Watching::new(&stage.name, made, source, fds, until.take());
-            *until = Some(woken);
-            Box::new(watching) as Box<dyn Stage>
-        };
         let made = match fds {
             None => made,
-            Some(fds) => made.wrapped(|made| watch(made, fds, &mut until)),
+            Some(fds) => made.wrapped(|made| {
+                let (watching, woken) = Watching::new(&stage.name, made, source, fds, until.take());
+                until = Some(woken);
+                Box::new(watching)
+            }),
         };
         Node::new(NodeSpec {
             name: stage.name.clone(),
@@ -329,7 +326,7 @@ impl LcoreBuilder<'_> {
             batch_packets: stage.batch_packets as usize,
             until,
             watches,
-            ports: self.reach.ports(id),
+            ports,
         })
     }
 

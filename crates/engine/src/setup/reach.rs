@@ -7,37 +7,29 @@
 
 use verbline_plan::{Consumer, Plan, StageId, Target};
 
-/// By stage, in the plan's order: the places of its ports in the plan, in order.
-pub(crate) struct Reach(Vec<Box<[u16]>>);
-
-impl Reach {
-    /// `asked`: the ports that the factory of each stage asked for.
-    pub(crate) fn of<'a>(plan: &Plan, asked: impl IntoIterator<Item = &'a [u16]>) -> Reach {
-        let mut told = vec![vec![false; plan.ports().len()]; plan.stages().len()];
-        for (told, asked) in told.iter_mut().zip(asked) {
-            asked.iter().for_each(|port| told[usize::from(*port)] = true);
-        }
-        for stage in plan.stages() {
-            let mut reached = Reached::new(plan);
-            stage.outputs.iter().for_each(|target| reached.visit(plan, *target));
-            for (port, is_reached) in reached.ports.into_iter().enumerate() {
-                told[stage.id.index()][port] |= is_reached;
-            }
-        }
-        for port in plan.ports() {
-            let mut reached = Reached::new(plan);
-            port.next.iter().for_each(|target| reached.visit(plan, *target));
-            for (stage, is_reached) in reached.stages.into_iter().enumerate() {
-                told[stage][port.id.index()] |= is_reached;
-            }
-        }
-        let places = |of: &Vec<bool>| (0..of.len()).filter(|port| of[*port]).map(|port| port as u16).collect();
-        Reach(told.iter().map(places).collect())
+/// By stage, in the plan's order: the places of its ports in the plan. `asked`: the ports that the
+/// factory of each stage asked for.
+pub(crate) fn told_ports<'a>(plan: &Plan, asked: impl IntoIterator<Item = &'a [u16]>) -> Vec<Box<[u16]>> {
+    let mut told = vec![vec![false; plan.ports().len()]; plan.stages().len()];
+    for (told, asked) in told.iter_mut().zip(asked) {
+        asked.iter().for_each(|port| told[usize::from(*port)] = true);
     }
-
-    pub(crate) fn ports(&self, stage: StageId) -> Box<[u16]> {
-        self.0[stage.index()].clone()
+    for stage in plan.stages() {
+        let mut reached = Reached::new(plan);
+        stage.outputs.iter().for_each(|target| reached.visit(plan, *target));
+        for (port, is_reached) in reached.ports.into_iter().enumerate() {
+            told[stage.id.index()][port] |= is_reached;
+        }
     }
+    for port in plan.ports() {
+        let mut reached = Reached::new(plan);
+        port.next.iter().for_each(|target| reached.visit(plan, *target));
+        for (stage, is_reached) in reached.stages.into_iter().enumerate() {
+            told[stage][port.id.index()] |= is_reached;
+        }
+    }
+    let places = |of: &Vec<bool>| (0..of.len()).filter(|port| of[*port]).map(|port| port as u16).collect();
+    told.iter().map(places).collect()
 }
 
 /// What packets come to from one place.

@@ -34,8 +34,8 @@ impl Gate {
         *lock(&self.hosts) += 1;
     }
 
-    /// A host will not call it any more. `Err`: it was the last, and the acceptor panicked as it was
-    /// dropped, which the sentence tells.
+    /// A host will not call it any more. `Err`: it was the last, and the acceptor panicked as it
+    /// was dropped, which the sentence tells.
     pub(crate) fn leave(&self) -> Result<(), String> {
         let left = {
             let mut hosts = lock(&self.hosts);

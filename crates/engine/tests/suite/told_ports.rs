@@ -1,13 +1,11 @@
 //! Which stages of an lcore are told what happens to its ports: those that a port leads to and
 //! those that lead to it, at any distance, and those that asked for it. Nobody else.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use common::peers::Peers;
-use common::{OUT, device, plan, provider, registry, until};
+use crate::common::peers::Peers;
+use crate::common::{OUT, device, plan, provider, registry, until};
 use verbline_engine::{ConnectionEvent, Outputs, Registry, Runtime, Stage, StageSpec};
 use verbline_mem::Batch;
 use verbline_verbs::Provider;
@@ -98,7 +96,7 @@ fn a_stage_is_told_of_the_ports_around_it_and_of_those_that_it_asks_for() {
     until(&running, |report| ["first", "second"].iter().all(|name| opened(report, name) == 1));
     let told: Vec<(String, u16)> = {
         let wanted = 5;
-        let deadline = std::time::Instant::now() + common::PATIENCE;
+        let deadline = std::time::Instant::now() + crate::common::PATIENCE;
         while told.lock().unwrap().values().sum::<u64>() < wanted && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }

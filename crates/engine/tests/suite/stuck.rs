@@ -1,14 +1,12 @@
 //! A stop has a limit: who does not return is named, with what it does and since when. A run that
 //! one of its own threads stops ends all the same.
 
-mod common;
-
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::peers::Peers;
-use common::{PATIENCE, desk, fed, one_lcore, plan, registry, until};
+use crate::common::peers::Peers;
+use crate::common::{PATIENCE, desk, fed, one_lcore, plan, registry, until};
 use verbline_engine::{
     Acceptor, Answer, ConnectionRequest, EngineError, Next, Outputs, Registry, Running, Runtime, Stage, StageSpec,
     Stuck,
@@ -76,8 +74,8 @@ impl Drop for Waits {
     }
 }
 
-/// An app with what waits, as a stage and as an acceptor; what tells that it is there; and what lets
-/// it go.
+/// An app with what waits, as a stage and as an acceptor; what tells that it is there; and what
+/// lets it go.
 fn app(at: Where) -> (Registry, Receiver<()>, Sender<()>) {
     let ((there, is_there), (goes, go)) = (channel(), channel());
     let waits = Arc::new(Mutex::new(Some(Waits { at, there, go })));
@@ -227,8 +225,8 @@ fn a_stage_that_takes_its_input_away_is_given_the_next_one_all_the_same() {
         let spec = StageSpec { summary: "swaps", ..StageSpec::default() };
         registry.stage("swaps", spec, move |context| Ok(Box::new(Swaps { left, seen: context.counter("seen") })));
         let text = one_lcore("event", &fed("count = 1000, gap_us = 1", "use = \"swaps\""));
-        let report = common::run(&registry, &text).unwrap();
-        common::assert_clean(&report);
+        let report = crate::common::run(&registry, &text).unwrap();
+        crate::common::assert_clean(&report);
         assert_eq!(
             report.stage("next").unwrap().counter("seen"),
             Some(1000),

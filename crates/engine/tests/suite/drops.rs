@@ -1,12 +1,10 @@
 //! What panics as it is dropped: stages, acceptors, and the payloads of other panics. Each is told,
 //! and takes nothing else with it.
 
-mod common;
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, desk, fed, lacks_cpus, one_lcore, plan, plan_on, registry, run};
+use crate::common::{PATIENCE, desk, fed, lacks_cpus, one_lcore, plan, plan_on, registry, run};
 use verbline_engine::{
     Acceptor, Answer, ConnectionRequest, Ended, EngineError, Outputs, Registry, Report, Runtime, Stage, StageSpec,
 };
