@@ -76,6 +76,8 @@ pub(crate) struct Admin {
 /// The queues of an lcore, by their connections.
 #[derive(Debug)]
 pub(crate) struct Queues {
+    /// Whose connections they are, by its place in the plan.
+    port: u16,
     all: Vec<Option<Queue>>,
     free: Vec<u16>,
     by_slot: Vec<Option<u16>>,
@@ -83,9 +85,10 @@ pub(crate) struct Queues {
 
 impl Queues {
     /// For so many connections. As many more may be gone and have commands under way.
-    pub(crate) fn new(connections: usize) -> Queues {
+    pub(crate) fn new(port: u16, connections: usize) -> Queues {
         let most = (2 * connections).min(usize::from(u16::MAX));
         Queues {
+            port,
             all: (0..most).map(|_| None).collect(),
             free: (0..most as u16).rev().collect(),
             by_slot: vec![None; connections],
@@ -102,7 +105,9 @@ impl Queues {
         connect_by_ns: Tick,
     ) -> Option<u16> {
         let (qid, entries) = (asked.qid, asked.send_depth_less_one.checked_add(1)?);
-        let slot = self.by_slot.get_mut(connection.slot())?;
+        // Others have the same slots, and nobody here answers them.
+        let is_own = connection.port() == self.port;
+        let slot = self.by_slot.get_mut(connection.slot()).filter(|_| is_own)?;
         let at = self.free.pop()?;
         *slot = Some(at);
         self.all[usize::from(at)] = Some(Queue {

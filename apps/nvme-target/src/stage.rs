@@ -74,8 +74,6 @@ pub(crate) struct Target {
     files: BTreeMap<u32, FileStore>,
     /// The place of each namespace, by its number.
     pub(crate) place_of: Vec<Option<u16>>,
-    /// The port that its queues are connections of, by its place in the plan.
-    port: u16,
     pub(crate) queues: Queues,
     pub(crate) commands: Commands,
     /// Commands that found no room, or no packet.
@@ -155,8 +153,7 @@ impl Target {
             spaces: None,
             files,
             place_of: vec![None; NSID_MAX as usize + 1],
-            port,
-            queues: Queues::new(connections),
+            queues: Queues::new(port, connections),
             commands: Commands::new(most),
             blocked: VecDeque::with_capacity(most),
             done: Vec::with_capacity(256),
@@ -368,10 +365,6 @@ impl Stage for Target {
     }
 
     fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
-        // Other ports' connections have the same slots.
-        if event.port != self.port {
-            return;
-        }
         self.open_spaces(out);
         match event.change {
             ConnectionChange::Opened => self.opened(event.connection, out),
@@ -380,8 +373,7 @@ impl Stage for Target {
     }
 }
 
-/// The port that the stage sends to, and how many connections that has. Its receives hold whole
-/// capsules.
+/// The port that the stage sends to, whose receives hold capsules, and how many connections it has.
 fn connections_of(stage: &StageContext<'_>, settings: &Settings, section: &Params) -> Result<(u16, usize), StageError> {
     let plan = stage.plan();
     let own = plan.stages().iter().find(|own| own.name == stage.name());
