@@ -44,6 +44,8 @@ enum Habit {
     Leak,
     /// Sends everything round again, so that the run never comes to rest.
     Bounce,
+    /// Never comes back.
+    Hang,
     /// Can't be made at all.
     Refuse,
     /// Logs a warning for each packet.
@@ -96,6 +98,9 @@ impl Stage for Sink {
                 Habit::None | Habit::Refuse => drop(packet),
                 Habit::Panic => panic!("the sink is full to the brim"),
                 Habit::Leak => std::mem::forget(packet),
+                Habit::Hang => loop {
+                    std::thread::park();
+                },
                 Habit::Bounce => _ = out.send(OUT, packet),
                 Habit::Shout => tracing::warn!(bytes = packet.len(), "the sink has a packet"),
             }

@@ -1,8 +1,8 @@
 //! `without WHAT… -- COMMAND…`: runs a command from which a seccomp filter takes system calls, as a
 //! container's profile does.
 //!
-//! WHAT is `membarrier`, `mlock` (and mlock2), or `hugepages` (mmap(2) with MAP_HUGETLB, which then
-//! finds no memory).
+//! WHAT is `membarrier`, `mlock` (and mlock2), `hugepages` (mmap(2) with MAP_HUGETLB, which then
+//! finds no memory), or `threads` (clone3(2), as where a limit of threads is reached).
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -44,6 +44,8 @@ fn refuse(what: &str) -> Result<(), Box<dyn Error>> {
             let is_huge = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(flag), flag)?;
             (Rules::from([(libc::SYS_mmap, vec![SeccompRule::new(vec![is_huge])?])]), libc::ENOMEM)
         }
+        // Tried by the C library for a thread, and not for a program that is started.
+        "threads" => (whole(&[libc::SYS_clone3]), libc::EAGAIN),
         other => return Err(format!("cannot take away `{other}`").into()),
     };
     let refusal = SeccompAction::Errno(errno as u32);

@@ -2,6 +2,7 @@
 //! nothing hangs.
 
 use std::fs::OpenOptions;
+use std::time::{Duration, Instant};
 
 use verbline_tests::{Finished, Program, assert_fits, assert_report_holds, unwrapped};
 
@@ -86,6 +87,22 @@ fn a_run_that_does_not_come_to_rest_ends_with_its_drain_budget() {
     let sets = ["stage.sink.params.habit=bounce", "stage.sink.out.back=port.out", "lcore.main.drain=50ms"];
     let shown = rig(&sets).run().exited(1);
     ends_with(&shown, "the drain budget ran out with packets still on their way; raise `drain` of the lcores");
+}
+
+#[test]
+fn a_run_with_a_stage_that_never_comes_back_ends_and_names_it() {
+    let sets = ["stage.sink.params.habit=hang", "stage.sink.params.after=10", "lcore.main.drain=50ms"];
+    let began = Instant::now();
+    let hangs = Program::new(env!("CARGO_BIN_EXE_rig")).with(["run", "tests/plans/rig.toml", "--for", "1s"]);
+    let shown = hangs.with(sets.iter().flat_map(|set| ["--set", set])).run().exited(1);
+    assert!(began.elapsed() < Duration::from_secs(40), "a second, the drain, ten seconds: {shown}");
+    let (_, end) = shown.stdout.rsplit_once("\n\n").unwrap_or_else(|| panic!("{shown}"));
+    let said = unwrapped(end);
+    let (head, tail) =
+        ("FAILED lcore main, stage sink failed: stage.sink has been in `process` for ", "s, and did not");
+    let since = said.strip_prefix(head).and_then(|rest| rest.split_once(tail)).unwrap_or_else(|| panic!("{shown}"));
+    assert!(since.0.parse::<f64>().is_ok_and(|since| since >= 10.0), "{shown}");
+    assert_eq!(since.1.trim(), "come back when the run was stopped", "{shown}");
 }
 
 #[test]

@@ -109,6 +109,27 @@ fn without_the_right_to_lock_memory_it_may_be_swapped_out() {
     assert!(shown.note(Lack::LockedMemory).is_some_and(|note| note.contains("may lock 65536")), "{shown}");
 }
 
+// `prlimit --nproc=1`, which binds everybody but root: a panic, and exit 101.
+#[test]
+fn without_threads_the_first_that_a_run_needs_is_named() {
+    let plan = fs::read_to_string(root().join("tests/plans/rig.toml")).unwrap();
+    let by_address = plan
+        .replace("peer = \"port.in\"", "connect = \"10.9.9.1:7571\"")
+        .replace("peer = \"port.out\"", "listen = \"10.9.9.1:7571\"");
+    let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/rig-by-address.toml");
+    fs::write(path, by_address).unwrap();
+    for (plan, named) in [
+        ("tests/plans/rig.toml", "lcore.main: starting its thread: "),
+        (path, "port.out: the thread that connects it can't be made: "),
+    ] {
+        let program = Program::new(env!("CARGO_BIN_EXE_rig")).with(["run", plan, "--set", "pool.packets.pages=4KiB"]);
+        let shown = program.run_as(&mut program.behind(without("threads"))).exited(1);
+        let said = unwrapped(&shown.stderr);
+        assert!(said.contains(&format!("error: {plan}:")) && said.contains(named), "{shown}");
+        assert!(said.contains("raise the limit of threads (ulimit -u"), "{shown}");
+    }
+}
+
 #[test]
 fn without_cap_sys_nice_nothing_is_missed() {
     let program = rig();

@@ -19,7 +19,8 @@ pub(super) fn command(name: &'static str, about: &'static str) -> clap::Command 
     let run = format!(
         "Ctrl-C, SIGTERM and SIGHUP end a run: it drains, reports and exits with 0; a\n\
          second Ctrl-C or SIGTERM aborts. SIGUSR1 has the plan read again, for what\n\
-         the app takes of it meanwhile.\n\nExamples:\n  \
+         the app takes of it meanwhile. What has not ended ten seconds behind the\n\
+         drain is named, and the command exits with 1.\n\nExamples:\n  \
          {name} run plan.toml --for 3s\n  \
          {name} run plan.toml --set lcore.main.cpu=2 --json > report.json\n\n{EXIT_CODES}"
     );
