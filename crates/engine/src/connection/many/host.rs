@@ -9,6 +9,7 @@
 
 mod answering;
 mod asking;
+mod ending;
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -36,7 +37,6 @@ use crate::connection::spec::LocalPort;
 use crate::connection::supervisor::StopFlags;
 use crate::stats::connection_counters::{HostStats, LastError};
 use crate::stats::count::Shared;
-use crate::stats::report::FailureReport;
 
 /// The longest wait for the other end to finish a handshake.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -183,19 +183,6 @@ impl Host {
         Left { kept: kept.collect(), exchange: self.spec.exchange, counts }
     }
 
-    /// Drops what is the app's, while this thread is still waited for.
-    fn let_go(&mut self) {
-        if let Some(Err(sentence)) = self.spec.gate.take().map(|gate| gate.leave()) {
-            self.fail(sentence);
-        }
-        if let HostRole::Connect { data, .. } = &mut self.spec.role
-            && let Some(said) = data.take().and_then(Guarded::let_go)
-        {
-            let name = &self.spec.port.name;
-            self.fail(format!("the request data of port.{name} panicked as it was dropped: {said}"));
-        }
-    }
-
     /// Waits for something to happen, and acts on it.
     pub(crate) fn turn(&mut self, timeout: Option<&Timespec>) -> rustix::io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 64];
@@ -219,21 +206,6 @@ impl Host {
         }
         self.give_up_late();
         Ok(())
-    }
-
-    /// Nobody is taken any more; those who ask are refused, since nobody listens.
-    fn stop_taking(&mut self) {
-        if std::mem::take(&mut self.is_taking) {
-            // It was added, and is open: it cannot fail.
-            let _ = epoll::delete(&self.epoll, self.stop.connecting.as_fd());
-            if let HostRole::Listen { listener, .. } = &mut self.spec.role {
-                *listener = None;
-            }
-            if let Some(intake) = &self.spec.intake {
-                // Their requests are rejected as they are dropped.
-                drop(intake.close());
-            }
-        }
     }
 
     fn make(&self) -> Result<Box<QueuePair>, QpError> {
@@ -338,14 +310,6 @@ impl Host {
         if let Some(Err(sentence)) = self.spec.gate.as_ref().map(|gate| gate.ended(tag)) {
             self.fail(sentence);
         }
-    }
-
-    /// Ends the run. What is connected stays so while the run drains; nobody is taken any more.
-    fn fail(&mut self, message: String) {
-        tracing::error!(port = %self.spec.port.name, "{message}");
-        let lcore = self.spec.port.lcore.clone();
-        self.spec.exchange.control().fail(FailureReport { lcore, stage: None, panicked: false, message });
-        self.stop_taking();
     }
 
     /// What the lcore has said.

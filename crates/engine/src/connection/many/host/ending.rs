@@ -1,0 +1,47 @@
+//! How the host of a port ends: it takes nobody any more, and lets go of what is the app's.
+
+use std::os::fd::AsFd;
+
+use rustix::event::epoll;
+
+use super::{Host, HostRole};
+use crate::api::guarded::Guarded;
+use crate::stats::report::FailureReport;
+
+impl Host {
+    /// Drops what is the app's, while this thread is still waited for.
+    pub(super) fn let_go(&mut self) {
+        if let Some(Err(sentence)) = self.spec.gate.take().map(|gate| gate.leave()) {
+            self.fail(sentence);
+        }
+        if let HostRole::Connect { data, .. } = &mut self.spec.role
+            && let Some(said) = data.take().and_then(Guarded::let_go)
+        {
+            let name = &self.spec.port.name;
+            self.fail(format!("the request data of port.{name} panicked as it was dropped: {said}"));
+        }
+    }
+
+    /// Nobody is taken any more; those who ask are refused, since nobody listens.
+    pub(super) fn stop_taking(&mut self) {
+        if std::mem::take(&mut self.is_taking) {
+            // It was added, and is open: it cannot fail.
+            let _ = epoll::delete(&self.epoll, self.stop.connecting.as_fd());
+            if let HostRole::Listen { listener, .. } = &mut self.spec.role {
+                *listener = None;
+            }
+            if let Some(intake) = &self.spec.intake {
+                // Their requests are rejected as they are dropped.
+                drop(intake.close());
+            }
+        }
+    }
+
+    /// Ends the run. What is connected stays so while the run drains; nobody is taken any more.
+    pub(super) fn fail(&mut self, message: String) {
+        tracing::error!(port = %self.spec.port.name, "{message}");
+        let lcore = self.spec.port.lcore.clone();
+        self.spec.exchange.control().fail(FailureReport { lcore, stage: None, panicked: false, message });
+        self.stop_taking();
+    }
+}
