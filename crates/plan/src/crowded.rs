@@ -23,7 +23,7 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, others: &[Option<PortId>],
         let asking = raw.ports.iter().zip(others).filter(asks).map(|(port, _)| port);
         let wanted = |port: &RawPort| port.shared.connections.as_ref().map_or(1, |wanted| u64::from(wanted.value));
         let all: u64 = asking.clone().map(wanted).sum();
-        let Some(last) = asking.clone().filter(|port| port.shared.connections.is_some()).next_back() else { continue };
+        let Some(last) = asking.clone().rfind(|port| port.shared.connections.is_some()) else { continue };
         let (true, Some(field)) = (all > places, &last.shared.connections) else { continue };
         let names: Vec<_> = asking.map(|port| format!("port.{}", port.head.name)).collect();
         let verb = if names.len() == 1 { "wants" } else { "want" };

@@ -113,7 +113,7 @@ impl Stage for Sink {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // `tracing` reports what happens while a run lasts, e.g. a port that goes down.
-    verbline::cli::log_to_stderr();
+    let _log = verbline::cli::log_to_stderr();
     let mut registry = Registry::new("echo");
     let source = StageSpec {
         outputs: &["packets"],

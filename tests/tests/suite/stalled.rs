@@ -101,17 +101,19 @@ fn a_panic_is_no_reason_to_wait_for_a_pipe() {
 #[test]
 fn warnings_of_one_place_are_limited_and_what_is_left_out_is_counted() {
     let shown = endless("shout").with(["--for", "2500ms", "--json"]).run().exited(0);
-    let (mut said, mut left_out) = (0, 0);
+    let (mut said, mut left_out, mut told) = (0, 0, 0);
     for line in shown.stderr.lines() {
         assert!(line.contains(" WARN ") && line.contains("the sink has a packet"), "{shown}");
         match line.split_once(" more were left out: ") {
             Some((head, _)) => {
                 let number = head.rsplit(' ').next().unwrap_or_default().replace(',', "");
+                told += 1;
                 left_out += number.parse::<u64>().unwrap_or_else(|error| panic!("{error}: {line}"));
             }
             None => said += 1,
         }
     }
+    assert!(told >= 2, "while it goes on, too: {shown}");
     // Ten in each of the seconds that the run touches.
     assert!((10..=60).contains(&said), "{said} in {shown}");
     let received = shown.json()["stages"][1]["counters"][0]["value"].as_u64();

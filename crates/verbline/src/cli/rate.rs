@@ -37,9 +37,12 @@ struct Place {
     level: Level,
     /// The words of a record that was left out.
     words: Mutex<String>,
+    /// The second of the last record.
     second: AtomicU64,
     said: AtomicU64,
     left_out: AtomicU64,
+    /// The second of the first record that was left out and is not told of.
+    untold_since: AtomicU64,
 }
 
 /// The limit, as a layer of a subscriber.
@@ -56,7 +59,7 @@ impl<S: Subscriber> Layer<S> for RateLimit {
 pub(super) fn left_out(all: bool) -> Vec<String> {
     let places = PLACES.all.read().unwrap_or_else(PoisonError::into_inner);
     let second = PLACES.since.elapsed().as_secs();
-    let is_over = |place: &&Arc<Place>| all || place.second.load(Ordering::Relaxed) < second;
+    let is_over = |place: &&Arc<Place>| all || place.untold_since.load(Ordering::Relaxed) < second;
     places.values().filter(is_over).filter_map(|place| place.tell()).collect()
 }
 
@@ -71,6 +74,7 @@ fn place_of(event: &Event<'_>) -> Arc<Place> {
         second: AtomicU64::new(0),
         said: AtomicU64::new(0),
         left_out: AtomicU64::new(0),
+        untold_since: AtomicU64::new(0),
     };
     let mut all = PLACES.all.write().unwrap_or_else(PoisonError::into_inner);
     Arc::clone(all.entry(id).or_insert_with(|| Arc::new(new())))
@@ -86,6 +90,7 @@ impl Place {
             return true;
         }
         if self.left_out.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.untold_since.store(second, Ordering::Relaxed);
             // Once a second. Where the words are just being told, they stay: nobody waits here.
             if let Ok(mut words) = self.words.try_lock() {
                 event.record(&mut Message(&mut words));

@@ -71,9 +71,9 @@ pub(super) fn ports(ports: &[PortReport]) -> String {
         let errors: u64 = port.errors.iter().map(|status| status.count).sum();
         // What goes out of a port with operations has a table of its own.
         let by_operations = port.operations.is_some() && port.tx_packets == 0;
-        let sent = if by_operations { NONE.to_owned() } else { count(port.tx_packets) };
+        let sent = || (count(port.tx_packets), mean(port.tx_packets, port.tx_posts));
+        let (sent, batch) = if by_operations { (NONE.to_owned(), NONE.to_owned()) } else { sent() };
         let received = count(port.rx_packets);
-        let batch = mean(port.tx_packets, port.tx_posts);
         [port.name.clone(), port.lcore.clone(), received, sent, batch, count(errors)]
     });
     table(header, 2, rows)
