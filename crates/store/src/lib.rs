@@ -28,7 +28,7 @@ pub mod store;
 
 pub use check::Extent;
 pub use faulty::{Disk, Faults, FaultyStore};
-pub use file::{DirectIo, FileCounts, FileError, FileSpec, FileStore};
+pub use file::{DirectIo, FileCounts, FileError, FileSpec, FileStore, Identity, IdentityFrom};
 pub use memory::{BlockMemory, MemoryStore, Resizer};
 pub use null::NullStore;
 pub use request::{Done, Fault, Op, Request};

@@ -1,8 +1,9 @@
 //! Why a file is no store, and what to do about it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use verbline_mem::uring::RingError;
 
 use crate::store::GeometryError;
@@ -21,6 +22,17 @@ pub enum FileError {
         source: io::Error,
         /// What to look at.
         remedy: &'static str,
+    },
+    /// Somebody else has it, as a mounted file system, or a process.
+    #[error(
+        "store {}: {by}; two writers destroy each other's blocks: end that first, or name another file or device",
+        path.display()
+    )]
+    Held {
+        /// The file.
+        path: PathBuf,
+        /// Who.
+        by: String,
     },
     /// Direct I/O was asked for, and the file system has none.
     #[error(
@@ -81,4 +93,8 @@ pub enum FileError {
         /// Why.
         source: RingError,
     },
+}
+
+pub(super) fn system(path: &Path, call: &'static str, errno: Errno, remedy: &'static str) -> FileError {
+    FileError::System { path: path.to_owned(), call, source: io::Error::from(errno), remedy }
 }

@@ -11,15 +11,22 @@
 //!   EINTR) is tried again. Either is counted ([`FileStore::counts`]).
 //! - After a flush that failed, every later flush and write with `fua` fails too: the kernel tells
 //!   of a write that it lost once only, so that nobody could say what is durable.
+//! - A file or device that is open for writing is this process's alone: nobody else mounts the
+//!   device, and no other process that asks for a lock writes to the file ([`FileError::Held`]).
+//! - Its blocks have a name that is kept with them ([`FileStore::identity`]).
 //! - A file that shrinks ends reads behind its end with [`Fault::OutOfRange`](crate::Fault); a
 //!   write there makes it grow again. [`Store::refresh`](crate::Store::refresh) sees the new size.
 
+mod claim;
 pub mod device;
 mod error;
+mod holder;
+mod identity;
 mod open;
 mod steps;
 mod store;
 
 pub use error::FileError;
+pub use identity::{Identity, IdentityFrom};
 pub use open::{DirectIo, FileSpec};
 pub use store::{FileCounts, FileStore};

@@ -1,15 +1,15 @@
 //! Opening a file or block device as a store: by which flags, of what size, aligned to what.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use verbline_mem::Pool;
 use verbline_mem::uring::{FileRing, RingSpec};
 
-use super::error::FileError;
+use super::claim::Claim;
+use super::error::{FileError, system};
 use super::store::FileStore;
 use crate::store::Geometry;
 
@@ -54,7 +54,8 @@ impl FileSpec {
 }
 
 impl FileStore<FileRing> {
-    /// Opens it, for one lcore. Another lcore opens it once more.
+    /// Opens it, for one lcore. Another lcore opens it once more. Other processes are kept from
+    /// writing to it as long as one of these stores is there.
     ///
     /// # Errors
     /// What the machine or the file lacks, and what to do.
@@ -69,6 +70,12 @@ impl FileStore<FileRing> {
             create(path, len_bytes)?;
         }
         let mut notes = Vec::new();
+        // Its kind before it is opened, since open(2) waits for the other end of a FIFO. Not with
+        // O_NONBLOCK: the ring would then fail what it can't do at once.
+        let claim = Claim::take(path, &check_kind(path)?, spec.read_only)?;
+        if let Some(lack) = claim.lack {
+            notes.push(format!("store {}: {lack}", path.display()));
+        }
         let (file, align_bytes) = open_file(spec, &mut notes)?;
         let len_bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
             .map_err(|errno| system(path, "lseek(2) to its end", errno, "name a regular file or a block device"))?;
@@ -86,7 +93,7 @@ impl FileStore<FileRing> {
                 path.display()
             ));
         }
-        Ok(FileStore::over(ring, geometry, spec.depth as usize, notes))
+        Ok(FileStore::over(ring, geometry, spec.depth as usize, notes).claiming(claim))
     }
 }
 
@@ -116,9 +123,6 @@ fn open_file(spec: &FileSpec, notes: &mut Vec<String>) -> Result<(OwnedFd, u32),
     let access = if spec.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let flags = access | OFlags::CLOEXEC;
     let open = |flags| rustix::fs::open(path, flags, Mode::empty());
-    // Before it is opened, since open(2) waits for the other end of a FIFO. Not with O_NONBLOCK:
-    // the ring would then fail what it can't do at once.
-    check_kind(path)?;
     let file = open(flags).map_err(|errno| system(path, "open(2)", errno, "check its name and its rights"))?;
     if spec.direct == DirectIo::Never {
         return Ok((file, 1));
@@ -149,10 +153,10 @@ fn open_file(spec: &FileSpec, notes: &mut Vec<String>) -> Result<(OwnedFd, u32),
     Ok((file, 1))
 }
 
-fn check_kind(path: &Path) -> Result<(), FileError> {
+fn check_kind(path: &Path) -> Result<Stat, FileError> {
     let stat = rustix::fs::stat(path).map_err(|errno| system(path, "stat(2)", errno, "check its name"))?;
     match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile | FileType::BlockDevice => Ok(()),
+        FileType::RegularFile | FileType::BlockDevice => Ok(stat),
         FileType::Directory => Err(FileError::Kind { path: path.to_owned(), kind: "a folder".to_owned() }),
         other => Err(FileError::Kind { path: path.to_owned(), kind: format!("neither ({other:?})") }),
     }
@@ -195,8 +199,4 @@ fn tried_alignment(file: &OwnedFd) -> Alignment {
     let block_bytes = sizes.into_iter().find(|&least| fits(least, 0, least)).unwrap_or(page);
     let memory_bytes = sizes.into_iter().find(|&least| fits(0, least, page)).unwrap_or(page);
     Alignment { block_bytes, memory_bytes }
-}
-
-fn system(path: &Path, call: &'static str, errno: Errno, remedy: &'static str) -> FileError {
-    FileError::System { path: path.to_owned(), call, source: io::Error::from(errno), remedy }
 }

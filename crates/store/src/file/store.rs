@@ -3,11 +3,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use verbline_mem::uring::{Completed, Entry, FileRing, PushError};
 use verbline_mem::{Packet, Pool};
 
+use super::claim::Claim;
 use super::device::Device;
+use super::identity::Identity;
 use super::steps::{After, Lacks, Steps};
 use crate::check;
 use crate::null::hand_out;
@@ -35,6 +38,7 @@ pub struct FileStore<D: Device = FileRing> {
     unsubmitted: bool,
     counts: FileCounts,
     notes: Vec<String>,
+    claim: Option<Arc<Claim>>,
 }
 
 /// What happened beside what was asked for.
@@ -66,7 +70,18 @@ impl<D: Device> FileStore<D> {
             unsubmitted: false,
             counts: FileCounts::default(),
             notes,
+            claim: None,
         }
+    }
+
+    /// With what keeps others from its file.
+    pub(super) fn claiming(self, claim: Arc<Claim>) -> FileStore<D> {
+        FileStore { claim: Some(claim), ..self }
+    }
+
+    /// The name of the blocks; a device of a test has none.
+    pub fn identity(&self) -> Option<Identity> {
+        self.claim.as_ref().map(|claim| claim.identity())
     }
 
     /// What a person should know: that there is no direct I/O, or that buffers are not registered.

@@ -1,5 +1,6 @@
 //! The integration tests of `store`: one program, a module a theme.
 
+mod claims;
 mod common;
 mod crash;
 mod file;
