@@ -1,5 +1,7 @@
 //! Cuts what a diagnostic quotes from a file to a length that a person reads.
 
+use crate::masked::masked;
+
 /// Longer words have their middle cut out: no name that a plan may have is as long, and few paths
 /// are.
 const WORD_CHARS_MAX: usize = 160;
@@ -8,8 +10,9 @@ const WORD_CHARS_MAX: usize = 160;
 const TEXT_BYTES_MAX: usize = 8 << 10;
 
 /// `text` as it is, if a person can read it; else what is at both ends of its longest words, and
-/// not all of it.
-pub(crate) fn excerpt(mut text: String) -> String {
+/// not all of it. No secret is shown.
+pub(crate) fn excerpt(text: String) -> String {
+    let mut text = masked(&text).into_owned();
     if text.len() <= WORD_CHARS_MAX {
         return text;
     }

@@ -101,6 +101,7 @@ mod limits;
 mod listeners;
 mod load;
 mod machine;
+mod masked;
 mod memory;
 mod names;
 mod needs;

@@ -7,6 +7,7 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{Annotation, AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 use crate::diag::{Diagnostic, Severity};
+use crate::masked::masked;
 use crate::source::{Source, Span};
 
 /// Columns.
@@ -150,7 +151,7 @@ fn cut<'a>(one: &'a Diagnostic, index: u32, part: Range<usize>, marks: Vec<Mark<
     let source = one.source(index);
     let line = source.line_at(part.start);
     let is_cut = source.line_range(line).start != part.start || part.len() > EXCERPT_BYTES_MAX;
-    let text = &source.text[part.clone()];
+    let text = masked(&source.text[part.clone()]);
     if let Some(mark) = marks.first().filter(|_| is_cut && !source.is_flag) {
         let at = one.fault().sources.locate(Span::new(index, mark.range.clone()));
         let origin = Origin::path(source.name.as_str()).line(at.line).char_column(at.column);
