@@ -104,7 +104,7 @@ impl Target {
                 numbers.sort_unstable();
                 namespace::write_list(page, numbers.into_iter(), command.nsid);
             }
-            (cns::NAMESPACE_DESCRIPTORS, _) if !is_discovery => namespace::write_descriptors(page, space()?.nguid()),
+            (cns::NAMESPACE_DESCRIPTORS, _) if !is_discovery => namespace::write_descriptors(page, space()?.names()),
             // Of the NVM command set: no limits beyond those of Identify Controller.
             (cns::CONTROLLER_OF_SET, 0) if !is_discovery => {}
             (cns::NAMESPACE_OF_SET, 0) if !is_discovery => drop(space()?),

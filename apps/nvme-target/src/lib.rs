@@ -22,6 +22,7 @@ mod io;
 mod keep_alive;
 mod layout;
 mod logs;
+mod namespace_settings;
 mod namespaces;
 mod pipelined;
 mod queue;

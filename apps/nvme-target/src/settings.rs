@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use verbline::plan::{Destination, Params};
 use verbline::prelude::*;
-use verbline_nvme::protection::{PROTECTION_BYTES, ProtectionType};
+use verbline_nvme::protection::PROTECTION_BYTES;
 use verbline_nvme::{NQN_BYTES, Nqn};
 
-use crate::layout::Layout;
+use crate::namespace_settings::check_namespaces;
+pub(crate) use crate::namespace_settings::{NSID_MAX, NamespaceSettings};
 
 /// The section.
 pub(crate) const SECTION: &str = "nvme";
@@ -73,52 +74,6 @@ pub(crate) struct Settings {
     pub(crate) namespace: BTreeMap<String, NamespaceSettings>,
 }
 
-/// `[nvme.namespace.N]`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NamespaceSettings {
-    /// A region of the plan that keeps the blocks; one of the target's stages owns it.
-    pub(crate) memory: Option<String>,
-    /// A file or block device that keeps the blocks.
-    pub(crate) file: Option<PathBuf>,
-    /// Makes the file, of so many bytes, if it is not there.
-    pub(crate) create_bytes: Option<u64>,
-    /// The file goes through the page cache; else past it, where its file system can.
-    #[serde(default)]
-    pub(crate) page_cache: bool,
-    /// Nothing is kept: so many bytes that read as whatever there is.
-    pub(crate) null_bytes: Option<u64>,
-    /// Bytes of a block's data.
-    #[serde(default = "block_bytes")]
-    pub(crate) block_bytes: u32,
-    /// The type of the protection information behind each block; nothing: there is none.
-    pub(crate) protection: Option<ProtectionKey>,
-    /// Hosts may not write.
-    #[serde(default)]
-    pub(crate) read_only: bool,
-}
-
-/// `protection`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum ProtectionKey {
-    Type1,
-    Type2,
-    Type3,
-}
-
-impl NamespaceSettings {
-    /// How its blocks lie in its store.
-    pub(crate) fn layout(&self) -> Layout {
-        let kind = self.protection.map(|key| match key {
-            ProtectionKey::Type1 => ProtectionType::Type1,
-            ProtectionKey::Type2 => ProtectionType::Type2,
-            ProtectionKey::Type3 => ProtectionType::Type3,
-        });
-        Layout::new(self.block_bytes, kind, self.file.is_some())
-    }
-}
-
 fn serial() -> String {
     "VERBLINE0001".to_owned()
 }
@@ -157,10 +112,6 @@ fn in_capsule_bytes() -> u32 {
 
 fn transfer_bytes_max() -> u32 {
     128 << 10
-}
-
-fn block_bytes() -> u32 {
-    4096
 }
 
 fn yes() -> bool {
@@ -225,34 +176,8 @@ impl Settings {
             let message = format!("`{host}` has a secret, and may not connect: write it among `hosts`, too");
             return Err(section.refuse("secrets", message).into());
         }
-        for (number, namespace) in &settings.namespace {
-            settings.check_namespace(section, number, namespace)?;
-        }
+        check_namespaces(&settings.namespace).map_err(|message| section.refuse("namespace", message))?;
         Ok(settings)
-    }
-
-    fn check_namespace(&self, section: &Params, number: &str, space: &NamespaceSettings) -> Result<(), StageError> {
-        let refuse = |message: String| Err(section.refuse("namespace", message).into());
-        if !number.parse().is_ok_and(|number: u32| (1..=NSID_MAX).contains(&number)) {
-            return refuse(format!("`{number}` numbers no namespace: write 1 to {NSID_MAX}"));
-        }
-        let block = space.block_bytes;
-        if !block.is_power_of_two() || !(512..=4096).contains(&block) {
-            return refuse(format!("namespace {number}: blocks of {block} bytes; write 512, 1024, 2048 or 4096"));
-        }
-        if space.file.is_none() && (space.create_bytes.is_some() || space.page_cache) {
-            return refuse(format!("namespace {number}: `create_bytes` and `page_cache` go with `file`"));
-        }
-        if space.protection.is_some() && space.null_bytes.is_some() {
-            return refuse(format!("namespace {number}: `null_bytes` keep nothing, so no `protection` either"));
-        }
-        match (&space.memory, &space.file, space.null_bytes) {
-            (Some(_), None, None) | (None, Some(_), None) | (None, None, Some(1..)) => Ok(()),
-            _ => refuse(format!(
-                "namespace {number} is kept nowhere, or twice: write `memory = \"REGION\"`, `file = \"PATH\"` or \
-                 `null_bytes`"
-            )),
-        }
     }
 
     fn allows(&self, host: &String) -> bool {
@@ -321,9 +246,6 @@ impl Settings {
         plan.ports().iter().filter_map(of).collect()
     }
 }
-
-/// The greatest number of a namespace.
-pub(crate) const NSID_MAX: u32 = 1024;
 
 /// A name that was checked as the settings were read.
 pub(crate) fn name(text: &str) -> Nqn {

@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     table: Mutex<Table>,
     /// The memory of namespaces, by the region's name: the stage that owns it leaves it here.
     memory: Mutex<BTreeMap<String, (Region, Option<Resizer>)>>,
+    /// The names of the blocks in regions: made once, and no others' after the run.
+    uuids: Mutex<BTreeMap<String, [u8; 16]>>,
     tallies: Mutex<Vec<Tally>>,
     /// Disks of tests, by their namespaces' numbers.
     disks: BTreeMap<u32, Disk>,
@@ -188,6 +190,19 @@ impl Shared {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let (region, resizer) = memory.get_mut(name)?;
         Some(open(region, resizer))
+    }
+
+    /// The name of the blocks in a region, whichever namespace has them: a random UUID. `None`: the
+    /// system gives no random bytes.
+    pub(crate) fn uuid_of(&self, region: &str) -> Option<[u8; 16]> {
+        let mut uuids = self.uuids.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(uuid) = uuids.get(region) {
+            return Some(*uuid);
+        }
+        let mut uuid: [u8; 16] = random::bytes()?;
+        (uuid[6], uuid[8]) = (uuid[6] & 0x0F | 4 << 4, uuid[8] & 0x3F | 0x80);
+        uuids.insert(region.to_owned(), uuid);
+        Some(uuid)
     }
 
     /// The next store in the memory of a region says anew how many blocks there are.

@@ -6,11 +6,11 @@ use verbline::engine::{Range, Region};
 use verbline::mem::Pool;
 use verbline::prelude::*;
 use verbline_nvme::io::{FORCE_UNIT_ACCESS, ReadWrite};
-use verbline_nvme::namespace::Namespace;
+use verbline_nvme::namespace::{Names, Namespace};
 use verbline_nvme::{Command, opcode};
 use verbline_store::{
-    BlockMemory, DirectIo, Fault, FaultyStore, FileSpec, FileStore, Geometry, GeometryError, MemoryStore, NullStore,
-    Request, Store,
+    BlockMemory, DirectIo, Fault, FaultyStore, FileSpec, FileStore, Geometry, GeometryError, IdentityFrom, MemoryStore,
+    NullStore, Request, Store,
 };
 
 use crate::layout::Layout;
@@ -25,7 +25,7 @@ pub(crate) struct Space {
     pub(crate) layout: Layout,
     /// The memory that its blocks lie in, if RDMA operations can reach them there.
     region: Option<Region>,
-    nguid: [u8; 16],
+    names: Names,
     /// What is asked of the store.
     pub(crate) requests: VecDeque<Request>,
     /// Its descriptor wakes the lcore.
@@ -58,6 +58,8 @@ pub(crate) enum SpaceError {
     Memory(#[from] Fault),
     #[error("no target stage of the plan owns region.{0}; write `regions = [\"{0}\"]` in one")]
     NoRegion(String),
+    #[error("the system gives no random bytes, of which its name is to be made: write `uuid = …`")]
+    NoName,
 }
 
 impl Space {
@@ -71,6 +73,15 @@ impl Space {
         file: Option<FileStore>,
     ) -> Result<Space, SpaceError> {
         let layout = how.layout();
+        let uuid = match (how.uuid, &how.memory, &file) {
+            (Some(uuid), ..) => Some(uuid.0),
+            // A region's blocks are gone with the run, and so is their name.
+            (None, Some(region), _) => shared.uuid_of(region),
+            (None, None, Some(file)) => file.identity().map(|identity| identity.uuid),
+            (None, None, None) => Some(of_nothing(settings, nsid)),
+        };
+        let uuid = uuid.ok_or(SpaceError::NoName)?;
+        let names = Names { uuid, nguid: how.nguid.map(|name| name.0), eui64: how.eui64.map(|name| name.0) };
         let (store, region) = match (&how.memory, file, shared.disk(nsid)) {
             (Some(name), ..) => memory(name, &layout, depth, shared)?,
             (None, Some(file), _) => (Box::new(file) as Box<dyn Store>, None),
@@ -81,15 +92,7 @@ impl Space {
             }
         };
         let store = if how.read_only { Box::new(ReadOnly(store)) as Box<dyn Store> } else { store };
-        Ok(Space {
-            nsid,
-            store,
-            layout,
-            region,
-            nguid: nguid(settings, nsid),
-            requests: VecDeque::with_capacity(depth),
-            is_watched: true,
-        })
+        Ok(Space { nsid, store, layout, region, names, requests: VecDeque::with_capacity(depth), is_watched: true })
     }
 
     /// The place of one that is gone.
@@ -100,7 +103,7 @@ impl Space {
             store: Box::new(NullStore::new(geometry, 1)),
             layout: Layout::new(512, None, false),
             region: None,
-            nguid: [0; 16],
+            names: Names { uuid: [0; 16], nguid: None, eui64: None },
             requests: VecDeque::new(),
             is_watched: true,
         }
@@ -143,13 +146,14 @@ impl Space {
             blocks: geometry.blocks,
             block_shift: self.layout.block_shift as u8,
             is_read_only: geometry.read_only,
-            nguid: self.nguid,
+            nguid: self.names.nguid,
+            eui64: self.names.eui64,
             protection: self.layout.protected.map(|protected| protected.format.kind),
         }
     }
 
-    pub(crate) fn nguid(&self) -> &[u8; 16] {
-        &self.nguid
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
     }
 }
 
@@ -188,6 +192,9 @@ pub(crate) fn open_file(
         ..FileSpec::new(path, how.layout().stored_bytes(), commands_max.min(FILE_DEPTH_MAX))
     })?;
     store.notes().iter().for_each(|note| tracing::warn!(nsid, "{note}"));
+    if how.uuid.is_none() && store.identity().is_some_and(|identity| identity.from == IdentityFrom::Path) {
+        tracing::warn!(nsid, "hosts know {} by its path alone: write `uuid = …` there", path.display());
+    }
     let align = store.geometry().align_bytes;
     let is_aligned = |bytes: u32| bytes.is_multiple_of(align);
     if let Some(pool) = pool
@@ -231,16 +238,18 @@ fn memory(
     opened.ok_or_else(|| SpaceError::NoRegion(name.to_owned()))
 }
 
-/// A name for the namespace that is the same after a restart: of the subsystem's name and serial
-/// number (FNV-1a), and its number.
-fn nguid(settings: &Settings, nsid: u32) -> [u8; 16] {
+/// The name of a namespace that keeps nothing, the same after a restart: a UUID of version 8, of
+/// the subsystem's name and serial number (FNV-1a), and the namespace's number.
+fn of_nothing(settings: &Settings, nsid: u32) -> [u8; 16] {
     let text = settings.subsystem.bytes().chain([0]).chain(settings.serial.bytes());
     let hash =
         text.fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3));
-    let mut nguid = [0; 16];
-    nguid[..8].copy_from_slice(&hash.to_be_bytes());
-    nguid[12..].copy_from_slice(&nsid.to_be_bytes());
-    nguid
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&hash.to_be_bytes());
+    uuid[12..].copy_from_slice(&nsid.to_be_bytes());
+    uuid[6] = uuid[6] & 0x0F | 8 << 4;
+    uuid[8] = 0x80;
+    uuid
 }
 
 /// A store that hosts may only read.

@@ -20,8 +20,10 @@ pub struct Namespace {
     pub block_shift: u8,
     /// Nobody may write to it.
     pub is_read_only: bool,
-    /// Its name, unique in the world.
-    pub nguid: [u8; 16],
+    /// Its NGUID and its EUI-64, as far as it has them.
+    pub nguid: Option<[u8; 16]>,
+    /// The EUI-64.
+    pub eui64: Option<[u8; 8]>,
     /// What lies behind its blocks, if anything does.
     pub protection: Option<ProtectionType>,
 }
@@ -49,7 +51,8 @@ impl Namespace {
         page[30] = 1; // NMIC: several controllers may use it.
         page[33] = 1; // DLFEAT: what was given back reads as zeros, and its guards as ones.
         page[99] = self.is_read_only.into();
-        put(page, 104, &self.nguid);
+        put(page, 104, &self.nguid.unwrap_or_default());
+        put(page, 120, &self.eui64.unwrap_or_default());
         page[130] = self.block_shift;
     }
 
@@ -77,7 +80,9 @@ impl Namespace {
             return Err(FieldError::new("MS", format, metadata_bytes, Status::INVALID_NAMESPACE));
         }
         let (blocks, is_read_only) = (u64_at(page, 0), page[99] & 1 != 0);
-        Ok(Namespace { blocks, block_shift, is_read_only, nguid: array(page, 104), protection })
+        let nguid = Some(array(page, 104)).filter(|nguid| *nguid != [0; 16]);
+        let eui64 = Some(array(page, 120)).filter(|eui64| *eui64 != [0; 8]);
+        Ok(Namespace { blocks, block_shift, is_read_only, nguid, eui64, protection })
     }
 }
 
@@ -110,12 +115,30 @@ const NGUID: u8 = 2;
 const UUID: u8 = 3;
 const COMMAND_SET: u8 = 4;
 
-/// Writes the descriptors of a namespace: its NGUID, and that it is of the NVM command set.
-pub fn write_descriptors(page: &mut [u8; PAGE_BYTES], nguid: &[u8; 16]) {
+/// The names of a namespace that no other one has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// Every namespace has one.
+    pub uuid: [u8; 16],
+    /// Of IEEE's kinds of names what there is: each needs a number that IEEE gave to somebody.
+    pub nguid: Option<[u8; 16]>,
+    /// The shorter one.
+    pub eui64: Option<[u8; 8]>,
+}
+
+/// Writes the descriptors of a namespace: its names, and that it is of the NVM command set.
+pub fn write_descriptors(page: &mut [u8; PAGE_BYTES], names: &Names) {
     page.fill(0);
-    put(page, 0, &[NGUID, 16]);
-    put(page, 4, nguid);
-    put(page, 20, &[COMMAND_SET, 1]);
+    let mut at = 0;
+    let mut add = |kind: u8, value: &[u8]| {
+        put(page, at, &[kind, value.len() as u8]);
+        put(page, at + 4, value);
+        at += 4 + value.len();
+    };
+    names.eui64.iter().for_each(|eui64| add(EUI64, eui64));
+    names.nguid.iter().for_each(|nguid| add(NGUID, nguid));
+    add(UUID, &names.uuid);
+    add(COMMAND_SET, &[0]); // The NVM command set.
 }
 
 /// The first name among the descriptors, if there is one.

@@ -105,11 +105,22 @@ proptest! {
         controller.write(&mut page);
         prop_assert_eq!(Controller::read(&page), Ok(controller));
         let protection = ProtectionType::from_number((cntlid % 4) as u8);
-        let namespace = Namespace { blocks, block_shift, is_read_only: blocks % 2 == 0, nguid: host_id, protection };
+        let nguid = Some(host_id).filter(|id| *id != [0; 16]);
+        let eui64 = host_id.first_chunk().copied().filter(|id| *id != [0; 8]);
+        let namespace = Namespace { blocks, block_shift, is_read_only: blocks % 2 == 0, nguid, eui64, protection };
         namespace.write(&mut page);
         prop_assert_eq!(Namespace::read(&page), Ok(namespace));
-        namespace::write_descriptors(&mut page, &host_id);
-        prop_assert_eq!(namespace::read_name(&page), Some(namespace::Name::Nguid(host_id)));
+        let mut first = |names: &namespace::Names| {
+            namespace::write_descriptors(&mut page, names);
+            namespace::read_name(&page)
+        };
+        let names = namespace::Names { uuid: host_id, nguid, eui64 };
+        let uuid = namespace::Names { nguid: None, eui64: None, ..names };
+        prop_assert_eq!(first(&uuid), Some(namespace::Name::Uuid(host_id)));
+        if let (Some(nguid), Some(eui64)) = (nguid, eui64) {
+            prop_assert_eq!(first(&names), Some(namespace::Name::Eui64(eui64)));
+            prop_assert_eq!(first(&namespace::Names { eui64: None, ..names }), Some(namespace::Name::Nguid(nguid)));
+        }
         let address = SocketAddr::from(([10, 9, 9, 1], port));
         let entry = Entry { address, port_id: cntlid, admin_entries: 32, subsystem };
         let mut bytes = [0; discovery::ENTRY_BYTES];

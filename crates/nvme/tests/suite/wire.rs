@@ -3,7 +3,7 @@
 use verbline_nvme::connect::{CNTLID_ANY, Connect};
 use verbline_nvme::io::{self, ReadWrite};
 use verbline_nvme::log::LogRequest;
-use verbline_nvme::namespace::{self, Name};
+use verbline_nvme::namespace::{self, Name, Names};
 use verbline_nvme::property::{self, Property};
 use verbline_nvme::{COMMAND_BYTES, Command, Response, Sgl, Status, cm, identify, opcode};
 
@@ -116,4 +116,11 @@ fn names_of_namespaces() {
     assert_eq!(namespace::read_name(&card), Some(Name::Eui64([7; 8])));
     assert_eq!(namespace::read_name(&page(&[&[4, 1, 0, 0, 0]])), None, "a command set is no name");
     assert_eq!(namespace::read_name(&[3, 16, 0, 0, 1]), None, "a name that is cut off");
+    // All that there may be, as the specification lays them out.
+    let mut written = [0xEE; 4096];
+    let names = Names { uuid: [9; 16], nguid: Some([8; 16]), eui64: Some([7; 8]) };
+    namespace::write_descriptors(&mut written, &names);
+    let parts: [&[u8]; 7] = [&[1, 8, 0, 0], &[7; 8], &[2, 16, 0, 0], &[8; 16], &[3, 16, 0, 0], &[9; 16], &[4, 1, 0, 0]];
+    let parts = parts.concat();
+    assert!(written[..parts.len()] == parts && written[parts.len()..].iter().all(|byte| *byte == 0));
 }

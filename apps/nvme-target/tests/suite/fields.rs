@@ -1,0 +1,225 @@
+//! A host that lies, field by field: one case for each field that a peer may choose, at its bounds.
+//! Whatever stands there, the command is answered, or its queue is closed, and the host beside it
+//! is served. What the answer to a wrong value is, `hostile.rs` and `admission.rs` say.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{ENTRIES, Host, SUBSYSTEM, end, target};
+use verbline::verbs::connection::ConnectionError;
+use verbline_nvme::cm::{REQUEST_BYTES, Reject, Request};
+use verbline_nvme::connect::{CNTLID_ANY, Connect, DATA_BYTES};
+use verbline_nvme::property::{self, Property};
+use verbline_nvme::{COMMAND_BYTES, Command, Response, Sgl, Status, opcode};
+
+const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
+
+/// What a field of 32 bits may hold to do harm.
+const BOUNDS: [u32; 7] = [0, 1, 0x7FFF, 0xFFFF, 1 << 16, 1 << 31, u32::MAX];
+
+/// A host beside, with an I/O queue.
+fn neighbour(port: u16) -> (Host, usize) {
+    let mut good = Host::new(port);
+    good.name = "nqn.2026-01.org.example:good";
+    let (_, cntlid) = good.controller();
+    let io = good.io_queue(cntlid, 1);
+    (good, io)
+}
+
+/// Asks for a connection with this private data, and leaves; again as long as hosts before it are
+/// on their way out.
+fn dial(port: u16, private_data: &[u8]) -> Result<usize, ConnectionError> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match Host::new(port).dial(private_data.to_vec()) {
+            Err(ConnectionError::Rejected { private_data, .. })
+                if Reject::read(&private_data).is_none_or(|reject| reject == Reject::NoResources)
+                    && Instant::now() < deadline => {}
+            answer => return answer,
+        }
+    }
+}
+
+/// The private data of a connection request, byte by byte: let in, or rejected with a reason.
+#[test]
+fn private_data() {
+    let running = target(7910, "");
+    let (mut good, served) = neighbour(7910);
+    let usual = Request { qid: 1, recv_depth: 16, send_depth_less_one: 15, cntlid: 0 }.to_bytes();
+    for at in 0..REQUEST_BYTES {
+        for value in [1, 0x7F, 0x80, 0xFF] {
+            let mut bytes = usual;
+            bytes[at] = value;
+            let wanted = match (at, u16::from_le_bytes([bytes[at & !1], bytes[at | 1]])) {
+                (0 | 1, _) => Some(Reject::Format),
+                (2 | 3, qid) if qid > 8 => Some(Reject::QueueId),
+                (4 | 5, depth) if depth < 15 => Some(Reject::RecvDepth),
+                (6 | 7, depth) if depth >= 128 => Some(Reject::SendDepth),
+                (6 | 7, depth) if depth > 16 => Some(Reject::RecvDepth),
+                // CNTLID is Connect's to say; what is reserved is nobody's.
+                _ => None,
+            };
+            match (dial(7910, &bytes), wanted) {
+                (Ok(_), None) => {}
+                (Err(ConnectionError::Rejected { private_data, .. }), Some(wanted)) => {
+                    assert_eq!(Reject::read(&private_data), Some(wanted), "byte {at} is {value:#x}");
+                }
+                (other, wanted) => panic!("byte {at} is {value:#x}: {other:?}, not {wanted:?}"),
+            }
+        }
+    }
+    // Longer than the specification has it, as the CM of a kernel delivers it.
+    dial(7910, &[&usual[..], &[0xEE; 24]].concat()).expect("the rest is nobody's");
+    good.assert_served(served);
+    end(running);
+}
+
+/// The capsule and the data of Connect: fields that are wrong are named, and the rest is nobody's.
+#[test]
+fn connect() {
+    let running = target(7911, "");
+    let (mut good, served) = neighbour(7911);
+    let mut host = Host::new(7911);
+    let queue = host.dial_queue(0);
+    let capsule = |host: &Host, at: usize, value: &[u8]| {
+        let sgl = Sgl::InCapsule { offset: 0, len: DATA_BYTES as u32 };
+        let data = host.data(CNTLID_ANY, SUBSYSTEM).to_bytes();
+        let mut bytes = [&CONNECT.command(7, sgl).to_bytes()[..], &data].concat();
+        bytes[at..at + value.len()].copy_from_slice(value);
+        bytes
+    };
+    let data = COMMAND_BYTES;
+    let invalid =
+        |at: u16, in_data: bool| (Status::CONNECT_INVALID_PARAMETERS, Response::invalid_parameter(at, in_data));
+    let long_name = [b'n'; 256];
+    let cases: [(usize, &[u8], (Status, u64)); 19] = [
+        (40, &[1, 0], (Status::CONNECT_FORMAT, 0)),
+        (40, &[0, 0x80], (Status::CONNECT_FORMAT, 0)),
+        (42, &[1, 0], invalid(42, false)),
+        (42, &[0xFF, 0xFF], invalid(42, false)),
+        (44, &[0, 0], invalid(44, false)),
+        (44, &[0xFF, 0xFF], invalid(44, false)),
+        (data + 16, &[0, 0], invalid(16, true)),
+        (data + 16, &[0xFE, 0xFF], invalid(16, true)),
+        (data + 256, &[0], invalid(256, true)),
+        (data + 256, &[0x80], invalid(256, true)),
+        (data + 256, b" ", invalid(256, true)),
+        (data + 256, &long_name, invalid(256, true)),
+        (data + 512, &[0], invalid(512, true)),
+        (data + 512, &[7], invalid(512, true)),
+        (data + 512, &long_name, invalid(512, true)),
+        // The SGL: another length, none, another offset, and another type.
+        (32, &1023_u32.to_le_bytes(), (Status::SGL_DATA_LENGTH_INVALID, 0)),
+        (32, &u32::MAX.to_le_bytes(), (Status::SGL_DATA_LENGTH_INVALID, 0)),
+        (24, &1_u64.to_le_bytes(), (Status::SGL_DATA_LENGTH_INVALID, 0)),
+        (39, &[0x5A], (Status::SGL_TYPE_INVALID, 0)),
+    ];
+    for (at, value, (status, result)) in cases {
+        let bytes = capsule(&host, at, value);
+        host.send(queue, &bytes);
+        let answer = host.response(queue);
+        assert!(answer.status.is(status) && answer.status.is_final(), "byte {at} is {value:x?}: {answer:?}");
+        assert_eq!((answer.cid, answer.result), (7, result), "byte {at} is {value:x?}");
+    }
+    // Fields that may hold anything: attributes, what is reserved, and the host's own number.
+    for (at, value) in
+        [(46, &[0xFF][..]), (47, &[0xFF]), (52, &[0xFF; 12]), (data, &[0; 16]), (data + 18, &[0xFF; 238])]
+    {
+        let mut other = Host::new(7911);
+        let queue = other.dial_queue(0);
+        let bytes = capsule(&other, at, value);
+        other.send(queue, &bytes);
+        let answer = other.response(queue);
+        assert!(answer.status.is_success(), "byte {at} is {value:x?}: {answer:?}");
+        other.vanish();
+    }
+    good.assert_served(served);
+    end(running);
+}
+
+/// Every opcode with every dword at its bounds, on both kinds of queue: each command is answered by
+/// its own identifier.
+#[test]
+fn opcodes_and_dwords() {
+    let running = target(7912, "");
+    let (mut good, served) = neighbour(7912);
+    let mut host = Host::new(7912);
+    let (admin, cntlid) = host.controller();
+    let io = host.io_queue(cntlid, 1);
+    let cc = Property { offset: property::CC, is_wide: false }.set(0, property::CC_USUAL.into());
+    for opcode in 0..=u8::MAX {
+        for (queue, is_admin) in [(admin, true), (io, false)] {
+            // Requests for events are held, and are answered later: another test has them.
+            if is_admin && opcode == opcode::admin::ASYNC_EVENT_REQUEST {
+                continue;
+            }
+            for (dword, value) in (0..10).flat_map(|dword| BOUNDS.map(|value| (dword, value))) {
+                let mut command = Command { nsid: 1, ..Command::new(opcode, 0, host.keyed(0, 4096)) };
+                match dword {
+                    0 => command.nsid = value,
+                    1 | 2 => command.cdw2[dword - 1] = value,
+                    3 => command.metadata = u64::from(value) << 32 | u64::from(value),
+                    _ => command.cdw10[dword - 4] = value,
+                }
+                // That it is answered is proved by `ask`.
+                host.ask(queue, &command);
+            }
+        }
+        // A Property Set may have turned it off.
+        if opcode == opcode::fabrics::OPCODE {
+            assert!(host.ask(admin, &cc).status.is_success());
+        }
+        good.assert_served(served);
+    }
+    host.assert_served(io);
+    end(running);
+}
+
+/// The flags and the kind of SGL of a command, and what an SGL says: no value of them is carried
+/// out as something else.
+#[test]
+fn flags_and_descriptors() {
+    let running = target(7913, "");
+    let (mut good, served) = neighbour(7913);
+    let mut host = Host::new(7913);
+    let (_, cntlid) = host.controller();
+    let io = host.io_queue(cntlid, 1);
+    let read = host.read(0, 1);
+    for (at, right) in [(1, &[0x40][..]), (39, &[0x40, 0x4F])] {
+        for value in (0..=u8::MAX).filter(|value| !right.contains(value)) {
+            let cid = host.cid();
+            let mut bytes = Command { cid, ..read }.to_bytes();
+            bytes[at] = value;
+            host.send(io, &bytes);
+            let answer = host.response(io);
+            assert!(answer.cid == cid && answer.status.is_final(), "byte {at} is {value:#x}: {answer:?}");
+        }
+    }
+    // The length, against that of the blocks.
+    for len in [0, 1, 512, 4095, 4097, 8192, 1 << 16, 0xFF_FFFF] {
+        for command in [host.read(0, 1), host.of_blocks(opcode::io::COMPARE, 0, 1, Sgl::NONE)] {
+            let answer = host.ask(io, &Command { sgl: host.keyed(0, len), ..command });
+            assert!(answer.status.is(Status::SGL_DATA_LENGTH_INVALID), "{len} bytes: {answer:?}");
+        }
+    }
+    // An address and a key that the host did not give: its own queue pair fails, and no other.
+    let wrong: [fn(u64, u32) -> (u64, u32); 4] = [
+        |addr, key| (addr, key ^ 1),
+        |addr, key| (addr, key ^ 0xFFFF_FF00),
+        |addr, key| (addr ^ 1 << 63, key),
+        |_, key| (u64::MAX - 100, key),
+    ];
+    for change in wrong {
+        for opcode in [opcode::io::READ, opcode::io::WRITE, opcode::io::COMPARE, opcode::io::DATASET_MANAGEMENT] {
+            let mut bad = Host::new(7913);
+            let (_, cntlid) = bad.controller();
+            let queue = bad.io_queue(cntlid, 1);
+            let Sgl::Keyed { addr, len, key, .. } = bad.keyed(0, 4096) else { panic!("keyed") };
+            let (addr, key) = change(addr, key);
+            let command = bad.of_blocks(opcode, 0, 1, Sgl::Keyed { addr, len, key, invalidate: false });
+            bad.send(queue, &Command { cid: 9, ..command }.to_bytes());
+            bad.wait_cut_off(queue);
+            good.assert_served(served);
+        }
+    }
+    end(running);
+}
