@@ -30,7 +30,7 @@ pub fn remove_device(name: &str) -> usize {
         });
         // Whoever was in the middle of a send has left after this; and nothing is flushed, there is
         // nobody to do it.
-        guards::quiesce();
+        guards::quiesce(guards::Taken::Device);
         drop(errors);
     })
 }

@@ -28,6 +28,15 @@
 //! time. `ibv_post_srq_recv`, channels and all control verbs may be called by any thread; an object
 //! is destroyed while no other thread uses it.
 //!
+//! No data path waits for another: inside a guard a thread waits for nobody but the holder of a
+//! short lock, who waits for nobody (`verbline_sync::presence`, checked in debug builds). Work
+//! requests that wait are carried out by one thread at a time; who finds one at it leaves it to
+//! that one. Destroying waits for those transfers only that use what is destroyed.
+//!
+//! A child of `fork(2)` has none of the other threads, which may have been inside a guard or have
+//! held a lock: as for all programs with threads (fork(2), NOTES), it calls `execve(2)` or
+//! `_exit(2)`, and nothing here. The parent goes on as before.
+//!
 //! # Layers
 //! From the top: [`provider`] turns a program's pointers into references; `control` makes, changes
 //! and destroys queue pairs; `data_path` posts, carries out, completes and polls; `objects` are the
@@ -42,6 +51,7 @@
 
 mod control;
 mod copy;
+pub mod counters;
 mod data_path;
 mod errno;
 mod events;

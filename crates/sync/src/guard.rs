@@ -2,39 +2,104 @@
 //!
 //! Every queue that is worked on by one thread at a time has a [`Guard`]. Its thread enters before
 //! it follows a pointer that another thread may take away, and leaves after the last use. Whoever
-//! takes an object away first makes it unreachable, then calls [`quiesce`], then frees it.
+//! takes an object away first makes it unreachable, then waits until all have left who were inside
+//! ([`present`], [`Presence::is_over`]), then frees it.
 //!
-//! What it guarantees: when `quiesce` returns, every data path that could have seen the object from
-//! before has left; what it did there happened before. Entering costs a load, two stores and no
-//! fence: [`fence::light`] on this side is paid for by [`fence::heavy`] on the other. A data path
-//! must not call `quiesce` while inside, nor wait for anybody who does.
+//! What it guarantees: when a presence is over, the data path that it was of has left, or holds
+//! nothing but what it says; what it did before happened before. Entering costs a load, two stores
+//! and no fence: [`fence::light`] on this side is paid for by [`fence::heavy`] on the other. A data
+//! path that is inside must not wait for a presence to be over, nor for anybody who does
+//! (`presence::may_wait`).
+//!
+//! A data path that stays long (a transfer of a gigabyte) says what it holds meanwhile
+//! ([`Guard::narrow`]): whoever takes away something else doesn't wait for it.
 
-use crate::primitives::{AtomicU64, Backoff, Ordering};
+use crate::presence;
+use crate::primitives::{AtomicU64, Ordering, fence as plain_fence};
 use verbline_ring::fence;
 
-/// One data path's presence: odd while inside. One thread at a time may enter it.
+/// One data path's presence. One thread at a time may enter it.
 #[derive(Debug, Default)]
 pub struct Guard {
+    /// Odd while inside.
     turns: AtomicU64,
+    /// Away from `turns`, which lies beside what the data path uses all the time.
+    narrowed: Box<NarrowedTo>,
+}
+
+/// What is held while narrowed.
+#[derive(Debug, Default)]
+struct NarrowedTo {
+    /// Odd while narrowed.
+    times: AtomicU64,
+    holds: [AtomicU64; WORDS],
+}
+
+const WORDS: usize = 4;
+
+/// A set of numbers, which is small whatever it has: of a number that isn't in it, it may say that
+/// it is, and it is told apart from the 255 numbers on either side of each that is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holds([u64; WORDS]);
+
+impl Holds {
+    /// Numbers that are told apart.
+    pub const NUMBERS: u64 = 64 * WORDS as u64;
+
+    /// The set, and `number`.
+    #[must_use]
+    pub fn with(mut self, number: u64) -> Holds {
+        let bit = number % Self::NUMBERS;
+        self.0[bit as usize / 64] |= 1 << (bit % 64);
+        self
+    }
+
+    /// False only if `number` isn't in it.
+    pub fn may_have(&self, number: u64) -> bool {
+        let bit = number % Self::NUMBERS;
+        self.0[bit as usize / 64] >> (bit % 64) & 1 == 1
+    }
 }
 
 impl Guard {
     /// Nobody is inside.
     pub fn new() -> Self {
-        Guard { turns: AtomicU64::new(0) }
+        Self::default()
     }
 
     /// From here until the result is dropped, nothing that is reachable now is freed.
     #[inline(always)]
     pub fn enter(&self) -> Inside<'_> {
+        presence::entered();
         // Relaxed: written by the entering thread only.
         let turns = self.turns.load(Ordering::Relaxed);
-        // Then the light fence, which pairs with the heavy one in `quiesce`: either `quiesce` reads
-        // this odd number and waits, or this thread's later loads see what was made unreachable.
-        // Release: `quiesce` may read this number as the sign that the turn before it ended.
+        // Then the light fence, which pairs with the heavy one in `present`: either `present` reads
+        // this odd number, or this thread's later loads see what was made unreachable. Release:
+        // `is_over` may read this number as the sign that the turn before it ended.
         self.turns.store(turns + 1, Ordering::Release);
         fence::light();
         Inside { guard: self, turns }
+    }
+
+    /// The thread that is inside: until the result is dropped it holds only what `holds` has, and
+    /// reaches for nothing else. Afterwards it is inside as before, but what else it had found is
+    /// to be found anew.
+    #[cold]
+    pub fn narrow(&self, holds: Holds) -> Narrowed<'_> {
+        let NarrowedTo { times, holds: words } = &*self.narrowed;
+        // Relaxed: written by the thread inside only.
+        let before = times.load(Ordering::Relaxed);
+        // Release pairs with the Acquire fence in `is_over`: who saw any of the words below sees
+        // that the time before is over.
+        plain_fence(Ordering::Release);
+        for (word, bits) in words.iter().zip(holds.0) {
+            // Relaxed: published by `times`.
+            word.store(bits, Ordering::Relaxed);
+        }
+        // Release pairs with the Acquire in `is_over`: the words are there, and all use of what
+        // isn't held is over.
+        times.store(before + 1, Ordering::Release);
+        Narrowed { times, before }
     }
 }
 
@@ -46,32 +111,140 @@ pub struct Inside<'a> {
     turns: u64,
 }
 
-impl Drop for Inside<'_> {
+impl<'a> Inside<'a> {
+    /// Inside of what.
     #[inline(always)]
-    fn drop(&mut self) {
-        // Release pairs with the Acquire loads in `quiesce`: all use of the object is before its
-        // end.
-        self.guard.turns.store(self.turns + 2, Ordering::Release);
+    pub fn guard(&self) -> &'a Guard {
+        self.guard
     }
 }
 
-/// Waits until everybody who was inside one of `guards` when this was called has left it once.
-///
-/// Call it after making an object unreachable and before freeing it. The caller is inside none of
-/// them.
-pub fn quiesce<'a>(guards: impl IntoIterator<Item = &'a Guard>) {
-    // Pairs with the light fence in `enter`.
+impl Drop for Inside<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Release pairs with the Acquire loads in `is_over`: all use of the object is before its
+        // end.
+        self.guard.turns.store(self.turns + 2, Ordering::Release);
+        presence::left();
+    }
+}
+
+/// Presence that holds only what it said ([`Guard::narrow`]).
+#[derive(Debug)]
+#[must_use]
+pub struct Narrowed<'a> {
+    times: &'a AtomicU64,
+    before: u64,
+}
+
+impl Drop for Narrowed<'_> {
+    fn drop(&mut self) {
+        // As `enter`: either `is_over`, after `present`, reads that this is over and waits for the
+        // guard to be left, or this thread's later loads see what was made unreachable. Release:
+        // as all stores of it.
+        self.times.store(self.before + 2, Ordering::Release);
+        fence::light();
+    }
+}
+
+/// What was made unreachable, and so who is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Everybody inside may hold it.
+    Anything,
+    /// Who is narrowed holds it only if its set has the number.
+    Number(u64),
+    /// Nobody who is narrowed holds it.
+    Unnumbered,
+}
+
+/// That somebody was inside a guard.
+#[derive(Clone, Copy, Debug)]
+pub struct Presence {
+    turns: u64,
+}
+
+/// Who is inside one of `guards`. Call it after making an object unreachable; free that when
+/// [`Presence::is_over`] of each.
+pub fn present<'g, T>(guards: impl IntoIterator<Item = (T, &'g Guard)>) -> Vec<(T, Presence)> {
+    presence::may_wait("taking an object away");
+    // Pairs with the light fences in `enter` and in `Narrowed::drop`.
     fence::heavy();
-    for guard in guards {
-        // Acquire, here and below: pairs with the Release in `Inside::drop` and in the next
+    let inside = guards.into_iter().filter_map(|(which, guard)| {
+        // Acquire, here and in `is_over`: pairs with the Release in `Inside::drop` and in the next
         // `enter`.
-        let seen = guard.turns.load(Ordering::Acquire);
-        if seen % 2 == 0 {
-            continue;
+        let turns = guard.turns.load(Ordering::Acquire);
+        (turns % 2 == 1).then_some((which, Presence { turns }))
+    });
+    inside.collect()
+}
+
+impl Presence {
+    /// Whether who was inside `guard` has left since, or says that it doesn't hold what was taken
+    /// away.
+    pub fn is_over(&self, guard: &Guard, taken: Taken) -> bool {
+        guard.turns.load(Ordering::Acquire) != self.turns || guard.is_without(taken)
+    }
+}
+
+impl Guard {
+    /// Whether who is inside says that it doesn't hold that.
+    fn is_without(&self, taken: Taken) -> bool {
+        let NarrowedTo { times, holds } = &*self.narrowed;
+        // Acquire pairs with the Release in `narrow`: what isn't held is done with.
+        let during = times.load(Ordering::Acquire);
+        // Relaxed, all: a change meanwhile is noticed below.
+        let holds = Holds(std::array::from_fn(|word| holds[word].load(Ordering::Relaxed)));
+        // Acquire pairs with the Release fence in `narrow`.
+        plain_fence(Ordering::Acquire);
+        // Relaxed: after the fence.
+        let is_narrowed = during % 2 == 1 && times.load(Ordering::Relaxed) == during;
+        match taken {
+            Taken::Anything => false,
+            Taken::Number(number) => is_narrowed && !holds.may_have(number),
+            Taken::Unnumbered => is_narrowed,
         }
-        let mut backoff = Backoff::new();
-        while guard.turns.load(Ordering::Acquire) == seen {
-            backoff.wait();
-        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_what_was_put_in_and_not_its_neighbours() {
+        let set = Holds::default().with(7).with(300).with(u64::MAX);
+        assert!([7, 300, u64::MAX].iter().all(|number| set.may_have(*number)));
+        assert!([6, 8, 299, 301].iter().all(|number| !set.may_have(*number)));
+        assert!((0..Holds::NUMBERS).all(|number| !Holds::default().may_have(number)));
+    }
+
+    #[test]
+    fn who_says_what_it_holds_is_waited_for_by_that_only() {
+        let guard = Guard::new();
+        let inside = guard.enter();
+        let waiting = std::thread::scope(|scope| scope.spawn(|| present([((), &guard)])).join().unwrap());
+        let [((), presence)] = waiting[..] else { panic!("it is inside") };
+        let over = || {
+            [Taken::Anything, Taken::Number(1), Taken::Number(2), Taken::Unnumbered]
+                .map(|taken| presence.is_over(&guard, taken))
+        };
+        assert_eq!(over(), [false; 4], "before it says anything");
+        let narrowed = guard.narrow(Holds::default().with(1));
+        assert_eq!(over(), [false, false, true, true]);
+        drop(narrowed);
+        assert_eq!(over(), [false; 4], "it may hold what it has found since");
+        drop(inside);
+        assert_eq!(over(), [true; 4]);
+    }
+
+    /// In release builds nobody looks.
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "waits for threads inside guards")]
+    fn who_is_inside_does_not_wait_for_those_inside() {
+        let guard = Guard::new();
+        let _inside = guard.enter();
+        present([((), &guard)]);
     }
 }

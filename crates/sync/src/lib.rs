@@ -8,9 +8,13 @@
 //! - [`credit`], between a sender and the thread that posts receives: how many are posted, and who
 //!   starts a sender that waits.
 //! - [`grant`], between whoever uses a key and whoever changes it: what the key stands for.
+//! - [`versions`], between transfers through an indirect key and whoever configures it: what the
+//!   key stood for when each began.
 //! - [`guard`], between data paths and whoever destroys an object: when nobody can hold the object
 //!   any more.
 //! - [`lock`], between threads that enter the same short section.
+//! - [`turn`], between threads of which any may do what is to be done.
+//! - [`presence`]: that none of them waits for one who may wait for it, checked in debug builds.
 //!
 //! Nothing here knows of verbs, queue pairs or memory regions. A safe function can't break memory,
 //! whoever calls it: what rests on a promise of the caller is an `unsafe fn`, and slots are reached
@@ -30,5 +34,10 @@ pub mod grant;
 pub mod guard;
 pub mod lock;
 pub mod mailbox;
+pub mod presence;
 mod primitives;
 pub mod ring;
+pub mod turn;
+pub mod versions;
+
+pub use primitives::Backoff;

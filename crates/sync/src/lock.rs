@@ -2,8 +2,10 @@
 //!
 //! What it guarantees: mutual exclusion, and release/acquire between successive holders. It isn't
 //! fair, and it isn't poisoned by a panic: no section under it may panic half way (they only move
-//! integers and pointers).
+//! integers and pointers). Whoever waits for it may be inside a guard: so a section waits for
+//! nobody (`presence`), and copies no memory of a program's.
 
+use crate::presence::{self, Rank};
 use crate::primitives::{AtomicBool, Backoff, Cell, Ordering};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -12,6 +14,7 @@ use std::ops::{Deref, DerefMut};
 #[derive(Debug, Default)]
 pub struct SpinLock<T> {
     held: AtomicBool,
+    rank: Rank,
     value: Cell<T>,
 }
 
@@ -21,14 +24,21 @@ unsafe impl<T: Send> Sync for SpinLock<T> {}
 unsafe impl<T: Send> Send for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
-    /// A lock that nobody holds.
+    /// A lock that nobody holds, under which no other is taken.
     pub fn new(value: T) -> Self {
-        SpinLock { held: AtomicBool::new(false), value: Cell::new(value) }
+        SpinLock::of_rank(Rank::Leaf, value)
+    }
+
+    /// A lock that nobody holds.
+    pub fn of_rank(rank: Rank, value: T) -> Self {
+        SpinLock { held: AtomicBool::new(false), rank, value: Cell::new(value) }
     }
 
     /// Waits for the lock.
     #[inline]
+    #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> Held<'_, T> {
+        presence::locking(self.rank);
         let mut backoff = Backoff::new();
         // Acquire pairs with the Release in `Held::drop`: the last holder's writes are seen.
         while self.held.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -66,5 +76,6 @@ impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `lock`.
         self.lock.held.store(false, Ordering::Release);
+        presence::unlocked(self.lock.rank);
     }
 }

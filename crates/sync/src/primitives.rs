@@ -1,9 +1,9 @@
 //! Atomics, cells and waiting, from std or from loom: the one place that chooses.
 
 #[cfg(loom)]
-pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, fence};
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, fence};
 
 pub(crate) use std::sync::atomic::Ordering;
 
@@ -51,9 +51,10 @@ pub(crate) fn after_rmw() {
 }
 
 /// Waiting for another thread: a little on the core, then by yielding it, since that thread may
-/// need this very core.
+/// need this very core; then asleep, since yielding to a thread of a lower priority does nothing
+/// (sched_yield(2)), and a SCHED_FIFO thread that spins keeps that one from its core for ever.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     #[cfg(not(loom))]
     turns: u32,
 }
@@ -61,20 +62,30 @@ pub(crate) struct Backoff {
 impl Backoff {
     #[cfg(not(loom))]
     const SPINS: u32 = 64;
+    #[cfg(not(loom))]
+    const YIELDS: u32 = 256;
+    #[cfg(not(loom))]
+    const SLEEP: std::time::Duration = std::time::Duration::from_micros(50);
 
-    pub(crate) fn new() -> Self {
+    /// Nothing was waited for yet.
+    pub fn new() -> Self {
         Self::default()
     }
 
-    pub(crate) fn wait(&mut self) {
+    /// Waits a little, longer the next time.
+    pub fn wait(&mut self) {
         #[cfg(loom)]
         loom::thread::yield_now();
         #[cfg(not(loom))]
-        if self.turns < Self::SPINS {
+        {
+            if self.turns < Self::SPINS {
+                std::hint::spin_loop();
+            } else if self.turns < Self::SPINS + Self::YIELDS {
+                std::thread::yield_now();
+            } else {
+                return std::thread::sleep(Self::SLEEP);
+            }
             self.turns += 1;
-            std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
         }
     }
 }

@@ -117,7 +117,16 @@ pub struct CqRing {
 /// let (ring, _consumer) = verbline_sync::ring::CqRing::new(16);
 /// let claim = ring.claim(1).expect("it is empty");
 /// drop(ring);
-/// claim.publish(0, 1, false);
+/// // SAFETY: it is claimed.
+/// unsafe { claim.publish(0, 1, false) };
+/// ```
+///
+/// Whose slots a position is of is the caller's to answer for:
+///
+/// ```compile_fail,E0133
+/// let (ring, _consumer) = verbline_sync::ring::CqRing::new(16);
+/// let (one, _other) = (ring.claim(1).expect("it is empty"), ring.claim(1).expect("it is empty"));
+/// one.publish(1, 1, false);
 /// ```
 #[derive(Debug)]
 pub struct Claim<'r> {
@@ -133,7 +142,8 @@ pub struct Claim<'r> {
 ///
 /// ```compile_fail,E0505
 /// let (ring, mut consumer) = verbline_sync::ring::CqRing::new(16);
-/// ring.claim(1).expect("it is empty").publish(0, 1, false);
+/// // SAFETY: it is claimed.
+/// unsafe { ring.claim(1).expect("it is empty").publish(0, 1, false) };
 /// // SAFETY: it is its ring.
 /// let entry = unsafe { consumer.next(&ring) }.expect("it was published");
 /// drop(ring);
@@ -184,9 +194,14 @@ impl Claim<'_> {
         unsafe { &*self.slots.add((position & self.mask) as usize) }
     }
 
-    /// Makes the completion at `position` visible. Its slots, one or two, are filled.
+    /// Makes the completion at `position` visible.
+    ///
+    /// # Safety
+    /// Its slots, one or two, are of this claim, filled, and not published yet: the consumer reads
+    /// them from now on, and [`Consumer::grow`](crate::consumer::Consumer::grow) frees a ring all
+    /// of whose claims are published.
     #[inline(always)]
-    pub fn publish(&self, position: u64, tag: u32, two_slots: bool) {
+    pub unsafe fn publish(&self, position: u64, tag: u32, two_slots: bool) {
         // Release pairs with the Acquire in `Consumer::peek`: the slots' content is before the
         // number.
         self.slot(position).seq.store(sequence(position, tag, two_slots), Ordering::Release);
@@ -194,8 +209,11 @@ impl Claim<'_> {
 
     /// Before publishing a completion of two slots at `position`: numbers the second one, so that
     /// it never looks like the first of another, in this lap or in one that wraps the 40 bits.
+    ///
+    /// # Safety
+    /// Both slots are of this claim, and not published yet.
     #[inline(always)]
-    pub fn mark_second(&self, position: u64) {
+    pub unsafe fn mark_second(&self, position: u64) {
         // Relaxed: seen, if at all, as a number that isn't looked for. The Release in `publish`
         // follows.
         self.slot(position + 1).seq.store(sequence(position, 0, false), Ordering::Relaxed);
@@ -240,10 +258,11 @@ impl CqRing {
         CqRing { producers: CachePadded::new(producers), consumed: CachePadded::new(consumed) }
     }
 
-    /// Producer: claims `slots` slots in a row with one compare-and-swap.
+    /// Producer: claims `slots` slots in a row with one compare-and-swap. No number of slots that
+    /// can be said makes a sum of positions overflow.
     #[inline(always)]
-    pub fn claim(&self, slots: u64) -> Result<Claim<'_>, Overrun> {
-        let shared = &*self.producers;
+    pub fn claim(&self, slots: u32) -> Result<Claim<'_>, Overrun> {
+        let (shared, slots) = (&*self.producers, u64::from(slots));
         // Relaxed: the compare-and-swap below decides.
         let mut tail = shared.tail.load(Ordering::Relaxed);
         loop {
@@ -349,5 +368,29 @@ impl Drop for CqRing {
         // follows its pointer only where its caller answers for the ring (`Consumer::next`,
         // `Consumer::cursor`).
         unsafe { release(slots, mask) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// However many are asked for: they are refused, and whoever comes next gets its own.
+    #[test]
+    fn more_slots_than_there_are_leave_the_ring_as_it_was() {
+        let (ring, mut consumer) = CqRing::new(16);
+        for position in 0..3 {
+            for most in [u32::MAX, u32::MAX - 2, 17] {
+                assert_eq!(ring.claim(most).map(|claim| claim.first), Err(Overrun));
+            }
+            let claim = ring.claim(1).expect("there is room");
+            assert_eq!(claim.first, position);
+            // SAFETY: the one slot that was claimed.
+            unsafe { claim.publish(position, 7, false) };
+        }
+        // SAFETY: it was made with this ring.
+        let taken =
+            std::iter::from_fn(|| unsafe { consumer.next(&ring) }.inspect(|entry| consumer.advance(entry.slots())));
+        assert_eq!(taken.map(|entry| entry.tag).collect::<Vec<_>>(), [7; 3]);
     }
 }

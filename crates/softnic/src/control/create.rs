@@ -83,7 +83,7 @@ pub(crate) fn retire(qp: &Qp) -> Result<(), c_int> {
         control.remove(qp.qpn);
         progress::forget(qp);
         // Nobody who found it before is left after this; nobody finds it any more.
-        guards::quiesce();
+        guards::quiesce(guards::Taken::Qp(qp.qpn));
         qp.recv_cq().detach(qp.qpn);
     }
     if let Some(srq) = qp.srq() {

@@ -8,6 +8,7 @@
 use crate::data_path::{flush, progress, psn};
 use crate::events::async_event::Kind;
 use crate::objects::device::{self, Device, RD_ATOMIC_MAX};
+use crate::objects::guards::Taken;
 use crate::objects::qp::{Attributes, Qp};
 use crate::objects::qp_table::{self, AttrMask, State};
 use crate::objects::{fabric, guards, key_table};
@@ -185,7 +186,7 @@ fn path(qp: &Qp) -> u32 {
 /// RTS to SQD: what was begun is finished, the rest is held.
 fn drain(qp: &Qp) {
     qp.sq.close();
-    guards::quiesce();
+    guards::quiesce(Taken::Qp(qp.qpn));
     let notify = qp.attributes().0.en_sqd_async_notify != 0;
     let mut pending = qp.sq.pending.lock();
     pending.draining = !pending.is_empty();
@@ -202,7 +203,7 @@ pub(crate) fn stop(qp: &Qp) {
     // Release pairs with the Acquire of senders.
     qp.inbound.accept.store(0, Ordering::Release);
     qp.sq.close();
-    guards::quiesce();
+    guards::quiesce(Taken::Qp(qp.qpn));
 }
 
 /// Into RESET: as new; completions of before aren't given out any more.
@@ -212,7 +213,7 @@ fn reset(qp: &Qp) {
     let old_tag = qp.tag();
     qp.new_tag();
     // A poll that began with the old tag is over after this: from here on nobody counts what was.
-    guards::quiesce();
+    guards::quiesce(Taken::Qp(qp.qpn));
     if let Some(srq) = qp.srq() {
         flush::give_back(srq, qp, old_tag);
     }

@@ -79,6 +79,7 @@ pub(crate) fn no_receive(qp: &Qp, peer: &Qp) -> Outcome {
         // Relaxed: a number that the peer chose before it accepted.
         Outcome::Wait(Why::NoReceive(peer.inbound.min_rnr_timer.load(Ordering::Relaxed)))
     } else {
+        peer.count_out_of_buffer();
         Outcome::Done(0)
     }
 }

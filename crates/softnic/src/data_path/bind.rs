@@ -29,31 +29,31 @@ pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> Outcome {
         (bind.rkey, bind.bind_info, Mw::from_raw(bind.mw))
     };
     let refused = Outcome::Failed(ibv_wc_status::IBV_WC_MW_BIND_ERR);
-    let current = window.key();
+    let mut binding = window.binding();
+    let current = binding.key();
     let handle = wr.kept_handle_key().unwrap_or_else(|| window.handle_key());
     if window.pd != qp.pd || handle != current || rkey >> 8 != current >> 8 {
         return refused;
     }
     // A type 2 window is bound only while it is unbound, and unbound by invalidating it; a type 1
     // window changes over.
-    if window.is_type_2() && (info.length == 0 || window.is_bound()) {
+    if window.is_type_2() && (info.length == 0 || binding.is_bound()) {
         return refused;
     }
     if info.length == 0 {
-        window.unbind();
-        window.set_key(rkey);
+        binding.unbind(rkey);
         return Outcome::Done(0);
     }
     // SAFETY: by ibv_bind_mw(3) the region lives until the bind has completed.
     let region = unsafe { Mr::from_raw(info.mr) };
-    let Some(grant) = grant(qp, window.is_type_2(), region, &info) else { return refused };
-    window.bind(region, rkey, &grant);
+    let Some(grant) = grant(qp, window, region, &info) else { return refused };
+    binding.bind(region, rkey, &grant);
     Outcome::Done(0)
 }
 
 /// What the window would grant; `None` if the region doesn't cover it or wasn't registered for
 /// binding.
-fn grant(qp: &Qp, is_type_2: bool, region: &Mr, info: &ibv_mw_bind_info) -> Option<Grant> {
+fn grant(qp: &Qp, window: &Mw, region: &Mr, info: &ibv_mw_bind_info) -> Option<Grant> {
     let parent = key_table::grant(region.lkey())?;
     let rights = info.mw_access_flags;
     let changes = rights & (key_table::REMOTE_WRITE | key_table::REMOTE_ATOMIC) != 0;
@@ -69,8 +69,9 @@ fn grant(qp: &Qp, is_type_2: bool, region: &Mr, info: &ibv_mw_bind_info) -> Opti
         access: rights | WINDOW,
         start: info.addr,
         len: info.length,
-        offset: 0,
-        qpn: if is_type_2 { qp.qpn } else { 0 },
+        // Where the window is, for `mw::invalidate`: its bytes are reached by the parent's key.
+        offset: window.address(),
+        qpn: if window.is_type_2() { qp.qpn } else { 0 },
         parent: region.lkey(),
     })
 }
@@ -96,5 +97,5 @@ pub(crate) fn invalidate(qp: &Qp, pinned: Pinned<'_>, rkey: u32) -> bool {
     if grant.access & WINDOW == 0 || grant.qpn != qp.qpn || grant.pd != qp.pd {
         return false;
     }
-    mw::unbind(rkey)
+    mw::invalidate(pinned, rkey, &grant)
 }

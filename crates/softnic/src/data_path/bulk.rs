@@ -2,8 +2,8 @@
 //! looked at once a run.
 //!
 //! What it guarantees: the same as `message`, which sees whatever is special: more than one piece
-//! on either side, a shared receive queue, keys to invalidate, anything that isn't granted or has
-//! no room. It checks the same before a byte is touched.
+//! on either side, a shared receive queue, keys to invalidate, what takes long, anything that isn't
+//! granted or has no room. It checks the same before a byte is touched.
 //!
 //! What a long message costs beside its copy is waiting: for the receive's work request, whose line
 //! the receiver's core has, and in a locked instruction for the stores of the copy before it. So
@@ -16,8 +16,8 @@ use crate::data_path::arrival;
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
+use crate::data_path::pieces::LONG_BYTES;
 use crate::data_path::poster::Poster;
-use crate::objects::device::MESSAGE_BYTES_MAX;
 use crate::objects::key_table::{self, RegionKey};
 use crate::objects::qp::Qp;
 use crate::queues::wr::SendWr;
@@ -125,7 +125,7 @@ fn source(wr: SendWr<'_>, inline_bytes: usize, local: &mut RegionKey) -> Option<
     }
     let sge = wr.only_sge()?;
     let bytes = sge.length as usize;
-    if bytes <= PAYLOAD_BYTES_MAX || bytes as u64 > MESSAGE_BYTES_MAX {
+    if bytes <= PAYLOAD_BYTES_MAX || bytes as u64 >= LONG_BYTES {
         return None;
     }
     if wr.is_inline() {
@@ -153,7 +153,7 @@ fn copy_some(run: &[Long<'_>]) -> usize {
 #[inline(always)]
 fn publish(peer: &Qp, index: u64, run: &[Long<'_>]) -> bool {
     let cq = peer.recv_cq();
-    let Ok(claim) = cq.ring.claim(run.len() as u64) else { return false };
+    let Ok(claim) = cq.ring.claim(run.len() as u32) else { return false };
     let (qpn, tag) = (peer.qpn, peer.tag());
     let mut solicited = false;
     for (offset, long) in run.iter().enumerate() {
@@ -169,7 +169,8 @@ fn publish(peer: &Qp, index: u64, run: &[Long<'_>]) -> bool {
         };
         let at = claim.first + offset as u64;
         header.write(claim.slot(at));
-        claim.publish(at, tag, false);
+        // SAFETY: a slot was claimed for each of the run, and this one was written.
+        unsafe { claim.publish(at, tag, false) };
         solicited |= long.wr.is_solicited();
     }
     completion::notify(cq, solicited);

@@ -245,14 +245,15 @@ pub(crate) fn push(cq: &Cq, tag: u32, header: &Header, extra: Extra, strong: boo
     let slot = claim.slot(claim.first);
     header.write(slot);
     write_extra(slot, extra);
-    claim.publish(claim.first, tag, false);
+    // SAFETY: the one slot of the claim, which was written.
+    unsafe { claim.publish(claim.first, tag, false) };
     notify(cq, strong);
     Ok(())
 }
 
 /// Claims slots, or marks the queue as overrun.
 #[inline(always)]
-pub(crate) fn claim(cq: &Cq, slots: u64) -> Result<Claim<'_>, Overrun> {
+pub(crate) fn claim(cq: &Cq, slots: u32) -> Result<Claim<'_>, Overrun> {
     cq.ring.claim(slots).inspect_err(|_| overrun(cq))
 }
 

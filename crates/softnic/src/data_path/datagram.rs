@@ -105,8 +105,9 @@ impl Datagram<'_> {
         // Several senders at a time: each must get another receive, and receives complete in the
         // order in which they were posted, so the lock is held until this one has.
         let _lock = target.rq.lock.lock();
-        let Some(index) = take(target) else { return };
-        let placed = message::place(target, self.pinned, index, self.source, GRH_BYTES, self.bytes);
+        let Some(index) = take(target) else { return target.count_out_of_buffer() };
+        // SAFETY: it says of nothing that it is held.
+        let placed = unsafe { message::place(target, self.pinned, index, self.source, GRH_BYTES, self.bytes, || None) };
         let (status, arrival) = match placed {
             Ok(()) => {
                 self.write_grh(target, index);

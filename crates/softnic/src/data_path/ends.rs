@@ -230,7 +230,7 @@ impl Through<'_> {
             unsafe { converter.feed(stages, at, bytes, &mut sink) };
         }
         if let Some((fault, offset)) = converter.fault()
-            && self.used.key.found(fault, offset)
+            && self.used.key.found(&self.used.config, fault, offset)
         {
             found(self.used.key, false);
         }
@@ -308,7 +308,7 @@ impl<'a, 'p> Writer<'a, 'p> {
         let Writing::Blocks(_, converter) = &self.state else { return };
         let at = self.next - 1;
         if let (Some((fault, offset)), Some(Some(Span::Key(through)))) = (converter.fault(), self.to.spans.get(at))
-            && through.used.key.found(fault, offset)
+            && through.used.key.found(&through.used.config, fault, offset)
         {
             self.faulty |= 1 << at;
         }

@@ -24,7 +24,7 @@ pub(crate) fn everything(qp: &Qp, pinned: Pinned<'_>) {
     qp.inbound.accept.store(0, Ordering::Release);
     qp.sq.close();
     // No sender consumes receives and nobody carries out sends after this.
-    guards::quiesce();
+    guards::quiesce(guards::Taken::Qp(qp.qpn));
     let first = qp.inbound.attention.raise(FLUSHING);
     Attention::settle();
     let mut errors = Errors::new();

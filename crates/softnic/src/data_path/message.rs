@@ -9,10 +9,10 @@
 use crate::data_path::arrival::{self, Arrival, Fault, PROTECTION, TOO_SHORT};
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
-use crate::data_path::pieces::{Sources, Targets, move_bytes};
+use crate::data_path::pieces::{Sources, Targets, move_all};
 use crate::data_path::{bind, indirect};
 use crate::events::async_event::Kind;
-use crate::objects::guards::Pinned;
+use crate::objects::guards::{Held, Pinned};
 use crate::objects::qp::Qp;
 use crate::queues::outcome::Outcome;
 use crate::queues::wr::SendWr;
@@ -33,7 +33,15 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
         let fault = Fault { local: ibv_wc_status::IBV_WC_LOC_ACCESS_ERR, remote: ibv_wc_status::IBV_WC_REM_ACCESS_ERR };
         return arrival::refuse(qp, peer, index, arrival, fault, errors);
     }
-    match place(peer, pinned, index, &source, 0, bytes) {
+    // SAFETY: both ends, and the keys of both lists, which are regions': others are denied here.
+    let placed = unsafe {
+        place(peer, pinned, index, &source, 0, bytes, || {
+            let receive = peer.receives().wqe(index);
+            let keys = wr.sges().iter().map(|sge| sge.lkey).chain(receive.sges().map(|sge| sge.lkey));
+            Some(keys.fold(Held::ends(qp.qpn, peer.qpn), Held::key))
+        })
+    };
+    match placed {
         Ok(()) => arrival::arrive(qp, peer, index, arrival, errors),
         Err(fault) => arrival::refuse(qp, peer, index, arrival, fault, errors),
     }
@@ -41,13 +49,17 @@ pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
 
 /// Copies `bytes` of `source` into the buffers of a receive that was taken and isn't completed yet,
 /// after their first `skip`.
-pub(crate) fn place(
+///
+/// # Safety
+/// `held` gives what `Pinned::hold` demands, where it gives something.
+pub(crate) unsafe fn place(
     peer: &Qp,
     pinned: Pinned<'_>,
     index: u64,
     source: &Sources<'_>,
     skip: u64,
     bytes: u64,
+    held: impl FnOnce() -> Option<Held>,
 ) -> Result<(), Fault> {
     let wqe = peer.receives().wqe(index);
     if wqe.bytes() < skip + bytes {
@@ -57,6 +69,7 @@ pub(crate) fn place(
     if target.add_wqe(peer.receives_pd(), wqe, skip, bytes).is_err() {
         return indirect::place(peer, pinned, index, source, skip, PROTECTION);
     }
-    move_bytes(&target, source, bytes);
+    // SAFETY: `held` names all that is used, as the caller answers for.
+    unsafe { move_all(&target, source, bytes, held) };
     Ok(())
 }

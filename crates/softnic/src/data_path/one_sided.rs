@@ -9,9 +9,9 @@
 use crate::data_path::arrival::{self, Arrival};
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
-use crate::data_path::pieces::{Sources, Targets, move_bytes};
+use crate::data_path::pieces::{Sources, Targets, move_all, move_bytes};
 use crate::data_path::{access, indirect};
-use crate::objects::guards::Pinned;
+use crate::objects::guards::{Held, Pinned};
 use crate::objects::key_table;
 use crate::objects::qp::Qp;
 use crate::queues::outcome::Outcome;
@@ -39,7 +39,8 @@ pub(crate) fn write(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, err
     if with_imm && receive.is_none() {
         return arrival::no_receive(qp, peer);
     }
-    move_bytes(&target, &source, bytes);
+    // SAFETY: `held` has both ends and all keys.
+    unsafe { move_all(&target, &source, bytes, || held(qp, peer, wr)) };
     let Some(index) = receive else { return Outcome::Done(bytes) };
     let (imm, flags) = arrival::extra(wr);
     let arrival = Arrival { opcode: completion::RECV_RDMA_WITH_IMM, bytes, imm, flags, solicited: wr.is_solicited() };
@@ -62,8 +63,18 @@ pub(crate) fn read(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, erro
     if source.add_remote(peer, remote.rkey, remote.remote_addr, bytes).is_err() {
         return indirect::read(qp, pinned, wr, errors);
     }
-    move_bytes(&target, &source, bytes);
+    // SAFETY: `held` has both ends and all keys.
+    unsafe { move_all(&target, &source, bytes, || held(qp, peer, wr)) };
     Outcome::Done(bytes)
+}
+
+/// What a WRITE or a READ holds: both ends and the regions of its keys. A window's region can't be
+/// told, since the window may have been bound anew since.
+fn held(qp: &Qp, peer: &Qp, wr: SendWr<'_>) -> Option<Held> {
+    let remote = wr.rdma().rkey;
+    key_table::grant(remote).filter(|grant| grant.access & key_table::WINDOW == 0)?;
+    let keys = wr.sges().iter().map(|sge| sge.lkey);
+    Some(keys.fold(Held::ends(qp.qpn, peer.qpn).key(remote), Held::key))
 }
 
 /// Carries out `IBV_WR_ATOMIC_CMP_AND_SWP` and `_FETCH_AND_ADD`, on eight bytes.

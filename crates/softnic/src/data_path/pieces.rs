@@ -6,7 +6,7 @@
 
 use crate::copy::copy;
 use crate::objects::device::SGE_MAX;
-use crate::objects::guards::Pinned;
+use crate::objects::guards::{Held, Pinned};
 use crate::objects::key_table::{self, Denied};
 use crate::objects::qp::Qp;
 use crate::queues::wqe::Wqe;
@@ -18,7 +18,7 @@ use std::mem::MaybeUninit;
 pub(crate) struct Pieces<'p, const WRITABLE: bool> {
     pieces: [MaybeUninit<(*mut u8, usize)>; SGE_MAX as usize],
     count: usize,
-    _pinned: Pinned<'p>,
+    pinned: Pinned<'p>,
 }
 
 /// What is read from.
@@ -33,8 +33,8 @@ impl<'p, const WRITABLE: bool> Pieces<'p, WRITABLE> {
     pub(crate) const REMOTE: u32 = if WRITABLE { key_table::REMOTE_WRITE } else { key_table::REMOTE_READ };
 
     #[inline(always)]
-    pub(crate) fn new(_pinned: Pinned<'p>) -> Self {
-        Pieces { pieces: [const { MaybeUninit::uninit() }; _], count: 0, _pinned }
+    pub(crate) fn new(pinned: Pinned<'p>) -> Self {
+        Pieces { pieces: [const { MaybeUninit::uninit() }; _], count: 0, pinned }
     }
 
     #[inline]
@@ -106,6 +106,26 @@ impl Targets<'_> {
             (skip, len) = (0, len - take);
         }
         Ok(())
+    }
+}
+
+/// A transfer of so many bytes takes long, some 50 µs: it says what it holds meanwhile.
+pub(crate) const LONG_BYTES: u64 = 1 << 20;
+
+/// As [`move_bytes`]; a transfer that takes long is waited for by those only who take away
+/// something of what it holds, if that can be said.
+///
+/// # Safety
+/// `held` gives what [`Pinned::hold`] demands, where it gives something.
+#[inline]
+pub(crate) unsafe fn move_all(to: &Targets<'_>, from: &Sources<'_>, len: u64, held: impl FnOnce() -> Option<Held>) {
+    if len < LONG_BYTES {
+        return move_bytes(to, from, len);
+    }
+    match held() {
+        // SAFETY: `held` names all that is used, as the caller answers for.
+        Some(held) => unsafe { to.pinned.hold(held, || move_bytes(to, from, len)) },
+        None => move_bytes(to, from, len),
     }
 }
 

@@ -25,6 +25,7 @@ use rdma_sys::{ibv_wc_status, ibv_wr_opcode};
 use std::sync::atomic::Ordering;
 use verbline_sync::credit::{Attention, WAITING};
 use verbline_sync::lock::Held;
+use verbline_sync::turn::Taken;
 
 /// `IBV_QP_RNR_RETRY` that stands for "for ever".
 const RNR_FOR_EVER: u32 = 7;
@@ -41,18 +42,14 @@ pub(crate) fn post<'a>(
         return Err((libc::EINVAL, wr));
     }
     progress(&poster, poster.pinned, errors);
-    let posted = post_while_closed(poster, wr, errors);
+    let posted = post_while_closed(poster, wr);
     if !matches!(posted, Ok(Some(_))) {
         progress(&poster, poster.pinned, errors);
     }
     posted
 }
 
-fn post_while_closed<'a>(
-    poster: Poster<'_>,
-    wr: SendWr<'a>,
-    errors: &mut Errors,
-) -> Result<Option<SendWr<'a>>, Refused<'a>> {
+fn post_while_closed<'a>(poster: Poster<'_>, wr: SendWr<'a>) -> Result<Option<SendWr<'a>>, Refused<'a>> {
     let qp: &Qp = &poster;
     let mut next = Some(wr);
     while let Some(wr) = next {
@@ -62,12 +59,7 @@ fn post_while_closed<'a>(
             return Ok(next);
         }
         let position = qp.sq.reserve(qp.cap.max_send_wr).ok_or((libc::ENOMEM, wr))?;
-        if matches!(qp.state(), State::Err | State::Sqe) {
-            flush::pending(qp, &mut pending, errors);
-            execute::flush(qp, wr, position, errors);
-        } else {
-            keep(qp, &mut pending, wr, position);
-        }
+        keep(qp, &mut pending, wr, position);
         next = wr.next();
     }
     Ok(None)
@@ -88,68 +80,84 @@ fn keep(qp: &Qp, pending: &mut Pending, wr: SendWr<'_>, position: u64) {
     }
 }
 
-/// Carries out what can be. The caller holds no lock but the control lock.
+/// Carries out what can be, or leaves it to the thread that is at it: nobody waits for a transfer
+/// of another's. The caller holds no lock but the control lock.
 pub(crate) fn progress(qp: &Qp, pinned: Pinned<'_>, errors: &mut Errors) {
-    loop {
-        let mut pending = qp.sq.pending.lock();
-        let look_again = run(qp, pinned, &mut pending, errors);
-        drop(pending);
-        if !look_again {
-            return;
+    let mut taken = qp.sq.turn.take();
+    while let Some(turn) = taken {
+        while run(qp, pinned, &turn, errors) {
+            // Outside the lock: whoever posts a receive now may be waiting for it.
+            Attention::settle();
         }
-        // Outside the lock: whoever posts a receive now may be waiting for it.
-        Attention::settle();
+        taken = turn.give_up();
     }
 }
 
 /// True if a flag was raised for the receiver: then look again after it has settled.
-fn run(qp: &Qp, pinned: Pinned<'_>, pending: &mut Held<'_, Pending>, errors: &mut Errors) -> bool {
-    while !pending.is_empty() {
+fn run(qp: &Qp, pinned: Pinned<'_>, _: &Taken<'_>, errors: &mut Errors) -> bool {
+    loop {
+        let mut pending = qp.sq.pending.lock();
         match qp.state() {
             State::Rts => {}
             State::Sqd if pending.draining => {}
-            State::Err | State::Sqe => flush::pending(qp, pending, errors),
+            State::Err | State::Sqe => flush::pending(qp, &mut pending, errors),
+            _ if pending.is_empty() => {}
             _ => return false,
         }
-        let Some((wr, position, bytes)) = pending.first() else { break };
-        // The lock makes us the only one to carry out this queue's: the fast path is closed while
-        // anything is pending.
-        match outcome(qp, pinned, wr, bytes, errors) {
+        // SAFETY: who has the turn advances, and we have it; or who has stopped the queue pair and
+        // waited until all are outside of the guard that we are in (`flush::everything`, `reset`,
+        // and `cancel` behind a move to SQD). The queue pair lives as long as we are in it.
+        let Some((wr, position, bytes)) = (unsafe { pending.first_for() }) else {
+            flush::unstall(qp, pinned, &mut pending);
+            return false;
+        };
+        drop(pending);
+        // The turn makes us the only one to carry out this queue's: the fast path is closed while
+        // anything is pending. Others add to what is pending meanwhile.
+        let outcome = outcome(qp, pinned, wr, bytes, errors);
+        let mut pending = qp.sq.pending.lock();
+        match outcome {
             Outcome::Done(bytes) => {
                 execute::complete(qp, wr, position, bytes, errors);
                 pending.advance();
-                drained(qp, pending);
+                drained(qp, &mut pending);
             }
             Outcome::Stopped(bytes) => {
                 execute::complete(qp, wr, position, bytes, errors);
                 pending.advance();
-                cancel::stop(qp, pending);
+                cancel::stop(qp, &mut pending);
             }
             Outcome::Configured => {
                 configure::complete(qp, wr, position, errors);
                 pending.advance();
-                drained(qp, pending);
+                drained(qp, &mut pending);
             }
-            Outcome::Failed(status) => fail(qp, pending, status, errors),
+            Outcome::Failed(status) => fail(qp, &mut pending, status, errors),
             Outcome::Wait(why) => {
-                if pending.why != Some(why) {
-                    pending.why = Some(why);
-                    pending.deadline_ns = deadline_ns(qp, why);
-                    pending.is_armed |= timer::arm(pending.deadline_ns, qp.qpn, progress_numbers);
-                }
-                if timer::now_ns() < pending.deadline_ns {
-                    return wait(qp, pinned, why);
+                if let Some(look_again) = wait_for(qp, pinned, &mut pending, why) {
+                    return look_again;
                 }
                 let status = match why {
                     Why::NoReceive(_) => ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR,
                     Why::NoPeer => ibv_wc_status::IBV_WC_RETRY_EXC_ERR,
                 };
-                fail(qp, pending, status, errors);
+                fail(qp, &mut pending, status, errors);
             }
         }
     }
-    flush::unstall(qp, pinned, pending);
-    false
+}
+
+/// The first waits: whether to look again, or `None` if it has waited too long.
+fn wait_for(qp: &Qp, pinned: Pinned<'_>, pending: &mut Pending, why: Why) -> Option<bool> {
+    if pending.why != Some(why) {
+        pending.why = Some(why);
+        if let (Why::NoReceive(_), Some(peer)) = (why, fabric::lookup(pinned, qp.sq.destination())) {
+            peer.count_out_of_buffer();
+        }
+        pending.deadline_ns = deadline_ns(qp, why);
+        pending.is_armed |= timer::arm(pending.deadline_ns, qp.qpn, progress_numbers);
+    }
+    (timer::now_ns() < pending.deadline_ns).then(|| wait(qp, pinned, why))
 }
 
 /// Carries one out, or nothing of one that was cancelled.

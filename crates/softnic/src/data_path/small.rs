@@ -115,8 +115,12 @@ fn post_single<'a>(
         mailbox.publish(index, peer.tag(), two);
     } else {
         let claim = cq.ring.claim(message.slots()).ok()?;
-        message.write_claimed(&claim, claim.first, peer.qpn, index, polled);
-        claim.publish(claim.first, peer.tag(), two);
+        // SAFETY: so many slots as the message needs were claimed, and are published once they are
+        // written.
+        unsafe {
+            message.write_claimed(&claim, claim.first, peer.qpn, index, polled);
+            claim.publish(claim.first, peer.tag(), two);
+        }
     }
     completion::notify(cq, wr.is_solicited());
     peer.rq.consume(index + 1);
@@ -166,12 +170,16 @@ fn post_list<'a>(
     for (index, message) in (index..).zip(run) {
         // A branch each, so that what depends on the length is known in it: 8 instructions less.
         let two = message.slots() == 2;
-        if two {
-            message.write_claimed(&claim, at, qpn, index, polled);
-            claim.publish(at, tag, true);
-        } else {
-            message.write_claimed(&claim, at, qpn, index, polled);
-            claim.publish(at, tag, false);
+        // SAFETY: the slots of all messages were claimed; each is published once, when it is
+        // written.
+        unsafe {
+            if two {
+                message.write_claimed(&claim, at, qpn, index, polled);
+                claim.publish(at, tag, true);
+            } else {
+                message.write_claimed(&claim, at, qpn, index, polled);
+                claim.publish(at, tag, false);
+            }
         }
         at += 1 + u64::from(two);
     }
@@ -190,16 +198,20 @@ fn post_list<'a>(
 
 impl Small<'_> {
     #[inline(always)]
-    fn slots(&self) -> u64 {
-        1 + u64::from(self.len > FIRST_PAYLOAD_BYTES)
+    fn slots(&self) -> u32 {
+        1 + u32::from(self.len > FIRST_PAYLOAD_BYTES)
     }
 
     /// Writes the message into the slots of a claim from `at` on, which are not published; `index`
     /// is its receive's.
+    ///
+    /// # Safety
+    /// They are: so many as the message has.
     #[inline(always)]
-    fn write_claimed(&self, claim: &Claim<'_>, at: u64, qpn: u32, index: u64, acked: u64) {
+    unsafe fn write_claimed(&self, claim: &Claim<'_>, at: u64, qpn: u32, index: u64, acked: u64) {
         let second = || {
-            claim.mark_second(at);
+            // SAFETY: the contract: of two slots, the second is claimed as well.
+            unsafe { claim.mark_second(at) };
             claim.slot(at + 1)
         };
         self.write(claim.slot(at), second, qpn, index, acked);
@@ -249,7 +261,7 @@ fn complete_run(qp: &Qp, run: &[Small<'_>], position: u64, errors: &mut Errors) 
         return;
     }
     let cq: &Cq = qp.send_cq();
-    let Ok(claim) = completion::claim(cq, signaled as u64) else {
+    let Ok(claim) = completion::claim(cq, signaled as u32) else {
         return errors.fail_fatally(qp);
     };
     let signaled = run.iter().enumerate().filter(|(_, small)| execute::is_signaled(qp, small.wr));
@@ -264,7 +276,8 @@ fn complete_run(qp: &Qp, run: &[Small<'_>], position: u64, errors: &mut Errors) 
         let slot = claim.slot(at);
         header.write(slot);
         completion::write_extra(slot, [position + offset as u64 + 1, 0]);
-        claim.publish(at, qp.tag(), false);
+        // SAFETY: a slot was claimed for each that is signaled, and this one was written.
+        unsafe { claim.publish(at, qp.tag(), false) };
     }
     completion::notify(cq, false);
 }

@@ -2,8 +2,8 @@
 //! run.
 //!
 //! What it guarantees: the same as `one_sided`, which sees whatever is special: more than one
-//! piece, immediate data, a memory window's key, anything that isn't granted. It checks the same
-//! before a byte is touched.
+//! piece, immediate data, a memory window's key, what takes long, anything that isn't granted. It
+//! checks the same before a byte is touched.
 //!
 //! A run looks up the peer, what it lets in and the two keys once, and then checks bounds and
 //! copies. So little happens between two copies, and no locked instruction (unless a completion was
@@ -13,8 +13,8 @@
 use crate::copy::copy;
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
+use crate::data_path::pieces::LONG_BYTES;
 use crate::data_path::poster::Poster;
-use crate::objects::device::MESSAGE_BYTES_MAX;
 use crate::objects::key_table::{self, RegionKey};
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
@@ -104,7 +104,7 @@ impl Run {
         }
         let sge = wr.only_sge()?;
         // A length of 0 means 2^31 (`ibv_post_send(3)`).
-        if sge.length.wrapping_sub(1) >= MESSAGE_BYTES_MAX as u32 {
+        if sge.length.wrapping_sub(1) >= LONG_BYTES as u32 - 1 {
             return None;
         }
         let bytes = sge.length as usize;

@@ -243,7 +243,7 @@ pub(crate) fn retire(cq: &Cq) -> Result<(), c_int> {
         return Err(libc::EBUSY);
     }
     // Queue pairs that used it are gone; whoever is still inside a guard with it leaves here.
-    guards::quiesce();
+    guards::quiesce(guards::Taken::Other);
     if let Some(channel) = cq.channel() {
         cq.notifications().wait(channel.forget(cq.as_ptr(), &cq.comp_handed_out));
         channel.count_user(false);

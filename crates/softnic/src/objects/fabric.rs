@@ -69,8 +69,11 @@ impl Numbers {
 }
 
 static CONTROL: Mutex<Control> = Mutex::new(Control { numbers: Numbers::new(), qps: 0 });
-/// The control path's lock.
+
+/// The control path's lock. Never inside a guard: whoever has it waits for those inside.
+#[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn control() -> MutexGuard<'static, Control> {
+    verbline_sync::presence::may_wait("the control path's lock");
     CONTROL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

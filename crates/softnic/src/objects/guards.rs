@@ -4,16 +4,25 @@
 //! What it guarantees: a [`Pinned`] exists only inside a guard that [`quiesce`] waits for, or under
 //! the control lock. So what was reachable when it was made is alive for as long as it: whoever
 //! takes a queue pair, a memory region or what hangs on them away makes it unreachable and calls
-//! [`quiesce`] before freeing it.
+//! [`quiesce`] before freeing it. A long transfer says what it holds ([`Pinned::hold`]), and is
+//! waited for by whoever takes that away, and by nobody else.
 
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use verbline_sync::guard::{self, Guard, Inside};
+use verbline_sync::Backoff;
+use verbline_sync::guard::{self, Guard, Holds, Inside};
 
 /// Every guard that exists, but those of objects that nobody has yet.
-static GUARDS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+static GUARDS: Mutex<Registry> = Mutex::new(Registry { guards: Vec::new(), removals: 0 });
 
 #[derive(Debug)]
+struct Registry {
+    guards: Vec<Registered>,
+    /// How often some were taken out.
+    removals: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Registered(*const Guard);
 // SAFETY: guards are shared between threads by design, and `unregister` takes them out before they
 // are freed.
@@ -21,40 +30,131 @@ unsafe impl Send for Registered {}
 
 /// Proof that nothing which is reachable is freed during `'a`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pinned<'a>(PhantomData<&'a ()>);
+pub(crate) struct Pinned<'a> {
+    /// What this thread is inside of; `None` under the lock.
+    guard: Option<&'a Guard>,
+    lifetime: PhantomData<&'a ()>,
+}
+
+/// What is taken away from data paths, and so which of those that take long are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// The queue pair of that number.
+    Qp(u32),
+    /// What a key stands for: a region, or an indirect key.
+    Key(u32),
+    /// What no long transfer holds but by a queue pair that it holds, which keeps it: completion
+    /// queues, shared receive queues; or not at all: windows, lists of a group's members.
+    Other,
+    /// Everything of a device.
+    Device,
+}
+
+/// What a long transfer holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Held(Holds);
+
+/// Numbers of queue pairs take one half of a set, keys the other: those that were made one after
+/// the other are told apart.
+const HALF: u64 = Holds::NUMBERS / 2;
+
+fn of_qp(qpn: u32) -> u64 {
+    u64::from(qpn) % HALF
+}
+
+fn of_key(key: u32) -> u64 {
+    HALF + u64::from(key >> 8) % HALF
+}
+
+impl Taken {
+    fn as_guards_see_it(self) -> guard::Taken {
+        match self {
+            Taken::Qp(qpn) => guard::Taken::Number(of_qp(qpn)),
+            Taken::Key(key) => guard::Taken::Number(of_key(key)),
+            Taken::Other => guard::Taken::Unnumbered,
+            Taken::Device => guard::Taken::Anything,
+        }
+    }
+}
+
+impl Held {
+    /// Both ends of a connection, by their numbers.
+    pub(crate) fn ends(qpn: u32, peer: u32) -> Held {
+        Held(Holds::default().with(of_qp(qpn)).with(of_qp(peer)))
+    }
+
+    /// And what a key stands for, of its own or by its own key.
+    #[must_use]
+    pub(crate) fn key(self, key: u32) -> Held {
+        Held(self.0.with(of_key(key)))
+    }
+}
 
 impl<'a> Pinned<'a> {
     /// By being inside a guard, which its object's `create` has registered.
     #[inline(always)]
-    pub(crate) fn inside(_: &'a Inside<'_>) -> Pinned<'a> {
-        Pinned(PhantomData)
+    pub(crate) fn inside(inside: &'a Inside<'_>) -> Pinned<'a> {
+        Pinned { guard: Some(inside.guard()), lifetime: PhantomData }
     }
 
     /// By a lock that whoever takes something away holds as well: `fabric`'s control lock.
     #[inline(always)]
     pub(super) fn locked<T>(_: &'a T) -> Pinned<'a> {
-        Pinned(PhantomData)
+        Pinned { guard: None, lifetime: PhantomData }
+    }
+
+    /// Does what takes `long`, while only those are waited for who take away something of `held`.
+    ///
+    /// # Safety
+    /// `held` has whatever this thread found by this value, or by another of the same guard, and
+    /// uses in `long` or after it. `long` finds nothing else.
+    pub(crate) unsafe fn hold<R>(self, held: Held, long: impl FnOnce() -> R) -> R {
+        let _narrowed = self.guard.map(|guard| guard.narrow(held.0));
+        long()
     }
 }
 
-fn all() -> MutexGuard<'static, Vec<Registered>> {
+fn all() -> MutexGuard<'static, Registry> {
     // Every change is one extension or one removal: a panic leaves nothing half done.
     GUARDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until no data path can hold anything that was made unreachable before the call.
-pub(crate) fn quiesce() {
-    let guards = all();
+/// Waits until no data path can hold what was made unreachable before the call.
+///
+/// The registry is locked for moments only: who waits for a transfer keeps nobody else waiting.
+pub(crate) fn quiesce(taken: Taken) {
+    let taken = taken.as_guards_see_it();
+    let registry = all();
+    let mut removals = registry.removals;
     // SAFETY: registered guards are alive; taking one out waits for this lock.
-    guard::quiesce(guards.iter().map(|registered| unsafe { &*registered.0 }));
+    let guards = registry.guards.iter().map(|registered| (*registered, unsafe { &*registered.0 }));
+    let mut present = guard::present(guards);
+    drop(registry);
+    let mut backoff = Backoff::new();
+    loop {
+        let registry = all();
+        if registry.removals != removals {
+            removals = registry.removals;
+            present.retain(|(registered, _)| registry.guards.contains(registered));
+        }
+        // SAFETY: it is registered, as was seen above under this lock.
+        present.retain(|(registered, presence)| !presence.is_over(unsafe { &*registered.0 }, taken));
+        drop(registry);
+        if present.is_empty() {
+            return;
+        }
+        backoff.wait();
+    }
 }
 
 /// From now on `quiesce` waits for them.
 pub(crate) fn register(guards: &[&Guard]) {
-    all().extend(guards.iter().map(|guard| Registered(*guard)));
+    all().guards.extend(guards.iter().map(|guard| Registered(*guard)));
 }
 
 /// Before the guards are freed.
 pub(crate) fn unregister(guards: &[&Guard]) {
-    all().retain(|registered| !guards.iter().any(|guard| std::ptr::eq(registered.0, *guard)));
+    let mut registry = all();
+    registry.removals += 1;
+    registry.guards.retain(|registered| !guards.iter().any(|guard| std::ptr::eq(registered.0, *guard)));
 }

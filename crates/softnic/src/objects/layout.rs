@@ -47,6 +47,12 @@ impl Layout {
         self.round_bytes = self.entries.iter().map(|entry| u64::from(entry.bytes)).sum();
     }
 
+    /// Replaces it by another, which has no more entries than this has room for.
+    pub(crate) fn copy_from(&mut self, other: &Layout) {
+        self.entries.clone_from(&other.entries);
+        (self.repeat, self.round_bytes) = (other.repeat, other.round_bytes);
+    }
+
     /// All of it.
     pub(crate) fn bytes(&self) -> u64 {
         // Below 2^16 entries of less than 2^32 bytes each, and 2^32 rounds: it may be more than 64

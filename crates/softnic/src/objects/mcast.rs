@@ -6,7 +6,7 @@
 
 use crate::objects::device::MCAST_ATTACH_MAX;
 use crate::objects::fabric;
-use crate::objects::guards::{Pinned, quiesce};
+use crate::objects::guards::{Pinned, Taken, quiesce};
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ impl Group {
     fn replace(&self, members: Vec<*const Qp>) {
         // AcqRel: pairs with the Acquire in `members`.
         let old = self.members.swap(Box::into_raw(Box::new(Members(members))), Ordering::AcqRel);
-        quiesce();
+        quiesce(Taken::Other);
         // SAFETY: unreachable since the swap, and nobody who was inside before is left.
         drop(unsafe { Box::from_raw(old) });
     }

@@ -3,11 +3,13 @@
 //! What it guarantees: the key table knows them as ranges of no bytes, so that every look-up of the
 //! fast paths refuses them, and the slow ones come here. A layout's parts are looked up at each
 //! use: a region that was deregistered is out of reach. A configuration doesn't change while a
-//! transfer uses it.
+//! transfer uses it; one that comes meanwhile is there for transfers that begin later
+//! (`verbline_sync::versions`). All that configuring may allocate is a place for it, where
+//! transfers hold all that there are.
 
 use crate::mlx5dv::types::{mkey_err_type, mkey_init_attr_flags, mlx5dv_mkey, mlx5dv_mkey_err, mlx5dv_sig_err};
 use crate::objects::Object;
-use crate::objects::guards::{Pinned, quiesce};
+use crate::objects::guards::{Pinned, Taken, quiesce};
 use crate::objects::key_table::{self, Grant, INDIRECT};
 use crate::objects::layout::Layout;
 use crate::objects::pd::Pd;
@@ -16,8 +18,8 @@ use crate::signature::domain::BlockSignature;
 use crate::signature::flow::{Fault, Part};
 use std::ffi::c_int;
 use std::ptr::NonNull;
-use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use verbline_sync::lock::SpinLock;
+use verbline_sync::versions::{Version, Versions};
 
 /// `mlx5dv_mkey` first, so that a pointer to one is a pointer to the other.
 #[repr(C)]
@@ -27,8 +29,8 @@ pub(crate) struct Mkey {
     domain: NonNull<Pd>,
     flags: u32,
     pub(crate) max_entries: usize,
-    config: RwLock<Config>,
-    verdict: SpinLock<Verdict>,
+    config: Versions<Config>,
+    judged: SpinLock<Judged>,
 }
 
 // SAFETY: `raw` is the first field of a `repr(C)` struct.
@@ -39,6 +41,8 @@ unsafe impl Object for Mkey {
 /// What it stands for now.
 #[derive(Debug)]
 pub(crate) struct Config {
+    /// Counts configurations.
+    number: u64,
     /// Whether it was configured with a layout, and not invalidated since.
     is_configured: bool,
     /// `ibv_access_flags`.
@@ -47,7 +51,13 @@ pub(crate) struct Config {
     pub(crate) signature: Option<BlockSignature>,
 }
 
-/// What was found wrong with what moved through it.
+/// What was found wrong with what moved through it, as it was configured the so many-th time.
+#[derive(Debug, Default)]
+struct Judged {
+    number: u64,
+    verdict: Verdict,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 enum Verdict {
     #[default]
@@ -64,10 +74,10 @@ enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unusable;
 
-/// A configuration that a transfer uses: it doesn't change meanwhile.
+/// A configuration that a transfer uses: it doesn't change meanwhile, and nobody waits for it.
 pub(crate) struct InUse<'p> {
     pub(crate) key: &'p Mkey,
-    pub(crate) config: RwLockReadGuard<'p, Config>,
+    pub(crate) config: Version<'p, Config>,
 }
 
 /// `mlx5dv_create_mkey(3)`.
@@ -75,16 +85,14 @@ pub(crate) fn create(domain: &Pd, flags: u32, max_entries: u16) -> Result<*mut m
     let key = key_table::reserve().ok_or(libc::ENOMEM)?;
     domain.adopt();
     let max_entries = usize::from(max_entries.max(1));
-    let config =
-        Config { is_configured: false, access: 0, layout: Layout::with_capacity(max_entries), signature: None };
     let mkey = Mkey {
         raw: mlx5dv_mkey { lkey: key, rkey: key },
         pd: domain.id,
         domain: NonNull::from(domain),
         flags,
         max_entries,
-        config: RwLock::new(config),
-        verdict: SpinLock::default(),
+        config: Versions::new(|| Config::with_room(max_entries)),
+        judged: SpinLock::default(),
     }
     .into_raw();
     let offset = mkey as u64;
@@ -96,7 +104,7 @@ pub(crate) fn create(domain: &Pd, flags: u32, max_entries: u16) -> Result<*mut m
 pub(crate) fn retire(mkey: &Mkey) {
     key_table::clear(mkey.raw.lkey);
     // Whoever looked the key up before is done with it after this.
-    quiesce();
+    quiesce(Taken::Key(mkey.raw.lkey));
     key_table::release(mkey.raw.lkey);
     // SAFETY: the domain outlives the key, which it counts: `pd::retire` refuses while there are
     // any.
@@ -108,6 +116,20 @@ pub(crate) fn lookup(_pinned: Pinned<'_>, key: u32) -> Option<&Mkey> {
     let grant = key_table::grant(key).filter(|grant| grant.access & INDIRECT != 0)?;
     // SAFETY: whoever frees it clears the key and waits for all who are pinned (`retire`).
     Some(unsafe { Mkey::from_raw(grant.offset as *mut mlx5dv_mkey) })
+}
+
+impl Config {
+    fn with_room(entries: usize) -> Config {
+        let layout = Layout::with_capacity(entries);
+        Config { number: 0, is_configured: false, access: 0, layout, signature: None }
+    }
+}
+
+impl Judged {
+    /// Whether what is wrong was said, and the key not configured since.
+    fn is_spent(&self, config: &Config) -> bool {
+        self.number == config.number && matches!(self.verdict, Verdict::Spent)
+    }
 }
 
 impl Mkey {
@@ -125,45 +147,55 @@ impl Mkey {
 
     /// For a transfer that needs these rights of it.
     pub(crate) fn in_use(&self, need: u32) -> Result<InUse<'_>, Unusable> {
-        let config = self.read();
+        let config = self.config.hold();
         let usable = config.is_configured && config.access & need == need;
-        if !usable || matches!(*self.verdict.lock(), Verdict::Spent) {
+        if !usable || self.judged.lock().is_spent(&config) {
             return Err(Unusable);
         }
         Ok(InUse { key: self, config })
     }
 
-    /// Carries a configuration out, whose layout has room here.
+    /// Carries a configuration out, whose layout has room here. Transfers that are under way go on
+    /// by what the key stood for when they began.
     pub(crate) fn configure(&self, new: &Configuration<'_>) {
-        let mut config = self.write();
-        if let Some(access) = new.access {
-            config.access = access;
-        }
-        if let Some(layout) = new.layout {
-            config.layout.set(layout.repeat, layout.entries());
-            config.is_configured = true;
-        }
-        match new.signature {
-            NewSignature::Kept => {}
-            NewSignature::Reset => config.signature = None,
-            NewSignature::Set(signature) => config.signature = signature,
-        }
-        *self.verdict.lock() = Verdict::Clear;
+        self.replace(|before, after| {
+            after.access = new.access.unwrap_or(before.access);
+            match new.layout {
+                Some(layout) => after.layout.set(layout.repeat, layout.entries()),
+                None => after.layout.copy_from(&before.layout),
+            }
+            after.is_configured = before.is_configured || new.layout.is_some();
+            after.signature = match new.signature {
+                NewSignature::Kept => before.signature,
+                NewSignature::Reset => None,
+                NewSignature::Set(signature) => signature,
+            };
+        });
     }
 
-    /// It stands for nothing until it is configured again.
+    /// It stands for nothing until it is configured again. A transfer that is under way goes on, as
+    /// with a window: it stays inside regions that are registered.
     pub(crate) fn invalidate(&self) {
-        let mut config = self.write();
-        (config.is_configured, config.access, config.signature) = (false, 0, None);
-        config.layout.set(0, std::iter::empty());
-        *self.verdict.lock() = Verdict::Clear;
+        self.replace(|_, after| {
+            (after.is_configured, after.access, after.signature) = (false, 0, None);
+            after.layout.set(0, std::iter::empty());
+        });
     }
 
-    /// A transfer found this wrong. True if it is to be [`record`](Self::record)ed: nothing was
-    /// before.
-    pub(crate) fn found(&self, fault: Fault, offset: u64) -> bool {
-        let mut verdict = self.verdict.lock();
-        let first = matches!(*verdict, Verdict::Clear);
+    fn replace(&self, mut change: impl FnMut(&Config, &mut Config)) {
+        let another = || Config::with_room(self.max_entries);
+        self.config.replace(another, |before, after| {
+            change(before, after);
+            after.number = before.number + 1;
+        });
+    }
+
+    /// A transfer by `config` found this wrong. True if it is to be [`record`](Self::record)ed:
+    /// nothing was before, and the key was not configured since.
+    pub(crate) fn found(&self, config: &Config, fault: Fault, offset: u64) -> bool {
+        let mut judged = self.judged.lock();
+        let first = judged.number < config.number
+            || (judged.number == config.number && matches!(judged.verdict, Verdict::Clear));
         if first {
             let err_type = match fault.part {
                 Part::Guard => mkey_err_type::BAD_GUARD,
@@ -171,16 +203,16 @@ impl Mkey {
                 Part::RefTag => mkey_err_type::BAD_REFTAG,
             };
             let sig = mlx5dv_sig_err { actual_value: fault.actual, expected_value: fault.expected, offset };
-            *verdict = Verdict::Found(mlx5dv_mkey_err { err_type, sig });
+            *judged = Judged { number: config.number, verdict: Verdict::Found(mlx5dv_mkey_err { err_type, sig }) };
         }
         first
     }
 
     /// What was found is there for [`check`](Self::check).
     pub(crate) fn record(&self) {
-        let mut verdict = self.verdict.lock();
-        if let Verdict::Found(error) = *verdict {
-            *verdict = Verdict::Recorded(error);
+        let mut judged = self.judged.lock();
+        if let Verdict::Found(error) = judged.verdict {
+            judged.verdict = Verdict::Recorded(error);
         }
     }
 
@@ -189,36 +221,14 @@ impl Mkey {
         if !self.has_signature() {
             return Err(libc::EINVAL);
         }
-        let mut verdict = self.verdict.lock();
-        match *verdict {
-            Verdict::Recorded(error) => {
-                *verdict = Verdict::Spent;
+        let number = self.config.hold().number;
+        let mut judged = self.judged.lock();
+        match judged.verdict {
+            Verdict::Recorded(error) if judged.number == number => {
+                judged.verdict = Verdict::Spent;
                 Ok(error)
             }
             _ => Ok(mlx5dv_mkey_err::default()),
-        }
-    }
-
-    /// Nobody ever blocks on the lock, so that one thread may read twice (both ends of a transfer
-    /// may be the same key): readers are copying, writers write some words.
-    fn read(&self) -> RwLockReadGuard<'_, Config> {
-        loop {
-            match self.config.try_read() {
-                Ok(config) => return config,
-                // Nothing half done is left by a panic: there is none.
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-            }
-        }
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Config> {
-        loop {
-            match self.config.try_write() {
-                Ok(config) => return config,
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-            }
         }
     }
 }

@@ -6,7 +6,7 @@
 //! is touched. Every region is on demand, asked for or not.
 
 use crate::objects::Object;
-use crate::objects::guards::quiesce;
+use crate::objects::guards::{Taken, quiesce};
 use crate::objects::key_table::{self, Grant};
 use crate::objects::pd::Pd;
 use rdma_sys::*;
@@ -112,7 +112,7 @@ pub(crate) unsafe fn reregister(mr: &mut Mr, changes: &Changes<'_>) -> Result<()
     let pd = changes.domain.map_or(old.pd, |domain| domain.id);
     let new = grant(pd, addr, length, iova, changes.access.unwrap_or(old.access)).ok_or(libc::EINVAL)?;
     key_table::clear(key);
-    quiesce();
+    quiesce(Taken::Key(key));
     if let Some(domain) = changes.domain {
         domain.adopt();
         mr.domain().release();
@@ -131,7 +131,7 @@ pub(crate) fn retire(mr: &Mr) -> Result<(), c_int> {
     }
     key_table::clear(mr.raw.lkey);
     // Whoever looked the key up before is done with the memory after this.
-    quiesce();
+    quiesce(Taken::Key(mr.raw.lkey));
     key_table::release(mr.raw.lkey);
     mr.domain().release();
     Ok(())

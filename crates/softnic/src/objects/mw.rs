@@ -1,20 +1,25 @@
-//! Memory windows: R_Keys for a part of a region, which come and go without a system call. Work
-//! requests bind and invalidate them: `data_path::bind`.
+//! Memory windows: an R_Key for a part of a region, given and taken by work requests.
 //!
 //! What it guarantees: a window grants no more than its region; invalidating and deallocating it
 //! take effect on every later access. An access that was let in before may still be under way on
 //! another thread when an invalidation completes: it stays inside the region, which can't be
 //! deregistered while a window is bound to it.
+//!
+//! Work requests of several queue pairs, and of peers, may bind and invalidate one window at a
+//! time: all that changes what it is bound to is under its lock, and looks there at what it
+//! changes.
 
 use crate::objects::Object;
-use crate::objects::guards::quiesce;
-use crate::objects::key_table::{self, Grant};
+use crate::objects::guards::{Pinned, Taken, quiesce};
+use crate::objects::key_table::{self, Grant, WINDOW};
 use crate::objects::mr::Mr;
 use crate::objects::pd::Pd;
 use rdma_sys::*;
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use verbline_sync::lock::{Held, SpinLock};
 
 /// `ibv_mw` first, so that a pointer to one is a pointer to the other.
 #[repr(C)]
@@ -22,10 +27,15 @@ pub(crate) struct Mw {
     raw: UnsafeCell<ibv_mw>,
     pub(crate) pd: u32,
     kind: ibv_mw_type::Type,
+    binding: SpinLock<Binding>,
+}
+
+/// What a window is bound to. Whoever changes it changes the key table's entry with it.
+#[derive(Debug)]
+pub(crate) struct Binding {
     /// The key in force, or the last one.
-    key: AtomicU32,
-    /// The region that it is bound to, or null.
-    region: AtomicPtr<Mr>,
+    key: u32,
+    region: Option<NonNull<Mr>>,
 }
 
 // SAFETY: `raw` is the first field of a `repr(C)` struct.
@@ -38,15 +48,14 @@ impl Mw {
         self.kind == ibv_mw_type::IBV_MW_TYPE_2
     }
 
-    /// The key in force, or the last one.
-    pub(crate) fn key(&self) -> u32 {
-        // Relaxed: one thread at a time binds a window.
-        self.key.load(Ordering::Relaxed)
+    /// To bind it, or to invalidate it.
+    pub(crate) fn binding(&self) -> Held<'_, Binding> {
+        self.binding.lock()
     }
 
-    pub(crate) fn is_bound(&self) -> bool {
-        // Relaxed: as above.
-        !self.region.load(Ordering::Relaxed).is_null()
+    /// Where its grants say that it is.
+    pub(crate) fn address(&self) -> u64 {
+        std::ptr::from_ref(self) as u64
     }
 
     /// The key that the program's handle says, which the program may write between two calls
@@ -62,34 +71,34 @@ impl Mw {
         // SAFETY: by ibv_bind_mw(3) the program doesn't write the handle during a call.
         unsafe { (*self.raw.get()).rkey = key };
     }
+}
+
+impl Binding {
+    /// The key in force, or the last one.
+    pub(crate) fn key(&self) -> u32 {
+        self.key
+    }
+
+    pub(crate) fn is_bound(&self) -> bool {
+        self.region.is_some()
+    }
 
     /// It is bound: from now on `key` stands for `grant`, which `region` covers.
-    pub(crate) fn bind(&self, region: &Mr, key: u32, grant: &Grant) {
-        self.unbind();
-        // Release, both: pairs with the Acquire in `mr::retire`, and with the swap in `unbind`.
+    pub(crate) fn bind(&mut self, region: &Mr, key: u32, grant: &Grant) {
+        self.unbind(key);
+        // Release pairs with the Acquire in `mr::retire`.
         region.windows.fetch_add(1, Ordering::Release);
-        self.region.store(std::ptr::from_ref(region).cast_mut(), Ordering::Release);
-        self.set_key(key);
+        self.region = Some(NonNull::from(region));
         key_table::set(key, grant);
     }
 
-    pub(crate) fn set_key(&self, key: u32) {
-        // Relaxed: one thread at a time binds a window.
-        self.key.store(key, Ordering::Relaxed);
-    }
-
-    /// Takes it off its region, if it is on one.
-    pub(crate) fn unbind(&self) {
-        // One thread at a time binds a window; invalidations by peers settle it with the swap
-        // below.
-        key_table::clear(self.key());
-        // AcqRel: of several that unbind, one lets the region go.
-        let region = self.region.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        // SAFETY: `mr::retire` refuses while a window is on the region, which this one is until it
-        // is counted off below.
-        if let Some(region) = unsafe { region.as_ref() } {
-            // Release pairs with the Acquire in `mr::retire`.
-            region.windows.fetch_sub(1, Ordering::Release);
+    /// Takes it off its region, if it is on one. Its next key is `key`.
+    pub(crate) fn unbind(&mut self, key: u32) {
+        key_table::clear(std::mem::replace(&mut self.key, key));
+        if let Some(region) = self.region.take() {
+            // SAFETY: `mr::retire` refuses while a window is on the region, which this one is until
+            // it is counted off here. Release pairs with the Acquire in `mr::retire`.
+            unsafe { region.as_ref() }.windows.fetch_sub(1, Ordering::Release);
         }
     }
 }
@@ -103,56 +112,36 @@ pub(crate) fn alloc(domain: &Pd, kind: ibv_mw_type::Type) -> Result<*mut ibv_mw,
     domain.adopt();
     let context = domain.context().as_ptr();
     let raw = UnsafeCell::new(ibv_mw { context, pd: domain.as_ptr(), rkey: key, handle: key >> 8, type_: kind });
-    let region = AtomicPtr::new(std::ptr::null_mut());
-    let mw = Mw { raw, pd: domain.id, kind, key: AtomicU32::new(key), region }.into_raw();
-    windows::insert(key, mw.cast());
-    Ok(mw)
+    let binding = SpinLock::new(Binding { key, region: None });
+    Ok(Mw { raw, pd: domain.id, kind, binding }.into_raw())
 }
 
 /// `ibv_dealloc_mw(3)`, up to freeing it.
 pub(crate) fn retire(mw: &Mw) -> Result<(), c_int> {
-    mw.unbind();
-    windows::remove(mw.key());
-    quiesce();
-    key_table::release(mw.key());
+    let mut binding = mw.binding();
+    let key = binding.key();
+    binding.unbind(key);
+    drop(binding);
+    // Whoever looked the window up by its key before is done with it after this.
+    quiesce(Taken::Other);
+    key_table::release(key);
     // SAFETY: the domain outlives the window, which it counts: `pd::retire` refuses while there are
     // any.
     unsafe { Pd::from_raw((*mw.raw.get()).pd) }.release();
     Ok(())
 }
 
-/// Takes the window of that key off its region. False if there is none.
-pub(crate) fn unbind(key: u32) -> bool {
-    windows::with(key, Mw::unbind)
-}
-
-/// The windows, by the index in their keys: a peer names one by its key only.
-mod windows {
-    use super::Mw;
-    use std::collections::HashMap;
-    use std::sync::{Mutex, OnceLock, PoisonError};
-
-    struct Window(*mut Mw);
-    // SAFETY: followed under the lock only, and taken out before it is freed.
-    unsafe impl Send for Window {}
-
-    fn all() -> std::sync::MutexGuard<'static, HashMap<u32, Window>> {
-        static ALL: OnceLock<Mutex<HashMap<u32, Window>>> = OnceLock::new();
-        ALL.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+/// Takes the window that stands for `grant` by `key` off its region. False if it doesn't any more:
+/// it was invalidated, or bound anew, since that was looked up.
+pub(crate) fn invalidate(_pinned: Pinned<'_>, key: u32, grant: &Grant) -> bool {
+    debug_assert!(grant.access & WINDOW != 0);
+    // SAFETY: a window's grant says where it is (`bind::grant`); whoever frees it clears its key and
+    // waits for all who are pinned (`retire`).
+    let window = unsafe { &*(grant.offset as *const Mw) };
+    let mut binding = window.binding();
+    let stands = key_table::grant(key).as_ref() == Some(grant);
+    if stands {
+        binding.unbind(key);
     }
-
-    pub(super) fn insert(key: u32, mw: *mut Mw) {
-        all().insert(key >> 8, Window(mw));
-    }
-
-    pub(super) fn remove(key: u32) {
-        all().remove(&(key >> 8));
-    }
-
-    /// Calls `f` on the window of `key`. False if there is none.
-    pub(super) fn with(key: u32, f: impl FnOnce(&Mw)) -> bool {
-        let windows = all();
-        // SAFETY: in the table, so alive until `remove`, which needs the lock that we hold.
-        windows.get(&(key >> 8)).map(|window| f(unsafe { &*window.0 })).is_some()
-    }
+    stands
 }

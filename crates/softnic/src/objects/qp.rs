@@ -25,8 +25,8 @@ use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::mem::offset_of;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use verbline_sync::credit::Attention;
 use verbline_sync::guard::Guard;
 use verbline_sync::mailbox::Mailbox;
@@ -84,6 +84,8 @@ pub(crate) struct Qp {
     async_handed_out: HandedOut,
     /// Multicast groups that it is attached to. Under the control lock.
     pub(crate) mcast_groups: AtomicU32,
+    /// Where messages are counted that found no receive, if anybody wants to know.
+    pub(crate) out_of_buffer: OnceLock<Arc<AtomicU64>>,
     attributes: Mutex<Attributes>,
 }
 
@@ -187,6 +189,7 @@ impl Qp {
             rq: Rq::new(&cap),
             async_handed_out: HandedOut::default(),
             mcast_groups: AtomicU32::new(0),
+            out_of_buffer: OnceLock::new(),
             attributes: Mutex::default(),
         };
         qp.new_tag();
@@ -301,6 +304,15 @@ impl Qp {
     #[inline(always)]
     pub(crate) fn receives_pd(&self) -> u32 {
         self.srq().map_or(self.pd, Srq::pd)
+    }
+
+    /// A message to it found no receive.
+    #[cold]
+    pub(crate) fn count_out_of_buffer(&self) {
+        if let Some(counter) = self.out_of_buffer.get() {
+            // Relaxed: a statistic, by any number of senders.
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// The completion of receive `index` was polled: its slot is free.

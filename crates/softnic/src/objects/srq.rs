@@ -11,7 +11,7 @@
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::{Kind, Subject};
 use crate::objects::context::Context;
-use crate::objects::guards::quiesce;
+use crate::objects::guards::{Taken, quiesce};
 use crate::objects::key_table::{self, RegionKey};
 use crate::objects::pd::Pd;
 use crate::objects::{Object, device};
@@ -218,7 +218,7 @@ pub(crate) fn retire(srq: &Srq) -> Result<(), c_int> {
     if srq.users.load(Ordering::Relaxed) != 0 {
         return Err(libc::EBUSY);
     }
-    quiesce();
+    quiesce(Taken::Other);
     srq.context().events.forget(srq);
     // SAFETY: the domain outlives the queue, which it counts: `pd::retire` refuses while there are
     // any.

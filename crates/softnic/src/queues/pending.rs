@@ -103,13 +103,22 @@ impl Pending {
 
     /// The first, its position, and the bytes of its list.
     pub(crate) fn first(&self) -> Option<(SendWr<'_>, u64, u64)> {
+        // SAFETY: this value, which is borrowed, stays as it is.
+        unsafe { self.first_for() }
+    }
+
+    /// As [`first`](Self::first), to be carried out while others add to what is pending.
+    ///
+    /// # Safety
+    /// During `'a` this value is alive, and nobody advances, clears or cancels.
+    pub(crate) unsafe fn first_for<'a>(&self) -> Option<(SendWr<'a>, u64, u64)> {
         if self.is_empty() {
             return None;
         }
         let slot = self.head as usize & (self.wrs.len() - 1);
-        // SAFETY: `keep` wrote it, its list and its inline data into boxes of this value, which is
-        // borrowed; what it names is alive by ibv_post_send(3) until it has completed, which is not
-        // before `advance`.
+        // SAFETY: `keep` wrote it, its list and its inline data into boxes of this value, and
+        // writes there again only after `advance` or `clear`, by the contract not during `'a`; what
+        // it names is alive by ibv_post_send(3) until it has completed, which is not before that.
         let wr = unsafe { SendWr::list(self.wrs[slot].as_ptr()) }?;
         Some((wr, self.head, wr.sges().iter().map(sge_bytes).sum()))
     }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use verbline_sync::credit::{Attention, Posted};
 use verbline_sync::guard::Guard;
 use verbline_sync::lock::SpinLock;
+use verbline_sync::presence::Rank;
 
 /// See the [module](self).
 #[repr(C)]
@@ -88,7 +89,7 @@ impl Rq {
             posted: CachePadded::new(Posted::new()),
             freed: CachePadded::new(AtomicU64::new(0)),
             consumed: CachePadded::default(),
-            lock: SpinLock::new(()),
+            lock: SpinLock::of_rank(Rank::Outer, ()),
         }
     }
 

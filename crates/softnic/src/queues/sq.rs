@@ -10,6 +10,8 @@ use rdma_sys::ibv_qp_cap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use verbline_sync::guard::Guard;
 use verbline_sync::lock::SpinLock;
+use verbline_sync::presence::Rank;
+use verbline_sync::turn::Turn;
 
 /// In `gate`: the state isn't RTS.
 const NOT_RTS: u32 = 1;
@@ -37,6 +39,8 @@ pub(crate) struct Sq {
     pub(crate) psn: AtomicU32,
     polled: CachePadded<Polled>,
     pub(crate) pending: CachePadded<SpinLock<Pending>>,
+    /// Who carries out what is pending.
+    pub(crate) turn: Turn,
 }
 
 /// What the pollers tell the posting thread.
@@ -76,7 +80,8 @@ impl Sq {
             max_rd_atomic: AtomicU32::new(0),
             psn: AtomicU32::new(0),
             polled: CachePadded::new(Polled { freed: AtomicU64::new(0), acked: AtomicU64::new(Sq::UNKNOWN) }),
-            pending: CachePadded::new(SpinLock::new(Pending::new(cap, inline_bytes))),
+            pending: CachePadded::new(SpinLock::of_rank(Rank::Outer, Pending::new(cap, inline_bytes))),
+            turn: Turn::new(),
         }
     }
 

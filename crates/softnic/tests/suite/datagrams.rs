@@ -310,3 +310,48 @@ fn sends_that_wait_in_sqd_keep_their_address() {
     assert_eq!(a.to(ibv_qp_state::IBV_QPS_RTS), 0);
     assert_eq!((b_cq.poll().unwrap().status, a_cq.poll().unwrap().status), (SUCCESS, SUCCESS));
 }
+
+/// What finds no receive is counted, once a message; nothing else is.
+#[test]
+fn what_finds_no_receive_is_counted_by_its_queue_pair() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    let counted = |qp: &Qp| {
+        let counter = Arc::new(AtomicU64::new(0));
+        assert!(unsafe { verbline_softnic::counters::count_out_of_buffer(qp.0, counter.clone()) });
+        assert!(!unsafe { verbline_softnic::counters::count_out_of_buffer(qp.0, Arc::default()) }, "counted already");
+        // Relaxed: one thread.
+        move || counter.load(Ordering::Relaxed)
+    };
+    let (nic, other) = (Nic::open(0), Nic::open(1));
+    let ends = (endpoint(&nic), endpoint(&other));
+    let ((a, a_cq), (b, b_cq)) = (&ends.0, &ends.1);
+    let (of_a, of_b) = (counted(a), counted(b));
+    let (a_mem, b_mem) = (nic.memory(64), other.memory(64));
+    let ah = by_gid(&nic, gid(&other, 0), 0).unwrap();
+    let send = |count: u64, qkey: u32| {
+        let wr = |number| Wr::send(number, SIGNALED, &[a_mem.sge(0, 8)]).to(ah.0, b.num(), qkey);
+        a.post(&mut (0..count).map(wr).collect::<Vec<_>>()).unwrap();
+        assert!(a_cq.poll_all().iter().all(|wc| wc.status == SUCCESS));
+    };
+    assert_eq!(b.recv(1, &[b_mem.sge(0, 48)]), 0);
+    send(3, QKEY);
+    assert_eq!((b_cq.poll_all().len(), of_b(), of_a()), (1, 2, 0));
+    send(5, QKEY + 1);
+    assert_eq!(of_b(), 2, "another Q_Key is another reason");
+    for (qp_type, waits) in [(ibv_qp_type::IBV_QPT_UC, false), (ibv_qp_type::IBV_QPT_RC, true)] {
+        let pair = Pair::connected(qp_type);
+        let of_b = counted(&pair.b);
+        for _ in 0..2 {
+            pair.a.post(&mut [Wr::send(1, SIGNALED, &[pair.a_mem.sge(0, 8)])]).unwrap();
+            // On RC the second waits behind the first, and has not looked yet.
+            pair.a_send.poll_all();
+        }
+        assert_eq!(of_b(), if waits { 1 } else { 2 }, "{qp_type}");
+        for receive in 1..=2 {
+            pair.b.recv(receive, &[pair.b_mem.sge(0, 8)]);
+            assert_eq!(of_b(), 2, "{qp_type}");
+        }
+        assert_eq!(pair.b_recv.poll_all().len(), if waits { 2 } else { 0 });
+    }
+}

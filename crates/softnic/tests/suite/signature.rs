@@ -4,3 +4,4 @@ mod keys;
 mod pipelining;
 mod rig;
 mod transfers;
+mod waiting;

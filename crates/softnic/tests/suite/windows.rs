@@ -4,6 +4,7 @@ use rdma_sys::ibv_mw_type::*;
 use rdma_sys::ibv_wc_status::*;
 use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;
+use std::sync::atomic::{AtomicU32, Ordering};
 use verbline_softnic::provider as soft;
 
 fn info(mem: &Memory, offset: u64, length: u64, access: u32) -> ibv_mw_bind_info {
@@ -277,3 +278,98 @@ fn an_unbound_window_lets_its_region_go() {
     assert_eq!(bind(&pair, &mw, mw.rkey(), info(&pair.b_mem, 0, 0, 0)), IBV_WC_MW_BIND_ERR);
     drop(mw);
 }
+
+/// Both sides invalidate a window's key at once, and its owner binds it anew at once: what names
+/// the old key takes nothing from the new one.
+#[test]
+fn two_lcores_an_invalidation_of_an_old_key_leaves_the_new_one() {
+    const ROUNDS: u64 = 2_000;
+    let mut both = 0;
+    for round in 0..ROUNDS {
+        let pair = Pair::rc();
+        let mw = Mw::new(&pair.other, IBV_MW_TYPE_2);
+        let mut memory = pair.other.memory(64);
+        let old = mw.rkey();
+        assert_eq!(bind(&pair, &mw, old, info(&memory, 0, 64, REMOTE_WRITE)), SUCCESS);
+        assert_eq!(pair.b.recv(1, &[]), 0);
+        let barrier = std::sync::Barrier::new(2);
+        let (peer, owner) = std::thread::scope(|scope| {
+            let (a, a_send, barrier) = (&pair.a, &pair.a_send, &barrier);
+            let peer = scope.spawn(move || {
+                barrier.wait();
+                a.post(&mut [Wr::new(1, IBV_WR_SEND_WITH_INV, SIGNALED, &[]).imm(old)]).unwrap();
+                a_send.wait().status
+            });
+            barrier.wait();
+            (0..round % 32).for_each(|_| std::hint::spin_loop());
+            let bind = bind_wr(&mw, old + 1, info(&memory, 0, 64, REMOTE_WRITE));
+            pair.b.post(&mut [Wr::new(2, IBV_WR_LOCAL_INV, SIGNALED, &[]).imm(old), bind]).unwrap();
+            let owner = [pair.b_send.wait().status, pair.b_send.wait().status];
+            (peer.join().unwrap(), owner)
+        });
+        assert!(peer != SUCCESS || owner[0] != SUCCESS, "one key was invalidated twice");
+        let is_bound = owner[1] == SUCCESS;
+        both += u64::from(is_bound);
+        let deregistered = unsafe { soft::ibv_dereg_mr(memory.mr) };
+        assert_eq!(deregistered == libc::EBUSY, is_bound, "round {round}: {peer}, {owner:?}: {deregistered}");
+        drop(mw);
+        if deregistered == 0 {
+            memory.mr = std::ptr::null_mut();
+        }
+    }
+    assert!(both > 0, "the owner was never first");
+}
+
+/// A window is bound by two queue pairs at once, to a region each: one of them is first, and the
+/// other one's handle is stale then. What it is bound to stays registered, and nothing else.
+#[test]
+fn two_lcores_that_bind_one_window_at_once_bind_it_one_after_the_other() {
+    for round in 0..3_000 {
+        let pair = Pair::rc();
+        let (send, recv) = (pair.other.cq(16), pair.other.cq(16));
+        let (other, peer) = (
+            pair.other.qp(ibv_qp_type::IBV_QPT_RC, &send, &recv),
+            pair.nic.qp(ibv_qp_type::IBV_QPT_RC, &pair.a_send, &pair.a_recv),
+        );
+        connect((&peer, 1), (&other, 2));
+        let mw = Mw::new(&pair.other, IBV_MW_TYPE_1);
+        let [mut one, mut two] = [0, 1].map(|_| pair.other.memory(64));
+        let key = mw.rkey() & !0xff | (mw.rkey() + 1) & 0xff;
+        let there = AtomicU32::new(0);
+        let bind = |qp: &Qp, cq: &Cq, to: ibv_mw_bind_info| {
+            let wr = bind_wr(&mw, key, to);
+            // Both at one time, as far as can be: without sleeping.
+            there.fetch_add(1, Ordering::AcqRel);
+            for turn in 0.. {
+                if there.load(Ordering::Acquire) == 2 {
+                    break;
+                }
+                if turn % 1_000 == 999 { std::thread::yield_now() } else { std::hint::spin_loop() }
+            }
+            qp.post(&mut [wr]).unwrap();
+            cq.wait().status
+        };
+        let bind = Shared(&bind);
+        let (to_one, to_two) = (Shared(info(&one, 0, 64, REMOTE_WRITE)), info(&two, 0, 64, REMOTE_WRITE));
+        let (qp, cq) = (&pair.b, &pair.b_send);
+        let statuses = std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                let (bind, to_one) = (bind, to_one);
+                bind.0(qp, cq, to_one.0)
+            });
+            let second = bind.0(&other, &send, to_two);
+            [thread.join().unwrap(), second]
+        });
+        let bound = statuses.map(|status| status == SUCCESS);
+        assert_eq!(bound.iter().filter(|bound| **bound).count(), 1, "round {round}: {statuses:?}");
+        let codes = [&one, &two].map(|memory| unsafe { soft::ibv_dereg_mr(memory.mr) });
+        assert_eq!(codes, bound.map(|bound| if bound { libc::EBUSY } else { 0 }), "round {round}");
+        drop(mw);
+        let free = if bound[0] { &mut two } else { &mut one };
+        free.mr = std::ptr::null_mut();
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Shared<T>(T);
+unsafe impl<T> Send for Shared<T> {}

@@ -135,7 +135,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if !std::thread::panicking() && !self.mr.is_null() {
             assert_eq!(unsafe { soft::ibv_dereg_mr(self.mr) }, 0);
         }
     }

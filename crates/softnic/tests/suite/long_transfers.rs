@@ -1,0 +1,177 @@
+//! Nobody waits for a long transfer but who takes away what it uses.
+use crate::harness::*;
+use rdma_sys::ibv_qp_type::*;
+use rdma_sys::ibv_wr_opcode::*;
+use rdma_sys::*;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Some 30 ms and more.
+const BYTES: usize = 256 << 20;
+/// A thread may lose its CPU for as long as a transfer takes: so it is tried again. That it ends
+/// while the transfer lasts happens by no accident.
+const TRIES: usize = 20;
+
+#[derive(Clone, Copy)]
+struct Shared<T>(T);
+unsafe impl<T> Send for Shared<T> {}
+impl<T: Copy> Shared<T> {
+    fn get(self) -> T {
+        self.0
+    }
+}
+
+/// Does `long` on another thread, and `meanwhile` when that has been at it for a moment, until it
+/// has happened that `meanwhile` ended first.
+fn ends_first(long: impl Fn(), mut meanwhile: impl FnMut()) -> bool {
+    let long = Shared(&long);
+    (0..TRIES).any(|_| {
+        let phase = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            let (phase, run) = (&phase, long);
+            scope.spawn(move || {
+                // Release and Acquire, all: only the order is looked at.
+                phase.store(1, Ordering::Release);
+                run.get()();
+                phase.store(2, Ordering::Release);
+            });
+            while phase.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            meanwhile();
+            phase.load(Ordering::Acquire) == 1
+        })
+    })
+}
+
+/// A pair with as much memory on either side.
+fn pair() -> Pair {
+    let mut pair = Pair::rc();
+    (pair.a_mem, pair.b_mem) = (pair.nic.memory(BYTES), pair.other.memory(BYTES));
+    pair
+}
+
+/// All of it, in so many pieces.
+fn sges(mem: &Memory, pieces: usize) -> Vec<ibv_sge> {
+    let piece = BYTES / pieces;
+    (0..pieces).map(|at| mem.sge(at * piece, piece)).collect()
+}
+
+fn carry_out(pair: &Pair, opcode: u32, pieces: usize) {
+    if opcode == IBV_WR_SEND {
+        assert_eq!(pair.b.recv(1, &sges(&pair.b_mem, pieces)), 0);
+    }
+    let wr = Wr::new(1, opcode, SIGNALED, &sges(&pair.a_mem, pieces));
+    pair.a.post(&mut [wr.remote(pair.b_mem.addr(), pair.b_mem.key())]).unwrap();
+    assert_eq!(pair.a_send.wait().status, SUCCESS);
+    if opcode == IBV_WR_SEND {
+        assert_eq!(pair.b_recv.wait().status, SUCCESS);
+    }
+}
+
+#[test]
+fn two_lcores_destroy_what_a_long_transfer_does_not_use_while_it_lasts() {
+    for (opcode, pieces) in [(IBV_WR_RDMA_WRITE, 1), (IBV_WR_RDMA_READ, 4), (IBV_WR_SEND, 2)] {
+        let pair = pair();
+        let shared = Shared(&pair);
+        let long = move || carry_out(shared.get(), opcode, pieces);
+        // On either of its devices, and in its domains.
+        for nic in [&pair.nic, &pair.other] {
+            let done = ends_first(long, || {
+                let (send, recv) = (nic.cq(16), nic.cq(16));
+                drop((nic.qp(IBV_QPT_RC, &send, &recv), nic.memory(4096)));
+                drop((send, recv));
+            });
+            assert!(done, "destroying waited for a transfer of opcode {opcode} in {pieces} pieces");
+        }
+    }
+}
+
+/// What it does use is there until it ends: whoever deregisters one of its regions waits.
+#[test]
+fn two_lcores_memory_of_a_long_transfer_is_deregistered_when_it_has_ended() {
+    for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND] {
+        for ours in [true, false] {
+            assert!((0..TRIES).any(|_| deregister_meanwhile(opcode, ours)), "it never lasted long enough");
+        }
+    }
+}
+
+/// False if the transfer had not begun, or was over.
+fn deregister_meanwhile(opcode: u32, ours: bool) -> bool {
+    let pair = pair();
+    let (source, target) =
+        if opcode == IBV_WR_RDMA_READ { (&pair.b_mem, &pair.a_mem) } else { (&pair.a_mem, &pair.b_mem) };
+    source.fill(0, &vec![1; BYTES]);
+    let taken = if ours { &pair.a_mem } else { &pair.b_mem };
+    let (phase, shared) = (&AtomicU32::new(0), Shared(&pair));
+    let (succeeded, lasts, code) = std::thread::scope(|scope| {
+        let posting = scope.spawn(move || {
+            let pair = shared.get();
+            assert_eq!(pair.b.recv(1, &[pair.b_mem.sge(0, BYTES)]), 0);
+            let wr = Wr::new(1, opcode, SIGNALED, &[pair.a_mem.sge(0, BYTES)]);
+            // Release and Acquire, all: only the order is looked at.
+            phase.store(1, Ordering::Release);
+            pair.a.post(&mut [wr.remote(pair.b_mem.addr(), pair.b_mem.key())]).unwrap();
+            phase.store(2, Ordering::Release);
+            pair.a_send.wait().status == SUCCESS
+        });
+        while phase.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(2));
+        let lasts = phase.load(Ordering::Acquire) == 1;
+        let code = unsafe { verbline_softnic::provider::ibv_dereg_mr(taken.mr) };
+        // Nothing of it is written any more, so all of it was.
+        let samples: Vec<u8> = (0..BYTES).step_by(1 << 16).flat_map(|at| target.read(at, 1)).collect();
+        let whole = samples.iter().all(|byte| *byte == 1);
+        let succeeded = posting.join().unwrap();
+        assert!(whole || !succeeded, "opcode {opcode}: it was deregistered in the middle of a transfer");
+        (succeeded, lasts, code)
+    });
+    assert_eq!(code, 0);
+    let Pair { a, b, a_send, a_recv, b_send, b_recv, a_mem, b_mem, nic, other } = pair;
+    drop((a, b));
+    let (mut gone, kept) = if ours { (a_mem, b_mem) } else { (b_mem, a_mem) };
+    gone.mr = std::ptr::null_mut();
+    drop((gone, kept, a_send, a_recv, b_send, b_recv));
+    drop((nic, other));
+    succeeded && lasts
+}
+
+/// A receive starts a sender that waits, on the receiver's thread; the sender's polls go on.
+#[test]
+fn two_lcores_a_sender_polls_while_another_thread_carries_out_its_send() {
+    let pair = pair();
+    let shared = Shared(&pair);
+    let receive = move || assert_eq!(shared.get().b.recv(1, &[shared.get().b_mem.sge(0, BYTES)]), 0);
+    let mut posted = 0;
+    let done = (0..TRIES).any(|_| {
+        posted += 1;
+        pair.a.post(&mut [Wr::send(posted, SIGNALED, &[pair.a_mem.sge(0, BYTES)])]).unwrap();
+        let phase = AtomicU32::new(0);
+        let phase = &phase;
+        let first = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                // Release and Acquire, all: only the order is looked at.
+                phase.store(1, Ordering::Release);
+                receive();
+                phase.store(2, Ordering::Release);
+            });
+            while phase.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            let polled = pair.a_send.poll();
+            // And posts, behind what is under way.
+            pair.a.post(&mut [Wr::send(posted, 0, &[pair.a_mem.sge(0, 8)])]).unwrap();
+            phase.load(Ordering::Acquire) == 1 && polled.is_none()
+        });
+        assert_eq!(pair.b.recv(2, &[pair.b_mem.sge(0, 8)]), 0);
+        assert_eq!(pair.a_send.wait().wr_id, posted);
+        assert_eq!([pair.b_recv.wait().byte_len, pair.b_recv.wait().byte_len], [BYTES as u32, 8]);
+        first
+    });
+    assert!(done, "a poll, or a post, waited for what another thread carries out");
+}

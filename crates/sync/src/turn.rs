@@ -1,0 +1,49 @@
+//! Work that one thread at a time does, and that nobody waits for: whoever comes while another is
+//! at it leaves word, and that one looks once more before it goes.
+//!
+//! What it guarantees: what a thread did before [`Turn::take`] is seen by somebody who takes the
+//! turn after that, or by the one who has it, in another look.
+
+use crate::primitives::{AtomicU32, Ordering};
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// How many have come since it was free; 0 while it is.
+    came: AtomicU32,
+}
+
+/// The turn, taken. It is taken for good unless it is given up.
+#[derive(Debug)]
+#[must_use]
+pub struct Taken<'a> {
+    turn: &'a Turn,
+    seen: u32,
+}
+
+impl Turn {
+    /// Nobody has it.
+    pub fn new() -> Turn {
+        Turn::default()
+    }
+
+    /// Takes the turn. `None`: who has it looks once more.
+    pub fn take(&self) -> Option<Taken<'_>> {
+        // AcqRel: pairs with `give_up`, and with itself by way of those who came between: who has
+        // the turn sees what this thread did, or this thread what was done in the turn before.
+        let before = self.came.fetch_add(1, Ordering::AcqRel);
+        (before == 0).then_some(Taken { turn: self, seen: 1 })
+    }
+}
+
+impl<'a> Taken<'a> {
+    /// Gives it up after a look; or gives it back, to look once more, if somebody has come since
+    /// the last time.
+    pub fn give_up(self) -> Option<Taken<'a>> {
+        // AcqRel, and Acquire: see `take`.
+        match self.turn.came.compare_exchange(self.seen, 0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => None,
+            Err(seen) => Some(Taken { seen, ..self }),
+        }
+    }
+}
