@@ -73,7 +73,7 @@ pub use memory::pd::ProtectionDomain;
 pub use qp::attr::{InitSpec, QpState, RtrSpec, RtsSpec};
 pub use qp::endpoint::{Endpoint, Transport};
 pub use qp::srq::{SharedReceiveQueue, SrqError, SrqSpec};
-pub use qp::{QpCounters, QpError, QpMaker, QpSpec, QueuePair};
+pub use qp::{OutOfBuffer, QpCounters, QpError, QpMaker, QpSpec, QueuePair};
 pub use wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
 pub use wr::wr_id::WrKind;
 

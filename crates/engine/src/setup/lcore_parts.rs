@@ -237,6 +237,8 @@ impl LcoreBuilder<'_> {
         let sending = (port.tx_depth_wr > 0 && operating.is_none())
             .then(|| Sending::new(sinks.index(Target::Port(id)), port.signal_every_wr, port.tx_depth_wr as usize));
         self.stats.ports[id.index()].stats.qpn.set(qp.qpn().into());
+        // Of a queue pair that takes this one's place later as well (`keep_like`).
+        entry.out_of_buffer.get_or_init(|| qp.out_of_buffer());
         Ok(Port {
             name: port.name.clone(),
             index: id.index() as u16,
@@ -265,6 +267,7 @@ impl LcoreBuilder<'_> {
         let device = &self.devices[port.device];
         let (connections, maker) = many.maker(id);
         let operations = many_operation_queue(self.plan, port, connections, self.regions, device, maker, entry)?;
+        entry.out_of_buffer.get_or_init(|| maker.out_of_buffer(self.plan[port.device].port_num));
         Ok(many.port(id, |srq, connections| {
             let depth_wr = if srq.is_some() { connections.rx_shared_wr } else { port.rx_depth_wr } as usize;
             let receiving = port.pool.zip(port.next).map(|(pool, next)| {

@@ -1,7 +1,9 @@
 //! Makes the counters of a run, with what is known of each lcore, stage, port and ring before the
 //! run starts.
 
-use verbline_plan::{Destination, LcoreId, Plan};
+use std::sync::OnceLock;
+
+use verbline_plan::{Destination, LcoreId, Plan, Transport};
 
 use crate::idle::policy::Budget;
 use crate::setup::devices::{Devices, Pools};
@@ -65,11 +67,13 @@ pub(crate) fn run_stats(
                     name: port.name.clone(),
                     lcore: lcore_name(port.lcore),
                     device: devices[port.device].context.name().to_owned(),
+                    transport: transport_name(port.transport),
                     ..PortReport::default()
                 },
                 operations: (port.ops_depth_wr > 0).then(shared),
                 wiring: Wiring { reconnects: port.reconnect, senders: senders(plan, port) },
                 stats: shared(),
+                out_of_buffer: OnceLock::new(),
                 connections: port.connections.as_ref().map(|many| ConnectionsEntry {
                     known: ConnectionsReport { max: many.max.into(), role: role(port), ..ConnectionsReport::default() },
                     stats: shared(),
@@ -114,6 +118,15 @@ pub(crate) fn run_stats(
 /// What a port with many connections does to have them. One that shares a listener listens.
 fn role(port: &verbline_plan::Port) -> &'static str {
     if let Destination::Connect(_) = port.destination { "connects" } else { "listens" }
+}
+
+/// As in a plan.
+fn transport_name(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Rc => "rc",
+        Transport::Uc => "uc",
+        Transport::Ud => "ud",
+    }
 }
 
 /// The ports of the plan that send to this one.

@@ -194,6 +194,12 @@ counted! {
         lcore: String,
         /// The device's name.
         device: String,
+        /// Its transport: `rc`, `uc` or `ud`.
+        transport: &'static str,
+        /// Messages to its QPs that found no receive posted, where the device counts them: on UC
+        /// and UD they are lost, on RC their sender waited. The software RNIC counts by QP; a card
+        /// counts those of all QPs on the same port of the device.
+        rx_out_of_buffer: Option<u64>,
         /// The number of its QP.
         qpn: u32,
         /// Whether the QP is in the error state.
@@ -349,6 +355,13 @@ pub struct StatusReport {
     pub status: String,
     /// How many.
     pub count: u64,
+}
+
+impl StatusReport {
+    /// Of an `ibv_wc_status`.
+    pub(crate) fn new(status: u32, count: u64) -> StatusReport {
+        StatusReport { status: Status::from_raw(status).name().to_owned(), count }
+    }
 }
 
 impl PortStats {

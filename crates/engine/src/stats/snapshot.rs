@@ -1,9 +1,9 @@
 //! Makes a report from the counters of a run.
 
-use std::sync::PoisonError;
+use std::sync::{OnceLock, PoisonError};
 
 use verbline_mem::{Fallback, Pool};
-use verbline_verbs::Status;
+use verbline_verbs::OutOfBuffer;
 
 use crate::stats::clock::{Clock, Tick};
 use crate::stats::connection_counters::{ConnectionsReport, ConnectionsStats, HostStats, LastError};
@@ -58,6 +58,8 @@ pub(crate) struct PortEntry {
     pub(crate) wiring: Wiring,
     pub(crate) operations: Option<Shared<OperationStats>>,
     pub(crate) stats: Shared<PortStats>,
+    /// What found no receive. Known once its queue pair, or what makes those, was made.
+    pub(crate) out_of_buffer: OnceLock<OutOfBuffer>,
     pub(crate) connections: Option<ConnectionsEntry>,
 }
 
@@ -265,18 +267,15 @@ impl RunStats {
 fn port(entry: &PortEntry) -> PortReport {
     let (stats, mut report) = (&entry.stats, entry.known.clone());
     stats.read(&mut report);
-    let status = |(index, count): (usize, u64)| {
-        let status = Status::from_raw(index as u32).name().to_owned();
-        StatusReport { status, count }
-    };
-    let counts = stats.statuses.iter().map(Count::value);
+    let errors = stats.statuses.iter().map(Count::value).enumerate().filter(|(_, count)| *count > 0);
     PortReport {
+        rx_out_of_buffer: entry.out_of_buffer.get().and_then(OutOfBuffer::value),
         qpn: stats.qpn.value() as u32,
         down: stats.down.value() > 0,
         down_reason: DownReason::text(stats.down_reason.value()),
         link_down: stats.link_down.value() > 0,
         operations: entry.operations.as_ref().map(|operations| operations.report()),
-        errors: counts.enumerate().filter(|(_, count)| *count > 0).map(status).collect(),
+        errors: errors.map(|(status, count)| StatusReport::new(status as u32, count)).collect(),
         connections: entry.connections.as_ref().map(connections),
         ..report
     }

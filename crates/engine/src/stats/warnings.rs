@@ -23,10 +23,19 @@ impl LcoreReport {
     }
 }
 
+impl PortReport {
+    /// Messages that were lost since no receive was posted for them, as far as the device counts
+    /// them. On RC none are: their sender waits.
+    pub fn lost_messages(&self) -> u64 {
+        self.rx_out_of_buffer.filter(|_| self.transport != "rc").unwrap_or(0)
+    }
+}
+
 /// A problem that does not end the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// A stable name: `port-down`, `link-down`, `not-connected`, `lcore-moved` or `stolen-time`.
+    /// A stable name: `port-down`, `link-down`, `not-connected`, `messages-lost`, `lcore-moved` or
+    /// `stolen-time`.
     pub code: &'static str,
     /// What is wrong, where, and how much.
     pub message: String,
@@ -43,11 +52,12 @@ impl fmt::Display for Warning {
 
 impl Report {
     /// Problems that do not end the run: ports that are down, links without a signal, connections
-    /// that were never made, lcores that were moved to another CPU, time that was stolen from them.
-    /// Ports come first, then lcores; a good run has none. An app without a
-    /// `tracing` subscriber reads them from a [snapshot](crate::Running::snapshot) now and then.
+    /// that were never made, messages that found no receive, lcores that were moved to another CPU,
+    /// time that was stolen from them. Ports come first, then lcores; a good run has none. An app
+    /// without a `tracing` subscriber reads them from a [snapshot](crate::Running::snapshot) now
+    /// and then.
     pub fn warnings(&self) -> Vec<Warning> {
-        let ports = self.ports.iter().flat_map(|port| [down(port), link_down(port), not_connected(port)]);
+        let ports = self.ports.iter().flat_map(|port| [down(port), link_down(port), not_connected(port), lost(port)]);
         let lcores = self.lcores.iter().flat_map(|lcore| [moved(lcore), stolen(self, lcore)]);
         ports.chain(lcores).flatten().collect()
     }
@@ -121,6 +131,18 @@ fn moved(lcore: &LcoreReport) -> Option<Warning> {
         code: "lcore-moved",
         message: format!("lcore {name} was pinned to CPU {plan_cpu}, and is {now} by somebody else's doing"),
         remedy: "see who changes the affinity of its thread (taskset, a cpuset), or give the plan that CPU",
+    })
+}
+
+fn lost(port: &PortReport) -> Option<Warning> {
+    let lost = port.lost_messages();
+    (lost > 0).then(|| Warning {
+        code: "messages-lost",
+        message: format!(
+            "port {} has lost {lost} messages, for which no receive was posted (out_of_buffer of {})",
+            port.name, port.device
+        ),
+        remedy: "raise its rx_depth_wr, and `packets` of its pool, or give its lcore less to do",
     })
 }
 
@@ -254,5 +276,25 @@ mod tests {
             "port door rejected all who asked: 2 by its acceptor, 3 since all places were taken; the last time: "
         ));
         assert_eq!(said(ConnectionsReport { opened: 1, ..refusing }), []);
+    }
+
+    #[test]
+    fn what_found_no_receive_was_lost_where_nobody_waits() {
+        let port = PortReport {
+            name: "feed".into(),
+            device: "mlx5_0".into(),
+            transport: "ud",
+            rx_out_of_buffer: Some(17),
+            ..PortReport::default()
+        };
+        let reliable = PortReport { transport: "rc", ..port.clone() };
+        let uncounted = PortReport { rx_out_of_buffer: None, ..port.clone() };
+        let warnings = Report { ports: vec![reliable, uncounted, port], ..Report::default() }.warnings();
+        let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+        assert_eq!(
+            warning.to_string(),
+            "warning[messages-lost]: port feed has lost 17 messages, for which no receive was posted (out_of_buffer of \
+             mlx5_0); raise its rx_depth_wr, and `packets` of its pool, or give its lcore less to do"
+        );
     }
 }

@@ -18,6 +18,7 @@ mod many_peers;
 mod operation_kinds;
 mod operations;
 mod operations_lost;
+mod out_of_buffer;
 mod polling;
 mod reconnect;
 mod requests;

@@ -12,12 +12,16 @@ use super::remedies;
 /// ports have it.
 pub(super) fn port_errors(ports: &[PortReport]) -> String {
     let (mut text, mut told) = (String::new(), Vec::new());
-    for port in ports.iter().filter(|port| port.down || port.link_down || !port.errors.is_empty()) {
+    let is_bad =
+        |port: &&PortReport| port.down || port.link_down || !port.errors.is_empty() || port.lost_messages() > 0;
+    for port in ports.iter().filter(is_bad) {
         let statuses = port.errors.iter().map(|status| format!("{} {}", status.status, count(status.count)));
         let why = port.down_reason.as_deref().map(|reason| format!(" ({reason})")).unwrap_or_default();
         let down = port.down.then(|| format!("its queue pair is in the error state{why}"));
         let link = port.link_down.then(|| "its link is down".to_owned());
-        let all: Vec<_> = statuses.chain(down).chain(link).collect();
+        let lost = Some(port.lost_messages()).filter(|lost| *lost > 0);
+        let lost = lost.map(|lost| format!("{} messages lost, as no receive was posted", count(lost)));
+        let all: Vec<_> = statuses.chain(down).chain(link).chain(lost).collect();
         let _ = writeln!(text, "{}", labelled("errors", &format!("port {}: {}", port.name, all.join(", "))));
         for status in &port.errors {
             let alone = status.status == "WR_FLUSH_ERR" && port.errors.len() == 1;
@@ -27,6 +31,9 @@ pub(super) fn port_errors(ports: &[PortReport]) -> String {
                 let _ = writeln!(text, "{}", labelled("", &format!("{}: {remedy}", status.status)));
             }
         }
+    }
+    if ports.iter().any(|port| port.lost_messages() > 0) {
+        let _ = writeln!(text, "{}", labelled("", &format!("lost: {}", remedies::OUT_OF_BUFFER)));
     }
     if !text.is_empty() {
         text.push('\n');
@@ -65,4 +72,25 @@ pub(super) fn refused(ports: &[PortReport]) -> String {
         text.push('\n');
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_a_port_lost_are_told_with_what_to_do_once() {
+        let port = |name: &str, transport, lost| {
+            let rx_out_of_buffer = Some(lost);
+            PortReport { name: name.into(), transport, rx_out_of_buffer, ..PortReport::default() }
+        };
+        let text = port_errors(&[port("feed", "ud", 178_911), port("late", "rc", 7), port("other", "uc", 1)]);
+        assert_eq!(
+            text,
+            "errors   port feed: 178,911 messages lost, as no receive was posted\n\
+             errors   port other: 1 messages lost, as no receive was posted\n         \
+             lost: raise `rx_depth_wr` of the port, and `packets` of its pool, or\n         \
+             give its lcore less to do\n\n"
+        );
+    }
 }

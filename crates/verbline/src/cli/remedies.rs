@@ -42,6 +42,10 @@ pub(super) fn for_status(status: &str) -> Option<&'static str> {
     })
 }
 
+/// For ports that lost messages.
+pub(super) const OUT_OF_BUFFER: &str =
+    "raise `rx_depth_wr` of the port, and `packets` of its pool, or give its lcore less to do";
+
 /// For a port whose only error is `WR_FLUSH_ERR`.
 pub(super) const FLUSHED: &str =
     "the queue pair was in error already: the device's events, or the peer's report, say what ended the connection";

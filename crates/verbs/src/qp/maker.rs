@@ -2,10 +2,12 @@
 //! made again, and for the peers that come to one port.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use super::{QpError, QpSpec, QueuePair};
+use super::{OutOfBuffer, QpError, QpSpec, QueuePair};
 use crate::cq::CompletionQueue;
+use crate::device::context::Context;
 use crate::memory::pd::PdInner;
 use crate::memory::pd::ProtectionDomain;
 use crate::memory::peer::PeerMr;
@@ -42,6 +44,8 @@ pub struct QpMaker {
     regions: Vec<PeerMr>,
     windows: usize,
     keys: usize,
+    /// Where the software RNIC counts for all of them.
+    out_of_buffer: Arc<AtomicU64>,
 }
 
 impl ProtectionDomain {
@@ -72,14 +76,22 @@ impl QpMaker {
             regions: Vec::new(),
             windows: 0,
             keys: 0,
+            out_of_buffer: Arc::default(),
         }
     }
 
     /// QPs that are made from now on keep the regions that this one keeps, under the same numbers,
-    /// and as many windows, bound to nothing, and signature keys.
+    /// and as many windows, bound to nothing, and signature keys; and count with it
+    /// ([`QueuePair::out_of_buffer`]).
     pub fn keep_like(&mut self, qp: &QueuePair) {
         let KeptMemory { keys, regions, windows } = &qp.keep().memory;
         (self.regions, self.windows, self.keys) = (regions.clone(), windows.len(), keys.len());
+        self.out_of_buffer = qp.keep().out_of_buffer.clone();
+    }
+
+    /// What counts the messages to its QPs that find no receive posted, on this port of the device.
+    pub fn out_of_buffer(&self, port: u8) -> OutOfBuffer {
+        OutOfBuffer::new(&Context { inner: self.pd.context.clone() }, port, &self.out_of_buffer)
     }
 
     /// QPs that are made from now on keep this region, under the number that is given
@@ -131,7 +143,7 @@ impl QpMaker {
             signature: self.signature,
             destroy_timeout: self.destroy_timeout,
         };
-        let mut qp = QueuePair::create(&self.pd, &spec, self.srq.as_ref())?;
+        let mut qp = QueuePair::create(&self.pd, &spec, self.srq.as_ref(), self.out_of_buffer.clone())?;
         let memory = &mut qp.keep_mut().memory;
         memory.regions.clone_from(&self.regions);
         for _ in 0..self.windows {

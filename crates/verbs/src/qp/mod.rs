@@ -22,6 +22,7 @@ mod maker;
 pub(crate) mod multicast;
 pub(crate) mod offered;
 pub(crate) mod one_sided;
+mod out_of_buffer;
 mod posting;
 mod scatter;
 mod spec;
@@ -41,14 +42,17 @@ use std::time::Duration;
 
 use rdma_sys::ibv_qp;
 use verbline_mem::Batch;
+use verbline_softnic::counters::count_out_of_buffer;
 
 pub use destroy::leaked_queue_pairs;
 pub use error::QpError;
 pub use maker::QpMaker;
+pub use out_of_buffer::OutOfBuffer;
 pub use spec::QpSpec;
 
 use crate::cq::CqInner;
 use crate::device::gid::Gid;
+use crate::device::provider::Provider;
 use crate::memory::pd::{PdInner, ProtectionDomain};
 use crate::mlx5::extended::ExtendedQp;
 use crate::qp::attr::QpState;
@@ -95,7 +99,7 @@ pub struct QueuePair {
 impl ProtectionDomain {
     /// A QP, in the state RESET.
     pub fn create_qp(&self, spec: &QpSpec<'_>) -> Result<QueuePair, QpError> {
-        QueuePair::create(&self.inner, spec, spec.srq.map(|srq| &srq.inner))
+        QueuePair::create(&self.inner, spec, spec.srq.map(|srq| &srq.inner), Arc::default())
     }
 }
 
@@ -116,6 +120,8 @@ pub(crate) struct Keep {
     pub(crate) groups: Vec<Membership>,
     /// What operations name by a number.
     pub(crate) memory: KeptMemory,
+    /// Where the software RNIC counts for it.
+    pub(crate) out_of_buffer: Arc<AtomicU64>,
 }
 
 /// This side of the connection, as `to_init` learned it.
@@ -130,11 +136,13 @@ pub(crate) struct Local {
 }
 
 impl QueuePair {
-    /// With the receives of `srq`, whatever the spec says of one.
+    /// With the receives of `srq`, whatever the spec says of one. Messages that find none are
+    /// counted in `out_of_buffer`, if the device is the software RNIC.
     pub(crate) fn create(
         pd: &Arc<PdInner>,
         spec: &QpSpec<'_>,
         srq: Option<&Arc<SrqInner>>,
+        out_of_buffer: Arc<AtomicU64>,
     ) -> Result<QueuePair, QpError> {
         let inner = srq.map(|srq| &**srq);
         spec::check(pd, spec, inner)?;
@@ -149,6 +157,10 @@ impl QueuePair {
             max_sge: spec.max_send_sge.max(1),
             configures_keys: spec.signature != QpSignature::None,
         });
+        if pd.context.provider == Provider::Soft {
+            // SAFETY: the QP was just created, by the software RNIC.
+            unsafe { count_out_of_buffer(raw.as_ptr(), out_of_buffer.clone()) };
+        }
         // A QP on an SRQ has no receives of its own.
         let (rx_depth, list_depth) = match srq {
             Some(_) => (0, None),
@@ -189,6 +201,7 @@ impl QueuePair {
                 srq: srq.cloned(),
                 groups: Vec::new(),
                 memory: KeptMemory::default(),
+                out_of_buffer,
             }),
             destroy_timeout: spec.destroy_timeout,
             _not_sync: PhantomData,
