@@ -102,24 +102,26 @@ impl Program {
 
     /// A command that runs it behind another, e.g. `taskset -c 1`.
     pub fn behind<T: AsRef<OsStr>>(&self, wrapper: impl IntoIterator<Item = T>) -> Command {
-        let mut wrapper = wrapper.into_iter();
-        let name = wrapper.next().unwrap_or_else(|| panic!("a wrapper has a name"));
-        let mut command = Command::new(name);
+        let mut command = shell();
         command.args(wrapper).arg(&self.binary);
         self.dress(command)
     }
 
     /// The same arguments for another binary, e.g. a copy.
     pub fn command_under(&self, binary: impl AsRef<OsStr>) -> Command {
-        self.dress(Command::new(binary))
+        let mut command = shell();
+        command.arg(binary);
+        self.dress(command)
     }
 
     /// Adds the arguments, and takes away what a developer's shell sets: it must not reach a
     /// snapshot.
     fn dress(&self, mut command: Command) -> Command {
-        command.args(&self.arguments).env_remove("COLUMNS").env_remove("VERBLINE_LOG").env("TERM", "xterm");
+        command.args(&self.arguments).env("TERM", "xterm").env("LANG", "C.UTF-8").current_dir(crate::root());
+        for name in ["COLUMNS", "LINES", "LANGUAGE", "LC_ALL", "NO_COLOR", "CLICOLOR_FORCE", "VERBLINE_LOG"] {
+            command.env_remove(name);
+        }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        command.current_dir(crate::root());
         command
     }
 
@@ -130,6 +132,15 @@ impl Program {
         file.lock().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         file
     }
+}
+
+/// What starts a program as a user's shell does, whatever started the tests: no signal is ignored
+/// (as SIGHUP is under nohup) and files are made with the usual mode. It becomes the program, under
+/// the same process id.
+fn shell() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal", "sh", "-c", "umask 022; exec \"$@\"", "sh"]);
+    command
 }
 
 /// A program that runs. It is killed when this is dropped.

@@ -4,7 +4,6 @@ mod acceptors;
 mod by_address;
 mod common;
 mod connections;
-mod descriptors;
 mod device_events;
 mod drops;
 mod errors;

@@ -1,9 +1,12 @@
 //! A process whose file descriptors have run out. Alone in its file, as it takes them from whatever
 //! runs beside it.
 
+#[path = "suite/common/mod.rs"]
+mod common;
+
 use std::fs::File;
 
-use crate::common::{fed, one_lcore, plan, registry};
+use common::{fed, one_lcore, plan, registry};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbline_engine::Runtime;
 

@@ -1,0 +1,240 @@
+//! One test program, run to its end: each test's time, and what hung.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::build::{Built, Error};
+
+/// What every program is held to.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    /// How long one test may take.
+    pub test: Duration,
+    /// Becomes true when everything is to end.
+    pub interrupted: Arc<AtomicBool>,
+    /// Parts of the names of the tests that run; all, if there are none.
+    pub names: Vec<String>,
+    /// Whether the tests that `long-tests` names run too.
+    pub long: bool,
+}
+
+/// Lines of `CRATE TARGET NAME: why it is left to --all`.
+const LONG: &str = include_str!("../long-tests");
+
+/// The tests that take long and are left to `--all`, each with its reason.
+pub(crate) fn long() -> impl Iterator<Item = (&'static str, &'static str)> {
+    LONG.lines().filter_map(|line| line.split_once(": "))
+}
+
+fn is_long(program: &Built, test: &str) -> bool {
+    let name = format!("{} {test}", program.title());
+    long().any(|(long, _)| long == name)
+}
+
+/// How a test ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Passed,
+    Failed,
+    Ignored,
+    /// It was ended, since it took longer than a test may.
+    Hung,
+    /// Its program ended before it did.
+    Died,
+}
+
+/// One test, and what it took.
+#[derive(Clone, Debug)]
+pub(crate) struct Test {
+    pub name: String,
+    pub verdict: Verdict,
+    pub took: Duration,
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub program: Built,
+    pub tests: Vec<Test>,
+    pub took: Duration,
+    /// What it wrote, as libtest shows it.
+    pub said: String,
+}
+
+impl Ended {
+    pub(crate) fn is_passed(&self) -> bool {
+        self.tests.iter().all(|test| matches!(test.verdict, Verdict::Passed | Verdict::Ignored))
+    }
+
+    /// Why tests did not do what they are for: they say `skipped: why`.
+    pub(crate) fn skipped(&self) -> impl Iterator<Item = &str> {
+        self.said.lines().filter_map(|line| line.trim_start().strip_prefix("skipped: "))
+    }
+}
+
+/// The names of a program's tests that contain one of `parts`; all, if there are none.
+pub(crate) fn names(program: &Built, parts: &[String]) -> Result<Vec<String>, Error> {
+    let shown = || program.executable.display().to_string();
+    let output = command(program).args(["--list", "--format=terse"]).output();
+    let output = output.map_err(|error| Error::Start { program: shown(), error })?;
+    if !output.status.success() {
+        return Err(Error::List { program: shown(), said: String::from_utf8_lossy(&output.stderr).into_owned() });
+    }
+    let listed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names = listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned);
+    Ok(names.filter(|name| parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))).collect())
+}
+
+/// Runs a program's tests, one after another. A test that hangs is ended, and those behind it run
+/// all the same.
+pub(crate) fn run(program: Built, limits: &Limits) -> Result<Ended, Error> {
+    let begun = Instant::now();
+    let mut left = names(&program, &limits.names)?;
+    // Who names a test wants it.
+    left.retain(|test| limits.long || !limits.names.is_empty() || !is_long(&program, test));
+    let (mut tests, mut said) = (Vec::new(), String::new());
+    while !left.is_empty() {
+        let mut part = Part::start(&program, &left)?;
+        part.follow(limits)?;
+        let before = left.len();
+        left.retain(|name| !part.tests.iter().any(|test| test.name == *name));
+        said += &part.said;
+        said += &String::from_utf8_lossy(&part.errors.join().unwrap_or_default());
+        tests.append(&mut part.tests);
+        if left.len() == before {
+            // It died before its first test: so do the others.
+            let died = |name: String| Test { name, verdict: Verdict::Died, took: Duration::ZERO };
+            tests.extend(std::mem::take(&mut left).into_iter().map(died));
+        }
+    }
+    Ok(Ended { program, tests, took: begun.elapsed(), said })
+}
+
+/// As cargo runs a test program.
+fn command(program: &Built) -> Command {
+    let mut command = Command::new(&program.executable);
+    command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+    command.env("CARGO_PKG_NAME", &program.package).env_remove("RUST_TEST_THREADS").stdin(Stdio::null());
+    command
+}
+
+/// One process of a program, with the tests that are left.
+struct Part {
+    child: Child,
+    output: Receiver<Vec<u8>>,
+    /// What it wrote to standard error, where tests' children write.
+    errors: JoinHandle<Vec<u8>>,
+    said: String,
+    /// Where the line that is not at its end begins in `said`.
+    line: usize,
+    /// The test that runs.
+    running: Option<String>,
+    /// When it began.
+    since: Instant,
+    tests: Vec<Test>,
+}
+
+impl Part {
+    fn start(program: &Built, tests: &[String]) -> Result<Part, Error> {
+        let failed = |error| Error::Start { program: program.executable.display().to_string(), error };
+        let mut command = command(program);
+        command.args(["--test-threads=1", "--show-output", "--exact"]).args(tests);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A group of its own, so that what it started ends with it.
+        let mut child = command.process_group(0).spawn().map_err(failed)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (sender, output) = channel();
+        std::thread::spawn(move || read(stdout, |bytes| sender.send(bytes.to_vec()).is_ok()));
+        let errors = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            read(stderr, |bytes| {
+                all.extend_from_slice(bytes);
+                true
+            });
+            all
+        });
+        let since = Instant::now();
+        Ok(Part { child, output, errors, said: String::new(), line: 0, running: None, since, tests: Vec::new() })
+    }
+
+    /// Takes what it says until it ends, or hangs.
+    fn follow(&mut self, limits: &Limits) -> Result<(), Error> {
+        let mut ended = false;
+        while !ended {
+            match self.output.recv_timeout(Duration::from_millis(200)) {
+                Ok(bytes) => self.take(&bytes),
+                Err(RecvTimeoutError::Timeout) => ended = matches!(self.child.try_wait(), Ok(Some(_))),
+                Err(RecvTimeoutError::Disconnected) => ended = true,
+            }
+            if limits.interrupted.load(Ordering::Relaxed) {
+                self.end();
+                return Err(Error::Interrupted);
+            }
+            if self.since.elapsed() > limits.test {
+                self.verdict(Verdict::Hung);
+                break;
+            }
+        }
+        self.end();
+        self.verdict(Verdict::Died);
+        Ok(())
+    }
+
+    /// libtest writes `test NAME ... `, runs the test, and then writes how it ended: on the same
+    /// line, if the test and its children wrote nothing there.
+    fn take(&mut self, bytes: &[u8]) {
+        for piece in String::from_utf8_lossy(bytes).split_inclusive('\n') {
+            self.said += piece;
+            let line = &self.said[self.line..];
+            if let Some((name, _)) = line.strip_prefix("test ").and_then(|line| line.split_once(" ... ")) {
+                // `test NAME - should panic ... ok`
+                self.running = Some(name.split(" - ").next().unwrap_or(name).to_owned());
+            }
+            if !piece.ends_with('\n') {
+                continue;
+            }
+            match line.trim_end().rsplit(' ').next() {
+                Some("ok") => self.verdict(Verdict::Passed),
+                Some("FAILED") => self.verdict(Verdict::Failed),
+                Some("ignored") => self.verdict(Verdict::Ignored),
+                _ => {}
+            }
+            self.line = self.said.len();
+        }
+    }
+
+    /// Notes how the test that runs ended, if one does.
+    fn verdict(&mut self, verdict: Verdict) {
+        let Some(name) = self.running.take() else { return };
+        self.tests.push(Test { name, verdict, took: self.since.elapsed() });
+        self.since = Instant::now();
+    }
+
+    /// Ends it, and what it started.
+    fn end(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            // It may just have ended by itself.
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Reads a pipe to its end, or until nobody wants more.
+fn read(pipe: Option<impl Read>, mut take: impl FnMut(&[u8]) -> bool) {
+    let Some(mut pipe) = pipe else { return };
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = pipe.read(&mut buffer) {
+        if !take(&buffer[..count]) {
+            break;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What a person reads: a line a program as it ends, and at the end what failed, what was skipped,
+//! what was slow and why, and where the time went.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use crate::build::Documented;
+use crate::program::{self, Ended, Test, Verdict};
+
+/// A test that takes longer has a line in `slow-tests` that says why.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// Lines of `CRATE TARGET NAME: why it takes more than five seconds`.
+const REASONS: &str = include_str!("../slow-tests");
+
+#[derive(Debug)]
+pub(crate) struct Summary {
+    begun: Instant,
+    steps: Vec<(&'static str, Duration)>,
+    passed: usize,
+    failed: Vec<String>,
+    skipped: BTreeSet<String>,
+    slow: Vec<(Duration, String)>,
+}
+
+impl Summary {
+    pub(crate) fn begun() -> Summary {
+        let begun = Instant::now();
+        Summary { begun, steps: Vec::new(), passed: 0, failed: Vec::new(), skipped: BTreeSet::new(), slow: Vec::new() }
+    }
+
+    /// Does a step, and notes how long it took.
+    pub(crate) fn step<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let result = work();
+        self.took(name, begun.elapsed());
+        result
+    }
+
+    pub(crate) fn took(&mut self, name: &'static str, time: Duration) {
+        match self.steps.iter_mut().find(|(step, _)| *step == name) {
+            Some((_, sum)) => *sum += time,
+            None => self.steps.push((name, time)),
+        }
+    }
+
+    /// Says how a program ended.
+    pub(crate) fn ended(&mut self, ended: Ended) {
+        if ended.tests.is_empty() {
+            return;
+        }
+        let verdict = if ended.is_passed() { "ok    " } else { "FAILED" };
+        let title = ended.program.title();
+        println!("{verdict} {title:<28} {:>4} tests {:>7.1} s", ended.tests.len(), ended.took.as_secs_f64());
+        if !ended.is_passed() {
+            println!("{}", ended.said);
+        }
+        self.skipped.extend(ended.skipped().map(|why| format!("{title}: {why}")));
+        for test in &ended.tests {
+            self.test(&title, test);
+        }
+    }
+
+    fn test(&mut self, title: &str, test: &Test) {
+        let name = format!("{title} {}", test.name);
+        match test.verdict {
+            Verdict::Passed => self.passed += 1,
+            Verdict::Ignored => drop(self.skipped.insert(format!("{name}: ignored"))),
+            Verdict::Failed => self.failed.push(name.clone()),
+            Verdict::Hung => self.failed.push(format!("{name}: hung, and was ended after {} s", test.took.as_secs())),
+            Verdict::Died => self.failed.push(format!("{name}: its program ended before it did")),
+        }
+        if test.took > SLOW {
+            self.slow.push((test.took, name));
+        }
+    }
+
+    pub(crate) fn documented(&mut self, documented: &Documented) {
+        self.passed += documented.passed;
+        if documented.failed > 0 {
+            println!("{}", documented.said);
+            self.failed.push(format!("{} examples in the documentation", documented.failed));
+        }
+    }
+
+    /// Prints it; whether all is well.
+    pub(crate) fn print(mut self, all: bool) -> bool {
+        self.slow.sort_by(|a, b| b.cmp(a));
+        for (took, name) in &self.slow {
+            let why = reason(name).unwrap_or("no line of tests/runner/slow-tests says why");
+            println!("slow: {:>5.1} s  {name}: {why}", took.as_secs_f64());
+        }
+        for why in &self.skipped {
+            println!("skipped: {why}");
+        }
+        if !all {
+            println!("left to --all: the loom models of ring, sync and mem");
+            program::long().for_each(|(name, why)| println!("left to --all: {name}: {why}"));
+        }
+        let whole = self.begun.elapsed().as_secs_f64();
+        for (name, time) in &self.steps {
+            let time = time.as_secs_f64();
+            println!("time: {time:>6.1} s {:>3.0} %  {name}", 100.0 * time / whole);
+        }
+        println!("time: {whole:>6.1} s        in all");
+        for name in &self.failed {
+            println!("failed: {name}");
+        }
+        println!("{} passed, {} failed", self.passed, self.failed.len());
+        self.failed.is_empty() && self.passed > 0
+    }
+}
+
+fn reason(name: &str) -> Option<&'static str> {
+    REASONS.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+}
