@@ -7,6 +7,7 @@
 //! with [`skipped`], and in CI that is a failure.
 #![forbid(unsafe_code)]
 
+mod effects;
 mod notes;
 mod program;
 pub mod random;

@@ -95,6 +95,12 @@ impl Program {
 
     fn start_as(&self, command: &mut Command, stdout: Stdio, stderr: Stdio) -> Started {
         let turn = self.turn();
+        self.start_in_turn(command, [stdout, stderr], turn)
+    }
+
+    /// The same, where the machine is held already.
+    pub(crate) fn start_in_turn(&self, command: &mut Command, out: [Stdio; 2], turn: File) -> Started {
+        let [stdout, stderr] = out;
         command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
         Started { shown: format!("{command:?}"), child, taken_away: self.taken_away.clone(), _turn: turn }

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use serde::Deserialize;
+use verbline::plan::Params;
 use verbline::prelude::*;
 
 use crate::client::VALUE_BYTES_MIN;
@@ -85,8 +86,12 @@ const SEED_MAX: u64 = (1 << 53) - 1;
 impl Settings {
     /// Reads and checks the section.
     pub(crate) fn read(stage: &StageContext<'_>) -> Result<Settings, StageError> {
-        let settings: Settings = stage.section("kv")?;
-        let section = stage.raw_section("kv")?;
+        Settings::of(stage.raw_section("kv")?)
+    }
+
+    /// The same, of the section itself.
+    pub(crate) fn of(section: &Params) -> Result<Settings, StageError> {
+        let settings: Settings = section.parse()?;
         let numbers: [(&str, u64, RangeInclusive<u64>); 8] = [
             ("shards", settings.shards.into(), 1..=64),
             ("keys", settings.keys.into(), 1..=KEYS_MAX),

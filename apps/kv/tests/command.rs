@@ -18,6 +18,13 @@ fn count(shown: &Finished, key: &str) -> u64 {
     shown.json()["counts"][key].as_u64().unwrap_or_else(|| panic!("{key}: {shown}"))
 }
 
+#[test]
+fn a_check_has_no_effects() {
+    for plan in ["config/kv.toml", "tests/plans/kv-client.toml", "tests/plans/kv-server.toml"] {
+        app().with(["check", plan]).run_without_effects().exited(0);
+    }
+}
+
 /// Every value that comes back was put, and is new enough, while connections come and go.
 #[test]
 fn two_lcores_serve_and_check_every_value() {
@@ -65,6 +72,11 @@ fn settings_that_cannot_be_are_refused_at_their_place() {
         ("kv.windows=3", "did you mean `window`?"),
         ("stage.shard0.params.table=table1", "needs the region `table1`"),
         ("stage.shard0.params.value_bytes=1048577", "make no table in the 8388608 bytes of region.table0"),
+        // What its stages need of the plan's tables.
+        ("kv.window=64", "stage.client can arm 16385 timers at once, and may arm 1024"),
+        ("stage.client.timers_max=0", "write `timers_max = 257` or more"),
+        ("port.clients.ops_depth_wr=0", "stage.client asks for RDMA READs over its output `send`"),
+        ("region.table1.rights=[]", "region.table1 lacks \"remote-read\", which stage.shard1 needs"),
     ];
     for (set, says) in cases {
         for command in ["run", "check"] {

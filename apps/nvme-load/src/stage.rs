@@ -5,7 +5,7 @@
 //! are made anew, as the Linux host resets a controller: what was under way is cut off.
 
 use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId, Region};
-use verbline::plan::{Port, Rights as PlanRights, Target};
+use verbline::plan::{Asked, Needs, OperationKind, OutputOperations, Port, RegionNeed, Rights as PlanRights, Target};
 use verbline::prelude::*;
 use verbline_nvme::Nqn;
 use verbline_nvme::secret::Key;
@@ -71,11 +71,31 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
     let spec = StageSpec {
         outputs: &["admin", "io"],
         source: true,
+        timers: 2,
         drops: DROPS,
         summary: "reads and writes a namespace over NVMe, and verifies every block",
         ..StageSpec::default()
     };
     registry.section(SECTION).stage(KIND, spec, move |stage| Ok(Box::new(Initiator::new(stage, results.clone())?)));
+    registry.needs(KIND, needs);
+}
+
+/// The target READs and WRITEs the data of commands where they lie, by keys of the region or by
+/// windows, which operations bind.
+fn needs(asked: &Asked<'_>) -> Needs {
+    let settings = asked.section(SECTION).map(Settings::read).and_then(Result::ok);
+    let (Some(settings), Ok(params)) = (settings, asked.params().parse::<Params>()) else { return Needs::default() };
+    let rights = PlanRights::LOCAL_WRITE | PlanRights::REMOTE_READ | PlanRights::REMOTE_WRITE;
+    let (rights, kinds) = match settings.keys {
+        Keys::Region => (rights, None),
+        Keys::Window => (rights | PlanRights::BIND, Some(&[OperationKind::Bind] as &[OperationKind])),
+    };
+    let what = "the target READs and WRITEs the data of commands there";
+    Needs {
+        operations: kinds.map(|kinds| OutputOperations { output: "io", kinds }).into_iter().collect(),
+        regions: vec![RegionNeed { region: params.buffers, rights, what }],
+        ..Needs::default()
+    }
 }
 
 /// `params` of an initiator.
@@ -94,11 +114,6 @@ impl Initiator {
         let region = stage
             .region(&params.buffers)
             .map_err(|error| StageError::from(stage.raw_params().refuse("buffers", error.to_string())))?;
-        let own = stage.plan().regions().iter().find(|own| own.name == params.buffers);
-        if settings.keys == Keys::Window && own.is_some_and(|own| !own.rights.contains(PlanRights::BIND)) {
-            let message = format!("`keys = \"window\"` needs the right `bind` of region.{}", params.buffers);
-            return Err(stage.raw_params().refuse("buffers", message).into());
-        }
         let (admin_port, _) = port_of(stage, ADMIN)?;
         let (io_port, queues) = port_of(stage, IO)?;
         if settings.keys == Keys::Window {
@@ -302,8 +317,6 @@ fn bears_windows(port: &Port, depth: u16) -> Result<(), StageError> {
     let name = &port.name;
     let wanted = if port.windows < depth.into() {
         format!("`windows = {depth}`, one a command; it has {}", port.windows)
-    } else if port.ops_depth_wr == 0 {
-        "`ops_depth_wr`, since windows are bound by operations".to_owned()
     } else if !port.immediates {
         "`immediates = true`, which shows which key a response took back".to_owned()
     } else {

@@ -10,10 +10,11 @@ use verbline_nvme::log::ErrorEntry;
 use verbline_nvme::{Command, RESPONSE_BYTES, Response, Sgl, Status, opcode};
 
 use crate::commands::{Pending, Step};
+use crate::describe::HOST;
 use crate::queue::{Queue, Queues};
 use crate::signed::PIPELINED;
 use crate::space::Space;
-use crate::stage::{HOST, Target};
+use crate::stage::Target;
 
 /// The tag of operations that nothing waits for. A command's is its place, and one.
 pub(crate) const NOTHING_WAITS: u64 = 0;

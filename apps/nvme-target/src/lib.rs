@@ -16,6 +16,7 @@ mod answering;
 mod authenticate;
 mod commands;
 mod controller;
+mod describe;
 mod exchange;
 mod fabrics;
 mod io;

@@ -13,8 +13,9 @@ use verbline_nvme::{Command, Status};
 
 use crate::answering::{NOTHING_WAITS, Reply, remote, write_response};
 use crate::commands::{Pending, Step};
+use crate::describe::HOST;
 use crate::signed::{PIPELINED, Signed};
-use crate::stage::{HOST, Target};
+use crate::stage::Target;
 
 impl Target {
     /// What the device is to do for a read, if it can, and the connection has keys for it.

@@ -162,6 +162,18 @@ pub(crate) fn is_durable(command: &Command) -> bool {
     command.cdw10[2] & FORCE_UNIT_ACCESS != 0
 }
 
+/// What can be said of a namespace's file before it is opened: by its metadata alone.
+pub(crate) fn check_file(nsid: u32, how: &NamespaceSettings) -> Result<(), String> {
+    let Some(path) = &how.file else { return Ok(()) };
+    let shown = path.display();
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(format!("namespace {nsid}: {shown} is a folder")),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && how.create_bytes.is_some() => Ok(()),
+        Err(error) => Err(format!("namespace {nsid}: {shown}: {error}; write `create_bytes` to have a file made")),
+    }
+}
+
 /// Opens the files of namespaces, for one lcore, by the namespace's number: before the run, so that
 /// what is missing is an error of the plan's. `pool` is where the data comes from.
 pub(crate) fn open_files(

@@ -7,25 +7,21 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId};
+use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId, Opening};
 use verbline::mem::Packet;
-use verbline::plan::{Asked, Needs, Params, Target as Wired};
 use verbline::prelude::*;
 use verbline_nvme::cm::Request;
 use verbline_nvme::{COMMAND_BYTES, Command, Nqn, RESPONSE_BYTES, Status, opcode};
 use verbline_store::{FileStore, Store};
 
 use crate::commands::{Commands, Step};
+use crate::describe::{Described, HOST, HOST_NAME, OPERATIONS, TIMERS, describe, needs};
 use crate::exchange::Known;
 use crate::namespaces::{Namespaces, SPACES_MAX};
 use crate::queue::Queues;
-use crate::secrets::read_secrets;
 use crate::settings::{NSID_MAX, SECTION, Settings};
 use crate::shared::{Shared, Tally};
 use crate::space::{Space, open_files};
-
-/// To the hosts: responses, and operations on their memory.
-pub(crate) const HOST: OutId = OutId(0);
 
 const DROPS: &[&str] = &["no_queue", "malformed", "queue_overrun"];
 const NO_QUEUE: DropReason = DropReason::Stage(0);
@@ -95,41 +91,30 @@ pub(crate) struct Target {
 pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>, namespaces: &Arc<Namespaces>) {
     let (shared, namespaces) = (Arc::clone(shared), Arc::clone(namespaces));
     let spec = StageSpec {
-        outputs: &["host"],
+        outputs: &[HOST_NAME],
+        operations: OPERATIONS,
+        timers: TIMERS,
         drops: DROPS,
         holds_packets: 256,
         message_bytes_max: RESPONSE_BYTES as u32,
         summary: "answers the commands of NVMe over Fabrics hosts",
         ..StageSpec::default()
     };
-    let make = move |stage: &StageContext<'_>| -> Result<Box<dyn Stage>, StageError> {
-        Ok(Box::new(Target::new(stage, Arc::clone(&shared), Arc::clone(&namespaces))?))
+    let open = move |described: Described, opening: &Opening<'_>| -> Result<Box<dyn Stage>, StageError> {
+        Ok(Box::new(Target::open(described, opening, Arc::clone(&shared), Arc::clone(&namespaces))?))
     };
-    registry.section(SECTION).stage("target", spec, make).needs("target", needs);
-}
-
-/// A packet of the stage's pool holds the data of any command.
-fn needs(asked: &Asked<'_>) -> Needs {
-    let settings = asked.section(SECTION).map(Settings::read).and_then(Result::ok);
-    let bytes = settings.as_ref().map_or(0, |settings| settings.transfer_bytes_max);
-    let mut packet_bytes = vec![("nvme.transfer_bytes_max", bytes.into())];
-    if let Some(bytes) = settings.and_then(|settings| settings.protection_bytes_max()) {
-        packet_bytes.push(("nvme.namespace.N.protection, behind the blocks", bytes));
-    }
-    Needs { packet_bytes, ..Needs::default() }
+    registry.section(SECTION).opening_stage("target", spec, describe, open).needs("target", needs);
 }
 
 impl Target {
-    fn new(stage: &StageContext<'_>, shared: Arc<Shared>, namespaces: Arc<Namespaces>) -> Result<Target, StageError> {
-        let section = stage.raw_section(SECTION)?;
-        let settings = Settings::read(section)?;
-        let (port, connections) = connections_of(stage, &settings, section)?;
-        settings.check_cntlids(stage.plan(), section)?;
+    /// Opens the files of namespaces, and leaves the memory of others for stages that have none.
+    fn open(
+        Described { settings, known, port, connections }: Described,
+        stage: &Opening<'_>,
+        shared: Arc<Shared>,
+        namespaces: Arc<Namespaces>,
+    ) -> Result<Target, StageError> {
         for name in settings.namespace.values().filter_map(|space| space.memory.as_ref()) {
-            if !stage.plan().regions().iter().any(|region| region.name == *name) {
-                let message = format!("a namespace is kept in region.{name}, which the plan does not have");
-                return Err(section.refuse("namespace", message).into());
-            }
             if let Ok(region) = stage.region(name) {
                 shared.leave_memory(region);
             }
@@ -177,7 +162,7 @@ impl Target {
             rules: Rules {
                 subsystem: settings.nqn(),
                 hosts: settings.hosts.iter().map(name).collect(),
-                known: read_secrets(&settings, section)?,
+                known,
                 listeners: settings.listeners(stage.plan()),
                 settings,
             },
@@ -370,27 +355,5 @@ impl Stage for Target {
             ConnectionChange::Opened => self.opened(event.connection, out),
             ConnectionChange::Closed { .. } | ConnectionChange::Failed { .. } => self.closed(event.connection, out),
         }
-    }
-}
-
-/// The port that the stage sends to, whose receives hold capsules, and how many connections it has.
-fn connections_of(stage: &StageContext<'_>, settings: &Settings, section: &Params) -> Result<(u16, usize), StageError> {
-    let plan = stage.plan();
-    let own = plan.stages().iter().find(|own| own.name == stage.name());
-    let port = own.and_then(|own| match own.outputs[usize::from(HOST.0)] {
-        Wired::Port(id) => Some(&plan[id]),
-        Wired::Stage(_) | Wired::Ring(_) | Wired::Spread(_) | Wired::Drop => None,
-    });
-    let Some((port, many)) = port.and_then(|port| Some((port, port.connections.as_ref()?))) else {
-        return Err("sends to a port with `connections_max`: write that and `listen = \"ADDRESS:PORT\"` there".into());
-    };
-    let capsule = COMMAND_BYTES as u32 + settings.in_capsule_bytes;
-    match port.pool.map(|pool| &plan[pool]) {
-        Some(pool) if pool.data_bytes < capsule => {
-            let message =
-                format!("a capsule has up to {capsule} bytes, and a packet of pool.{} {}", pool.name, pool.data_bytes);
-            Err(section.refuse("in_capsule_bytes", message).into())
-        }
-        _ => Ok((port.id.index() as u16, many.max as usize)),
     }
 }

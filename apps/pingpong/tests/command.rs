@@ -18,6 +18,13 @@ fn short(sets: &[&str]) -> Option<Program> {
 }
 
 #[test]
+fn a_check_has_no_effects() {
+    for plan in ["config/pingpong", "config/pingpong-by-address", "tests/plans/ping", "tests/plans/pong"] {
+        app().with(["check", &format!("{plan}.toml")]).run_without_effects().exited(0);
+    }
+}
+
+#[test]
 fn two_lcores_measure_half_a_round_trip_in_every_mode() {
     for idle in ["poll", "event", "adaptive"] {
         let sets = [format!("lcore.ping.idle={idle}"), format!("lcore.pong.idle={idle}")];

@@ -112,11 +112,16 @@ pub fn registry(waits: &Waits) -> Registry {
     let spec = StageSpec { summary: "frees everything", ..StageSpec::default() };
     registry.stage("sink", spec, |stage| Ok(Box::new(Sink { params: stage.params()?, seen: [0; FRAME_BYTES] })));
     let spec = StageSpec { source: true, summary: "reads an eventfd that is always ready", ..StageSpec::default() };
-    registry.stage("watcher", spec, |stage| {
-        let event = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
-        stage.watch_fd(&event, FdInterest::Read, Some(Duration::ZERO))?;
-        Ok(Box::new(Watcher { params: stage.params()?, event, looks: 0 }))
-    });
+    registry.opening_stage(
+        "watcher",
+        spec,
+        |stage| Ok(stage.params()?),
+        |params, opening| {
+            let event = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
+            opening.watch_fd(&event, FdInterest::Read, Some(Duration::ZERO))?;
+            Ok(Box::new(Watcher { params, event, looks: 0 }))
+        },
+    );
     let spec = StageSpec { summary: "gives each packet a time-out", ..StageSpec::default() };
     registry.stage("timed", spec, |stage| Ok(Box::new(Timed { params: stage.params()?, armed: false, last: None })));
     let spec = StageSpec { summary: "measures how long ago a tick was made", ..StageSpec::default() };

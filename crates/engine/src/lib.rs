@@ -30,14 +30,16 @@ pub use api::acceptor::{
     Acceptor, AcceptorContext, AcceptorPlace, Answer, AnswerError, ConnectionPeer, ConnectionRequest,
 };
 pub use api::connection::{ConnectionChange, ConnectionEvent, ConnectionId};
+pub use api::context::{StageContext, StageError};
 pub use api::error::{Cause, EngineError, Place};
+pub use api::opening::Opening;
 pub use api::operations::{
     Accepted, Completed, DeclineReason, Declined, Done, Memory, Operation, OperationError, OperationKind, Window,
     immediate, invalidated_key,
 };
 pub use api::outputs::{OutId, Outputs};
 pub use api::region::{Range, Region, RegionAccessError};
-pub use api::registry::{Registry, RequestData, StageContext, StageError};
+pub use api::registry::{Registry, RequestData};
 pub use api::signature;
 pub use api::spread::place_of_key;
 pub use api::stage::{Next, PortChange, PortEvent, Stage};
@@ -61,7 +63,7 @@ pub use stats::report::{
 };
 pub use stats::wakes::WakeReport;
 pub use stats::warnings::Warning;
-pub use verbline_plan::{Rights, StageSpec};
+pub use verbline_plan::{OutputOperations, Rights, StageSpec};
 pub use verbline_verbs::connection::ConnParam;
 pub use verbline_verbs::rdma::Remote;
 pub use verbline_verbs::{PostStop, Status};

@@ -1,12 +1,16 @@
 //! What a stage kind is asked about one of its stages, and what it answers.
 
+use crate::operation_kind::OutputOperations;
 use crate::params::Params;
+use crate::region::Rights;
 
 /// What a kind is asked with: what the plan says to one of its stages.
 #[derive(Debug)]
 pub struct Asked<'a> {
     pub(crate) params: Params,
     pub(crate) sections: &'a [(&'static str, Params)],
+    /// How many connections the port has at most that each output leads to.
+    pub(crate) connections: Vec<(&'static str, u32)>,
 }
 
 impl Asked<'_> {
@@ -19,6 +23,12 @@ impl Asked<'_> {
     pub fn section(&self, name: &str) -> Option<&Params> {
         self.sections.iter().find(|(known, _)| *known == name).map(|(_, params)| params)
     }
+
+    /// How many connections the port may have that this output leads to; `None` if it leads to no
+    /// port that may have many.
+    pub fn connections(&self, output: &str) -> Option<u32> {
+        self.connections.iter().find(|(known, _)| *known == output).map(|(_, connections)| *connections)
+    }
 }
 
 /// What one stage needs, each with what it is for.
@@ -29,6 +39,25 @@ pub struct Needs {
     /// Together the bytes of the longest packet that it must be able to write into a fresh one.
     /// With any the stage needs a `pool`.
     pub packet_bytes: Vec<(&'static str, u64)>,
+    /// Timers that it may arm at once, beside those of its kind
+    /// ([`StageSpec::timers`](crate::StageSpec::timers)).
+    pub timers: Vec<(&'static str, u64)>,
+    /// Operations that it asks for, beside those of its kind
+    /// ([`StageSpec::operations`](crate::StageSpec::operations)).
+    pub operations: Vec<OutputOperations>,
+    /// Rights of regions.
+    pub regions: Vec<RegionNeed>,
+}
+
+/// What a stage needs of a region.
+#[derive(Debug, Clone)]
+pub struct RegionNeed {
+    /// The region's name. If the plan has none of it, the stage's factory says so.
+    pub region: String,
+    /// The rights that it must have.
+    pub rights: Rights,
+    /// What they are for.
+    pub what: &'static str,
 }
 
 /// What a kind answers. A value that it would refuse anyway needs nothing here: the stage's factory

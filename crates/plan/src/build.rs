@@ -3,12 +3,12 @@
 use crate::between::{Lane, Ring, Spread};
 use crate::catalog::Catalog;
 use crate::checked::Checked;
-use crate::choices::Destination;
 use crate::diag::Diagnostics;
 use crate::edges::LaneEdges;
 use crate::graph::Drawing;
 use crate::ids::{DeviceId, LcoreId, PoolId, PortId, Producer, RegionId, RingId, SpreadId, StageId};
 use crate::note::Note;
+use crate::offers::Operates;
 use crate::params::Params;
 use crate::plan::{Device, Lcore, Plan, Pool, Section, Stage};
 use crate::port::{Acceptor, Connections, Port};
@@ -22,6 +22,10 @@ use crate::upstream::Batch;
 /// What has been said about the plan, which keeps it.
 pub(crate) struct Said {
     pub(crate) sums: Vec<Sum>,
+    /// What each lcore's completion queue must hold.
+    pub(crate) completions: Vec<u64>,
+    /// Over which outputs each stage asks for operations.
+    pub(crate) operates: Operates,
     pub(crate) drawing: Drawing,
     pub(crate) warnings: Diagnostics,
     pub(crate) notes: Vec<Note>,
@@ -38,10 +42,10 @@ impl Checked<'_> {
             devices: (0..self.raw.devices.len()).map(|index| self.device(index)).collect::<Option<_>>()?,
             pools: (0..self.raw.pools.len()).map(|index| self.pool(index)).collect::<Option<_>>()?,
             regions: (0..self.raw.regions.len()).map(|index| self.region(index)).collect::<Option<_>>()?,
-            lcores: (0..self.raw.lcores.len()).map(|index| self.lcore(index, &rings)).collect::<Option<_>>()?,
+            lcores: (0..self.raw.lcores.len()).map(|index| self.lcore(index, &rings, &said)).collect::<Option<_>>()?,
             ports: (0..self.raw.ports.len()).map(|index| self.port(index, sources)).collect::<Option<_>>()?,
             injectors: (0..self.raw.injectors.len()).map(|index| self.injector(index)).collect::<Option<_>>()?,
-            stages: (0..self.raw.stages.len()).map(|index| self.stage(index, sources)).collect::<Option<_>>()?,
+            stages: (0..self.raw.stages.len()).map(|index| self.stage(index, sources, &said)).collect::<Option<_>>()?,
             sections: self.sections(catalog, sources),
             spreads: (0..self.raw.spreads.len()).map(|index| self.spread(index)).collect::<Option<_>>()?,
             rings,
@@ -97,7 +101,7 @@ impl Checked<'_> {
         })
     }
 
-    fn lcore(&self, index: usize, rings: &[Ring]) -> Option<Lcore> {
+    fn lcore(&self, index: usize, rings: &[Ring], said: &Said) -> Option<Lcore> {
         let raw = &self.raw.lcores[index];
         let id = LcoreId::from_index(index);
         let links = &self.links;
@@ -106,11 +110,6 @@ impl Checked<'_> {
             .map(PortId::from_index)
             .collect();
         ports.sort_by_key(|port| self.raw.ports[port.index()].many().is_some());
-        let depth = |port: &PortId| {
-            let port = &self.raw.ports[port.index()];
-            port.rx_wr() + port.sends().wr() + port.markers() + port.operations().wr()
-        };
-        let needed: u64 = ports.iter().map(depth).sum();
         let pools = self.flow.reach.iter().enumerate().filter(|(_, reach)| reach.lcores.contains(&id));
         Some(Lcore {
             id,
@@ -128,7 +127,7 @@ impl Checked<'_> {
             device: self.lcores.devices[index],
             cq_depth_wc: match &raw.cq_depth_wc {
                 Some(depth) => depth.value,
-                None => u32::try_from(needed).ok()?,
+                None => u32::try_from(said.completions[index]).ok()?,
             },
             ports,
             stages: self.order.iter().copied().filter(|stage| links.stages[stage.index()].lcore == Some(id)).collect(),
@@ -154,8 +153,7 @@ impl Checked<'_> {
             destination: facts.destination,
             connect_to: raw.connect_to(),
             connect_timeout: raw.connect_timeout.value,
-            reconnect: raw.reconnect.value
-                && matches!(facts.destination, Destination::Listen(_) | Destination::Connect(_)),
+            reconnect: raw.reconnects(),
             connections: connections(raw, links.listen_with),
             acceptor: acceptor(raw, sources),
             private_data: raw.shared.private_data.as_ref().map_or(String::new(), |field| field.value.clone()),
@@ -201,7 +199,7 @@ impl Checked<'_> {
         })
     }
 
-    fn stage(&self, index: usize, sources: &Sources) -> Option<Stage> {
+    fn stage(&self, index: usize, sources: &Sources, said: &Said) -> Option<Stage> {
         let raw = &self.raw.stages[index];
         let links = &self.links.stages[index];
         let path = format!("stage.{}.params", raw.head.name);
@@ -220,6 +218,7 @@ impl Checked<'_> {
             timers_max: raw.timers_max.value,
             regions: self.regions_of(StageId::from_index(index)),
             outputs: links.outputs.iter().map(|hop| hop.target).collect(),
+            operates: said.operates[index].clone(),
             params,
             batch_packets: self.flow.stages[index].packets(),
         })

@@ -2,6 +2,7 @@
 //! reads itself.
 
 use crate::asked::NeedsFn;
+use crate::operation_kind::OutputOperations;
 
 /// What can be named in a plan because the application knows it.
 #[derive(Debug, Clone, Default)]
@@ -43,6 +44,12 @@ pub struct StageSpec {
     /// Bytes of the longest message that the stage sends, where its packets are longer: what else
     /// they hold goes by RDMA. 0: a message may be as long as a packet.
     pub message_bytes_max: u32,
+    /// The operations that every stage of the kind asks for, by output. Over any other output none
+    /// is accepted, unless the kind's [`Needs`](crate::Needs) have it.
+    pub operations: &'static [OutputOperations],
+    /// Timers that every stage of the kind may arm at once, beside those that depend on the plan
+    /// ([`Needs::timers`](crate::Needs::timers)).
+    pub timers: u32,
     /// Names for the stage's own drop reasons.
     pub drops: &'static [&'static str],
     /// One line on what the stage does.

@@ -53,10 +53,18 @@ impl RawPort {
         Depth { each, shared, queue_pairs: self.queue_pairs(), many: self.many() }
     }
 
-    /// Queue pairs that are let go of one by one, each of which ends with a work request of its
-    /// own.
+    /// Whether a connection by address that is lost is made again.
+    pub(crate) fn reconnects(&self) -> bool {
+        self.reconnect.value && (self.listen.is_some() || self.connect.is_some())
+    }
+
+    /// Queue pairs that are let go of while the port goes on, each of which ends with a work
+    /// request of its own: those of many connections, and the one that a reconnect replaces.
     pub(crate) fn markers(&self) -> u64 {
-        self.many().map_or(0, |many| many.value.into())
+        match self.many() {
+            Some(many) => many.value.into(),
+            None => self.reconnects().into(),
+        }
     }
 
     /// Faults of signature keys that may wait to be told.

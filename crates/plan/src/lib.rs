@@ -10,8 +10,9 @@
 //! - packets move between lcores over rings only, each ring with one consumer and a queue of its
 //!   own for each lcore that fills it, and never in a circle;
 //! - each pool has a packet for every place that can own one at once, each completion queue room
-//!   for every work request that can complete into it, and the memory is there ([`Plan::explain`]
-//!   prints these sums with the lines that they come from).
+//!   for every work request that can complete into it, each stage as many timers as it can arm, and
+//!   the memory is there ([`Plan::explain`] prints these sums with the lines that they come from);
+//! - what a stage asks of an output or a region, as its kind says, the plan's tables offer.
 //!
 //! A connected port's other end is another port of the plan (`peer = "port.NAME"`), or a peer with
 //! an address. With `connect = "10.9.9.1:4420"` the port connects to the peer that listens there;
@@ -106,6 +107,8 @@ mod memory;
 mod names;
 mod needs;
 mod note;
+mod offers;
+mod operation_kind;
 mod order;
 mod outputs;
 mod params;
@@ -133,7 +136,7 @@ mod unread;
 mod unused;
 mod upstream;
 
-pub use asked::{Asked, Needs, NeedsFn};
+pub use asked::{Asked, Needs, NeedsFn, RegionNeed};
 pub use between::{Injector, Lane, Ring, Spread};
 pub use catalog::{Catalog, StageKind, StageSpec};
 pub use choices::{Destination, Group, IdlePolicy, Pages, Placement, Provider, SpreadBy, Transport, WhenFull};
@@ -146,6 +149,7 @@ pub use limits::{TIMER_BYTES, TIMERS_MAX};
 pub use load::{Inspection, Loader, app_of};
 pub use machine::{CpuQuota, Hugepages, Machine};
 pub use note::{Lack, Note};
+pub use operation_kind::{OperationKind, OutputOperations};
 pub use params::Params;
 pub use plan::{Device, Lcore, Plan, Pool, Section, Stage};
 pub use port::{Acceptor, Connections, Port};

@@ -13,8 +13,8 @@ use crate::plan::Plan;
 use crate::source::{Sources, TEXT_BYTES_MAX};
 use crate::sums::{self, Sum};
 use crate::{
-    file, flow, lcores, memory, needs, order, ports, raw, refs, regions, rings, set, sizes, spreads, syntax, tree,
-    unused,
+    file, flow, lcores, memory, needs, offers, order, ports, raw, refs, regions, rings, set, sizes, spreads, syntax,
+    tree, unused,
 };
 
 /// Reads plans against what the application registered and what the machine has.
@@ -99,14 +99,15 @@ impl Loader {
             return Inspection::refused(sink.finish(), name);
         }
         let checked = self.check(&root, &mut sink);
-        let (sums, notes) = self.sums(&checked, &mut sink);
+        let Proved { sums, completions, operates, notes } = self.sums(&checked, &mut sink);
         let drawing = Drawing::new(&checked, &sink);
         let is_valid = !sink.has_errors();
         let diagnostics = sink.finish();
         let plan = is_valid
             .then(|| {
                 let (sums, notes) = (sums.clone(), notes.clone());
-                let said = Said { sums, drawing: drawing.clone(), warnings: diagnostics.clone(), notes };
+                let (drawing, warnings) = (drawing.clone(), diagnostics.clone());
+                let said = Said { sums, completions, operates, drawing, warnings, notes };
                 checked.build(&self.catalog, &sources, said)
             })
             .flatten();
@@ -139,19 +140,32 @@ impl Loader {
     }
 
     /// Sums over references that don't hold would be wrong: they wait until the rest is right.
-    fn sums(&self, checked: &Checked<'_>, sink: &mut Sink) -> (Vec<Sum>, Vec<Note>) {
+    fn sums(&self, checked: &Checked<'_>, sink: &mut Sink) -> Proved {
         if !sink.sums_are_sound() {
-            return (Vec::new(), Vec::new());
+            return Proved::default();
         }
-        let mut sums = sums::check(&checked.raw, &checked.links, &checked.edges, &checked.flow, sink);
+        let (mut sums, completions) = sums::check(&checked.raw, &checked.links, &checked.edges, &checked.flow, sink);
         let needs = needs::ask(&checked.raw, &checked.links, &self.catalog.sections, &sink.sources);
         sums.extend(needs::packets(&checked.raw, &checked.links, &needs, sink));
+        let (timers, operates) = offers::check(&checked.raw, &checked.links, &checked.regions, &needs, sink);
+        sums.extend(timers);
         let (memory, mut notes) =
             memory::check(&checked.raw, &checked.links, &checked.regions, &needs, &self.machine, sink);
         sums.extend(memory);
         notes.extend(lcores::cpu_time(&checked.raw, &self.machine));
-        (sums, notes)
+        Proved { sums, completions, operates, notes }
     }
+}
+
+/// The sums of a plan, and what follows from them.
+#[derive(Default)]
+struct Proved {
+    sums: Vec<Sum>,
+    /// What each lcore's completion queue must hold.
+    completions: Vec<u64>,
+    /// Over which outputs each stage asks for operations.
+    operates: offers::Operates,
+    notes: Vec<Note>,
 }
 
 /// The app that the plan in a file says it is for, whether or not the rest of the file is a plan.

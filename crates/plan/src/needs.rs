@@ -10,7 +10,7 @@ use crate::diag::Sink;
 use crate::ids::StageId;
 use crate::params::Params;
 use crate::raw::RawPlan;
-use crate::refs::Links;
+use crate::refs::{Hop, Links, StageLinks};
 use crate::source::{Sources, Span};
 use crate::sums::{Limit, Sum};
 
@@ -28,7 +28,11 @@ pub(crate) fn ask(
     let asked = |index: usize| {
         let stage = &raw.stages[index];
         let path = format!("stage.{}.params", stage.head.name);
-        Asked { params: params(sources, &path, stage.head.span, stage.params.as_ref()), sections: &sections }
+        Asked {
+            params: params(sources, &path, stage.head.span, stage.params.as_ref()),
+            sections: &sections,
+            connections: connections(raw, &links.stages[index]),
+        }
     };
     let answers = |kind: &StageKind| kind.needs;
     let stages = links.stages.iter().enumerate();
@@ -38,6 +42,14 @@ pub(crate) fn ask(
             Some((StageId::from_index(index), answer(&asked(index))))
         })
         .collect()
+}
+
+/// The outputs that lead to ports of many connections, and how many those have.
+fn connections(raw: &RawPlan, stage: &StageLinks<'_>) -> Vec<(&'static str, u32)> {
+    let Some(kind) = stage.kind else { return Vec::new() };
+    let many = |hop: &Hop| Some(raw.ports[hop.target.port()?.index()].many()?.value);
+    let outputs = kind.spec.outputs.iter().zip(&stage.outputs);
+    outputs.filter_map(|(output, hop)| Some((*output, many(hop)?))).collect()
 }
 
 fn params(sources: &Sources, path: &str, absent: Span, read: Option<&(Span, crate::tree::Node)>) -> Params {

@@ -303,6 +303,8 @@ pub struct Stage {
     pub regions: Vec<RegionId>,
     /// One target an output, in the order of the kind's `outputs`.
     pub outputs: Vec<Target>,
+    /// Whether it asks for operations over each of them.
+    pub operates: Vec<bool>,
     /// The parameters for its factory.
     pub params: Params,
     /// The capacity of its input batch: large enough that nothing upstream on this lcore overflows

@@ -147,8 +147,14 @@ pub(crate) fn explain(sums: &[Sum]) -> String {
     out
 }
 
-/// The sums of pools and completion queues.
-pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, flow: &Flow, sink: &mut Sink) -> Vec<Sum> {
+/// The sums of pools and completion queues, and what each lcore's queue must hold.
+pub(crate) fn check(
+    raw: &RawPlan,
+    links: &Links<'_>,
+    edges: &Edges,
+    flow: &Flow,
+    sink: &mut Sink,
+) -> (Vec<Sum>, Vec<u64>) {
     let mut sums = Vec::new();
     for (index, reach) in flow.reach.iter().enumerate() {
         sums.extend(pool(PoolId::from_index(index), reach, raw, (links, edges), flow, sink));
@@ -157,10 +163,13 @@ pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, flow: &Flow
     for (index, port) in links.ports.iter().enumerate() {
         port.lcore.into_iter().for_each(|id| ports[id.index()].push(PortId::from_index(index)));
     }
+    let mut depths = Vec::with_capacity(ports.len());
     for (index, ports) in ports.iter().enumerate() {
-        sums.extend(completions(LcoreId::from_index(index), ports, raw, sink));
+        let sum = completions(LcoreId::from_index(index), ports, raw, sink);
+        depths.push(sum.as_ref().map_or(0, |sum| sum.needed));
+        sums.extend(sum);
     }
-    sums
+    (sums, depths)
 }
 
 fn pool(

@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 
 use fastrand::Rng;
 use serde::Deserialize;
-use verbline::engine::{Completed, Done, Memory, Operation, OperationKind, Region, Remote, StageError, Tick};
+use verbline::engine::{
+    Completed, Done, Memory, Operation, OperationKind, OutputOperations, Region, Remote, StageError, Tick,
+};
 use verbline::prelude::*;
 
 use super::marks::{
@@ -25,9 +27,11 @@ const WORDS_MAX: usize = SLOT_BYTES / WORD_BYTES;
 
 pub(super) fn register(registry: &mut Registry) {
     let spec = |source, summary| StageSpec { outputs: &["a"], source, drops: DROPS, summary, ..StageSpec::default() };
-    registry.stage("operator", spec(true, "asks for operations, and knows what they bring back"), |context| {
-        Ok(Box::new(Operator::new(context)?))
-    });
+    let operator = StageSpec {
+        operations: &[OutputOperations { output: "a", kinds: &[] }],
+        ..spec(true, "asks for operations, and knows what they bring back")
+    };
+    registry.stage("operator", operator, |context| Ok(Box::new(Operator::new(context)?)));
     registry.stage("owner", spec(false, "owns what operations reach"), |context| Ok(Box::new(Owner::new(context)?)));
 }
 

@@ -4,6 +4,7 @@ mod accounting;
 mod broken_plans;
 mod config;
 mod driver;
+mod effects;
 mod embedding;
 mod failing_runs;
 mod lacks;

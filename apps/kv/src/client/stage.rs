@@ -6,7 +6,7 @@
 use verbline::engine::{
     Completed, ConnectionChange, ConnectionEvent, ConnectionId, Operation as OneSided, place_of_key,
 };
-use verbline::plan::Target;
+use verbline::plan::{Asked, Needs, OperationKind, OutputOperations, Target};
 use verbline::prelude::*;
 
 use super::in_flight::InFlight;
@@ -45,7 +45,7 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
         summary: "puts and gets keys over many connections, and checks the answers",
         ..StageSpec::default()
     };
-    registry.section("kv").stage("client", spec, move |stage| {
+    let make = move |stage: &StageContext<'_>| -> Result<Box<dyn Stage>, StageError> {
         let settings = Settings::read(stage)?;
         let (port, connections) = connections_of(stage)?;
         Ok(Box::new(Client {
@@ -64,7 +64,25 @@ pub(crate) fn register(registry: &mut Registry, results: &Results) {
             stopping: false,
             settings,
         }))
-    });
+    };
+    registry.section("kv").stage("client", spec, make).needs("client", needs);
+}
+
+/// Each operation under way has a timer, and may be a READ.
+fn needs(asked: &Asked<'_>) -> Needs {
+    let Some(settings) = asked.section("kv").and_then(|section| Settings::of(section).ok()) else {
+        return Needs::default();
+    };
+    let under_way = u64::from(asked.connections("send").unwrap_or(1)) * u64::from(settings.window);
+    let reads = OutputOperations { output: "send", kinds: &[OperationKind::Read] };
+    Needs {
+        timers: vec![
+            ("operations under way: connections x kv.window", under_way),
+            ("kv.close_every_ms", (settings.close_every_ms > 0).into()),
+        ],
+        operations: Vec::from_iter((settings.get_share * settings.read_share > 0.0).then_some(reads)),
+        ..Needs::default()
+    }
 }
 
 /// The port that the client sends to, and how many connections that has.

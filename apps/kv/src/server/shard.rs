@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use verbline::engine::Region;
+use verbline::plan::{Asked, Needs, RegionNeed, Rights};
 use verbline::prelude::*;
 
 use crate::protocol::{HEADER_BYTES, Location, Opcode, Reply, Request, Status};
@@ -85,6 +86,14 @@ pub(super) fn register(registry: &mut Registry) {
         };
         Ok(Box::new(Shard { table: Table::new(region.clone(), shape), region, counters }))
     });
+    registry.needs("shard", needs);
+}
+
+/// A table is told to whoever asks for it.
+fn needs(asked: &Asked<'_>) -> Needs {
+    let Ok(params) = asked.params().parse::<Params>() else { return Needs::default() };
+    let (rights, what) = (Rights::REMOTE_READ, "clients READ its table");
+    Needs { regions: vec![RegionNeed { region: params.table, rights, what }], ..Needs::default() }
 }
 
 impl Stage for Shard {

@@ -41,6 +41,40 @@ fn two_lcores_serve_and_verify_every_block() {
     assert!(json["counts"]["flushed"].as_u64() > Some(0), "{shown}");
 }
 
+/// A file that a run would make is made by no check, whether the plan is good or not.
+#[test]
+fn a_check_has_no_effects() {
+    for plan in ["config/nvme-target.toml", "tests/plans/nvme-target.toml"] {
+        app().with(["check", plan]).run_without_effects().exited(0);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("nvme.namespace.1.file={}", folder.path().join("disk").display());
+    let plan =
+        ["check", "tests/plans/nvme-target-file.toml", "--set", "device.nic0={ provider = \"soft\" }", "--set", &file];
+    for (set, code) in [("nvme.namespace.1.create_bytes=1048576", 0), ("nvme.queues_max=0", 2), ("nvme.serial=S", 2)] {
+        let shown = app().with(plan).with(["--set", set]).run_without_effects().exited(code);
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "{shown}");
+        // A file that is not there, and that the plan does not have made.
+        assert!(set != "nvme.serial=S" || unwrapped(&shown.stderr).contains("write `create_bytes`"), "{shown}");
+    }
+}
+
+/// What the stage needs of the plan is refused where the plan does not offer it.
+#[test]
+fn what_the_target_needs_of_the_plan_is_proved() {
+    let cases = [
+        ("port.hosts.ops_depth_wr=0", "stage.target asks for RDMA WRITEs, RDMA READs and SENDs"),
+        ("stage.target.timers_max=0", "stage.target can arm 65 timers at once, and may arm 0"),
+        ("stage.load.timers_max=1", "stage.load can arm 2 timers at once, and may arm 1"),
+        ("region.disk.rights=[]", "region.disk lacks \"local-write\", which stage.target needs"),
+        ("region.buffers.rights=[\"local-write\"]", "region.buffers lacks \"remote-read\", \"remote-write\""),
+    ];
+    for (set, says) in cases {
+        let shown = app().with(["check", "config/nvme-target.toml", "--set", set]).run().exited(2);
+        assert!(unwrapped(&shown.stderr).contains(says), "{set}: {shown}");
+    }
+}
+
 /// Writes that the target READs, with keys that its responses take back, and with those that stay.
 #[test]
 fn two_lcores_serve_by_keys_of_every_kind() {
@@ -251,12 +285,16 @@ fn two_lcores_go_on_while_the_plan_is_read_again() {
 #[test]
 fn keys_that_nothing_could_make_are_refused() {
     let steps = [
-        ("load.keys=window", "needs the right `bind` of region.buffers"),
-        (r#"region.buffers.rights=["local-write", "remote-read", "remote-write", "bind"]"#, "needs `windows = 32`"),
-        ("port.io.windows=32", "needs `ops_depth_wr`"),
+        ("load.keys=window", "region.buffers lacks \"bind\", which stage.load needs"),
+        (
+            r#"region.buffers.rights=["local-write", "remote-read", "remote-write", "bind"]"#,
+            "port.io carries out no operations",
+        ),
         // Operations want packets, too.
-        ("pool.commands.packets=4096", "needs `ops_depth_wr`"),
-        ("port.io.ops_depth_wr=64", "needs `immediates = true`"),
+        ("pool.commands.packets=4096", "port.io carries out no operations"),
+        ("port.io.ops_depth_wr=64", "port.io has no memory windows to bind"),
+        ("port.io.windows=1", "needs `windows = 32`"),
+        ("port.io.windows=32", "needs `immediates = true`"),
     ];
     for given in 1..=steps.len() {
         let sets = steps[..given].iter().flat_map(|(set, _)| ["--set", set]);

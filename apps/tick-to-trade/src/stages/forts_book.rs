@@ -60,6 +60,7 @@ fn needs(_: &Asked<'_>) -> Needs {
     Needs {
         memory_bytes: vec![("books", BOOKS.memory_bytes()), ("updates", Updates::memory_bytes(INSTRUMENTS_MAX))],
         packet_bytes: vec![("an update", UPDATE_LEN_BYTES as u64)],
+        ..Needs::default()
     }
 }
 

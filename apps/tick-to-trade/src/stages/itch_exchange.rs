@@ -48,6 +48,7 @@ fn needs(asked: &Asked<'_>) -> Needs {
             ("header of a message", mold::BLOCK_HEADER_LEN_BYTES as u64),
             ("longest message", MESSAGE_LEN_BYTES_MAX as u64),
         ],
+        ..Needs::default()
     }
 }
 

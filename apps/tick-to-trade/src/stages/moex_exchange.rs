@@ -59,6 +59,7 @@ fn needs(asked: &Asked<'_>) -> Needs {
     Needs {
         memory_bytes: vec![("the recording", recordings().map(memory).sum()), ("times of ticks", Desk::MEMORY_BYTES)],
         packet_bytes: vec![("MsgSeqNum", PREAMBLE_LEN_BYTES as u64), ("longest datagram", longest as u64)],
+        ..Needs::default()
     }
 }
 

@@ -7,7 +7,7 @@ use verbline_mem::{PoolError, RegionError};
 use verbline_plan::{Diagnostic, Location, Plan, Span};
 use verbline_verbs::Provider;
 
-use crate::api::registry::StageError;
+use crate::api::context::StageError;
 use crate::api::stuck::{self, Stuck};
 use crate::stats::report::Report;
 

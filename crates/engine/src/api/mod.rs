@@ -3,11 +3,12 @@
 
 pub(crate) mod acceptor;
 pub(crate) mod connection;
+pub(crate) mod context;
 mod deal;
 pub(crate) mod error;
 pub(crate) mod guarded;
+pub(crate) mod opening;
 mod operate;
-pub(crate) mod operation_kind;
 pub(crate) mod operations;
 pub(crate) mod outputs;
 pub(crate) mod region;

@@ -17,9 +17,9 @@ use verbline_plan::Rights;
 use verbline_verbs::rdma::{self, Remote};
 use verbline_verbs::{PostStop, Status};
 
-pub use crate::api::operation_kind::OperationKind;
 use crate::api::region::Range;
 use crate::api::signature::{BadBlock, BlockSignature, Blocks, SignatureKey};
+pub use verbline_plan::OperationKind;
 
 /// The memory of this end that an operation reads or writes.
 #[derive(Debug, Default)]

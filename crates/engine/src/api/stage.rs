@@ -46,7 +46,7 @@ pub trait Stage: Send {
     }
 
     /// A descriptor of the stage is ready
-    /// ([`StageContext::watch_fd`](crate::StageContext::watch_fd)). Called before `poll`, once for
+    /// ([`Opening::watch_fd`](crate::Opening::watch_fd)). Called before `poll`, once for
     /// each descriptor at most; one that the stage does not read (or write) until it would block is
     /// told again. The stage must not block on it: it is opened with `O_NONBLOCK`.
     fn fd_ready(&mut self, ready: FdReady, out: &mut Outputs<'_>) -> FdNext {

@@ -35,9 +35,9 @@ impl Runtime {
         Ok(Runtime { built: crate::setup::assemble::build(plan, registry)? })
     }
 
-    /// Checks what only the app can judge: makes every stage as [`Runtime::build`] does, and drops
-    /// it. Opens no device, maps no memory for packets and starts no thread, unless a stage's
-    /// factory does.
+    /// Checks what only the app can judge: describes every stage as [`Runtime::build`] does, and
+    /// drops it. Opens no device, no file and no socket, maps no memory for packets and starts no
+    /// thread: what does so is a step that a check never takes ([`Registry::opening_stage`]).
     ///
     /// # Errors
     /// The first fault that each factory finds, at its place in the plan. The same fault in a

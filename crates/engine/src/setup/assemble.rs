@@ -1,5 +1,6 @@
 //! Builds a run from a plan, on the calling thread, in the order in which things need each other:
-//! stages, devices, pools, doorbells, completion queues, queue pairs, lcores, connections.
+//! descriptions of stages, devices, pools, what stages open, doorbells, completion queues, queue
+//! pairs, lcores, connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ use crate::setup::queue_pairs::{QueuePairs, connect, connection_specs};
 use crate::setup::reach::told_ports;
 use crate::setup::regions;
 use crate::setup::rings::{Between, make_injectors, make_rings};
-use crate::setup::stages::{count_sources, make_stages};
+use crate::setup::stages::{count_sources, describe_stages, open_stages};
 use crate::setup::stats::run_stats;
 use crate::stats::clock::Clock;
 use crate::stats::snapshot::RunStats;
@@ -63,12 +64,13 @@ impl std::fmt::Debug for Built {
 pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineError> {
     let clock = Clock::new();
     let regions = regions::declared(plan);
-    let made = make_stages(plan, registry, &clock, &regions)?;
+    let described = describe_stages(plan, registry, &clock, &regions)?;
     let acceptors = make_acceptors(plan, registry, &clock)?;
     let devices = open_devices(plan)?;
     let mut shortfall = Shortfall::default();
     let pools = open_pools(plan, &devices, &mut shortfall)?;
     regions::make(plan, &regions, &devices, &mut shortfall)?;
+    let made = open_stages(plan, described)?;
     let notes = found_out(plan, shortfall.notes());
     let (wakers, sleepers) = doorbells(plan)?;
     let control = Arc::new(Control::new(wakers.clone()));

@@ -172,7 +172,7 @@ pub(crate) fn completion_source(
         return Err(EngineError::DeviceLimit {
             at: place(plan, lcore.span),
             place: format!("lcore.{}", lcore.name),
-            key: "cq_depth_wc (the sum of its ports' depths)",
+            key: "cq_depth_wc (the sum of all that can complete into it)",
             asked: lcore.cq_depth_wc.into(),
             limit: attr.max_cqe.into(),
             device: context.name().to_owned(),
@@ -181,12 +181,7 @@ pub(crate) fn completion_source(
     let refused =
         |source| EngineError::CompletionQueue { at: place(plan, lcore.span), lcore: lcore.name.clone(), source };
     let channel = context.create_comp_channel().map_err(|error| refused(error.into()))?;
-    // A queue pair that is let go ends with a marker, which completes behind all that the plan has
-    // counted.
-    let markers = lcore.ports.iter().filter(|id| plan[**id].reconnect).count() as u32;
-    let cq = context
-        .create_cq((lcore.cq_depth_wc + markers).min(attr.max_cqe), Some(&channel))
-        .map_err(|error| refused(error.into()))?;
+    let cq = context.create_cq(lcore.cq_depth_wc, Some(&channel)).map_err(|error| refused(error.into()))?;
     Ok(Some(CqSource { cq, channel }))
 }
 

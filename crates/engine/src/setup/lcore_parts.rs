@@ -307,7 +307,8 @@ impl LcoreBuilder<'_> {
             }),
         };
         let handed = HandedBack { stage: made, source, until };
-        let (made, operates, mut until) = operating_stage(handed, stats, &links, &mut sinks.sinks, many);
+        let asks = links.iter().zip(&stage.operates).filter(|(_, asks)| **asks).map(|(link, _)| link);
+        let (made, operates, mut until) = operating_stage(handed, stats, asks, &mut sinks.sinks, many);
         let watches = fds.is_some();
         let made = match fds {
             None => made,

@@ -129,12 +129,13 @@ pub(crate) struct HandedBack {
     pub(crate) until: Option<Arc<Until>>,
 }
 
-/// The stage, with what hands its operations back to it if its links lead to any: whether they do,
-/// and what says how long the lcore may sleep.
-pub(crate) fn operating_stage(
+/// The stage, with what hands its operations back to it if it asks for any: whether it does, and
+/// what says how long the lcore may sleep. `links`: where operations are asked for, as the stage's
+/// kind says; a port accepts none that come another way.
+pub(crate) fn operating_stage<'a>(
     handed: HandedBack,
     stats: &Shared<StageStats>,
-    links: &[Output],
+    links: impl Iterator<Item = &'a Output>,
     sinks: &mut [Sink],
     many: &mut [MultiPort],
 ) -> (Guarded<dyn Stage>, bool, Option<Arc<Until>>) {
@@ -144,7 +145,7 @@ pub(crate) fn operating_stage(
         // An operation goes to one port, and no spread chooses for it.
         Output::Drop | Output::Spread(_) | Output::Displacing(_) => None,
     };
-    let mut places: Vec<u16> = links.iter().filter_map(sink).collect();
+    let mut places: Vec<u16> = links.filter_map(sink).collect();
     places.sort_unstable();
     places.dedup();
     let (mut uses, mut depth) = (Vec::new(), 0);

@@ -1,11 +1,14 @@
-//! Makes the stages of a plan, by the factories that the app registered.
+//! Makes the stages of a plan, in two steps: what the app registered describes each, without
+//! effects, and a run opens what they need.
 
 use verbline_plan::{Diagnostics, Plan};
 
+use crate::api::context::{StageContext, StageError};
 use crate::api::error::{EngineError, place};
 use crate::api::guarded::Guarded;
+use crate::api::opening::{Described, Opening};
 use crate::api::region::Region;
-use crate::api::registry::{Registry, StageContext};
+use crate::api::registry::Registry;
 use crate::api::stage::Stage;
 use crate::setup::acceptors::make_acceptor;
 use crate::setup::regions;
@@ -29,24 +32,29 @@ pub(crate) struct MadeStage {
     pub(crate) ports: Vec<u16>,
 }
 
-/// Makes the stages, in the plan's order. They are made before anything else, so that an error in a
-/// parameter opens no device.
-pub(crate) fn make_stages(
-    plan: &Plan,
+/// Describes the stages, in the plan's order, without effects: an error in a parameter opens no
+/// device and no file.
+pub(crate) fn describe_stages<'a>(
+    plan: &'a Plan,
     registry: &Registry,
-    clock: &Clock,
-    regions: &[Region],
-) -> Result<Vec<MadeStage>, EngineError> {
-    plan.stages().iter().map(|stage| make_stage(plan, registry, clock, regions, stage)).collect()
+    clock: &'a Clock,
+    regions: &'a [Region],
+) -> Result<Vec<Described<'a>>, EngineError> {
+    plan.stages().iter().map(|stage| describe_stage(plan, registry, clock, regions, stage)).collect()
 }
 
-fn make_stage(
-    plan: &Plan,
+/// Opens what the stages need, in the plan's order.
+pub(crate) fn open_stages(plan: &Plan, described: Vec<Described<'_>>) -> Result<Vec<MadeStage>, EngineError> {
+    plan.stages().iter().zip(described).map(|(stage, described)| open_stage(plan, stage, described)).collect()
+}
+
+fn describe_stage<'a>(
+    plan: &'a Plan,
     registry: &Registry,
-    clock: &Clock,
-    regions: &[Region],
-    stage: &verbline_plan::Stage,
-) -> Result<MadeStage, EngineError> {
+    clock: &'a Clock,
+    regions: &'a [Region],
+    stage: &'a verbline_plan::Stage,
+) -> Result<Described<'a>, EngineError> {
     let Some(kind) = registry.kind(&stage.kind) else {
         return Err(EngineError::UnknownKind {
             at: place(plan, stage.span),
@@ -55,30 +63,35 @@ fn make_stage(
         });
     };
     let context = StageContext::new(plan, stage, kind.checked.spec, clock, regions);
-    let made = (kind.make)(&context).map_err(|source| match source.downcast() {
-        Ok(diagnostic) => EngineError::Params(*diagnostic),
-        Err(source) => EngineError::Stage {
-            at: place(plan, stage.span),
-            stage: stage.name.clone(),
-            kind: stage.kind.clone(),
-            source,
-        },
-    })?;
-    let (counters, fds, ports) = context.into_parts();
-    Ok(MadeStage {
-        stage: Guarded::new(&format!("stage.{}", stage.name), made),
-        drops: kind.checked.spec.drops,
-        counters,
-        fds,
-        ports,
-    })
+    let open = (kind.describe)(&context).map_err(refused(plan, stage))?;
+    Ok(Described { context, open })
 }
 
-/// The faults that the factories of stages and acceptors find in the plan. What they make is
-/// dropped.
+fn open_stage(
+    plan: &Plan,
+    stage: &verbline_plan::Stage,
+    Described { context, open }: Described<'_>,
+) -> Result<MadeStage, EngineError> {
+    let (drops, opening) = (context.spec().drops, Opening::new(context));
+    let made = open(&opening).map_err(refused(plan, stage))?;
+    let (counters, fds, ports) = opening.into_parts();
+    Ok(MadeStage { stage: Guarded::new(&format!("stage.{}", stage.name), made), drops, counters, fds, ports })
+}
+
+/// What the kind said, with the stage's place in the plan.
+fn refused(plan: &Plan, stage: &verbline_plan::Stage) -> impl FnOnce(StageError) -> EngineError {
+    let (at, name, kind) = (place(plan, stage.span), stage.name.clone(), stage.kind.clone());
+    move |source| match source.downcast() {
+        Ok(diagnostic) => EngineError::Params(*diagnostic),
+        Err(source) => EngineError::Stage { at, stage: name, kind, source },
+    }
+}
+
+/// The faults that the kinds of stages and the acceptors find in the plan. What they describe is
+/// dropped, and never opened.
 pub(crate) fn stage_faults(plan: &Plan, registry: &Registry) -> Diagnostics {
     let (clock, regions) = (Clock::new(), regions::declared(plan));
-    let fault = |stage| match make_stage(plan, registry, &clock, &regions, stage).err()? {
+    let fault = |stage| match describe_stage(plan, registry, &clock, &regions, stage).err()? {
         EngineError::Params(diagnostic) => Some(diagnostic),
         EngineError::Stage { source, .. } => Some(stage.params.refuse("", source.to_string())),
         error => Some(stage.params.refuse("", error.to_string())),

@@ -87,6 +87,19 @@ fn more_inline_than_the_device_grants() {
 }
 
 #[test]
+fn a_completion_queue_that_is_deeper_than_the_devices() {
+    let error = refused(&PLAN.replace("cpu = \"allowed:0\"", "cpu = \"allowed:0\"\ncq_depth_wc = 5_000_000"));
+    let EngineError::DeviceLimit { asked: 5_000_000, limit, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "test.toml:2:8: lcore.a: cq_depth_wc (the sum of all that can complete into it) is 5000000, but soft0 \
+             grants {limit}; lower it to that"
+        )
+    );
+}
+
+#[test]
 fn a_cpu_that_this_process_may_not_use() {
     // The plan was checked for a machine that has it.
     let mut machine = Machine::detect();

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::common::{OUT, assert_clean, one_lcore, plan, registry, run, run_for, until};
 use rustix::event::{EventfdFlags, eventfd};
 use verbline_engine::{
-    DueTimer, FdId, FdInterest, FdNext, FdReady, Next, Outputs, Registry, Report, Running, Runtime, Stage,
-    StageContext, StageError, StageSpec, Tick,
+    DueTimer, FdId, FdInterest, FdNext, FdReady, Next, Opening, Outputs, Registry, Report, Running, Runtime, Stage,
+    StageError, StageSpec, Tick,
 };
 
 const MS: Tick = 1_000_000;
@@ -28,11 +28,11 @@ fn signal(fd: &OwnedFd) {
 fn watchers<S, F>(make: F) -> Registry
 where
     S: Stage + 'static,
-    F: Fn(&StageContext<'_>) -> Result<S, StageError> + Send + Sync + 'static,
+    F: Fn(&Opening<'_>) -> Result<S, StageError> + Send + Sync + 'static,
 {
     let mut registry = registry();
     let spec = StageSpec { outputs: &["out"], source: true, summary: "watches descriptors", ..StageSpec::default() };
-    registry.stage("watcher", spec, move |context| Ok(Box::new(make(context)?)));
+    registry.opening_stage("watcher", spec, |_| Ok(()), move |(), opening| Ok(Box::new(make(opening)?)));
     registry
 }
 
@@ -71,11 +71,7 @@ struct Counting {
 }
 
 impl Counting {
-    fn new(
-        context: &StageContext<'_>,
-        fds: &[Arc<OwnedFd>],
-        look_every: Option<Duration>,
-    ) -> Result<Counting, StageError> {
+    fn new(context: &Opening<'_>, fds: &[Arc<OwnedFd>], look_every: Option<Duration>) -> Result<Counting, StageError> {
         let watch = |fd: &Arc<OwnedFd>| Ok((context.watch_fd(fd, FdInterest::Read, look_every)?, Arc::clone(fd)));
         let per_fd = (0..fds.len()).map(|at| context.counter(format!("fd{at}"))).collect();
         Ok(Counting { fds: fds.iter().map(watch).collect::<Result<_, StageError>>()?, leaves_first: false, per_fd })

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use crate::common::operates::OPERATES;
 use crate::common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use serde::Deserialize;
 use verbline_engine::{
@@ -194,7 +195,7 @@ impl Stage for Host {
 
 fn stages() -> Registry {
     let mut registry = registry();
-    let spec = StageSpec { outputs: &["out"], summary: "serves blocks", ..StageSpec::default() };
+    let spec = StageSpec { outputs: &["out"], operations: OPERATES, summary: "serves blocks", ..StageSpec::default() };
     registry.stage("target", spec, |context| {
         Ok(Box::new(Target {
             next_tag: 0,
@@ -205,7 +206,13 @@ fn stages() -> Registry {
             declined: context.counter("declined"),
         }))
     });
-    let spec = StageSpec { outputs: &["out"], source: true, summary: "asks for them", ..StageSpec::default() };
+    let spec = StageSpec {
+        outputs: &["out"],
+        operations: OPERATES,
+        source: true,
+        summary: "asks for them",
+        ..StageSpec::default()
+    };
     registry.stage("host", spec, |context| {
         Ok(Box::new(Host {
             params: context.params()?,

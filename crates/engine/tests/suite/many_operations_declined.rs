@@ -1,5 +1,6 @@
 //! Operations that name no connection of their port, or one that takes no more.
 
+use crate::common::operates::OPERATES;
 use crate::common::{OUT, one_lcore_with, region, registry, run};
 use verbline_engine::{
     Completed, ConnectionChange, ConnectionEvent, ConnectionId, Counter, DeclineReason, Next, Operation,
@@ -106,7 +107,13 @@ impl Stage for Wrong {
 #[test]
 fn an_operation_that_names_no_open_connection_is_declined_and_counted() {
     let mut registry = registry();
-    let spec = StageSpec { outputs: &["out"], source: true, summary: "asks wrongly", ..StageSpec::default() };
+    let spec = StageSpec {
+        outputs: &["out"],
+        operations: OPERATES,
+        source: true,
+        summary: "asks wrongly",
+        ..StageSpec::default()
+    };
     registry.stage("wrong", spec, |context| {
         let (region, done) = (context.region("blocks")?, context.counter("done"));
         Ok(Box::new(Wrong { region, expected: Vec::new(), done, finished: false }))

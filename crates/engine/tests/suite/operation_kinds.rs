@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::common::operates::OPERATES;
 use crate::common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use verbline_engine::{
     Completed, Counter, Done, EngineError, Next, Operation, OperationError, Outputs, Region, Registry, Remote, Report,
@@ -65,7 +66,8 @@ fn side<S: Side + 'static>(
     region: &'static str,
     side: Arc<Mutex<Option<S>>>,
 ) {
-    let spec = StageSpec { outputs: &["out"], source: true, summary: "a side", ..StageSpec::default() };
+    let spec =
+        StageSpec { outputs: &["out"], operations: OPERATES, source: true, summary: "a side", ..StageSpec::default() };
     registry.stage(kind, spec, move |context| {
         let side = side.lock().unwrap().take().expect("made once");
         let ended = context.counter("ended");

@@ -1,5 +1,6 @@
 //! One-sided operations from stages, on ranges of regions and on packets.
 
+use crate::common::operates::OPERATES;
 use crate::common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use serde::Deserialize;
 use verbline_engine::{
@@ -173,7 +174,13 @@ fn stages() -> Registry {
     registry.stage("owner", spec, |context| {
         Ok(Box::new(Owner { region: context.region("table")?, seen: context.counter("seen") }))
     });
-    let spec = StageSpec { outputs: &["out"], source: true, summary: "asks for operations", ..StageSpec::default() };
+    let spec = StageSpec {
+        outputs: &["out"],
+        operations: OPERATES,
+        source: true,
+        summary: "asks for operations",
+        ..StageSpec::default()
+    };
     registry.stage("client", spec, |context| Ok(Box::new(Client::new(context)?)));
     registry
 }

@@ -1,6 +1,7 @@
 //! Operations whose peer is lost in the middle: each comes back once, and after the reconnect the
 //! same ranges and the same key serve again.
 
+use crate::common::operates::OPERATES;
 use crate::common::{OUT, one_lcore_with, region, registry, until};
 use verbline_engine::{
     Completed, Counter, Next, Operation, OutId, Outputs, Region, Registry, Remote, Runtime, Stage, StageSpec,
@@ -92,7 +93,7 @@ fn stages() -> Registry {
     let mut registry = registry();
     let spec = StageSpec { outputs: &["out"], summary: "owns a region", ..StageSpec::default() };
     registry.stage("owner", spec, |context| Ok(Box::new(Owner { region: context.region("table")? })));
-    let spec = StageSpec { outputs: &["out"], summary: "reads it", ..StageSpec::default() };
+    let spec = StageSpec { outputs: &["out"], operations: OPERATES, summary: "reads it", ..StageSpec::default() };
     registry.stage("reader", spec, |context| {
         let (read, failed) = (context.counter("read"), context.counter("failed"));
         Ok(Box::new(Reader { region: context.region("mine")?, key: None, asked: 0, back: 0, read, failed }))

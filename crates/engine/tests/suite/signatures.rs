@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::operates::OPERATES;
 use crate::common::{OUT, assert_clean, one_lcore_with, region, registry, run};
 use serde::Deserialize;
 use verbline_engine::signature::{BlockSignature, BlockSize, Blocks, Domain, Part, SignatureKey, T10Dif};
@@ -243,7 +244,13 @@ impl Stage for Host {
 
 fn stages() -> Registry {
     let mut registry = registry();
-    let spec = StageSpec { outputs: &["out"], holds_packets: 64, summary: "serves blocks", ..StageSpec::default() };
+    let spec = StageSpec {
+        outputs: &["out"],
+        operations: OPERATES,
+        holds_packets: 64,
+        summary: "serves blocks",
+        ..StageSpec::default()
+    };
     registry.stage("target", spec, |context| Ok(Box::new(Target::new(context)?)));
     let spec = StageSpec { outputs: &["out"], source: true, summary: "asks for them", ..StageSpec::default() };
     registry.stage("host", spec, |context| {

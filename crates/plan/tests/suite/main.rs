@@ -3,6 +3,7 @@
 mod app;
 mod broken_plans;
 mod common;
+mod completions;
 mod cpus;
 mod crowded;
 mod diagnostics;
@@ -10,6 +11,7 @@ mod fuzz;
 mod good_plan;
 mod injectors;
 mod needs;
+mod offers;
 mod params;
 mod reference;
 mod regions;

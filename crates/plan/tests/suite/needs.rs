@@ -21,6 +21,7 @@ fn needs(asked: &Asked<'_>) -> Needs {
     Needs {
         memory_bytes: vec![("books", feed.books)],
         packet_bytes: vec![("header", 20), ("longest message", feed.longest)],
+        ..Needs::default()
     }
 }
 

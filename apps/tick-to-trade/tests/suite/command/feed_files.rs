@@ -44,6 +44,14 @@ fn changed(file: &str, change: impl FnOnce(&mut Vec<u8>)) -> Option<TempDir> {
 }
 
 #[test]
+fn a_check_has_no_effects() {
+    app().with(["check", "config/tick-to-trade.toml"]).run_without_effects().exited(0);
+    let Some(recording) = recording() else { return };
+    let dir = format!("feed.dir={}", recording.display());
+    app().with(["check", "config/moex-replay.toml", "--set", &dir]).run_without_effects().exited(0);
+}
+
+#[test]
 fn an_absent_recording_says_where_it_was_looked_for_and_what_is_missing() {
     let dir = tempfile::tempdir().expect("a folder");
     fs::write(dir.path().join(SNAPSHOT), b"").expect("a file");

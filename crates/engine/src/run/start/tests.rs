@@ -11,8 +11,9 @@ use verbline_mem::Batch;
 use verbline_plan::{Loader, Machine, StageSpec};
 
 use super::{STOP_LIMIT, start_with};
+use crate::api::context::{StageContext, StageError};
 use crate::api::outputs::{OutId, Outputs};
-use crate::api::registry::{Registry, StageContext, StageError};
+use crate::api::registry::Registry;
 use crate::api::spread::place_of_key;
 use crate::api::stage::{Next, Stage};
 use crate::setup::assemble::build;

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 pub(crate) mod desk;
+pub(crate) mod operates;
 pub(crate) mod peers;
 pub(crate) mod porter;
 pub(crate) mod scene;

@@ -1,4 +1,4 @@
-//! Kinds of operations.
+//! Kinds of operations: what a stage says that it asks for, and what reports count.
 
 /// What kind of operation it is, as reports call it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,9 +23,19 @@ pub enum OperationKind {
     Respond,
 }
 
+/// What a stage asks for over one of its outputs, beside sending packets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputOperations {
+    /// The output, one of [`StageSpec::outputs`](crate::StageSpec::outputs). The plan must lead it
+    /// to a port that carries out operations.
+    pub output: &'static str,
+    /// Kinds that the stage can't do without; empty: it may ask for any.
+    pub kinds: &'static [OperationKind],
+}
+
 impl OperationKind {
     /// All of them, in the order of their counters.
-    pub(crate) const ALL: [OperationKind; 9] = [
+    pub const ALL: [OperationKind; 9] = [
         OperationKind::Send,
         OperationKind::Write,
         OperationKind::Read,
@@ -36,6 +46,25 @@ impl OperationKind {
         OperationKind::Sign,
         OperationKind::Respond,
     ];
+
+    /// In a sentence.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            OperationKind::Send => "SENDs",
+            OperationKind::Write => "RDMA WRITEs",
+            OperationKind::Read => "RDMA READs",
+            OperationKind::CompareSwap | OperationKind::FetchAdd => "atomics",
+            OperationKind::Bind => "memory windows",
+            OperationKind::Invalidate => "invalidations",
+            OperationKind::Sign => "signed blocks",
+            OperationKind::Respond => "SENDs behind signed blocks",
+        }
+    }
+
+    /// Whether only a reliable connection has it (ibv_post_send(3)).
+    pub(crate) fn needs_answer(self) -> bool {
+        matches!(self, OperationKind::Read | OperationKind::CompareSwap | OperationKind::FetchAdd)
+    }
 
     /// As reports write it.
     pub fn name(self) -> &'static str {

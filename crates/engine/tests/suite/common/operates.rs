@@ -1,0 +1,6 @@
+//! What kinds of stages say that ask for operations.
+
+use verbline_engine::OutputOperations;
+
+/// Operations over `out`, of any kind.
+pub(crate) const OPERATES: &[OutputOperations] = &[OutputOperations { output: "out", kinds: &[] }];

@@ -1,0 +1,136 @@
+//! What stages need of the plan beside memory and packets: operations over an output, timers, and
+//! rights of regions. What is not offered is refused, at its place.
+
+use crate::common::{catalog, machine};
+use verbline_plan::{
+    Asked, Loader, Needs, OperationKind, OutputOperations, Plan, RegionNeed, Rights, StageKind, StageSpec,
+};
+
+/// A client of a server: it READs, binds windows, and has a timer for what is under way.
+const PLAN: &str = r#"
+[device.nic]
+provider = "soft"
+[pool.p]
+device = "nic"
+packets = 4096
+data_bytes = 64
+[lcore.one]
+cpu = 0
+[region.table]
+device = "nic"
+bytes = 4096
+rights = ["local-write"]
+[port.servers]
+lcore = "one"
+device = "nic"
+pool = "p"
+transport = "rc"
+connect = "10.9.9.1:7000"
+connections = 4
+rx_shared_wr = 64
+tx_depth_wr = 8
+ops_depth_wr = 8
+windows = 2
+next = "stage.client"
+[stage.client]
+use = "client"
+lcore = "one"
+pool = "p"
+timers_max = 13
+regions = ["table"]
+out = { to = "port.servers", other = "drop" }
+params = { under_way = 3 }
+"#;
+
+const KINDS: &[OperationKind] = &[OperationKind::Read, OperationKind::Bind];
+
+fn needs(asked: &Asked<'_>) -> Needs {
+    assert_eq!((asked.connections("other"), asked.connections("nothing")), (None, None));
+    #[derive(serde::Deserialize)]
+    struct Params {
+        under_way: u64,
+    }
+    let Ok(params) = asked.params().parse::<Params>() else { return Needs::default() };
+    Needs {
+        timers: vec![("under way", u64::from(asked.connections("to").unwrap_or(1)) * params.under_way)],
+        regions: vec![
+            RegionNeed { region: "table".to_owned(), rights: Rights::LOCAL_WRITE, what: "it reads into it" },
+            RegionNeed { region: "nowhere".to_owned(), rights: Rights::BIND, what: "the factory says so" },
+        ],
+        ..Needs::default()
+    }
+}
+
+fn load(sets: &[&str]) -> Result<Plan, verbline_plan::Diagnostics> {
+    let spec = StageSpec {
+        outputs: &["to", "other"],
+        source: true,
+        operations: &[OutputOperations { output: "to", kinds: KINDS }],
+        timers: 1,
+        ..StageSpec::default()
+    };
+    let mut catalog = catalog();
+    catalog.app = None;
+    catalog.kinds.push(StageKind { name: "client", spec, needs: Some(needs) });
+    Loader::new(catalog, machine()).sets(sets.iter().copied()).load_str("plan.toml", PLAN)
+}
+
+#[test]
+fn what_is_offered_is_proved_and_the_plan_says_where_operations_go() {
+    let plan = load(&[]).unwrap_or_else(|faults| panic!("{faults}"));
+    let stage = &plan.stages()[0];
+    assert_eq!(stage.operates, [true, false]);
+    let sum = plan.sums().iter().find(|sum| sum.of == "timers of stage.client").expect("a sum of timers");
+    assert_eq!((sum.needed, sum.terms.len(), sum.holds()), (13, 2, true), "{sum:?}");
+}
+
+/// Each way in which the plan offers too little, with the code, the place and the remedy.
+#[test]
+fn what_is_not_offered_is_refused_at_its_place() {
+    let cases: [(&[&str], &str, &str, &str); 9] = [
+        (&["port.servers.ops_depth_wr=0"], "no-operations", "carries out no operations", "add `ops_depth_wr = 16`"),
+        (&["port.servers.windows=0"], "no-operations", "has no memory windows", "add `windows = 16`"),
+        (&["stage.client.out.to=drop"], "no-operations", "leads to no port", "write `to = \"port.NAME\"`"),
+        (&["stage.client.timers_max=0"], "too-few-timers", "13 timers at once", "write `timers_max = 13` or more"),
+        (&["stage.client.timers_max=12"], "too-few-timers", "and may arm 12", "write `timers_max = 13` or more"),
+        (&["port.servers.connections=5"], "too-few-timers", "16 timers at once", "write `timers_max = 16` or more"),
+        (
+            &["stage.client.params.under_way=1_000_000"],
+            "too-few-timers",
+            "4000001 timers at once",
+            "a stage may have 1048576 timers",
+        ),
+        (&["region.table.rights=[\"bind\"]"], "missing-right", "lacks \"local-write\"", "add \"local-write\""),
+        (&["region.table.rights=[]"], "missing-right", "which stage.client needs", "add \"local-write\""),
+    ];
+    for (sets, code, says, remedy) in cases {
+        let faults = load(sets).expect_err("it is refused");
+        let fault = faults.errors().find(|fault| fault.code() == code).unwrap_or_else(|| panic!("{sets:?}: {faults}"));
+        assert_eq!(faults.errors().count(), 1, "{sets:?}: {faults}");
+        assert!(fault.message().contains(says), "{sets:?}: {faults}");
+        assert!(fault.help_texts().iter().any(|help| help.contains(remedy)), "{sets:?}: {faults}");
+    }
+}
+
+#[test]
+fn an_unreliable_connection_has_no_reads() {
+    let text = PLAN
+        .replace("transport = \"rc\"", "transport = \"uc\"")
+        .replace("connect = \"10.9.9.1:7000\"", "peer = \"port.other\"")
+        .replace("connections = 4\nrx_shared_wr = 64", "rx_depth_wr = 64");
+    let other = text[text.find("[port.servers]").unwrap()..text.find("[stage.client]").unwrap()]
+        .replace("port.servers", "port.servers2")
+        .replace("\"port.other\"", "\"port.servers\"")
+        .replace("[port.servers2]", "[port.other]");
+    let spec = StageSpec {
+        outputs: &["to", "other"],
+        operations: &[OutputOperations { output: "to", kinds: KINDS }],
+        ..StageSpec::default()
+    };
+    let mut catalog = catalog();
+    catalog.app = None;
+    catalog.kinds.push(StageKind { name: "client", spec, needs: None });
+    let faults = Loader::new(catalog, machine()).load_str("plan.toml", &(text + &other)).expect_err("it is refused");
+    let fault = faults.errors().find(|fault| fault.code() == "no-operations").unwrap_or_else(|| panic!("{faults}"));
+    assert!(fault.message().contains("port.servers is UC, which has no RDMA READs"), "{faults}");
+}
