@@ -25,6 +25,21 @@ fn a_check_has_no_effects() {
     }
 }
 
+/// Descriptors of 256 connections: said before the start where they are too few, and raised where
+/// the hard limit lets them be.
+#[test]
+fn two_lcores_have_the_descriptors_that_they_need() {
+    let Some(run) = short(&[]) else { return };
+    let behind = |limit: &str| run.run_as(&mut run.behind(["prlimit", limit]));
+    let shown = behind("--nofile=1024").exited(2);
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("error[too-few-descriptors]") && said.contains("this process may open 1024"), "{shown}");
+    let shown = run.with(["--json"]);
+    let shown = shown.run_as(&mut shown.behind(["prlimit", "--nofile=64:1100"])).exited(0);
+    let open = |port: usize| shown.json()["ports"][port]["connections"]["opened"].as_u64();
+    assert!(open(0) >= Some(256) && open(1) >= Some(256), "{shown}");
+}
+
 /// Every value that comes back was put, and is new enough, while connections come and go.
 #[test]
 fn two_lcores_serve_and_check_every_value() {

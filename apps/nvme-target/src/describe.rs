@@ -63,9 +63,13 @@ pub(crate) fn needs(asked: &Asked<'_>) -> Needs {
     }
     let written = settings.namespace.values().filter(|space| !space.read_only && space.protection.is_none());
     let what = "the blocks of a namespace, which READs write";
+    // A file, its ring, and the ring once more, as the lcore watches it; the wake set of the stage,
+    // as the stage and the lcore have it.
+    let files = settings.namespace.values().filter(|space| space.file.is_some()).count() as u64;
+    let descriptors = vec![("files of namespaces", if files > 0 { 3 * files + 2 } else { 0 })];
     let regions = written.filter_map(|space| space.memory.clone());
     let regions = regions.map(|region| RegionNeed { region, rights: Rights::LOCAL_WRITE, what });
-    Needs { packet_bytes, timers, regions: regions.collect(), ..Needs::default() }
+    Needs { packet_bytes, timers, descriptors, regions: regions.collect(), ..Needs::default() }
 }
 
 /// The port that the stage sends to, whose receives hold capsules, and how many connections it has.

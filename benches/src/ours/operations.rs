@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use verbline::engine::{Completed, Operation, Region, Remote};
+use verbline::engine::{Completed, Operation, OutputOperations, Region, Remote};
 use verbline::prelude::*;
 
 use super::lcores::run_to_the_end;
@@ -85,7 +85,8 @@ impl Stage for Owner {
 fn registry() -> Registry {
     let mut registry = stages::registry(&Waits::default());
     let out = StageSpec { outputs: &["out"], ..StageSpec::default() };
-    registry.stage("operator", StageSpec { summary: "operations one after another", ..out }, |stage| {
+    let operations = &[OutputOperations { output: "out", kinds: &[] }];
+    registry.stage("operator", StageSpec { operations, summary: "operations one after another", ..out }, |stage| {
         let (params, region) = (stage.params()?, stage.region("here")?);
         Ok(Box::new(Operator { params, region, peer: None, done: stage.counter("done"), ended: 0 }))
     });

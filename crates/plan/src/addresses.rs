@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 
 use crate::choices::{Provider, Transport, transport_word};
-use crate::diag::Sink;
 use crate::ids::PortId;
 use crate::raw::{RawPlan, RawPort};
 use crate::read::Field;
 use crate::refs::Links;
+use crate::sink::Sink;
 
 /// An address from its text. `listen` may name every local address.
 pub(crate) fn parse(field: &Field<String>, key: &'static str, sink: &mut Sink) -> Option<Field<SocketAddr>> {
@@ -110,7 +110,17 @@ pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink:
         if let Some(field) = &first.listen {
             one.related(field.span, format!("port.{} listens here", first.head.name));
         }
-        one.help("give each port a port number of its own, or take all with one: `connections_max = 16`");
+        one.help(match first.many() {
+            Some(many) => format!(
+                "give each port a port number of its own, or share the listener, which takes {}: `listen_with = \
+                 \"port.{}\"`",
+                many.value, first.head.name
+            ),
+            None => format!(
+                "give each port a port number of its own, or take all with one: `connections_max = {}`",
+                raw.ports[*index].many().map_or(16, |many| many.value.saturating_add(1))
+            ),
+        });
     }
     let connects = |(index, end): (usize, &Option<End>)| {
         let to = if let Some(End::Connect(_)) = end { raw.ports[index].connect_to() } else { Vec::new() };

@@ -45,6 +45,8 @@ pub struct Needs {
     /// Operations that it asks for, beside those of its kind
     /// ([`StageSpec::operations`](crate::StageSpec::operations)).
     pub operations: Vec<OutputOperations>,
+    /// File descriptors that it opens.
+    pub descriptors: Vec<(&'static str, u64)>,
     /// Rights of regions.
     pub regions: Vec<RegionNeed>,
 }

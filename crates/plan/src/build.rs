@@ -24,6 +24,8 @@ pub(crate) struct Said {
     pub(crate) sums: Vec<Sum>,
     /// What each lcore's completion queue must hold.
     pub(crate) completions: Vec<u64>,
+    /// What all that is open at once comes to.
+    pub(crate) descriptors: u64,
     /// Over which outputs each stage asks for operations.
     pub(crate) operates: Operates,
     pub(crate) drawing: Drawing,
@@ -50,6 +52,7 @@ impl Checked<'_> {
             spreads: (0..self.raw.spreads.len()).map(|index| self.spread(index)).collect::<Option<_>>()?,
             rings,
             sums: said.sums,
+            descriptors: said.descriptors,
             drawing: said.drawing,
             warnings: said.warnings,
             notes: said.notes,

@@ -2,11 +2,11 @@
 //! that connects `connections` times.
 
 use crate::catalog::Catalog;
-use crate::diag::Sink;
 use crate::limits::PRIVATE_DATA_BYTES_MAX;
 use crate::names;
 use crate::raw::RawPort;
 use crate::read::Field;
+use crate::sink::Sink;
 
 impl RawPort {
     /// How many connections it has at most, if it may have many.

@@ -1,10 +1,10 @@
 //! Warns of a listener that has fewer places than the ports of its own plan want: some of their
 //! connections would be refused for as long as the run lasts.
 
-use crate::diag::Sink;
 use crate::ids::PortId;
 use crate::raw::{RawPlan, RawPort};
 use crate::refs::{Links, PortLinks};
+use crate::sink::Sink;
 
 /// `others`: the other ends in this plan.
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, others: &[Option<PortId>], sink: &mut Sink) {

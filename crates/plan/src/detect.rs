@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::{CapabilitySet, CpuSet, capabilities, sched_getaffinity};
 
-use crate::machine::{CpuQuota, Hugepages, Machine};
+use crate::cgroup::Groups;
+use crate::machine::{Hugepages, Machine, MemoryGrant};
 
 /// The inode of the first user namespace (PROC_USER_INIT_INO of linux/proc_ns.h), as
 /// /proc/self/ns/user names it.
@@ -22,17 +23,26 @@ impl Machine {
         let meminfo = fs::read_to_string("/proc/meminfo").ok();
         let sizes = Path::new("/sys/kernel/mm/hugepages");
         let memlock_bytes = getrlimit(Resource::Memlock).current;
+        let (page_bytes, groups) = (rustix::param::page_size() as u64, fs::read_to_string("/proc/self/cgroup"));
+        let groups = Groups::new(groups.as_deref().unwrap_or_default(), Path::new("/sys/fs/cgroup"));
+        let huge = |size_kib: u64| granted(hugepages(size_kib, sizes, meminfo.as_deref()), size_kib << 10, &groups);
+        let [(huge_2m, of_2m), (huge_1g, of_1g)] = [huge(2 << 10), huge(1 << 20)];
+        let available = meminfo.as_deref().and_then(|meminfo| kib(meminfo, "MemAvailable:"));
+        let memory_bytes = available.unwrap_or(u64::MAX);
         Machine {
             cpus: cpus(),
-            cpu_quota: fs::read_to_string("/proc/self/cgroup")
-                .ok()
-                .and_then(|groups| cpu_quota(&groups, Path::new("/sys/fs/cgroup"))),
-            huge_2m: hugepages(2 << 10, sizes, meminfo.as_deref()),
-            huge_1g: hugepages(1 << 20, sizes, meminfo.as_deref()),
+            cpu_quota: groups.cpu_quota(),
+            huge_2m,
+            huge_1g,
             huge_default_bytes: meminfo.as_deref().and_then(|meminfo| kib(meminfo, "Hugepagesize:")),
-            page_bytes: rustix::param::page_size() as u64,
+            page_bytes,
             memlock_bytes: memlock_bytes.filter(|_| !may_lock_without_limit()),
-            memory_bytes: meminfo.as_deref().and_then(|meminfo| kib(meminfo, "MemAvailable:")).unwrap_or(u64::MAX),
+            memory_bytes,
+            memory_grant: groups.memory().filter(|grant| grant.bytes < memory_bytes),
+            hugepage_grants: of_2m.into_iter().chain(of_1g).collect(),
+            address_space_bytes: address_space_bytes(page_bytes),
+            descriptors_max: getrlimit(Resource::Nofile).maximum,
+            descriptors_open: descriptors_open(),
         }
     }
 }
@@ -81,42 +91,28 @@ fn counted(total: Option<u64>, free: Option<u64>, reserved: Option<u64>) -> Opti
     Some(Hugepages::Counted { total: total?, free: free?.saturating_sub(reserved.unwrap_or(0)) })
 }
 
-/// The least that any cgroup around this process grants. `groups`: /proc/self/cgroup (cgroups(7));
-/// `mount`: where they are mounted.
-fn cpu_quota(groups: &str, mount: &Path) -> Option<CpuQuota> {
-    let of_group = |line: &str| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        let (root, read): (_, fn(&Path) -> Option<CpuQuota>) = match controllers {
-            "" => (mount.to_owned(), quota_v2),
-            _ if controllers.split(',').any(|name| name == "cpu") => (mount.join("cpu"), quota_v1),
-            _ => return None,
-        };
-        // In a container the path may be the host's: what is not there is passed over, up to the
-        // container's own root.
-        let folders = Path::new(path.trim_start_matches('/')).ancestors().map(|folder| root.join(folder));
-        folders.filter_map(|folder| read(&folder)).min_by_key(|quota| quota.millicpus)
-    };
-    groups.lines().filter_map(of_group).min_by_key(|quota| quota.millicpus)
+/// The free hugepages of a size, as far as the cgroups let this process have them, and the cgroup
+/// that is in the way.
+fn granted(free: Hugepages, size_bytes: u64, groups: &Groups<'_>) -> (Hugepages, Option<(u64, MemoryGrant)>) {
+    let Hugepages::Counted { total, free: counted } = free else { return (free, None) };
+    match groups.hugepages(size_bytes).filter(|grant| grant.bytes / size_bytes < counted) {
+        Some(grant) => (Hugepages::Counted { total, free: grant.bytes / size_bytes }, Some((size_bytes, grant))),
+        None => (free, None),
+    }
 }
 
-/// `cpu.max` has the quota, or `max`, and the period.
-fn quota_v2(folder: &Path) -> Option<CpuQuota> {
-    let file = folder.join("cpu.max");
-    let text = fs::read_to_string(&file).ok()?;
-    let (quota, period) = text.trim().split_once(' ')?;
-    quota_of(quota.parse().ok()?, period.parse().ok()?, "max", file)
+/// What RLIMIT_AS leaves beside what is mapped already (proc_pid_statm(5)).
+fn address_space_bytes(page_bytes: u64) -> Option<u64> {
+    let limit = getrlimit(Resource::As).current?;
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = statm.split(' ').next().and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    Some(limit.saturating_sub(pages.saturating_mul(page_bytes)))
 }
 
-/// The quota is -1 where there is none.
-fn quota_v1(folder: &Path) -> Option<CpuQuota> {
-    let file = folder.join("cpu.cfs_quota_us");
-    let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    quota_of(number(&file)?, number(&folder.join("cpu.cfs_period_us"))?, "-1", file)
-}
-
-fn quota_of(quota_us: u64, period_us: u64, none: &str, file: PathBuf) -> Option<CpuQuota> {
-    let millicpus = quota_us.checked_mul(1000)?.checked_div(period_us)?;
-    Some(CpuQuota { millicpus, remedy: format!("`echo {none} > {}`", file.display()) })
+/// Those of this process; the standard ones where /proc does not tell.
+fn descriptors_open() -> u64 {
+    // The folder itself is open while it is read.
+    fs::read_dir("/proc/self/fd").map_or(3, |open| (open.count() as u64).saturating_sub(1))
 }
 
 /// The rest of the first line that starts with `name`.
@@ -164,38 +160,6 @@ mod tests {
         if let Ok(status) = fs::read_to_string("/proc/thread-self/status") {
             assert_eq!(field(&status, "Cpus_allowed_list:").map(parse_cpu_list), Some(machine.cpus));
         }
-    }
-
-    #[test]
-    fn the_least_quota_around_the_process_counts() {
-        let mount = tempfile::tempdir().expect("a folder");
-        let write = |file: &str, text: &str| {
-            let path = mount.path().join(file);
-            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-            fs::write(path, text).expect("a file");
-        };
-        write("a/cpu.max", "50000 100000\n");
-        write("a/b/cpu.max", "max 100000\n");
-        write("a/b/c/cpu.max", "200000 100000\n");
-        let quota = |groups: &str| cpu_quota(groups, mount.path());
-        let found = quota("0::/a/b/c\n").expect("a quota");
-        assert_eq!(found.millicpus, 500, "an outer group's");
-        assert_eq!(found.remedy, format!("`echo max > {}/a/cpu.max`", mount.path().display()));
-        // A path of the host, in a container that mounts its own group as the root.
-        assert_eq!(quota("0::/a/b\n").map(|quota| quota.millicpus), Some(500));
-        assert_eq!(quota("0::/kubepods/pod7\n"), None);
-        write("cpu.max", "150000 100000\n");
-        assert_eq!(quota("0::/kubepods/pod7\n").map(|quota| quota.millicpus), Some(1500));
-
-        write("cpu/box/cpu.cfs_quota_us", "-1\n");
-        write("cpu/box/cpu.cfs_period_us", "100000\n");
-        let v1 = "4:memory:/box\n3:cpu,cpuacct:/box\n";
-        assert_eq!(quota(v1), None);
-        write("cpu/box/cpu.cfs_quota_us", "25000\n");
-        let found = quota(v1).expect("a quota");
-        let file = mount.path().join("cpu/box/cpu.cfs_quota_us");
-        assert_eq!((found.millicpus, found.remedy), (250, format!("`echo -1 > {}`", file.display())));
-        assert_eq!(quota("nonsense\n0::\n1:cpu\n"), Some(cpu_quota("0::/", mount.path()).expect("the root's")));
     }
 
     #[test]

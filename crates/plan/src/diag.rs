@@ -203,7 +203,7 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    fn new(mut list: Vec<Diagnostic>, more: [usize; 2]) -> Self {
+    pub(crate) fn new(mut list: Vec<Diagnostic>, more: [usize; 2]) -> Self {
         list.sort_by_key(|one| (one.span(), one.severity(), one.code()));
         Diagnostics { list, more }
     }
@@ -324,90 +324,5 @@ impl<'a> IntoIterator for &'a Diagnostics {
 impl Serialize for Diagnostics {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.list.serialize(serializer)
-    }
-}
-
-/// Errors that say nothing about how many packets there can be where. Behind any other, sums would
-/// mislead.
-const KEEPS_SUMS: [&str; 10] = [
-    "wrong-app",
-    "cpu-twice",
-    "cpu-not-allowed",
-    "too-few-cpus",
-    "peer-mismatch",
-    "ud-only-key",
-    "conflicting-keys",
-    "device-mismatch",
-    "two-devices",
-    "bad-name",
-];
-
-/// Where the checks put what they find.
-#[derive(Debug)]
-pub(crate) struct Sink {
-    pub(crate) sources: Sources,
-    list: Vec<Diagnostic>,
-    /// Errors and warnings so far.
-    found: [usize; 2],
-    /// What is said of one that is not kept goes here.
-    unkept: Option<Diagnostic>,
-}
-
-impl Sink {
-    pub(crate) fn new(sources: Sources) -> Self {
-        Sink { sources, list: Vec::new(), found: [0; 2], unkept: None }
-    }
-
-    pub(crate) fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
-        self.push(Severity::Error, code, span, message.into())
-    }
-
-    pub(crate) fn warn(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
-        self.push(Severity::Warning, code, span, message.into())
-    }
-
-    /// Whether one more error would be counted only. If so it is counted now, and the caller can
-    /// save the work of wording it.
-    pub(crate) fn only_counts_error(&mut self) -> bool {
-        let is_full = self.found[Severity::Error as usize] >= FAULTS_MAX;
-        self.found[Severity::Error as usize] += usize::from(is_full);
-        is_full
-    }
-
-    pub(crate) fn has_errors(&self) -> bool {
-        self.found[Severity::Error as usize] > 0
-    }
-
-    /// Whether there are more errors than a person reads: the file is something else than a plan.
-    pub(crate) fn is_hopeless(&self) -> bool {
-        self.found[Severity::Error as usize] > FAULTS_MAX
-    }
-
-    /// Whether the errors so far leave the flow of packets and the numbers in it as the file means
-    /// them.
-    pub(crate) fn sums_are_sound(&self) -> bool {
-        let mut errors = self.list.iter().filter(|one| one.severity() == Severity::Error);
-        !self.is_hopeless() && errors.all(|one| KEEPS_SUMS.contains(&one.code()))
-    }
-
-    /// The places of all errors that are kept so far.
-    pub(crate) fn error_spans(&self) -> Vec<Span> {
-        let errors = self.list.iter().filter(|one| one.severity() == Severity::Error);
-        errors.flat_map(|one| one.span().into_iter().chain(one.fault().related.iter().map(|(span, _)| *span))).collect()
-    }
-
-    pub(crate) fn finish(self) -> Diagnostics {
-        Diagnostics::new(self.list, self.found.map(|found| found.saturating_sub(FAULTS_MAX)))
-    }
-
-    fn push(&mut self, severity: Severity, code: &'static str, span: Span, message: String) -> &mut Diagnostic {
-        let one = Diagnostic::new(&self.sources, severity, code, span, message);
-        let found = &mut self.found[severity as usize];
-        *found += 1;
-        if *found > FAULTS_MAX {
-            return self.unkept.insert(one);
-        }
-        self.list.push(one);
-        self.list.last_mut().expect("pushed just now")
     }
 }

@@ -1,11 +1,11 @@
 //! Every way that packets go, from a stage's output or a port's `next` to a stage, a port or a
 //! ring. A spread is as many ways as it has places.
 
-use crate::diag::Sink;
 use crate::ids::{Consumer, LcoreId, PortId, Producer, RingId, SpreadId, StageId, Target};
 use crate::limits::EDGES_MAX;
 use crate::raw::RawPlan;
 use crate::refs::{Hop, Links};
+use crate::sink::Sink;
 use crate::source::Span;
 
 /// One way that packets go: from a stage's output or a port's `next`.

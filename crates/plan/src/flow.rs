@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::diag::Sink;
 use crate::edges::Edges;
 use crate::holds;
 use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, RingId, StageId, Target};
 use crate::raw::RawPlan;
 use crate::refs::Links;
+use crate::sink::Sink;
 use crate::upstream::{Batch, Upstream};
 
 /// Where packets of one pool can be.

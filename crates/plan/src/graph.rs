@@ -8,10 +8,10 @@ use std::collections::{HashMap, HashSet};
 
 use crate::checked::Checked;
 use crate::choices::{Destination, Pages, WhenFull, transport_word};
-use crate::diag::Sink;
 use crate::edges::Edge;
 use crate::ids::{Consumer, LcoreId, PortId, RingId, Target};
 use crate::raw::{Head, RawRing};
+use crate::sink::Sink;
 use crate::source::{Sources, Span};
 
 /// A drawn plan, to be written as Graphviz ([`Drawing::to_dot`]) or Mermaid

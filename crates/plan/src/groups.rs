@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::choices::Group;
-use crate::diag::Sink;
 use crate::read::Field;
+use crate::sink::Sink;
 
 /// A group from its text: IPv4 (mapped to `::ffff:a.b.c.d`, as RoCE v2 does) or a GID in IPv6
 /// notation.

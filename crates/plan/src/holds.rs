@@ -11,11 +11,11 @@
 //!   stages included, so that no receive queue starves because others wait.
 
 use crate::choices::WhenFull;
-use crate::diag::Sink;
 use crate::edges::Edges;
 use crate::ids::{PortId, RingId, StageId, Target};
 use crate::raw::RawPlan;
 use crate::refs::Links;
+use crate::sink::Sink;
 use crate::upstream::Upstream;
 
 /// The stages that each lane of the ring holds back.

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::choices::{Cpu, IdlePolicy};
-use crate::diag::Sink;
 use crate::edges::Edge;
 use crate::ids::{Consumer, DeviceId, LcoreId, Target};
 use crate::machine::Machine;
@@ -13,6 +12,7 @@ use crate::note::{Lack, Note};
 use crate::raw::{RawLcore, RawPlan};
 use crate::read::Field;
 use crate::refs::Links;
+use crate::sink::Sink;
 use crate::source::Span;
 
 /// What is worked out for each lcore.

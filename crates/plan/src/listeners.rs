@@ -1,11 +1,11 @@
 //! Checks ports that share a listener: a server whose connections are spread over several lcores.
 
 use crate::choices::{Provider, Transport, transport_word};
-use crate::diag::Sink;
 use crate::ids::PortId;
 use crate::raw::{RawPlan, RawPort};
 use crate::read::Field;
 use crate::refs::Links;
+use crate::sink::Sink;
 
 /// `others`: the other ends in this plan. Who meets the one that listens meets all that share it.
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, others: &mut [Option<PortId>], sink: &mut Sink) {

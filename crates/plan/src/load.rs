@@ -5,16 +5,17 @@ use std::path::Path;
 use crate::build::Said;
 use crate::catalog::Catalog;
 use crate::checked::Checked;
-use crate::diag::{Diagnostics, Sink};
+use crate::diag::Diagnostics;
 use crate::graph::Drawing;
 use crate::machine::Machine;
 use crate::note::Note;
 use crate::plan::Plan;
+use crate::sink::Sink;
 use crate::source::{Sources, TEXT_BYTES_MAX};
 use crate::sums::{self, Sum};
 use crate::{
-    file, flow, lcores, memory, needs, offers, order, ports, raw, refs, regions, rings, set, sizes, spreads, syntax,
-    tree, unused,
+    descriptors, file, flow, lcores, memory, needs, offers, order, ports, raw, refs, regions, rings, set, sizes,
+    spreads, syntax, tree, unused,
 };
 
 /// Reads plans against what the application registered and what the machine has.
@@ -99,7 +100,7 @@ impl Loader {
             return Inspection::refused(sink.finish(), name);
         }
         let checked = self.check(&root, &mut sink);
-        let Proved { sums, completions, operates, notes } = self.sums(&checked, &mut sink);
+        let Proved { sums, completions, descriptors, operates, notes } = self.sums(&checked, &mut sink);
         let drawing = Drawing::new(&checked, &sink);
         let is_valid = !sink.has_errors();
         let diagnostics = sink.finish();
@@ -107,7 +108,7 @@ impl Loader {
             .then(|| {
                 let (sums, notes) = (sums.clone(), notes.clone());
                 let (drawing, warnings) = (drawing.clone(), diagnostics.clone());
-                let said = Said { sums, completions, operates, drawing, warnings, notes };
+                let said = Said { sums, completions, descriptors, operates, drawing, warnings, notes };
                 checked.build(&self.catalog, &sources, said)
             })
             .flatten();
@@ -124,6 +125,7 @@ impl Loader {
 
     fn check(&self, root: &tree::Table, sink: &mut Sink) -> Checked<'_> {
         let raw = raw::read(root, &self.catalog, sink);
+        sink.tables_are_read();
         let links = refs::resolve(&raw, &self.catalog, sink);
         let edges = links.edges(&raw, sink);
         let ports = ports::check(&raw, &links, &self.catalog, sink);
@@ -152,8 +154,11 @@ impl Loader {
         let (memory, mut notes) =
             memory::check(&checked.raw, &checked.links, &checked.regions, &needs, &self.machine, sink);
         sums.extend(memory);
+        let open = descriptors::check(&checked.raw, &checked.links, &needs, &self.machine, sink);
+        let descriptors = open.needed;
+        sums.push(open);
         notes.extend(lcores::cpu_time(&checked.raw, &self.machine));
-        Proved { sums, completions, operates, notes }
+        Proved { sums, completions, descriptors, operates, notes }
     }
 }
 
@@ -163,6 +168,8 @@ struct Proved {
     sums: Vec<Sum>,
     /// What each lcore's completion queue must hold.
     completions: Vec<u64>,
+    /// What all that is open at once comes to.
+    descriptors: u64,
     /// Over which outputs each stage asks for operations.
     operates: offers::Operates,
     notes: Vec<Note>,

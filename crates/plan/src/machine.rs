@@ -24,6 +24,29 @@ pub struct Machine {
     pub memlock_bytes: Option<u64>,
     /// Memory that can be had without swapping (MemAvailable); hugepages come on top.
     pub memory_bytes: u64,
+    /// What a cgroup grants of it, if that is less.
+    pub memory_grant: Option<MemoryGrant>,
+    /// What a cgroup grants of the free hugepages, by their size, where that is less.
+    pub hugepage_grants: Vec<(u64, MemoryGrant)>,
+    /// What RLIMIT_AS leaves of the address space; `None` if it is not limited.
+    pub address_space_bytes: Option<u64>,
+    /// The file descriptors that this process may have open, however it raises its own limit
+    /// (RLIMIT_NOFILE); `None` if nothing limits them.
+    pub descriptors_max: Option<u64>,
+    /// Those that it has open already.
+    pub descriptors_open: u64,
+}
+
+impl Machine {
+    /// Memory that this process can have.
+    pub(crate) fn available_bytes(&self) -> u64 {
+        self.memory_grant.as_ref().map_or(self.memory_bytes, |grant| grant.bytes.min(self.memory_bytes))
+    }
+
+    /// The grant that limits hugepages of this size.
+    pub(crate) fn hugepage_grant(&self, page_bytes: u64) -> Option<&MemoryGrant> {
+        self.hugepage_grants.iter().find(|(size, _)| *size == page_bytes).map(|(_, grant)| grant)
+    }
 }
 
 /// The hugepages of one size.
@@ -41,6 +64,17 @@ pub enum Hugepages {
         /// Those that a new mapping can have.
         free: u64,
     },
+}
+
+/// What a cgroup still grants of some memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryGrant {
+    /// What is left of the limit.
+    pub bytes: u64,
+    /// The limit.
+    pub limit_bytes: u64,
+    /// The command that lifts it.
+    pub remedy: String,
 }
 
 /// A cgroup's limit on CPU time.

@@ -3,15 +3,15 @@
 
 use crate::asked::Needs;
 use crate::choices::{Pages, Provider};
-use crate::diag::Sink;
 use crate::ids::{DeviceId, StageId};
 use crate::limits::{TIMER_BYTES, WHEEL_BYTES};
-use crate::machine::{Hugepages, Machine};
+use crate::machine::{Hugepages, Machine, MemoryGrant};
 use crate::note::{Lack, Note};
 use crate::raw::RawPlan;
 use crate::read::Field;
 use crate::refs::Links;
 use crate::regions::RegionFacts;
+use crate::sink::Sink;
 use crate::source::Span;
 use crate::sums::{Limit, Sum};
 
@@ -20,6 +20,11 @@ const HUGE_1G: u64 = 1 << 30;
 
 /// Each packet's headroom and data are rounded up to whole cache lines, as the pool lays them out.
 const LINE_BYTES: u64 = 64;
+
+/// A thread's stack, and the arena that the allocator gives it.
+const THREAD_BYTES: u64 = 66 << 20;
+/// What a run maps beside that: threads of connections and devices, queues, and the heap.
+const PROGRAM_BYTES: u64 = 64 << 20;
 
 /// Memory that the plan wants in one piece: the packets of a pool, or a region.
 struct Wanted<'a> {
@@ -66,6 +71,7 @@ pub(crate) fn check(
         }
     }
     sums.extend(ordinary(raw, &placed, needs, machine, sink));
+    sums.extend(address_space(raw, &placed, needs, machine, sink));
     let (locked, note) = locked(raw, &placed, machine, sink);
     sums.extend(locked);
     notes.extend(note);
@@ -108,7 +114,7 @@ fn place<'a>(wanted: &'a [Wanted<'a>], machine: &Machine, sink: &mut Sink) -> (V
             Pages::Huge2M | Pages::Huge1G => {
                 let page_bytes = if one.pages.value == Pages::Huge2M { HUGE_2M } else { HUGE_1G };
                 if let Taken::TooFew(left) = free.take(page_bytes, bytes) {
-                    too_few(one, page_bytes, left, sink);
+                    too_few(one, page_bytes, left, machine.hugepage_grant(page_bytes), sink);
                 }
                 page_bytes
             }
@@ -158,7 +164,10 @@ impl Short {
         let noun = if pages == 1 { "hugepage" } else { "hugepages" };
         let why = format!("{pages} {noun} of {} needed, {free} of {total} available", size(page_bytes));
         let wanted = total.saturating_sub(free).saturating_add(pages);
-        let remedy = format!("run `sysctl -w vm.nr_hugepages={wanted}` as root");
+        let remedy = match machine.hugepage_grant(page_bytes) {
+            None => format!("run `sysctl -w vm.nr_hugepages={wanted}` as root"),
+            Some(grant) => format!("a cgroup grants no more: {} as root", grant.remedy),
+        };
         Some(Note::hugepages(&self.names, &small, &why, &remedy))
     }
 }
@@ -208,7 +217,7 @@ impl Free {
     }
 }
 
-fn too_few(one: &Wanted<'_>, page_bytes: u64, left: Option<u64>, sink: &mut Sink) {
+fn too_few(one: &Wanted<'_>, page_bytes: u64, left: Option<u64>, grant: Option<&MemoryGrant>, sink: &mut Sink) {
     let (name, pages) = (&one.name, one.bytes.div_ceil(page_bytes));
     let message = match left {
         None => format!("this machine has no pages of {}", size(page_bytes)),
@@ -216,7 +225,10 @@ fn too_few(one: &Wanted<'_>, page_bytes: u64, left: Option<u64>, sink: &mut Sink
     };
     sink.error("too-few-hugepages", one.pages.span, message)
         .note(format!("{} bytes of {}", one.bytes, one.of()))
-        .help(how_to_get(page_bytes, pages - left.unwrap_or(0).min(pages)))
+        .help(match grant {
+            None => how_to_get(page_bytes, pages - left.unwrap_or(0).min(pages)),
+            Some(grant) => format!("a cgroup grants no more: {} as root", grant.remedy),
+        })
         .help("or write `pages = \"auto\"`, which falls back to 4 KiB pages");
 }
 
@@ -245,6 +257,36 @@ fn ordinary(
         add(&mut sum, one, "", sink);
     }
     let of_pools = sum.needed;
+    let greediest = of_stages(raw, needs, &mut sum, sink);
+    let available = machine.available_bytes();
+    sum.limit = Limit::Machine(available);
+    if !sum.holds() {
+        let (who, span, help) = match greediest {
+            (bytes, Some(span)) if bytes > of_pools => ("stages", span, "tell the stage to hold less"),
+            _ => match largest(placed) {
+                Some(region) if region.of() == "memory" => ("regions", region.span, "make it shorter"),
+                pool => ("pools", span_of(pool), "use fewer or smaller packets"),
+            },
+        };
+        let message = format!("the {who} need {} bytes of memory", sum.needed);
+        let fault = sink.error("too-much-memory", span, message).label("the largest");
+        match machine.memory_grant.as_ref().filter(|grant| grant.bytes == available) {
+            None => fault.note(format!("{available} bytes are available:\n{}", sum.table())).help(help),
+            Some(grant) => fault
+                .note(format!(
+                    "{available} bytes are available, of {} that a cgroup grants:\n{}",
+                    grant.limit_bytes,
+                    sum.table()
+                ))
+                .help(help)
+                .help(format!("or lift the limit: {} as root, or a larger one of the container", grant.remedy)),
+        };
+    }
+    Some(sum).filter(|sum| !sum.terms.is_empty())
+}
+
+/// Adds what stages allocate for themselves, and says which of it is the most.
+fn of_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Sum, sink: &Sink) -> (u64, Option<Span>) {
     let mut greediest = (0, None);
     for (id, needs) in needs {
         let head = &raw.stages[id.index()].head;
@@ -260,21 +302,36 @@ fn ordinary(
         sum.add(&sink.sources, format!("stage.{}", stage.head.name), "its timers", bytes, span);
         greediest = greediest.max((bytes, Some(span)));
     }
-    sum.limit = Limit::Machine(machine.memory_bytes);
-    if !sum.holds() {
-        let (who, span, help) = match greediest {
-            (bytes, Some(span)) if bytes > of_pools => ("stages", span, "tell the stage to hold less"),
-            _ => match largest(placed) {
-                Some(region) if region.of() == "memory" => ("regions", region.span, "make it shorter"),
-                pool => ("pools", span_of(pool), "use fewer or smaller packets"),
-            },
-        };
-        sink.error("too-much-memory", span, format!("the {who} need {} bytes of memory", sum.needed))
-            .label("the largest")
-            .note(format!("{} bytes are available:\n{}", machine.memory_bytes, sum.table()))
-            .help(help);
+    greediest
+}
+
+/// Whatever is mapped counts against RLIMIT_AS (getrlimit(2)), hugepages and stacks too. Past it an
+/// allocation aborts the process, wherever it happens to be.
+fn address_space(
+    raw: &RawPlan,
+    placed: &[Placed<'_>],
+    needs: &[(StageId, Needs)],
+    machine: &Machine,
+    sink: &mut Sink,
+) -> Option<Sum> {
+    let limit = machine.address_space_bytes?;
+    let mut sum = Sum::new("address space", "bytes");
+    placed.iter().for_each(|one| add(&mut sum, one, "", sink));
+    of_stages(raw, needs, &mut sum, sink);
+    let top = Span::new(0, 0..0);
+    for lcore in &raw.lcores {
+        sum.add(&sink.sources, format!("lcore.{}", lcore.head.name), "its thread", THREAD_BYTES, lcore.head.span);
     }
-    Some(sum).filter(|sum| !sum.terms.is_empty())
+    sum.add(&sink.sources, "the program, its other threads and queues".to_owned(), "", PROGRAM_BYTES, top);
+    sum.limit = Limit::Machine(limit);
+    if !sum.holds() {
+        let message = format!("the run maps {} bytes, and this process may map {limit} more", sum.needed);
+        sink.error("too-much-memory", span_of(largest(placed)), message)
+            .label("the largest")
+            .note(format!("RLIMIT_AS bounds it:\n{}", sum.table()))
+            .help("raise it (`ulimit -v unlimited`, LimitAS=infinity in the systemd unit), or make a term smaller");
+    }
+    Some(sum)
 }
 
 /// Registration with a kernel device pins a region whatever its pages (ibv_reg_mr(3)); on ordinary

@@ -6,11 +6,11 @@
 
 use crate::asked::{Asked, Needs};
 use crate::catalog::StageKind;
-use crate::diag::Sink;
 use crate::ids::StageId;
 use crate::params::Params;
 use crate::raw::RawPlan;
 use crate::refs::{Hop, Links, StageLinks};
+use crate::sink::Sink;
 use crate::source::{Sources, Span};
 use crate::sums::{Limit, Sum};
 

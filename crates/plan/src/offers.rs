@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use crate::asked::{Needs, RegionNeed};
 use crate::catalog::StageKind;
 use crate::choices::Transport;
-use crate::diag::Sink;
 use crate::ids::{PortId, StageId, Target};
 use crate::limits::TIMERS_MAX;
 use crate::operation_kind::{OperationKind, OutputOperations};
@@ -18,6 +17,7 @@ use crate::raw::{RawPlan, RawPort, RawStage};
 use crate::refs::{Hop, Links};
 use crate::region::Rights;
 use crate::regions::RegionFacts;
+use crate::sink::Sink;
 use crate::sums::{Limit, Sum};
 
 /// Of each stage, whether it asks for operations over each of its outputs.

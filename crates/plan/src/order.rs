@@ -6,11 +6,11 @@ use std::collections::{HashMap, HashSet};
 use petgraph::algo::{tarjan_scc, toposort};
 use petgraph::graph::{DiGraph, NodeIndex};
 
-use crate::diag::Sink;
 use crate::edges::{Edge, Edges};
 use crate::ids::{Consumer, Producer, RingId, StageId, Target};
 use crate::raw::RawPlan;
 use crate::refs::Links;
+use crate::sink::Sink;
 use crate::source::Span;
 
 /// Of a longer circle the first are named.

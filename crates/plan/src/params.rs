@@ -53,7 +53,8 @@ impl Params {
     }
 
     /// An error about the value of `key` (dotted; empty for the whole table) that only the caller
-    /// can see, e.g. that a file it names is absent.
+    /// can see, e.g. that a file it names is absent. Of a table that `--set` has changed it points
+    /// at the flag, since the file does not say what was judged.
     pub fn refuse(&self, key: &str, message: impl Into<String>) -> Diagnostic {
         let mut span = self.head;
         let mut node = &self.node;
@@ -62,7 +63,19 @@ impl Params {
             node = &entry.node;
             span = node.span;
         }
-        Diagnostic::new(&self.sources, Severity::Error, "bad-value", span, message)
+        let flag = (node.as_table().is_some()).then(|| self.last_flag(node)).flatten();
+        let mut one = Diagnostic::new(&self.sources, Severity::Error, "bad-value", flag.unwrap_or(span), message);
+        if flag.is_some_and(|flag| flag != span) {
+            one.related(span, "the table that it changes");
+        }
+        one
+    }
+
+    /// The last of the flags that set a value in a table.
+    fn last_flag(&self, node: &Node) -> Option<Span> {
+        let is_flag = |span: &Span| self.sources.source(*span).is_flag;
+        let Value::Table(table) = &node.value else { return Some(node.span).filter(is_flag) };
+        table.entries.iter().filter_map(|entry| self.last_flag(&entry.node)).max()
     }
 
     fn explain(&self, error: de::Error) -> Diagnostic {

@@ -36,6 +36,7 @@ pub struct Plan {
     pub(crate) stages: Vec<Stage>,
     pub(crate) sections: Vec<Section>,
     pub(crate) sums: Vec<Sum>,
+    pub(crate) descriptors: u64,
     pub(crate) drawing: Drawing,
     pub(crate) warnings: Diagnostics,
     pub(crate) notes: Vec<Note>,
@@ -128,6 +129,12 @@ impl Plan {
     /// The sums as text, each term with the line that it comes from.
     pub fn explain(&self) -> String {
         sums::explain(&self.sums)
+    }
+
+    /// The file descriptors that a run has open at once, at most, those included that were open as
+    /// the plan was checked.
+    pub fn descriptors_max(&self) -> u64 {
+        self.descriptors
     }
 
     /// The plan as a graph.

@@ -5,13 +5,13 @@ use crate::catalog::Catalog;
 use crate::choices::{Destination, Group, Transport, transport_word};
 use crate::connections;
 use crate::crowded;
-use crate::diag::Sink;
 use crate::groups;
 use crate::ids::{PortId, Target};
 use crate::listeners;
 use crate::raw::{RawPlan, RawPort};
 use crate::refs::Links;
 use crate::regions;
+use crate::sink::Sink;
 use crate::source::Span;
 
 /// Asking for more inline data than this is likely to be refused by a device.

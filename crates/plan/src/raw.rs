@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::catalog::Catalog;
 use crate::choices::{Cpu, IdlePolicy, Pages, Provider, SpreadBy, Transport, WhenFull};
-use crate::diag::Sink;
 pub(crate) use crate::head::Head;
 use crate::limits::{
     BURST_MAX, BURST_PACKETS, CACHE_PACKETS, CONNECT_TIMEOUT, CPU_MAX, CQ_DEPTH_MAX, DATA_BYTES_MAX, DEPTH_MAX,
@@ -19,6 +18,7 @@ use crate::outputs;
 use crate::raw_region::{self, PAGES, RawRegion};
 use crate::raw_shared::RawShared;
 use crate::read::{Field, Key, Reader, table_of};
+use crate::sink::Sink;
 
 use crate::source::{Sources, Span};
 use crate::tree::{Entry, Node, Table};
@@ -242,15 +242,17 @@ impl Tables<'_> {
         }
         let mut list = Vec::with_capacity(table.entries.len());
         for entry in &table.entries {
-            let path = format!("{sort}.{}", entry.key);
+            let (path, before) = (format!("{sort}.{}", entry.key), self.sink.errors());
             check_name(entry, sort, self.sink);
             let Some(table) = table_of(entry, &path, self.sink) else {
                 self.unread.add(sort, &entry.key);
+                self.sink.table_is_read(&path, entry.key_span, before);
                 continue;
             };
-            let mut reader = Reader::new(table, path, entry.key_span, self.sink);
+            let mut reader = Reader::new(table, path.as_str(), entry.key_span, self.sink);
             list.push(read(Head { name: entry.key.clone(), span: entry.key_span }, &mut reader));
             reader.finish("unknown-key", &[]);
+            self.sink.table_is_read(&path, entry.key_span, before);
         }
         list
     }

@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::choices::Cpu;
-use crate::diag::Sink;
 use crate::duration;
 use crate::names;
+use crate::sink::Sink;
 use crate::source::Span;
 use crate::tree::{Entry, Node, Table, Value};
 

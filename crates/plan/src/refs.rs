@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use crate::catalog::{Catalog, StageKind};
-use crate::diag::Sink;
 use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Producer, RingId, SpreadId, StageId, Target};
 use crate::names;
 use crate::raw::{Head, RawInjector, RawPlan, RawSpread, RawStage};
 use crate::read::Field;
+use crate::sink::Sink;
 use crate::source::Span;
 
 /// A sort of table that can be referred to.

@@ -5,7 +5,6 @@
 //! where a peer may write, the device may (ibv_reg_mr(3)).
 
 use crate::choices::Transport;
-use crate::diag::Sink;
 use crate::ids::{DeviceId, StageId};
 use crate::names;
 use crate::raw::{RawPlan, RawPort};
@@ -13,6 +12,7 @@ use crate::raw_region::RawRegion;
 use crate::read::Field;
 use crate::refs::Links;
 use crate::region::Rights;
+use crate::sink::Sink;
 
 /// What the checks of one region worked out.
 #[derive(Debug)]

@@ -2,11 +2,11 @@
 //!
 //! Several producers are no fault. Those on one lcore share a lane, and each lcore has its own.
 
-use crate::diag::Sink;
 use crate::edges::Edges;
 use crate::ids::{RingId, Target};
 use crate::raw::RawPlan;
 use crate::refs::Links;
+use crate::sink::Sink;
 
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) {
     for id in (0..raw.rings.len()).map(RingId::from_index) {

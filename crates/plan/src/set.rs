@@ -2,9 +2,9 @@
 //!
 //! A value from a flag keeps the flag as its place, so that every later fault of it points there.
 
-use crate::diag::Sink;
 use crate::limits::TOP_KEYS;
 use crate::names;
+use crate::sink::Sink;
 use crate::source::Span;
 use crate::tree::{self, Entry, Node, Table, Value};
 

@@ -2,12 +2,12 @@
 //! message is, so these are warnings.
 
 use crate::choices::Transport;
-use crate::diag::Sink;
 use crate::flow::Flow;
 use crate::ids::{Consumer, PortId, Target};
 use crate::ports::PortFacts;
 use crate::raw::RawPlan;
 use crate::refs::Links;
+use crate::sink::Sink;
 
 /// What a UD receive puts before the message (InfiniBand Architecture Specification, 11.4.1.2).
 const GRH_BYTES: u32 = 40;

@@ -2,12 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::diag::Sink;
 use crate::edges::Edges;
 use crate::flow::Flow;
 use crate::ids::{SpreadId, StageId};
 use crate::raw::RawPlan;
 use crate::refs::Links;
+use crate::sink::Sink;
 
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) {
     let used: HashSet<SpreadId> = edges.all().iter().filter_map(|edge| edge.through).collect();

@@ -12,7 +12,6 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use crate::diag::Sink;
 use crate::edges::Edges;
 use crate::flow::{Flow, Reach};
 use crate::ids::{LcoreId, PoolId, PortId, StageId};
@@ -20,6 +19,7 @@ use crate::limits::CQ_DEPTH_MAX;
 use crate::raw::RawPlan;
 use crate::read::Field;
 use crate::refs::Links;
+use crate::sink::Sink;
 use crate::source::{Location, Sources, Span};
 
 /// One proof: the terms, what they add up to, and what there is.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::diag::Sink;
+use crate::sink::Sink;
 use crate::source::Span;
 use crate::tree::SyntaxError;
 

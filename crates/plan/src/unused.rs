@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use crate::diag::Sink;
 use crate::edges::Edges;
 use crate::ids::{Consumer, DeviceId, LcoreId, PoolId, PortId, Target};
 use crate::raw::RawPlan;
 use crate::refs::{Links, PortLinks, StageLinks};
+use crate::sink::Sink;
 use crate::source::Span;
 
 pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, edges: &Edges, sink: &mut Sink) {

@@ -50,6 +50,11 @@ fn modest() -> Machine {
         page_bytes: 4096,
         memlock_bytes: Some(8 << 20),
         memory_bytes: 1 << 30,
+        memory_grant: None,
+        hugepage_grants: Vec::new(),
+        address_space_bytes: None,
+        descriptors_max: None,
+        descriptors_open: 3,
     }
 }
 

@@ -160,22 +160,36 @@ fn with_one_cpu_a_plan_of_one_lcore_runs_there_and_one_of_two_says_both_numbers(
 struct Group(PathBuf);
 
 impl Group {
-    /// One with half a CPU, in whichever of the two hierarchies has the controller.
+    /// One with half a CPU.
     fn of_half_a_cpu() -> Option<Group> {
-        let name = format!("verbline-test-{}", std::process::id());
-        let v1 = Path::new("/sys/fs/cgroup/cpu").join(&name);
-        let v2 = Path::new("/sys/fs/cgroup").join(&name);
-        if Path::new("/sys/fs/cgroup/cpu/cpu.cfs_quota_us").exists() || Path::new("/sys/fs/cgroup/cpu/tasks").exists() {
-            fs::create_dir(&v1).ok()?;
-            let group = Group(v1);
-            fs::write(group.0.join("cpu.cfs_quota_us"), "50000").ok()?;
-            return Some(group);
+        Group::limited("cpu", ["cpu.cfs_quota_us", "50000"], ["cpu.max", "50000 100000"])
+    }
+
+    /// One with so much memory.
+    fn of_memory(bytes: u64) -> Option<Group> {
+        let bytes = bytes.to_string();
+        Group::limited("memory", ["memory.limit_in_bytes", &bytes], ["memory.max", &bytes])
+    }
+
+    /// One with a limit, in whichever of the two hierarchies has the controller: the file and what
+    /// is written there.
+    fn limited(controller: &str, v1: [&str; 2], v2: [&str; 2]) -> Option<Group> {
+        let (mount, name) = (Path::new("/sys/fs/cgroup"), format!("verbline-test-{controller}-{}", std::process::id()));
+        let is_v1 = mount.join(controller).join("tasks").exists();
+        let (folder, [file, limit]) = if is_v1 { (mount.join(controller), v1) } else { (mount.to_owned(), v2) };
+        if !is_v1 {
+            fs::write(mount.join("cgroup.subtree_control"), format!("+{controller}")).ok()?;
         }
-        fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu").ok()?;
-        fs::create_dir(&v2).ok()?;
-        let group = Group(v2);
-        fs::write(group.0.join("cpu.max"), "50000 100000").ok()?;
+        fs::create_dir(folder.join(&name)).ok()?;
+        let group = Group(folder.join(&name));
+        fs::write(group.0.join(file), limit).ok()?;
         Some(group)
+    }
+
+    /// A shell that enters it, and then is the program.
+    fn entering(&self) -> [String; 4] {
+        let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display());
+        ["sh".to_owned(), "-c".to_owned(), enter, "sh".to_owned()]
     }
 }
 
@@ -193,13 +207,62 @@ fn with_a_quota_of_cpu_time_the_share_is_told() {
         skipped("no cgroup with the cpu controller can be made here (root, and a writable /sys/fs/cgroup)");
         return;
     };
-    let enter = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0.display());
     let program = rig().lacking([Lack::CpuTime]);
-    let shown = program.run_as(&mut program.behind(["sh", "-c", &enter, "sh"]));
+    let shown = program.run_as(&mut program.behind(group.entering()));
     let shown = goes_on(&program, shown, Some(Lack::CpuTime));
     let note = shown.note(Lack::CpuTime).unwrap_or_default();
     assert!(note.contains("grants this process 0.50 CPUs, and the plan has 1 lcore:"), "{shown}");
     assert!(note.contains(&format!("> {}/cpu.", group.0.display())), "the command that lifts it: {shown}");
+}
+
+/// 96 MB of packets.
+const MUCH: [&str; 2] = ["--set", "pool.packets.packets=300000"];
+
+#[test]
+fn in_a_cgroup_with_little_memory_a_plan_is_refused_and_the_cgroup_is_named() {
+    let Some(group) = Group::of_memory(64 << 20) else {
+        skipped("no cgroup with the memory controller can be made here (root, and a writable /sys/fs/cgroup)");
+        return;
+    };
+    let program = rig();
+    goes_on(&program, program.run_as(&mut program.behind(group.entering())), None);
+    for verb in ["run", "check"] {
+        let much = of_rig(verb).with(["--set", "pool.packets.pages=4KiB"]).with(MUCH);
+        let shown = much.run_as(&mut much.behind(group.entering())).exited(2);
+        let said = unwrapped(&shown.stderr);
+        assert!(said.contains("error[too-much-memory]"), "{shown}");
+        assert!(said.contains("bytes are available, of 67108864 that a cgroup grants"), "{shown}");
+        assert!(said.contains("or lift the limit: `echo "), "the command that lifts it: {shown}");
+    }
+}
+
+#[test]
+fn with_little_address_space_a_plan_is_refused_before_anything_is_mapped() {
+    let program = rig();
+    let limited = |bytes: u64| ["prlimit".to_owned(), format!("--as={bytes}")];
+    goes_on(&program, program.run_as(&mut program.behind(limited(400 << 20))), None);
+    let much = rig().with(MUCH);
+    let shown = much.run_as(&mut much.behind(limited(200 << 20))).exited(2);
+    let said = unwrapped(&shown.stderr);
+    assert!(said.contains("error[too-much-memory]: the run maps ") && said.contains("RLIMIT_AS bounds it"), "{shown}");
+    assert!(said.contains("`ulimit -v unlimited`"), "{shown}");
+}
+
+#[test]
+fn with_too_few_descriptors_a_plan_says_both_numbers_and_with_enough_it_raises_its_own_limit() {
+    let sums = of_rig("check").with(["--json", "--explain"]).run().exited(0).json();
+    let sums = sums["sums"].as_array().expect("a list");
+    let sum = sums.iter().find(|sum| sum["of"] == "file descriptors").expect("a sum of descriptors");
+    let needed = sum["needed"].as_u64().expect("a number");
+    let limited = |soft: u64, hard: u64| ["prlimit".to_owned(), format!("--nofile={soft}:{hard}")];
+    let program = rig();
+    // What the sum says suffices, however low the limit is that the process starts with.
+    goes_on(&program, program.run_as(&mut program.behind(limited(8, needed))), None);
+    let few = needed - 1;
+    let shown = program.run_as(&mut program.behind(limited(few, few))).exited(2);
+    let both = format!("the run needs {needed} file descriptors, and this process may open {few}");
+    assert!(unwrapped(&shown.stderr).contains(&both), "{shown}");
+    assert!(shown.stderr.contains("LimitNOFILE="), "{shown}");
 }
 
 #[test]
@@ -255,8 +318,7 @@ fn in_a_read_only_folder_nothing_is_written() {
 #[test]
 fn with_a_small_dev_shm_pools_are_as_large_as_they_like() {
     let Some(wrapper) = mounting("mount -t tmpfs -o size=64m none /dev/shm") else { return };
-    // 96 MB of packets.
-    let program = rig().with(["--set", "pool.packets.packets=300000"]);
+    let program = rig().with(MUCH);
     goes_on(&program, program.run_as(&mut program.behind(&wrapper)), None);
 }
 

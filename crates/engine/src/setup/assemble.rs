@@ -24,6 +24,7 @@ use crate::idle::wake_set::WakeSet;
 use crate::lcore::poll_loop::LcoreParts;
 use crate::run::injector::Injectors;
 use crate::setup::acceptors::make_acceptors;
+use crate::setup::descriptors;
 use crate::setup::devices::{Shortfall, completion_source, open_devices, open_pools};
 use crate::setup::lcore_parts::{LcoreBuilder, watched_fds};
 use crate::setup::many_ports::ManyPorts;
@@ -66,6 +67,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     let regions = regions::declared(plan);
     let described = describe_stages(plan, registry, &clock, &regions)?;
     let acceptors = make_acceptors(plan, registry, &clock)?;
+    descriptors::raise_limit(plan);
     let devices = open_devices(plan)?;
     let mut shortfall = Shortfall::default();
     let pools = open_pools(plan, &devices, &mut shortfall)?;

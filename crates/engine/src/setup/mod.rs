@@ -3,6 +3,7 @@
 
 mod acceptors;
 pub(crate) mod assemble;
+mod descriptors;
 pub(crate) mod devices;
 pub(crate) mod lcore_parts;
 pub(crate) mod many_ports;

@@ -37,6 +37,11 @@ pub(crate) fn machine() -> Machine {
         page_bytes: 4096,
         memlock_bytes: None,
         memory_bytes: 8 << 30,
+        memory_grant: None,
+        hugepage_grants: Vec::new(),
+        address_space_bytes: None,
+        descriptors_max: None,
+        descriptors_open: 3,
     }
 }
 

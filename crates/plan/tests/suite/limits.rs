@@ -1,0 +1,76 @@
+//! What limits this process, and not the machine: a cgroup's memory and hugepages, RLIMIT_AS and
+//! RLIMIT_NOFILE. Each is held against the plan's sums, and says who grants how much.
+
+use crate::common::{GOOD, catalog, machine};
+use verbline_plan::{Diagnostics, Hugepages, Inspection, Loader, Machine, MemoryGrant, Sum};
+
+fn inspect(machine: Machine) -> Inspection {
+    Loader::new(catalog(), machine).inspect_str("good.toml", GOOD)
+}
+
+fn refused(machine: Machine, code: &str) -> Diagnostics {
+    let Inspection { diagnostics, plan, .. } = inspect(machine);
+    assert!(plan.is_none(), "it is refused");
+    assert!(diagnostics.errors().all(|fault| fault.code() == code), "{diagnostics}");
+    diagnostics
+}
+
+fn sum(of: &str, machine: Machine) -> Sum {
+    let sums = inspect(machine).sums;
+    sums.into_iter().find(|sum| sum.of.starts_with(of)).unwrap_or_else(|| panic!("no sum of {of}"))
+}
+
+fn grant(bytes: u64) -> MemoryGrant {
+    MemoryGrant { bytes, limit_bytes: 100 << 20, remedy: "`echo max > /sys/fs/cgroup/a/memory.max`".to_owned() }
+}
+
+#[test]
+fn a_cgroup_that_grants_less_memory_than_the_machine_has_is_named() {
+    let small = Machine { huge_2m: Hugepages::Absent, huge_default_bytes: None, ..machine() };
+    let needed = sum("memory on pages of 4 KiB", small.clone()).needed;
+    let granted = |bytes| Machine { memory_grant: Some(grant(bytes)), ..small.clone() };
+    assert!(inspect(granted(needed)).plan.is_some(), "just enough");
+    let said = refused(granted(needed - 1), "too-much-memory").to_string();
+    assert!(said.contains(&format!("{} bytes are available, of 104857600 that a cgroup grants", needed - 1)), "{said}");
+    assert!(said.contains("lift the limit: `echo max > /sys/fs/cgroup/a/memory.max`"), "{said}");
+}
+
+#[test]
+fn a_cgroup_that_grants_fewer_hugepages_is_blamed_for_it() {
+    let few = Machine {
+        huge_2m: Hugepages::Counted { total: 64, free: 1 },
+        hugepage_grants: vec![(2 << 20, grant(2 << 20))],
+        ..machine()
+    };
+    let note = &inspect(few.clone()).notes[0];
+    assert!(note.remedy.contains("a cgroup grants no more: `echo max >") && !note.remedy.contains("sysctl"), "{note}");
+    let insists = GOOD.replace("packets = 8192", "packets = 8192\npages = \"2MiB\"");
+    let faults = Loader::new(catalog(), few).load_str("good.toml", &insists).expect_err("it insists").to_string();
+    assert!(faults.contains("a cgroup grants no more: `echo max >"), "{faults}");
+}
+
+#[test]
+fn all_that_is_mapped_counts_against_the_address_space() {
+    let limited = |bytes| Machine { address_space_bytes: Some(bytes), ..machine() };
+    let whole = sum("address space", limited(u64::MAX));
+    let mapped = |name: &str| whole.terms.iter().any(|term| term.what == name);
+    assert!(mapped("pool.packets") && mapped("lcore.trader") && whole.holds(), "{whole:#?}");
+    assert!(inspect(limited(whole.needed)).plan.is_some(), "just enough");
+    let said = refused(limited(whole.needed - 1), "too-much-memory").to_string();
+    assert!(said.contains("RLIMIT_AS bounds it") && said.contains("`ulimit -v unlimited`"), "{said}");
+    assert!(inspect(machine()).sums.iter().all(|sum| sum.of != "address space"), "nothing limits it");
+}
+
+#[test]
+fn too_few_descriptors_are_refused_with_both_numbers() {
+    let limited = |descriptors_max| Machine { descriptors_max, ..machine() };
+    let needed = sum("file descriptors", limited(None)).needed;
+    assert!(inspect(limited(Some(needed))).plan.is_some(), "just enough");
+    let said = refused(limited(Some(needed - 1)), "too-few-descriptors").to_string();
+    let both = format!("the run needs {needed} file descriptors, and this process may open {}", needed - 1);
+    assert!(said.split_whitespace().collect::<Vec<_>>().join(" ").contains(&both), "{said}");
+    assert!(said.contains(&format!("`ulimit -n {needed}`")), "{said}");
+    // Those that are open already count.
+    let more = Machine { descriptors_open: 103, ..machine() };
+    assert_eq!(sum("file descriptors", more).needed, needed + 100);
+}
