@@ -42,7 +42,7 @@ impl App for KeyValue {
         results::live(report)
     }
 
-    fn outcome(&self, _: &Report) -> Outcome {
-        self.results.outcome()
+    fn outcome(&self, report: &Report) -> Outcome {
+        self.results.outcome(report)
     }
 }

@@ -78,6 +78,21 @@ fn two_lcores_report() {
     assert!(shown.stdout.contains("operations") && shown.stdout.contains("p99.9"), "{shown}");
 }
 
+/// Operations whose messages find no room: the text says where those were dropped.
+#[test]
+fn two_lcores_say_where_operations_vanish() {
+    let Some(run) = short(&["kv.window=64", "port.server.tx_depth_wr=1"]) else { return };
+    let shown = run.run().exited(0);
+    assert_fits(&shown.stdout);
+    assert!(shown.stdout.contains(" messages dropped at port.server: tx_full"), "{shown}");
+    let refused = run.with(["--json"]).run().exited(0).json()["stages"]
+        .as_array()
+        .is_some_and(|stages| stages.iter().any(|stage| stage["timers_refused"].as_u64() > Some(0)));
+    if refused {
+        assert!(shown.stdout.contains(" timers refused to stage.client"), "{shown}");
+    }
+}
+
 #[test]
 fn settings_that_cannot_be_are_refused_at_their_place() {
     let cases = [

@@ -13,6 +13,7 @@
 //! | [`framing`] | what a datagram says of itself, and whether that can be |
 //! | [`arbitration`] | channels A and B into one ordered stream, gaps named |
 //! | [`fast`] | FAST 1.1 and the recorded MOEX FORTS feed |
+//! | [`recovery`] | gaps closed by retransmission, books rebuilt from snapshots; both halves |
 //! | [`risk`] | trigger, pre-trade limits, the preformatted order |
 //! | [`stages`] | the exchange's and the trader's stages |
 //! | [`report`] | what a run shows |
@@ -25,6 +26,7 @@ pub mod framing;
 pub mod generator;
 pub mod itch;
 pub mod mold;
+pub mod recovery;
 pub mod report;
 pub mod risk;
 pub mod stages;

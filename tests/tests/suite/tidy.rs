@@ -19,7 +19,6 @@ use tree::Tree;
 
 /// Files of more than 400 lines: how many lines each may have, and why it is not two files.
 const LONG: &[(&str, usize, &str)] = &[
-    ("apps/tick-to-trade/src/book/orders.rs", 447, "one table, and each operation on it"),
     ("apps/tick-to-trade/src/fast/books.rs", 411, "one book, and its recovery from snapshots"),
     ("benches/src/bin/peers/groups.rs", 512, "a table: one function a comparison"),
     ("crates/engine/tests/suite/reconnect.rs", 470, "one test a way to lose a connection"),

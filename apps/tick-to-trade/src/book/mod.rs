@@ -6,10 +6,14 @@
 //! otherwise.
 
 mod depth;
+mod error;
+mod image;
 mod ladder;
 mod orders;
 mod table;
 
 pub use depth::{DepthBook, DepthError, DepthLevel};
+pub use error::BookError;
+pub use image::{BookImage, ImageOrder};
 pub use ladder::Level;
-pub use orders::{Book, BookError, BookSpec, Change, OrderBooks};
+pub use orders::{Book, BookSpec, Change, OrderBooks, Scrub};

@@ -126,6 +126,18 @@ impl OrderTable {
         }
     }
 
+    /// How many places there are.
+    pub(super) fn slots(&self) -> usize {
+        self.lines.len() * LINE_SLOTS
+    }
+
+    /// The live order at a place, with its reference.
+    #[inline]
+    pub(super) fn get(&self, slot: usize) -> Option<(u64, Order)> {
+        let Slot { reference, order } = self.lines[slot / LINE_SLOTS].0[slot % LINE_SLOTS];
+        (order.shares > 0).then_some((reference, order))
+    }
+
     #[inline]
     pub(super) fn at(&mut self, slot: usize) -> &mut Order {
         &mut self.slot_mut(slot).order

@@ -17,7 +17,7 @@ use crate::itch::{MESSAGE_LEN_BYTES_MAX, Side, Symbol};
 use crate::mold::{MoldError, Session, Writer};
 use truth::TruthBook;
 
-pub use truth::{TICK_E4, TruthLevel};
+pub use truth::{LiveOrder, TICK_E4, TruthLevel};
 
 /// What to generate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl GeneratorSpec {
     pub const LIVE_ORDERS_MAX: u32 = 1_000_000;
 
     /// Live orders that each instrument's book has room for.
-    fn orders_max(self) -> u32 {
+    pub fn orders_max(self) -> u32 {
         let live_orders = self.live_orders.clamp(8, Self::LIVE_ORDERS_MAX);
         live_orders + live_orders / 2
     }
@@ -144,6 +144,22 @@ impl Generator {
     pub fn truth(&self, locate: u16, side: Side) -> impl Iterator<Item = TruthLevel> + '_ {
         let book = self.books.get(usize::from(locate).wrapping_sub(1));
         book.into_iter().flat_map(move |book| book.levels(side))
+    }
+
+    /// How many instruments there are: locate codes 1 to this.
+    pub fn instruments(&self) -> u16 {
+        self.books.len() as u16
+    }
+
+    /// The symbol of a locate code.
+    pub fn symbol(&self, locate: u16) -> Option<Symbol> {
+        Some(self.books.get(usize::from(locate).checked_sub(1)?)?.symbol)
+    }
+
+    /// The live orders of an instrument, in no order; none for a locate code that there is not.
+    pub fn orders(&self, locate: u16) -> impl Iterator<Item = LiveOrder> + '_ {
+        let book = self.books.get(usize::from(locate).wrapping_sub(1));
+        book.into_iter().flat_map(TruthBook::orders)
     }
 
     /// Live orders of all instruments.

@@ -20,6 +20,19 @@ pub struct TruthLevel {
     pub shares: u64,
 }
 
+/// A live order as the generator knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LiveOrder {
+    /// The order's reference number.
+    pub reference: u64,
+    /// Its side.
+    pub side: Side,
+    /// Its price in 1/10 000 dollar.
+    pub price_e4: u32,
+    /// Its shares.
+    pub shares: u32,
+}
+
 /// The width of the band; the walk is turned back well within it.
 const BAND_TICKS: u32 = 4096;
 const MARGIN_TICKS: u32 = 1024;
@@ -218,6 +231,14 @@ impl TruthBook {
                 let price_e4 = (self.base_ticks + tick) * TICK_E4;
                 (queue.orders > 0).then_some(TruthLevel { price_e4, orders: queue.orders, shares: queue.shares })
             })
+    }
+
+    /// All live orders, in no order.
+    pub(super) fn orders(&self) -> impl Iterator<Item = LiveOrder> + '_ {
+        self.live.iter().map(|&slot| {
+            let Slot { reference, side, tick, shares, .. } = self.slots[slot as usize];
+            LiveOrder { reference, side, price_e4: (self.base_ticks + tick) * TICK_E4, shares }
+        })
     }
 
     fn order(&self, slot: u32) -> TruthOrder {

@@ -37,6 +37,12 @@ impl Top {
         self.bid.price.midpoint(self.ask.price)
     }
 
+    /// Both sides have orders, and the best bid is not below the best offer: locked, or crossed.
+    #[inline]
+    pub fn is_crossed(&self) -> bool {
+        self.bid.size > 0 && self.ask.size > 0 && self.bid.price >= self.ask.price
+    }
+
     /// `(bid - ask) / (bid + ask)` of the sizes, in 1/1000; 0 when both are 0.
     #[inline]
     pub fn imbalance_permille(&self) -> i32 {

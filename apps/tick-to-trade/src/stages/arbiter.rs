@@ -1,7 +1,8 @@
 //! The trader's arbiter: channels A and B in, each message once and in order out, gaps counted.
 //!
 //! A packet goes on as it is. Its mark tells the book how many messages at its start to pass over,
-//! and whether messages were lost just before it.
+//! and whether messages were lost just before it. A MoldUDP64 heartbeat goes on too, once the
+//! stream stands where it says: so the book learns of a loss that nothing comes behind.
 
 use serde::Deserialize;
 use verbline::prelude::*;
@@ -57,7 +58,7 @@ fn timeout_us() -> u64 {
 const TIMEOUT_US_MAX: u64 = 3_600_000_000;
 
 /// No feed gets there: a thousand million messages a second for thirty years.
-const FIRST_MAX: u64 = 1_000_000_000_000_000_000;
+pub(super) const FIRST_MAX: u64 = 1_000_000_000_000_000_000;
 
 /// Sequence numbers that are held behind a hole.
 const WINDOW: u32 = 256;
@@ -66,7 +67,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     let home = tally.clone();
     let spec = StageSpec {
         outputs: &["merged"],
-        holds_packets: WINDOW + BEYOND_ITEMS as u32,
+        holds_packets: WINDOW + BEYOND_ITEMS as u32 + 1,
         drops: DROPS,
         summary: "merges channels A and B, finds gaps",
         ..StageSpec::default()
@@ -88,11 +89,15 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             port_a,
             frames: frames(stage, &params)?,
             lost_before_next: false,
+            forwards_heartbeats: params.framing == Framing::Mold,
+            heartbeat: None,
+            heartbeats_end: 0,
             old: 0,
             received: stage.counter("received"),
             gaps: stage.counter("gaps"),
             duplicates: stage.counter("duplicates"),
             heartbeats: stage.counter("heartbeats"),
+            heartbeats_forwarded: stage.counter("heartbeats_forwarded"),
             home: home.clone(),
         }))
     });
@@ -131,6 +136,11 @@ struct Merge {
     port_a: u16,
     frames: Frames,
     lost_before_next: bool,
+    forwards_heartbeats: bool,
+    /// The last heartbeat, while the stream is not where it says, with its number.
+    heartbeat: Option<(u64, Packet)>,
+    /// The number of the last heartbeat that went on.
+    heartbeats_end: u64,
     /// Packets that came back from the arbiter since all their messages had come otherwise.
     old: u64,
     /// Messages.
@@ -140,6 +150,8 @@ struct Merge {
     duplicates: Counter,
     /// Packets: heartbeats, and ends of a session.
     heartbeats: Counter,
+    /// Of these, handed on.
+    heartbeats_forwarded: Counter,
     home: Tally,
 }
 
@@ -153,6 +165,9 @@ impl Stage for Merge {
                 Ok(Framed { sequence, count: 0 }) => {
                     self.heartbeats.add(1);
                     self.arbiter.heartbeat(channel, sequence);
+                    if self.forwards_heartbeats && sequence > self.heartbeats_end {
+                        self.heartbeat = Some((sequence, packet));
+                    }
                 }
                 Ok(Framed { sequence, count }) => match self.arbiter.offer(channel, sequence, count, packet, now_ns) {
                     Offer::Ready { item, skip } => self.forward(item, skip, out),
@@ -193,6 +208,23 @@ impl Merge {
                     self.lost_before_next = true;
                 }
             }
+        }
+        if self.heartbeat.is_some() {
+            self.forward_heartbeat(out);
+        }
+    }
+
+    /// Hands the heartbeat on if the stream stands where it says; forgets it if the stream is
+    /// beyond.
+    #[cold]
+    fn forward_heartbeat(&mut self, out: &mut Outputs<'_>) {
+        let next = self.arbiter.next_sequence().unwrap_or(0);
+        if let Some((sequence, packet)) = self.heartbeat.take_if(|(sequence, _)| *sequence <= next)
+            && sequence == next
+        {
+            self.heartbeats_end = sequence;
+            self.heartbeats_forwarded.add(1);
+            self.forward(packet, 0, out);
         }
     }
 

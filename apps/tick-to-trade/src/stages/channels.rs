@@ -11,23 +11,31 @@ pub(super) const B: OutId = OutId(1);
 pub(super) const REPORTS: OutId = OutId(2);
 
 /// The exchange's own drop reasons.
-pub(super) const DROPS: &[&str] = &["on_purpose_a", "on_purpose_b", "malformed_order", "no_room"];
+pub(super) const DROPS: &[&str] =
+    &["on_purpose_a", "on_purpose_b", "malformed_order", "no_room", "on_purpose_answer", "not_served"];
 const ON_PURPOSE: [DropReason; 2] = [DropReason::Stage(0), DropReason::Stage(1)];
 pub(super) const MALFORMED_ORDER: DropReason = DropReason::Stage(2);
 /// A packet is too short for what is to be written.
 pub(super) const NO_ROOM: DropReason = DropReason::Stage(3);
+/// An answer to a request.
+pub(super) const ON_PURPOSE_ANSWER: DropReason = DropReason::Stage(4);
+/// A request that has no answer.
+pub(super) const NOT_SERVED: DropReason = DropReason::Stage(5);
 
 /// Heartbeats and ends of a session are sent so often on each channel: the first is a claim, which
 /// the second bears out.
 const ANNOUNCEMENTS: usize = 2;
 
-/// Which frames each channel drops: independent, decided by a seed.
+/// Which frames each channel drops, and which answers: independent, decided by a seed.
 #[derive(Debug)]
 pub(super) struct Drops {
     /// A number below 2^32 drops if it is below this.
-    thresholds: [u64; 2],
-    seeds: [u64; 2],
+    thresholds: [u64; 3],
+    seeds: [u64; 3],
 }
+
+/// Where answers to requests are among them.
+const ANSWERS: usize = 2;
 
 /// Whether a frame can go out on both channels now without being refused.
 #[inline]
@@ -54,10 +62,16 @@ pub(super) fn announce(bytes: &[u8], out: &mut Outputs<'_>) {
 }
 
 impl Drops {
-    /// Shares of what each channel drops, and the seed that decides which.
-    pub(super) fn new(shares: [f64; 2], seed: u64) -> Drops {
+    /// Shares of what each channel drops, and of answers that are dropped; and the seed that
+    /// decides which.
+    pub(super) fn new(shares: [f64; 3], seed: u64) -> Drops {
         let thresholds = shares.map(|share| (share * 2f64.powi(32)) as u64);
-        Drops { thresholds, seeds: [seed, seed ^ 0x9e37_79b9_7f4a_7c15] }
+        Drops { thresholds, seeds: [seed, seed ^ 0x9e37_79b9_7f4a_7c15, seed ^ 0xd1b5_4a32_d192_ed03] }
+    }
+
+    /// Whether the next answer is dropped.
+    pub(super) fn drops_answer(&mut self) -> bool {
+        self.drops(ANSWERS)
     }
 
     /// Sends a frame of `messages` messages on a channel (0 is A, 1 is B), or drops it on purpose.
@@ -96,13 +110,13 @@ mod tests {
 
     #[test]
     fn each_channel_drops_its_share_independently() {
-        let mut both = Drops::new([0.1, 0.5], 7);
+        let mut both = Drops::new([0.1, 0.5, 0.0], 7);
         let drops: Vec<_> = (0..100_000).map(|_| [both.drops(0), both.drops(1)]).collect();
         let count = |wanted: fn(&[bool; 2]) -> bool| drops.iter().filter(|both| wanted(both)).count();
         assert!((9_500..10_500).contains(&count(|both| both[0])));
         assert!((49_000..51_000).contains(&count(|both| both[1])));
         assert!((4_600..5_400).contains(&count(|both| both[0] && both[1])));
-        let mut never = Drops::new([0.0, 1.0], 7);
-        assert!((0..1000).all(|_| !never.drops(0) && never.drops(1)));
+        let mut never = Drops::new([0.0, 1.0, 1.0], 7);
+        assert!((0..1000).all(|_| !never.drops(0) && never.drops(1) && never.drops_answer()));
     }
 }

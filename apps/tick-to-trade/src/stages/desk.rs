@@ -66,31 +66,41 @@ impl Desk {
         mut fill: impl FnMut(u64, Side, i64, u32) -> u32,
     ) {
         let now_ns = out.fresh_ns();
-        for mut packet in orders.drain_front(orders.len()) {
-            let bytes = packet.data();
-            let parsed = bytes.split_at_checked(ORDER_LEN_BYTES).and_then(|(order, timing)| {
-                let timing: &[u8; TIMING_LEN_BYTES] = timing.try_into().ok()?;
-                Some((OrderView::parse(order).ok()?, Timing::from_bytes(timing)))
-            });
-            let Some((order, timing)) = parsed else {
-                self.tally.malformed_orders += 1;
-                out.drop(packet, MALFORMED_ORDER);
-                continue;
-            };
-            let filled = fill(order.instrument(), order.side(), order.price(), order.quantity()).min(order.quantity());
-            let cancelled = order.quantity() - filled;
-            let report = ExecutionReport { order_id: order.id(), side: order.side(), filled, cancelled };
-            let tick = order.tick();
-            self.measure(tick, timing, now_ns);
-            let is_answered = match packet.fill(&report.to_bytes()) {
-                true => out.send(REPORTS, packet),
-                false => {
-                    out.drop(packet, NO_ROOM);
-                    false
-                }
-            };
-            self.tally.unanswered += u64::from(!is_answered);
+        for packet in orders.drain_front(orders.len()) {
+            self.take_one(packet, now_ns, out, &mut fill);
         }
+    }
+
+    /// Takes one packet, which arrived at `now_ns`.
+    pub(super) fn take_one(
+        &mut self,
+        mut packet: Packet,
+        now_ns: u64,
+        out: &mut Outputs<'_>,
+        mut fill: impl FnMut(u64, Side, i64, u32) -> u32,
+    ) {
+        let bytes = packet.data();
+        let parsed = bytes.split_at_checked(ORDER_LEN_BYTES).and_then(|(order, timing)| {
+            let timing: &[u8; TIMING_LEN_BYTES] = timing.try_into().ok()?;
+            Some((OrderView::parse(order).ok()?, Timing::from_bytes(timing)))
+        });
+        let Some((order, timing)) = parsed else {
+            self.tally.malformed_orders += 1;
+            return out.drop(packet, MALFORMED_ORDER);
+        };
+        let filled = fill(order.instrument(), order.side(), order.price(), order.quantity()).min(order.quantity());
+        let cancelled = order.quantity() - filled;
+        let report = ExecutionReport { order_id: order.id(), side: order.side(), filled, cancelled };
+        let tick = order.tick();
+        self.measure(tick, timing, now_ns);
+        let is_answered = match packet.fill(&report.to_bytes()) {
+            true => out.send(REPORTS, packet),
+            false => {
+                out.drop(packet, NO_ROOM);
+                false
+            }
+        };
+        self.tally.unanswered += u64::from(!is_answered);
     }
 
     fn measure(&mut self, tick: u64, timing: Timing, now_ns: u64) {

@@ -1,105 +1,198 @@
-//! The trader's full-depth books: applies each message, and tells the strategy which best levels
-//! changed.
+//! The trader's full-depth books: applies each message, has lost ones sent again, rebuilds books
+//! that are in doubt, and tells the strategy which best levels changed of books that are right.
 
+use serde::Deserialize;
 use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
 
 use super::arbiter::Mark;
-use super::settings::INSTRUMENTS_MAX;
+use super::settings::{INSTRUMENTS_MAX, KEPT_MESSAGES_MAX, bounds, port_of_output};
 use super::tally::{ItchTally, Tally};
-use super::update::{UPDATE_LEN_BYTES, Update, Updates};
-use crate::book::{Book, BookSpec, Change, OrderBooks};
-use crate::itch::{self, Side};
-use crate::mold;
-use crate::risk::{Quote, Top};
+use super::teller::{Teller, memory_bytes};
+use super::update::UPDATE_LEN_BYTES;
+use crate::book::BookSpec;
+use crate::itch::MESSAGE_LEN_BYTES_MAX;
+use crate::mold::{self, BLOCK_HEADER_LEN_BYTES, HEADER_LEN_BYTES};
+use crate::recovery::{Follower, FollowerSpec, REQUEST_LEN_BYTES, Service};
 
 const CHANGED: OutId = OutId(0);
+const REQUEST: OutId = OutId(1);
+const SNAPSHOT_REQUEST: OutId = OutId(2);
 
-const DROPS: &[&str] = &["malformed", "not_in_order"];
+const DROPS: &[&str] = &["malformed", "not_in_order", "no_room"];
 const MALFORMED: DropReason = DropReason::Stage(0);
-/// It did not come by an arbiter.
+/// It did not come by an arbiter, nor as an answer.
 const NOT_IN_ORDER: DropReason = DropReason::Stage(1);
+/// A packet is too short for a request.
+const NO_ROOM: DropReason = DropReason::Stage(2);
 
 /// Live orders of all instruments together, and price levels of a side.
 const BOOKS: BookSpec = BookSpec { instruments: INSTRUMENTS_MAX, orders: 1 << 20, levels_per_side: 4_096 };
 
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Params {
+    /// The first sequence number of the feed; without it the books begin with snapshots.
+    first: Option<u64>,
+    /// Messages that are held behind a gap, or for a book that is rebuilt.
+    held_messages: u32,
+    /// A gap of more messages is left to snapshots.
+    gap_messages_max: u32,
+    /// How long an answer may take, microseconds; each further time twice as long.
+    timeout_us: u64,
+    /// How often messages are asked for before they are left to snapshots.
+    tries: u32,
+    /// How long a part of a snapshot may take, milliseconds; each further time twice as long.
+    snapshot_timeout_ms: u64,
+    /// How soon a book may be rebuilt again, milliseconds.
+    rebuild_pause_ms: u64,
+}
+
+impl Default for Params {
+    fn default() -> Params {
+        Params {
+            first: None,
+            held_messages: 65_536,
+            gap_messages_max: 16_384,
+            timeout_us: 5_000,
+            tries: 6,
+            snapshot_timeout_ms: 100,
+            rebuild_pause_ms: 1_000,
+        }
+    }
+}
+
+impl Params {
+    /// Reads and checks the stage's parameters.
+    fn read(stage: &StageContext<'_>) -> Result<Params, verbline::engine::StageError> {
+        let params: Params = stage.params()?;
+        bounds(
+            stage.raw_params(),
+            [
+                ("first", params.first.unwrap_or(0), 0..=super::arbiter::FIRST_MAX),
+                ("held_messages", params.held_messages.into(), 2..=KEPT_MESSAGES_MAX),
+                ("gap_messages_max", params.gap_messages_max.into(), 0..=KEPT_MESSAGES_MAX),
+                ("timeout_us", params.timeout_us, 1..=60_000_000),
+                ("tries", params.tries.into(), 1..=32),
+                ("snapshot_timeout_ms", params.snapshot_timeout_ms, 1..=60_000),
+                ("rebuild_pause_ms", params.rebuild_pause_ms, 1..=60_000),
+            ],
+        )?;
+        Ok(params)
+    }
+
+    fn follower(&self) -> FollowerSpec {
+        FollowerSpec {
+            books: BOOKS,
+            first: self.first,
+            held_messages: self.held_messages,
+            request_messages: 1,
+            retransmits: false,
+            snapshots: false,
+            gap_messages_max: self.gap_messages_max,
+            timeout_ns: self.timeout_us.saturating_mul(1_000),
+            tries: self.tries,
+            snapshot_timeout_ns: self.snapshot_timeout_ms.saturating_mul(1_000_000),
+            rebuild_pause_ns: self.rebuild_pause_ms.saturating_mul(1_000_000),
+        }
+    }
+}
+
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     let home = tally.clone();
     let spec = StageSpec {
-        outputs: &["changed"],
+        outputs: &["changed", "request", "snapshot_request"],
         drops: DROPS,
-        summary: "decodes ITCH, keeps full-depth books",
+        summary: "decodes ITCH, keeps full-depth books, recovers what was lost",
         ..StageSpec::default()
     };
     registry.stage("itch-book", spec, move |stage| {
+        let params = Params::read(stage)?;
+        let ports = [port_of_output(stage, "request"), port_of_output(stage, "snapshot_request")];
+        let follower = FollowerSpec {
+            request_messages: request_messages(stage),
+            retransmits: ports[0].is_some(),
+            snapshots: ports[1].is_some(),
+            ..params.follower()
+        };
         Ok(Box::new(ItchBook {
-            books: OrderBooks::new(BOOKS),
-            told: vec![Told::default(); usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
-            losses: 0,
-            updates: Updates::new(INSTRUMENTS_MAX, stage.burst(), CHANGED),
-            tally: ItchTally::default(),
+            follower: Follower::new(follower),
+            teller: Teller::new(stage.burst(), CHANGED),
+            ports,
+            is_stopping: false,
+            stale: stage.counter("stale_books"),
+            retransmitted: stage.counter("retransmitted"),
+            rebuilt: stage.counter("rebuilt"),
             home: home.clone(),
         }))
     });
     registry.needs("itch-book", needs);
 }
 
-/// Memory for the books, and packets that hold one update.
-fn needs(_: &Asked<'_>) -> Needs {
+/// Messages that are sure to fit one answer, if the server's packets are as long as the stage's
+/// own.
+fn request_messages(stage: &StageContext<'_>) -> u16 {
+    let data_bytes = stage.pool().map_or(0, |pool| pool.data_bytes as usize);
+    let block = BLOCK_HEADER_LEN_BYTES + MESSAGE_LEN_BYTES_MAX;
+    (data_bytes.saturating_sub(HEADER_LEN_BYTES) / block).clamp(1, 1_000) as u16
+}
+
+/// Memory for the books and what recovers them, and packets that hold one update.
+fn needs(asked: &Asked<'_>) -> Needs {
+    let params: Params = asked.params().parse().unwrap_or_default();
+    let recovery = params.follower().memory_bytes() - BOOKS.memory_bytes();
     Needs {
-        memory_bytes: vec![("books", BOOKS.memory_bytes()), ("updates", Updates::memory_bytes(INSTRUMENTS_MAX))],
+        memory_bytes: vec![("books", BOOKS.memory_bytes()), ("held_messages", recovery), ("updates", memory_bytes())],
         packet_bytes: vec![("an update", UPDATE_LEN_BYTES as u64)],
         ..Needs::default()
     }
 }
 
 struct ItchBook {
-    books: OrderBooks,
-    /// What the strategy knows of each book.
-    told: Box<[Told]>,
-    /// How often messages were lost. The feed has no snapshots, so that a book may be wrong from
-    /// then on, which later messages show as contradictions.
-    losses: u32,
-    updates: Updates,
-    tally: ItchTally,
+    follower: Follower,
+    teller: Teller,
+    /// Where messages that were sent again come from, and snapshots: where their requests leave.
+    ports: [Option<u16>; 2],
+    /// The run stops: what is under way is brought to an end first.
+    is_stopping: bool,
+    stale: Counter,
+    retransmitted: Counter,
+    rebuilt: Counter,
     home: Tally,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Told {
-    /// The last trade's price; 0 if there was none.
-    last: i64,
-    /// How often messages had been lost by the last update.
-    losses: u32,
 }
 
 impl Stage for ItchBook {
     fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
         self.prefetch(input);
+        let now_ns = out.now_ns();
+        let was_live = self.follower.is_live();
         for packet in input.drain_front(input.len()) {
-            let Some(mark) = Mark::of(&packet) else {
-                out.drop(packet, NOT_IN_ORDER);
-                continue;
-            };
-            let Ok(frame) = mold::Packet::parse(packet.data()) else {
-                out.drop(packet, MALFORMED);
-                continue;
-            };
-            self.losses += u32::from(mark.lost_before);
-            let first = frame.sequence();
-            let mut later = frame.messages().skip(mark.skip as usize + OrderBooks::AHEAD);
-            for (index, message) in frame.messages().enumerate().skip(mark.skip as usize) {
-                if let Some(later) = later.next() {
-                    self.books.prefetch(later);
-                }
-                self.apply(message, first + index as u64);
-            }
-            self.updates.send(packet, out);
+            self.take(packet, now_ns, out);
+        }
+        if !(was_live && self.follower.is_live()) {
+            self.recover(now_ns, out);
         }
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        if self.updates.turn(out) { Next::At(Tick::MAX) } else { Next::Busy }
+        let is_done = self.teller.updates.turn(out);
+        if self.follower.is_live() {
+            return if is_done { Next::At(Tick::MAX) } else { Next::Busy };
+        }
+        let now_ns = out.now_ns();
+        self.recover(now_ns, out);
+        match self.follower.deadline_ns(now_ns) {
+            _ if !is_done => Next::Busy,
+            None => Next::At(Tick::MAX),
+            // The run ends when nobody has anything to do. What waits for an answer has.
+            Some(_) if self.is_stopping && self.ports.iter().any(Option::is_some) => Next::Busy,
+            Some(deadline_ns) if deadline_ns <= now_ns => Next::Busy,
+            Some(deadline_ns) => Next::At(deadline_ns),
+        }
+    }
+
+    fn stop(&mut self, _out: &mut Outputs<'_>) {
+        self.is_stopping = true;
     }
 }
 
@@ -112,117 +205,72 @@ impl ItchBook {
         for packet in input.iter() {
             let Ok(frame) = mold::Packet::parse(packet.data()) else { continue };
             let skip = Mark::of(packet).map_or(0, |mark| mark.skip);
-            let first = frame.messages().skip(skip as usize).take(OrderBooks::AHEAD);
-            first.for_each(|message| self.books.prefetch(message));
+            self.follower.prefetch(&frame, skip);
         }
     }
 
+    /// Takes a packet of the stream, or an answer.
     #[inline]
-    fn apply(&mut self, message: &[u8], tick: u64) {
-        let Ok(message) = itch::parse(message) else {
-            self.tally.malformed += 1;
-            return;
-        };
-        self.tally.messages += 1;
-        match self.books.apply(&message) {
-            Ok(Some(change)) => self.changed(change, tick),
-            Ok(None) => {}
-            Err(_) => self.tally.contradictions += 1,
+    fn take(&mut self, packet: Packet, now_ns: u64, out: &mut Outputs<'_>) {
+        let Ok(frame) = mold::Packet::parse(packet.data()) else { return out.drop(packet, MALFORMED) };
+        let ItchBook { follower, teller, ports, .. } = self;
+        let was_live = follower.is_live();
+        let mut told = |books: &_, change, told, sequence| teller.tell(books, change, told, sequence);
+        match (Mark::of(&packet), Some(packet.port())) {
+            (Some(mark), _) => follower.take(&frame, mark.skip, now_ns, &mut told),
+            (None, port) if port == ports[0] => follower.take_again(&frame, now_ns, &mut told),
+            (None, port) if port == ports[1] => follower.take_snapshot(&frame, now_ns, &mut told),
+            (None, _) => return out.drop(packet, NOT_IN_ORDER),
         }
+        if was_live && !follower.is_live() {
+            teller.take_back();
+        }
+        teller.updates.send(packet, out);
     }
 
-    #[inline]
-    fn changed(&mut self, change: Change, tick: u64) {
-        // As many as there are books.
-        let Some(told) = self.told.get_mut(usize::from(change.book)) else {
-            self.tally.untold += 1;
-            return;
-        };
-        if let Some((price_e4, _)) = change.execution {
-            told.last = i64::from(price_e4);
+    /// Goes on with what is under way, and sends the requests that are due.
+    #[cold]
+    fn recover(&mut self, now_ns: u64, out: &mut Outputs<'_>) {
+        let ItchBook { follower, teller, .. } = self;
+        follower.poll(now_ns, &mut |books: &_, change, told, sequence| teller.tell(books, change, told, sequence));
+        teller.updates.send_fresh(out);
+        while out.room(REQUEST) > 0 && out.room(SNAPSHOT_REQUEST) > 0 && teller.updates.has_fresh() {
+            let Some((service, request)) = follower.next_request(now_ns) else { break };
+            // Without a packet, or room, it is as if the request were lost: it is sent again.
+            let Some(mut packet) = teller.updates.take_fresh(out) else { break };
+            let output = match service {
+                Service::Retransmission => REQUEST,
+                Service::Snapshot => SNAPSHOT_REQUEST,
+            };
+            match packet.fill(&request.to_bytes()) {
+                true => _ = out.send(output, packet),
+                false => out.drop(packet, NO_ROOM),
+            }
         }
-        let Some(book) = self.books.book(change.book).filter(|book| change.top && book.is_trading()) else { return };
-        self.tally.changes += 1;
-        let known = self.updates.put(Update {
-            instrument: change.book,
-            // What the strategy concluded from a book before a loss is void.
-            reset: std::mem::replace(&mut told.losses, self.losses) != self.losses,
-            number: u64::from(book.stock_locate()),
-            symbol: book.symbol(),
-            tick,
-            top: Top { bid: quote(book, Side::Buy), ask: quote(book, Side::Sell) },
-            last: told.last,
-        });
-        self.tally.untold += u64::from(!known);
+        let counts = follower.counts();
+        self.stale.set(follower.stale_books() as u64);
+        self.retransmitted.set(counts.retransmitted);
+        self.rebuilt.set(counts.rebuilt);
     }
 }
 
-fn quote(book: &Book, side: Side) -> Quote {
-    book.best(side).map_or(Quote::EMPTY, |level| Quote { price: i64::from(level.price_e4), size: level.shares })
-}
+const _: () = assert!(REQUEST_LEN_BYTES <= UPDATE_LEN_BYTES, "what holds an update holds a request");
 
 impl Drop for ItchBook {
     fn drop(&mut self) {
-        let mut tally = std::mem::take(&mut self.tally);
-        tally.levels = self.books.books().iter().map(|book| book.depth(Side::Buy) + book.depth(Side::Sell)).sum();
-        tally.live_orders = self.books.live_orders();
-        tally.untold += self.updates.len() as u64;
-        (tally.told, tally.overtaken) = (self.updates.told(), self.updates.overtaken());
+        let mut tally = ItchTally {
+            follower: *self.follower.counts(),
+            next_sequence: self.follower.next_sequence(),
+            stale_books: if self.follower.is_live() { 0 } else { self.follower.stale_books() },
+            live_orders: self.follower.books().live_orders(),
+            ..ItchTally::default()
+        };
+        // Without a message there is nothing to compare.
+        if tally.follower.applied > 0 {
+            tally.books = self.follower.books().images();
+        }
+        tally.levels = tally.books.iter().map(|book| book.levels[0].len() + book.levels[1].len()).sum();
+        self.teller.report(&mut tally);
         self.home.lock().itch = Some(tally);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::itch::Symbol;
-    use crate::itch::encode::{self, Header, NewOrder};
-
-    fn book() -> ItchBook {
-        ItchBook {
-            books: OrderBooks::new(BookSpec { instruments: 2, orders: 16, levels_per_side: 16 }),
-            told: vec![Told::default(); 2].into_boxed_slice(),
-            losses: 0,
-            updates: Updates::new(2, 1, CHANGED),
-            tally: ItchTally::default(),
-            home: Tally::default(),
-        }
-    }
-
-    const HEADER: Header = Header { stock_locate: 1, tracking_number: 0, timestamp_ns: 0 };
-    const STOCK: Symbol = Symbol(*b"VRBL    ");
-
-    impl ItchBook {
-        /// Applies what `write` writes, and gives what the strategy is told of it.
-        fn after(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<(bool, Top)> {
-            let mut bytes = [0; 64];
-            let len_bytes = write(&mut bytes).expect("there is room");
-            self.apply(&bytes[..len_bytes], 1);
-            let told = self.updates.drain();
-            assert!(told.len() < 2 && self.tally.malformed + self.tally.contradictions == 0);
-            told.first().map(|update| (update.reset, update.top))
-        }
-    }
-
-    fn add(reference: u64, side: Side, price_e4: u32) -> impl FnOnce(&mut [u8]) -> Option<usize> {
-        let order = NewOrder { reference, side, shares: 7, stock: STOCK, price_e4 };
-        move |out| encode::add_order(out, HEADER, order)
-    }
-
-    #[test]
-    fn the_strategy_is_told_when_a_side_becomes_empty_and_of_a_loss() {
-        let mut book = book();
-        let (bid, ask) = (Quote { price: 100, size: 7 }, Quote { price: 102, size: 7 });
-        assert_eq!(book.after(|out| encode::stock_directory(out, HEADER, STOCK)), None);
-        assert_eq!(book.after(|out| encode::trading_action(out, HEADER, STOCK, b'T')), None);
-        assert_eq!(book.after(add(1, Side::Buy, 100)), Some((false, Top { bid, ask: Quote::EMPTY })));
-        assert_eq!(book.after(add(2, Side::Sell, 102)), Some((false, Top { bid, ask })));
-        let gone = book.after(|out| encode::order_delete(out, HEADER, 1));
-        assert_eq!(gone, Some((false, Top { bid: Quote::EMPTY, ask })));
-        book.losses += 1;
-        assert_eq!(book.after(add(3, Side::Buy, 100)), Some((true, Top { bid, ask })), "what was before is void");
-        assert_eq!(book.after(add(4, Side::Buy, 99)), None, "the best levels are the same");
-        let behind = Quote { price: 101, size: 7 };
-        assert_eq!(book.after(add(5, Side::Sell, 101)), Some((false, Top { bid, ask: behind })));
     }
 }

@@ -1,5 +1,6 @@
 //! The exchange of the generated feed: publishes MoldUDP64 frames of ITCH messages at their
-//! scheduled times, and fills orders against the book that the feed describes.
+//! scheduled times, fills orders against the book that the feed describes, sends messages again,
+//! and makes snapshots.
 
 use verbline::plan::{Asked, Needs};
 use verbline::prelude::*;
@@ -7,9 +8,11 @@ use verbline::prelude::*;
 use super::channels::{DROPS, Drops, NO_ROOM, announce, has_room};
 use super::desk::Desk;
 use super::pacer::Pacer;
+use super::services::Desks;
 use super::settings::ItchSettings;
-use super::tally::Tally;
-use crate::generator::Generator;
+use super::tally::{OriginTally, Tally};
+use crate::book::{BookImage, ImageOrder, Level};
+use crate::generator::{Generator, LiveOrder};
 use crate::itch::{MESSAGE_LEN_BYTES_MAX, Side};
 use crate::mold;
 
@@ -19,19 +22,21 @@ const FRAMES_PER_TURN: usize = 16;
 pub(super) fn register(registry: &mut Registry, tally: &Tally) {
     let home = tally.clone();
     let spec = StageSpec {
-        outputs: &["a", "b", "reports"],
+        outputs: &["a", "b", "reports", "again", "snapshots"],
         source: true,
         drops: DROPS,
-        summary: "publishes generated ITCH on channels A and B, takes orders",
+        summary: "publishes generated ITCH on channels A and B, takes orders, serves requests",
         ..StageSpec::default()
     };
     registry.stage("itch-exchange", spec, move |stage| {
         let settings = ItchSettings::read(stage)?;
         Ok(Box::new(ItchExchange {
             generator: Generator::new(settings.generator()),
-            drops: Drops::new([settings.drop_a, settings.drop_b], settings.seed),
+            drops: Drops::new([settings.drop_a, settings.drop_b, settings.drop_answers], settings.seed),
             pacer: Pacer::new(settings.ticks_per_second as f64),
             desk: Desk::new(stage, &home)?,
+            desks: Desks::new(stage, settings.services()),
+            home: home.clone(),
             messages_per_frame: settings.messages_per_frame,
         }))
     });
@@ -40,9 +45,15 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
 
 /// Memory for the books and the desk, and packets that hold a frame of one message at least.
 fn needs(asked: &Asked<'_>) -> Needs {
-    let books = ItchSettings::asked(asked).map_or(0, |settings| settings.generator().memory_bytes());
+    let settings = ItchSettings::asked(asked);
+    let books = settings.as_ref().map_or(0, |settings| settings.generator().memory_bytes());
+    let services = settings.as_ref().map_or(0, |settings| settings.services().memory_bytes());
     Needs {
-        memory_bytes: vec![("live_orders of each book", books), ("times of ticks", Desk::MEMORY_BYTES)],
+        memory_bytes: vec![
+            ("live_orders of each book", books),
+            ("kept_messages and snapshots", services),
+            ("times of ticks", Desk::MEMORY_BYTES),
+        ],
         packet_bytes: vec![
             ("MoldUDP64 header", mold::HEADER_LEN_BYTES as u64),
             ("header of a message", mold::BLOCK_HEADER_LEN_BYTES as u64),
@@ -57,13 +68,23 @@ struct ItchExchange {
     drops: Drops,
     pacer: Pacer,
     desk: Desk,
+    desks: Desks,
     messages_per_frame: u16,
+    home: Tally,
 }
 
 impl Stage for ItchExchange {
-    fn process(&mut self, orders: &mut Batch, out: &mut Outputs<'_>) {
+    fn process(&mut self, input: &mut Batch, out: &mut Outputs<'_>) {
+        let now_ns = out.fresh_ns();
         let generator = &self.generator;
-        self.desk.take(orders, out, |locate, side, price, quantity| fill(generator, locate, side, price, quantity));
+        for packet in input.drain_front(input.len()) {
+            match self.desks.asked(&packet) {
+                Some(asked) => self.desks.serve(asked, packet, generator, &mut self.drops, out),
+                None => self.desk.take_one(packet, now_ns, out, |locate, side, price, quantity| {
+                    fill(generator, locate, side, price, quantity)
+                }),
+            }
+        }
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
@@ -107,13 +128,14 @@ impl ItchExchange {
         };
         let messages = u64::from(written.count);
         // It was written there, and the copy is of the same pool. If not, these messages are gone
-        // all the same.
+        // all the same, and cannot be sent again.
         if !frame.set_len(written.len_bytes) || !copy.fill(frame.data()) {
             out.drop(frame, NO_ROOM);
             self.desk.tally.published += messages;
             return false;
         }
         self.desk.note(written.sequence, messages, due_ns, out.fresh_ns());
+        self.desks.keep(frame.data());
         let tally = &mut self.desk.tally;
         let sent = [self.drops.send(0, frame, messages, tally, out), self.drops.send(1, copy, messages, tally, out)];
         tally.published += messages;
@@ -132,4 +154,34 @@ fn fill(generator: &Generator, locate: u64, side: Side, price: i64, quantity: u3
         Side::Sell => i64::from(best.price_e4) >= price,
     };
     if crosses { u32::try_from(best.shares).unwrap_or(u32::MAX).min(quantity) } else { 0 }
+}
+
+/// The exchange's own books, for what holds the trader's against them.
+fn images(generator: &Generator) -> Vec<BookImage> {
+    let image = |locate| {
+        let order = |LiveOrder { reference, side, price_e4, shares }| {
+            let sells = side == Side::Sell;
+            ImageOrder { reference, sells, price_e4, shares }
+        };
+        let mut orders: Vec<_> = generator.orders(locate).map(order).collect();
+        orders.sort_unstable();
+        let levels = [Side::Buy, Side::Sell].map(|side| {
+            let levels = generator.truth(locate, side);
+            levels.map(|level| Level { price_e4: level.price_e4, orders: level.orders, shares: level.shares }).collect()
+        });
+        Some(BookImage { locate, symbol: generator.symbol(locate)?, orders, levels })
+    };
+    (1..=generator.instruments()).filter_map(image).collect()
+}
+
+impl Drop for ItchExchange {
+    fn drop(&mut self) {
+        let origin = OriginTally {
+            services: self.desks.counts(),
+            next_sequence: self.generator.sequence(),
+            // Without a message there is nothing to compare.
+            books: if self.generator.sequence() > 1 { images(&self.generator) } else { Vec::new() },
+        };
+        self.home.lock().origin = Some(origin);
+    }
 }

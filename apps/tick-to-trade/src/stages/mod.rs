@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! exchange ──A──▶ arbiter ──▶ itch-book or forts-book ──▶ strategy ──order──▶ exchange
-//!          ──B──▶                                            ▲──────report──────┘
+//!          ──B──▶              │ ▲                           ▲──────report──────┘
+//!          ◀──request──────────┘ │
+//!          ──messages, snapshots─┘
 //! ```
 //!
 //! A packet is reused all the way: the frame that arrives becomes the note of what changed, and
@@ -17,15 +19,18 @@ mod itch_exchange;
 mod moex_exchange;
 mod pacer;
 mod replay;
+mod services;
 mod settings;
 mod strategy;
 mod tally;
+mod teller;
 mod update;
 mod wire;
 
 use verbline::prelude::*;
 
-pub use tally::{ExchangeTally, FortsTally, ItchTally, STEPS, StrategyTally, Tallies, Tally};
+pub use settings::INSTRUMENTS_MAX;
+pub use tally::{ExchangeTally, FortsTally, ItchTally, OriginTally, STEPS, StrategyTally, Tallies, Tally};
 
 /// Registers every kind of stage and the sections that they read. What they count ends up in
 /// `tally`.

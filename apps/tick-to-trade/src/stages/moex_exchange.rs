@@ -39,7 +39,7 @@ pub(super) fn register(registry: &mut Registry, tally: &Tally) {
             next: 0,
             start_ns: None,
             ns_per_ms: 1e6 / settings.speed,
-            drops: Drops::new([settings.drop_a, settings.drop_b], settings.seed),
+            drops: Drops::new([settings.drop_a, settings.drop_b, 0.0], settings.seed),
             current: None,
             desk: Desk::new(stage, &home)?,
         }))
@@ -96,6 +96,10 @@ impl Stage for MoexExchange {
         }
         Next::Busy
     }
+
+    fn stop(&mut self, out: &mut Outputs<'_>) {
+        self.end(out);
+    }
 }
 
 impl MoexExchange {
@@ -151,14 +155,20 @@ impl MoexExchange {
 
     /// Tells both channels where the sequence ends, so that a loss at the end shows.
     fn finish(&mut self, out: &mut Outputs<'_>) -> Next {
+        if self.current.is_some() && !has_room_to_announce(out) {
+            return Next::Busy;
+        }
+        self.end(out);
+        Next::Done
+    }
+
+    /// Counts the last tick, though a copy of it may not have gone out, and tells where the
+    /// sequence ends.
+    fn end(&mut self, out: &mut Outputs<'_>) {
         if let Some((sequence, _)) = self.current {
-            if !has_room_to_announce(out) {
-                return Next::Busy;
-            }
             self.close_tick();
             announce(&sequence.wrapping_add(1).to_le_bytes(), out);
         }
-        Next::Done
     }
 }
 

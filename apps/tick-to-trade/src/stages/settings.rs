@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use verbline::cli::count;
 use verbline::engine::{StageContext, StageError};
-use verbline::plan::{Asked, Params};
+use verbline::plan::{Asked, Params, Target};
 
 use crate::fast::MoexFeed;
 use crate::generator::GeneratorSpec;
+use crate::recovery::ServicesSpec;
 use crate::risk::{RiskSpec, TriggerSpec};
 
 /// `[feed]` of the generated feed.
@@ -35,6 +36,12 @@ pub(super) struct ItchSettings {
     /// Likewise.
     #[serde(default)]
     pub(super) drop_b: f64,
+    /// Share of the answers to requests for messages that is dropped on purpose.
+    #[serde(default)]
+    pub(super) drop_answers: f64,
+    /// The last messages of the feed, which can be sent again.
+    #[serde(default = "ItchSettings::kept_messages")]
+    pub(super) kept_messages: u32,
 }
 
 impl ItchSettings {
@@ -48,6 +55,15 @@ impl ItchSettings {
 
     fn messages_per_frame() -> u16 {
         1
+    }
+
+    fn kept_messages() -> u32 {
+        65_536
+    }
+
+    /// What the exchange keeps to serve it.
+    pub(super) fn services(&self) -> ServicesSpec {
+        ServicesSpec { kept_messages: self.kept_messages, orders_max: self.generator().orders_max() }
     }
 
     /// What is to be generated.
@@ -70,10 +86,12 @@ impl ItchSettings {
                 ("seed", settings.seed, 0..=SEED_MAX),
                 ("live_orders", settings.live_orders.into(), 1..=u64::from(GeneratorSpec::LIVE_ORDERS_MAX)),
                 ("ticks_per_second", settings.ticks_per_second, 0..=1_000_000_000),
+                ("kept_messages", settings.kept_messages.into(), 2..=KEPT_MESSAGES_MAX),
             ],
         )?;
         share(stage, "drop_a", settings.drop_a)?;
         share(stage, "drop_b", settings.drop_b)?;
+        share(stage, "drop_answers", settings.drop_answers)?;
         if !(1..=9_999).contains(&settings.instruments) {
             return Err(feed.refuse("instruments", "the feed has 1 to 9,999 instruments").into());
         }
@@ -106,6 +124,9 @@ pub(super) struct MoexSettings {
 
 /// As far as every reader of JSON keeps whole numbers exactly (RFC 8259, 6).
 const SEED_MAX: u64 = (1 << 53) - 1;
+
+/// Messages that are kept to be sent again, or held behind a gap: 64 bytes each.
+pub(super) const KEPT_MESSAGES_MAX: u64 = 1 << 20;
 
 /// The recording takes six and a half minutes at 1.0.
 const SPEED_MIN: f64 = 0.001;
@@ -144,6 +165,17 @@ impl MoexSettings {
             return Err(stage.raw_section("feed")?.refuse("speed", message).into());
         }
         Ok(settings)
+    }
+}
+
+/// The port that an output of a stage leads to, by the number that packets received by it carry.
+pub(super) fn port_of_output(stage: &StageContext<'_>, output: &str) -> Option<u16> {
+    let at = stage.output(output)?.0;
+    let stages = stage.plan().stages();
+    let outputs = &stages.iter().find(|planned| planned.name == stage.name())?.outputs;
+    match outputs.get(usize::from(at)) {
+        Some(Target::Port(port)) => Some(port.index() as u16),
+        _ => None,
     }
 }
 
@@ -218,7 +250,7 @@ const QUANTITY_MAX: u64 = 1_000_000_000;
 const PRICE_MAX: u64 = i64::MAX as u64;
 
 /// Most instruments that the trader follows.
-pub(super) const INSTRUMENTS_MAX: u16 = 1_024;
+pub const INSTRUMENTS_MAX: u16 = 1_024;
 
 /// Reads `[trigger]`.
 pub(super) fn trigger(stage: &StageContext<'_>) -> Result<TriggerSpec, StageError> {

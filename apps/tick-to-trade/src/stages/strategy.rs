@@ -77,6 +77,7 @@ impl Strategy {
         let mut wanted = None;
         for update in updates.iter().map(Update::from_bytes) {
             self.tally.updates += 1;
+            self.tally.crossed += u64::from(update.top.is_crossed());
             if update.reset {
                 self.trigger.reset(update.instrument);
             }

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use hdrhistogram::Histogram;
 
 use crate::arbitration::ArbiterCounts;
+use crate::book::BookImage;
 use crate::fast::FortsCounts;
+use crate::recovery::{FollowerCounts, ServicesCounts};
 use crate::risk::RiskCounts;
 
 /// Where stages leave their parts.
@@ -20,6 +22,8 @@ pub struct Tally(Arc<Mutex<Tallies>>);
 pub struct Tallies {
     /// The exchange's.
     pub exchange: Option<ExchangeTally>,
+    /// That of the exchange which generates ITCH: its services, and its own books at the end.
+    pub origin: Option<OriginTally>,
     /// The arbiter's, in messages.
     pub arbiter: Option<ArbiterCounts>,
     /// That of the ITCH books.
@@ -63,16 +67,30 @@ pub struct ExchangeTally {
 /// Names of [`ExchangeTally::steps_ns`].
 pub const STEPS: [&str; 4] = ["publish", "feed", "decide", "order"];
 
+/// What the exchange that generates ITCH served, and its books at the end.
+#[derive(Debug, Default)]
+pub struct OriginTally {
+    /// Messages sent again, and snapshots.
+    pub services: ServicesCounts,
+    /// The next sequence number.
+    pub next_sequence: u64,
+    /// The book of each instrument.
+    pub books: Vec<BookImage>,
+}
+
 /// What the ITCH books saw.
 #[derive(Debug, Default)]
 pub struct ItchTally {
-    /// Messages applied.
-    pub messages: u64,
-    /// Messages that contradict the book, as happens after a gap.
-    pub contradictions: u64,
-    /// Messages that are not ITCH.
-    pub malformed: u64,
-    /// Changes of a best level: told, overtaken or untold.
+    /// What following the stream counted.
+    pub follower: FollowerCounts,
+    /// The next sequence number.
+    pub next_sequence: u64,
+    /// Books that were not right at the end, or not known to be.
+    pub stale_books: usize,
+    /// Updates that were taken back before the strategy was told, since their book had ceased to be
+    /// right.
+    pub taken_back: u64,
+    /// Changes of a best level: told, overtaken, taken back or untold.
     pub changes: u64,
     /// Changes that the strategy was told of.
     pub told: u64,
@@ -86,6 +104,8 @@ pub struct ItchTally {
     pub levels: usize,
     /// Live orders at the end.
     pub live_orders: usize,
+    /// The books at the end.
+    pub books: Vec<BookImage>,
 }
 
 /// What the FORTS books saw.
@@ -122,6 +142,8 @@ pub struct FortsTally {
 pub struct StrategyTally {
     /// Changes of a best level that it looked at.
     pub updates: u64,
+    /// Of these, of a book whose best bid was not below its best offer: nothing comes of them.
+    pub crossed: u64,
     /// Orders that the trigger wanted.
     pub intents: u64,
     /// Orders sent.

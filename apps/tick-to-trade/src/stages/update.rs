@@ -163,7 +163,27 @@ impl Updates {
         self.bytes.is_empty()
     }
 
-    fn send_fresh(&mut self, out: &mut Outputs<'_>) {
+    /// Whether a fresh packet is left in this turn.
+    pub(super) fn has_fresh(&self) -> bool {
+        self.fresh_left > 0
+    }
+
+    /// Takes one of the fresh packets of this turn for something else. `None` if none is left.
+    pub(super) fn take_fresh(&mut self, out: &mut Outputs<'_>) -> Option<Packet> {
+        self.fresh_left = self.fresh_left.checked_sub(1)?;
+        out.alloc()
+    }
+
+    /// Forgets what waits, since it is not so any more. Says how many updates that were.
+    pub(super) fn clear(&mut self) -> u64 {
+        let cleared = self.len() as u64;
+        self.bytes.clear();
+        self.places.fill(NONE);
+        cleared
+    }
+
+    /// Hands on what waits in fresh packets.
+    pub(super) fn send_fresh(&mut self, out: &mut Outputs<'_>) {
         while self.fresh_left > 0 && !self.bytes.is_empty() && out.room(self.output) > 0 {
             let Some(mut packet) = out.alloc() else { return };
             self.fresh_left -= 1;

@@ -4,6 +4,7 @@
 mod bounds;
 mod feed_files;
 mod memory;
+mod recovery;
 mod replay;
 mod report;
 mod shown;
@@ -21,7 +22,7 @@ fn app() -> Program {
 fn generated(seconds: &str, sets: &[&str]) -> Option<Program> {
     let run =
         app().with(["run", "config/tick-to-trade.toml", "--for", seconds]).with(two_lcores(["exchange", "trader"])?);
-    let slow = ["feed.ticks_per_second=2000", PATIENT];
+    let slow = ["feed.ticks_per_second=2000", "stage.book.params.tries=32", PATIENT];
     Some(run.with(slow.iter().chain(sets).flat_map(|set| ["--set", set])))
 }
 

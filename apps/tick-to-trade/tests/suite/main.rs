@@ -9,3 +9,4 @@ mod hostile_datagram;
 mod hostile_table;
 mod itch_book;
 mod moex;
+mod recovery;

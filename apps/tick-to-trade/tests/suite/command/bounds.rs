@@ -60,7 +60,7 @@ const fn share(name: &'static str) -> Key {
 const SEED: Key = Number("seed", 0, (1 << 53) - 1);
 
 /// Each key of a table of a plan.
-fn tables() -> [(&'static str, &'static str, Vec<Key>); 5] {
+fn tables() -> [(&'static str, &'static str, Vec<Key>); 6] {
     let feed = vec![
         SEED,
         Number("instruments", 1, 9_999),
@@ -69,6 +69,8 @@ fn tables() -> [(&'static str, &'static str, Vec<Key>); 5] {
         Number("messages_per_frame", 1, 64),
         share("drop_a"),
         share("drop_b"),
+        share("drop_answers"),
+        Number("kept_messages", 2, 1 << 20),
     ];
     let trigger = vec![
         Real("imbalance", &["0.0", "2.0"], &["-1.0", "2.1", "nan", "inf"]),
@@ -91,6 +93,15 @@ fn tables() -> [(&'static str, &'static str, Vec<Key>); 5] {
         Number("first", 0, 1_000_000_000_000_000_000),
         Number("timeout_us", 0, 3_600_000_000),
     ];
+    let book = vec![
+        Number("first", 0, 1_000_000_000_000_000_000),
+        Number("held_messages", 2, 1 << 20),
+        Number("gap_messages_max", 0, 1 << 20),
+        Number("timeout_us", 1, 60_000_000),
+        Number("tries", 1, 32),
+        Number("snapshot_timeout_ms", 1, 60_000),
+        Number("rebuild_pause_ms", 1, 60_000),
+    ];
     let speed = Real("speed", &["0.001", "1e9"], &["0.0", "-1.0", "1e-300", "1e300", "inf", "nan"]);
     let recorded = vec![Other("dir"), speed, SEED, share("drop_a"), share("drop_b")];
     [
@@ -98,6 +109,7 @@ fn tables() -> [(&'static str, &'static str, Vec<Key>); 5] {
         ("tick-to-trade", "trigger", trigger),
         ("tick-to-trade", "risk", risk),
         ("tick-to-trade", "stage.arbiter.params", arbiter),
+        ("tick-to-trade", "stage.book.params", book),
         ("moex-replay", "feed", recorded),
     ]
 }
@@ -156,7 +168,12 @@ fn names_that_cannot_be_are_refused() {
 #[test]
 fn what_stages_allocate_is_in_the_sum_of_memory() {
     let shown = app().with(["check", "config/tick-to-trade.toml", "--explain"]).run().exited(0);
-    for term in ["stage.exchange (live_orders of each book)", "stage.book (books)"] {
+    for term in [
+        "stage.exchange (live_orders of each book)",
+        "stage.exchange (kept_messages",
+        "stage.book (books)",
+        "stage.book (held",
+    ] {
         assert!(shown.stdout.contains(term), "{term}: {shown}");
     }
     // Six hundred gigabytes.

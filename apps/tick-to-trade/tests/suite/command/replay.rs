@@ -10,8 +10,12 @@ use crate::command::{PATIENT, app};
 /// The shipped plan on the recording, faster than shipped, with queues that hold all of it: no
 /// stall loses anything.
 fn replay(sets: &[&str]) -> Option<Program> {
+    replay_for("10m", sets)
+}
+
+fn replay_for(time: &str, sets: &[&str]) -> Option<Program> {
     let dir = format!("feed.dir={}", recording()?.display());
-    let run = app().with(["run", "config/moex-replay.toml", "--for", "10m"]).with(two_lcores(["exchange", "trader"])?);
+    let run = app().with(["run", "config/moex-replay.toml", "--for", time]).with(two_lcores(["exchange", "trader"])?);
     let roomy = ["md_a", "md_b", "md_snapshots"].map(|port| format!("port.{port}.rx_depth_wr=16384"));
     let common = ["feed.speed=250", "pool.packets.packets=65536", PATIENT, &dir];
     let all = common.into_iter().chain(roomy.iter().map(String::as_str)).chain(sets.iter().copied());
@@ -71,4 +75,20 @@ fn two_lcores_account_for_a_channel_that_is_lost_whole() {
     assert_eq!(number(&json, "ticks_missing"), both, "{shown}");
     let [.., equal, compared, different] = forts(&json, KEYS);
     assert!(equal == compared && different == 0, "{shown}");
+}
+
+#[test]
+fn two_lcores_account_for_a_replay_that_is_ended_early() {
+    // At the stop one tick is open: its copy on channel A has gone out, and that on B has not. The
+    // end is told as well, so that the trader sees what it lost last.
+    for time in ["150ms", "200ms"] {
+        let Some(run) = replay_for(time, &["feed.drop_a=0.1", "feed.drop_b=0.1"]) else { return };
+        let shown = run.run().exited(0);
+        let json = shown.json();
+        let [published, received, late] = ["ticks_published", "ticks_received", "late"].map(|key| number(&json, key));
+        assert_eq!(published, received + late + number(&json["dropped_on_purpose"], "both"), "{shown}");
+        assert!(0 < published && published < 8_112, "{shown}");
+        assert_eq!(["ticks_unaccounted", "ticks_surplus"].map(|key| number(&json, key)), [0, 0], "{shown}");
+        assert_eq!(json["failures"], serde_json::json!([]), "{shown}");
+    }
 }

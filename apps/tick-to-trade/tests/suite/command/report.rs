@@ -139,8 +139,11 @@ fn two_lcores_see_that_both_channels_lost_everything() {
     let published = number(&json, "ticks_published");
     assert!(published > 0);
     // The end of the session names the next sequence number, which shows that there was something.
-    let shown = ["ticks_received", "orders", "ticks_missing", "gaps"].map(|key| number(&json, key));
-    assert_eq!(shown, [0, 0, published, 1], "{json:#}");
+    let shown = ["ticks_received", "ticks_missing", "gaps"].map(|key| number(&json, key));
+    assert_eq!(shown, [0, published, 1], "{json:#}");
+    // And all of it is sent again.
+    assert_eq!(number(&json["recovery"], "retransmitted"), published, "{json:#}");
+    assert_eq!(number(&json["books"], "equal"), 8, "{json:#}");
 }
 
 #[test]
@@ -150,6 +153,7 @@ fn two_lcores_publish_the_same_feed_for_the_same_seed() {
     let gaps_before = |json: &Value| (number(json, "gaps"), number(&json["itch"], "malformed"));
     let json = report(&run);
     assert!(gaps_before(&json).0 > 0 && gaps_before(&json).1 == 0, "{json:#}");
+    assert!(number(&json["itch"], "contradictions") == 0 && number(&json["books"], "equal") == 8, "{json:#}");
     let missing = number(&json, "ticks_missing");
     assert_eq!(missing + number(&json, "late"), number(&json["dropped_on_purpose"], "both"), "{json:#}");
 }

@@ -1,6 +1,8 @@
 //! What a run shows: the ticks, the orders, the latency with the share of each step, and what must
 //! not have happened.
 
+mod books;
+
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
@@ -9,7 +11,7 @@ use verbline::prelude::*;
 
 use crate::arbitration::ArbiterCounts;
 use crate::risk::Refusal;
-use crate::stages::{ExchangeTally, FortsTally, ItchTally, STEPS, StrategyTally, Tallies};
+use crate::stages::{ExchangeTally, FortsTally, STEPS, StrategyTally, Tallies};
 
 /// The live line.
 pub fn live(report: &Report) -> String {
@@ -19,7 +21,11 @@ pub fn live(report: &Report) -> String {
     let orders: u64 = orders.filter_map(|stage| stage.counter("orders")).sum();
     let per_second = sum("ticks") as f64 * 1e9 / report.elapsed_ns.max(1) as f64;
     let (ticks, gaps) = (count(sum("ticks")), count(sum("gaps")));
-    format!("{ticks} ticks ({}/s), {} orders, {gaps} gaps", count(per_second as u64), count(orders))
+    let stale = match sum("stale_books") {
+        0 => String::new(),
+        stale => format!(", {} books not right", count(stale)),
+    };
+    format!("{ticks} ticks ({}/s), {} orders, {gaps} gaps{stale}", count(per_second as u64), count(orders))
 }
 
 /// The app's part of the report.
@@ -32,7 +38,7 @@ pub fn outcome(report: &Report, tallies: &Tallies) -> Outcome {
         outcome.failures.push("the plan has no exchange or no arbiter, so there is nothing to report".to_owned());
     }
     if let Some(itch) = &tallies.itch {
-        itch_books(itch, &mut outcome);
+        books::itch(report, itch, tallies.origin.as_ref(), &mut outcome);
         told(itch.untold, &mut outcome);
     }
     if let Some(forts) = &tallies.forts {
@@ -49,7 +55,10 @@ fn ticks(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcom
     let [received_a, received_b] = arbiter.received;
     let [dropped_a, dropped_b] = exchange.dropped;
     // What neither channel brought and nobody dropped: lost for want of a posted receive buffer.
-    let unaccounted = exchange.published.abs_diff(arbiter.delivered + arbiter.late + exchange.dropped_both);
+    // And what came without having been published.
+    let accounted = arbiter.delivered + arbiter.late + exchange.dropped_both;
+    let unaccounted = exchange.published.saturating_sub(accounted);
+    let surplus = accounted.saturating_sub(exchange.published);
     let json = &mut outcome.json;
     json.insert("ticks_published".into(), json!(exchange.published));
     json.insert("ticks_received".into(), json!(arbiter.delivered));
@@ -61,6 +70,7 @@ fn ticks(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcom
     json.insert("gaps".into(), json!(arbiter.gaps));
     json.insert("ticks_missing".into(), json!(arbiter.lost));
     json.insert("ticks_unaccounted".into(), json!(unaccounted));
+    json.insert("ticks_surplus".into(), json!(surplus));
     json.insert("orders".into(), json!(exchange.orders));
     json.insert("orders_unanswered".into(), json!(exchange.unanswered));
     let _ = writeln!(
@@ -86,6 +96,13 @@ fn ticks(exchange: &ExchangeTally, arbiter: &ArbiterCounts, outcome: &mut Outcom
             "{} ticks were neither received nor dropped on purpose: the trader had no receive buffer posted for them; \
              raise rx_depth_wr of its market-data ports, or lower the rate",
             count(unaccounted)
+        ));
+    }
+    if surplus > 0 {
+        outcome.failures.push(format!(
+            "{} ticks more arrived than this exchange published: somebody else sends to its groups, or the exchange \
+             counts wrongly",
+            count(surplus)
         ));
     }
 }
@@ -135,22 +152,6 @@ fn told(untold: u64, outcome: &mut Outcome) {
     }
 }
 
-fn itch_books(itch: &ItchTally, outcome: &mut Outcome) {
-    outcome.json.insert(
-        "itch".into(),
-        json!({ "messages": itch.messages, "contradictions": itch.contradictions, "malformed": itch.malformed,
-                "told": itch.told, "untold": itch.untold, "levels": itch.levels, "live_orders": itch.live_orders }),
-    );
-    let _ = writeln!(
-        outcome.text,
-        "books    {} messages applied, {} malformed\n         \
-         {} contradict a book, as happens after a gap",
-        count(itch.messages),
-        count(itch.malformed),
-        count(itch.contradictions),
-    );
-}
-
 fn forts_books(forts: &FortsTally, outcome: &mut Outcome) {
     let books = &forts.books;
     outcome.json.insert(
@@ -185,7 +186,8 @@ fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
         refused.clone().map(|(name, refused)| (name.replace(' ', "_"), json!(refused))).collect();
     outcome.json.insert(
         "strategy".into(),
-        json!({ "updates": strategy.updates, "intents": strategy.intents, "orders_sent": strategy.orders,
+        json!({ "updates": strategy.updates, "crossed": strategy.crossed,
+                "intents": strategy.intents, "orders_sent": strategy.orders,
                 "unsent": strategy.unsent, "refused": by_reason, "filled": strategy.filled,
                 "cancelled": strategy.cancelled }),
     );
@@ -196,11 +198,16 @@ fn orders(strategy: &StrategyTally, outcome: &mut Outcome) {
         count(strategy.filled),
         count(strategy.cancelled),
     );
-    if strategy.unsent > 0 {
+    let _ = writeln!(
+        outcome.text,
+        "         {} wanted and not sent: another went first, or there was no room",
+        count(strategy.unsent)
+    );
+    if strategy.crossed > 0 {
         let _ = writeln!(
             outcome.text,
-            "         {} wanted and not sent: another went first, or there was no room",
-            count(strategy.unsent)
+            "         {} changes of a book that is locked or crossed: nothing comes of them",
+            count(strategy.crossed)
         );
     }
     for (name, refused) in refused {

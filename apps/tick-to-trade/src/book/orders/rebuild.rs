@@ -1,0 +1,72 @@
+//! Taking a book apart, so that it can be built anew; and all of it as plain values.
+//!
+//! Orders lie in one table, in no order of their books. To empty a book is therefore a walk over
+//! the whole table, of 32 MiB when it has room for a million orders: [`OrderBooks::scrub`] takes it
+//! in slices, between which the other books go on.
+
+use super::OrderBooks;
+use crate::book::image::{BookImage, ImageOrder};
+use crate::itch::Side;
+
+/// How far a walk over the table of orders has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Scrub {
+    slot: usize,
+}
+
+impl OrderBooks {
+    /// Removes the orders of some books from the next `slots` places of the table. True once the
+    /// walk has come to the end of the table; the next call starts anew.
+    ///
+    /// Orders may move while other messages are applied between two slices, so that a walk may miss
+    /// some: a book is empty once [`OrderBooks::is_empty`] says so, and not before.
+    pub fn scrub(&mut self, walk: &mut Scrub, slots: usize, is_gone: impl Fn(u16) -> bool) -> bool {
+        let end = (walk.slot + slots).min(self.orders.slots());
+        while walk.slot < end {
+            // What is removed may be replaced by an order from further on: the place is looked at
+            // again.
+            match self.orders.get(walk.slot) {
+                Some((_, order)) if is_gone(self.levels.split(order.level).0) => _ = self.remove(walk.slot),
+                _ => walk.slot += 1,
+            }
+        }
+        let is_over = walk.slot == self.orders.slots();
+        if is_over {
+            walk.slot = 0;
+        }
+        is_over
+    }
+
+    /// Whether a book has no order. An unknown book has none.
+    pub fn is_empty(&self, book: u16) -> bool {
+        self.book(book).is_none_or(|book| book.depth(Side::Buy) + book.depth(Side::Sell) == 0)
+    }
+
+    /// Whether the best bid of a book is not below its best offer, as no exchange leaves a book
+    /// that trades.
+    #[inline]
+    pub fn is_crossed(&self, book: u16) -> bool {
+        let Some(book) = self.book(book) else { return false };
+        let (bid, ask) = (book.best(Side::Buy), book.best(Side::Sell));
+        bid.zip(ask).is_some_and(|(bid, ask)| bid.price_e4 >= ask.price_e4) && book.is_trading()
+    }
+
+    /// Every book as it stands. Allocates, and walks over all orders: for the end of a run.
+    pub fn images(&self) -> Vec<BookImage> {
+        let image = |book: &super::Book| BookImage {
+            locate: book.stock_locate(),
+            symbol: book.symbol(),
+            orders: Vec::new(),
+            levels: [Side::Buy, Side::Sell].map(|side| book.levels(side).collect()),
+        };
+        let mut images: Vec<_> = self.books.iter().map(image).collect();
+        for (reference, order) in (0..self.orders.slots()).filter_map(|slot| self.orders.get(slot)) {
+            let (book, side, place) = self.levels.split(order.level);
+            let price_e4 = self.books[usize::from(book)].ladder(side).price_e4(place);
+            let sells = side == Side::Sell;
+            images[usize::from(book)].orders.push(ImageOrder { reference, sells, price_e4, shares: order.shares });
+        }
+        images.iter_mut().for_each(|image| image.orders.sort_unstable());
+        images
+    }
+}

@@ -1,0 +1,127 @@
+//! Held messages go to the books; and what is wrong with a message puts its book in doubt.
+
+use super::fault::{Fault, locate_of};
+use super::{Follower, Told};
+use crate::book::{BookError, Change, OrderBooks};
+use crate::itch::{self, Side};
+use crate::recovery::standing::Waits;
+
+/// Held messages that are applied in one go: what comes meanwhile must not wait for long.
+const APPLIED_AT_ONCE: u32 = 1_024;
+
+impl Follower {
+    /// Applies what is held, as far as nothing is missing.
+    pub(super) fn advance(&mut self, now_ns: u64, told: &mut impl FnMut(&OrderBooks, Change, Told, u64)) {
+        if self.is_live {
+            return;
+        }
+        for _ in 0..APPLIED_AT_ONCE {
+            if self.next == self.end || !self.ring.has(self.next) {
+                break;
+            }
+            self.apply_held(self.next, now_ns, told);
+            self.next += 1;
+        }
+        if self.next == self.end {
+            self.settle(now_ns, told);
+        }
+    }
+
+    /// Applies a message of the ring, if its book takes it.
+    pub(super) fn apply_held(
+        &mut self,
+        sequence: u64,
+        now_ns: u64,
+        told: &mut impl FnMut(&OrderBooks, Change, Told, u64),
+    ) {
+        let Some(bytes) = self.ring.get(sequence) else { return };
+        let locate = locate_of(bytes);
+        let book = locate.and_then(|locate| self.books.by_locate(locate));
+        if book.is_some_and(|book| !self.standing.takes(book, sequence)) {
+            self.counts.skipped += 1;
+            return;
+        }
+        let fault = match itch::parse(bytes) {
+            Ok(message) => match self.books.apply(&message) {
+                Ok(change) => {
+                    self.counts.applied += 1;
+                    let Some(change) = change else { return };
+                    told(&self.books, change, Told::Withheld, sequence);
+                    if !change.top {
+                        return;
+                    }
+                    self.counts.withheld += 1;
+                    // Now, since a later message may hide it.
+                    if !self.books.is_crossed(change.book) {
+                        let waits = if self.is_behind { Waits::Recovery } else { Waits::Change };
+                        return self.standing.wait(change.book, waits);
+                    }
+                    Fault::Crossed(change.book)
+                }
+                Err(error) => Fault::Contradiction(message.stock_locate(), error),
+            },
+            Err(error) => Fault::malformed(bytes, error),
+        };
+        self.note(fault, now_ns);
+    }
+
+    /// The stream stands at its end: tells what was withheld of the books that are right.
+    fn settle(&mut self, now_ns: u64, told: &mut impl FnMut(&OrderBooks, Change, Told, u64)) {
+        self.is_behind = false;
+        while let Some((book, waits)) = self.standing.take_waiting(self.next) {
+            let change = Change { book, side: Side::Buy, top: true, execution: None };
+            let told_as = if waits == Waits::Recovery { Told::Recovered } else { Told::Live };
+            self.counts.withheld = self.counts.withheld.saturating_sub(1);
+            told(&self.books, change, told_as, self.next.saturating_sub(1));
+        }
+        if self.has_begun && self.standing.all_take(self.next) && !self.wants_directory && self.fetch.is_none() {
+            self.is_live = true;
+            self.counts.stale_ns += now_ns.saturating_sub(self.not_live_since_ns);
+        }
+    }
+
+    /// Counts what is wrong with a message, and puts the book that it concerns in doubt.
+    #[cold]
+    pub(super) fn note(&mut self, fault: Fault, now_ns: u64) {
+        let book = match fault {
+            Fault::Crossed(book) => {
+                self.counts.crossed += 1;
+                Some(book)
+            }
+            Fault::Contradiction(_, BookError::InstrumentsFull { .. }) => {
+                self.counts.unfollowed += 1;
+                return;
+            }
+            Fault::Contradiction(_, BookError::UnknownInstrument { .. }) => {
+                return self.miss_instrument(now_ns);
+            }
+            Fault::Contradiction(locate, _) => {
+                self.counts.contradictions += 1;
+                self.books.by_locate(locate)
+            }
+            Fault::Malformed(locate) => {
+                self.counts.malformed += 1;
+                locate.and_then(|locate| self.books.by_locate(locate))
+            }
+        };
+        // A book that is being rebuilt stays as it is: what the message was, the ring still knows.
+        if let Some(book) = book.filter(|&book| !self.standing.is_stale(book)) {
+            self.leave_live(now_ns);
+            self.standing.spoil(book, self.books.is_empty(book));
+            self.counts.suspected += 1;
+        }
+    }
+
+    /// A message is of an instrument that was never announced.
+    fn miss_instrument(&mut self, now_ns: u64) {
+        if self.books.books().len() == usize::from(self.spec.books.instruments) {
+            self.counts.unfollowed += 1;
+            return;
+        }
+        self.counts.contradictions += 1;
+        if self.spec.snapshots && !self.wants_directory && now_ns >= self.directory_rests_until_ns {
+            self.leave_live(now_ns);
+            self.wants_directory = true;
+        }
+    }
+}

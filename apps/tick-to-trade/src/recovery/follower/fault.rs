@@ -1,0 +1,26 @@
+//! What can be wrong with a message.
+
+use crate::book::BookError;
+use crate::itch::ItchError;
+
+/// The locate code of a message, if it is long enough for one.
+pub(super) fn locate_of(message: &[u8]) -> Option<u16> {
+    message.get(1..3)?.try_into().ok().map(u16::from_be_bytes)
+}
+
+/// What is wrong with a message.
+pub(super) enum Fault {
+    /// It contradicts the books; its locate code.
+    Contradiction(u16, BookError),
+    /// It leaves this book crossed.
+    Crossed(u16),
+    /// It is not ITCH; its locate code, unless it is of a kind that may come with another version.
+    Malformed(Option<u16>),
+}
+
+impl Fault {
+    #[cold]
+    pub(super) fn malformed(message: &[u8], error: ItchError) -> Fault {
+        Fault::Malformed(locate_of(message).filter(|_| !matches!(error, ItchError::UnknownType { .. })))
+    }
+}

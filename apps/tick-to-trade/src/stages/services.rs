@@ -1,0 +1,94 @@
+//! The exchange's answers to requests: messages sent again, and snapshots.
+
+use verbline::prelude::*;
+
+use super::channels::{Drops, NO_ROOM, NOT_SERVED, ON_PURPOSE_ANSWER};
+use super::settings::port_of_output;
+use crate::generator::Generator;
+use crate::mold;
+use crate::recovery::{Answered, REQUEST_LEN_BYTES, Services, ServicesCounts, ServicesSpec};
+
+/// The exchange's outputs for answers, behind those of its channels and of its reports.
+const AGAIN: OutId = OutId(3);
+const SNAPSHOT: OutId = OutId(4);
+
+/// What a packet that the exchange receives is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// A request for messages that were lost.
+    Again,
+    /// A request for a part of a snapshot.
+    Snapshot,
+}
+
+/// Both services, and the ports that their requests come by: those that their answers leave by.
+pub(super) struct Desks {
+    services: Services,
+    again_port: Option<u16>,
+    snapshot_port: Option<u16>,
+}
+
+impl Desks {
+    /// Allocates all that serving needs.
+    pub(super) fn new(stage: &StageContext<'_>, spec: ServicesSpec) -> Desks {
+        Desks {
+            services: Services::new(spec),
+            again_port: port_of_output(stage, "again"),
+            snapshot_port: port_of_output(stage, "snapshots"),
+        }
+    }
+
+    /// What a packet asks for; `None` if it did not come by a port for requests.
+    #[inline]
+    pub(super) fn asked(&self, packet: &Packet) -> Option<Asked> {
+        match Some(packet.port()) {
+            port if port == self.again_port => Some(Asked::Again),
+            port if port == self.snapshot_port => Some(Asked::Snapshot),
+            _ => None,
+        }
+    }
+
+    pub(super) fn counts(&self) -> ServicesCounts {
+        *self.services.counts()
+    }
+
+    /// Keeps the messages of a frame that goes out.
+    #[inline]
+    pub(super) fn keep(&mut self, frame: &[u8]) {
+        // It is one that was written here.
+        if let Ok(frame) = mold::Packet::parse(frame) {
+            self.services.keep(&frame);
+        }
+    }
+
+    /// Answers a request, in the packet that it came in.
+    pub(super) fn serve(
+        &mut self,
+        asked: Asked,
+        mut packet: Packet,
+        generator: &Generator,
+        drops: &mut Drops,
+        out: &mut Outputs<'_>,
+    ) {
+        // One byte more than a request: what is longer is seen to be none.
+        let mut request = [0; REQUEST_LEN_BYTES + 1];
+        let len_bytes = packet.len().min(request.len());
+        request[..len_bytes].copy_from_slice(&packet.data()[..len_bytes]);
+        packet.reset();
+        let has_room = packet.set_len(packet.capacity());
+        debug_assert!(has_room, "a packet holds its capacity");
+        let (request, answer) = (&request[..len_bytes], packet.data_mut());
+        let answered = match asked {
+            Asked::Again => self.services.send_again(request, generator, answer),
+            Asked::Snapshot => self.services.send_snapshot(request, generator, answer),
+        };
+        match (asked, answered) {
+            (_, Answered::Nothing) => out.drop(packet, NOT_SERVED),
+            (_, Answered::Bytes(len_bytes)) if !packet.set_len(len_bytes) => out.drop(packet, NO_ROOM),
+            (Asked::Again, _) if drops.drops_answer() => out.drop(packet, ON_PURPOSE_ANSWER),
+            // What finds no room is counted there, and asked for again.
+            (Asked::Again, _) => _ = out.send(AGAIN, packet),
+            (Asked::Snapshot, _) => _ = out.send(SNAPSHOT, packet),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What the books tell the strategy: the best levels of books that are right, after they changed.
+
+use verbline::prelude::*;
+
+use super::settings::INSTRUMENTS_MAX;
+use super::tally::ItchTally;
+use super::update::{Update, Updates};
+use crate::book::{Book, Change, OrderBooks};
+use crate::itch::Side;
+use crate::recovery::Told;
+use crate::risk::{Quote, Top};
+
+/// Changes of books, and what the strategy has not been told of them yet.
+pub(super) struct Teller {
+    /// The last trade's price of each instrument; 0 if there was none.
+    last: Box<[i64]>,
+    pub(super) updates: Updates,
+    changes: u64,
+    taken_back: u64,
+    untold: u64,
+}
+
+/// What [`Teller::new`] allocates.
+pub(super) fn memory_bytes() -> u64 {
+    Updates::memory_bytes(INSTRUMENTS_MAX) + u64::from(INSTRUMENTS_MAX) * size_of::<i64>() as u64
+}
+
+impl Teller {
+    pub(super) fn new(burst: usize, output: OutId) -> Teller {
+        Teller {
+            last: vec![0; usize::from(INSTRUMENTS_MAX)].into_boxed_slice(),
+            updates: Updates::new(INSTRUMENTS_MAX, burst, output),
+            changes: 0,
+            taken_back: 0,
+            untold: 0,
+        }
+    }
+
+    /// A book has changed by the message `tick`.
+    #[inline]
+    pub(super) fn tell(&mut self, books: &OrderBooks, change: Change, told: Told, tick: u64) {
+        // As many as there are books.
+        let Some(last) = self.last.get_mut(usize::from(change.book)) else {
+            self.untold += 1;
+            return;
+        };
+        if let Some((price_e4, _)) = change.execution {
+            *last = i64::from(price_e4);
+        }
+        let may_tell = change.top && told != Told::Withheld;
+        let Some(book) = books.book(change.book).filter(|book| may_tell && book.is_trading()) else { return };
+        self.changes += 1;
+        let known = self.updates.put(Update {
+            instrument: change.book,
+            // What the strategy concluded from a book before a loss is void.
+            reset: told == Told::Recovered,
+            number: u64::from(book.stock_locate()),
+            symbol: book.symbol(),
+            tick,
+            top: Top { bid: quote(book, Side::Buy), ask: quote(book, Side::Sell) },
+            last: *last,
+        });
+        self.untold += u64::from(!known);
+    }
+
+    /// A book has ceased to be right: what waits to be told may be of it.
+    #[cold]
+    pub(super) fn take_back(&mut self) {
+        self.taken_back += self.updates.clear();
+    }
+
+    /// Writes what was told into the report.
+    pub(super) fn report(&self, tally: &mut ItchTally) {
+        (tally.changes, tally.taken_back) = (self.changes, self.taken_back);
+        (tally.told, tally.overtaken) = (self.updates.told(), self.updates.overtaken());
+        tally.untold = self.untold + self.updates.len() as u64;
+    }
+}
+
+fn quote(book: &Book, side: Side) -> Quote {
+    book.best(side).map_or(Quote::EMPTY, |level| Quote { price: i64::from(level.price_e4), size: level.shares })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::book::BookSpec;
+    use crate::itch::encode::{self, Header, NewOrder};
+    use crate::itch::{self, Symbol};
+
+    const HEADER: Header = Header { stock_locate: 1, tracking_number: 0, timestamp_ns: 0 };
+    const STOCK: Symbol = Symbol(*b"VRBL    ");
+
+    struct Desk {
+        books: OrderBooks,
+        teller: Teller,
+        told: Told,
+    }
+
+    impl Desk {
+        /// Applies what `write` writes, and gives what the strategy is told of it.
+        fn after(&mut self, write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Option<(bool, Top)> {
+            let mut bytes = [0; 64];
+            let len_bytes = write(&mut bytes).expect("there is room");
+            let message = itch::parse(&bytes[..len_bytes]).expect("it is ITCH");
+            if let Some(change) = self.books.apply(&message).expect("it fits the book") {
+                self.teller.tell(&self.books, change, self.told, 1);
+            }
+            let told = self.teller.updates.drain();
+            assert!(told.len() < 2);
+            told.first().map(|update| (update.reset, update.top))
+        }
+    }
+
+    fn add(reference: u64, side: Side, price_e4: u32) -> impl FnOnce(&mut [u8]) -> Option<usize> {
+        let order = NewOrder { reference, side, shares: 7, stock: STOCK, price_e4 };
+        move |out| encode::add_order(out, HEADER, order)
+    }
+
+    #[test]
+    fn the_strategy_is_told_when_a_side_becomes_empty_and_of_a_recovery() {
+        let mut book = Desk {
+            books: OrderBooks::new(BookSpec { instruments: 2, orders: 16, levels_per_side: 16 }),
+            teller: Teller::new(1, OutId(0)),
+            told: Told::Live,
+        };
+        let (bid, ask) = (Quote { price: 100, size: 7 }, Quote { price: 102, size: 7 });
+        assert_eq!(book.after(|out| encode::stock_directory(out, HEADER, STOCK)), None);
+        assert_eq!(book.after(|out| encode::trading_action(out, HEADER, STOCK, b'T')), None);
+        assert_eq!(book.after(add(1, Side::Buy, 100)), Some((false, Top { bid, ask: Quote::EMPTY })));
+        assert_eq!(book.after(add(2, Side::Sell, 102)), Some((false, Top { bid, ask })));
+        let gone = book.after(|out| encode::order_delete(out, HEADER, 1));
+        assert_eq!(gone, Some((false, Top { bid: Quote::EMPTY, ask })));
+        book.told = Told::Withheld;
+        assert_eq!(book.after(add(3, Side::Buy, 99)), None, "the book is not known to be right");
+        book.told = Told::Recovered;
+        assert_eq!(book.after(add(4, Side::Buy, 100)), Some((true, Top { bid, ask })), "what was before is void");
+        book.told = Told::Live;
+        assert_eq!(book.after(add(5, Side::Buy, 98)), None, "the best levels are the same");
+        let behind = Quote { price: 101, size: 7 };
+        assert_eq!(book.after(add(6, Side::Sell, 101)), Some((false, Top { bid, ask: behind })));
+    }
+}

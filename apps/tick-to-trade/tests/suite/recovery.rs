@@ -1,0 +1,178 @@
+//! Recovery against an oracle: whatever is lost, doubled, late or out of order, of the stream, of
+//! requests and of answers, and whatever false messages the stream brings: nobody is ever told of a
+//! best level that is not the exchange's, and in the end every book equals the exchange's.
+
+mod world;
+
+use proptest::prelude::*;
+use tick_to_trade::recovery::FollowerSpec;
+
+use world::{BOOKS, FAIR, INSTRUMENTS, Weather, World};
+
+const SPEC: FollowerSpec = FollowerSpec {
+    books: BOOKS,
+    first: Some(1),
+    held_messages: 256,
+    request_messages: 4,
+    retransmits: true,
+    snapshots: true,
+    gap_messages_max: 64,
+    timeout_ns: 100,
+    tries: 4,
+    snapshot_timeout_ns: 400,
+    rebuild_pause_ns: 500,
+};
+
+fn weather() -> impl Strategy<Value = Weather> {
+    let rare = || prop_oneof![2 => Just(0u32), 2 => 1u32..5, 1 => 5u32..40];
+    (rare(), prop_oneof![3 => Just(0u32), 1 => 1u32..4], 1u32..120, rare(), rare(), 0u64..150, rare()).prop_map(
+        |(lost_frames, bursts, burst_frames, lost, doubled, delay, false_frames)| Weather {
+            lost_frames,
+            bursts,
+            burst_frames,
+            lost,
+            doubled,
+            delay,
+            false_frames: false_frames.min(10),
+        },
+    )
+}
+
+fn spec() -> impl Strategy<Value = FollowerSpec> {
+    (
+        prop_oneof![4 => Just(Some(1)), 1 => Just(None)],
+        prop_oneof![Just(64u32), Just(256), Just(4_096)],
+        1u16..8,
+        any::<bool>(),
+        prop_oneof![Just(0u32), Just(8), Just(4_096)],
+        1u32..6,
+    )
+        .prop_map(|(first, held_messages, request_messages, retransmits, gap_messages_max, tries)| FollowerSpec {
+            first,
+            held_messages,
+            request_messages,
+            retransmits,
+            gap_messages_max,
+            tries,
+            ..SPEC
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_is_told_what_is_not_so_and_in_the_end_all_books_are_equal(
+        seed in any::<u32>(),
+        spec in spec(),
+        weather in weather(),
+        kept_messages in prop_oneof![Just(16u32), Just(1_024)],
+        frames in prop::collection::vec((1u16..6, 0u8..3), 1..400),
+    ) {
+        let mut world = World::new(seed.into(), spec, kept_messages, weather);
+        for (messages, turns) in frames {
+            world.publish(messages);
+            (0..turns).for_each(|_| world.pass());
+        }
+        world.end();
+        world.assert_recovered();
+    }
+}
+
+/// Frames that are published while time passes.
+fn run(spec: FollowerSpec, weather: Weather, frames: usize) -> World {
+    let mut world = World::new(7, spec, 1_024, weather);
+    for _ in 0..frames {
+        world.publish(2);
+        world.pass();
+    }
+    world
+}
+
+#[test]
+fn a_small_gap_is_closed_by_one_request_and_no_snapshot() {
+    let mut world = run(SPEC, Weather { lost_frames: 1, ..FAIR }, 3_000);
+    world.end();
+    world.assert_recovered();
+    let counts = *world.follower.counts();
+    assert!(counts.gaps > 10 && counts.retransmitted == counts.missing, "{counts:?}");
+    assert_eq!((counts.requests_again, counts.snapshots, counts.given_up, counts.contradictions), (0, 0, 0, 0));
+    assert_eq!(world.services.counts().messages, counts.retransmitted, "no more is sent than is missing");
+}
+
+#[test]
+fn orders_can_be_sent_as_often_in_the_end_as_in_the_beginning() {
+    let mut world = World::new(3, SPEC, 1_024, Weather { lost_frames: 2, false_frames: 1, lost: 5, delay: 30, ..FAIR });
+    let mut told = Vec::new();
+    for _ in 0..10 {
+        let before = world.told;
+        for _ in 0..2_000 {
+            world.publish(2);
+            (0..3).for_each(|_| world.pass());
+        }
+        told.push(world.told - before);
+    }
+    // The first tenth fills the books.
+    let (least, most) = (told[1..].iter().min().expect("nine"), told[1..].iter().max().expect("nine"));
+    assert!(least * 4 > most * 3, "{told:?} {:?} {:?}", world.follower.counts(), world.services.counts());
+}
+
+#[test]
+fn what_is_too_large_a_gap_or_too_old_is_left_to_snapshots() {
+    for spec in [FollowerSpec { gap_messages_max: 0, ..SPEC }, FollowerSpec { retransmits: false, ..SPEC }] {
+        let mut world = run(spec, Weather { lost_frames: 1, ..FAIR }, 2_000);
+        world.end();
+        world.assert_recovered();
+        let counts = *world.follower.counts();
+        assert!(counts.rebuilt > 10 && counts.retransmitted == 0, "{counts:?}");
+    }
+    // The server keeps 16 messages, and the gap has 40.
+    let mut world = World::new(7, SPEC, 16, FAIR);
+    for frame in 0..1_000 {
+        world.weather.lost_frames = if (500..520).contains(&frame) { 100 } else { 0 };
+        world.publish(2);
+        world.pass();
+    }
+    world.end();
+    world.assert_recovered();
+    let counts = *world.follower.counts();
+    assert!(counts.given_up == 1 && counts.requests_again > 0 && counts.rebuilt >= 3, "{counts:?}");
+    assert!(world.services.counts().not_kept > 0);
+}
+
+#[test]
+fn without_any_service_nothing_is_told_after_a_gap() {
+    let mut world = run(FollowerSpec { retransmits: false, snapshots: false, ..SPEC }, FAIR, 500);
+    world.weather.lost_frames = 100;
+    world.publish(2);
+    world.weather.lost_frames = 0;
+    let before = world.told;
+    for _ in 0..500 {
+        world.publish(2);
+        world.pass();
+    }
+    assert_eq!((world.told, world.follower.stale_books()), (before, usize::from(INSTRUMENTS)));
+    assert!(world.follower.counts().skipped > 900);
+}
+
+#[test]
+fn the_other_books_go_on_while_one_is_rebuilt() {
+    let mut world = run(SPEC, FAIR, 500);
+    world.weather.false_frames = 100;
+    // Not every message is about an order.
+    while world.follower.is_live() {
+        world.publish(1);
+    }
+    world.weather = Weather { lost: 100, ..FAIR };
+    let stale = world.follower.stale_books();
+    assert!((1..usize::from(INSTRUMENTS)).contains(&stale), "{stale} books: {:?}", world.follower.counts());
+    let before = world.told;
+    for _ in 0..200 {
+        world.publish(2);
+        world.pass();
+    }
+    assert!(world.told > before + 20, "no answer comes, and the others are told of");
+    world.end();
+    world.assert_recovered();
+    assert!(world.follower.counts().snapshots_late > 0);
+}
