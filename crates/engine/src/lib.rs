@@ -34,7 +34,7 @@ pub use api::context::{StageContext, StageError};
 pub use api::error::{Cause, EngineError, Place};
 pub use api::opening::Opening;
 pub use api::operations::{
-    Accepted, Completed, DeclineReason, Declined, Done, Memory, Operation, OperationError, OperationKind, Window,
+    Accepted, Completed, DeclineReason, Declined, Done, Memory, Operation, OperationError, OperationKind, Window, Word,
     immediate, invalidated_key,
 };
 pub use api::outputs::{OutId, Outputs};

@@ -101,8 +101,11 @@ pub mod event {
 pub mod rdma {
     pub use crate::memory::peer::{NotReplaced, PeerMr, PeerSlice, Remote};
     pub use crate::qp::one_sided::{RcQp, UcQp, UdQp};
-    pub use crate::wr::buffer::{Buffer, Refused};
-    pub use crate::wr::operation::{KeptKey, KeptRegion, KeptWindow, KeyPart, Local, Operation, Part};
+    pub use crate::qp::works::ConnectedQp;
+    pub use crate::wr::buffer::{Addressed, Buffer, OpDone, Refused};
+    pub use crate::wr::operation::{
+        Atomic, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, Operation, Part, Transfer, Word, WorkOptions,
+    };
     pub use crate::wr::works::{Work, WorkList, WorksDone};
 }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use fastrand::Rng;
 use serde::Deserialize;
 use verbline::engine::{
-    Completed, Done, Memory, Operation, OperationKind, OutputOperations, Region, Remote, StageError, Tick,
+    Completed, Done, Memory, Operation, OperationKind, OutputOperations, Range, Region, Remote, StageError, Tick, Word,
 };
 use verbline::prelude::*;
 
@@ -107,7 +107,10 @@ impl Operator {
 
     /// Memory of so many words: a part of the region, or a packet. What it holds is written by this
     /// operation, if it writes.
-    fn memory(&mut self, slot: usize, values: &[u64], out: &mut Outputs<'_>) -> Option<Memory> {
+    fn memory<M>(&mut self, slot: usize, values: &[u64], out: &mut Outputs<'_>) -> Option<M>
+    where
+        M: From<Packet> + From<Range>,
+    {
         let at = slot * SLOT_BYTES;
         if self.rng.bool() {
             for (word, value) in values.iter().enumerate() {
@@ -163,7 +166,7 @@ impl Operator {
         let (first, words) = self.some_words();
         let mut values = [0; WORDS_MAX];
         values.iter_mut().zip(self.written + 1..).for_each(|(value, next)| *value = next);
-        let memory = self.memory(slot, &values[..words], out)?;
+        let memory: Memory = self.memory(slot, &values[..words], out)?;
         let operation = self.finished(Operation::write(memory, there(key, first)));
         let flight = (slot, 0, values);
         // The SEND behind a WRITE tells of it.
@@ -190,14 +193,14 @@ impl Operator {
         let (first, words) = self.some_words();
         let mut expected = [0; WORDS_MAX];
         expected[..words].copy_from_slice(&self.there[first..first + words]);
-        let memory = self.memory(slot, &[u64::MAX; WORDS_MAX][..words], out)?;
+        let memory: Memory = self.memory(slot, &[u64::MAX; WORDS_MAX][..words], out)?;
         let operation = self.finished(Operation::read(memory, there(key, first)));
         self.hand_over([operation], [(slot, words, expected)], out)
     }
 
     fn fetch_add(&mut self, key: Remote, slot: usize, out: &mut Outputs<'_>) -> Option<()> {
         let add = self.rng.u64(..1 << 20);
-        let memory = self.memory(slot, &[u64::MAX], out)?;
+        let memory: Word = self.memory(slot, &[u64::MAX], out)?;
         let operation = self.finished(Operation::fetch_add(memory, there(key, 0), add));
         self.hand_over([operation], [(slot, 1, [self.there[0]; WORDS_MAX])], out)?;
         self.there[0] += add;
@@ -209,7 +212,7 @@ impl Operator {
     fn compare_swap(&mut self, key: Remote, slot: usize, out: &mut Outputs<'_>) -> Option<()> {
         let before = self.there[1];
         let (compare, swap) = (before + u64::from(self.rng.bool()), self.rng.u64(1..1 << 40));
-        let memory = self.memory(slot, &[u64::MAX], out)?;
+        let memory: Word = self.memory(slot, &[u64::MAX], out)?;
         let operation = self.finished(Operation::compare_swap(memory, there(key, 1), compare, swap));
         self.hand_over([operation], [(slot, 1, [before; WORDS_MAX])], out)?;
         if compare == before {

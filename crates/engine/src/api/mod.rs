@@ -9,6 +9,7 @@ pub(crate) mod error;
 pub(crate) mod guarded;
 pub(crate) mod opening;
 mod operate;
+pub(crate) mod operation_memory;
 pub(crate) mod operations;
 pub(crate) mod outputs;
 pub(crate) mod region;

@@ -87,14 +87,14 @@ impl Outputs<'_> {
 impl Operation {
     /// Lets a key stand for a part of a region, whose blocks carry this, until it is signed anew.
     pub fn sign(key: SignatureKey, part: Range, blocks: BlockSignature) -> Operation {
-        Operation::new(Verb::Sign { key, blocks }, part.into())
+        Operation::new(Verb::Sign { key, part, blocks })
     }
 
     /// SEND of these bytes once every block is good that moved through the key since it was signed;
     /// else it comes back as [`OperationError::BadBlock`](crate::OperationError::BadBlock). It may
     /// take back a key of the receiver, as [`Operation::send_with_invalidate`].
     pub fn respond(key: SignatureKey, bytes: impl Into<Memory>, invalidate: Option<u32>) -> Operation {
-        Operation::new(Verb::Respond { key, invalidate }, bytes.into())
+        Operation::new(Verb::Respond { key, invalidate, memory: bytes.into() })
     }
 }
 

@@ -14,94 +14,34 @@ use std::collections::VecDeque;
 
 use verbline_mem::{ConnectionId, Packet};
 use verbline_plan::Rights;
-use verbline_verbs::rdma::{self, Remote};
+use verbline_verbs::rdma::{Atomic, Remote, Transfer};
 use verbline_verbs::{PostStop, Status};
 
-use crate::api::region::Range;
-use crate::api::signature::{BadBlock, BlockSignature, Blocks, SignatureKey};
 pub use verbline_plan::OperationKind;
 
-/// The memory of this end that an operation reads or writes.
-#[derive(Debug, Default)]
-pub enum Memory {
-    /// No bytes.
-    #[default]
-    Empty,
-    /// A packet's data: `len()` bytes of it. It belongs to the operation until that completes.
-    Packet(Packet),
-    /// A part of a region that a stage of this device owns.
-    Range(Range),
-    /// Blocks that a signature key of the port stands for.
-    Blocks(Blocks),
-}
-
-impl Memory {
-    /// The packet, if it is one.
-    pub fn into_packet(self) -> Option<Packet> {
-        match self {
-            Memory::Packet(packet) => Some(packet),
-            Memory::Empty | Memory::Range(_) | Memory::Blocks(_) => None,
-        }
-    }
-
-    /// Length, bytes.
-    pub fn len_bytes(&self) -> usize {
-        match self {
-            Memory::Empty => 0,
-            Memory::Packet(packet) => packet.len(),
-            Memory::Range(range) => range.len(),
-            Memory::Blocks(blocks) => blocks.data_bytes as usize,
-        }
-    }
-}
-
-impl From<Packet> for Memory {
-    fn from(packet: Packet) -> Memory {
-        Memory::Packet(packet)
-    }
-}
-
-impl From<Range> for Memory {
-    fn from(range: Range) -> Memory {
-        Memory::Range(range)
-    }
-}
-
-impl From<Blocks> for Memory {
-    fn from(blocks: Blocks) -> Memory {
-        Memory::Blocks(blocks)
-    }
-}
+pub use crate::api::operation_memory::{Memory, Word};
+use crate::api::region::Range;
+use crate::api::signature::{BadBlock, BlockSignature, SignatureKey};
 
 /// A memory window of a port, by its number from 0: the port has as many as the plan's `windows`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Window(pub u16);
 
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What an operation does, with the memory that it needs for that and no other.
+#[derive(Debug)]
 pub(crate) enum Verb {
-    /// Any but a bind: nothing in it is the port's.
-    Plain(rdma::Operation),
-    Bind {
-        window: Window,
-        rights: Rights,
-    },
-    Sign {
-        key: SignatureKey,
-        blocks: BlockSignature,
-    },
-    Respond {
-        key: SignatureKey,
-        invalidate: Option<u32>,
-    },
+    Transfer { transfer: Transfer, memory: Memory },
+    Atomic { atomic: Atomic, into: Word },
+    Respond { key: SignatureKey, invalidate: Option<u32>, memory: Memory },
+    Invalidate { rkey: u32 },
+    Bind { window: Window, part: Range, rights: Rights },
+    Sign { key: SignatureKey, part: Range, blocks: BlockSignature },
 }
 
 /// An operation to be handed to [`Outputs::operate`](crate::Outputs::operate).
 #[derive(Debug)]
 pub struct Operation {
     pub(crate) verb: Verb,
-    pub(crate) memory: Memory,
-    pub(crate) imm: Option<u32>,
     pub(crate) fence: bool,
     pub(crate) tag: u64,
     /// Of a port with many.
@@ -109,59 +49,59 @@ pub struct Operation {
 }
 
 impl Operation {
-    pub(crate) fn new(verb: Verb, memory: Memory) -> Operation {
-        Operation { verb, memory, imm: None, fence: false, tag: 0, connection: None }
+    pub(crate) fn new(verb: Verb) -> Operation {
+        Operation { verb, fence: false, tag: 0, connection: None }
     }
 
-    fn plain(operation: rdma::Operation, memory: Memory) -> Operation {
-        Operation::new(Verb::Plain(operation), memory)
+    fn transfer(transfer: Transfer, memory: Memory) -> Operation {
+        Operation::new(Verb::Transfer { transfer, memory })
     }
 
     /// RDMA READ of the peer's memory into this: as many bytes as it is long.
     pub fn read(into: impl Into<Memory>, from: Remote) -> Operation {
-        Operation::plain(rdma::Operation::Read { from }, into.into())
+        Operation::transfer(Transfer::Read { from }, into.into())
     }
 
     /// RDMA WRITE of these bytes to the peer's memory. With an immediate it also takes one of the
     /// peer's receives.
     pub fn write(from: impl Into<Memory>, to: Remote) -> Operation {
-        Operation::plain(rdma::Operation::Write { to }, from.into())
+        Operation::transfer(Transfer::Write { to }, from.into())
     }
 
     /// SEND of these bytes, which come back once the peer has them. What need not come back goes by
     /// [`Outputs::send`](crate::Outputs::send), which is cheaper; the order between the two holds.
     pub fn send(bytes: impl Into<Memory>) -> Operation {
-        Operation::plain(rdma::Operation::Send, bytes.into())
+        Operation::transfer(Transfer::Send, bytes.into())
     }
 
     /// As [`Operation::send`]; it also takes a key of the receiver back, which the receiver is told
     /// ([`invalidated_key`]). It carries no immediate: both use the same field.
     pub fn send_with_invalidate(bytes: impl Into<Memory>, rkey: u32) -> Operation {
-        Operation::plain(rdma::Operation::SendWithInvalidate { rkey }, bytes.into())
+        Operation::transfer(Transfer::SendWithInvalidate { rkey }, bytes.into())
     }
 
     /// Puts `swap` at the peer's eight bytes if `compare` is there. What was there comes back in
     /// `into`, eight bytes long, in this machine's byte order ([`Done::value`]).
-    pub fn compare_swap(into: impl Into<Memory>, at: Remote, compare: u64, swap: u64) -> Operation {
-        Operation::plain(rdma::Operation::CompareSwap { at, compare, swap }, into.into())
+    pub fn compare_swap(into: impl Into<Word>, at: Remote, compare: u64, swap: u64) -> Operation {
+        Operation::new(Verb::Atomic { atomic: Atomic::CompareSwap { at, compare, swap }, into: into.into() })
     }
 
     /// Adds to the peer's eight bytes, wrapping. What was there comes back as from
     /// [`Operation::compare_swap`].
-    pub fn fetch_add(into: impl Into<Memory>, at: Remote, add: u64) -> Operation {
-        Operation::plain(rdma::Operation::FetchAdd { at, add }, into.into())
+    pub fn fetch_add(into: impl Into<Word>, at: Remote, add: u64) -> Operation {
+        Operation::new(Verb::Atomic { atomic: Atomic::FetchAdd { at, add }, into: into.into() })
     }
 
     /// Binds a window of the port to a part of a region whose `rights` have `bind`: the key that
     /// [`Done::key`] then has opens that part to the port's peer, for `rights`, until it is taken
     /// back by [`Operation::invalidate`], by the peer's SEND with invalidate, or by another bind.
     pub fn bind(window: Window, part: Range, rights: Rights) -> Operation {
-        Operation::new(Verb::Bind { window, rights }, part.into())
+        Operation::new(Verb::Bind { window, part, rights })
     }
 
     /// Takes a key back that a bind gave: once this completes, no peer reaches anything by it.
     pub fn invalidate(rkey: u32) -> Operation {
-        Operation::plain(rdma::Operation::LocalInvalidate { rkey }, Memory::Empty)
+        Operation::new(Verb::Invalidate { rkey })
     }
 
     /// Over this connection, of a port with many: to its peer, and in order with what is sent to
@@ -180,8 +120,15 @@ impl Operation {
     /// With immediate data, which the receiver finds in what it receives ([`immediate`]). Of a
     /// write or a send; others carry none.
     #[must_use]
-    pub fn imm(self, imm: u32) -> Operation {
-        Operation { imm: Some(imm), ..self }
+    pub fn imm(mut self, imm: u32) -> Operation {
+        if let Verb::Transfer { transfer, .. } = &mut self.verb {
+            *transfer = match *transfer {
+                Transfer::Send | Transfer::SendWithImm { .. } => Transfer::SendWithImm { imm },
+                Transfer::Write { to } | Transfer::WriteWithImm { to, .. } => Transfer::WriteWithImm { to, imm },
+                other @ (Transfer::SendWithInvalidate { .. } | Transfer::Read { .. }) => other,
+            };
+        }
+        self
     }
 
     /// To start only when every earlier READ and atomic of the port is done (RC).
@@ -192,28 +139,51 @@ impl Operation {
 
     /// Its memory.
     pub fn into_memory(self) -> Memory {
-        self.memory
+        match self.verb {
+            Verb::Transfer { memory, .. } | Verb::Respond { memory, .. } => memory,
+            Verb::Atomic { into, .. } => into.into(),
+            Verb::Bind { part, .. } | Verb::Sign { part, .. } => part.into(),
+            Verb::Invalidate { .. } => Memory::Empty,
+        }
+    }
+
+    /// How many bytes its memory has.
+    #[inline]
+    pub(crate) fn len_bytes(&self) -> usize {
+        match &self.verb {
+            Verb::Transfer { memory, .. } | Verb::Respond { memory, .. } => memory.len_bytes(),
+            Verb::Atomic { into, .. } => into.len_bytes(),
+            Verb::Bind { part, .. } | Verb::Sign { part, .. } => part.len(),
+            Verb::Invalidate { .. } => 0,
+        }
+    }
+
+    /// Whether its memory is a packet.
+    #[inline]
+    pub(crate) fn has_packet(&self) -> bool {
+        match &self.verb {
+            Verb::Transfer { memory, .. } | Verb::Respond { memory, .. } => matches!(memory, Memory::Packet(_)),
+            Verb::Atomic { into, .. } => matches!(into, Word::Packet(_)),
+            Verb::Bind { .. } | Verb::Sign { .. } | Verb::Invalidate { .. } => false,
+        }
     }
 
     /// Its kind.
     pub fn kind(&self) -> OperationKind {
-        use rdma::Operation as Plain;
-        let operation = match self.verb {
-            Verb::Plain(operation) => operation,
-            Verb::Bind { .. } => return OperationKind::Bind,
-            Verb::Sign { .. } => return OperationKind::Sign,
-            Verb::Respond { .. } => return OperationKind::Respond,
-        };
-        match operation {
-            Plain::Send | Plain::SendWithInvalidate { .. } => OperationKind::Send,
-            Plain::Write { .. } => OperationKind::Write,
-            Plain::Read { .. } => OperationKind::Read,
-            Plain::CompareSwap { .. } => OperationKind::CompareSwap,
-            Plain::FetchAdd { .. } => OperationKind::FetchAdd,
-            Plain::Bind { .. } => OperationKind::Bind,
-            Plain::LocalInvalidate { .. } => OperationKind::Invalidate,
-            Plain::Sign { .. } => OperationKind::Sign,
-            Plain::Respond { .. } => OperationKind::Respond,
+        match self.verb {
+            Verb::Transfer { transfer, .. } => match transfer {
+                Transfer::Send | Transfer::SendWithImm { .. } | Transfer::SendWithInvalidate { .. } => {
+                    OperationKind::Send
+                }
+                Transfer::Write { .. } | Transfer::WriteWithImm { .. } => OperationKind::Write,
+                Transfer::Read { .. } => OperationKind::Read,
+            },
+            Verb::Atomic { atomic: Atomic::CompareSwap { .. }, .. } => OperationKind::CompareSwap,
+            Verb::Atomic { atomic: Atomic::FetchAdd { .. }, .. } => OperationKind::FetchAdd,
+            Verb::Bind { .. } => OperationKind::Bind,
+            Verb::Invalidate { .. } => OperationKind::Invalidate,
+            Verb::Sign { .. } => OperationKind::Sign,
+            Verb::Respond { .. } => OperationKind::Respond,
         }
     }
 }

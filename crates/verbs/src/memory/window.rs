@@ -107,7 +107,10 @@ impl PostedBind {
                 std::mem::swap(&mut in_force, &mut doubt.in_force);
             }
             bound.failed = Some((self.number, in_force));
-            bound.memory = before;
+            let replaced = std::mem::replace(&mut bound.memory, before);
+            // As `before`: a region whose deregistration may wait is let go of without the lock.
+            drop(bound);
+            drop(replaced);
         }
     }
 }

@@ -171,19 +171,16 @@ fn a_bad_block_stops_the_queue_and_its_response_is_cancelled() {
 fn list_of_works(rig: &mut Rig) -> WorkList {
     let region = rig.qp.keep_region(&rig.mr).unwrap();
     let keys = rig.qp.keep_keys(2).unwrap();
-    let part = |offset, len| Local::Part(crate::wr::operation::Part { region, offset, len });
+    let part = |offset, len| crate::wr::operation::Part { region, offset, len };
     let blocks = BlockSignature::in_memory(DIF);
     let mut works = WorkList::with_capacity(16);
-    let mut push = |operation, local| {
-        let work = Work::Operation { operation, local, options: SendOptions::default() };
-        assert!(works.push(work).is_ok());
-    };
-    let write = Operation::Write { to: rig.mr.remote(8192) };
-    push(write, part(0, 8));
-    push(Operation::Read { from: rig.mr.remote(8192) }, part(16, 8));
+    let mut push = |operation| assert!(works.push(Work::plain(operation)).is_ok());
+    let there = rig.mr.remote(8192);
+    push(Operation::write(Local::Part(part(0, 8)), there));
+    push(Operation::read(Local::Part(part(16, 8)), there));
     for key in keys {
-        push(Operation::Sign { key, blocks }, part(4096, 520));
-        push(write, Local::Key(KeyPart { key, offset: 0, len: 512 }));
+        push(Operation::Sign { key, blocks, part: part(4096, 520) });
+        push(Operation::write(Local::Key(KeyPart { key, offset: 0, len: 512 }), there));
     }
     works
 }
@@ -193,7 +190,7 @@ fn a_list_is_cut_where_a_configuration_stands_and_keeps_its_order() {
     let mut rig = Rig::new(QpSignature::Keys);
     let mut works = list_of_works(&mut rig);
     calls();
-    let outcome = rig.qp.post_works(&mut works);
+    let outcome = rig.qp.connected().unwrap().post_works(&mut works);
     assert_eq!((outcome.posted, outcome.stop), (6, None));
     let made: Vec<_> = calls().into_iter().filter(|call| !matches!(call, Call::SigBlock { .. })).collect();
     let (write, read) = (ibv_wr_opcode::IBV_WR_RDMA_WRITE, ibv_wr_opcode::IBV_WR_RDMA_READ);
@@ -226,9 +223,9 @@ fn a_configuration_that_is_refused_ends_its_list_there() {
     let mut rig = Rig::new(QpSignature::Keys);
     let mut works = list_of_works(&mut rig);
     emulated::refuse_next(libc::ENOMEM);
-    let outcome = rig.qp.post_works(&mut works);
+    let outcome = rig.qp.connected().unwrap().post_works(&mut works);
     assert_eq!((outcome.posted, outcome.stop, works.len()), (2, Some(PostStop::Full), 4));
-    let outcome = rig.qp.post_works(&mut works);
+    let outcome = rig.qp.connected().unwrap().post_works(&mut works);
     assert_eq!((outcome.posted, outcome.stop, works.len()), (4, None, 0));
 }
 

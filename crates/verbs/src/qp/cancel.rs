@@ -9,7 +9,7 @@ use crate::errno::{Errno, VerbError};
 use crate::qp::attr::{AttrMask, QpState};
 use crate::signature::SignatureKey;
 use crate::signature::{BadBlock, BlockFault, KeptSignatureKey, KeyConfig, RefusedKey};
-use crate::wr::buffer::Refused;
+use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::operation::KeptKey;
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::wr_id::WrNumber;
@@ -93,7 +93,7 @@ impl QueuePair {
 
     pub(crate) fn invalidate_key(&mut self, key: &SignatureKey, options: SendOptions) -> Result<(), Refused> {
         if !self.may_send() {
-            return Err(Refused { buffer: crate::wr::buffer::Buffer::Empty, reason: PostStop::NotReady(self.state) });
+            return Err(Refused { buffer: Buffer::Empty, reason: PostStop::NotReady(self.state) });
         }
         // SAFETY: the QP is live until drop, and `send` is its send queue.
         let posted = unsafe { self.send.invalidate_key(self.post_send, key, options) };

@@ -4,7 +4,7 @@ use verbline_mem::{Batch, Packet};
 
 use super::QueuePair;
 use crate::cq::completion::{Completion, Stale};
-use crate::wr::buffer::Buffer;
+use crate::wr::buffer::OpDone;
 use crate::wr::wr_id::WrKind;
 
 impl QueuePair {
@@ -57,9 +57,8 @@ impl QueuePair {
     }
 
     /// Takes the completion of a one-sided or special work request: its memory comes back, and the
-    /// packets of all sends up to it go to `freed`, or to their pools when it is full. Of a list,
-    /// what comes back is [`Buffer::Empty`], or one of its slices.
-    pub fn op_done(&mut self, completion: &Completion, freed: &mut Batch) -> Result<Buffer, Stale> {
+    /// packets of all sends up to it go to `freed`, or to their pools when it is full.
+    pub fn op_done(&mut self, completion: &Completion, freed: &mut Batch) -> Result<OpDone, Stale> {
         let done = match completion.kind() {
             WrKind::Op => self.send.complete_op(completion, freed),
             _ => Err(Stale { wr_id: completion.wr_id() }),

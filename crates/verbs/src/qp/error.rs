@@ -105,6 +105,18 @@ pub enum QpError {
         /// What the QP is.
         qp: Transport,
     },
+    /// More signature keys than a QP keeps.
+    #[error("QP {qpn:#x} keeps {kept} signature keys and can't keep {asked} more: a QP keeps {max} at most")]
+    Keys {
+        /// The QP.
+        qpn: u32,
+        /// What it keeps.
+        kept: usize,
+        /// What was asked.
+        asked: usize,
+        /// The limit.
+        max: usize,
+    },
     /// More destinations than the table holds.
     #[error("QP {qpn:#x} has {max} destinations already")]
     Destinations {

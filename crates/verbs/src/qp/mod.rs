@@ -29,7 +29,7 @@ mod spec;
 pub(crate) mod srq;
 pub(crate) mod state;
 pub(crate) mod thread_domain;
-mod works;
+pub(crate) mod works;
 
 use std::cell::Cell;
 use std::fmt;

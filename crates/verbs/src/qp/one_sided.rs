@@ -14,10 +14,10 @@ use crate::memory::peer::{PeerSlice, Remote};
 use crate::memory::window::MemoryWindow;
 use crate::qp::endpoint::Transport;
 use crate::signature::{KeyConfig, RefusedKey, SignatureKey};
-use crate::wr::buffer::{Buffer, Refused};
-use crate::wr::operation::{Op, Operation};
+use crate::wr::buffer::{Addressed, Buffer, Given, Refused};
+use crate::wr::operation::{Atomic, Transfer};
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
-use crate::wr::send::Direction;
+use crate::wr::send::{Direction, Op};
 
 /// An RC QP: everything.
 #[derive(Debug)]
@@ -56,12 +56,12 @@ impl QueuePair {
         Ok(UdQp { qp: self })
     }
 
-    fn post_op(&mut self, op: &Op, buffer: Buffer) -> Result<(), Refused> {
+    fn post_op(&mut self, op: Op, given: Given, options: &SendOptions) -> Result<(), Refused> {
         if !self.may_send() {
-            return Err(Refused { buffer, reason: PostStop::NotReady(self.state) });
+            return Err(Refused { buffer: given.into_buffer(), reason: PostStop::NotReady(self.state) });
         }
         // SAFETY: the QP is live until drop, and `send` is its send queue.
-        let posted = unsafe { self.send.post_op(self.post_send, op, buffer) };
+        let posted = unsafe { self.send.post_op(self.post_send, op, given, options) };
         posted.inspect_err(|refused| self.count_refusal(Some(refused.reason)))
     }
 
@@ -98,27 +98,21 @@ impl QueuePair {
 }
 
 macro_rules! sends {
-    ($handle:ident) => {
+    ($handle:ident, $memory:ident) => {
         impl $handle<'_> {
-            /// Sends the buffer's bytes, a list's one part after the other, as one message;
-            /// `options.imm` makes it a SEND with immediate data.
-            pub fn send(&mut self, local: impl Into<Buffer>, options: SendOptions) -> Result<(), Refused> {
-                self.post(Operation::Send, local, options, false)
+            /// Sends the bytes, a list's one part after the other, as one message; `options.imm`
+            /// makes it a SEND with immediate data.
+            pub fn send(&mut self, local: impl Into<$memory>, options: SendOptions) -> Result<(), Refused> {
+                self.transfer(Transfer::send(options.imm), Given::used(local.into().into()), &options)
             }
 
             /// As `send`, with the bytes copied during the call.
-            pub fn send_inline(&mut self, local: impl Into<Buffer>, options: SendOptions) -> Result<(), Refused> {
-                self.post(Operation::Send, local, options, true)
+            pub fn send_inline(&mut self, local: impl Into<Addressed>, options: SendOptions) -> Result<(), Refused> {
+                self.transfer(Transfer::send(options.imm), Given::copied(local.into()), &options)
             }
 
-            fn post(
-                &mut self,
-                operation: Operation,
-                local: impl Into<Buffer>,
-                options: SendOptions,
-                inline: bool,
-            ) -> Result<(), Refused> {
-                self.qp.post_op(&Op { operation, options, inline }, local.into())
+            fn transfer(&mut self, transfer: Transfer, given: Given, options: &SendOptions) -> Result<(), Refused> {
+                self.qp.post_op(Op::Transfer(transfer), given, options)
             }
         }
     };
@@ -131,17 +125,17 @@ macro_rules! writes {
             /// memory. With `options.imm` it also takes one of the peer's receives, which completes
             /// with the immediate data and no bytes.
             pub fn write(&mut self, local: impl Into<Buffer>, to: Remote, options: SendOptions) -> Result<(), Refused> {
-                self.post(Operation::Write { to }, local, options, false)
+                self.transfer(Transfer::write(to, options.imm), Given::used(local.into()), &options)
             }
 
             /// As `write`, with the bytes copied during the call.
             pub fn write_inline(
                 &mut self,
-                local: impl Into<Buffer>,
+                local: impl Into<Addressed>,
                 to: Remote,
                 options: SendOptions,
             ) -> Result<(), Refused> {
-                self.post(Operation::Write { to }, local, options, true)
+                self.transfer(Transfer::write(to, options.imm), Given::copied(local.into()), &options)
             }
 
             /// RDMA WRITEs of the slices' bytes, as one list. As with sends, every
@@ -167,12 +161,12 @@ macro_rules! writes {
                 rkey: u32,
                 options: SendOptions,
             ) -> Result<(), Refused> {
-                self.post(Operation::SendWithInvalidate { rkey }, local, options, false)
+                self.transfer(Transfer::SendWithInvalidate { rkey }, Given::used(local.into()), &options)
             }
 
             /// Invalidates an R_Key of this side.
             pub fn local_invalidate(&mut self, rkey: u32, options: SendOptions) -> Result<(), Refused> {
-                self.post(Operation::LocalInvalidate { rkey }, Buffer::Empty, options, false)
+                self.qp.post_op(Op::LocalInvalidate { rkey }, Given::used(Buffer::Empty), &options)
             }
 
             /// Binds a window to a part of a region that was registered with [`Access::MW_BIND`]; a
@@ -192,9 +186,10 @@ macro_rules! writes {
     };
 }
 
-sends!(RcQp);
-sends!(UcQp);
-sends!(UdQp);
+sends!(RcQp, Buffer);
+sends!(UcQp, Buffer);
+// Signature keys are for connections.
+sends!(UdQp, Addressed);
 writes!(RcQp);
 writes!(UcQp);
 
@@ -203,7 +198,8 @@ impl RcQp<'_> {
     /// ([`QpSpec::signature`](crate::QpSpec::signature)): from the next work request on it is what
     /// the configuration says. Regions of the layout are kept registered until another layout is
     /// known to have taken its place, the key was invalidated, or is gone. A layout that was
-    /// replaced comes back with the completion ([`Buffer::Layout`]), to be used again.
+    /// replaced comes back with the completion, to be used again
+    /// ([`OpDone::Layout`](crate::rdma::OpDone::Layout)).
     pub fn configure_key(
         &mut self,
         key: &mut SignatureKey,
@@ -221,7 +217,7 @@ impl RcQp<'_> {
     /// RDMA READ of the peer's memory into the buffer: as many bytes as it is long. A list is
     /// filled one part after the other.
     pub fn read(&mut self, local: impl Into<Buffer>, from: Remote, options: SendOptions) -> Result<(), Refused> {
-        self.post(Operation::Read { from }, local, options, false)
+        self.transfer(Transfer::Read { from }, Given::used(local.into()), &options)
     }
 
     /// RDMA READs into the slices, as one list: completions and what is left as with
@@ -240,24 +236,28 @@ impl RcQp<'_> {
     /// 8.
     pub fn compare_swap(
         &mut self,
-        local: impl Into<Buffer>,
+        local: impl Into<Addressed>,
         at: Remote,
         compare: u64,
         swap: u64,
         options: SendOptions,
     ) -> Result<(), Refused> {
-        self.post(Operation::CompareSwap { at, compare, swap }, local, options, false)
+        self.atomic(Atomic::CompareSwap { at, compare, swap }, local.into(), &options)
     }
 
     /// Adds to the peer's eight bytes, wrapping. What was there comes back as from
     /// [`RcQp::compare_swap`].
     pub fn fetch_add(
         &mut self,
-        local: impl Into<Buffer>,
+        local: impl Into<Addressed>,
         at: Remote,
         add: u64,
         options: SendOptions,
     ) -> Result<(), Refused> {
-        self.post(Operation::FetchAdd { at, add }, local, options, false)
+        self.atomic(Atomic::FetchAdd { at, add }, local.into(), &options)
+    }
+
+    fn atomic(&mut self, atomic: Atomic, into: Addressed, options: &SendOptions) -> Result<(), Refused> {
+        self.qp.post_op(Op::Atomic(atomic), Given::used(into.into()), options)
     }
 }

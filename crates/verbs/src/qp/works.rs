@@ -8,13 +8,30 @@ use crate::cq::completion::{Completion, Stale};
 use crate::memory::pd::ProtectionDomain;
 use crate::memory::peer::{PeerMr, Remote};
 use crate::memory::window::{MemoryWindow, WindowKind};
+use crate::qp::endpoint::Transport;
 use crate::signature::{KeptSignatureKey, KeySpec};
 use crate::wr::operation::{KeptKey, KeptRegion, KeptWindow};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::works::{WorkList, WorksDone};
 use crate::wr::wr_id::WrKind;
 
+/// Keys that a QP keeps at most: as many as [`KeptKey`] has numbers.
+const MAX_KEYS: usize = 1 << 16;
+
+/// A QP that has a connection, RC or UC: it takes lists of work requests. Sends of UD go by
+/// batches, since each needs a destination, which no listed work request has.
+#[derive(Debug)]
+pub struct ConnectedQp<'q> {
+    qp: &'q mut QueuePair,
+}
+
 impl QueuePair {
+    /// The QP as one with a connection, if it is RC or UC.
+    #[inline]
+    pub fn connected(&mut self) -> Option<ConnectedQp<'_>> {
+        matches!(self.send.transport, Transport::Rc | Transport::Uc).then_some(ConnectedQp { qp: self })
+    }
+
     /// Keeps the region registered and mapped for as long as the QP, so that operations name parts
     /// of it without a count. Refused on another PD than the QP's.
     pub fn keep_region(&mut self, region: &PeerMr) -> Result<KeptRegion, PostStop> {
@@ -44,38 +61,27 @@ impl QueuePair {
     }
 
     /// Makes so many signature keys of the QP's PD, to be named in lists of work requests; each
-    /// stands for one part of a region at a time. `EOPNOTSUPP` as [`QpError`] on devices without.
+    /// stands for one part of a region at a time. A QP keeps 65,536 at most. `EOPNOTSUPP` as
+    /// [`QpError`] on devices without.
     pub fn keep_keys(&mut self, count: usize) -> Result<Vec<KeptKey>, QpError> {
         let pd = ProtectionDomain { inner: self.keep().pd.clone() };
         let spec = KeySpec { max_entries: 1, ..KeySpec::default() };
-        let first = self.keep().memory.keys.len();
-        for _ in 0..count {
-            let key = pd.create_signature_key(&spec)?;
-            self.keep_mut().memory.keys.push(KeptSignatureKey::new(key));
+        let kept = self.keep().memory.keys.len();
+        if count > MAX_KEYS - kept {
+            return Err(QpError::Keys { qpn: self.qpn(), kept, asked: count, max: MAX_KEYS });
         }
-        Ok((first..first + count).map(|place| KeptKey(place as u16)).collect())
+        // All of them or none: those that nobody was told of would be kept for nothing.
+        let keys = (0..count).map(|_| pd.create_signature_key(&spec).map(KeptSignatureKey::new));
+        let keys = keys.collect::<Result<Vec<_>, _>>()?;
+        self.keep_mut().memory.keys.extend(keys);
+        // No more than `MAX_KEYS`, so that no number is cut short.
+        Ok((kept..kept + count).map(|place| KeptKey(place as u16)).collect())
     }
 
     /// What to tell a peer of a window, once the completion of its last bind has come; `None`
     /// before any.
     pub fn window_remote(&self, window: KeptWindow) -> Option<Remote> {
         self.keep().memory.windows.get(usize::from(window.0)).and_then(MemoryWindow::remote)
-    }
-
-    /// Posts from the front of the list, in order, as linked lists, until the queue is full or one
-    /// is refused: that one is at the front then. What was posted has moved into the QP, or back to
-    /// its pool when it was a send that went inline.
-    ///
-    /// The last of each call completes, and every `signal_every_wr`-th; all of these completions
-    /// are [`QueuePair::works_done`]'s.
-    pub fn post_works(&mut self, works: &mut WorkList) -> SendOutcome {
-        if !self.may_send() {
-            return SendOutcome { stop: Some(PostStop::NotReady(self.state)), ..SendOutcome::default() };
-        }
-        // SAFETY: the QP is live until drop, `send` is its send queue, and `keep` goes behind it.
-        let outcome = unsafe { self.send.post_works(self.post_send, works, &mut self.keep.memory) };
-        self.count_refusal(outcome.stop);
-        outcome
     }
 
     /// Takes the completion of a listed work request: `each` is called for every operation that is
@@ -94,5 +100,24 @@ impl QueuePair {
             _ => Err(Stale { wr_id: completion.wr_id() }),
         };
         done.inspect_err(|_| self.counters.stale += 1)
+    }
+}
+
+impl ConnectedQp<'_> {
+    /// Posts from the front of the list, in order, as linked lists, until the queue is full or one
+    /// is refused: that one is at the front then. What was posted has moved into the QP, or back to
+    /// its pool when it was a send that went inline.
+    ///
+    /// The last of each call completes, and every `signal_every_wr`-th; all of these completions
+    /// are [`QueuePair::works_done`]'s.
+    pub fn post_works(&mut self, works: &mut WorkList) -> SendOutcome {
+        let qp = &mut *self.qp;
+        if !qp.may_send() {
+            return SendOutcome { stop: Some(PostStop::NotReady(qp.state)), ..SendOutcome::default() };
+        }
+        // SAFETY: the QP is live until drop, `send` is its send queue, and `keep` goes behind it.
+        let outcome = unsafe { qp.send.post_works(qp.post_send, works, &mut qp.keep.memory) };
+        qp.count_refusal(outcome.stop);
+        outcome
     }
 }

@@ -63,7 +63,7 @@ pub struct RefusedKey {
 
 /// A configuration, or an invalidation, that was posted: until its completion it keeps the key.
 #[derive(Debug)]
-pub struct PostedConfiguration {
+pub(crate) struct PostedConfiguration {
     key: Arc<KeyInner>,
     number: u64,
     /// Whether what came before is replaced by it.

@@ -16,12 +16,17 @@ use crate::wr::post::PostStop;
 /// The configuration of a key is in the list that is being written already: that one goes first.
 pub(crate) const LISTED: PostStop = PostStop::NotKey("it is configured twice in one list");
 
+/// A response that waits for its blocks is under way.
+pub(crate) const UNANSWERED: PostStop = PostStop::NotKey("the response that waits for its blocks has not completed");
+
 /// A key, and what is known of its use.
 #[derive(Debug)]
 pub(crate) struct KeptSignatureKey {
     key: SignatureKey,
     /// What configures it is in the list that is being written, with the key's own words.
     is_listed: bool,
+    /// A response that waits for its blocks is in the list that is being written.
+    is_answered: bool,
     /// The number of the response that was posted since it was configured.
     response: Option<u64>,
     /// What was wrong since then.
@@ -30,13 +35,16 @@ pub(crate) struct KeptSignatureKey {
 
 impl KeptSignatureKey {
     pub(crate) fn new(key: SignatureKey) -> KeptSignatureKey {
-        KeptSignatureKey { key, is_listed: false, response: None, bad: None }
+        KeptSignatureKey { key, is_listed: false, is_answered: false, response: None, bad: None }
     }
 
     /// The words that configure it to stand for this part, for the list that is being written.
     pub(crate) fn list(&mut self, part: ibv_sge, blocks: &BlockSignature) -> Result<ibv_sge, PostStop> {
         if self.is_listed {
             return Err(LISTED);
+        }
+        if self.is_answered {
+            return Err(UNANSWERED);
         }
         let inline = self.key.build_list(part, blocks)?;
         self.is_listed = true;
@@ -48,14 +56,22 @@ impl KeptSignatureKey {
         (self.is_listed, self.response, self.bad) = (false, None, None);
     }
 
-    /// The list was posted, or its rest was not.
+    /// A response that waits for it is in the list that is being written.
+    pub(crate) fn answer(&mut self) {
+        self.is_answered = true;
+    }
+
+    /// The list that was being written was not posted from here on.
     pub(crate) fn unlist(&mut self) {
-        self.is_listed = false;
+        self.is_answered = false;
+        if std::mem::take(&mut self.is_listed) {
+            self.key.refused();
+        }
     }
 
     /// A response that waits for it is posted, by this number.
     pub(crate) fn responded(&mut self, number: u64) {
-        self.response = Some(number);
+        (self.is_answered, self.response) = (false, Some(number));
     }
 
     pub(crate) fn response(&self) -> Option<u64> {

@@ -236,15 +236,23 @@ impl KeyInner {
     /// That configuration was carried out: if it `replaces` what was there, layouts of earlier ones
     /// are let go of. Gives one of them, to be used again.
     pub(super) fn carried_out(&self, number: u64, replaces: bool) -> Option<KeyLayout> {
-        let mut covered = self.covered();
         if !replaces {
             return None;
         }
         let mut last = None;
-        while covered.layouts.front().is_some_and(|(earlier, _)| *earlier < number) {
-            last = covered.layouts.pop_front();
+        // A layout may be the last that holds a region, whose deregistration waits for transfers
+        // of other threads: so each is let go of while the lock is free.
+        while let Some(layout) = self.earlier(number) {
+            last = Some(layout);
         }
-        last.map(|(_, layout)| layout)
+        last
+    }
+
+    /// Takes out the layout of the first configuration, if that was posted before this one.
+    fn earlier(&self, number: u64) -> Option<KeyLayout> {
+        let mut covered = self.covered();
+        let first = covered.layouts.pop_front_if(|(earlier, _)| *earlier < number);
+        first.map(|(_, layout)| layout)
     }
 
     fn covered(&self) -> MutexGuard<'_, Covered> {

@@ -66,4 +66,4 @@ pub use layout::{KeyLayout, Strip};
 pub use crate::wr::wr_id::WrNumber;
 
 pub(crate) use configuring::PostedConfiguration;
-pub(crate) use kept::{KeptSignatureKey, LISTED};
+pub(crate) use kept::{KeptSignatureKey, LISTED, UNANSWERED};

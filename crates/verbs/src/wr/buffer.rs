@@ -5,7 +5,7 @@ use rdma_sys::ibv_sge;
 use verbline_mem::Packet;
 
 use crate::memory::peer::PeerSlice;
-use crate::signature::{KeyLayout, KeyRange, PostedConfiguration};
+use crate::signature::{KeyLayout, KeyRange};
 use crate::wr::post::PostStop;
 use crate::wr::sg_list::{SgList, packet_sge};
 
@@ -24,11 +24,63 @@ pub enum Buffer {
     List(SgList),
     /// A range of a signature key.
     Key(KeyRange),
-    /// Of a configuration that is done: the layout that it replaced.
+}
+
+/// Local memory that has addresses of its own: what goes inline, since the CPU copies it during the
+/// post, where an atomic puts what it found, and what UD sends. A range of a signature key has
+/// none: only the device can tell where it lies, and it does so over connections.
+#[derive(Debug, Default)]
+pub enum Addressed {
+    /// No bytes.
+    #[default]
+    Empty,
+    /// A packet's data: `len()` bytes of it.
+    Packet(Packet),
+    /// A part of memory that peers may reach as well.
+    Peer(PeerSlice),
+    /// Several of these: a scatter/gather list, of at most [`crate::QpSpec::max_send_sge`] parts
+    /// with bytes.
+    List(SgList),
+}
+
+/// What comes back with the completion of a work request that was posted by itself.
+#[derive(Debug)]
+pub enum OpDone {
+    /// The memory that it used. Of a list of transfers, [`Buffer::Empty`] or one of its slices.
+    Memory(Buffer),
+    /// Of the configuration of a signature key: the layout that it replaced.
     Layout(KeyLayout),
-    /// A configuration that is under way; no completion gives it.
-    #[doc(hidden)]
-    Configuration(PostedConfiguration),
+}
+
+/// The memory of a work request that is to be posted, and whether the post copies it: that is so
+/// only of what has addresses.
+pub(crate) struct Given {
+    buffer: Buffer,
+    is_inline: bool,
+}
+
+impl Given {
+    /// What the device uses until the work request is done.
+    pub(crate) fn used(buffer: Buffer) -> Given {
+        Given { buffer, is_inline: false }
+    }
+
+    /// What the post copies.
+    pub(crate) fn copied(memory: Addressed) -> Given {
+        Given { buffer: memory.into(), is_inline: true }
+    }
+
+    pub(crate) fn is_inline(&self) -> bool {
+        self.is_inline
+    }
+
+    pub(crate) fn buffer(&self) -> &Buffer {
+        &self.buffer
+    }
+
+    pub(crate) fn into_buffer(self) -> Buffer {
+        self.buffer
+    }
 }
 
 impl Buffer {
@@ -55,15 +107,13 @@ impl Buffer {
             Buffer::Peer(slice) => slice.len() as usize,
             Buffer::List(list) => list.len_bytes(),
             Buffer::Key(range) => range.len() as usize,
-            // No bytes of them move.
-            Buffer::Layout(_) | Buffer::Configuration(_) => 0,
         }
     }
 
     /// A PD other than this one that some of it belongs to.
     pub(crate) fn foreign_pd(&self, pd_id: u64) -> Option<u64> {
         match self {
-            Buffer::Empty | Buffer::Layout(_) | Buffer::Configuration(_) => None,
+            Buffer::Empty => None,
             Buffer::Key(range) => Some(range.pd_id()).filter(|&theirs| theirs != pd_id),
             Buffer::Packet(packet) => Some(packet.pd_id()).filter(|&theirs| theirs != pd_id),
             Buffer::Peer(slice) => Some(slice.pd_id()).filter(|&theirs| theirs != pd_id),
@@ -83,38 +133,59 @@ impl Buffer {
     pub(crate) fn sge(&self) -> ibv_sge {
         match self {
             Buffer::Key(range) => range.sge(),
-            Buffer::Empty | Buffer::List(_) | Buffer::Layout(_) | Buffer::Configuration(_) => {
-                ibv_sge { addr: 0, length: 0, lkey: 0 }
-            }
+            Buffer::Empty | Buffer::List(_) => NO_BYTES,
             Buffer::Packet(packet) => packet_sge(packet),
             Buffer::Peer(slice) => slice.sge(),
         }
     }
 }
 
-impl From<Packet> for Buffer {
-    fn from(packet: Packet) -> Buffer {
-        Buffer::Packet(packet)
+/// A part without bytes, which no work request lists: an SGE of length 0 means 2^31 bytes.
+pub(crate) const NO_BYTES: ibv_sge = ibv_sge { addr: 0, length: 0, lkey: 0 };
+
+impl OpDone {
+    /// The memory, if it is that.
+    pub fn into_buffer(self) -> Buffer {
+        match self {
+            OpDone::Memory(buffer) => buffer,
+            OpDone::Layout(_) => Buffer::Empty,
+        }
+    }
+
+    /// The packet, if it is one.
+    pub fn into_packet(self) -> Option<Packet> {
+        self.into_buffer().into_packet()
+    }
+
+    /// The scatter/gather list, if it is one.
+    pub fn into_list(self) -> Option<SgList> {
+        self.into_buffer().into_list()
     }
 }
 
-impl From<PeerSlice> for Buffer {
-    fn from(slice: PeerSlice) -> Buffer {
-        Buffer::Peer(slice)
+impl From<Addressed> for Buffer {
+    fn from(memory: Addressed) -> Buffer {
+        match memory {
+            Addressed::Empty => Buffer::Empty,
+            Addressed::Packet(packet) => Buffer::Packet(packet),
+            Addressed::Peer(slice) => Buffer::Peer(slice),
+            Addressed::List(list) => Buffer::List(list),
+        }
     }
 }
 
-impl From<KeyRange> for Buffer {
-    fn from(range: KeyRange) -> Buffer {
-        Buffer::Key(range)
-    }
+macro_rules! from {
+    ($memory:ident: $($variant:ident($part:ident)),+) => {
+        $(impl From<$part> for $memory {
+            fn from(part: $part) -> $memory {
+                $memory::$variant(part)
+            }
+        })+
+    };
 }
 
-impl From<SgList> for Buffer {
-    fn from(list: SgList) -> Buffer {
-        Buffer::List(list)
-    }
-}
+from!(Buffer: Packet(Packet), Peer(PeerSlice), List(SgList), Key(KeyRange));
+from!(Addressed: Packet(Packet), Peer(PeerSlice), List(SgList));
 
 /// A work request that was not posted; its buffer comes back.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,7 @@ pub(crate) mod operation;
 pub(crate) mod post;
 pub(crate) mod post_verb;
 pub(crate) mod recv;
+pub(crate) mod request;
 pub(crate) mod send;
 pub(crate) mod sg_list;
 pub(crate) mod slots;

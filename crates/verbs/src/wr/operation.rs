@@ -1,37 +1,109 @@
-//! Operations: what a work request does that is more than a packet to be sent, and the memory that
-//! it names.
+//! Operations: what a work request does that is more than a packet to be sent.
+//!
+//! Each operation has the memory that it needs in its own variant, of a type that holds nothing
+//! else: so what is posted always means something, whatever a caller puts together. What moves
+//! bytes takes a [`Local`]; an atomic, eight bytes; what lets a key or a window stand for memory, a
+//! [`Part`], which stays with the QP.
 
-use rdma_sys::{atomic_t, ibv_send_wr, ibv_wr_opcode, rdma_t};
 use verbline_mem::Packet;
 
 use crate::memory::mr::Access;
 use crate::memory::peer::{PeerMr, Remote};
 use crate::memory::window::MemoryWindow;
 use crate::signature::{BlockSignature, KeptSignatureKey};
-use crate::wr::post::SendOptions;
 
-/// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a list of work requests carries out over a connection.
+#[derive(Debug)]
+#[repr(u8)] // Told apart by one compare: posting looks at each.
 pub enum Operation {
-    /// SEND, with immediate data if the options have some.
+    /// Moves bytes between this memory and the peer.
+    Transfer {
+        /// How, and to or from where.
+        transfer: Transfer,
+        /// The memory of this side.
+        local: Local,
+    },
+    /// Changes eight bytes of the peer's in one step; what was there comes back (RC).
+    Atomic {
+        /// How.
+        atomic: Atomic,
+        /// Where what was there is put.
+        into: Word,
+    },
+    /// SEND, fenced, that never goes out if a block that moved through the key since it was
+    /// configured is bad ([`crate::QueuePair::cancel_responses`]; RC).
+    Respond {
+        /// Which key.
+        key: KeptKey,
+        /// A key of the receiver's that it also invalidates.
+        invalidate: Option<u32>,
+        /// What is sent.
+        local: Local,
+    },
+    /// Takes a key of this side back.
+    LocalInvalidate {
+        /// The key.
+        rkey: u32,
+    },
+    /// Binds a window that the QP keeps.
+    Bind {
+        /// Which window.
+        window: KeptWindow,
+        /// What to.
+        part: Part,
+        /// What its key allows peers.
+        access: Access,
+    },
+    /// Configures a signature key that the QP keeps (RC).
+    Sign {
+        /// Which key.
+        key: KeptKey,
+        /// What it stands for from then on.
+        part: Part,
+        /// What the blocks of the part carry.
+        blocks: BlockSignature,
+    },
+}
+
+/// A work request that moves bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)] // As [`Operation`].
+pub enum Transfer {
+    /// SEND.
     Send,
-    /// SEND that also invalidates a key of the receiver. Immediate data is not sent: both use the
-    /// same field.
+    /// SEND with immediate data.
+    SendWithImm {
+        /// Host order.
+        imm: u32,
+    },
+    /// SEND that also invalidates a key of the receiver.
     SendWithInvalidate {
         /// The receiver's.
         rkey: u32,
     },
-    /// RDMA WRITE; with immediate data it also takes one of the peer's receives.
+    /// RDMA WRITE.
     Write {
         /// Where to.
         to: Remote,
+    },
+    /// RDMA WRITE with immediate data, which also takes one of the peer's receives.
+    WriteWithImm {
+        /// Where to.
+        to: Remote,
+        /// Host order.
+        imm: u32,
     },
     /// RDMA READ (RC).
     Read {
         /// Where from.
         from: Remote,
     },
-    /// Puts `swap` at the peer's eight bytes if `compare` is there; what was there comes back (RC).
+}
+
+/// A work request that changes eight bytes of the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomic {
+    /// Puts `swap` there if `compare` is there.
     CompareSwap {
         /// A multiple of 8.
         at: Remote,
@@ -40,111 +112,74 @@ pub enum Operation {
         /// What takes its place.
         swap: u64,
     },
-    /// Adds to the peer's eight bytes, wrapping; what was there comes back (RC).
+    /// Adds, wrapping.
     FetchAdd {
         /// A multiple of 8.
         at: Remote,
         /// How much.
         add: u64,
     },
-    /// Takes a key of this side back.
-    LocalInvalidate {
-        /// The key.
-        rkey: u32,
-    },
-    /// Binds a window that the QP keeps to the part that is the operation's memory.
-    Bind {
-        /// Which window.
-        window: KeptWindow,
-        /// What its key allows peers.
-        access: Access,
-    },
-    /// Configures a signature key that the QP keeps: it stands for the part that is the operation's
-    /// memory, whose blocks carry this.
-    Sign {
-        /// Which key.
-        key: KeptKey,
-        /// What the blocks carry.
-        blocks: BlockSignature,
-    },
-    /// SEND, fenced, that never goes out if a block that moved through the key since it was
-    /// configured is bad ([`crate::QueuePair::cancel_responses`]).
-    Respond {
-        /// Which key.
-        key: KeptKey,
-        /// A key of the receiver's that it also invalidates.
-        invalidate: Option<u32>,
-    },
 }
 
 impl Operation {
-    pub(crate) fn is_atomic(self) -> bool {
-        matches!(self, Operation::CompareSwap { .. } | Operation::FetchAdd { .. })
+    /// SEND of these bytes.
+    pub fn send(local: Local) -> Operation {
+        Operation::Transfer { transfer: Transfer::Send, local }
     }
 
-    /// Whether bytes of its memory are read or written.
-    pub(crate) fn moves_bytes(self) -> bool {
-        !matches!(self, Operation::Bind { .. } | Operation::LocalInvalidate { .. } | Operation::Sign { .. })
+    /// RDMA WRITE of these bytes.
+    pub fn write(local: Local, to: Remote) -> Operation {
+        Operation::Transfer { transfer: Transfer::Write { to }, local }
     }
 
-    /// Writes opcode, immediate data and the remote side; of a bind, no more than the opcode.
-    pub(crate) fn write(self, imm: Option<u32>, wr: &mut ibv_send_wr) {
-        // Written though most opcodes don't read it: the place is used again, and rxe refuses a
-        // bind that finds the key of an invalidation there.
-        let mut word = 0;
-        wr.opcode = match self {
-            Operation::Send => {
-                word = imm.unwrap_or(0).to_be();
-                match imm {
-                    Some(_) => ibv_wr_opcode::IBV_WR_SEND_WITH_IMM,
-                    None => ibv_wr_opcode::IBV_WR_SEND,
-                }
-            }
-            Operation::SendWithInvalidate { rkey } => {
-                word = rkey;
-                ibv_wr_opcode::IBV_WR_SEND_WITH_INV
-            }
-            Operation::Write { to } => {
-                word = imm.unwrap_or(0).to_be();
-                wr.wr.rdma = rdma_t { remote_addr: to.addr, rkey: to.rkey };
-                match imm {
-                    Some(_) => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
-                    None => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
-                }
-            }
-            Operation::Read { from } => {
-                wr.wr.rdma = rdma_t { remote_addr: from.addr, rkey: from.rkey };
-                ibv_wr_opcode::IBV_WR_RDMA_READ
-            }
-            Operation::CompareSwap { at, compare, swap } => {
-                wr.wr.atomic = atomic_t { remote_addr: at.addr, compare_add: compare, swap, rkey: at.rkey };
-                ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP
-            }
-            Operation::FetchAdd { at, add } => {
-                wr.wr.atomic = atomic_t { remote_addr: at.addr, compare_add: add, swap: 0, rkey: at.rkey };
-                ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD
-            }
-            Operation::LocalInvalidate { rkey } => {
-                word = rkey;
-                ibv_wr_opcode::IBV_WR_LOCAL_INV
-            }
-            Operation::Bind { .. } => ibv_wr_opcode::IBV_WR_BIND_MW,
-            Operation::Sign { .. } => ibv_wr_opcode::IBV_WR_DRIVER1,
-            Operation::Respond { invalidate: None, .. } => ibv_wr_opcode::IBV_WR_SEND,
-            Operation::Respond { invalidate: Some(rkey), .. } => {
-                word = rkey;
-                ibv_wr_opcode::IBV_WR_SEND_WITH_INV
-            }
-        };
-        wr.imm_data_invalidated_rkey_union.imm_data = word;
+    /// RDMA READ into this memory.
+    pub fn read(local: Local, from: Remote) -> Operation {
+        Operation::Transfer { transfer: Transfer::Read { from }, local }
+    }
+
+    /// The packet that it uses, if it uses one.
+    pub fn into_packet(self) -> Option<Packet> {
+        match self {
+            Operation::Transfer { local: Local::Packet(packet), .. }
+            | Operation::Respond { local: Local::Packet(packet), .. }
+            | Operation::Atomic { into: Word::Packet(packet), .. } => Some(packet),
+            Operation::Transfer { .. }
+            | Operation::Respond { .. }
+            | Operation::Atomic { .. }
+            | Operation::LocalInvalidate { .. }
+            | Operation::Bind { .. }
+            | Operation::Sign { .. } => None,
+        }
     }
 }
 
-/// An operation that is posted by itself, without its memory.
-pub(crate) struct Op {
-    pub(crate) operation: Operation,
-    pub(crate) options: SendOptions,
-    pub(crate) inline: bool,
+impl Transfer {
+    /// SEND, with this immediate data if there is some.
+    pub fn send(imm: Option<u32>) -> Transfer {
+        imm.map_or(Transfer::Send, |imm| Transfer::SendWithImm { imm })
+    }
+
+    /// RDMA WRITE, with this immediate data if there is some.
+    pub fn write(to: Remote, imm: Option<u32>) -> Transfer {
+        imm.map_or(Transfer::Write { to }, |imm| Transfer::WriteWithImm { to, imm })
+    }
+
+    /// Whether bytes go to the peer, so that they may be copied by the post.
+    pub(crate) fn sends(self) -> bool {
+        !matches!(self, Transfer::Read { .. })
+    }
+}
+
+/// How a listed operation is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct WorkOptions {
+    /// Wake a receiver that armed its CQ for solicited completions only: of a SEND, or of a WRITE
+    /// with immediate data.
+    pub solicited: bool,
+    /// Start only when every earlier READ and atomic of this QP is done (RC).
+    pub fence: bool,
+    /// Ask for a completion, whatever the QP's `signal_every_wr` says.
+    pub signaled: bool,
 }
 
 /// A region that a QP keeps, by its place among them.
@@ -182,8 +217,9 @@ pub struct Part {
     pub len: u32,
 }
 
-/// Local memory of an operation.
+/// Local memory whose bytes move.
 #[derive(Debug, Default)]
+#[repr(u8)] // As [`Operation`].
 pub enum Local {
     /// No bytes.
     #[default]
@@ -196,24 +232,13 @@ pub enum Local {
     Key(KeyPart),
 }
 
-impl Local {
-    /// The packet, if it is one.
-    pub fn into_packet(self) -> Option<Packet> {
-        match self {
-            Local::Packet(packet) => Some(packet),
-            Local::Empty | Local::Part(_) | Local::Key(_) => None,
-        }
-    }
-
-    /// Length, bytes.
-    pub(crate) fn len_bytes(&self) -> usize {
-        match self {
-            Local::Empty => 0,
-            Local::Packet(packet) => packet.len(),
-            Local::Part(part) => part.len as usize,
-            Local::Key(part) => part.len as usize,
-        }
-    }
+/// Eight bytes of this side, where an atomic puts what it found, in this machine's byte order.
+#[derive(Debug)]
+pub enum Word {
+    /// A packet's data, eight bytes long.
+    Packet(Packet),
+    /// A part of a region that the QP keeps, eight bytes long.
+    Part(Part),
 }
 
 /// What the QP was given for good, so that operations name it by a number. Keys go before what they

@@ -9,6 +9,7 @@
 mod batch;
 mod binds;
 mod done;
+mod form;
 mod inline;
 mod keys;
 mod op;
@@ -24,12 +25,14 @@ use rdma_sys::{ibv_send_flags, ibv_sge};
 use crate::memory::window::PostedBind;
 use crate::qp::ah::AddressHandle;
 use crate::qp::endpoint::Transport;
+use crate::signature::PostedConfiguration;
 use crate::wr::buffer::Buffer;
 use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions};
 use crate::wr::slots::Slots;
 use crate::wr::wr_id::{Sequence, WrKind};
 use crate::wr::wr_list::LONGEST;
 
+pub(crate) use op::Op;
 pub(crate) use transfers::Direction;
 
 const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
@@ -46,11 +49,13 @@ pub(crate) struct Destination {
 }
 
 /// What a slot of the SQ keeps for a work request that is not a packet of a batch.
-struct Kept {
-    /// Goes back to the user.
-    buffer: Buffer,
-    /// For a bind: the window, and what it was bound to before.
-    bind: Option<PostedBind>,
+enum Kept {
+    /// Memory, which goes back to the user.
+    Memory(Buffer),
+    /// A bind: the window and what it was bound to before, and memory that goes back to the user.
+    Bind(PostedBind, Buffer),
+    /// A configuration, or an invalidation, of a signature key.
+    Configuration(PostedConfiguration),
 }
 
 pub(crate) struct SendQueue {
@@ -197,6 +202,11 @@ impl SendQueue {
 /// The flags that options ask for.
 #[inline]
 fn flags(options: &SendOptions) -> u32 {
+    flags_of(options.solicited, options.fence)
+}
+
+#[inline]
+fn flags_of(solicited: bool, fence: bool) -> u32 {
     let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-    flag(options.solicited, SOLICITED) | flag(options.fence, FENCE)
+    flag(solicited, SOLICITED) | flag(fence, FENCE)
 }

@@ -1,30 +1,41 @@
 //! Work requests of any kind in one list: what waits to be posted, in order.
 //!
-//! A [`WorkList`] is a bounded queue, made once. [`crate::QueuePair::post_works`] posts from its
-//! front, sends and one-sided operations in the order in which they were put in, as linked lists.
-//! The memory of an operation is a packet, which moves in, or a part of a region that the QP was
-//! given for good ([`crate::QueuePair::keep_region`]): a number and two offsets, of which no count
-//! is kept, since the QP keeps the region.
+//! A [`WorkList`] is a bounded queue, made once. [`crate::rdma::ConnectedQp::post_works`] posts
+//! from its front, sends and one-sided operations in the order in which they were put in, as linked
+//! lists. The memory of an operation is a packet, which moves in, or a part of a region that the QP
+//! was given for good ([`crate::QueuePair::keep_region`]): a number and two offsets, of which no
+//! count is kept, since the QP keeps the region.
 
 use verbline_mem::Packet;
 
-use crate::wr::operation::{Local, Operation};
-use crate::wr::post::SendOptions;
+use crate::wr::operation::{Local, Operation, WorkOptions};
 
 /// A work request that waits.
 #[derive(Debug)]
+#[repr(u8)] // As `Operation`.
 pub enum Work {
     /// A packet to be sent, as [`crate::QueuePair::post_send`] sends it: inline if it fits.
     Send(Packet),
     /// An operation, whose memory comes back with its completion.
     Operation {
-        /// What it does.
+        /// What it does, and its memory.
         operation: Operation,
-        /// Its memory.
-        local: Local,
         /// How.
-        options: SendOptions,
+        options: WorkOptions,
     },
+}
+
+impl Work {
+    /// An operation without options.
+    pub fn plain(operation: Operation) -> Work {
+        Work::Operation { operation, options: WorkOptions::default() }
+    }
+
+    /// Whether it is a transfer of a part of a region, or of nothing.
+    fn is_without_packet(&self) -> bool {
+        let Work::Operation { operation: Operation::Transfer { local, .. }, .. } = self else { return false };
+        matches!(local, Local::Part(_) | Local::Empty)
+    }
 }
 
 /// Work requests that wait to be posted, in order. It never grows.
@@ -121,7 +132,7 @@ impl WorkList {
         let end = self.tail.min(self.head + count);
         for place in &mut self.places[self.head..end] {
             let work = place.take();
-            debug_assert!(matches!(work, Some(Work::Operation { local: Local::Part(_) | Local::Empty, .. })));
+            debug_assert!(work.as_ref().is_some_and(Work::is_without_packet));
             // Nothing is in it that needs a drop.
             std::mem::forget(work);
         }
@@ -163,8 +174,7 @@ mod tests {
     use super::*;
 
     fn invalidate(rkey: u32) -> Work {
-        let operation = Operation::LocalInvalidate { rkey };
-        Work::Operation { operation, local: Local::Empty, options: SendOptions::default() }
+        Work::plain(Operation::LocalInvalidate { rkey })
     }
 
     fn rkey(work: &Work) -> u32 {

@@ -20,7 +20,7 @@ fn finish<T>(a: &mut Side, b: &mut Side, mut look: impl FnMut(&Completion) -> T)
         assert!(std::time::Instant::now() < deadline, "the op completes");
         b.poll(hand_back);
         a.poll(|qp, freed, completion| match completion.kind() {
-            WrKind::Op => done = Some((qp.op_done(completion, freed).unwrap(), look(completion))),
+            WrKind::Op => done = Some((qp.op_done(completion, freed).unwrap().into_buffer(), look(completion))),
             _ => hand_back(qp, freed, completion),
         });
     }

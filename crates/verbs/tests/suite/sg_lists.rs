@@ -55,7 +55,7 @@ fn finish(a: &mut Side, b: &mut Side) -> (Buffer, Status) {
         assert!(std::time::Instant::now() < deadline, "the work request completes");
         b.poll(hand_back);
         a.poll(|qp, freed, completion| match completion.kind() {
-            WrKind::Op => done = Some((qp.op_done(completion, freed).unwrap(), completion.status())),
+            WrKind::Op => done = Some((qp.op_done(completion, freed).unwrap().into_buffer(), completion.status())),
             _ => hand_back(qp, freed, completion),
         });
     }

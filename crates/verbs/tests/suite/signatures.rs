@@ -5,7 +5,7 @@ use crate::common::{Options, Side, bring_up, init_spec, only_soft, open, pool, p
 use verbline_mem::Batch;
 use verbline_verbs::attr::Capability;
 use verbline_verbs::event::AsyncEventKind;
-use verbline_verbs::rdma::{Buffer, PeerMr};
+use verbline_verbs::rdma::{Buffer, OpDone, PeerMr};
 use verbline_verbs::signature::{
     BlockSignature, BlockSize, Crc, CrcKind, Domain, KeyConfig, KeyLayout, KeySpec, Mask, Part, QpSignature, Seed,
     SignatureError, SignatureKey, Strip, T10Dif,
@@ -51,13 +51,13 @@ fn list(mr: &PeerMr, offset: usize, len: u32) -> KeyLayout {
     KeyLayout::list([mr.slice(offset, len).unwrap()])
 }
 
-fn configure(side: &mut Side, key: &mut SignatureKey, config: KeyConfig) -> Buffer {
+fn configure(side: &mut Side, key: &mut SignatureKey, config: KeyConfig) -> OpDone {
     side.qp.rc().unwrap().configure_key(key, config, SendOptions::default()).unwrap();
     done(side).1
 }
 
 /// The next op's end, and what it gave back.
-fn done(side: &mut Side) -> (Status, Buffer) {
+fn done(side: &mut Side) -> (Status, OpDone) {
     side.wait_for(WrKind::Op, |qp, freed, completion| (completion.status(), qp.op_done(completion, freed).unwrap()))
 }
 
@@ -78,7 +78,7 @@ fn a_write_through_a_key_gets_protection_information_and_a_read_loses_it() {
     ours.write_from(0, &[0x5a; 1024]).unwrap();
     a.qp.rc().unwrap().write(key.range(0, 1024), theirs.remote(0), SendOptions::default()).unwrap();
     let (status, buffer) = done(&mut a);
-    let Buffer::Key(range) = buffer else { panic!("{buffer:?}") };
+    let OpDone::Memory(Buffer::Key(range)) = buffer else { panic!("{buffer:?}") };
     assert_eq!((status, range.len()), (Status::SUCCESS, 1024));
     assert_eq!(signature.wire_bytes(1024), Some(1040));
     assert_eq!(read(&theirs, 514, 6), [0xab, 0xcd, 0, 0, 0, 7]);
@@ -126,11 +126,14 @@ fn a_key_keeps_its_regions_until_others_have_taken_their_place() {
     let (mut a, _b) = pair(QpSignature::Keys);
     let (first, second) = (a.peer_region(4096, all()), a.peer_region(4096, all()));
     let mut key = a.pd.create_signature_key(&KeySpec { signs_blocks: false, ..KeySpec::default() }).unwrap();
-    assert!(matches!(configure(&mut a, &mut key, KeyConfig::new().layout(list(&first, 0, 64))), Buffer::Empty));
+    assert!(matches!(
+        configure(&mut a, &mut key, KeyConfig::new().layout(list(&first, 0, 64))),
+        OpDone::Memory(Buffer::Empty)
+    ));
     let mut first = first;
     assert!(first.set_access(Access::LOCAL_WRITE).is_err(), "the key shares it");
     let replaced = configure(&mut a, &mut key, KeyConfig::new().layout(list(&second, 0, 64)));
-    assert!(matches!(&replaced, Buffer::Layout(layout) if layout.entries() == 1), "{replaced:?}");
+    assert!(matches!(&replaced, OpDone::Layout(layout) if layout.entries() == 1), "{replaced:?}");
     drop(replaced);
     first.set_access(Access::LOCAL_WRITE).unwrap();
     // Invalidated: the second is free as well.

@@ -2,11 +2,12 @@
 
 use crossbeam_utils::CachePadded;
 use verbline_mem::ConnectionId;
-use verbline_verbs::SendOptions;
-use verbline_verbs::rdma::{self, KeyPart, Local, Part, Work};
+use verbline_verbs::rdma::{self, KeptKey, KeptRegion, KeyPart, Local, Part, Work, WorkOptions};
 
 use super::{Named, OperationQueue, UnderWay, Waiting, access};
-use crate::api::operations::{Accepted, DeclineReason, Declined, Memory, Operation, Verb};
+use crate::api::operations::{Accepted, DeclineReason, Declined, Memory, Operation, Verb, Word};
+use crate::api::region::Range;
+use crate::api::signature::SignatureKey;
 use crate::lcore::lanes::Held;
 use crate::stats::counters::StageStats;
 
@@ -101,7 +102,7 @@ impl OperationQueue {
     #[inline]
     fn enter(&mut self, operation: Operation, user: usize, sends: usize) {
         let what = self.what(&operation, user as u16);
-        let work = self.work(operation);
+        let work = self.work(operation).expect("`declines` has seen that the queue pair has what it names");
         self.lanes[what.lane()].accepted += 1;
         // There is a place, since there was room.
         if let Ok(held) = self.accepted.hold(what) {
@@ -150,62 +151,103 @@ impl OperationQueue {
     }
 
     /// Whether the queue pair has what the operation names.
+    #[inline]
     fn knows(&self, operation: &Operation) -> bool {
-        let knows_named = match operation.verb {
-            Verb::Plain(_) => true,
-            Verb::Bind { window, .. } => usize::from(window.0) < self.windows.len(),
-            Verb::Sign { key, .. } | Verb::Respond { key, .. } => usize::from(key.0) < self.keys.len(),
-        };
-        knows_named
-            && match operation.memory {
-                Memory::Range(range) => matches!(self.regions.get(usize::from(range.region)), Some(Some(_))),
-                Memory::Blocks(blocks) => usize::from(blocks.key.0) < self.keys.len(),
-                Memory::Empty | Memory::Packet(_) => true,
+        match &operation.verb {
+            Verb::Transfer { memory, .. } => self.knows_memory(memory),
+            Verb::Atomic { into: Word::Range(range), .. } => self.region(range).is_some(),
+            Verb::Atomic { into: Word::Packet(_), .. } | Verb::Invalidate { .. } => true,
+            Verb::Respond { key, memory, .. } => self.knows_key(*key) && self.knows_memory(memory),
+            Verb::Bind { window, part, .. } => {
+                usize::from(window.0) < self.windows.len() && self.region(part).is_some()
             }
+            Verb::Sign { key, part, .. } => self.knows_key(*key) && self.region(part).is_some(),
+        }
     }
 
+    fn knows_key(&self, key: SignatureKey) -> bool {
+        usize::from(key.0) < self.keys.len()
+    }
+
+    #[inline]
+    fn knows_memory(&self, memory: &Memory) -> bool {
+        match memory {
+            Memory::Range(range) => self.region(range).is_some(),
+            Memory::Blocks(blocks) => self.knows_key(blocks.key),
+            Memory::Empty | Memory::Packet(_) => true,
+        }
+    }
+
+    /// What the queue pair calls the region of the range.
+    #[inline]
+    fn region(&self, range: &Range) -> Option<KeptRegion> {
+        self.regions.get(usize::from(range.region)).copied().flatten()
+    }
+
+    #[inline]
     fn what(&self, operation: &Operation, user: u16) -> UnderWay {
         let named = match operation.verb {
-            Verb::Plain(_) | Verb::Sign { .. } => Named::Nothing,
             Verb::Bind { window, .. } => Named::Window(self.windows[usize::from(window.0)]),
             Verb::Respond { key, .. } => Named::Key(self.keys[usize::from(key.0)]),
+            Verb::Transfer { .. } | Verb::Atomic { .. } | Verb::Invalidate { .. } | Verb::Sign { .. } => Named::Nothing,
         };
-        let (bytes, has_packet) = (operation.memory.len_bytes() as u32, matches!(operation.memory, Memory::Packet(_)));
         UnderWay {
             tag: operation.tag,
             user,
             kind: operation.kind(),
-            has_packet,
-            bytes,
+            has_packet: operation.has_packet(),
+            bytes: operation.len_bytes() as u32,
             named,
             connection: operation.connection,
         }
     }
 
-    /// The operation in the words of verbs. What it names is known.
-    fn work(&self, operation: Operation) -> Work {
-        let Operation { verb, memory, imm, fence, .. } = operation;
-        let local = match memory {
+    /// The operation in the words of verbs; `None` if it names what the queue pair has not.
+    #[inline]
+    fn work(&self, operation: Operation) -> Option<Work> {
+        let Operation { verb, fence, .. } = operation;
+        let operation = match verb {
+            Verb::Transfer { transfer, memory } => rdma::Operation::Transfer { transfer, local: self.local(memory)? },
+            Verb::Atomic { atomic, into } => {
+                let into = match into {
+                    Word::Packet(packet) => rdma::Word::Packet(packet),
+                    Word::Range(range) => rdma::Word::Part(self.part(&range)?),
+                };
+                rdma::Operation::Atomic { atomic, into }
+            }
+            Verb::Respond { key, invalidate, memory } => {
+                rdma::Operation::Respond { key: self.key(key)?, invalidate, local: self.local(memory)? }
+            }
+            Verb::Invalidate { rkey } => rdma::Operation::LocalInvalidate { rkey },
+            Verb::Bind { window, part, rights } => {
+                let window = *self.windows.get(usize::from(window.0))?;
+                rdma::Operation::Bind { window, part: self.part(&part)?, access: access(rights) }
+            }
+            Verb::Sign { key, part, blocks } => {
+                rdma::Operation::Sign { key: self.key(key)?, part: self.part(&part)?, blocks }
+            }
+        };
+        Some(Work::Operation { operation, options: WorkOptions { fence, ..WorkOptions::default() } })
+    }
+
+    #[inline]
+    fn local(&self, memory: Memory) -> Option<Local> {
+        Some(match memory {
             Memory::Empty => Local::Empty,
             Memory::Packet(packet) => Local::Packet(packet),
-            Memory::Range(range) => match self.regions[usize::from(range.region)] {
-                Some(region) => Local::Part(Part { region, offset: range.offset, len: range.len }),
-                None => Local::Empty,
-            },
+            Memory::Range(range) => Local::Part(self.part(&range)?),
             Memory::Blocks(blocks) => {
-                Local::Key(KeyPart { key: self.keys[usize::from(blocks.key.0)], offset: 0, len: blocks.data_bytes })
+                Local::Key(KeyPart { key: self.key(blocks.key)?, offset: 0, len: blocks.data_bytes })
             }
-        };
-        let operation = match verb {
-            Verb::Plain(operation) => operation,
-            Verb::Bind { window, rights } => {
-                rdma::Operation::Bind { window: self.windows[usize::from(window.0)], access: access(rights) }
-            }
-            Verb::Sign { key, blocks } => rdma::Operation::Sign { key: self.keys[usize::from(key.0)], blocks },
-            Verb::Respond { key, invalidate } => {
-                rdma::Operation::Respond { key: self.keys[usize::from(key.0)], invalidate }
-            }
-        };
-        Work::Operation { operation, local, options: SendOptions { imm, fence, ..SendOptions::default() } }
+        })
+    }
+
+    #[inline]
+    fn part(&self, range: &Range) -> Option<Part> {
+        Some(Part { region: self.region(range)?, offset: range.offset, len: range.len })
+    }
+
+    fn key(&self, key: SignatureKey) -> Option<KeptKey> {
+        self.keys.get(usize::from(key.0)).copied()
     }
 }

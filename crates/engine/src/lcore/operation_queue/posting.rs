@@ -124,7 +124,12 @@ impl OperationQueue {
     /// Posts the list to a lane's queue pair, as far as that takes it, and counts what is sent.
     pub(crate) fn post(&mut self, lane: usize, qp: &mut QueuePair) -> SendOutcome {
         let (sends, bytes) = (self.works.sends(), self.works.send_bytes());
-        let outcome = qp.post_works(&mut self.works);
+        let transport = qp.transport();
+        let Some(mut connected) = qp.connected() else {
+            let stop = Some(PostStop::NotOn(transport, "lists of work requests"));
+            return SendOutcome { stop, ..SendOutcome::default() };
+        };
+        let outcome = connected.post_works(&mut self.works);
         if outcome.posted > 0 {
             let sent = sends - self.works.sends();
             let kinds = &self.stats.kinds;
@@ -140,8 +145,8 @@ impl OperationQueue {
     /// The first of the list can't be posted. True if it was a packet to be sent, which is dropped.
     pub(crate) fn refuse_first(&mut self, error: OperationError) -> bool {
         match self.works.pop() {
-            Some(Work::Operation { local, .. }) => {
-                self.finish_oldest(self.listed(), Err(error), local.into_packet(), &|_| None);
+            Some(Work::Operation { operation, .. }) => {
+                self.finish_oldest(self.listed(), Err(error), operation.into_packet(), &|_| None);
                 false
             }
             Some(Work::Send(packet)) => {
@@ -309,6 +314,6 @@ pub(crate) fn refusal(stop: PostStop) -> DropReason {
 fn packet_of(work: Work) -> Option<Packet> {
     match work {
         Work::Send(packet) => Some(packet),
-        Work::Operation { local, .. } => local.into_packet(),
+        Work::Operation { operation, .. } => operation.into_packet(),
     }
 }

@@ -6,7 +6,7 @@ use verbline_verbs::rdma::Remote;
 
 use super::*;
 use crate::api::guarded;
-use crate::api::operations::{DeclineReason, Memory, Operation, Verb, Window};
+use crate::api::operations::{DeclineReason, Memory, Operation, Window};
 use crate::api::region::Range;
 use crate::api::signature::{Blocks, SignatureKey};
 use crate::rig::Rig;
@@ -112,8 +112,8 @@ fn what_names_memory_that_the_port_has_not_is_declined() {
     let foreign = Some(DeclineReason::ForeignRegion);
     assert_eq!(why(&mut queue, Operation::write(part(0), PEER)), foreign, "a region of another port");
     assert_eq!(why(&mut queue, Operation::write(part(1), PEER)), foreign, "no region of the plan");
-    let bind = Verb::Bind { window: Window(0), rights: Rights::REMOTE_READ };
-    assert_eq!(why(&mut queue, Operation::new(bind, Memory::Empty)), foreign, "no window");
+    let bind = Operation::bind(Window(0), part(0), Rights::REMOTE_READ);
+    assert_eq!(why(&mut queue, bind), foreign, "no window");
     let rig = Rig::new(1);
     let cache = rig.pool.cache(0);
     let packet = || cache.get().unwrap();

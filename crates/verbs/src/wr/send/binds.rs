@@ -1,8 +1,11 @@
 //! Binds of windows that a QP keeps, in lists.
 
+use rdma_sys::bind_mw_t;
+
+use crate::memory::mr::Access;
 use crate::memory::peer::PeerSlice;
-use crate::memory::window::{MemoryWindow, PostedBind, WindowKind};
-use crate::wr::operation::{KeptMemory, KeptWindow, Local, Operation, Part};
+use crate::memory::window::{MemoryWindow, PostedBind, WindowKind, bind_info};
+use crate::wr::operation::{KeptMemory, KeptWindow, Operation, Part};
 use crate::wr::post::PostStop;
 use crate::wr::works::Work;
 
@@ -10,16 +13,28 @@ pub(super) fn is_bind(work: &Work) -> bool {
     matches!(work, Work::Operation { operation: Operation::Bind { .. }, .. })
 }
 
+/// What the device is told of a bind.
+pub(super) fn bind_of(
+    window: KeptWindow,
+    part: Part,
+    access: Access,
+    kept: &mut KeptMemory,
+) -> Result<bind_mw_t, PostStop> {
+    let (slice, window) = bind_ends(part, window, kept)?;
+    window.settle();
+    let (mw, rkey) = (window.inner.as_ptr(), window.next_rkey());
+    Ok(bind_mw_t { mw, rkey, bind_info: bind_info(&slice, access) })
+}
+
 /// What a bind that was posted leaves in its slot.
-pub(super) fn bound(operation: Operation, local: &Local, kept: &mut KeptMemory) -> Option<PostedBind> {
-    let (Operation::Bind { window, .. }, Local::Part(part)) = (operation, local) else { return None };
-    let (slice, window) = bind_ends(*part, window, kept).ok()?;
+pub(super) fn bound(window: KeptWindow, part: Part, kept: &mut KeptMemory) -> Option<PostedBind> {
+    let (slice, window) = bind_ends(part, window, kept).ok()?;
     let replaces = window.settle();
     Some(window.posted(slice, replaces))
 }
 
 /// The memory and the window of a bind.
-pub(super) fn bind_ends(
+fn bind_ends(
     part: Part,
     window: KeptWindow,
     kept: &mut KeptMemory,

@@ -2,9 +2,9 @@
 
 use verbline_mem::{Batch, Packet};
 
-use super::SendQueue;
+use super::{Kept, SendQueue};
 use crate::cq::completion::{Completion, Stale, Status};
-use crate::wr::buffer::Buffer;
+use crate::wr::buffer::{Buffer, OpDone};
 use crate::wr::wr_id::{self, WrKind};
 
 impl SendQueue {
@@ -20,27 +20,29 @@ impl SendQueue {
         Ok(count as usize)
     }
 
-    /// As [`SendQueue::complete`], of an op's completion, whose buffer is given back.
-    pub(crate) fn complete_op(&mut self, completion: &Completion, freed: &mut Batch) -> Result<Buffer, Stale> {
+    /// As [`SendQueue::complete`], of an op's completion, with what comes back by that.
+    pub(crate) fn complete_op(&mut self, completion: &Completion, freed: &mut Batch) -> Result<OpDone, Stale> {
         let wr_id = completion.wr_id();
         // The numbers of ops are drawn with those of sends.
         let number = wr_id ^ wr_id::kind_bits(WrKind::Op);
         let age = self.sequence.age(number, self.outstanding).ok_or(Stale { wr_id })?;
-        let buffer = self.take_op(number, completion.status());
+        let done = self.take_op(number, completion.status());
         self.release(self.outstanding - age, |packet| drop(freed.push(packet)));
-        Ok(buffer.unwrap_or_default())
+        Ok(done)
     }
 
-    fn take_op(&mut self, number: u64, status: Status) -> Option<Buffer> {
-        let kept = self.ops[self.packets.slot(number)].take()?;
+    /// Ends what the slot of this number keeps, as the completion says that it ended.
+    pub(super) fn take_op(&mut self, number: u64, status: Status) -> OpDone {
+        let Some(kept) = self.ops[self.packets.slot(number)].take() else { return OpDone::Memory(Buffer::Empty) };
         self.ops_kept -= 1;
-        if let Some(bind) = kept.bind {
-            bind.done(status);
+        match kept {
+            Kept::Memory(buffer) => OpDone::Memory(buffer),
+            Kept::Bind(bind, buffer) => {
+                bind.done(status);
+                OpDone::Memory(buffer)
+            }
+            Kept::Configuration(posted) => posted.done(status).map_or(OpDone::Memory(Buffer::Empty), OpDone::Layout),
         }
-        Some(match kept.buffer {
-            Buffer::Configuration(posted) => posted.done(status).map_or(Buffer::Empty, Buffer::Layout),
-            buffer => buffer,
-        })
     }
 
     #[inline]

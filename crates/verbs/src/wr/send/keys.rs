@@ -1,13 +1,12 @@
 //! Work requests that configure and invalidate signature keys.
 
-use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode};
-
+use super::op::{Op, Parts};
 use super::{INLINE, Kept, SIGNALED, SendQueue, flags};
 use crate::signature::{KeyConfig, PostedConfiguration, RefusedKey, SignatureKey};
-use crate::wr::buffer::{Buffer, Refused};
-use crate::wr::operation::{Op, Operation};
+use crate::wr::buffer::{Buffer, Given, Refused};
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::post_verb::PostSend;
+use crate::wr::request::Request;
 use crate::wr::wr_id::{self, WrKind};
 
 impl SendQueue {
@@ -34,8 +33,7 @@ impl SendQueue {
         // SAFETY: by the contract above, `post` is for the live QP of this queue.
         match unsafe { self.try_configure(post, key, &config, options) } {
             Ok(slot) => {
-                let buffer = Buffer::Configuration(key.posted(config));
-                self.keep_op(slot, Kept { buffer, bind: None });
+                self.keep_op(slot, Kept::Configuration(key.posted(config)));
                 Ok(())
             }
             Err(reason) => Err(RefusedKey { config, reason }),
@@ -58,14 +56,10 @@ impl SendQueue {
         self.reserve_one()?;
         let slot = self.packets.slot(self.sequence.next());
         let inline = key.build(config)?;
-        let write = |wr: &mut ibv_send_wr, sge: &mut ibv_sge| {
-            wr.send_flags = SIGNALED | INLINE | flags(&options);
-            wr.opcode = ibv_wr_opcode::IBV_WR_DRIVER1;
-            (wr.num_sge, *sge) = (1, inline);
-        };
+        let send_flags = SIGNALED | INLINE | flags(&options);
         // SAFETY: by the contract above, `post` is for the live QP of this queue; what
         // goes inline is copied by the post, and the caller puts the key into the slot.
-        let posted = unsafe { self.post_special(post, WrKind::Op, write) };
+        let posted = unsafe { self.post_special(post, WrKind::Op, Request::Configure, send_flags, Parts::One(inline)) };
         posted.inspect_err(|_| key.refused()).map(|()| slot)
     }
 
@@ -79,12 +73,11 @@ impl SendQueue {
         key: &SignatureKey,
         options: SendOptions,
     ) -> Result<(), Refused> {
-        let op = Op { operation: Operation::LocalInvalidate { rkey: key.lkey() }, options, inline: false };
+        let op = Op::LocalInvalidate { rkey: key.lkey() };
         // SAFETY: by the contract above, `post` is for the live QP of this queue.
-        match unsafe { self.try_post_op(post, &op, &Buffer::Empty) } {
+        match unsafe { self.try_post_op(post, op, &Given::used(Buffer::Empty), &options) } {
             Ok(slot) => {
-                let buffer = Buffer::Configuration(PostedConfiguration::of_invalidation(&key.inner));
-                self.keep_op(slot, Kept { buffer, bind: None });
+                self.keep_op(slot, Kept::Configuration(PostedConfiguration::of_invalidation(&key.inner)));
                 Ok(())
             }
             Err(reason) => Err(Refused { buffer: Buffer::Empty, reason }),

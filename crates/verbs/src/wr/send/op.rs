@@ -1,36 +1,54 @@
 //! Work requests of the SQ that are not packets of a batch: one-sided, special, binds of memory
 //! windows, and the marker of a drain.
 //!
-//! Each is posted by itself and always signaled; its slot keeps the memory that it uses until its
-//! completion.
+//! Each is posted by itself, written whole, and always signaled; its slot keeps the memory that it
+//! uses until its completion.
 
-use rdma_sys::{bind_mw_t, ibv_mw_bind, ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use rdma_sys::{bind_mw_t, ibv_mw_bind, ibv_send_wr, ibv_sge};
 
 use super::{INLINE, Kept, SIGNALED, SendQueue, flags};
 use crate::memory::mr::Access;
 use crate::memory::peer::PeerSlice;
 use crate::memory::window::{MemoryWindow, WindowKind, bind_info};
 use crate::qp::endpoint::Transport;
-use crate::wr::buffer::{Buffer, Refused};
-use crate::wr::operation::Op;
-use crate::wr::post::{DestinationId, PostStop, SendOptions};
+use crate::wr::buffer::{Buffer, Given, NO_BYTES, Refused};
+use crate::wr::operation::{Atomic, Transfer};
+use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::post_verb::PostSend;
+use crate::wr::request::Request;
 use crate::wr::wr_id::{self, WrKind};
 use crate::wr::wr_list::{Entry, WrList};
+
+/// What a work request that is posted by itself does, its memory aside.
+#[derive(Clone, Copy)]
+pub(crate) enum Op {
+    Transfer(Transfer),
+    Atomic(Atomic),
+    /// Takes no memory.
+    LocalInvalidate {
+        rkey: u32,
+    },
+}
 
 impl SendQueue {
     /// Posts one work request that is not a packet of a batch; its completion comes always.
     ///
     /// # Safety
     /// `post` is for the live QP whose send queue this is.
-    pub(crate) unsafe fn post_op(&mut self, post: PostSend, op: &Op, buffer: Buffer) -> Result<(), Refused> {
+    pub(crate) unsafe fn post_op(
+        &mut self,
+        post: PostSend,
+        op: Op,
+        given: Given,
+        options: &SendOptions,
+    ) -> Result<(), Refused> {
         // SAFETY: by the contract above, `post` is for the live QP of this queue.
-        match unsafe { self.try_post_op(post, op, &buffer) } {
+        match unsafe { self.try_post_op(post, op, &given, options) } {
             Ok(slot) => {
-                self.keep_op(slot, Kept { buffer, bind: None });
+                self.keep_op(slot, Kept::Memory(given.into_buffer()));
                 Ok(())
             }
-            Err(reason) => Err(Refused { buffer, reason }),
+            Err(reason) => Err(Refused { buffer: given.into_buffer(), reason }),
         }
     }
 
@@ -67,7 +85,7 @@ impl SendQueue {
         match posted {
             Ok(slot) => {
                 let bind = window.posted(slice, replaces);
-                self.keep_op(slot, Kept { buffer, bind: Some(bind) });
+                self.keep_op(slot, Kept::Bind(bind, buffer));
                 Ok(())
             }
             Err(reason) => Err(Refused { buffer, reason }),
@@ -93,14 +111,8 @@ impl SendQueue {
         let send_flags = SIGNALED | flags(options);
         match kind {
             WindowKind::Type2 => {
-                let write = |wr: &mut ibv_send_wr, _: &mut ibv_sge| {
-                    (wr.send_flags, wr.num_sge, wr.opcode) = (send_flags, 0, ibv_wr_opcode::IBV_WR_BIND_MW);
-                    // See `Operation::write`.
-                    wr.imm_data_invalidated_rkey_union.imm_data = 0;
-                    wr.bind_mw_tso_union.bind_mw = bind;
-                };
                 // SAFETY: `post` is for the live QP of this queue; window and region are alive.
-                unsafe { self.post_special(post, WrKind::Op, write)? };
+                unsafe { self.post_special(post, WrKind::Op, Request::Bind(bind), send_flags, Parts::One(NO_BYTES))? };
             }
             WindowKind::Type1 => {
                 let wr_id = self.sequence.next() | wr_id::kind_bits(WrKind::Op);
@@ -118,31 +130,40 @@ impl SendQueue {
     }
 
     /// # Safety
-    /// As [`SendQueue::post_op`], and on success the caller puts the buffer into the slot.
-    pub(super) unsafe fn try_post_op(&mut self, post: PostSend, op: &Op, buffer: &Buffer) -> Result<usize, PostStop> {
+    /// As [`SendQueue::post_op`], and on success the caller puts the memory into the slot.
+    pub(super) unsafe fn try_post_op(
+        &mut self,
+        post: PostSend,
+        op: Op,
+        given: &Given,
+        options: &SendOptions,
+    ) -> Result<usize, PostStop> {
         self.reserve_one()?;
-        self.check_op(op, buffer)?;
-        let destination = self.destination(op.options.destination)?;
+        self.check_op(op, given, options)?;
+        let request = self.request(op, options)?;
         let slot = self.packets.slot(self.sequence.next());
-        let list = match buffer {
-            Buffer::List(list) => Some((list.write_sges(&mut self.sges), self.sges.as_mut_ptr())),
-            _ => None,
-        };
-        let write = |wr: &mut ibv_send_wr, sge: &mut ibv_sge| {
-            wr.send_flags = SIGNALED | flags(&op.options) | if op.inline { INLINE } else { 0 };
-            wr.num_sge = (op.operation.moves_bytes() && buffer.len_bytes() > 0).into();
-            *sge = buffer.sge();
-            if let Some((sges, first)) = list {
-                // No more than `max_send_sge`.
-                (wr.num_sge, wr.sg_list) = (sges as i32, first);
+        let parts = match given.buffer() {
+            Buffer::List(list) => {
+                let count = list.write_sges(&mut self.sges);
+                Parts::Several(self.sges.as_mut_ptr(), count)
             }
-            op.operation.write(op.options.imm, wr);
-            if let Some(to) = destination {
-                wr.wr.ud = to;
-            }
+            other => Parts::One(other.sge()),
         };
+        let send_flags = SIGNALED | flags(options) | if given.is_inline() { INLINE } else { 0 };
         // SAFETY: by the contract above, `post` is for the live QP of this queue.
-        unsafe { self.post_special(post, WrKind::Op, write) }.map(|()| slot)
+        unsafe { self.post_special(post, WrKind::Op, request, send_flags, parts) }.map(|()| slot)
+    }
+
+    /// What is asked for, with all that the transport needs for it.
+    fn request(&self, op: Op, options: &SendOptions) -> Result<Request, PostStop> {
+        match (op, self.destination(options.destination)?) {
+            (Op::LocalInvalidate { rkey }, None) => Ok(Request::LocalInvalidate { rkey }),
+            (Op::Transfer(transfer), None) => Ok(Request::Transfer(transfer)),
+            (Op::Atomic(atomic), None) => Ok(Request::Atomic(atomic)),
+            (Op::Transfer(Transfer::Send), Some(to)) => Ok(Request::Datagram { imm: None, to }),
+            (Op::Transfer(Transfer::SendWithImm { imm }), Some(to)) => Ok(Request::Datagram { imm: Some(imm), to }),
+            (_, Some(_)) => Err(PostStop::NotOn(self.transport, "work requests but sends")),
+        }
     }
 
     /// Posts an empty, signaled send behind everything, even a full queue: on a QP in ERR its flush
@@ -151,37 +172,43 @@ impl SendQueue {
     /// # Safety
     /// As [`SendQueue::post_one`].
     pub(crate) unsafe fn post_marker(&mut self, post: PostSend) -> bool {
-        let destination = self.destination(DestinationId::default());
-        let (true, Ok(destination)) = (self.outstanding < self.packets.len(), destination) else { return false };
+        let request = self.request(Op::Transfer(Transfer::Send), &SendOptions::default());
+        let (true, Ok(request)) = (self.outstanding < self.packets.len(), request) else { return false };
         if self.sequence.reserve(1) == 0 {
             return false;
         }
-        let write = |wr: &mut ibv_send_wr, _: &mut ibv_sge| {
-            wr.send_flags = SIGNALED;
-            wr.num_sge = 0;
-            if let Some(to) = destination {
-                wr.wr.ud = to;
-            }
-        };
         // SAFETY: by the contract above, `post` is for the live QP of this queue.
-        unsafe { self.post_special(post, WrKind::Send, write) }.is_ok()
+        unsafe { self.post_special(post, WrKind::Send, request, SIGNALED, Parts::One(NO_BYTES)) }.is_ok()
     }
 
-    /// Posts one signaled work request; `write` writes all but its number, and calls nothing. There
-    /// is a number for it. What the device refused is not in the queue.
+    /// Posts one signaled work request, for which there is a number. What the device refused is not
+    /// in the queue.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`]; the memory of the work request stays until it completes.
+    /// As [`SendQueue::post_one`]; the memory of the parts stays until the work request completes,
+    /// and that of an inline one has the addresses that the parts say.
     pub(super) unsafe fn post_special(
         &mut self,
         post: PostSend,
         kind: WrKind,
-        write: impl FnOnce(&mut ibv_send_wr, &mut ibv_sge),
+        request: Request,
+        send_flags: u32,
+        parts: Parts,
     ) -> Result<(), PostStop> {
         // SAFETY: from here to the end nothing but the device is called.
         let mut list = unsafe { WrList::<ibv_send_wr>::of_thread() };
         let Entry { wr, sge } = list.lone();
-        write(wr, sge);
+        let num_sge = match parts {
+            Parts::One(part) => {
+                *sge = part;
+                (part.length > 0).into()
+            }
+            Parts::Several(first, count) => {
+                wr.sg_list = first;
+                count
+            }
+        };
+        request.write(send_flags, num_sge, wr);
         wr.wr_id = self.sequence.next() | wr_id::kind_bits(kind);
         // SAFETY: `post` is for the live QP of this queue, and `wr` is the whole list.
         let refusal = list.post_lone(|wr, bad| unsafe { post.call(wr, bad) });
@@ -194,22 +221,22 @@ impl SendQueue {
         Ok(())
     }
 
-    fn check_op(&self, op: &Op, buffer: &Buffer) -> Result<(), PostStop> {
-        let len_bytes = if op.operation.moves_bytes() { buffer.len_bytes() } else { 0 };
+    fn check_op(&self, op: Op, given: &Given, options: &SendOptions) -> Result<(), PostStop> {
+        let (buffer, len_bytes) = (given.buffer(), given.buffer().len_bytes());
         if len_bytes > self.max_message_bytes as usize {
             return Err(PostStop::TooLong { len_bytes, max_bytes: self.max_message_bytes });
         }
-        if op.inline && len_bytes > self.inline_bytes as usize {
+        if given.is_inline() && len_bytes > self.inline_bytes as usize {
             return Err(PostStop::NotInline { len_bytes, max_bytes: self.inline_bytes });
         }
-        if op.operation.is_atomic() && len_bytes != 8 {
+        if matches!(op, Op::Atomic(_)) && len_bytes != 8 {
             return Err(PostStop::NotEightBytes(len_bytes));
         }
-        let sges = if op.operation.moves_bytes() { buffer.sges() } else { 0 };
+        let sges = buffer.sges();
         if sges > self.sges.len() {
             return Err(PostStop::TooManySges { sges, max_sge: self.max_sge() });
         }
-        self.check_fence(&op.options)?;
+        self.check_fence(options)?;
         self.check_pd(buffer)
     }
 
@@ -231,4 +258,12 @@ impl SendQueue {
             None => Ok(()),
         }
     }
+}
+
+/// Where the bytes of a work request are that is posted by itself.
+pub(super) enum Parts {
+    /// In one part, or nowhere if that has no bytes.
+    One(ibv_sge),
+    /// In so many parts, which are listed there.
+    Several(*mut ibv_sge, usize),
 }

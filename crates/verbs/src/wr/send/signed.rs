@@ -1,45 +1,31 @@
 //! Listed work requests that use the signature keys that a QP keeps: configuring, moving data
 //! through them, and responses that wait for what moved.
 
-use rdma_sys::{ibv_send_wr, ibv_sge};
+use rdma_sys::ibv_sge;
 
-use super::{FENCE, INLINE, SendQueue};
-use crate::signature::KeptSignatureKey;
-use crate::wr::operation::{KeptKey, KeptMemory, KeyPart, Operation};
+use super::SendQueue;
+use crate::signature::{BlockSignature, KeptSignatureKey, UNANSWERED};
+use crate::wr::operation::{KeptKey, KeptMemory, KeyPart};
 use crate::wr::post::PostStop;
 use crate::wr::wr_id::{self, WrKind};
 
 const NO_KEY: PostStop = PostStop::NotKept("there is no such signature key");
 
 impl SendQueue {
-    /// A configuration, whose `sge` is the part that the key is to stand for, or a response.
-    #[cold]
-    pub(super) fn format_signed(
+    /// What goes inline to configure a key to stand for this part.
+    pub(super) fn configuration(
         &self,
-        operation: Operation,
+        key: KeptKey,
+        part: ibv_sge,
+        blocks: &BlockSignature,
         kept: &mut KeptMemory,
-        wr: &mut ibv_send_wr,
-        sge: &mut ibv_sge,
-    ) -> Result<(), PostStop> {
-        match operation {
-            Operation::Sign { key, blocks } => {
-                self.check_configures()?;
-                let key = key_of(kept, key)?;
-                if key.response().is_some_and(|number| self.is_outstanding(number)) {
-                    return Err(PostStop::NotKey("the response that waits for its blocks has not completed"));
-                }
-                *sge = key.list(*sge, &blocks)?;
-                wr.send_flags |= INLINE;
-            }
-            Operation::Respond { key, .. } => {
-                if let Some(bad) = key_of(kept, key)?.bad() {
-                    return Err(PostStop::BadBlock(bad));
-                }
-                wr.send_flags |= FENCE;
-            }
-            _ => {}
+    ) -> Result<ibv_sge, PostStop> {
+        self.check_configures()?;
+        let key = key_of(kept, key)?;
+        if key.response().is_some_and(|number| self.is_outstanding(number)) {
+            return Err(UNANSWERED);
         }
-        Ok(())
+        key.list(part, blocks)
     }
 
     pub(super) fn part_of_key(&self, part: KeyPart, kept: &mut KeptMemory) -> Result<ibv_sge, PostStop> {
@@ -61,21 +47,31 @@ impl SendQueue {
     }
 }
 
-/// A configuration or a response was posted at this position.
+/// No block that a response waits for is known to be bad.
+pub(super) fn check_blocks(key: KeptKey, kept: &mut KeptMemory) -> Result<(), PostStop> {
+    key_of(kept, key)?.bad().map_or(Ok(()), |bad| Err(PostStop::BadBlock(bad)))
+}
+
+/// A response that waits for a key's blocks is in the list that is being written.
+pub(super) fn note_listed(key: KeptKey, kept: &mut KeptMemory) {
+    if let Ok(key) = key_of(kept, key) {
+        key.answer();
+    }
+}
+
+/// A key's configuration was posted.
 #[cold]
-pub(super) fn note_posted(operation: Operation, position: u64, kept: &mut KeptMemory) {
-    match operation {
-        Operation::Sign { key, .. } => {
-            if let Ok(key) = key_of(kept, key) {
-                key.configured();
-            }
-        }
-        Operation::Respond { key, .. } => {
-            if let Ok(key) = key_of(kept, key) {
-                key.responded(position | wr_id::kind_bits(WrKind::Op));
-            }
-        }
-        _ => {}
+pub(super) fn note_configured(key: KeptKey, kept: &mut KeptMemory) {
+    if let Ok(key) = key_of(kept, key) {
+        key.configured();
+    }
+}
+
+/// A response that waits for a key's blocks was posted at this position.
+#[cold]
+pub(super) fn note_responded(key: KeptKey, position: u64, kept: &mut KeptMemory) {
+    if let Ok(key) = key_of(kept, key) {
+        key.responded(position | wr_id::kind_bits(WrKind::Op));
     }
 }
 

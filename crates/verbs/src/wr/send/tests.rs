@@ -4,7 +4,7 @@ use super::*;
 use crate::fake::{self, Fake, PD, Posted};
 use crate::memory::peer::Remote;
 use crate::signature::{KeptSignatureKey, KeySpec};
-use crate::wr::operation::{KeptKey, KeptMemory, Local, Operation};
+use crate::wr::operation::{KeptKey, KeptMemory, Local, Operation, WorkOptions};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::works::{Work, WorkList};
@@ -277,31 +277,34 @@ fn each_option_reaches_its_work_request_of_a_list_and_no_other() {
     let mut kept = KeptMemory { keys: vec![key], ..KeptMemory::default() };
     let mut queue = queue(64, 100);
     let to = Remote { addr: 4096, rkey: 7 };
-    let respond = Operation::Respond { key: KeptKey(0), invalidate: None };
-    let plain = SendOptions::default();
-    let fenced = SendOptions { fence: true, ..plain };
-    let solicited = SendOptions { solicited: true, ..plain };
-    let signaled = SendOptions { signaled: true, ..plain };
+    let respond = || Operation::Respond { key: KeptKey(0), invalidate: None, local: Local::Empty };
+    let write = || Operation::write(Local::Empty, to);
+    let send = || Operation::send(Local::Empty);
+    let plain = WorkOptions::default();
+    let fenced = WorkOptions { fence: true, ..plain };
+    let solicited = WorkOptions { solicited: true, ..plain };
+    let signaled = WorkOptions { signaled: true, ..plain };
     let asked = [
-        (Operation::Write { to }, plain, 0),
-        (Operation::Write { to }, fenced, FENCE),
-        (Operation::Read { from: to }, fenced, FENCE),
-        (Operation::Send, solicited, SOLICITED),
-        (Operation::Send, signaled, SIGNALED),
-        (Operation::Send, plain, 0),
-        (respond, plain, FENCE),
-        (respond, fenced, FENCE),
-        (Operation::Send, plain, SIGNALED),
+        (write(), plain, 0),
+        (write(), fenced, FENCE),
+        (Operation::read(Local::Empty, to), fenced, FENCE),
+        (send(), solicited, SOLICITED),
+        (send(), signaled, SIGNALED),
+        (send(), plain, 0),
+        (respond(), plain, FENCE),
+        (respond(), fenced, FENCE),
+        (send(), plain, SIGNALED),
     ];
+    let expected = asked.each_ref().map(|(_, _, flags)| *flags);
     let mut works = WorkList::with_capacity(asked.len());
     for (operation, options, _) in asked {
-        works.push(Work::Operation { operation, local: Local::Empty, options }).unwrap();
+        works.push(Work::Operation { operation, options }).unwrap();
     }
     // SAFETY: the fake's QP is alive, `queue` is the one that posts to it, and `kept` outlives it.
     let outcome = unsafe { queue.post_works(PostSend::of(fake.qp()), &mut works, &mut kept) };
-    assert_eq!((outcome.posted, outcome.stop), (asked.len(), None));
+    assert_eq!((outcome.posted, outcome.stop), (expected.len(), None));
     let flags: Vec<_> = fake.posted.iter().map(|wr| wr.flags).collect();
     // The last of a list is signaled in any case.
-    assert_eq!(flags, asked.map(|(_, _, flags)| flags));
+    assert_eq!(flags, expected);
     queue.reclaim();
 }

@@ -15,6 +15,7 @@ use crate::qp::endpoint::Transport;
 use crate::wr::buffer::Buffer;
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
 use crate::wr::post_verb::PostSend;
+use crate::wr::request::rdma;
 use crate::wr::wr_id::{self, WrKind};
 use crate::wr::wr_list::{LONGEST, WrList};
 
@@ -65,7 +66,7 @@ impl SendQueue {
                 // Of the same region as all of the list, whichever of it was the last to be taken.
                 let buffer = Buffer::Peer(last.clone());
                 let position = self.sequence.next() + u64::from(taken - 1);
-                self.keep_op(self.packets.slot(position), Kept { buffer, bind: None });
+                self.keep_op(self.packets.slot(position), Kept::Memory(buffer));
                 self.advance(taken);
             }
             outcome.posted += taken as usize;
@@ -138,11 +139,11 @@ fn take_region<'a>(
     transfers: &mut Peekable<impl Iterator<Item = (&'a PeerSlice, Remote)>>,
 ) -> (usize, &'a PeerSlice) {
     let (mut count, mut last, lkey) = (0, first, first.lkey());
-    for (sge, rdma) in parts {
+    for (sge, there) in parts {
         let fits = |slice: &PeerSlice| slice.is_of_region_of(first) && slice.len() <= max_bytes;
         let Some((slice, remote)) = transfers.next_if(|(slice, _)| fits(slice)) else { break };
         *sge = ibv_sge { addr: slice.addr(), length: slice.len(), lkey };
-        *rdma = rdma_t { remote_addr: remote.addr, rkey: remote.rkey };
+        *there = rdma(remote);
         (count, last) = (count + 1, slice);
     }
     (count, last)

@@ -1,0 +1,193 @@
+//! Listed work requests, written: what they ask for, and where their bytes are.
+//!
+//! What most are, a WRITE or a READ of a part of a region, is written by a short way of its own.
+//! All others are written whole ([`Request`]).
+
+use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode};
+use verbline_mem::Packet;
+
+use super::binds::bind_of;
+use super::signed::{check_blocks, note_listed};
+use super::{FENCE, INLINE, SendQueue, flags_of};
+use crate::qp::endpoint::Transport;
+use crate::wr::buffer::NO_BYTES;
+use crate::wr::operation::{KeptMemory, KeptRegion, Local, Operation, Part, Transfer, Word};
+use crate::wr::post::PostStop;
+use crate::wr::request::{Request, rdma};
+use crate::wr::sg_list::packet_sge;
+use crate::wr::works::Work;
+use crate::wr::wr_list::Entry;
+
+/// A work request but for its options: what it asks for, its bytes, and the flags that these need.
+type Form = (Request, ibv_sge, u32);
+
+impl SendQueue {
+    /// Writes all of a work request but its number and its signal, if it is what most are: a WRITE
+    /// or a READ between a part of a region and the peer, over RC. Says then whether a completion
+    /// was asked for.
+    #[inline(always)]
+    pub(super) fn format_transfer(
+        &self,
+        work: &Work,
+        kept: &KeptMemory,
+        known: &mut KnownRegion,
+        Entry { sge, wr }: &mut Entry<ibv_send_wr>,
+    ) -> Option<bool> {
+        let Work::Operation { operation, options } = work else { return None };
+        let Operation::Transfer { transfer, local: Local::Part(part) } = operation else { return None };
+        let (opcode, remote) = match transfer {
+            Transfer::Write { to } => (ibv_wr_opcode::IBV_WR_RDMA_WRITE, to),
+            Transfer::Read { from } => (ibv_wr_opcode::IBV_WR_RDMA_READ, from),
+            _ => return None,
+        };
+        if self.transport != Transport::Rc || part.len > self.max_message_bytes {
+            return None;
+        }
+        *sge = known.part(*part, kept)?;
+        // All that these two opcodes read.
+        wr.opcode = opcode;
+        wr.num_sge = (part.len > 0).into();
+        wr.send_flags = flags_of(options.solicited, options.fence);
+        wr.wr.rdma = rdma(*remote);
+        Some(options.signaled)
+    }
+
+    /// Writes all of a work request but its number and its signal.
+    #[inline(never)]
+    pub(super) fn format_work(
+        &self,
+        work: &Work,
+        kept: &mut KeptMemory,
+        Entry { sge, wr }: &mut Entry<ibv_send_wr>,
+    ) -> Result<(), PostStop> {
+        let (request, part, flags) = match work {
+            Work::Send(packet) => {
+                let (part, inline) = self.part_of_packet(packet, true)?;
+                (Request::Transfer(Transfer::Send), part, inline)
+            }
+            Work::Operation { operation, options } => {
+                self.check_transport(operation, options.fence)?;
+                let (request, part, flags) = self.form(operation, kept)?;
+                (request, part, flags | flags_of(options.solicited, options.fence))
+            }
+        };
+        *sge = part;
+        // An SGE of length 0 means 2^31 bytes.
+        request.write(flags, (part.length > 0).into(), wr);
+        Ok(())
+    }
+
+    fn form(&self, operation: &Operation, kept: &mut KeptMemory) -> Result<Form, PostStop> {
+        match *operation {
+            Operation::Transfer { transfer, ref local } => {
+                let (part, inline) = self.part_of(local, transfer.sends(), kept)?;
+                Ok((Request::Transfer(transfer), part, inline))
+            }
+            Operation::Atomic { atomic, ref into } => Ok((Request::Atomic(atomic), self.part_of_word(into, kept)?, 0)),
+            Operation::Respond { key, invalidate, ref local } => {
+                check_blocks(key, kept)?;
+                let (part, inline) = self.part_of(local, true, kept)?;
+                note_listed(key, kept);
+                let transfer = match invalidate {
+                    Some(rkey) => Transfer::SendWithInvalidate { rkey },
+                    None => Transfer::Send,
+                };
+                Ok((Request::Transfer(transfer), part, inline | FENCE))
+            }
+            Operation::LocalInvalidate { rkey } => Ok((Request::LocalInvalidate { rkey }, NO_BYTES, 0)),
+            Operation::Bind { window, part, access } => {
+                Ok((Request::Bind(bind_of(window, part, access, kept)?), NO_BYTES, 0))
+            }
+            Operation::Sign { key, part, ref blocks } => {
+                let part = self.part_of_region(part, kept)?;
+                Ok((Request::Configure, self.configuration(key, part, blocks, kept)?, INLINE))
+            }
+        }
+    }
+
+    /// What the transport of a connection doesn't carry.
+    fn check_transport(&self, operation: &Operation, is_fenced: bool) -> Result<(), PostStop> {
+        let rc_only = match operation {
+            Operation::Transfer { transfer: Transfer::Read { .. }, .. } => Some("RDMA READ"),
+            Operation::Atomic { .. } => Some("atomics"),
+            Operation::Sign { .. } | Operation::Respond { .. } => Some("signature keys"),
+            Operation::Transfer { .. } | Operation::LocalInvalidate { .. } | Operation::Bind { .. } => {
+                is_fenced.then_some("fence")
+            }
+        };
+        match rc_only.filter(|_| self.transport != Transport::Rc) {
+            Some(what) => Err(PostStop::NotOn(self.transport, what)),
+            None => Ok(()),
+        }
+    }
+
+    /// The bytes of a transfer, and whether they go inline; `sends`: to the peer.
+    #[inline]
+    fn part_of(&self, local: &Local, sends: bool, kept: &mut KeptMemory) -> Result<(ibv_sge, u32), PostStop> {
+        match local {
+            Local::Empty => Ok((NO_BYTES, 0)),
+            Local::Packet(packet) => self.part_of_packet(packet, sends),
+            Local::Part(part) => Ok((self.part_of_region(*part, kept)?, 0)),
+            Local::Key(part) => Ok((self.part_of_key(*part, kept)?, 0)),
+        }
+    }
+
+    fn part_of_word(&self, into: &Word, kept: &KeptMemory) -> Result<ibv_sge, PostStop> {
+        let part = match into {
+            Word::Packet(packet) => self.part_of_packet(packet, false)?.0,
+            Word::Part(part) => self.part_of_region(*part, kept)?,
+        };
+        if part.length == 8 { Ok(part) } else { Err(PostStop::NotEightBytes(part.length as usize)) }
+    }
+
+    /// The bytes of a packet, inline where that is possible and they fit.
+    #[inline]
+    fn part_of_packet(&self, packet: &Packet, sends: bool) -> Result<(ibv_sge, u32), PostStop> {
+        let len_bytes = packet.len();
+        if len_bytes > self.max_message_bytes as usize {
+            return Err(PostStop::TooLong { len_bytes, max_bytes: self.max_message_bytes });
+        }
+        // No bytes are no part, inline or not.
+        if sends && len_bytes.wrapping_sub(1) < self.inline_bytes as usize {
+            return Ok((packet_sge(packet), INLINE));
+        }
+        if packet.pd_id() != self.pd_id {
+            return Err(PostStop::NotRegistered { packet_pd: packet.pd_id(), qp_pd: self.pd_id });
+        }
+        Ok((packet_sge(packet), 0))
+    }
+
+    #[inline]
+    fn part_of_region(&self, part: Part, kept: &KeptMemory) -> Result<ibv_sge, PostStop> {
+        let region = kept.regions.get(usize::from(part.region.0)).ok_or(PostStop::NotKept("there is none"))?;
+        let sge = region.sge(part.offset, part.len).ok_or(PostStop::NotKept("the part leaves its region"))?;
+        if part.len > self.max_message_bytes {
+            return Err(PostStop::TooLong { len_bytes: part.len as usize, max_bytes: self.max_message_bytes });
+        }
+        Ok(sge)
+    }
+}
+
+/// The region that was looked up last: the parts of a list are of one most of the time.
+#[derive(Default)]
+pub(super) struct KnownRegion {
+    region: Option<KeptRegion>,
+    addr: u64,
+    len_bytes: u64,
+    lkey: u32,
+}
+
+impl KnownRegion {
+    /// The part, if it lies within its region. The QP keeps that, so that its keys stay.
+    #[inline(always)]
+    fn part(&mut self, part: Part, kept: &KeptMemory) -> Option<ibv_sge> {
+        if self.region != Some(part.region) {
+            let region = kept.regions.get(usize::from(part.region.0))?;
+            let (addr, len_bytes) = region.span();
+            *self = KnownRegion { region: Some(part.region), addr, len_bytes, lkey: region.lkey() };
+        }
+        let fits = u64::from(part.offset) + u64::from(part.len) <= self.len_bytes;
+        let addr = self.addr.wrapping_add(part.offset.into());
+        fits.then_some(ibv_sge { addr, length: part.len, lkey: self.lkey })
+    }
+}
