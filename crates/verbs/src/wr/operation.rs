@@ -14,7 +14,6 @@ use crate::signature::{BlockSignature, KeptSignatureKey};
 
 /// What a list of work requests carries out over a connection.
 #[derive(Debug)]
-#[repr(u8)] // Told apart by one compare: posting looks at each.
 pub enum Operation {
     /// Moves bytes between this memory and the peer.
     Transfer {
@@ -67,7 +66,6 @@ pub enum Operation {
 
 /// A work request that moves bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)] // As [`Operation`].
 pub enum Transfer {
     /// SEND.
     Send,
@@ -219,7 +217,6 @@ pub struct Part {
 
 /// Local memory whose bytes move.
 #[derive(Debug, Default)]
-#[repr(u8)] // As [`Operation`].
 pub enum Local {
     /// No bytes.
     #[default]

@@ -12,7 +12,6 @@ use crate::wr::operation::{Local, Operation, WorkOptions};
 
 /// A work request that waits.
 #[derive(Debug)]
-#[repr(u8)] // As `Operation`.
 pub enum Work {
     /// A packet to be sent, as [`crate::QueuePair::post_send`] sends it: inline if it fits.
     Send(Packet),

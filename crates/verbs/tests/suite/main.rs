@@ -6,6 +6,7 @@
 
 mod backpressure;
 mod capabilities;
+mod combinations;
 mod common;
 mod completion_queues;
 mod connections;
@@ -19,6 +20,7 @@ mod one_sided;
 mod oracle;
 mod pingpong;
 mod reconnection;
+mod refused_lists;
 mod registration;
 mod sg_lists;
 mod shared_receive;

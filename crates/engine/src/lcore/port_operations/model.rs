@@ -4,15 +4,22 @@
 //! An oracle knows what two stages gave and sent, in which order, what the device took, and what a
 //! poll has found. What is posted, what each stage gets back, and each counter is what it says.
 
+mod named;
 mod oracle;
+mod refusals;
 
 use proptest::prelude::*;
 use verbline_mem::Packet;
+use verbline_plan::Rights;
 use verbline_verbs::rdma::Remote;
-use verbline_verbs::{CompletionQueue, Completions, Status, Transport};
+use verbline_verbs::signature::QpSignature;
+use verbline_verbs::{CompletionQueue, Completions, QpSpec, Status, Transport};
 
-use self::oracle::{Given, Oracle, Outcome, Taken};
-use crate::api::operations::{Operation, OperationError, OperationKind};
+use self::named::{blocks, kept};
+use self::oracle::{Given, Oracle, Outcome, Taken, UNKNOWN};
+use crate::api::operations::{Memory, Operation, OperationError, OperationKind, Window};
+use crate::api::region::Range;
+use crate::api::signature::SignatureKey;
 use crate::api::sink::{Sink, SinkStats};
 use crate::lcore::context::LcoreContext;
 use crate::lcore::operating::Operating;
@@ -80,8 +87,10 @@ impl World {
         let cq = rig.context.create_cq(256, None).unwrap();
         let depth = (shape.tx_wr + shape.ops_wr) as u32;
         let depths = Depths { tx_wr: depth, rx_wr: 1, signal_every_wr: shape.signal_every_wr.min(depth) };
-        let mut qp = rig.pd.create_qp(&Rig::spec(&cq, Transport::Rc, depths, 0)).unwrap();
+        let spec = QpSpec { signature: QpSignature::Keys, ..Rig::spec(&cq, Transport::Rc, depths, 0) };
+        let mut qp = rig.pd.create_qp(&spec).unwrap();
         rig.bring_up(&mut qp);
+        let (regions, windows, keys) = kept(&rig, &mut qp);
         let mut port = port(0, qp, None, None, None);
         port.operating = Some(Box::new(Operating::new(PORT, shape.tx_wr, shape.ops_wr)));
         let (users, stats) = ([shared::<StageStats>(), shared::<StageStats>()], shared::<OperationStats>());
@@ -91,9 +100,9 @@ impl World {
             sends: shape.tx_wr,
             depth: shape.ops_wr,
             many: None,
-            regions: Box::new([]),
-            windows: Box::new([]),
-            keys: Box::new([]),
+            regions,
+            windows,
+            keys,
         });
         users.iter().for_each(|user| _ = queue.add_user(Shared::clone(user)));
         let ctx = rig
@@ -145,16 +154,28 @@ impl World {
     fn operation(&mut self, user: usize, kind: OperationKind, len: usize) -> (Operation, Given) {
         let tag = self.next_tag;
         self.next_tag += 1;
-        let (operation, bytes, has_packet) = match kind {
-            OperationKind::Read => (Operation::read(self.packet(len), PEER), len, true),
-            OperationKind::FetchAdd => (Operation::fetch_add(self.packet(8), PEER, 1), 8, true),
-            OperationKind::Send => (Operation::send(self.packet(len)), len, true),
-            OperationKind::Invalidate => (Operation::invalidate(9), 0, false),
-            _ => (Operation::write(self.packet(len), PEER), len, true),
+        // Half of what may use either uses a part of the region.
+        let in_region = len % 2 == 0;
+        let range = |len| Range { region: 0, offset: 0, len };
+        let memory = || match in_region {
+            true => Memory::Range(range(len as u32)),
+            false => Memory::Packet(self.packet(len)),
         };
-        // Every third is fenced.
+        let (operation, bytes, has_packet) = match kind {
+            OperationKind::Read => (Operation::read(memory(), PEER), len, !in_region),
+            OperationKind::FetchAdd if in_region => (Operation::fetch_add(range(8), PEER, 1), 8, false),
+            OperationKind::FetchAdd => (Operation::fetch_add(self.packet(8), PEER, 1), 8, true),
+            OperationKind::Send => (Operation::send(memory()), len, !in_region),
+            OperationKind::Invalidate => (Operation::invalidate(9), 0, false),
+            OperationKind::Bind => (Operation::bind(Window(0), range(64), Rights::REMOTE_WRITE), 64, false),
+            OperationKind::Sign => (Operation::sign(SignatureKey(0), range(512), blocks()), 512, false),
+            OperationKind::Respond => (Operation::respond(SignatureKey(0), memory(), None), len, !in_region),
+            _ => (Operation::write(memory(), PEER), len, !in_region),
+        };
+        // Every third is fenced, and each response.
         let fenced = tag % 3 == 2;
         let operation = if fenced { operation.fenced() } else { operation };
+        let fenced = fenced || kind == OperationKind::Respond;
         (operation.tag(tag), Given { tag, user, kind, bytes, has_packet, fenced })
     }
 
@@ -190,6 +211,7 @@ impl World {
             Ok(()) => Outcome::Completed,
             Err(OperationError::Status(status)) => Outcome::Status(status),
             Err(OperationError::PortDown) => Outcome::PortDown,
+            Err(OperationError::Refused(_)) => Outcome::Refused,
             Err(other) => panic!("{other}"),
         };
         let got = done.iter().map(|done| Taken {
@@ -233,9 +255,15 @@ impl World {
         let posted: Vec<_> = posts
             .iter()
             .flat_map(|post| &post.taken)
-            .map(|posted| (posted.len_bytes as usize, posted.fenced))
+            .zip(&self.oracle.posted_now)
+            // How a configuration is written is the device's affair.
+            .map(|(posted, (expected, _))| match *expected {
+                UNKNOWN => (UNKNOWN, posted.fenced),
+                _ => (posted.len_bytes as usize, posted.fenced),
+            })
             .collect();
         assert_eq!(posted, self.oracle.posted_now, "what is posted, in order, and how");
+        assert_eq!(posts.iter().map(|post| post.taken.len()).sum::<usize>(), posted.len());
     }
 
     fn check(&mut self) {
@@ -285,6 +313,9 @@ fn step() -> impl Strategy<Value = Step> {
         OperationKind::Send,
         OperationKind::FetchAdd,
         OperationKind::Invalidate,
+        OperationKind::Bind,
+        OperationKind::Sign,
+        OperationKind::Respond,
     ];
     let kind = || prop::sample::select(kinds.to_vec());
     let errors = vec![Status::REM_ACCESS_ERR, Status::RETRY_EXC_ERR, Status::WR_FLUSH_ERR];

@@ -25,7 +25,11 @@ pub(super) enum Outcome {
     Completed,
     Status(Status),
     PortDown,
+    Refused,
 }
+
+/// Bytes that the device alone knows the number of.
+pub(super) const UNKNOWN: usize = usize::MAX;
 
 /// What a stage gets back.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +55,20 @@ impl Item {
             Item::Send(bytes) => bytes,
             Item::Operation(given) => given.bytes,
         }
+    }
+
+    /// Bytes that a work request lists.
+    fn listed_bytes(self) -> usize {
+        match self {
+            // None of them move.
+            Item::Operation(given) if given.kind == OperationKind::Bind => 0,
+            Item::Operation(given) if given.kind == OperationKind::Sign => UNKNOWN,
+            other => other.bytes(),
+        }
+    }
+
+    fn is(self, kind: OperationKind) -> bool {
+        matches!(self, Item::Operation(given) if given.kind == kind)
     }
 
     fn is_fenced(self) -> bool {
@@ -218,7 +236,7 @@ impl Oracle {
                 counts[1] += 1;
                 counts[3] += bytes as u64;
             }
-            Outcome::Status(_) | Outcome::PortDown => counts[2] += 1,
+            Outcome::Status(_) | Outcome::PortDown | Outcome::Refused => counts[2] += 1,
         }
         self.done[user].push(Taken { tag, kind, bytes, len: has_packet.then_some(bytes), outcome });
     }
@@ -240,7 +258,8 @@ impl Oracle {
                 break;
             }
             let room = self.queue_room();
-            let count = self.listed.len().min(room).min(takes);
+            let early = self.signed_too_early();
+            let count = self.listed.len().min(room).min(takes).min(early.unwrap_or(usize::MAX));
             for item in self.listed.drain(..count).collect::<Vec<_>>() {
                 self.post(item);
             }
@@ -248,6 +267,12 @@ impl Oracle {
             busy |= count > 0;
             takes -= count;
             if self.listed.is_empty() {
+                continue;
+            }
+            if early == Some(count) && self.queue_room() > 0 {
+                let Some(Item::Operation(given)) = self.listed.pop_front() else { panic!("it signs") };
+                self.finish(given, Outcome::Refused);
+                busy = true;
                 continue;
             }
             // The device refused the next one, or there is no place for it.
@@ -259,6 +284,15 @@ impl Oracle {
         let waiting = self.listed.iter().chain(&self.waiting).filter(|item| item.is_send()).count();
         self.gauges = [waiting as u64, self.sends_out()];
         busy
+    }
+
+    /// The first of the list that signs while a response waits for the key's blocks.
+    fn signed_too_early(&self) -> Option<usize> {
+        let answered = |at: usize| {
+            let before = self.posted.iter().chain(self.listed.iter().take(at));
+            before.filter(|item| item.is(OperationKind::Respond)).count() > 0
+        };
+        (0..self.listed.len()).find(|at| self.listed[*at].is(OperationKind::Sign) && answered(*at))
     }
 
     fn queue_room(&self) -> usize {
@@ -277,7 +311,7 @@ impl Oracle {
     }
 
     fn post(&mut self, item: Item) {
-        self.posted_now.push((item.bytes(), item.is_fenced()));
+        self.posted_now.push((item.listed_bytes(), item.is_fenced()));
         self.posted.push_back(item);
         match item {
             Item::Send(bytes) => {

@@ -1,0 +1,77 @@
+//! What a thread posted before, to another queue pair: work requests whose every field is set to
+//! something that must not be used again.
+
+use verbline_verbs::rdma::{
+    Atomic, KeptRegion, KeptWindow, Local, Operation, Part, PeerMr, Remote, Transfer, Word, Work, WorkList,
+};
+use verbline_verbs::script::Script;
+use verbline_verbs::{Access, CompletionQueue, Completions, Status, Transport};
+
+use crate::common::region;
+
+/// An address that nothing is at.
+const NOWHERE: Remote = Remote { addr: 0x6161_6161_0000, rkey: 0x6161_6161 };
+
+/// A queue pair of a device that carries nothing out.
+pub struct Poison {
+    script: Script,
+    cq: CompletionQueue,
+    qp: verbline_verbs::QueuePair,
+    region: KeptRegion,
+    window: KeptWindow,
+    completions: Completions,
+    _mr: PeerMr,
+}
+
+impl Poison {
+    pub fn new() -> Poison {
+        let (context, script) = Script::open().unwrap();
+        let (cq, pd) = (context.create_cq(64, None).unwrap(), context.alloc_pd().unwrap());
+        let mut qp = pd.create_qp(&verbline_verbs::QpSpec::new(Transport::Rc, &cq)).unwrap();
+        qp.to_init(&verbline_verbs::InitSpec::default()).unwrap();
+        qp.to_rtr(&verbline_verbs::RtrSpec::connected(qp.endpoint())).unwrap();
+        qp.to_rts(&verbline_verbs::RtsSpec::default()).unwrap();
+        let mr = verbline_mem::PeerRegion::new(region("poison", 4096));
+        let mr = pd.register_peer_region(mr, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
+        let region = qp.keep_region(&mr).unwrap();
+        let window = qp.keep_window(pd.alloc_mw(verbline_verbs::expert::WindowKind::Type2).unwrap()).unwrap();
+        Poison { script, cq, qp, region, window, completions: Completions::with_capacity(64), _mr: mr }
+    }
+
+    /// Posts from the same places that this thread posts everything from.
+    pub fn spread(&mut self) {
+        let part = Part { region: self.region, offset: 0, len: 64 };
+        let word = || Word::Part(Part { len: 8, ..part });
+        let write = |imm| Operation::Transfer { transfer: Transfer::write(NOWHERE, imm), local: Local::Part(part) };
+        let swap = Atomic::CompareSwap { at: NOWHERE, compare: u64::MAX, swap: u64::MAX };
+        let bind = Operation::Bind { window: self.window, part, access: Access::REMOTE_WRITE };
+        let mut works = WorkList::with_capacity(8);
+        for operation in [
+            bind,
+            Operation::Atomic { atomic: swap, into: word() },
+            write(Some(u32::MAX)),
+            Operation::Transfer { transfer: Transfer::SendWithInvalidate { rkey: u32::MAX }, local: Local::Part(part) },
+            write(None),
+        ] {
+            works.push(Work::plain(operation)).unwrap();
+        }
+        let outcome = self.qp.connected().unwrap().post_works(&mut works);
+        assert_eq!((outcome.posted, outcome.stop), (5, None));
+        let options = verbline_verbs::SendOptions { imm: Some(u32::MAX), ..Default::default() };
+        let slice = self._mr.slice(0, 64).unwrap();
+        self.qp.rc().unwrap().write(slice, NOWHERE, options).unwrap();
+        while self.script.queues().end_send(self.qp.qpn(), Status::SUCCESS).is_some() {}
+        let mut freed = verbline_mem::Batch::with_capacity(8);
+        while self.cq.poll(&mut self.completions) > 0 {
+            for completion in &self.completions {
+                if self.qp.sends_outstanding() > 1 {
+                    _ = self.qp.works_done(completion, &mut freed, |_, _| ()).unwrap();
+                } else {
+                    drop(self.qp.op_done(completion, &mut freed).unwrap());
+                }
+            }
+            self.completions.clear();
+        }
+        assert_eq!(self.qp.sends_outstanding(), 0);
+    }
+}

@@ -1,0 +1,188 @@
+//! Posts one combination, by the function and with the memory that it says.
+
+use verbline_mem::{Batch, Packet};
+use verbline_verbs::datagram::DestinationId;
+use verbline_verbs::expert::{SgEntry, SgList, WindowKind};
+use verbline_verbs::rdma::{
+    Addressed, Atomic, Buffer, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, Operation, Part, Refused, Remote,
+    Transfer, Word, Work, WorkList, WorkOptions,
+};
+use verbline_verbs::signature::{BlockSignature, BlockSize, Crc, CrcKind, Domain, KeyConfig, KeyLayout, Seed};
+use verbline_verbs::{Access, SendOptions, Transport};
+
+use super::cell::{Cell, Flags, Memory, Route, State, What};
+use super::rig::{AT, BLOCK_BYTES, HERE, IMM, LONG_BYTES, Rig, THERE, word};
+use crate::common::Side;
+
+/// What a listed operation names.
+struct Named {
+    region: KeptRegion,
+    window: KeptWindow,
+    key: KeptKey,
+}
+
+impl Rig {
+    /// Whether the device took it; else all came back.
+    pub fn posted(&mut self, cell: &Cell) -> bool {
+        match cell.route {
+            Route::Alone | Route::Inline => self.post_alone(cell),
+            Route::Listed => self.post_listed(cell),
+            Route::Batch => {
+                let options = send_options(cell.flags);
+                let mut batch = Batch::with_capacity(1);
+                batch.push(self.packet(cell.memory)).unwrap();
+                let outcome = self.a.qp.post_send_with(&mut batch, |_, _| options);
+                assert_eq!(outcome.posted + batch.len(), 1);
+                outcome.posted == 1
+            }
+        }
+    }
+
+    fn packet(&self, memory: Memory) -> Packet {
+        let len = match memory {
+            Memory::Nothing => 0,
+            Memory::LongPacket => LONG_BYTES,
+            _ => 8,
+        };
+        self.a.packet(&vec![HERE; len])
+    }
+
+    fn list(&self) -> SgList {
+        [4, 4].map(|len| SgEntry::Packet(self.a.packet(&vec![HERE; len]))).into_iter().collect()
+    }
+
+    fn buffer(&self, memory: Memory) -> Buffer {
+        match memory {
+            Memory::Nothing => Buffer::Empty,
+            Memory::Packet | Memory::LongPacket => self.packet(memory).into(),
+            Memory::Part => self.near.slice(AT, 8).unwrap().into(),
+            Memory::List => self.list().into(),
+            Memory::Key => self.key.range(0, 8).into(),
+        }
+    }
+
+    fn addressed(&self, memory: Memory) -> Addressed {
+        match memory {
+            Memory::Nothing | Memory::Key => Addressed::Empty,
+            Memory::Packet | Memory::LongPacket => self.packet(memory).into(),
+            Memory::Part => self.near.slice(AT, 8).unwrap().into(),
+            Memory::List => self.list().into(),
+        }
+    }
+
+    fn post_alone(&mut self, cell: &Cell) -> bool {
+        let (to, options) = (self.far.remote(AT as u64), send_options(cell.flags));
+        let inline = cell.route == Route::Inline;
+        let (buffer, addressed) = (self.buffer(cell.memory), self.addressed(cell.memory));
+        let (invalid, theirs) = (self.rkey(0), self.rkey(1));
+        let part = self.near.slice(AT, 8).unwrap();
+        let config = KeyConfig::new()
+            .access(Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE)
+            .layout(KeyLayout::list([part.clone()]));
+        let Rig { a: Side { qp, .. }, windows: [window, _], fresh_key, .. } = self;
+        macro_rules! common {
+            ($qp:expr) => {{
+                let mut qp = $qp;
+                match cell.what {
+                    What::Send if inline => qp.send_inline(addressed, options),
+                    What::Send => qp.send(buffer, options),
+                    What::Write if inline => qp.write_inline(addressed, to, options),
+                    What::Write => qp.write(buffer, to, options),
+                    What::SendWithInvalidate => qp.send_with_invalidate(buffer, theirs, options),
+                    What::LocalInvalidate => qp.local_invalidate(invalid, options),
+                    What::Bind => qp.bind_window(window, part, Access::REMOTE_WRITE, options),
+                    _ => unreachable!("not written"),
+                }
+            }};
+        }
+        let posted: Result<(), Refused> = match (cell.transport, cell.what) {
+            (Transport::Ud, What::Send) if inline => qp.ud().unwrap().send_inline(addressed, options),
+            (Transport::Ud, _) => qp.ud().unwrap().send(addressed, options),
+            (Transport::Uc, _) => common!(qp.uc().unwrap()),
+            (_, What::Read) => qp.rc().unwrap().read(buffer, to, options),
+            (_, What::CompareSwap) => qp.rc().unwrap().compare_swap(addressed, to, word(THERE), 7, options),
+            (_, What::FetchAdd) => qp.rc().unwrap().fetch_add(addressed, to, 7, options),
+            (_, What::Sign) => return qp.rc().unwrap().configure_key(fresh_key, config, options).is_ok(),
+            (..) => common!(qp.rc().unwrap()),
+        };
+        posted.is_ok()
+    }
+
+    fn post_listed(&mut self, cell: &Cell) -> bool {
+        let named = Named {
+            region: self.a.qp.keep_region(&self.near).unwrap(),
+            window: self.a.qp.keep_window(self.a.pd.alloc_mw(WindowKind::Type2).unwrap()).unwrap(),
+            key: self.a.qp.keep_keys(1).unwrap()[0],
+        };
+        let Flags { fence, solicited, signaled, .. } = cell.flags;
+        let options = WorkOptions { solicited, fence, signaled };
+        let mut works = WorkList::with_capacity(2);
+        let blocks =
+            BlockSignature::in_memory(Domain::Crc(BlockSize::B512, Crc { kind: CrcKind::Crc32c, seed: Seed::Ones }));
+        let part = Part { region: named.region, offset: 1024, len: BLOCK_BYTES };
+        if cell.memory == Memory::Key && cell.transport == Transport::Rc {
+            let no_blocks = BlockSignature::on_the_wire(Domain::Crc(
+                BlockSize::B512,
+                Crc { kind: CrcKind::Crc32c, seed: Seed::Ones },
+            ));
+            works.push(Work::plain(Operation::Sign { key: named.key, part, blocks: no_blocks })).unwrap();
+        }
+        let operation = self.operation(cell, &named, blocks);
+        works.push(Work::Operation { operation, options }).unwrap();
+        let count = works.len();
+        let outcome = self.a.qp.connected().expect("RC or UC").post_works(&mut works);
+        assert_eq!(outcome.posted + works.len(), count);
+        if outcome.posted > 0 && !works.is_empty() {
+            // The configuration alone was posted.
+            while self.a.qp.sends_outstanding() > 0 {
+                self.a.poll(|qp, freed, completion| _ = qp.works_done(completion, freed, |_, _| ()));
+            }
+        }
+        works.is_empty()
+    }
+
+    fn operation(&self, cell: &Cell, named: &Named, blocks: BlockSignature) -> Operation {
+        let part = Part { region: named.region, offset: AT as u32, len: 8 };
+        let local = match cell.memory {
+            Memory::Nothing | Memory::List => Local::Empty,
+            Memory::Packet | Memory::LongPacket => Local::Packet(self.packet(cell.memory)),
+            Memory::Part => Local::Part(part),
+            Memory::Key => Local::Key(KeyPart { key: named.key, offset: 0, len: BLOCK_BYTES }),
+        };
+        let (there, imm) = (self.far.remote(AT as u64), cell.flags.imm.then_some(IMM));
+        let into = |local| match local {
+            Local::Packet(packet) => Word::Packet(packet),
+            _ => Word::Part(part),
+        };
+        match cell.what {
+            What::Send => Operation::Transfer { transfer: Transfer::send(imm), local },
+            What::SendWithInvalidate => {
+                Operation::Transfer { transfer: Transfer::SendWithInvalidate { rkey: self.rkey(1) }, local }
+            }
+            What::Write => Operation::Transfer { transfer: Transfer::write(there, imm), local },
+            What::Read => Operation::read(local, there),
+            What::CompareSwap => Operation::Atomic {
+                atomic: Atomic::CompareSwap { at: there, compare: word(THERE), swap: 7 },
+                into: into(local),
+            },
+            What::FetchAdd => Operation::Atomic { atomic: Atomic::FetchAdd { at: there, add: 7 }, into: into(local) },
+            What::LocalInvalidate => Operation::LocalInvalidate { rkey: self.rkey(0) },
+            What::Bind => Operation::Bind { window: named.window, part, access: Access::REMOTE_WRITE },
+            What::Sign => Operation::Sign { key: named.key, part: Part { len: BLOCK_BYTES + 4, ..part }, blocks },
+            What::Respond => {
+                let invalidate = matches!(cell.state, State::Rts | State::Sqd).then(|| self.rkey(1));
+                Operation::Respond { key: named.key, invalidate, local }
+            }
+        }
+    }
+
+    /// The key of a side's window.
+    fn rkey(&self, side: usize) -> u32 {
+        self.windows[side].remote().map_or(1, |remote: Remote| remote.rkey)
+    }
+}
+
+fn send_options(flags: Flags) -> SendOptions {
+    let Flags { imm, fence, solicited, signaled } = flags;
+    SendOptions { imm: imm.then_some(IMM), solicited, fence, signaled, destination: DestinationId::default() }
+}

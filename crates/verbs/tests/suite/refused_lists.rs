@@ -1,0 +1,269 @@
+//! Lists of which a device takes a part: after every prefix of every kind of list, what was taken
+//! is with the queue pair and ends once, and the rest is with the caller, to be posted again.
+
+use crate::common::{pool, region};
+use verbline_mem::{Batch, Packet, PeerRegion, PoolCache};
+use verbline_verbs::expert::WindowKind;
+use verbline_verbs::rdma::{
+    Atomic, KeptKey, KeptRegion, KeptWindow, Local, Operation, Part, Remote, Word, Work, WorkList,
+};
+use verbline_verbs::script::Script;
+use verbline_verbs::signature::{BlockSignature, BlockSize, Crc, CrcKind, Domain, QpSignature, Seed};
+use verbline_verbs::{
+    Access, CompletionQueue, Completions, Context, InitSpec, PostStop, ProtectionDomain, QpSpec, QueuePair, RtrSpec,
+    RtsSpec, SendOptions, Status, Transport,
+};
+
+const PEER: Remote = Remote { addr: 4096, rkey: 7 };
+const INLINE_BYTES: u32 = 16;
+/// Whether there are 3 or 20 of them, which is more than goes inline.
+const LENS: [usize; 3] = [0, 3, 20];
+
+/// A listed work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Sends: inline, and not.
+    Short,
+    Long,
+    /// A WRITE of a part of a region, and of a packet; an atomic.
+    Part,
+    Packet,
+    Atomic,
+    /// What names no memory of this side, a window, and a signature key.
+    Invalidate,
+    Bind,
+    Sign,
+    /// What waits for the key's blocks.
+    Respond,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Short,
+    Kind::Long,
+    Kind::Part,
+    Kind::Packet,
+    Kind::Atomic,
+    Kind::Invalidate,
+    Kind::Bind,
+    Kind::Sign,
+    Kind::Respond,
+];
+
+impl Kind {
+    fn is_send(self) -> bool {
+        matches!(self, Kind::Short | Kind::Long)
+    }
+
+    /// Whether its packet stays with the QP until it is done.
+    fn keeps_packet(self) -> bool {
+        matches!(self, Kind::Long | Kind::Packet | Kind::Atomic | Kind::Respond)
+    }
+}
+
+struct Rig {
+    qp: QueuePair,
+    cq: CompletionQueue,
+    completions: Completions,
+    freed: Batch,
+    script: Script,
+    cache: PoolCache,
+    pool: verbline_mem::Pool,
+    region: KeptRegion,
+    window: KeptWindow,
+    key: KeptKey,
+    _pd: ProtectionDomain,
+    _context: Context,
+}
+
+impl Rig {
+    fn new(signal_every_wr: u32) -> Rig {
+        let (context, script) = Script::open().unwrap();
+        let (cq, pd) = (context.create_cq(64, None).unwrap(), context.alloc_pd().unwrap());
+        let spec = QpSpec {
+            signature: QpSignature::Keys,
+            max_inline_bytes: INLINE_BYTES,
+            signal_every_wr,
+            tx_depth_wr: 16,
+            ..QpSpec::new(Transport::Rc, &cq)
+        };
+        let mut qp = pd.create_qp(&spec).unwrap();
+        qp.to_init(&InitSpec::default()).unwrap();
+        qp.to_rtr(&RtrSpec::connected(qp.endpoint())).unwrap();
+        qp.to_rts(&RtsSpec::default()).unwrap();
+        let pool = pool("lists", 64, 256, 0);
+        pd.register_pool(&pool).unwrap();
+        let memory = PeerRegion::new(region("lists", 4096));
+        let memory = pd.register_peer_region(memory, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
+        let region = qp.keep_region(&memory).unwrap();
+        let window = qp.keep_window(pd.alloc_mw(WindowKind::Type2).unwrap()).unwrap();
+        let key = qp.keep_keys(1).unwrap()[0];
+        Rig {
+            qp,
+            cq,
+            completions: Completions::with_capacity(64),
+            freed: Batch::with_capacity(64),
+            script,
+            cache: pool.cache(0),
+            pool,
+            region,
+            window,
+            key,
+            _pd: pd,
+            _context: context,
+        }
+    }
+
+    fn packet(&self, len: usize) -> Packet {
+        let mut packet = self.cache.get().unwrap();
+        assert!(packet.set_len(len));
+        packet
+    }
+
+    fn work(&self, kind: Kind) -> Work {
+        let part = Part { region: self.region, offset: 0, len: 64 };
+        let blocks =
+            BlockSignature::on_the_wire(Domain::Crc(BlockSize::B512, Crc { kind: CrcKind::Crc32c, seed: Seed::Ones }));
+        Work::plain(match kind {
+            Kind::Short => return Work::Send(self.packet(INLINE_BYTES as usize)),
+            Kind::Long => return Work::Send(self.packet(100)),
+            Kind::Part => Operation::write(Local::Part(part), PEER),
+            Kind::Packet => Operation::write(Local::Packet(self.packet(100)), PEER),
+            Kind::Atomic => {
+                Operation::Atomic { atomic: Atomic::FetchAdd { at: PEER, add: 1 }, into: Word::Packet(self.packet(8)) }
+            }
+            Kind::Invalidate => Operation::LocalInvalidate { rkey: 9 },
+            Kind::Bind => Operation::Bind { window: self.window, part, access: Access::REMOTE_WRITE },
+            Kind::Sign => Operation::Sign { key: self.key, part: Part { len: 512, ..part }, blocks },
+            Kind::Respond => {
+                Operation::Respond { key: self.key, invalidate: None, local: Local::Packet(self.packet(100)) }
+            }
+        })
+    }
+
+    /// Posts the list to a device that takes so many, then the rest to one that takes all; and ends
+    /// all of them. Where the device takes less it says `errno`.
+    fn run(&mut self, kinds: &[Kind], takes: usize, errno: i32) {
+        let mut works = WorkList::with_capacity(kinds.len());
+        kinds.iter().for_each(|kind| works.push(self.work(*kind)).unwrap());
+        self.script.queues().take_only(takes, errno);
+        let outcome = self.qp.connected().unwrap().post_works(&mut works);
+        let what = format!("{kinds:?}, of which the device takes {takes}");
+        let stop = outcome.stop;
+        // A key whose response is under way can't be configured: that stops the list as well.
+        let allowed =
+            kinds.iter().enumerate().position(|(at, kind)| *kind == Kind::Sign && kinds[..at].contains(&Kind::Respond));
+        let expected = takes.min(allowed.unwrap_or(kinds.len()));
+        assert_eq!((outcome.posted, works.len()), (expected, kinds.len() - expected), "{what}: {stop:?}");
+        assert_eq!(outcome.inlined, kinds[..expected].iter().filter(|kind| **kind == Kind::Short).count(), "{what}");
+        match stop {
+            None => assert_eq!(expected, kinds.len(), "{what}"),
+            Some(PostStop::NotKey(_)) => assert_eq!(Some(expected), allowed, "{what}"),
+            Some(PostStop::Full) => assert_eq!((expected, errno), (takes, libc::ENOMEM), "{what}"),
+            Some(PostStop::Device(_)) => assert_eq!((expected, errno), (takes, libc::EINVAL), "{what}"),
+            other => panic!("{what}: {other:?}"),
+        }
+        assert_eq!(self.qp.sends_outstanding(), expected, "{what}");
+        // Those with the queue pair, and those that wait.
+        let held = kinds[..expected].iter().filter(|kind| kind.keeps_packet()).count();
+        let waiting = kinds[expected..].iter().filter(|kind| kind.keeps_packet() || kind.is_send()).count();
+        assert_eq!(self.pool.account().held as usize, held + waiting, "{what}");
+        self.script.queues().take_all();
+        self.end(&kinds[..expected], &what);
+        // Once those have ended the rest goes: what was refused has left nothing behind.
+        let rest = self.qp.connected().unwrap().post_works(&mut works);
+        let further = kinds[expected..]
+            .iter()
+            .enumerate()
+            .position(|(at, kind)| *kind == Kind::Sign && kinds[expected..][..at].contains(&Kind::Respond));
+        let posted = further.unwrap_or(kinds.len() - expected);
+        assert_eq!((rest.posted, rest.stop.is_some()), (posted, further.is_some()), "{what}: {:?}", rest.stop);
+        self.end(&kinds[expected..][..posted], &what);
+        drop(works);
+        assert_eq!((self.pool.account().held, self.qp.sends_outstanding()), (0, 0), "{what}");
+    }
+
+    /// The device is done with them: each ends once, in order, with its packet.
+    fn end(&mut self, kinds: &[Kind], what: &str) {
+        let (mut ended, mut count) = (Vec::new(), 0);
+        self.hear(&mut ended, &mut count);
+        let left = self.qp.sends_outstanding();
+        if left > 0 {
+            // The last that was taken was not the last of its list, and so not signaled.
+            let marker = self.packet(INLINE_BYTES as usize);
+            self.qp.rc().unwrap().send(marker, SendOptions::default()).unwrap();
+            self.hear(&mut ended, &mut count);
+        }
+        let operations: Vec<bool> =
+            kinds.iter().filter(|kind| !kind.is_send()).map(|kind| kind.keeps_packet()).collect();
+        assert_eq!((ended, count), (operations, kinds.len() + usize::from(left > 0)), "{what}: each ends once");
+    }
+
+    fn hear(&mut self, ended: &mut Vec<bool>, count: &mut usize) {
+        while self.script.queues().end_send(self.qp.qpn(), Status::SUCCESS).is_some() {}
+        while self.cq.poll(&mut self.completions) > 0 {
+            for completion in &self.completions {
+                let done = self.qp.works_done(completion, &mut self.freed, |packet, _| ended.push(packet.is_some()));
+                *count += done.unwrap().count;
+            }
+            self.completions.clear();
+        }
+        self.freed.clear();
+    }
+}
+
+/// All lists of so many of these.
+fn lists(len: usize) -> impl Iterator<Item = Vec<Kind>> {
+    (0..KINDS.len().pow(len as u32)).map(move |mut number| {
+        let mut next = || {
+            let kind = KINDS[number % KINDS.len()];
+            number /= KINDS.len();
+            kind
+        };
+        (0..len).map(|_| next()).collect()
+    })
+}
+
+#[test]
+fn what_a_device_took_of_a_list_is_the_queue_pairs_and_the_rest_the_callers() {
+    let mut runs = 0;
+    for (signal_every_wr, errno) in [(1, libc::ENOMEM), (3, libc::EINVAL), (100, libc::ENOMEM)] {
+        let mut rig = Rig::new(signal_every_wr);
+        for kinds in (1..=3).flat_map(lists) {
+            for takes in 0..=kinds.len() {
+                rig.run(&kinds, takes, errno);
+                runs += 1;
+            }
+        }
+    }
+    // Every list of one, two and three, refused after every prefix.
+    assert_eq!(runs, 3 * (9 * 2 + 81 * 3 + 729 * 4));
+}
+
+/// A batch of packets to be sent, of which some go inline: empty, short and long ones.
+#[test]
+fn what_a_device_took_of_a_batch_is_back_or_kept_and_the_rest_still_there() {
+    let mut rig = Rig::new(1);
+    for number in 0..3usize.pow(4) {
+        let lens = [0, 1, 2, 3].map(|at| LENS[number / 3usize.pow(at) % 3]);
+        for takes in 0..=lens.len() {
+            let mut batch = Batch::with_capacity(lens.len());
+            lens.iter().for_each(|len| batch.push(rig.packet(*len)).unwrap());
+            rig.script.queues().take_only(takes, libc::ENOMEM);
+            let outcome = rig.qp.post_send(&mut batch);
+            let inlined = lens[..takes].iter().filter(|len| **len <= INLINE_BYTES as usize).count();
+            let what = format!("{lens:?}, of which the device takes {takes}");
+            assert_eq!((outcome.posted, outcome.inlined, batch.len()), (takes, inlined, 4 - takes), "{what}");
+            assert_eq!(rig.pool.account().held as usize, 4 - inlined, "{what}");
+            while rig.script.queues().end_send(rig.qp.qpn(), Status::SUCCESS).is_some() {}
+            while rig.cq.poll(&mut rig.completions) > 0 {
+                for completion in &rig.completions {
+                    assert_eq!(rig.qp.send_done(completion, &mut rig.freed).unwrap(), 1);
+                }
+                rig.completions.clear();
+            }
+            rig.freed.clear();
+            drop(batch);
+            assert_eq!((rig.pool.account().held, rig.qp.sends_outstanding()), (0, 0), "{what}");
+        }
+    }
+}
