@@ -27,6 +27,8 @@ use crate::turn::Turn;
 /// Identifiers of what is under way beside the handshake.
 const KEEP_ALIVE_CID: u16 = 0xE000;
 const EVENT_CID: u16 = 0xE001;
+/// Blocks whose writes are kept account of, at most: 200 MB of memory.
+const ORACLE_BLOCKS_MAX: u64 = 16 << 20;
 /// How long a host waits before it asks a busy controller again.
 const RETRY_NS: u64 = 50_000_000;
 
@@ -281,6 +283,13 @@ impl Initiator {
         let held = namespace.blocks.saturating_mul(1 << namespace.block_shift);
         let bytes = if self.settings.bytes == 0 { held } else { self.settings.bytes.min(held) };
         let units = bytes / unit;
+        // The target says how many there are: what is set aside for them is not for it to say.
+        if units > ORACLE_BLOCKS_MAX {
+            return Err(format!(
+                "the namespace says that it has {units} blocks of {unit} bytes, and {ORACLE_BLOCKS_MAX} can be kept \
+                 account of: write `bytes` in [load], how much of it is used"
+            ));
+        }
         if unit >> namespace.block_shift == 0 || units == 0 {
             let block = 1_u64 << namespace.block_shift;
             return Err(format!("reads of {unit} bytes of {bytes}, in blocks of {block}: nothing could be read"));

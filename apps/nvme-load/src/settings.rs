@@ -128,26 +128,43 @@ const DEPTH_MAX: u64 = 1023;
 /// As far as every reader of JSON keeps whole numbers exactly (RFC 8259, 6).
 const SEED_MAX: u64 = (1 << 53) - 1;
 
+/// What the `params` of an initiator say otherwise than `[load]`: so that those of one plan use
+/// several namespaces, by commands of several lengths.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Own {
+    pub(crate) nsid: Option<u32>,
+    pub(crate) block_bytes: Option<u32>,
+}
+
 impl Settings {
     /// Reads and checks the section.
     pub(crate) fn read(section: &Params) -> Result<Settings, StageError> {
+        Settings::read_with(section, section, Own::default())
+    }
+
+    /// The same of an initiator that has some of its own, which `params` are asked for.
+    pub(crate) fn read_with(section: &Params, params: &Params, own: Own) -> Result<Settings, StageError> {
         let settings: Settings = section.parse()?;
-        let numbers: [(&str, u64, RangeInclusive<u64>); 5] = [
-            ("nsid", settings.nsid.into(), 1..=0xFFFF_FFFE),
-            ("depth", settings.depth.into(), 1..=DEPTH_MAX),
-            ("block_bytes", settings.block_bytes.into(), 512..=1 << 20),
-            ("keep_alive_ms", settings.keep_alive_ms.into(), 0..=3_600_000),
-            ("seed", settings.seed, 0..=SEED_MAX),
+        let where_of = |is_own: bool| if is_own { params } else { section };
+        let (nsid_at, bytes_at) = (where_of(own.nsid.is_some()), where_of(own.block_bytes.is_some()));
+        let (nsid, block_bytes) = (own.nsid.unwrap_or(settings.nsid), own.block_bytes.unwrap_or(settings.block_bytes));
+        let settings = Settings { nsid, block_bytes, ..settings };
+        let numbers: [(&Params, &str, u64, RangeInclusive<u64>); 5] = [
+            (nsid_at, "nsid", settings.nsid.into(), 1..=0xFFFF_FFFE),
+            (section, "depth", settings.depth.into(), 1..=DEPTH_MAX),
+            (bytes_at, "block_bytes", settings.block_bytes.into(), 512..=1 << 20),
+            (section, "keep_alive_ms", settings.keep_alive_ms.into(), 0..=3_600_000),
+            (section, "seed", settings.seed, 0..=SEED_MAX),
         ];
-        for (key, value, bounds) in numbers {
+        for (at, key, value, bounds) in numbers {
             if !bounds.contains(&value) {
                 let message = format!("{value} is not within {} to {}", bounds.start(), bounds.end());
-                return Err(section.refuse(key, message).into());
+                return Err(at.refuse(key, message).into());
             }
         }
         if !settings.block_bytes.is_power_of_two() {
             let message = format!("{} is no power of two", settings.block_bytes);
-            return Err(section.refuse("block_bytes", message).into());
+            return Err(bytes_at.refuse("block_bytes", message).into());
         }
         if !(0.0..=1.0).contains(&settings.read_share) {
             let message = format!("a share of {} is not within 0 to 1", settings.read_share);

@@ -16,7 +16,7 @@ use crate::progress::Handshake;
 use crate::queue::{Queue, State, Task};
 use crate::results::{Counts, Measured, Results};
 use crate::secret::read_secret;
-use crate::settings::{Keys, SECTION, Settings};
+use crate::settings::{Keys, Own, SECTION, Settings};
 
 /// What `use = "…"` says.
 pub(crate) const KIND: &str = "initiator";
@@ -104,13 +104,17 @@ fn needs(asked: &Asked<'_>) -> Needs {
 struct Params {
     /// The region that holds the data of commands under way.
     buffers: String,
+    /// Otherwise than in `[load]`.
+    nsid: Option<u32>,
+    block_bytes: Option<u32>,
 }
 
 impl Initiator {
     fn new(stage: &StageContext<'_>, results: Results) -> Result<Initiator, StageError> {
         let section = stage.raw_section(SECTION)?;
-        let settings = Settings::read(section)?;
         let params: Params = stage.params()?;
+        let own = Own { nsid: params.nsid, block_bytes: params.block_bytes };
+        let settings = Settings::read_with(section, stage.raw_params(), own)?;
         let region = stage
             .region(&params.buffers)
             .map_err(|error| StageError::from(stage.raw_params().refuse("buffers", error.to_string())))?;

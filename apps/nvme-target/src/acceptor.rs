@@ -23,20 +23,13 @@ struct Queues {
     commands_max: u32,
     queues_max: u16,
     address_connections_max: Option<usize>,
-    /// The connections that were let in and have not ended, by their tags.
-    admitted: Vec<Option<Admitted>>,
+    /// What is admitted at each port.
+    shared: Arc<Shared>,
 }
 
-/// A connection that was let in, until it has ended.
-struct Admitted {
-    address: IpAddr,
-    /// The port that has it, by its place among those that share the listener.
-    place: usize,
-    entries: u16,
-}
-
-pub(crate) fn register(registry: &mut Registry, _: &Arc<Shared>) {
-    registry.acceptor("nvme-queues", |context| {
+pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>) {
+    let shared = Arc::clone(shared);
+    registry.acceptor("nvme-queues", move |context| {
         let section = context.plan().section(SECTION).ok_or("the app registers the section [nvme]")?;
         let settings = Settings::read(section)?;
         Ok(Box::new(Queues {
@@ -44,14 +37,14 @@ pub(crate) fn register(registry: &mut Registry, _: &Arc<Shared>) {
             commands_max: settings.commands_max,
             queues_max: settings.queues_max,
             address_connections_max: settings.address_connections_max,
-            admitted: Vec::new(),
+            shared: Arc::clone(&shared),
         }))
     });
 }
 
 impl Queues {
-    /// The request, and the connection that it becomes, at the port with the fewest commands.
-    fn admit(&self, request: &ConnectionRequest<'_>) -> Result<(Request, Admitted), Reject> {
+    /// The request, with the port that takes it: the one with the fewest commands.
+    fn admit(&self, request: &ConnectionRequest<'_>) -> Result<(Request, usize), Reject> {
         let asked = Request::read(request.private_data)?;
         if asked.qid > self.queues_max {
             return Err(Reject::QueueId);
@@ -65,54 +58,44 @@ impl Queues {
             return Err(Reject::RecvDepth);
         }
         let address = request.peer.ip().to_canonical();
-        self.check_share(address, request.connections_max())?;
+        self.check_share(address, request)?;
+        let admitted = |place: usize| self.shared.admissions.at(request.places[place].port);
         let has_room = |place: &usize| {
-            let at = &request.places[*place];
+            let (at, admitted) = (&request.places[*place], admitted(*place));
             at.device == request.device
                 && at.connections < at.connections_max
-                && self.commands_at(*place).saturating_add(entries.into()) <= self.commands_max
+                // A queue that is gone has its place until nothing of it is under way.
+                && admitted.queues < at.connections_max
+                && admitted.commands.saturating_add(entries.into()) <= self.commands_max
         };
         let places = (0..request.places.len()).filter(has_room);
-        let place = places.min_by_key(|place| self.commands_at(*place)).ok_or(Reject::NoResources)?;
-        Ok((asked, Admitted { address, place, entries }))
+        let place = places.min_by_key(|place| admitted(*place).commands).ok_or(Reject::NoResources)?;
+        Ok((asked, place))
     }
 
-    /// One address can't take all connections.
-    fn check_share(&self, address: IpAddr, connections_max: usize) -> Result<(), Reject> {
-        let share = (connections_max / 2).max(usize::from(self.queues_max) + 1);
+    /// One address can't take all connections. Those that are gone count as long as something of
+    /// them is under way.
+    fn check_share(&self, address: IpAddr, request: &ConnectionRequest<'_>) -> Result<(), Reject> {
+        let share = (request.connections_max() / 2).max(usize::from(self.queues_max) + 1);
         let share = self.address_connections_max.unwrap_or(share);
-        let own = self.admitted.iter().flatten().filter(|other| other.address == address).count();
+        let is_here = |port: &str| request.places.iter().any(|place| place.port == port);
+        let own = self.shared.admissions.of(address, is_here);
         if own < share {
             return Ok(());
         }
         tracing::info!(%address, own, "an address has as many connections as it may: nvme.address_connections_max");
         Err(Reject::NoResources)
     }
-
-    /// Commands that the hosts of a port may have under way.
-    fn commands_at(&self, place: usize) -> u32 {
-        let at_it = self.admitted.iter().flatten().filter(|other| other.place == place);
-        at_it.map(|other| u32::from(other.entries)).sum()
-    }
-
-    /// Keeps a connection, and gives its tag.
-    fn keep(&mut self, admitted: Admitted) -> u64 {
-        let free = self.admitted.iter().position(Option::is_none);
-        let tag = free.unwrap_or_else(|| {
-            self.admitted.push(None);
-            self.admitted.len() - 1
-        });
-        self.admitted[tag] = Some(admitted);
-        tag as u64
-    }
 }
 
 impl Acceptor for Queues {
     fn decide(&mut self, request: &ConnectionRequest<'_>) -> Answer {
         match self.admit(request) {
-            Ok((asked, admitted)) => {
-                let place = admitted.place;
-                let answer = Answer::accept().tag(self.keep(admitted)).place(place);
+            Ok((asked, place)) => {
+                let (port, entries) = (request.places[place].port, asked.send_depth_less_one + 1);
+                let address = request.peer.ip().to_canonical();
+                let tag = self.shared.admissions.admit(port, address, entries);
+                let answer = Answer::accept().tag(tag).place(place);
                 // 32 bytes of the 196 that there is room for.
                 answer.private_data(&cm::acceptance(asked.recv_depth)).unwrap_or_else(|_| Answer::reject())
             }
@@ -124,8 +107,6 @@ impl Acceptor for Queues {
     }
 
     fn ended(&mut self, tag: u64) {
-        if let Some(admitted) = self.admitted.get_mut(tag as usize) {
-            *admitted = None;
-        }
+        self.shared.admissions.disconnected(tag);
     }
 }

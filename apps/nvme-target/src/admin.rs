@@ -1,6 +1,5 @@
 //! Commands of the admin queue.
 
-use verbline::engine::Memory;
 use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::feature::{self, QueueCount};
@@ -9,7 +8,7 @@ use verbline_nvme::log::event;
 use verbline_nvme::{COMMAND_BYTES, Command, DISCOVERY_NQN, Nqn, Sgl, Status, namespace, opcode};
 
 use crate::answering::remote;
-use crate::commands::{Pending, Step};
+use crate::commands::{Answer, Pending, Work};
 use crate::fabrics::VERSION;
 use crate::queue::EVENTS_HELD;
 use crate::stage::Target;
@@ -39,10 +38,10 @@ impl Target {
             opcode::admin::IDENTIFY => self.identify(at, &command, out),
             opcode::admin::GET_LOG_PAGE => self.log_page(at, &command, out),
             opcode::admin::KEEP_ALIVE => {
-                self.keep_alive(at, out);
+                self.keep_alive(at);
                 Ok(Outcome::Result(0))
             }
-            opcode::admin::SET_FEATURES => self.set_features(at, &command, out),
+            opcode::admin::SET_FEATURES => self.set_features(at, &command),
             opcode::admin::GET_FEATURES => self.features(at, &command),
             opcode::admin::ASYNC_EVENT_REQUEST => return self.hold_event_request(at, command, capsule, out),
             // No command can be stopped once it has come: none is aborted.
@@ -52,7 +51,7 @@ impl Target {
         match outcome {
             Ok(Outcome::Result(result)) => self.reply(at, &command, capsule, (result, Status::SUCCESS), None, out),
             Ok(Outcome::Page(page)) => {
-                let data = remote(command.sgl).map(|to| (Memory::from(page), to));
+                let data = remote(command.sgl).map(|to| (page, to));
                 self.reply(at, &command, capsule, (0, Status::SUCCESS), data, out);
             }
             Err(status) => self.refuse(at, capsule, &command, status, out),
@@ -60,13 +59,14 @@ impl Target {
     }
 
     /// A packet of so many zeros for the host.
-    pub(crate) fn page(&self, command: &Command, len: usize, out: &mut Outputs<'_>) -> Result<Packet, Status> {
+    pub(crate) fn page(&self, at: u16, command: &Command, len: usize, out: &mut Outputs<'_>) -> Result<Packet, Status> {
         let Sgl::Keyed { .. } = command.sgl else { return Err(Status::SGL_TYPE_INVALID.do_not_retry()) };
         if command.sgl.len_bytes() != len {
             return Err(Status::SGL_DATA_LENGTH_INVALID.do_not_retry());
         }
         // Without a packet the host shall try again.
-        let mut packet = out.alloc().ok_or(Status::NAMESPACE_NOT_READY)?;
+        let packet = if self.may_have_packet(at) { out.alloc() } else { None };
+        let mut packet = packet.ok_or(Status::NAMESPACE_NOT_READY)?;
         if !packet.reset_to(len) {
             return Err(Status::INVALID_FIELD.do_not_retry());
         }
@@ -75,19 +75,14 @@ impl Target {
     }
 
     fn identify(&self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<Outcome, Status> {
-        let mut packet = self.page(command, PAGE_BYTES, out)?;
+        let mut packet = self.page(at, command, PAGE_BYTES, out)?;
         let Ok(page) = <&mut [u8; PAGE_BYTES]>::try_from(packet.data_mut()) else {
             return Err(Status::INTERNAL_ERROR);
         };
         let controller = self.queues.get(at).and_then(|queue| queue.controller.as_ref());
         let controller = controller.ok_or(Status::INTERNAL_ERROR)?;
         let is_discovery = controller.kind == ControllerType::Discovery;
-        let spaces = self.spaces.as_deref().filter(|_| !is_discovery).unwrap_or_default();
-        let is_there = |space: &&crate::space::Space| (1..=crate::settings::NSID_MAX).contains(&space.nsid);
-        let space = || {
-            let found = spaces.iter().filter(is_there).find(|space| space.nsid == command.nsid);
-            found.ok_or(Status::INVALID_NAMESPACE.do_not_retry())
-        };
+        let space = || self.spaces.find(command.nsid).ok_or(Status::INVALID_NAMESPACE.do_not_retry());
         match identify::asked_by(command) {
             (cns::CONTROLLER, _) => self.identity(controller).write(page),
             (cns::NAMESPACE, _) if !is_discovery => match space() {
@@ -100,7 +95,7 @@ impl Target {
                 if command.nsid >= namespace::NSID_ALL - 1 {
                     return Err(Status::INVALID_NAMESPACE.do_not_retry());
                 }
-                let mut numbers: Vec<u32> = spaces.iter().filter(is_there).map(|space| space.nsid).collect();
+                let mut numbers: Vec<u32> = self.spaces.iter().map(|space| space.nsid).collect();
                 numbers.sort_unstable();
                 namespace::write_list(page, numbers.into_iter(), command.nsid);
             }
@@ -117,7 +112,7 @@ impl Target {
         let settings = &self.rules.settings;
         let is_discovery = controller.kind == ControllerType::Discovery;
         let in_capsule = if is_discovery { 0 } else { settings.in_capsule_bytes };
-        let has_write_cache = self.spaces.iter().flatten().any(|space| space.store.geometry().volatile_cache);
+        let has_write_cache = self.spaces.iter().any(|space| space.store.geometry().volatile_cache);
         Page {
             serial: settings.serial.clone(),
             model: settings.model.clone(),
@@ -142,7 +137,7 @@ impl Target {
         }
     }
 
-    fn set_features(&mut self, at: u16, command: &Command, out: &mut Outputs<'_>) -> Result<Outcome, Status> {
+    fn set_features(&mut self, at: u16, command: &Command) -> Result<Outcome, Status> {
         let [dword10, value, ..] = command.cdw10;
         if dword10 >> 31 != 0 {
             return Err(Status::FEATURE_NOT_SAVEABLE.do_not_retry());
@@ -154,7 +149,7 @@ impl Target {
         let is_discovery = controller.kind == ControllerType::Discovery;
         match dword10 as u8 {
             feature::ASYNC_EVENTS => admin.wanted = value,
-            feature::KEEP_ALIVE => self.set_keep_alive(at, value, out),
+            feature::KEEP_ALIVE => self.set_keep_alive(at, value),
             _ if is_discovery => return Err(Status::INVALID_FIELD.do_not_retry()),
             feature::NUMBER_OF_QUEUES => {
                 let asked = QueueCount::from_dword(value);
@@ -190,7 +185,7 @@ impl Target {
             feature::ASYNC_EVENTS => admin.wanted,
             feature::KEEP_ALIVE => admin.kato_ms,
             feature::VOLATILE_WRITE_CACHE => {
-                self.spaces.iter().flatten().any(|space| space.store.geometry().volatile_cache).into()
+                self.spaces.iter().any(|space| space.store.geometry().volatile_cache).into()
             }
             kept @ (feature::ARBITRATION
             | feature::POWER_MANAGEMENT
@@ -211,8 +206,7 @@ impl Target {
         if held(self).is_none_or(|held| held >= EVENTS_HELD) {
             return self.refuse(at, capsule, &command, Status::ASYNC_EVENT_LIMIT.do_not_retry(), out);
         }
-        let pending = Pending { capsule: Some(capsule), step: Step::Held, ..Pending::new(at, command) };
-        let Some(place) = self.hold(pending) else { return };
+        let Some(place) = self.hold(Pending::new(at, command, capsule, Work::Event), out) else { return };
         if let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) {
             admin.held.push(place);
         }
@@ -227,24 +221,23 @@ impl Target {
         }
         let Some(place) = admin.held.pop() else { return };
         admin.is_untold = false;
-        if let Some(pending) = self.commands.get_mut(place) {
-            pending.result = event::NAMESPACE_CHANGED.into();
-        }
-        self.go_on(place, Step::Answer(Status::SUCCESS), out);
+        let Some(pending) = self.commands.take(place) else { return };
+        let answer = Answer { result: event::NAMESPACE_CHANGED.into(), ..Answer::of(Status::SUCCESS) };
+        self.answer(place, pending, answer, out);
     }
 
     /// Namespaces that grew or shrank: hosts that want to know are told.
-    pub(crate) fn refresh_spaces(&mut self, out: &mut Outputs<'_>) {
-        for index in 0..self.spaces.as_ref().map_or(0, Vec::len) {
-            let Some(space) = self.spaces.as_mut().and_then(|spaces| spaces.get_mut(index)) else { return };
-            let (nsid, before) = (space.nsid, space.store.geometry());
+    pub(crate) fn refresh_spaces(&mut self) {
+        let mut changed = std::mem::take(&mut self.untold);
+        for space in self.spaces.iter_mut() {
+            let before = space.store.geometry();
             let now = space.store.refresh().unwrap_or(before);
-            if now == before {
-                continue;
+            if now != before {
+                tracing::info!(nsid = space.nsid, blocks = now.blocks, "a namespace has another size");
+                changed.push(space.nsid);
             }
-            tracing::info!(nsid, blocks = now.blocks, "a namespace has another size");
-            self.tell_changed(nsid, out);
         }
+        self.untold = changed;
     }
 
     /// A namespace changed, came or went: hosts that want to know are told.

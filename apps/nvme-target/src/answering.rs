@@ -1,23 +1,20 @@
 //! How commands are answered: the response goes back in the packet of the capsule, behind the data
 //! if there is any, as one list of work requests.
 
-use verbline::engine::{ConnectionId, DeclineReason, Done, Memory, Operation, OperationKind, Range};
+use verbline::engine::{DeclineReason, Operation};
 use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline::verbs::rdma::Remote;
 use verbline_nvme::io::ReadWrite;
 use verbline_nvme::log::ErrorEntry;
-use verbline_nvme::{Command, RESPONSE_BYTES, Response, Sgl, Status, opcode};
+use verbline_nvme::{Command, RESPONSE_BYTES, Response, Sgl, Status};
 
-use crate::commands::{Pending, Step};
-use crate::describe::HOST;
-use crate::queue::{Queue, Queues};
-use crate::signed::PIPELINED;
-use crate::space::Space;
-use crate::stage::Target;
-
-/// The tag of operations that nothing waits for. A command's is its place, and one.
-pub(crate) const NOTHING_WAITS: u64 = 0;
+use crate::commands::{Answer, Data, Pending, Work};
+use crate::port::HOST;
+use crate::queue::Queue;
+use crate::spaces::Use;
+use crate::stage::{NO_PLACE, Target};
+use crate::tag::Tag;
 
 /// A response, but for what its queue adds.
 #[derive(Clone, Copy, Debug)]
@@ -35,12 +32,6 @@ impl Reply {
     }
 }
 
-/// What found no room.
-pub(crate) struct Blocked {
-    capsule: Option<Packet>,
-    data: Memory,
-}
-
 /// Where the host wants its data.
 pub(crate) fn remote(sgl: Sgl) -> Option<Remote> {
     match sgl {
@@ -50,57 +41,115 @@ pub(crate) fn remote(sgl: Sgl) -> Option<Remote> {
 }
 
 impl Target {
-    /// Posts a response, with data in front of it. Nothing is done if the host is gone.
+    /// Posts a response, with data in front of it. Both come back if there is no room; both are
+    /// gone if the host is.
     #[inline]
-    pub(crate) fn post(
+    fn post(
         &mut self,
         at: u16,
         mut capsule: Packet,
-        reply: Reply,
-        data: Option<(Memory, Remote)>,
+        command: &Command,
+        answer: Answer,
         out: &mut Outputs<'_>,
-    ) -> Result<(), Blocked> {
-        let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.is_open) else { return Ok(()) };
-        let Some(sq_head) = write_response(queue, &mut capsule, reply) else {
+    ) -> Result<(), (Packet, Answer)> {
+        let operations = answer.operations();
+        if !self.may_post(at, operations) {
+            return Err((capsule, answer));
+        }
+        let Answer { result, status, data } = answer;
+        let reply = Reply { result, ..Reply::of(command, status) };
+        let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.is_open) else {
+            self.give_back(data.into_use());
+            return Ok(());
+        };
+        let (connection, Some(sq_head)) = (queue.connection, write_response(queue, &mut capsule, reply)) else {
             out.close(queue.connection);
+            self.give_back(data.into_use());
             return Ok(());
         };
         let send = match reply.key.filter(|_| self.rules.settings.remote_invalidate) {
             Some(key) => Operation::send_with_invalidate(capsule, key),
             None => Operation::send(capsule),
         };
-        let send = send.over(queue.connection).tag(NOTHING_WAITS);
-        let (posted, operations) = match data {
-            None => (out.operate(HOST, send).map_err(|no| (no.reason, None, no.operation)), 1),
-            Some((memory, to)) => {
-                let write = Operation::write(memory, to).over(queue.connection).tag(NOTHING_WAITS);
-                let posted = out.operate_all(HOST, [write, send]).map_err(|no| {
+        let send = send.over(connection).tag(Tag::Response.to_u64());
+        let (write, of, to) = match data {
+            Data::Nothing => (None, None, None),
+            Data::Packet(packet, to) => (Some((Operation::write(packet, to), Tag::Response)), None, Some(to)),
+            Data::Blocks(range, of, to) => {
+                (Some((Operation::write(range, to), Tag::Blocks(of.place()))), Some((of, range)), Some(to))
+            }
+        };
+        let posted = match write {
+            None => out.operate(HOST, send).map_err(|no| (no.reason, None, no.operation)),
+            Some((write, tag)) => {
+                let write = write.over(connection).tag(tag.to_u64());
+                out.operate_all(HOST, [write, send]).map_err(|no| {
                     let [write, send] = no.operation;
                     (no.reason, Some(write), send)
-                });
-                (posted, 2)
+                })
             }
         };
         match posted {
             Ok(()) => {
-                queue.sq_head = sq_head;
-                queue.operations += operations;
-                if !reply.status.is_success() {
+                // The operation is the use from here on.
+                of.map(|(of, _)| of.into_place());
+                self.posted(at, operations, sq_head);
+                if !status.is_success() {
                     self.counters.failed.add(1);
                 }
                 Ok(())
             }
             Err((DeclineReason::Full, write, send)) => {
-                self.counters.waited.add(1);
-                let data = write.map_or(Memory::Empty, Operation::into_memory);
-                Err(Blocked { capsule: send.into_memory().into_packet(), data })
+                let packet = write.and_then(|write| write.into_memory().into_packet());
+                let data = match (packet, of, to) {
+                    (Some(packet), _, Some(to)) => Data::Packet(packet, to),
+                    (None, Some((of, range)), Some(to)) => Data::Blocks(range, of, to),
+                    _ => Data::Nothing,
+                };
+                match send.into_memory().into_packet() {
+                    Some(capsule) => Err((capsule, Answer { result, status, data })),
+                    None => Ok(self.give_back(data.into_use())),
+                }
             }
-            // The connection is over: the stage hears of it.
-            Err(_) => Ok(()),
+            Err(_) => {
+                // The connection is over, and the stage hears of it; or it is ended: no command
+                // goes without an answer while its queue goes on.
+                self.give_back(of.map(|(of, _)| of));
+                out.close(connection);
+                Ok(())
+            }
         }
     }
 
     /// Answers a command that has no place among those under way; it gets one if there is no room.
+    #[inline]
+    pub(crate) fn finish(
+        &mut self,
+        at: u16,
+        command: &Command,
+        capsule: Packet,
+        answer: Answer,
+        out: &mut Outputs<'_>,
+    ) {
+        // What waits goes first.
+        let posted = match self.for_room.has(at) {
+            true => Err((capsule, answer)),
+            false => self.post(at, capsule, command, answer, out),
+        };
+        if let Err((capsule, answer)) = posted {
+            let is_packet = matches!(answer.data, Data::Packet(..));
+            let mut pending = Pending::new(at, *command, capsule, Work::Answer(answer));
+            if is_packet {
+                self.hold_packet(&mut pending);
+            }
+            self.counters.waited.add(1);
+            if let Some(place) = self.hold(pending, out) {
+                self.for_room.push(at, place, &mut self.links);
+            }
+        }
+    }
+
+    /// The same of a command that brings at most a packet.
     #[inline]
     pub(crate) fn reply(
         &mut self,
@@ -108,22 +157,11 @@ impl Target {
         command: &Command,
         capsule: Packet,
         (result, status): (u64, Status),
-        data: Option<(Memory, Remote)>,
+        data: Option<(Packet, Remote)>,
         out: &mut Outputs<'_>,
     ) {
-        let reply = Reply { result, ..Reply::of(command, status) };
-        if let Err(Blocked { capsule, data }) = self.post(at, capsule, reply, data, out) {
-            let pending = Pending {
-                capsule,
-                data: data.into_packet(),
-                step: Step::Answer(status),
-                result,
-                ..Pending::new(at, *command)
-            };
-            if let Some(place) = self.hold(pending) {
-                self.blocked.push_back(place);
-            }
-        }
+        let data = data.map_or(Data::Nothing, |(packet, to)| Data::Packet(packet, to));
+        self.finish(at, command, capsule, Answer { result, status, data }, out);
     }
 
     /// Answers a command that can't be carried out, and notes it in the error log.
@@ -136,7 +174,7 @@ impl Target {
         status: Status,
         out: &mut Outputs<'_>,
     ) {
-        self.note(at, command, status, slba_of(command));
+        self.note(at, command, status, ReadWrite::of(command).slba);
         self.reply(at, command, capsule, (0, status), None, out);
     }
 
@@ -155,179 +193,110 @@ impl Target {
         });
     }
 
-    /// Gives a command a place among those under way.
-    pub(crate) fn hold(&mut self, pending: Pending) -> Option<u32> {
+    /// Gives a command a place among those under way. Without one its queue is closed: a command
+    /// gets an answer, or its host hears that there is none.
+    pub(crate) fn hold(&mut self, pending: Pending, out: &mut Outputs<'_>) -> Option<u32> {
         let (at, cid) = (pending.queue, pending.command.cid);
-        let place = self.commands.add(pending)?;
-        if let Some(queue) = self.queues.get_mut(at) {
-            queue.cids.push(cid);
+        match self.commands.add(pending) {
+            Ok(place) => {
+                if let Some(queue) = self.queues.get_mut(at) {
+                    queue.cids.push(cid);
+                }
+                Some(place)
+            }
+            Err(mut pending) => {
+                self.give_back_packets(&mut pending);
+                self.give_back(pending.work.into_use());
+                if let Some(queue) = self.queues.get(at) {
+                    tracing::error!(queue = queue.qid, "a queue is closed: there is no place for its command");
+                    out.close(queue.connection);
+                }
+                out.drop(pending.capsule, NO_PLACE);
+                None
+            }
         }
-        Some(place)
     }
 
-    /// A command is no longer under way.
-    pub(crate) fn forget(&mut self, place: u32) -> Option<Pending> {
-        let pending = self.commands.remove(place)?;
-        if let Some(queue) = self.queues.get_mut(pending.queue)
+    /// A command that was taken out is no longer under way. Its queue goes with the last one, if it
+    /// is closed.
+    pub(crate) fn forget(&mut self, place: u32, mut pending: Pending) {
+        let at = pending.queue;
+        self.commands.give_up(place);
+        self.give_back_packets(&mut pending);
+        if let Some(queue) = self.queues.get_mut(at)
             && let Some(index) = queue.cids.iter().position(|cid| *cid == pending.command.cid)
         {
             queue.cids.swap_remove(index);
         }
-        self.blocked.retain(|blocked| *blocked != place);
-        Some(pending)
+        self.give_back(pending.work.into_use());
+        self.end_queue(at);
     }
 
-    /// Does what is next for a command.
-    pub(crate) fn advance(&mut self, place: u32, out: &mut Outputs<'_>) {
-        match self.commands.get_mut(place).map(|pending| pending.step) {
-            Some(Step::Fetch) => self.fetch(place, out),
-            Some(Step::Store) => self.ask_store(place, out),
-            Some(Step::Pipeline) => self.pipeline_again(place, out),
-            Some(Step::Answer(status)) => self.answer(place, status, out),
-            Some(Step::Fetching | Step::Storing | Step::Held) | None => {}
+    /// Answers a command under way; it waits if there is no room.
+    pub(crate) fn answer(&mut self, place: u32, mut pending: Pending, answer: Answer, out: &mut Outputs<'_>) {
+        // What the command used is done with, but for what its answer carries.
+        self.give_back(std::mem::replace(&mut pending.work, Work::Event).into_use());
+        if self.for_room.has(pending.queue) {
+            return self.wait_for_room(place, Pending { work: Work::Answer(answer), ..pending });
+        }
+        self.answer_now(place, pending, answer, out);
+    }
+
+    /// The same of one whose turn it is.
+    pub(crate) fn answer_now(&mut self, place: u32, pending: Pending, answer: Answer, out: &mut Outputs<'_>) {
+        let Pending { queue: at, command, capsule, wants, holds, .. } = pending;
+        match self.post(at, capsule, &command, answer, out) {
+            Ok(()) => self.forget_answered(place, at, command.cid, holds),
+            Err((capsule, answer)) => {
+                let work = Work::Answer(answer);
+                self.wait_for_room(place, Pending { queue: at, command, capsule, wants, holds, work });
+            }
         }
     }
 
-    /// Goes on with a command at this step.
-    pub(crate) fn go_on(&mut self, place: u32, step: Step, out: &mut Outputs<'_>) {
-        if let Some(pending) = self.commands.get_mut(place) {
-            pending.step = step;
-            self.advance(place, out);
-        }
-    }
-
-    fn answer(&mut self, place: u32, status: Status, out: &mut Outputs<'_>) {
-        let Some(mut pending) = self.forget(place) else { return };
-        let (at, command) = (pending.queue, pending.command);
-        if !status.is_success() {
-            self.note(at, &command, status, pending.wrong_lba.unwrap_or_else(|| slba_of(&command)));
-        }
-        if let Some(capsule) = pending.capsule.take() {
-            let data = self.data_of(&mut pending, status);
-            self.reply(at, &command, capsule, (pending.result, status), data, out);
+    /// A command was answered. The host may use its identifier again as soon as it has the answer.
+    pub(crate) fn forget_answered(&mut self, place: u32, at: u16, cid: u16, holds: u8) {
+        self.commands.give_up(place);
+        if let Some(queue) = self.queues.get_mut(at) {
+            self.packets.give_back(&mut queue.packets, holds.into());
+            self.packets_freed |= holds > 0;
+            if let Some(index) = queue.cids.iter().position(|other| *other == cid) {
+                queue.cids.swap_remove(index);
+            }
         }
         self.end_queue(at);
     }
 
-    /// What goes to the host in front of the response.
-    fn data_of(&self, pending: &mut Pending, status: Status) -> Option<(Memory, Remote)> {
-        let command = &pending.command;
-        let brings = self.queues.get(pending.queue).is_some_and(|queue| match queue.qid {
-            _ if command.opcode == opcode::fabrics::OPCODE => {
-                command.nsid as u8 == opcode::fabrics::AUTHENTICATION_RECEIVE
-            }
-            0 => [opcode::admin::IDENTIFY, opcode::admin::GET_LOG_PAGE].contains(&command.opcode),
-            _ => command.opcode == opcode::io::READ,
-        });
-        if !brings || !status.is_success() {
-            return None;
-        }
-        let memory = match pending.data.take() {
-            Some(packet) => Memory::from(packet),
-            None => Memory::from(direct_of(&self.spaces, &self.queues, pending)?),
-        };
-        Some((memory, remote(command.sgl)?))
+    /// A command under way failed: it is noted, and answered.
+    pub(crate) fn fail(&mut self, place: u32, pending: Pending, status: Status, out: &mut Outputs<'_>) {
+        let lba = ReadWrite::of(&pending.command).slba;
+        self.fail_at(place, pending, (status, lba), out);
     }
 
-    /// Reads the host's data, to where it stays if that can be reached.
-    fn fetch(&mut self, place: u32, out: &mut Outputs<'_>) {
-        let Some(pending) = self.commands.get_mut(place) else { return };
-        let (at, sgl) = (pending.queue, pending.command.sgl);
-        let (mut data, len) = (pending.data.take(), sgl.len_bytes());
-        let Some(connection) = self.queues.get(at).filter(|queue| queue.is_open).map(|queue| queue.connection) else {
-            self.forget(place);
-            return self.end_queue(at);
-        };
-        let direct = self.commands.get_mut(place).and_then(|pending| direct_of(&self.spaces, &self.queues, pending));
-        let memory = match direct {
-            Some(range) => Memory::from(range),
-            None => {
-                let Some(mut packet) = data.take().or_else(|| out.alloc()) else { return self.wait(place) };
-                if !packet.reset_to(len) {
-                    return self.go_on(place, Step::Answer(Status::INTERNAL_ERROR), out);
-                }
-                Memory::from(packet)
-            }
-        };
-        let Some(from) = remote(sgl) else { return self.go_on(place, Step::Answer(Status::INTERNAL_ERROR), out) };
-        let read = Operation::read(memory, from).over(connection).tag(u64::from(place) + 1);
-        match out.operate(HOST, read) {
-            Ok(()) => {
-                if let Some(queue) = self.queues.get_mut(at) {
-                    queue.operations += 1;
-                }
-                if let Some(pending) = self.commands.get_mut(place) {
-                    pending.step = Step::Fetching;
-                }
-            }
-            Err(no) if no.reason == DeclineReason::Full => {
-                if let Some(pending) = self.commands.get_mut(place) {
-                    pending.data = no.operation.into_memory().into_packet();
-                }
-                self.wait(place);
-            }
-            Err(_) => {
-                self.forget(place);
-                self.end_queue(at);
-            }
-        }
+    /// The same, for this block.
+    pub(crate) fn fail_at(
+        &mut self,
+        place: u32,
+        pending: Pending,
+        (status, lba): (Status, u64),
+        out: &mut Outputs<'_>,
+    ) {
+        self.note(pending.queue, &pending.command, status, lba);
+        self.answer(place, pending, Answer::of(status), out);
     }
 
-    /// A command waits for room, or for a packet.
-    pub(crate) fn wait(&mut self, place: u32) {
-        self.counters.waited.add(1);
-        self.blocked.push_back(place);
-    }
-
-    /// An operation is done.
-    pub(crate) fn operated(&mut self, done: Done, out: &mut Outputs<'_>) {
-        let at = done.connection.and_then(|connection: ConnectionId| self.queues.find_any(connection));
-        if let Some(queue) = at.and_then(|at| self.queues.get_mut(at)) {
-            queue.operations = queue.operations.saturating_sub(1);
-        }
-        if done.kind == OperationKind::Respond && done.tag & PIPELINED != 0 {
-            if let Some(at) = at {
-                self.responded(at, done, out);
-            }
-        } else if done.kind == OperationKind::Read && done.tag != NOTHING_WAITS {
-            let place = (done.tag - 1) as u32;
-            let is_open = at.and_then(|at| self.queues.get(at)).is_some_and(|queue| queue.is_open);
-            if done.result.is_ok() && is_open {
-                if let Some(pending) = self.commands.get_mut(place) {
-                    pending.data = done.packet;
-                }
-                self.fetched(place, out);
-            } else {
-                // Its connection is over, or will be: there is nobody to answer.
-                self.forget(place);
-            }
-        }
-        if let Some(at) = at {
-            self.end_queue(at);
-        }
-    }
-
-    /// The host's data is here.
-    fn fetched(&mut self, place: u32, out: &mut Outputs<'_>) {
-        let Some(pending) = self.commands.get_mut(place) else { return };
-        match (pending.command.opcode, pending.command.nsid as u8) {
-            (opcode::fabrics::OPCODE, opcode::fabrics::AUTHENTICATION_SEND) => return self.auth_fetched(place, out),
-            (opcode::fabrics::OPCODE, _) => return self.connect_fetched(place, out),
-            _ => {}
-        }
-        let is_there = pending.command.opcode == opcode::io::WRITE && pending.data.is_none();
-        let step = if is_there { Step::Answer(Status::SUCCESS) } else { Step::Store };
-        self.go_on(place, step, out);
-    }
-
-    /// Tries again what waited, asks the stores, and takes what they have done.
     #[inline]
-    pub(crate) fn settle(&mut self, out: &mut Outputs<'_>) {
-        for _ in 0..self.blocked.len() {
-            let Some(place) = self.blocked.pop_front() else { break };
-            self.advance(place, out);
+    pub(crate) fn give_back(&mut self, of: Option<Use>) {
+        if let Some(of) = of {
+            self.spaces.give_back(of);
         }
-        self.drive_stores(out);
+    }
+}
+
+impl Pending {
+    /// A command that has just come.
+    pub(crate) fn new(queue: u16, command: Command, capsule: Packet, work: Work) -> Pending {
+        Pending { queue, command, capsule, wants: 0, holds: 0, work }
     }
 }
 
@@ -342,17 +311,4 @@ pub(crate) fn write_response(queue: &Queue, capsule: &mut Packet, reply: Reply) 
     }
     capsule.data_mut().copy_from_slice(&response.to_bytes());
     Some(sq_head)
-}
-
-/// The first block of a command that names blocks.
-fn slba_of(command: &Command) -> u64 {
-    ReadWrite::of(command).slba
-}
-
-/// Where the blocks of a Read or Write lie, if an operation can reach them there.
-fn direct_of(spaces: &Option<Vec<Space>>, queues: &Queues, pending: &Pending) -> Option<Range> {
-    let is_admin = queues.get(pending.queue).is_none_or(|queue| queue.qid == 0);
-    let moves = matches!(pending.command.opcode, opcode::io::READ | opcode::io::WRITE);
-    let space = spaces.as_ref()?.get(usize::from(pending.space)).filter(|_| moves && !is_admin)?;
-    space.direct_of(&pending.command)
 }

@@ -1,6 +1,5 @@
 //! Authentication Send and Receive: hosts that have a secret prove themselves on each queue.
 
-use verbline::engine::Memory;
 use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::auth::{self, MESSAGE_BYTES_MAX, Reason, WRITTEN_BYTES_MAX};
@@ -8,7 +7,7 @@ use verbline_nvme::secret::DIGEST_BYTES_MAX;
 use verbline_nvme::{Command, Nqn, Sgl, Status};
 
 use crate::answering::remote;
-use crate::commands::{Pending, Step};
+use crate::commands::Purpose;
 use crate::exchange::{Drawn, Exchange};
 use crate::fabrics::in_capsule;
 use crate::stage::Target;
@@ -49,11 +48,7 @@ impl Target {
             return self.refuse(at, capsule, &command, status, out);
         }
         if let Sgl::Keyed { .. } = command.sgl {
-            let pending = Pending { capsule: Some(capsule), step: Step::Fetch, ..Pending::new(at, command) };
-            if let Some(place) = self.hold(pending) {
-                self.advance(place, out);
-            }
-            return;
+            return self.fetch_for(at, command, capsule, Purpose::Authentication, out);
         }
         match in_capsule(&command, &capsule) {
             Ok(message) => {
@@ -64,20 +59,6 @@ impl Target {
         }
     }
 
-    /// The message of an Authentication Send has come.
-    pub(crate) fn auth_fetched(&mut self, place: u32, out: &mut Outputs<'_>) {
-        let Some(pending) = self.commands.get_mut(place) else { return };
-        let (at, data) = (pending.queue, pending.data.take());
-        let status = match &data {
-            Some(message) => {
-                self.take_message(at, message.data(), out.now_ns());
-                Status::SUCCESS
-            }
-            None => Status::INTERNAL_ERROR,
-        };
-        self.go_on(place, Step::Answer(status), out);
-    }
-
     /// Authentication Receive: the host gets the message that is next, and zeros behind it.
     pub(crate) fn auth_receive(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
         match self.next_message(at, &command, out) {
@@ -85,7 +66,7 @@ impl Target {
                 if let Some(exchange) = self.queues.get_mut(at).and_then(|queue| queue.exchange.as_mut()) {
                     exchange.told(out.now_ns());
                 }
-                let data = remote(command.sgl).map(|to| (Memory::from(page), to));
+                let data = remote(command.sgl).map(|to| (page, to));
                 self.reply(at, &command, capsule, (0, Status::SUCCESS), data, out);
             }
             Err(status) => self.refuse(at, capsule, &command, status, out),
@@ -102,7 +83,7 @@ impl Target {
         if len < written {
             return Err(Status::SGL_DATA_LENGTH_INVALID.do_not_retry());
         }
-        let mut page = self.page(command, len.min(MESSAGE_BYTES_MAX), out)?;
+        let mut page = self.page(at, command, len.min(MESSAGE_BYTES_MAX), out)?;
         page.data_mut()[..written].copy_from_slice(&bytes[..written]);
         Ok(page)
     }
@@ -113,7 +94,7 @@ impl Target {
         exchange.map(|_| ()).ok_or(Status::INVALID_OPCODE.do_not_retry())
     }
 
-    fn take_message(&mut self, at: u16, message: &[u8], now_ns: Tick) {
+    pub(crate) fn take_message(&mut self, at: u16, message: &[u8], now_ns: Tick) {
         let Some(queue) = self.queues.get_mut(at) else { return };
         let Some(exchange) = queue.exchange.as_mut() else { return };
         let Some(known) = self.rules.known.get(exchange.known) else { return };

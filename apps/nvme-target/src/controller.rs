@@ -21,6 +21,8 @@ pub(crate) struct Controller {
     /// by commands, whose order the admin queue keeps.
     cc: AtomicU32,
     csts: AtomicU32,
+    /// How often it was disabled: the I/O queues of before are over.
+    resets: AtomicU32,
     /// Its admin queue is gone, or its host is silent: every queue of it closes.
     is_over: AtomicBool,
     /// Off the data path: errors alone are written here.
@@ -42,6 +44,7 @@ impl Controller {
             host_id,
             cc: AtomicU32::new(0),
             csts: AtomicU32::new(0),
+            resets: AtomicU32::new(0),
             is_over: AtomicBool::new(false),
             errors: Mutex::default(),
         }
@@ -55,8 +58,12 @@ impl Controller {
         self.csts.load(Ordering::Relaxed)
     }
 
-    /// The host writes CC: the controller is enabled, reset or shut down, at once.
+    /// The host writes CC: the controller is enabled, reset or shut down, at once. A reset ends its
+    /// I/O queues.
     pub(crate) fn set_cc(&self, cc: u32) {
+        if self.cc() & property::CC_ENABLE != 0 && cc & property::CC_ENABLE == 0 {
+            self.resets.fetch_add(1, Ordering::Relaxed);
+        }
         let mut csts = self.csts() & !(property::CSTS_READY | property::CSTS_SHUTDOWN_COMPLETE);
         if cc & property::CC_ENABLE != 0 {
             csts |= property::CSTS_READY;
@@ -73,6 +80,11 @@ impl Controller {
     pub(crate) fn is_ready(&self) -> bool {
         self.csts() & (property::CSTS_READY | property::CSTS_FATAL | property::CSTS_SHUTDOWN_COMPLETE)
             == property::CSTS_READY
+    }
+
+    /// How often it was reset: an I/O queue is of the time since the last one.
+    pub(crate) fn resets(&self) -> u32 {
+        self.resets.load(Ordering::Relaxed)
     }
 
     /// It is over: it carries out nothing, and its queues close.

@@ -8,7 +8,7 @@ use verbline_nvme::identify::ControllerType;
 use verbline_nvme::property::{self, Property};
 use verbline_nvme::{COMMAND_BYTES, Command, DISCOVERY_NQN, Response, Sgl, Status, opcode};
 
-use crate::commands::{Pending, Step};
+use crate::commands::Purpose;
 use crate::queue::{Admin, EVENTS_HELD, Queue};
 use crate::shared::Refusal;
 use crate::stage::Target;
@@ -47,12 +47,7 @@ impl Target {
             return self.refuse(at, capsule, &command, Status::SGL_DATA_LENGTH_INVALID.do_not_retry(), out);
         }
         match command.sgl {
-            Sgl::Keyed { .. } => {
-                let pending = Pending { capsule: Some(capsule), step: Step::Fetch, ..Pending::new(at, command) };
-                if let Some(place) = self.hold(pending) {
-                    self.advance(place, out);
-                }
-            }
+            Sgl::Keyed { .. } => self.fetch_for(at, command, capsule, Purpose::Connect, out),
             Sgl::InCapsule { .. } => match in_capsule(&command, &capsule) {
                 Ok(data) => {
                     let (result, status) = self.connected(at, &command, ConnectData::read(data), out);
@@ -63,20 +58,8 @@ impl Target {
         }
     }
 
-    /// The data of a Connect has come.
-    pub(crate) fn connect_fetched(&mut self, place: u32, out: &mut Outputs<'_>) {
-        let Some(pending) = self.commands.get_mut(place) else { return };
-        let (at, command, data) = (pending.queue, pending.command, pending.data.take());
-        let read = data.as_ref().map_or(Err(ConnectDataError { at: 0 }), |data| ConnectData::read(data.data()));
-        let (result, status) = self.connected(at, &command, read, out);
-        if let Some(pending) = self.commands.get_mut(place) {
-            pending.result = result;
-        }
-        self.go_on(place, Step::Answer(status), out);
-    }
-
     /// Connects a queue to a controller: what to answer.
-    fn connected(
+    pub(crate) fn connected(
         &mut self,
         at: u16,
         command: &Command,
@@ -100,7 +83,8 @@ impl Target {
         if asked.qid != queue.qid {
             return wrong(connect::at::QID, false);
         }
-        if asked.sqsize == 0 || asked.sqsize >= self.rules.settings.entries_max.max(32) {
+        // As many as the queue was admitted with.
+        if asked.sqsize == 0 || asked.sqsize >= queue.entries {
             return wrong(connect::at::SQSIZE, false);
         }
         let kind = match data.subsystem {
@@ -142,8 +126,8 @@ impl Target {
         let cntlid = controller.cntlid;
         if let Some(queue) = self.queues.get_mut(at) {
             queue.sq_size = asked.sqsize + 1;
-            queue.entries = queue.entries.max(queue.sq_size);
             queue.connect_by_ns = None;
+            queue.resets = controller.resets();
             (queue.controller, queue.seat, queue.exchange) = (Some(controller), seat, exchange);
             queue.admin = is_admin.then(|| {
                 let (held, changed) = (Vec::with_capacity(EVENTS_HELD), Vec::with_capacity(CHANGED_MAX));
@@ -153,7 +137,7 @@ impl Target {
         if is_admin {
             tracing::info!(host = %data.host, cntlid, ?kind, "a host is connected");
             self.counters.controllers.add(1);
-            self.set_keep_alive(at, asked.kato_ms, out);
+            self.set_keep_alive(at, asked.kato_ms);
         }
         (u64::from(cntlid) | required, Status::SUCCESS)
     }

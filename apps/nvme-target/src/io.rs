@@ -9,58 +9,59 @@ use verbline_nvme::{Command, Sgl, Status, opcode};
 use verbline_store::Store;
 
 use crate::answering::remote;
-use crate::commands::{Pending, Step};
+use crate::commands::{Answer, Data, Io, Pending, Purpose, Work};
 use crate::fabrics::in_capsule;
+use crate::spaces::Use;
 use crate::stage::Target;
 
 impl Target {
     #[inline]
     pub(crate) fn io(&mut self, at: u16, command: Command, capsule: Packet, out: &mut Outputs<'_>) {
-        let place = match self.check(at, &command) {
-            Ok(place) => place,
+        let checked = self.check(at, &command);
+        let of =
+            checked.and_then(|()| self.spaces.begin_use(command.nsid).ok_or(Status::INVALID_NAMESPACE.do_not_retry()));
+        let of = match of {
+            Ok(of) => of,
             Err(status) => return self.refuse(at, capsule, &command, status, out),
         };
-        let Some(space) = self.spaces.as_ref().and_then(|spaces| spaces.get(usize::from(place))) else { return };
         match command.opcode {
-            opcode::io::READ => {
-                let bytes = command.sgl.len_bytes() as u64;
-                self.counters.tally.reads.add(1);
-                self.counters.tally.read_bytes.add(bytes);
-                match space.direct_of(&command).zip(remote(command.sgl)) {
-                    Some((range, to)) => {
-                        let data = Some((Memory::from(range), to));
-                        self.reply(at, &command, capsule, (0, Status::SUCCESS), data, out);
-                    }
-                    None => match self.signed(at, &command, place) {
-                        Some(signed) => self.pipeline(at, &command, (capsule, place, signed), out),
-                        None => self.begin(at, command, capsule, place, Step::Store, out),
-                    },
-                }
-            }
-            opcode::io::WRITE => self.write(at, command, capsule, place, out),
-            opcode::io::COMPARE | opcode::io::DATASET_MANAGEMENT => self.with_data(at, command, capsule, place, out),
-            _ => self.begin(at, command, capsule, place, Step::Store, out),
+            opcode::io::READ => self.read(at, command, capsule, of, out),
+            opcode::io::WRITE => self.write(at, command, capsule, of, out),
+            opcode::io::COMPARE | opcode::io::DATASET_MANAGEMENT => self.with_data(at, command, capsule, of, out),
+            _ => self.begin(at, command, capsule, of, out),
         }
     }
 
-    /// What is checked of every command: the place of its namespace.
     #[inline]
-    fn check(&self, at: u16, command: &Command) -> Result<u16, Status> {
+    fn read(&mut self, at: u16, command: Command, capsule: Packet, of: Use, out: &mut Outputs<'_>) {
+        self.counters.tally.reads.add(1);
+        self.counters.tally.read_bytes.add(command.sgl.len_bytes() as u64);
+        let space = self.spaces.get(&of);
+        if let Some((range, to)) = space.direct_of(&command).zip(remote(command.sgl)) {
+            return self.finish(at, &command, capsule, Answer::with(Data::Blocks(range, of, to)), out);
+        }
+        match self.signed(at, &command, space) {
+            Some(signed) => self.pipeline(at, &command, (capsule, of, signed), out),
+            None => self.begin(at, command, capsule, of, out),
+        }
+    }
+
+    /// What is checked of every command, whose namespace is there.
+    #[inline]
+    fn check(&self, at: u16, command: &Command) -> Result<(), Status> {
         let controller = self.queues.get(at).and_then(|queue| queue.controller.as_ref());
         if !controller.is_some_and(|controller| controller.is_ready()) {
             return Err(Status::SEQUENCE_ERROR.do_not_retry());
         }
-        let place = self.place_of.get(command.nsid as usize).copied().flatten();
-        let space = place.and_then(|place| Some((place, self.spaces.as_ref()?.get(usize::from(place))?)));
-        let (place, space) = space.ok_or(Status::INVALID_NAMESPACE.do_not_retry())?;
+        let space = self.spaces.find(command.nsid).ok_or(Status::INVALID_NAMESPACE.do_not_retry())?;
         let geometry = space.store.geometry();
         let (moves, changes) = match command.opcode {
             opcode::io::READ | opcode::io::COMPARE => (true, false),
             opcode::io::WRITE => (true, true),
             opcode::io::WRITE_ZEROES => (false, true),
             opcode::io::VERIFY => (false, false),
-            opcode::io::FLUSH => return Ok(place),
-            opcode::io::DATASET_MANAGEMENT => return check_ranges(command, geometry.read_only).map(|()| place),
+            opcode::io::FLUSH => return Ok(()),
+            opcode::io::DATASET_MANAGEMENT => return check_ranges(command, geometry.read_only),
             _ => return Err(Status::INVALID_OPCODE.do_not_retry()),
         };
         if changes && geometry.read_only {
@@ -82,57 +83,71 @@ impl Target {
         if command.opcode == opcode::io::READ && matches!(command.sgl, Sgl::InCapsule { .. }) {
             return Err(Status::SGL_TYPE_INVALID.do_not_retry());
         }
-        Ok(place)
+        Ok(())
     }
 
-    fn write(&mut self, at: u16, command: Command, capsule: Packet, place: u16, out: &mut Outputs<'_>) {
+    fn write(&mut self, at: u16, command: Command, capsule: Packet, of: Use, out: &mut Outputs<'_>) {
         self.counters.tally.writes.add(1);
         self.counters.tally.written_bytes.add(command.sgl.len_bytes() as u64);
-        let space = self.spaces.as_ref().and_then(|spaces| spaces.get(usize::from(place)));
-        if let Some((space, range)) = space.and_then(|space| Some((space, space.direct_of(&command)?)))
-            && let Ok(data) = in_capsule(&command, &capsule)
-            && space.write_now(range, data)
-        {
-            return self.reply(at, &command, capsule, (0, Status::SUCCESS), None, out);
-        }
-        self.with_data(at, command, capsule, place, out);
-    }
-
-    /// A command with data of the host: it is in the capsule, or is fetched.
-    fn with_data(&mut self, at: u16, command: Command, capsule: Packet, place: u16, out: &mut Outputs<'_>) {
+        let space = self.spaces.get(&of);
+        let Some(range) = space.direct_of(&command) else {
+            return self.with_data(at, command, capsule, of, out);
+        };
         if let Sgl::Keyed { .. } = command.sgl {
-            return self.begin(at, command, capsule, place, Step::Fetch, out);
+            let work = Work::Fetch(Purpose::Blocks(of), Memory::from(range));
+            if let Some(place) = self.hold(Pending::new(at, command, capsule, work), out) {
+                self.advance(place, out);
+            }
+            return;
         }
-        let data = match in_capsule(&command, &capsule) {
-            Ok(data) => data,
-            Err(status) => return self.refuse(at, capsule, &command, status, out),
-        };
-        // A capsule is a receive buffer: the one copy that there is, where a store can't take the
-        // packet as it is.
-        let Some(mut packet) = out.alloc() else {
-            return self.refuse(at, capsule, &command, Status::NAMESPACE_NOT_READY, out);
-        };
-        if !packet.reset_to(data.len()) {
-            return self.refuse(at, capsule, &command, Status::INVALID_FIELD.do_not_retry(), out);
+        match in_capsule(&command, &capsule) {
+            Ok(data) if space.write_now(range, data) => {
+                self.spaces.give_back(of);
+                self.finish(at, &command, capsule, Answer::of(Status::SUCCESS), out);
+            }
+            Ok(_) => self.with_data(at, command, capsule, of, out),
+            Err(status) => {
+                self.spaces.give_back(of);
+                self.refuse(at, capsule, &command, status, out);
+            }
         }
-        packet.data_mut().copy_from_slice(data);
-        let pending = Pending { data: Some(packet), ..Pending::new(at, command) };
-        self.begin_with(pending, capsule, place, Step::Store, out);
     }
 
-    fn begin(&mut self, at: u16, command: Command, capsule: Packet, place: u16, step: Step, out: &mut Outputs<'_>) {
-        self.begin_with(Pending::new(at, command), capsule, place, step, out);
+    /// A command with data of the host for the store: it is in the capsule, or is fetched.
+    fn with_data(&mut self, at: u16, command: Command, capsule: Packet, of: Use, out: &mut Outputs<'_>) {
+        if let Sgl::InCapsule { .. } = command.sgl
+            && let Err(status) = in_capsule(&command, &capsule)
+        {
+            self.spaces.give_back(of);
+            return self.refuse(at, capsule, &command, status, out);
+        }
+        self.begin(at, command, capsule, of, out);
     }
 
-    fn begin_with(&mut self, pending: Pending, capsule: Packet, place: u16, step: Step, out: &mut Outputs<'_>) {
-        let range = ReadWrite::of(&pending.command);
-        let (cursor, left) = match pending.command.opcode {
-            opcode::io::DATASET_MANAGEMENT => (0, DsmRange::count_of(&pending.command) as u64),
+    /// A command that goes by the store.
+    fn begin(&mut self, at: u16, command: Command, capsule: Packet, of: Use, out: &mut Outputs<'_>) {
+        let range = ReadWrite::of(&command);
+        let parts = match command.opcode {
+            opcode::io::DATASET_MANAGEMENT => (0, DsmRange::count_of(&command) as u64),
             opcode::io::FLUSH => (0, 0),
             _ => (range.slba, range.blocks.into()),
         };
-        let pending = Pending { capsule: Some(capsule), space: place, step, cursor, left, ..pending };
-        if let Some(place) = self.hold(pending) {
+        let is_protected = self.spaces.get(&of).layout.protected.is_some();
+        let io = Io::new(of, parts);
+        let brings = matches!(command.opcode, opcode::io::WRITE | opcode::io::COMPARE | opcode::io::DATASET_MANAGEMENT);
+        // Both at once of a Compare: one that had one and waited for the other might wait for ever.
+        let wants = match command.opcode {
+            opcode::io::FLUSH => 0,
+            opcode::io::WRITE_ZEROES => u8::from(is_protected),
+            opcode::io::COMPARE => 2,
+            _ => 1,
+        };
+        let work = match (brings, command.sgl) {
+            (false, _) => Work::Store(io),
+            (true, Sgl::Keyed { .. }) => Work::Place(Purpose::Io(io)),
+            (true, Sgl::InCapsule { .. }) => Work::Copy(io),
+        };
+        if let Some(place) = self.hold(Pending { wants, ..Pending::new(at, command, capsule, work) }, out) {
             self.advance(place, out);
         }
     }

@@ -12,13 +12,18 @@
 
 mod acceptor;
 mod admin;
+mod admission;
 mod answering;
+mod attended;
 mod authenticate;
+mod budget;
 mod commands;
+mod connections;
 mod controller;
 mod describe;
 mod exchange;
 mod fabrics;
+mod fetching;
 mod io;
 mod keep_alive;
 mod layout;
@@ -26,16 +31,22 @@ mod logs;
 mod namespace_settings;
 mod namespaces;
 mod pipelined;
+mod port;
 mod queue;
 mod random;
 mod renewal;
 mod secrets;
 mod settings;
 mod shared;
+mod shares;
 mod signed;
 mod space;
+mod spaces;
 mod stage;
 mod storing;
+mod tag;
+mod turns;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -90,6 +101,7 @@ impl App for NvmeTarget {
 
     fn register(&self, registry: &mut Registry) {
         let shared = Arc::new(Shared::new(self.disks.clone()));
+        self.namespaces.reset();
         *self.shared() = Arc::clone(&shared);
         stage::register(registry, &shared, &self.namespaces);
         acceptor::register(registry, &shared);

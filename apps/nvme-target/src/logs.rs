@@ -24,7 +24,7 @@ impl Target {
         let controller = queue.controller.as_ref().ok_or(Status::INTERNAL_ERROR)?;
         let is_discovery = controller.kind == ControllerType::Discovery;
         let called = out.peer(queue.connection).map(|peer| peer.local.ip().to_canonical());
-        let mut packet = self.page(command, len, out)?;
+        let mut packet = self.page(at, command, len, out)?;
         let mut window = Window { bytes: packet.data_mut(), offset, end: 0 };
         match (asked.id, is_discovery) {
             (id::DISCOVERY, true) => self.discovery_log(&mut window, called),

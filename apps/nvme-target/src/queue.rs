@@ -7,6 +7,7 @@ use verbline::engine::ConnectionId;
 use verbline::prelude::*;
 use verbline_nvme::cm::Request;
 
+use crate::admission::AdmissionId;
 use crate::controller::Controller;
 use crate::exchange::Exchange;
 use crate::shared::Seat;
@@ -19,17 +20,21 @@ pub(crate) const EVENTS_HELD: usize = 4;
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) connection: ConnectionId,
+    /// By which its places are known to the acceptor.
+    pub(crate) admission: AdmissionId,
     /// The host is connected: it can be answered.
     pub(crate) is_open: bool,
     /// As the private data said it.
     pub(crate) qid: u16,
-    /// Commands that the host may have under way.
+    /// Commands that the host may have under way: as many as it was admitted with.
     pub(crate) entries: u16,
     /// Entries of the submission queue, and how far it was read.
     pub(crate) sq_size: u16,
     pub(crate) sq_head: u16,
     /// When its host must have sent a good Connect; `None` once it has, or was disconnected.
     pub(crate) connect_by_ns: Option<Tick>,
+    /// How often its controller had been reset as it was connected.
+    pub(crate) resets: u32,
     /// From the Connect command on.
     pub(crate) controller: Option<Arc<Controller>>,
     /// Its place at the controller. A host that has to prove who it is gets one by its first proof:
@@ -40,8 +45,13 @@ pub(crate) struct Queue {
     pub(crate) exchange: Option<Exchange>,
     /// The commands under way that have a place among [`Commands`](crate::commands::Commands).
     pub(crate) cids: Vec<u16>,
-    /// RDMA operations under way.
+    /// RDMA operations under way, and how many ever were done.
     pub(crate) operations: u32,
+    pub(crate) done: u32,
+    /// Packets of data that its commands hold.
+    pub(crate) packets: u32,
+    /// Whether its host takes what it asked for.
+    pub(crate) progress: Progress,
     /// Reads of which the device checks the blocks.
     pub(crate) pipelined: PipelinedReads,
 }
@@ -54,13 +64,45 @@ impl Queue {
     }
 }
 
+impl Queue {
+    /// Its controller is over, or has been reset, which its admin queue outlives.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        let is_over = |controller: &Arc<Controller>| {
+            controller.is_over() || (self.qid != 0 && controller.resets() != self.resets)
+        };
+        self.controller.as_ref().is_some_and(is_over)
+    }
+}
+
+/// How far a queue's operations had to come, and since when.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    until: u32,
+    since_ns: Tick,
+}
+
+impl Queue {
+    /// Whether an operation has been under way for longer than `within_ns`, or for twice as long at
+    /// most: asked again and again, at times of the lcore's own.
+    pub(crate) fn is_stuck(&mut self, now_ns: Tick, within_ns: u64) -> bool {
+        let Progress { until, since_ns } = self.progress;
+        let is_reached = (self.done.wrapping_sub(until)).cast_signed() >= 0;
+        if is_reached || self.operations == 0 {
+            self.progress = Progress { until: self.done.wrapping_add(self.operations), since_ns: now_ns };
+            return false;
+        }
+        now_ns - since_ns > within_ns
+    }
+}
+
 /// What an admin queue has beside.
 #[derive(Debug, Default)]
 pub(crate) struct Admin {
     /// 0: the host need not keep it alive.
     pub(crate) kato_ms: u32,
+    /// By the time that the stage was there.
     pub(crate) last_seen_ns: Tick,
-    pub(crate) timer: Option<TimerId>,
     /// Requests that wait for an event, by their places.
     pub(crate) held: Vec<u32>,
     /// The events that the host wants to hear of.
@@ -84,9 +126,9 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    /// For so many connections. As many more may be gone and have commands under way.
+    /// For so many connections. One that is gone has its place until nothing of it is under way.
     pub(crate) fn new(port: u16, connections: usize) -> Queues {
-        let most = (2 * connections).min(usize::from(u16::MAX));
+        let most = connections.min(usize::from(u16::MAX));
         Queues {
             port,
             all: (0..most).map(|_| None).collect(),
@@ -95,11 +137,11 @@ impl Queues {
         }
     }
 
-    /// Adds one, which was `asked` for so, whose connection has so many signature keys. `None`: too
-    /// many are gone and not done.
+    /// Adds one, which was `asked` for and admitted so, with so many signature keys.
+    /// `None`: too many are gone and not done.
     pub(crate) fn open(
         &mut self,
-        connection: ConnectionId,
+        (connection, admission): (ConnectionId, AdmissionId),
         asked: &Request,
         keys: usize,
         connect_by_ns: Tick,
@@ -112,18 +154,23 @@ impl Queues {
         *slot = Some(at);
         self.all[usize::from(at)] = Some(Queue {
             connection,
+            admission,
             is_open: true,
             qid,
             entries,
             sq_size: entries,
             sq_head: 0,
             connect_by_ns: Some(connect_by_ns),
+            resets: 0,
             controller: None,
             seat: None,
             admin: None,
             exchange: None,
             cids: Vec::with_capacity(entries.into()),
             operations: 0,
+            done: 0,
+            packets: 0,
+            progress: Progress::default(),
             pipelined: PipelinedReads::new(if qid == 0 { 0 } else { keys.min(entries.into()) }),
         });
         Some(at)
@@ -174,6 +221,11 @@ impl Queues {
     /// The places of all, used or not.
     pub(crate) fn places(&self) -> impl Iterator<Item = u16> + use<> {
         0..self.all.len() as u16
+    }
+
+    /// How many there may be.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
     }
 
     /// Whether there is any.

@@ -3,11 +3,29 @@
 use verbline::prelude::*;
 use verbline_store::Store;
 
-use crate::namespaces::{Change, SPACES_MAX};
+use crate::namespaces::Change;
 use crate::space::Space;
 use crate::stage::Target;
 
 impl Target {
+    /// Opens the namespaces of the plan, once. One that can't be opened is not there.
+    pub(crate) fn open_spaces(&mut self, out: &Outputs<'_>) {
+        let Some(mut files) = self.files.take() else { return };
+        let settings = &self.rules.settings;
+        for (nsid, how) in settings.numbered() {
+            let file = files.remove(&nsid);
+            let opened = Space::open(nsid, &how, settings, self.queues.len(), &self.shared, file);
+            let added = opened.map_err(|error| error.to_string()).and_then(|mut space| {
+                out.pool().inspect(|pool| space.store.use_pool(pool));
+                self.spaces.add(space).map_err(|_| "its number is taken".to_owned())
+            });
+            if let Err(error) = added {
+                tracing::error!(nsid, error, "a namespace is not there");
+                self.namespaces.lack(nsid);
+            }
+        }
+    }
+
     /// Takes what has come or gone. Hosts are told at the next look: other lcores, which look as
     /// often, have it then.
     pub(crate) fn renew_spaces(&mut self, out: &mut Outputs<'_>) {
@@ -17,54 +35,47 @@ impl Target {
         for change in self.namespaces.take(&self.name) {
             match change {
                 Change::Add(space) => self.add_space(space, out),
-                Change::Remove(nsid, nothing) => self.remove_space(nsid, nothing),
+                Change::Remove(nsid) => self.remove_space(nsid),
             }
         }
         self.close_spaces();
     }
 
     fn add_space(&mut self, mut space: Space, out: &Outputs<'_>) {
-        let Some(spaces) = &mut self.spaces else { return };
         let nsid = space.nsid;
         out.pool().inspect(|pool| space.store.use_pool(pool));
-        let free = spaces.iter().position(|space| space.nsid == 0);
-        match free {
-            Some(place) => spaces[place] = space,
-            None if spaces.len() < SPACES_MAX => spaces.push(space),
-            None => {
-                return tracing::error!(nsid, "a namespace is not there: {SPACES_MAX} are, or are on their way out");
+        match self.spaces.add(space) {
+            Ok(()) => {
+                self.untold.push(nsid);
+                tracing::info!(nsid, "a namespace was added");
+            }
+            Err(space) => {
+                tracing::error!(
+                    nsid,
+                    "a namespace is not there: its number is taken, or too many are on their way out"
+                );
+                self.leaving.push(space);
             }
         }
-        let place = free.unwrap_or(spaces.len() - 1);
-        self.place_of[nsid as usize] = Some(place as u16);
-        self.untold.push(nsid);
-        tracing::info!(nsid, "a namespace was added");
     }
 
     /// Nothing new goes to it from here on.
-    fn remove_space(&mut self, nsid: u32, nothing: Space) {
-        let Some(place) = self.place_of[nsid as usize].take() else { return };
-        if let Some(space) = self.spaces.as_mut().and_then(|spaces| spaces.get_mut(usize::from(place))) {
-            space.nsid = LEAVING;
+    fn remove_space(&mut self, nsid: u32) {
+        if self.spaces.remove(nsid) {
+            self.untold.push(nsid);
+            tracing::info!(nsid, "a namespace was removed");
         }
-        self.leaving.push((place, nothing));
-        self.untold.push(nsid);
-        tracing::info!(nsid, "a namespace was removed");
     }
 
     /// Gives up those of which nothing is under way any more.
     fn close_spaces(&mut self) {
-        let Some(spaces) = &mut self.spaces else { return };
-        for index in (0..self.leaving.len()).rev() {
-            let place = self.leaving[index].0;
-            let space = &spaces[usize::from(place)];
-            if space.store.under_way() == 0 && space.requests.is_empty() && !self.commands.use_space(place) {
-                let (_, nothing) = self.leaving.swap_remove(index);
-                self.namespaces.leave(std::mem::replace(&mut spaces[usize::from(place)], nothing));
+        while let Some(space) = self.spaces.take_left() {
+            self.leaving.push(space);
+        }
+        while let Some(space) = self.leaving.pop() {
+            if let Err(space) = self.namespaces.leave(space) {
+                return self.leaving.push(space);
             }
         }
     }
 }
-
-/// The number of a namespace on its way out: nobody's.
-const LEAVING: u32 = u32::MAX;

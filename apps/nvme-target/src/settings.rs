@@ -62,6 +62,9 @@ pub(crate) struct Settings {
     /// Bytes of one command's data, at most: 4 KiB times a power of two.
     #[serde(default = "transfer_bytes_max")]
     pub(crate) transfer_bytes_max: u32,
+    /// A host that does not take a response for so long is disconnected, milliseconds.
+    #[serde(default = "response_timeout_ms")]
+    pub(crate) response_timeout_ms: u32,
     /// A host that asks for it has its keys taken back by the response. Some cards announce that
     /// they can and cannot: then `false`.
     #[serde(default = "yes")]
@@ -114,6 +117,10 @@ fn transfer_bytes_max() -> u32 {
     128 << 10
 }
 
+fn response_timeout_ms() -> u32 {
+    10_000
+}
+
 fn yes() -> bool {
     true
 }
@@ -128,7 +135,7 @@ impl Settings {
     pub(crate) fn read(section: &Params) -> Result<Settings, StageError> {
         let settings: Settings = section.parse()?;
         let cntlids = u64::from(*CNTLIDS.start())..=u64::from(*CNTLIDS.end());
-        let numbers: [(&str, u64, RangeInclusive<u64>); 8] = [
+        let numbers: [(&str, u64, RangeInclusive<u64>); 9] = [
             ("cntlid_min", settings.cntlid_min.into(), cntlids.clone()),
             ("cntlid_max", settings.cntlid_max.into(), u64::from(settings.cntlid_min)..=*cntlids.end()),
             ("connect_timeout_ms", settings.connect_timeout_ms.into(), 100..=60_000),
@@ -136,6 +143,7 @@ impl Settings {
             ("entries_max", settings.entries_max.into(), 2..=4096),
             ("commands_max", settings.commands_max.into(), 32..=1 << 20),
             ("in_capsule_bytes", settings.in_capsule_bytes.into(), 1024..=1 << 16),
+            ("response_timeout_ms", settings.response_timeout_ms.into(), 100..=3_600_000),
             ("transfer_bytes_max", settings.transfer_bytes_max.into(), PAGE_BYTES..=1 << 24),
         ];
         for (key, value, bounds) in numbers {

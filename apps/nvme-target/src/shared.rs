@@ -12,6 +12,7 @@ use verbline_nvme::Nqn;
 use verbline_nvme::identify::ControllerType;
 use verbline_store::{Disk, Resizer};
 
+use crate::admission::Admissions;
 use crate::controller::Controller;
 use crate::random;
 
@@ -21,6 +22,7 @@ pub(crate) struct Shared {
     /// The generation of the discovery log, which does not change in a run.
     pub(crate) generation: u64,
     table: Mutex<Table>,
+    pub(crate) admissions: Admissions,
     /// The memory of namespaces, by the region's name: the stage that owns it leaves it here.
     memory: Mutex<BTreeMap<String, (Region, Option<Resizer>)>>,
     /// The names of the blocks in regions: made once, and no others' after the run.

@@ -1,26 +1,14 @@
 //! Signature keys of a connection, and what they are used for.
 
-use verbline::engine::Range;
-use verbline::engine::signature::BlockSignature;
 use verbline_nvme::Command;
 
-/// Of the tag of a response that waits for its blocks; the rest of it is the key.
-pub(crate) const PIPELINED: u64 = 1 << 63;
+use crate::spaces::Use;
 
 /// The reads of a queue that are answered so, by their keys.
 #[derive(Debug)]
 pub(crate) struct PipelinedReads {
-    commands: Box<[Option<Command>]>,
+    commands: Box<[Option<(Command, Use)>]>,
     free: Vec<u16>,
-}
-
-/// Where the blocks of a read lie, and what the device is to do with them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Signed {
-    pub(crate) part: Range,
-    pub(crate) signature: BlockSignature,
-    /// Bytes of the blocks' data.
-    pub(crate) data_bytes: u32,
 }
 
 impl PipelinedReads {
@@ -45,15 +33,20 @@ impl PipelinedReads {
         self.free.push(key);
     }
 
-    /// A read is answered through it.
-    pub(crate) fn posted(&mut self, key: u16, command: Command) {
-        self.commands[usize::from(key)] = Some(command);
+    /// Whether there is one.
+    pub(crate) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// A read is answered through it, which uses its namespace until the response is back.
+    pub(crate) fn posted(&mut self, key: u16, command: Command, of: Use) {
+        self.commands[usize::from(key)] = Some((command, of));
     }
 
     /// Its response has come back.
-    pub(crate) fn give_back(&mut self, key: u16) -> Option<Command> {
-        let command = self.commands.get_mut(usize::from(key))?.take()?;
+    pub(crate) fn give_back(&mut self, key: u16) -> Option<(Command, Use)> {
+        let posted = self.commands.get_mut(usize::from(key))?.take()?;
         self.free.push(key);
-        Some(command)
+        Some(posted)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use verbline::engine::signature::BlockSignature;
 use verbline::engine::{Range, Region};
 use verbline::mem::Pool;
 use verbline::prelude::*;
@@ -16,18 +17,36 @@ use verbline_store::{
 use crate::layout::Layout;
 use crate::settings::{NamespaceSettings, Settings};
 use crate::shared::Shared;
-use crate::signed::Signed;
+use crate::turns::{Links, Turns};
+
+/// A namespace from the plan that adds it to the last stage that gives it up.
+pub(crate) type TenantId = u64;
+
+/// Where the blocks of a read lie, and what the device is to do with them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Signed {
+    pub(crate) part: Range,
+    pub(crate) signature: BlockSignature,
+    /// Bytes of the blocks' data.
+    pub(crate) data_bytes: u32,
+}
 
 /// A namespace.
 pub(crate) struct Space {
     pub(crate) nsid: u32,
+    /// By which it is known to those who open and close namespaces.
+    pub(crate) tenant: TenantId,
     pub(crate) store: Box<dyn Store>,
     pub(crate) layout: Layout,
     /// The memory that its blocks lie in, if RDMA operations can reach them there.
     region: Option<Region>,
     names: Names,
+    /// Commands that are to ask the store, in turn over their queues.
+    pub(crate) waiting: Turns,
     /// What is asked of the store.
     pub(crate) requests: VecDeque<Request>,
+    /// It is among those of its lcore that have something to do.
+    pub(crate) is_busy: bool,
     /// Its descriptor wakes the lcore.
     pub(crate) is_watched: bool,
 }
@@ -63,16 +82,16 @@ pub(crate) enum SpaceError {
 }
 
 impl Space {
-    /// Opens it, with so many requests under way at most. A file was opened before.
+    /// Opens it, for an lcore with so many queues. A file was opened before.
     pub(crate) fn open(
         nsid: u32,
         how: &NamespaceSettings,
         settings: &Settings,
-        depth: usize,
+        queues: usize,
         shared: &Shared,
         file: Option<FileStore>,
     ) -> Result<Space, SpaceError> {
-        let layout = how.layout();
+        let (layout, depth) = (how.layout(), settings.commands_max as usize);
         let uuid = match (how.uuid, &how.memory, &file) {
             (Some(uuid), ..) => Some(uuid.0),
             // A region's blocks are gone with the run, and so is their name.
@@ -92,21 +111,28 @@ impl Space {
             }
         };
         let store = if how.read_only { Box::new(ReadOnly(store)) as Box<dyn Store> } else { store };
-        Ok(Space { nsid, store, layout, region, names, requests: VecDeque::with_capacity(depth), is_watched: true })
+        Ok(Space {
+            nsid,
+            tenant: nsid.into(),
+            store,
+            layout,
+            region,
+            names,
+            waiting: Turns::new(queues),
+            requests: VecDeque::with_capacity(depth),
+            is_busy: false,
+            is_watched: true,
+        })
     }
 
-    /// The place of one that is gone.
-    pub(crate) fn nothing() -> Space {
-        let geometry = Geometry { blocks: 0, block_bytes: 512, align_bytes: 1, volatile_cache: false, read_only: true };
-        Space {
-            nsid: 0,
-            store: Box::new(NullStore::new(geometry, 1)),
-            layout: Layout::new(512, None, false),
-            region: None,
-            names: Names { uuid: [0; 16], nguid: None, eui64: None },
-            requests: VecDeque::new(),
-            is_watched: true,
-        }
+    /// Whether something is at the store, or on its way there.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.waiting.is_empty() || !self.requests.is_empty() || self.store.under_way() > 0
+    }
+
+    /// The next command that may ask the store, if that takes any more.
+    pub(crate) fn take_turn(&mut self, links: &mut Links) -> Option<(u16, u32)> {
+        if self.store.room() > self.requests.len() { self.waiting.pop(links) } else { None }
     }
 
     /// Where the blocks of a Read or Write lie, if an operation of RDMA can reach them there and

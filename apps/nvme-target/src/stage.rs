@@ -4,34 +4,39 @@
 //! a place among the commands under way until it is. What finds no room in the port's queues, or no
 //! packet, waits for those that are done.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use verbline::engine::{Completed, ConnectionChange, ConnectionEvent, ConnectionId, Opening};
 use verbline::mem::Packet;
 use verbline::prelude::*;
-use verbline_nvme::cm::Request;
 use verbline_nvme::{COMMAND_BYTES, Command, Nqn, RESPONSE_BYTES, Status, opcode};
 use verbline_store::{FileStore, Store};
 
-use crate::commands::{Commands, Step};
-use crate::describe::{Described, HOST, HOST_NAME, OPERATIONS, TIMERS, describe, needs};
+use crate::attended::Attended;
+use crate::budget::Budget;
+use crate::commands::Commands;
+use crate::describe::{Described, HOST_NAME, OPERATIONS, TIMERS, describe, needs};
 use crate::exchange::Known;
-use crate::namespaces::{Namespaces, SPACES_MAX};
+use crate::namespaces::Namespaces;
+use crate::port::DATA_PACKETS;
 use crate::queue::Queues;
-use crate::settings::{NSID_MAX, SECTION, Settings};
+use crate::settings::{SECTION, Settings};
 use crate::shared::{Shared, Tally};
+use crate::shares::Shares;
 use crate::space::{Space, open_files};
+use crate::spaces::Spaces;
+use crate::turns::{Links, Turns};
 
-const DROPS: &[&str] = &["no_queue", "malformed", "queue_overrun"];
+const DROPS: &[&str] = &["no_queue", "malformed", "queue_overrun", "no_place", "controller_over"];
 const NO_QUEUE: DropReason = DropReason::Stage(0);
 const MALFORMED: DropReason = DropReason::Stage(1);
 const OVERRUN: DropReason = DropReason::Stage(2);
+pub(crate) const NO_PLACE: DropReason = DropReason::Stage(3);
+const CONTROLLER_OVER: DropReason = DropReason::Stage(4);
 
 /// The tag of the timer by which the stage looks after its queues and stores.
 pub(crate) const LOOK: u64 = 0;
-/// How often it does.
-const LOOK_EVERY_NS: u64 = 100_000_000;
 
 /// What the plan says, as it is used.
 #[derive(Debug)]
@@ -52,6 +57,8 @@ pub(crate) struct Counters {
     pub(crate) waited: Counter,
     /// Reads whose blocks the device checked.
     pub(crate) pipelined: Counter,
+    /// Queues whose hosts did not take what they had asked for.
+    pub(crate) stuck: Counter,
     pub(crate) keep_alive_expired: Counter,
     pub(crate) controllers: Counter,
     /// Authentications that failed.
@@ -64,26 +71,35 @@ pub(crate) struct Counters {
 pub(crate) struct Target {
     pub(crate) shared: Arc<Shared>,
     pub(crate) rules: Rules,
-    /// `None` until the first call: regions have their memory from then on.
-    pub(crate) spaces: Option<Vec<Space>>,
-    /// Files of namespaces, until then.
-    files: BTreeMap<u32, FileStore>,
-    /// The place of each namespace, by its number.
-    pub(crate) place_of: Vec<Option<u16>>,
+    pub(crate) spaces: Spaces,
+    /// Files of namespaces, until the first call: regions have their memory from then on.
+    pub(crate) files: Option<BTreeMap<u32, FileStore>>,
     pub(crate) queues: Queues,
     pub(crate) commands: Commands,
-    /// Commands that found no room, or no packet.
-    pub(crate) blocked: VecDeque<u32>,
+    /// Operations that the port carries out at once, for one connection, and for all.
+    pub(crate) depth_wr: u32,
+    pub(crate) room: Shares,
+    /// Packets that commands hold.
+    pub(crate) packets: Shares,
+    /// Some were given back.
+    pub(crate) packets_freed: bool,
+    /// Commands that wait for room, and those that wait for packets.
+    pub(crate) for_room: Turns,
+    pub(crate) for_packets: Turns,
+    pub(crate) links: Links,
+    pub(crate) budget: Budget,
+    pub(crate) attended: Attended,
     pub(crate) done: Vec<verbline_store::Done>,
     pub(crate) counters: Counters,
     /// As the plan calls the stage.
     pub(crate) name: String,
     pub(crate) namespaces: Arc<Namespaces>,
-    /// Places of namespaces on their way out, and what takes them.
-    pub(crate) leaving: Vec<(u16, Space)>,
+    /// Namespaces that nothing uses any more, on their way to where they are closed.
+    pub(crate) leaving: Vec<Space>,
     /// Namespaces that came or went, of which hosts are told at the next look.
     pub(crate) untold: Vec<u32>,
-    is_looking: bool,
+    /// When the stage looks next.
+    pub(crate) look_timer: Option<(TimerId, Tick)>,
     /// The run drains.
     is_stopping: bool,
 }
@@ -95,7 +111,7 @@ pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>, namespaces
         operations: OPERATIONS,
         timers: TIMERS,
         drops: DROPS,
-        holds_packets: 256,
+        holds_packets: DATA_PACKETS,
         message_bytes_max: RESPONSE_BYTES as u32,
         summary: "answers the commands of NVMe over Fabrics hosts",
         ..StageSpec::default()
@@ -109,11 +125,12 @@ pub(crate) fn register(registry: &mut Registry, shared: &Arc<Shared>, namespaces
 impl Target {
     /// Opens the files of namespaces, and leaves the memory of others for stages that have none.
     fn open(
-        Described { settings, known, port, connections }: Described,
+        described: Described,
         stage: &Opening<'_>,
         shared: Arc<Shared>,
         namespaces: Arc<Namespaces>,
     ) -> Result<Target, StageError> {
+        let Described { settings, known, port, connections, depth_wr, room, packets } = described;
         for name in settings.namespace.values().filter_map(|space| space.memory.as_ref()) {
             if let Ok(region) = stage.region(name) {
                 shared.leave_memory(region);
@@ -130,17 +147,24 @@ impl Target {
             written_bytes: stage.counter("written_bytes"),
         };
         shared.add_tally(tally.clone());
-        namespaces.begin(stage.name(), stage.pool(), &settings);
+        namespaces.begin(stage.name(), stage.pool(), connections, &settings);
         let most = settings.commands_max as usize;
         let name = |text: &String| crate::settings::name(text);
         Ok(Target {
             shared,
-            spaces: None,
-            files,
-            place_of: vec![None; NSID_MAX as usize + 1],
+            spaces: Spaces::new(),
+            files: Some(files),
             queues: Queues::new(port, connections),
             commands: Commands::new(most),
-            blocked: VecDeque::with_capacity(most),
+            depth_wr,
+            room,
+            packets,
+            packets_freed: false,
+            for_room: Turns::new(connections),
+            for_packets: Turns::new(connections),
+            links: Links::new(most),
+            budget: Budget::default(),
+            attended: Attended::default(),
             done: Vec::with_capacity(256),
             counters: Counters {
                 commands: stage.counter("commands"),
@@ -148,6 +172,7 @@ impl Target {
                 tally,
                 waited: stage.counter("waited"),
                 pipelined: stage.counter("pipelined"),
+                stuck: stage.counter("stuck"),
                 keep_alive_expired: stage.counter("keep_alive_expired"),
                 controllers: stage.counter("controllers"),
                 unauthenticated: stage.counter("unauthenticated"),
@@ -157,7 +182,7 @@ impl Target {
             namespaces,
             leaving: Vec::new(),
             untold: Vec::new(),
-            is_looking: false,
+            look_timer: None,
             is_stopping: false,
             rules: Rules {
                 subsystem: settings.nqn(),
@@ -169,34 +194,18 @@ impl Target {
         })
     }
 
-    /// Opens the namespaces, once. One that can't be opened is not there.
-    fn open_spaces(&mut self, out: &Outputs<'_>) {
-        if self.spaces.is_some() {
-            return;
-        }
-        let settings = &self.rules.settings;
-        let numbered = settings.numbered();
-        let mut spaces = Vec::with_capacity(SPACES_MAX.max(numbered.len()));
-        for (nsid, how) in numbered {
-            let file = self.files.remove(&nsid);
-            match Space::open(nsid, &how, settings, settings.commands_max as usize, &self.shared, file) {
-                Ok(mut space) => {
-                    out.pool().inspect(|pool| space.store.use_pool(pool));
-                    self.place_of[nsid as usize] = Some(spaces.len() as u16);
-                    spaces.push(space);
-                }
-                Err(error) => tracing::error!(nsid, %error, "a namespace is not there"),
-            }
-        }
-        self.spaces = Some(spaces);
-    }
-
     /// A capsule has come.
     #[inline]
     fn take(&mut self, packet: Packet, out: &mut Outputs<'_>) {
         let Some(connection) = packet.connection() else { return out.drop(packet, NO_QUEUE) };
         let Some(at) = self.queues.find(connection) else { return out.drop(packet, NO_QUEUE) };
         let Some(queue) = self.queues.get(at) else { return out.drop(packet, NO_QUEUE) };
+        if queue.is_over() {
+            // Its host hears of the end by that of the connection, and tries again by another.
+            out.drop(packet, CONTROLLER_OVER);
+            out.close(connection);
+            return;
+        }
         self.counters.commands.add(1);
         if queue.cids.len() >= usize::from(queue.entries) {
             return self.cut_off(connection, packet, OVERRUN, out);
@@ -231,69 +240,6 @@ impl Target {
         out.drop(packet, reason);
         out.close(connection);
     }
-
-    fn opened(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
-        let asked = out.peer(connection).and_then(|peer| Request::read(&peer.private_data).ok());
-        let keys = out.signature_keys(HOST);
-        let connect_by_ns = out.now_ns() + u64::from(self.rules.settings.connect_timeout_ms) * 1_000_000;
-        let opened = asked.and_then(|asked| self.queues.open(connection, &asked, keys, connect_by_ns));
-        self.renew_spaces(out);
-        if opened.is_none() {
-            // Without the acceptor anybody may be here.
-            out.close(connection);
-        }
-        if !self.is_looking {
-            self.is_looking = out.arm_timer(out.now_ns() + LOOK_EVERY_NS, LOOK).is_some();
-        }
-    }
-
-    fn closed(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
-        let Some(at) = self.queues.find(connection) else { return };
-        self.queues.close(at);
-        let waits = |step: Step| matches!(step, Step::Fetching | Step::Storing);
-        let idle: Vec<u32> = self.commands.of_queue(at).filter(|(_, own)| !waits(own.step)).map(|(at, _)| at).collect();
-        for command in idle {
-            self.forget(command);
-        }
-        if let Some(queue) = self.queues.get_mut(at)
-            && queue.admin.is_some()
-        {
-            let timer = queue.admin.as_mut().and_then(|admin| admin.timer.take());
-            timer.map(|timer| out.cancel_timer(timer));
-            // The host is gone: its other queues go, too.
-            queue.controller.as_ref().inspect(|controller| controller.end());
-            self.sweep(out);
-        }
-        self.end_queue(at);
-    }
-
-    /// Ends a queue of which nothing is under way any more.
-    pub(crate) fn end_queue(&mut self, at: u16) {
-        if let Some(seat) = self.queues.take_done(at).and_then(|queue| queue.seat) {
-            self.shared.leave(seat);
-        }
-    }
-
-    /// Closes the queues whose controllers are over.
-    pub(crate) fn sweep(&mut self, out: &mut Outputs<'_>) {
-        for at in self.queues.places() {
-            let Some(queue) = self.queues.get(at).filter(|queue| queue.is_open) else { continue };
-            if queue.controller.as_ref().is_some_and(|controller| controller.is_over()) {
-                out.close(queue.connection);
-            }
-        }
-    }
-
-    /// Looks after what no command tells of: controllers that ended on other lcores, and the sizes
-    /// of namespaces.
-    fn look(&mut self, out: &mut Outputs<'_>) {
-        self.end_unconnected(out);
-        self.end_unauthenticated(out);
-        self.sweep(out);
-        self.renew_spaces(out);
-        self.refresh_spaces(out);
-        self.is_looking = !self.queues.is_empty() && out.arm_timer(out.now_ns() + LOOK_EVERY_NS, LOOK).is_some();
-    }
 }
 
 impl Stage for Target {
@@ -306,14 +252,18 @@ impl Stage for Target {
     }
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
-        self.open_spaces(out);
+        if self.files.is_some() {
+            self.open_spaces(out);
+            self.attended.begin(out.now_ns());
+            self.look_again(out);
+        }
         self.settle(out);
-        let spaces = || self.spaces.iter().flatten();
-        // Commands in parts, whose next part no store has been asked for.
-        if spaces().any(|space| !space.requests.is_empty() && space.store.room() > 0) {
+        let busy = || self.spaces.iter_busy();
+        // Commands whose next part no store has been asked for.
+        if busy().any(|space| !(space.waiting.is_empty() && space.requests.is_empty()) && space.store.room() > 0) {
             return Next::Busy;
         }
-        let mut busy = spaces().filter(|space| space.store.under_way() > 0).peekable();
+        let mut busy = busy().peekable();
         match (busy.peek().is_some(), busy.all(|space| space.is_watched && space.store.may_sleep())) {
             (false, _) => Next::At(Tick::MAX),
             // A descriptor tells of what is under way.
@@ -337,15 +287,13 @@ impl Stage for Target {
         while let Some(done) = done.pop() {
             self.operated(done, out);
         }
+        self.serve_room(out);
         self.settle(out);
     }
 
     fn timers(&mut self, due: &[DueTimer], out: &mut Outputs<'_>) {
-        for timer in due {
-            match timer.tag {
-                LOOK => self.look(out),
-                tag => self.keep_alive_due((tag - 1) as u16, out),
-            }
+        if due.iter().any(|timer| timer.tag == LOOK) {
+            self.look(out);
         }
     }
 

@@ -5,165 +5,225 @@ use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::io::{DEALLOCATE, DSM_DEALLOCATE, DsmRange, ReadWrite};
 use verbline_nvme::protection::{Action, Wrong};
-use verbline_nvme::{Status, opcode};
+use verbline_nvme::{Command, Status, opcode};
 use verbline_store::{Done, Fault, Op, Request, Store};
 
-use crate::commands::{Pending, Step};
+use crate::answering::remote;
+use crate::commands::{Answer, Data, Io, Pending, Work, wrong_lba};
 use crate::layout::{Layout, Protected};
 use crate::space::is_durable;
 use crate::stage::Target;
 
-/// Bytes that one request of a command in parts zeroes: what an lcore does in one turn.
-const PART_BYTES: u64 = 256 << 10;
+/// Bytes that one request of a command in parts zeroes or reads.
+const PART_BYTES: u64 = 128 << 10;
+/// What a request counts as that moves nothing.
+const LEAST_BYTES: u64 = 4 << 10;
 
 /// What comes next for a command that is at the store.
 enum Asked {
     Request(Request),
-    /// It can't be carried out.
-    Refused(Status),
+    /// It can't be carried out, for this block.
+    Refused(Status, u64),
     /// There is no packet for it.
     NoPacket,
     /// Nothing is left to be asked.
     Nothing,
 }
 
+/// What comes next for a command whose request was carried out.
+enum Next {
+    Store,
+    Answer(Answer),
+    Fail(Status, u64),
+}
+
 impl Target {
-    /// Asks the store for what a command wants next.
-    pub(crate) fn ask_store(&mut self, place: u32, out: &mut Outputs<'_>) {
-        let Some(pending) = self.commands.get_mut(place) else { return };
-        let Some(space) = self.spaces.as_mut().and_then(|spaces| spaces.get_mut(usize::from(pending.space))) else {
-            return self.go_on(place, Step::Answer(Status::INVALID_NAMESPACE.do_not_retry()), out);
-        };
-        match ask(pending, place, &space.layout, self.rules.settings.transfer_bytes_max, out) {
-            Asked::Request(request) => {
-                pending.step = Step::Storing;
-                space.requests.push_back(request);
-            }
-            Asked::Refused(status) => self.go_on(place, Step::Answer(status), out),
-            Asked::NoPacket => self.wait(place),
-            Asked::Nothing => self.go_on(place, Step::Answer(Status::SUCCESS), out),
+    /// Hands the stores what they are asked, and takes what they have done.
+    pub(crate) fn drive_stores(&mut self, out: &mut Outputs<'_>) {
+        self.budget.renew(out.turn());
+        for _ in 0..self.spaces.busy() {
+            let Some(place) = self.spaces.next_busy() else { return };
+            self.drive_store(place, out);
+            self.spaces.had_turn(place);
         }
     }
 
-    /// Hands the stores what they are asked, and takes what they have done.
-    #[inline]
-    pub(crate) fn drive_stores(&mut self, out: &mut Outputs<'_>) {
-        for index in 0..self.spaces.as_ref().map_or(0, Vec::len) {
-            let Some(space) = self.spaces.as_mut().and_then(|spaces| spaces.get_mut(index)) else { return };
-            if !space.requests.is_empty() {
-                space.store.submit(&mut space.requests);
+    fn drive_store(&mut self, place: u16, out: &mut Outputs<'_>) {
+        while self.budget.left > 0 {
+            let Some(space) = self.spaces.at_mut(place) else { return };
+            let Some((_, command)) = space.take_turn(&mut self.links) else { break };
+            self.ask_store(command, out);
+        }
+        let Some(space) = self.spaces.at_mut(place) else { return };
+        if !space.requests.is_empty() {
+            space.store.submit(&mut space.requests);
+        }
+        if space.store.under_way() == 0 {
+            return;
+        }
+        let mut done = std::mem::take(&mut self.done);
+        space.store.poll(&mut done);
+        for done in done.drain(..) {
+            self.stored(done, out);
+        }
+        self.done = done;
+    }
+
+    /// Asks the store for what a command wants next.
+    fn ask_store(&mut self, place: u32, out: &mut Outputs<'_>) {
+        let Some(mut pending) = self.commands.take(place) else { return };
+        let Work::Store(mut io) = std::mem::replace(&mut pending.work, Work::Event) else {
+            return self.commands.put(place, pending);
+        };
+        let asked = self.ask(place, &mut pending, &mut io, out);
+        match asked {
+            Asked::Request(request) => {
+                let bytes = u64::from(request.blocks) * u64::from(self.spaces.get(&io.of).layout.stored_bytes());
+                self.budget.left = self.budget.left.saturating_sub(bytes.max(LEAST_BYTES));
+                self.spaces.get_mut(&io.of).requests.push_back(request);
+                self.commands.put(place, Pending { work: Work::Storing(io), ..pending });
             }
-            if space.store.under_way() == 0 {
-                continue;
+            Asked::Refused(status, lba) => {
+                self.fail_at(place, Pending { work: Work::Store(io), ..pending }, (status, lba), out);
             }
-            let mut done = std::mem::take(&mut self.done);
-            space.store.poll(&mut done);
-            for done in done.drain(..) {
-                self.stored(done, out);
+            Asked::NoPacket => self.wait_for_packet(place, Pending { work: Work::Store(io), ..pending }),
+            Asked::Nothing => {
+                let pending = Pending { work: Work::Store(io), ..pending };
+                self.answer(place, pending, Answer::of(Status::SUCCESS), out);
             }
-            self.done = done;
         }
     }
 
     /// A request is done.
     fn stored(&mut self, done: Done, out: &mut Outputs<'_>) {
         let place = done.tag as u32;
-        let Some(pending) = self.commands.get_mut(place) else { return };
-        let at = pending.queue;
-        if !self.queues.get(at).is_some_and(|queue| queue.is_open) {
+        let Some(mut pending) = self.commands.take(place) else { return };
+        if !self.queues.get(pending.queue).is_some_and(|queue| queue.is_open) {
             // There is nobody to answer.
-            self.forget(place);
-            return self.end_queue(at);
+            return self.forget(place, pending);
         }
-        let space = self.spaces.as_ref().and_then(|spaces| spaces.get(usize::from(pending.space)));
-        let step = match done.result {
-            Ok(()) => next_step(pending, space.and_then(|space| space.layout.protected), done.packet),
-            Err(fault) => Step::Answer(status_of(fault, done.op)),
+        let Work::Storing(mut io) = std::mem::replace(&mut pending.work, Work::Event) else {
+            return self.commands.put(place, pending);
         };
-        self.go_on(place, step, out);
+        let protected = self.spaces.get(&io.of).layout.protected;
+        let next = match done.result {
+            Ok(()) => next_of(&pending.command, &mut io, protected, done.packet),
+            Err(fault) => Next::Fail(status_of(fault, done.op), ReadWrite::of(&pending.command).slba),
+        };
+        match next {
+            Next::Store => self.advance_with(place, Pending { work: Work::Store(io), ..pending }, out),
+            Next::Answer(answer) => self.answer(place, Pending { work: Work::Storing(io), ..pending }, answer, out),
+            Next::Fail(status, lba) => {
+                self.fail_at(place, Pending { work: Work::Storing(io), ..pending }, (status, lba), out);
+            }
+        }
     }
-}
 
-/// The next request of a command.
-fn ask(pending: &mut Pending, place: u32, layout: &Layout, transfer_bytes_max: u32, out: &mut Outputs<'_>) -> Asked {
-    let (tag, command) = (u64::from(place), &pending.command);
-    let range = ReadWrite::of(command);
-    let part = |bytes: u64, left: u64| left.min(layout.blocks_in(bytes)) as u32;
-    let packet_of = |blocks: u32, out: &mut Outputs<'_>| {
-        let packet = out.alloc();
-        packet.and_then(|mut packet| packet.reset_to((blocks * layout.stored_bytes()) as usize).then_some(packet))
-    };
-    Asked::Request(match command.opcode {
-        opcode::io::FLUSH => Request::flush(tag),
-        opcode::io::WRITE => {
-            let Some(mut data) = pending.data.take() else { return Asked::NoPacket };
-            if let Some(protected) = &layout.protected
-                && let Err(wrong) = protected.bring_in(command, &mut data)
-            {
-                return Asked::Refused(pending.blame(wrong));
+    /// The next request of a command.
+    fn ask(&mut self, place: u32, pending: &mut Pending, io: &mut Io, out: &mut Outputs<'_>) -> Asked {
+        let (tag, command, layout) = (u64::from(place), pending.command, self.spaces.get(&io.of).layout);
+        let range = ReadWrite::of(&command);
+        let part_bytes = PART_BYTES.min(self.rules.settings.transfer_bytes_max.into());
+        let part = |left: u64| left.min(layout.blocks_in(part_bytes)) as u32;
+        let zeroes = |left: u64| left.min(layout.blocks_in(PART_BYTES)) as u32;
+        let refused = |wrong: Wrong| Asked::Refused(wrong.status, wrong_lba(&command, &wrong));
+        Asked::Request(match command.opcode {
+            opcode::io::FLUSH => Request::flush(tag),
+            opcode::io::WRITE => {
+                let Some(mut data) = io.data.take() else { return Asked::Refused(Status::INTERNAL_ERROR, range.slba) };
+                if let Some(protected) = &layout.protected
+                    && let Err(wrong) = protected.bring_in(&command, &mut data)
+                {
+                    return refused(wrong);
+                }
+                Request::write(range.slba, range.blocks, data, is_durable(&command), tag)
             }
-            Request::write(range.slba, range.blocks, data, is_durable(command), tag)
-        }
-        opcode::io::READ | opcode::io::COMPARE => {
-            if let (Some(protected), Some(data)) = (&layout.protected, &pending.data)
-                && let Err(wrong) = protected.format.check(Action::of(command), 0, data.data())
-            {
-                return Asked::Refused(pending.blame(wrong));
+            opcode::io::READ | opcode::io::COMPARE => {
+                if let (Some(protected), Some(data)) = (&layout.protected, &io.data)
+                    && let Err(wrong) = protected.format.check(Action::of(&command), 0, data.data())
+                {
+                    return refused(wrong);
+                }
+                let packet = match self.blocks_for(pending, range.blocks, &layout, out) {
+                    Ok(packet) => packet,
+                    Err(asked) => return asked,
+                };
+                Request::read(range.slba, range.blocks, packet, tag)
             }
-            let Some(packet) = packet_of(range.blocks, out) else { return Asked::NoPacket };
-            Request::read(range.slba, range.blocks, packet, tag)
-        }
-        opcode::io::VERIFY => {
-            let blocks = part(transfer_bytes_max.into(), pending.left);
-            pending.part = blocks.into();
-            let Some(packet) = packet_of(blocks, out) else { return Asked::NoPacket };
-            Request::read(pending.cursor, blocks, packet, tag)
-        }
-        opcode::io::WRITE_ZEROES => {
-            let (fua, deallocate) = (is_durable(command), command.cdw10[2] & DEALLOCATE != 0);
-            if let Some(protected) = &layout.protected {
-                let blocks = part(transfer_bytes_max.into(), pending.left);
-                pending.part = blocks.into();
-                let Some(mut packet) = packet_of(blocks, out) else { return Asked::NoPacket };
-                protected.zero(command, (pending.cursor - range.slba) as u32, &mut packet);
-                return Asked::Request(Request::write(pending.cursor, blocks, packet, fua, tag));
+            opcode::io::VERIFY => {
+                let blocks = part(io.left);
+                let packet = match self.blocks_for(pending, blocks, &layout, out) {
+                    Ok(packet) => packet,
+                    Err(asked) => return asked,
+                };
+                io.part = blocks.into();
+                Request::read(io.cursor, blocks, packet, tag)
             }
-            let blocks = part(PART_BYTES, pending.left);
-            pending.part = blocks.into();
-            Request::without_data(Op::WriteZeroes { fua, deallocate }, pending.cursor, blocks, tag)
+            opcode::io::WRITE_ZEROES => {
+                let (fua, deallocate) = (is_durable(&command), command.cdw10[2] & DEALLOCATE != 0);
+                let blocks = if layout.protected.is_some() { part(io.left) } else { zeroes(io.left) };
+                if let Some(protected) = &layout.protected {
+                    let mut packet = match self.blocks_for(pending, blocks, &layout, out) {
+                        Ok(packet) => packet,
+                        Err(asked) => return asked,
+                    };
+                    io.part = blocks.into();
+                    protected.zero(&command, (io.cursor - range.slba) as u32, &mut packet);
+                    return Asked::Request(Request::write(io.cursor, blocks, packet, fua, tag));
+                }
+                io.part = blocks.into();
+                Request::without_data(Op::WriteZeroes { fua, deallocate }, io.cursor, blocks, tag)
+            }
+            // Dataset Management: range by range.
+            _ => {
+                let is_wanted = command.cdw10[1] & DSM_DEALLOCATE != 0;
+                let data = io.data.as_ref().map_or(&[][..], |packet| packet.data());
+                let ranges = DsmRange::read_all(data).take(DsmRange::count_of(&command)).enumerate();
+                let mut rest = ranges.skip(io.cursor as usize).filter(|(_, range)| is_wanted && range.blocks > 0);
+                let Some((index, range)) = rest.next() else { return Asked::Nothing };
+                io.cursor = index as u64;
+                Request::without_data(Op::Discard, range.slba, range.blocks, tag)
+            }
+        })
+    }
+
+    /// A packet as long as so many blocks.
+    fn blocks_for(
+        &mut self,
+        pending: &mut Pending,
+        blocks: u32,
+        layout: &Layout,
+        out: &mut Outputs<'_>,
+    ) -> Result<Packet, Asked> {
+        let mut packet = self.packet_for(pending, out).ok_or(Asked::NoPacket)?;
+        // The plan was checked to have packets that are long enough.
+        match packet.reset_to((blocks * layout.stored_bytes()) as usize) {
+            true => Ok(packet),
+            false => Err(Asked::Refused(Status::INTERNAL_ERROR, ReadWrite::of(&pending.command).slba)),
         }
-        // Dataset Management: range by range.
-        _ => {
-            let is_wanted = command.cdw10[1] & DSM_DEALLOCATE != 0;
-            let data = pending.data.as_ref().map_or(&[][..], |packet| packet.data());
-            let ranges = DsmRange::read_all(data).take(DsmRange::count_of(command)).enumerate();
-            let mut rest = ranges.skip(pending.cursor as usize).filter(|(_, range)| is_wanted && range.blocks > 0);
-            let Some((index, range)) = rest.next() else { return Asked::Nothing };
-            pending.cursor = index as u64;
-            Request::without_data(Op::Discard, range.slba, range.blocks, tag)
-        }
-    })
+    }
 }
 
 /// What comes next for a command whose request was carried out.
-fn next_step(pending: &mut Pending, protected: Option<Protected>, mut packet: Option<Packet>) -> Step {
+fn next_of(command: &Command, io: &mut Io, protected: Option<Protected>, mut packet: Option<Packet>) -> Next {
     if let (Some(protected), Some(packet)) = (&protected, &mut packet)
-        && let Some(first) = pending.first_read()
+        && let Some(first) = first_read(command, io)
     {
-        if let Err(wrong) = protected.take_out(&pending.command, first, packet) {
-            return Step::Answer(pending.blame(wrong));
+        if let Err(wrong) = protected.take_out(command, first, packet) {
+            return Next::Fail(wrong.status, wrong_lba(command, &wrong));
         }
-        if pending.command.opcode == opcode::io::READ {
-            protected.strip(&pending.command, packet);
+        if command.opcode == opcode::io::READ {
+            protected.strip(command, packet);
         }
     }
-    match pending.command.opcode {
-        opcode::io::READ => {
-            pending.data = packet;
-            Step::Answer(Status::SUCCESS)
-        }
+    match command.opcode {
+        opcode::io::READ => match packet.zip(remote(command.sgl)) {
+            Some((packet, to)) => Next::Answer(Answer::with(Data::Packet(packet, to))),
+            // A Read without data is none.
+            None => Next::Fail(Status::INTERNAL_ERROR, io.cursor),
+        },
         opcode::io::COMPARE => {
-            let is_same = match (&pending.data, &packet, protected) {
+            let is_same = match (&io.data, &packet, protected) {
                 (Some(ours), Some(theirs), None) => ours.data() == theirs.data(),
                 // What lies behind the data is checked, and not compared.
                 (Some(ours), Some(theirs), Some(Protected { format, .. })) => {
@@ -171,34 +231,29 @@ fn next_step(pending: &mut Pending, protected: Option<Protected>, mut packet: Op
                 }
                 _ => false,
             };
-            Step::Answer(if is_same { Status::SUCCESS } else { Status::COMPARE_FAILURE.do_not_retry() })
+            match is_same {
+                true => Next::Answer(Answer::of(Status::SUCCESS)),
+                false => Next::Fail(Status::COMPARE_FAILURE.do_not_retry(), io.cursor),
+            }
         }
         opcode::io::VERIFY | opcode::io::WRITE_ZEROES => {
-            (pending.cursor, pending.left) = (pending.cursor + pending.part, pending.left - pending.part);
-            if pending.left == 0 { Step::Answer(Status::SUCCESS) } else { Step::Store }
+            (io.cursor, io.left) = (io.cursor + io.part, io.left - io.part);
+            if io.left == 0 { Next::Answer(Answer::of(Status::SUCCESS)) } else { Next::Store }
         }
         opcode::io::DATASET_MANAGEMENT => {
-            pending.cursor += 1;
-            Step::Store
+            io.cursor += 1;
+            Next::Store
         }
-        _ => Step::Answer(Status::SUCCESS),
+        _ => Next::Answer(Answer::of(Status::SUCCESS)),
     }
 }
 
-impl Pending {
-    /// The number in the command of the first block that was read for it; `None` if none was.
-    fn first_read(&self) -> Option<u32> {
-        let slba = ReadWrite::of(&self.command).slba;
-        match self.command.opcode {
-            opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY => Some((self.cursor - slba) as u32),
-            _ => None,
-        }
-    }
-
-    /// Keeps which block is wrong, for the error log; gives the status of the command.
-    fn blame(&mut self, wrong: Wrong) -> Status {
-        self.wrong_lba = Some(ReadWrite::of(&self.command).slba + u64::from(wrong.index));
-        wrong.status
+/// The number in the command of the first block that was read for it; `None` if none was.
+fn first_read(command: &Command, io: &Io) -> Option<u32> {
+    let slba = ReadWrite::of(command).slba;
+    match command.opcode {
+        opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY => Some((io.cursor - slba) as u32),
+        _ => None,
     }
 }
 

@@ -274,3 +274,21 @@ fn hosts_that_vanish_leave_nothing_behind() {
     host.assert_served(io);
     end(running);
 }
+
+/// A controller that is disabled keeps its admin queue, and has no I/O queues any more; enabled
+/// again it takes new ones.
+#[test]
+fn a_controller_that_is_disabled_has_no_queues() {
+    let running = target(7832, "");
+    let mut host = Host::new(7832);
+    let (admin, cntlid) = host.controller();
+    let io = host.io_queue(cntlid, 1);
+    host.assert_served(io);
+    let cc = Property { offset: property::CC, is_wide: false };
+    assert!(host.ask(admin, &cc.set(0, 0)).status.is_success());
+    host.wait_cut_off(io);
+    assert!(host.ask(admin, &cc.set(0, property::CC_USUAL.into())).status.is_success());
+    let again = host.io_queue(cntlid, 2);
+    host.assert_served(again);
+    end(running);
+}

@@ -110,11 +110,24 @@ fn create(path: &Path, len_bytes: u64) -> Result<(), FileError> {
         Err(Errno::OPNOTSUPP) => rustix::fs::ftruncate(&file, len_bytes),
         done => done,
     };
-    allocated.and_then(|()| rustix::fs::fsync(&file)).map_err(|errno| {
+    // The folder's entry too: a flush promises the file's blocks, and not that it has a name.
+    let kept = allocated.and_then(|()| rustix::fs::fsync(&file)).and_then(|()| sync_folder(path));
+    kept.map_err(|errno| {
         // Half a file would be taken for the whole one next time. Whether it goes is no more news.
         let _ = rustix::fs::unlink(path);
         system(path, "fallocate(2)", errno, "free space there, or ask for less")
     })
+}
+
+/// Makes the name of a new file durable.
+fn sync_folder(path: &Path) -> Result<(), Errno> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    match rustix::fs::fsync(&folder) {
+        // The file system keeps its folders otherwise.
+        Err(Errno::INVAL | Errno::ROFS) => Ok(()),
+        done => done,
+    }
 }
 
 /// The file, opened, and what the data of packets must be aligned to.

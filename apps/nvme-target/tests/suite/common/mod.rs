@@ -86,6 +86,8 @@ pub(crate) struct Host {
     pub(crate) name: &'static str,
     queues: Vec<Queue>,
     next_cid: u16,
+    /// Receives that the next queue is given; `None`: as many as it may need.
+    receives: Option<usize>,
 }
 
 struct Queue {
@@ -93,6 +95,8 @@ struct Queue {
     qp: QueuePair,
     connection: Connection,
     got: Vec<Response>,
+    /// Packets of what comes are not posted again.
+    is_deaf: bool,
 }
 
 fn region(len_bytes: usize) -> Region {
@@ -127,6 +131,7 @@ impl Host {
             name: "nqn.2026-01.org.example:host",
             queues: Vec::new(),
             next_cid: 0,
+            receives: None,
             pd,
             cq,
         }
@@ -149,11 +154,29 @@ impl Host {
         let options = ConnectOptions { private_data, access, ..ConnectOptions::default() };
         let asked = route.connect(&mut qp, &options)?;
         let mut batch = Batch::with_capacity(depth as usize);
-        self.cache.get_bulk(&mut batch, depth as usize);
-        assert_eq!(qp.post_recv(&mut batch).posted, depth as usize);
+        let receives = self.receives.unwrap_or(depth as usize);
+        self.cache.get_bulk(&mut batch, receives);
+        assert_eq!(qp.post_recv(&mut batch).posted, receives);
         let connection = asked.finish(&mut qp, PATIENCE)?;
-        self.queues.push(Queue { tag, qp, connection, got: Vec::new() });
+        self.queues.push(Queue { tag, qp, connection, got: Vec::new(), is_deaf: self.receives.is_some() });
         Ok(self.queues.len() - 1)
+    }
+
+    /// The same for a queue that takes so many responses and no more, until it is let go on.
+    pub(crate) fn dial_deaf(&mut self, qid: u16, responses: usize) -> usize {
+        self.receives = Some(responses);
+        let queue = self.dial_queue(qid);
+        self.receives = None;
+        queue
+    }
+
+    /// A queue that was deaf takes responses again.
+    pub(crate) fn listen_again(&mut self, queue: usize) {
+        let depth = usize::from(ENTRIES) * 2;
+        let mut batch = Batch::with_capacity(depth);
+        self.cache.get_bulk(&mut batch, depth);
+        self.queues[queue].is_deaf = false;
+        assert!(self.queues[queue].qp.post_recv(&mut batch).posted > 0, "it takes some");
     }
 
     /// A connection for the queue of this number.
@@ -180,6 +203,12 @@ impl Host {
     #[track_caller]
     pub(crate) fn controller(&mut self) -> (usize, u16) {
         let admin = self.dial_queue(0);
+        (admin, self.controller_on(admin))
+    }
+
+    /// The same, on an admin queue that has a connection: its number.
+    #[track_caller]
+    pub(crate) fn controller_on(&mut self, admin: usize) -> u16 {
         let deadline = Instant::now() + PATIENCE;
         let answer = loop {
             let data = self.data(CNTLID_ANY, SUBSYSTEM);
@@ -196,7 +225,7 @@ impl Host {
         let feature = Command::new(opcode::admin::SET_FEATURES, 0, Sgl::NONE);
         let feature = feature.with([feature::NUMBER_OF_QUEUES.into(), queues.to_dword(), 0, 0, 0, 0]);
         assert!(self.ask(admin, &feature).status.is_success());
-        (admin, answer.result as u16)
+        answer.result as u16
     }
 
     /// From now on the host has to be heard of, and is not: its controller ends.
@@ -211,10 +240,23 @@ impl Host {
     #[track_caller]
     pub(crate) fn io_queue(&mut self, cntlid: u16, qid: u16) -> usize {
         let queue = self.dial_queue(qid);
+        self.join(queue, cntlid, qid);
+        queue
+    }
+
+    /// The same, deaf to all responses but that of its Connect.
+    #[track_caller]
+    pub(crate) fn deaf_queue(&mut self, cntlid: u16, qid: u16) -> usize {
+        let queue = self.dial_deaf(qid, 1);
+        self.join(queue, cntlid, qid);
+        queue
+    }
+
+    #[track_caller]
+    pub(crate) fn join(&mut self, queue: usize, cntlid: u16, qid: u16) {
         let data = self.data(cntlid, SUBSYSTEM);
         let answer = self.connect(queue, Connect { qid, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 }, &data);
         assert!(answer.status.is_success(), "{answer:?}");
-        queue
     }
 
     pub(crate) fn cid(&mut self) -> u16 {
@@ -261,6 +303,21 @@ impl Host {
             self.poll();
         }
         self.queues[queue].got.remove(0)
+    }
+
+    /// A response of a queue, if one comes within that time.
+    pub(crate) fn response_within(&mut self, queue: usize, within: Duration) -> Option<Response> {
+        let deadline = Instant::now() + within;
+        self.poll();
+        while self.queues[queue].got.is_empty() && Instant::now() < deadline {
+            self.poll();
+        }
+        (!self.queues[queue].got.is_empty()).then(|| self.queues[queue].got.remove(0))
+    }
+
+    /// Whether the target has disconnected a queue within that time.
+    pub(crate) fn is_cut_off(&mut self, queue: usize, within: Duration) -> bool {
+        !matches!(self.queues[queue].connection.wait_disconnected(within), Ok(false))
     }
 
     /// Waits until the target has disconnected a queue.
@@ -315,7 +372,9 @@ impl Host {
                     let Ok(packet) = queue.qp.recv_done(completion) else { continue };
                     if completion.is_ok() {
                         queue.got.push(Response::read(packet.data()).expect("a response"));
-                        let _ = queue.qp.post_recv_one(packet);
+                        if !queue.is_deaf {
+                            let _ = queue.qp.post_recv_one(packet);
+                        }
                     }
                 }
             }

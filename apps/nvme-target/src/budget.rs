@@ -1,0 +1,20 @@
+//! What an lcore does for its stores in one turn.
+
+/// Bytes that stores are asked for in one turn of the lcore, by all commands together: a store in
+/// memory moves them there and then.
+const TURN_BYTES: u64 = 256 << 10;
+
+/// What is left of a turn, bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    turn: u64,
+    pub(crate) left: u64,
+}
+
+impl Budget {
+    pub(crate) fn renew(&mut self, turn: u64) {
+        if self.turn != turn {
+            *self = Budget { turn, left: TURN_BYTES };
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The connections of a stage: how queues begin and end, and what the stage looks after in between.
+
+use verbline::engine::ConnectionId;
+use verbline::prelude::*;
+use verbline_nvme::cm::Request;
+
+use crate::attended::LOOK_EVERY_NS;
+use crate::port::HOST;
+use crate::stage::{LOOK, Target};
+
+/// How often the stage looks without any queue: only namespaces may come and go then.
+const IDLE_LOOK_EVERY_NS: u64 = 1_000_000_000;
+
+impl Target {
+    pub(crate) fn opened(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
+        let peer = out.peer(connection);
+        let asked = peer.and_then(|peer| Request::read(&peer.private_data).ok());
+        let (admission, keys) = (peer.map_or(0, |peer| peer.tag), out.signature_keys(HOST));
+        let connect_by_ns = out.now_ns() + u64::from(self.rules.settings.connect_timeout_ms) * 1_000_000;
+        let connection_of = (connection, admission);
+        let opened = asked.and_then(|asked| self.queues.open(connection_of, &asked, keys, connect_by_ns));
+        self.renew_spaces(out);
+        match opened {
+            Some(_) => self.shared.admissions.begin(admission),
+            // Without the acceptor anybody may be here.
+            None => _ = out.close(connection),
+        }
+        self.look_again(out);
+    }
+
+    pub(crate) fn closed(&mut self, connection: ConnectionId, out: &mut Outputs<'_>) {
+        let Some(at) = self.queues.find(connection) else { return };
+        self.queues.close(at);
+        self.for_room.clear(at);
+        self.for_packets.clear(at);
+        self.spaces.clear_queue(at);
+        let idle: Vec<u32> = self.commands.idle_of(at).collect();
+        if let Some(queue) = self.queues.get_mut(at)
+            && queue.admin.is_some()
+        {
+            // The host is gone: its other queues go, too.
+            queue.controller.as_ref().inspect(|controller| controller.end());
+            self.sweep(out);
+        }
+        for place in idle {
+            if let Some(pending) = self.commands.take(place) {
+                self.forget(place, pending);
+            }
+        }
+        self.end_queue(at);
+    }
+
+    /// Ends a queue of which nothing is under way any more.
+    pub(crate) fn end_queue(&mut self, at: u16) {
+        let Some(queue) = self.queues.take_done(at) else { return };
+        if let Some(seat) = queue.seat {
+            self.shared.leave(seat);
+        }
+        self.shared.admissions.done(queue.admission);
+    }
+
+    /// Closes the queues whose controllers are over, or were reset.
+    pub(crate) fn sweep(&mut self, out: &mut Outputs<'_>) {
+        for at in self.queues.places() {
+            let Some(queue) = self.queues.get(at).filter(|queue| queue.is_open) else { continue };
+            if queue.is_over() {
+                out.close(queue.connection);
+            }
+        }
+    }
+
+    /// Disconnects hosts that have not taken for too long what they asked for: what they hold is
+    /// everybody's.
+    fn end_stuck(&mut self, out: &mut Outputs<'_>) {
+        let within_ns = u64::from(self.rules.settings.response_timeout_ms) * 1_000_000;
+        let now_ns = self.attended.ns();
+        for at in self.queues.places() {
+            let Some(queue) = self.queues.get_mut(at).filter(|queue| queue.is_open) else { continue };
+            if queue.is_stuck(now_ns, within_ns) && out.close(queue.connection) {
+                let (connection, operations) = (queue.connection, queue.operations);
+                tracing::warn!(%connection, operations, "a host is disconnected: it does not take its responses");
+                self.counters.stuck.add(1);
+            }
+        }
+    }
+
+    /// Looks after what no command tells of: hosts that are silent or stuck, controllers that ended
+    /// on other lcores, and namespaces.
+    pub(crate) fn look(&mut self, out: &mut Outputs<'_>) {
+        self.end_silent(out);
+        self.end_stuck(out);
+        self.attended.look(out.now_ns());
+        self.end_unconnected(out);
+        self.end_unauthenticated(out);
+        self.sweep(out);
+        self.renew_spaces(out);
+        self.refresh_spaces();
+        // Whoever else uses the pool may have given some back.
+        self.packets_freed = true;
+        self.look_timer = None;
+        self.look_again(out);
+    }
+
+    /// Arms the timer of the next look.
+    pub(crate) fn look_again(&mut self, out: &mut Outputs<'_>) {
+        let now_ns = out.now_ns();
+        let every_ns = if self.queues.is_empty() { IDLE_LOOK_EVERY_NS } else { LOOK_EVERY_NS };
+        let is_soon = self.look_timer.is_some_and(|(_, at_ns)| at_ns <= now_ns + every_ns);
+        if is_soon {
+            return;
+        }
+        if let Some((timer, _)) = self.look_timer.take() {
+            // Without queues nobody was waited for.
+            out.cancel_timer(timer);
+            self.attended.begin(now_ns);
+        }
+        self.look_timer = out.arm_timer(now_ns + every_ns, LOOK).map(|timer| (timer, now_ns + every_ns));
+    }
+}

@@ -1,0 +1,176 @@
+//! The data that hosts bring: RDMA READs into a packet, or straight to where the blocks stay.
+
+use verbline::engine::{DeclineReason, Done, Memory, Operation, OperationKind};
+use verbline::mem::Packet;
+use verbline::prelude::*;
+use verbline_nvme::connect::ConnectData;
+use verbline_nvme::{Command, Status};
+
+use crate::answering::remote;
+use crate::commands::{Answer, Pending, Purpose, Work};
+use crate::fabrics::in_capsule;
+use crate::port::HOST;
+use crate::spaces::Use;
+use crate::stage::Target;
+use crate::tag::Tag;
+
+impl Target {
+    /// A command of fabrics whose data is in the host's memory.
+    pub(crate) fn fetch_for(
+        &mut self,
+        at: u16,
+        command: Command,
+        capsule: Packet,
+        purpose: Purpose,
+        out: &mut Outputs<'_>,
+    ) {
+        let pending = Pending { wants: 1, ..Pending::new(at, command, capsule, Work::Place(purpose)) };
+        if let Some(place) = self.hold(pending, out) {
+            self.advance(place, out);
+        }
+    }
+
+    /// A packet for what the host brings; the command waits if there is none.
+    pub(crate) fn place_data(&mut self, place: u32, mut pending: Pending, out: &mut Outputs<'_>) {
+        let Some(mut packet) = self.packet_for(&mut pending, out) else {
+            return self.wait_for_packet(place, pending);
+        };
+        let len = pending.command.sgl.len_bytes();
+        let Work::Place(purpose) = pending.work else { return self.commands.put(place, pending) };
+        if !packet.reset_to(len) {
+            let pending = Pending { work: Work::Place(purpose), ..pending };
+            return self.fail(place, pending, Status::INTERNAL_ERROR, out);
+        }
+        let work = Work::Fetch(purpose, Memory::from(packet));
+        self.fetch(place, Pending { work, ..pending }, out);
+    }
+
+    /// Copies what came in the capsule, since a capsule is a receive buffer: the one copy that
+    /// there is, where a store can't take the packet as it is.
+    pub(crate) fn copy_data(&mut self, place: u32, mut pending: Pending, out: &mut Outputs<'_>) {
+        let Some(mut packet) = self.packet_for(&mut pending, out) else {
+            return self.wait_for_packet(place, pending);
+        };
+        let is_copied = match in_capsule(&pending.command, &pending.capsule) {
+            Ok(data) if packet.reset_to(data.len()) => {
+                packet.data_mut().copy_from_slice(data);
+                true
+            }
+            _ => false,
+        };
+        match pending.work {
+            Work::Copy(mut io) if is_copied => {
+                io.data = Some(packet);
+                self.advance_with(place, Pending { work: Work::Store(io), ..pending }, out);
+            }
+            _ => self.fail(place, pending, Status::INVALID_FIELD.do_not_retry(), out),
+        }
+    }
+
+    /// Reads the host's data; the command waits if there is no room, as it is.
+    pub(crate) fn fetch(&mut self, place: u32, pending: Pending, out: &mut Outputs<'_>) {
+        let at = pending.queue;
+        match self.for_room.has(at) {
+            true => self.wait_for_room(place, pending),
+            false => self.fetch_now(place, pending, out),
+        }
+    }
+
+    /// The same of a command whose turn it is.
+    pub(crate) fn fetch_now(&mut self, place: u32, pending: Pending, out: &mut Outputs<'_>) {
+        let at = pending.queue;
+        if !self.may_post(at, 1) {
+            return self.wait_for_room(place, pending);
+        }
+        let connection = self.queues.get(at).filter(|queue| queue.is_open).map(|queue| queue.connection);
+        let (Some(connection), Some(from)) = (connection, remote(pending.command.sgl)) else {
+            return self.forget(place, pending);
+        };
+        let Pending { queue, command, capsule, wants, holds, work } = pending;
+        let again = |work| Pending { queue, command, capsule, wants, holds, work };
+        let Work::Fetch(purpose, memory) = work else { return self.commands.put(place, again(work)) };
+        let range = match &memory {
+            Memory::Range(range) => Some(*range),
+            _ => None,
+        };
+        let read = Operation::read(memory, from).over(connection).tag(Tag::Fetch(place).to_u64());
+        match out.operate(HOST, read) {
+            Ok(()) => {
+                self.took_room(at, 1);
+                self.commands.put(place, again(Work::Fetching(purpose)));
+            }
+            Err(no) if no.reason == DeclineReason::Full => {
+                let memory = range.map_or_else(|| no.operation.into_memory(), Memory::from);
+                self.wait_for_room(place, again(Work::Fetch(purpose, memory)));
+            }
+            Err(_) => {
+                // As of a response that can't be posted.
+                out.close(connection);
+                self.forget(place, again(Work::Fetching(purpose)));
+            }
+        }
+    }
+
+    /// An operation is done.
+    pub(crate) fn operated(&mut self, done: Done, out: &mut Outputs<'_>) {
+        let at = done.connection.and_then(|connection| self.queues.find_any(connection));
+        if let Some(queue) = at.and_then(|at| self.queues.get_mut(at)) {
+            queue.done = queue.done.wrapping_add(1);
+            self.room.give_back(&mut queue.operations, 1);
+        }
+        match Tag::from_u64(done.tag) {
+            Tag::Fetch(place) if done.kind == OperationKind::Read => self.fetched(place, at, done, out),
+            Tag::Blocks(place) => self.spaces.give_back(Use::of_done(place)),
+            Tag::Signed(_) if done.kind == OperationKind::Respond => {
+                if let Some(at) = at {
+                    self.responded(at, done, out);
+                }
+            }
+            Tag::Fetch(_) | Tag::Signed(_) | Tag::Response => {}
+        }
+        if let Some(at) = at {
+            self.end_queue(at);
+        }
+    }
+
+    /// The host's data is here.
+    fn fetched(&mut self, place: u32, at: Option<u16>, done: Done, out: &mut Outputs<'_>) {
+        let Some(pending) = self.commands.take(place) else { return };
+        let queue = at.and_then(|at| self.queues.get(at)).filter(|queue| queue.is_open);
+        let Some(queue) = queue.filter(|_| done.result.is_ok()) else {
+            // Its connection is over, or will be: there is nobody to answer.
+            done.connection.map(|connection| out.close(connection));
+            return self.forget(place, pending);
+        };
+        let _ = queue;
+        let Pending { queue: at, command, capsule, wants, holds, work } = pending;
+        let again = |work| Pending { queue: at, command, capsule, wants, holds, work };
+        match (work, done.packet) {
+            (Work::Fetching(Purpose::Blocks(of)), _) => {
+                let pending = again(Work::Fetching(Purpose::Blocks(of)));
+                self.answer(place, pending, Answer::of(Status::SUCCESS), out);
+            }
+            (Work::Fetching(Purpose::Io(mut io)), Some(data)) => {
+                io.data = Some(data);
+                self.advance_with(place, again(Work::Store(io)), out);
+            }
+            (work @ Work::Fetching(Purpose::Connect), Some(data)) => {
+                let (result, status) = self.connected(at, &command, ConnectData::read(data.data()), out);
+                self.told(place, again(work), (result, status), out);
+            }
+            (work @ Work::Fetching(Purpose::Authentication), Some(data)) => {
+                self.take_message(at, data.data(), out.now_ns());
+                self.told(place, again(work), (0, Status::SUCCESS), out);
+            }
+            (work, _) => self.fail(place, again(work), Status::INTERNAL_ERROR, out),
+        }
+    }
+
+    /// What a command of fabrics came to, which had its data fetched.
+    fn told(&mut self, place: u32, pending: Pending, (result, status): (u64, Status), out: &mut Outputs<'_>) {
+        if !status.is_success() {
+            self.note(pending.queue, &pending.command, status, 0);
+        }
+        self.answer(place, pending, Answer { result, ..Answer::of(status) }, out);
+    }
+}

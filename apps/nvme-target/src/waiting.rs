@@ -1,0 +1,169 @@
+//! Who waits for what: for room in the port's operations, for a packet, for the store. Each has a
+//! list of its own, in turn over the queues, that is looked at when there is some of it again.
+
+use verbline::mem::Packet;
+use verbline::prelude::*;
+
+use crate::commands::{Pending, Work};
+use crate::stage::Target;
+
+impl Target {
+    /// Whether a queue may post so many operations now: its own share, or what others leave.
+    #[inline]
+    pub(crate) fn may_post(&self, at: u16, operations: u32) -> bool {
+        self.queues.get(at).is_none_or(|queue| {
+            queue.operations + operations <= self.depth_wr && self.room.allows(queue.operations, operations)
+        })
+    }
+
+    /// A queue has posted so many operations.
+    #[inline]
+    pub(crate) fn took_room(&mut self, at: u16, operations: u32) {
+        if let Some(queue) = self.queues.get_mut(at) {
+            self.room.take(&mut queue.operations, operations);
+        }
+    }
+
+    /// A response was posted, which says how far the queue was read.
+    #[inline]
+    pub(crate) fn posted(&mut self, at: u16, operations: u32, sq_head: u16) {
+        if let Some(queue) = self.queues.get_mut(at) {
+            queue.sq_head = sq_head;
+            self.room.take(&mut queue.operations, operations);
+        }
+    }
+
+    /// A command waits for room, as it is.
+    pub(crate) fn wait_for_room(&mut self, place: u32, pending: Pending) {
+        self.counters.waited.add(1);
+        let at = pending.queue;
+        self.commands.put(place, pending);
+        self.for_room.push(at, place, &mut self.links);
+    }
+
+    /// A command waits for packets, or for one.
+    pub(crate) fn wait_for_packet(&mut self, place: u32, pending: Pending) {
+        self.counters.waited.add(1);
+        let at = pending.queue;
+        self.commands.put(place, pending);
+        self.for_packets.push(at, place, &mut self.links);
+    }
+
+    /// A packet of the stage's pool, for a command whose queue may have all that it wants.
+    pub(crate) fn packet_for(&mut self, pending: &mut Pending, out: &mut Outputs<'_>) -> Option<Packet> {
+        if pending.holds < pending.wants {
+            let queue = self.queues.get_mut(pending.queue)?;
+            let more = u32::from(pending.wants - pending.holds);
+            if !self.packets.allows(queue.packets, more) {
+                return None;
+            }
+            self.packets.take(&mut queue.packets, more);
+            pending.holds = pending.wants;
+        }
+        out.alloc()
+    }
+
+    /// Whether a queue may have a packet for what is answered at once.
+    pub(crate) fn may_have_packet(&self, at: u16) -> bool {
+        self.queues.get(at).is_some_and(|queue| self.packets.allows(queue.packets, 1))
+    }
+
+    /// What was to be answered at once waits, with its packet.
+    pub(crate) fn hold_packet(&mut self, pending: &mut Pending) {
+        if let Some(queue) = self.queues.get_mut(pending.queue) {
+            self.packets.take(&mut queue.packets, 1);
+            pending.holds = 1;
+        }
+    }
+
+    /// A command needs its packets no more, or they have gone on their way.
+    pub(crate) fn give_back_packets(&mut self, pending: &mut Pending) {
+        let holds = std::mem::take(&mut pending.holds);
+        if let Some(queue) = self.queues.get_mut(pending.queue).filter(|_| holds > 0) {
+            self.packets.give_back(&mut queue.packets, holds.into());
+            self.packets_freed = true;
+        }
+    }
+
+    /// Does what is next for a command.
+    pub(crate) fn advance(&mut self, place: u32, out: &mut Outputs<'_>) {
+        if let Some(pending) = self.commands.take(place) {
+            self.advance_with(place, pending, out);
+        }
+    }
+
+    pub(crate) fn advance_with(&mut self, place: u32, pending: Pending, out: &mut Outputs<'_>) {
+        match &pending.work {
+            Work::Place(_) => self.place_data(place, pending, out),
+            Work::Copy(_) => self.copy_data(place, pending, out),
+            Work::Fetch(..) => self.fetch(place, pending, out),
+            Work::Store(io) => {
+                let (at, space) = (pending.queue, io.of.place());
+                self.commands.put(place, pending);
+                if let Some(space) = self.spaces.at_mut(space) {
+                    space.waiting.push(at, place, &mut self.links);
+                }
+                self.spaces.make_busy(space);
+            }
+            Work::Event | Work::Fetching(_) | Work::Storing(_) | Work::Pipeline(_) | Work::Answer(_) => {
+                self.commands.put(place, pending);
+            }
+        }
+    }
+
+    /// Operations are done: those that wait for room go on, a command of each queue in turn.
+    pub(crate) fn serve_room(&mut self, out: &mut Outputs<'_>) {
+        let mut is_stuck = false;
+        while !is_stuck {
+            is_stuck = true;
+            for _ in 0..self.for_room.queues() {
+                let Some((at, place)) = self.for_room.pop(&mut self.links) else { return };
+                let Some(pending) = self.commands.take(place) else { continue };
+                if self.can_go_on(at, &pending.work) {
+                    is_stuck = false;
+                    self.go_on(place, pending, out);
+                } else {
+                    self.commands.put(place, pending);
+                    self.for_room.put_back(at, place, &mut self.links);
+                }
+            }
+        }
+    }
+
+    fn can_go_on(&self, at: u16, work: &Work) -> bool {
+        let has_key =
+            !matches!(work, Work::Pipeline(_)) || self.queues.get(at).is_none_or(|queue| queue.pipelined.has_free());
+        has_key && self.may_post(at, work.operations())
+    }
+
+    fn go_on(&mut self, place: u32, pending: Pending, out: &mut Outputs<'_>) {
+        match pending.work {
+            Work::Answer(answer) => {
+                let work = Work::Event;
+                self.answer_now(place, Pending { work, ..pending }, answer, out);
+            }
+            Work::Pipeline(_) => self.pipeline_again(place, pending, out),
+            _ => self.fetch_now(place, pending, out),
+        }
+    }
+
+    /// Packets are free: those that wait for some go on.
+    fn serve_packets(&mut self, out: &mut Outputs<'_>) {
+        for _ in 0..self.for_packets.queues() {
+            let Some((_, place)) = self.for_packets.pop(&mut self.links) else { return };
+            self.advance(place, out);
+        }
+    }
+
+    /// Goes on with what waits for what there is again, asks the stores, and takes what they have
+    /// done.
+    #[inline]
+    pub(crate) fn settle(&mut self, out: &mut Outputs<'_>) {
+        if self.spaces.busy() > 0 {
+            self.drive_stores(out);
+        }
+        if std::mem::take(&mut self.packets_freed) && !self.for_packets.is_empty() {
+            self.serve_packets(out);
+        }
+    }
+}

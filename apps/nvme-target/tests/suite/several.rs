@@ -1,0 +1,91 @@
+//! Several initiators on several namespaces, by commands of several lengths, at a target with less
+//! room than they ask for: every block that is read is of its own namespace, and of the last write.
+
+use verbline_tests::{Finished, Program, assert_report_holds, two_lcores};
+
+/// The shipped plan with two more initiators, each with ports and memory of its own, and less room
+/// for operations than the commands of all of them take.
+fn plan(folder: &tempfile::TempDir) -> String {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/nvme-target.toml")).unwrap();
+    let (target, load) = text.split_once("# --- load ---").expect("two parts");
+    let file = folder.path().join("blocks");
+    let namespaces = format!(
+        "[nvme.namespace.2]\nmemory = \"second\"\nblock_bytes = 512\n\n[nvme.namespace.7]\nfile = {file:?}\n\
+         create_bytes = 4_194_304\npage_cache = true\n\n[load]"
+    );
+    let target = target.replacen("[load]", &namespaces, 1);
+    let target = target.replace("regions = [\"disk\"]", "regions = [\"disk\", \"second\"]");
+    let target = target.replace("ops_shared_wr = 512", "ops_shared_wr = 160");
+    let second = "[region.second]\ndevice = \"nic0\"\nbytes = 4_194_304\nrights = [\"local-write\"]\n";
+    let mut all = format!("{target}\n{second}\n# --- load ---{load}");
+    for (number, nsid, block_bytes) in [(2, 2, 8192), (3, 7, 16_384)] {
+        all += &format!(
+            r#"
+            [region.buffers{number}]
+            device = "nic0"
+            bytes = 4_194_304
+            rights = ["local-write", "remote-read", "remote-write"]
+            [port.admin{number}]
+            lcore = "load"
+            device = "nic0"
+            pool = "commands"
+            transport = "rc"
+            connect = "10.9.9.1:4420"
+            connections = 1
+            rx_shared_wr = 64
+            tx_depth_wr = 32
+            next = "stage.load{number}"
+            [port.io{number}]
+            lcore = "load"
+            device = "nic0"
+            pool = "commands"
+            transport = "rc"
+            connect = "10.9.9.1:4420"
+            connections = 4
+            rx_shared_wr = 256
+            tx_depth_wr = 128
+            next = "stage.load{number}"
+            [stage.load{number}]
+            use = "initiator"
+            lcore = "load"
+            pool = "commands"
+            regions = ["buffers{number}"]
+            timers_max = 8
+            params = {{ buffers = "buffers{number}", nsid = {nsid}, block_bytes = {block_bytes} }}
+            out = {{ admin = "port.admin{number}", io = "port.io{number}" }}
+            "#
+        );
+    }
+    let path = folder.path().join("plan.toml");
+    std::fs::write(&path, all).unwrap();
+    path.display().to_string()
+}
+
+#[track_caller]
+fn assert_verified(shown: &Finished) {
+    let json = shown.json();
+    assert_report_holds(&json);
+    assert_eq!((&json["mismatches"], &json["balance"], &json["counts"]["failed"]), (&0.into(), &0.into(), &0.into()));
+    assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
+    assert_eq!(json["counts"]["connected"].as_u64(), Some(3), "each initiator connected once: {shown}");
+    assert!(json["verified"].as_u64() > Some(0), "{shown}");
+    let stages = json["stages"].as_array().expect("stages");
+    let target = stages.iter().find(|stage| stage["name"] == "target").expect("the target");
+    let counters = target["counters"].as_array().expect("counters");
+    let waited = counters.iter().find(|counter| counter["name"] == "waited").expect("it is counted");
+    let waited = waited["value"].as_u64();
+    assert!(waited > Some(0), "commands waited: {target}");
+}
+
+/// Blocks in two regions and a file, of three lengths; reads alone as well, which wait the most.
+#[test]
+fn two_lcores_serve_several_namespaces_under_pressure() {
+    let Some(placed) = two_lcores(["target", "load"]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let app = Program::new(env!("CARGO_BIN_EXE_nvme-target"));
+    let run = app.with(["run", &plan(&folder), "--for", "2500ms", "--json"]).with(placed);
+    for sets in ["load.read_share=0.7", "load.read_share=1.0"] {
+        let run = run.with(["--set", "load.bytes=1048576", "--set", "pool.commands.packets=16384", "--set", sets]);
+        assert_verified(&run.run().exited(0));
+    }
+}

@@ -1,0 +1,108 @@
+//! Hosts that do not take what they asked for: the others are served, and they are disconnected.
+
+use std::time::{Duration, Instant};
+
+use crate::common::{ENTRIES, Host, end, plan, start, until};
+use verbline_nvme::identify::cns;
+use verbline_nvme::{Command, Sgl, opcode};
+
+/// A host on whose I/O queues nobody takes responses, each with all reads that it may have.
+fn slow_host(port: u16, name: &'static str, queues: u16) -> (Host, Vec<usize>) {
+    let mut host = Host::new(port);
+    host.name = name;
+    let (_, cntlid) = host.controller();
+    let deaf: Vec<usize> = (1..=queues).map(|qid| host.deaf_queue(cntlid, qid)).collect();
+    for queue in &deaf {
+        for cid in 1..ENTRIES {
+            host.send(*queue, &Command { cid, ..host.read(0, 1) }.to_bytes());
+        }
+    }
+    (host, deaf)
+}
+
+/// Three queues could hold every operation of the port; a host beside them reads, and asks for
+/// pages, all the while. After their time they are disconnected.
+#[test]
+fn hosts_that_take_no_responses_stop_nobody() {
+    let text = plan(7825, "response_timeout_ms = 1500").replace("ops_shared_wr = 256", "ops_shared_wr = 64");
+    let running = start(&text);
+    let (mut slow, deaf) = slow_host(7825, "nqn.2026-01.org.example:slow", 3);
+    until(&running, "waited", 3);
+    let mut good = Host::new(7825);
+    let (admin, cntlid) = good.controller();
+    let io = good.io_queue(cntlid, 1);
+    let identify = Command::new(opcode::admin::IDENTIFY, 0, good.keyed(0, 4096));
+    let identify = identify.with([cns::CONTROLLER.into(), 0, 0, 0, 0, 0]);
+    let began = Instant::now();
+    for _ in 0..50 {
+        let cid = good.cid();
+        good.send(io, &Command { cid, ..good.read(0, 1) }.to_bytes());
+        let answer = good.response_within(io, Duration::from_secs(10)).expect("a read is answered");
+        assert!(answer.cid == cid && answer.status.is_success());
+        let cid = good.cid();
+        good.send(admin, &Command { cid, ..identify }.to_bytes());
+        let answer = good.response_within(admin, Duration::from_secs(10)).expect("Identify is answered");
+        assert!(answer.status.is_success(), "{answer:?}");
+    }
+    let took = began.elapsed();
+    for queue in deaf {
+        assert!(slow.is_cut_off(queue, Duration::from_secs(20)), "a queue that takes nothing is disconnected");
+    }
+    until(&running, "stuck", 3);
+    good.assert_served(io);
+    println!("50 reads and pages took {took:?}");
+    end(running);
+}
+
+/// A host that is slow and not silent keeps its connection: what it takes, late, is a sign of life.
+#[test]
+fn a_host_that_takes_its_responses_late_stays() {
+    let running = start(&plan(7826, "response_timeout_ms = 2000"));
+    let (mut slow, deaf) = slow_host(7826, "nqn.2026-01.org.example:late", 1);
+    std::thread::sleep(Duration::from_millis(800));
+    slow.listen_again(deaf[0]);
+    for _ in 1..ENTRIES {
+        assert!(slow.response(deaf[0]).status.is_success());
+    }
+    slow.assert_served(deaf[0]);
+    let report = end(running);
+    assert_eq!(report.stage("target").and_then(|stage| stage.counter("stuck")), Some(0));
+}
+
+/// While hosts have a namespace zeroed and verified, over and over, another one's reads go on: what
+/// the lcore does in a turn is bounded, whoever asks for how much.
+#[test]
+fn long_commands_leave_turns_to_others() {
+    let running = start(&plan(7827, ""));
+    let mut busy = Host::new(7827);
+    busy.name = "nqn.2026-01.org.example:busy";
+    let (_, cntlid) = busy.controller();
+    let queues = [1, 2, 3, 4].map(|qid| busy.io_queue(cntlid, qid));
+    let mut host = Host::new(7827);
+    let (_, cntlid) = host.controller();
+    let io = host.io_queue(cntlid, 1);
+    host.assert_served(io);
+    for cid in 1..ENTRIES {
+        for (index, queue) in queues.into_iter().enumerate() {
+            let opcode = if index == 3 { opcode::io::VERIFY } else { opcode::io::WRITE_ZEROES };
+            let command = busy.of_blocks(opcode, 0, 256, Sgl::NONE);
+            busy.send(queue, &Command { cid, ..command }.to_bytes());
+        }
+    }
+    // 60 MiB, of which a turn does 256 KiB.
+    let mut reads = 0;
+    let mut answered = 0;
+    while answered < 4 * (usize::from(ENTRIES) - 1) {
+        host.assert_served(io);
+        reads += 1;
+        for queue in queues {
+            while let Some(answer) = busy.response_within(queue, Duration::ZERO) {
+                assert!(answer.status.is_success(), "{answer:?}");
+                answered += 1;
+            }
+        }
+    }
+    println!("{reads} reads beside 60 long commands");
+    assert!(reads > 40, "{reads} reads were answered meanwhile");
+    end(running);
+}
