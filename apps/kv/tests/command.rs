@@ -81,7 +81,9 @@ fn two_lcores_report() {
 /// Operations whose messages find no room: the text says where those were dropped.
 #[test]
 fn two_lcores_say_where_operations_vanish() {
-    let Some(run) = short(&["kv.window=64", "port.server.tx_depth_wr=1"]) else { return };
+    let Some(run) = short(&["kv.window=64", "stage.client.timers_max=16385", "port.server.tx_depth_wr=1"]) else {
+        return;
+    };
     let shown = run.run().exited(0);
     assert_fits(&shown.stdout);
     assert!(shown.stdout.contains(" messages dropped at port.server: tx_full"), "{shown}");
@@ -103,7 +105,7 @@ fn settings_that_cannot_be_are_refused_at_their_place() {
         ("stage.shard0.params.table=table1", "needs the region `table1`"),
         ("stage.shard0.params.value_bytes=1048577", "make no table in the 8388608 bytes of region.table0"),
         // What its stages need of the plan's tables.
-        ("kv.window=64", "stage.client can arm 16385 timers at once, and may arm 1024"),
+        ("kv.window=64", "stage.client can arm 16385 timers at once, and may arm 1025"),
         ("stage.client.timers_max=0", "write `timers_max = 257` or more"),
         ("port.clients.ops_depth_wr=0", "stage.client asks for RDMA READs over its output `send`"),
         ("region.table1.rights=[]", "region.table1 lacks \"remote-read\", which stage.shard1 needs"),

@@ -172,7 +172,7 @@ fn two_lcores_of_the_nvme_target_account_for_all() {
         &["load.in_capsule=false", "load.depth=60"],
         &["load.block_bytes=32768", "load.depth=7", "load.read_share=0.3"],
         // Less room for operations than the queues ask for: commands wait.
-        &["port.hosts.ops_depth_wr=8", "port.hosts.ops_shared_wr=24"],
+        &["port.hosts.connections_max=12", "port.hosts.ops_depth_wr=8", "port.hosts.ops_shared_wr=24"],
     ];
     for sets in cases {
         let mut registry = Registry::new("nvme-target");

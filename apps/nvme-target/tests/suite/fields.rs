@@ -16,6 +16,9 @@ const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_m
 /// What a field of 32 bits may hold to do harm.
 const BOUNDS: [u32; 7] = [0, 1, 0x7FFF, 0xFFFF, 1 << 16, 1 << 31, u32::MAX];
 
+/// What becomes of an address and its key.
+type Change = fn(u64, u32) -> (u64, u32);
+
 /// A host beside, with an I/O queue.
 fn neighbour(port: u16) -> (Host, usize) {
     let mut good = Host::new(port);
@@ -202,7 +205,7 @@ fn flags_and_descriptors() {
         }
     }
     // An address and a key that the host did not give: its own queue pair fails, and no other.
-    let wrong: [fn(u64, u32) -> (u64, u32); 4] = [
+    let wrong: [Change; 4] = [
         |addr, key| (addr, key ^ 1),
         |addr, key| (addr, key ^ 0xFFFF_FF00),
         |addr, key| (addr ^ 1 << 63, key),

@@ -26,7 +26,11 @@ fn a_file_that_somebody_else_has_is_refused() {
     let sets = [&namespace[..], "pool.data.headroom_bytes=0"];
     check(&sets).exited(0);
     flock(&file, FlockOperation::LockExclusive).unwrap();
-    let shown = check(&sets).exited(2);
+    // A check opens nothing.
+    check(&sets).exited(0);
+    let run =
+        Program::new(env!("CARGO_BIN_EXE_nvme-target")).with(["run", "config/nvme-target.toml", "--for", "100ms"]);
+    let shown = run.with(sets.iter().flat_map(|set| ["--set", set])).run().exited(1);
     let holder = format!("process {} (", std::process::id());
     assert!(unwrapped(&shown.stderr).contains(&holder), "{shown}");
     drop(file);

@@ -12,12 +12,14 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use crate::api::context::{StageContext, StageError};
+use crate::api::guarded::Guarded;
 use crate::api::stage::Stage;
 use crate::stats::count::Counter;
 use crate::waiting::fds::{FdId, FdInterest, Fds};
 
-/// What opens a stage that was described.
-pub(crate) type Open = Box<dyn FnOnce(&Opening<'_>) -> Result<Box<dyn Stage>, StageError>>;
+/// What opens a stage that was described. A stage that is made by then is guarded already, since a
+/// check drops it.
+pub(crate) type Open = Box<dyn FnOnce(&Opening<'_>) -> Result<Guarded<dyn Stage>, StageError>>;
 
 /// A stage as its kind described it: checked, and not open yet.
 pub(crate) struct Described<'a> {

@@ -28,6 +28,7 @@ use verbline_plan::{Catalog, NeedsFn, Plan, StageKind, StageSpec};
 
 use crate::api::acceptor::{Acceptor, AcceptorContext};
 use crate::api::context::{StageContext, StageError};
+use crate::api::guarded::Guarded;
 use crate::api::opening::{Open, Opening};
 use crate::api::stage::Stage;
 use crate::stats::drop_reason::STAGE_REASONS_MAX;
@@ -81,7 +82,7 @@ impl Registry {
         F: Fn(&StageContext<'_>) -> Result<Box<dyn Stage>, StageError> + Send + Sync + 'static,
     {
         self.kind_of(name, spec, move |context| {
-            let stage = make(context)?;
+            let stage = guarded(context, make(context)?);
             Ok(Box::new(move |_: &Opening<'_>| Ok(stage)))
         })
     }
@@ -116,7 +117,7 @@ impl Registry {
         let open = Arc::new(open);
         self.kind_of(name, spec, move |context| {
             let (described, open) = (describe(context)?, Arc::clone(&open));
-            Ok(Box::new(move |opening: &Opening<'_>| open(described, opening)))
+            Ok(Box::new(move |opening: &Opening<'_>| Ok(guarded(opening, open(described, opening)?))))
         })
     }
 
@@ -211,4 +212,9 @@ impl fmt::Debug for Registry {
             .field("sections", &self.sections)
             .finish()
     }
+}
+
+/// A stage of the app's, whose `Drop` may panic.
+fn guarded(context: &StageContext<'_>, stage: Box<dyn Stage>) -> Guarded<dyn Stage> {
+    Guarded::new(&format!("stage.{}", context.name()), stage)
 }

@@ -1,8 +1,6 @@
 //! Puts each lcore together: its ports, nodes, rings, sinks and caches.
 
 use std::cmp::Reverse;
-use std::io;
-use std::os::fd::AsFd;
 
 use verbline_mem::PoolCache;
 use verbline_plan::{
@@ -12,16 +10,14 @@ use verbline_ring::Waker;
 use verbline_verbs::Completions;
 
 use crate::api::error::EngineError;
-use crate::api::guarded::Guarded;
 use crate::api::outputs::Output;
 use crate::api::region::Region;
 use crate::api::registry::Registry;
 use crate::api::sink::{Link, Sink, SinkStats};
 use crate::api::spread::Spread;
-use crate::api::stage::Stage;
 use crate::connection::handover::{Handovers, PortSide};
 use crate::idle::policy::Budget;
-use crate::idle::wake_set::{WakeSet, WatchedFds};
+use crate::idle::wake_set::WakeSet;
 use crate::lcore::holds::Hold;
 use crate::lcore::multi_port::{ManyReceiving, ManySending, MultiPort};
 use crate::lcore::node::{Node, NodeSpec};
@@ -34,23 +30,13 @@ use crate::setup::many_ports::{ManyPorts, every_of};
 use crate::setup::operating::{HandedBack, many_operation_queue, operating_stage, operation_queue};
 use crate::setup::queue_pairs::QueuePairs;
 use crate::setup::rings::{Between, LaneEnds, RingEnds};
+use crate::setup::stages::StageAndFds;
 use crate::stats::clock::Clock;
 use crate::stats::count::shared;
 use crate::stats::drop_reason::DropReason;
 use crate::stats::snapshot::{LaneEntry, RunStats};
-use crate::waiting::fds::Fds;
 use crate::waiting::timed::Timed;
 use crate::waiting::watching::Watching;
-
-/// A stage, the descriptors that it has its lcore watch, and the ports that it is told of.
-pub(crate) type StageAndFds = (Guarded<dyn Stage>, Option<Fds>, Box<[u16]>);
-
-/// What the stages of an lcore watch; `None` if nothing.
-pub(crate) fn watched_fds(lcore: &Lcore, stages: &[Option<StageAndFds>]) -> io::Result<Option<WatchedFds>> {
-    let fds = lcore.stages.iter().filter_map(|id| stages[id.index()].as_ref()?.1.as_ref());
-    let of_stages = fds.map(|fds| fds.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>()?;
-    (!of_stages.is_empty()).then(|| WatchedFds::new(&of_stages)).transpose()
-}
 
 /// Puts the lcores together, from what was made for all of them.
 pub(crate) struct LcoreBuilder<'a> {

@@ -1,7 +1,10 @@
 //! Makes the stages of a plan, in two steps: what the app registered describes each, without
 //! effects, and a run opens what they need.
 
-use verbline_plan::{Diagnostics, Plan};
+use std::io;
+use std::os::fd::AsFd;
+
+use verbline_plan::{Diagnostics, Lcore, Plan};
 
 use crate::api::context::{StageContext, StageError};
 use crate::api::error::{EngineError, place};
@@ -10,6 +13,7 @@ use crate::api::opening::{Described, Opening};
 use crate::api::region::Region;
 use crate::api::registry::Registry;
 use crate::api::stage::Stage;
+use crate::idle::wake_set::WatchedFds;
 use crate::setup::acceptors::make_acceptor;
 use crate::setup::regions;
 use crate::stats::clock::Clock;
@@ -30,6 +34,16 @@ pub(crate) struct MadeStage {
     pub(crate) fds: Option<Fds>,
     /// The ports that its factory asked for, by their places in the plan.
     pub(crate) ports: Vec<u16>,
+}
+
+/// A stage, the descriptors that it has its lcore watch, and the ports that it is told of.
+pub(crate) type StageAndFds = (Guarded<dyn Stage>, Option<Fds>, Box<[u16]>);
+
+/// What the stages of an lcore watch; `None` if nothing.
+pub(crate) fn watched_fds(lcore: &Lcore, stages: &[Option<StageAndFds>]) -> io::Result<Option<WatchedFds>> {
+    let fds = lcore.stages.iter().filter_map(|id| stages[id.index()].as_ref()?.1.as_ref());
+    let of_stages = fds.map(|fds| fds.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>()?;
+    (!of_stages.is_empty()).then(|| WatchedFds::new(&of_stages)).transpose()
 }
 
 /// Describes the stages, in the plan's order, without effects: an error in a parameter opens no
@@ -75,7 +89,7 @@ fn open_stage(
     let (drops, opening) = (context.spec().drops, Opening::new(context));
     let made = open(&opening).map_err(refused(plan, stage))?;
     let (counters, fds, ports) = opening.into_parts();
-    Ok(MadeStage { stage: Guarded::new(&format!("stage.{}", stage.name), made), drops, counters, fds, ports })
+    Ok(MadeStage { stage: made, drops, counters, fds, ports })
 }
 
 /// What the kind said, with the stage's place in the plan.

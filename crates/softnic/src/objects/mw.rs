@@ -131,12 +131,12 @@ pub(crate) fn retire(mw: &Mw) -> Result<(), c_int> {
     Ok(())
 }
 
-/// Takes the window that stands for `grant` by `key` off its region. False if it doesn't any more:
+/// Takes the window that stands for `grant` by `key` off its region. False if it does no more:
 /// it was invalidated, or bound anew, since that was looked up.
 pub(crate) fn invalidate(_pinned: Pinned<'_>, key: u32, grant: &Grant) -> bool {
     debug_assert!(grant.access & WINDOW != 0);
-    // SAFETY: a window's grant says where it is (`bind::grant`); whoever frees it clears its key and
-    // waits for all who are pinned (`retire`).
+    // SAFETY: a window's grant says where it is (`bind::grant`); the thread that frees it clears
+    // its key and waits for all who are pinned (`retire`).
     let window = unsafe { &*(grant.offset as *const Mw) };
     let mut binding = window.binding();
     let stands = key_table::grant(key).as_ref() == Some(grant);

@@ -92,7 +92,7 @@ fn unprivileged(arguments: &[&str], more: &[String]) -> Option<Finished> {
     let program: Program =
         app().lacking([Lack::LockedMemory]).with(arguments).with([plan.display().to_string()]).with(more);
     let mut command = Command::new("prlimit");
-    command.arg("--memlock=65536:65536").arg("--").arg(&binary).args(program.command().get_args());
+    command.args(["--memlock=65536:65536", "--", "env"]).args(program.command_under(&binary).get_args());
     command.current_dir(folder.path());
     if rustix::process::geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbline_mem::{Batch, PageChoice, PageSize, Pool, PoolCache, PoolSpec, Region, RegionSpec};
-use verbline_plan::{Loader, Machine, StageSpec};
+use verbline_plan::{Loader, Machine, OutputOperations, StageSpec};
 use verbline_verbs::connection::{ConnectOptions, Connecting, Connection, ConnectionError, resolve};
 use verbline_verbs::rdma::Remote;
 use verbline_verbs::{
@@ -123,7 +123,8 @@ impl World {
     pub(super) fn new(shape: Shape) -> World {
         let ledger = Shared::default();
         let mut registry = Registry::new("test");
-        let spec = StageSpec { outputs: &["out"], summary: "writes down", ..StageSpec::default() };
+        let operations = &[OutputOperations { output: "out", kinds: &[] }];
+        let spec = StageSpec { outputs: &["out"], operations, summary: "writes down", ..StageSpec::default() };
         let shared = ledger.clone();
         registry.stage("desk", spec, move |_| Ok(Box::new(Desk(shared.clone()))));
         let loader = Loader::new(registry.catalog(), Machine::detect());

@@ -162,8 +162,8 @@ impl Cell {
         carried && (!self.flags.fence || self.transport == Transport::Rc)
     }
 
-    /// ibv_post_send(3): what is sent or read lies in `sg_list`; an atomic is "a 64 bits value", and
-    /// "the original data […] is being written to the local memory buffers". LOCAL_INV has no
+    /// ibv_post_send(3): what is sent or read lies in `sg_list`; an atomic is "a 64 bits value",
+    /// and "the original data […] is being written to the local memory buffers". LOCAL_INV has no
     /// memory. What a window or a key stands for is a part of a region, "registered until any
     /// posted Work Request that uses it isn't considered outstanding anymore", and longer: until
     /// nobody reaches it by that.
