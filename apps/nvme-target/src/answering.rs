@@ -108,7 +108,10 @@ impl Target {
                 };
                 match send.into_memory().into_packet() {
                     Some(capsule) => Err((capsule, Answer { result, status, data })),
-                    None => Ok(self.give_back(data.into_use())),
+                    None => {
+                        self.give_back(data.into_use());
+                        Ok(())
+                    }
                 }
             }
             Err(_) => {

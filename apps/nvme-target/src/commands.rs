@@ -177,6 +177,10 @@ impl Commands {
 
     /// Adds one. It comes back if there is no place: the acceptor lets in no more commands than
     /// there are places.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the value goes back to its owner; a box would be allocated on an lcore"
+    )]
     pub(crate) fn add(&mut self, pending: Pending) -> Result<u32, Pending> {
         let Some(at) = self.free.pop() else { return Err(pending) };
         self.all[at as usize] = Some(pending);

@@ -145,6 +145,10 @@ impl Namespaces {
     }
 
     /// A stage has given it up. It comes back while somebody notes something, to be tried again.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the value goes back to its owner; a box would be allocated on an lcore"
+    )]
     pub(crate) fn leave(&self, space: Space) -> Result<(), Space> {
         let Ok(mut state) = self.state.try_lock() else { return Err(space) };
         state.give_up(space.tenant);

@@ -78,13 +78,17 @@ impl Target {
             return Err((capsule, of));
         }
         let queue = self.queues.get_mut(at).filter(|queue| queue.is_open).zip(remote(command.sgl));
-        let Some((queue, to)) = queue else { return Ok(self.spaces.give_back(of)) };
+        let Some((queue, to)) = queue else {
+            self.spaces.give_back(of);
+            return Ok(());
+        };
         let Some(key) = queue.pipelined.take() else { return Err((capsule, of)) };
         let (connection, reply) = (queue.connection, Reply::of(command, Status::SUCCESS));
         let Some(sq_head) = write_response(queue, &mut capsule, reply) else {
             queue.pipelined.put_back(key);
             out.close(connection);
-            return Ok(self.spaces.give_back(of));
+            self.spaces.give_back(of);
+            return Ok(());
         };
         let of_key = SignatureKey(key);
         let invalidate = reply.key.filter(|_| self.rules.settings.remote_invalidate);
@@ -112,7 +116,8 @@ impl Target {
                     _ => {
                         // As of a response that can't be posted.
                         out.close(connection);
-                        Ok(self.spaces.give_back(of))
+                        self.spaces.give_back(of);
+                        Ok(())
                     }
                 }
             }

@@ -65,6 +65,10 @@ impl Spaces {
     }
 
     /// Adds a namespace; it comes back if there is no place, or its number is taken.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the value goes back to its owner; a box would be allocated on an lcore"
+    )]
     pub(crate) fn add(&mut self, space: Space) -> Result<(), Space> {
         let number = self.by_nsid.get_mut(space.nsid as usize).filter(|number| number.is_none());
         let (Some(number), Some(place)) = (number, self.free.last()) else { return Err(space) };

@@ -30,7 +30,7 @@ fn open(nsid: u32, how: &NamespaceSettings, settings: &Settings) -> Result<Space
 }
 
 fn added(changes: &[Change]) -> Vec<u32> {
-    changes.iter().filter_map(|change| matches!(change, Change::Add(_)).then(|| nsid_of(change))).collect()
+    changes.iter().filter(|change| matches!(change, Change::Add(_))).map(nsid_of).collect()
 }
 
 fn nsid_of(change: &Change) -> u32 {

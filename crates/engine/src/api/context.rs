@@ -62,7 +62,7 @@ impl<'a> StageContext<'a> {
         self.plan[self.stage.lcore].burst_packets as usize
     }
 
-    /// The most packets that one call of [`Stage::process`] is given.
+    /// The most packets that one call of [`Stage::process`](crate::Stage::process) is given.
     pub fn batch_max(&self) -> usize {
         self.stage.batch_packets as usize
     }
@@ -119,7 +119,7 @@ impl<'a> StageContext<'a> {
     }
 
     /// A section of the plan, as the app's own type; it must have been registered with
-    /// [`Registry::section`].
+    /// [`Registry::section`](crate::Registry::section).
     pub fn section<T: DeserializeOwned>(&self, name: &str) -> Result<T, StageError> {
         Ok(self.raw_section(name)?.parse()?)
     }

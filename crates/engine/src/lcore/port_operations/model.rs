@@ -155,7 +155,7 @@ impl World {
         let tag = self.next_tag;
         self.next_tag += 1;
         // Half of what may use either uses a part of the region.
-        let in_region = len % 2 == 0;
+        let in_region = len.is_multiple_of(2);
         let range = |len| Range { region: 0, offset: 0, len };
         let memory = || match in_region {
             true => Memory::Range(range(len as u32)),

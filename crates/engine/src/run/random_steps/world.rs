@@ -124,6 +124,7 @@ impl World {
         let ledger = Shared::default();
         let mut registry = Registry::new("test");
         let operations = &[OutputOperations { output: "out", kinds: &[] }];
+        let operations: &[_] = if shape.ops_wr > 0 { operations } else { &[] };
         let spec = StageSpec { outputs: &["out"], operations, summary: "writes down", ..StageSpec::default() };
         let shared = ledger.clone();
         registry.stage("desk", spec, move |_| Ok(Box::new(Desk(shared.clone()))));
