@@ -54,7 +54,7 @@ pub enum Told {
 }
 
 impl FollowerSpec {
-    /// What [`Follower::new`] allocates, in bytes.
+    /// What `Follower::new` allocates, in bytes.
     pub fn memory_bytes(self) -> u64 {
         self.books.memory_bytes()
             + MessageRing::memory_bytes(self.held_messages)
