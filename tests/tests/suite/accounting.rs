@@ -103,7 +103,7 @@ fn accounts(report: &Report, tallies: &Tallies, of: &str) {
     assert_eq!(exchange.orders, strategy.reports + exchange.unanswered.max(lost_reports), "{of}");
 }
 
-const SOON: Duration = Duration::from_millis(400);
+const SOON: Duration = Duration::from_millis(1500);
 
 #[test]
 fn two_lcores_of_the_generated_feed_account_for_all() {
@@ -142,7 +142,7 @@ fn two_lcores_of_the_recorded_feed_account_for_all() {
     ];
     for case in cases {
         let sets: Vec<_> = case.iter().copied().chain([dir.as_str()]).collect();
-        if trade("moex-replay", &sets, Duration::from_millis(700)).is_none() {
+        if trade("moex-replay", &sets, Duration::from_millis(1500)).is_none() {
             return;
         }
     }
