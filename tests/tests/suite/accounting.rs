@@ -103,7 +103,7 @@ fn accounts(report: &Report, tallies: &Tallies, of: &str) {
     assert_eq!(exchange.orders, strategy.reports + exchange.unanswered.max(lost_reports), "{of}");
 }
 
-const SOON: Duration = Duration::from_millis(1500);
+const SOON: Duration = Duration::from_millis(400);
 
 #[test]
 fn two_lcores_of_the_generated_feed_account_for_all() {
@@ -142,7 +142,7 @@ fn two_lcores_of_the_recorded_feed_account_for_all() {
     ];
     for case in cases {
         let sets: Vec<_> = case.iter().copied().chain([dir.as_str()]).collect();
-        if trade("moex-replay", &sets, Duration::from_millis(1500)).is_none() {
+        if trade("moex-replay", &sets, Duration::from_millis(700)).is_none() {
             return;
         }
     }
@@ -178,7 +178,7 @@ fn two_lcores_of_the_nvme_target_account_for_all() {
         let mut registry = Registry::new("nvme-target");
         let app = NvmeTarget::default();
         app.register(&mut registry);
-        let Some(report) = run(&registry, "nvme-target", ["target", "load"], sets, SOON) else { return };
+        let Some(report) = run(&registry, "nvme-target", ["target", "load"], sets, 4 * SOON) else { return };
         let (target, load) = (report.stage("target").expect("a target"), report.stage("load").expect("a load"));
         assert_eq!(target.packets_in, target.counter("commands").unwrap_or(0), "{sets:?}: {:?}", report.drops);
         assert_eq!((target.counter("failed"), dropped_at(&report, "stage.target")), (Some(0), 0), "{sets:?}");
