@@ -1,5 +1,4 @@
 //! What several test files make: pools on base pages, which every machine has.
-#![allow(dead_code, reason = "each test file uses some of it")]
 
 use verbline_mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
 
