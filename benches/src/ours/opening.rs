@@ -45,7 +45,7 @@ impl Pings {
 /// Goes to and fro over one connection, one message at a time, while others open.
 struct Ping {
     port: u16,
-    /// How many others are to open, and how many have.
+    /// How many others are to open, and how many have: the stage leads to their port, too, so that it is told.
     others: u64,
     opened: u64,
     first_ns: Tick,
@@ -93,7 +93,6 @@ impl Stage for Ping {
             return;
         }
         if event.port != self.port {
-            // Each is opened at both ends; the connecting one is the later.
             if self.opened == 0 {
                 self.first_ns = out.fresh_ns();
             }
@@ -111,15 +110,14 @@ impl Stage for Ping {
 
 fn registry(leave: &Arc<Mutex<Option<Pings>>>, trips_max: usize) -> Registry {
     let mut registry = stages::registry(&Waits::default());
-    let spec = StageSpec { outputs: &["out"], source: true, ..StageSpec::default() };
+    let spec = StageSpec { outputs: &["out", "others"], source: true, ..StageSpec::default() };
     let leave = leave.clone();
     registry.stage("ping", StageSpec { summary: "to and fro over one connection", ..spec }, move |stage| {
         let port = stage.port("pinger").expect("the plan has it");
         let empty = || Histogram::new_with_bounds(1, 10_000_000_000, 3);
         let each = Vec::with_capacity(trips_max);
         let pings = Some(Pings { opening: empty()?, undisturbed: empty()?, took_ns: 0, each });
-        // Of each an event at either end, and one of the server's own end of the pinger's.
-        let others = 2 * u64::from(OPENED) + 1;
+        let others = u64::from(OPENED);
         Ok(Box::new(Ping { port, others, opened: 0, first_ns: 0, to: None, pings, leave: leave.clone() }))
     });
     registry
@@ -224,9 +222,8 @@ fn open_once(pace_per_s: Option<u32>, trips_max: usize) -> Pings {
          listen = \"10.9.9.1:4802\", acceptor = \"paced\", connections_max = {}, rx_shared_wr = 512, \
          tx_depth_wr = 4, \
          next = \"stage.echo\" }}\n\
-         stage.ping = {{ use = \"ping\", lcore = \"a\", pool = \"packets\", out = {{ out = \"port.pinger\" }} }}\n\
-         stage.more = {{ use = \"source\", lcore = \"a\", pool = \"packets\", out = {{ out = \"port.others\" }}, \
-         params = {{ count = 0 }} }}\n\
+         stage.ping = {{ use = \"ping\", lcore = \"a\", pool = \"packets\", \
+         out = {{ out = \"port.pinger\", others = \"port.others\" }} }}\n\
          stage.echo = {{ use = \"forward\", lcore = \"a\", out = {{ out = \"port.server\" }} }}",
         cpus()[0].id,
         OPENED + 1,
