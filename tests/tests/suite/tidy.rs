@@ -1,6 +1,7 @@
 //! What no compiler keeps: how wide lines and how long files are, that SAFETY comments say
 //! something, that the files of a crate do not import one another in circles, that links between
-//! documents lead somewhere.
+//! documents lead somewhere, that every public function that reaches a device's memory says why it
+//! is sound.
 //!
 //! Every rule is a function over text, with a test beside it that plants an offence. What is still
 //! wrong is counted here, crate by crate: a number that is too small fails, and so does one that
@@ -11,6 +12,7 @@ mod imports;
 mod lengths;
 mod links;
 mod safety;
+mod soundness;
 mod tree;
 mod widths;
 
