@@ -45,8 +45,8 @@ impl Pings {
 /// Goes to and fro over one connection, one message at a time, while others open.
 struct Ping {
     port: u16,
-    /// How many others are to open, and how many have: the stage leads to their port, too, so that it
-    /// is told.
+    /// How many others are to open, and how many have: the stage leads to their port, too, so that
+    /// it is told.
     others: u64,
     opened: u64,
     first_ns: Tick,
