@@ -1,8 +1,9 @@
-//! What a plan can choose from: providers, page sizes, idle policies, transports, and whom a port
-//! sends to.
+//! What a plan can choose from: providers, page sizes, idle policies, transports, the rights of a
+//! region, and whom a port sends to.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::BitOr;
 
 use crate::ids::PortId;
 
@@ -227,5 +228,45 @@ pub(crate) fn transport_word(transport: Transport) -> &'static str {
         Transport::Rc => "RC",
         Transport::Uc => "UC",
         Transport::Ud => "UD",
+    }
+}
+
+/// What may be done with a region, besides reading it by work requests of this end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rights(u8);
+
+impl Rights {
+    /// None of them.
+    pub const NONE: Rights = Rights(0);
+    /// Work requests of this end may write it: a READ, or an atomic's answer.
+    pub const LOCAL_WRITE: Rights = Rights(1);
+    /// Peers may READ it.
+    pub const REMOTE_READ: Rights = Rights(2);
+    /// Peers may WRITE it.
+    pub const REMOTE_WRITE: Rights = Rights(4);
+    /// Peers may compare and swap in it, and add.
+    pub const REMOTE_ATOMIC: Rights = Rights(8);
+    /// Memory windows may be bound to parts of it.
+    pub const BIND: Rights = Rights(16);
+
+    pub(crate) const WORDS: [(&'static str, Rights); 5] = [
+        ("local-write", Rights::LOCAL_WRITE),
+        ("remote-read", Rights::REMOTE_READ),
+        ("remote-write", Rights::REMOTE_WRITE),
+        ("remote-atomic", Rights::REMOTE_ATOMIC),
+        ("bind", Rights::BIND),
+    ];
+
+    /// Whether it has all of `other`.
+    pub fn contains(self, other: Rights) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Rights {
+    type Output = Rights;
+
+    fn bitor(self, other: Rights) -> Rights {
+        Rights(self.0 | other.0)
     }
 }

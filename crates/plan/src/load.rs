@@ -2,21 +2,21 @@
 
 use std::path::Path;
 
-use crate::build::Said;
 use crate::catalog::Catalog;
-use crate::checked::Checked;
-use crate::diag::Diagnostics;
-use crate::graph::Drawing;
+use crate::check::Checked;
+use crate::diag::diagnostics::Diagnostics;
+use crate::diag::sink::Sink;
+use crate::diag::source::{Sources, TEXT_BYTES_MAX};
+use crate::draw::graph::Drawing;
 use crate::machine::Machine;
-use crate::note::Note;
+use crate::machine::note::Note;
 use crate::plan::Plan;
-use crate::sink::Sink;
-use crate::source::{Sources, TEXT_BYTES_MAX};
-use crate::sums::{self, Sum};
-use crate::{
-    descriptors, file, flow, lcores, memory, needs, offers, order, ports, raw, refs, regions, rings, set, sizes,
-    spreads, syntax, tree, unused,
-};
+use crate::plan::build::Said;
+use crate::read::raw;
+use crate::sums::sum::{self, Sum};
+use crate::sums::{self, Proved};
+use crate::text::tree::{self, Table, Value};
+use crate::text::{file, set, syntax};
 
 /// Reads plans against what the application registered and what the machine has.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ impl Inspection {
 
     /// The sums as text.
     pub fn explain(&self) -> String {
-        sums::explain(&self.sums)
+        sum::explain(&self.sums)
     }
 }
 
@@ -99,8 +99,11 @@ impl Loader {
         if sink.is_hopeless() {
             return Inspection::refused(sink.finish(), name);
         }
-        let checked = self.check(&root, &mut sink);
-        let Proved { sums, completions, descriptors, operates, notes } = self.sums(&checked, &mut sink);
+        let raw = raw::read(&root, &self.catalog, &mut sink);
+        sink.tables_are_read();
+        let checked = Checked::new(raw, &self.catalog, &self.machine, &mut sink);
+        let proved = sums::prove(&checked, &self.catalog, &self.machine, &mut sink);
+        let Proved { sums, completions, descriptors, operates, notes } = proved;
         let drawing = Drawing::new(&checked, &sink);
         let is_valid = !sink.has_errors();
         let diagnostics = sink.finish();
@@ -116,63 +119,12 @@ impl Loader {
         Inspection { plan, diagnostics, notes, sums, drawing }
     }
 
-    fn parse(&self, sources: &Sources, sink: &mut Sink) -> tree::Table {
+    fn parse(&self, sources: &Sources, sink: &mut Sink) -> Table {
         let (mut root, errors) = tree::parse_document(sources.text(0), 0);
         syntax::report(sources.text(0), errors, sink);
         set::apply(&mut root, &self.flags, sink);
         root
     }
-
-    fn check(&self, root: &tree::Table, sink: &mut Sink) -> Checked<'_> {
-        let raw = raw::read(root, &self.catalog, sink);
-        sink.tables_are_read();
-        let links = refs::resolve(&raw, &self.catalog, sink);
-        let edges = links.edges(&raw, sink);
-        let ports = ports::check(&raw, &links, &self.catalog, sink);
-        let regions = regions::check(&raw, sink);
-        let lcores = lcores::check(&raw, &links, edges.all(), &self.machine, sink);
-        rings::check(&raw, &links, &edges, sink);
-        spreads::check(&raw, &links, &edges, sink);
-        let order = order::check(&raw, &links, &edges, sink);
-        unused::check(&raw, &links, &edges, sink);
-        let flow = flow::trace(&raw, &links, &edges, &order, sink);
-        sizes::check(&raw, &links, &ports, &flow, sink);
-        spreads::sizes(&raw, &links, &edges, &flow, sink);
-        Checked { raw, links, edges, ports, regions, lcores, order, flow }
-    }
-
-    /// Sums over references that don't hold would be wrong: they wait until the rest is right.
-    fn sums(&self, checked: &Checked<'_>, sink: &mut Sink) -> Proved {
-        if !sink.sums_are_sound() {
-            return Proved::default();
-        }
-        let (mut sums, completions) = sums::check(&checked.raw, &checked.links, &checked.edges, &checked.flow, sink);
-        let needs = needs::ask(&checked.raw, &checked.links, &self.catalog.sections, &sink.sources);
-        sums.extend(needs::packets(&checked.raw, &checked.links, &needs, sink));
-        let (timers, operates) = offers::check(&checked.raw, &checked.links, &checked.regions, &needs, sink);
-        sums.extend(timers);
-        let (memory, mut notes) =
-            memory::check(&checked.raw, &checked.links, &checked.regions, &needs, &self.machine, sink);
-        sums.extend(memory);
-        let open = descriptors::check(&checked.raw, &checked.links, &needs, &self.machine, sink);
-        let descriptors = open.needed;
-        sums.push(open);
-        notes.extend(lcores::cpu_time(&checked.raw, &self.machine));
-        Proved { sums, completions, descriptors, operates, notes }
-    }
-}
-
-/// The sums of a plan, and what follows from them.
-#[derive(Default)]
-struct Proved {
-    sums: Vec<Sum>,
-    /// What each lcore's completion queue must hold.
-    completions: Vec<u64>,
-    /// What all that is open at once comes to.
-    descriptors: u64,
-    /// Over which outputs each stage asks for operations.
-    operates: offers::Operates,
-    notes: Vec<Note>,
 }
 
 /// The app that the plan in a file says it is for, whether or not the rest of the file is a plan.
@@ -183,7 +135,7 @@ pub fn app_of(path: impl AsRef<Path>) -> Option<String> {
     let text = file::read(path.as_ref()).ok()?;
     let (root, _) = tree::parse_document(&text, 0);
     match &root.find("app")?.node.value {
-        tree::Value::Str(app) => Some(app.clone()),
+        Value::Str(app) => Some(app.clone()),
         _ => None,
     }
 }

@@ -1,0 +1,67 @@
+//! What the application brings to a plan: the stage kinds it registered and the sections that it
+//! reads itself.
+
+pub(crate) mod operation_kind;
+pub(crate) mod stage_needs;
+
+use crate::catalog::operation_kind::OutputOperations;
+use crate::catalog::stage_needs::NeedsFn;
+
+/// What can be named in a plan because the application knows it.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    /// The application's own name. A plan that says `app = "…"` must say this one; `None` takes
+    /// any.
+    pub app: Option<&'static str>,
+    /// The stage kinds, for `use = "…"`.
+    pub kinds: Vec<StageKind>,
+    /// The acceptors, for `acceptor = "…"`.
+    pub acceptors: Vec<&'static str>,
+    /// The top-level tables that the application reads itself, e.g. `feed` for `[feed]`.
+    pub sections: Vec<&'static str>,
+}
+
+/// A kind of stage, as registered.
+#[derive(Debug, Clone)]
+pub struct StageKind {
+    /// What `use = "…"` says.
+    pub name: &'static str,
+    /// What the app says about the kind.
+    pub spec: StageSpec,
+    /// What a stage of this kind needs beyond packets; `None`: nothing worth a sum.
+    pub needs: Option<NeedsFn>,
+}
+
+/// What an app says about a kind of stage when it registers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageSpec {
+    /// The outputs that `out = { … }` must wire, by name. A stage numbers them by their places in
+    /// this list.
+    pub outputs: &'static [&'static str],
+    /// The stage makes packets of its own accord, so nothing needs to lead to it. A source is
+    /// stopped first, and the run ends when all sources are done.
+    pub source: bool,
+    /// The most packets that the stage keeps between two calls (reorder buffers, retransmission); a
+    /// term of the pool's sum.
+    pub holds_packets: u32,
+    /// Bytes of the longest message that the stage sends, where its packets are longer: what else
+    /// they hold goes by RDMA. 0: a message may be as long as a packet.
+    pub message_bytes_max: u32,
+    /// The operations that every stage of the kind asks for, by output. Over any other output none
+    /// is accepted, unless the kind's [`Needs`](crate::Needs) have it.
+    pub operations: &'static [OutputOperations],
+    /// Timers that every stage of the kind may arm at once, beside those that depend on the plan
+    /// ([`Needs::timers`](crate::Needs::timers)).
+    pub timers: u32,
+    /// Names for the stage's own drop reasons.
+    pub drops: &'static [&'static str],
+    /// One line on what the stage does.
+    pub summary: &'static str,
+}
+
+impl Catalog {
+    /// The kind of this name.
+    pub fn kind(&self, name: &str) -> Option<&StageKind> {
+        self.kinds.iter().find(|kind| kind.name == name)
+    }
+}

@@ -1,0 +1,67 @@
+//! What a stage kind is asked about one of its stages, and what it answers.
+
+use crate::catalog::operation_kind::OutputOperations;
+use crate::choices::Rights;
+use crate::text::params::Params;
+
+/// What a kind is asked with: what the plan says to one of its stages.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    pub(crate) params: Params,
+    pub(crate) sections: &'a [(&'static str, Params)],
+    /// How many connections the port has at most that each output leads to.
+    pub(crate) connections: Vec<(&'static str, u32)>,
+}
+
+impl Asked<'_> {
+    /// The stage's `params`.
+    pub fn params(&self) -> &Params {
+        &self.params
+    }
+
+    /// A section of the plan that the application registered.
+    pub fn section(&self, name: &str) -> Option<&Params> {
+        self.sections.iter().find(|(known, _)| *known == name).map(|(_, params)| params)
+    }
+
+    /// How many connections the port may have that this output leads to; `None` if it leads to no
+    /// port that may have many.
+    pub fn connections(&self, output: &str) -> Option<u32> {
+        self.connections.iter().find(|(known, _)| *known == output).map(|(_, connections)| *connections)
+    }
+}
+
+/// What one stage needs, each with what it is for.
+#[derive(Debug, Clone, Default)]
+pub struct Needs {
+    /// Bytes of memory that it allocates, beside packets.
+    pub memory_bytes: Vec<(&'static str, u64)>,
+    /// Together the bytes of the longest packet that it must be able to write into a fresh one.
+    /// With any the stage needs a `pool`.
+    pub packet_bytes: Vec<(&'static str, u64)>,
+    /// Timers that it may arm at once, beside those of its kind
+    /// ([`StageSpec::timers`](crate::StageSpec::timers)).
+    pub timers: Vec<(&'static str, u64)>,
+    /// Operations that it asks for, beside those of its kind
+    /// ([`StageSpec::operations`](crate::StageSpec::operations)).
+    pub operations: Vec<OutputOperations>,
+    /// File descriptors that it opens.
+    pub descriptors: Vec<(&'static str, u64)>,
+    /// Rights of regions.
+    pub regions: Vec<RegionNeed>,
+}
+
+/// What a stage needs of a region.
+#[derive(Debug, Clone)]
+pub struct RegionNeed {
+    /// The region's name. If the plan has none of it, the stage's factory says so.
+    pub region: String,
+    /// The rights that it must have.
+    pub rights: Rights,
+    /// What they are for.
+    pub what: &'static str,
+}
+
+/// What a kind answers. A value that it would refuse anyway needs nothing here: the stage's factory
+/// says so.
+pub type NeedsFn = fn(&Asked<'_>) -> Needs;

@@ -1,0 +1,181 @@
+//! Connections by address: where a port listens or connects to, and which ports of the plan so
+//! meet.
+
+use std::net::SocketAddr;
+
+use crate::check::refs::Links;
+use crate::choices::{Provider, Transport, transport_word};
+use crate::diag::sink::Sink;
+use crate::ids::PortId;
+use crate::read::raw::RawPlan;
+use crate::read::raw_port::RawPort;
+use crate::read::reader::Field;
+
+/// An address from its text. `listen` may name every local address.
+pub(crate) fn parse(field: &Field<String>, key: &'static str, sink: &mut Sink) -> Option<Field<SocketAddr>> {
+    let address = field.value.parse::<SocketAddr>();
+    let refused = match address {
+        Err(_) => format!("`{}` is not an address with a port", field.value),
+        Ok(address) if address.port() == 0 => format!("`{}` has no port that the other end could know", field.value),
+        Ok(address) if address.ip().is_multicast() => {
+            format!("`{}` is a group; a connection has two ends", field.value)
+        }
+        Ok(address) if address.ip().is_unspecified() && key == "connect" => {
+            format!("`{}` is nobody's address", field.value)
+        }
+        Ok(value) => return Some(Field { value, span: field.span, given: field.given }),
+    };
+    let one = sink.error("bad-value", field.span, refused);
+    match field.value.parse::<std::net::IpAddr>() {
+        Ok(std::net::IpAddr::V6(ip)) => one.help(format!("add a port: {key} = \"[{ip}]:4420\"")),
+        Ok(ip) => one.help(format!("add a port: {key} = \"{ip}:4420\"")),
+        Err(_) => one.help("write an IP address and a port, e.g. \"10.9.9.1:4420\" or \"[fe80::1]:4420\""),
+    };
+    None
+}
+
+impl RawPort {
+    /// The keys that make a connection by address, those that are there.
+    pub(crate) fn address_keys(&self) -> impl Iterator<Item = (&'static str, &Field<String>)> {
+        let keys = [("listen", &self.listen), ("connect", &self.connect)];
+        keys.into_iter().filter_map(|(key, field)| Some((key, field.as_ref()?)))
+    }
+}
+
+impl RawPort {
+    /// Every address that it connects to, as far as they are addresses.
+    pub(crate) fn connect_to(&self) -> Vec<SocketAddr> {
+        let fields = self.connect.iter().chain(&self.connect_also);
+        fields.filter_map(|field| field.value.parse().ok()).collect()
+    }
+}
+
+/// Several addresses are for connections that are made again and again, each where one answers.
+fn check_list(port: &RawPort, sink: &mut Sink) {
+    let (Some(first), Some(second)) = (&port.connect, port.connect_also.first()) else { return };
+    let name = &port.head.name;
+    if port.shared.connections.is_none() {
+        sink.error("missing-key", second.span, format!("several addresses of port.{name} need `connections`"))
+            .help("add `connections = 4`, which are spread over the addresses; 1 is one that moves")
+            .help("or keep one address");
+    }
+    let mut seen = vec![first];
+    for field in &port.connect_also {
+        if let Some(before) = seen.iter().find(|before| before.value == field.value) {
+            sink.error("duplicate-name", field.span, format!("port.{name} connects to {} twice", field.value))
+                .related(before.span, "it is here too")
+                .help("remove one");
+        }
+        parse(field, "connect", sink);
+        seen.push(field);
+    }
+}
+
+/// A connection by address needs RC.
+pub(crate) fn check_transport(port: &RawPort, transport: Transport, sink: &mut Sink) {
+    let word = transport_word(transport);
+    for (key, field) in port.address_keys() {
+        sink.error("rc-only-key", field.span, format!("`{key}` is for RC; port.{} is {word}", port.head.name))
+            .note("the connection manager connects reliable queue pairs")
+            .help(format!("write `transport = \"rc\"`, or name a port of this plan instead of `{key}`"));
+    }
+}
+
+/// What the checks of one port found out about its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Listen(SocketAddr),
+    Connect(SocketAddr),
+}
+
+/// The other ends in this plan: for each port that listens the one that connects there, and the
+/// reverse. Complains about addresses that two ports want.
+pub(crate) fn meet(raw: &RawPlan, links: &Links<'_>, ends: &[Option<End>], sink: &mut Sink) -> Vec<Option<PortId>> {
+    raw.ports.iter().for_each(|port| check_list(port, sink));
+    let mut others = vec![None; ends.len()];
+    let provider = |index: usize| {
+        let device = &raw.devices[links.ports[index].device?.index()];
+        Some(device.provider.as_ref()?.value)
+    };
+    let listeners: Vec<(usize, SocketAddr, Provider)> = (ends.iter().enumerate())
+        .filter_map(|(index, end)| match end {
+            Some(End::Listen(address)) => Some((index, *address, provider(index)?)),
+            _ => None,
+        })
+        .collect();
+    for (place, (index, address, provider)) in listeners.iter().enumerate() {
+        let first = listeners[..place].iter().find(|(_, other, on)| on == provider && overlap(*other, *address));
+        let (Some((first, ..)), Some(field)) = (first, &raw.ports[*index].listen) else { continue };
+        let (first, name) = (&raw.ports[*first], &raw.ports[*index].head.name);
+        let one = sink.error("address-taken", field.span, format!("port.{name} can't listen at {address} as well"));
+        if let Some(field) = &first.listen {
+            one.related(field.span, format!("port.{} listens here", first.head.name));
+        }
+        one.help(match first.many() {
+            Some(many) => format!(
+                "give each port a port number of its own, or share the listener, which takes {}: `listen_with = \
+                 \"port.{}\"`",
+                many.value, first.head.name
+            ),
+            None => format!(
+                "give each port a port number of its own, or take all with one: `connections_max = {}`",
+                raw.ports[*index].many().map_or(16, |many| many.value.saturating_add(1))
+            ),
+        });
+    }
+    let connects = |(index, end): (usize, &Option<End>)| {
+        let to = if let Some(End::Connect(_)) = end { raw.ports[index].connect_to() } else { Vec::new() };
+        to.into_iter().map(move |to| (index, to))
+    };
+    for (index, to) in ends.iter().enumerate().flat_map(connects) {
+        let Some(own) = provider(index) else { continue };
+        let here = |(_, at, on): &&(usize, SocketAddr, Provider)| *on == own && overlap(*at, to);
+        let Some((listener, ..)) = listeners.iter().find(here) else { continue };
+        match others[*listener] {
+            _ if raw.ports[*listener].many().is_some() => {
+                others[*listener].get_or_insert(PortId::from_index(index));
+                others[index] = Some(PortId::from_index(*listener));
+            }
+            None => {
+                others[*listener] = Some(PortId::from_index(index));
+                others[index] = Some(PortId::from_index(*listener));
+            }
+            Some(first) => {
+                let (Some(field), first) = (&raw.ports[index].connect, &raw.ports[first.index()]) else { continue };
+                let (name, listener) = (&raw.ports[index].head.name, &raw.ports[*listener].head.name);
+                let message = format!("port.{name} connects to port.{listener}, which takes one connection");
+                let one = sink.error("peer-mismatch", field.span, message);
+                if let Some(field) = &first.connect {
+                    one.related(field.span, format!("port.{} connects there too", first.head.name));
+                }
+                one.help("take both: `connections_max = 2`; or add a port that listens, with a port number of its own");
+            }
+        }
+    }
+    // What is misspelt elsewhere looks alone here.
+    if !sink.has_errors() {
+        let is_soft = |index: usize| provider(index) == Some(Provider::Soft);
+        for index in (0..ends.len()).filter(|index| others[*index].is_none() && is_soft(*index)) {
+            alone(&raw.ports[index], ends[index], sink);
+        }
+    }
+    others
+}
+
+/// Only who runs several plans in one process can mean that.
+fn alone(port: &RawPort, end: Option<End>, sink: &mut Sink) {
+    let (Some(end), Some((_, field))) = (end, port.address_keys().next()) else { return };
+    let name = &port.head.name;
+    let message = match end {
+        End::Listen(at) => format!("port.{name} listens at {at}, and no port of this plan connects there"),
+        End::Connect(to) => format!("port.{name} connects to {to}, and no port of this plan listens there"),
+    };
+    sink.warn("this-process-only", field.span, message)
+        .note("the software RNIC reaches this process only: another process can't be the other end")
+        .help("put both ends into one plan, or run both on kernel devices (rdma_rxe needs no card)");
+}
+
+/// Whether one address covers the other: the unspecified one is every address.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    a.port() == b.port() && (a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified())
+}

@@ -1,0 +1,109 @@
+//! Checks ports that share a listener: a server whose connections are spread over several lcores.
+
+use crate::check::refs::{Links, PortLinks};
+use crate::choices::{Provider, Transport, transport_word};
+use crate::diag::sink::Sink;
+use crate::ids::PortId;
+use crate::read::raw::RawPlan;
+use crate::read::raw_port::RawPort;
+use crate::read::reader::Field;
+
+/// `others`: the other ends in this plan. Who meets the one that listens meets all that share it.
+pub(crate) fn check(raw: &RawPlan, links: &Links<'_>, others: &mut [Option<PortId>], sink: &mut Sink) {
+    for (index, port) in raw.ports.iter().enumerate() {
+        let shared = links.ports.iter().any(|other| other.listen_with == Some(PortId::from_index(index)));
+        if port.shared.placement.given && !shared {
+            let message = format!("`placement` has no effect: nobody shares the listener of port.{}", port.head.name);
+            sink.warn("no-effect", port.shared.placement.span, message)
+                .help(format!("add a port with `listen_with = \"port.{}\"`, or remove it", port.head.name));
+        }
+        let Some(field) = &port.shared.listen_with else { continue };
+        keys(port, field, sink);
+        if let Some(leader) = links.ports[index].listen_with {
+            others[index] = others[leader.index()];
+            meet(raw, links, PortId::from_index(index), leader, field, sink);
+        }
+    }
+}
+
+/// What a port that shares a listener needs, and can't have.
+fn keys(port: &RawPort, field: &Field<String>, sink: &mut Sink) {
+    let name = &port.head.name;
+    let others = [
+        ("listen", &port.listen),
+        ("connect", &port.connect),
+        ("peer", &port.peer),
+        ("send_to", &port.send_to),
+        ("acceptor", &port.shared.acceptor),
+    ];
+    for (key, other) in others.into_iter().filter_map(|(key, other)| Some((key, other.as_ref()?))) {
+        sink.error("conflicting-keys", other.span, format!("port.{name} has both `listen_with` and `{key}`"))
+            .related(field.span, "`listen_with`")
+            .note("who listens for it also decides who comes in")
+            .help(format!("remove `{key}`, or `listen_with`"));
+    }
+    if port.shared.connections_max.is_none() {
+        sink.error("missing-key", field.span, format!("`listen_with` of port.{name} needs `connections_max`"))
+            .help("add `connections_max = 1024`, as many as this port takes");
+    }
+    if let Some(transport) = port.transport.as_ref().filter(|transport| transport.value != Transport::Rc) {
+        let word = transport_word(transport.value);
+        sink.error("rc-only-key", field.span, format!("`listen_with` is for RC; port.{name} is {word}"))
+            .help("write `transport = \"rc\"`");
+    }
+}
+
+/// The other port is one that listens for many, where this one can be reached too.
+fn meet(raw: &RawPlan, links: &Links<'_>, id: PortId, leader: PortId, field: &Field<String>, sink: &mut Sink) {
+    let (port, with) = (&raw.ports[id.index()], &raw.ports[leader.index()]);
+    let (name, with_name) = (&port.head.name, &with.head.name);
+    if leader == id {
+        sink.error("peer-mismatch", field.span, format!("port.{name} shares its own listener"))
+            .help("name the port that has `listen`");
+        return;
+    }
+    let lacks = [("listen", with.listen.is_none()), ("connections_max", with.shared.connections_max.is_none())];
+    for (key, _) in lacks.into_iter().filter(|(_, is_missing)| *is_missing) {
+        sink.error("peer-mismatch", field.span, format!("port.{with_name} has no `{key}` to share"))
+            .related(with.head.span, "that port")
+            .help("name the port that has `listen` and `connections_max`");
+    }
+    let provider = |id: PortId| -> Option<Provider> {
+        Some(raw.devices[links.ports[id.index()].device?.index()].provider.as_ref()?.value)
+    };
+    if let Some((own, other)) = provider(id).zip(provider(leader)).filter(|(own, other)| own != other) {
+        let message = format!("port.{name} is on a {} device, port.{with_name} on a {} one", own.word(), other.word());
+        sink.error("peer-mismatch", field.span, message)
+            .note("one listener hears of one kind of device")
+            .help("put both on devices of one provider");
+    }
+}
+
+/// Warns of a listener that has fewer places than the ports of its own plan want: some of their
+/// connections would be refused for as long as the run lasts. `others`: the other ends in this plan.
+pub(crate) fn warn_of_too_few_places(raw: &RawPlan, links: &Links<'_>, others: &[Option<PortId>], sink: &mut Sink) {
+    for (index, leader) in raw.ports.iter().enumerate() {
+        let (Some(_), Some(own)) = (&leader.listen, &leader.shared.connections_max) else { continue };
+        let id = PortId::from_index(index);
+        let shares = |(port, link): (&RawPort, &PortLinks)| {
+            let places = port.shared.connections_max.as_ref().filter(|_| link.listen_with == Some(id));
+            places.map_or(0, |places| u64::from(places.value))
+        };
+        let places = u64::from(own.value) + raw.ports.iter().zip(&links.ports).map(shares).sum::<u64>();
+        // One with several addresses goes to the others for what it does not get here.
+        let asks = |(port, other): &(&RawPort, &Option<PortId>)| {
+            **other == Some(id) && port.connect.is_some() && port.connect_also.is_empty()
+        };
+        let asking = raw.ports.iter().zip(others).filter(asks).map(|(port, _)| port);
+        let wanted = |port: &RawPort| port.shared.connections.as_ref().map_or(1, |wanted| u64::from(wanted.value));
+        let all: u64 = asking.clone().map(wanted).sum();
+        let Some(last) = asking.clone().rfind(|port| port.shared.connections.is_some()) else { continue };
+        let (true, Some(field)) = (all > places, &last.shared.connections) else { continue };
+        let names: Vec<_> = asking.map(|port| format!("port.{}", port.head.name)).collect();
+        let verb = if names.len() == 1 { "wants" } else { "want" };
+        let message = format!("{} {verb} {all} connections at port.{}", names.join(" and "), leader.head.name);
+        sink.warn("too-few-places", field.span, message)
+            .related(own.span, format!("there are places for {places}"))
+            .help(format!("raise `connections_max` to {all}, or ask for fewer `connections`"));
+    }
+}

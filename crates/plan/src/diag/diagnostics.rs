@@ -1,0 +1,328 @@
+//! Diagnostics: what is wrong, where, and what to do about it.
+//!
+//! A load reports every fault it can find in one go, sorted by position. Each diagnostic has a
+//! stable code, a place in the file or a `--set` flag, the text there, and help; it prints for
+//! people ([`Diagnostic::render`]) and serializes for programs.
+//!
+//! A file that is no plan has a fault in every line. Of these the first [`FAULTS_MAX`] are kept and
+//! the rest are counted, and what a diagnostic quotes of the file is cut: neither the work nor the
+//! text grows with the product of file and faults.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+use crate::diag::excerpt::excerpt;
+use crate::diag::source::{Location, Sources, Span};
+
+/// Of each severity so many are kept.
+pub(crate) const FAULTS_MAX: usize = 100;
+
+/// A fault that marks more places than this is no clearer for it.
+const RELATED_MAX: usize = 12;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// The plan can't run.
+    Error,
+    /// The plan runs, but probably not as meant.
+    Warning,
+}
+
+impl Severity {
+    /// `error` or `warning`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
+/// One fault of a plan.
+#[derive(Debug, Clone)]
+pub struct Diagnostic(Box<Fault>);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Fault {
+    pub(crate) sources: Sources,
+    pub(crate) severity: Severity,
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+    /// `None` if the file could not be read at all.
+    pub(crate) span: Option<Span>,
+    pub(crate) label: String,
+    pub(crate) related: Vec<(Span, String)>,
+    pub(crate) notes: Vec<String>,
+    pub(crate) help: Vec<String>,
+}
+
+impl Diagnostic {
+    pub(crate) fn new(
+        sources: &Sources,
+        severity: Severity,
+        code: &'static str,
+        span: impl Into<Option<Span>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Diagnostic(Box::new(Fault {
+            sources: sources.clone(),
+            severity,
+            code,
+            message: excerpt(message.into()),
+            span: span.into(),
+            label: String::new(),
+            related: Vec::new(),
+            notes: Vec::new(),
+            help: Vec::new(),
+        }))
+    }
+
+    /// Written beneath the marked text.
+    pub(crate) fn label(&mut self, label: impl Into<String>) -> &mut Self {
+        self.0.label = excerpt(label.into());
+        self
+    }
+
+    /// A second place that matters, and why.
+    pub(crate) fn related(&mut self, span: Span, label: impl Into<String>) -> &mut Self {
+        if self.0.related.len() < RELATED_MAX {
+            self.0.related.push((span, excerpt(label.into())));
+        }
+        self
+    }
+
+    /// Why it is wrong.
+    pub(crate) fn note(&mut self, note: impl Into<String>) -> &mut Self {
+        self.0.notes.push(excerpt(note.into()));
+        self
+    }
+
+    /// What to do.
+    pub(crate) fn help(&mut self, help: impl Into<String>) -> &mut Self {
+        self.0.help.push(excerpt(help.into()));
+        self
+    }
+
+    pub(crate) fn fault(&self) -> &Fault {
+        &self.0
+    }
+
+    pub(crate) fn span(&self) -> Option<Span> {
+        self.0.span
+    }
+
+    /// A stable name for this sort of fault, e.g. `unknown-key`.
+    pub fn code(&self) -> &'static str {
+        self.0.code
+    }
+
+    /// How bad it is.
+    pub fn severity(&self) -> Severity {
+        self.0.severity
+    }
+
+    /// What is wrong, in one line.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Where it is.
+    pub fn location(&self) -> Location {
+        match self.0.span {
+            Some(span) => self.0.sources.locate(span),
+            None => Location {
+                file: self.0.sources.source(Span { source: 0, start: 0, end: 0 }).name.clone(),
+                line: 0,
+                column: 0,
+            },
+        }
+    }
+
+    /// What to do about it: one entry a suggestion.
+    pub fn help_texts(&self) -> &[String] {
+        &self.0.help
+    }
+}
+
+/// `error[code] file:line:column: message`.
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}] {}: {}", self.severity().as_str(), self.code(), self.location(), self.message())
+    }
+}
+
+impl std::error::Error for Diagnostic {}
+
+impl Serialize for Diagnostic {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let location = self.location();
+        let related: Vec<_> =
+            self.0.related.iter().map(|(span, label)| (self.0.sources.locate(*span), label)).collect();
+        let related: Vec<_> = related.iter().map(|(at, label)| Related { at, label }).collect();
+        let mut out = serializer.serialize_struct("Diagnostic", 10)?;
+        out.serialize_field("severity", self.severity().as_str())?;
+        out.serialize_field("code", self.code())?;
+        out.serialize_field("message", self.message())?;
+        out.serialize_field("file", &location.file)?;
+        out.serialize_field("line", &location.line)?;
+        out.serialize_field("column", &location.column)?;
+        out.serialize_field("label", &self.0.label)?;
+        out.serialize_field("related", &related)?;
+        out.serialize_field("notes", &self.0.notes)?;
+        out.serialize_field("help", &self.0.help)?;
+        out.end()
+    }
+}
+
+struct Related<'a> {
+    at: &'a Location,
+    label: &'a str,
+}
+
+impl Serialize for Related<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_struct("Related", 4)?;
+        out.serialize_field("file", &self.at.file)?;
+        out.serialize_field("line", &self.at.line)?;
+        out.serialize_field("column", &self.at.column)?;
+        out.serialize_field("label", self.label)?;
+        out.end()
+    }
+}
+
+/// What one load found, sorted by position: the first hundred errors and warnings, and how many
+/// more there are. Serializes as a list.
+#[derive(Debug, Clone, Default)]
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+    /// Errors and warnings that are not in the list.
+    more: [usize; 2],
+}
+
+impl Diagnostics {
+    pub(crate) fn new(mut list: Vec<Diagnostic>, more: [usize; 2]) -> Self {
+        list.sort_by_key(|one| (one.span(), one.severity(), one.code()));
+        Diagnostics { list, more }
+    }
+
+    /// All that are kept.
+    pub fn iter(&self) -> std::slice::Iter<'_, Diagnostic> {
+        self.list.iter()
+    }
+
+    /// The errors.
+    pub fn errors(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.list.iter().filter(|one| one.severity() == Severity::Error)
+    }
+
+    /// The warnings.
+    pub fn warnings(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.list.iter().filter(|one| one.severity() == Severity::Warning)
+    }
+
+    /// How many are kept.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// How many there are beyond those that are kept.
+    pub fn more(&self) -> usize {
+        self.more.iter().sum()
+    }
+
+    /// Each one with its line shown, then a count.
+    pub fn render(&self, colour: bool) -> String {
+        if self.is_empty() {
+            return String::new();
+        }
+        let mut text = String::new();
+        for one in &self.list {
+            text += &one.render(colour);
+            text += "\n\n";
+        }
+        let count = |shown: usize, more: usize, what: &str| match (shown, more) {
+            (1, 0) => format!("1 {what}"),
+            (_, 0) => format!("{shown} {what}s"),
+            _ => format!("{shown} {what}s, and {more} more that are not shown"),
+        };
+        let (errors, warnings) = (self.errors().count(), self.warnings().count());
+        let [more_errors, more_warnings] = self.more;
+        text += &match (errors, warnings) {
+            (_, 0) => count(errors, more_errors, "error"),
+            (0, _) => count(warnings, more_warnings, "warning"),
+            _ => format!("{}, {}", count(errors, more_errors, "error"), count(warnings, more_warnings, "warning")),
+        };
+        text.push('\n');
+        text
+    }
+}
+
+impl fmt::Display for Diagnostics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+impl std::error::Error for Diagnostics {}
+
+impl From<Diagnostic> for Diagnostics {
+    fn from(one: Diagnostic) -> Self {
+        Diagnostics { list: vec![one], more: [0; 2] }
+    }
+}
+
+/// Keeps them sorted by position, each one once, and the first hundred of each severity.
+impl Extend<Diagnostic> for Diagnostics {
+    fn extend<T: IntoIterator<Item = Diagnostic>>(&mut self, more: T) {
+        let (mut list, mut left_out) = (std::mem::take(&mut self.list), self.more);
+        let key = |one: &Diagnostic| (one.location(), one.code(), one.message().to_owned());
+        let mut known: HashSet<_> = list.iter().map(key).collect();
+        let mut kept = [0; 2];
+        list.iter().for_each(|one| kept[one.severity() as usize] += 1);
+        for one in more {
+            let severity = one.severity() as usize;
+            if !known.insert(key(&one)) {
+                continue;
+            }
+            if kept[severity] == FAULTS_MAX {
+                left_out[severity] += 1;
+                continue;
+            }
+            kept[severity] += 1;
+            list.push(one);
+        }
+        *self = Diagnostics::new(list, left_out);
+    }
+}
+
+impl IntoIterator for Diagnostics {
+    type Item = Diagnostic;
+    type IntoIter = std::vec::IntoIter<Diagnostic>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Diagnostics {
+    type Item = &'a Diagnostic;
+    type IntoIter = std::slice::Iter<'a, Diagnostic>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl Serialize for Diagnostics {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.list.serialize(serializer)
+    }
+}

@@ -1,0 +1,158 @@
+//! Where the checks put what they find.
+
+use crate::diag::diagnostics::{Diagnostic, Diagnostics, FAULTS_MAX, Severity};
+use crate::diag::source::{Sources, Span};
+
+/// Errors that say nothing about how many packets there can be where. Behind any other, sums would
+/// mislead.
+const KEEPS_SUMS: [&str; 10] = [
+    "wrong-app",
+    "cpu-twice",
+    "cpu-not-allowed",
+    "too-few-cpus",
+    "peer-mismatch",
+    "ud-only-key",
+    "conflicting-keys",
+    "device-mismatch",
+    "two-devices",
+    "bad-name",
+];
+
+/// Where the checks put what they find.
+#[derive(Debug)]
+pub(crate) struct Sink {
+    pub(crate) sources: Sources,
+    list: Vec<Diagnostic>,
+    /// Errors and warnings so far.
+    found: [usize; 2],
+    /// What is said of one that is not kept goes here.
+    unkept: Option<Diagnostic>,
+    /// The tables, by where they start, and which could not be read as they are meant.
+    tables: Vec<TableRead>,
+    /// Some table could not be.
+    is_half_read: bool,
+}
+
+/// A table of the file, or of a flag.
+#[derive(Debug)]
+struct TableRead {
+    /// As the file writes it, e.g. `port.orders`.
+    path: String,
+    head: Span,
+    is_half: bool,
+}
+
+/// Errors that say that something is not there, each with the tables that may be what says it: of
+/// these sorts, or with none the table itself.
+const OF_ABSENCE: [(&str, &[&str]); 5] = [
+    ("missing-key", &[]),
+    ("unwired-output", &[]),
+    ("unreachable-stage", &["port.", "ring.", "injector.", "spread.", "stage."]),
+    ("unused-ring", &["port.", "spread.", "stage."]),
+    ("unused-spread", &["stage."]),
+];
+
+impl Sink {
+    pub(crate) fn new(sources: Sources) -> Self {
+        Sink { sources, list: Vec::new(), found: [0; 2], unkept: None, tables: Vec::new(), is_half_read: false }
+    }
+
+    pub(crate) fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        self.push(Severity::Error, code, span, message.into())
+    }
+
+    pub(crate) fn warn(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+        self.push(Severity::Warning, code, span, message.into())
+    }
+
+    /// A table has been read; `faults_before`: the errors that there were before it was.
+    pub(crate) fn table_is_read(&mut self, path: &str, head: Span, faults_before: usize) {
+        let is_half = self.errors() > faults_before;
+        self.tables.push(TableRead { path: path.to_owned(), head, is_half });
+    }
+
+    /// All tables have been read. If there was a fault in one, what seems to be missing, or not
+    /// used, may be what it was to say: nothing is concluded from absence any more, and no warning
+    /// says how a plan will run of which a part is not known.
+    pub(crate) fn tables_are_read(&mut self) {
+        self.is_half_read = self.has_errors();
+        self.tables.sort_by_key(|table| table.head);
+    }
+
+    /// Whether a place is in a table that could not be read as it is meant: behind its head, or in
+    /// a flag that sets a key of it.
+    fn is_of_half_read(&self, span: Span) -> bool {
+        let source = self.sources.source(span);
+        if source.is_flag {
+            let sets = |path: &str| source.text.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '=']));
+            return self.tables.iter().any(|table| table.is_half && sets(&table.path));
+        }
+        let behind = self.tables.partition_point(|table| table.head <= span);
+        behind.checked_sub(1).is_some_and(|table| self.tables[table].is_half)
+    }
+
+    /// Whether an error may say no more than that a table could not be read.
+    fn is_of_absence(&self, code: &str, span: Span) -> bool {
+        let Some((_, sorts)) = OF_ABSENCE.iter().find(|(absent, _)| *absent == code) else { return false };
+        let is_one = |table: &&TableRead| sorts.iter().any(|sort| table.path.starts_with(sort));
+        let of_sorts = || self.tables.iter().filter(is_one).any(|table| table.is_half);
+        if sorts.is_empty() { self.is_of_half_read(span) } else { of_sorts() }
+    }
+
+    /// Whether one more error would be counted only. If so it is counted now, and the caller can
+    /// save the work of wording it.
+    pub(crate) fn only_counts_error(&mut self) -> bool {
+        let is_full = self.found[Severity::Error as usize] >= FAULTS_MAX;
+        self.found[Severity::Error as usize] += usize::from(is_full);
+        is_full
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        self.errors() > 0
+    }
+
+    /// How many there are so far.
+    pub(crate) fn errors(&self) -> usize {
+        self.found[Severity::Error as usize]
+    }
+
+    /// Whether there are more errors than a person reads: the file is something else than a plan.
+    pub(crate) fn is_hopeless(&self) -> bool {
+        self.found[Severity::Error as usize] > FAULTS_MAX
+    }
+
+    /// Whether the errors so far leave the flow of packets and the numbers in it as the file means
+    /// them.
+    pub(crate) fn sums_are_sound(&self) -> bool {
+        let mut errors = self.list.iter().filter(|one| one.severity() == Severity::Error);
+        !self.is_hopeless() && errors.all(|one| KEEPS_SUMS.contains(&one.code()))
+    }
+
+    /// The places of all errors that are kept so far.
+    pub(crate) fn error_spans(&self) -> Vec<Span> {
+        let errors = self.list.iter().filter(|one| one.severity() == Severity::Error);
+        errors.flat_map(|one| one.span().into_iter().chain(one.fault().related.iter().map(|(span, _)| *span))).collect()
+    }
+
+    pub(crate) fn finish(self) -> Diagnostics {
+        Diagnostics::new(self.list, self.found.map(|found| found.saturating_sub(FAULTS_MAX)))
+    }
+
+    fn push(&mut self, severity: Severity, code: &'static str, span: Span, message: String) -> &mut Diagnostic {
+        let one = Diagnostic::new(&self.sources, severity, code, span, message);
+        let follows = match severity {
+            Severity::Warning => self.is_half_read,
+            Severity::Error => self.is_half_read && self.is_of_absence(code, span),
+        };
+        if follows {
+            return self.unkept.insert(one);
+        }
+        let found = &mut self.found[severity as usize];
+        *found += 1;
+        if *found > FAULTS_MAX {
+            return self.unkept.insert(one);
+        }
+        self.list.push(one);
+        self.list.last_mut().expect("pushed just now")
+    }
+}

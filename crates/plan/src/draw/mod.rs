@@ -1,0 +1,4 @@
+//! The plan as a picture.
+
+mod dot_mermaid;
+pub(crate) mod graph;

@@ -1,0 +1,354 @@
+//! The validated plan. Holding one proves that every check of this crate passed.
+//!
+//! Every reference is an id that indexes into the same plan; every queue's packets fit their pool;
+//! every completion fits its queue; packets move between lcores over rings only, and never in a
+//! circle.
+
+pub(crate) mod build;
+pub(crate) mod links;
+pub(crate) mod port;
+
+use std::ops::Index;
+use std::time::Duration;
+
+use crate::choices::{IdlePolicy, Pages, Provider, Rights};
+use crate::diag::diagnostics::Diagnostics;
+use crate::diag::source::{Location, Sources, Span};
+use crate::draw::graph::Drawing;
+use crate::ids::{DeviceId, InjectorId, LcoreId, PoolId, PortId, RegionId, RingId, SpreadId, StageId, Target};
+use crate::machine::note::Note;
+use crate::plan::links::{Injector, Ring, Spread};
+use crate::plan::port::Port;
+use crate::sums::sum::{Sum, explain};
+use crate::text::params::Params;
+
+/// A plan that passed every check. Only [`Loader`](crate::Loader) makes one.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub(crate) sources: Sources,
+    pub(crate) name: String,
+    pub(crate) app: Option<String>,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) regions: Vec<Region>,
+    pub(crate) lcores: Vec<Lcore>,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) rings: Vec<Ring>,
+    pub(crate) injectors: Vec<Injector>,
+    pub(crate) spreads: Vec<Spread>,
+    pub(crate) stages: Vec<Stage>,
+    pub(crate) sections: Vec<Section>,
+    pub(crate) sums: Vec<Sum>,
+    pub(crate) descriptors: u64,
+    pub(crate) drawing: Drawing,
+    pub(crate) warnings: Diagnostics,
+    pub(crate) notes: Vec<Note>,
+}
+
+impl Plan {
+    /// The plan's own name; the stem of the file's name if the plan has none.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The application that the plan is for, if it says so.
+    pub fn app(&self) -> Option<&str> {
+        self.app.as_deref()
+    }
+
+    /// The devices, in the order of the file.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// The pools, in the order of the file.
+    pub fn pools(&self) -> &[Pool] {
+        &self.pools
+    }
+
+    /// The regions, in the order of the file.
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// The lcores, in the order of the file.
+    pub fn lcores(&self) -> &[Lcore] {
+        &self.lcores
+    }
+
+    /// The ports, in the order of the file.
+    pub fn ports(&self) -> &[Port] {
+        &self.ports
+    }
+
+    /// The rings, in the order of the file.
+    pub fn rings(&self) -> &[Ring] {
+        &self.rings
+    }
+
+    /// The injectors, in the order of the file.
+    pub fn injectors(&self) -> &[Injector] {
+        &self.injectors
+    }
+
+    /// The spreads, in the order of the file.
+    pub fn spreads(&self) -> &[Spread] {
+        &self.spreads
+    }
+
+    /// The stages, in the order of the file. Run them in [`Lcore::stages`]' order instead.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
+    }
+
+    /// One entry for each section of the catalog, in the catalog's order, whether or not the file
+    /// has it.
+    pub fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// The section of this name; `None` only if the catalog has none of it. A section that the file
+    /// leaves out is empty.
+    pub fn section(&self, name: &str) -> Option<&Params> {
+        self.sections.iter().find(|section| section.name == name).map(|section| &section.params)
+    }
+
+    /// The warnings: faults that do not keep the plan from running.
+    pub fn warnings(&self) -> &Diagnostics {
+        &self.warnings
+    }
+
+    /// What the machine lacks although the plan runs: one note of each kind. A run reports itself
+    /// what it met.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// The sums that were proved, each with its terms.
+    pub fn sums(&self) -> &[Sum] {
+        &self.sums
+    }
+
+    /// The sums as text, each term with the line that it comes from.
+    pub fn explain(&self) -> String {
+        explain(&self.sums)
+    }
+
+    /// The file descriptors that a run has open at once, at most, those included that were open as
+    /// the plan was checked.
+    pub fn descriptors_max(&self) -> u64 {
+        self.descriptors
+    }
+
+    /// The plan as a graph.
+    pub fn drawing(&self) -> &Drawing {
+        &self.drawing
+    }
+
+    /// The graph for Graphviz.
+    pub fn to_dot(&self) -> String {
+        self.drawing.to_dot()
+    }
+
+    /// The graph for Mermaid.
+    pub fn to_mermaid(&self) -> String {
+        self.drawing.to_mermaid()
+    }
+
+    /// A span of this plan in lines and columns.
+    pub fn locate(&self, span: Span) -> Location {
+        self.sources.locate(span)
+    }
+
+    /// A target as the file would say it, e.g. `stage.book`.
+    pub fn target_name(&self, target: Target) -> String {
+        match target {
+            Target::Stage(id) => format!("stage.{}", self[id].name),
+            Target::Port(id) => format!("port.{}", self[id].name),
+            Target::Ring(id) => format!("ring.{}", self[id].name),
+            Target::Spread(id) => format!("spread.{}", self[id].name),
+            Target::Drop => "drop".to_owned(),
+        }
+    }
+}
+
+macro_rules! index {
+    ($($id:ident => $list:ident: $item:ident;)*) => {$(
+        impl Index<$id> for Plan {
+            type Output = $item;
+
+            fn index(&self, id: $id) -> &$item {
+                &self.$list[id.index()]
+            }
+        }
+    )*};
+}
+
+index! {
+    DeviceId => devices: Device;
+    PoolId => pools: Pool;
+    RegionId => regions: Region;
+    LcoreId => lcores: Lcore;
+    PortId => ports: Port;
+    RingId => rings: Ring;
+    InjectorId => injectors: Injector;
+    SpreadId => spreads: Spread;
+    StageId => stages: Stage;
+}
+
+/// `[device.NAME]`: a port of an RDMA device.
+#[derive(Debug, Clone)]
+pub struct Device {
+    /// Its own id.
+    pub id: DeviceId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// Which stack has it.
+    pub provider: Provider,
+    /// The device's own name, e.g. `mlx5_0` or `soft0`. `None`: the only device of the provider
+    /// whose port is active; `soft0` of the software devices, which are alike.
+    pub device_name: Option<String>,
+    /// The device's port, from 1.
+    pub port_num: u8,
+    /// Index into the port's GID table. `None`: the GID that reaches furthest, RoCE v2 by an IPv4
+    /// address if there is one.
+    pub gid_index: Option<u8>,
+}
+
+/// `[pool.NAME]`: one region of memory, registered with one device and cut into packets.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    /// Its own id.
+    pub id: PoolId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// The device that it is registered with.
+    pub device: DeviceId,
+    /// How many packets it has.
+    pub packets: u32,
+    /// Room for data in each, behind the headroom.
+    pub data_bytes: u32,
+    /// Room in front of the data for headers to be prepended.
+    pub headroom_bytes: u32,
+    /// The pages to put it on.
+    pub pages: Pages,
+    /// The most packets that each lcore's cache keeps.
+    pub cache_packets: u32,
+    /// The lcores that packets of this pool can reach, and that therefore need a cache of it.
+    pub lcores: Vec<LcoreId>,
+    /// The ports that can send packets of this pool.
+    pub sent_by: Vec<PortId>,
+}
+
+/// `[region.NAME]`: memory that one stage owns, registered with one device, which work requests of
+/// this end and of its peers reach by a key.
+#[derive(Debug, Clone)]
+pub struct Region {
+    /// Its own id.
+    pub id: RegionId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// The device that it is registered with.
+    pub device: DeviceId,
+    /// Its length.
+    pub len_bytes: u32,
+    /// The pages to put it on.
+    pub pages: Pages,
+    /// What may be done with it.
+    pub rights: Rights,
+    /// The stage that owns it; `None`: nobody does, and it is not made.
+    pub owner: Option<StageId>,
+}
+
+/// `[lcore.NAME]`: one thread, pinned to one CPU, with at most one completion queue.
+#[derive(Debug, Clone)]
+pub struct Lcore {
+    /// Its own id.
+    pub id: LcoreId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// The CPU, by the kernel's number. No other lcore has it, and this process may run on it.
+    pub cpu: u32,
+    /// What the lcore does when there is no work.
+    pub idle: IdlePolicy,
+    /// The most packets that are taken from a queue at once.
+    pub burst_packets: u32,
+    /// How long the lcore spins without work before it arms; `None`: the lcore learns that from its
+    /// arrivals.
+    pub spin: Option<Duration>,
+    /// The share of batches that may find the lcore asleep, 0 to 1; `None`: the engine's default.
+    pub late_share: Option<f64>,
+    /// The longest that the lcore spins without work, whatever it has learned; `None`: the engine's
+    /// default.
+    pub spin_max: Option<Duration>,
+    /// How long the lcore stays in poll mode after a wake-up; `None`: as long as `spin`, or as a
+    /// wake-up costs.
+    pub dwell: Option<Duration>,
+    /// Whether it waits for a moment after each turn without work that it stays awake in.
+    pub pause: bool,
+    /// The longest that the lcore drains at the stop.
+    pub drain: Duration,
+    /// The device of all its ports, and so of its completion queue; `None` without ports.
+    pub device: Option<DeviceId>,
+    /// The completion queue's depth: at least every work request that can complete into it; 0
+    /// without ports.
+    pub cq_depth_wc: u32,
+    /// Its ports: those of one queue pair first, then those with many connections; otherwise in the
+    /// order of the file.
+    pub ports: Vec<PortId>,
+    /// Its stages in topological order: a stage comes before the stages that it sends to.
+    pub stages: Vec<StageId>,
+    /// The rings that it takes packets from.
+    pub rings_in: Vec<RingId>,
+    /// The rings that it puts packets into.
+    pub rings_out: Vec<RingId>,
+    /// The pools that it needs a cache of.
+    pub pools: Vec<PoolId>,
+}
+
+/// `[stage.NAME]`: an instance of a registered kind.
+#[derive(Debug, Clone)]
+pub struct Stage {
+    /// Its own id.
+    pub id: StageId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// The kind's name (`use = "…"`), which the catalog has.
+    pub kind: String,
+    /// The lcore that runs it.
+    pub lcore: LcoreId,
+    /// The pool that the stage allocates packets from.
+    pub pool: Option<PoolId>,
+    /// The most timers that it has armed at once.
+    pub timers_max: u32,
+    /// The regions that it owns.
+    pub regions: Vec<RegionId>,
+    /// One target an output, in the order of the kind's `outputs`.
+    pub outputs: Vec<Target>,
+    /// Whether it asks for operations over each of them.
+    pub operates: Vec<bool>,
+    /// The parameters for its factory.
+    pub params: Params,
+    /// The capacity of its input batch: large enough that nothing upstream on this lcore overflows
+    /// it, including stages that release what they hold.
+    pub batch_packets: u32,
+}
+
+/// A top-level table that the application reads itself.
+#[derive(Debug, Clone)]
+pub struct Section {
+    /// The table's name.
+    pub name: String,
+    /// Its contents; empty if the file has no such table.
+    pub params: Params,
+}

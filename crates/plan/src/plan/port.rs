@@ -1,0 +1,96 @@
+//! A port as a plan has it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::choices::{Destination, Group, Placement, Transport};
+use crate::diag::source::Span;
+use crate::ids::{DeviceId, LcoreId, PoolId, PortId, Target};
+use crate::text::params::Params;
+
+/// `[port.NAME]`: one queue pair, or many connections with one each.
+#[derive(Debug, Clone)]
+pub struct Port {
+    /// Its own id.
+    pub id: PortId,
+    /// The name in the plan.
+    pub name: String,
+    /// Where it is declared.
+    pub span: Span,
+    /// The lcore that owns it.
+    pub lcore: LcoreId,
+    /// The device that it is on; that of the lcore's completion queue.
+    pub device: DeviceId,
+    /// Where receive buffers come from; present if it receives.
+    pub pool: Option<PoolId>,
+    /// The queue pair's type.
+    pub transport: Transport,
+    /// The multicast groups to receive; UD only.
+    pub join: Vec<Group>,
+    /// Where the port sends to. UC always has a peer, RC a peer or an address.
+    pub destination: Destination,
+    /// Every address that it connects to, that of `destination` first; empty if it does not.
+    pub connect_to: Vec<SocketAddr>,
+    /// How long the start of a run waits for a connection by address.
+    pub connect_timeout: Duration,
+    /// Whether a lost connection by address is reconnected; false without an address.
+    pub reconnect: bool,
+    /// If it may have many connections, each a queue pair of its own.
+    pub connections: Option<Connections>,
+    /// Who decides about the peers that ask to be connected; `None`: all that there is room for
+    /// are.
+    pub acceptor: Option<Acceptor>,
+    /// What the port tells the listener with its request; of a port that connects.
+    pub private_data: String,
+    /// Receive work requests kept posted, a queue pair; 0 with a shared receive queue.
+    pub rx_depth_wr: u32,
+    /// Send work requests that may be outstanding, a queue pair.
+    pub tx_depth_wr: u32,
+    /// One-sided operations that may be under way, beside the sends, a queue pair; 0: the port
+    /// carries out none.
+    pub ops_depth_wr: u32,
+    /// Memory windows that its operations may bind, a queue pair.
+    pub windows: u32,
+    /// Signature keys through which its operations check blocks while they move, a queue pair.
+    pub signature_keys: u32,
+    /// Whether received packets carry the immediate data that came with them, as their mark.
+    pub immediates: bool,
+    /// Inline data to ask the device for.
+    pub inline_bytes: u32,
+    /// One send in so many is signaled: 1 to `tx_depth_wr`, or 0 if `tx_depth_wr` is 0.
+    pub signal_every_wr: u32,
+    /// Whether received packets carry the time of the turn that received them. If not, a turn in
+    /// which no stage asks for the time reads no clock.
+    pub timestamps: bool,
+    /// Where received packets go; present if it receives.
+    pub next: Option<Target>,
+    /// The capacity of the pending batch: large enough that no output on this lcore overflows it; 0
+    /// without a send queue.
+    pub batch_packets: u32,
+}
+
+/// What a port with many connections has for all of them together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connections {
+    /// How many it has at once, at most.
+    pub max: u32,
+    /// Receives kept posted in the queue that all of them share; 0: each has one of its own.
+    pub rx_shared_wr: u32,
+    /// Send work requests of all of them that may be outstanding.
+    pub tx_shared_wr: u32,
+    /// The port whose listener this one shares, if it has none of its own.
+    pub listen_with: Option<PortId>,
+    /// Which of the ports that share this one's listener gets a connection.
+    pub placement: Placement,
+    /// One-sided operations of all of them that may be under way.
+    pub ops_shared_wr: u32,
+}
+
+/// The acceptor of a port.
+#[derive(Debug, Clone)]
+pub struct Acceptor {
+    /// What `acceptor = "…"` says.
+    pub name: String,
+    /// What it is told.
+    pub params: Params,
+}

@@ -1,0 +1,127 @@
+//! The shape of a port in the file, with the keys of many connections.
+
+use std::time::Duration;
+
+use crate::choices::{Placement, Transport};
+use crate::diag::source::Span;
+use crate::limits::{
+    CONNECT_TIMEOUT, CONNECTIONS_MAX, CQ_DEPTH_MAX, DEPTH_MAX, DURATION_MAX, INLINE_BYTES, LISTED_MAX,
+    SHARED_DEPTH_MAX, SIGNAL_EVERY_WR, SIGNATURE_KEYS_MAX, WINDOWS_MAX,
+};
+use crate::read::reader::{Field, Reader, TableHeader, table_of};
+use crate::text::tree::Node;
+
+#[derive(Debug)]
+pub(crate) struct RawPort {
+    pub(crate) head: TableHeader,
+    pub(crate) lcore: Option<Field<String>>,
+    pub(crate) device: Option<Field<String>>,
+    pub(crate) pool: Option<Field<String>>,
+    pub(crate) transport: Option<Field<Transport>>,
+    pub(crate) join: Vec<Field<String>>,
+    pub(crate) join_key: Option<Span>,
+    pub(crate) send_to: Option<Field<String>>,
+    pub(crate) peer: Option<Field<String>>,
+    pub(crate) listen: Option<Field<String>>,
+    pub(crate) connect: Option<Field<String>>,
+    /// Behind the first.
+    pub(crate) connect_also: Vec<Field<String>>,
+    pub(crate) connect_timeout: Field<Duration>,
+    pub(crate) reconnect: Field<bool>,
+    pub(crate) shared: RawShared,
+    pub(crate) rx_depth_wr: Field<u32>,
+    pub(crate) tx_depth_wr: Field<u32>,
+    pub(crate) ops_depth_wr: Field<u32>,
+    pub(crate) windows: Field<u32>,
+    pub(crate) signature_keys: Field<u32>,
+    pub(crate) immediates: Field<bool>,
+    pub(crate) inline_bytes: Field<u32>,
+    pub(crate) signal_every_wr: Field<u32>,
+    pub(crate) timestamps: Field<bool>,
+    pub(crate) next: Option<Field<String>>,
+}
+
+/// The keys of many connections.
+#[derive(Debug)]
+pub(crate) struct RawShared {
+    pub(crate) connections_max: Option<Field<u32>>,
+    pub(crate) connections: Option<Field<u32>>,
+    pub(crate) rx_shared_wr: Field<u32>,
+    pub(crate) tx_shared_wr: Option<Field<u32>>,
+    pub(crate) ops_shared_wr: Option<Field<u32>>,
+    pub(crate) listen_with: Option<Field<String>>,
+    pub(crate) placement: Field<Placement>,
+    pub(crate) acceptor: Option<Field<String>>,
+    /// Where its key stands, and the table.
+    pub(crate) acceptor_params: Option<(Span, Node)>,
+    pub(crate) private_data: Option<Field<String>>,
+}
+
+impl RawPort {
+    pub(crate) fn read(head: TableHeader, reader: &mut Reader<'_>) -> RawPort {
+        let transports = [("rc", Transport::Rc), ("uc", Transport::Uc), ("ud", Transport::Ud)];
+        let mut port = RawPort {
+            head,
+            lcore: reader.text("lcore", "\"NAME\", the lcore that owns it"),
+            device: reader.text("device", "\"NAME\", the device that it is on"),
+            pool: reader.optional_text("pool"),
+            transport: reader.choice("transport", &transports),
+            join_key: reader.place("join").map(|entry| entry.key_span),
+            join: reader.texts("join", LISTED_MAX),
+            send_to: reader.optional_text("send_to"),
+            peer: reader.optional_text("peer"),
+            listen: reader.optional_text("listen"),
+            connect: None,
+            connect_also: reader.text_or_texts("connect", LISTED_MAX),
+            connect_timeout: reader.duration_or("connect_timeout", DURATION_MAX, CONNECT_TIMEOUT),
+            reconnect: reader.flag_or("reconnect", true),
+            shared: RawShared::read(reader),
+            rx_depth_wr: read_depth(reader, "rx_depth_wr"),
+            tx_depth_wr: read_depth(reader, "tx_depth_wr"),
+            ops_depth_wr: read_depth(reader, "ops_depth_wr"),
+            windows: reader.number_or("windows", 0..=WINDOWS_MAX, 0),
+            signature_keys: reader.number_or("signature_keys", 0..=SIGNATURE_KEYS_MAX, 0),
+            immediates: reader.flag_or("immediates", false),
+            inline_bytes: reader.number_or("inline_bytes", 0..=1 << 16, INLINE_BYTES),
+            signal_every_wr: reader.number_or("signal_every_wr", 1..=DEPTH_MAX, SIGNAL_EVERY_WR),
+            timestamps: reader.flag_or("timestamps", true),
+            next: reader.optional_text("next"),
+        };
+        // The first stands for the port wherever one address does.
+        port.connect = (!port.connect_also.is_empty()).then(|| port.connect_also.remove(0));
+        port
+    }
+}
+
+impl RawShared {
+    fn read(reader: &mut Reader<'_>) -> RawShared {
+        RawShared {
+            connections_max: reader.optional_number("connections_max", 1..=CONNECTIONS_MAX),
+            connections: reader.optional_number("connections", 1..=CONNECTIONS_MAX),
+            rx_shared_wr: reader.number_or("rx_shared_wr", 0..=SHARED_DEPTH_MAX, 0),
+            tx_shared_wr: reader.optional_number("tx_shared_wr", 1..=CQ_DEPTH_MAX),
+            ops_shared_wr: reader.optional_number("ops_shared_wr", 1..=CQ_DEPTH_MAX),
+            listen_with: reader.optional_text("listen_with"),
+            placement: reader.choice_or_first("placement", &Placement::ALL.map(|by| (by.word(), by))),
+            acceptor: reader.optional_text("acceptor"),
+            acceptor_params: read_params(reader),
+            private_data: reader.optional_text("private_data"),
+        }
+    }
+}
+
+/// A depth that is there but bad counts as the greatest: it is not for want of a queue that the
+/// port is wrong.
+fn read_depth(reader: &mut Reader<'_>, key: &'static str) -> Field<u32> {
+    let depth = reader.number_or(key, 0..=DEPTH_MAX, 0);
+    match reader.place(key) {
+        Some(entry) if !depth.given => Field { value: DEPTH_MAX, span: entry.node.span, given: true },
+        _ => depth,
+    }
+}
+
+fn read_params(reader: &mut Reader<'_>) -> Option<(Span, Node)> {
+    let entry = reader.table("acceptor_params")?;
+    table_of(entry, "port.NAME.acceptor_params", reader.sink)?;
+    Some((entry.key_span, entry.node.clone()))
+}

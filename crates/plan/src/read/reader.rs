@@ -1,0 +1,385 @@
+//! Typed access to one table of the tree. Every fault of a key's presence, type or range is
+//! reported here.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use crate::choices::Cpu;
+use crate::diag::sink::Sink;
+use crate::diag::source::Span;
+use crate::diag::suggestions;
+use crate::text::duration;
+use crate::text::tree::{Entry, Node, Table, Value};
+
+/// A value and the place that sums and diagnostics cite for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Field<T> {
+    pub(crate) value: T,
+    /// Where the value stands; the table's head if the file leaves it out.
+    pub(crate) span: Span,
+    /// Whether the file or a flag gives it.
+    pub(crate) given: bool,
+}
+
+/// The name of a table, and where it stands.
+#[derive(Debug, Clone)]
+pub(crate) struct TableHeader {
+    pub(crate) name: String,
+    pub(crate) span: Span,
+}
+
+impl TableHeader {
+    pub(crate) fn nobody() -> TableHeader {
+        TableHeader { name: String::new(), span: Span::new(0, 0..0) }
+    }
+}
+
+/// What a reader asked its table for: the schema of that table.
+#[derive(Debug, Clone)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    pub(crate) takes: Takes,
+    pub(crate) left_out: LeftOut,
+}
+
+/// What a key's value must be.
+#[derive(Debug, Clone)]
+pub(crate) enum Takes {
+    Text,
+    Texts,
+    /// One text, or a list of them.
+    TextOrTexts,
+    Number(RangeInclusive<u32>),
+    /// A number from 0 to 1.
+    Share,
+    Choice(Vec<&'static str>),
+    /// A number of at most so much, or a place.
+    Cpu(u32),
+    Flag,
+    /// At most so long.
+    Duration(Duration),
+    Table,
+}
+
+/// What a table without the key means.
+#[derive(Debug, Clone)]
+pub(crate) enum LeftOut {
+    Refused,
+    /// Something that the checks behind work out, if anything.
+    Open,
+    Default(String),
+}
+
+/// Reads the keys of one table, and knows in the end which it was not asked for.
+pub(crate) struct Reader<'a> {
+    pub(crate) sink: &'a mut Sink,
+    table: &'a Table,
+    /// As the file writes it, e.g. `port.orders`; empty at the top.
+    path: String,
+    head: Span,
+    known: Vec<Key>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(table: &'a Table, path: impl Into<String>, head: Span, sink: &'a mut Sink) -> Self {
+        Reader { sink, table, path: path.into(), head, known: Vec::new() }
+    }
+
+    /// Complains about every key that was not asked for. `more` are keys that others read.
+    pub(crate) fn finish(self, code: &'static str, more: &[&'static str]) {
+        let known: Vec<&str> = self.known.iter().map(|key| key.name).chain(more.iter().copied()).collect();
+        for entry in &self.table.entries {
+            if known.contains(&entry.key.as_str()) || self.sink.only_counts_error() {
+                continue;
+            }
+            let message = match self.path.as_str() {
+                "" => format!("the plan has no key or table `{}`", entry.key),
+                path => format!("[{path}] has no key `{}`", entry.key),
+            };
+            let help = suggestions::suggest(&entry.key, known.iter().copied(), "the keys here are");
+            self.sink.error(code, entry.key_span, message).help(help);
+        }
+    }
+
+    /// Every key that was asked for, in that order.
+    pub(crate) fn into_keys(self) -> Vec<Key> {
+        self.known
+    }
+
+    /// Where a key stands that is asked for elsewhere.
+    pub(crate) fn place(&self, key: &'static str) -> Option<&'a Entry> {
+        self.table.find(key)
+    }
+
+    /// A table within this one, to be looked into by the caller.
+    pub(crate) fn table(&mut self, key: &'static str) -> Option<&'a Entry> {
+        self.entry(key, Takes::Table, LeftOut::Open)
+    }
+
+    fn entry(&mut self, name: &'static str, takes: Takes, left_out: LeftOut) -> Option<&'a Entry> {
+        self.known.push(Key { name, takes, left_out });
+        self.table.find(name)
+    }
+
+    /// A text that must be there.
+    pub(crate) fn text(&mut self, key: &'static str, example: &str) -> Option<Field<String>> {
+        let entry = self.entry(key, Takes::Text, LeftOut::Refused);
+        self.need(entry, key, example)?;
+        self.as_text(entry?)
+    }
+
+    pub(crate) fn optional_text(&mut self, key: &'static str) -> Option<Field<String>> {
+        let entry = self.entry(key, Takes::Text, LeftOut::Open)?;
+        self.as_text(entry)
+    }
+
+    /// A list of at most `max` texts, empty if left out.
+    pub(crate) fn texts(&mut self, key: &'static str, max: usize) -> Vec<Field<String>> {
+        let entry = self.entry(key, Takes::Texts, LeftOut::Open);
+        entry.map_or(Vec::new(), |entry| self.as_texts(entry, max))
+    }
+
+    /// A list of 1 to `max` texts, which must be there.
+    pub(crate) fn some_texts(&mut self, key: &'static str, max: usize, example: &str) -> Vec<Field<String>> {
+        let entry = self.entry(key, Takes::Texts, LeftOut::Refused);
+        if self.need(entry, key, example).is_none() {
+            return Vec::new();
+        }
+        let Some(entry) = entry else { return Vec::new() };
+        if matches!(&entry.node.value, Value::Array(items) if items.is_empty()) {
+            self.sink
+                .error("bad-value", entry.node.span, format!("`{key}` is empty"))
+                .help(format!("write `{key} = {example}`"));
+        }
+        self.as_texts(entry, max)
+    }
+
+    /// One text, or a list of 1 to `max`.
+    pub(crate) fn text_or_texts(&mut self, key: &'static str, max: usize) -> Vec<Field<String>> {
+        let Some(entry) = self.entry(key, Takes::TextOrTexts, LeftOut::Open) else { return Vec::new() };
+        match &entry.node.value {
+            Value::Array(items) if items.is_empty() => {
+                self.sink
+                    .error("bad-value", entry.node.span, format!("`{key}` is empty"))
+                    .help("name one at least, or remove it");
+                Vec::new()
+            }
+            Value::Array(_) => self.as_texts(entry, max),
+            _ => self.as_text(entry).into_iter().collect(),
+        }
+    }
+
+    fn as_texts(&mut self, entry: &Entry, max: usize) -> Vec<Field<String>> {
+        let key = &entry.key;
+        let Value::Array(items) = &entry.node.value else {
+            self.wrong_type(&entry.node, key, "an array of strings");
+            return Vec::new();
+        };
+        if items.len() > max {
+            let message = format!("`{key}` has {} entries; it may have {max}", items.len());
+            self.sink.error("bad-value", entry.node.span, message);
+            return Vec::new();
+        }
+        items.iter().filter_map(|item| self.node_text(item, key)).collect()
+    }
+
+    /// A number that must be there.
+    pub(crate) fn number(
+        &mut self,
+        key: &'static str,
+        range: RangeInclusive<u32>,
+        example: &str,
+    ) -> Option<Field<u32>> {
+        let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Refused);
+        self.need(entry, key, example)?;
+        self.as_number(entry?, range)
+    }
+
+    /// A number that may be left out; a bad one counts as left out once it has been complained
+    /// about.
+    pub(crate) fn number_or(&mut self, key: &'static str, range: RangeInclusive<u32>, default: u32) -> Field<u32> {
+        let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Default(default.to_string()));
+        let read = entry.and_then(|entry| self.as_number(entry, range));
+        read.unwrap_or(Field { value: default, span: self.head, given: false })
+    }
+
+    /// A CPU, which must be there: a number, or a place such as "allowed:0".
+    pub(crate) fn cpu(&mut self, key: &'static str, max: u32) -> Option<Field<Cpu>> {
+        let entry = self.entry(key, Takes::Cpu(max), LeftOut::Refused);
+        self.need(entry, key, "\"allowed:0\"")?;
+        let entry = entry?;
+        let text = match &entry.node.value {
+            Value::Str(text) if text.parse::<i64>().is_err() => text,
+            _ => {
+                let number = self.as_number(entry, 0..=max)?;
+                return Some(Field { value: Cpu::Number(number.value), span: number.span, given: true });
+            }
+        };
+        let found = Cpu::parse(text).filter(|cpu| matches!(cpu, Cpu::Allowed(place) if *place <= max));
+        if found.is_none() {
+            self.sink
+                .error("bad-value", entry.node.span, format!("`{text}` is not a CPU"))
+                .help("write \"allowed:0\", the first that this process may run on, or \"allowed:1\", the next")
+                .help("or write the kernel's number of a CPU, without quotes");
+        }
+        found.map(|value| Field { value, span: entry.node.span, given: true })
+    }
+
+    /// Yes or no, which may be left out.
+    pub(crate) fn flag_or(&mut self, key: &'static str, default: bool) -> Field<bool> {
+        let left_out = Field { value: default, span: self.head, given: false };
+        let Some(entry) = self.entry(key, Takes::Flag, LeftOut::Default(default.to_string())) else { return left_out };
+        let Value::Bool(value) = entry.node.value else {
+            self.wrong_type(&entry.node, key, "true or false");
+            return left_out;
+        };
+        Field { value, span: entry.node.span, given: true }
+    }
+
+    pub(crate) fn optional_number(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Option<Field<u32>> {
+        let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Open)?;
+        self.as_number(entry, range)
+    }
+
+    /// A part of a whole, from 0 to 1.
+    pub(crate) fn optional_share(&mut self, key: &'static str) -> Option<Field<f64>> {
+        let entry = self.entry(key, Takes::Share, LeftOut::Open)?;
+        let value = match entry.node.value {
+            Value::Float(value) => value,
+            Value::Int(value) => value as f64,
+            _ => {
+                self.wrong_type(&entry.node, key, "a number");
+                return None;
+            }
+        };
+        if !(0.0..=1.0).contains(&value) {
+            let message = format!("`{key}` is {value}, which is out of range");
+            self.sink.error("bad-value", entry.node.span, message).label("from 0 to 1");
+            return None;
+        }
+        Some(Field { value, span: entry.node.span, given: true })
+    }
+
+    /// One of several words that must be there.
+    pub(crate) fn choice<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)]) -> Option<Field<T>> {
+        let entry = self.entry(key, choice_of(choices), LeftOut::Refused);
+        let words: Vec<String> = choices.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+        self.need(entry, key, &words.join(" | "))?;
+        self.as_choice(entry?, choices)
+    }
+
+    /// One of several words, the first by default.
+    pub(crate) fn choice_or_first<T: Copy>(&mut self, key: &'static str, choices: &[(&'static str, T)]) -> Field<T> {
+        let entry = self.entry(key, choice_of(choices), LeftOut::Default(choices[0].0.to_owned()));
+        let read = entry.and_then(|entry| self.as_choice(entry, choices));
+        read.unwrap_or(Field { value: choices[0].1, span: self.head, given: false })
+    }
+
+    /// A duration such as "50us".
+    pub(crate) fn optional_duration(&mut self, key: &'static str, max: Duration) -> Option<Field<Duration>> {
+        let entry = self.entry(key, Takes::Duration(max), LeftOut::Open)?;
+        self.as_duration(entry, max)
+    }
+
+    /// A duration that may be left out; a bad one counts as left out once it has been complained
+    /// about.
+    pub(crate) fn duration_or(&mut self, key: &'static str, max: Duration, default: Duration) -> Field<Duration> {
+        let words = LeftOut::Default(humantime::format_duration(default).to_string());
+        let entry = self.entry(key, Takes::Duration(max), words);
+        let read = entry.and_then(|entry| self.as_duration(entry, max));
+        read.unwrap_or(Field { value: default, span: self.head, given: false })
+    }
+
+    fn as_duration(&mut self, entry: &Entry, max: Duration) -> Option<Field<Duration>> {
+        let key = &entry.key;
+        let text = self.as_text(entry)?;
+        let refused = match duration::parse(&text.value) {
+            Ok(value) if value <= max => return Some(Field { value, span: text.span, given: true }),
+            Ok(_) => format!("`{key}` is longer than {}", humantime::format_duration(max)),
+            Err(refused) => refused,
+        };
+        self.sink
+            .error("bad-value", text.span, refused)
+            .help("write a number with a unit, e.g. \"50us\", \"20ms\", \"1s\"");
+        None
+    }
+
+    /// Complains if `entry` is absent.
+    fn need(&mut self, entry: Option<&Entry>, key: &str, example: &str) -> Option<()> {
+        if entry.is_none() {
+            let message = format!("[{}] needs `{key}`", self.path);
+            self.sink.error("missing-key", self.head, message).help(format!("add `{key} = {example}`"));
+        }
+        entry.map(|_| ())
+    }
+
+    fn as_text(&mut self, entry: &Entry) -> Option<Field<String>> {
+        self.node_text(&entry.node, &entry.key)
+    }
+
+    fn node_text(&mut self, node: &Node, key: &str) -> Option<Field<String>> {
+        let Value::Str(text) = &node.value else {
+            self.wrong_type(node, key, "a string");
+            return None;
+        };
+        Some(Field { value: text.clone(), span: node.span, given: true })
+    }
+
+    fn as_number(&mut self, entry: &Entry, range: RangeInclusive<u32>) -> Option<Field<u32>> {
+        let Value::Int(number) = entry.node.value else {
+            self.wrong_type(&entry.node, &entry.key, "an integer");
+            return None;
+        };
+        let value = u32::try_from(number).ok().filter(|value| range.contains(value));
+        if value.is_none() {
+            let message = format!("`{}` is {number}, which is out of range", entry.key);
+            let label = format!("from {} to {}", range.start(), range.end());
+            self.sink.error("bad-value", entry.node.span, message).label(label);
+        }
+        value.map(|value| Field { value, span: entry.node.span, given: true })
+    }
+
+    fn as_choice<T: Copy>(&mut self, entry: &Entry, choices: &[(&'static str, T)]) -> Option<Field<T>> {
+        let text = self.as_text(entry)?;
+        let found = choices.iter().find(|(word, _)| *word == text.value);
+        if found.is_none() {
+            let message = format!("`{}` is not a choice for `{}`", text.value, entry.key);
+            let words = choices.iter().map(|(word, _)| *word);
+            let help = suggestions::suggest(&text.value, words, "the choices are");
+            self.sink.error("bad-value", text.span, message).help(help);
+        }
+        found.map(|(_, value)| Field { value: *value, span: text.span, given: true })
+    }
+
+    fn wrong_type(&mut self, node: &Node, key: &str, expected: &str) {
+        let message = format!("`{key}` must be {expected}, not {}", node.kind());
+        let one = self.sink.error("wrong-type", node.span, message);
+        one.label(format!("expected {expected}"));
+        match (&node.value, expected) {
+            (Value::Str(text), "an integer") if text.parse::<i64>().is_ok() => {
+                one.help(format!("write it without quotes: {text}"));
+            }
+            (Value::Str(text), "true or false") if ["true", "false"].contains(&text.as_str()) => {
+                one.help(format!("write it without quotes: {text}"));
+            }
+            (Value::Str(text), "an array of strings") => {
+                one.help(format!("write it in brackets: {key} = [\"{text}\"]"));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn choice_of<T>(choices: &[(&'static str, T)]) -> Takes {
+    Takes::Choice(choices.iter().map(|(word, _)| *word).collect())
+}
+
+/// An entry as a table, which `path` says how to write.
+pub(crate) fn table_of<'a>(entry: &'a Entry, path: &str, sink: &mut Sink) -> Option<&'a Table> {
+    let table = entry.node.as_table();
+    if table.is_none() {
+        sink.error("wrong-type", entry.key_span, format!("`{}` must be a table, not {}", entry.key, entry.node.kind()))
+            .help(format!("write it as a table with the header [{path}]"));
+    }
+    table
+}

@@ -1,0 +1,321 @@
+//! The keys of a plan, explained. `docs/plan.md` and the command line show this text.
+//!
+//! The keys, their order, types, bounds and defaults come from the reader of the file. Only the
+//! words are added here; a key without words fails a test.
+
+use std::fmt;
+
+use crate::read::raw;
+use crate::read::reader::{Key, LeftOut, Takes};
+
+/// One table of a plan and all its keys.
+#[derive(Debug, Clone)]
+pub struct TableReference {
+    /// The table's sort, e.g. `port` for `[port.NAME]`; empty for the keys above all tables.
+    pub sort: &'static str,
+    /// What it stands for, in one line.
+    pub meaning: &'static str,
+    /// Its keys, in the order in which they are read.
+    pub keys: Vec<KeyReference>,
+}
+
+/// One key of a table.
+#[derive(Debug, Clone)]
+pub struct KeyReference {
+    /// The key.
+    pub name: &'static str,
+    /// The TOML type of its value; `strings` is an array of them, `duration` a string such as
+    /// `"50us"`, `choice` one of the words in `bounds`, `cpu` an integer or a string such as
+    /// `"allowed:0"`.
+    pub value: &'static str,
+    /// What a number counts; empty for what is no number.
+    pub unit: &'static str,
+    /// The value that it has when it is left out, or where that comes from; or `required`, or
+    /// `none`.
+    pub default: String,
+    /// Which values it takes; empty if all of its type.
+    pub bounds: String,
+    /// What it is for, in one line.
+    pub meaning: &'static str,
+}
+
+/// Every table and key of a plan, in the order in which they are read.
+pub fn reference() -> Vec<TableReference> {
+    raw::keys().into_iter().map(|(table, keys)| explain(table, keys)).collect()
+}
+
+fn explain(table: &'static str, keys: Vec<Key>) -> TableReference {
+    let words = TABLES.iter().find(|words| words.table == table);
+    let of = |key: &Key| words?.keys.iter().find(|words| words.key == key.name);
+    let keys = keys.iter().map(|key| explain_key(key, of(key).unwrap_or(&NO_WORDS))).collect();
+    TableReference { sort: table, meaning: words.map_or("", |words| words.meaning), keys }
+}
+
+fn explain_key(key: &Key, words: &Words) -> KeyReference {
+    let (value, bounds) = match &key.takes {
+        Takes::Text => ("string", String::new()),
+        Takes::Texts => ("strings", String::new()),
+        Takes::TextOrTexts => ("string(s)", String::new()),
+        Takes::Number(range) => ("integer", format!("{} to {}", grouped(*range.start()), grouped(*range.end()))),
+        Takes::Share => ("share", "0 to 1".to_owned()),
+        Takes::Cpu(max) => ("cpu", format!("0 to {} | allowed:N", grouped(*max))),
+        Takes::Choice(choices) => ("choice", choices.join(" | ")),
+        Takes::Flag => ("boolean", "true | false".to_owned()),
+        Takes::Duration(max) => ("duration", format!("0s to {}", humantime::format_duration(*max))),
+        Takes::Table => ("table", String::new()),
+    };
+    let default = match (&key.left_out, words.default) {
+        (LeftOut::Refused, _) => "required".to_owned(),
+        (LeftOut::Default(value), _) => value.clone(),
+        (LeftOut::Open, "") => "none".to_owned(),
+        (LeftOut::Open, words) => words.to_owned(),
+    };
+    let bounds = if bounds.is_empty() { words.bounds.to_owned() } else { bounds };
+    KeyReference { name: key.name, value, unit: words.unit, default, bounds, meaning: words.meaning }
+}
+
+/// `1,048,576`.
+fn grouped(number: u32) -> String {
+    let digits = number.to_string();
+    let ends = (1..=digits.len()).rev().map(|left| if left > 1 && left % 3 == 1 { "," } else { "" });
+    digits.chars().zip(ends).flat_map(|(digit, end)| std::iter::once(digit).chain(end.chars())).collect()
+}
+
+impl TableReference {
+    /// Its header as a file writes it, e.g. `[port.NAME]`; empty for the keys above all tables.
+    pub fn header(&self) -> String {
+        if self.sort.is_empty() { String::new() } else { format!("[{}.NAME]", self.sort) }
+    }
+}
+
+/// The keys in columns, with a line below each on what it is for; 76 columns at most, so that it
+/// may be indented.
+impl fmt::Display for TableReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        row(f, ["key", "type", "unit", "default", "bounds"])?;
+        for key in &self.keys {
+            row(f, [key.name, key.value, key.unit, &key.default, &key.bounds])?;
+            writeln!(f, "    {}", key.meaning)?;
+        }
+        Ok(())
+    }
+}
+
+fn row(f: &mut fmt::Formatter<'_>, [key, value, unit, default, bounds]: [&str; 5]) -> fmt::Result {
+    let line = format!("{key:<17}{value:<10}{unit:<9}{default:<15}{bounds}");
+    writeln!(f, "{}", line.trim_end())
+}
+
+struct TableWords {
+    table: &'static str,
+    meaning: &'static str,
+    keys: &'static [Words],
+}
+
+struct Words {
+    key: &'static str,
+    unit: &'static str,
+    /// For a key that may be left out and has no one default.
+    default: &'static str,
+    /// For a value whose type has no bounds.
+    bounds: &'static str,
+    meaning: &'static str,
+}
+
+const NO_WORDS: Words = Words { key: "", unit: "", default: "", bounds: "", meaning: "" };
+
+const fn text(key: &'static str, default: &'static str, bounds: &'static str, meaning: &'static str) -> Words {
+    Words { key, unit: "", default, bounds, meaning }
+}
+
+const fn number(key: &'static str, unit: &'static str, meaning: &'static str) -> Words {
+    Words { key, unit, default: "", bounds: "", meaning }
+}
+
+const TABLES: &[TableWords] = &[
+    TableWords {
+        table: "",
+        meaning: "the plan",
+        keys: &[
+            text("name", "the file's", "", "what reports call the run; the file's name without its ending"),
+            text("app", "any", "an app's name", "the application that the plan is for; another refuses it"),
+        ],
+    },
+    TableWords {
+        table: "device",
+        meaning: "a port of an RDMA device",
+        keys: &[
+            text("provider", "", "", "`kernel` is a card, `soft` the software RNIC in this process"),
+            text("name", "the active one", "as `devices` lists", "the device, if the provider has several"),
+            number("port", "", "which port of the device"),
+            text("gid_index", "reaches most", "", "the GID that queue pairs use: RoCE v2 by IPv4 first, if left out"),
+        ],
+    },
+    TableWords {
+        table: "pool",
+        meaning: "one region of memory, registered once and cut into packets",
+        keys: &[
+            text("device", "", "a device's NAME", "the device that it is registered with"),
+            number("packets", "packets", "how many it has; must cover every queue, ring, cache and burst"),
+            number("data_bytes", "bytes", "room for data in each, behind the headroom"),
+            number("headroom_bytes", "bytes", "room for headers in front; 40 or more for ports that receive UD"),
+            text("pages", "", "", "pages to put it on; `auto` is hugepages, or else 4 KiB with a note"),
+            number("cache_packets", "packets", "the most that each lcore keeps for itself"),
+        ],
+    },
+    TableWords {
+        table: "region",
+        meaning: "memory that one stage owns, and that work requests reach by a key",
+        keys: &[
+            text("device", "", "a device's NAME", "the device that it is registered with"),
+            number("bytes", "bytes", "how long it is, rounded up to whole pages"),
+            text("pages", "", "", "pages to put it on; `auto` is hugepages, or else 4 KiB with a note"),
+            text(
+                "rights",
+                "read here",
+                "see below",
+                "what peers and work requests may do with it, besides reading it here",
+            ),
+        ],
+    },
+    TableWords {
+        table: "lcore",
+        meaning: "one thread, pinned to one CPU, with one completion queue",
+        keys: &[
+            text("cpu", "", "", "the kernel's number, or the Nth from 0 of those it may have"),
+            text("idle", "", "", "without work: spin, then sleep; spin for ever; or sleep at once"),
+            number("burst", "packets", "the most packets that are taken from a queue at once"),
+            text("late_share", "0.01", "", "the share of batches that may find it asleep; it learns when to sleep"),
+            text("spin_max", "measured", "", "the longest that it spins: 20 wake-ups, or 1s with `late_share`"),
+            text("spin", "learned", "", "instead: how long it spins without work before it sleeps"),
+            text("dwell", "measured", "", "how long it stays awake after a wake-up, at least"),
+            text("pause", "", "", "whether it waits for a moment after each turn without work"),
+            text("drain", "", "", "the most time that it takes to empty its queues at stop"),
+            Words {
+                unit: "WCs",
+                default: "the sum",
+                ..text("cq_depth_wc", "", "", "completion queue's depth; the sum is of its ports' depths")
+            },
+        ],
+    },
+    TableWords {
+        table: "port",
+        meaning: "one queue pair",
+        keys: &[
+            text("lcore", "", "an lcore's NAME", "the lcore that polls it and posts to it"),
+            text("device", "", "a device's NAME", "the device that it is on: one for all ports of an lcore"),
+            text("pool", "", "a pool's NAME", "where receive buffers come from; needed to receive"),
+            text("transport", "", "", "reliable connection, unreliable connection, unreliable datagram"),
+            text("join", "", "multicast groups", "UD: groups to receive, IPv4 or a GID that starts with ff"),
+            text("send_to", "", "a multicast group", "UD: the group to send to, in place of `peer`"),
+            text("peer", "", "port.NAME", "the other end in this plan; on RC and UC each names the other"),
+            text("listen", "", "ADDRESS:PORT", "RC: take the first who connects here, in place of `peer`"),
+            text("connect", "", "ADDRESS:PORT", "RC: connect to who listens there; to one of several: a list"),
+            text("connect_timeout", "", "", "with `listen` or `connect`: how long the start of a run waits"),
+            text("reconnect", "", "", "with `listen` or `connect`: whether a lost connection is made again"),
+            number("connections_max", "", "with `listen`: take so many peers at once, and not just one"),
+            number("connections", "", "with `connect`: make so many connections, and not just one"),
+            number("rx_shared_wr", "WRs", "many connections: receives that all share, for `rx_depth_wr`"),
+            Words {
+                unit: "WRs",
+                default: "the product",
+                ..text("tx_shared_wr", "", "", "many connections: the sends of all together, at most")
+            },
+            Words {
+                unit: "WRs",
+                default: "the product",
+                ..text("ops_shared_wr", "", "", "many connections: the operations of all together, at most")
+            },
+            text("listen_with", "", "port.NAME", "in place of `listen`: share the listener of that port"),
+            text("placement", "", "", "`listen`: which of those that share it gets a connection"),
+            text("acceptor", "all come in", "an acceptor", "`connections_max`: who decides about each that asks"),
+            text("acceptor_params", "none", "the acceptor's", "what the acceptor is told"),
+            text("private_data", "none", "1 to 56 bytes", "with `connect`: what the listener is told with the request"),
+            number("rx_depth_wr", "WRs", "receives kept posted; 0 receives nothing"),
+            number("tx_depth_wr", "WRs", "sends that may be under way; 0 sends nothing"),
+            number("ops_depth_wr", "WRs", "READs, WRITEs and the like under way, beside the sends; RC and UC"),
+            number("windows", "windows", "keys to parts of regions that operations may give and take"),
+            number("signature_keys", "keys", "keys through which the device checks blocks as operations move them; RC"),
+            text("immediates", "", "", "whether packets carry the immediate data that came with them"),
+            number("inline_bytes", "bytes", "inline data to ask the device for"),
+            number("signal_every_wr", "WRs", "one send in so many is signaled; at most `tx_depth_wr`"),
+            text("timestamps", "", "", "whether received packets carry the time of their turn"),
+            text("next", "", "a target, or \"drop\"", "where received packets go; needed to receive"),
+        ],
+    },
+    TableWords {
+        table: "ring",
+        meaning: "a hand-off from one lcore to another",
+        keys: &[
+            text("to", "", "stage. or port.NAME", "who empties it; who fills it names it as a target"),
+            number("depth", "packets", "packets that it holds from each lcore that fills it"),
+            text("full", "", "", "a full ring refuses, drops its oldest, or stops those who fill it"),
+            number("priority", "", "rings of one consumer: the greatest first, the others if it is empty"),
+        ],
+    },
+    TableWords {
+        table: "spread",
+        meaning: "targets that share packets, and how",
+        keys: &[
+            text("to", "", "targets", "the places that packets are dealt out to, by `sort.NAME`"),
+            text("by", "", "", "the packet's mark as a key; in turn; or a copy to each place"),
+        ],
+    },
+    TableWords {
+        table: "injector",
+        meaning: "where threads of the embedder hand messages to a stage",
+        keys: &[
+            text("to", "", "stage.NAME", "the stage that gets the messages"),
+            text("pool", "", "a pool's NAME", "the pool that messages are copied into"),
+            number("depth", "packets", "messages that it holds"),
+        ],
+    },
+    TableWords {
+        table: "stage",
+        meaning: "one stage of a kind that the application registered",
+        keys: &[
+            text("use", "", "a kind's name", "which kind"),
+            text("lcore", "", "an lcore's NAME", "the lcore that runs it"),
+            text("pool", "", "a pool's NAME", "the pool that it takes fresh packets from, if it makes any"),
+            number("timers_max", "timers", "the most timers that it has armed at once"),
+            text("regions", "none", "regions' NAMEs", "the regions that it owns; each has one owner"),
+            text("out", "none", "OUTPUT = TARGET", "where each output of the kind leads; all must be there"),
+            text("params", "none", "the kind's own", "what the kind is told"),
+        ],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_words_and_no_words_are_of_no_key() {
+        let tables = raw::keys();
+        let mut wrong = Vec::new();
+        for (table, keys) in &tables {
+            let words = TABLES.iter().find(|words| words.table == *table).map_or(&[][..], |words| words.keys);
+            let without = keys.iter().filter(|key| words.iter().all(|words| words.key != key.name));
+            wrong.extend(without.map(|key| format!("[{table}] `{}` is not explained", key.name)));
+            let gone = words.iter().filter(|words| keys.iter().all(|key| key.name != words.key));
+            wrong.extend(gone.map(|words| format!("[{table}] has no key `{}`", words.key)));
+        }
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        assert_eq!(tables.len(), TABLES.len());
+    }
+
+    #[test]
+    fn it_fits_eighty_columns() {
+        for line in
+            reference().iter().flat_map(|table| table.to_string().lines().map(str::to_owned).collect::<Vec<_>>())
+        {
+            assert!(line.chars().count() <= 76, "{line}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_groups() {
+        let grouped = [0, 999, 1000, 65536, 1 << 20].map(grouped);
+        assert_eq!(grouped, ["0", "999", "1,000", "65,536", "1,048,576"]);
+    }
+}

@@ -1,0 +1,93 @@
+//! File descriptors: what a run opens against what this process may have open.
+//!
+//! A run counts on each of them: too few are found out at the start by whoever asks last, or, of
+//! connections, by a peer that is not let in. So they are a sum like any other.
+
+use crate::catalog::stage_needs::Needs;
+use crate::check::refs::Links;
+use crate::choices::Provider;
+use crate::diag::sink::Sink;
+use crate::diag::source::Span;
+use crate::ids::StageId;
+use crate::machine::Machine;
+use crate::read::raw::RawPlan;
+use crate::read::raw_port::RawPort;
+use crate::sums::sum::{Limit, Sum};
+
+/// The run's own: what watches the devices' events, what stops connecting and watching, and what
+/// measures the cost of a wake-up before the lcores start.
+const OF_RUN: u64 = 10;
+/// A device: its commands and its asynchronous events.
+const OF_DEVICE: u64 = 2;
+/// An lcore: its doorbell, its completion channel, and what it sleeps on.
+const OF_LCORE: u64 = 4;
+/// A port with one connection by address: its listener, and the handover of what a reconnect makes.
+const OF_ADDRESS: u64 = 2;
+/// The host of a port with many: its listener, its wake set, and what lcore and listener tell it.
+const OF_HOST: u64 = 4;
+
+pub(crate) fn check(
+    raw: &RawPlan,
+    links: &Links<'_>,
+    needs: &[(StageId, Needs)],
+    machine: &Machine,
+    sink: &mut Sink,
+) -> Sum {
+    let mut sum = Sum::new("file descriptors", "descriptors open at once");
+    let top = Span::new(0, 0..0);
+    let sources = sink.sources.clone();
+    let mut add = |what: String, how: &str, value: u64, at: Span| sum.add(&sources, what, how, value, at);
+    add("open already".to_owned(), "", machine.descriptors_open, top);
+    add("the run's own".to_owned(), "", OF_RUN, top);
+    for device in &raw.devices {
+        add(format!("device.{}", device.head.name), "", OF_DEVICE, device.head.span);
+    }
+    for lcore in &raw.lcores {
+        add(format!("lcore.{}", lcore.head.name), "", OF_LCORE, lcore.head.span);
+    }
+    let mut greediest = (0, top);
+    for (port, linked) in raw.ports.iter().zip(&links.ports) {
+        let device = linked.device.and_then(|device| raw.devices[device.index()].provider.as_ref());
+        let is_soft = device.is_some_and(|provider| provider.value == Provider::Soft);
+        let (hosts, connections, how) = of_port(port, is_soft, linked.listen_with.is_some());
+        let (name, at) = (&port.head.name, port.many().map_or(port.head.span, |many| many.span));
+        add(format!("port.{name}"), "", hosts, port.head.span);
+        add(format!("connections of port.{name}"), &how, connections, at);
+        greediest = greediest.max((connections, at));
+    }
+    for (id, needs) in needs {
+        let head = &raw.stages[id.index()].head;
+        for (what, descriptors) in &needs.descriptors {
+            add(format!("stage.{}", head.name), what, *descriptors, head.span);
+        }
+    }
+    sum.limit = machine.descriptors_max.map_or(Limit::None, Limit::Machine);
+    if let Some(limit) = machine.descriptors_max.filter(|_| !sum.holds()) {
+        let needed = sum.needed;
+        let message = format!("the run needs {needed} file descriptors, and this process may open {limit}");
+        sink.error("too-few-descriptors", greediest.1, message)
+            .label("the most")
+            .note(format!("what they are for:\n{}", sum.table()))
+            .help(format!(
+                "raise the limit to {needed} (`ulimit -n {needed}`; LimitNOFILE={needed} in the systemd unit; \
+                 `--ulimit nofile={needed}` of a container), or take fewer connections"
+            ));
+    }
+    sum
+}
+
+/// What a port has itself, what its connections have, and how that comes about. A connection has an
+/// event channel on a kernel device; on the software RNIC it has two bells, one for each end, which
+/// either end may be the last to keep.
+fn of_port(port: &RawPort, is_soft: bool, joins: bool) -> (u64, u64, String) {
+    let each = if is_soft { 2 } else { 1 };
+    match port.many() {
+        Some(many) => (OF_HOST, u64::from(many.value) * each, format!("{} x {each}", many.value)),
+        None if port.listen.is_some() || port.connect.is_some() || joins => {
+            // One that takes the place of a lost one is there before that is gone.
+            let connections = 1 + u64::from(port.reconnects());
+            (OF_ADDRESS, connections * each, format!("{connections} x {each}"))
+        }
+        None => (0, 0, String::new()),
+    }
+}

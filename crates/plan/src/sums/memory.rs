@@ -1,0 +1,392 @@
+//! Checks the memory of pools and regions against the machine's hugepages, its ordinary memory, and
+//! the limit of locked memory.
+
+use crate::catalog::stage_needs::Needs;
+use crate::check::refs::Links;
+use crate::check::regions::RegionFacts;
+use crate::choices::{Pages, Provider};
+use crate::diag::sink::Sink;
+use crate::diag::source::Span;
+use crate::ids::{DeviceId, StageId};
+use crate::limits::{TIMER_BYTES, WHEEL_BYTES};
+use crate::machine::note::{Lack, Note};
+use crate::machine::{Hugepages, Machine, MemoryGrant};
+use crate::read::raw::RawPlan;
+use crate::read::reader::Field;
+use crate::sums::sum::{Limit, Sum};
+
+const HUGE_2M: u64 = 2 << 20;
+const HUGE_1G: u64 = 1 << 30;
+
+/// Each packet's headroom and data are rounded up to whole cache lines, as the pool lays them out.
+const LINE_BYTES: u64 = 64;
+
+/// A thread's stack, and the arena that the allocator gives it.
+const THREAD_BYTES: u64 = 66 << 20;
+/// What a run maps beside that: threads of connections and devices, queues, and the heap.
+const PROGRAM_BYTES: u64 = 64 << 20;
+
+/// Memory that the plan wants in one piece: the packets of a pool, or a region.
+struct Wanted<'a> {
+    /// As reports call it, e.g. `pool.ticks`.
+    name: String,
+    pages: &'a Field<Pages>,
+    bytes: u64,
+    /// Where its size comes from.
+    span: Span,
+    device: Option<DeviceId>,
+}
+
+/// The same, on the pages that it will probably be on.
+struct Placed<'a> {
+    wanted: &'a Wanted<'a>,
+    page_bytes: u64,
+    bytes: u64,
+}
+
+/// The sums, and what the machine lacks without stopping the plan.
+pub(crate) fn check(
+    raw: &RawPlan,
+    links: &Links<'_>,
+    regions: &[RegionFacts],
+    needs: &[(StageId, Needs)],
+    machine: &Machine,
+    sink: &mut Sink,
+) -> (Vec<Sum>, Vec<Note>) {
+    let wanted = wanted(raw, links, regions);
+    let (placed, mut notes) = place(&wanted, machine, sink);
+    let mut sums = Vec::new();
+    for (page_bytes, pages) in [(HUGE_2M, machine.huge_2m), (HUGE_1G, machine.huge_1g)] {
+        let mut sum = Sum::new(format!("hugepages of {}", size(page_bytes)), "bytes");
+        for one in placed.iter().filter(|one| one.page_bytes == page_bytes) {
+            add(&mut sum, one, "", sink);
+        }
+        sum.limit = match pages {
+            Hugepages::Unknown => Limit::None,
+            Hugepages::Absent => Limit::Machine(0),
+            Hugepages::Counted { free, .. } => Limit::Machine(free.saturating_mul(page_bytes)),
+        };
+        if !sum.terms.is_empty() {
+            sums.push(sum);
+        }
+    }
+    sums.extend(ordinary(raw, &placed, needs, machine, sink));
+    sums.extend(address_space(raw, &placed, needs, machine, sink));
+    let (locked, note) = locked(raw, &placed, machine, sink);
+    sums.extend(locked);
+    notes.extend(note);
+    (sums, notes)
+}
+
+/// What pools and regions want, in the order of the file. A region that nobody owns is not made.
+fn wanted<'a>(raw: &'a RawPlan, links: &Links<'_>, regions: &[RegionFacts]) -> Vec<Wanted<'a>> {
+    let pools = raw.pools.iter().zip(&links.pools).filter_map(|(pool, device)| {
+        let (packets, data) = (pool.packets.as_ref()?, pool.data_bytes.as_ref()?);
+        // What the packets need. The pool's own metadata is not in the region.
+        let stride = (u64::from(pool.headroom_bytes.value) + u64::from(data.value)).next_multiple_of(LINE_BYTES);
+        let bytes = u64::from(packets.value) * stride;
+        let name = format!("pool.{}", pool.head.name);
+        Some(Wanted { name, pages: &pool.pages, bytes, span: packets.span, device: *device })
+    });
+    let owned = raw.regions.iter().zip(regions).filter(|(_, facts)| facts.owner.is_some());
+    let regions = owned.filter_map(|(region, facts)| {
+        let bytes = region.bytes.as_ref()?;
+        let name = format!("region.{}", region.head.name);
+        let device = facts.device;
+        Some(Wanted { name, pages: &region.pages, bytes: bytes.value.into(), span: bytes.span, device })
+    });
+    pools.chain(regions).collect()
+}
+
+/// Gives out the free hugepages: first to those that insist, then, in the order of the file, to
+/// those that would like some. Where nobody counts them each has what it asks for: the attempt will
+/// tell.
+fn place<'a>(wanted: &'a [Wanted<'a>], machine: &Machine, sink: &mut Sink) -> (Vec<Placed<'a>>, Vec<Note>) {
+    let mut free = Free { pages_2m: machine.huge_2m, pages_1g: machine.huge_1g };
+    let mut placed = Vec::new();
+    let (mut short, mut unknown) = (Short::default(), Vec::new());
+    let insists = |one: &Wanted<'_>| matches!(one.pages.value, Pages::Huge2M | Pages::Huge1G);
+    let (first, then): (Vec<_>, Vec<_>) = wanted.iter().enumerate().partition(|(_, one)| insists(one));
+    for (index, one) in first.into_iter().chain(then) {
+        let bytes = one.bytes;
+        let page_bytes = match one.pages.value {
+            Pages::Small4K => machine.page_bytes,
+            Pages::Huge2M | Pages::Huge1G => {
+                let page_bytes = if one.pages.value == Pages::Huge2M { HUGE_2M } else { HUGE_1G };
+                if let Taken::TooFew(left) = free.take(page_bytes, bytes) {
+                    too_few(one, page_bytes, left, machine.hugepage_grant(page_bytes), sink);
+                }
+                page_bytes
+            }
+            Pages::Auto => {
+                let wanted = machine.huge_default_bytes.unwrap_or(HUGE_2M);
+                match free.take(wanted, bytes) {
+                    Taken::All => wanted,
+                    Taken::Unknown => {
+                        unknown.push(one.name.clone());
+                        wanted
+                    }
+                    Taken::TooFew(_) => {
+                        short.names.push(one.name.clone());
+                        short.pages = short.pages.saturating_add(bytes.div_ceil(wanted));
+                        machine.page_bytes
+                    }
+                }
+            }
+        };
+        let bytes = bytes.checked_next_multiple_of(page_bytes.max(1)).unwrap_or(u64::MAX);
+        placed.push((index, Placed { wanted: one, page_bytes, bytes }));
+    }
+    placed.sort_by_key(|(index, _)| *index);
+    let placed = placed.into_iter().map(|(_, one)| one).collect();
+    (placed, short.note(machine, &free).into_iter().chain(uncounted(&unknown)).collect())
+}
+
+/// Those that would like hugepages and will have none, and how many pages they would take.
+#[derive(Default)]
+struct Short {
+    names: Vec<String>,
+    pages: u64,
+}
+
+impl Short {
+    fn note(&self, machine: &Machine, free: &Free) -> Option<Note> {
+        if self.names.is_empty() {
+            return None;
+        }
+        let page_bytes = machine.huge_default_bytes.unwrap_or(HUGE_2M);
+        let small = size(machine.page_bytes);
+        let (pages, left) = (self.pages, free.left(page_bytes));
+        let Hugepages::Counted { total, free } = left else {
+            let remedy = "run a kernel with CONFIG_HUGETLBFS";
+            return Some(Note::hugepages(&self.names, &small, "the kernel has no hugepages", remedy));
+        };
+        let noun = if pages == 1 { "hugepage" } else { "hugepages" };
+        let why = format!("{pages} {noun} of {} needed, {free} of {total} available", size(page_bytes));
+        let wanted = total.saturating_sub(free).saturating_add(pages);
+        let remedy = match machine.hugepage_grant(page_bytes) {
+            None => format!("run `sysctl -w vm.nr_hugepages={wanted}` as root"),
+            Some(grant) => format!("a cgroup grants no more: {} as root", grant.remedy),
+        };
+        Some(Note::hugepages(&self.names, &small, &why, &remedy))
+    }
+}
+
+/// Where neither /sys nor /proc counts the hugepages.
+fn uncounted(names: &[String]) -> Option<Note> {
+    (!names.is_empty()).then(|| Note {
+        lack: Lack::HugepageCounts,
+        message: "whether hugepages are free is not known: neither /sys nor /proc is there to tell".to_owned(),
+        remedy: "run `mount -t sysfs sysfs /sys` as root, or have the container mount it".to_owned(),
+    })
+}
+
+struct Free {
+    pages_2m: Hugepages,
+    pages_1g: Hugepages,
+}
+
+/// What came of an attempt to have some hugepages.
+enum Taken {
+    All,
+    Unknown,
+    /// So many are left; `None` if there are no pages of this size at all.
+    TooFew(Option<u64>),
+}
+
+impl Free {
+    fn left(&self, page_bytes: u64) -> Hugepages {
+        match page_bytes {
+            HUGE_2M => self.pages_2m,
+            HUGE_1G => self.pages_1g,
+            _ => Hugepages::Absent,
+        }
+    }
+
+    /// Takes the pages for `bytes`.
+    fn take(&mut self, page_bytes: u64, bytes: u64) -> Taken {
+        let (total, free) = match self.left(page_bytes) {
+            Hugepages::Absent => return Taken::TooFew(None),
+            Hugepages::Unknown => return Taken::Unknown,
+            Hugepages::Counted { total, free } => (total, free),
+        };
+        let Some(free) = free.checked_sub(bytes.div_ceil(page_bytes)) else { return Taken::TooFew(Some(free)) };
+        let left = if page_bytes == HUGE_2M { &mut self.pages_2m } else { &mut self.pages_1g };
+        *left = Hugepages::Counted { total, free };
+        Taken::All
+    }
+}
+
+fn too_few(one: &Wanted<'_>, page_bytes: u64, left: Option<u64>, grant: Option<&MemoryGrant>, sink: &mut Sink) {
+    let (name, pages) = (&one.name, one.bytes.div_ceil(page_bytes));
+    let message = match left {
+        None => format!("this machine has no pages of {}", size(page_bytes)),
+        Some(left) => format!("{name} needs {pages} pages of {}; {left} are free for it", size(page_bytes)),
+    };
+    sink.error("too-few-hugepages", one.pages.span, message)
+        .note(format!("{} bytes of {}", one.bytes, one.of()))
+        .help(match grant {
+            None => how_to_get(page_bytes, pages - left.unwrap_or(0).min(pages)),
+            Some(grant) => format!("a cgroup grants no more: {} as root", grant.remedy),
+        })
+        .help("or write `pages = \"auto\"`, which falls back to 4 KiB pages");
+}
+
+impl Wanted<'_> {
+    fn of(&self) -> &'static str {
+        if self.name.starts_with("pool.") { "packets" } else { "memory" }
+    }
+}
+
+fn how_to_get(page_bytes: u64, more: u64) -> String {
+    let file = format!("/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages", page_bytes >> 10);
+    format!("as root, raise the number in {file} by {more}")
+}
+
+/// What is on ordinary pages must fit the memory that is available: pools, regions, and what stages
+/// allocate for themselves.
+fn ordinary(
+    raw: &RawPlan,
+    placed: &[Placed<'_>],
+    needs: &[(StageId, Needs)],
+    machine: &Machine,
+    sink: &mut Sink,
+) -> Option<Sum> {
+    let mut sum = Sum::new(format!("memory on pages of {}", size(machine.page_bytes)), "bytes");
+    for one in placed.iter().filter(|one| one.page_bytes == machine.page_bytes) {
+        add(&mut sum, one, "", sink);
+    }
+    let of_pools = sum.needed;
+    let greediest = of_stages(raw, needs, &mut sum, sink);
+    let available = machine.available_bytes();
+    sum.limit = Limit::Machine(available);
+    if !sum.holds() {
+        let (who, span, help) = match greediest {
+            (bytes, Some(span)) if bytes > of_pools => ("stages", span, "tell the stage to hold less"),
+            _ => match largest(placed) {
+                Some(region) if region.of() == "memory" => ("regions", region.span, "make it shorter"),
+                pool => ("pools", span_of(pool), "use fewer or smaller packets"),
+            },
+        };
+        let message = format!("the {who} need {} bytes of memory", sum.needed);
+        let fault = sink.error("too-much-memory", span, message).label("the largest");
+        match machine.memory_grant.as_ref().filter(|grant| grant.bytes == available) {
+            None => fault.note(format!("{available} bytes are available:\n{}", sum.table())).help(help),
+            Some(grant) => fault
+                .note(format!(
+                    "{available} bytes are available, of {} that a cgroup grants:\n{}",
+                    grant.limit_bytes,
+                    sum.table()
+                ))
+                .help(help)
+                .help(format!("or lift the limit: {} as root, or a larger one of the container", grant.remedy)),
+        };
+    }
+    Some(sum).filter(|sum| !sum.terms.is_empty())
+}
+
+/// Adds what stages allocate for themselves, and says which of it is the most.
+fn of_stages(raw: &RawPlan, needs: &[(StageId, Needs)], sum: &mut Sum, sink: &Sink) -> (u64, Option<Span>) {
+    let mut greediest = (0, None);
+    for (id, needs) in needs {
+        let head = &raw.stages[id.index()].head;
+        for (what, bytes) in &needs.memory_bytes {
+            sum.add(&sink.sources, format!("stage.{}", head.name), what, *bytes, head.span);
+        }
+        let bytes = needs.memory_bytes.iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
+        greediest = greediest.max((bytes, Some(head.span)));
+    }
+    for stage in raw.stages.iter().filter(|stage| stage.timers_max.value > 0) {
+        let bytes = u64::from(stage.timers_max.value) * TIMER_BYTES + WHEEL_BYTES;
+        let span = stage.timers_max.span;
+        sum.add(&sink.sources, format!("stage.{}", stage.head.name), "its timers", bytes, span);
+        greediest = greediest.max((bytes, Some(span)));
+    }
+    greediest
+}
+
+/// Whatever is mapped counts against RLIMIT_AS (getrlimit(2)), hugepages and stacks too. Past it an
+/// allocation aborts the process, wherever it happens to be.
+fn address_space(
+    raw: &RawPlan,
+    placed: &[Placed<'_>],
+    needs: &[(StageId, Needs)],
+    machine: &Machine,
+    sink: &mut Sink,
+) -> Option<Sum> {
+    let limit = machine.address_space_bytes?;
+    let mut sum = Sum::new("address space", "bytes");
+    placed.iter().for_each(|one| add(&mut sum, one, "", sink));
+    of_stages(raw, needs, &mut sum, sink);
+    let top = Span::new(0, 0..0);
+    for lcore in &raw.lcores {
+        sum.add(&sink.sources, format!("lcore.{}", lcore.head.name), "its thread", THREAD_BYTES, lcore.head.span);
+    }
+    sum.add(&sink.sources, "the program, its other threads and queues".to_owned(), "", PROGRAM_BYTES, top);
+    sum.limit = Limit::Machine(limit);
+    if !sum.holds() {
+        let message = format!("the run maps {} bytes, and this process may map {limit} more", sum.needed);
+        sink.error("too-much-memory", span_of(largest(placed)), message)
+            .label("the largest")
+            .note(format!("RLIMIT_AS bounds it:\n{}", sum.table()))
+            .help("raise it (`ulimit -v unlimited`, LimitAS=infinity in the systemd unit), or make a term smaller");
+    }
+    Some(sum)
+}
+
+/// Registration with a kernel device pins a region whatever its pages (ibv_reg_mr(3)); on ordinary
+/// pages the others are locked too, if they may.
+fn locked(raw: &RawPlan, placed: &[Placed<'_>], machine: &Machine, sink: &mut Sink) -> (Option<Sum>, Option<Note>) {
+    let mut sum = Sum::new("locked memory", "bytes");
+    let (mut pinned, mut others) = (0_u64, Vec::new());
+    for one in placed {
+        let device = one.wanted.device.map(|device| &raw.devices[device.index()]);
+        let is_kernel = device
+            .and_then(|device| device.provider.as_ref())
+            .is_some_and(|provider| provider.value == Provider::Kernel);
+        if is_kernel {
+            pinned = pinned.saturating_add(one.bytes);
+            add(&mut sum, one, "pinned by its device", sink);
+        } else if one.page_bytes == machine.page_bytes {
+            others.push(one.wanted.name.clone());
+            add(&mut sum, one, "kept from being swapped", sink);
+        }
+    }
+    sum.limit = machine.memlock_bytes.map_or(Limit::None, Limit::Machine);
+    let limit = machine.memlock_bytes.unwrap_or(u64::MAX);
+    let mut note = None;
+    if pinned > limit {
+        let who = if placed.iter().any(|one| one.wanted.of() == "memory") { "pools and regions" } else { "the pools" };
+        let message = format!("{who} lock {} bytes, but this process may lock {limit}", sum.needed);
+        sink.error("locked-memory", span_of(largest(placed)), message)
+            .label("the largest")
+            .note(format!("RLIMIT_MEMLOCK bounds it:\n{}", sum.table()))
+            .help("raise it (`ulimit -l unlimited`, LimitMEMLOCK= of a systemd unit), or grant CAP_IPC_LOCK");
+    } else if !sum.holds() {
+        let why = format!("{} bytes are to be locked, and this process may lock {limit}", sum.needed);
+        let remedy = "raise that: `ulimit -l unlimited`, or LimitMEMLOCK=infinity in a systemd unit";
+        note = Some(Note::locked_memory(&others, &why, remedy));
+    }
+    (Some(sum).filter(|sum| !sum.terms.is_empty()), note)
+}
+
+fn add(sum: &mut Sum, one: &Placed<'_>, how: &str, sink: &Sink) {
+    sum.add(&sink.sources, one.wanted.name.clone(), how, one.bytes, one.wanted.span);
+}
+
+fn largest<'a>(placed: &[Placed<'a>]) -> Option<&'a Wanted<'a>> {
+    placed.iter().max_by_key(|one| one.bytes).map(|one| one.wanted)
+}
+
+fn span_of(one: Option<&Wanted<'_>>) -> Span {
+    one.map_or(Span::new(0, 0..0), |one| one.span)
+}
+
+/// `4 KiB`, `2 MiB`, `1 GiB`.
+fn size(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 30 => format!("{} GiB", bytes >> 30),
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
+    }
+}

@@ -1,0 +1,48 @@
+//! The sums of a plan: what is needed at most, held against what there is.
+
+mod descriptors;
+mod memory;
+mod needs;
+pub(crate) mod offers;
+pub(crate) mod sum;
+
+use crate::catalog::Catalog;
+use crate::check::{Checked, lcores};
+use crate::diag::sink::Sink;
+use crate::machine::Machine;
+use crate::machine::note::Note;
+use crate::sums::offers::Operates;
+use crate::sums::sum::Sum;
+
+/// The sums of a plan, and what follows from them.
+#[derive(Default)]
+pub(crate) struct Proved {
+    pub(crate) sums: Vec<Sum>,
+    /// What each lcore's completion queue must hold.
+    pub(crate) completions: Vec<u64>,
+    /// The file descriptors that are open at once, at most.
+    pub(crate) descriptors: u64,
+    /// Over which outputs each stage asks for operations.
+    pub(crate) operates: Operates,
+    pub(crate) notes: Vec<Note>,
+}
+
+/// Sums over references that don't hold would be wrong: they wait until the rest is right.
+pub(crate) fn prove(checked: &Checked<'_>, catalog: &Catalog, machine: &Machine, sink: &mut Sink) -> Proved {
+    if !sink.sums_are_sound() {
+        return Proved::default();
+    }
+    let (raw, links, regions) = (&checked.raw, &checked.links, &checked.regions);
+    let (mut sums, completions) = sum::check(raw, links, &checked.edges, &checked.flow, sink);
+    let needs = needs::ask(raw, links, &catalog.sections, &sink.sources);
+    sums.extend(needs::packets(raw, links, &needs, sink));
+    let (timers, operates) = offers::check(raw, links, regions, &needs, sink);
+    sums.extend(timers);
+    let (memory, mut notes) = memory::check(raw, links, regions, &needs, machine, sink);
+    sums.extend(memory);
+    let open = descriptors::check(raw, links, &needs, machine, sink);
+    let descriptors = open.needed;
+    sums.push(open);
+    notes.extend(lcores::cpu_time(raw, machine));
+    Proved { sums, completions, descriptors, operates, notes }
+}

@@ -1,0 +1,151 @@
+//! What stages need of the plan beside memory and packets: that an output carries out operations,
+//! that enough timers may be armed, that a region has rights.
+//!
+//! A kind says it ([`StageSpec`](crate::StageSpec), and [`Needs`] where it depends on the plan),
+//! and here the plan's tables are held against it: what is not offered would be found out in a run,
+//! one refused timer or declined operation after another.
+
+use std::collections::BTreeSet;
+
+use crate::catalog::StageKind;
+use crate::catalog::operation_kind::{OperationKind, OutputOperations};
+use crate::catalog::stage_needs::{Needs, RegionNeed};
+use crate::check::refs::{Hop, Links};
+use crate::check::regions::RegionFacts;
+use crate::choices::Rights;
+use crate::choices::Transport;
+use crate::diag::sink::Sink;
+use crate::ids::{PortId, StageId, Target};
+use crate::limits::TIMERS_MAX;
+use crate::read::raw::RawPlan;
+use crate::read::raw_port::RawPort;
+use crate::read::raw_stage::RawStage;
+use crate::sums::sum::{Limit, Sum};
+
+/// Of each stage, whether it asks for operations over each of its outputs.
+pub(crate) type Operates = Vec<Vec<bool>>;
+
+/// The sums of timers, and over which outputs operations are asked for.
+pub(crate) fn check(
+    raw: &RawPlan,
+    links: &Links<'_>,
+    regions: &[RegionFacts],
+    needs: &[(StageId, Needs)],
+    sink: &mut Sink,
+) -> (Vec<Sum>, Operates) {
+    let nothing = Needs::default();
+    let (mut sums, mut operates) = (Vec::new(), Vec::new());
+    for (index, (stage, linked)) in raw.stages.iter().zip(&links.stages).enumerate() {
+        let id = StageId::from_index(index);
+        let needs = needs.iter().find(|(of, _)| *of == id).map_or(&nothing, |(_, needs)| needs);
+        let mut used = vec![false; linked.outputs.len()];
+        if let Some(kind) = linked.kind {
+            sums.extend(timers(stage, kind, needs, sink));
+            for asked in kind.spec.operations.iter().chain(&needs.operations) {
+                let Some(output) = kind.spec.outputs.iter().position(|output| *output == asked.output) else {
+                    continue;
+                };
+                let Some(hop) = linked.outputs.get(output) else { continue };
+                used[output] = true;
+                operations(raw, stage, asked, *hop, sink);
+            }
+        }
+        for need in &needs.regions {
+            rights(raw, regions, stage, need, sink);
+        }
+        operates.push(used);
+    }
+    (sums, operates)
+}
+
+/// As many timers as the stage may arm at once.
+fn timers(stage: &RawStage, kind: &StageKind, needs: &Needs, sink: &mut Sink) -> Option<Sum> {
+    let name = &stage.head.name;
+    let mut sum = Sum::new(format!("timers of stage.{name}"), "timers that can be armed at once");
+    let own = [("its own", u64::from(kind.spec.timers))];
+    for (what, timers) in own.iter().chain(&needs.timers) {
+        sum.add(&sink.sources, (*what).to_owned(), "", *timers, stage.head.span);
+    }
+    let max = &stage.timers_max;
+    sum.limit = Limit::Plan(max.value.into(), sink.sources.locate(max.span));
+    if !sum.holds() {
+        let needed = sum.needed;
+        let message = format!("stage.{name} can arm {needed} timers at once, and may arm {}", max.value);
+        let help = match needed <= TIMERS_MAX.into() {
+            true => format!("write `timers_max = {needed}` or more"),
+            false => format!("tell the stage to do less at once: a stage may have {TIMERS_MAX} timers"),
+        };
+        sink.error("too-few-timers", max.span, message)
+            .label(format!("{needed} needed"))
+            .note(format!("a timer that is refused never comes due:\n{}", sum.table()))
+            .help(help);
+    }
+    Some(sum).filter(|sum| !sum.terms.is_empty())
+}
+
+/// An output over which operations are asked for leads to a port that carries them out.
+fn operations(raw: &RawPlan, stage: &RawStage, asked: &OutputOperations, hop: Hop, sink: &mut Sink) {
+    let (name, output) = (&stage.head.name, asked.output);
+    let kinds: Vec<&str> = match asked.kinds {
+        [] => vec!["operations"],
+        kinds => kinds.iter().map(|kind| kind.words()).collect(),
+    };
+    let what = format!("stage.{name} asks for {} over its output `{output}`", listed(&kinds));
+    let Target::Port(id) = hop.target else {
+        sink.error("no-operations", hop.span, format!("{what}, which leads to no port"))
+            .note("an operation goes to one port, and no ring, stage or spread carries it")
+            .help(format!("write `{output} = \"port.NAME\"`, a port with `ops_depth_wr` on the stage's own lcore"));
+        return;
+    };
+    of_port(raw, id, asked, &what, hop, sink);
+}
+
+fn of_port(raw: &RawPlan, id: PortId, asked: &OutputOperations, what: &str, hop: Hop, sink: &mut Sink) {
+    let port: &RawPort = &raw.ports[id.index()];
+    let name = &port.head.name;
+    if port.ops_depth_wr.value == 0 {
+        sink.error("no-operations", port.ops_depth_wr.span, format!("port.{name} carries out no operations"))
+            .related(hop.span, what)
+            .help(format!("add `ops_depth_wr = 16` to [port.{name}], or as many as are to be under way"));
+        return;
+    }
+    if asked.kinds.contains(&OperationKind::Bind) && port.windows.value == 0 {
+        sink.error("no-operations", port.windows.span, format!("port.{name} has no memory windows to bind"))
+            .related(hop.span, what)
+            .help(format!("add `windows = 16` to [port.{name}], or as many as are to be bound at once"));
+    }
+    let Some(transport) = port.transport.as_ref().filter(|transport| transport.value == Transport::Uc) else { return };
+    let reliable: BTreeSet<&str> =
+        asked.kinds.iter().filter(|kind| kind.needs_answer()).map(|kind| kind.words()).collect();
+    if !reliable.is_empty() {
+        let kinds = listed(&Vec::from_iter(reliable));
+        sink.error("no-operations", transport.span, format!("port.{name} is UC, which has no {kinds}"))
+            .related(hop.span, what)
+            .help("write `transport = \"rc\"`");
+    }
+}
+
+/// A region has the rights that a stage needs of it. That it is there and whose it is the stage's
+/// kind sees for itself.
+fn rights(raw: &RawPlan, regions: &[RegionFacts], stage: &RawStage, need: &RegionNeed, sink: &mut Sink) {
+    let mut pairs = raw.regions.iter().zip(regions);
+    let Some((region, facts)) = pairs.find(|(region, _)| region.head.name == need.region) else { return };
+    let lacks = |right: &&(&str, Rights)| need.rights.contains(right.1) && !facts.rights.contains(right.1);
+    let lacking: Vec<String> = Rights::WORDS.iter().filter(lacks).map(|(word, _)| format!("\"{word}\"")).collect();
+    if lacking.is_empty() {
+        return;
+    }
+    let (name, lacking) = (&region.head.name, lacking.join(", "));
+    let at = region.rights.first().map_or(region.head.span, |first| first.span);
+    sink.error("missing-right", at, format!("region.{name} lacks {lacking}, which stage.{} needs", stage.head.name))
+        .related(stage.head.span, need.what)
+        .help(format!("add {lacking} to `rights` of [region.{name}]"));
+}
+
+/// `a, b and c`.
+fn listed(words: &[&str]) -> String {
+    match words {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        words => words.concat(),
+    }
+}

@@ -1,0 +1,346 @@
+//! Sums: every limit is at least the sum of its named worst-case users. Each user has the line that
+//! it comes from.
+//!
+//! A pool must have a packet for every place that can own one at the same time. A completion queue
+//! must have room for every work request that can complete into it (in the error state all of them
+//! flush, signaled or not).
+//!
+//! A packet is in one place at a time. A packet that a holding stage sends is therefore counted
+//! where it was held while it passes through the inputs of stages, which empty within the same
+//! loop. A batch that waits at a port or for a ring can keep it, and counts it again.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use crate::check::edges::Edges;
+use crate::check::flow::{Flow, Reach};
+use crate::check::refs::Links;
+use crate::diag::sink::Sink;
+use crate::diag::source::{Location, Sources, Span};
+use crate::ids::{LcoreId, PoolId, PortId, StageId};
+use crate::limits::CQ_DEPTH_MAX;
+use crate::read::raw::RawPlan;
+use crate::read::reader::Field;
+
+/// One proof: the terms, what they add up to, and what there is.
+#[derive(Debug, Clone)]
+pub struct Sum {
+    /// What is bounded, e.g. `pool.packets` or `hugepages of 2 MiB`.
+    pub of: String,
+    /// What is counted, e.g. `packets` or `bytes`.
+    pub unit: &'static str,
+    /// The users.
+    pub terms: Vec<Term>,
+    /// Their sum.
+    pub needed: u64,
+    /// What there is.
+    pub limit: Limit,
+}
+
+/// What a [`Sum`] must not exceed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Limit {
+    /// The plan sets it, there.
+    Plan(u64, Location),
+    /// The machine sets it.
+    Machine(u64),
+    /// Nothing does.
+    None,
+    /// The sum itself is what is made.
+    Derived,
+}
+
+/// One user in a [`Sum`].
+#[derive(Debug, Clone)]
+pub struct Term {
+    /// What it is, e.g. `receive queue of port.md_a`.
+    pub what: String,
+    /// How the value comes about, e.g. `2 bursts of 32`; may be empty.
+    pub how: String,
+    /// How much.
+    pub value: u64,
+    /// The line that it comes from.
+    pub at: Location,
+}
+
+/// Columns for a term's text in a diagnostic.
+const TABLE_WIDTH: usize = 44;
+
+/// Terms in a diagnostic.
+const TABLE_TERMS_MAX: usize = 60;
+
+impl Sum {
+    pub(crate) fn new(of: impl Into<String>, unit: &'static str) -> Self {
+        Sum { of: of.into(), unit, terms: Vec::new(), needed: 0, limit: Limit::None }
+    }
+
+    pub(crate) fn add(&mut self, sources: &Sources, what: String, how: &str, value: u64, at: Span) {
+        if value > 0 {
+            self.needed = self.needed.saturating_add(value);
+            self.terms.push(Term { what, how: how.to_owned(), value, at: sources.locate(at) });
+        }
+    }
+
+    /// Whether what there is suffices.
+    pub fn holds(&self) -> bool {
+        match self.limit {
+            Limit::Plan(limit, _) | Limit::Machine(limit) => self.needed <= limit,
+            Limit::None | Limit::Derived => true,
+        }
+    }
+
+    /// The terms as aligned lines, the line alone as their place.
+    pub(crate) fn table(&self) -> String {
+        let lines = self.terms.iter().take(TABLE_TERMS_MAX).map(|term| {
+            let at = if term.at.line == 0 { "--set".to_owned() } else { format!("line {}", term.at.line) };
+            let full = term.full();
+            let what = if full.chars().count() > TABLE_WIDTH { &term.what } else { &full };
+            format!("{:>11}  {what:<TABLE_WIDTH$}  {at}\n", term.value)
+        });
+        let mut table: String = lines.collect();
+        let rest = self.terms.get(TABLE_TERMS_MAX..).unwrap_or_default();
+        if !rest.is_empty() {
+            let value = rest.iter().fold(0_u64, |sum, term| sum.saturating_add(term.value));
+            let _ = writeln!(table, "{value:>11}  {} more, which `--explain` names", rest.len());
+        }
+        table + &format!("{:>11}  {}", self.needed, self.unit)
+    }
+
+    pub(crate) fn explain(&self, out: &mut String) {
+        let width = self.terms.iter().map(|term| term.full().chars().count()).max().unwrap_or(0);
+        let _ = writeln!(out, "{}: {}", self.of, self.unit);
+        for term in &self.terms {
+            let _ = writeln!(out, "  {:>12}  {:<width$}  {}", term.value, term.full(), term.at.short());
+        }
+        let verdict = |limit: u64| match limit.checked_sub(self.needed) {
+            Some(spare) => format!("{spare} to spare"),
+            None => format!("{} TOO FEW", self.needed - limit),
+        };
+        let limit = match &self.limit {
+            Limit::Plan(limit, at) => format!("of {limit} ({}): {}", at.short(), verdict(*limit)),
+            Limit::Machine(limit) => format!("of {limit} that the machine has: {}", verdict(*limit)),
+            Limit::None => "without a limit".to_owned(),
+            Limit::Derived => "and made so".to_owned(),
+        };
+        let _ = writeln!(out, "  {:>12}  needed, {limit}", self.needed);
+    }
+}
+
+impl Term {
+    fn full(&self) -> String {
+        match self.how.as_str() {
+            "" => self.what.clone(),
+            how => format!("{} ({how})", self.what),
+        }
+    }
+}
+
+/// All sums as text, one paragraph each.
+pub(crate) fn explain(sums: &[Sum]) -> String {
+    let mut out = String::new();
+    for sum in sums {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        sum.explain(&mut out);
+    }
+    out
+}
+
+/// The sums of pools and completion queues, and what each lcore's queue must hold.
+pub(crate) fn check(
+    raw: &RawPlan,
+    links: &Links<'_>,
+    edges: &Edges,
+    flow: &Flow,
+    sink: &mut Sink,
+) -> (Vec<Sum>, Vec<u64>) {
+    let mut sums = Vec::new();
+    for (index, reach) in flow.reach.iter().enumerate() {
+        sums.extend(pool(PoolId::from_index(index), reach, raw, (links, edges), flow, sink));
+    }
+    let mut ports: Vec<Vec<PortId>> = vec![Vec::new(); raw.lcores.len()];
+    for (index, port) in links.ports.iter().enumerate() {
+        port.lcore.into_iter().for_each(|id| ports[id.index()].push(PortId::from_index(index)));
+    }
+    let mut depths = Vec::with_capacity(ports.len());
+    for (index, ports) in ports.iter().enumerate() {
+        let sum = completions(LcoreId::from_index(index), ports, raw, sink);
+        depths.push(sum.as_ref().map_or(0, |sum| sum.needed));
+        sums.extend(sum);
+    }
+    (sums, depths)
+}
+
+fn pool(
+    id: PoolId,
+    reach: &Reach,
+    raw: &RawPlan,
+    (links, edges): (&Links<'_>, &Edges),
+    flow: &Flow,
+    sink: &mut Sink,
+) -> Option<Sum> {
+    let pool = &raw.pools[id.index()];
+    let packets = pool.packets.as_ref()?;
+    let name = &pool.head.name;
+    let sources = sink.sources.clone();
+    let mut sum = Sum::new(format!("pool.{name}"), "packets that can be out at once");
+    let held: BTreeSet<StageId> = flow.held.iter().flatten().flatten().copied().collect();
+    let burst = |lcore: Option<LcoreId>| lcore.map(|lcore| &raw.lcores[lcore.index()].burst_packets);
+    for id in &reach.received_by {
+        let port = &raw.ports[id.index()];
+        sum.add(
+            &sources,
+            format!("receive queue of port.{}", port.head.name),
+            &port.rx_how(),
+            port.rx_wr(),
+            port.rx_key().span,
+        );
+        if let Some(burst) = burst(links.ports[id.index()].lcore) {
+            let what = format!("received by port.{}", port.head.name);
+            sum.add(&sources, what, burst.note(), burst.value.into(), burst.span);
+        }
+    }
+    for id in &reach.stages {
+        let stage = &raw.stages[id.index()];
+        let name = &stage.head.name;
+        let batch = &flow.stages[id.index()];
+        // What a stage lets go of may wait in the input of one that is held back.
+        let (how, packets) = match held.contains(id) {
+            true => (batch.how(), batch.packets()),
+            false => (batch.bursts.clone(), batch.fresh_packets),
+        };
+        sum.add(&sources, format!("input of stage.{name}"), &how, packets.into(), stage.head.span);
+        if let Some(burst) = burst(links.stages[id.index()].lcore).filter(|_| reach.taken_by.contains(id)) {
+            let what = format!("taken fresh by stage.{name}");
+            sum.add(&sources, what, burst.note(), burst.value.into(), burst.span);
+        }
+        if reach.taken_by.contains(id) {
+            for (spread, places) in edges.copied_by(*id, raw) {
+                let (packets, copies) = (flow.sent[id.index()], places.saturating_sub(1) as u64);
+                let what = format!("copied by stage.{name}");
+                let how = format!("{copies} of each of {packets}");
+                sum.add(&sources, what, &how, u64::from(packets) * copies, raw.spreads[spread.index()].head.span);
+            }
+        }
+        let at = stage.kind.as_ref().map_or(stage.head.span, |kind| kind.span);
+        sum.add(&sources, format!("held by stage.{name}"), "", links.holds(*id).into(), at);
+        let operations = links.operations(*id, raw).into();
+        sum.add(&sources, format!("operations of stage.{name}"), "", operations, stage.head.span);
+    }
+    for id in &reach.rings {
+        let ring = &raw.rings[id.index()];
+        let lanes = edges.lanes(*id);
+        for (lane, batch) in lanes.iter().zip(&flow.rings[id.index()]) {
+            let what = match lanes.len() {
+                1 => format!("gathered for ring.{}", ring.head.name),
+                _ => format!(
+                    "gathered for ring.{} on lcore.{}",
+                    ring.head.name,
+                    raw.lcores[lane.lcore.index()].head.name
+                ),
+            };
+            sum.add(&sources, what, &batch.how(), batch.packets().into(), ring.head.span);
+        }
+        if let Some(depth) = &ring.depth {
+            let lanes = lanes.len() as u64;
+            let how = if lanes > 1 { format!("{lanes} lanes of {}", depth.value) } else { String::new() };
+            let packets = u64::from(depth.value) * lanes;
+            sum.add(&sources, format!("ring.{}", ring.head.name), &how, packets, depth.span);
+        }
+    }
+    for (id, _) in links.injectors_of(id) {
+        let injector = &raw.injectors[id.index()];
+        let name = &injector.head.name;
+        if let Some(depth) = &injector.depth {
+            sum.add(&sources, format!("injector.{name}"), "", depth.value.into(), depth.span);
+        }
+        // Its handles push one after the other.
+        sum.add(&sources, format!("filled for injector.{name}"), "", 1, injector.head.span);
+    }
+    for id in &reach.sent_by {
+        let port = &raw.ports[id.index()];
+        if let Some(batch) = &flow.ports[id.index()] {
+            sum.add(
+                &sources,
+                format!("waiting at port.{}", port.head.name),
+                &batch.how(),
+                batch.packets().into(),
+                port.head.span,
+            );
+        }
+        sum.add(
+            &sources,
+            format!("send queue of port.{}", port.head.name),
+            &port.sends().how(),
+            port.sends().wr(),
+            port.sends().key().span,
+        );
+    }
+    for id in &reach.lcores {
+        let what = format!("cache of lcore.{}", raw.lcores[id.index()].head.name);
+        sum.add(&sources, what, pool.cache_packets.note(), pool.cache_packets.value.into(), pool.cache_packets.span);
+    }
+    sum.limit = Limit::Plan(packets.value.into(), sources.locate(packets.span));
+    if !sum.holds() {
+        let message = format!("pool.{name} has {} packets, but {} can be out at once", packets.value, sum.needed);
+        sink.error("pool-too-small", packets.span, message)
+            .label(format!("{} needed", sum.needed))
+            .note(format!("every place that can own a packet of it:\n{}", sum.table()))
+            .help(format!("write `packets = {}` or more, or make a term smaller", sum.needed));
+    }
+    Some(sum)
+}
+
+fn completions(id: LcoreId, ports: &[PortId], raw: &RawPlan, sink: &mut Sink) -> Option<Sum> {
+    let lcore = &raw.lcores[id.index()];
+    let sources = sink.sources.clone();
+    let mut sum =
+        Sum::new(format!("lcore.{} completion queue", lcore.head.name), "work requests that can complete into it");
+    for port in ports.iter().map(|id| &raw.ports[id.index()]) {
+        let name = &port.head.name;
+        let receives = format!("receive queue of port.{name}");
+        sum.add(&sources, receives, &port.rx_how(), port.rx_wr(), port.rx_key().span);
+        sum.add(
+            &sources,
+            format!("send queue of port.{name}"),
+            &port.sends().how(),
+            port.sends().wr(),
+            port.sends().key().span,
+        );
+        let ends = format!("ends of connections of port.{name}");
+        sum.add(&sources, ends, "", port.markers(), port.many().map_or(port.head.span, |many| many.span));
+        let operations = format!("operations of port.{name}");
+        sum.add(&sources, operations, &port.operations().how(), port.operations().wr(), port.operations().key().span);
+        let faults = format!("bad blocks found by port.{name}");
+        sum.add(&sources, faults, "", port.faults(), port.signature_keys.span);
+    }
+    if sum.terms.is_empty() {
+        return None;
+    }
+    sum.limit = match &lcore.cq_depth_wc {
+        Some(depth) => Limit::Plan(depth.value.into(), sources.locate(depth.span)),
+        None => Limit::Derived,
+    };
+    if lcore.cq_depth_wc.is_none() && sum.needed > CQ_DEPTH_MAX.into() {
+        let message = format!("lcore.{} needs a completion queue of {}", lcore.head.name, sum.needed);
+        sink.error("cq-too-deep", lcore.head.span, message)
+            .label(format!("at most {CQ_DEPTH_MAX}"))
+            .note(format!("when queue pairs fail every work request completes, signaled or not:\n{}", sum.table()))
+            .help("make the queues of its ports shorter, or spread the ports over several lcores");
+    }
+    if let Some(depth) = lcore.cq_depth_wc.as_ref().filter(|_| !sum.holds()) {
+        let message = format!("{} completions fit, but {} can come at once", depth.value, sum.needed);
+        sink.error("cq-too-small", depth.span, message)
+            .label(format!("{} needed", sum.needed))
+            .note(format!("when queue pairs fail every work request completes, signaled or not:\n{}", sum.table()))
+            .help(format!("write `cq_depth_wc = {}` or more, or leave it out to get just that", sum.needed));
+    }
+    Some(sum)
+}
+
+impl Field<u32> {
+    fn note(&self) -> &'static str {
+        if self.given { "" } else { "default" }
+    }
+}

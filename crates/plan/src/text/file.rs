@@ -1,0 +1,119 @@
+//! Reads the bytes of a plan from a regular file or from standard input: never more than a plan can
+//! have, and never from anything that may block.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use crate::diag::diagnostics::{Diagnostic, Severity};
+use crate::diag::source::{Sources, Span, TEXT_BYTES_MAX};
+
+/// How a command line names standard input.
+const STDIN: [&str; 2] = ["-", "/dev/stdin"];
+
+const NAME_A_PLAN: &str = "name a plan file, e.g. config/tick-to-trade.toml";
+
+/// What diagnostics call the plan at `path`.
+pub(crate) fn name_of(path: &Path) -> String {
+    if is_stdin(path) { "stdin".to_owned() } else { path.display().to_string() }
+}
+
+/// The text of the plan at `path`, or why it can't be one.
+pub(crate) fn read(path: &Path) -> Result<String, Diagnostic> {
+    let name = name_of(path);
+    let bytes = bytes_of(path).map_err(|refused| refused.at(&name))?;
+    if bytes.len() > TEXT_BYTES_MAX {
+        return Err(too_long(&name));
+    }
+    String::from_utf8(bytes).map_err(|error| not_utf8(&name, error.as_bytes(), error.utf8_error().valid_up_to()))
+}
+
+/// A text of more bytes than are read.
+pub(crate) fn too_long(name: &str) -> Diagnostic {
+    let message = format!("this has more than the {TEXT_BYTES_MAX} bytes that a plan may have");
+    Refused { message, help: NAME_A_PLAN }.at(name)
+}
+
+fn is_stdin(path: &Path) -> bool {
+    STDIN.iter().any(|name| path == Path::new(name))
+}
+
+struct Refused {
+    message: String,
+    help: &'static str,
+}
+
+impl Refused {
+    fn at(self, name: &str) -> Diagnostic {
+        let sources = Sources::new(name, "", &[]);
+        let mut one = Diagnostic::new(&sources, Severity::Error, "unreadable", None, self.message);
+        one.help(self.help);
+        one
+    }
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        let help = match error.kind() {
+            ErrorKind::PermissionDenied => "let this user read the file",
+            _ => NAME_A_PLAN,
+        };
+        Refused { message: format!("can't read the plan: {error}"), help }
+    }
+}
+
+/// One byte more than a plan may have, at most.
+fn bytes_of(path: &Path) -> Result<Vec<u8>, Refused> {
+    if is_stdin(path) {
+        return first_bytes(io::stdin().lock());
+    }
+    // Looked at before it is opened, for opening a device may do something; and after, for it may
+    // be another file by now.
+    regular(fs::metadata(path)?.file_type())?;
+    let flags = OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::options().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    regular(file.metadata()?.file_type())?;
+    first_bytes(file)
+}
+
+fn first_bytes(from: impl Read) -> Result<Vec<u8>, Refused> {
+    let mut bytes = Vec::new();
+    from.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn regular(kind: fs::FileType) -> Result<(), Refused> {
+    let (what, help) = match kind {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => ("a directory", NAME_A_PLAN),
+        kind if kind.is_fifo() => ("a pipe", "write `-` for the file, and give the plan on standard input"),
+        kind if kind.is_socket() => ("a socket", NAME_A_PLAN),
+        _ => ("a device", NAME_A_PLAN),
+    };
+    let message = format!("can't read the plan: this is {what}, not a regular file");
+    Err(Refused { message, help })
+}
+
+/// Shown where the text ends, unless the file is no text at all.
+fn not_utf8(name: &str, bytes: &[u8], valid: usize) -> Diagnostic {
+    let is_binary = bytes.iter().take(1024).any(|byte| *byte == 0);
+    let utf16 = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    if is_binary && !utf16 {
+        let message = "this is not a text, so it is no plan".to_owned();
+        return Refused { message, help: NAME_A_PLAN }.at(name);
+    }
+    // What comes before is valid, so that the place has a line and a column.
+    let text = std::str::from_utf8(&bytes[..valid]).unwrap_or_default();
+    let sources = Sources::new(name, text, &[]);
+    let byte = bytes.get(valid).copied().unwrap_or(0);
+    let message = format!("the plan is not UTF-8 text: the byte 0x{byte:02x} at offset {valid} does not belong there");
+    let mut one = Diagnostic::new(&sources, Severity::Error, "unreadable", Span::new(0, valid..valid), message);
+    one.help(match utf16 {
+        true => "this looks like UTF-16; save the file as UTF-8",
+        false => "save the file as UTF-8, e.g. with `iconv -f ISO-8859-1 -t UTF-8`",
+    });
+    one
+}

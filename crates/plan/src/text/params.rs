@@ -1,0 +1,114 @@
+//! A table of the plan that a stage's factory, or an app's section reader, parses into a type of
+//! its own.
+
+use serde::de::DeserializeOwned;
+
+use crate::diag::diagnostics::{Diagnostic, Severity};
+use crate::diag::source::{Location, Sources, Span};
+use crate::text::de::{self, Fault};
+use crate::text::tree::{Node, Table, Value};
+
+/// A stage's `params` or an application's section. Cheap to pass by reference; holds its own copy
+/// of the values.
+#[derive(Debug, Clone)]
+pub struct Params {
+    sources: Sources,
+    /// As the file would write it, e.g. `stage.book.params`.
+    path: String,
+    /// The key that names it; where it is absent, the key of what it should be in.
+    head: Span,
+    node: Node,
+    present: bool,
+}
+
+impl Params {
+    pub(crate) fn new(sources: &Sources, path: String, head: Span, node: Node) -> Self {
+        Params { sources: sources.clone(), path, head, node, present: true }
+    }
+
+    pub(crate) fn absent(sources: &Sources, path: String, head: Span) -> Self {
+        let node = Node { span: head, value: Value::Table(Table::default()) };
+        Params { sources: sources.clone(), path, head, node, present: false }
+    }
+
+    /// Whether the file has it at all. An absent one parses as an empty table.
+    pub fn is_present(&self) -> bool {
+        self.present
+    }
+
+    /// As the file would write it, e.g. `stage.book.params` or `feed`.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where it starts, or where it should have been.
+    pub fn location(&self) -> Location {
+        self.sources.locate(self.head)
+    }
+
+    /// The values as a `T`. An error says which key is wrong, missing or, if `T` denies unknown
+    /// fields, unknown, and where.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Diagnostic> {
+        T::deserialize(de::NodeDeserializer(&self.node)).map_err(|error| self.explain(error))
+    }
+
+    /// An error about the value of `key` (dotted; empty for the whole table) that only the caller
+    /// can see, e.g. that a file it names is absent. Of a table that `--set` has changed it points
+    /// at the flag, since the file does not say what was judged.
+    pub fn refuse(&self, key: &str, message: impl Into<String>) -> Diagnostic {
+        let mut span = self.head;
+        let mut node = &self.node;
+        for part in key.split('.').filter(|part| !part.is_empty()) {
+            let Some(entry) = node.as_table().and_then(|table| table.find(part)) else { break };
+            node = &entry.node;
+            span = node.span;
+        }
+        let flag = (node.as_table().is_some()).then(|| self.last_flag(node)).flatten();
+        let mut one = Diagnostic::new(&self.sources, Severity::Error, "bad-value", flag.unwrap_or(span), message);
+        if flag.is_some_and(|flag| flag != span) {
+            one.related(span, "the table that it changes");
+        }
+        one
+    }
+
+    /// The last of the flags that set a value in a table.
+    fn last_flag(&self, node: &Node) -> Option<Span> {
+        let is_flag = |span: &Span| self.sources.source(*span).is_flag;
+        let Value::Table(table) = &node.value else { return Some(node.span).filter(is_flag) };
+        table.entries.iter().filter_map(|entry| self.last_flag(&entry.node)).max()
+    }
+
+    fn explain(&self, error: de::Error) -> Diagnostic {
+        let span = error.span.unwrap_or(self.head);
+        let make = |code, message: String| Diagnostic::new(&self.sources, Severity::Error, code, span, message);
+        match error.fault {
+            Fault::UnknownKey { key, known } => {
+                let mut one = make("unknown-key", format!("unknown key `{key}`"));
+                one.help(crate::diag::suggestions::suggest(&key, known.iter().copied(), "the keys here are"));
+                one
+            }
+            Fault::UnknownVariant { name, known } => {
+                let mut one = make("bad-value", format!("`{name}` is not a choice here"));
+                one.help(crate::diag::suggestions::suggest(&name, known.iter().copied(), "the choices are"));
+                one
+            }
+            Fault::MissingKey { key } => {
+                let message = match error.span {
+                    None => format!("[{}] needs `{key}`", self.path),
+                    Some(_) => format!("`{key}` is missing here"),
+                };
+                let mut one = make("missing-key", message);
+                if !self.present {
+                    one.help(format!("there is no [{}] yet: add it, with `{key} = …`", self.path));
+                }
+                one
+            }
+            Fault::Type { found, expected } => {
+                let mut one = make("wrong-type", format!("expected {expected}, found {found}"));
+                one.label(format!("expected {expected}"));
+                one
+            }
+            Fault::Other(message) => make("bad-value", message),
+        }
+    }
+}
