@@ -80,7 +80,9 @@ fn meet(raw: &RawPlan, links: &Links<'_>, id: PortId, leader: PortId, field: &Fi
 }
 
 /// Warns of a listener that has fewer places than the ports of its own plan want: some of their
-/// connections would be refused for as long as the run lasts. `others`: the other ends in this plan.
+/// connections would be refused for as long as the run lasts.
+///
+/// `others`: the other ends in this plan.
 pub(crate) fn warn_of_too_few_places(raw: &RawPlan, links: &Links<'_>, others: &[Option<PortId>], sink: &mut Sink) {
     for (index, leader) in raw.ports.iter().enumerate() {
         let (Some(_), Some(own)) = (&leader.listen, &leader.shared.connections_max) else { continue };

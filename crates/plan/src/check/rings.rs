@@ -3,10 +3,11 @@
 //!
 //! Several producers are no fault. Those on one lcore share a lane, and each lcore has its own.
 //!
-//! While packets wait for room in a ring that holds, the stages of the producing lcore that lead to it
-//! are not run. What stops with them is only what feeds these stages: sources, which make nothing
-//! meanwhile, and rings, which fill up and then do as they say themselves. The last ring of such a
-//! chain is emptied by a stage or a port that nothing holds back, so that everything moves again:
+//! While packets wait for room in a ring that holds, the stages of the producing lcore that lead to
+//! it are not run. What stops with them is only what feeds these stages: sources, which make
+//! nothing meanwhile, and rings, which fill up and then do as they say themselves. The last ring of
+//! such a chain is emptied by a stage or a port that nothing holds back, so that everything moves
+//! again:
 //! - There is no circle. Packets never go round over stages and rings ([`crate::check::order`]),
 //!   and over the network only through a port that receives, which cannot be held back: what has
 //!   arrived has arrived. A port that feeds a held stage is a fault.

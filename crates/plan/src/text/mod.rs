@@ -1,4 +1,4 @@
-//! The text of a plan: from a file and `--set` flags to a tree in which every value knows its place.
+//! The text of a plan: a file and `--set` flags become a tree that knows where each value stands.
 
 mod de;
 pub mod duration;
