@@ -1,0 +1,109 @@
+//! The base transport header (BTH): what every packet begins with.
+
+use crate::wire::psn::Psn;
+
+/// The number of a queue pair: 24 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Qpn(u32);
+
+impl Qpn {
+    /// The queue pair of connection management.
+    pub const MANAGEMENT: Qpn = Qpn(1);
+    /// Stands for all members of a multicast group.
+    pub const MULTICAST: Qpn = Qpn(0xFF_FFFF);
+
+    /// The low 24 bits of a number.
+    pub const fn new(number: u32) -> Qpn {
+        Qpn(number & 0xFF_FFFF)
+    }
+
+    /// The number, below 2^24.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// The partition key that Ethernet has: full members of the default partition.
+pub const DEFAULT_PKEY: u16 = 0xFFFF;
+
+/// The bytes of the header.
+pub(crate) const BTH_BYTES: usize = 12;
+
+/// The fields of the header that the operation and the payload don't decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bth {
+    /// The receiver's completion is a solicited event.
+    pub solicited: bool,
+    /// The migration state is "migrated": cards say so, rxe does not, and receivers ignore it.
+    pub migrated: bool,
+    /// The partition.
+    pub pkey: u16,
+    /// A switch marked the packet: congestion ahead.
+    pub forward_congestion: bool,
+    /// The receiver reports marked packets.
+    pub backward_congestion: bool,
+    /// The receiver's queue pair.
+    pub destination: Qpn,
+    /// The sender wants an acknowledgement.
+    pub ack_request: bool,
+    /// The packet's number.
+    pub psn: Psn,
+}
+
+const SOLICITED: u8 = 0x80;
+const MIGRATED: u8 = 0x40;
+const PAD_SHIFT: u8 = 4;
+const PAD_MASK: u8 = 0x30;
+const VERSION_MASK: u8 = 0x0F;
+const FORWARD: u8 = 0x80;
+const BACKWARD: u8 = 0x40;
+const ACK_REQUEST: u8 = 0x80;
+
+/// The parts of a header that was read: opcode, pad bytes, transport version, the rest.
+pub(crate) struct Read {
+    pub(crate) opcode: u8,
+    pub(crate) pad: usize,
+    pub(crate) version: u8,
+    pub(crate) bth: Bth,
+}
+
+impl Bth {
+    /// A packet of the default partition that asks for nothing.
+    pub fn new(destination: Qpn, psn: Psn) -> Bth {
+        Bth {
+            solicited: false,
+            migrated: false,
+            pkey: DEFAULT_PKEY,
+            forward_congestion: false,
+            backward_congestion: false,
+            destination,
+            ack_request: false,
+            psn,
+        }
+    }
+
+    pub(crate) fn write(&self, opcode: u8, pad: usize) -> [u8; BTH_BYTES] {
+        let flag = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
+        let [_, q0, q1, q2] = self.destination.number().to_be_bytes();
+        let [_, p0, p1, p2] = self.psn.number().to_be_bytes();
+        let [k0, k1] = self.pkey.to_be_bytes();
+        let second = flag(self.solicited, SOLICITED) | flag(self.migrated, MIGRATED) | (pad as u8) << PAD_SHIFT;
+        let fifth = flag(self.forward_congestion, FORWARD) | flag(self.backward_congestion, BACKWARD);
+        [opcode, second, k0, k1, fifth, q0, q1, q2, flag(self.ack_request, ACK_REQUEST), p0, p1, p2]
+    }
+
+    pub(crate) fn read(bytes: &[u8; BTH_BYTES]) -> Read {
+        let [opcode, second, k0, k1, fifth, q0, q1, q2, ninth, p0, p1, p2] = *bytes;
+        let bth = Bth {
+            solicited: second & SOLICITED != 0,
+            migrated: second & MIGRATED != 0,
+            pkey: u16::from_be_bytes([k0, k1]),
+            forward_congestion: fifth & FORWARD != 0,
+            backward_congestion: fifth & BACKWARD != 0,
+            destination: Qpn(u32::from_be_bytes([0, q0, q1, q2])),
+            ack_request: ninth & ACK_REQUEST != 0,
+            psn: Psn::new(u32::from_be_bytes([0, p0, p1, p2])),
+        };
+        Read { opcode, pad: usize::from((second & PAD_MASK) >> PAD_SHIFT), version: second & VERSION_MASK, bth }
+    }
+}

@@ -1,0 +1,273 @@
+//! Operations with the extension headers that go with them, and their opcodes.
+
+use crate::wire::extension::{
+    AETH_BYTES, ATOMIC_ACK_BYTES, ATOMIC_BYTES, AtomicExtension, AtomicOp, DETH_BYTES, Deth, RETH_BYTES, Reader, Reth,
+    Syndrome, WORD_BYTES, Writer,
+};
+
+/// What a packet is, by the transport of its queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// Of a reliable connection.
+    Rc(Rc),
+    /// Of an unreliable connection.
+    Uc(Uc),
+    /// A datagram, whole, perhaps with immediate data.
+    Ud(Deth, Option<u32>),
+}
+
+/// A request or a response of a reliable connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rc {
+    /// A part of a SEND.
+    Send {
+        /// It begins the message.
+        first: bool,
+        /// It ends the message.
+        last: Option<SendEnd>,
+    },
+    /// A part of a WRITE.
+    Write {
+        /// It begins the message.
+        first: Option<Reth>,
+        /// It ends the message.
+        last: Option<WriteEnd>,
+    },
+    /// Asks for a READ's bytes.
+    ReadRequest(Reth),
+    /// A part of what a READ asked for.
+    ReadResponse(ReadPart),
+    /// Acknowledges, or refuses.
+    Acknowledge(Syndrome),
+    /// What an atomic's word was.
+    AtomicResponse(Syndrome, u64),
+    /// Asks for an atomic.
+    Atomic(AtomicExtension),
+}
+
+/// A request of an unreliable connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Uc {
+    /// A part of a SEND.
+    Send {
+        /// It begins the message.
+        first: bool,
+        /// It ends the message.
+        last: Option<WriteEnd>,
+    },
+    /// A part of a WRITE.
+    Write {
+        /// It begins the message.
+        first: Option<Reth>,
+        /// It ends the message.
+        last: Option<WriteEnd>,
+    },
+}
+
+/// How a SEND ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendEnd {
+    /// With nothing else.
+    Plain,
+    /// With four bytes for the completion.
+    Immediate(u32),
+    /// The receiver's key that is invalid from now on.
+    Invalidate(u32),
+}
+
+/// How a message ends that can't invalidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteEnd {
+    /// With nothing else.
+    Plain,
+    /// With four bytes for the completion.
+    Immediate(u32),
+}
+
+/// Which part of a READ's response a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadPart {
+    /// The first of several.
+    First(Syndrome),
+    /// One between.
+    Middle,
+    /// The last of several.
+    Last(Syndrome),
+    /// All of it.
+    Only(Syndrome),
+}
+
+const UC: u8 = 0x20;
+const UD: u8 = 0x60;
+const SEND: u8 = 0x00;
+const SEND_INVALIDATE: u8 = 0x16;
+const WRITE: u8 = 0x06;
+
+/// The opcode of a part: `base` is the first of its six, in the order that SEND and WRITE share.
+fn part(base: u8, first: bool, last: Option<bool>) -> u8 {
+    base + match (first, last) {
+        (true, None) => 0,
+        (false, None) => 1,
+        (false, Some(immediate)) => 2 + u8::from(immediate),
+        (true, Some(immediate)) => 4 + u8::from(immediate),
+    }
+}
+
+/// What [`part`] wrote, of the distance to `base`: begins, ends, has immediate data.
+fn parts(distance: u8) -> (bool, bool, bool) {
+    (matches!(distance, 0 | 4 | 5), distance >= 2, matches!(distance, 3 | 5))
+}
+
+impl WriteEnd {
+    fn has_immediate(self) -> bool {
+        matches!(self, WriteEnd::Immediate(_))
+    }
+
+    fn read(ends: bool, has_immediate: bool, reader: &mut Reader<'_>) -> Option<Option<WriteEnd>> {
+        match (ends, has_immediate) {
+            (false, _) => Some(None),
+            (true, false) => Some(Some(WriteEnd::Plain)),
+            (true, true) => Some(Some(WriteEnd::Immediate(reader.word()?))),
+        }
+    }
+
+    fn write(last: Option<WriteEnd>, writer: &mut Writer<'_>) {
+        if let Some(WriteEnd::Immediate(immediate)) = last {
+            writer.word(immediate);
+        }
+    }
+}
+
+impl Segment {
+    /// The opcode, with the transport's bits.
+    pub fn opcode(&self) -> u8 {
+        match *self {
+            Segment::Rc(rc) => rc.opcode(),
+            Segment::Uc(Uc::Send { first, last }) => UC + part(SEND, first, last.map(WriteEnd::has_immediate)),
+            Segment::Uc(Uc::Write { first, last }) => {
+                UC + part(WRITE, first.is_some(), last.map(WriteEnd::has_immediate))
+            }
+            Segment::Ud(_, immediate) => UD + part(SEND, true, Some(immediate.is_some())),
+        }
+    }
+
+    /// The bytes of its extension headers.
+    pub fn extension_bytes(&self) -> usize {
+        let immediate = |last: Option<WriteEnd>| if last.is_some_and(WriteEnd::has_immediate) { WORD_BYTES } else { 0 };
+        let reth = |first: Option<Reth>| if first.is_some() { RETH_BYTES } else { 0 };
+        match *self {
+            Segment::Rc(Rc::Send { last: Some(SendEnd::Immediate(_) | SendEnd::Invalidate(_)), .. }) => WORD_BYTES,
+            Segment::Rc(Rc::Send { .. } | Rc::ReadResponse(ReadPart::Middle)) => 0,
+            Segment::Rc(Rc::Write { first, last }) => reth(first) + immediate(last),
+            Segment::Rc(Rc::ReadRequest(_)) => RETH_BYTES,
+            Segment::Rc(Rc::ReadResponse(_) | Rc::Acknowledge(_)) => AETH_BYTES,
+            Segment::Rc(Rc::AtomicResponse(..)) => AETH_BYTES + ATOMIC_ACK_BYTES,
+            Segment::Rc(Rc::Atomic(_)) => ATOMIC_BYTES,
+            Segment::Uc(Uc::Send { last, .. }) => immediate(last),
+            Segment::Uc(Uc::Write { first, last }) => reth(first) + immediate(last),
+            Segment::Ud(_, immediate) => DETH_BYTES + if immediate.is_some() { WORD_BYTES } else { 0 },
+        }
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) {
+        match *self {
+            Segment::Rc(rc) => rc.write(writer),
+            Segment::Uc(Uc::Send { last, .. }) => WriteEnd::write(last, writer),
+            Segment::Uc(Uc::Write { first, last }) => {
+                first.iter().for_each(|reth| writer.reth(reth));
+                WriteEnd::write(last, writer);
+            }
+            Segment::Ud(deth, immediate) => {
+                writer.deth(&deth);
+                immediate.into_iter().for_each(|word| writer.word(word));
+            }
+        }
+    }
+
+    /// `Some(None)` if no operation has the opcode, `None` if the bytes end within its headers.
+    pub(crate) fn read(opcode: u8, reader: &mut Reader<'_>) -> Option<Option<Segment>> {
+        let segment = match opcode {
+            0x20..=0x25 => {
+                let (first, ends, has_immediate) = parts(opcode - UC - SEND);
+                Segment::Uc(Uc::Send { first, last: WriteEnd::read(ends, has_immediate, reader)? })
+            }
+            0x26..=0x2B => {
+                let (begins, ends, has_immediate) = parts(opcode - UC - WRITE);
+                let first = if begins { Some(reader.reth()?) } else { None };
+                Segment::Uc(Uc::Write { first, last: WriteEnd::read(ends, has_immediate, reader)? })
+            }
+            0x64 => Segment::Ud(reader.deth()?, None),
+            0x65 => Segment::Ud(reader.deth()?, Some(reader.word()?)),
+            _ => return Rc::read(opcode, reader).map(|rc| rc.map(Segment::Rc)),
+        };
+        Some(Some(segment))
+    }
+}
+
+impl Rc {
+    fn opcode(self) -> u8 {
+        match self {
+            Rc::Send { first, last: Some(SendEnd::Invalidate(_)) } => SEND_INVALIDATE + u8::from(first),
+            Rc::Send { first, last } => part(SEND, first, last.map(|last| matches!(last, SendEnd::Immediate(_)))),
+            Rc::Write { first, last } => part(WRITE, first.is_some(), last.map(WriteEnd::has_immediate)),
+            Rc::ReadRequest(_) => 0x0C,
+            Rc::ReadResponse(ReadPart::First(_)) => 0x0D,
+            Rc::ReadResponse(ReadPart::Middle) => 0x0E,
+            Rc::ReadResponse(ReadPart::Last(_)) => 0x0F,
+            Rc::ReadResponse(ReadPart::Only(_)) => 0x10,
+            Rc::Acknowledge(_) => 0x11,
+            Rc::AtomicResponse(..) => 0x12,
+            Rc::Atomic(AtomicExtension { op: AtomicOp::CompareSwap { .. }, .. }) => 0x13,
+            Rc::Atomic(AtomicExtension { op: AtomicOp::FetchAdd(_), .. }) => 0x14,
+        }
+    }
+
+    fn write(self, writer: &mut Writer<'_>) {
+        match self {
+            Rc::Send { last: Some(SendEnd::Immediate(word) | SendEnd::Invalidate(word)), .. } => writer.word(word),
+            Rc::Send { .. } | Rc::ReadResponse(ReadPart::Middle) => {}
+            Rc::Write { first, last } => {
+                first.iter().for_each(|reth| writer.reth(reth));
+                WriteEnd::write(last, writer);
+            }
+            Rc::ReadRequest(reth) => writer.reth(&reth),
+            Rc::ReadResponse(ReadPart::First(said) | ReadPart::Last(said) | ReadPart::Only(said))
+            | Rc::Acknowledge(said) => writer.syndrome(said),
+            Rc::AtomicResponse(said, original) => {
+                writer.syndrome(said);
+                writer.long(original);
+            }
+            Rc::Atomic(atomic) => writer.atomic(&atomic),
+        }
+    }
+
+    fn read(opcode: u8, reader: &mut Reader<'_>) -> Option<Option<Rc>> {
+        let rc = match opcode {
+            0x00..=0x05 => {
+                let (first, ends, has_immediate) = parts(opcode - SEND);
+                let last = match (ends, has_immediate) {
+                    (false, _) => None,
+                    (true, false) => Some(SendEnd::Plain),
+                    (true, true) => Some(SendEnd::Immediate(reader.word()?)),
+                };
+                Rc::Send { first, last }
+            }
+            0x06..=0x0B => {
+                let (begins, ends, has_immediate) = parts(opcode - WRITE);
+                let first = if begins { Some(reader.reth()?) } else { None };
+                Rc::Write { first, last: WriteEnd::read(ends, has_immediate, reader)? }
+            }
+            0x0C => Rc::ReadRequest(reader.reth()?),
+            0x0D => Rc::ReadResponse(ReadPart::First(reader.syndrome()?)),
+            0x0E => Rc::ReadResponse(ReadPart::Middle),
+            0x0F => Rc::ReadResponse(ReadPart::Last(reader.syndrome()?)),
+            0x10 => Rc::ReadResponse(ReadPart::Only(reader.syndrome()?)),
+            0x11 => Rc::Acknowledge(reader.syndrome()?),
+            0x12 => Rc::AtomicResponse(reader.syndrome()?, reader.long()?),
+            0x13 | 0x14 => Rc::Atomic(reader.atomic(opcode == 0x13)?),
+            0x16 | 0x17 => Rc::Send { first: opcode == 0x17, last: Some(SendEnd::Invalidate(reader.word()?)) },
+            _ => return Some(None),
+        };
+        Some(Some(rc))
+    }
+}
