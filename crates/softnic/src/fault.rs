@@ -7,10 +7,13 @@
 
 use std::sync::atomic::Ordering;
 
+use crate::data_path::completion;
 use crate::data_path::errors::Errors;
-use crate::data_path::{completion, flush};
+use crate::data_path::flush;
+use crate::objects::context;
+use crate::objects::fabric;
+use crate::objects::guards;
 use crate::objects::qp_table::State;
-use crate::objects::{context, fabric, guards};
 
 /// Pulls the device out, and at once puts in another of the same name.
 ///

@@ -40,10 +40,11 @@
 //! # Layers
 //! From the top: [`provider`] turns a program's pointers into references; `control` makes, changes
 //! and destroys queue pairs; `data_path` posts, carries out, completes and polls; `objects` are the
-//! verbs' objects, with the tables by which the data path finds a queue pair (`fabric`, the
-//! in-process link) and memory (`key_table`); `queues` is what a queue pair's queues keep;
-//! `verbline-sync` is what threads do to each other (model-checked). A link between processes would
-//! come beside `fabric`.
+//! verbs' objects, with the table by which the data path finds a queue pair (`fabric`, the
+//! in-process link); `queues` is what a queue pair's queues keep; `key_table` finds memory;
+//! `signature` is beside them: keys that stand for others, and check blocks. `verbline-sync` is
+//! what threads do to each other (model-checked). A link between processes would come beside
+//! `fabric`.
 
 // A panic behind a verb would leave an extern "C" function, which aborts: each that can't be has
 // its reason beside it.
@@ -56,6 +57,7 @@ mod data_path;
 mod errno;
 mod events;
 pub mod fault;
+mod key_table;
 pub mod mlx5dv;
 mod objects;
 pub mod provider;

@@ -16,21 +16,29 @@
 //! and work requests lead to valid lists.
 
 use crate::control::{create, modify};
-use crate::data_path::{poll, post_recv, post_send};
+use crate::data_path::poll;
+use crate::data_path::post_recv;
+use crate::data_path::post_send;
 use crate::errno;
 use crate::events::acknowledged::Fields;
 use crate::events::async_event;
-use crate::events::channel::{self, Channel};
-use crate::mlx5dv::{self, QpExtras};
+use crate::mlx5dv;
+use crate::mlx5dv::QpExtras;
+use crate::objects::Object;
+use crate::objects::ah;
+use crate::objects::comp_channel::{self, Channel};
 use crate::objects::context::{self, Context, present};
 use crate::objects::cq::{self, Cq};
 use crate::objects::device::{self, Device};
+use crate::objects::mcast;
 use crate::objects::mr::{self, Mr};
+use crate::objects::mw;
+use crate::objects::object;
 use crate::objects::pd::present_pd;
 use crate::objects::pd::{self, Pd};
 use crate::objects::qp::Qp;
 use crate::objects::srq::{self, Srq};
-use crate::objects::{Object, ah, mcast, mw, object, thread_domain};
+use crate::objects::thread_domain;
 use rdma_sys::*;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -305,10 +313,10 @@ verbs! { pub,
     fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int { freed(mr, mr::retire) }
     /// `ibv_create_comp_channel(3)`. `fd` is an eventfd.
     fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
-        made(present(context).and_then(channel::create))
+        made(present(context).and_then(comp_channel::create))
     }
     /// `ibv_destroy_comp_channel(3)`.
-    fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int { freed(channel, channel::retire) }
+    fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int { freed(channel, comp_channel::retire) }
     /// `ibv_create_cq(3)`. `cqe` completions always fit; before an overrun there may be more.
     fn ibv_create_cq(
         context: *mut ibv_context,

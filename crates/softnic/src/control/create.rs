@@ -1,20 +1,30 @@
 //! Queue pairs' beginning and end: `ibv_create_qp(3)`, `ibv_query_qp(3)` and `ibv_destroy_qp(3)`.
 
 use crate::control::modify;
-use crate::data_path::{flush, progress};
+use crate::data_path::flush;
+use crate::data_path::progress;
 use crate::events::async_event::Subject;
-use crate::mlx5dv::types::{QpExtras, qp_create_flags, send_ops_flags};
-use crate::objects::qp::{Parts, Qp};
+use crate::objects::Object;
+use crate::objects::device;
+use crate::objects::fabric;
+use crate::objects::guards;
+use crate::objects::qp::{Parts, Qp, SignatureOffload};
 use crate::objects::qp_table::{State, Transport};
-use crate::objects::{Object, device, fabric, guards};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 /// `ibv_create_qp(3)`. `init.cap` is set to what was granted.
-pub(crate) fn create(parts: Parts<'_>, init: &mut ibv_qp_init_attr, extras: QpExtras) -> Result<*mut ibv_qp, c_int> {
+pub(crate) fn create(
+    parts: Parts<'_>,
+    init: &mut ibv_qp_init_attr,
+    offload: Option<SignatureOffload>,
+) -> Result<*mut ibv_qp, c_int> {
     let (transport, cap) = granted(init)?;
-    check(transport, extras)?;
+    // Signature offload is RC's.
+    if offload.is_some() && transport != Transport::Rc {
+        return Err(libc::EOPNOTSUPP);
+    }
     let mut control = fabric::control();
     let qpn = control.reserve().ok_or(libc::ENOMEM)?;
     // SAFETY: integers, pointers and optional functions, for all of which zero is a value.
@@ -24,7 +34,7 @@ pub(crate) fn create(parts: Parts<'_>, init: &mut ibv_qp_init_attr, extras: QpEx
         (parts.domain.context().as_ptr(), init.qp_context, parts.domain.as_ptr());
     (base.send_cq, base.recv_cq, base.srq) = (init.send_cq, init.recv_cq, init.srq);
     (base.handle, base.qp_num, base.state, base.qp_type) = (qpn, qpn, State::Reset.raw(), init.qp_type);
-    let qp = Qp::new(raw, qpn, transport, cap, init.sq_sig_all != 0, extras, parts).into_raw();
+    let qp = Qp::new(raw, qpn, transport, cap, init.sq_sig_all != 0, offload.unwrap_or_default(), parts).into_raw();
     init.cap = cap;
     // SAFETY: it was made just now.
     let this = unsafe { Qp::from_raw(qp) };
@@ -32,14 +42,6 @@ pub(crate) fn create(parts: Parts<'_>, init: &mut ibv_qp_init_attr, extras: QpEx
     guards::register(&this.guards());
     control.insert(qpn, qp.cast());
     Ok(qp)
-}
-
-/// Signature offload is RC's.
-fn check(transport: Transport, extras: QpExtras) -> Result<(), c_int> {
-    let flags = qp_create_flags::DISABLE_SCATTER_TO_CQE | qp_create_flags::SIG_PIPELINING;
-    let known = extras.create_flags & !flags == 0 && extras.send_ops_flags & !send_ops_flags::MKEY_CONFIGURE == 0;
-    let asked = extras != QpExtras::default();
-    if known && (!asked || transport == Transport::Rc) { Ok(()) } else { Err(libc::EOPNOTSUPP) }
 }
 
 /// What is granted of what was asked, or an `errno`.

@@ -5,14 +5,18 @@
 //! any thread, and (ERR) everything posted was flushed. An error on a data path at the same time
 //! wins: then the move is made from the error state, or refused.
 
-use crate::data_path::{flush, progress, psn};
+use crate::data_path::flush;
+use crate::data_path::progress;
+use crate::data_path::psn;
 use crate::events::async_event::Kind;
+use crate::key_table;
 use crate::objects::device::{self, Device, RD_ATOMIC_MAX};
+use crate::objects::fabric;
+use crate::objects::guards;
 use crate::objects::guards::Taken;
 use crate::objects::qp::{Attributes, Qp};
 use crate::objects::qp_table::{self, AttrMask, State};
-use crate::objects::{fabric, guards, key_table};
-use crate::queues::accept::{ACCEPT_DATAGRAMS, AWAITS_FIRST, NOT_ESTABLISHED, SENDS_FIRST, accept_from};
+use crate::queues::inbound_filter::{ACCEPT_DATAGRAMS, AWAITS_FIRST, NOT_ESTABLISHED, SENDS_FIRST, accept_from};
 use rdma_sys::*;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;

@@ -17,8 +17,8 @@
 //!
 //! What was asked of more than one CPU and found not to depend on it has no choice here: how far
 //! ahead a ring's producer asks for its lines (8 to 32 alike), how much is copied before it is
-//! published (`bulk`), the width in which a pool's handles are moved (`verbline-mem`, by AVX2
-//! alone).
+//! published (`fast_send_copy`), the width in which a pool's handles are moved (`verbline-mem`, by
+//! AVX2 alone).
 
 #[cfg(all(test, target_arch = "x86_64", not(portable_copy)))]
 pub(crate) use x86::methods;

@@ -13,7 +13,7 @@ use crate::objects::fabric;
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
-use crate::queues::accept::{AWAITS_FIRST, NOT_ESTABLISHED, SENDS_FIRST};
+use crate::queues::inbound_filter::{AWAITS_FIRST, NOT_ESTABLISHED, SENDS_FIRST};
 use crate::queues::outcome::{Outcome, Why};
 use crate::queues::wr::SendWr;
 use rdma_sys::*;

@@ -7,15 +7,15 @@
 //! the work request. So a program that binds by a work request writes the new key into the handle,
 //! and puts the old one back when it learns that a bind failed (`ibv_bind_mw(3)`, notes).
 
+use crate::key_table::{self, Grant, INDIRECT, WINDOW};
 use crate::objects::Object;
 use crate::objects::guards::Pinned;
-use crate::objects::key_table::{self, Grant, INDIRECT, WINDOW};
-use crate::objects::mkey;
 use crate::objects::mr::Mr;
 use crate::objects::mw::{self, Mw};
 use crate::objects::qp::Qp;
 use crate::queues::outcome::Outcome;
 use crate::queues::wr::SendWr;
+use crate::signature::mkey;
 use rdma_sys::*;
 
 const REMOTE_RIGHTS: u32 = key_table::REMOTE_WRITE | key_table::REMOTE_READ | key_table::REMOTE_ATOMIC;

@@ -8,14 +8,20 @@
 //! A work request is carried out by one thread at a time: the posting thread while the fast path is
 //! open, else whoever holds the lock of the pending ones.
 
+use crate::data_path::bind;
 use crate::data_path::completion::{self, Header};
+use crate::data_path::datagram;
 use crate::data_path::errors::Errors;
-use crate::data_path::{bind, configure, datagram, message, one_sided, psn};
-use crate::objects::device::{MESSAGE_BYTES_MAX, MTU_BYTES};
+use crate::data_path::message;
+use crate::data_path::one_sided;
+use crate::data_path::psn;
+use crate::data_path::signature::configure;
+use crate::objects::device::MTU_BYTES;
 use crate::objects::guards::Pinned;
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
 use crate::queues::outcome::Outcome;
+use crate::queues::wr::MESSAGE_BYTES_MAX;
 use crate::queues::wr::{SendWr, sge_bytes};
 use rdma_sys::ibv_wr_opcode::*;
 use rdma_sys::*;

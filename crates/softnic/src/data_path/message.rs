@@ -7,10 +7,11 @@
 //! UC sender doesn't learn of it (IB specification, vol. 1, 9.9: responder error behaviour).
 
 use crate::data_path::arrival::{self, Arrival, Fault, PROTECTION, TOO_SHORT};
+use crate::data_path::bind;
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
-use crate::data_path::pieces::{Sources, Targets, move_all};
-use crate::data_path::{bind, indirect};
+use crate::data_path::sge_list::{Sources, Targets, move_all};
+use crate::data_path::signature::indirect;
 use crate::events::async_event::Kind;
 use crate::objects::guards::{Held, Pinned};
 use crate::objects::qp::Qp;

@@ -6,13 +6,14 @@
 //! peer to ERR, as the specification has it for a responder's class C errors (IB specification,
 //! vol. 1, 9.7.4.1 and 9.9). Atomics are atomic to each other and to the CPU's (`IBV_ATOMIC_GLOB`).
 
+use crate::data_path::access;
 use crate::data_path::arrival::{self, Arrival};
 use crate::data_path::completion;
 use crate::data_path::errors::Errors;
-use crate::data_path::pieces::{Sources, Targets, move_all, move_bytes};
-use crate::data_path::{access, indirect};
+use crate::data_path::sge_list::{Sources, Targets, move_all, move_bytes};
+use crate::data_path::signature::indirect;
+use crate::key_table;
 use crate::objects::guards::{Held, Pinned};
-use crate::objects::key_table;
 use crate::objects::qp::Qp;
 use crate::queues::outcome::Outcome;
 use crate::queues::wr::SendWr;

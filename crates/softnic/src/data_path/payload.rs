@@ -3,10 +3,10 @@
 use crate::copy::{copy_8, copy_32, copy_small};
 use crate::data_path::completion::{self, HALF_PAYLOAD_BYTES};
 use crate::data_path::errors::Errors;
-use crate::data_path::indirect;
-use crate::data_path::pieces::{Sources, Targets, move_bytes};
+use crate::data_path::sge_list::{Sources, Targets, move_bytes};
+use crate::data_path::signature::indirect;
+use crate::key_table;
 use crate::objects::guards::Pinned;
-use crate::objects::key_table;
 use crate::objects::qp::Qp;
 use crate::queues::wqe::Wqe;
 use rdma_sys::ibv_wc_status;

@@ -8,13 +8,16 @@
 
 use crate::data_path::completion::{self, Header, SmallHeader};
 use crate::data_path::errors::Errors;
+use crate::data_path::flush;
+use crate::data_path::orphan_completions;
 use crate::data_path::payload::{payload, place_in_pieces, place_otherwise};
-use crate::data_path::{flush, left, progress};
+use crate::data_path::progress;
+use crate::key_table::{self, RegionKey};
+use crate::objects::Object;
 use crate::objects::cq::{Cq, MAILBOXES};
+use crate::objects::fabric;
 use crate::objects::guards::Pinned;
-use crate::objects::key_table::{self, RegionKey};
 use crate::objects::qp::Qp;
-use crate::objects::{Object, fabric};
 use crate::queues::sq::Sq;
 use crate::queues::wqe::Wqe;
 use rdma_sys::*;
@@ -303,7 +306,7 @@ fn take_mail(mail: &mut Mail<'_>, run: &mut Run<'_>, index: usize, vacant: Vacan
 fn give(run: &mut Run<'_>, entry: &Entry<'_>, vacant: Vacant<'_>, errors: &mut Errors) {
     let (small, qpn) = SmallHeader::read(entry.first());
     let Some(qp) = run.qp(qpn, entry.tag) else {
-        if let Some(wc) = left::given_out(run.pinned, entry) {
+        if let Some(wc) = orphan_completions::given_out(run.pinned, entry) {
             vacant.give(wc);
         }
         return;

@@ -4,11 +4,12 @@
 //! receive that is posted to a queue pair in ERR is flushed.
 
 use crate::data_path::errors::Errors;
-use crate::data_path::{flush, progress};
+use crate::data_path::flush;
+use crate::data_path::progress;
+use crate::key_table::{self, RegionKey};
 use crate::objects::Object;
 use crate::objects::fabric;
 use crate::objects::guards::Pinned;
-use crate::objects::key_table::{self, RegionKey};
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::State;
 use crate::objects::srq::Srq;

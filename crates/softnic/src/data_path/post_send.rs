@@ -1,5 +1,6 @@
-//! Posting sends. Small messages (`small`), long ones (`bulk`) and plain RDMA WRITEs and READs
-//! (`transfer`) have a way of their own, which looks at what they have in common once a run.
+//! Posting sends. Small messages (`fast_send_inline`), long ones (`fast_send_copy`) and plain RDMA
+//! WRITEs and READs (`fast_rdma`) have a way of their own, which looks at what they have in common
+//! once a run.
 //!
 //! What it guarantees: work requests are carried out by the posting thread, in order, before
 //! `ibv_post_send(3)` returns, unless one has to wait (`progress`); then it and those behind it are
@@ -7,8 +8,15 @@
 //! effect.
 
 use crate::data_path::errors::Errors;
+use crate::data_path::execute;
+use crate::data_path::fast_rdma;
+use crate::data_path::fast_send_copy;
+use crate::data_path::fast_send_inline;
+use crate::data_path::flush;
 use crate::data_path::poster::{Poster, Refused};
-use crate::data_path::{bulk, cancel, configure, execute, flush, progress, small, transfer};
+use crate::data_path::progress;
+use crate::data_path::signature::cancel;
+use crate::data_path::signature::configure;
 use crate::objects::Object;
 use crate::objects::mw::Mw;
 use crate::objects::qp::Qp;
@@ -90,8 +98,8 @@ fn post_all<'a>(poster: Poster<'_>, mut next: Option<SendWr<'a>>, errors: &mut E
 #[inline(always)]
 fn post_run<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     match wr.opcode {
-        ibv_wr_opcode::IBV_WR_RDMA_WRITE | ibv_wr_opcode::IBV_WR_RDMA_READ => transfer::post(poster, wr, errors),
-        _ => small::post(poster, wr, errors).or_else(|| bulk::post(poster, wr, errors)),
+        ibv_wr_opcode::IBV_WR_RDMA_WRITE | ibv_wr_opcode::IBV_WR_RDMA_READ => fast_rdma::post(poster, wr, errors),
+        _ => fast_send_inline::post(poster, wr, errors).or_else(|| fast_send_copy::post(poster, wr, errors)),
     }
 }
 

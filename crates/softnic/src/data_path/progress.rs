@@ -9,8 +9,11 @@
 //! to that while everybody sleeps.
 
 use crate::data_path::errors::Errors;
+use crate::data_path::execute;
+use crate::data_path::flush;
 use crate::data_path::poster::{Poster, Refused};
-use crate::data_path::{cancel, configure, execute, flush};
+use crate::data_path::signature::cancel;
+use crate::data_path::signature::configure;
 use crate::events::async_event::Kind;
 use crate::objects::cq::Cq;
 use crate::objects::fabric;

@@ -1,6 +1,5 @@
-//! Completion channels and asynchronous events: how a program that sleeps learns of something.
+//! Queues of events, and how many of them a program has acknowledged.
 
 pub(crate) mod acknowledged;
 pub(crate) mod async_event;
-pub(crate) mod channel;
 pub(crate) mod event_queue;

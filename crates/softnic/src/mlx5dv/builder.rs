@@ -5,8 +5,8 @@
 //! of them than announced, two layouts, a value that can't be) posts nothing, and says so when it
 //! is to be posted, as `ibv_wr_complete(3)` does.
 
-use super::types::*;
-use crate::queues::configuration::{Entry, Fields, Setters};
+use crate::signature::configuration::{Entry, Fields, Setters};
+use crate::signature::types::*;
 use rdma_sys::*;
 use std::ffi::c_int;
 
@@ -91,8 +91,8 @@ impl MkeyConfigureWr {
 
     /// # Safety
     /// What the domain leads to can be read.
-    unsafe fn domain(&mut self, domain: &mlx5dv_sig_block_domain) -> crate::queues::configuration::DomainFields {
-        use crate::queues::configuration::DomainFields;
+    unsafe fn domain(&mut self, domain: &mlx5dv_sig_block_domain) -> crate::signature::configuration::DomainFields {
+        use crate::signature::configuration::DomainFields;
         if domain.comp_mask != 0 {
             self.fail();
         }

@@ -20,18 +20,19 @@
 #![allow(non_camel_case_types)]
 
 mod builder;
-pub mod types;
 
+pub use crate::signature::types::*;
 pub use builder::MkeyConfigureWr;
-pub use types::*;
 
 use crate::control::create;
-use crate::data_path::cancel;
+use crate::data_path::signature::cancel;
 use crate::errno;
-use crate::objects::mkey::{self, Mkey};
+use crate::objects::Object;
+use crate::objects::object;
 use crate::objects::pd::present_pd;
-use crate::objects::qp::{Parts, Qp};
-use crate::objects::{Object, object};
+use crate::objects::qp::{Parts, Qp, SignatureOffload};
+use crate::signature::configuration;
+use crate::signature::mkey::{self, Mkey};
 use rdma_sys::*;
 use std::ffi::c_int;
 
@@ -95,10 +96,28 @@ pub unsafe fn mlx5dv_create_qp(pd: *mut ibv_pd, init: *mut ibv_qp_init_attr, ext
         (present_pd(pd), init, objects.0, objects.1, objects.2)
     };
     let made = domain.and_then(|domain| {
+        let offload = offload(extras, init.cap.max_inline_data)?;
         let (Some(send_cq), Some(recv_cq)) = (send_cq, recv_cq) else { return Err(libc::EINVAL) };
-        create::create(Parts { domain, send_cq, recv_cq, srq }, init, extras)
+        create::create(Parts { domain, send_cq, recv_cq, srq }, init, offload)
     });
     made.unwrap_or_else(errno::null)
+}
+
+/// `None` if nothing was asked for; `EOPNOTSUPP` for flags that the device hasn't.
+fn offload(extras: QpExtras, max_inline_data: u32) -> Result<Option<SignatureOffload>, c_int> {
+    if extras == QpExtras::default() {
+        return Ok(None);
+    }
+    let known = qp_create_flags::DISABLE_SCATTER_TO_CQE | qp_create_flags::SIG_PIPELINING;
+    if extras.create_flags & !known != 0 || extras.send_ops_flags & !send_ops_flags::MKEY_CONFIGURE != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let configures_keys = extras.send_ops_flags & send_ops_flags::MKEY_CONFIGURE != 0;
+    Ok(Some(SignatureOffload {
+        configures_keys,
+        stops_at_faults: extras.create_flags & qp_create_flags::SIG_PIPELINING != 0,
+        configuration_bytes: if configures_keys { configuration::bytes_max(max_inline_data) } else { 0 },
+    }))
 }
 
 /// `mlx5dv_qp_cancel_posted_send_wrs(3)`: how many were cancelled, or a negative `errno`.

@@ -7,9 +7,11 @@
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::Subject;
-use crate::events::channel::Channel;
+use crate::objects::Object;
+use crate::objects::comp_channel::Channel;
 use crate::objects::context::Context;
-use crate::objects::{Object, device, guards};
+use crate::objects::device;
+use crate::objects::guards;
 use crate::queues::pending::StalledQps;
 use crossbeam_utils::CachePadded;
 use rdma_sys::*;
@@ -125,8 +127,8 @@ impl Cq {
     }
 
     fn channel(&self) -> Option<&Channel> {
-        // SAFETY: the channel outlives the queue, which it counts: `channel::retire` refuses while
-        // there are any.
+        // SAFETY: the channel outlives the queue, which it counts: `comp_channel::retire` refuses
+        // while there are any.
         self.channel.map(|channel| unsafe { channel.as_ref() })
     }
 

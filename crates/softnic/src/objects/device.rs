@@ -6,6 +6,7 @@
 //! can reach any other.
 
 use crate::objects::Object;
+use crate::queues::wr::MESSAGE_BYTES_MAX;
 use rdma_sys::*;
 use std::ffi::{c_char, c_int};
 use std::sync::OnceLock;
@@ -22,8 +23,6 @@ pub(crate) const GIDS: usize = 2;
 pub(crate) const PKEY: u16 = 0xffff;
 /// The port's MTU, and so the longest UD payload.
 pub(crate) const MTU_BYTES: u64 = 4096;
-/// The longest message: 2^31 bytes, `ibv_post_send(3)`.
-pub(crate) const MESSAGE_BYTES_MAX: u64 = 1 << 31;
 pub(crate) const QP_WR_MAX: u32 = 1 << 16;
 pub(crate) const SGE_MAX: u32 = 32;
 pub(crate) const INLINE_BYTES_MAX: u32 = 1024;
@@ -131,7 +130,7 @@ impl Device {
             max_sge_rd: SGE_MAX as c_int,
             max_cq: 1 << 20,
             max_cqe: CQE_MAX as c_int,
-            max_mr: crate::objects::key_table::KEYS_MAX as c_int,
+            max_mr: crate::key_table::KEYS_MAX as c_int,
             max_pd: 1 << 20,
             max_qp_rd_atom: c_int::from(RD_ATOMIC_MAX),
             max_ee_rd_atom: 0,
@@ -141,7 +140,7 @@ impl Device {
             atomic_cap: ibv_atomic_cap::IBV_ATOMIC_GLOB,
             max_ee: 0,
             max_rdd: 0,
-            max_mw: crate::objects::key_table::KEYS_MAX as c_int,
+            max_mw: crate::key_table::KEYS_MAX as c_int,
             max_raw_ipv6_qp: 0,
             max_raw_ethy_qp: 0,
             max_mcast_grp: 1 << 16,

@@ -3,15 +3,13 @@
 //! path, and is in `control`.
 
 pub(crate) mod ah;
+pub(crate) mod comp_channel;
 pub(crate) mod context;
 pub(crate) mod cq;
 pub(crate) mod device;
 pub(crate) mod fabric;
 pub(crate) mod guards;
-pub(crate) mod key_table;
-pub(crate) mod layout;
 pub(crate) mod mcast;
-pub(crate) mod mkey;
 pub(crate) mod mr;
 pub(crate) mod mw;
 pub(crate) mod pd;

@@ -5,9 +5,9 @@
 //! the device reads and writes by the process's own addresses, so that any page faults in when it
 //! is touched. Every region is on demand, asked for or not.
 
+use crate::key_table::{self, Grant};
 use crate::objects::Object;
 use crate::objects::guards::{Taken, quiesce};
-use crate::objects::key_table::{self, Grant};
 use crate::objects::pd::Pd;
 use rdma_sys::*;
 use std::ffi::{c_int, c_uint, c_void};

@@ -9,9 +9,9 @@
 //! time: all that changes what it is bound to is under its lock, and looks there at what it
 //! changes.
 
+use crate::key_table::{self, Grant, WINDOW};
 use crate::objects::Object;
 use crate::objects::guards::{Pinned, Taken, quiesce};
-use crate::objects::key_table::{self, Grant, WINDOW};
 use crate::objects::mr::Mr;
 use crate::objects::pd::Pd;
 use rdma_sys::*;

@@ -7,7 +7,6 @@
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::Subject;
-use crate::mlx5dv::types::{QpExtras, qp_create_flags, send_ops_flags};
 use crate::objects::Object;
 use crate::objects::context::Context;
 use crate::objects::cq::Cq;
@@ -15,7 +14,6 @@ use crate::objects::device::Device;
 use crate::objects::pd::Pd;
 use crate::objects::qp_table::{State, Transport};
 use crate::objects::srq::Srq;
-use crate::queues::configuration;
 use crate::queues::rq::Rq;
 use crate::queues::sq::Sq;
 use crate::queues::wqe::WqeRing;
@@ -102,7 +100,7 @@ const _: () = assert!(offset_of!(Qp, comp_mask) == size_of::<ibv_qp_ex>() && off
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Inbound {
-    /// Whom to accept messages from, see `accept` below; 0 for nobody.
+    /// Whom to accept messages from, see `inbound_filter`; 0 for nobody.
     pub(crate) accept: AtomicU32,
     /// Changes at each reset; marks completions.
     pub(crate) tag: AtomicU32,
@@ -142,6 +140,17 @@ pub(crate) struct Parts<'a> {
     pub(crate) srq: Option<&'a Srq>,
 }
 
+/// What a queue pair has for signature offload.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SignatureOffload {
+    /// It takes work requests that configure indirect keys.
+    pub(crate) configures_keys: bool,
+    /// Its send queue stops behind a transfer whose check failed.
+    pub(crate) stops_at_faults: bool,
+    /// The most bytes that such a configuration carries inline.
+    pub(crate) configuration_bytes: usize,
+}
+
 impl Qp {
     /// Of number `qpn`, in RESET. Under the control lock; nobody can reach it yet.
     pub(crate) fn new(
@@ -150,7 +159,7 @@ impl Qp {
         transport: Transport,
         cap: ibv_qp_cap,
         sig_all: bool,
-        extras: QpExtras,
+        offload: SignatureOffload,
         parts: Parts<'_>,
     ) -> Qp {
         let Parts { domain, send_cq, recv_cq, srq } = parts;
@@ -165,10 +174,7 @@ impl Qp {
             rq_psn: AtomicU32::new(0),
             attention: Attention::new(),
         };
-        let configures_keys = extras.send_ops_flags & send_ops_flags::MKEY_CONFIGURE != 0;
-        let inline_bytes = cap.max_inline_data;
-        let inline_bytes =
-            if configures_keys { configuration::bytes_max(inline_bytes) } else { 0 }.max(inline_bytes as usize);
+        let inline_bytes = offload.configuration_bytes.max(cap.max_inline_data as usize);
         let qp = Qp {
             raw: UnsafeCell::new(raw),
             comp_mask: [0; 8],
@@ -177,8 +183,8 @@ impl Qp {
             pd: domain.id,
             cap,
             sig_all,
-            configures_keys,
-            stops_at_faults: extras.create_flags & qp_create_flags::SIG_PIPELINING != 0,
+            configures_keys: offload.configures_keys,
+            stops_at_faults: offload.stops_at_faults,
             send_cq: NonNull::from(send_cq),
             recv_cq: NonNull::from(recv_cq),
             srq: srq.map(NonNull::from),

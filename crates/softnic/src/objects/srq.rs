@@ -10,11 +10,12 @@
 
 use crate::events::acknowledged::{Fields, HandedOut};
 use crate::events::async_event::{Kind, Subject};
+use crate::key_table::{self, RegionKey};
+use crate::objects::Object;
 use crate::objects::context::Context;
+use crate::objects::device;
 use crate::objects::guards::{Taken, quiesce};
-use crate::objects::key_table::{self, RegionKey};
 use crate::objects::pd::Pd;
-use crate::objects::{Object, device};
 use crate::queues::wqe::WqeRing;
 use crate::queues::wr::RecvWr;
 use rdma_sys::*;

@@ -1,8 +1,7 @@
 //! The queues' state: what was posted, what may be posted, what waits. Who carries it out is in
 //! `data_path`.
 
-pub(crate) mod accept;
-pub(crate) mod configuration;
+pub(crate) mod inbound_filter;
 pub(crate) mod outcome;
 pub(crate) mod pending;
 pub(crate) mod rq;

@@ -5,7 +5,7 @@
 //! senders at once: they take the queue's lock while they deliver, since each must get another
 //! receive and receives complete in order.
 
-use crate::objects::key_table::RegionKey;
+use crate::key_table::RegionKey;
 use crate::queues::wqe::WqeRing;
 use crate::queues::wr::RecvWr;
 use crossbeam_utils::CachePadded;

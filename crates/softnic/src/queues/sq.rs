@@ -3,7 +3,7 @@
 //! What it guarantees: a slot is free again once the completion of its work request, or of a later
 //! one, was polled.
 
-use crate::queues::accept::SENDS_FIRST;
+use crate::queues::inbound_filter::SENDS_FIRST;
 use crate::queues::pending::Pending;
 use crossbeam_utils::CachePadded;
 use rdma_sys::ibv_qp_cap;

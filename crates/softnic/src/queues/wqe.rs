@@ -5,9 +5,8 @@
 //! again only once its completion was polled. The words are atomics, so that memory is safe where a
 //! program breaks that order by posting on two threads at once.
 
-use crate::objects::device::MESSAGE_BYTES_MAX;
-use crate::objects::key_table::RegionKey;
-use crate::queues::wr::{RecvWr, sge_bytes};
+use crate::key_table::RegionKey;
+use crate::queues::wr::{MESSAGE_BYTES_MAX, RecvWr, sge_bytes};
 use rdma_sys::ibv_sge;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

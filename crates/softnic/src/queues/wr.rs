@@ -9,6 +9,9 @@ use rdma_sys::*;
 use std::ffi::c_int;
 use std::ops::Deref;
 
+/// The longest message: 2^31 bytes, `ibv_post_send(3)`.
+pub(crate) const MESSAGE_BYTES_MAX: u64 = 1 << 31;
+
 /// In `send_flags` of a bind that was kept for later: `invalidated_rkey` is what the handle said
 /// when it was posted. No flag of libibverbs is up there; one who sets it all the same says so of
 /// the key, which is compared and no more.
@@ -196,5 +199,5 @@ unsafe fn elements<'a>(list: *const ibv_sge, count: c_int) -> &'a [ibv_sge] {
 /// The bytes that an element describes: a length of 0 means 2^31 (`ibv_post_send(3)`).
 #[inline(always)]
 pub(crate) fn sge_bytes(sge: &ibv_sge) -> u64 {
-    if sge.length == 0 { crate::objects::device::MESSAGE_BYTES_MAX } else { u64::from(sge.length) }
+    if sge.length == 0 { MESSAGE_BYTES_MAX } else { u64::from(sge.length) }
 }

@@ -1,4 +1,5 @@
-//! The files of a crate import one another in no circle.
+//! The files of a crate import one another in no circle, and no two of its folders import each
+//! other.
 //!
 //! What a file names by `use` or by a path (`crate::…`, `super::…`, `child::…`) it imports from the
 //! file that has it, also where a third one hands the name on: `pub use` is a sign, no import.
@@ -28,15 +29,47 @@ struct File<'a> {
 
 /// The files, by their paths, that import themselves by way of others.
 pub(crate) fn circles(sources: &BTreeMap<&str, &str>) -> Vec<Offence> {
+    let files = read_all(sources);
+    let edges: BTreeMap<&str, BTreeSet<&str>> = files.values().map(|file| (file.path, file.imports(&files))).collect();
+    let around = |path: &&str| Some(Offence::new(path, 0, way_back(path, &edges)?));
+    edges.keys().filter_map(around).collect()
+}
+
+/// The folders that import each other. A folder's rooms are its files and its folders: of two rooms
+/// only one may import from the other, whichever files of the two do so.
+pub(crate) fn two_ways(sources: &BTreeMap<&str, &str>) -> Vec<Offence> {
+    let files = read_all(sources);
+    let modules: BTreeMap<&str, &Names> = files.values().map(|file| (file.path, &file.module)).collect();
+    let mut arrows: BTreeMap<(Names, Names), (&str, &str)> = BTreeMap::new();
+    for file in files.values() {
+        for path in file.imports(&files) {
+            let (from, to) = (&file.module, modules[path]);
+            let shared = from.iter().zip(to).take_while(|(from, to)| from == to).count();
+            // A folder's own file and what is below it are the folder.
+            if shared < from.len().min(to.len()) {
+                let rooms = (from[..=shared].to_vec(), to[..=shared].to_vec());
+                arrows.entry(rooms).or_insert((file.path, path));
+            }
+        }
+    }
+    let offence = |(rooms, (from, to)): (&(Names, Names), &(&str, &str))| {
+        let (one, other) = rooms;
+        let (back_from, back_to) = arrows.get(&(other.clone(), one.clone())).filter(|_| one < other)?;
+        let names = format!("{} and {} import each other", one.join("::"), other.join("::"));
+        Some(Offence::new(from, 0, format!("{names}: {from} → {to}, {back_from} → {back_to}")))
+    };
+    arrows.iter().filter_map(offence).collect()
+}
+
+/// The files of a crate by their modules, without those of tests.
+fn read_all<'a>(sources: &BTreeMap<&'a str, &str>) -> BTreeMap<Names, File<'a>> {
     let is_root = |path: &&&str| ["/lib.rs", "/main.rs"].iter().any(|end| path.ends_with(end));
-    let Some(root) = sources.keys().filter(is_root).min_by_key(|path| path.len()) else { return Vec::new() };
+    let Some(root) = sources.keys().filter(is_root).min_by_key(|path| path.len()) else { return BTreeMap::new() };
     let files = sources.iter().map(|(path, text)| File::read(path, root, text));
     let mut files: BTreeMap<Names, File<'_>> = files.map(|file| (file.module.clone(), file)).collect();
     let tests: Vec<Names> = files.values().flat_map(|file| file.tests.clone()).collect();
     files.retain(|module, _| !tests.iter().any(|test| module.starts_with(test)));
-    let edges: BTreeMap<&str, BTreeSet<&str>> = files.values().map(|file| (file.path, file.imports(&files))).collect();
-    let around = |path: &&str| Some(Offence::new(path, 0, way_back(path, &edges)?));
-    edges.keys().filter_map(around).collect()
+    files
 }
 
 /// The shortest way from a file to itself.
@@ -172,5 +205,30 @@ mod tests {
         let b = ("src/b.rs", "use crate::A; pub struct B(A); #[cfg(test)] mod tests;");
         let apart = ("src/b/tests.rs", "use super::B; use crate::a::A;");
         assert_eq!(in_circles(&[root, ("src/a.rs", a), b, apart]), [""; 0]);
+    }
+
+    #[test]
+    fn two_folders_that_import_each_other_fail_whichever_files_do() {
+        let root = ("src/lib.rs", "mod a; mod b;");
+        let signs = [("src/a/mod.rs", "mod one; mod two;"), ("src/b/mod.rs", "mod one; mod two;")];
+        let (one, two) = (("src/a/one.rs", "use crate::b::one::B;"), ("src/a/two.rs", "pub struct A;"));
+        let back = ("src/b/two.rs", "use crate::a::two::A;");
+        let all = [root, signs[0], signs[1], one, two, ("src/b/one.rs", "pub struct B;"), back];
+        let whats = |texts: &[(&str, &str)]| -> Vec<String> {
+            two_ways(&texts.iter().copied().collect()).into_iter().map(|offence| offence.what).collect()
+        };
+        let said = "a and b import each other: src/a/one.rs → src/b/one.rs, src/b/two.rs → src/a/two.rs";
+        assert_eq!(whats(&all), [said]);
+        assert_eq!(in_circles(&all), [""; 0]);
+        assert_eq!(whats(&all[..all.len() - 1]), [""; 0]);
+    }
+
+    #[test]
+    fn a_folder_and_what_is_in_it_are_one_and_its_folders_are_looked_at_too() {
+        let (root, sign) = (("src/lib.rs", "mod q;"), ("src/q.rs", "mod r; mod s; fn f() { r::x::f() } pub struct Q;"));
+        let r = [("src/q/r.rs", "mod x; mod y;"), ("src/q/r/x.rs", "use crate::q::s::S;"), ("src/q/r/y.rs", "")];
+        let all = [root, sign, r[0], r[1], r[2], ("src/q/s.rs", "use crate::q::r::y::Y; pub struct S;")];
+        let found = two_ways(&all.into_iter().collect());
+        assert_eq!(found.iter().map(|offence| offence.path.as_str()).collect::<Vec<_>>(), ["src/q/r/x.rs"]);
     }
 }

@@ -1,5 +1,5 @@
-//! The fast path of SENDs that are too long for `small`: what those of a list have in common is
-//! looked at once a run.
+//! The fast path of SENDs that are too long for `fast_send_inline`: what those of a list have in
+//! common is looked at once a run.
 //!
 //! What it guarantees: the same as `message`, which sees whatever is special: more than one piece
 //! on either side, a shared receive queue, keys to invalidate, what takes long, anything that isn't
@@ -16,9 +16,9 @@ use crate::data_path::arrival;
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
-use crate::data_path::pieces::LONG_BYTES;
 use crate::data_path::poster::Poster;
-use crate::objects::key_table::{self, RegionKey};
+use crate::data_path::sge_list::LONG_BYTES;
+use crate::key_table::{self, RegionKey};
 use crate::objects::qp::Qp;
 use crate::queues::wr::SendWr;
 use rdma_sys::*;
@@ -42,7 +42,7 @@ struct Long<'a> {
 }
 
 /// Posts as many long messages from `wr` on as it can, and gives the rest; `None` if the first
-/// isn't one that it can. As [`crate::data_path::small::post`].
+/// isn't one that it can. As [`crate::data_path::fast_send_inline::post`].
 #[inline(never)]
 pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     let peer = poster.established_peer()?;
@@ -116,8 +116,8 @@ fn check<'m, 'a>(
     unsafe { std::slice::from_raw_parts(memory.as_ptr().cast(), count) }
 }
 
-/// The bytes of a work request, if it is a SEND of one piece, too long for `small`, and everything
-/// about it is in order.
+/// The bytes of a work request, if it is a SEND of one piece, too long for `fast_send_inline`, and
+/// everything about it is in order.
 #[inline(always)]
 fn source(wr: SendWr<'_>, inline_bytes: usize, local: &mut RegionKey) -> Option<(*const u8, usize)> {
     if wr.opcode != ibv_wr_opcode::IBV_WR_SEND && wr.opcode != ibv_wr_opcode::IBV_WR_SEND_WITH_IMM {

@@ -2,13 +2,13 @@
 
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
+use crate::key_table;
 use crate::objects::Object;
-use crate::objects::key_table;
-use crate::objects::mkey::Mkey;
 use crate::objects::qp::Qp;
-use crate::queues::configuration::{self, Configuration, NewSignature};
 use crate::queues::outcome::Outcome;
 use crate::queues::wr::SendWr;
+use crate::signature::configuration::{self, Configuration, NewSignature};
+use crate::signature::mkey::Mkey;
 use rdma_sys::*;
 use std::ffi::c_int;
 

@@ -12,8 +12,8 @@ use crate::data_path::completion::{self, HALF_PAYLOAD_BYTES, Header, SmallHeader
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
 use crate::data_path::poster::Poster;
+use crate::key_table::RegionKey;
 use crate::objects::cq::Cq;
-use crate::objects::key_table::RegionKey;
 use crate::objects::qp::Qp;
 use crate::queues::wr::SendWr;
 use rdma_sys::*;

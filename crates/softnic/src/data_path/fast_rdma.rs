@@ -13,9 +13,9 @@
 use crate::copy::copy;
 use crate::data_path::errors::Errors;
 use crate::data_path::execute;
-use crate::data_path::pieces::LONG_BYTES;
 use crate::data_path::poster::Poster;
-use crate::objects::key_table::{self, RegionKey};
+use crate::data_path::sge_list::LONG_BYTES;
+use crate::key_table::{self, RegionKey};
 use crate::objects::qp::Qp;
 use crate::objects::qp_table::Transport;
 use crate::queues::wr::SendWr;
@@ -27,7 +27,7 @@ use std::sync::atomic::Ordering;
 const RUN: u64 = 32;
 
 /// Carries out WRITEs, or READs, from `first` on until something else comes, and gives the rest;
-/// `None` if the first is none that it can. As [`crate::data_path::small::post`].
+/// `None` if the first is none that it can. As [`crate::data_path::fast_send_inline::post`].
 #[inline(never)]
 pub(crate) fn post<'a>(poster: Poster<'_>, first: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     let mut run = Run::new(poster, first.opcode)?;

@@ -4,7 +4,7 @@
 use crate::data_path::completion::{self, Header, SmallHeader};
 use crate::objects::fabric;
 use crate::objects::guards::Pinned;
-use crate::objects::mkey;
+use crate::signature::mkey;
 use rdma_sys::ibv_wc_opcode;
 use verbline_sync::ring::Entry;
 

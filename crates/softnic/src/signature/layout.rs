@@ -4,7 +4,7 @@
 //! What it guarantees: a [`Cursor`] gives each byte of a range once, in order, and as few pieces as
 //! there are.
 
-use crate::queues::configuration::Entry;
+use crate::signature::configuration::Entry;
 
 /// See the [module](self).
 #[derive(Debug)]

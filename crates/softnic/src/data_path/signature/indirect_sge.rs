@@ -1,21 +1,21 @@
 //! The two ends of a transfer some of whose memory is behind indirect keys, and the bytes between
 //! them.
 //!
-//! What it guarantees: as `pieces`: every byte that is read or written lies in a range that its
+//! What it guarantees: as `sge_list`: every byte that is read or written lies in a range that its
 //! region's key granted just before, for as long as the [`Pinned`]. All of it is looked up before
 //! the first byte moves.
 
 use crate::copy::copy;
-use crate::data_path::pieces::Sources;
+use crate::data_path::sge_list::Sources;
+use crate::key_table::{self, Denied};
 use crate::objects::device::SGE_MAX;
 use crate::objects::guards::Pinned;
-use crate::objects::key_table::{self, Denied};
-use crate::objects::layout::{Cursor, Layout};
-use crate::objects::mkey::{self, InUse, Mkey};
 use crate::objects::qp::Qp;
 use crate::queues::wr::sge_bytes;
 use crate::signature::converter::{Converter, Stages};
 use crate::signature::flow::Flow;
+use crate::signature::layout::{Cursor, Layout};
+use crate::signature::mkey::{self, InUse, Mkey};
 use rdma_sys::ibv_sge;
 
 /// One end: what is read from, or written to if `WRITABLE`.

@@ -3,12 +3,12 @@
 //! What it guarantees: whatever bytes are posted, reading them gives a configuration that can be,
 //! or an `errno`.
 
-use crate::mlx5dv::types::{
-    block_size, crc_type, mkey_conf_flags, mlx5dv_mkey, sig_block_attr_flags, t10dif_bg_type, t10dif_flags,
-};
 use crate::queues::wr::SendWr;
 use crate::signature::domain::{BlockSignature, Domain, Protection, T10, copied};
 use crate::signature::guard::{Guard, Sum};
+use crate::signature::types::{
+    block_size, crc_type, mkey_conf_flags, mlx5dv_mkey, sig_block_attr_flags, t10dif_bg_type, t10dif_flags,
+};
 use std::ffi::c_int;
 
 /// Which setters were called: `Fields::setters`.

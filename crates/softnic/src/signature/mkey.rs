@@ -7,15 +7,15 @@
 //! (`verbline_sync::versions`). All that configuring may allocate is a place for it, where
 //! transfers hold all that there are.
 
-use crate::mlx5dv::types::{mkey_err_type, mkey_init_attr_flags, mlx5dv_mkey, mlx5dv_mkey_err, mlx5dv_sig_err};
+use crate::key_table::{self, Grant, INDIRECT};
 use crate::objects::Object;
 use crate::objects::guards::{Pinned, Taken, quiesce};
-use crate::objects::key_table::{self, Grant, INDIRECT};
-use crate::objects::layout::Layout;
 use crate::objects::pd::Pd;
-use crate::queues::configuration::{Configuration, NewSignature};
+use crate::signature::configuration::{Configuration, NewSignature};
 use crate::signature::domain::BlockSignature;
 use crate::signature::flow::{Fault, Part};
+use crate::signature::layout::Layout;
+use crate::signature::types::{mkey_err_type, mkey_init_attr_flags, mlx5dv_mkey, mlx5dv_mkey_err, mlx5dv_sig_err};
 use std::ffi::c_int;
 use std::ptr::NonNull;
 use verbline_sync::lock::SpinLock;

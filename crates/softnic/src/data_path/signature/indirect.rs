@@ -8,22 +8,24 @@
 //! recorded when the queue's completions are polled, and a queue pair for signature pipelining
 //! stops behind it ([`Outcome::Stopped`]).
 
+use crate::data_path::access;
 use crate::data_path::arrival::{self, Arrival, Fault, PROTECTION, TOO_SHORT};
+use crate::data_path::bind;
 use crate::data_path::completion::{self, Header};
-use crate::data_path::ends::{From, To, transfer};
 use crate::data_path::errors::Errors;
-use crate::data_path::pieces::Sources;
-use crate::data_path::{access, bind, psn};
+use crate::data_path::psn;
+use crate::data_path::sge_list::Sources;
+use crate::data_path::signature::indirect_sge::{From, To, transfer};
 use crate::events::async_event::Kind;
+use crate::key_table::{self, Denied};
 use crate::objects::cq::Cq;
-use crate::objects::device::MESSAGE_BYTES_MAX;
 use crate::objects::guards::Pinned;
-use crate::objects::key_table::{self, Denied};
-use crate::objects::mkey::{self, Mkey};
 use crate::objects::qp::Qp;
 use crate::queues::outcome::Outcome;
 use crate::queues::wqe::Wqe;
+use crate::queues::wr::MESSAGE_BYTES_MAX;
 use crate::queues::wr::SendWr;
+use crate::signature::mkey::{self, Mkey};
 use rdma_sys::*;
 
 /// Carries out a SEND.

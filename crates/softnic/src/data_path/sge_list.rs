@@ -5,9 +5,9 @@
 //! local.
 
 use crate::copy::copy;
+use crate::key_table::{self, Denied};
 use crate::objects::device::SGE_MAX;
 use crate::objects::guards::{Held, Pinned};
-use crate::objects::key_table::{self, Denied};
 use crate::objects::qp::Qp;
 use crate::queues::wqe::Wqe;
 use crate::queues::wr::{SendWr, sge_bytes};
