@@ -1,5 +1,13 @@
 //! The integration tests of `roce`: one program, a module a theme.
 
+mod engine;
+mod hostile;
+mod lossy;
+mod pair;
+mod posting;
+mod reliable;
+mod sim;
+mod unreliable;
 mod wire;
 mod wire_properties;
 mod wire_tshark;

@@ -1,0 +1,125 @@
+//! The deadlines of many places, soonest first: a binary heap with an index.
+//!
+//! A deadline that moves back stays where it is until it comes: most are moved by every
+//! acknowledgement, and few ever come.
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Deadlines {
+    /// When, and whose.
+    heap: Vec<(u64, usize)>,
+    /// Where in the heap each place is.
+    at: Vec<Option<usize>>,
+}
+
+impl Deadlines {
+    /// There is room for places below `count` from now on.
+    pub(crate) fn make_room(&mut self, count: usize) {
+        self.at.resize(count.max(self.at.len()), None);
+        self.heap.reserve(self.at.len() - self.heap.len());
+    }
+
+    /// When the first may be due.
+    pub(crate) fn next_ns(&self) -> Option<u64> {
+        self.heap.first().map(|(when_ns, _)| *when_ns)
+    }
+
+    /// A place is to be looked at by then; or needn't be, which is seen when its time comes.
+    pub(crate) fn set(&mut self, place: usize, when_ns: Option<u64>) {
+        let Some(when_ns) = when_ns else { return };
+        match self.at[place] {
+            None => {
+                self.heap.push((when_ns, place));
+                self.at[place] = Some(self.heap.len() - 1);
+                self.rise(self.heap.len() - 1);
+            }
+            Some(at) if when_ns < self.heap[at].0 => {
+                self.heap[at].0 = when_ns;
+                self.rise(at);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Takes a place whose time has come.
+    pub(crate) fn take_due(&mut self, now_ns: u64) -> Option<usize> {
+        let (when_ns, place) = *self.heap.first()?;
+        (when_ns <= now_ns).then(|| {
+            self.forget(place);
+            place
+        })
+    }
+
+    /// A place is not to be looked at.
+    pub(crate) fn forget(&mut self, place: usize) {
+        let Some(at) = self.at[place].take() else { return };
+        self.heap.swap_remove(at);
+        if let Some((_, moved)) = self.heap.get(at) {
+            self.at[*moved] = Some(at);
+            self.rise(at);
+            self.sink(at);
+        }
+    }
+
+    fn rise(&mut self, mut at: usize) {
+        while at > 0 && self.heap[at] < self.heap[(at - 1) / 2] {
+            self.swap(at, (at - 1) / 2);
+            at = (at - 1) / 2;
+        }
+    }
+
+    fn sink(&mut self, mut at: usize) {
+        loop {
+            let children = [2 * at + 1, 2 * at + 2].into_iter().filter(|child| *child < self.heap.len());
+            let Some(least) = children.min_by_key(|child| self.heap[*child]) else { return };
+            if self.heap[at] <= self.heap[least] {
+                return;
+            }
+            self.swap(at, least);
+            at = least;
+        }
+    }
+
+    fn swap(&mut self, one: usize, other: usize) {
+        self.heap.swap(one, other);
+        for at in [one, other] {
+            self.at[self.heap[at].1] = Some(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Against a sorted map, by generated steps.
+    #[test]
+    fn the_soonest_comes_first() {
+        let mut rng = fastrand::Rng::with_seed(1);
+        let (mut deadlines, mut oracle) = (Deadlines::default(), BTreeMap::new());
+        deadlines.make_room(40);
+        for _ in 0..20_000 {
+            let (place, when_ns) = (rng.usize(..40), rng.u64(..1000));
+            match rng.u8(..5) {
+                0 => {
+                    deadlines.forget(place);
+                    oracle.remove(&place);
+                }
+                1 => {
+                    let soonest = oracle.values().min().copied();
+                    assert_eq!(deadlines.next_ns(), soonest);
+                    match deadlines.take_due(when_ns) {
+                        Some(due) => assert_eq!(oracle.remove(&due), soonest),
+                        None => assert!(soonest.is_none_or(|soonest| soonest > when_ns)),
+                    }
+                }
+                _ => {
+                    deadlines.set(place, Some(when_ns));
+                    let known = oracle.entry(place).or_insert(when_ns);
+                    *known = when_ns.min(*known);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! See [`Engine`].
+
+use crate::engine::deadlines::Deadlines;
+use crate::engine::turns::Turns;
+use crate::memory::{Memory, Sge};
+use crate::transport::{Arrival, Discard, Incoming, QueuePair, Transmit};
+use crate::wire::{Qpn, Segment};
+use crate::work::{Completion, PostError, SendRequest};
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// Queue pairs that one caller drives.
+///
+/// Room is made when a queue pair is [added](Self::add), and at no other time. Several engines
+/// serve several threads without a lock, as long as each datagram goes to the engine that has its
+/// queue pair.
+#[derive(Debug, Default)]
+pub struct Engine {
+    places: Vec<Option<QueuePair>>,
+    free: Vec<usize>,
+    by_number: HashMap<u32, usize, BuildHasherDefault<NumberHasher>>,
+    to_send: Turns,
+    to_poll: Turns,
+    deadlines: Deadlines,
+    /// Datagrams that the first one to send has sent in a row.
+    in_a_row: u32,
+    counters: EngineCounters,
+}
+
+/// Datagrams that belong to no queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineCounters {
+    /// They are no packets.
+    pub malformed: u64,
+    /// No queue pair has their number.
+    pub no_queue_pair: u64,
+}
+
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received<'a> {
+    /// A queue pair took it in.
+    Taken(Qpn),
+    /// It is connection management's, whose state machine is apart.
+    Management(Management<'a>),
+    /// It was discarded.
+    Discarded(Discard),
+}
+
+/// A datagram to queue pair 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Management<'a> {
+    /// The key that it carries.
+    pub qkey: u32,
+    /// What it says.
+    pub payload: &'a [u8],
+}
+
+/// Why a queue pair is not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CreateError {
+    /// Another one has the number.
+    #[error("queue pair number {0:#x} is taken")]
+    Taken(u32),
+    /// Numbers 0 and 1 are management's, and 0xFFFFFF is multicast's.
+    #[error("queue pair number {0:#x} is reserved")]
+    Reserved(u32),
+}
+
+/// Datagrams of one queue pair before it is the next one's turn: few enough for latency, enough for
+/// a carrier to send several to one address at once.
+const BURST: u32 = 16;
+
+impl Engine {
+    /// An engine without queue pairs.
+    pub fn new() -> Engine {
+        Engine::default()
+    }
+
+    /// Takes over a queue pair. Its number should be random: it is the first that a stranger has to
+    /// guess.
+    pub fn add(&mut self, queue_pair: QueuePair) -> Result<Qpn, CreateError> {
+        let qpn = queue_pair.qpn();
+        if qpn.number() <= Qpn::MANAGEMENT.number() || qpn == Qpn::MULTICAST {
+            return Err(CreateError::Reserved(qpn.number()));
+        }
+        if self.by_number.contains_key(&qpn.number()) {
+            return Err(CreateError::Taken(qpn.number()));
+        }
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        self.to_send.make_room(self.places.len());
+        self.to_poll.make_room(self.places.len());
+        self.deadlines.make_room(self.places.len());
+        self.places[place] = Some(queue_pair);
+        self.by_number.insert(qpn.number(), place);
+        Ok(qpn)
+    }
+
+    /// Gives a queue pair back.
+    pub fn remove(&mut self, qpn: Qpn) -> Option<QueuePair> {
+        let place = self.by_number.remove(&qpn.number())?;
+        self.to_send.forget(place);
+        self.to_poll.forget(place);
+        self.deadlines.forget(place);
+        self.free.push(place);
+        self.places[place].take()
+    }
+
+    /// A queue pair, to look at.
+    pub fn queue_pair(&self, qpn: Qpn) -> Option<&QueuePair> {
+        self.places[*self.by_number.get(&qpn.number())?].as_ref()
+    }
+
+    /// A queue pair, to be told something.
+    pub fn with<R>(&mut self, qpn: Qpn, tell: impl FnOnce(&mut QueuePair) -> R) -> Option<R> {
+        let place = *self.by_number.get(&qpn.number())?;
+        let result = tell(self.places[place].as_mut()?);
+        self.look_at(place);
+        Some(result)
+    }
+
+    /// Posts a send; nothing if there is no such queue pair.
+    pub fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Option<Result<(), PostError>> {
+        self.with(qpn, |queue_pair| queue_pair.post_send(request))
+    }
+
+    /// Posts a receive; nothing if there is no such queue pair.
+    pub fn post_receive(&mut self, qpn: Qpn, id: u64, sges: &[Sge]) -> Option<Result<(), PostError>> {
+        self.with(qpn, |queue_pair| queue_pair.post_receive(id, sges))
+    }
+
+    /// Datagrams that belong to no queue pair.
+    pub fn counters(&self) -> EngineCounters {
+        self.counters
+    }
+
+    /// Takes in a datagram.
+    pub fn receive<'a>(
+        &mut self,
+        now_ns: u64,
+        arrival: Arrival,
+        datagram: &'a [u8],
+        memory: &mut impl Memory,
+    ) -> Received<'a> {
+        let Ok(incoming) = Incoming::read(arrival, datagram) else {
+            self.counters.malformed += 1;
+            return Received::Discarded(Discard::Malformed);
+        };
+        let qpn = incoming.destination();
+        if qpn == Qpn::MANAGEMENT {
+            return management(&incoming);
+        }
+        let place = self.by_number.get(&qpn.number()).copied();
+        let Some((place, queue_pair)) = place.and_then(|place| Some((place, self.places[place].as_mut()?))) else {
+            self.counters.no_queue_pair += 1;
+            return Received::Discarded(Discard::NoQueuePair);
+        };
+        let taken = queue_pair.receive(now_ns, &incoming, memory);
+        self.look_at(place);
+        taken.map_or_else(Received::Discarded, |()| Received::Taken(qpn))
+    }
+
+    /// Something happened to a queue pair: it may have something to send, to complete, or to wait
+    /// for.
+    fn look_at(&mut self, place: usize) {
+        self.to_send.ask(place);
+        self.note(place);
+    }
+
+    fn note(&mut self, place: usize) {
+        let Some(queue_pair) = &self.places[place] else { return };
+        if queue_pair.has_completions() {
+            self.to_poll.ask(place);
+        }
+        self.deadlines.set(place, queue_pair.deadline_ns());
+    }
+
+    /// Writes the next datagram into `out`, as [`QueuePair::transmit`] does; the queue pairs take
+    /// turns.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn transmit(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
+        while let Some(place) = self.to_send.first() {
+            let transmit =
+                self.places[place].as_mut().and_then(|queue_pair| queue_pair.transmit(now_ns, memory, out, ip_id));
+            self.note(place);
+            self.in_a_row += 1;
+            if transmit.is_none() || self.in_a_row == BURST {
+                self.in_a_row = 0;
+                self.to_send.pass();
+                if transmit.is_some() {
+                    self.to_send.ask(place);
+                }
+            }
+            if transmit.is_some() {
+                return transmit;
+            }
+        }
+        None
+    }
+
+    /// Takes the next completion, and whose it is; the queue pairs take turns.
+    pub fn poll(&mut self) -> Option<(Qpn, Completion)> {
+        while let Some(place) = self.to_poll.first() {
+            self.to_poll.pass();
+            let Some(queue_pair) = &mut self.places[place] else { continue };
+            if let Some(completion) = queue_pair.poll() {
+                let qpn = queue_pair.qpn();
+                if queue_pair.has_completions() {
+                    self.to_poll.ask(place);
+                }
+                return Some((qpn, completion));
+            }
+        }
+        None
+    }
+
+    /// When to call [`advance`](Self::advance) at the latest. It may be too early, never too late.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.deadlines.next_ns()
+    }
+
+    /// Time has passed.
+    pub fn advance(&mut self, now_ns: u64) {
+        while let Some(place) = self.deadlines.take_due(now_ns) {
+            if let Some(queue_pair) = &mut self.places[place] {
+                queue_pair.advance(now_ns);
+                self.look_at(place);
+            }
+        }
+    }
+}
+
+fn management<'a>(incoming: &Incoming<'a>) -> Received<'a> {
+    let packet = incoming.packet();
+    match (incoming.check(), packet.segment) {
+        (Err(why), _) => Received::Discarded(why),
+        (Ok(()), Segment::Ud(deth, _)) => Received::Management(Management { qkey: deth.qkey, payload: packet.payload }),
+        (Ok(()), _) => Received::Discarded(Discard::Transport),
+    }
+}
+
+/// Spreads queue pair numbers, which no stranger chooses.
+#[derive(Debug, Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u32(self.0 as u32 ^ u32::from(*byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

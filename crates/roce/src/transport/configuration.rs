@@ -1,0 +1,161 @@
+//! What a queue pair is made with, and what it is told when it begins to receive and to send.
+
+use crate::wire::{Psn, Qpn, Route};
+
+/// The most bytes of a message in one packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Mtu {
+    /// 256 bytes.
+    B256 = 1,
+    /// 512 bytes.
+    B512,
+    /// 1,024 bytes: what fits Ethernet's usual 1,500.
+    B1024,
+    /// 2,048 bytes.
+    B2048,
+    /// 4,096 bytes.
+    B4096,
+}
+
+impl Mtu {
+    /// In bytes.
+    pub const fn bytes(self) -> u32 {
+        128 << self as u8
+    }
+
+    /// As verbs and the connection manager number it.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// By that number.
+    pub const fn of_code(code: u8) -> Option<Mtu> {
+        Some(match code {
+            1 => Mtu::B256,
+            2 => Mtu::B512,
+            3 => Mtu::B1024,
+            4 => Mtu::B2048,
+            5 => Mtu::B4096,
+            _ => return None,
+        })
+    }
+}
+
+/// The room that a queue pair has for work requests: all of it is allocated at creation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Send work requests that were not polled.
+    pub sends: usize,
+    /// Pieces of a send.
+    pub send_sges: usize,
+    /// Inline bytes of a send.
+    pub inline_bytes: usize,
+    /// Pieces of a receive.
+    pub receive_sges: usize,
+}
+
+/// Where a queue pair's receives come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receives {
+    /// A queue of its own, for that many receives.
+    Own(usize),
+    /// A shared queue, by the number that [`Memory`](crate::Memory) knows.
+    Shared {
+        /// The number.
+        queue: u32,
+        /// Completions that were not polled. While there is no room for another, peers are told
+        /// that no receive is posted.
+        completions: usize,
+    },
+}
+
+/// What peers may do with the queue pair, beside sending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// WRITE.
+    pub write: bool,
+    /// READ.
+    pub read: bool,
+    /// Atomics.
+    pub atomic: bool,
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// From here to there.
+    pub route: Route,
+    /// Its queue pair.
+    pub qpn: Qpn,
+    /// The number of the first packet that it sends.
+    pub psn: Psn,
+    /// The most bytes of a packet, both ways.
+    pub mtu: Mtu,
+}
+
+/// How a reliable connection's responder serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Serving {
+    /// READs and atomics that the peer may have under way: verbs' `max_dest_rd_atomic`, at most 16.
+    pub reads: u8,
+    /// How long a peer is to wait when there is no receive: verbs' `min_rnr_timer`.
+    pub rnr_timer: u8,
+    /// How far from the expected number a packet may be and still be answered. A stranger's guess
+    /// is answered with a chance of twice this in 2^24.
+    pub answered_psns: u32,
+}
+
+/// What a queue pair receives, from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Receiving {
+    /// A reliable connection's requests.
+    Rc(Peer, Serving),
+    /// An unreliable connection's messages.
+    Uc(Peer),
+    /// Datagrams with this key, of one packet of this size at most.
+    Ud {
+        /// The key.
+        qkey: u32,
+        /// The size.
+        mtu: Mtu,
+    },
+}
+
+/// How a reliable connection's requester tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retries {
+    /// Verbs' `timeout`: see [`ack_timeout_ns`](crate::transport::ack_timeout_ns).
+    pub timeout: u8,
+    /// Verbs' `retry_cnt`: how often in a row a request is repeated without progress, 7 at most.
+    pub retry_count: u8,
+    /// Verbs' `rnr_retry`: how often in a row a receive is waited for; 7 is for ever.
+    pub rnr_retry: u8,
+    /// READs and atomics under way at once: verbs' `max_rd_atomic`, at least 1.
+    pub reads: u8,
+    /// Packets under way at once: 2 to 65,536.
+    pub window_packets: u32,
+}
+
+/// What a queue pair sends, from now on. Its transport is that of its [`Receiving`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sending {
+    /// Requests of a reliable connection.
+    Rc(Psn, Retries),
+    /// Messages of an unreliable connection.
+    Uc(Psn),
+    /// Datagrams.
+    Ud(Psn),
+}
+
+impl Default for Serving {
+    fn default() -> Serving {
+        Serving { reads: 16, rnr_timer: 12, answered_psns: 1 << 16 }
+    }
+}
+
+impl Default for Retries {
+    fn default() -> Retries {
+        Retries { timeout: 14, retry_count: 7, rnr_retry: 7, reads: 16, window_packets: 128 }
+    }
+}

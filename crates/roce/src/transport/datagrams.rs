@@ -1,0 +1,54 @@
+//! Receiving datagrams: each is one packet from anybody.
+
+use crate::memory::Memory;
+use crate::transport::counters::Discard;
+use crate::transport::inbox::Message;
+use crate::transport::responder::Serve;
+use crate::wire::{Addresses, Bth, Deth, Route, SendEnd, ip};
+use crate::work::{Completed, Source};
+
+/// What is before the payload in a receive: the global route header, or in its last 20 bytes the
+/// IPv4 header.
+const HEADER_BYTES: usize = 40;
+
+/// Takes in a datagram that was `len` bytes long. Nobody is told if it has no place, and no queue
+/// pair fails: it could be a stranger's.
+pub(crate) fn datagram<M: Memory>(
+    cx: &mut Serve<'_, M>,
+    (qkey, mtu): (u32, u32),
+    route: &Route,
+    len: usize,
+    bth: &Bth,
+    (deth, immediate): (Deth, Option<u32>),
+    payload: &[u8],
+) -> Result<(), Discard> {
+    if deth.qkey != qkey {
+        return Err(Discard::Key);
+    }
+    if payload.len() > mtu as usize {
+        return Err(Discard::Unfitting);
+    }
+    // The payload first: if it has no place, the receive waits for the next datagram.
+    let is_placed = cx.inbox.hold(cx.memory)
+        && cx.inbox.place(cx.owner, cx.memory, HEADER_BYTES as u64, payload).is_ok()
+        && cx.inbox.place(cx.owner, cx.memory, 0, &header(route, len)).is_ok();
+    if !is_placed {
+        return Err(Discard::NoReceive);
+    }
+    let completed = Completed::Receive(immediate.map_or(SendEnd::Plain, SendEnd::Immediate));
+    let source = Some(Source { addr: route.addresses.source(), qpn: deth.source });
+    let bytes = (HEADER_BYTES + payload.len()) as u32;
+    cx.inbox.complete(Message { completed, bytes, solicited: bth.solicited, source });
+    Ok(())
+}
+
+fn header(route: &Route, len: usize) -> [u8; HEADER_BYTES] {
+    let mut written = [0; ip::IP_UDP_MAX_BYTES];
+    ip::write(&mut written, route, 0, len);
+    let mut header = [0; HEADER_BYTES];
+    match route.addresses {
+        Addresses::V4 { .. } => header[20..].copy_from_slice(&written[..20]),
+        Addresses::V6 { .. } => header.copy_from_slice(&written[..HEADER_BYTES]),
+    }
+    header
+}

@@ -1,0 +1,28 @@
+//! The transport's state machines: one [`QueuePair`] is a requester, which sends requests and
+//! completes them by what the peer answers, and a responder, which carries out the peer's.
+
+mod configuration;
+mod counters;
+mod datagrams;
+mod inbox;
+mod outgoing;
+mod queue_pair;
+mod read_replies;
+mod receive_queue;
+mod receiving;
+mod repair;
+mod requester;
+mod responder;
+mod responses;
+mod send_queue;
+mod timing;
+mod transmitting;
+mod unreliable;
+
+pub use configuration::{Capacity, Mtu, Peer, Receives, Receiving, Retries, Rights, Sending, Serving};
+pub use counters::{Counters, Discard};
+pub use queue_pair::{Fault, OpenError, QueuePair};
+pub use receive_queue::ReceiveQueue;
+pub use receiving::{Arrival, Icrc, Incoming};
+pub use timing::{ack_timeout_ns, rnr_timer_ns};
+pub use transmitting::Transmit;

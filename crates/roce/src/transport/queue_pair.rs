@@ -1,0 +1,274 @@
+//! A queue pair: its work requests, its state, and the two halves that act for it.
+
+use crate::memory::{Owner, Sge};
+use crate::transport::configuration::{Capacity, Mtu, Peer, Receives, Receiving, Rights, Sending};
+use crate::transport::counters::Counters;
+use crate::transport::inbox::Inbox;
+use crate::transport::repair::Stop;
+use crate::transport::requester::Requester;
+use crate::transport::responder::{Refusal, Responder};
+use crate::transport::send_queue::SendQueue;
+use crate::transport::unreliable::{UnreliableReceiver, UnreliableSender, without_invalidation};
+use crate::wire::{Psn, Qpn};
+use crate::work::{Completion, Operation, PostError, SendRequest, Status};
+
+/// A queue pair. See [the crate](crate) for how it is driven.
+#[derive(Debug)]
+pub struct QueuePair {
+    pub(crate) owner: Owner,
+    pub(crate) rights: Rights,
+    pub(crate) mode: Mode,
+    pub(crate) state: State,
+    pub(crate) sends: SendQueue,
+    pub(crate) inbox: Inbox,
+    pub(crate) counters: Counters,
+    /// The send work request whose memory could not be read: it fails once all before it are done.
+    pub(crate) unreadable: Option<u64>,
+    /// Which half sends next.
+    pub(crate) is_responders_turn: bool,
+    fault: Option<Fault>,
+}
+
+/// What the queue pair was told to be, with the halves that are open.
+#[derive(Debug)]
+pub(crate) enum Mode {
+    Closed,
+    Rc(Peer, Responder, Option<Requester>),
+    Uc(Peer, UnreliableReceiver, Option<UnreliableSender>),
+    Ud { qkey: u32, mtu: Mtu, sender: Option<UnreliableSender> },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Open,
+    /// A send failed, and only sends: UC and UD go on receiving.
+    SendError,
+    Error,
+}
+
+/// What a peer did that ended the queue pair: verbs raise an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It reached for what a key doesn't grant.
+    Access,
+    /// Its request made no sense, or was not allowed.
+    Request,
+}
+
+/// Why a queue pair does not begin to receive or to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// It has begun already.
+    #[error("the queue pair receives or sends already; make a new one to connect anew")]
+    Open,
+    /// It sends by the transport by which it receives, and that comes first.
+    #[error("a queue pair sends by the transport by which it receives, and begins to receive first")]
+    Transport,
+    /// It failed.
+    #[error("the queue pair is in an error state; make a new one")]
+    Failed,
+}
+
+impl QueuePair {
+    /// A queue pair to which receives can be posted.
+    pub fn new(owner: Owner, rights: Rights, capacity: Capacity, receives: Receives) -> QueuePair {
+        QueuePair {
+            owner,
+            rights,
+            mode: Mode::Closed,
+            state: State::Open,
+            sends: SendQueue::new(capacity),
+            inbox: Inbox::new(receives, capacity.receive_sges),
+            counters: Counters::default(),
+            unreadable: None,
+            is_responders_turn: true,
+            fault: None,
+        }
+    }
+
+    /// Its number.
+    pub fn qpn(&self) -> Qpn {
+        self.owner.qpn
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether it failed: everything that is posted is flushed.
+    pub fn is_failed(&self) -> bool {
+        self.state != State::Open
+    }
+
+    /// What a peer did that ended it, once.
+    pub fn take_fault(&mut self) -> Option<Fault> {
+        self.fault.take()
+    }
+
+    /// Begins to receive (verbs: to RTR).
+    pub fn receive_from(&mut self, receiving: Receiving) -> Result<(), OpenError> {
+        self.check_open(matches!(self.mode, Mode::Closed).then_some(()).ok_or(OpenError::Open))?;
+        self.mode = match receiving {
+            Receiving::Rc(peer, serving) => Mode::Rc(peer, Responder::new(peer.psn, peer.mtu.bytes(), serving), None),
+            Receiving::Uc(peer) => Mode::Uc(peer, UnreliableReceiver::new(peer.psn, peer.mtu.bytes()), None),
+            Receiving::Ud { qkey, mtu } => Mode::Ud { qkey, mtu, sender: None },
+        };
+        Ok(())
+    }
+
+    /// Begins to send (verbs: to RTS).
+    pub fn start_sending(&mut self, sending: Sending) -> Result<(), OpenError> {
+        self.check_open(Ok(()))?;
+        let first_index = self.sends.front();
+        match (&mut self.mode, sending) {
+            (Mode::Rc(peer, _, requester @ None), Sending::Rc(psn, retries)) => {
+                *requester = Some(Requester::new(psn, peer.mtu.bytes(), peer.qpn, first_index, retries));
+            }
+            (Mode::Uc(peer, _, sender @ None), Sending::Uc(psn)) => {
+                *sender = Some(UnreliableSender::new(psn, peer.mtu.bytes()));
+            }
+            (Mode::Ud { mtu, sender: sender @ None, .. }, Sending::Ud(psn)) => {
+                *sender = Some(UnreliableSender::new(psn, mtu.bytes()));
+            }
+            (Mode::Rc(_, _, Some(_)), Sending::Rc(..))
+            | (Mode::Uc(_, _, Some(_)), Sending::Uc(_))
+            | (Mode::Ud { sender: Some(_), .. }, Sending::Ud(_)) => return Err(OpenError::Open),
+            _ => return Err(OpenError::Transport),
+        }
+        Ok(())
+    }
+
+    fn check_open(&self, otherwise: Result<(), OpenError>) -> Result<(), OpenError> {
+        if self.is_failed() { Err(OpenError::Failed) } else { otherwise }
+    }
+
+    /// Posts a receive. On a failed queue pair it is flushed at once.
+    pub fn post_receive(&mut self, id: u64, sges: &[Sge]) -> Result<(), PostError> {
+        self.inbox.post(id, sges)?;
+        if self.state == State::Error {
+            self.inbox.flush();
+        }
+        Ok(())
+    }
+
+    /// Posts a send. On a failed queue pair it is flushed at once.
+    pub fn post_send(&mut self, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let (next, mtu, len_max) = match (&mut self.mode, request.operation) {
+            (Mode::Rc(_, _, Some(requester)), operation) => {
+                if matches!(operation, Operation::Datagram(..)) {
+                    return Err(PostError::Unsupported);
+                }
+                let mtu = requester.mtu();
+                (&mut requester.next, mtu, u32::MAX)
+            }
+            (Mode::Uc(_, _, Some(sender)), operation) => {
+                let is_there = match operation {
+                    Operation::Send(end) => without_invalidation(end).is_some(),
+                    Operation::Write(..) => true,
+                    Operation::Read(_) | Operation::Atomic(_) | Operation::Datagram(..) => false,
+                };
+                if !is_there {
+                    return Err(PostError::Unsupported);
+                }
+                let mtu = sender.mtu();
+                (&mut sender.next, mtu, u32::MAX)
+            }
+            (Mode::Ud { sender: Some(sender), .. }, operation) => {
+                if !matches!(operation, Operation::Datagram(..)) {
+                    return Err(PostError::Unsupported);
+                }
+                let mtu = sender.mtu();
+                (&mut sender.next, mtu, mtu)
+            }
+            _ => return Err(PostError::NotReady),
+        };
+        *next = self.sends.post(request, *next, mtu, len_max)?;
+        if self.is_failed() {
+            self.sends.flush();
+        }
+        Ok(())
+    }
+
+    /// The next completion. Those of sends come in the order of the sends, those of receives in the
+    /// order of arrival; what is between a send and a receive is not said.
+    pub fn poll(&mut self) -> Option<Completion> {
+        self.sends.poll().or_else(|| self.inbox.poll())
+    }
+
+    /// Whether [`poll`](Self::poll) may have something to give.
+    pub fn has_completions(&self) -> bool {
+        self.sends.has_completions() || self.inbox.has_completions()
+    }
+
+    /// When to call [`advance`](Self::advance), if nothing comes before.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        match &self.mode {
+            Mode::Rc(_, _, Some(requester)) if !self.is_failed() => requester.deadline_ns(),
+            _ => None,
+        }
+    }
+
+    /// Time has passed: repeats what was not answered, or gives up.
+    pub fn advance(&mut self, now_ns: u64) {
+        if self.is_failed() {
+            return;
+        }
+        if let Mode::Rc(_, _, Some(requester)) = &mut self.mode {
+            match requester.advance(now_ns, &self.sends) {
+                Ok(is_overdue) => self.counters.timeouts += u64::from(is_overdue),
+                Err(Stop::Fail(status)) => {
+                    self.counters.timeouts += 1;
+                    self.fail_front(status);
+                }
+                Err(Stop::Discard(_)) => {}
+            }
+        }
+    }
+
+    /// Ends it (verbs: to ERR): everything posted is flushed, and nothing more is sent.
+    pub fn fail(&mut self) {
+        self.state = State::Error;
+        if let Mode::Rc(_, responder, _) = &mut self.mode {
+            responder.fall_silent();
+        }
+        self.sends.flush();
+        self.inbox.flush();
+    }
+
+    /// The send at the front fails, and the queue pair's sends with it; of a reliable connection
+    /// everything.
+    pub(crate) fn fail_front(&mut self, status: Status) {
+        if self.sends.entry(self.sends.front()).is_some() {
+            self.sends.complete(status);
+        }
+        if matches!(self.mode, Mode::Rc(..)) {
+            self.fail();
+        } else {
+            self.state = State::SendError;
+            self.sends.flush();
+        }
+    }
+
+    /// If the send at the front is the one whose memory could not be read, it fails.
+    pub(crate) fn fail_unreadable(&mut self) {
+        if self.unreadable == Some(self.sends.front()) {
+            self.unreadable = None;
+            self.fail_front(Status::LocalProtection);
+        }
+    }
+
+    /// The peer's request ends the connection; it is told by what the responder says last, where
+    /// `psn` is the request's, unless it is the expected one.
+    pub(crate) fn refuse(&mut self, refusal: Refusal, psn: Option<Psn>) {
+        match &mut self.mode {
+            Mode::Rc(_, responder, _) => responder.refuse(refusal, psn),
+            Mode::Uc(..) | Mode::Ud { .. } | Mode::Closed => {}
+        }
+        self.state = State::Error;
+        self.inbox.fail(refusal.local);
+        self.inbox.flush();
+        self.sends.flush();
+        self.fault = Some(if refusal.is_access() { Fault::Access } else { Fault::Request });
+    }
+}

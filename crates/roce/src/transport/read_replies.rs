@@ -1,0 +1,168 @@
+//! The READs and atomics that a responder was asked for last: to be answered, and kept so that they
+//! can be answered again.
+//!
+//! What it guarantees: answers leave in the order of the requests. An atomic that is asked for
+//! again is not carried out again. A READ that is asked for again is answered from memory as it is
+//! then, and by no more than it was.
+
+use crate::wire::{AtomicExtension, Psn, Reth};
+use std::collections::VecDeque;
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Read {
+        reth: Reth,
+        /// Its packets.
+        packets: u32,
+        /// Where the answer under way began.
+        begin: u32,
+        /// The next packet of it.
+        next: u32,
+    },
+    Atomic {
+        extension: AtomicExtension,
+        original: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    psn: Psn,
+    asked: Asked,
+    /// It waits to be answered.
+    is_pending: bool,
+    /// It was never answered in full.
+    is_new: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct ReadReplies {
+    entries: VecDeque<Entry>,
+    pending: usize,
+}
+
+/// The most that any responder keeps, as on cards.
+pub(crate) const READS_MAX: u8 = 16;
+
+/// The peer has more READs and atomics under way than it may.
+pub(crate) struct TooMany;
+
+/// One packet of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reply {
+    pub(crate) psn: Psn,
+    pub(crate) part: Part,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Data { addr: u64, rkey: u32, len: usize, is_first: bool, is_last: bool },
+    Original(u64),
+}
+
+impl ReadReplies {
+    pub(crate) fn new() -> ReadReplies {
+        ReadReplies { entries: VecDeque::with_capacity(usize::from(READS_MAX)), pending: 0 }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending == 0
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.pending = 0;
+    }
+
+    /// Whether [`add`](Self::add) would take another.
+    pub(crate) fn has_room(&self, limit: u8) -> bool {
+        let limit = usize::from(limit.min(READS_MAX));
+        limit > 0 && (self.entries.len() < limit || self.entries.front().is_some_and(|oldest| !oldest.is_new))
+    }
+
+    /// A new request, of which `limit` may be under way.
+    pub(crate) fn add(&mut self, limit: u8, psn: Psn, asked: Asked) -> Result<(), TooMany> {
+        while self.entries.len() >= usize::from(limit.min(READS_MAX)) {
+            let oldest = self.entries.front().ok_or(TooMany)?;
+            // What waits to be answered once more, the peer has no use for any longer.
+            if oldest.is_new {
+                return Err(TooMany);
+            }
+            self.pending -= usize::from(oldest.is_pending);
+            self.entries.pop_front();
+        }
+        self.entries.push_back(Entry { psn, asked, is_pending: true, is_new: true });
+        self.pending += 1;
+        Ok(())
+    }
+
+    /// A READ is asked for again, perhaps in part: whether it is one of ours.
+    pub(crate) fn read_again(&mut self, psn: Psn, mtu: u32, again: &Reth) -> bool {
+        let found = self.entries.iter_mut().find_map(|entry| {
+            let Asked::Read { reth, packets, .. } = entry.asked else { return None };
+            let at = u32::try_from(psn.ahead_of(entry.psn)).ok().filter(|at| *at < packets)?;
+            Some((entry, reth, packets, at))
+        });
+        let Some((entry, reth, packets, at)) = found else { return false };
+        let skipped = at * mtu;
+        let rest = Reth { addr: reth.addr.wrapping_add(u64::from(skipped)), len: reth.len - skipped, ..reth };
+        if rest != *again {
+            return false;
+        }
+        entry.asked = Asked::Read { reth, packets, begin: at, next: at };
+        self.pending += usize::from(!entry.is_pending);
+        entry.is_pending = true;
+        true
+    }
+
+    /// An atomic is asked for again: whether it is one of ours.
+    pub(crate) fn atomic_again(&mut self, psn: Psn, again: &AtomicExtension) -> bool {
+        let same = |entry: &&mut Entry| {
+            entry.psn == psn && matches!(entry.asked, Asked::Atomic { extension, .. } if extension == *again)
+        };
+        let Some(entry) = self.entries.iter_mut().find(same) else { return false };
+        self.pending += usize::from(!entry.is_pending);
+        entry.is_pending = true;
+        true
+    }
+
+    /// The next packet of the answers, which stays the next one until it was [sent](Self::sent).
+    pub(crate) fn next(&self, mtu: u32) -> Option<Reply> {
+        if self.pending == 0 {
+            return None;
+        }
+        let entry = self.entries.iter().find(|entry| entry.is_pending)?;
+        Some(match entry.asked {
+            Asked::Read { reth, packets, begin, next } => {
+                let offset = next * mtu;
+                let part = Part::Data {
+                    addr: reth.addr.wrapping_add(u64::from(offset)),
+                    rkey: reth.rkey,
+                    len: (reth.len - offset).min(mtu) as usize,
+                    is_first: next == begin,
+                    is_last: next + 1 == packets,
+                };
+                Reply { psn: entry.psn.plus(next), part }
+            }
+            Asked::Atomic { original, .. } => Reply { psn: entry.psn, part: Part::Original(original) },
+        })
+    }
+
+    /// What [`next`](Self::next) gave was sent.
+    pub(crate) fn sent(&mut self) {
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.is_pending) else { return };
+        let is_over = match &mut entry.asked {
+            Asked::Read { packets, next, .. } => {
+                *next += 1;
+                next == packets
+            }
+            Asked::Atomic { .. } => true,
+        };
+        if is_over {
+            (entry.is_pending, entry.is_new) = (false, false);
+            self.pending -= 1;
+        }
+    }
+}

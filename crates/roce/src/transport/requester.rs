@@ -1,0 +1,185 @@
+//! The requester: which packet is sent next, and when to stop waiting for an answer.
+//!
+//! Packets are counted by 64 bits from a queue pair's first one on; the wire has the low 24 of
+//! them behind the starting number. `una` is the first that the peer has not acknowledged,
+//! `cursor` the next to be sent, `top` the first that was never sent: `una <= cursor <= top`.
+//! Repeating is to set `cursor` back to `una` (go-back-N). Payloads are read from memory whenever
+//! they are sent, so that nothing is kept for it.
+
+use crate::transport::configuration::Retries;
+use crate::transport::outgoing::Outgoing;
+use crate::transport::send_queue::{Entry, SendQueue};
+use crate::transport::timing::ack_timeout_ns;
+use crate::wire::{Bth, Psn, Qpn, Rc, Reth, Segment};
+use crate::work::{Operation, Remote};
+
+/// See the [module](self). Of a reliable connection.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    /// The number on the wire of packet 0.
+    base: Psn,
+    mtu: u32,
+    destination: Qpn,
+    pub(crate) retries: Retries,
+    pub(crate) una: u64,
+    pub(crate) cursor: u64,
+    pub(crate) top: u64,
+    /// The number of the first packet of the next work request.
+    pub(crate) next: u64,
+    /// The index of the work request that `cursor` is in.
+    pub(crate) cursor_index: u64,
+    /// READ requests and atomics between `una` and `cursor`.
+    pub(crate) reads_out: u8,
+    pub(crate) retries_left: u8,
+    pub(crate) rnr_left: u8,
+    /// `una` when packets were repeated because one was missing: once is enough.
+    pub(crate) repaired: Option<u64>,
+    /// When an answer is overdue.
+    pub(crate) overdue_ns: Option<u64>,
+    /// Until when the peer is to be left alone.
+    pub(crate) rnr_until_ns: Option<u64>,
+}
+
+/// The fewest and the most packets under way.
+const WINDOW_PACKETS: (u32, u32) = (2, 1 << 16);
+
+impl Requester {
+    pub(crate) fn new(base: Psn, mtu: u32, destination: Qpn, first_index: u64, retries: Retries) -> Requester {
+        let window_packets = retries.window_packets.clamp(WINDOW_PACKETS.0, WINDOW_PACKETS.1);
+        let retries = Retries { window_packets, reads: retries.reads.max(1), ..retries };
+        Requester {
+            base,
+            mtu,
+            destination,
+            retries,
+            una: 0,
+            cursor: 0,
+            top: 0,
+            next: 0,
+            cursor_index: first_index,
+            reads_out: 0,
+            retries_left: retries.retry_count,
+            rnr_left: retries.rnr_retry,
+            repaired: None,
+            overdue_ns: None,
+            rnr_until_ns: None,
+        }
+    }
+
+    pub(crate) fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// A packet's number on the wire.
+    fn psn(&self, number: u64) -> Psn {
+        self.base.plus(number as u32)
+    }
+
+    /// The packet that was sent and is waited for, or came too late to be: its number.
+    pub(crate) fn number_of(&self, psn: Psn) -> Option<u64> {
+        let ahead = psn.ahead_of(self.psn(self.una));
+        self.una.checked_add_signed(i64::from(ahead)).filter(|number| *number < self.top)
+    }
+
+    /// The packets of one READ request: a longer READ is several, so that no answer floods the way
+    /// and less is asked for again when a packet is lost.
+    pub(crate) fn read_packets(&self) -> u32 {
+        self.retries.window_packets / 2
+    }
+
+    /// The packet behind the READ request that packet `at` of the entry belongs to.
+    pub(crate) fn read_end(&self, entry: &Entry, at: u32) -> u32 {
+        let each = self.read_packets();
+        (at / each + 1).saturating_mul(each).min(entry.packets)
+    }
+
+    /// When to look again though nothing came.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        match (self.overdue_ns, self.rnr_until_ns) {
+            (Some(first), Some(second)) => Some(first.min(second)),
+            (first, second) => first.or(second),
+        }
+    }
+
+    /// The next packet, if one may be sent.
+    pub(crate) fn next(&self, sends: &SendQueue) -> Option<Outgoing> {
+        let entry = sends.entry(self.cursor_index).filter(|_| self.rnr_until_ns.is_none())?;
+        let at = (self.cursor - entry.first) as u32;
+        if entry.fence && at == 0 && self.reads_out > 0 {
+            return None;
+        }
+        let under_way = (self.cursor - self.una) as u32;
+        let has_room = |packets: u32| under_way + packets <= self.retries.window_packets;
+        let bth = Bth::new(self.destination, self.psn(self.cursor));
+        let whole = |rc, packets| Outgoing {
+            bth,
+            segment: Segment::Rc(rc),
+            index: self.cursor_index,
+            offset: 0,
+            payload: 0,
+            packets,
+        };
+        match entry.operation {
+            Operation::Read(remote) => {
+                let packets = self.read_end(entry, at) - at;
+                let may_ask = has_room(packets) && self.reads_out < self.retries.reads;
+                let reth = self.read_request(entry, remote, at, packets);
+                may_ask.then_some(whole(Rc::ReadRequest(reth), packets))
+            }
+            Operation::Atomic(atomic) => {
+                let may_ask = has_room(1) && self.reads_out < self.retries.reads;
+                may_ask.then_some(whole(Rc::Atomic(atomic), 1))
+            }
+            Operation::Send(_) | Operation::Write(..) => {
+                let is_last = at + 1 == entry.packets;
+                // The last of a message, and some of a long one, so that the window moves on.
+                let ack_request = is_last || (at + 1).is_multiple_of(self.retries.window_packets / 2) || !has_room(2);
+                let offset = u64::from(at) * u64::from(self.mtu);
+                let payload = (u64::from(entry.len) - offset).min(u64::from(self.mtu)) as usize;
+                let bth = Bth { solicited: is_last && entry.solicited, ack_request, ..bth };
+                let whole = whole(message_part(entry, at == 0, is_last)?, 1);
+                has_room(1).then_some(Outgoing { bth, offset, payload, ..whole })
+            }
+            Operation::Datagram(..) => None,
+        }
+    }
+
+    fn read_request(&self, entry: &Entry, remote: Remote, at: u32, packets: u32) -> Reth {
+        let (begin, end) = (u64::from(at) * u64::from(self.mtu), u64::from(at + packets) * u64::from(self.mtu));
+        let len = end.min(u64::from(entry.len)) - begin;
+        Reth { addr: remote.addr.wrapping_add(begin), rkey: remote.rkey, len: len as u32 }
+    }
+
+    /// The packet that [`next`](Self::next) gave was sent. Whether it was for the first time.
+    pub(crate) fn sent(&mut self, now_ns: u64, sends: &SendQueue, packets: u32) -> bool {
+        let is_new = self.cursor >= self.top;
+        if let Some(entry) = sends.entry(self.cursor_index) {
+            self.reads_out += u8::from(entry.is_read());
+            self.cursor += u64::from(packets);
+            self.cursor_index += u64::from(self.cursor == entry.end());
+        }
+        self.top = self.top.max(self.cursor);
+        if self.overdue_ns.is_none() {
+            self.restart_timer(now_ns);
+        }
+        is_new
+    }
+
+    /// Begins to wait anew, if there is something to wait for.
+    pub(crate) fn restart_timer(&mut self, now_ns: u64) {
+        let timeout_ns = ack_timeout_ns(self.retries.timeout).filter(|_| self.una < self.top);
+        self.overdue_ns = timeout_ns.map(|timeout_ns| now_ns.saturating_add(timeout_ns));
+    }
+}
+
+/// A packet of a SEND or a WRITE.
+fn message_part(entry: &Entry, is_first: bool, is_last: bool) -> Option<Rc> {
+    match entry.operation {
+        Operation::Send(end) => Some(Rc::Send { first: is_first, last: is_last.then_some(end) }),
+        Operation::Write(remote, end) => {
+            let reth = Reth { addr: remote.addr, rkey: remote.rkey, len: entry.len };
+            Some(Rc::Write { first: is_first.then_some(reth), last: is_last.then_some(end) })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,365 @@
+//! The responder of a reliable connection: carries out the peer's requests, in order, once each.
+
+use crate::memory::{Denied, Memory, Owner, Place, Right};
+use crate::transport::configuration::{Rights, Serving};
+use crate::transport::counters::{Counters, Discard};
+use crate::transport::inbox::{Inbox, Message, Misplaced};
+use crate::transport::read_replies::{Asked, ReadReplies, Reply};
+use crate::wire::{AtomicExtension, Bth, Psn, Rc, Reth, SendEnd, Syndrome, WriteEnd};
+use crate::work::{Completed, Status};
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Responder {
+    expected: Psn,
+    /// Messages that were carried out.
+    msn: u32,
+    serving: Serving,
+    mtu: u32,
+    message: Underway,
+    replies: ReadReplies,
+    reply: Option<Answer>,
+    /// The peer was told that the expected packet is missing, or has no receive.
+    is_told: bool,
+}
+
+/// The message that is coming in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Underway {
+    Nothing,
+    Send { received: u64 },
+    Write { addr: u64, rkey: u32, left: u32, received: u32 },
+}
+
+/// What is to be said to the peer, once it was answered what is before.
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    /// All before the expected number is here.
+    Acknowledge,
+    /// The expected number is missing, or waits for a receive.
+    Again(u8),
+    /// The end, at that number.
+    Refuse(u8, Psn),
+}
+
+/// A request that ends the connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: u8,
+    /// What becomes of the receive that its message was filling.
+    pub(crate) local: Status,
+}
+
+pub(crate) const INVALID: Refusal = Refusal { code: Syndrome::NAK_INVALID_REQUEST, local: Status::Flushed };
+pub(crate) const NO_ACCESS: Refusal = Refusal { code: Syndrome::NAK_REMOTE_ACCESS, local: Status::Flushed };
+
+impl Refusal {
+    /// The request asked for what a key doesn't grant.
+    pub(crate) fn is_access(&self) -> bool {
+        self.code == Syndrome::NAK_REMOTE_ACCESS
+    }
+}
+
+/// Why a request is not simply carried out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Halt {
+    Discard(Discard),
+    Refuse(Refusal),
+}
+
+impl From<Refusal> for Halt {
+    fn from(refusal: Refusal) -> Halt {
+        Halt::Refuse(refusal)
+    }
+}
+
+impl From<Denied> for Halt {
+    fn from(_: Denied) -> Halt {
+        Halt::Refuse(NO_ACCESS)
+    }
+}
+
+/// What a request is carried out with.
+pub(crate) struct Serve<'a, M> {
+    pub(crate) owner: Owner,
+    pub(crate) rights: Rights,
+    pub(crate) inbox: &'a mut Inbox,
+    pub(crate) memory: &'a mut M,
+    pub(crate) counters: &'a mut Counters,
+}
+
+/// Longer than any message may be.
+const TOO_LONG_BYTES: u64 = 1 << 31;
+
+impl Responder {
+    pub(crate) fn new(expected: Psn, mtu: u32, serving: Serving) -> Responder {
+        let replies = ReadReplies::new();
+        let message = Underway::Nothing;
+        Responder { expected, msn: 0, serving, mtu, message, replies, reply: None, is_told: false }
+    }
+
+    /// Takes in a request.
+    pub(crate) fn request<M: Memory>(
+        &mut self,
+        cx: &mut Serve<'_, M>,
+        bth: &Bth,
+        rc: Rc,
+        payload: &[u8],
+    ) -> Result<(), Halt> {
+        let ahead = bth.psn.ahead_of(self.expected);
+        if ahead != 0 {
+            return Err(Halt::Discard(self.unexpected(cx.counters, bth.psn, ahead, rc)));
+        }
+        self.is_told = false;
+        match rc {
+            Rc::Send { first, last } => self.send(cx, bth, first, last, payload)?,
+            Rc::Write { first, last } => self.write(cx, bth, first, last, payload)?,
+            Rc::ReadRequest(reth) => return self.read(cx, &reth, payload),
+            Rc::Atomic(atomic) => return self.atomic(cx, &atomic, payload),
+            Rc::ReadResponse(_) | Rc::Acknowledge(_) | Rc::AtomicResponse(..) => {
+                return Err(Halt::Discard(Discard::Unfitting));
+            }
+        }
+        self.expected = self.expected.plus(1);
+        // An acknowledgement that is still to be sent includes this packet. What was to be said of
+        // the expected packet is out of date.
+        let acknowledges = bth.ack_request || matches!(self.reply, Some(Answer::Acknowledge));
+        self.reply = acknowledges.then_some(Answer::Acknowledge);
+        Ok(())
+    }
+
+    /// A packet whose number is not the expected one. It is answered only if it is near, or asks
+    /// for what it asked for before.
+    fn unexpected(&mut self, counters: &mut Counters, psn: Psn, ahead: i32, rc: Rc) -> Discard {
+        let is_near = ahead.unsigned_abs() <= self.serving.answered_psns;
+        if ahead > 0 {
+            if !is_near {
+                return Discard::OutsideWindow;
+            }
+            counters.out_of_order += 1;
+            if !self.is_told {
+                self.is_told = true;
+                self.reply = Some(Answer::Again(Syndrome::NAK_SEQUENCE));
+            }
+            return Discard::OutOfOrder;
+        }
+        let is_ours = match rc {
+            Rc::ReadRequest(reth) => self.replies.read_again(psn, self.mtu, &reth),
+            Rc::Atomic(atomic) => self.replies.atomic_again(psn, &atomic),
+            Rc::Send { .. } | Rc::Write { .. } if is_near => {
+                self.reply = self.reply.or(Some(Answer::Acknowledge));
+                true
+            }
+            _ => false,
+        };
+        if !is_ours {
+            return Discard::OutsideWindow;
+        }
+        counters.duplicates += 1;
+        Discard::Duplicate
+    }
+
+    fn send<M: Memory>(
+        &mut self,
+        cx: &mut Serve<'_, M>,
+        bth: &Bth,
+        first: bool,
+        last: Option<SendEnd>,
+        payload: &[u8],
+    ) -> Result<(), Halt> {
+        let before = match (first, self.message) {
+            (true, Underway::Nothing) => 0,
+            (false, Underway::Send { received }) => received,
+            _ => return Err(INVALID.into()),
+        };
+        if !fits_part(payload, self.mtu, first, last.is_some()) {
+            return Err(INVALID.into());
+        }
+        if !cx.inbox.hold(cx.memory) {
+            return Err(self.no_receive());
+        }
+        let received = before + payload.len() as u64;
+        if received > TOO_LONG_BYTES {
+            return Err(INVALID.into());
+        }
+        cx.inbox.place(cx.owner, cx.memory, before, payload).map_err(|misplaced| match misplaced {
+            Misplaced::TooLong => Refusal { local: Status::LocalLength, ..INVALID },
+            Misplaced::Denied => Refusal { code: Syndrome::NAK_REMOTE_OPERATION, local: Status::LocalProtection },
+        })?;
+        self.message = Underway::Send { received };
+        if let Some(end) = last {
+            if let SendEnd::Invalidate(rkey) = end {
+                let refusal = Refusal { local: Status::LocalAccess, ..NO_ACCESS };
+                cx.memory.invalidate(cx.owner, rkey).map_err(|Denied| refusal)?;
+            }
+            self.finish(cx, bth, Some(Completed::Receive(end)), received as u32);
+        }
+        Ok(())
+    }
+
+    fn write<M: Memory>(
+        &mut self,
+        cx: &mut Serve<'_, M>,
+        bth: &Bth,
+        first: Option<Reth>,
+        last: Option<WriteEnd>,
+        payload: &[u8],
+    ) -> Result<(), Halt> {
+        let (addr, rkey, left, received) = match (first, self.message) {
+            (Some(reth), Underway::Nothing) => (reth.addr, reth.rkey, reth.len, 0),
+            (None, Underway::Write { addr, rkey, left, received }) => (addr, rkey, left, received),
+            _ => return Err(INVALID.into()),
+        };
+        let len = payload.len() as u32;
+        let is_whole = if last.is_some() { len == left } else { len < left };
+        let is_fitting = fits_part(payload, self.mtu, first.is_some(), last.is_some());
+        if !cx.rights.write || !is_whole || !is_fitting || u64::from(left) > TOO_LONG_BYTES {
+            return Err(INVALID.into());
+        }
+        let place = Place { owner: cx.owner, key: rkey, right: Right::RemoteWrite, addr };
+        if first.is_some() && left > 0 {
+            cx.memory.check(place, u64::from(left))?;
+        }
+        let immediate = match last {
+            Some(WriteEnd::Immediate(immediate)) => Some(Completed::ReceiveWrite { immediate }),
+            _ => None,
+        };
+        if immediate.is_some() && !cx.inbox.hold(cx.memory) {
+            return Err(self.no_receive());
+        }
+        if len > 0 {
+            cx.memory.write(place, payload)?;
+        }
+        let (addr, left, received) = (addr.wrapping_add(u64::from(len)), left - len, received + len);
+        self.message = Underway::Write { addr, rkey, left, received };
+        if last.is_some() {
+            self.finish(cx, bth, immediate, received);
+        }
+        Ok(())
+    }
+
+    /// A message is complete; what its receive tells, if it takes one.
+    fn finish<M>(&mut self, cx: &mut Serve<'_, M>, bth: &Bth, completed: Option<Completed>, bytes: u32) {
+        self.message = Underway::Nothing;
+        self.msn = self.msn.wrapping_add(1);
+        if let Some(completed) = completed {
+            cx.inbox.complete(Message { completed, bytes, solicited: bth.solicited, source: None });
+        }
+    }
+
+    fn read<M: Memory>(&mut self, cx: &mut Serve<'_, M>, reth: &Reth, payload: &[u8]) -> Result<(), Halt> {
+        let is_fitting = matches!(self.message, Underway::Nothing) && payload.is_empty();
+        if !cx.rights.read || !is_fitting || u64::from(reth.len) > TOO_LONG_BYTES {
+            return Err(INVALID.into());
+        }
+        if reth.len > 0 {
+            let place = Place { owner: cx.owner, key: reth.rkey, right: Right::RemoteRead, addr: reth.addr };
+            cx.memory.check(place, u64::from(reth.len))?;
+        }
+        let packets = reth.len.div_ceil(self.mtu).max(1);
+        self.answer_later(Asked::Read { reth: *reth, packets, begin: 0, next: 0 }, packets)
+    }
+
+    fn atomic<M: Memory>(
+        &mut self,
+        cx: &mut Serve<'_, M>,
+        atomic: &AtomicExtension,
+        payload: &[u8],
+    ) -> Result<(), Halt> {
+        let is_fitting = matches!(self.message, Underway::Nothing) && payload.is_empty();
+        if !cx.rights.atomic || !is_fitting || !atomic.addr.is_multiple_of(8) || !self.has_room_for_read() {
+            return Err(INVALID.into());
+        }
+        let place = Place { owner: cx.owner, key: atomic.rkey, right: Right::RemoteAtomic, addr: atomic.addr };
+        let original = cx.memory.atomic(place, atomic.op)?;
+        self.answer_later(Asked::Atomic { extension: *atomic, original }, 1)
+    }
+
+    fn has_room_for_read(&self) -> bool {
+        self.replies.has_room(self.serving.reads)
+    }
+
+    fn answer_later(&mut self, asked: Asked, packets: u32) -> Result<(), Halt> {
+        self.replies.add(self.serving.reads, self.expected, asked).map_err(|_| INVALID)?;
+        self.expected = self.expected.plus(packets);
+        self.msn = self.msn.wrapping_add(1);
+        // The answer acknowledges what is before it.
+        self.reply = None;
+        Ok(())
+    }
+
+    fn no_receive(&mut self) -> Halt {
+        self.is_told = true;
+        self.reply = Some(Answer::Again(Syndrome::RNR | self.serving.rnr_timer & 0x1F));
+        Halt::Discard(Discard::NoReceive)
+    }
+
+    /// The connection ends here, or at `psn`: the peer is told.
+    pub(crate) fn refuse(&mut self, refusal: Refusal, psn: Option<Psn>) {
+        self.reply = Some(Answer::Refuse(refusal.code, psn.unwrap_or(self.expected)));
+        self.message = Underway::Nothing;
+    }
+
+    /// Nothing more is said.
+    pub(crate) fn fall_silent(&mut self) {
+        self.replies.clear();
+        self.reply = None;
+    }
+
+    /// The next packet of an answer with data.
+    pub(crate) fn next_data(&self) -> Option<Reply> {
+        self.replies.next(self.mtu)
+    }
+
+    /// It was sent.
+    pub(crate) fn data_sent(&mut self) {
+        self.replies.sent();
+    }
+
+    /// A READ's memory is gone: what was to be answered is not.
+    pub(crate) fn fail_data(&mut self) {
+        self.replies.clear();
+    }
+
+    /// What else is to be said, and by which number.
+    pub(crate) fn take_answer(&mut self, counters: &mut Counters) -> Option<(Psn, Syndrome)> {
+        if !self.replies.is_idle() {
+            return None;
+        }
+        let answer = self.reply.take()?;
+        let (psn, code) = match answer {
+            Answer::Acknowledge => {
+                counters.acks_sent += 1;
+                (self.expected.before(), Syndrome::ACK)
+            }
+            Answer::Again(code) if code == Syndrome::NAK_SEQUENCE => {
+                counters.sequence_naks_sent += 1;
+                (self.expected, code)
+            }
+            Answer::Again(code) => {
+                counters.rnr_naks_sent += 1;
+                (self.expected, code)
+            }
+            Answer::Refuse(code, psn) => {
+                counters.fatal_naks_sent += 1;
+                (psn, code)
+            }
+        };
+        Some((psn, self.syndrome(code)))
+    }
+
+    /// A syndrome with the count of messages.
+    pub(crate) fn syndrome(&self, code: u8) -> Syndrome {
+        Syndrome { code, msn: self.msn & 0xFF_FFFF }
+    }
+}
+
+/// Whether a payload is as long as that part of a message must be.
+pub(crate) fn fits_part(payload: &[u8], mtu: u32, is_first: bool, is_last: bool) -> bool {
+    let len = payload.len() as u64;
+    match (is_first, is_last) {
+        (_, false) => len == u64::from(mtu),
+        (false, true) => (1..=u64::from(mtu)).contains(&len),
+        (true, true) => len <= u64::from(mtu),
+    }
+}

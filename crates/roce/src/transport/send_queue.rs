@@ -1,0 +1,251 @@
+//! The sending side's work requests, in a ring: posted, under way, completed, polled.
+//!
+//! What it guarantees: they complete in the order in which they were posted, each once. A place is
+//! free again when its completion was polled, or a later one's.
+
+use crate::memory::{Memory, Owner, Place, Right, Sge, list_bytes, pieces};
+use crate::transport::configuration::Capacity;
+use crate::work::{Completed, Completion, Data, MESSAGE_BYTES_MAX, Operation, PostError, SendRequest, Status};
+use std::ops::Range;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    id: u64,
+    pub(crate) operation: Operation,
+    signaled: bool,
+    pub(crate) solicited: bool,
+    pub(crate) fence: bool,
+    is_inline: bool,
+    sges: usize,
+    /// The bytes of its data.
+    pub(crate) len: u32,
+    /// Its packets: numbers from `first` on.
+    pub(crate) first: u64,
+    pub(crate) packets: u32,
+    status: Status,
+}
+
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    entries: Box<[Option<Entry>]>,
+    sges: Box<[Sge]>,
+    inline: Box<[u8]>,
+    capacity: Capacity,
+    /// Below it everything is free.
+    polled: u64,
+    /// Below it nothing is to be reported.
+    searched: u64,
+    completed: u64,
+    posted: u64,
+}
+
+impl Entry {
+    /// Whether the peer answers it with data, and not with an acknowledgement alone.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self.operation, Operation::Read(_) | Operation::Atomic(_))
+    }
+
+    /// The number behind its last packet.
+    pub(crate) fn end(&self) -> u64 {
+        self.first + u64::from(self.packets)
+    }
+}
+
+impl SendQueue {
+    pub(crate) fn new(capacity: Capacity) -> SendQueue {
+        let capacity = Capacity { sends: capacity.sends.max(1), ..capacity };
+        SendQueue {
+            entries: vec![None; capacity.sends].into(),
+            sges: vec![Sge::default(); capacity.sends * capacity.send_sges].into(),
+            inline: vec![0; capacity.sends * capacity.inline_bytes].into(),
+            capacity,
+            polled: 0,
+            searched: 0,
+            completed: 0,
+            posted: 0,
+        }
+    }
+
+    /// Adds a work request whose first packet has number `first`; `mtu` is the packets' payload,
+    /// and `len_max` the longest message. Gives the number behind its last packet.
+    pub(crate) fn post(
+        &mut self,
+        request: &SendRequest<'_>,
+        first: u64,
+        mtu: u32,
+        len_max: u32,
+    ) -> Result<u64, PostError> {
+        let (bytes, is_inline) = self.check(request)?;
+        let is_atomic = matches!(request.operation, Operation::Atomic(_));
+        let len_max = len_max.min(MESSAGE_BYTES_MAX);
+        if is_atomic && bytes != ATOMIC_BYTES {
+            return Err(PostError::Length { bytes, max: ATOMIC_BYTES as u32 });
+        }
+        let len = u32::try_from(bytes).ok().filter(|len| *len <= len_max);
+        let len = len.ok_or(PostError::Length { bytes, max: len_max })?;
+        if self.posted - self.polled == self.entries.len() as u64 {
+            return Err(PostError::Full { depth: self.entries.len() });
+        }
+        let slot = self.slot(self.posted);
+        let sges = match request.data {
+            Data::Memory(sges) => {
+                self.sges[slot * self.capacity.send_sges..][..sges.len()].copy_from_slice(sges);
+                sges.len()
+            }
+            Data::Inline(bytes) => {
+                self.inline[slot * self.capacity.inline_bytes..][..bytes.len()].copy_from_slice(bytes);
+                0
+            }
+        };
+        let entry = Entry {
+            id: request.id,
+            operation: request.operation,
+            signaled: request.signaled,
+            solicited: request.solicited,
+            fence: request.fence,
+            is_inline,
+            sges,
+            len,
+            first,
+            packets: len.div_ceil(mtu).max(1),
+            status: Status::Success,
+        };
+        self.entries[slot] = Some(entry);
+        self.posted += 1;
+        Ok(entry.end())
+    }
+
+    /// The bytes of a request, if it fits the queue's capacity, and whether they are inline.
+    fn check(&self, request: &SendRequest<'_>) -> Result<(u64, bool), PostError> {
+        match request.data {
+            Data::Memory(sges) if sges.len() > self.capacity.send_sges => {
+                Err(PostError::TooManySges { sges: sges.len(), max: self.capacity.send_sges })
+            }
+            Data::Memory(sges) => Ok((list_bytes(sges), false)),
+            Data::Inline(_) if matches!(request.operation, Operation::Read(_) | Operation::Atomic(_)) => {
+                Err(PostError::Unsupported)
+            }
+            Data::Inline(bytes) if bytes.len() > self.capacity.inline_bytes => {
+                Err(PostError::InlineTooLong { bytes: bytes.len(), max: self.capacity.inline_bytes })
+            }
+            Data::Inline(bytes) => Ok((bytes.len() as u64, true)),
+        }
+    }
+
+    fn slot(&self, index: u64) -> usize {
+        (index % self.entries.len() as u64) as usize
+    }
+
+    /// The entry of that index, if it is posted and not polled.
+    pub(crate) fn entry(&self, index: u64) -> Option<&Entry> {
+        let is_there = (self.polled..self.posted).contains(&index);
+        self.entries[self.slot(index)].as_ref().filter(|_| is_there)
+    }
+
+    /// The index of the first that has not completed: the next one to do so.
+    pub(crate) fn front(&self) -> u64 {
+        self.completed
+    }
+
+    /// The first that has not completed completes.
+    pub(crate) fn complete(&mut self, status: Status) {
+        debug_assert!(self.completed < self.posted);
+        let slot = self.slot(self.completed);
+        self.entries[slot].iter_mut().for_each(|entry| entry.status = status);
+        self.completed += 1;
+    }
+
+    /// All that has not completed is flushed.
+    pub(crate) fn flush(&mut self) {
+        while self.completed < self.posted {
+            self.complete(Status::Flushed);
+        }
+    }
+
+    /// Whether [`poll`](Self::poll) would look at something.
+    pub(crate) fn has_completions(&self) -> bool {
+        self.searched < self.completed
+    }
+
+    /// The next completion that is to be reported.
+    pub(crate) fn poll(&mut self) -> Option<Completion> {
+        while self.searched < self.completed {
+            let entry = self.entries[self.slot(self.searched)];
+            self.searched += 1;
+            if let Some(entry) = entry.filter(|entry| entry.signaled || entry.status != Status::Success) {
+                self.polled = self.searched;
+                return Some(entry.completion());
+            }
+        }
+        None
+    }
+
+    /// Copies a part of an entry's bytes out.
+    pub(crate) fn gather(
+        &self,
+        index: u64,
+        owner: Owner,
+        memory: &mut impl Memory,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), crate::memory::Denied> {
+        let Some(entry) = self.entry(index) else { return Ok(()) };
+        let slot = self.slot(index);
+        if entry.is_inline {
+            let from = slot * self.capacity.inline_bytes + offset as usize;
+            out.copy_from_slice(&self.inline[from..from + out.len()]);
+            return Ok(());
+        }
+        self.parts(slot, entry, offset, out.len()).try_for_each(|(addr, key, range)| {
+            memory.read(Place { owner, key, right: Right::LocalRead, addr }, &mut out[range])
+        })
+    }
+
+    /// Copies a part of what an entry asked for into its place.
+    pub(crate) fn scatter(
+        &self,
+        index: u64,
+        owner: Owner,
+        memory: &mut impl Memory,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), crate::memory::Denied> {
+        let Some(entry) = self.entry(index) else { return Ok(()) };
+        self.parts(self.slot(index), entry, offset, bytes.len()).try_for_each(|(addr, key, range)| {
+            memory.write(Place { owner, key, right: Right::LocalWrite, addr }, &bytes[range])
+        })
+    }
+
+    fn parts(
+        &self,
+        slot: usize,
+        entry: &Entry,
+        offset: u64,
+        len: usize,
+    ) -> impl Iterator<Item = (u64, u32, Range<usize>)> + '_ {
+        pieces(&self.sges[slot * self.capacity.send_sges..][..entry.sges], offset, len)
+    }
+}
+
+/// An atomic's word.
+const ATOMIC_BYTES: u64 = 8;
+
+impl Entry {
+    fn completion(&self) -> Completion {
+        let completed = match self.operation {
+            Operation::Send(_) | Operation::Datagram(..) => Completed::Send,
+            Operation::Write(..) => Completed::Write,
+            Operation::Read(_) => Completed::Read,
+            Operation::Atomic(_) => Completed::Atomic,
+        };
+        let is_good = self.status == Status::Success;
+        Completion {
+            id: self.id,
+            status: self.status,
+            completed,
+            bytes: if is_good { self.len } else { 0 },
+            solicited: !is_good,
+            source: None,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Giving out datagrams, one a call, each made when it is asked for: nothing that is sent is kept.
+
+use crate::memory::{Memory, Place, Right};
+use crate::transport::outgoing::Outgoing;
+use crate::transport::queue_pair::{Mode, QueuePair, State};
+use crate::transport::read_replies::{Part, Reply};
+use crate::transport::responder::NO_ACCESS;
+use crate::wire::{Bth, Rc, ReadPart, Route, Segment, Syndrome, seal, write_head};
+use crate::work::Operation;
+
+/// A datagram in the caller's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// From where to where.
+    pub route: Route,
+    /// Its bytes, from the buffer's front.
+    pub len: usize,
+}
+
+impl QueuePair {
+    /// Writes the next datagram that is to be sent into `out`; `ip_id` as in
+    /// [`seal`](crate::wire::seal). None: nothing is to be sent until something happens.
+    ///
+    /// # Panics
+    /// If `out` has no room for the queue pair's MTU and
+    /// [`HEADERS_MAX_BYTES`](crate::wire::HEADERS_MAX_BYTES).
+    pub fn transmit(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8], ip_id: u16) -> Option<Transmit> {
+        // By turns, so that neither a long answer nor a long message keeps the other back.
+        for _ in 0..2 {
+            let is_responders_turn = self.is_responders_turn;
+            self.is_responders_turn = !is_responders_turn;
+            let written = if is_responders_turn {
+                self.write_response(memory, out)
+            } else {
+                self.write_request(now_ns, memory, out)
+            };
+            if let Some((route, len)) = written {
+                self.counters.sent += 1;
+                return Some(Transmit { route, len: seal(out, len, &route, ip_id) });
+            }
+        }
+        None
+    }
+
+    /// What the responder has to say; the bytes without their checksum.
+    fn write_response(&mut self, memory: &mut impl Memory, out: &mut [u8]) -> Option<(Route, usize)> {
+        let Mode::Rc(peer, responder, _) = &mut self.mode else { return None };
+        let peer = *peer;
+        let acked = responder.syndrome(Syndrome::ACK);
+        if let Some(Reply { psn, part }) = responder.next_data() {
+            let bth = Bth::new(peer.qpn, psn);
+            match part {
+                Part::Original(original) => {
+                    responder.data_sent();
+                    let segment = Segment::Rc(Rc::AtomicResponse(acked, original));
+                    return Some((peer.route, write_head(&bth, &segment, 0, out)));
+                }
+                Part::Data { addr, rkey, len, is_first, is_last } => {
+                    let part = match (is_first, is_last) {
+                        (true, true) => ReadPart::Only(acked),
+                        (true, false) => ReadPart::First(acked),
+                        (false, false) => ReadPart::Middle,
+                        (false, true) => ReadPart::Last(acked),
+                    };
+                    let head = write_head(&bth, &Segment::Rc(Rc::ReadResponse(part)), len, out);
+                    let place = Place { owner: self.owner, key: rkey, right: Right::RemoteRead, addr };
+                    if len == 0 || memory.read(place, &mut out[head..head + len]).is_ok() {
+                        responder.data_sent();
+                        return Some((peer.route, head + len));
+                    }
+                    responder.fail_data();
+                }
+            }
+            // The key was invalidated since the READ came.
+            self.refuse(NO_ACCESS, Some(psn));
+        }
+        let Mode::Rc(_, responder, _) = &mut self.mode else { return None };
+        let (psn, syndrome) = responder.take_answer(&mut self.counters)?;
+        let segment = Segment::Rc(Rc::Acknowledge(syndrome));
+        Some((peer.route, write_head(&Bth::new(peer.qpn, psn), &segment, 0, out)))
+    }
+
+    /// The next packet of a request; the bytes without their checksum.
+    fn write_request(&mut self, now_ns: u64, memory: &mut impl Memory, out: &mut [u8]) -> Option<(Route, usize)> {
+        if self.state != State::Open {
+            return None;
+        }
+        let (route, outgoing) = self.next_request()?;
+        if self.unreadable.is_some_and(|index| outgoing.index >= index) {
+            return None;
+        }
+        let head = write_head(&outgoing.bth, &outgoing.segment, outgoing.payload, out);
+        let payload = &mut out[head..head + outgoing.payload];
+        if self.sends.gather(outgoing.index, self.owner, memory, outgoing.offset, payload).is_err() {
+            self.unreadable = Some(outgoing.index);
+            self.fail_unreadable();
+            return None;
+        }
+        match &mut self.mode {
+            Mode::Rc(_, _, Some(requester)) => {
+                let is_new = requester.sent(now_ns, &self.sends, outgoing.packets);
+                self.counters.retransmitted += u64::from(!is_new);
+            }
+            Mode::Uc(_, _, Some(sender)) | Mode::Ud { sender: Some(sender), .. } => sender.sent(&mut self.sends),
+            _ => {}
+        }
+        Some((route, head + outgoing.payload))
+    }
+
+    fn next_request(&self) -> Option<(Route, Outgoing)> {
+        let own = self.owner.qpn;
+        match &self.mode {
+            Mode::Rc(peer, _, Some(requester)) => Some((peer.route, requester.next(&self.sends)?)),
+            Mode::Uc(peer, _, Some(sender)) => Some((peer.route, sender.next(&self.sends, own, peer.qpn)?)),
+            Mode::Ud { sender: Some(sender), .. } => {
+                let outgoing = sender.next(&self.sends, own, own)?;
+                match self.sends.entry(outgoing.index)?.operation {
+                    Operation::Datagram(to, _) => Some((to.route, outgoing)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+}

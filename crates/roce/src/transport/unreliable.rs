@@ -1,0 +1,208 @@
+//! Unreliable connections: messages that are sent once, and received whole or not at all.
+
+use crate::memory::{Memory, Place, Right};
+use crate::transport::counters::Discard;
+use crate::transport::inbox::{Message, Misplaced};
+use crate::transport::outgoing::Outgoing;
+use crate::transport::responder::{Halt, INVALID, Refusal, Serve, Underway, fits_part};
+use crate::transport::send_queue::{Entry, SendQueue};
+use crate::wire::{Bth, Deth, Psn, Qpn, Reth, Segment, SendEnd, Uc, WriteEnd};
+use crate::work::{Completed, Operation, Status};
+
+/// Sends each packet once. Of a datagram queue pair too.
+#[derive(Debug)]
+pub(crate) struct UnreliableSender {
+    base: Psn,
+    mtu: u32,
+    /// Packets that were sent.
+    sent: u64,
+    /// The number of the first packet of the next work request.
+    pub(crate) next: u64,
+}
+
+impl UnreliableSender {
+    pub(crate) fn new(base: Psn, mtu: u32) -> UnreliableSender {
+        UnreliableSender { base, mtu, sent: 0, next: 0 }
+    }
+
+    pub(crate) fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// The next packet; `own` is the sender, `peer` the receiver of a connection.
+    pub(crate) fn next(&self, sends: &SendQueue, own: Qpn, peer: Qpn) -> Option<Outgoing> {
+        let entry = sends.entry(sends.front())?;
+        let at = (self.sent - entry.first) as u32;
+        let is_last = at + 1 == entry.packets;
+        let offset = u64::from(at) * u64::from(self.mtu);
+        let payload = (u64::from(entry.len) - offset).min(u64::from(self.mtu)) as usize;
+        let (destination, segment) = part(entry, own, peer, at == 0, is_last)?;
+        let bth =
+            Bth { solicited: is_last && entry.solicited, ..Bth::new(destination, self.base.plus(self.sent as u32)) };
+        Some(Outgoing { bth, segment, index: sends.front(), offset, payload, packets: 1 })
+    }
+
+    /// It was sent. Its message completes with its last packet.
+    pub(crate) fn sent(&mut self, sends: &mut SendQueue) {
+        self.sent += 1;
+        if sends.entry(sends.front()).is_some_and(|entry| entry.end() == self.sent) {
+            sends.complete(Status::Success);
+        }
+    }
+}
+
+fn part(entry: &Entry, own: Qpn, peer: Qpn, is_first: bool, is_last: bool) -> Option<(Qpn, Segment)> {
+    Some(match entry.operation {
+        Operation::Send(end) => {
+            let end = without_invalidation(end)?;
+            (peer, Segment::Uc(Uc::Send { first: is_first, last: is_last.then_some(end) }))
+        }
+        Operation::Write(remote, end) => {
+            let reth = Reth { addr: remote.addr, rkey: remote.rkey, len: entry.len };
+            (peer, Segment::Uc(Uc::Write { first: is_first.then_some(reth), last: is_last.then_some(end) }))
+        }
+        Operation::Datagram(to, end) => {
+            let immediate = match end {
+                WriteEnd::Plain => None,
+                WriteEnd::Immediate(immediate) => Some(immediate),
+            };
+            (to.qpn, Segment::Ud(Deth { qkey: to.qkey, source: own }, immediate))
+        }
+        Operation::Read(_) | Operation::Atomic(_) => return None,
+    })
+}
+
+/// The end of a SEND as an unreliable connection has it.
+pub(crate) fn without_invalidation(end: SendEnd) -> Option<WriteEnd> {
+    match end {
+        SendEnd::Plain => Some(WriteEnd::Plain),
+        SendEnd::Immediate(immediate) => Some(WriteEnd::Immediate(immediate)),
+        SendEnd::Invalidate(_) => None,
+    }
+}
+
+fn with_immediate(end: WriteEnd) -> SendEnd {
+    match end {
+        WriteEnd::Plain => SendEnd::Plain,
+        WriteEnd::Immediate(immediate) => SendEnd::Immediate(immediate),
+    }
+}
+
+/// Receives what comes whole. A message may begin with any number; each further packet must have
+/// the next one.
+#[derive(Debug)]
+pub(crate) struct UnreliableReceiver {
+    expected: Psn,
+    mtu: u32,
+    message: Underway,
+}
+
+impl UnreliableReceiver {
+    pub(crate) fn new(expected: Psn, mtu: u32) -> UnreliableReceiver {
+        UnreliableReceiver { expected, mtu, message: Underway::Nothing }
+    }
+
+    /// Takes in a packet. A message of which something is missing is forgotten: the receive that it
+    /// was filling goes to the next one.
+    pub(crate) fn packet<M: Memory>(
+        &mut self,
+        cx: &mut Serve<'_, M>,
+        bth: &Bth,
+        uc: Uc,
+        payload: &[u8],
+    ) -> Result<(), Halt> {
+        let is_next = bth.psn == self.expected;
+        self.expected = bth.psn.plus(1);
+        let begins = matches!(uc, Uc::Send { first: true, .. } | Uc::Write { first: Some(_), .. });
+        let before = std::mem::replace(&mut self.message, Underway::Nothing);
+        if !begins && !is_next {
+            cx.counters.out_of_order += 1;
+            return Err(Halt::Discard(Discard::OutOfOrder));
+        }
+        self.message = match (uc, before) {
+            (Uc::Send { first: true, last }, _) => self.send(cx, bth, 0, last, true, payload)?,
+            (Uc::Send { first: false, last }, Underway::Send { received }) => {
+                self.send(cx, bth, received, last, false, payload)?
+            }
+            (Uc::Write { first: Some(reth), last }, _) => {
+                let Reth { addr, rkey, len: left } = reth;
+                let place = Place { owner: cx.owner, key: rkey, right: Right::RemoteWrite, addr };
+                if left > 0 && cx.memory.check(place, u64::from(left)).is_err() {
+                    return Err(Halt::Discard(Discard::Refused));
+                }
+                self.write(cx, bth, (addr, rkey, left, 0), last, true, payload)?
+            }
+            (Uc::Write { first: None, last }, Underway::Write { addr, rkey, left, received }) => {
+                self.write(cx, bth, (addr, rkey, left, received), last, false, payload)?
+            }
+            _ => return Err(Halt::Discard(Discard::OutOfOrder)),
+        };
+        Ok(())
+    }
+
+    fn send<M: Memory>(
+        &self,
+        cx: &mut Serve<'_, M>,
+        bth: &Bth,
+        before: u64,
+        last: Option<WriteEnd>,
+        is_first: bool,
+        payload: &[u8],
+    ) -> Result<Underway, Halt> {
+        if !fits_part(payload, self.mtu, is_first, last.is_some()) {
+            return Err(Halt::Discard(Discard::Unfitting));
+        }
+        if !cx.inbox.hold(cx.memory) {
+            return Err(Halt::Discard(Discard::NoReceive));
+        }
+        cx.inbox.place(cx.owner, cx.memory, before, payload).map_err(|misplaced| match misplaced {
+            Misplaced::TooLong => Refusal { local: Status::LocalLength, ..INVALID },
+            Misplaced::Denied => Refusal { local: Status::LocalProtection, ..INVALID },
+        })?;
+        let received = before + payload.len() as u64;
+        Ok(match last {
+            Some(end) => {
+                let completed = Completed::Receive(with_immediate(end));
+                let bytes = received as u32;
+                cx.inbox.complete(Message { completed, bytes, solicited: bth.solicited, source: None });
+                Underway::Nothing
+            }
+            None => Underway::Send { received },
+        })
+    }
+
+    fn write<M: Memory>(
+        &self,
+        cx: &mut Serve<'_, M>,
+        bth: &Bth,
+        (addr, rkey, left, received): (u64, u32, u32, u32),
+        last: Option<WriteEnd>,
+        is_first: bool,
+        payload: &[u8],
+    ) -> Result<Underway, Halt> {
+        let len = payload.len() as u32;
+        let is_whole = if last.is_some() { len == left } else { len < left };
+        if !is_whole || !fits_part(payload, self.mtu, is_first, last.is_some()) {
+            return Err(Halt::Discard(Discard::Unfitting));
+        }
+        let place = Place { owner: cx.owner, key: rkey, right: Right::RemoteWrite, addr };
+        let immediate = match last {
+            Some(WriteEnd::Immediate(immediate)) => Some(Completed::ReceiveWrite { immediate }),
+            _ => None,
+        };
+        if !cx.rights.write {
+            return Err(Halt::Discard(Discard::Refused));
+        }
+        if immediate.is_some() && !cx.inbox.hold(cx.memory) {
+            return Err(Halt::Discard(Discard::NoReceive));
+        }
+        if len > 0 && cx.memory.write(place, payload).is_err() {
+            return Err(Halt::Discard(Discard::Refused));
+        }
+        let (addr, left, received) = (addr.wrapping_add(u64::from(len)), left - len, received + len);
+        if let Some(completed) = immediate {
+            cx.inbox.complete(Message { completed, bytes: received, solicited: bth.solicited, source: None });
+        }
+        Ok(if last.is_some() { Underway::Nothing } else { Underway::Write { addr, rkey, left, received } })
+    }
+}

@@ -1,0 +1,102 @@
+//! Many queue pairs in one engine: turns, numbers, deadlines.
+
+use verbline_roce::transport::{Discard, Receives, Receiving, Retries, Sending, Serving, ack_timeout_ns};
+use verbline_roce::wire::{Qpn, SendEnd};
+use verbline_roce::{CreateError, Data, Engine, Operation, Received, SendRequest, Status};
+
+use crate::pair::{Half, PSNS, QPNS, RIGHTS};
+use crate::sim::memory::Regions;
+use verbline_roce::transport::{Arrival, Capacity, Icrc, QueuePair};
+use verbline_roce::wire::HEADERS_MAX_BYTES;
+use verbline_roce::{Owner, Right, Sge};
+
+const LEN: u32 = 256 * 20;
+
+/// An engine with that many queue pairs, and the memory that they send from.
+fn engine(count: u32) -> (Engine, Regions, Sge) {
+    let (mut engine, mut memory) = (Engine::new(), Regions::default());
+    let (key, addr) = memory.add(7, LEN as usize, &[Right::LocalRead]);
+    for number in 0..count {
+        let owner = Owner { domain: 7, qpn: Qpn::new(1000 + number) };
+        let capacity = Capacity { sends: 4, send_sges: 1, inline_bytes: 0, receive_sges: 1 };
+        let mut queue_pair = QueuePair::new(owner, RIGHTS, capacity, Receives::Own(4));
+        queue_pair.receive_from(Receiving::Rc(Half::peer_of(0), Serving::default())).expect("new");
+        let retries = Retries { timeout: 1 + number as u8 % 8, retry_count: 0, ..Retries::default() };
+        queue_pair.start_sending(Sending::Rc(PSNS[0], retries)).expect("receives");
+        engine.add(queue_pair).expect("a free number");
+    }
+    (engine, memory, Sge { addr, len: LEN, key })
+}
+
+fn post(engine: &mut Engine, qpn: u32, sge: Sge) {
+    let operation = Operation::Send(SendEnd::Plain);
+    let data = Data::Memory(&[sge]);
+    let request = SendRequest { id: qpn.into(), operation, data, signaled: true, solicited: false, fence: false };
+    engine.post_send(Qpn::new(qpn), &request).expect("there").expect("room");
+}
+
+#[test]
+fn queue_pairs_take_turns() {
+    let (mut engine, mut memory, sge) = engine(3);
+    (1000..1003).for_each(|qpn| post(&mut engine, qpn, sge));
+    let mut out = vec![0; 256 + HEADERS_MAX_BYTES];
+    let mut runs = Vec::new();
+    while let Some(sent) = engine.transmit(0, &mut memory, &mut out, 0) {
+        let packet = verbline_roce::wire::read(&out[..sent.len]).expect("a packet");
+        let psn = packet.bth.psn.ahead_of(PSNS[0]);
+        if psn % 16 == 0 {
+            runs.push(0);
+        }
+        *runs.last_mut().expect("a run") += 1;
+    }
+    assert_eq!(runs, [16, 16, 16, 4, 4, 4]);
+}
+
+#[test]
+fn each_deadline_comes_in_its_time() {
+    const COUNT: u32 = 50;
+    let (mut engine, mut memory, sge) = engine(COUNT);
+    (1000..1000 + COUNT).for_each(|qpn| post(&mut engine, qpn, sge));
+    let mut out = vec![0; 256 + HEADERS_MAX_BYTES];
+    while engine.transmit(0, &mut memory, &mut out, 0).is_some() {}
+    let mut failed = 0;
+    while let Some(deadline_ns) = engine.deadline_ns() {
+        engine.advance(deadline_ns - 1);
+        assert_eq!(engine.poll(), None);
+        engine.advance(deadline_ns);
+        while let Some((qpn, completion)) = engine.poll() {
+            assert_eq!(completion.status, Status::RetryExceeded);
+            let code = 1 + (qpn.number() - 1000) as u8 % 8;
+            assert_eq!(ack_timeout_ns(code), Some(deadline_ns));
+            failed += 1;
+        }
+    }
+    assert_eq!(failed, COUNT);
+}
+
+#[test]
+fn a_number_is_one_queue_pairs_until_it_is_removed() {
+    let (mut engine, mut memory, sge) = engine(2);
+    let half = || Half::new(0, RIGHTS, Receives::Own(1)).qp;
+    engine.add(half()).expect("free");
+    assert_eq!(engine.add(half()).unwrap_err(), CreateError::Taken(QPNS[0].number()));
+    for number in [0, 1, 0xFF_FFFF] {
+        let capacity = Capacity { sends: 1, send_sges: 0, inline_bytes: 0, receive_sges: 0 };
+        let owner = Owner { domain: 0, qpn: Qpn::new(number) };
+        let queue_pair = QueuePair::new(owner, RIGHTS, capacity, Receives::Own(1));
+        assert_eq!(engine.add(queue_pair).unwrap_err(), CreateError::Reserved(number));
+    }
+    post(&mut engine, 1001, sge);
+    assert!(engine.remove(Qpn::new(1001)).is_some());
+    let mut out = vec![0; 256 + HEADERS_MAX_BYTES];
+    assert_eq!(engine.transmit(0, &mut memory, &mut out, 0), None, "what it had to send is gone with it");
+    assert_eq!((engine.deadline_ns(), engine.poll()), (None, None));
+    assert!(engine.queue_pair(Qpn::new(1001)).is_none() && engine.remove(Qpn::new(1001)).is_none());
+    // One that was not told whom to receive from takes nothing.
+    let mut other = crate::pair::Pair::rc(Retries::default(), RIGHTS).b;
+    other.send(1, Operation::Send(SendEnd::Plain), 1);
+    let datagram = other.next(0).expect("sent");
+    let arrival = Arrival { route: datagram.route, icrc: Icrc::IpId(0) };
+    let received = engine.receive(0, arrival, &datagram.bytes, &mut memory);
+    assert_eq!(received, Received::Discarded(Discard::NotReady));
+}

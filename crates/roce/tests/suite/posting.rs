@@ -1,0 +1,74 @@
+//! What is posted, and what is refused.
+
+use verbline_roce::wire::{AtomicExtension, AtomicOp, SendEnd, WriteEnd};
+use verbline_roce::{Data, Operation, PostError, Remote, SendRequest};
+
+use crate::pair::{DEPTH, Half, Pair, RIGHTS};
+
+const SEND: Operation = Operation::Send(SendEnd::Plain);
+
+fn pair() -> Pair {
+    Pair::rc(Default::default(), RIGHTS)
+}
+
+/// Which operation each transport posts: the whole table.
+#[test]
+fn a_queue_pair_posts_what_its_transport_has() {
+    let to = verbline_roce::To { route: Half::peer_of(0).route, qpn: crate::pair::QPNS[1], qkey: 1 };
+    let at = Remote { addr: 0, rkey: 0 };
+    let atomic = AtomicExtension { addr: 0, rkey: 0, op: AtomicOp::FetchAdd(1) };
+    let rows = [
+        (SEND, [true, true, false]),
+        (Operation::Send(SendEnd::Immediate(1)), [true, true, false]),
+        (Operation::Send(SendEnd::Invalidate(1)), [true, false, false]),
+        (Operation::Write(at, WriteEnd::Plain), [true, true, false]),
+        (Operation::Write(at, WriteEnd::Immediate(1)), [true, true, false]),
+        (Operation::Read(at), [true, false, false]),
+        (Operation::Atomic(atomic), [true, false, false]),
+        (Operation::Datagram(to, WriteEnd::Plain), [false, false, true]),
+        (Operation::Datagram(to, WriteEnd::Immediate(1)), [false, false, true]),
+    ];
+    for (operation, expected) in rows {
+        for (mut pair, is_there) in [pair(), Pair::uc(), Pair::ud()].into_iter().zip(expected) {
+            let sges = [pair.a.sge(8)];
+            let data = Data::Memory(&sges);
+            let request = SendRequest { id: 1, operation, data, signaled: true, solicited: false, fence: false };
+            let posted = pair.a.qp.post_send(&request);
+            assert_eq!(posted, if is_there { Ok(()) } else { Err(PostError::Unsupported) }, "{operation:?}");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_not_posted() {
+    let mut pair = pair();
+    let sges = [pair.a.sge(1); 3];
+    let request = |data| SendRequest { id: 1, operation: SEND, data, signaled: true, solicited: false, fence: false };
+    let post = |pair: &mut Pair, request: &SendRequest<'_>| pair.a.qp.post_send(request);
+    assert_eq!(post(&mut pair, &request(Data::Memory(&sges))), Err(PostError::TooManySges { sges: 3, max: 2 }));
+    assert_eq!(post(&mut pair, &request(Data::Inline(&[0; 17]))), Err(PostError::InlineTooLong { bytes: 17, max: 16 }));
+    let read = SendRequest {
+        operation: Operation::Read(Remote { rkey: pair.b.remote.0, addr: pair.b.remote.1 }),
+        ..request(Data::Inline(&[0]))
+    };
+    assert_eq!(post(&mut pair, &read), Err(PostError::Unsupported));
+    let long = [pair.a.sge((1 << 30) + 1)];
+    let error = PostError::Length { bytes: (1 << 30) + 1, max: 1 << 30 };
+    assert_eq!(post(&mut pair, &request(Data::Memory(&long))), Err(error));
+    let atomic = AtomicExtension { addr: 0, rkey: 0, op: AtomicOp::FetchAdd(1) };
+    let atomic = SendRequest { operation: Operation::Atomic(atomic), ..request(Data::Memory(&sges[..1])) };
+    assert_eq!(post(&mut pair, &atomic), Err(PostError::Length { bytes: 1, max: 8 }));
+    for _ in 0..DEPTH {
+        post(&mut pair, &request(Data::Inline(b"ok"))).expect("room");
+        pair.b.receive(1, 10);
+    }
+    assert_eq!(post(&mut pair, &request(Data::Inline(b"ok"))), Err(PostError::Full { depth: DEPTH }));
+    assert_eq!(pair.b.qp.post_receive(1, &[]), Err(PostError::Full { depth: DEPTH }));
+    // A place is free when its completion was polled, and not before.
+    pair.settle(0);
+    assert_eq!(post(&mut pair, &request(Data::Inline(b"ok"))), Err(PostError::Full { depth: DEPTH }));
+    assert_eq!(pair.b.qp.post_receive(1, &[]), Err(PostError::Full { depth: DEPTH }));
+    assert!(pair.a.qp.poll().is_some() && pair.b.qp.poll().is_some());
+    post(&mut pair, &request(Data::Inline(b"ok"))).expect("room");
+    pair.b.receive(1, 10);
+}
