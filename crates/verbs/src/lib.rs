@@ -46,8 +46,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod block_signature;
 pub mod connection;
 mod cq;
+pub mod datagram;
 mod device;
 mod errno;
 #[cfg(test)]
@@ -57,39 +59,33 @@ mod mlx5;
 mod qp;
 pub mod script;
 pub mod signature;
+mod transport;
 mod wr;
+mod wr_id;
 
 pub use cq::channel::{ChannelError, CompletionChannel};
 pub use cq::completion::{Completion, Completions, Stale, Status, WcOpcode};
 pub use cq::{ArmedCq, CompletionQueue, CqError, Notify};
 pub use device::attr::Mtu;
 pub use device::context::Context;
-pub use device::gid::Gid;
+pub use device::gid::{Endpoint, Gid};
 pub use device::provider::Provider;
 pub use device::{Device, DeviceError};
 pub use errno::{Errno, VerbError};
 pub use memory::mr::{Access, MrError};
 pub use memory::pd::ProtectionDomain;
 pub use qp::attr::{InitSpec, QpState, RtrSpec, RtsSpec};
-pub use qp::endpoint::{Endpoint, Transport};
 pub use qp::srq::{SharedReceiveQueue, SrqError, SrqSpec};
 pub use qp::{OutOfBuffer, QpCounters, QpError, QpMaker, QpSpec, QueuePair};
+pub use transport::Transport;
 pub use wr::post::{PostStop, RecvOutcome, SendOptions, SendOutcome, Unposted};
-pub use wr::wr_id::WrKind;
+pub use wr_id::WrKind;
 
 /// What a device and its ports report, and what some devices lack.
 pub mod attr {
     pub use crate::device::attr::{AtomicCap, DeviceAttr, GidEntry, GidKind, LinkLayer, PortAttr, PortState};
     pub use crate::device::capability::{Capability, Lacking};
     pub use crate::device::caps::{OnDemandCaps, OnDemandOps, RateLimitCaps};
-}
-
-/// UD: where datagrams go, and what lies before one that came.
-pub mod datagram {
-    pub use crate::qp::ah::{AddressHandle, AhSpec, MULTICAST_QPN};
-    pub use crate::qp::attr::DEFAULT_QKEY;
-    pub use crate::wr::grh::{GRH_BYTES, Grh, ReplyError};
-    pub use crate::wr::post::DestinationId;
 }
 
 /// What happens to a device, a port, a CQ, an SRQ or a QP without a work completion.

@@ -413,8 +413,8 @@ mod tests {
     use crate::cq::completion::Completions;
     use crate::fake;
     use crate::qp::attr::{InitSpec, RtrSpec, RtsSpec};
-    use crate::qp::endpoint::Transport;
     use crate::qp::{QpSpec, QueuePair};
+    use crate::transport::Transport;
     use crate::wr::post::PostStop;
 
     /// A QP of the device, a batch of so many packets to post, and what they are of.

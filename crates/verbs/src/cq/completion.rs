@@ -11,7 +11,7 @@ use rdma_sys::{ibv_wc, ibv_wc_flags, ibv_wc_opcode};
 
 pub use status::{Status, WcOpcode};
 
-use crate::wr::wr_id::{self, WrKind};
+use crate::wr_id::{self, WrKind};
 
 /// One completion. The device's own record, read through methods; it cannot be made or copied, only
 /// polled.

@@ -7,7 +7,7 @@ use std::fmt;
 use rdma_sys::ibv_device_cap_flags;
 
 use crate::device::attr::DeviceAttr;
-use crate::qp::endpoint::Transport;
+use crate::transport::Transport;
 
 /// What not every device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::ops::BitOr;
 
 use rdma_sys::{ibv_device_attr_ex, ibv_odp_general_caps, ibv_odp_transport_cap_bits, ibv_packet_pacing_caps};
 
-use crate::qp::endpoint::Transport;
+use crate::transport::Transport;
 
 /// On-demand paging: which memory need not be pinned (`struct ibv_odp_caps`,
 /// ibv_query_device_ex(3)).

@@ -84,6 +84,21 @@ impl fmt::Debug for Gid {
     }
 }
 
+/// How a peer reaches a QP: what the two sides of a connection exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Endpoint {
+    /// The QP's number, 24 bits.
+    pub qpn: u32,
+    /// The PSN that it starts to send with, 24 bits.
+    pub psn: u32,
+    /// Its port's GID.
+    pub gid: Gid,
+    /// Its port's LID; 0 on Ethernet.
+    pub lid: u16,
+    /// Its Q_Key; UD only.
+    pub qkey: u32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

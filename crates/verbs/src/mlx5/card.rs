@@ -9,7 +9,7 @@ use verbline_softnic::mlx5dv::{QpExtras, mlx5dv_sig_block_domain, qp_create_flag
 use super::extended::ExtendedQp;
 use super::ffi::{context_mask, mlx5dv_context, mlx5dv_qp_init_attr, mlx5dv_sig_caps, qp_init_attr_mask};
 use super::functions::Functions;
-use crate::signature::domain::BlockSignature;
+use crate::block_signature::BlockSignature;
 
 /// Such a device.
 #[derive(Clone, Copy)]

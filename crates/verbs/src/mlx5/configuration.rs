@@ -7,7 +7,7 @@ use rdma_sys::ibv_sge;
 use verbline_softnic::mlx5dv::{mkey_conf_flags, mlx5dv_mkey, mlx5dv_mkey_conf_attr, mlx5dv_mr_interleaved};
 
 use super::ffi::{mlx5dv_qp_ex, wr};
-use crate::signature::domain::BlockSignature;
+use crate::block_signature::BlockSignature;
 
 /// A configuration. It stays where it is until it is posted, and allocates nothing that it has room
 /// for.

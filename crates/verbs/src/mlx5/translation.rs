@@ -6,8 +6,8 @@ use verbline_softnic::mlx5dv::{mlx5dv_mr_interleaved, mlx5dv_sig_crc, mlx5dv_sig
 
 use super::emulated::{Call, Told, calls};
 use super::tests::Rig;
+use crate::block_signature::{BlockSignature, BlockSize, Crc, CrcKind, Domain, Escape, Mask, Seed, T10Dif, T10Guard};
 use crate::memory::mr::Access;
-use crate::signature::domain::{BlockSignature, BlockSize, Crc, CrcKind, Domain, Escape, Mask, Seed, T10Dif, T10Guard};
 use crate::signature::{KeyConfig, KeyLayout, KeySpec, QpSignature, Strip};
 use crate::wr::post::SendOptions;
 

@@ -7,10 +7,10 @@
 use rdma_sys::{ibv_qp_attr, ibv_qp_cap};
 pub use verbline_softnic::qp_table::{AttrMask, State as QpState};
 
+use crate::datagram::ah::AhSpec;
 use crate::device::attr::Mtu;
+use crate::device::gid::Endpoint;
 use crate::memory::mr::Access;
-use crate::qp::ah::AhSpec;
-use crate::qp::endpoint::Endpoint;
 
 /// RESET → INIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

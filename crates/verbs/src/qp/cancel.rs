@@ -8,11 +8,12 @@ use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
 use crate::qp::attr::{AttrMask, QpState};
 use crate::signature::SignatureKey;
-use crate::signature::{BadBlock, BlockFault, KeptSignatureKey, KeyConfig, RefusedKey};
+use crate::signature::{BadBlock, BlockFault, KeptSignatureKey, KeyConfig};
 use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::operation::KeptKey;
 use crate::wr::post::{PostStop, SendOptions};
-use crate::wr::wr_id::WrNumber;
+use crate::wr::send::RefusedKey;
+use crate::wr_id::WrNumber;
 
 impl QueuePair {
     /// The work request that was posted last, if it was posted by [`QueuePair::rc`]: what

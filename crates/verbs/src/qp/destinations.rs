@@ -4,9 +4,9 @@ use verbline_mem::Packet;
 
 use super::{QpError, QueuePair};
 use crate::cq::completion::Completion;
-use crate::qp::ah::{AddressHandle, AhSpec};
-use crate::qp::endpoint::Transport;
-use crate::wr::grh::ReplyError;
+use crate::datagram::ah::{AddressHandle, AhSpec};
+use crate::datagram::grh::ReplyError;
+use crate::transport::Transport;
 use crate::wr::post::DestinationId;
 use crate::wr::send::Destination;
 

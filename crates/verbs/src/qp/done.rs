@@ -5,7 +5,7 @@ use verbline_mem::{Batch, Packet};
 use super::QueuePair;
 use crate::cq::completion::{Completion, Stale};
 use crate::wr::buffer::OpDone;
-use crate::wr::wr_id::WrKind;
+use crate::wr_id::WrKind;
 
 impl QueuePair {
     /// The packet that a receive completion filled. Its length is what came; on UD the GRH is taken

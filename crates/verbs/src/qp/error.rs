@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::device::capability::Lacking;
 use crate::device::gid::Gid;
 use crate::errno::VerbError;
-use crate::qp::endpoint::Transport;
 use crate::signature::SignatureError;
+use crate::transport::Transport;
 
 /// Why a QP could not be made, changed or used so.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -12,9 +12,9 @@ use crate::memory::pd::PdInner;
 use crate::memory::pd::ProtectionDomain;
 use crate::memory::peer::PeerMr;
 use crate::memory::window::{MemoryWindow, WindowKind};
-use crate::qp::endpoint::Transport;
 use crate::qp::srq::SrqInner;
 use crate::signature::QpSignature;
+use crate::transport::Transport;
 use crate::wr::operation::{KeptKey, KeptMemory, KeptRegion, KeptWindow};
 use crate::wr::post::PostStop;
 

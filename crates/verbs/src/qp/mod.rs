@@ -10,13 +10,11 @@
 //!   ([`leaked_queue_pairs`]).
 //! - It may move to another thread and is used by one at a time (`Send`, not `Sync`).
 
-pub(crate) mod ah;
 pub(crate) mod attr;
 mod cancel;
 mod destinations;
 mod destroy;
 mod done;
-pub(crate) mod endpoint;
 mod error;
 mod maker;
 pub(crate) mod multicast;
@@ -56,16 +54,16 @@ use crate::device::provider::Provider;
 use crate::memory::pd::{PdInner, ProtectionDomain};
 use crate::mlx5::extended::ExtendedQp;
 use crate::qp::attr::QpState;
-use crate::qp::endpoint::Transport;
 use crate::qp::multicast::Membership;
 use crate::qp::srq::SrqInner;
 use crate::qp::thread_domain::OwnDomain;
 use crate::signature::QpSignature;
+use crate::transport::Transport;
 use crate::wr::operation::KeptMemory;
 use crate::wr::post_verb::{PostRecv, PostSend};
 use crate::wr::recv::{RecvQueue, ScatterQueue};
 use crate::wr::send::{SendQueue, SendQueueSpec};
-use crate::wr::wr_id::WrKind;
+use crate::wr_id::WrKind;
 
 /// What a QP holds and what went wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -57,7 +57,7 @@ mod tests {
     use crate::fake;
     use crate::qp::QpSpec;
     use crate::qp::attr::{InitSpec, QpAttr, QpCap, QpState, RtrSpec};
-    use crate::qp::endpoint::Transport;
+    use crate::transport::Transport;
 
     /// A device that paces RC, migrates paths and resizes queues.
     unsafe extern "C" fn able(

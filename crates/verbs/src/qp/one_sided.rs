@@ -12,12 +12,12 @@ use super::{QpError, QueuePair};
 use crate::memory::mr::Access;
 use crate::memory::peer::{PeerSlice, Remote};
 use crate::memory::window::MemoryWindow;
-use crate::qp::endpoint::Transport;
-use crate::signature::{KeyConfig, RefusedKey, SignatureKey};
+use crate::signature::{KeyConfig, SignatureKey};
+use crate::transport::Transport;
 use crate::wr::buffer::{Addressed, Buffer, Given, Refused};
 use crate::wr::operation::{Atomic, Transfer};
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
-use crate::wr::send::{Direction, Op};
+use crate::wr::send::{Direction, Op, RefusedKey};
 
 /// An RC QP: everything.
 #[derive(Debug)]

@@ -15,11 +15,11 @@ use crate::device::provider::verb;
 use crate::errno::{Errno, VerbError};
 use crate::memory::pd::PdInner;
 use crate::mlx5::extended::ExtendedQp;
-use crate::qp::endpoint::Transport;
 use crate::qp::srq::{SharedReceiveQueue, SrqInner};
 use crate::qp::thread_domain::OwnDomain;
 use crate::signature::QpSignature;
-use crate::wr::wr_id::MAX_SLOTS;
+use crate::transport::Transport;
+use crate::wr_id::MAX_SLOTS;
 
 /// What a QP is made of.
 #[derive(Clone, Debug)]

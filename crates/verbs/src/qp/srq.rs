@@ -27,12 +27,12 @@ use crate::device::provider::verb;
 use crate::errno::VerbError;
 use crate::memory::pd::PdInner;
 use crate::memory::pd::ProtectionDomain;
-use crate::qp::endpoint::Transport;
+use crate::transport::Transport;
 use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::post::{PostStop, RecvOutcome};
 use crate::wr::recv::{RecvQueue, ScatterQueue};
 use crate::wr::sg_list::SgList;
-use crate::wr::wr_id::{MAX_SLOTS, WrKind};
+use crate::wr_id::{MAX_SLOTS, WrKind};
 
 /// Why an SRQ could not be made or changed.
 #[derive(Clone, Debug, thiserror::Error)]

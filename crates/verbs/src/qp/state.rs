@@ -6,16 +6,17 @@ use std::net::UdpSocket;
 use rdma_sys::{ibv_qp_attr, ibv_qp_init_attr};
 use verbline_softnic::qp_table;
 
+use crate::datagram::ah::AhSpec;
 use crate::device::attr::PortAttr;
 use crate::device::context::Context;
+use crate::device::gid::Endpoint;
 use crate::device::gid::Gid;
 use crate::device::provider::{Provider, verb};
 use crate::errno::VerbError;
-use crate::qp::ah::AhSpec;
 use crate::qp::attr::{AttrMask, InitSpec, QpAttr, QpState, RtrSpec, RtsSpec};
-use crate::qp::endpoint::{Endpoint, Transport};
 use crate::qp::multicast::{self, Membership};
 use crate::qp::{QpError, QueuePair};
+use crate::transport::Transport;
 
 impl QueuePair {
     /// RESET → INIT: from here on receives can be posted.

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::device::context::Context;
     use crate::qp::QpSpec;
-    use crate::qp::endpoint::Transport;
+    use crate::transport::Transport;
 
     thread_local! {
         /// The fake driver's domain (its `context` is not looked at), and how many of it there are.

@@ -8,12 +8,12 @@ use crate::cq::completion::{Completion, Stale};
 use crate::memory::pd::ProtectionDomain;
 use crate::memory::peer::{PeerMr, Remote};
 use crate::memory::window::{MemoryWindow, WindowKind};
-use crate::qp::endpoint::Transport;
 use crate::signature::{KeptSignatureKey, KeySpec};
+use crate::transport::Transport;
 use crate::wr::operation::{KeptKey, KeptRegion, KeptWindow};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::works::{WorkList, WorksDone};
-use crate::wr::wr_id::WrKind;
+use crate::wr_id::WrKind;
 
 /// Keys that a QP keeps at most: as many as [`KeptKey`] has numbers.
 const MAX_KEYS: usize = 1 << 16;

@@ -4,10 +4,10 @@
 use rdma_sys::ibv_sge;
 use verbline_softnic::mlx5dv::{MkeyConfigureWr, mkey_conf_flags, mlx5dv_mkey, mlx5dv_mkey_conf_attr};
 
+use crate::block_signature::BlockSignature;
 use crate::device::offload::Offload;
 use crate::mlx5::card::Card;
 use crate::mlx5::configuration::Configuration;
-use crate::signature::domain::BlockSignature;
 use crate::signature::layout::{KeyLayout, Parts};
 
 /// What builds them.

@@ -4,13 +4,12 @@ use std::sync::Arc;
 
 use rdma_sys::ibv_sge;
 
+use crate::block_signature::BlockSignature;
 use crate::cq::completion::Status;
 use crate::memory::mr::Access;
 use crate::signature::builder::{Asked, Change, Place};
-use crate::signature::domain::BlockSignature;
 use crate::signature::key::{KeyInner, SignatureKey};
 use crate::signature::layout::KeyLayout;
-use crate::wr::post::PostStop;
 
 /// What a work request changes of a key. What isn't named stays as it is.
 #[derive(Clone, Debug, Default)]
@@ -51,14 +50,18 @@ impl KeyConfig {
     }
 }
 
-/// A configuration that was not posted; it comes back.
-#[derive(Debug, thiserror::Error)]
-#[error("{reason}")]
-pub struct RefusedKey {
-    /// What was to be configured.
-    pub config: KeyConfig,
-    /// Why it was not.
-    pub reason: PostStop,
+/// Why a configuration can't be written as a work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotBuilt {
+    /// The layout has memory of another PD than the key.
+    OtherPd {
+        /// The layout's PD.
+        layout_pd: u64,
+        /// The key's PD.
+        key_pd: u64,
+    },
+    /// In words.
+    Because(&'static str),
 }
 
 /// A configuration, or an invalidation, that was posted: until its completion it keeps the key.
@@ -88,31 +91,31 @@ impl PostedConfiguration {
 
 impl SignatureKey {
     /// What goes inline, or why it can't. The key stays where it is until that is posted.
-    pub(crate) fn build(&mut self, config: &KeyConfig) -> Result<ibv_sge, PostStop> {
+    pub(crate) fn build(&mut self, config: &KeyConfig) -> Result<ibv_sge, NotBuilt> {
         let KeyConfig { access, layout, signature } = config;
         if let Some(theirs) = layout.as_ref().and_then(|layout| layout.foreign_pd(self.inner.pd.id)) {
-            return Err(PostStop::NotRegistered { packet_pd: theirs, qp_pd: self.inner.pd.id });
+            return Err(NotBuilt::OtherPd { layout_pd: theirs, key_pd: self.inner.pd.id });
         }
         let entries = layout.as_ref().map_or(0, KeyLayout::entries);
         if entries > usize::from(self.spec.max_entries) {
-            return Err(PostStop::NotKey("the layout has more entries than KeySpec::max_entries"));
+            return Err(NotBuilt::Because("the layout has more entries than KeySpec::max_entries"));
         }
         if !self.spec.signs_blocks && !matches!(signature, Change::Keep) {
-            return Err(PostStop::NotKey("the key was made without KeySpec::signs_blocks"));
+            return Err(NotBuilt::Because("the key was made without KeySpec::signs_blocks"));
         }
         let (layout, access) = (layout.as_ref().map(Place::Layout), access.map(Access::bits));
         let asked = Asked { access, layout, signature: *signature };
-        self.builder.build(self.inner.as_ptr(), &asked).map_err(PostStop::NotKey)
+        self.builder.build(self.inner.as_ptr(), &asked).map_err(NotBuilt::Because)
     }
 
     /// What goes inline of a configuration to one part of a region that the QP keeps.
-    pub(super) fn build_list(&mut self, part: ibv_sge, blocks: &BlockSignature) -> Result<ibv_sge, PostStop> {
+    pub(super) fn build_list(&mut self, part: ibv_sge, blocks: &BlockSignature) -> Result<ibv_sge, NotBuilt> {
         if part.length == 0 {
-            return Err(PostStop::NotKey("it would stand for no bytes"));
+            return Err(NotBuilt::Because("it would stand for no bytes"));
         }
         let (layout, signature) = (Some(Place::Part(part)), Change::Set(*blocks));
         let asked = Asked { access: None, layout, signature };
-        self.builder.build(self.inner.as_ptr(), &asked).map_err(PostStop::NotKey)
+        self.builder.build(self.inner.as_ptr(), &asked).map_err(NotBuilt::Because)
     }
 
     /// What was built last was refused by the device.

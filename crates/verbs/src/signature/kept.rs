@@ -9,15 +9,15 @@
 
 use rdma_sys::ibv_sge;
 
-use crate::signature::domain::BlockSignature;
+use crate::block_signature::BlockSignature;
+use crate::signature::configuring::NotBuilt;
 use crate::signature::key::{BadBlock, BlockFault, SignatureKey};
-use crate::wr::post::PostStop;
 
 /// The configuration of a key is in the list that is being written already: that one goes first.
-pub(crate) const LISTED: PostStop = PostStop::NotKey("it is configured twice in one list");
+pub(crate) const LISTED: &str = "it is configured twice in one list";
 
 /// A response that waits for its blocks is under way.
-pub(crate) const UNANSWERED: PostStop = PostStop::NotKey("the response that waits for its blocks has not completed");
+pub(crate) const UNANSWERED: &str = "the response that waits for its blocks has not completed";
 
 /// A key, and what is known of its use.
 #[derive(Debug)]
@@ -39,12 +39,12 @@ impl KeptSignatureKey {
     }
 
     /// The words that configure it to stand for this part, for the list that is being written.
-    pub(crate) fn list(&mut self, part: ibv_sge, blocks: &BlockSignature) -> Result<ibv_sge, PostStop> {
+    pub(crate) fn list(&mut self, part: ibv_sge, blocks: &BlockSignature) -> Result<ibv_sge, NotBuilt> {
         if self.is_listed {
-            return Err(LISTED);
+            return Err(NotBuilt::Because(LISTED));
         }
         if self.is_answered {
-            return Err(UNANSWERED);
+            return Err(NotBuilt::Because(UNANSWERED));
         }
         let inline = self.key.build_list(part, blocks)?;
         self.is_listed = true;

@@ -51,19 +51,19 @@
 
 mod builder;
 mod configuring;
-pub(crate) mod domain;
 mod kept;
 mod key;
 mod layout;
 
-pub use configuring::{KeyConfig, RefusedKey};
-pub use domain::{
+pub use crate::block_signature::{
     BlockSignature, BlockSize, CopyMaskError, Crc, CrcKind, Domain, Escape, Mask, Seed, T10Dif, T10Guard,
 };
+pub use configuring::KeyConfig;
 pub use key::{BadBlock, BlockFault, KeyRange, KeySpec, Part, QpSignature, SignatureError, SignatureKey};
 pub use layout::{KeyLayout, Strip};
 
-pub use crate::wr::wr_id::WrNumber;
+pub use crate::wr::send::RefusedKey;
+pub use crate::wr_id::WrNumber;
 
-pub(crate) use configuring::PostedConfiguration;
+pub(crate) use configuring::{NotBuilt, PostedConfiguration};
 pub(crate) use kept::{KeptSignatureKey, LISTED, UNANSWERED};

@@ -1,7 +1,6 @@
 //! Work requests: what is posted to a queue, kept until it completes, and given back.
 
 pub(crate) mod buffer;
-pub(crate) mod grh;
 pub(crate) mod operation;
 pub(crate) mod post;
 pub(crate) mod post_verb;
@@ -11,5 +10,4 @@ pub(crate) mod send;
 pub(crate) mod sg_list;
 pub(crate) mod slots;
 pub(crate) mod works;
-pub(crate) mod wr_id;
 pub(crate) mod wr_list;

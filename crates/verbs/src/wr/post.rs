@@ -1,11 +1,11 @@
 //! What posting a batch answers: how much was taken, and what stopped it.
 
 use verbline_mem::Packet;
+use verbline_softnic::qp_table::State as QpState;
 
 use crate::errno::Errno;
-use crate::qp::attr::QpState;
-use crate::qp::endpoint::Transport;
-use crate::signature::BadBlock;
+use crate::signature::{BadBlock, NotBuilt};
+use crate::transport::Transport;
 
 /// Where a UD send goes: an entry of the QP's destination table
 /// ([`crate::QueuePair::add_destination`]). The default is entry 0.
@@ -203,6 +203,14 @@ impl PostStop {
             Some(errno) if errno.raw() == libc::ENOMEM => PostStop::Full,
             Some(errno) => PostStop::Device(errno),
             None => PostStop::Full,
+        }
+    }
+
+    /// Why a signature key can't be configured so.
+    pub(crate) fn of_key(reason: NotBuilt) -> PostStop {
+        match reason {
+            NotBuilt::OtherPd { layout_pd, key_pd } => PostStop::NotRegistered { packet_pd: layout_pd, qp_pd: key_pd },
+            NotBuilt::Because(says) => PostStop::NotKey(says),
         }
     }
 

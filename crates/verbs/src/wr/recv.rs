@@ -10,12 +10,12 @@ mod tests;
 use rdma_sys::ibv_recv_wr;
 use verbline_mem::{Batch, Packet};
 
-use crate::qp::endpoint::Transport;
-use crate::wr::grh::GRH_BYTES;
+use crate::datagram::grh::GRH_BYTES;
+use crate::transport::Transport;
 use crate::wr::post::{PostStop, RecvOutcome, Unposted};
 use crate::wr::slots::Slots;
-use crate::wr::wr_id::{NO_WR_ID, Sequence, WrKind};
 use crate::wr::wr_list::{LONGEST, WrList, for_each};
+use crate::wr_id::{NO_WR_ID, Sequence, WrKind};
 
 pub(crate) use scatter::ScatterQueue;
 

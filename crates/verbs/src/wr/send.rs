@@ -22,16 +22,17 @@ mod works;
 
 use rdma_sys::{ibv_send_flags, ibv_sge};
 
+use crate::datagram::ah::AddressHandle;
 use crate::memory::window::PostedBind;
-use crate::qp::ah::AddressHandle;
-use crate::qp::endpoint::Transport;
 use crate::signature::PostedConfiguration;
+use crate::transport::Transport;
 use crate::wr::buffer::Buffer;
 use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions};
 use crate::wr::slots::Slots;
-use crate::wr::wr_id::{Sequence, WrKind};
 use crate::wr::wr_list::LONGEST;
+use crate::wr_id::{Sequence, WrKind};
 
+pub use keys::RefusedKey;
 pub(crate) use op::Op;
 pub(crate) use transfers::Direction;
 

@@ -10,8 +10,8 @@ use super::bell::Bell;
 use super::home::Home;
 use super::ports::{Port, Ports};
 use crate::connection::{ConnParam, ConnectOptions, ConnectionError, Deadline};
+use crate::device::gid::Endpoint;
 use crate::qp::QueuePair;
-use crate::qp::endpoint::Endpoint;
 
 /// The ports of this process, with the halls of those who listen.
 pub(super) static PORTS: Ports<Hall> = Ports::new();

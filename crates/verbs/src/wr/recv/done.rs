@@ -6,7 +6,7 @@ use verbline_mem::{Batch, Packet};
 
 use super::RecvQueue;
 use crate::cq::completion::{Completion, Stale};
-use crate::wr::wr_id::NO_WR_ID;
+use crate::wr_id::NO_WR_ID;
 
 impl RecvQueue {
     /// The packet that the completion filled: its length set, the GRH taken off. Empty when the

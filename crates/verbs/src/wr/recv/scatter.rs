@@ -7,8 +7,8 @@ use crate::cq::completion::{Completion, Stale};
 use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::post::PostStop;
 use crate::wr::sg_list::SgList;
-use crate::wr::wr_id::{Sequence, WrKind};
 use crate::wr::wr_list::WrList;
+use crate::wr_id::{Sequence, WrKind};
 
 pub(crate) struct ScatterQueue {
     sequence: Sequence,

@@ -6,7 +6,7 @@ use verbline_mem::{Batch, Packet};
 
 use super::signal::signal;
 use super::{INLINE, SIGNALED, SendQueue, flags};
-use crate::qp::endpoint::Transport;
+use crate::transport::Transport;
 use crate::wr::post::{DestinationId, PoolKey, PostStop, SendOptions, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::wr_list::{Entry, LONGEST, WrList};

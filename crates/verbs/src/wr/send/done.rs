@@ -5,7 +5,7 @@ use verbline_mem::{Batch, Packet};
 use super::{Kept, SendQueue};
 use crate::cq::completion::{Completion, Stale, Status};
 use crate::wr::buffer::{Buffer, OpDone};
-use crate::wr::wr_id::{self, WrKind};
+use crate::wr_id::{self, WrKind};
 
 impl SendQueue {
     /// Frees every slot up to the completion's, which is a send's. Packets go to `freed`, or to

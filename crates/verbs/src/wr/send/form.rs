@@ -9,7 +9,7 @@ use verbline_mem::Packet;
 use super::binds::bind_of;
 use super::signed::{check_blocks, note_listed};
 use super::{FENCE, INLINE, SendQueue, flags_of};
-use crate::qp::endpoint::Transport;
+use crate::transport::Transport;
 use crate::wr::buffer::NO_BYTES;
 use crate::wr::operation::{KeptMemory, KeptRegion, Local, Operation, Part, Transfer, Word};
 use crate::wr::post::PostStop;

@@ -2,12 +2,22 @@
 
 use super::op::{Op, Parts};
 use super::{INLINE, Kept, SIGNALED, SendQueue, flags};
-use crate::signature::{KeyConfig, PostedConfiguration, RefusedKey, SignatureKey};
+use crate::signature::{KeyConfig, PostedConfiguration, SignatureKey};
 use crate::wr::buffer::{Buffer, Given, Refused};
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::post_verb::PostSend;
 use crate::wr::request::Request;
-use crate::wr::wr_id::{self, WrKind};
+use crate::wr_id::{self, WrKind};
+
+/// A configuration that was not posted; it comes back.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct RefusedKey {
+    /// What was to be configured.
+    pub config: KeyConfig,
+    /// Why it was not.
+    pub reason: PostStop,
+}
 
 impl SendQueue {
     /// The number of the work request that was posted last, if its slot keeps something.
@@ -55,7 +65,7 @@ impl SendQueue {
         self.check_configures()?;
         self.reserve_one()?;
         let slot = self.packets.slot(self.sequence.next());
-        let inline = key.build(config)?;
+        let inline = key.build(config).map_err(PostStop::of_key)?;
         let send_flags = SIGNALED | INLINE | flags(&options);
         // SAFETY: by the contract above, `post` is for the live QP of this queue; what
         // goes inline is copied by the post, and the caller puts the key into the slot.

@@ -10,14 +10,14 @@ use super::{INLINE, Kept, SIGNALED, SendQueue, flags};
 use crate::memory::mr::Access;
 use crate::memory::peer::PeerSlice;
 use crate::memory::window::{MemoryWindow, WindowKind, bind_info};
-use crate::qp::endpoint::Transport;
+use crate::transport::Transport;
 use crate::wr::buffer::{Buffer, Given, NO_BYTES, Refused};
 use crate::wr::operation::{Atomic, Transfer};
 use crate::wr::post::{PostStop, SendOptions};
 use crate::wr::post_verb::PostSend;
 use crate::wr::request::Request;
-use crate::wr::wr_id::{self, WrKind};
 use crate::wr::wr_list::{Entry, WrList};
+use crate::wr_id::{self, WrKind};
 
 /// What a work request that is posted by itself does, its memory aside.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use super::SendQueue;
 use crate::signature::{BlockSignature, KeptSignatureKey, UNANSWERED};
 use crate::wr::operation::{KeptKey, KeptMemory, KeyPart};
 use crate::wr::post::PostStop;
-use crate::wr::wr_id::{self, WrKind};
+use crate::wr_id::{self, WrKind};
 
 const NO_KEY: PostStop = PostStop::NotKept("there is no such signature key");
 
@@ -23,9 +23,9 @@ impl SendQueue {
         self.check_configures()?;
         let key = key_of(kept, key)?;
         if key.response().is_some_and(|number| self.is_outstanding(number)) {
-            return Err(UNANSWERED);
+            return Err(PostStop::NotKey(UNANSWERED));
         }
-        key.list(part, blocks)
+        key.list(part, blocks).map_err(PostStop::of_key)
     }
 
     pub(super) fn part_of_key(&self, part: KeyPart, kept: &mut KeptMemory) -> Result<ibv_sge, PostStop> {

@@ -11,13 +11,13 @@ use rdma_sys::{ibv_send_wr, ibv_sge, ibv_wr_opcode, rdma_t};
 use super::batch::Formatted;
 use super::{Kept, SendQueue, flags};
 use crate::memory::peer::{PeerSlice, Remote};
-use crate::qp::endpoint::Transport;
+use crate::transport::Transport;
 use crate::wr::buffer::Buffer;
 use crate::wr::post::{PostStop, SendOptions, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::request::rdma;
-use crate::wr::wr_id::{self, WrKind};
 use crate::wr::wr_list::{LONGEST, WrList};
+use crate::wr_id::{self, WrKind};
 
 /// What a list does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

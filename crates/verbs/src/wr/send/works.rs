@@ -19,8 +19,8 @@ use crate::wr::operation::{KeptMemory, Operation};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::post_verb::PostSend;
 use crate::wr::works::{Work, WorkList, WorksDone};
-use crate::wr::wr_id::{self, WrKind};
 use crate::wr::wr_list::{Entry, WrList};
+use crate::wr_id::{self, WrKind};
 
 impl SendQueue {
     /// Posts from the front until the queue is full, or one is refused, which is at the front then.
@@ -70,7 +70,7 @@ impl SendQueue {
             let asked = if let Some(asked) = self.format_transfer(work, kept, &mut known, entry) {
                 asked
             } else if let Err(stop) = self.format_work(work, kept, entry) {
-                outcome.stop = Some(stop).filter(|stop| *stop != LISTED);
+                outcome.stop = Some(stop).filter(|stop| *stop != PostStop::NotKey(LISTED));
                 break;
             } else {
                 transfers = transfers.min(formatted.len);

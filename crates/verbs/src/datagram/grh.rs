@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use verbline_mem::Packet;
 
 use crate::cq::completion::{Completion, Status, WcOpcode};
+use crate::datagram::ah::AhSpec;
 use crate::device::gid::Gid;
-use crate::qp::ah::AhSpec;
 
 /// What a UD receive puts before the message: a Global Routing Header, or 40 bytes that mean
 /// nothing when none came (InfiniBand Architecture Specification, 11.4.1.2).

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use rdma_sys::{ibv_ah, ibv_ah_attr, ibv_global_route};
 
+use crate::device::gid::Endpoint;
 use crate::device::gid::Gid;
 use crate::device::provider::verb;
 use crate::errno::VerbError;
 use crate::memory::pd::{PdInner, ProtectionDomain};
-use crate::qp::endpoint::Endpoint;
 
 /// The QP number that stands for "every member of the group" in a multicast send.
 pub const MULTICAST_QPN: u32 = 0xff_ffff;

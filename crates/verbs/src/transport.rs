@@ -1,11 +1,9 @@
-//! What the two ends of a connection agree on: the transport, and how each reaches the other.
+//! The transport service types, as verbs number them and as the table of states has them.
 
 use std::fmt;
 
 use rdma_sys::ibv_qp_type;
 use verbline_softnic::qp_table::Transport as TableTransport;
-
-use crate::device::gid::Gid;
 
 /// A transport service type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,19 +38,4 @@ impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.to_table(), f)
     }
-}
-
-/// How a peer reaches a QP: what the two sides of a connection exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Endpoint {
-    /// The QP's number, 24 bits.
-    pub qpn: u32,
-    /// The PSN that it starts to send with, 24 bits.
-    pub psn: u32,
-    /// Its port's GID.
-    pub gid: Gid,
-    /// Its port's LID; 0 on Ethernet.
-    pub lid: u16,
-    /// Its Q_Key; UD only.
-    pub qkey: u32,
 }

@@ -1,0 +1,9 @@
+//! UD: where datagrams go, and what lies before one that came.
+
+pub(crate) mod ah;
+pub(crate) mod grh;
+
+pub use crate::qp::attr::DEFAULT_QKEY;
+pub use crate::wr::post::DestinationId;
+pub use ah::{AddressHandle, AhSpec, MULTICAST_QPN};
+pub use grh::{GRH_BYTES, Grh, ReplyError};
