@@ -62,6 +62,9 @@ pub enum PageChoice {
     Auto,
     /// This size or an error.
     Exactly(PageSize),
+    /// 4 KiB pages, each of which comes when it is touched first: nothing is prefaulted, and
+    /// nothing locked, whatever [`RegionSpec::lock`](crate::RegionSpec::lock) says.
+    OnDemand,
 }
 
 /// Hugepages that are wanted and not to be had: what is missing, and the command that mends it.

@@ -1,9 +1,9 @@
 //! A region: one mapping of hugepages, prefaulted and, if asked, locked.
 //!
-//! A mapped region is all there: every page has been faulted in, so neither the data path nor a
-//! device meets a page fault, and running out of pages is an error at start and not a SIGBUS later.
-//! Its bytes are zero at first. It is left out of forked children (`MADV_DONTFORK`), so a fork
-//! cannot move pages away from under a device by copy-on-write.
+//! A mapped region is all there, unless it was asked for on demand: every page has been faulted in,
+//! so neither the data path nor a device meets a page fault, and running out of pages is an error
+//! at start and not a SIGBUS later. Its bytes are zero at first. It is left out of forked children
+//! (`MADV_DONTFORK`), so a fork cannot move pages away from under a device by copy-on-write.
 //!
 //! The machine's default hugepage comes from hugepage-rs; chosen sizes and base pages come from
 //! memmap2. When [`PageChoice::Auto`] finds no hugepages the region lies on 4
@@ -151,6 +151,7 @@ impl Region {
         match spec.pages {
             PageChoice::Exactly(page) => Self::map_exactly(spec, page, PageSource::Chosen),
             PageChoice::Auto => Self::map_auto(spec),
+            PageChoice::OnDemand => Self::map_on_demand(spec),
         }
     }
 
@@ -219,12 +220,22 @@ impl Region {
         }
     }
 
-    fn map_exactly(spec: &RegionSpec, page: PageSize, source: PageSource) -> Result<Self, RegionError> {
+    fn map_on_demand(spec: &RegionSpec) -> Result<Self, RegionError> {
+        Self::map_unfilled(spec, PageSize::Small4K, PageSource::Sparse)
+    }
+
+    /// Every page is still to come.
+    fn map_unfilled(spec: &RegionSpec, page: PageSize, source: PageSource) -> Result<Self, RegionError> {
         let len = rounded_len(spec, page)?;
         let mapping = source.map(spec, page, len)?;
-        let mut region = Self { name: spec.name.clone(), mapping, page, locked: page.is_huge(), fallback: None };
+        let region = Self { name: spec.name.clone(), mapping, page, locked: page.is_huge(), fallback: None };
         region.as_ptr().expose_provenance();
         region.keep_from_children()?;
+        Ok(region)
+    }
+
+    fn map_exactly(spec: &RegionSpec, page: PageSize, source: PageSource) -> Result<Self, RegionError> {
+        let mut region = Self::map_unfilled(spec, page, source)?;
         region.prefault()?;
         if spec.lock && !region.locked {
             region.lock()?;
@@ -307,13 +318,16 @@ impl Drop for Region {
 enum PageSource {
     Default,
     Chosen,
+    /// Nothing is set aside for what is not touched.
+    Sparse,
 }
 
 impl PageSource {
     fn map(self, spec: &RegionSpec, page: PageSize, len: usize) -> Result<Mapping, RegionError> {
         let mapped = match self {
             Self::Default => map_default(page, len),
-            Self::Chosen => map_chosen(page, len),
+            Self::Chosen => map_chosen(page, len, MmapOptions::new()),
+            Self::Sparse => map_chosen(page, len, MmapOptions::new().no_reserve_swap().to_owned()),
         };
         mapped.map_err(|source| {
             if page.is_huge() {
@@ -337,8 +351,7 @@ fn map_default(page: PageSize, len: usize) -> io::Result<Mapping> {
     }
 }
 
-fn map_chosen(page: PageSize, len: usize) -> io::Result<Mapping> {
-    let mut options = MmapOptions::new();
+fn map_chosen(page: PageSize, len: usize, mut options: MmapOptions) -> io::Result<Mapping> {
     options.len(len);
     if page.is_huge() {
         options.huge(Some(page.bytes().trailing_zeros() as u8));

@@ -28,7 +28,7 @@ impl Provider {
     }
 }
 
-/// The pages that a pool asks for.
+/// The pages that a pool or a region asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pages {
     /// The default hugepages; 4 KiB pages, announced, where there are too few.
@@ -39,6 +39,8 @@ pub enum Pages {
     Huge2M,
     /// 1 GiB pages or nothing.
     Huge1G,
+    /// 4 KiB pages, each of which comes when it is touched first, by this end or by its device.
+    OnDemand,
 }
 
 /// The CPU that a plan gives an lcore.

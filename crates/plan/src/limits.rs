@@ -23,8 +23,8 @@ pub(crate) const PORT_NUM_MAX: u32 = 255;
 pub(crate) const PACKETS_MAX: u32 = 1 << 28;
 pub(crate) const DATA_BYTES_MAX: u32 = 1 << 26;
 pub(crate) const HEADROOM_BYTES_MAX: u32 = 1 << 16;
-/// As long as a message may be, so that one work request reaches all of a region.
-pub(crate) const REGION_BYTES_MAX: u32 = 1 << 31;
+/// 16 TiB: more than the memory of a machine, and within the 48 bits of an operation's offset.
+pub(crate) const REGION_BYTES_MAX: u64 = 1 << 44;
 /// Memory windows of one port, whose numbers have 16 bits.
 pub(crate) const WINDOWS_MAX: u32 = 1 << 15;
 /// Signature keys of one port, whose numbers have 16 bits.

@@ -96,6 +96,7 @@ pub mod event {
 /// Memory that peers read and write, and the work requests that reach it.
 pub mod rdma {
     pub use crate::memory::peer::{NotReplaced, PeerMr, PeerSlice, Remote};
+    pub use crate::memory::span::Span;
     pub use crate::qp::one_sided::{RcQp, UcQp, UdQp};
     pub use crate::qp::works::ConnectedQp;
     pub use crate::wr::buffer::{Addressed, Buffer, OpDone, Refused};

@@ -273,7 +273,8 @@ pub struct Done {
     pub kind: OperationKind,
     /// How it ended. After an error nothing is known of memory that it was to write.
     pub result: Result<(), OperationError>,
-    /// How many bytes it was to move.
+    /// How many bytes it was to move, or to open: of a window that is longer than 4 GiB,
+    /// `u32::MAX`.
     pub bytes: u32,
     /// The packet that it used, if it used one and that is still known: of an operation that was
     /// lost it went with the queue pair.

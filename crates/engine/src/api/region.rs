@@ -7,7 +7,7 @@
 use std::sync::{Arc, OnceLock};
 
 use verbline_mem::PeerAccessError;
-use verbline_verbs::rdma::{PeerMr, Remote};
+use verbline_verbs::rdma::{PeerMr, Remote, Span};
 
 /// Why an access was refused. Nothing was read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ struct Shared {
     name: String,
     /// Its place among the plan's.
     index: u16,
-    len_bytes: u32,
+    len_bytes: u64,
     memory: OnceLock<PeerMr>,
 }
 
@@ -41,24 +41,23 @@ struct Shared {
 pub struct Range {
     /// The region's place among the plan's.
     pub(crate) region: u16,
-    pub(crate) offset: u32,
-    pub(crate) len: u32,
+    pub(crate) span: Span,
 }
 
 impl Range {
     /// Where it starts in its region, bytes.
     pub fn offset(self) -> usize {
-        self.offset as usize
+        self.span.offset() as usize
     }
 
     /// Length, bytes.
     pub fn len(self) -> usize {
-        self.len as usize
+        self.span.len_bytes() as usize
     }
 
     /// Whether it has no bytes.
     pub fn is_empty(self) -> bool {
-        self.len == 0
+        self.span.is_empty()
     }
 }
 
@@ -88,7 +87,8 @@ impl Region {
     #[inline]
     pub fn range(&self, offset: usize, len: usize) -> Option<Range> {
         let end = offset.checked_add(len)?;
-        (end <= self.len_bytes()).then_some(Range { region: self.shared.index, offset: offset as u32, len: len as u32 })
+        let span = Span::new(offset as u64, len as u64).filter(|_| end <= self.len_bytes())?;
+        Some(Range { region: self.shared.index, span })
     }
 
     /// What to tell a peer so that it can reach the bytes from `offset` on, as far as the region's

@@ -304,6 +304,7 @@ pub(crate) fn page_choice(pages: Pages) -> PageChoice {
         Pages::Small4K => PageChoice::Exactly(PageSize::Small4K),
         Pages::Huge2M => PageChoice::Exactly(PageSize::Huge2M),
         Pages::Huge1G => PageChoice::Exactly(PageSize::Huge1G),
+        Pages::OnDemand => PageChoice::OnDemand,
     }
 }
 

@@ -2,8 +2,9 @@
 //! [`Region`] of each.
 
 use verbline_mem::{PeerRegion, RegionSpec};
-use verbline_plan::{DeviceId, Plan, Provider, Rights};
+use verbline_plan::{DeviceId, Pages, Plan, Provider, Rights};
 use verbline_verbs::Access;
+use verbline_verbs::expert::MrOptions;
 
 use crate::api::error::{EngineError, place};
 use crate::api::region::Region;
@@ -49,7 +50,8 @@ fn make_one(
     // What the plan declares and no more: the rest of a huge page is not the peers' to reach.
     let memory = PeerRegion::of_first(memory, declared.len_bytes as usize);
     let len_bytes = memory.len_bytes();
-    let made = device.pd.register_peer_region(memory, access(declared.rights));
+    let options = MrOptions { on_demand: declared.pages == Pages::OnDemand, ..MrOptions::default() };
+    let made = device.pd.register_peer_region_with(memory, access(declared.rights), options);
     let made = made.map_err(|source| EngineError::Register {
         at: at(),
         place: name,

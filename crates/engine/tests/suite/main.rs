@@ -11,6 +11,7 @@ mod fds;
 mod hostile_peers;
 mod hostile_requests;
 mod injectors;
+mod large_regions;
 mod many_operations;
 mod many_operations_declined;
 mod many_peers;

@@ -11,7 +11,7 @@ use verbline_engine::{
 use verbline_mem::{Batch, Packet};
 
 /// What a side does: told what came, what is done, and when it begins.
-trait Side: Send {
+pub(crate) trait Side: Send {
     fn begin(&mut self, region: &Region, out: &mut Outputs<'_>);
     /// True once it has finished.
     fn took(&mut self, packet: Packet, region: &Region, out: &mut Outputs<'_>) -> bool;
@@ -51,13 +51,21 @@ impl<S: Side> Stage for Played<S> {
     }
 }
 
-/// Runs both sides, each a source, until both have finished.
 fn play<N: Side + 'static, F: Side + 'static>(near: N, far: F) -> Result<Report, EngineError> {
+    play_on(&text(), near, far)
+}
+
+/// Runs both sides of a plan, each a source, until both have finished.
+pub(crate) fn play_on<N: Side + 'static, F: Side + 'static>(
+    text: &str,
+    near: N,
+    far: F,
+) -> Result<Report, EngineError> {
     let mut registry = registry();
     let (near, far) = (Arc::new(Mutex::new(Some(near))), Arc::new(Mutex::new(Some(far))));
     side(&mut registry, "near", "mine", near);
     side(&mut registry, "far", "table", far);
-    run(&registry, &text())
+    run(&registry, text)
 }
 
 fn side<S: Side + 'static>(
@@ -85,7 +93,7 @@ fn text() -> String {
     )
 }
 
-const REST: &str = r#"
+pub(crate) const REST: &str = r#"
 [port.near]
 lcore = "only"
 device = "nic0"
@@ -123,13 +131,13 @@ regions = ["table"]
 out = { out = "port.far" }
 "#;
 
-fn packet(out: &mut Outputs<'_>, bytes: &[u8]) -> Packet {
+pub(crate) fn packet(out: &mut Outputs<'_>, bytes: &[u8]) -> Packet {
     let mut packet = out.alloc().expect("a packet");
     assert!(packet.fill(bytes));
     packet
 }
 
-fn key_in(packet: &Packet) -> Remote {
+pub(crate) fn key_in(packet: &Packet) -> Remote {
     Remote::from_bytes(packet.data().try_into().expect("a key"))
 }
 

@@ -2,7 +2,7 @@
 use std::fs;
 
 use verbline_mem::facts::{FactsError, HugepageCount, HugepageFacts, MemlockLimit, MemoryFacts};
-use verbline_mem::{PageChoice, PageSize, Region, RegionError, RegionSpec};
+use verbline_mem::{PageChoice, PageSize, PeerRegion, Region, RegionError, RegionSpec};
 
 fn spec(len_bytes: usize, pages: PageChoice) -> RegionSpec {
     RegionSpec { name: "ticks".into(), len_bytes, pages, lock: false }
@@ -23,6 +23,24 @@ fn base_pages_are_to_be_had_anywhere() {
     assert_eq!(region.as_ptr().addr() % 4096, 0);
     assert!(region.fallback().is_none() && !region.is_locked());
     fill_and_check(&region);
+}
+
+/// Longer than the memory of most machines: what is not touched takes none.
+#[test]
+fn pages_on_demand_come_when_they_are_touched() {
+    let mut asked = spec(1 << 40, PageChoice::OnDemand);
+    asked.lock = true;
+    let region = Region::map(&asked).unwrap();
+    assert_eq!((region.len_bytes(), region.page_size(), region.is_locked()), (1 << 40, PageSize::Small4K, false));
+    let region = PeerRegion::new(region);
+    for offset in [0, (4 << 30) + 24, (1 << 40) - 8] {
+        assert_eq!(region.load_u64(offset).unwrap(), 0);
+        region.store_u64(offset, offset as u64).unwrap();
+    }
+    let mut bytes = [0; 16];
+    region.read_into((4 << 30) + 20, &mut bytes).unwrap();
+    assert_eq!(bytes[4..12], ((4_u64 << 30) + 24).to_ne_bytes());
+    assert!(region.load_u64(1 << 40).is_err());
 }
 
 #[test]

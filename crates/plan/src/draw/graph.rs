@@ -106,6 +106,7 @@ impl Drawing {
                 Pages::Small4K => "4 KiB",
                 Pages::Huge2M => "2 MiB",
                 Pages::Huge1G => "1 GiB",
+                Pages::OnDemand => "on-demand",
             };
             let device = device.map_or("?", |id| checked.raw.devices[id.index()].head.name.as_str());
             let label = vec![

@@ -257,7 +257,7 @@ pub struct Region {
     /// The device that it is registered with.
     pub device: DeviceId,
     /// Its length.
-    pub len_bytes: u32,
+    pub len_bytes: u64,
     /// The pages to put it on.
     pub pages: Pages,
     /// What may be done with it.

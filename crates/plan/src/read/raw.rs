@@ -24,6 +24,13 @@ use crate::text::tree::{Entry, Node, Table};
 pub(crate) const PAGES: [(&str, Pages); 4] =
     [("auto", Pages::Auto), ("4KiB", Pages::Small4K), ("2MiB", Pages::Huge2M), ("1GiB", Pages::Huge1G)];
 
+/// What `pages` of a region may say: a pool's packets are used all the time, so that none of its
+/// pages can wait.
+const REGION_PAGES: [(&str, Pages); 5] = {
+    let [auto, small, huge, huger] = PAGES;
+    [auto, small, huge, huger, ("odp", Pages::OnDemand)]
+};
+
 #[derive(Debug, Default)]
 pub(crate) struct RawPlan {
     pub(crate) name: Option<String>,
@@ -66,7 +73,7 @@ pub(crate) struct RawPool {
 pub(crate) struct RawRegion {
     pub(crate) head: TableHeader,
     pub(crate) device: Option<Field<String>>,
-    pub(crate) bytes: Option<Field<u32>>,
+    pub(crate) bytes: Option<Field<u64>>,
     pub(crate) pages: Field<Pages>,
     pub(crate) rights: Vec<Field<String>>,
 }
@@ -284,7 +291,7 @@ fn read_region(head: TableHeader, reader: &mut Reader<'_>) -> RawRegion {
         head,
         device: reader.text("device", "\"NAME\", the device to register it with"),
         bytes: reader.number("bytes", 1..=REGION_BYTES_MAX, "1048576"),
-        pages: reader.choice_or_first("pages", &PAGES),
+        pages: reader.choice_or_first("pages", &REGION_PAGES),
         rights: reader.texts("rights", LISTED_MAX),
     }
 }

@@ -1,6 +1,7 @@
 //! Typed access to one table of the tree. Every fault of a key's presence, type or range is
 //! reported here.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -49,7 +50,7 @@ pub(crate) enum Takes {
     Texts,
     /// One text, or a list of them.
     TextOrTexts,
-    Number(RangeInclusive<u32>),
+    Number(RangeInclusive<u64>),
     /// A number from 0 to 1.
     Share,
     Choice(Vec<&'static str>),
@@ -59,6 +60,16 @@ pub(crate) enum Takes {
     /// At most so long.
     Duration(Duration),
     Table,
+}
+
+/// A number of a plan: of 32 bits, but where memory is counted.
+pub(crate) trait Number: Copy + PartialOrd + Display + Into<u64> + TryFrom<i128> {}
+
+impl Number for u32 {}
+impl Number for u64 {}
+
+fn takes<N: Number>(range: &RangeInclusive<N>) -> Takes {
+    Takes::Number((*range.start()).into()..=(*range.end()).into())
 }
 
 /// What a table without the key means.
@@ -184,13 +195,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A number that must be there.
-    pub(crate) fn number(
+    pub(crate) fn number<N: Number>(
         &mut self,
         key: &'static str,
-        range: RangeInclusive<u32>,
+        range: RangeInclusive<N>,
         example: &str,
-    ) -> Option<Field<u32>> {
-        let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Refused);
+    ) -> Option<Field<N>> {
+        let entry = self.entry(key, takes(&range), LeftOut::Refused);
         self.need(entry, key, example)?;
         self.as_number(entry?, range)
     }
@@ -198,7 +209,7 @@ impl<'a> Reader<'a> {
     /// A number that may be left out; a bad one counts as left out once it has been complained
     /// about.
     pub(crate) fn number_or(&mut self, key: &'static str, range: RangeInclusive<u32>, default: u32) -> Field<u32> {
-        let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Default(default.to_string()));
+        let entry = self.entry(key, takes(&range), LeftOut::Default(default.to_string()));
         let read = entry.and_then(|entry| self.as_number(entry, range));
         read.unwrap_or(Field { value: default, span: self.head, given: false })
     }
@@ -237,7 +248,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn optional_number(&mut self, key: &'static str, range: RangeInclusive<u32>) -> Option<Field<u32>> {
-        let entry = self.entry(key, Takes::Number(range.clone()), LeftOut::Open)?;
+        let entry = self.entry(key, takes(&range), LeftOut::Open)?;
         self.as_number(entry, range)
     }
 
@@ -325,12 +336,12 @@ impl<'a> Reader<'a> {
         Some(Field { value: text.clone(), span: node.span, given: true })
     }
 
-    fn as_number(&mut self, entry: &Entry, range: RangeInclusive<u32>) -> Option<Field<u32>> {
+    fn as_number<N: Number>(&mut self, entry: &Entry, range: RangeInclusive<N>) -> Option<Field<N>> {
         let Value::Int(number) = entry.node.value else {
             self.wrong_type(&entry.node, &entry.key, "an integer");
             return None;
         };
-        let value = u32::try_from(number).ok().filter(|value| range.contains(value));
+        let value = N::try_from(number).ok().filter(|value| range.contains(value));
         if value.is_none() {
             let message = format!("`{}` is {number}, which is out of range", entry.key);
             let label = format!("from {} to {}", range.start(), range.end());

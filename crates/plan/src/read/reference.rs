@@ -58,8 +58,9 @@ fn explain_key(key: &Key, words: &Words) -> KeyReference {
         Takes::TextOrTexts => ("string(s)", String::new()),
         Takes::Number(range) => ("integer", format!("{} to {}", grouped(*range.start()), grouped(*range.end()))),
         Takes::Share => ("share", "0 to 1".to_owned()),
-        Takes::Cpu(max) => ("cpu", format!("0 to {} | allowed:N", grouped(*max))),
-        Takes::Choice(choices) => ("choice", choices.join(" | ")),
+        Takes::Cpu(max) => ("cpu", format!("0 to {} | allowed:N", grouped((*max).into()))),
+        // What five words need, a line has not: spaces go first.
+        Takes::Choice(choices) => ("choice", choices.join(if choices.len() > 4 { "|" } else { " | " })),
         Takes::Flag => ("boolean", "true | false".to_owned()),
         Takes::Duration(max) => ("duration", format!("0s to {}", humantime::format_duration(*max))),
         Takes::Table => ("table", String::new()),
@@ -75,7 +76,7 @@ fn explain_key(key: &Key, words: &Words) -> KeyReference {
 }
 
 /// `1,048,576`.
-fn grouped(number: u32) -> String {
+fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let ends = (1..=digits.len()).rev().map(|left| if left > 1 && left % 3 == 1 { "," } else { "" });
     digits.chars().zip(ends).flat_map(|(digit, end)| std::iter::once(digit).chain(end.chars())).collect()
@@ -169,7 +170,7 @@ const TABLES: &[TableWords] = &[
         keys: &[
             text("device", "", "a device's NAME", "the device that it is registered with"),
             number("bytes", "bytes", "how long it is, rounded up to whole pages"),
-            text("pages", "", "", "pages to put it on; `auto` is hugepages, or else 4 KiB with a note"),
+            text("pages", "", "", "as a pool's; `odp`: on-demand paging, 4 KiB each when first touched"),
             text(
                 "rights",
                 "read here",

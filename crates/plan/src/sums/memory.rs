@@ -93,7 +93,7 @@ fn wanted<'a>(raw: &'a RawPlan, links: &Links<'_>, regions: &[RegionFacts]) -> V
         let bytes = region.bytes.as_ref()?;
         let name = format!("region.{}", region.head.name);
         let device = facts.device;
-        Some(Wanted { name, pages: &region.pages, bytes: bytes.value.into(), span: bytes.span, device })
+        Some(Wanted { name, pages: &region.pages, bytes: bytes.value, span: bytes.span, device })
     });
     pools.chain(regions).collect()
 }
@@ -110,7 +110,7 @@ fn place<'a>(wanted: &'a [Wanted<'a>], machine: &Machine, sink: &mut Sink) -> (V
     for (index, one) in first.into_iter().chain(then) {
         let bytes = one.bytes;
         let page_bytes = match one.pages.value {
-            Pages::Small4K => machine.page_bytes,
+            Pages::Small4K | Pages::OnDemand => machine.page_bytes,
             Pages::Huge2M | Pages::Huge1G => {
                 let page_bytes = if one.pages.value == Pages::Huge2M { HUGE_2M } else { HUGE_1G };
                 if let Taken::TooFew(left) = free.take(page_bytes, bytes) {
@@ -233,6 +233,11 @@ fn too_few(one: &Wanted<'_>, page_bytes: u64, left: Option<u64>, grant: Option<&
 }
 
 impl Wanted<'_> {
+    /// All of it is there from the start on.
+    fn is_resident(&self) -> bool {
+        self.pages.value != Pages::OnDemand
+    }
+
     fn of(&self) -> &'static str {
         if self.name.starts_with("pool.") { "packets" } else { "memory" }
     }
@@ -253,7 +258,7 @@ fn ordinary(
     sink: &mut Sink,
 ) -> Option<Sum> {
     let mut sum = Sum::new(format!("memory on pages of {}", size(machine.page_bytes)), "bytes");
-    for one in placed.iter().filter(|one| one.page_bytes == machine.page_bytes) {
+    for one in placed.iter().filter(|one| one.page_bytes == machine.page_bytes && one.wanted.is_resident()) {
         add(&mut sum, one, "", sink);
     }
     let of_pools = sum.needed;
@@ -339,7 +344,7 @@ fn address_space(
 fn locked(raw: &RawPlan, placed: &[Placed<'_>], machine: &Machine, sink: &mut Sink) -> (Option<Sum>, Option<Note>) {
     let mut sum = Sum::new("locked memory", "bytes");
     let (mut pinned, mut others) = (0_u64, Vec::new());
-    for one in placed {
+    for one in placed.iter().filter(|one| one.wanted.is_resident()) {
         let device = one.wanted.device.map(|device| &raw.devices[device.index()]);
         let is_kernel = device
             .and_then(|device| device.provider.as_ref())

@@ -1,9 +1,11 @@
 //! The store in memory and the one that keeps nothing.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::common::oracle::Oracle;
 use crate::common::{filled, memory, one, pool};
+use verbline_mem::{PageChoice, PeerRegion, Region, RegionSpec};
 use verbline_store::{Fault, Geometry, GeometryError, MemoryStore, NullStore, Op, Request, Store};
 
 #[test]
@@ -17,6 +19,24 @@ fn random_operations_agree_with_an_oracle() {
         drop(oracle);
         assert_eq!(pool.account().held, 0);
     }
+}
+
+#[test]
+fn blocks_beyond_4_gib_are_read_written_and_found_where_they_lie() {
+    let spec = RegionSpec { name: "large".into(), len_bytes: 5 << 30, pages: PageChoice::OnDemand, lock: false };
+    let memory = Arc::new(PeerRegion::new(Region::map(&spec).unwrap()));
+    let mut store = MemoryStore::new(memory.clone(), 4096, 4).unwrap();
+    let cache = pool(8, 4096).cache(8);
+    let (last, alias) = ((5 << 18) - 1, (1 << 18) - 1);
+    assert_eq!(store.geometry().blocks, last + 1);
+    assert!(one(&mut store, Request::write(last, 1, filled(&cache, 4096, 9), false, 0)).result.is_ok());
+    let read =
+        |store: &mut MemoryStore<_>, lba| one(store, Request::read(lba, 1, filled(&cache, 4096, 1), 0)).packet.unwrap();
+    assert_eq!(read(&mut store, last).data(), [9; 4096]);
+    assert_eq!(read(&mut store, alias).data(), [0; 4096], "no block lost the upper bits of its place");
+    let direct = store.direct(last, 1).unwrap();
+    assert_eq!(direct, (5 << 30) - 4096..5 << 30);
+    assert_eq!(memory.load_u64(direct.start).unwrap(), u64::from_ne_bytes([9; 8]));
 }
 
 #[test]

@@ -4,4 +4,5 @@
 pub(crate) mod mr;
 pub(crate) mod pd;
 pub(crate) mod peer;
+pub(crate) mod span;
 pub(crate) mod window;

@@ -12,6 +12,7 @@ use verbline_mem::PeerRegion;
 
 use crate::memory::mr::{Access, Change, MrError, MrInner, MrOptions, NotChanged};
 use crate::memory::pd::{PdInner, ProtectionDomain};
+use crate::memory::span::Span;
 
 /// A registered region that peers may reach. Cloning it is cheap and shares it; it is deregistered,
 /// then unmapped, when the last clone and the last work request on it are gone.
@@ -171,13 +172,12 @@ impl PeerMr {
         self.inner.access
     }
 
-    /// The same for a work request that is kept along with the region: `None` when it leaves that.
+    /// Where a part begins, for a work request that is kept along with the region: `None` when it
+    /// leaves that.
     #[inline]
-    pub(crate) fn sge(&self, offset: u32, len: u32) -> Option<rdma_sys::ibv_sge> {
-        let end = (offset as usize).checked_add(len as usize)?;
-        let lkey = self.inner.mr.lkey();
-        let addr = self.inner.addr() + u64::from(offset);
-        (end <= self.inner.region.len_bytes()).then_some(rdma_sys::ibv_sge { addr, length: len, lkey })
+    pub(crate) fn addr_of(&self, span: Span) -> Option<u64> {
+        let (addr, len_bytes) = self.span();
+        span.is_within(len_bytes).then(|| addr + span.offset())
     }
 
     /// Its address, and its length, bytes.
@@ -196,7 +196,13 @@ impl PeerMr {
             return None;
         }
         let addr = self.inner.addr() + offset as u64;
-        Some(PeerSlice { mr: self.inner.clone(), addr, len })
+        Some(PeerSlice { mr: self.inner.clone(), addr, len_bytes: len.into() })
+    }
+
+    /// The same for a window, which may be longer than a message.
+    pub(crate) fn slice_of(&self, span: Span) -> Option<PeerSlice> {
+        let addr = self.addr_of(span)?;
+        Some(PeerSlice { mr: self.inner.clone(), addr, len_bytes: span.len_bytes() })
     }
 }
 
@@ -243,19 +249,26 @@ impl Drop for PeerMrInner {
 pub struct PeerSlice {
     mr: Arc<PeerMrInner>,
     addr: u64,
-    len: u32,
+    /// What [`PeerMr::slice`] gave has at most 32 bits; what a window keeps may have more.
+    len_bytes: u64,
 }
 
 impl PeerSlice {
     /// Length, bytes.
     #[inline]
     pub fn len(&self) -> u32 {
-        self.len
+        debug_assert!(self.len_bytes <= u32::MAX.into(), "a window's memory is in no other work request");
+        self.len_bytes as u32
+    }
+
+    /// The same of a window's memory.
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.len_bytes
     }
 
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len_bytes == 0
     }
 
     /// Whether both are of one region.
@@ -274,7 +287,7 @@ impl PeerSlice {
     }
 
     pub(crate) fn sge(&self) -> rdma_sys::ibv_sge {
-        rdma_sys::ibv_sge { addr: self.addr, length: self.len, lkey: self.lkey() }
+        rdma_sys::ibv_sge { addr: self.addr, length: self.len(), lkey: self.lkey() }
     }
 
     pub(crate) fn pd_id(&self) -> u64 {

@@ -218,7 +218,7 @@ pub(crate) fn bind_info(slice: &PeerSlice, access: Access) -> ibv_mw_bind_info {
     ibv_mw_bind_info {
         mr: slice.mr_ptr(),
         addr: slice.addr(),
-        length: slice.len().into(),
+        length: slice.len_bytes(),
         mw_access_flags: access.bits(),
     }
 }

@@ -171,7 +171,7 @@ fn a_bad_block_stops_the_queue_and_its_response_is_cancelled() {
 fn list_of_works(rig: &mut Rig) -> WorkList {
     let region = rig.qp.keep_region(&rig.mr).unwrap();
     let keys = rig.qp.keep_keys(2).unwrap();
-    let part = |offset, len| crate::wr::operation::Part { region, offset, len };
+    let part = |offset, len| crate::wr::operation::Part { region, span: (offset..offset + len).into() };
     let blocks = BlockSignature::in_memory(DIF);
     let mut works = WorkList::with_capacity(16);
     let mut push = |operation| assert!(works.push(Work::plain(operation)).is_ok());

@@ -9,6 +9,7 @@ use verbline_mem::Packet;
 
 use crate::memory::mr::Access;
 use crate::memory::peer::{PeerMr, Remote};
+use crate::memory::span::Span;
 use crate::memory::window::MemoryWindow;
 use crate::signature::{BlockSignature, KeptSignatureKey};
 
@@ -209,10 +210,8 @@ pub struct KeyPart {
 pub struct Part {
     /// Which region.
     pub region: KeptRegion,
-    /// Where it starts, bytes.
-    pub offset: u32,
-    /// How long it is, bytes.
-    pub len: u32,
+    /// Where in it.
+    pub span: Span,
 }
 
 /// Local memory whose bytes move.

@@ -5,7 +5,7 @@ use crate::common::{pool, region};
 use verbline_mem::{Batch, Packet, PeerRegion, PoolCache};
 use verbline_verbs::expert::WindowKind;
 use verbline_verbs::rdma::{
-    Atomic, KeptKey, KeptRegion, KeptWindow, Local, Operation, Part, Remote, Word, Work, WorkList,
+    Atomic, KeptKey, KeptRegion, KeptWindow, Local, Operation, Part, Remote, Span, Word, Work, WorkList,
 };
 use verbline_verbs::script::Script;
 use verbline_verbs::signature::{BlockSignature, BlockSize, Crc, CrcKind, Domain, QpSignature, Seed};
@@ -120,7 +120,7 @@ impl Rig {
     }
 
     fn work(&self, kind: Kind) -> Work {
-        let part = Part { region: self.region, offset: 0, len: 64 };
+        let part = Part { region: self.region, span: Span::from(0..64) };
         let blocks =
             BlockSignature::on_the_wire(Domain::Crc(BlockSize::B512, Crc { kind: CrcKind::Crc32c, seed: Seed::Ones }));
         Work::plain(match kind {
@@ -133,7 +133,7 @@ impl Rig {
             }
             Kind::Invalidate => Operation::LocalInvalidate { rkey: 9 },
             Kind::Bind => Operation::Bind { window: self.window, part, access: Access::REMOTE_WRITE },
-            Kind::Sign => Operation::Sign { key: self.key, part: Part { len: 512, ..part }, blocks },
+            Kind::Sign => Operation::Sign { key: self.key, part: Part { span: Span::from(0..512), ..part }, blocks },
             Kind::Respond => {
                 Operation::Respond { key: self.key, invalidate: None, local: Local::Packet(self.packet(100)) }
             }

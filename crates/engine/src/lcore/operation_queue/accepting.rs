@@ -196,7 +196,7 @@ impl OperationQueue {
             user,
             kind: operation.kind(),
             has_packet: operation.has_packet(),
-            bytes: operation.len_bytes() as u32,
+            bytes: u32::try_from(operation.len_bytes()).unwrap_or(u32::MAX),
             named,
             connection: operation.connection,
         }
@@ -244,7 +244,7 @@ impl OperationQueue {
 
     #[inline]
     fn part(&self, range: &Range) -> Option<Part> {
-        Some(Part { region: self.region(range)?, offset: range.offset, len: range.len })
+        Some(Part { region: self.region(range)?, span: range.span })
     }
 
     fn key(&self, key: SignatureKey) -> Option<KeptKey> {

@@ -106,7 +106,7 @@ fn a_connection_takes_operations_from_its_opening_to_its_end() {
 #[test]
 fn what_names_memory_that_the_port_has_not_is_declined() {
     let (mut queue, stage) = queue(4, None);
-    let part = |region| Range { region, offset: 0, len: 8 };
+    let part = |region| Range { region, span: (0..8).into() };
     let why =
         |queue: &mut OperationQueue, operation| queue.accept(&stage, 0, [operation]).err().map(|back| back.reason);
     let foreign = Some(DeclineReason::ForeignRegion);

@@ -156,7 +156,7 @@ impl World {
         self.next_tag += 1;
         // Half of what may use either uses a part of the region.
         let in_region = len.is_multiple_of(2);
-        let range = |len| Range { region: 0, offset: 0, len };
+        let range = |len| Range { region: 0, span: (0..len).into() };
         let memory = || match in_region {
             true => Memory::Range(range(len as u32)),
             false => Memory::Packet(self.packet(len)),

@@ -40,7 +40,7 @@ fn bind_ends(
     kept: &mut KeptMemory,
 ) -> Result<(PeerSlice, &mut MemoryWindow), PostStop> {
     let region = kept.regions.get(usize::from(part.region.0)).ok_or(PostStop::NotKept("there is none"))?;
-    let slice = region.slice(part.offset as usize, part.len).ok_or(PostStop::NotKept("the part leaves its region"))?;
+    let slice = region.slice_of(part.span).ok_or(PostStop::NotKept("the part leaves its region"))?;
     let window = kept.windows.get_mut(usize::from(window.0)).ok_or(PostStop::NotKept("there is no such window"))?;
     match window.kind() {
         WindowKind::Type2 => Ok((slice, window)),

@@ -40,13 +40,13 @@ impl SendQueue {
             Transfer::Read { from } => (ibv_wr_opcode::IBV_WR_RDMA_READ, from),
             _ => return None,
         };
-        if self.transport != Transport::Rc || part.len > self.max_message_bytes {
+        if self.transport != Transport::Rc {
             return None;
         }
-        *sge = known.part(*part, kept)?;
+        *sge = known.part(*part, self.max_message_bytes, kept)?;
         // All that these two opcodes read.
         wr.opcode = opcode;
-        wr.num_sge = (part.len > 0).into();
+        wr.num_sge = (sge.length > 0).into();
         wr.send_flags = flags_of(options.solicited, options.fence);
         wr.wr.rdma = rdma(*remote);
         Some(options.signaled)
@@ -160,11 +160,11 @@ impl SendQueue {
     #[inline]
     fn part_of_region(&self, part: Part, kept: &KeptMemory) -> Result<ibv_sge, PostStop> {
         let region = kept.regions.get(usize::from(part.region.0)).ok_or(PostStop::NotKept("there is none"))?;
-        let sge = region.sge(part.offset, part.len).ok_or(PostStop::NotKept("the part leaves its region"))?;
-        if part.len > self.max_message_bytes {
-            return Err(PostStop::TooLong { len_bytes: part.len as usize, max_bytes: self.max_message_bytes });
-        }
-        Ok(sge)
+        let addr = region.addr_of(part.span).ok_or(PostStop::NotKept("the part leaves its region"))?;
+        let max_bytes = self.max_message_bytes;
+        let length = part.span.message_len(max_bytes);
+        let length = length.ok_or(PostStop::TooLong { len_bytes: part.span.len_bytes() as usize, max_bytes })?;
+        Ok(ibv_sge { addr, length, lkey: region.lkey() })
     }
 }
 
@@ -178,16 +178,17 @@ pub(super) struct KnownRegion {
 }
 
 impl KnownRegion {
-    /// The part, if it lies within its region. The QP keeps that, so that its keys stay.
+    /// The part, if it lies within its region and a message can be so long. The QP keeps the
+    /// region, so that its keys stay.
     #[inline(always)]
-    fn part(&mut self, part: Part, kept: &KeptMemory) -> Option<ibv_sge> {
+    fn part(&mut self, part: Part, max_bytes: u32, kept: &KeptMemory) -> Option<ibv_sge> {
         if self.region != Some(part.region) {
             let region = kept.regions.get(usize::from(part.region.0))?;
             let (addr, len_bytes) = region.span();
             *self = KnownRegion { region: Some(part.region), addr, len_bytes, lkey: region.lkey() };
         }
-        let fits = u64::from(part.offset) + u64::from(part.len) <= self.len_bytes;
-        let addr = self.addr.wrapping_add(part.offset.into());
-        fits.then_some(ibv_sge { addr, length: part.len, lkey: self.lkey })
+        let length = part.span.message_len(max_bytes)?;
+        let (offset, addr) = (part.span.offset(), self.addr.wrapping_add(part.span.offset()));
+        (offset + u64::from(length) <= self.len_bytes).then_some(ibv_sge { addr, length, lkey: self.lkey })
     }
 }

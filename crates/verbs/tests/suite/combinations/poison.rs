@@ -2,7 +2,7 @@
 //! something that must not be used again.
 
 use verbline_verbs::rdma::{
-    Atomic, KeptRegion, KeptWindow, Local, Operation, Part, PeerMr, Remote, Transfer, Word, Work, WorkList,
+    Atomic, KeptRegion, KeptWindow, Local, Operation, Part, PeerMr, Remote, Span, Transfer, Word, Work, WorkList,
 };
 use verbline_verbs::script::Script;
 use verbline_verbs::{Access, CompletionQueue, Completions, Status, Transport};
@@ -40,8 +40,8 @@ impl Poison {
 
     /// Posts from the same places that this thread posts everything from.
     pub fn spread(&mut self) {
-        let part = Part { region: self.region, offset: 0, len: 64 };
-        let word = || Word::Part(Part { len: 8, ..part });
+        let part = Part { region: self.region, span: Span::from(0..64) };
+        let word = || Word::Part(Part { span: Span::from(0..8), ..part });
         let write = |imm| Operation::Transfer { transfer: Transfer::write(NOWHERE, imm), local: Local::Part(part) };
         let swap = Atomic::CompareSwap { at: NOWHERE, compare: u64::MAX, swap: u64::MAX };
         let bind = Operation::Bind { window: self.window, part, access: Access::REMOTE_WRITE };

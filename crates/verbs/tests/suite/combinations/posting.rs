@@ -4,7 +4,7 @@ use verbline_mem::{Batch, Packet};
 use verbline_verbs::datagram::DestinationId;
 use verbline_verbs::expert::{SgEntry, SgList, WindowKind};
 use verbline_verbs::rdma::{
-    Addressed, Atomic, Buffer, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, Operation, Part, Refused, Remote,
+    Addressed, Atomic, Buffer, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, Operation, Part, Refused, Remote, Span,
     Transfer, Word, Work, WorkList, WorkOptions,
 };
 use verbline_verbs::signature::{BlockSignature, BlockSize, Crc, CrcKind, Domain, KeyConfig, KeyLayout, Seed};
@@ -119,7 +119,7 @@ impl Rig {
         let mut works = WorkList::with_capacity(2);
         let blocks =
             BlockSignature::in_memory(Domain::Crc(BlockSize::B512, Crc { kind: CrcKind::Crc32c, seed: Seed::Ones }));
-        let part = Part { region: named.region, offset: 1024, len: BLOCK_BYTES };
+        let part = Part { region: named.region, span: Span::from(1024..1024 + BLOCK_BYTES) };
         if cell.memory == Memory::Key && cell.transport == Transport::Rc {
             let no_blocks = BlockSignature::on_the_wire(Domain::Crc(
                 BlockSize::B512,
@@ -142,7 +142,7 @@ impl Rig {
     }
 
     fn operation(&self, cell: &Cell, named: &Named, blocks: BlockSignature) -> Operation {
-        let part = Part { region: named.region, offset: AT as u32, len: 8 };
+        let part = Part { region: named.region, span: Span::from(AT as u32..AT as u32 + 8) };
         let local = match cell.memory {
             Memory::Nothing | Memory::List => Local::Empty,
             Memory::Packet | Memory::LongPacket => Local::Packet(self.packet(cell.memory)),
@@ -168,7 +168,11 @@ impl Rig {
             What::FetchAdd => Operation::Atomic { atomic: Atomic::FetchAdd { at: there, add: 7 }, into: into(local) },
             What::LocalInvalidate => Operation::LocalInvalidate { rkey: self.rkey(0) },
             What::Bind => Operation::Bind { window: named.window, part, access: Access::REMOTE_WRITE },
-            What::Sign => Operation::Sign { key: named.key, part: Part { len: BLOCK_BYTES + 4, ..part }, blocks },
+            What::Sign => Operation::Sign {
+                key: named.key,
+                part: Part { span: Span::from(1024..1024 + BLOCK_BYTES + 4), ..part },
+                blocks,
+            },
             What::Respond => {
                 let invalidate = matches!(cell.state, State::Rts | State::Sqd).then(|| self.rkey(1));
                 Operation::Respond { key: named.key, invalidate, local }
