@@ -14,11 +14,13 @@
 //! - [`transport`]: one queue pair. RC with go-back-N, retries, RNR, duplicate requests and the
 //!   replay of atomics; UC; UD.
 //! - [`Engine`]: many queue pairs, by number, in turns, with one deadline.
+//! - [`cm`]: the messages of connection management, as `rdma_cm` has them, and the state machine
+//!   that makes and ends connections by them.
 //!
 //! # What is not, yet
 //! - Nobody uses it: `softnic` delivers within a process, and this is to carry it beyond. The link
 //!   (sockets, GSO, raw frames), the thread that makes progress while a program doesn't poll, and
-//!   `rdma_cm` on top are to come.
+//!   `rdma_cm`'s calls on top of [`cm`] are to come.
 //! - Lost packets are repeated by go-back-N only. There is no congestion control, no path MTU, no
 //!   multicast, no bind or local invalidation in the order of the send queue, no SQD state, and no
 //!   migration of paths.
@@ -118,8 +120,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod cm;
 mod engine;
 mod memory;
+mod schedule;
 pub mod transport;
 pub mod wire;
 mod work;

@@ -1,8 +1,6 @@
 //! Many queue pairs as one: finds the one that a datagram is for, sends for all of them in turn,
 //! and knows the next deadline.
 
-mod deadlines;
 mod queue_pairs;
-mod turns;
 
 pub use queue_pairs::{CreateError, Engine, EngineCounters, Management, Received};

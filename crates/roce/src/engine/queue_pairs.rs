@@ -1,8 +1,7 @@
 //! See [`Engine`].
 
-use crate::engine::deadlines::Deadlines;
-use crate::engine::turns::Turns;
 use crate::memory::{Memory, Sge};
+use crate::schedule::{Deadlines, Turns};
 use crate::transport::{Arrival, Discard, Incoming, QueuePair, Transmit};
 use crate::wire::{Qpn, Segment};
 use crate::work::{Completion, PostError, SendRequest};

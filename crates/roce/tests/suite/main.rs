@@ -1,5 +1,9 @@
 //! The integration tests of `roce`: one program, a module a theme.
 
+mod cm;
+mod cm_lossy;
+mod cm_tshark;
+mod cm_wire;
 mod engine;
 mod hostile;
 mod lossy;

@@ -47,17 +47,14 @@ fn capture(datagrams: &[(Route, Vec<u8>)]) -> Vec<u8> {
     file
 }
 
-/// What tshark says of each datagram: its protocols, opcode, destination and number, and whether
-/// something is malformed. Nothing, if it is not installed.
-fn dissected(name: &str, datagrams: &[(Route, Vec<u8>)]) -> Option<Vec<Vec<String>>> {
+/// What tshark says of each datagram: the values of some fields. Nothing, if it is not installed.
+pub(crate) fn dissected(name: &str, datagrams: &[(Route, Vec<u8>)], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     if Command::new("tshark").arg("--version").output().is_err() {
         println!("skipped: tshark is not installed");
         return None;
     }
     let path = std::env::temp_dir().join(format!("verbline-roce-{name}-{}.pcap", std::process::id()));
     fs::write(&path, capture(datagrams)).expect("a capture is written");
-    let fields =
-        ["frame.protocols", "infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "_ws.malformed"];
     let output = Command::new("tshark")
         .arg("-r")
         .arg(&path)
@@ -72,7 +69,10 @@ fn dissected(name: &str, datagrams: &[(Route, Vec<u8>)]) -> Option<Vec<Vec<Strin
     Some(text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
 }
 
-/// The columns that [`dissected`] must give.
+const FIELDS: [&str; 5] =
+    ["frame.protocols", "infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn", "_ws.malformed"];
+
+/// What tshark must say of a packet by [`FIELDS`], behind the protocols.
 fn columns(packet: &Packet<'_>) -> [String; 4] {
     let bth = packet.bth;
     let (opcode, destination) = (packet.segment.opcode(), bth.destination.number());
@@ -80,7 +80,7 @@ fn columns(packet: &Packet<'_>) -> [String; 4] {
 }
 
 fn check(name: &str, datagrams: &[(Route, Vec<u8>)]) {
-    let Some(lines) = dissected(name, datagrams) else { return };
+    let Some(lines) = dissected(name, datagrams, &FIELDS) else { return };
     for ((_, datagram), line) in datagrams.iter().zip(lines) {
         let packet = wire::read(datagram).expect("a packet");
         assert!(line[0].contains("infiniband"), "{line:?}");

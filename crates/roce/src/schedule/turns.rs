@@ -23,6 +23,11 @@ impl Turns {
         }
     }
 
+    /// Whether a place waits for its turn.
+    pub(crate) fn is_asked(&self, place: usize) -> bool {
+        self.is_queued[place]
+    }
+
     /// Whose turn it is.
     pub(crate) fn first(&self) -> Option<usize> {
         self.queue.front().copied()

@@ -1,0 +1,103 @@
+//! Management datagrams: the header, and which message follows.
+
+use crate::cm::bits::{BODY_BYTES, Body};
+use crate::cm::notices::{Disconnect, Disconnected, Ready, Reject, Wait};
+use crate::cm::reply::Reply;
+use crate::cm::request::Request;
+
+/// The bytes of each message.
+pub const MAD_BYTES: usize = HEADER_BYTES + BODY_BYTES;
+const HEADER_BYTES: usize = 24;
+/// Base version, class (communication management), class version, method (Send).
+const KIND: [u8; 4] = [1, 0x07, 2, 0x03];
+
+/// A message with its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mad {
+    /// An answer has the number of what it answers.
+    pub transaction: u64,
+    /// The message.
+    pub message: Message,
+}
+
+/// A message of connection management.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// REQ.
+    Request(Request),
+    /// MRA.
+    Wait(Wait),
+    /// REJ.
+    Reject(Reject),
+    /// REP.
+    Reply(Reply),
+    /// RTU.
+    Ready(Ready),
+    /// DREQ.
+    Disconnect(Disconnect),
+    /// DREP.
+    Disconnected(Disconnected),
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MadError {
+    /// Not as many as all have.
+    #[error("{bytes} bytes are no management datagram, which has 256")]
+    Length {
+        /// How many there are.
+        bytes: usize,
+    },
+    /// Another class, version or method.
+    #[error("base version, class, class version and method {0:02x?} are not connection management's")]
+    Kind([u8; 4]),
+    /// Another message.
+    #[error("attribute {0:#06x} is no message of connections")]
+    Attribute(u16),
+    /// A field that has no such value.
+    #[error("MTU {0} of a request is none of 1 to 5")]
+    Mtu(u8),
+}
+
+impl Mad {
+    /// Reads a message.
+    pub fn read(bytes: &[u8]) -> Result<Mad, MadError> {
+        let whole: &[u8; MAD_BYTES] = bytes.try_into().map_err(|_| MadError::Length { bytes: bytes.len() })?;
+        let header = Body(std::array::from_fn(|at| if at < HEADER_BYTES { whole[at] } else { 0 }));
+        let body = Body(std::array::from_fn(|at| whole[HEADER_BYTES + at]));
+        let kind: [u8; 4] = header.bytes(0);
+        if kind != KIND {
+            return Err(MadError::Kind(kind));
+        }
+        let message = match header.u16(16) {
+            0x10 => Message::Request(Request::read(&body).ok_or(MadError::Mtu(body.0[50] >> 4))?),
+            0x11 => Message::Wait(Wait::read(&body)),
+            0x12 => Message::Reject(Reject::read(&body)),
+            0x13 => Message::Reply(Reply::read(&body)),
+            0x14 => Message::Ready(Ready::read(&body)),
+            0x15 => Message::Disconnect(Disconnect::read(&body)),
+            0x16 => Message::Disconnected(Disconnected::read(&body)),
+            attribute => return Err(MadError::Attribute(attribute)),
+        };
+        Ok(Mad { transaction: header.u64(8), message })
+    }
+
+    /// Writes it.
+    pub fn to_bytes(&self) -> [u8; MAD_BYTES] {
+        let (attribute, body) = match &self.message {
+            Message::Request(request) => (0x10_u16, request.write()),
+            Message::Wait(wait) => (0x11, wait.write()),
+            Message::Reject(reject) => (0x12, reject.write()),
+            Message::Reply(reply) => (0x13, reply.write()),
+            Message::Ready(ready) => (0x14, ready.write()),
+            Message::Disconnect(disconnect) => (0x15, disconnect.write()),
+            Message::Disconnected(disconnected) => (0x16, disconnected.write()),
+        };
+        let mut bytes = [0; MAD_BYTES];
+        bytes[..4].copy_from_slice(&KIND);
+        bytes[8..16].copy_from_slice(&self.transaction.to_be_bytes());
+        bytes[16..18].copy_from_slice(&attribute.to_be_bytes());
+        bytes[HEADER_BYTES..].copy_from_slice(&body.0);
+        bytes
+    }
+}

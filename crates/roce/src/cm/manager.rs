@@ -1,0 +1,271 @@
+//! See [`Manager`].
+
+use crate::cm::connection::{
+    Accept, Connect, Connection, ConnectionId, Event, Limits, NoSuchConnection, Refused, State,
+};
+use crate::cm::mad::{MAD_BYTES, Mad, Message};
+use crate::cm::notices::{Disconnect, Ready, Reject, Rejected, Wait};
+use crate::cm::reply::Reply;
+use crate::cm::request::Request;
+use crate::schedule::{Deadlines, Turns};
+use crate::transport::ack_timeout_ns;
+use crate::wire::Qpn;
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+/// Makes and ends connections, by messages that go in and out. All its room is made at the
+/// beginning.
+#[derive(Debug)]
+pub struct Manager {
+    pub(crate) limits: Limits,
+    pub(crate) services: Vec<u64>,
+    pub(crate) places: Box<[Option<Connection>]>,
+    pub(crate) free: Vec<usize>,
+    pub(crate) to_send: Turns,
+    pub(crate) deadlines: Deadlines,
+    events: VecDeque<Event>,
+    /// To those who have no connection.
+    pub(crate) answers: VecDeque<Outgoing>,
+}
+
+/// A message to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// To whom.
+    pub to: IpAddr,
+    /// Its bytes.
+    pub mad: [u8; MAD_BYTES],
+}
+
+/// The most events that a connection has from its beginning to its end.
+const EVENTS_EACH: usize = 4;
+const CONNECTIONS_MAX: usize = 1 << 16;
+
+impl Manager {
+    /// A manager without connections.
+    pub fn new(limits: Limits) -> Manager {
+        let count = limits.connections.clamp(1, CONNECTIONS_MAX);
+        let (mut to_send, mut deadlines) = (Turns::default(), Deadlines::default());
+        to_send.make_room(count);
+        deadlines.make_room(count);
+        Manager {
+            limits: Limits { connections: count, ..limits },
+            services: Vec::new(),
+            places: (0..count).map(|_| None).collect(),
+            free: (0..count).rev().collect(),
+            to_send,
+            deadlines,
+            events: VecDeque::with_capacity(count * EVENTS_EACH),
+            answers: VecDeque::with_capacity(limits.answers),
+        }
+    }
+
+    /// Requests for a service are taken.
+    pub fn listen(&mut self, service: u64) {
+        if !self.services.contains(&service) {
+            self.services.push(service);
+        }
+    }
+
+    /// They are no longer.
+    pub fn stop_listening(&mut self, service: u64) {
+        self.services.retain(|listened| *listened != service);
+    }
+
+    /// Connections that are not gone.
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Asks for a connection. `random` makes its number hard to guess.
+    pub fn connect(&mut self, now_ns: u64, random: u32, connect: &Connect) -> Result<ConnectionId, Refused> {
+        let place = self.free.pop().ok_or(Refused::Full { connections: self.limits.connections })?;
+        let id = self.number(place, random);
+        let timeout = self.limits.timeout & 0x1F;
+        let request = Request {
+            local_id: id,
+            remote_response_timeout: timeout,
+            local_response_timeout: timeout,
+            cm_retries: self.limits.retries.min(15),
+            ..connect.request
+        };
+        self.places[place] = Some(Connection {
+            id,
+            peer: connect.to,
+            remote_id: 0,
+            remote_qpn: Qpn::default(),
+            transaction: u64::from(id) << 32 | u64::from(random),
+            state: State::Requesting,
+            message: None,
+            deadline_ns: None,
+            tries_left: 0,
+            unpolled: 0,
+            is_passive: false,
+        });
+        self.say(now_ns, place, State::Requesting, Message::Request(request));
+        Ok(ConnectionId(id))
+    }
+
+    /// Accepts a request.
+    pub fn accept(&mut self, now_ns: u64, id: ConnectionId, accept: &Accept) -> Result<(), NoSuchConnection> {
+        let (place, remote_id) = self.in_state(id, &[State::Requested])?;
+        let reply = Reply { local_id: id.0, remote_id, ..accept.reply };
+        self.say(now_ns, place, State::Accepting, Message::Reply(reply));
+        Ok(())
+    }
+
+    /// Tells the one who asked that it takes longer: 4.096 µs · 2^`timeout` from now on.
+    pub fn wait(&mut self, now_ns: u64, id: ConnectionId, timeout: u8) -> Result<(), NoSuchConnection> {
+        let (place, remote_id) = self.in_state(id, &[State::Requested])?;
+        let wait = Wait { local_id: id.0, remote_id, of: Rejected::Request, timeout: timeout & 0x1F };
+        self.say(now_ns, place, State::Requested, Message::Wait(wait));
+        let longer_ns = ack_timeout_ns(timeout).unwrap_or(0).max(self.limits.decide_ns);
+        self.wait_until(place, Some(now_ns.saturating_add(longer_ns)));
+        Ok(())
+    }
+
+    /// Rejects a request or a reply, with as much data as fits.
+    pub fn reject(&mut self, now_ns: u64, id: ConnectionId, reason: u16, data: &[u8]) -> Result<(), NoSuchConnection> {
+        let (place, remote_id) = self.in_state(id, &[State::Requested, State::Replied])?;
+        let is_reply = self.places[place].as_ref().is_some_and(|connection| connection.state == State::Replied);
+        let of = if is_reply { Rejected::Reply } else { Rejected::Request };
+        let data = crate::cm::bits::padded(data);
+        let reject = Reject { local_id: id.0, remote_id, of, reason, data };
+        self.say(now_ns, place, State::Gone, Message::Reject(reject));
+        Ok(())
+    }
+
+    /// The queue pair is ready for the one that was offered in a reply; or, of one who accepted,
+    /// the peer's first packet has come before its message.
+    pub fn establish(&mut self, now_ns: u64, id: ConnectionId) -> Result<(), NoSuchConnection> {
+        let (place, remote_id) = self.in_state(id, &[State::Replied, State::Accepting])?;
+        let is_passive = self.places[place].as_ref().is_some_and(|connection| connection.is_passive);
+        if is_passive {
+            self.rest(place, State::Established, None);
+        } else {
+            self.say(now_ns, place, State::Established, Message::Ready(Ready { local_id: id.0, remote_id }));
+        }
+        Ok(())
+    }
+
+    /// Ends a connection.
+    pub fn disconnect(&mut self, now_ns: u64, id: ConnectionId) -> Result<(), NoSuchConnection> {
+        let (place, remote_id) = self.in_state(id, &[State::Established, State::Accepting])?;
+        let remote_qpn = self.places[place].as_ref().map_or(Qpn::default(), |connection| connection.remote_qpn);
+        let disconnect = Disconnect { local_id: id.0, remote_id, remote_qpn };
+        self.say(now_ns, place, State::Disconnecting, Message::Disconnect(disconnect));
+        Ok(())
+    }
+
+    /// The next event.
+    pub fn poll(&mut self) -> Option<Event> {
+        let event = self.events.pop_front()?;
+        let (Event::Requested(id, _)
+        | Event::Replied(id, _)
+        | Event::Established(id)
+        | Event::Rejected(id, _)
+        | Event::Unanswered(id)
+        | Event::Disconnected(id)) = event;
+        let place = self.place_of(id.0);
+        if let Some(connection) = &mut self.places[place] {
+            connection.unpolled -= 1;
+        }
+        self.free_if_gone(place);
+        Some(event)
+    }
+
+    /// The next message that is to be sent.
+    pub fn transmit(&mut self) -> Option<Outgoing> {
+        if let Some(answer) = self.answers.pop_front() {
+            return Some(answer);
+        }
+        while let Some(place) = self.to_send.first() {
+            self.to_send.pass();
+            let outgoing = self.places[place].as_ref().and_then(|connection| {
+                let mad = Mad { transaction: connection.transaction, message: connection.message? };
+                Some(Outgoing { to: connection.peer, mad: mad.to_bytes() })
+            });
+            self.free_if_gone(place);
+            if outgoing.is_some() {
+                return outgoing;
+            }
+        }
+        None
+    }
+
+    /// When to call [`advance`](Self::advance) at the latest.
+    pub fn deadline_ns(&self) -> Option<u64> {
+        self.deadlines.next_ns()
+    }
+
+    /// A number that has its place in its low bits.
+    pub(crate) fn number(&self, place: usize, random: u32) -> u32 {
+        let shift = self.places.len().next_power_of_two().trailing_zeros();
+        // None is 0, which stands for no connection.
+        random.checked_shl(shift).unwrap_or(0) | 1_u32.checked_shl(31).unwrap_or(0) | place as u32
+    }
+
+    pub(crate) fn place_of(&self, number: u32) -> usize {
+        let mask = self.places.len().next_power_of_two() - 1;
+        (number as usize & mask).min(self.places.len() - 1)
+    }
+
+    fn in_state(&self, id: ConnectionId, states: &[State]) -> Result<(usize, u32), NoSuchConnection> {
+        let place = self.place_of(id.0);
+        let connection = self.places[place].as_ref().filter(|connection| connection.id == id.0);
+        let connection = connection.filter(|connection| states.contains(&connection.state));
+        let connection = connection.ok_or(NoSuchConnection { number: id.0 })?;
+        Ok((place, connection.remote_id))
+    }
+
+    /// A connection says something, and waits for the answer.
+    pub(crate) fn say(&mut self, now_ns: u64, place: usize, state: State, message: Message) {
+        let (timeout_ns, tries_left) = (ack_timeout_ns(self.limits.timeout), self.limits.retries);
+        let waits = matches!(state, State::Requesting | State::Accepting | State::Disconnecting);
+        let deadline_ns = timeout_ns.filter(|_| waits).map(|timeout_ns| now_ns.saturating_add(timeout_ns));
+        if let Some(connection) = &mut self.places[place] {
+            (connection.message, connection.tries_left) = (Some(message), tries_left);
+        }
+        self.to_send.ask(place);
+        self.rest(place, state, deadline_ns);
+    }
+
+    /// A connection is in a state, until then at most.
+    pub(crate) fn rest(&mut self, place: usize, state: State, until_ns: Option<u64>) {
+        if let Some(connection) = &mut self.places[place] {
+            connection.state = state;
+        }
+        self.wait_until(place, until_ns);
+        self.free_if_gone(place);
+    }
+
+    pub(crate) fn wait_until(&mut self, place: usize, until_ns: Option<u64>) {
+        if let Some(connection) = &mut self.places[place] {
+            connection.deadline_ns = until_ns;
+            self.deadlines.forget(place);
+            self.deadlines.set(place, until_ns);
+        }
+    }
+
+    pub(crate) fn tell(&mut self, place: usize, event: Event) {
+        if let Some(connection) = &mut self.places[place] {
+            connection.unpolled += 1;
+            debug_assert!(self.events.len() < self.events.capacity());
+            self.events.push_back(event);
+        }
+    }
+
+    fn free_if_gone(&mut self, place: usize) {
+        let is_over = |connection: &Connection| connection.state == State::Gone && connection.unpolled == 0;
+        if self.places[place].as_ref().is_some_and(is_over) && !self.to_send.is_asked(place) {
+            self.places[place] = None;
+            self.deadlines.forget(place);
+            self.free.push(place);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Connection management: the messages by which two ends agree on a connection, as bytes and as a
+//! state machine.
+//!
+//! They are management datagrams (MADs) of 256 bytes, from queue pair 1 to queue pair 1: what the
+//! kernel's `rdma_cm` sends and understands. [`Mad`] reads and writes them, [`IpHeader`] is what
+//! `rdma_cm` puts first into a request's private data, [`Manager`] makes and ends connections, and
+//! [`write_datagram`] wraps a message for the wire.
+//!
+//! ```
+//! use std::net::IpAddr;
+//! use verbline_roce::cm::{Accept, Connect, Event, Limits, Manager, service_of_port};
+//! use verbline_roce::{transport::Mtu, wire::{Psn, Qpn}};
+//!
+//! let [client_addr, server_addr]: [IpAddr; 2] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().expect("one"));
+//! let (mut client, mut server) = (Manager::new(Limits::default()), Manager::new(Limits::default()));
+//! server.listen(service_of_port(4420));
+//! let (qpn, psn) = (Qpn::new(0x11), Psn::new(7));
+//! let connect = Connect::new(client_addr, server_addr, 4420, qpn, psn, Mtu::B1024, b"hello")?;
+//! // Identifiers should be random; these are not.
+//! let id = client.connect(0, 0xC0, &connect)?;
+//!
+//! let request = client.transmit().expect("a request");
+//! server.receive(0, 0x5E, client_addr, &request.mad)?;
+//! let Some(Event::Requested(incoming, request)) = server.poll() else { panic!() };
+//! assert_eq!((request.qpn, request.port(), &request.user_data()[..5]), (Qpn::new(0x11), Some(4420), &b"hello"[..]));
+//! server.accept(0, incoming, &Accept::new(Qpn::new(0x12), Psn::new(9), b"welcome"))?;
+//!
+//! client.receive(0, 0, server_addr, &server.transmit().expect("a reply").mad)?;
+//! let Some(Event::Replied(_, reply)) = client.poll() else { panic!() };
+//! assert_eq!((reply.qpn, reply.starting_psn), (Qpn::new(0x12), Psn::new(9)));
+//! client.establish(0, id)?;
+//! server.receive(0, 0, client_addr, &client.transmit().expect("ready to use").mad)?;
+//! assert_eq!(server.poll(), Some(Event::Established(incoming)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod address;
+mod bits;
+mod connection;
+mod datagram;
+mod mad;
+mod manager;
+mod notices;
+mod progress;
+mod reply;
+mod request;
+
+pub use address::{IP_HEADER_BYTES, IpHeader, service_of_port};
+pub use connection::{Accept, CmDiscard, Connect, ConnectionId, Event, Limits, NoSuchConnection, Refused};
+pub use datagram::{MANAGEMENT_QKEY, write_datagram};
+pub use mad::{MAD_BYTES, Mad, MadError, Message};
+pub use manager::{Manager, Outgoing};
+pub use notices::{Disconnect, Disconnected, Ready, Reject, Rejected, Wait, reason};
+pub use reply::{REPLY_DATA_BYTES, Reply};
+pub use request::{Path, REQUEST_DATA_BYTES, Request, USER_DATA_BYTES};

@@ -1,0 +1,173 @@
+//! The shorter messages: MRA, REJ, RTU, DREQ and DREP.
+
+use crate::cm::bits::Body;
+use crate::wire::Qpn;
+
+/// Why a connection is rejected, where programs meet it.
+pub mod reason {
+    /// There is no room for another connection.
+    pub const NO_RESOURCES: u16 = 3;
+    /// The other side didn't answer in time.
+    pub const TIMEOUT: u16 = 4;
+    /// The request can't be served.
+    pub const UNSUPPORTED: u16 = 5;
+    /// Nobody listens.
+    pub const INVALID_SERVICE: u16 = 8;
+    /// The program said no.
+    pub const CONSUMER: u16 = 28;
+}
+
+/// Which message a rejection or a wait is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejected {
+    /// A request.
+    Request,
+    /// A reply.
+    Reply,
+    /// Another one, or none.
+    Other,
+}
+
+impl Rejected {
+    fn code(self) -> u8 {
+        match self {
+            Rejected::Request => 0,
+            Rejected::Reply => 1,
+            Rejected::Other => 2,
+        }
+    }
+
+    fn of_code(code: u8) -> Rejected {
+        match code {
+            0 => Rejected::Request,
+            1 => Rejected::Reply,
+            _ => Rejected::Other,
+        }
+    }
+}
+
+/// MRA: the message has come, and its answer takes longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The number of the connection at the one who writes; 0 if there is none.
+    pub local_id: u32,
+    /// The number at the other side.
+    pub remote_id: u32,
+    /// The message that has come.
+    pub of: Rejected,
+    /// How long the answer may take: 4.096 µs · 2^n; 5 bits.
+    pub timeout: u8,
+}
+
+/// REJ: no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reject {
+    /// The number of the connection at the one who writes; 0 if there is none.
+    pub local_id: u32,
+    /// The number at the other side.
+    pub remote_id: u32,
+    /// The message that is rejected.
+    pub of: Rejected,
+    /// See [`reason`].
+    pub reason: u16,
+    /// Private data.
+    pub data: [u8; 148],
+}
+
+/// RTU: the connection is ready to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The number of the connection at the one who writes.
+    pub local_id: u32,
+    /// The number at the other side.
+    pub remote_id: u32,
+}
+
+/// DREQ: the connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disconnect {
+    /// The number of the connection at the one who writes.
+    pub local_id: u32,
+    /// The number at the other side.
+    pub remote_id: u32,
+    /// The queue pair at the other side.
+    pub remote_qpn: Qpn,
+}
+
+/// DREP: it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disconnected {
+    /// The number of the connection at the one who writes.
+    pub local_id: u32,
+    /// The number at the other side.
+    pub remote_id: u32,
+}
+
+/// A body that begins with both numbers.
+fn between(local_id: u32, remote_id: u32) -> Body {
+    let mut body = Body::new();
+    body.put_u32(0, local_id);
+    body.put_u32(4, remote_id);
+    body
+}
+
+impl Wait {
+    pub(crate) fn read(body: &Body) -> Wait {
+        let (of, timeout) = (Rejected::of_code(body.0[8] >> 6), body.0[9] >> 3);
+        Wait { local_id: body.u32(0), remote_id: body.u32(4), of, timeout }
+    }
+
+    pub(crate) fn write(&self) -> Body {
+        let mut body = between(self.local_id, self.remote_id);
+        body.put(8, [self.of.code() << 6, self.timeout << 3]);
+        body
+    }
+}
+
+impl Reject {
+    pub(crate) fn read(body: &Body) -> Reject {
+        let (of, reason) = (Rejected::of_code(body.0[8] >> 6), body.u16(10));
+        Reject { local_id: body.u32(0), remote_id: body.u32(4), of, reason, data: body.bytes(84) }
+    }
+
+    pub(crate) fn write(&self) -> Body {
+        let mut body = between(self.local_id, self.remote_id);
+        body.0[8] = self.of.code() << 6;
+        body.put_u16(10, self.reason);
+        body.put(84, self.data);
+        body
+    }
+}
+
+impl Ready {
+    pub(crate) fn read(body: &Body) -> Ready {
+        Ready { local_id: body.u32(0), remote_id: body.u32(4) }
+    }
+
+    pub(crate) fn write(&self) -> Body {
+        between(self.local_id, self.remote_id)
+    }
+}
+
+impl Disconnect {
+    pub(crate) fn read(body: &Body) -> Disconnect {
+        let remote_qpn = Qpn::new(body.u24(8).0);
+        Disconnect { local_id: body.u32(0), remote_id: body.u32(4), remote_qpn }
+    }
+
+    pub(crate) fn write(&self) -> Body {
+        let mut body = between(self.local_id, self.remote_id);
+        body.put_u24(8, self.remote_qpn.number(), 0);
+        body
+    }
+}
+
+impl Disconnected {
+    pub(crate) fn read(body: &Body) -> Disconnected {
+        Disconnected { local_id: body.u32(0), remote_id: body.u32(4) }
+    }
+
+    pub(crate) fn write(&self) -> Body {
+        between(self.local_id, self.remote_id)
+    }
+}

@@ -1,0 +1,243 @@
+//! What messages and time do to connections.
+
+use crate::cm::bits::padded;
+use crate::cm::connection::{CmDiscard, Connection, ConnectionId, Event, State};
+use crate::cm::mad::{Mad, Message};
+use crate::cm::manager::{Manager, Outgoing};
+use crate::cm::notices::{Disconnect, Disconnected, Ready, Reject, Rejected, Wait, reason};
+use crate::cm::reply::Reply;
+use crate::cm::request::Request;
+use crate::transport::ack_timeout_ns;
+use std::net::IpAddr;
+
+/// The longest that a peer may ask for: 8.6 s.
+const WAIT_MAX: u8 = 21;
+/// A reliable or an unreliable connection.
+const SERVICE_TYPES: u8 = 2;
+
+impl Manager {
+    /// Takes in a message that came to queue pair 1 from `from`. `random` makes the number of a new
+    /// connection hard to guess.
+    pub fn receive(&mut self, now_ns: u64, random: u32, from: IpAddr, mad: &[u8]) -> Result<(), CmDiscard> {
+        let Mad { transaction, message } = Mad::read(mad)?;
+        match message {
+            Message::Request(request) => self.request(now_ns, random, from, transaction, request),
+            Message::Reply(reply) => self.reply(now_ns, from, reply),
+            Message::Ready(ready) => self.ready(from, ready),
+            Message::Reject(reject) => self.rejected(from, reject),
+            Message::Wait(wait) => self.longer(now_ns, from, wait),
+            Message::Disconnect(disconnect) => self.ends(now_ns, from, transaction, disconnect),
+            Message::Disconnected(disconnected) => self.ended(now_ns, from, disconnected),
+        }
+    }
+
+    /// The connection of ours that a message from there is about.
+    fn connection(&self, from: IpAddr, ours: u32) -> Result<(usize, &Connection), CmDiscard> {
+        let place = self.place_of(ours);
+        let connection = self.places[place].as_ref();
+        let connection = connection.filter(|connection| connection.id == ours && connection.peer == from);
+        Ok((place, connection.ok_or(CmDiscard::NoConnection)?))
+    }
+
+    fn request(
+        &mut self,
+        now_ns: u64,
+        random: u32,
+        from: IpAddr,
+        transaction: u64,
+        request: Request,
+    ) -> Result<(), CmDiscard> {
+        let peers = |connection: &&Connection| connection.is_passive && connection.peer == from;
+        let is_same =
+            |connection: &Connection| connection.remote_id == request.local_id && connection.state != State::Gone;
+        let same = self.places.iter().position(|place| place.as_ref().filter(peers).is_some_and(is_same));
+        if let Some(place) = same {
+            let state = self.places[place].as_ref().map(|connection| connection.state);
+            // The answer was lost, or is on its way.
+            if matches!(state, Some(State::Accepting | State::Requested)) {
+                self.to_send.ask(place);
+            }
+            return Err(CmDiscard::Duplicate);
+        }
+        let is_half_open = |connection: &&Connection| matches!(connection.state, State::Requested | State::Accepting);
+        let half_open = self.places.iter().flatten().filter(peers).filter(is_half_open).count();
+        let why = if !self.services.contains(&request.service) {
+            Some(reason::INVALID_SERVICE)
+        } else if request.service_type >= SERVICE_TYPES {
+            Some(reason::UNSUPPORTED)
+        } else if half_open >= self.limits.half_open_per_source {
+            Some(reason::NO_RESOURCES)
+        } else {
+            None
+        };
+        let place = if why.is_none() { self.free.pop() } else { None };
+        let Some(place) = place else {
+            let reason = why.unwrap_or(reason::NO_RESOURCES);
+            let data = padded(&[]);
+            let reject = Reject { local_id: 0, remote_id: request.local_id, of: Rejected::Request, reason, data };
+            self.answer(from, transaction, Message::Reject(reject));
+            return Err(CmDiscard::Rejected(reason));
+        };
+        let id = self.number(place, random);
+        let deadline_ns = Some(now_ns.saturating_add(self.limits.decide_ns));
+        self.places[place] = Some(Connection {
+            id,
+            peer: from,
+            remote_id: request.local_id,
+            remote_qpn: request.qpn,
+            transaction,
+            state: State::Requested,
+            message: None,
+            deadline_ns,
+            tries_left: 0,
+            unpolled: 0,
+            is_passive: true,
+        });
+        self.wait_until(place, deadline_ns);
+        self.tell(place, Event::Requested(ConnectionId(id), request));
+        Ok(())
+    }
+
+    fn reply(&mut self, now_ns: u64, from: IpAddr, reply: Reply) -> Result<(), CmDiscard> {
+        let (place, connection) = self.connection(from, reply.remote_id)?;
+        let (id, remote_id, transaction) = (connection.id, connection.remote_id, connection.transaction);
+        match connection.state {
+            State::Requesting => {
+                let decide_ns = now_ns.saturating_add(self.limits.decide_ns);
+                if let Some(connection) = &mut self.places[place] {
+                    (connection.remote_id, connection.remote_qpn) = (reply.local_id, reply.qpn);
+                    connection.message = None;
+                }
+                self.rest(place, State::Replied, Some(decide_ns));
+                self.tell(place, Event::Replied(ConnectionId(id), reply));
+                Ok(())
+            }
+            // What was said last got lost; of one that has ended, it isn't said again.
+            State::Established if remote_id == reply.local_id => {
+                let ready = Message::Ready(Ready { local_id: id, remote_id });
+                self.answer(from, transaction, ready);
+                Err(CmDiscard::Duplicate)
+            }
+            _ => Err(CmDiscard::Duplicate),
+        }
+    }
+
+    fn ready(&mut self, from: IpAddr, ready: Ready) -> Result<(), CmDiscard> {
+        let (place, connection) = self.connection(from, ready.remote_id)?;
+        let id = connection.id;
+        if connection.remote_id != ready.local_id {
+            return Err(CmDiscard::NoConnection);
+        }
+        if connection.state != State::Accepting {
+            return Err(CmDiscard::Duplicate);
+        }
+        self.rest(place, State::Established, None);
+        self.tell(place, Event::Established(ConnectionId(id)));
+        Ok(())
+    }
+
+    fn rejected(&mut self, from: IpAddr, reject: Reject) -> Result<(), CmDiscard> {
+        let (place, connection) = self.connection(from, reject.remote_id)?;
+        let (id, state) = (connection.id, connection.state);
+        // One that never was has no number.
+        if state != State::Requesting && connection.remote_id != reject.local_id && reject.local_id != 0 {
+            return Err(CmDiscard::NoConnection);
+        }
+        if !matches!(state, State::Requesting | State::Replied | State::Requested | State::Accepting) {
+            return Err(CmDiscard::Duplicate);
+        }
+        self.to_send.forget(place);
+        self.tell(place, Event::Rejected(ConnectionId(id), reject));
+        self.rest(place, State::Gone, None);
+        Ok(())
+    }
+
+    fn longer(&mut self, now_ns: u64, from: IpAddr, wait: Wait) -> Result<(), CmDiscard> {
+        let (place, connection) = self.connection(from, wait.remote_id)?;
+        if !matches!(connection.state, State::Requesting | State::Accepting) {
+            return Err(CmDiscard::Duplicate);
+        }
+        let longer_ns = ack_timeout_ns(wait.timeout.min(WAIT_MAX)).unwrap_or(0);
+        let timeout_ns = ack_timeout_ns(self.limits.timeout).unwrap_or(0);
+        self.wait_until(place, Some(now_ns.saturating_add(longer_ns).saturating_add(timeout_ns)));
+        Ok(())
+    }
+
+    fn ends(&mut self, now_ns: u64, from: IpAddr, transaction: u64, disconnect: Disconnect) -> Result<(), CmDiscard> {
+        let bye = Disconnected { local_id: disconnect.remote_id, remote_id: disconnect.local_id };
+        let found = self.connection(from, disconnect.remote_id);
+        let found = found.map(|(place, connection)| (place, connection.id, connection.remote_id, connection.state));
+        let is_its = |remote_id: u32| remote_id == disconnect.local_id;
+        let (place, id, _, state) = match found {
+            Ok(found) if is_its(found.2) => found,
+            Ok(_) => return Err(CmDiscard::NoConnection),
+            // Has been forgotten here, by a restart perhaps: the other side need not wait.
+            Err(why) => {
+                self.answer(from, transaction, Message::Disconnected(bye));
+                return Err(why);
+            }
+        };
+        self.answer(from, transaction, Message::Disconnected(bye));
+        if matches!(state, State::TimeWait | State::Gone | State::Requesting | State::Requested) {
+            return Err(CmDiscard::Duplicate);
+        }
+        self.over(now_ns, place, id);
+        Ok(())
+    }
+
+    fn ended(&mut self, now_ns: u64, from: IpAddr, disconnected: Disconnected) -> Result<(), CmDiscard> {
+        let (place, connection) = self.connection(from, disconnected.remote_id)?;
+        let id = connection.id;
+        if connection.state != State::Disconnecting {
+            return Err(CmDiscard::Duplicate);
+        }
+        self.over(now_ns, place, id);
+        Ok(())
+    }
+
+    /// A connection has ended; its numbers rest for a while.
+    fn over(&mut self, now_ns: u64, place: usize, id: u32) {
+        self.to_send.forget(place);
+        self.tell(place, Event::Disconnected(ConnectionId(id)));
+        self.rest(place, State::TimeWait, Some(now_ns.saturating_add(self.limits.time_wait_ns)));
+    }
+
+    /// Says something to somebody without a connection, or beside one; if too much is to be said
+    /// already, nothing.
+    fn answer(&mut self, to: IpAddr, transaction: u64, message: Message) {
+        if self.answers.len() < self.limits.answers {
+            self.answers.push_back(Outgoing { to, mad: Mad { transaction, message }.to_bytes() });
+        }
+    }
+
+    /// Time has passed: says again what was not answered, or gives up.
+    pub fn advance(&mut self, now_ns: u64) {
+        while let Some(place) = self.deadlines.take_due(now_ns) {
+            let Some(connection) = &mut self.places[place] else { continue };
+            let (id, state) = (connection.id, connection.state);
+            let repeats = matches!(state, State::Requesting | State::Accepting | State::Disconnecting);
+            if repeats && connection.tries_left > 0 {
+                connection.tries_left -= 1;
+                let timeout_ns = ack_timeout_ns(self.limits.timeout).unwrap_or(1);
+                self.wait_until(place, Some(now_ns.saturating_add(timeout_ns)));
+                self.to_send.ask(place);
+                continue;
+            }
+            match state {
+                State::Disconnecting => self.over(now_ns, place, id),
+                State::TimeWait => self.rest(place, State::Gone, None),
+                State::Requesting | State::Accepting | State::Requested | State::Replied => {
+                    let of = match state {
+                        State::Requesting | State::Requested => Rejected::Request,
+                        _ => Rejected::Reply,
+                    };
+                    let (remote_id, data) = (connection.remote_id, padded(&[]));
+                    let reject = Reject { local_id: id, remote_id, of, reason: reason::TIMEOUT, data };
+                    self.tell(place, Event::Unanswered(ConnectionId(id)));
+                    self.say(now_ns, place, State::Gone, Message::Reject(reject));
+                }
+                State::Established | State::Gone => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Who is next, and when: of queue pairs, and of connections.
+
+mod deadlines;
+mod turns;
+
+pub(crate) use deadlines::Deadlines;
+pub(crate) use turns::Turns;
