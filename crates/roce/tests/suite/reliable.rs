@@ -81,6 +81,24 @@ fn a_missing_packet_is_asked_for_once_and_all_from_there_on_is_sent_again() {
     assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
 }
 
+/// What asked for a repetition before a time-out may ask for another one after it.
+#[test]
+fn after_a_time_out_a_missing_packet_may_be_asked_for_again() {
+    let mut pair = pair();
+    pair.a.send(1, SEND, 2 * MTU);
+    let sent = pair.a.all(0);
+    pair.b.take(0, &sent[1]).expect_err("out of order");
+    let naks = pair.b.all(0);
+    let mut now_ns = 0;
+    for _ in 0..2 {
+        pair.a.take(now_ns, &naks[0]).expect("taken");
+        assert_eq!(pair.a.all(now_ns), sent, "asked for");
+        now_ns = pair.a.qp.deadline_ns().expect("it waits");
+        pair.a.qp.advance(now_ns);
+        assert_eq!(pair.a.all(now_ns), sent, "overdue");
+    }
+}
+
 #[test]
 fn what_is_not_answered_is_repeated_as_often_as_was_asked_for() {
     for retry_count in [0, 1, 7] {
