@@ -210,9 +210,10 @@ impl Lcore {
     #[inline(never)]
     fn poll_nodes(&mut self) -> bool {
         let (mut busy, mut polling, mut pollers) = (false, Polling::DONE, 0);
+        self.ctx.stats.calling.begin(Call::Poll);
         for (index, node) in self.nodes[..self.pollers].iter_mut().enumerate() {
             if node.polling().is_due(&self.ctx.time) {
-                self.ctx.stats.calling.set(index, Call::Poll);
+                self.ctx.stats.calling.stage(index);
                 let turn = node.poll(&mut self.ctx);
                 busy |= turn.busy;
                 if turn.finished {
@@ -230,23 +231,24 @@ impl Lcore {
     }
 
     /// Runs the stages that have input, in topological order. True if one had.
-    #[inline]
+    #[inline(always)] // As `publish`.
     fn run_nodes(&mut self) -> bool {
-        let mut busy = false;
+        let (mut busy, mut polling) = (false, self.polling);
+        self.ctx.stats.calling.begin(Call::Process);
         for (index, node) in self.nodes.iter_mut().enumerate() {
             if node.has_input(&self.ctx) {
-                self.ctx.stats.calling.set(index, Call::Process);
+                self.ctx.stats.calling.stage(index);
                 node.process(&mut self.ctx);
-                self.polling = self.polling.min(node.polling());
+                polling = polling.min(node.polling());
                 busy = true;
             }
         }
         self.ctx.stats.calling.clear();
+        self.polling = polling;
         busy
     }
 
-    /// The work of a turn that something arrived in, or was left for: stages, ports, rings, in this
-    /// order.
+    /// The work of a turn in which something arrived or was left: stages, then ports, then rings.
     #[inline(never)]
     fn work<const MANY: bool>(&mut self, arrived: bool) -> bool {
         let mut busy = arrived | self.run_nodes();
@@ -372,8 +374,7 @@ impl Lcore {
     }
 
     /// One turn. True if it found work. After one that left none behind, the next ones only poll.
-    // Every caller of a turn calls this, not its parts: a second caller of the parts would keep
-    // them from being inlined here.
+    // Nothing else calls its parts: a second caller would keep them from being inlined here.
     #[inline(never)]
     pub(crate) fn run_turn(&mut self) -> bool {
         self.begin();

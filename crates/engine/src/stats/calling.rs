@@ -17,9 +17,6 @@ pub(crate) enum Call {
 const BY_NUMBER: [Call; 6] =
     [Call::Process, Call::Poll, Call::Stop, Call::PortEvent, Call::ConnectionEvent, Call::Drop];
 
-/// The bits of a call, below those of the stage's place on its lcore.
-const BITS: u32 = 3;
-
 impl Call {
     /// Where an lcore is that calls no stage.
     pub(crate) const NONE: &str = "in a turn of its own, in which it called no stage,";
@@ -38,28 +35,40 @@ impl Call {
     }
 }
 
-/// The call that an lcore makes now. Written by it alone; one store a call.
+/// The call that an lcore makes now. Written by it alone: a store for each pass over its stages,
+/// and one for each call. Two words, of which a reader may see one of this call and one of the
+/// last; of a stage that never comes back both are long there.
 #[derive(Debug, Default)]
-pub(crate) struct Calling(Count);
+pub(crate) struct Calling {
+    /// What stages are called for; 0: the lcore calls none.
+    what: Count,
+    /// The place of the stage on the lcore, while `what` is not 0.
+    stage: Count,
+}
 
 impl Calling {
+    /// From here on the lcore calls stages for this, each of which [`Calling::stage`] says.
+    #[inline]
+    pub(crate) fn begin(&self, call: Call) {
+        self.what.set(call as u64);
+    }
+
     /// The lcore calls the stage in this place.
     #[inline]
-    pub(crate) fn set(&self, stage: usize, call: Call) {
-        self.0.set((stage as u64) << BITS | call as u64);
+    pub(crate) fn stage(&self, place: usize) {
+        self.stage.set(place as u64);
     }
 
     /// The lcore calls none.
     #[inline]
     pub(crate) fn clear(&self) {
-        self.0.set(0);
+        self.what.set(0);
     }
 
     /// The stage that is called, by its place on the lcore, and for what.
     pub(crate) fn now(&self) -> Option<(usize, Call)> {
-        let word = self.0.value();
-        let call = BY_NUMBER.get(((word & ((1 << BITS) - 1)) as usize).checked_sub(1)?)?;
-        Some(((word >> BITS) as usize, *call))
+        let call = BY_NUMBER.get((self.what.value() as usize).checked_sub(1)?)?;
+        Some((self.stage.value() as usize, *call))
     }
 }
 
@@ -71,11 +80,14 @@ mod tests {
     fn every_call_of_every_stage_is_told_as_it_was_set() {
         let calling = Calling::default();
         assert_eq!(calling.now(), None);
-        for (stage, call) in [0, 1, 65_535].into_iter().flat_map(|stage| BY_NUMBER.map(|call| (stage, call))) {
-            calling.set(stage, call);
-            assert_eq!(calling.now(), Some((stage, call)));
+        for call in BY_NUMBER {
+            calling.begin(call);
+            for stage in [0, 1, 65_535] {
+                calling.stage(stage);
+                assert_eq!(calling.now(), Some((stage, call)));
+            }
+            calling.clear();
+            assert_eq!(calling.now(), None);
         }
-        calling.clear();
-        assert_eq!(calling.now(), None);
     }
 }
