@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::Value;
 use verbline::plan::Lack;
 
@@ -20,6 +21,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How often a wait looks.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Names all CPUs that the tests may use, where each test that pins an lcore has one of them: a
+/// plan that is only looked at may name more.
+const MACHINE_CPUS: &str = "VERBLINE_TEST_CPUS";
 
 /// A program, and the arguments that every run of it gets.
 #[derive(Clone, Debug)]
@@ -99,7 +104,7 @@ impl Program {
     }
 
     /// The same, where the machine is held already.
-    pub(crate) fn start_in_turn(&self, command: &mut Command, out: [Stdio; 2], turn: File) -> Started {
+    pub(crate) fn start_in_turn(&self, command: &mut Command, out: [Stdio; 2], turn: Turn) -> Started {
         let [stdout, stderr] = out;
         command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         let child = command.spawn().unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
@@ -108,14 +113,14 @@ impl Program {
 
     /// A command that runs it behind another, e.g. `taskset -c 1`.
     pub fn behind<T: AsRef<OsStr>>(&self, wrapper: impl IntoIterator<Item = T>) -> Command {
-        let mut command = shell();
+        let mut command = self.shell();
         command.args(wrapper).arg(&self.binary);
         self.dress(command)
     }
 
     /// The same arguments for another binary, e.g. a copy.
     pub fn command_under(&self, binary: impl AsRef<OsStr>) -> Command {
-        let mut command = shell();
+        let mut command = self.shell();
         command.arg(binary);
         self.dress(command)
     }
@@ -131,23 +136,40 @@ impl Program {
         command
     }
 
-    /// Holds the machine for this run. A file's lock, for tests may be threads or processes.
-    pub(crate) fn turn(&self) -> File {
-        let path = self.binary.with_file_name("verbline-tests.lock");
-        let file = File::create(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        file.lock().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        file
+    /// What starts a program as a user's shell does, whatever started the tests: no signal is
+    /// ignored (as SIGHUP is under nohup) and files are made with the usual mode. It becomes the
+    /// program, under the same process id.
+    fn shell(&self) -> Command {
+        let mut command = Command::new("env");
+        command.args(["--default-signal", "sh", "-c", "umask 022; exec \"$@\"", "sh"]);
+        if let Some(cpus) = std::env::var_os(MACHINE_CPUS).filter(|_| !self.runs_lcores()) {
+            command.args(["taskset".as_ref(), "-c".as_ref(), cpus.as_os_str()]);
+        }
+        command
+    }
+
+    /// Of all verbs `run` alone starts lcores.
+    fn runs_lcores(&self) -> bool {
+        self.arguments.first().is_none_or(|verb| verb == "run")
+    }
+
+    /// Holds the CPUs that this test may use for this run.
+    pub(crate) fn turn(&self) -> Turn {
+        let lock = |cpu| {
+            let path = self.binary.with_file_name(format!("verbline-tests.cpu{cpu}.lock"));
+            let file = File::create(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            file.lock().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            file
+        };
+        let set = sched_getaffinity(None).expect("every thread may run somewhere");
+        // In one order, so that no two wait for each other.
+        Turn((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(lock).collect())
     }
 }
 
-/// What starts a program as a user's shell does, whatever started the tests: no signal is ignored
-/// (as SIGHUP is under nohup) and files are made with the usual mode. It becomes the program, under
-/// the same process id.
-fn shell() -> Command {
-    let mut command = Command::new("env");
-    command.args(["--default-signal", "sh", "-c", "umask 022; exec \"$@\"", "sh"]);
-    command
-}
+/// CPUs that no other test's program uses. Locks of files, for tests may be threads or processes.
+#[derive(Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "the locks end with their files")] Vec<File>);
 
 /// A program that runs. It is killed when this is dropped.
 #[derive(Debug)]
@@ -155,7 +177,7 @@ pub struct Started {
     shown: String,
     child: Child,
     taken_away: Vec<Lack>,
-    _turn: File,
+    _turn: Turn,
 }
 
 impl Started {

@@ -17,7 +17,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use verbline::plan::Lack;
 
 use crate::notes::taken_out;
-use crate::program::{LOOK_EVERY, PATIENCE, Program};
+use crate::program::{LOOK_EVERY, PATIENCE, Program, Turn};
 
 const ROWS: NonZero<u16> = NonZero::new(60).unwrap();
 const COLUMNS: NonZero<u16> = NonZero::new(80).unwrap();
@@ -30,7 +30,7 @@ pub struct Terminal {
     output: Receiver<Vec<u8>>,
     keyboard: File,
     columns: NonZero<u16>,
-    _turn: File,
+    _turn: Turn,
 }
 
 impl Terminal {

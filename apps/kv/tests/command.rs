@@ -96,7 +96,7 @@ fn two_lcores_say_where_operations_vanish() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_at_their_place() {
+fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
     let cases = [
         ("kv.shards=0", "0 is not within 1 to 64"),
         ("kv.value_bytes=15", "15 is not within 16 to"),

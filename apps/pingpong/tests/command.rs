@@ -74,7 +74,7 @@ fn two_lcores_that_measure_nothing_say_so() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_at_their_place() {
+fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
     let cases = [
         ("pingpong.size_bytes=7", "7 bytes do not fit: 8 at least, 4096 in this pool"),
         ("pingpong.size_bytes=4097", "4097 bytes do not fit"),

@@ -20,6 +20,8 @@ pub(crate) enum Error {
     NoCrate { name: String, there: Vec<String> },
     #[error("{program} doesn't list its tests: {said}")]
     List { program: String, said: String },
+    #[error("which CPUs this process may use can't be asked or set: {0}")]
+    Cpus(std::io::Error),
     #[error("signals can't be watched: {0}")]
     Signals(std::io::Error),
     #[error("interrupted")]
@@ -41,7 +43,7 @@ pub(crate) struct Built {
     /// `unit`, or the target's own name.
     pub target: String,
     pub executable: PathBuf,
-    /// Its tests pin lcores, so that nothing may run beside them.
+    /// Its tests pin lcores, so that nothing may run beside them on their CPUs.
     pub lcores: bool,
 }
 

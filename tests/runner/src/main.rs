@@ -1,9 +1,9 @@
 //! What `./x test` runs: builds the tests, runs every program, and says what failed, hung, was
 //! skipped or was slow. Nothing stops at the first failure.
 //!
-//! Programs whose tests pin lcores have the machine to themselves, one test at a time; the others
-//! run side by side, one a CPU. A crate says in its manifest that its tests pin lcores:
-//! `[package.metadata.tests] lcores = true`.
+//! A test that pins an lcore has a CPU to itself, and one whose name begins with `two_lcores_` has
+//! all of them; the others run side by side. A crate says in its manifest that its tests pin
+//! lcores: `[package.metadata.tests] lcores = true`.
 #![forbid(unsafe_code)]
 
 mod build;
@@ -20,6 +20,7 @@ use clap::Parser;
 
 use crate::build::{Built, Error, MODELS};
 use crate::program::Limits;
+use crate::queue::{Job, Lanes};
 use crate::summary::Summary;
 
 /// Runs the tests: all of them, or those of some crates.
@@ -82,17 +83,19 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
     if arguments.list {
         return list(&programs, &arguments.names).map(|()| true);
     }
-    let limits = Limits {
-        test: hangs_after(),
-        interrupted: interrupted()?,
-        names: arguments.names.clone(),
-        long: arguments.all,
-    };
-    let (alone, beside): (Vec<Built>, Vec<Built>) = programs.into_iter().partition(|program| program.lcores);
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    for (step, programs, at_once) in [("tests side by side", beside, cpus), ("tests on lcores", alone, 1)] {
+    let limits = Limits { test: hangs_after(), cpus: queue::cpus()?, interrupted: interrupted()? };
+    let jobs = Jobs::of(programs, arguments)?;
+    for (step, jobs, lanes) in [
+        ("tests without an lcore, side by side", jobs.beside, Lanes::Shared),
+        ("tests on one lcore, one a CPU", jobs.one_lcore, Lanes::Pinned),
+        ("tests on two lcores, one after another", jobs.two_lcores, Lanes::One),
+    ] {
+        if jobs.is_empty() {
+            continue;
+        }
+        println!("{step}:");
         let begun = Instant::now();
-        let ended = queue::run(programs, at_once, &limits, |ended| summary.ended(ended));
+        let ended = queue::run(jobs, lanes, &limits, |ended| summary.ended(ended));
         summary.took(step, begun.elapsed());
         ended?;
     }
@@ -101,6 +104,40 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
         summary.documented(&documented);
     }
     Ok(summary.print(arguments.all))
+}
+
+/// What is to run, by what it needs.
+#[derive(Default)]
+struct Jobs {
+    beside: Vec<Job>,
+    one_lcore: Vec<Job>,
+    two_lcores: Vec<Job>,
+}
+
+/// A job of tests that pin lcores: enough to be worth a process, and few enough that all lanes end
+/// at nearly the same time.
+const TESTS_A_JOB: usize = 12;
+
+impl Jobs {
+    fn of(programs: Vec<Built>, arguments: &Arguments) -> Result<Jobs, Error> {
+        let mut jobs = Jobs::default();
+        for program in programs {
+            let mut tests = program::names(&program, &arguments.names)?;
+            // Who names a test wants it.
+            tests.retain(|test| arguments.all || !arguments.names.is_empty() || !program::is_long(&program, test));
+            if !program.lcores {
+                jobs.beside.push(Job { program, tests });
+                continue;
+            }
+            let needs_two =
+                |test: &String| test.rsplit("::").next().is_some_and(|name| name.starts_with("two_lcores_"));
+            let (two, one): (Vec<String>, Vec<String>) = tests.into_iter().partition(needs_two);
+            let of = |tests: &[String]| Job { program: program.clone(), tests: tests.to_vec() };
+            jobs.one_lcore.extend(one.chunks(TESTS_A_JOB).map(of));
+            jobs.two_lcores.extend(two.chunks(TESTS_A_JOB).map(of));
+        }
+        Ok(jobs)
+    }
 }
 
 fn list(programs: &[Built], names: &[String]) -> Result<(), Error> {

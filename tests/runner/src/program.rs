@@ -18,12 +18,10 @@ use crate::build::{Built, Error};
 pub(crate) struct Limits {
     /// How long one test may take.
     pub test: Duration,
+    /// The CPUs that tests may use.
+    pub cpus: Vec<usize>,
     /// Becomes true when everything is to end.
     pub interrupted: Arc<AtomicBool>,
-    /// Parts of the names of the tests that run; all, if there are none.
-    pub names: Vec<String>,
-    /// Whether the tests that `long-tests` names run too.
-    pub long: bool,
 }
 
 /// Lines of `CRATE TARGET NAME: why it is left to --all`.
@@ -34,7 +32,8 @@ pub(crate) fn long() -> impl Iterator<Item = (&'static str, &'static str)> {
     LONG.lines().filter_map(|line| line.split_once(": "))
 }
 
-fn is_long(program: &Built, test: &str) -> bool {
+/// Whether a test of a program is left to `--all`.
+pub(crate) fn is_long(program: &Built, test: &str) -> bool {
     let name = format!("{} {test}", program.title());
     long().any(|(long, _)| long == name)
 }
@@ -70,6 +69,14 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
+    /// With some more of the same program's tests.
+    pub(crate) fn joined(mut self, mut other: Ended) -> Ended {
+        self.tests.append(&mut other.tests);
+        self.took += other.took;
+        self.said += &other.said;
+        self
+    }
+
     pub(crate) fn is_passed(&self) -> bool {
         self.tests.iter().all(|test| matches!(test.verdict, Verdict::Passed | Verdict::Ignored))
     }
@@ -93,16 +100,13 @@ pub(crate) fn names(program: &Built, parts: &[String]) -> Result<Vec<String>, Er
     Ok(names.filter(|name| parts.is_empty() || parts.iter().any(|part| name.contains(part.as_str()))).collect())
 }
 
-/// Runs a program's tests, one after another. A test that hangs is ended, and those behind it run
-/// all the same.
-pub(crate) fn run(program: Built, limits: &Limits) -> Result<Ended, Error> {
+/// Runs some of a program's tests, one after another. A test that hangs is ended, and those behind
+/// it run all the same.
+pub(crate) fn run(program: Built, mut left: Vec<String>, limits: &Limits) -> Result<Ended, Error> {
     let begun = Instant::now();
-    let mut left = names(&program, &limits.names)?;
-    // Who names a test wants it.
-    left.retain(|test| limits.long || !limits.names.is_empty() || !is_long(&program, test));
     let (mut tests, mut said) = (Vec::new(), String::new());
     while !left.is_empty() {
-        let mut part = Part::start(&program, &left)?;
+        let mut part = Part::start(&program, &left, limits)?;
         part.follow(limits)?;
         let before = left.len();
         left.retain(|name| !part.tests.iter().any(|test| test.name == *name));
@@ -143,9 +147,12 @@ struct Part {
 }
 
 impl Part {
-    fn start(program: &Built, tests: &[String]) -> Result<Part, Error> {
+    fn start(program: &Built, tests: &[String], limits: &Limits) -> Result<Part, Error> {
         let failed = |error| Error::Start { program: program.executable.display().to_string(), error };
         let mut command = command(program);
+        // Programs that pin no lcore are started on all CPUs, wherever their test is.
+        let cpus: Vec<String> = limits.cpus.iter().map(usize::to_string).collect();
+        command.env("VERBLINE_TEST_CPUS", cpus.join(","));
         command.args(["--test-threads=1", "--show-output", "--exact"]).args(tests);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         // A group of its own, so that what it started ends with it.

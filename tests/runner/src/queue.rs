@@ -1,34 +1,98 @@
-//! Programs in turn: as many at once as may be.
+//! Jobs in turn: as many at once as there are lanes, and what became of a program once all of its
+//! jobs are done.
 
-use std::sync::Mutex;
-use std::sync::mpsc::channel;
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::build::{Built, Error};
 use crate::program::{self, Ended, Limits};
 
-/// Runs all programs, `at_once` of them side by side, and hands each to `ended` as it ends.
-pub(crate) fn run(
-    programs: Vec<Built>,
-    at_once: usize,
-    limits: &Limits,
-    mut ended: impl FnMut(Ended),
-) -> Result<(), Error> {
-    let left = Mutex::new(programs.into_iter());
+/// Some tests of a program, which run in one process.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub program: Built,
+    pub tests: Vec<String>,
+}
+
+/// Where jobs run side by side: on any CPU, or each lane's on one of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lanes {
+    /// One job at a time, which may have all CPUs.
+    One,
+    /// As many as there are CPUs, on any.
+    Shared,
+    /// One a CPU, which its job has to itself.
+    Pinned,
+}
+
+/// What became of a program so far.
+#[derive(Default)]
+struct Progress {
+    jobs_left: usize,
+    ended: Option<Ended>,
+}
+
+/// Runs all jobs, and hands each program to `ended` as its last job ends.
+pub(crate) fn run(jobs: Vec<Job>, lanes: Lanes, limits: &Limits, mut ended: impl FnMut(Ended)) -> Result<(), Error> {
+    let mut programs: BTreeMap<String, Progress> = BTreeMap::new();
+    jobs.iter().for_each(|job| programs.entry(job.program.title()).or_default().jobs_left += 1);
+    let cpus = &limits.cpus;
+    let left = Mutex::new(jobs.into_iter());
     std::thread::scope(|scope| {
         let (sender, receiver) = channel();
-        for _ in 0..at_once {
+        for cpu in cpus.iter().take(if lanes == Lanes::One { 1 } else { cpus.len() }) {
             let (sender, left) = (sender.clone(), &left);
-            scope.spawn(move || {
-                loop {
-                    let next = left.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).next();
-                    let Some(program) = next else { break };
-                    if sender.send(program::run(program, limits)).is_err() {
-                        break;
-                    }
-                }
-            });
+            let may_use = if lanes == Lanes::Pinned { std::slice::from_ref(cpu) } else { cpus };
+            scope.spawn(move || follow(may_use, left, limits, &sender));
         }
         drop(sender);
-        receiver.into_iter().try_for_each(|result| result.map(&mut ended))
+        for part in receiver {
+            let part = part?;
+            let Some(program) = programs.get_mut(&part.program.title()) else { continue };
+            program.ended = Some(match program.ended.take() {
+                Some(before) => before.joined(part),
+                None => part,
+            });
+            program.jobs_left -= 1;
+            if program.jobs_left == 0 {
+                program.ended.take().into_iter().for_each(&mut ended);
+            }
+        }
+        Ok(())
     })
+}
+
+/// Runs jobs one after another, until none is left or nobody wants to know.
+fn follow(
+    cpus: &[usize],
+    left: &Mutex<impl Iterator<Item = Job>>,
+    limits: &Limits,
+    sender: &Sender<Result<Ended, Error>>,
+) {
+    // What a thread starts runs where the thread may.
+    if let Err(error) = pin(cpus) {
+        return drop(sender.send(Err(error)));
+    }
+    loop {
+        let next = left.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let Some(Job { program, tests }) = next else { break };
+        if sender.send(program::run(program, tests, limits)).is_err() {
+            break;
+        }
+    }
+}
+
+/// The CPUs that this process may use.
+pub(crate) fn cpus() -> Result<Vec<usize>, Error> {
+    let set = sched_getaffinity(None).map_err(|error| Error::Cpus(error.into()))?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
+}
+
+fn pin(cpus: &[usize]) -> Result<(), Error> {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|cpu| set.set(*cpu));
+    sched_setaffinity(None, &set).map_err(|error| Error::Cpus(error.into()))
 }

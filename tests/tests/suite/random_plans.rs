@@ -17,7 +17,7 @@ fn two_lcores_at_most_and_forty_random_plans_run_as_they_must() {
 }
 
 #[test]
-fn a_thousand_drafts_are_valid_plans_and_every_kind_of_link_is_among_them() {
+fn two_lcores_a_thousand_drafts_are_valid_plans_and_every_kind_of_link_is_among_them() {
     let texts: Vec<String> = (0..1_000).map(text).collect();
     for word in [
         "[ring.",

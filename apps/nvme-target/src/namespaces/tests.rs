@@ -43,7 +43,7 @@ fn nsid_of(change: &Change) -> u32 {
 /// While a namespace is being opened, which may take seconds, stages take and give up what they
 /// have, at once.
 #[test]
-fn stages_wait_for_nobody_who_opens() {
+fn two_lcores_stages_wait_for_nobody_who_opens() {
     let namespaces = Namespaces::default();
     let plan = settings(&null(1, 4096));
     namespaces.begin("a", None, 4, &plan);
@@ -74,7 +74,7 @@ fn stages_wait_for_nobody_who_opens() {
 /// A number comes again, with other blocks, when every stage has given it up, and not before;
 /// one that is taken back before it came never does.
 #[test]
-fn a_number_comes_again_when_every_stage_has_left_it() {
+fn two_lcores_a_number_comes_again_when_every_stage_has_left_it() {
     let namespaces = Namespaces::default();
     let plan = settings(&null(1, 4096));
     for stage in ["a", "b"] {

@@ -307,7 +307,7 @@ fn keys_that_nothing_could_make_are_refused() {
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused_at_their_place() {
+fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
     let cases = [
         ("nvme.subsystem=a disk", "a name is of printable ASCII without spaces"),
         ("nvme.addresses=[\"0.0.0.0:4420\"]", "no host can connect to 0.0.0.0:4420"),

@@ -17,7 +17,7 @@ fn check(sets: &[&str]) -> Finished {
 
 /// Two targets of one file would destroy each other's blocks: the second one says who has it.
 #[test]
-fn a_file_that_somebody_else_has_is_refused() {
+fn two_lcores_a_file_that_somebody_else_has_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     let file = std::fs::File::create(&path).unwrap();
@@ -51,7 +51,7 @@ fn a_file_is_the_blocks_of_one_namespace() {
 }
 
 #[test]
-fn a_secret_is_read_from_a_regular_file_and_never_shown() {
+fn two_lcores_a_secret_is_read_from_a_regular_file_and_never_shown() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     mkfifoat(CWD, path("fifo"), Mode::RUSR | Mode::WUSR).unwrap();

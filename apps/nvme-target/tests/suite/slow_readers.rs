@@ -72,7 +72,7 @@ fn a_host_that_takes_its_responses_late_stays() {
 /// While hosts have a namespace zeroed and verified, over and over, another one's reads go on: what
 /// the lcore does in a turn is bounded, whoever asks for how much.
 #[test]
-fn long_commands_leave_turns_to_others() {
+fn two_lcores_long_commands_leave_turns_to_others() {
     let running = start(&plan(7827, ""));
     let mut busy = Host::new(7827);
     busy.name = "nqn.2026-01.org.example:busy";

@@ -52,7 +52,7 @@ fn a_check_has_no_effects() {
 }
 
 #[test]
-fn an_absent_recording_says_where_it_was_looked_for_and_what_is_missing() {
+fn two_lcores_an_absent_recording_says_where_it_was_looked_for_and_what_is_missing() {
     let dir = tempfile::tempdir().expect("a folder");
     fs::write(dir.path().join(SNAPSHOT), b"").expect("a file");
     let missing = "missing micex_templates.xml, micex_config.xml, micex_increment_a.dat, micex_increment_b.dat; give";
@@ -64,7 +64,7 @@ fn an_absent_recording_says_where_it_was_looked_for_and_what_is_missing() {
 }
 
 #[test]
-fn the_shipped_plan_names_its_own_line_when_nobody_gives_the_folder() {
+fn two_lcores_the_shipped_plan_names_its_own_line_when_nobody_gives_the_folder() {
     // As a user who has no recording finds out: with the path as an absolute one.
     let shown = app().with(["run", "config/moex-replay.toml"]).run();
     let dir = verbline_tests::root().join("moex-forts");
@@ -72,7 +72,7 @@ fn the_shipped_plan_names_its_own_line_when_nobody_gives_the_folder() {
 }
 
 #[test]
-fn a_file_that_was_cut_says_at_which_byte() {
+fn two_lcores_a_file_that_was_cut_says_at_which_byte() {
     for (file, len) in [(SNAPSHOT, 100_001), ("micex_increment_a.dat", 4_321)] {
         let Some(dir) = changed(file, |bytes| bytes.truncate(len)) else { return };
         let path = dir.path().join(file).display().to_string();
@@ -81,7 +81,7 @@ fn a_file_that_was_cut_says_at_which_byte() {
 }
 
 #[test]
-fn a_corrupt_file_says_at_which_byte() {
+fn two_lcores_a_corrupt_file_says_at_which_byte() {
     let file = "micex_increment_b.dat";
     let Some(dir) = changed(file, |bytes| bytes[100_000..100_020].fill(0xff)) else { return };
     let path = dir.path().join(file).display().to_string();
@@ -89,7 +89,7 @@ fn a_corrupt_file_says_at_which_byte() {
 }
 
 #[test]
-fn files_that_are_not_xml_are_named() {
+fn two_lcores_files_that_are_not_xml_are_named() {
     for file in ["micex_templates.xml", "micex_config.xml"] {
         let Some(dir) = changed(file, |bytes| bytes.truncate(bytes.len() / 2)) else { return };
         refused(replay(dir.path()), &[&dir.path().join(file).display().to_string(), "not XML"]);
