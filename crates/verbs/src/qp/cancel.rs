@@ -8,7 +8,7 @@ use crate::device::provider::Provider;
 use crate::errno::{Errno, VerbError};
 use crate::qp::attr::{AttrMask, QpState};
 use crate::signature::SignatureKey;
-use crate::signature::{BadBlock, BlockFault, KeptSignatureKey, KeyConfig};
+use crate::signature::{BlockFault, KeyConfig};
 use crate::wr::buffer::{Buffer, Refused};
 use crate::wr::operation::KeptKey;
 use crate::wr::post::{PostStop, SendOptions};
@@ -70,12 +70,6 @@ impl QueuePair {
             each(KeptKey(place as u16), &fault);
         }
         Ok(gone)
-    }
-
-    /// What is wrong with a block that moved through a key since it was configured, as far as
-    /// [`QueuePair::cancel_responses`] has found it.
-    pub fn bad_block(&self, key: KeptKey) -> Option<BadBlock> {
-        self.keep().memory.keys.get(usize::from(key.0)).and_then(KeptSignatureKey::bad)
     }
 
     pub(crate) fn configure_key(
