@@ -57,6 +57,7 @@ mod fake;
 mod memory;
 mod mlx5;
 mod qp;
+#[cfg(any(test, feature = "script"))]
 pub mod script;
 pub mod signature;
 mod transport;
