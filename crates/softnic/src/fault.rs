@@ -1,5 +1,5 @@
-//! Faults to order: what happens to a device of metal now and then, for whoever wants to see a
-//! program get over it.
+//! Faults to order: what happens to a real device now and then, for tests of how a program gets
+//! over it.
 //!
 //! What it guarantees: each fault shows in the same events, states and answers as on a real device,
 //! and nothing that a program holds is freed by it. Safe to call at any time, by any thread that is
@@ -17,11 +17,11 @@ use crate::objects::qp_table::State;
 
 /// Pulls the device out, and at once puts in another of the same name.
 ///
-/// Whoever has it open gets `IBV_EVENT_DEVICE_FATAL`. Of what they hold nothing works any more:
-/// queue pairs are in ERR, and what was posted to them completes no more; what isn't destroyed yet
-/// can only be destroyed, every other control verb gives `EIO`. Destroying succeeds, as it does
-/// with libibverbs where RDMAV_ALLOW_DISASSOC_DESTROY is set (ibv_open_device(3)). Who opens the
-/// device after this call has the new one. Gives how many contexts lost theirs.
+/// Every context of it gets `IBV_EVENT_DEVICE_FATAL`. No object of theirs works any more: queue
+/// pairs are in ERR, and what was posted to them completes no more; what isn't destroyed yet can
+/// only be destroyed, every other control verb gives `EIO`. Destroying succeeds, as it does with
+/// libibverbs where RDMAV_ALLOW_DISASSOC_DESTROY is set (ibv_open_device(3)). Who opens the device
+/// after this call has the new one. Gives how many contexts lost theirs.
 pub fn remove_device(name: &str) -> usize {
     context::remove(name, || {
         let control = fabric::control();
@@ -31,8 +31,8 @@ pub fn remove_device(name: &str) -> usize {
                 errors.fail(qp);
             }
         });
-        // Whoever was in the middle of a send has left after this; and nothing is flushed, there is
-        // nobody to do it.
+        // A thread that was in the middle of a send has left after this. Nothing is flushed: nobody
+        // is there to do it.
         guards::quiesce(guards::Taken::Device);
         drop(errors);
     })

@@ -4,8 +4,8 @@
 //! is the queue pair's, the range is inside and the rights cover it; then the host address is
 //! given. A key is the index of an entry and an 8-bit tag that changes at each use of the entry, so
 //! a stale key is refused. Lookups take no lock (`verbline_sync::grant`): an entry's key is cleared
-//! first and set last, and whoever unregisters memory waits (`guards::quiesce`) until nobody is
-//! using it.
+//! first and set last, and a thread that unregisters memory waits (`guards::quiesce`) until nobody
+//! is using it.
 
 pub(crate) use verbline_sync::grant::Grant;
 
@@ -91,8 +91,8 @@ impl RegionKey {
         RegionKey { pd, need, key: u32::MAX, start: 0, len: 0, offset: 0 }
     }
 
-    /// As [`check_local`]; or as [`check_remote`], if `pd` is the peer's and `need` a remote right.
-    /// `len` is not 0.
+    /// What [`check_local`] gives; or [`check_remote`], if `pd` is the peer's and `need` a remote
+    /// right. `len` is not 0.
     #[inline(always)]
     pub(crate) fn check(&mut self, key: u32, addr: u64, len: u64) -> Result<*mut u8, Denied> {
         debug_assert!(len > 0);
@@ -102,8 +102,8 @@ impl RegionKey {
         self.inside(addr, len).ok_or(Denied)
     }
 
-    /// As [`check`](Self::check), for runs that rarely change the key: the lookup is away, which
-    /// leaves registers to the run.
+    /// Like [`check`](Self::check), for runs that rarely change the key: the lookup is out of line,
+    /// which leaves registers to the run.
     #[inline(always)]
     pub(crate) fn check_in_run(&mut self, key: u32, addr: u64, len: u64) -> Result<*mut u8, Denied> {
         if !self.is(key) {

@@ -45,7 +45,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// Takes an object out of use and frees it; or the `errno` with which that is refused.
 ///
 /// # Safety
-/// As [`Object::free`], where `retire` succeeds.
+/// The contract of [`Object::free`], where `retire` succeeds.
 unsafe fn freed<T: Object>(raw: *mut T::Raw, retire: fn(&T) -> Result<(), c_int>) -> c_int {
     // SAFETY: by the contract above, `raw` is an object that is not freed yet.
     match retire(unsafe { T::from_raw(raw) }) {
@@ -68,10 +68,10 @@ unsafe fn written<T>(to: *mut T, value: Result<T, c_int>) -> c_int {
     code(value.map(|value| unsafe { to.write(value) }))
 }
 
-/// As [`written`], for verbs that set `errno`.
+/// Like [`written`], for verbs that set `errno`.
 ///
 /// # Safety
-/// As [`written`].
+/// The contract of [`written`].
 unsafe fn written_or_minus_one<T>(to: *mut T, value: Result<T, c_int>) -> c_int {
     // SAFETY: by the contract of `written`, `to` can be written.
     or_minus_one(unsafe { written(to, value) })

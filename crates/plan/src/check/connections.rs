@@ -77,8 +77,8 @@ impl RawPort {
     }
 }
 
-/// Work requests that can be under way at once: so many a queue pair, and no more in all than the
-/// shared bound, if there is one.
+/// Work requests that can be under way at once: the depth of each queue pair, and over all of them
+/// the shared bound, if there is one.
 #[derive(Clone, Copy)]
 pub(crate) struct Depth<'a> {
     each: &'a Field<u32>,

@@ -24,7 +24,7 @@ impl Batch {
         self.fresh_packets.saturating_add(self.held_packets)
     }
 
-    /// The same, or a larger one that holds so many.
+    /// The same, or a larger one that holds `packets`.
     fn at_least(self, packets: u32) -> Batch {
         match self.packets() >= packets {
             true => self,

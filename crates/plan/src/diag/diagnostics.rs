@@ -16,7 +16,7 @@ use serde::ser::{Serialize, SerializeStruct, Serializer};
 use crate::diag::excerpt::excerpt;
 use crate::diag::source::{Location, Sources, Span};
 
-/// Of each severity so many are kept.
+/// The most diagnostics of each severity that are kept.
 pub(crate) const FAULTS_MAX: usize = 100;
 
 /// A fault that marks more places than this is no clearer for it.

@@ -59,7 +59,7 @@ impl Location {
 /// bits. It also bounds what the parser remembers of a text with a fault in every byte.
 pub(crate) const TEXT_BYTES_MAX: usize = 2 << 20;
 
-/// Characters are counted once for every so many bytes, for a text may be one line.
+/// Characters are counted once a block of this size, since a text may be one long line.
 const BLOCK_BYTES: usize = 1024;
 
 #[derive(Debug)]

@@ -57,7 +57,7 @@ pub struct Port {
     pub immediates: bool,
     /// Inline data to ask the device for.
     pub inline_bytes: u32,
-    /// One send in so many is signaled: 1 to `tx_depth_wr`, or 0 if `tx_depth_wr` is 0.
+    /// Every n-th send is signaled: 1 to `tx_depth_wr`, or 0 if `tx_depth_wr` is 0.
     pub signal_every_wr: u32,
     /// Whether received packets carry the time of the turn that received them. If not, a turn in
     /// which no stage asks for the time reads no clock.

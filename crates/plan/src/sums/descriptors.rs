@@ -1,7 +1,7 @@
 //! File descriptors: what a run opens against what this process may have open.
 //!
-//! A run counts on each of them: too few are found out at the start by whoever asks last, or, of
-//! connections, by a peer that is not let in. So they are a sum like any other.
+//! A run needs each of them. Where there are too few, the last part to open one fails at the start,
+//! or a peer is refused its connection. So descriptors are a sum like any other.
 
 use crate::catalog::stage_needs::Needs;
 use crate::check::refs::Links;

@@ -190,7 +190,7 @@ struct Free {
 enum Taken {
     All,
     Unknown,
-    /// So many are left; `None` if there are no pages of this size at all.
+    /// The free pages that are left; `None` if the kernel has no pages of this size.
     TooFew(Option<u64>),
 }
 

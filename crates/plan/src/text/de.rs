@@ -33,7 +33,7 @@ impl Error {
         self
     }
 
-    /// As [`Error::at`] for the value of `entry`; a key that is missing inside it is blamed on the
+    /// [`Error::at`] for the value of `entry`; a key that is missing inside it is blamed on the
     /// entry's own key.
     fn inside(self, entry: &Entry) -> Self {
         let missing = matches!(self.fault, Fault::MissingKey { .. });

@@ -276,7 +276,7 @@ fn a_connection_by_address_has_one_end_here_or_both() {
             .collect();
         insta::assert_snapshot!(format!("by_address_{listens}_{connects}"), drawn);
         if listens && connects {
-            // Queues are what they are, whoever they talk to; but a queue pair that a reconnect
+            // A queue is as deep whichever peer it talks to; but a queue pair that a reconnect
             // replaces ends with a work request of its own.
             let sums = |plan: &Plan| {
                 let of_queues = plan.sums().iter().filter(|sum| sum.of != "file descriptors");

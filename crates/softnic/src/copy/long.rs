@@ -14,7 +14,7 @@ pub(crate) const STRING_BYTES_MIN: usize = 8 << 10;
 /// Moves of 32 bytes.
 ///
 /// # Safety
-/// As [`super::copy`]; `len` > 64; the CPU has AVX.
+/// The contract of [`super::copy`]; `len` > 64; the CPU has AVX.
 #[target_feature(enable = "avx")]
 pub(crate) unsafe fn by_32(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
@@ -45,7 +45,7 @@ pub(crate) unsafe fn by_32(to: *mut u8, from: *const u8, len: usize) {
 /// Moves of 64 bytes.
 ///
 /// # Safety
-/// As [`super::copy`]; `len` > 64; the CPU has AVX-512F.
+/// The contract of [`super::copy`]; `len` > 64; the CPU has AVX-512F.
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn by_64(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
@@ -74,7 +74,7 @@ pub(crate) unsafe fn by_64(to: *mut u8, from: *const u8, len: usize) {
 /// Moves of 32 bytes, from [`STRING_BYTES_MIN`] on `rep movsb`.
 ///
 /// # Safety
-/// As [`by_32`].
+/// The contract of [`by_32`].
 #[target_feature(enable = "avx")]
 pub(crate) unsafe fn by_32_then_string(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the same ranges and the same CPU as the contract names.
@@ -84,7 +84,7 @@ pub(crate) unsafe fn by_32_then_string(to: *mut u8, from: *const u8, len: usize)
 /// Moves of 64 bytes, from [`STRING_BYTES_MIN`] on `rep movsb`.
 ///
 /// # Safety
-/// As [`by_64`].
+/// The contract of [`by_64`].
 #[target_feature(enable = "avx512f")]
 pub(crate) unsafe fn by_64_then_string(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the same ranges and the same CPU as the contract names.
@@ -92,7 +92,7 @@ pub(crate) unsafe fn by_64_then_string(to: *mut u8, from: *const u8, len: usize)
 }
 
 /// # Safety
-/// As [`super::copy`]; `len` > 128.
+/// The contract of [`super::copy`]; `len` > 128.
 unsafe fn by_string(to: *mut u8, from: *const u8, len: usize) {
     let at = to.addr().wrapping_neg() % 64;
     // SAFETY: at < 64, and what follows it is longer than 64: all inside the ranges that the
@@ -112,11 +112,12 @@ unsafe fn by_string(to: *mut u8, from: *const u8, len: usize) {
 /// begun while the stores are on their way, and the end of the loop is foreseen.
 ///
 /// # Safety
-/// As [`super::copy`], for so many bytes; the CPU has AVX; `blocks` isn't 0.
+/// The contract of [`super::copy`], for `blocks` blocks; the CPU has AVX; `blocks` isn't 0.
 #[inline]
 #[target_feature(enable = "avx")]
 unsafe fn blocks_by_32(to: *mut u8, from: *const u8, blocks: usize) {
-    // SAFETY: so many bytes are read and written, which the contract names, as it does the CPU.
+    // SAFETY: the bytes that are read and written are those of the contract, which names the CPU
+    // too.
     unsafe {
         asm!(
             "2:",
@@ -151,11 +152,12 @@ unsafe fn blocks_by_32(to: *mut u8, from: *const u8, blocks: usize) {
 /// to be cleared afterwards.
 ///
 /// # Safety
-/// As [`super::copy`], for so many bytes; the CPU has AVX-512F; `blocks` isn't 0.
+/// The contract of [`super::copy`], for `blocks` blocks; the CPU has AVX-512F; `blocks` isn't 0.
 #[inline]
 #[target_feature(enable = "avx512f")]
 unsafe fn blocks_by_64(to: *mut u8, from: *const u8, blocks: usize) {
-    // SAFETY: so many bytes are read and written, which the contract names, as it does the CPU.
+    // SAFETY: the bytes that are read and written are those of the contract, which names the CPU
+    // too.
     unsafe {
         asm!(
             "2:",

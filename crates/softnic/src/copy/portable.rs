@@ -19,7 +19,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
 /// Copies 32 bytes.
 ///
 /// # Safety
-/// As [`copy`], for 32 bytes.
+/// The contract of [`copy`], for 32 bytes.
 pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
     // SAFETY: 32 bytes are read and written, which the contract names, and no other memory.
     unsafe { copy(to, from, 32) };
@@ -28,7 +28,7 @@ pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
 /// Copies 8 bytes.
 ///
 /// # Safety
-/// As [`copy`], for 8 bytes.
+/// The contract of [`copy`], for 8 bytes.
 pub(crate) unsafe fn copy_8(to: *mut u8, from: *const u8) {
     // SAFETY: 8 bytes are read and written, which the contract names, and no other memory.
     unsafe { copy(to, from, 8) };

@@ -8,7 +8,7 @@ const STRING_BYTES_MIN: usize = 512;
 /// Copies 65 bytes or more, without AVX.
 ///
 /// # Safety
-/// As [`copy`](crate::copy::copy).
+/// The contract of [`copy`](crate::copy::copy).
 pub(crate) unsafe fn narrow(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len > 64);
     // SAFETY: each part lies inside the ranges that the contract names.
@@ -27,7 +27,7 @@ pub(crate) unsafe fn narrow(to: *mut u8, from: *const u8, len: usize) {
 /// Copies up to 64 bytes, by moves that overlap in the middle.
 ///
 /// # Safety
-/// As [`copy`](crate::copy::copy); `len` ≤ 64.
+/// The contract of [`copy`](crate::copy::copy); `len` ≤ 64.
 #[inline(always)]
 pub(crate) unsafe fn copy_small(to: *mut u8, from: *const u8, len: usize) {
     debug_assert!(len <= 64);
@@ -53,7 +53,7 @@ pub(crate) unsafe fn copy_small(to: *mut u8, from: *const u8, len: usize) {
 /// Copies 32 bytes.
 ///
 /// # Safety
-/// As [`copy`](crate::copy::copy), for 32 bytes.
+/// The contract of [`copy`](crate::copy::copy), for 32 bytes.
 #[inline(always)]
 pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
     // SAFETY: 32 bytes are read and written, which the contract names, and no other memory.
@@ -63,7 +63,7 @@ pub(crate) unsafe fn copy_32(to: *mut u8, from: *const u8) {
 /// Copies 8 bytes.
 ///
 /// # Safety
-/// As [`copy`](crate::copy::copy), for 8 bytes.
+/// The contract of [`copy`](crate::copy::copy), for 8 bytes.
 #[inline(always)]
 pub(crate) unsafe fn copy_8(to: *mut u8, from: *const u8) {
     // SAFETY: 8 bytes are read and written, which the contract names, and no other memory.
@@ -80,7 +80,7 @@ pub(crate) unsafe fn copy_8(to: *mut u8, from: *const u8) {
 /// `len` bytes rounded up to 32, which the caller has beyond it.
 ///
 /// # Safety
-/// As [`copy`](crate::copy::copy), for `len` rounded up to a multiple of 32.
+/// The contract of [`copy`](crate::copy::copy), for `len` rounded up to a multiple of 32.
 #[inline]
 unsafe fn blocks(to: *mut u8, from: *const u8, len: usize) {
     let mut at = 0;

@@ -22,8 +22,8 @@ const REMOTE_RIGHTS: u32 = key_table::REMOTE_WRITE | key_table::REMOTE_READ | ke
 
 /// Carries out `IBV_WR_BIND_MW`, of both types. Of length 0 it unbinds a window of type 1.
 pub(crate) fn bind(qp: &Qp, wr: SendWr<'_>) -> Outcome {
-    // SAFETY: a bind's arm of the union, and by ibv_bind_mw(3), which whoever made the `SendWr`
-    // kept, the window and the region live until the bind has completed.
+    // SAFETY: a bind's arm of the union, and by ibv_bind_mw(3), which the program kept
+    // (`SendWr::list`), the window and the region live until the bind has completed.
     let (rkey, info, window) = unsafe {
         let bind = wr.bind_mw_tso_union.bind_mw;
         (bind.rkey, bind.bind_info, Mw::from_raw(bind.mw))

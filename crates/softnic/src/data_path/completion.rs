@@ -127,7 +127,7 @@ const _: () = assert!(FIRST_PAYLOAD_BYTES == HALF_PAYLOAD_BYTES + 8);
 // Receives that are posted at once have an index of their own each.
 const _: () = assert!(device::QP_WR_MAX <= 1 << 16);
 
-/// The first bytes of a payload, so many, are the second half of its slot's line: no store
+/// The number of bytes of a payload that lie in the second half of its slot's line: no store
 /// straddles the halves.
 pub(crate) const HALF_PAYLOAD_BYTES: usize = 32;
 

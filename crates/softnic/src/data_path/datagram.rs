@@ -33,8 +33,8 @@ const CONTROLLED_QKEY: u32 = 1 << 31;
 /// Carries out a UD work request.
 pub(crate) fn send(qp: &Qp, pinned: Pinned<'_>, wr: SendWr<'_>, bytes: u64, errors: &mut Errors) -> Outcome {
     // SAFETY: a datagram's arm of the union; validation saw that there is a handle, and by
-    // ibv_post_send(3), which whoever made the `SendWr` kept, it lives until the work request has
-    // completed.
+    // ibv_post_send(3), which the program kept (`SendWr::list`), it lives until the work request
+    // has completed.
     let (ud, ah) = unsafe { (wr.wr.ud, Ah::from_raw(wr.wr.ud.ah)) };
     if ah.pd != qp.pd {
         return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);

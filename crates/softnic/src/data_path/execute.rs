@@ -6,7 +6,7 @@
 //! flushed.
 //!
 //! A work request is carried out by one thread at a time: the posting thread while the fast path is
-//! open, else whoever holds the lock of the pending ones.
+//! open, else the holder of the lock of the pending ones.
 
 use crate::data_path::bind;
 use crate::data_path::completion::{self, Header};

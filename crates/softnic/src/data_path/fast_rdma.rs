@@ -27,7 +27,8 @@ use std::sync::atomic::Ordering;
 const RUN: u64 = 32;
 
 /// Carries out WRITEs, or READs, from `first` on until something else comes, and gives the rest;
-/// `None` if the first is none that it can. As [`crate::data_path::fast_send_inline::post`].
+/// `None` if the first is none that it can. Otherwise like
+/// [`crate::data_path::fast_send_inline::post`].
 #[inline(never)]
 pub(crate) fn post<'a>(poster: Poster<'_>, first: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     let mut run = Run::new(poster, first.opcode)?;
@@ -62,8 +63,8 @@ struct Run {
     remote: RegionKey,
 }
 
-/// One copy, checked: both ends were granted by their keys to whoever is inside the guard, or the
-/// one is inline.
+/// One copy, checked: the keys grant both ends for as long as the guard is held, or one end is
+/// inline.
 struct Piece {
     to: *mut u8,
     from: *const u8,

@@ -31,8 +31,8 @@ const RUN: usize = 32;
 /// with 4, 16, 32 and 128 KiB.
 const PUBLISH_BYTES: usize = 32 << 10;
 
-/// A message, checked: what it reads is inline, or its key grants it to whoever is inside the
-/// guard, as the receive's key grants what it writes.
+/// A message, checked: the bytes that it reads are inline, or its key grants them for as long as
+/// the guard is held, as the receive's key grants those that it writes.
 #[derive(Clone, Copy)]
 struct Long<'a> {
     from: *const u8,
@@ -42,7 +42,7 @@ struct Long<'a> {
 }
 
 /// Posts as many long messages from `wr` on as it can, and gives the rest; `None` if the first
-/// isn't one that it can. As [`crate::data_path::fast_send_inline::post`].
+/// isn't one that it can. Otherwise like [`crate::data_path::fast_send_inline::post`].
 #[inline(never)]
 pub(crate) fn post<'a>(poster: Poster<'_>, wr: SendWr<'a>, errors: &mut Errors) -> Option<Option<SendWr<'a>>> {
     let peer = poster.established_peer()?;

@@ -23,8 +23,8 @@ use verbline_sync::ring::{Claim, FIRST_PAYLOAD_BYTES, PAYLOAD_BYTES_MAX, Slot};
 /// Small messages that are claimed for at a time.
 const RUN: usize = 32;
 
-/// A small message, checked: its bytes are inline, or its key grants them to whoever is inside the
-/// guard.
+/// A small message, checked: its bytes are inline, or its key grants them for as long as the guard
+/// is held.
 #[derive(Clone, Copy)]
 struct Small<'a> {
     from: *const u8,
@@ -115,7 +115,7 @@ fn post_single<'a>(
         mailbox.publish(index, peer.tag(), two);
     } else {
         let claim = cq.ring.claim(message.slots()).ok()?;
-        // SAFETY: so many slots as the message needs were claimed, and are published once they are
+        // SAFETY: the slots that the message needs were claimed, and are published once they are
         // written.
         unsafe {
             message.write_claimed(&claim, claim.first, peer.qpn, index, polled);
@@ -206,7 +206,7 @@ impl Small<'_> {
     /// is its receive's.
     ///
     /// # Safety
-    /// They are: so many as the message has.
+    /// They are, and as many as the message has.
     #[inline(always)]
     unsafe fn write_claimed(&self, claim: &Claim<'_>, at: u64, qpn: u32, index: u64, acked: u64) {
         let second = || {

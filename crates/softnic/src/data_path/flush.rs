@@ -1,8 +1,8 @@
 //! Flushing a queue pair in ERR: every posted work request completes with `IBV_WC_WR_FLUSH_ERR`.
 //!
-//! What it guarantees: each posted work request completes exactly once, whoever posts meanwhile: a
-//! receive that is posted before the flush is seen by it; one posted after sees that it must flush
-//! itself (`credit`).
+//! What it guarantees: each posted work request completes exactly once, also if others post
+//! meanwhile: a receive that is posted before the flush is seen by it; one posted after sees that
+//! it must flush itself (`credit`).
 
 use crate::data_path::completion::{self, Header};
 use crate::data_path::errors::Errors;
@@ -55,7 +55,7 @@ fn finish_locking(errors: Errors) {
     finish_under(errors, &fabric::control());
 }
 
-/// As [`finish`], under the control lock.
+/// Like [`finish`], under the control lock.
 pub(crate) fn finish_under(errors: Errors, control: &fabric::Control) {
     errors.in_error(control.pinned()).for_each(|qp| everything(qp, control.pinned()));
 }

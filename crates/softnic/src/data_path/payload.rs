@@ -59,8 +59,8 @@ pub(crate) fn place_in_pieces(
 #[inline(always)]
 pub(crate) unsafe fn payload(entry: &Entry<'_>, len: usize, to: *mut u8) {
     let [word, half] = entry.first().body(|body| completion::payload_of(body.cast_mut()));
-    // SAFETY: so many bytes at `to`, by the contract, and in the slots, which are the consumer's
-    // until they are given back.
+    // SAFETY: the bytes are there at `to`, by the contract, and in the slots, which are the
+    // consumer's until they are given back.
     unsafe {
         if len > FIRST_PAYLOAD_BYTES {
             let second = entry.second().body(|body| body.cast::<u8>());

@@ -29,7 +29,7 @@ use verbline_sync::ring::Entry;
 
 /// `ibv_poll_cq(3)`.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: ibv_poll_cq(3): the queue is alive, and `wc` has room for so many; one thread at a
+    // SAFETY: ibv_poll_cq(3): the queue is alive, and `wc` has room for `entries`; one thread at a
     // time polls.
     let (this, room) = unsafe { (Cq::from_raw(cq), Room::new(wc, entries)) };
     if this.stalled.any() {
@@ -280,8 +280,8 @@ impl Taker<'_> {
                 break;
             }
             let Some(at) = key.inside(sge.addr(), bytes as u64) else { break };
-            // SAFETY: the key, which was looked up inside the guard that we are in, grants so many
-            // bytes there.
+            // SAFETY: the key, which was looked up inside the guard that we are in, grants these
+            // bytes.
             unsafe { payload(&entry, bytes, at) };
             vacant.give(header.wc_words(wqe.wr_id(), completion::SUCCESS));
             (received, acked) = (received + 1, header.acked());
@@ -391,8 +391,7 @@ fn place(
         return place_in_pieces(entry, len, pd, pinned, wqe);
     }
     let to = key.check(sge.lkey(), sge.addr(), len as u64)?;
-    // SAFETY: the key, which was looked up inside the guard that we are in, grants so many bytes
-    // there.
+    // SAFETY: the key, which was looked up inside the guard that we are in, grants these bytes.
     unsafe { payload(entry, len, to) };
     Ok(())
 }

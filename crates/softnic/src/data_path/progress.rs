@@ -1,9 +1,9 @@
 //! Carrying out send work requests that have to wait: for a receive, for a peer, for the queue pair
 //! to leave SQD.
 //!
-//! What it guarantees: they are carried out in order, by whoever notices first that they can be:
-//! the receiver when it posts, the sender when it posts or polls, the control path when a peer
-//! comes up. So nobody needs to poll for them, and a sender's completion never depends on the
+//! What it guarantees: they are carried out in order, by the first thread that notices that they
+//! can be: the receiver when it posts, the sender when it posts or polls, the control path when a
+//! peer comes up. So nobody needs to poll for them, and a sender's completion never depends on the
 //! receiver's polling. One that waits too long (`rnr_retry` times the receiver's `min_rnr_timer`,
 //! or `retry_cnt` + 1 times the local ACK time-out) fails as hardware would have it; `timer` sees
 //! to that while everybody sleeps.
@@ -89,7 +89,7 @@ pub(crate) fn progress(qp: &Qp, pinned: Pinned<'_>, errors: &mut Errors) {
     let mut taken = qp.sq.turn.take();
     while let Some(turn) = taken {
         while run(qp, pinned, &turn, errors) {
-            // Outside the lock: whoever posts a receive now may be waiting for it.
+            // Outside the lock: a thread that posts a receive now may be waiting for it.
             Attention::settle();
         }
         taken = turn.give_up();
@@ -235,7 +235,7 @@ pub(crate) fn progress_numbers(qpns: &[u32]) {
     progress_under(&mut control, qpns);
 }
 
-/// As [`progress_numbers`], under the control lock.
+/// Like [`progress_numbers`], under the control lock.
 pub(crate) fn progress_under(control: &mut fabric::Control, qpns: &[u32]) {
     let mut errors = Errors::new();
     {

@@ -109,11 +109,11 @@ impl Targets<'_> {
     }
 }
 
-/// A transfer of so many bytes takes long, some 50 µs: it says what it holds meanwhile.
+/// A transfer of this many bytes takes long, some 50 µs: it says what it holds meanwhile.
 pub(crate) const LONG_BYTES: u64 = 1 << 20;
 
-/// As [`move_bytes`]; a transfer that takes long is waited for by those only who take away
-/// something of what it holds, if that can be said.
+/// Like [`move_bytes`]; only threads that destroy something which a long transfer holds wait for
+/// it, if that can be said.
 ///
 /// # Safety
 /// `held` gives what [`Pinned::hold`] demands, where it gives something.

@@ -71,7 +71,7 @@ impl<'a> Fields<'a> {
 
     /// Prepares the fields of a new object, which nobody else has yet.
     pub(crate) fn init(&self) {
-        // SAFETY: the fields are there for `'a`, which whoever made this value promised.
+        // SAFETY: the fields are there for `'a`: the promise with which this value was made.
         unsafe {
             libc::pthread_mutex_init(self.mutex, std::ptr::null());
             libc::pthread_cond_init(self.cond, std::ptr::null());

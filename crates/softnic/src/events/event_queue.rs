@@ -5,10 +5,10 @@
 //! one lock, so it can be polled, or set to `O_NONBLOCK` by its user. [`EventQueue::next`] blocks
 //! on it, or gives `EAGAIN`.
 //!
-//! Whoever has the descriptor can do to it what can be done to any. So it is an epoll instance,
-//! which nobody can read or write, around an eventfd that nobody else has: a count that a stranger
-//! drained, or filled up to the brim, would leave a sleeper asleep, or a poster blocked under the
-//! lock.
+//! The program has the descriptor, and can do to it what can be done to any. So it is an epoll
+//! instance, which nobody can read or write, around an eventfd that nobody else has: a count that a
+//! stranger drained, or filled up to the brim, would leave a sleeper asleep, or a poster blocked
+//! under the lock.
 
 use crate::errno;
 use std::collections::VecDeque;

@@ -23,7 +23,7 @@ pub struct MkeyConfigureWr {
 }
 
 impl MkeyConfigureWr {
-    /// Room for layouts of so many entries.
+    /// Room for layouts of `entries` entries.
     pub fn with_capacity(entries: usize) -> MkeyConfigureWr {
         let words = (size_of::<Fields>() + entries * size_of::<Entry>()) / 8;
         let words = Vec::with_capacity(words);
@@ -80,7 +80,7 @@ impl MkeyConfigureWr {
         if attr.comp_mask != 0 || attr.flags & !sig_block_attr_flags::COPY_MASK != 0 {
             self.fail();
         }
-        // SAFETY: domains are null or can be read: what whoever calls this promises.
+        // SAFETY: domains are null or can be read: the caller's promise.
         unsafe {
             self.fields.memory = attr.mem.as_ref().map(|domain| self.domain(domain)).unwrap_or_default();
             self.fields.wire = attr.wire.as_ref().map(|domain| self.domain(domain)).unwrap_or_default();

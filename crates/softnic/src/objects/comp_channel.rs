@@ -1,8 +1,8 @@
 //! Completion channels: the descriptor on which a thread sleeps until an armed queue has a
 //! completion.
 //!
-//! What it guarantees: as [`EventQueue`]; one event for each notification of a queue, and none of a
-//! destroyed queue.
+//! What it guarantees: what [`EventQueue`] does; one event for each notification of a queue, and
+//! none of a destroyed queue.
 
 use crate::events::acknowledged::HandedOut;
 use crate::events::event_queue::EventQueue;

@@ -52,8 +52,8 @@ pub(crate) struct Polling {
     readers: UnsafeCell<[Reader; MAILBOXES]>,
 }
 
-/// The first queue pairs of a completion queue, so many, have a mailbox each in it. Every poll
-/// looks at those in use.
+/// The number of queue pairs that have a mailbox each in a completion queue: its first ones. Every
+/// poll looks at the mailboxes in use.
 pub(crate) const MAILBOXES: usize = 4;
 
 // SAFETY: `raw` is shared as libibverbs shares it (fields under its own mutex); `polling` is
@@ -244,7 +244,7 @@ pub(crate) fn retire(cq: &Cq) -> Result<(), c_int> {
     if cq.users.load(Ordering::Relaxed) != 0 {
         return Err(libc::EBUSY);
     }
-    // Queue pairs that used it are gone; whoever is still inside a guard with it leaves here.
+    // Queue pairs that used it are gone; a thread that is still inside a guard with it leaves here.
     guards::quiesce(guards::Taken::Other);
     if let Some(channel) = cq.channel() {
         cq.notifications().wait(channel.forget(cq.as_ptr(), &cq.comp_handed_out));

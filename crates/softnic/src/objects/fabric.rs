@@ -70,7 +70,8 @@ impl Numbers {
 
 static CONTROL: Mutex<Control> = Mutex::new(Control { numbers: Numbers::new(), qps: 0 });
 
-/// The control path's lock. Never inside a guard: whoever has it waits for those inside.
+/// The control path's lock. Never taken inside a guard: its holder waits for the threads inside
+/// guards.
 #[cfg_attr(debug_assertions, track_caller)]
 pub(crate) fn control() -> MutexGuard<'static, Control> {
     verbline_sync::presence::may_wait("the control path's lock");
@@ -95,13 +96,13 @@ pub(crate) fn entry(qpn: u32) -> Option<&'static AtomicPtr<Qp>> {
 pub(crate) fn lookup<'p>(_pinned: Pinned<'p>, qpn: u32) -> Option<&'p Qp> {
     // Acquire pairs with the Release in `Control::insert`: the queue pair is initialised.
     let qp = entry(qpn)?.load(Ordering::Acquire);
-    // SAFETY: non-null entries point to live queue pairs; whoever frees one calls
-    // `Control::remove`, and then `quiesce`, which waits for `'p` to end.
+    // SAFETY: non-null entries point to live queue pairs; before one is freed, `Control::remove` is
+    // called, and then `quiesce`, which waits for `'p` to end.
     unsafe { qp.as_ref() }
 }
 
 impl Control {
-    /// Nothing is freed while the lock is held: whoever does takes it first.
+    /// Nothing is freed while the lock is held: a thread that frees takes the lock first.
     pub(crate) fn pinned(&self) -> Pinned<'_> {
         Pinned::locked(self)
     }

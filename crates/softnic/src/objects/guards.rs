@@ -1,11 +1,11 @@
-//! Every guard of this crate: how whoever takes something away waits for the data paths that may be
-//! using it.
+//! Every guard of this crate: how a thread that destroys an object waits for the data paths that
+//! may be using it.
 //!
 //! What it guarantees: a [`Pinned`] exists only inside a guard that [`quiesce`] waits for, or under
-//! the control lock. So what was reachable when it was made is alive for as long as it: whoever
-//! takes a queue pair, a memory region or what hangs on them away makes it unreachable and calls
-//! [`quiesce`] before freeing it. A long transfer says what it holds ([`Pinned::hold`]), and is
-//! waited for by whoever takes that away, and by nobody else.
+//! the control lock. So every object that was reachable when it was made lives as long as it: a
+//! thread that destroys a queue pair, a memory region or a part of one makes the object unreachable
+//! and calls [`quiesce`] before it frees it. A long transfer says which objects it holds
+//! ([`Pinned::hold`]); only threads that destroy one of these wait for it.
 
 use std::marker::PhantomData;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -97,7 +97,7 @@ impl<'a> Pinned<'a> {
         Pinned { guard: Some(inside.guard()), lifetime: PhantomData }
     }
 
-    /// By a lock that whoever takes something away holds as well: `fabric`'s control lock.
+    /// By a lock that a destroying thread holds as well: `fabric`'s control lock.
     #[inline(always)]
     pub(super) fn locked<T>(_: &'a T) -> Pinned<'a> {
         Pinned { guard: None, lifetime: PhantomData }

@@ -46,7 +46,7 @@ pub(crate) unsafe trait Object: Sized {
     /// Takes the object back from the program, and frees it.
     ///
     /// # Safety
-    /// As [`from_raw`](Self::from_raw), and nobody uses it any more.
+    /// The contract of [`from_raw`](Self::from_raw), and nobody uses the object any more.
     unsafe fn free(raw: *mut Self::Raw) {
         // SAFETY: the box that `into_raw` made: the contract.
         drop(unsafe { Box::from_raw(raw.byte_sub(Self::RAW_AT_BYTES).cast::<Self>()) });
@@ -56,7 +56,7 @@ pub(crate) unsafe trait Object: Sized {
 /// The object behind a pointer that may be null.
 ///
 /// # Safety
-/// As [`Object::from_raw`], unless `raw` is null.
+/// The contract of [`Object::from_raw`], unless `raw` is null.
 pub(crate) unsafe fn object<'a, T: Object>(raw: *mut T::Raw) -> Option<&'a T> {
     // SAFETY: not null, so it is as the contract says.
     (!raw.is_null()).then(|| unsafe { T::from_raw(raw) })

@@ -98,7 +98,8 @@ pub(crate) struct Changes<'a> {
 /// `ibv_rereg_mr(3)`. On failure the region is as it was.
 ///
 /// # Safety
-/// No work request that uses the region is outstanding; for what changes, as [`register`].
+/// No work request that uses the region is outstanding; for what changes, the contract of
+/// [`register`].
 pub(crate) unsafe fn reregister(mr: &mut Mr, changes: &Changes<'_>) -> Result<(), c_int> {
     // Relaxed: bound and unbound by work requests that are, by contract, not outstanding.
     if mr.windows.load(Ordering::Relaxed) != 0 {
@@ -130,7 +131,7 @@ pub(crate) fn retire(mr: &Mr) -> Result<(), c_int> {
         return Err(libc::EBUSY);
     }
     key_table::clear(mr.raw.lkey);
-    // Whoever looked the key up before is done with the memory after this.
+    // A thread that looked the key up before is done with the memory after this.
     quiesce(Taken::Key(mr.raw.lkey));
     key_table::release(mr.raw.lkey);
     mr.domain().release();

@@ -30,7 +30,7 @@ pub(crate) struct Mw {
     binding: SpinLock<Binding>,
 }
 
-/// What a window is bound to. Whoever changes it changes the key table's entry with it.
+/// What a window is bound to. It changes together with the key table's entry.
 #[derive(Debug)]
 pub(crate) struct Binding {
     /// The key in force, or the last one.
@@ -122,7 +122,7 @@ pub(crate) fn retire(mw: &Mw) -> Result<(), c_int> {
     let key = binding.key();
     binding.unbind(key);
     drop(binding);
-    // Whoever looked the window up by its key before is done with it after this.
+    // A thread that looked the window up by its key before is done with it after this.
     quiesce(Taken::Other);
     key_table::release(key);
     // SAFETY: the domain outlives the window, which it counts: `pd::retire` refuses while there are

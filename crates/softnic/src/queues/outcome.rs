@@ -3,9 +3,9 @@
 /// What came of a work request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outcome {
-    /// Carried out; so many bytes.
+    /// Carried out; the number of bytes.
     Done(u64),
-    /// Carried out, so many bytes; and the queue stops behind it.
+    /// Carried out; the number of bytes. The queue stops behind it.
     Stopped(u64),
     /// It has configured a key.
     Configured,

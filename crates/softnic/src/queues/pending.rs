@@ -107,7 +107,7 @@ impl Pending {
         unsafe { self.first_for() }
     }
 
-    /// As [`first`](Self::first), to be carried out while others add to what is pending.
+    /// Like [`first`](Self::first), to be carried out while others add to what is pending.
     ///
     /// # Safety
     /// During `'a` this value is alive, and nobody advances, clears or cancels.

@@ -62,7 +62,7 @@ struct Consumed {
 pub(crate) struct Capacities<'a>(&'a [AtomicU32]);
 
 impl<'a> Capacities<'a> {
-    /// As [`Rq::capacity`].
+    /// Like [`Rq::capacity`].
     #[inline(always)]
     pub(crate) fn of(self, index: u64) -> u32 {
         // Relaxed: ordered by the count of posted receives.
@@ -167,8 +167,8 @@ impl Rq {
         self.capacities().place(index).store(capacity, Ordering::Relaxed);
     }
 
-    /// The poster's: receives below `posted` are there. What to attend to, as [`Posted::publish`]
-    /// has it.
+    /// The poster's: receives below `posted` are there. Gives what to attend to, like
+    /// [`Posted::publish`].
     #[inline(always)]
     pub(crate) fn publish(&self, posted: u64, attention: &Attention) -> u32 {
         // Relaxed: see `room`.

@@ -92,7 +92,7 @@ impl Sq {
         self.polled.freed.store(position, Ordering::Release);
     }
 
-    /// The poller's: the peer has polled so many of our messages.
+    /// The poller's: the number of our messages that the peer has polled.
     #[inline(always)]
     pub(crate) fn acknowledge(&self, messages: u64) {
         // Release pairs with the Acquire in `all_polled`: what the peer read is read.
@@ -206,7 +206,7 @@ impl Sq {
 
     /// The first message of the connection was sent.
     pub(crate) fn first_was_sent(&self) {
-        // Relaxed: whoever carries out the next comes after, by the order of the queue.
+        // Relaxed: the next work request is carried out after, by the order of the queue.
         self.expect.fetch_and(!SENDS_FIRST, Ordering::Relaxed);
     }
 

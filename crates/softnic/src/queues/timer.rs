@@ -44,8 +44,8 @@ impl Deadlines {
         Deadlines { by_time: BTreeSet::new(), by_qpn: BTreeMap::new(), started: false }
     }
 
-    /// Queue pair `qpn` has this deadline, and no other. True if it is the first of all: then
-    /// whoever sleeps sleeps too long.
+    /// Queue pair `qpn` has this deadline, and no other. True if it is the first of all: then the
+    /// timer thread must be woken, as it sleeps too long.
     fn set(&mut self, deadline_ns: u64, qpn: u32) -> bool {
         self.clear(qpn);
         self.by_qpn.insert(qpn, deadline_ns);

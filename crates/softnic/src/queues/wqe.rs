@@ -123,7 +123,7 @@ impl WqeRing {
 }
 
 impl<'a> Places<'a> {
-    /// As [`WqeRing::wqe`].
+    /// Like [`WqeRing::wqe`].
     #[inline(always)]
     pub(crate) fn wqe(self, index: u64) -> Wqe<'a> {
         // SAFETY: masked, so inside the ring's words, which are there for `'a`; an entry is a head

@@ -61,7 +61,7 @@ impl<'a> SendWr<'a> {
     /// The elements. None if their number is negative.
     #[inline(always)]
     pub(crate) fn sges(self) -> &'a [ibv_sge] {
-        // SAFETY: so many can be read: the promise of `list`.
+        // SAFETY: `num_sge` elements can be read: the promise of `list`.
         unsafe { elements(self.0.sg_list, self.0.num_sge) }
     }
 
@@ -180,7 +180,7 @@ impl<'a> RecvWr<'a> {
     /// The elements. None if their number is negative.
     #[inline(always)]
     pub(crate) fn sges(self) -> &'a [ibv_sge] {
-        // SAFETY: so many can be read: the promise of `list`.
+        // SAFETY: `num_sge` elements can be read: the promise of `list`.
         unsafe { elements(self.0.sg_list, self.0.num_sge) }
     }
 }

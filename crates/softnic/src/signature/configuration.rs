@@ -196,7 +196,7 @@ pub(crate) enum NewSignature {
 impl NewLayout<'_> {
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
         let (entries, _) = self.bytes.as_chunks::<ENTRY_BYTES>();
-        // SAFETY: so many bytes, and integers, for which any are a value.
+        // SAFETY: the bytes are there, and are integers, for which any are a value.
         entries.iter().map(|bytes| unsafe { bytes.as_ptr().cast::<Entry>().read_unaligned() })
     }
 
@@ -211,7 +211,7 @@ pub(crate) fn read(wr: SendWr<'_>) -> Result<Configuration<'_>, c_int> {
     let (Some(front), Some(rest)) = (bytes.get(..FIELD_BYTES), bytes.get(FIELD_BYTES..)) else {
         return Err(libc::EINVAL);
     };
-    // SAFETY: so many bytes, and integers, for which any are a value.
+    // SAFETY: the bytes are there, and are integers, for which any are a value.
     let fields = unsafe { front.as_ptr().cast::<Fields>().read_unaligned() };
     let has = |setter| fields.setters & setter != 0;
     let is_interleaved = has(Setters::INTERLEAVED);

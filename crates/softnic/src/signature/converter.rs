@@ -1,7 +1,7 @@
 //! A stream of blocks on its way from one domain to the other.
 //!
-//! What it guarantees: what was checked is what is given on: bytes are copied here first, since
-//! whoever owns the memory may write it meanwhile. The first fault of the stream is kept.
+//! What it guarantees: what was checked is what is given on: bytes are copied here first, since the
+//! owner of the memory may write it meanwhile. The first fault of the stream is kept.
 
 use crate::copy::copy;
 use crate::signature::domain::BLOCK_BYTES_MAX;
@@ -70,7 +70,7 @@ impl Converter {
     /// are the same each time, and were cleared before the first.
     ///
     /// # Safety
-    /// So many bytes can be read there.
+    /// `len` bytes can be read there.
     pub(crate) unsafe fn feed(
         &mut self,
         stages: &mut Stages,
@@ -163,7 +163,7 @@ impl Stage {
     /// `len` bytes can be read at `from`.
     unsafe fn add(&mut self, from: *const u8, len: usize) {
         let room = &mut self.bytes[self.len..][..len];
-        // SAFETY: room for so many, which the contract lets be read.
+        // SAFETY: there is room for `len` bytes, which the contract lets be read.
         unsafe { copy(room.as_mut_ptr().cast(), from, len) };
         self.len += len;
     }

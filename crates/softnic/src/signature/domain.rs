@@ -80,7 +80,7 @@ impl Domain {
         }
     }
 
-    /// As [`read`](Self::read), the other way; the first `protection_bytes` count.
+    /// The inverse of [`read`](Self::read); the first `protection_bytes` count.
     pub(crate) fn write(&self, value: u64) -> [u8; 8] {
         match self.protection {
             Protection::T10(_) => value.to_be_bytes(),
@@ -159,7 +159,8 @@ pub(crate) fn copied(one: &Domain, other: &Domain) -> Option<u8> {
 }
 
 impl BlockSignature {
-    /// The bytes in memory of so many bytes of data, if they are whole blocks of both domains.
+    /// The bytes that `data_bytes` of data take in memory, if they are whole blocks of both
+    /// domains.
     pub(crate) fn memory_bytes(&self, data_bytes: u64) -> Option<u64> {
         bytes_of(self.wire, data_bytes)?;
         bytes_of(self.memory, data_bytes)
@@ -171,7 +172,7 @@ impl BlockSignature {
         bytes_of(self.wire, data_bytes)
     }
 
-    /// The data among so many bytes of the wire, if they are whole blocks of both domains.
+    /// The bytes of data among `wire_bytes`, if they are whole blocks of both domains.
     pub(crate) fn data_bytes(&self, wire_bytes: u64) -> Option<u64> {
         let data_bytes = self.wire.map_or(Some(wire_bytes), |domain| domain.data_of(wire_bytes))?;
         bytes_of(self.memory, data_bytes).map(|_| data_bytes)

@@ -69,7 +69,7 @@ pub(crate) mod oracle {
 
     use super::{Guard, Sum};
 
-    /// As [`Guard::of`].
+    /// The same as [`Guard::of`], another way.
     pub(crate) fn guard(guard: Guard, data: &[u8]) -> u64 {
         match guard.sum {
             Sum::T10Crc => plain(16, 0x8bb7, guard.from_ones, data),

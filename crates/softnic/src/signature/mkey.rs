@@ -51,7 +51,8 @@ pub(crate) struct Config {
     pub(crate) signature: Option<BlockSignature>,
 }
 
-/// What was found wrong with what moved through it, as it was configured the so many-th time.
+/// The fault of the data that moved through the key, and the number of the configuration by which
+/// it moved.
 #[derive(Debug, Default)]
 struct Judged {
     number: u64,
@@ -103,7 +104,7 @@ pub(crate) fn create(domain: &Pd, flags: u32, max_entries: u16) -> Result<*mut m
 /// `mlx5dv_destroy_mkey(3)`, up to freeing it.
 pub(crate) fn retire(mkey: &Mkey) {
     key_table::clear(mkey.raw.lkey);
-    // Whoever looked the key up before is done with it after this.
+    // A thread that looked the key up before is done with it after this.
     quiesce(Taken::Key(mkey.raw.lkey));
     key_table::release(mkey.raw.lkey);
     // SAFETY: the domain outlives the key, which it counts: `pd::retire` refuses while there are
@@ -114,7 +115,8 @@ pub(crate) fn retire(mkey: &Mkey) {
 /// The indirect key of that number, if there is one.
 pub(crate) fn lookup(_pinned: Pinned<'_>, key: u32) -> Option<&Mkey> {
     let grant = key_table::grant(key).filter(|grant| grant.access & INDIRECT != 0)?;
-    // SAFETY: whoever frees it clears the key and waits for all who are pinned (`retire`).
+    // SAFETY: before it is freed, `retire` clears the key and waits for all threads that are
+    // pinned.
     Some(unsafe { Mkey::from_raw(grant.offset as *mut mlx5dv_mkey) })
 }
 

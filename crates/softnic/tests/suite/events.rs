@@ -254,8 +254,7 @@ fn asynchronous_events_of_a_destroyed_object_are_gone() {
     drop((a_mem, a_send, a_recv));
 }
 
-/// Whoever has a descriptor, which safe code can, may try to empty the count behind it, or to fill
-/// it up.
+/// Safe code can have the descriptor, and may try to empty the count behind it, or to fill it up.
 #[test]
 fn nobody_takes_away_what_a_sleeper_waits_for() {
     let rig = rig();

@@ -52,7 +52,7 @@ fn pair() -> Pair {
     pair
 }
 
-/// All of it, in so many pieces.
+/// All of it, in `pieces` pieces.
 fn sges(mem: &Memory, pieces: usize) -> Vec<ibv_sge> {
     let piece = BYTES / pieces;
     (0..pieces).map(|at| mem.sge(at * piece, piece)).collect()
@@ -88,7 +88,7 @@ fn two_lcores_destroy_what_a_long_transfer_does_not_use_while_it_lasts() {
     }
 }
 
-/// What it does use is there until it ends: whoever deregisters one of its regions waits.
+/// The regions that it uses are there until it ends: a thread that deregisters one waits.
 #[test]
 fn two_lcores_memory_of_a_long_transfer_is_deregistered_when_it_has_ended() {
     for opcode in [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_SEND] {

@@ -341,7 +341,7 @@ fn a_drained_queue_says_so_to_whoever_asked() {
     assert_eq!([drain(0), drain(1), drain(0)], [None, Some(ibv_event_type::IBV_EVENT_SQ_DRAINED as u32), None]);
 }
 
-/// It says so to whoever asked, and to nobody else.
+/// It says so to the program that asked, and to no other.
 #[test]
 fn sqd_finishes_what_was_begun() {
     let pair = Pair::rc();

@@ -49,8 +49,8 @@ fn read(wr: SendWr<'_>) -> Result<(Configuration<'_>, &Mkey), c_int> {
     if new.mkey.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: by mlx5dv_wr_mkey_configure(3), which whoever made the `SendWr` kept, the key lives
-    // until the work request has completed.
+    // SAFETY: by mlx5dv_wr_mkey_configure(3), which the program kept (`SendWr::list`), the key
+    // lives until the work request has completed.
     let key = unsafe { Mkey::from_raw(new.mkey) };
     Ok((new, key))
 }

@@ -198,7 +198,7 @@ fn found_by_requester(qp: &Qp, key: &Mkey, of_peer: bool, stops: &mut bool) {
     *stops |= qp.stops_at_faults;
 }
 
-/// Whoever polls the queue is told, before what completes from now on.
+/// Tells the thread that polls the queue, in front of what completes from now on.
 fn announce(cq: &Cq, key: &Mkey) {
     let header = Header { word: key.number().into(), opcode: completion::KEY_FAULT, ..Header::default() };
     if completion::push(cq, completion::NO_TAG, &header, [0, 0], true).is_err() {

@@ -270,7 +270,7 @@ impl<'a, 'p> Writer<'a, 'p> {
     fn take(&mut self, mut from: *const u8, mut bytes: usize) {
         while bytes > 0 && !self.denied {
             if self.left == 0 && !self.open() {
-                // There is room for all: whoever made the ends saw to it.
+                // There is room for all: the ends were made so.
                 return;
             }
             let step = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes);
@@ -319,7 +319,7 @@ impl<'a, 'p> Writer<'a, 'p> {
     fn write(&mut self, from: *const u8, bytes: usize) {
         match &mut self.state {
             Writing::Memory(at) => {
-                // SAFETY: so many bytes are granted or our own on the one side, and left in a span
+                // SAFETY: these bytes are granted or our own on the one side, and left in a span
                 // that was granted on the other.
                 unsafe { copy(*at, from, bytes) };
                 *at = at.wrapping_add(bytes);
@@ -328,7 +328,7 @@ impl<'a, 'p> Writer<'a, 'p> {
             Writing::Blocks(walk, converter) => {
                 let denied = &mut self.denied;
                 let mut sink = |block: &[u8]| *denied |= scatter(walk, block.as_ptr(), block.len()).is_err();
-                // SAFETY: so many bytes can be read there, as `take` is told.
+                // SAFETY: the bytes can be read there, as `take` is told.
                 unsafe { converter.feed(self.stages, from, bytes, &mut sink) };
             }
         }

@@ -463,7 +463,7 @@ pub fn connect((a, a_lid): (&Qp, u16), (b, b_lid): (&Qp, u16)) {
     connect_with((a, a_lid), (b, b_lid), |_| {});
 }
 
-/// As [`connect`], with other attributes for the move to RTS.
+/// Like [`connect`], with other attributes for the move to RTS.
 pub fn connect_with((a, a_lid): (&Qp, u16), (b, b_lid): (&Qp, u16), rts: impl Fn(&mut ibv_qp_attr)) {
     a.to_init();
     b.to_init();

@@ -65,7 +65,7 @@ pub(crate) enum Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Post {
     pub(crate) end: usize,
-    /// Every so many-th is signaled.
+    /// Every n-th is signaled.
     pub(crate) signal_every: u64,
     /// Inline where it can be.
     pub(crate) inline: bool,
