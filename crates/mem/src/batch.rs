@@ -117,7 +117,7 @@ impl Batch {
         impl Drop for Written<'_> {
             #[inline]
             fn drop(&mut self) {
-                // SAFETY: so many slots behind the packets were written.
+                // SAFETY: `count` slots behind the packets were written.
                 unsafe { self.batch.assume(self.count) };
             }
         }

@@ -66,8 +66,8 @@ impl PoolCache {
         Some(packet)
     }
 
-    /// As [`PoolCache::get`] and [`Packet::set_len`], in one go. `None` also when a fresh packet
-    /// cannot hold so many bytes.
+    /// [`PoolCache::get`] and [`Packet::set_len`] in one go. `None` also when a fresh packet cannot
+    /// hold `len_bytes` bytes.
     #[inline]
     #[must_use]
     pub fn get_of_len(&self, len_bytes: usize) -> Option<Packet> {
@@ -79,7 +79,8 @@ impl PoolCache {
         Some(packet)
     }
 
-    /// As [`PoolCache::get`], but as its last holder left it: see [`PoolCache::get_bulk_unreset`].
+    /// Like [`PoolCache::get`], but the packet is as its last holder left it: see
+    /// [`PoolCache::get_bulk_unreset`].
     #[inline]
     #[must_use]
     pub fn get_unreset(&self) -> Option<Packet> {
@@ -97,8 +98,8 @@ impl PoolCache {
         taken
     }
 
-    /// As [`PoolCache::get_bulk`] and [`Packet::set_len`] of each, in one go. None are got when a
-    /// fresh packet cannot hold so many bytes.
+    /// [`PoolCache::get_bulk`] and [`Packet::set_len`] of each, in one go. None are got when a
+    /// fresh packet cannot hold `len_bytes` bytes.
     #[inline]
     pub fn get_bulk_of_len(&self, batch: &mut Batch, n: usize, len_bytes: usize) -> usize {
         if !self.stash().holds(len_bytes) {
@@ -110,9 +111,9 @@ impl PoolCache {
         taken
     }
 
-    /// As [`PoolCache::get_bulk`], but each packet is as its last holder left it: length, headroom,
-    /// port, timestamp, mark. For those who [`reset`](Packet::reset) it themselves: no metadata
-    /// line is touched, so this is a copy of `n` words and no more.
+    /// Like [`PoolCache::get_bulk`], but each packet is as its last holder left it: length,
+    /// headroom, port, timestamp, mark. For those who [`reset`](Packet::reset) it themselves: no
+    /// metadata line is touched, so this is a copy of `n` words and no more.
     #[inline]
     pub fn get_bulk_unreset(&self, batch: &mut Batch, n: usize) -> usize {
         let taken = self.stash().take(batch.spare(n));

@@ -88,7 +88,7 @@ impl HugepageFacts {
         Self::read_under(Path::new("/"))
     }
 
-    /// As [`HugepageFacts::read`], with `root` in place of `/` (a container's, or a test's).
+    /// Like [`HugepageFacts::read`], with `root` in place of `/` (a container's, or a test's).
     ///
     /// # Errors
     /// When a file is there but unreadable or not understood.

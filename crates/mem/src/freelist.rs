@@ -13,8 +13,9 @@
 //! end:
 //! - a put adds to `home` with Release as its **last** access to anything of the pool's;
 //! - gets need a live `Pool` handle, so when the last one goes there are no more gets;
-//! - whoever drops that handle and reads `home == packets` with Acquire has therefore all puts
-//!   behind it and may free everything. Any less, and some packet is still out: the pool is leaked.
+//! - a thread that drops that handle and reads `home == packets` with Acquire has therefore all
+//!   puts behind it and may free everything. Any less, and some packet is still out: the pool is
+//!   leaked.
 
 use std::ptr::NonNull;
 
@@ -32,7 +33,7 @@ pub(crate) struct FreeList {
     chunks: Box<[Chunk]>,
 }
 
-/// One cache line. What is in it is `NIL` or below `chunks.len()`, whoever wrote it and when.
+/// One cache line. Every value ever written to it is `NIL` or below `chunks.len()`.
 #[repr(align(64))]
 struct Chunk {
     /// The first index of the chunk below.
@@ -118,7 +119,7 @@ impl FreeList {
         Some(list)
     }
 
-    /// Takes indices, top first, and gives how many: at least `want.least` if there are so many,
+    /// Takes indices, top first, and gives how many: at least `want.least` if there are that many,
     /// and at most `want.most`. `found(k, index)` is called for the k-th of a walk; a walk that was
     /// overtaken is made again from k = 0, and only what the last one found has been taken.
     ///

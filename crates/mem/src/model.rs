@@ -23,9 +23,11 @@ struct World {
     packets: Vec<UnsafeCell<u32>>,
 }
 
-// SAFETY: the cells are reached by whoever has taken their index, which is what the models check.
+// SAFETY: only the thread that has taken a cell's index reaches the cell, which is what the models
+// check.
 unsafe impl Sync for World {}
-// SAFETY: whoever has taken a cell's index owns the cell, on whichever thread; see `Sync`.
+// SAFETY: the thread that has taken a cell's index owns the cell, whichever thread that is; see
+// `Sync`.
 unsafe impl Send for World {}
 
 impl World {
@@ -204,8 +206,8 @@ fn a_pool_that_goes_as_a_packet_returns_is_freed_whole_or_leaked() {
     assert!(FREED.load(Ordering::Relaxed) && LEAKED.load(Ordering::Relaxed));
 }
 
-/// A cache on one thread goes as the other thread's handle does: whoever is last frees, and all is
-/// home by then.
+/// A cache on one thread goes as the other thread's handle does: the last of the two frees, and all
+/// is home by then.
 #[test]
 fn the_last_of_handle_and_cache_frees() {
     model(2, || {

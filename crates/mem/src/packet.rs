@@ -233,7 +233,7 @@ impl Packet {
         fresh.write(self.view_mut());
     }
 
-    /// As `renew`, to so many bytes, which a fresh packet of its pool can hold.
+    /// Like `renew`, to `len` bytes, which a fresh packet of its pool can hold.
     #[inline]
     pub(crate) fn renew_to(&mut self, fresh: Fresh, len: u32) {
         self.renew(fresh);
@@ -308,7 +308,7 @@ impl Packet {
         PoolForm { fresh: Fresh::new(View::fresh(headroom_bytes, data_bytes)), data_bytes }
     }
 
-    /// As [`Packet::reset_to`], with what its pool's packets are like known beforehand.
+    /// Like [`Packet::reset_to`], with the shape of its pool's packets known beforehand.
     ///
     /// # Safety
     /// The form is of a packet of the same pool.

@@ -160,7 +160,8 @@ impl PeerRegion {
         Ok(self.checked_word(offset)?.load(Ordering::Acquire))
     }
 
-    /// Stores the word at `offset`. Releases: whoever acquires it sees what was written before.
+    /// Stores the word at `offset`. Releases: a thread that acquires it sees what was written
+    /// before.
     ///
     /// # Errors
     /// Out of bounds, or `offset` is not a multiple of 8.
@@ -204,7 +205,7 @@ impl PeerRegion {
         bytes.copy_from_slice(&word[first..first + bytes.len()]);
     }
 
-    /// Writes bytes that lie inside one word, leaving its other bytes to whoever writes them.
+    /// Writes bytes that lie inside one word, and leaves its other bytes to their writers.
     fn write_part(&self, offset: usize, bytes: &[u8]) {
         let first = offset % WORD;
         let merge = |seen: u64| {

@@ -7,7 +7,7 @@ pub fn prefetch<T>(place: &T) {
     prefetch_at(place);
 }
 
-/// As [`prefetch`], for what the caller may not look at yet: the address may be any.
+/// Like [`prefetch`], for memory that the caller may not read yet: the address may be any.
 #[inline(always)]
 pub(crate) fn prefetch_at<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -136,8 +136,8 @@ enum Mapping {
 }
 
 // SAFETY: a region owns its mapping and hands out raw addresses only; every method reads fields
-// that never change after `map`. Whoever turns an address into a reference (Pool, PeerRegion)
-// answers for the accesses.
+// that never change after `map`. The types that turn an address into a reference (Pool, PeerRegion)
+// answer for the accesses.
 unsafe impl Send for Region {}
 // SAFETY: as above: `&Region` reads immutable fields only.
 unsafe impl Sync for Region {}
@@ -195,8 +195,8 @@ impl Region {
         self.locked
     }
 
-    /// Set when hugepages were wanted and 4 KiB pages were taken: show it to whoever runs the
-    /// program.
+    /// Set when hugepages were wanted and 4 KiB pages were taken: show it to the person who runs
+    /// the program.
     #[must_use]
     pub fn fallback(&self) -> Option<&Fallback> {
         self.fallback.as_ref()

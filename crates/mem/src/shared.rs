@@ -90,8 +90,8 @@ pub(crate) struct Shared {
     pub(crate) region: Region,
 }
 
-// SAFETY: the raw pointers in `lines` lead to memory that `Shared` owns. A line is touched only by
-// whoever has the right to its packet; all else is immutable, atomic, or behind the lock.
+// SAFETY: the raw pointers in `lines` lead to memory that `Shared` owns. Only the holder of a
+// packet touches its line; all else is immutable, atomic, or behind the lock.
 unsafe impl Send for Shared {}
 // SAFETY: through `&Shared` lines are reached by their packets' owners only, the rest is immutable,
 // atomic, or behind the lock.
@@ -111,8 +111,8 @@ impl Shared {
         unsafe { self.lines.base.add(index as usize) }
     }
 
-    /// As [`Shared::handle_at`], of a packet whose line is written soon. Lines of packets that lost
-    /// their order come from far, one at a time, if nobody asked before.
+    /// Like [`Shared::handle_at`], of a packet whose line is written soon. Lines of packets that
+    /// lost their order come from far, one at a time, if nobody asked before.
     pub(crate) fn handle_soon_at(&self, index: u32) -> RawPacket {
         let handle = self.handle_at(index);
         prefetch_at(handle.as_ptr());

@@ -51,9 +51,9 @@ pub(crate) struct Stash {
 
 impl Stash {
     /// # Safety
-    /// `shared` outlives the stash: whoever owns the stash holds the pool.
+    /// `shared` outlives the stash: the owner of the stash holds the pool.
     pub(crate) unsafe fn new(shared: NonNull<Shared>, capacity: u32) -> Self {
-        // SAFETY: the pool is alive: whoever owns the stash holds it, as this function asks.
+        // SAFETY: the pool is alive: the owner of the stash holds it, as this function asks.
         let pool = unsafe { shared.as_ref() };
         Self {
             len: AtomicU32::new(0),
@@ -83,7 +83,7 @@ impl Stash {
         self.fresh
     }
 
-    /// Whether a fresh packet can hold so many bytes.
+    /// Whether a fresh packet can hold this many bytes.
     #[inline]
     pub(crate) fn holds(&self, len_bytes: usize) -> bool {
         len_bytes <= self.data_bytes as usize

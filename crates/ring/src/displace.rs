@@ -17,7 +17,7 @@
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 
-/// Makes the two ends for a ring of so many items.
+/// Makes the two ends for a ring of `capacity` items.
 pub fn displacement(capacity: usize) -> (Displacer, Displaced) {
     let keep_from = Arc::new(CachePadded::new(AtomicU64::new(0)));
     let displacer = Displacer { keep_from: keep_from.clone(), asked: 0, pushed: 0, capacity: capacity as u64 };
@@ -36,7 +36,7 @@ pub struct Displacer {
 }
 
 impl Displacer {
-    /// Notes that so many items were pushed, and asks for room for those that still wait.
+    /// Counts items that were pushed, and asks for room for those that still wait.
     #[inline]
     pub fn ask(&mut self, pushed: usize, waiting: usize) {
         self.pushed += pushed as u64;
@@ -66,7 +66,7 @@ impl Displaced {
         usize::try_from(items).unwrap_or(usize::MAX)
     }
 
-    /// Notes that so many items were taken out of the ring, to be dropped or not.
+    /// Counts items that were taken out of the ring, to be dropped or not.
     #[inline]
     pub fn note_taken(&mut self, items: usize) {
         self.taken += items as u64;

@@ -24,7 +24,7 @@
 //!
 //! What it doesn't: a sleeper may wake for nothing. A ring that crosses a [`Sleeper::disarm`]
 //! leaves a write behind, and if that is still on its way at the next arm it ends the next sleep
-//! early, as [`Wake::Other`].
+//! early, and is reported by [`Wake::Other`].
 
 use crate::sync::{Arc, AtomicU32, Event, Fences, Ordering};
 use crossbeam_utils::CachePadded;
@@ -72,7 +72,7 @@ struct Doorbell {
     fences: Fences,
 }
 
-/// Wakes one lcore. Clone it to whoever hands work to that lcore, from any thread.
+/// Wakes one lcore. Each thread that hands work to that lcore has a clone.
 #[derive(Clone, Debug)]
 pub struct Waker {
     bell: Arc<Doorbell>,
@@ -234,7 +234,7 @@ impl Sleeper {
     /// [`woken`](Self::woken).
     ///
     /// # Errors
-    /// Those of ppoll(2) except `EINTR`, which ends the wait as [`Wake::Other`]. The sleeper is
+    /// Those of ppoll(2) except `EINTR`, which ends the wait with [`Wake::Other`]. The sleeper is
     /// awake then, too.
     ///
     /// # Panics
@@ -276,7 +276,7 @@ impl Sleeper {
         }
     }
 
-    /// Saturating, because a descriptor can be written by whoever holds it.
+    /// Saturating, because every holder of a descriptor can write it.
     fn drain(&mut self) {
         self.owed = self.owed.saturating_sub(self.bell.event.take());
     }

@@ -31,7 +31,7 @@ impl Word {
     }
 }
 
-/// Notices for so many readers.
+/// Notices for a fixed number of readers.
 ///
 /// Guarantees: a reader that hears whenever the word isn't the one that it last got from
 /// [`Notices::hear`] gets every notice that was posted to it, once, and sees every phase. Posting
@@ -54,7 +54,7 @@ impl<T> Notices<T> {
     /// last.
     #[inline]
     pub fn word(&self) -> Word {
-        // Relaxed: whoever sees another word takes what it is about by `hear`.
+        // Relaxed: a reader that sees another word takes the notices by `hear`.
         Word(self.word.load(Ordering::Relaxed))
     }
 
@@ -92,7 +92,7 @@ impl<T> Notices<T> {
         word
     }
 
-    /// As [`Notices::hear`], in the wrong order.
+    /// [`Notices::hear`] in the wrong order.
     #[cfg(loom)]
     #[doc(hidden)]
     pub fn hear_box_first(&self, reader: usize, notices: &mut Vec<T>) -> Word {

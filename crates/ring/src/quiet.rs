@@ -87,7 +87,7 @@ pub struct Quiet {
 }
 
 impl Quiet {
-    /// Starts to look, at so many lcores.
+    /// Starts to look at this number of lcores.
     pub fn new(lcores: usize, read: impl FnMut(usize) -> Beats) -> Quiet {
         Quiet::with(Fences::both(), lcores, read)
     }
@@ -147,7 +147,7 @@ mod tests {
         Beat { active: bool },
     }
 
-    /// Lcores in a circle that hand packets on, each packet so many times.
+    /// Lcores in a circle that hand packets on, each packet a given number of times.
     struct Model {
         /// Turns that each lcore takes before it notices the drain, uncounted.
         unnoticed: Vec<u8>,

@@ -44,8 +44,8 @@ pub struct Cursor<'r> {
 impl<'r> Cursor<'r> {
     #[inline(always)]
     fn slot(&self, position: u64) -> &'r Slot {
-        // SAFETY: masked; the ring is borrowed, and whoever makes it grow answers for no cursor
-        // being used after (`Consumer::grow`).
+        // SAFETY: masked; the ring is borrowed, and no cursor is used after it grew (the contract
+        // of `Consumer::grow`).
         unsafe { &*self.slots.add((position & self.mask) as usize) }
     }
 
@@ -96,7 +96,7 @@ impl Consumer {
     /// `ring` is the one that this consumer was made with.
     #[inline(always)]
     pub unsafe fn next<'r>(&mut self, ring: &'r CqRing) -> Option<Entry<'r>> {
-        // SAFETY: `ring` is this consumer's own, which whoever has both answers for.
+        // SAFETY: `ring` is this consumer's own, for which the owner of both answers.
         unsafe {
             match self.cursor(ring).peek() {
                 None if self.armed => self.next_armed(ring),
@@ -106,7 +106,7 @@ impl Consumer {
     }
 
     /// # Safety
-    /// As [`next`](Self::next).
+    /// The contract of [`next`](Self::next).
     #[cold]
     unsafe fn next_armed<'r>(&mut self, ring: &'r CqRing) -> Option<Entry<'r>> {
         // SAFETY: by the contract of `next`, the consumer was made with this ring.
@@ -137,7 +137,7 @@ impl Consumer {
         self.head += slots;
     }
 
-    /// As [`advance`](Self::advance), to where a cursor is.
+    /// Like [`advance`](Self::advance), to where a cursor is.
     #[inline(always)]
     pub fn advance_to(&mut self, position: u64) {
         self.head = position;
@@ -175,7 +175,7 @@ impl Consumer {
             return;
         }
         let shared = &*ring.producers;
-        // AcqRel: from here on nobody claims; whoever claimed before is waited for below.
+        // AcqRel: from here on nobody claims; the loop below waits for those who claimed before.
         let tail = shared.tail.fetch_or(FROZEN, Ordering::AcqRel);
         let (new, new_mask) = (allocate(slots), slots as u64 - 1);
         let (old, old_mask) = (self.slots.cast_mut(), self.mask);
@@ -202,7 +202,8 @@ impl Consumer {
     /// its slots.
     ///
     /// # Safety
-    /// As [`grow`](Self::grow); `new` has `new_mask` + 1 slots that are the caller's alone.
+    /// The contract of [`grow`](Self::grow); `new` has `new_mask` + 1 slots that are the caller's
+    /// alone.
     unsafe fn move_completion(&self, ring: &CqRing, position: u64, new: *mut Slot, new_mask: u64) -> u64 {
         // SAFETY: by the contract of `grow`, the consumer was made with this ring.
         let cursor = unsafe { self.cursor(ring) };

@@ -15,7 +15,7 @@ use verbline_ring::fence;
 
 /// A sender has messages pending for this receive queue.
 pub const WAITING: u32 = 1;
-/// The queue pair is in the error state: whoever posts flushes.
+/// The queue pair is in the error state: a thread that posts flushes.
 pub const FLUSHING: u32 = 2;
 
 /// The receiver's side: its own cache line, written at each post and read by the sender once in a
@@ -43,8 +43,8 @@ impl Posted {
         // Pairs with the heavy fence in `Attention::raise`: it reads this count, or we read its
         // flag.
         fence::light();
-        // Acquire pairs with the Release in `raise` and `lower`: whoever raised it did its writes
-        // before.
+        // Acquire pairs with the Release in `raise` and `lower`: the thread that raised it wrote
+        // the rest before.
         attention.0.load(Ordering::Acquire)
     }
 

@@ -30,26 +30,26 @@ pub struct Grant {
     pub parent: u32,
 }
 
-/// One entry, one cache line. Its fields, but for `key`, may be read singly by whoever knows that
-/// they don't change meanwhile.
+/// One entry, one cache line. A thread that knows that the fields don't change meanwhile may read
+/// them singly, but for `key`.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Entry {
     /// 0 while unused or being changed.
     pub key: AtomicU32,
-    /// As [`Grant::pd`].
+    /// See [`Grant::pd`].
     pub pd: AtomicU32,
-    /// As [`Grant::access`].
+    /// See [`Grant::access`].
     pub access: AtomicU32,
     qpn: AtomicU32,
     parent: AtomicU32,
     /// Odd while it is being set.
     changes: AtomicU32,
-    /// As [`Grant::start`].
+    /// See [`Grant::start`].
     pub start: AtomicU64,
-    /// As [`Grant::len`].
+    /// See [`Grant::len`].
     pub len: AtomicU64,
-    /// As [`Grant::offset`].
+    /// See [`Grant::offset`].
     pub offset: AtomicU64,
 }
 

@@ -1,9 +1,9 @@
 //! Who is inside: how the control path takes an object away from data paths that hold no lock.
 //!
 //! Every queue that is worked on by one thread at a time has a [`Guard`]. Its thread enters before
-//! it follows a pointer that another thread may take away, and leaves after the last use. Whoever
-//! takes an object away first makes it unreachable, then waits until all have left who were inside
-//! ([`present`], [`Presence::is_over`]), then frees it.
+//! it follows a pointer that another thread may take away, and leaves after the last use. A thread
+//! that takes an object away first makes it unreachable, then waits until all have left who were
+//! inside ([`present`], [`Presence::is_over`]), then frees it.
 //!
 //! What it guarantees: when a presence is over, the data path that it was of has left, or holds
 //! nothing but what it says; what it did before happened before. Entering costs a load, two stores
@@ -12,7 +12,7 @@
 //! (`presence::may_wait`).
 //!
 //! A data path that stays long (a transfer of a gigabyte) says what it holds meanwhile
-//! ([`Guard::narrow`]): whoever takes away something else doesn't wait for it.
+//! ([`Guard::narrow`]): a thread that takes away something else doesn't wait for it.
 
 use crate::presence;
 use crate::primitives::{AtomicU64, Ordering, fence as plain_fence};

@@ -7,18 +7,18 @@
 //!   that is under way alone.
 //! - [`credit`], between a sender and the thread that posts receives: how many are posted, and who
 //!   starts a sender that waits.
-//! - [`grant`], between whoever uses a key and whoever changes it: what the key stands for.
-//! - [`versions`], between transfers through an indirect key and whoever configures it: what the
-//!   key stood for when each began.
-//! - [`guard`], between data paths and whoever destroys an object: when nobody can hold the object
-//!   any more.
+//! - [`grant`], between threads that use a key and those that change it: what the key stands for.
+//! - [`versions`], between transfers through an indirect key and threads that configure it: what
+//!   the key stood for when each began.
+//! - [`guard`], between data paths and threads that destroy an object: when nobody can hold the
+//!   object any more.
 //! - [`lock`], between threads that enter the same short section.
 //! - [`turn`], between threads of which any may do what is to be done.
 //! - [`presence`]: that none of them waits for one who may wait for it, checked in debug builds.
 //!
-//! Nothing here knows of verbs, queue pairs or memory regions. A safe function can't break memory,
-//! whoever calls it: what rests on a promise of the caller is an `unsafe fn`, and slots are reached
-//! by raw pointers only.
+//! Nothing here knows of verbs, queue pairs or memory regions. No caller of a safe function can
+//! break memory: a function that needs a promise of its caller is an `unsafe fn`, and slots are
+//! reached by raw pointers only.
 //!
 //! # How it is proved
 //! `tests/loom.rs` runs this very code under [loom](https://docs.rs/loom), which tries the

@@ -2,7 +2,7 @@
 //!
 //! What it guarantees: mutual exclusion, and release/acquire between successive holders. It isn't
 //! fair, and it isn't poisoned by a panic: no section under it may panic half way (they only move
-//! integers and pointers). Whoever waits for it may be inside a guard: so a section waits for
+//! integers and pointers). A thread that waits for it may be inside a guard: so a section waits for
 //! nobody (`presence`), and copies no memory of a program's.
 
 use crate::presence::{self, Rank};

@@ -20,8 +20,8 @@ pub enum Rank {
     Leaf,
 }
 
-/// To be called before waiting for threads that may be inside guards, or for whoever does. `what`
-/// is that, in words.
+/// To be called before waiting for threads that may be inside guards, or for a thread that waits
+/// for them. `what` says in words for what.
 ///
 /// # Panics
 /// In debug builds, if this thread is inside a guard or holds a lock.

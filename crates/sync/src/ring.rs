@@ -15,7 +15,7 @@
 //!   between publishing and looking at `armed`, so both may miss each other there; what saves it is
 //!   the claim before (a full barrier): the armed consumer sees that a slot is claimed, and waits
 //!   for it rather than report an empty queue.
-//! - *One notification an arm*: whoever takes `armed` back to zero notifies.
+//! - *One notification an arm*: the thread that takes `armed` back to zero notifies.
 
 use crate::primitives::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Backoff, Cell, Ordering, after_rmw};
 use crossbeam_utils::CachePadded;
@@ -67,7 +67,7 @@ impl Slot {
         self.body.with(f)
     }
 
-    /// As [`body`](Self::body), to write.
+    /// Like [`body`](Self::body), to write.
     #[inline(always)]
     pub fn body_mut<R>(&self, f: impl FnOnce(*mut [u64; 7]) -> R) -> R {
         self.body.with_mut(f)
@@ -266,8 +266,8 @@ impl CqRing {
         // Relaxed: the compare-and-swap below decides.
         let mut tail = shared.tail.load(Ordering::Relaxed);
         loop {
-            // Acquire pairs with the Release in `has_room`: whoever refreshed it saw the consumer's
-            // reads as done.
+            // Acquire pairs with the Release in `has_room`: the thread that refreshed it saw the
+            // consumer's reads as done.
             let seen = shared.head_seen.load(Ordering::Acquire);
             // Relaxed: changed only while frozen, and the compare-and-swap sees that.
             let mask = shared.mask.load(Ordering::Relaxed);
@@ -375,7 +375,7 @@ impl Drop for CqRing {
 mod tests {
     use super::*;
 
-    /// However many are asked for: they are refused, and whoever comes next gets its own.
+    /// However many are asked for: they are refused, and the next thread gets its own.
     #[test]
     fn more_slots_than_there_are_leave_the_ring_as_it_was() {
         let (ring, mut consumer) = CqRing::new(16);

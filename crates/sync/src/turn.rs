@@ -1,5 +1,5 @@
-//! Work that one thread at a time does, and that nobody waits for: whoever comes while another is
-//! at it leaves word, and that one looks once more before it goes.
+//! Work that one thread at a time does, and that nobody waits for: a thread that comes while
+//! another is at work leaves word, and the other looks once more before it goes.
 //!
 //! What it guarantees: what a thread did before [`Turn::take`] is seen by somebody who takes the
 //! turn after that, or by the one who has it, in another look.

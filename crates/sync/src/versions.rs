@@ -111,8 +111,8 @@ impl<T> Versions<T> {
     /// less.
     fn leave(&self, index: usize, change: i64) {
         let left = &self.slot(index).left;
-        // Release: all reads of the value are before whoever takes the slot next; Acquire: those of
-        // others who left before are before the store below.
+        // Release: all reads of the value are before the thread that takes the slot next; Acquire:
+        // the reads of threads that left before are before the store below.
         if left.fetch_add(change, Ordering::AcqRel) + change == 0 {
             // Release pairs with the Acquire in `take_free`.
             left.store(FREE, Ordering::Release);

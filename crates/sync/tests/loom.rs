@@ -417,8 +417,7 @@ fn a_ring_grows_under_a_producer() {
     });
 }
 
-/// A sender that runs out of receives, and a receiver that posts one: it is delivered, whoever does
-/// it.
+/// A sender that runs out of receives, and a receiver that posts one: one of the two delivers.
 #[test]
 fn a_pending_message_meets_its_receive() {
     struct Link {

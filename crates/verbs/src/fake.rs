@@ -1,5 +1,5 @@
-//! A device that does as a test tells it: takes so many work requests and refuses the next,
-//! completes what it is told to.
+//! A device that does as a test tells it: it takes a number of work requests, refuses the next, and
+//! completes those that it is told to.
 //!
 //! Nothing of a real device is behind it; it fills the entries of `ibv_context.ops` that the queues
 //! use.
@@ -64,7 +64,7 @@ unsafe extern "C" fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut 
 }
 
 /// # Safety
-/// As [`post_send`].
+/// The contract of [`post_send`].
 unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> i32 {
     // SAFETY: by the contract of `post_send`, `qp` is a fake one's, and the list is valid.
     unsafe { take(qp, wr, bad, |wr| (wr.next, wr.wr_id, 0, 0, wr.num_sge, wr.sg_list)) }
@@ -73,7 +73,7 @@ unsafe extern "C" fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut 
 type Parts<W> = (*mut W, u64, u32, u32, i32, *mut rdma_sys::ibv_sge);
 
 /// # Safety
-/// As [`post_send`].
+/// The contract of [`post_send`].
 unsafe fn take<W>(qp: *mut ibv_qp, mut wr: *mut W, bad: *mut *mut W, parts: impl Fn(&W) -> Parts<W>) -> i32 {
     // SAFETY: the QP is the first field of the Fake, and its test does not touch it during the
     // call.
@@ -111,7 +111,7 @@ pub(crate) fn completions(entries: &[(u64, u32, u32)]) -> Completions {
             wc.opcode = ibv_wc_opcode::IBV_WC_RECV;
         }
     }
-    // SAFETY: made for so many.
+    // SAFETY: made for this number of entries.
     unsafe { completions.set_len(entries.len()) };
     completions
 }
@@ -131,7 +131,7 @@ pub(crate) fn pool(packets: u32) -> Pool {
     pool_of(packets, 512, 64)
 }
 
-/// As [`pool`], of another shape.
+/// Like [`pool`], of another shape.
 pub(crate) fn pool_of(packets: u32, data_bytes: u32, headroom_bytes: u32) -> Pool {
     let pool = unregistered_pool_of(packets, data_bytes, headroom_bytes);
     pool.attach_mr(verbline_mem::MrBinding { pd_id: PD, lkey: 0x77, keep: Box::new(()) }).unwrap();

@@ -1,5 +1,5 @@
-//! A device for tests that does as it is told: takes so many work requests and refuses the next,
-//! and completes what it has when and as it is told to.
+//! A device for tests that does as it is told: it takes a number of work requests and refuses the
+//! next, and completes those that it has when and as it is told to.
 //!
 //! Its control verbs are soft0's. What is posted and polled goes by functions of its own in
 //! `ibv_context.ops`, so that all that is above the provider's table is the real thing. What it
@@ -206,7 +206,7 @@ impl Queues {
         self.pairs.entry(qpn).or_insert_with(new)
     }
 
-    /// A message comes, of so many bytes (on UD with the 40 of the GRH). False if no receive is
+    /// A message of `len_bytes` comes (on UD with the 40 of the GRH). False if no receive is
     /// posted.
     pub fn receive(&mut self, qpn: u32, len_bytes: u32) -> bool {
         self.end_recv(qpn, Status::SUCCESS, len_bytes)
@@ -328,7 +328,8 @@ const FENCE: u32 = ibv_send_flags::IBV_SEND_FENCE.0;
 type Parts<W> = (*mut W, u64, u32, *mut ibv_sge, i32);
 
 /// # Safety
-/// As [`post_send`], of a live queue of this context, and `parts` says what is in the work request.
+/// The contract of [`post_send`], for a live queue of this context; `parts` says what is in the
+/// work request.
 unsafe fn take<W>(
     context: *mut ibv_context,
     queue: Queue,
@@ -346,7 +347,7 @@ unsafe fn take<W>(
     while !wr.is_null() && taken.len() < queues.takes {
         // SAFETY: the list is valid.
         let (next, wr_id, flags, sges, count) = parts(unsafe { &*wr });
-        // SAFETY: so many parts are there.
+        // SAFETY: `count` parts are there.
         let len = |at| unsafe { (*sges.add(at as usize)).length };
         let (signaled, fenced) = (flags & TOLD != 0, flags & FENCE != 0);
         taken.push(Posted { wr_id, signaled, fenced, len_bytes: (0..count).map(len).sum() });
@@ -375,7 +376,7 @@ unsafe fn take<W>(
 }
 
 /// # Safety
-/// As ibv_poll_cq(3): a live CQ, and room for so many.
+/// As ibv_poll_cq(3): a live CQ, and room for `room` completions.
 unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, room: i32, wc: *mut ibv_wc) -> i32 {
     // SAFETY: the CQ is live.
     let Some(device) = behind(unsafe { (*cq).context }) else { return -1 };
@@ -417,7 +418,7 @@ mod tests {
     use crate::transport::Transport;
     use crate::wr::post::PostStop;
 
-    /// A QP of the device, a batch of so many packets to post, and what they are of.
+    /// A QP of the device, a batch of `packets` packets to post, and their pool.
     fn pair(packets: usize) -> (Script, CompletionQueue, QueuePair, Batch, Pool) {
         let (context, script) = Script::open().unwrap();
         let (cq, pd) = (context.create_cq(16, None).unwrap(), context.alloc_pd().unwrap());

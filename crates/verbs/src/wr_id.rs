@@ -115,7 +115,7 @@ impl Sequence {
         self.next != self.end
     }
 
-    /// Whether so many numbers can be had without a new block.
+    /// Whether `count` numbers can be had without a new block.
     #[inline]
     pub(crate) fn has(&self, count: usize) -> bool {
         count as u64 <= self.end - self.next
@@ -159,8 +159,8 @@ impl Sequence {
         (age < u64::from(within).saturating_sub(in_block)).then(|| (in_block + age) as u32)
     }
 
-    /// The number that was taken `ago` posts ago; 1 is the last. There were so many, and `ago` is
-    /// at most a block.
+    /// The number that was taken `ago` posts ago; 1 is the last. There were `ago` posts, and `ago`
+    /// is at most a block.
     pub(crate) fn taken(&self, ago: u32) -> u64 {
         let (ago, in_block) = (u64::from(ago), self.next - self.start);
         if ago <= in_block { self.next - ago } else { self.previous_end - (ago - in_block) }

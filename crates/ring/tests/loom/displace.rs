@@ -56,7 +56,8 @@ impl Consumer {
     }
 }
 
-/// The consumer polls before the producer has ended, each time taking so many, and then once more.
+/// The consumer polls before the producer has ended, taking the next of `takes` each time, and then
+/// once more.
 fn run(takes: &'static [u64]) {
     let mut model = loom::model::Builder::new();
     // All interleavings take minutes. An ask that says how many is found wrong with four.

@@ -18,7 +18,7 @@ const REPOST: usize = 16;
 /// What ib_write_lat and ib_send_lat ask for, if the device has it.
 const INLINE_BYTES: u32 = 220;
 
-/// So many looks in vain, and the connection is asked whether it still stands.
+/// After this many looks in vain the connection is asked whether it still stands.
 const LOOKS: u32 = 1 << 16;
 
 pub(crate) struct Side {
@@ -124,7 +124,7 @@ impl Side {
 
     /// Looks at the own memory until `number` is there. Devices place a message's bytes in order,
     /// as perftest expects of them too. Writes that are done are taken before each look: looks that
-    /// follow each other at once take the line away from whoever fills it. No PAUSE: it leaves an
+    /// follow each other at once take the line away from its writer. No PAUSE: it leaves an
     /// emulated CPU's loop, and on a real one it is a delay as well.
     pub(crate) fn watch_for(&mut self, number: u64, connection: &mut Connection) -> Outcome<()> {
         let last = self.last();

@@ -99,7 +99,7 @@ impl End {
         Ok(found)
     }
 
-    /// Waits for so many messages.
+    /// Waits for `count` messages.
     pub(crate) fn receive(&mut self, count: usize) -> Outcome<Vec<(u16, bool)>> {
         let mut messages = Vec::new();
         while messages.len() < count {

@@ -21,7 +21,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// The tag of the QP (or SRQ) that it is for, as [`crate::QpSpec::tag`] set it.
+    /// The tag of the QP (or SRQ) that it is for: [`crate::QpSpec::tag`].
     #[inline]
     pub fn tag(&self) -> u16 {
         wr_id::tag(self.raw.wr_id)

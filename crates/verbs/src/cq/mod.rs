@@ -1,4 +1,4 @@
-//! A completion queue: polled in batches by whoever owns it, armed before it is slept on.
+//! A completion queue: polled in batches by its owner, armed before it is slept on.
 //!
 //! A CQ is polled through `&mut self`, so by one thread at a time. Its QPs keep the device's queue
 //! alive beyond this handle.
@@ -113,7 +113,7 @@ impl Context {
         CompletionQueue::create(self, depth_wc, channel, 0)
     }
 
-    /// As [`Context::create_cq`], with its events on the given completion vector: below
+    /// Like [`Context::create_cq`], with its events on the given completion vector: below
     /// [`Context::completion_vectors`], or it is refused with EINVAL.
     pub fn create_cq_on_vector(
         &self,

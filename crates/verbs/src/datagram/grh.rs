@@ -1,4 +1,4 @@
-//! What came before a datagram, and the way back to whoever sent it (ibv_create_ah_from_wc(3)).
+//! The header of a received datagram, and the path back to its sender (ibv_create_ah_from_wc(3)).
 
 use std::net::Ipv4Addr;
 
@@ -72,8 +72,8 @@ impl Grh {
         }
     }
 
-    /// As [`Grh::parse`], of what lies before the data of a packet as
-    /// [`crate::QueuePair::recv_done`] gave it.
+    /// [`Grh::parse`] of the bytes before the data of a packet that [`crate::QueuePair::recv_done`]
+    /// gave.
     pub fn before(packet: &Packet) -> Option<Grh> {
         Grh::parse(packet.headroom_data().last_chunk()?)
     }
@@ -105,10 +105,10 @@ impl Grh {
 }
 
 impl AhSpec {
-    /// To whoever sent the message that this completion is of, with its traffic class, flow label
-    /// and service level. The packet is the completion's, as [`crate::QueuePair::recv_done`] gave
-    /// it: the GRH is read from before its data. The sender's QP is [`Completion::src_qp`]; its
-    /// Q_Key is agreed on otherwise.
+    /// To the sender of the message that this completion is of, with its traffic class, flow label
+    /// and service level. The packet is the completion's, unchanged since
+    /// [`crate::QueuePair::recv_done`] gave it: the GRH is read from before its data. The sender's
+    /// QP is [`Completion::src_qp`]; its Q_Key is agreed on otherwise.
     ///
     /// From port 1 and GID index 0, as always: [`AhSpec::from_port`] changes that, and
     /// [`crate::QueuePair::reply_path`] takes the QP's own.
@@ -129,7 +129,7 @@ impl AhSpec {
     }
 }
 
-/// So many bytes from `at` on, which there are.
+/// `LEN` bytes from `at` on, which there are.
 fn part<const LEN: usize>(bytes: &[u8; GRH_BYTES], at: usize) -> [u8; LEN] {
     std::array::from_fn(|index| bytes[at + index])
 }

@@ -206,9 +206,9 @@ impl ContextInner {
     /// Why a verb that destroys an object did not; `None` if the object is gone.
     ///
     /// The kernel destroys all that a process has of a device that goes away before it says
-    /// IBV_EVENT_DEVICE_FATAL, and answers EIO to whoever wants something destroyed later: there is
-    /// nothing left, and nobody who would touch its memory. The library keeps a few hundred bytes
-    /// an object in that case. RDMAV_ALLOW_DISASSOC_DESTROY would have it free them
+    /// IBV_EVENT_DEVICE_FATAL, and answers EIO to every later request to destroy something: there
+    /// is nothing left, and nobody who would touch its memory. The library keeps a few hundred
+    /// bytes an object in that case. RDMAV_ALLOW_DISASSOC_DESTROY would have it free them
     /// (ibv_open_device(3)), but not for programs that read events while another thread destroys,
     /// as we do.
     pub(crate) fn undestroyed(&self, ret: libc::c_int) -> Option<Errno> {

@@ -10,7 +10,7 @@ use std::mem::offset_of;
 use rdma_sys::{ibv_context, verbs_context};
 
 /// The operation of that name, if the library and the driver have it: `extended!(context,
-/// alloc_td)`, with a pointer to an open context. Unsafe, as [`op`] is.
+/// alloc_td)`, with a pointer to an open context. Unsafe, like [`op`].
 macro_rules! extended {
     ($context:expr, $op:ident) => {
         $crate::device::extended::op($context, std::mem::offset_of!(rdma_sys::verbs_context, $op), |table| &table.$op)

@@ -67,7 +67,7 @@ impl ProtectionDomain {
         self.register_pool_with(pool, MrOptions::default())
     }
 
-    /// As [`ProtectionDomain::register_pool`], with options.
+    /// Like [`ProtectionDomain::register_pool`], with options.
     pub fn register_pool_with(&self, pool: &Pool, options: MrOptions) -> Result<(), MrError> {
         register_pool(&self.inner, pool, options)
     }
@@ -203,8 +203,8 @@ impl MrInner {
     /// Registers `len` bytes at `addr`.
     ///
     /// # Safety
-    /// The memory stays mapped until the returned value is dropped (or leaked), and whoever else
-    /// reads or writes it does so knowing that the device may do what `access` allows.
+    /// The memory stays mapped until the returned value is dropped (or leaked), and other code
+    /// reads or writes it knowing that the device may do what `access` allows.
     pub(crate) unsafe fn register(
         pd: &Arc<PdInner>,
         addr: *mut u8,
@@ -313,7 +313,7 @@ impl Drop for MrInner {
 }
 
 /// # Safety
-/// As [`MrInner::register`].
+/// The contract of [`MrInner::register`].
 unsafe fn reg_mr(pd: &PdInner, addr: *mut u8, len: usize, access: Access, options: MrOptions) -> *mut ibv_mr {
     let bits = access.bits() | options.bits();
     match pd.provider() {

@@ -112,7 +112,8 @@ impl Card {
         qp
     }
 
-    /// What posting to a queue pair needs that was made so, with so much inline data asked for.
+    /// The functions by which such a queue pair is posted to; `inline_bytes` of inline data were
+    /// asked for.
     ///
     /// # Safety
     /// The queue pair is live, and was made by [`Card::create_qp`].
@@ -133,13 +134,13 @@ const SEND_OPS: ops = ops(ops::IBV_QP_EX_WITH_SEND.0
     | ops::IBV_QP_EX_WITH_LOCAL_INV.0
     | ops::IBV_QP_EX_WITH_BIND_MW.0);
 
-/// Entries of a layout that a queue pair takes which was asked for so much inline data: as many as
-/// on the software RNIC.
+/// Entries of a layout that a queue pair with this much inline data takes: as many as on the
+/// software RNIC.
 fn max_entries(inline_bytes: u32) -> u32 {
     (inline_bytes / ENTRY_BYTES).max(ENTRIES_LEAST)
 }
 
-/// Inline data that a work request has room for which takes so many entries and a signature.
+/// Inline data that a work request with `entries` entries and a signature has room for.
 fn inline_bytes(entries: u32) -> u32 {
     entries.next_multiple_of(4) * ENTRY_BYTES + SIGNATURE_BYTES
 }

@@ -53,7 +53,7 @@ pub(super) struct Setters {
 }
 
 impl Configuration {
-    /// Room for layouts of so many entries, at an address that stays.
+    /// Room for layouts of `entries` entries, at an address that stays.
     pub(crate) fn with_capacity(entries: usize) -> Box<Configuration> {
         Box::new(Configuration {
             mkey: std::ptr::null_mut(),

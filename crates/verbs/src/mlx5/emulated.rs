@@ -294,7 +294,7 @@ unsafe extern "C" fn access_flags(dv: *mut mlx5dv_qp_ex, flags: u32) {
 }
 
 unsafe extern "C" fn layout_list(dv: *mut mlx5dv_qp_ex, count: u16, sges: *const ibv_sge) {
-    // SAFETY: called on the tables above, with so many entries.
+    // SAFETY: called on the tables above, with `count` entries.
     let (extended, sges) = unsafe { (of_dv(dv), std::slice::from_raw_parts(sges, count.into())) };
     note(Call::List(sges.iter().map(|sge| (sge.addr, sge.length, sge.lkey)).collect()));
     extended.wr.set_layout_list(sges.iter().copied());
@@ -306,7 +306,7 @@ unsafe extern "C" fn layout_interleaved(
     count: u16,
     strips: *const mlx5dv_mr_interleaved,
 ) {
-    // SAFETY: called on the tables above, with so many entries.
+    // SAFETY: called on the tables above, with `count` entries.
     let (extended, strips) = unsafe { (of_dv(dv), std::slice::from_raw_parts(strips, count.into())) };
     note(Call::Interleaved(repeat, strips.to_vec()));
     extended.wr.set_layout_interleaved(repeat, strips.iter().copied());

@@ -1,4 +1,4 @@
-//! Where a UD QP's sends go: its table of destinations, and the way back to whoever sent.
+//! Where a UD QP's sends go: its table of destinations, and the path back to a sender.
 
 use verbline_mem::Packet;
 
@@ -38,9 +38,9 @@ impl QueuePair {
         Ok(DestinationId(id))
     }
 
-    /// The way back to whoever sent the message that this completion is of: [`AhSpec::reply`], from
-    /// the port and GID that the QP has from INIT on. With [`Completion::src_qp`] and the sender's
-    /// Q_Key it makes a destination:
+    /// The path back to the sender of the message that this completion is of: [`AhSpec::reply`],
+    /// from the port and GID that the QP has from INIT on. With [`Completion::src_qp`] and the
+    /// sender's Q_Key it makes a destination:
     ///
     /// ```no_run
     /// # use verbline_verbs::{Completion, QueuePair, datagram::{DEFAULT_QKEY, DestinationId}};
@@ -52,7 +52,7 @@ impl QueuePair {
     /// # }
     /// ```
     ///
-    /// Destinations stay as long as the QP, so whoever answers a peer often keeps what
+    /// Destinations stay as long as the QP, so a caller that answers a peer often keeps what
     /// `add_destination` gave.
     pub fn reply_path(&self, completion: &Completion, packet: &Packet) -> Result<AhSpec, ReplyError> {
         Ok(AhSpec::reply(completion, packet)?.from_port(self.local.port, self.local.gid_index))

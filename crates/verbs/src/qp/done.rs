@@ -19,7 +19,7 @@ impl QueuePair {
 
     /// Takes the receive completions at the front, as long as they are this QP's, in the order that
     /// it posted them in, and brought a message: their packets go to the end of `packets`, as far
-    /// as there is room, as [`QueuePair::recv_done`] would give them. Gives how many; 0 says that
+    /// as there is room, just as [`QueuePair::recv_done`] gives them. Gives how many; 0 says that
     /// the first is something else, and `recv_done` says what.
     ///
     /// What a poll found is mostly runs of one QP's receives, and a run takes half of what as many
@@ -36,8 +36,8 @@ impl QueuePair {
         }
     }
 
-    /// The packet of a completion, as [`QueuePair::recv_run`] of this one would give it; `None`,
-    /// and nothing done, where that would give none.
+    /// The packet of a completion: [`QueuePair::recv_run`] of this one. `None`, and nothing done,
+    /// where that gives none.
     #[inline(always)]
     pub fn recv_one(&mut self, completion: &Completion) -> Option<Packet> {
         self.recv.complete_one(completion)

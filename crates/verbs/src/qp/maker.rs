@@ -18,8 +18,8 @@ use crate::transport::Transport;
 use crate::wr::operation::{KeptKey, KeptMemory, KeptRegion, KeptWindow};
 use crate::wr::post::PostStop;
 
-/// Makes QPs of one [`QpSpec`] on the same PD, CQs and SRQ, which it keeps alive. Whoever polls the
-/// CQs and posts to the SRQ goes on to do so: a maker only says where its QPs complete, and where
+/// Makes QPs of one [`QpSpec`] on the same PD, CQs and SRQ, which it keeps alive. The owners of the
+/// CQs and the SRQ go on to poll and to post: a maker only says where its QPs complete, and where
 /// their receives come from.
 #[derive(Debug)]
 pub struct QpMaker {
@@ -106,7 +106,7 @@ impl QpMaker {
         Ok(KeptRegion(place))
     }
 
-    /// QPs that are made from now on keep so many windows, of type 2 and bound to nothing, by these
+    /// QPs that are made from now on keep `count` windows, of type 2 and bound to nothing, by these
     /// numbers ([`QueuePair::keep_window`]).
     pub fn keep_windows(&mut self, count: usize) -> Result<Vec<KeptWindow>, PostStop> {
         let places = u16::try_from(count).map_err(|_| PostStop::NotKept("it keeps 65,536 windows"))?;
@@ -114,7 +114,7 @@ impl QpMaker {
         Ok((0..places).map(KeptWindow).collect())
     }
 
-    /// QPs that are made from now on keep so many signature keys, by these numbers
+    /// QPs that are made from now on keep `count` signature keys, by these numbers
     /// ([`QueuePair::keep_keys`]).
     pub fn keep_keys(&mut self, count: usize) -> Result<Vec<KeptKey>, PostStop> {
         let places = u16::try_from(count).map_err(|_| PostStop::NotKept("it keeps 65,536 keys"))?;

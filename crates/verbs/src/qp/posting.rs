@@ -82,7 +82,7 @@ impl QueuePair {
         outcome
     }
 
-    /// As [`QueuePair::post_send`], with options a packet: called with its place in the batch and
+    /// Like [`QueuePair::post_send`], with options a packet: called with its place in the batch and
     /// the packet, before the list is posted, and so for some packets twice when the device refuses
     /// some.
     #[inline]

@@ -147,7 +147,7 @@ pub(super) struct Made {
     pub(super) extended: Option<Box<ExtendedQp>>,
 }
 
-/// As [`create`], in a thread domain if one is asked for and to be had.
+/// Like [`create`], in a thread domain if one is asked for and to be had.
 pub(super) fn create_in_domain(pd: &Arc<PdInner>, spec: &QpSpec<'_>, srq: Option<&SrqInner>) -> Result<Made, QpError> {
     if spec.thread_domain {
         let domain = OwnDomain::alloc(pd).map_err(QpError::from);
@@ -159,7 +159,7 @@ pub(super) fn create_in_domain(pd: &Arc<PdInner>, spec: &QpSpec<'_>, srq: Option
     create_with_spare(pd, pd.as_ptr(), spec, srq)
 }
 
-/// As [`create`], with room to spare; a device that has no room for that is asked for less.
+/// Like [`create`], with room to spare; a device that has no room for that is asked for less.
 fn create_with_spare(
     pd: &PdInner,
     on: *mut ibv_pd,

@@ -1,6 +1,6 @@
 //! A shared receive queue: one stock of empty packets for many QPs (ibv_create_srq(3)).
 //!
-//! Whoever owns the handle posts; each message takes the oldest packet, whichever QP it came by.
+//! The owner of the handle posts; each message takes the oldest packet, whichever QP it came by.
 //! The completion, in that QP's receive CQ, says [`WrKind::SrqRecv`] with the SRQ's tag and the
 //! QP's number. Packets come back out of order. When the handle is dropped while QPs still use the
 //! queue, its packets stay with the device until the last of them is gone.
@@ -84,7 +84,7 @@ impl ProtectionDomain {
 }
 
 impl SrqSpec {
-    /// For QPs of this transport: so many receives, each a packet.
+    /// For QPs of this transport: `depth_wr` receives, each a packet.
     pub fn new(transport: Transport, depth_wr: u32) -> SrqSpec {
         SrqSpec { transport, depth_wr, max_sge: 1, tag: 0 }
     }
@@ -150,7 +150,7 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Posts a list for receiving, as [`crate::QueuePair::post_recv_scatter`].
+    /// Posts a list for receiving, like [`crate::QueuePair::post_recv_scatter`].
     pub fn post_recv_scatter(&mut self, list: SgList) -> Result<(), Refused> {
         let srq = self.inner.as_ptr();
         let Some(lists) = &mut self.lists else {
@@ -161,7 +161,8 @@ impl SharedReceiveQueue {
         unsafe { lists.post(list, |wr, bad| rdma_sys::ibv_post_srq_recv(srq, wr, bad)) }
     }
 
-    /// The list that a completion filled: as [`crate::QueuePair::recv_scatter_done`], in any order.
+    /// The list that a completion filled: like [`crate::QueuePair::recv_scatter_done`], in any
+    /// order.
     pub fn recv_scatter_done(&mut self, completion: &Completion) -> Result<SgList, Stale> {
         let done = match &mut self.lists {
             // The number of another kind of work request is none of the queue's.
@@ -171,7 +172,7 @@ impl SharedReceiveQueue {
         done.inspect_err(|_| self.stale += 1)
     }
 
-    /// The packet that a completion filled: as [`crate::QueuePair::recv_done`], in any order.
+    /// The packet that a completion filled: like [`crate::QueuePair::recv_done`], in any order.
     #[inline]
     pub fn recv_done(&mut self, completion: &Completion) -> Result<Packet, Stale> {
         let stale = Stale { wr_id: completion.wr_id() };
@@ -182,8 +183,8 @@ impl SharedReceiveQueue {
         done.inspect_err(|_| self.stale += 1)
     }
 
-    /// The packets of the completions at the front: as [`crate::QueuePair::recv_run`], of whichever
-    /// QPs.
+    /// The packets of the completions at the front: like [`crate::QueuePair::recv_run`], of
+    /// whichever QPs.
     #[inline]
     pub fn recv_run(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         self.queue.as_mut().map_or(0, |queue| queue.complete_run(completions, packets))

@@ -161,7 +161,7 @@ impl QueuePair {
         self.modify_prepared(attr.to_raw(), mask, to)
     }
 
-    /// As [`QueuePair::modify`], with attributes that something else filled in.
+    /// Like [`QueuePair::modify`], with attributes that rdma_cm filled in.
     pub(crate) fn modify_prepared(
         &mut self,
         mut attr: ibv_qp_attr,

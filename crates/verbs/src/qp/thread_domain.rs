@@ -94,7 +94,7 @@ impl ThreadDomain {
 impl Drop for ThreadDomain {
     fn drop(&mut self) {
         // SAFETY: the context is open. The parent domain is gone before its thread domain, which is
-        // freed once, here; whoever could allocate can deallocate.
+        // freed once, here; a driver that can allocate one can deallocate it.
         let ret = unsafe {
             extended!(self.context.as_ptr(), dealloc_td).map_or(libc::EOPNOTSUPP, |dealloc| dealloc(self.raw.as_ptr()))
         };

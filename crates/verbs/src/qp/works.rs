@@ -60,7 +60,7 @@ impl QueuePair {
         Ok(KeptWindow(place))
     }
 
-    /// Makes so many signature keys of the QP's PD, to be named in lists of work requests; each
+    /// Makes `count` signature keys of the QP's PD, to be named in lists of work requests; each
     /// stands for one part of a region at a time. A QP keeps 65,536 at most. `EOPNOTSUPP` as
     /// [`QpError`] on devices without.
     pub fn keep_keys(&mut self, count: usize) -> Result<Vec<KeptKey>, QpError> {

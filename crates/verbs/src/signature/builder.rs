@@ -50,7 +50,7 @@ pub(super) enum Change {
 }
 
 impl Builder {
-    /// For keys of so many entries.
+    /// For keys of `entries` entries.
     pub(super) fn new(offload: Offload, entries: u16) -> Builder {
         match offload {
             Offload::Soft => Builder::Soft(MkeyConfigureWr::with_capacity(entries.into())),

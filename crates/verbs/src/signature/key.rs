@@ -146,7 +146,8 @@ pub struct KeyRange {
 }
 
 impl ProtectionDomain {
-    /// A key that stands for nothing yet. `EOPNOTSUPP` as [`Lacking`] on devices without.
+    /// A key that stands for nothing yet. On devices without signature offload [`Lacking`], which
+    /// is `EOPNOTSUPP`.
     pub fn create_signature_key(&self, spec: &KeySpec) -> Result<SignatureKey, SignatureError> {
         let pd = &self.inner;
         let offload = pd.context.offload()?;

@@ -113,10 +113,10 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// As [`RecvQueue::post_one`], of the packet that is alone in the batch.
+    /// Like [`RecvQueue::post_one`], of the packet that is alone in the batch.
     ///
     /// # Safety
-    /// As [`RecvQueue::post_one`].
+    /// The contract of [`RecvQueue::post_one`].
     #[inline(always)]
     pub(crate) unsafe fn post_only(
         &mut self,
@@ -153,7 +153,7 @@ impl RecvQueue {
     /// and its answer; `None`, and nothing done, in any other.
     ///
     /// # Safety
-    /// As [`RecvQueue::post_one`].
+    /// The contract of [`RecvQueue::post_one`].
     #[inline]
     pub(crate) unsafe fn post_all(
         &mut self,
@@ -188,7 +188,7 @@ impl RecvQueue {
     /// Posts the front of the batch.
     ///
     /// # Safety
-    /// As [`RecvQueue::post_one`].
+    /// The contract of [`RecvQueue::post_one`].
     #[inline]
     pub(crate) unsafe fn post_batch(
         &mut self,
@@ -226,8 +226,8 @@ impl RecvQueue {
         self.sequence.advance(count);
     }
 
-    /// How many can be posted as a list, at most `want`: so many slots from the next number on are
-    /// free, and numbers reserved.
+    /// How many can be posted as a list, at most `want`: from the next number on that many slots
+    /// are free, and numbers reserved.
     #[inline]
     fn free_slots(&mut self, want: usize) -> usize {
         let want = want.min(self.room() as usize).min(LONGEST) as u32;

@@ -137,7 +137,7 @@ pub struct SgListFull {
 }
 
 impl SgList {
-    /// Room for so many parts, for good.
+    /// Room for `entries` parts, for good.
     pub fn with_capacity(entries: usize) -> SgList {
         SgList { entries: Vec::with_capacity(entries) }
     }
@@ -210,7 +210,7 @@ impl SgList {
         written.count()
     }
 
-    /// Sets the lengths of packets to what a message of so many bytes put into them.
+    /// Sets the lengths of packets to what a message of `len_bytes` put into them.
     pub(crate) fn cut_to(&mut self, mut len_bytes: usize) {
         for entry in &mut self.entries {
             let here = len_bytes.min(entry.len_bytes());

@@ -13,7 +13,7 @@ use crate::wr::operation::{Local, Operation, WorkOptions};
 /// A work request that waits.
 #[derive(Debug)]
 pub enum Work {
-    /// A packet to be sent, as [`crate::QueuePair::post_send`] sends it: inline if it fits.
+    /// A packet to be sent like [`crate::QueuePair::post_send`] does: inline if it fits.
     Send(Packet),
     /// An operation, whose memory comes back with its completion.
     Operation {
@@ -53,7 +53,7 @@ pub struct WorkList {
 }
 
 impl WorkList {
-    /// Room for so many, for good.
+    /// Room for `capacity` work requests, for good.
     pub fn with_capacity(capacity: usize) -> WorkList {
         let places = std::iter::repeat_with(|| None).take(2 * capacity).collect();
         WorkList { places, head: 0, tail: 0, capacity, sends: 0, send_bytes: 0 }
@@ -125,7 +125,7 @@ impl WorkList {
         Some(work)
     }
 
-    /// Takes so many off the front, which are operations without packets.
+    /// Takes `count` off the front, which are operations without packets.
     #[inline]
     pub(crate) fn forget(&mut self, count: usize) {
         let end = self.tail.min(self.head + count);

@@ -142,10 +142,10 @@ fn inline_entries(lists: NonNull<Lists>) -> *mut Entries<ibv_send_wr> {
 
 impl WrList<ibv_send_wr> {
     /// The work requests for sends that all go inline. Between posts their flags are INLINE alone
-    /// and their keys 0; whoever sets another flag takes it back behind the post.
+    /// and their keys 0; code that sets another flag takes it back behind the post.
     ///
     /// # Safety
-    /// As [`WrList::of_thread`], of these.
+    /// The contract of [`WrList::of_thread`], for these.
     #[inline]
     pub(crate) unsafe fn inline_of_thread() -> WrList<ibv_send_wr> {
         WrList { entries: inline_entries(NonNull::new(HERE.get()).unwrap_or_else(make)) }
@@ -178,8 +178,8 @@ pub(crate) struct WrList<W> {
 
 impl<W: WorkRequest> WrList<W> {
     /// # Safety
-    /// The thread has no other handle of this type while this one is used: whoever has one calls
-    /// nothing that may post, but for the device.
+    /// The thread has no other handle of this type while this one is used: while code has one, it
+    /// calls nothing that may post, but for the device.
     #[inline]
     pub(crate) unsafe fn of_thread() -> WrList<W> {
         WrList { entries: W::entries(NonNull::new(HERE.get()).unwrap_or_else(make)) }

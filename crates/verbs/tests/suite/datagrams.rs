@@ -1,4 +1,4 @@
-//! Datagrams to many, and answers to whoever sent them.
+//! Datagrams to many, and answers to their senders.
 
 use crate::common::{Options, Side, pair};
 use verbline_mem::Batch;

@@ -14,7 +14,7 @@ use verbline_verbs::{
 /// `tests/loom.rs`); this is the way there through everything that is above.
 const ROUNDS: u64 = 4_000;
 
-/// Where two threads meet: whoever comes waits for the other.
+/// Where two threads meet: the first to come waits for the other.
 #[derive(Default)]
 struct Meeting(AtomicU64);
 

@@ -18,8 +18,8 @@ fn all() -> Access {
     ALL | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
 }
 
-/// Two sides whose sends take lists of so many parts, and whose receives are lists of so many if
-/// that is above 1.
+/// Two sides whose sends take lists of this many parts, and whose receives are lists of this many
+/// if it is above 1.
 fn pair_of(transport: Transport, max_send_sge: u32, max_recv_sge: u32) -> (Side, Side) {
     let options = Options { inline_bytes: 256, ..Options::new(transport) };
     let side = |device, tag| {

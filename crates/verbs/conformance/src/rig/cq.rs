@@ -104,7 +104,7 @@ impl Cq {
         self.wait_for(count, DEADLINE)
     }
 
-    /// As [`Cq::wait`], for rows in which a device is known to let one wait in vain.
+    /// Like [`Cq::wait`], for rows in which a device is known to let one wait in vain.
     pub(crate) fn wait_for(&self, count: usize, limit: Duration) -> Outcome<Vec<Wc>> {
         let mut deadline = Deadline::within("completions", limit);
         let mut got = Vec::with_capacity(count);

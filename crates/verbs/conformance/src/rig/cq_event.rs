@@ -53,7 +53,7 @@ impl Channel {
         Ok(event)
     }
 
-    /// As [`Channel::wait_ack`], for rows in which a device is known to let one wait in vain: the
+    /// Like [`Channel::wait_ack`], for rows in which a device is known to let one wait in vain: the
     /// completion is there.
     pub(crate) fn wait_soon(&self, cq: &Cq) -> Outcome {
         if !patience::readable(self.fd(), SOON) {

@@ -83,8 +83,8 @@ impl Key {
         Refused::check("mlx5dv_mkey_check", value).map(|()| error)
     }
 
-    /// `mlx5dv_wr_mkey_configure()`, so many setters announced, these called, and posted alone.
-    /// With INLINE unless `flags` say otherwise by [`Key::NOT_INLINE`].
+    /// `mlx5dv_wr_mkey_configure()`, with a number of setters announced, these called, and posted
+    /// alone. With INLINE unless `flags` say otherwise by [`Key::NOT_INLINE`].
     pub(crate) fn configure(
         &self,
         qp: &Qp,

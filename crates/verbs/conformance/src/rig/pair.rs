@@ -102,7 +102,7 @@ impl Rig {
         self.pair_with(transport, SideSpec::default(), Link::default())
     }
 
-    /// As [`Rig::pair`], built and connected as told.
+    /// Like [`Rig::pair`], built and connected as told.
     pub(crate) fn pair_with(&self, transport: Transport, spec: SideSpec<'_>, link: Link) -> Outcome<Pair> {
         Pair::connected(self, transport, spec, link)
     }

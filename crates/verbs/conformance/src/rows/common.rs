@@ -72,7 +72,7 @@ pub(super) fn deliver(pair: &Pair, wr: Wr) -> Outcome<Wc> {
 /// Lengths that devices have different ways for: in a completion, in a slot, in several packets.
 pub(super) const SIZES: [usize; 3] = [8, 300, 5000];
 
-/// A SEND of so many bytes by `a`.
+/// A SEND of `bytes` bytes by `a`.
 pub(super) fn sized(pair: &Pair, id: u64, bytes: usize) -> Wr {
     pair.send(id).sge(pair.a.mr.sge(0..bytes))
 }

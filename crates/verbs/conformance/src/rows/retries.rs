@@ -79,7 +79,8 @@ const SHORT: u8 = 1;
 const LONG: u8 = 24;
 const LONGER: u8 = 28;
 
-/// What a wait of so many milliseconds takes at least on a device whose clock ticks every 4 ms.
+/// The least time that `waits` waits of `wait_ms` milliseconds take on a device whose clock ticks
+/// every 4 ms.
 fn at_least(waits: u32, wait_ms: u64) -> Duration {
     waits * Duration::from_millis(wait_ms - 5)
 }

@@ -44,7 +44,7 @@ impl RecvQueue {
         if count == completions.len() { count } else { self.complete_rest(completions, count, packets) }
     }
 
-    /// As [`RecvQueue::complete_run`], as far as the array of slots goes.
+    /// Like [`RecvQueue::complete_run`], as far as the array of slots goes.
     #[inline]
     fn complete_stretch(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         let (first, form) = (self.expected, &self.form);
@@ -62,8 +62,8 @@ impl RecvQueue {
         count
     }
 
-    /// As [`RecvQueue::complete_run`], of what is behind the first `count`: their slots begin
-    /// again, or it is no run.
+    /// Like [`RecvQueue::complete_run`], of the completions behind the first `count`: their slots
+    /// begin again, or it is no run.
     #[cold]
     fn complete_rest(&mut self, completions: &[Completion], count: usize, packets: &mut Batch) -> usize {
         match count {
@@ -73,7 +73,7 @@ impl RecvQueue {
         }
     }
 
-    /// As [`RecvQueue::complete_run`], of one completion: without what a loop has around it.
+    /// [`RecvQueue::complete_run`] of one completion, without a loop.
     #[inline(always)]
     pub(crate) fn complete_one(&mut self, completion: &Completion) -> Option<Packet> {
         let wr_id = completion.wr_id();
@@ -95,7 +95,7 @@ impl RecvQueue {
         Some(packet)
     }
 
-    /// As [`RecvQueue::complete_one`], of a number that was not expected.
+    /// Like [`RecvQueue::complete_one`], of a number that was not expected.
     #[cold]
     fn complete_unexpected(&mut self, completion: &Completion) -> Option<Packet> {
         if !completion.brought_a_message() || completion.wr_id() == self.expected {
@@ -104,7 +104,7 @@ impl RecvQueue {
         self.complete(completion).ok()
     }
 
-    /// As [`RecvQueue::complete_run`], of one whose number was not expected.
+    /// Like [`RecvQueue::complete_run`], of one whose number was not expected.
     #[cold]
     fn complete_first(&mut self, completions: &[Completion], packets: &mut Batch) -> usize {
         match completions.first() {

@@ -52,7 +52,7 @@ impl Form {
     }
 
     /// Makes the packet hold the message; `len` counts what came before it too. False, and no
-    /// change, when so many bytes cannot have come.
+    /// change, when `len` bytes cannot have come.
     ///
     /// # Safety
     /// The packet is, or was, in a slot of the queue whose form this is.
@@ -65,7 +65,7 @@ impl Form {
         }
     }
 
-    /// As [`Form::fill`], of any packet.
+    /// Like [`Form::fill`], of any packet.
     pub(super) fn fill_any(&self, packet: &mut Packet, len: usize) -> bool {
         match self.lead_bytes {
             0 => packet.reset_to(len),

@@ -15,7 +15,7 @@ impl SendQueue {
     /// Posts the front of the batch, without options.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`].
+    /// The contract of [`SendQueue::post_one`].
     #[inline]
     pub(crate) unsafe fn post_batch(&mut self, post: PostSend, batch: &mut Batch) -> SendOutcome {
         let mut outcome = SendOutcome::default();
@@ -30,7 +30,7 @@ impl SendQueue {
     /// Posts the front of the batch.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`].
+    /// The contract of [`SendQueue::post_one`].
     #[inline]
     pub(crate) unsafe fn post_batch_with(
         &mut self,
@@ -42,7 +42,7 @@ impl SendQueue {
         let mut asked = [SendOptions::default(); LONGEST];
         while !batch.is_empty() && outcome.stop.is_none() {
             let want = self.reserve(batch.len());
-            // Before the list is taken, since whoever answers may post to another queue.
+            // Before the list is taken, since the caller's function may post to another queue.
             for (at, (packet, asked)) in batch.iter().zip(&mut asked[..want]).enumerate() {
                 *asked = options(outcome.posted + at, packet);
             }
@@ -55,7 +55,7 @@ impl SendQueue {
     /// Posts the first `want` of the batch, for which there is room and numbers.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`].
+    /// The contract of [`SendQueue::post_one`].
     #[inline]
     unsafe fn post_list_of(
         &mut self,
@@ -132,7 +132,7 @@ impl SendQueue {
         formatted
     }
 
-    /// As [`SendQueue::format`], with options.
+    /// Like [`SendQueue::format`], with options.
     fn format_with(
         &mut self,
         entries: &mut [Entry<ibv_send_wr>; LONGEST],

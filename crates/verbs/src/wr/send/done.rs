@@ -20,7 +20,7 @@ impl SendQueue {
         Ok(count as usize)
     }
 
-    /// As [`SendQueue::complete`], of an op's completion, with what comes back by that.
+    /// Like [`SendQueue::complete`], of an op's completion; gives back the op's memory.
     pub(crate) fn complete_op(&mut self, completion: &Completion, freed: &mut Batch) -> Result<OpDone, Stale> {
         let wr_id = completion.wr_id();
         // The numbers of ops are drawn with those of sends.

@@ -49,11 +49,11 @@ impl SendQueue {
         Ok(())
     }
 
-    /// As [`SendQueue::post_one`], of the packet that is alone in the batch. Gives how many the
+    /// Like [`SendQueue::post_one`], of the packet that is alone in the batch. Gives how many the
     /// device took.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`].
+    /// The contract of [`SendQueue::post_one`].
     #[inline(always)]
     pub(crate) unsafe fn post_only(&mut self, post: PostSend, batch: &mut Batch) -> (usize, Option<PostStop>) {
         let Some(packet) = batch.pop() else { return (0, None) };
@@ -82,7 +82,7 @@ impl SendQueue {
     /// took and its answer; `None`, and nothing done, in any other.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`].
+    /// The contract of [`SendQueue::post_one`].
     #[inline]
     pub(crate) unsafe fn post_all(&mut self, post: PostSend, batch: &mut Batch) -> Option<(u32, i32)> {
         let packets = batch.as_slice();

@@ -51,7 +51,7 @@ impl SendQueue {
     }
 
     /// # Safety
-    /// As [`SendQueue::configure_key`].
+    /// The contract of [`SendQueue::configure_key`].
     unsafe fn try_configure(
         &mut self,
         post: PostSend,
@@ -76,7 +76,7 @@ impl SendQueue {
     /// Invalidates a key. The slot keeps it until the completion.
     ///
     /// # Safety
-    /// As [`SendQueue::configure_key`].
+    /// The contract of [`SendQueue::configure_key`].
     pub(crate) unsafe fn invalidate_key(
         &mut self,
         post: PostSend,

@@ -95,7 +95,7 @@ impl SendQueue {
     /// Type 1 windows have a verb of their own, which posts the work request itself.
     ///
     /// # Safety
-    /// As [`SendQueue::try_post_op`]; window and region are alive.
+    /// The contract of [`SendQueue::try_post_op`]; window and region are alive.
     unsafe fn try_bind(
         &mut self,
         post: PostSend,
@@ -130,7 +130,8 @@ impl SendQueue {
     }
 
     /// # Safety
-    /// As [`SendQueue::post_op`], and on success the caller puts the memory into the slot.
+    /// The contract of [`SendQueue::post_op`], and on success the caller puts the memory into the
+    /// slot.
     pub(super) unsafe fn try_post_op(
         &mut self,
         post: PostSend,
@@ -170,7 +171,7 @@ impl SendQueue {
     /// completion covers all that was posted. False when it could not be posted.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`].
+    /// The contract of [`SendQueue::post_one`].
     pub(crate) unsafe fn post_marker(&mut self, post: PostSend) -> bool {
         let request = self.request(Op::Transfer(Transfer::Send), &SendOptions::default());
         let (true, Ok(request)) = (self.outstanding < self.packets.len(), request) else { return false };
@@ -185,8 +186,8 @@ impl SendQueue {
     /// in the queue.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`]; the memory of the parts stays until the work request completes,
-    /// and that of an inline one has the addresses that the parts say.
+    /// The contract of [`SendQueue::post_one`]; the memory of the parts stays until the work
+    /// request completes, and that of an inline one has the addresses that the parts say.
     pub(super) unsafe fn post_special(
         &mut self,
         post: PostSend,
@@ -264,6 +265,6 @@ impl SendQueue {
 pub(super) enum Parts {
     /// In one part, or nowhere if that has no bytes.
     One(ibv_sge),
-    /// In so many parts, which are listed there.
+    /// In several parts: where they are listed, and their number.
     Several(*mut ibv_sge, usize),
 }

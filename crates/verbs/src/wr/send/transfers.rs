@@ -33,7 +33,7 @@ impl SendQueue {
     /// Posts transfers in order until the queue is full, or one is refused.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`].
+    /// The contract of [`SendQueue::post_one`].
     #[inline]
     pub(crate) unsafe fn post_transfers<'a>(
         &mut self,
@@ -56,7 +56,7 @@ impl SendQueue {
                 outcome.stop = Some(PostStop::Full);
                 break;
             }
-            // Before the list is taken, since whoever gives the transfers may post to another
+            // Before the list is taken, since the iterator of the transfers may post to another
             // queue.
             let (count, last) = take_region(first, self.max_message_bytes, &mut parts[..room], &mut transfers);
             // SAFETY: the caller's word; the region is kept below for as long as the device may use
@@ -82,7 +82,7 @@ impl SendQueue {
     /// answer.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`]; the parts' memory stays until they complete.
+    /// The contract of [`SendQueue::post_one`]; the parts' memory stays until they complete.
     unsafe fn post_parts(
         &mut self,
         post: PostSend,

@@ -26,7 +26,7 @@ impl SendQueue {
     /// Posts from the front until the queue is full, or one is refused, which is at the front then.
     ///
     /// # Safety
-    /// As [`SendQueue::post_one`], and `kept` is kept for as long as the queue.
+    /// The contract of [`SendQueue::post_one`], and `kept` is kept for as long as the queue.
     pub(crate) unsafe fn post_works(
         &mut self,
         post: PostSend,
@@ -50,7 +50,7 @@ impl SendQueue {
     /// can't be posted.
     ///
     /// # Safety
-    /// As [`SendQueue::post_works`].
+    /// The contract of [`SendQueue::post_works`].
     unsafe fn post_list_of_works(
         &mut self,
         post: PostSend,
