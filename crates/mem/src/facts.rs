@@ -1,4 +1,4 @@
-//! What the machine has: hugepages by size, the locked-memory limit, the base page size.
+//! Facts about the machine: hugepages by size, the locked-memory limit, the base page size.
 //!
 //! Every call reads afresh from the kernel; nothing is cached. What a container hides is looked for
 //! in a second place (a system call, or /proc for /sys) before it counts as absent. A file that

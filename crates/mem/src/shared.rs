@@ -1,4 +1,4 @@
-//! What a pool is, beneath the handles: the metadata lines, the free list, the region, the MR.
+//! The pool beneath its handles: the metadata lines, the free list, the region, the MR.
 //!
 //! A [`RawPacket`] points at its packet's metadata line and is the right to that packet. It exists
 //! once: in a `Packet`, in a stash, or as an index on the free list. That is the invariant which

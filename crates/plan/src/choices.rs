@@ -1,5 +1,5 @@
-//! What a plan can choose from: providers, page sizes, idle policies, transports, the rights of a
-//! region, and whom a port sends to.
+//! The choices that a plan has: providers, page sizes, idle policies, transports, rights of a
+//! region, destinations of a port.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! What the numbers of a plan may be, and what they are when a plan leaves them out.
+//! Bounds and defaults of the numbers in a plan.
 
 use std::time::Duration;
 

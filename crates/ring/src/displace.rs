@@ -1,4 +1,4 @@
-//! How the producer of a full ring asks for its oldest items to be dropped.
+//! Displacement: the producer of a full ring asks the consumer to drop the oldest items.
 //!
 //! Only the consumer may take items out, so that is what drops them: the producer says up to which
 //! item the ring must be emptied for what waits, and the consumer drops what is before that.

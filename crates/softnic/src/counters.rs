@@ -1,4 +1,4 @@
-//! What the device counts of a queue pair, as cards do in
+//! Hardware counters of a queue pair, like those of cards in
 //! `/sys/class/infiniband/*/ports/*/hw_counters`.
 
 use crate::objects::Object;

@@ -1,5 +1,5 @@
-//! What a key stands for, read without a lock while a window may be bound anew: all of one grant,
-//! or nothing.
+//! An entry of the key table, read without a lock while a window may be bound anew: all of one
+//! grant, or nothing.
 //!
 //! A region's entry changes only when nobody is inside a guard who could be reading it. A window's
 //! changes under its readers: it is cleared, then set for the next bind, perhaps for the same key.

@@ -1,4 +1,4 @@
-//! Who is inside: how the control path takes an object away from data paths that hold no lock.
+//! Guards: the control path takes an object away from data paths that hold no lock.
 //!
 //! Every queue that is worked on by one thread at a time has a [`Guard`]. Its thread enters before
 //! it follows a pointer that another thread may take away, and leaves after the last use. A thread

@@ -1,5 +1,5 @@
-//! How the software RNIC's threads meet: the protocols between them, each small enough to be
-//! model-checked as it is.
+//! The protocols between the software RNIC's threads, each small enough to be model-checked as it
+//! is.
 //!
 //! - [`ring`] and [`consumer`], between senders and the thread that polls: completions, and one
 //!   notification an arm.

@@ -1,4 +1,4 @@
-//! Who may wait for whom, checked in debug builds.
+//! Checks in debug builds that no thread waits for one that may wait for it.
 //!
 //! The rule: a thread that others wait for waits for nobody but the holder of a lock, who waits for
 //! nobody in turn. Others wait for a thread that is inside a [`Guard`](crate::guard::Guard) or that

@@ -1,5 +1,5 @@
-//! What blocks carry, in memory and on the wire: every value of these types is one that a device
-//! takes.
+//! Protection information of blocks, in memory and on the wire: a device takes every value of these
+//! types.
 
 use verbline_softnic::mlx5dv::{
     block_size, crc_type, mlx5dv_sig, mlx5dv_sig_block_attr, mlx5dv_sig_block_domain, mlx5dv_sig_crc,

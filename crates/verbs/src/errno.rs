@@ -1,4 +1,4 @@
-//! What a failed verb says: which verb, on what, the errno by name, and what to do about it.
+//! Errors of verbs: which verb, on what, the errno by name, and what to do about it.
 //!
 //! libibverbs reports failure in three ways: NULL with `errno` set, an errno returned, or -1 with
 //! `errno` set (man pages of each verb). All three end here, so that a message never depends on

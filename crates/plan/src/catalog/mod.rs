@@ -1,4 +1,4 @@
-//! What the application brings to a plan: the stage kinds it registered and the sections that it
+//! The application's part of a plan: the stage kinds that it registered and the sections that it
 //! reads itself.
 
 pub(crate) mod operation_kind;

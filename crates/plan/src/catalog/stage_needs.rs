@@ -1,4 +1,4 @@
-//! What a stage kind is asked about one of its stages, and what it answers.
+//! The needs of one stage: the question to its kind, and the answer.
 
 use crate::catalog::operation_kind::OutputOperations;
 use crate::choices::Rights;

@@ -1,4 +1,4 @@
-//! Where the packets of each pool can be, and how large each batch gets.
+//! Traces the packets of each pool: every place that they can reach, and the size of each batch.
 //!
 //! A stage is opaque: what goes in may come out of any of its outputs. So the reach of a pool is
 //! everything downstream of the ports that receive into it and of the stages that take packets from

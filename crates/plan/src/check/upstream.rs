@@ -1,4 +1,4 @@
-//! What can be handed to a stage, a port or a ring within one loop of an lcore.
+//! The most packets that a stage, a port or a ring is handed within one loop of an lcore.
 
 use crate::check::edges::{Edge, Edges};
 use crate::check::refs::Links;

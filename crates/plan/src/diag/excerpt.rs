@@ -1,5 +1,5 @@
-//! What a diagnostic quotes from a file: cut to a length that a person reads, with secrets hidden
-//! (somebody wrote one where the plan wants its file).
+//! Quotations in diagnostics: cut to a length that a person reads, with secrets hidden (a user
+//! wrote one where the plan wants the name of its file).
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Where the checks put what they find.
+//! Collects the diagnostics of the checks.
 
 use crate::diag::diagnostics::{Diagnostic, Diagnostics, FAULTS_MAX, Severity};
 use crate::diag::source::{Sources, Span};
@@ -18,7 +18,7 @@ const KEEPS_SUMS: [&str; 10] = [
     "bad-name",
 ];
 
-/// Where the checks put what they find.
+/// Collects the diagnostics of the checks.
 #[derive(Debug)]
 pub(crate) struct Sink {
     pub(crate) sources: Sources,

@@ -1,5 +1,5 @@
-//! What the cgroups around this process grant it, in either hierarchy (cgroups(7)): CPU time,
-//! memory, and hugepages. The least that any of them grants is what there is.
+//! Limits by cgroups, in either hierarchy (cgroups(7)): CPU time, memory, and hugepages. The
+//! smallest grant of the cgroups around this process holds.
 //!
 //! In a container the path that /proc names may be the host's: a folder that is not there is passed
 //! over, up to the container's own root.

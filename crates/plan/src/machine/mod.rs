@@ -1,4 +1,4 @@
-//! What the machine has, as far as a plan can ask too much of it.
+//! The machine's CPUs, memory and limits, against which a plan is checked.
 //!
 //! [`Machine::detect`] asks the kernel; tests fill it in by hand.
 

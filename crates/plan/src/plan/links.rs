@@ -1,4 +1,4 @@
-//! What stands between the stages and ports of a valid plan: rings, injectors and spreads.
+//! Rings, injectors and spreads: the links between stages and ports of a valid plan.
 
 use crate::choices::{SpreadBy, WhenFull};
 use crate::diag::source::Span;

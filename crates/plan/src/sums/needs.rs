@@ -1,5 +1,5 @@
-//! What stages need beyond packets: memory of their own, and packets long enough for what they
-//! write.
+//! Asks stage kinds for their needs, and checks that packets are long enough for the messages that
+//! stages write.
 //!
 //! Only a stage kind can tell, from what the plan says to its stage. The plan's check asks it
 //! before anything is allocated; the answers are terms of the plan's sums like any other.

@@ -1,5 +1,5 @@
-//! What stages need of the plan beside memory and packets: that an output carries out operations,
-//! that enough timers may be armed, that a region has rights.
+//! Checks the needs of stages against the plan's tables: operations of an output, armed timers,
+//! rights of a region.
 //!
 //! A kind says it ([`StageSpec`](crate::StageSpec), and [`Needs`] where it depends on the plan),
 //! and here the plan's tables are held against it: what is not offered would be found out in a run,

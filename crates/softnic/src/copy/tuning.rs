@@ -1,5 +1,4 @@
-//! What depends on the CPU: chosen once, when the first device is opened, and written down here
-//! with the reasons.
+//! Tuning by CPU: chosen once, when the first device is opened, with the reasons written down here.
 //!
 //! - **Copies of 65 bytes to 8 KiB**: moves of 16, 32 or 64 bytes. What the CPU has decides, then a
 //!   measurement: Zen 4 stores 32 bytes a cycle, Zen 5 64 (140 and 217 GB/s at 4 KiB there); Zen 4

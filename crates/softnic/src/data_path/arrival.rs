@@ -1,5 +1,5 @@
-//! What a message is to the queue pair that it goes to: who that is, the receive that it takes, how
-//! that completes, and what the sender learns.
+//! Arrival of a message: finds the receiver, takes a receive, completes it, and tells the sender
+//! the outcome.
 //!
 //! What it guarantees: an error on the receiving side completes its receive with that error and
 //! moves it to ERR; an RC sender then fails with the matching remote error, a UC sender doesn't

@@ -1,4 +1,4 @@
-//! What `ibv_post_send(3)` has proved once, for everything that carries a post out.
+//! The poster's queue pair and guard, checked once a call of `ibv_post_send(3)`.
 
 use crate::objects::fabric;
 use crate::objects::guards::Pinned;

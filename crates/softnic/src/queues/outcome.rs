@@ -1,4 +1,4 @@
-//! What comes of carrying out a work request.
+//! The outcome of carrying out a work request.
 
 /// What came of a work request.
 #[derive(Clone, Copy, Debug)]

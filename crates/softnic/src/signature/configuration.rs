@@ -1,4 +1,4 @@
-//! What a work request that configures a key carries inline.
+//! The inline data of a work request that configures a key.
 //!
 //! What it guarantees: whatever bytes are posted, reading them gives a configuration that can be,
 //! or an `errno`.

@@ -1,4 +1,4 @@
-//! What the blocks of one domain, memory or wire, carry beside their data.
+//! The protection information of blocks in one domain, memory or wire.
 
 use crate::signature::guard::{Guard, Sum};
 

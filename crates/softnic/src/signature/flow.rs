@@ -1,4 +1,4 @@
-//! What becomes of one block on its way from one domain to the other.
+//! Checks and converts one block on its way from one domain to the other.
 //!
 //! What it guarantees: the first fault of a block is reported in T10's order: guard, application
 //! tag, reference tag. A block that is faulty moves all the same, as devices have it.

@@ -1,5 +1,4 @@
-//! Where the bytes of an indirect key are: a list of parts, gone through once or, with gaps,
-//! several times.
+//! The layout of an indirect key: a list of parts, gone through once or, with gaps, several times.
 //!
 //! What it guarantees: a [`Cursor`] gives each byte of a range once, in order, and as few pieces as
 //! there are.

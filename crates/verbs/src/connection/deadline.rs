@@ -1,4 +1,4 @@
-//! How long a call of this module may wait.
+//! The deadline of a call of this module.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! What the two sides of a connection bring and tell: options, what a request says of its peer, and
-//! private data, whose lengths the messages of the InfiniBand CM bound.
+//! Options of a connection, facts about a requesting peer, and private data, whose lengths the
+//! messages of the InfiniBand CM bound.
 
 use super::error::ConnectionError;
 use crate::memory::mr::Access;

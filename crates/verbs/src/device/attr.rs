@@ -1,5 +1,4 @@
-//! What a device and its ports report of themselves, in the words of verbs.h, without its unions
-//! and padding.
+//! Attributes of devices and ports, in the words of verbs.h, without its unions and padding.
 
 use std::fmt;
 

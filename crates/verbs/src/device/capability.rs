@@ -1,6 +1,6 @@
-//! What some devices offer and others lack: on-demand paging, rate limits, alternate paths, queues
-//! that can be resized, raw Ethernet. Each is asked of the device's own capabilities before the
-//! device is asked to do it, so that a refusal says which one is lacking instead of EINVAL.
+//! Capabilities that some devices lack: on-demand paging, rate limits, alternate paths, queues that
+//! can be resized, raw Ethernet. Each is asked of the device's own capabilities before the device
+//! is asked to do it, so that a refusal says which one is lacking instead of EINVAL.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Who carries out signature offload on a device: the software RNIC, or libmlx5 for its cards. Both
-//! are called by the names of mlx5dv.
+//! The implementation of signature offload on a device: the software RNIC, or libmlx5 for its
+//! cards. Both are called by the names of mlx5dv.
 
 use std::ffi::c_int;
 use std::fmt;

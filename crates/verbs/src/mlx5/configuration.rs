@@ -1,5 +1,5 @@
-//! What changes of a key: kept from where a work request is written to where it is posted, and told
-//! to the card there by calls in the order of `mlx5dv_wr_mkey_configure(3)`.
+//! A key's configuration for a card: kept from where a work request is written to where it is
+//! posted, and told to the card there by calls in the order of `mlx5dv_wr_mkey_configure(3)`.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! What of mlx5dv.h the software RNIC has no use for, under its own names. `header` holds all of it
-//! against the header that is installed.
+//! Declarations of mlx5dv.h that the software RNIC has no use for, under their own names. `header`
+//! compares all of them with the header that is installed.
 
 #![allow(non_camel_case_types)]
 

@@ -1,5 +1,4 @@
-//! What a card is asked for: the calls and their order, and what becomes of the bytes where the
-//! software RNIC carries them out.
+//! The calls to a card and their order, and the bytes after the software RNIC has carried them out.
 
 use rdma_sys::ibv_wr_opcode;
 use verbline_mem::{PageChoice, PeerRegion, Region, RegionSpec};

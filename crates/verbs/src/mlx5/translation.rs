@@ -1,5 +1,5 @@
-//! What any configuration of the safe API comes to, as calls, against what mlx5dv.h and its pages
-//! say of each number, written down here once more.
+//! Every configuration of the safe API as calls, compared with what mlx5dv.h and its pages say of
+//! each number, written down here once more.
 
 use proptest::prelude::*;
 use verbline_softnic::mlx5dv::{mlx5dv_mr_interleaved, mlx5dv_sig_crc, mlx5dv_sig_t10dif};

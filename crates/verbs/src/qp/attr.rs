@@ -1,5 +1,4 @@
-//! What a QP is told on its way RESET → INIT → RTR → RTS, and what it tells a peer
-//! (ibv_modify_qp(3)).
+//! Attributes of a QP on its way RESET → INIT → RTR → RTS (ibv_modify_qp(3)).
 //!
 //! [`InitSpec`], [`RtrSpec`] and [`RtsSpec`] hold what each step needs, with defaults for the rest.
 //! [`QpAttr`] is the raw form, field by field, for everything else that the state table allows.

@@ -1,5 +1,4 @@
-//! What a QP for signature pipelining needs beside the rest: cancelling what was posted, and
-//! telling whether it has stopped.
+//! Signature pipelining: cancels posted work requests, and tells whether the QP has stopped.
 
 use verbline_softnic::mlx5dv::mlx5dv_qp_cancel_posted_send_wrs;
 

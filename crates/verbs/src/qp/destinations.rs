@@ -1,4 +1,4 @@
-//! Where a UD QP's sends go: its table of destinations, and the path back to a sender.
+//! A UD QP's table of destinations, and the path back to a sender.
 
 use verbline_mem::Packet;
 

@@ -1,5 +1,5 @@
-//! What a modification needs of the device beyond what every device has: asked before the device
-//! is, so that a refusal names the capability.
+//! Checks a modification against the device's capabilities first, so that a refusal names the
+//! capability that is lacking.
 
 use rdma_sys::{ibv_mig_state, ibv_qp_attr};
 

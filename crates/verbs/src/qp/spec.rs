@@ -1,4 +1,4 @@
-//! What a QP is made of, and making it: as much inline data as the device takes.
+//! A QP's specification, and its creation with as much inline data as the device takes.
 
 use std::ptr::NonNull;
 use std::sync::Arc;

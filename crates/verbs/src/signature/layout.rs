@@ -1,4 +1,4 @@
-//! Where the bytes of a key are.
+//! The layout of a key: the parts of regions that it stands for.
 
 use rdma_sys::ibv_sge;
 use verbline_softnic::mlx5dv::mlx5dv_mr_interleaved;

@@ -1,4 +1,4 @@
-//! What posting a batch answers: how much was taken, and what stopped it.
+//! Outcomes of posting: how much of a batch was taken, and what stopped it.
 
 use verbline_mem::Packet;
 use verbline_softnic::qp_table::State as QpState;

@@ -1,4 +1,5 @@
-//! What `message` and `one_sided` do, where a key that was denied may be an indirect one.
+//! Messages and one-sided work requests through indirect keys: the way that `message` and
+//! `one_sided` go on when a key was denied.
 //!
 //! What it guarantees: the same checks in the same order. Nothing of it is on a path that knows
 //! regions only: those come here when a key was denied, and go on here only if it is an indirect

@@ -1,4 +1,4 @@
-//! What one side of a connection waits on until the other side rings.
+//! A bell: one side of a connection waits until the other side rings.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -1,5 +1,5 @@
-//! Where the two sides of a connection meet: a hall in which requests wait for a listener, and a
-//! mailbox that lives as long as either side.
+//! The meeting point of the two sides of a connection: a hall in which requests wait for a
+//! listener, and a mailbox that lives as long as either side.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

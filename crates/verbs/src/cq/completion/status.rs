@@ -1,5 +1,4 @@
-//! How a work request ended and what it was, as verbs.h numbers them; a number that it does not
-//! name is kept.
+//! Statuses and opcodes of completions, by the numbers of verbs.h; a number without a name is kept.
 
 use std::fmt;
 

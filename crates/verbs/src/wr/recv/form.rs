@@ -1,4 +1,4 @@
-//! What a receive says of its packet to the device, and how the packet is made to hold what came.
+//! The work request of a receive, and the packet's length once its message has come.
 
 use rdma_sys::ibv_sge;
 use verbline_mem::{Packet, PoolForm};
