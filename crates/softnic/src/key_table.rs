@@ -3,17 +3,17 @@
 //! What it guarantees: an access is let through only if the key is current, its protection domain
 //! is the queue pair's, the range is inside and the rights cover it; then the host address is
 //! given. A key is the index of an entry and an 8-bit tag that changes at each use of the entry, so
-//! a stale key is refused. Lookups take no lock (`verbline_sync::grant`): an entry's key is cleared
-//! first and set last, and a thread that unregisters memory waits (`guards::quiesce`) until nobody
-//! is using it.
+//! a stale key is refused. Lookups take no lock (`verbline_sync::seqlock_entry`): an entry's key is
+//! cleared first and set last, and a thread that unregisters memory waits (`guards::quiesce`) until
+//! nobody is using it.
 
-pub(crate) use verbline_sync::grant::Grant;
+pub(crate) use verbline_sync::seqlock_entry::Grant;
 
 use rdma_sys::ibv_access_flags as flag;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
-use verbline_sync::grant::Entry;
+use verbline_sync::seqlock_entry::Entry;
 
 const CHUNK_BITS: u32 = 10;
 const CHUNK: usize = 1 << CHUNK_BITS;

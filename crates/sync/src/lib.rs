@@ -7,7 +7,8 @@
 //!   that is under way alone.
 //! - [`credit`], between a sender and the thread that posts receives: how many are posted, and who
 //!   starts a sender that waits.
-//! - [`grant`], between threads that use a key and those that change it: what the key stands for.
+//! - [`seqlock_entry`], between threads that use a key and those that change it: what the key
+//!   stands for.
 //! - [`versions`], between transfers through an indirect key and threads that configure it: what
 //!   the key stood for when each began.
 //! - [`guard`], between data paths and threads that destroy an object: when nobody can hold the
@@ -30,13 +31,13 @@
 
 pub mod consumer;
 pub mod credit;
-pub mod grant;
 pub mod guard;
 pub mod lock;
 pub mod mailbox;
 pub mod presence;
 mod primitives;
 pub mod ring;
+pub mod seqlock_entry;
 pub mod turn;
 pub mod versions;
 

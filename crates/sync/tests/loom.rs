@@ -11,10 +11,10 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use verbline_sync::consumer::Consumer;
 use verbline_sync::credit::{Attention, FLUSHING, Posted, WAITING};
-use verbline_sync::grant::{Entry as KeyEntry, Grant};
 use verbline_sync::lock::SpinLock;
 use verbline_sync::mailbox::{Mailbox, Reader};
 use verbline_sync::ring::{CqRing, Entry, NEXT, Overrun, SOLICITED};
+use verbline_sync::seqlock_entry::{Entry as KeyEntry, Grant};
 
 fn model(f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
