@@ -8,9 +8,9 @@ use verbline_nvme::auth::{
 use verbline_nvme::secret::{Claim, Hash};
 use verbline_nvme::{Command, Response, Sgl};
 
+use crate::auth_step::AuthStep;
 use crate::queue::{Pending, State, Task};
 use crate::stage::{IO, Initiator};
-use crate::turn::Turn;
 
 /// Room for a message of the controller: less than the data of any slot.
 pub(crate) const ROOM_BYTES: usize = 256;
@@ -44,8 +44,8 @@ impl Initiator {
         Message { transaction, body: Body::Negotiate(Offer::of(Hash::Sha256)) }
     }
 
-    /// Takes what the controller sent at this turn: the answer to it, if one is due.
-    pub(crate) fn prove(&self, turn: Turn, transaction: u16, bytes: &[u8]) -> Result<Option<Message>, String> {
+    /// Takes what the controller sent at this step: the answer to it, if one is due.
+    pub(crate) fn prove(&self, auth_step: AuthStep, transaction: u16, bytes: &[u8]) -> Result<Option<Message>, String> {
         let message = Message::read(bytes).map_err(|reason| format!("the controller's message: {reason}"))?;
         if let Body::Failure1(reason) = message.body {
             return Err(format!("{reason}: compare the secret in load.secret with the target's for {}", self.host));
@@ -53,13 +53,13 @@ impl Initiator {
         if message.transaction != transaction {
             return Err(format!("the controller's message is of exchange {}, not {transaction}", message.transaction));
         }
-        match (turn, message.body, &self.key) {
-            (Turn::Challenge, Body::Challenge { hash, sequence, value: challenge }, Some(key)) => {
+        match (auth_step, message.body, &self.key) {
+            (AuthStep::Challenge, Body::Challenge { hash, sequence, value: challenge }, Some(key)) => {
                 let (host, subsystem) = (self.host, self.subsystem);
                 let claim = Claim { hash, challenge, sequence, transaction, host, subsystem };
                 Ok(Some(Message { transaction, body: Body::Reply { response: key.respond(&claim), challenge: None } }))
             }
-            (Turn::Verdict, Body::Success1 { .. }, _) => Ok(None),
+            (AuthStep::Verdict, Body::Success1 { .. }, _) => Ok(None),
             _ => Err("the controller's message is not the one that is next".to_owned()),
         }
     }
@@ -68,46 +68,53 @@ impl Initiator {
     pub(crate) fn authenticate_queue(&mut self, index: usize, out: &mut Outputs<'_>) {
         let transaction = self.next_transaction();
         self.queues[index].transaction = transaction;
-        self.send_turn(index, Turn::Negotiate, Some(Initiator::negotiation(transaction)), out);
+        self.send_auth_step(index, AuthStep::Negotiate, Some(Initiator::negotiation(transaction)), out);
     }
 
     /// A command of the authentication was answered.
-    pub(crate) fn turn_answered(
+    pub(crate) fn auth_step_answered(
         &mut self,
         index: usize,
         slot: u16,
-        turn: Turn,
+        auth_step: AuthStep,
         response: &Response,
         out: &mut Outputs<'_>,
     ) {
         let number = index + 1;
         if !response.status.is_success() {
-            return self.fail(format!("queue {number}: {turn:?} of authentication ended with {}", response.status));
+            return self
+                .fail(format!("queue {number}: {auth_step:?} of authentication ended with {}", response.status));
         }
         let mut bytes = [0; ROOM_BYTES];
         let read = self.region.read_into(self.offset_of(index, slot), &mut bytes).map_err(|error| error.to_string());
         let answer = |initiator: &Initiator| {
-            read.and_then(|()| initiator.prove(turn, initiator.queues[index].transaction, &bytes))
+            read.and_then(|()| initiator.prove(auth_step, initiator.queues[index].transaction, &bytes))
         };
-        match turn {
-            Turn::Negotiate => self.send_turn(index, Turn::Challenge, None, out),
-            Turn::Reply => self.send_turn(index, Turn::Verdict, None, out),
-            Turn::Challenge | Turn::Verdict => match answer(self) {
-                Ok(Some(reply)) => self.send_turn(index, Turn::Reply, Some(reply), out),
+        match auth_step {
+            AuthStep::Negotiate => self.send_auth_step(index, AuthStep::Challenge, None, out),
+            AuthStep::Reply => self.send_auth_step(index, AuthStep::Verdict, None, out),
+            AuthStep::Challenge | AuthStep::Verdict => match answer(self) {
+                Ok(Some(reply)) => self.send_auth_step(index, AuthStep::Reply, Some(reply), out),
                 Ok(None) => self.queues[index].state = State::Ready,
                 Err(why) => self.fail(format!("queue {number} is not authenticated: {why}")),
             },
         }
     }
 
-    fn send_turn(&mut self, index: usize, turn: Turn, message: Option<Message>, out: &mut Outputs<'_>) {
-        if !self.try_send_turn(index, turn, message, out) {
-            self.fail(format!("queue {}: no packet or no room for {turn:?} of authentication", index + 1));
+    fn send_auth_step(&mut self, index: usize, auth_step: AuthStep, message: Option<Message>, out: &mut Outputs<'_>) {
+        if !self.try_send_auth_step(index, auth_step, message, out) {
+            self.fail(format!("queue {}: no packet or no room for {auth_step:?} of authentication", index + 1));
         }
     }
 
-    fn try_send_turn(&mut self, index: usize, turn: Turn, message: Option<Message>, out: &mut Outputs<'_>) -> bool {
-        let pending = Pending { task: Task::Authenticate(turn), began_ns: out.now_ns(), key: None };
+    fn try_send_auth_step(
+        &mut self,
+        index: usize,
+        auth_step: AuthStep,
+        message: Option<Message>,
+        out: &mut Outputs<'_>,
+    ) -> bool {
+        let pending = Pending { task: Task::Authenticate(auth_step), began_ns: out.now_ns(), key: None };
         let Some(connection) = self.queues[index].connection else { return false };
         let Some(slot) = self.queues[index].next_slot() else { return false };
         let Some(cid) = self.queues[index].begin(pending) else { return false };

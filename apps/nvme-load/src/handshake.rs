@@ -16,13 +16,13 @@ use verbline_nvme::protection::Protection;
 use verbline_nvme::{Command, DISCOVERY_NQN, Nqn, Response, Sgl, Status, opcode};
 
 use crate::blocks::Shape;
+use crate::handshake_state::{ADMIN_ENTRIES, Step};
 use crate::oracle::Oracle;
-use crate::progress::{ADMIN_ENTRIES, Step};
 use crate::queue::{Pending, State, Task};
 use crate::settings::Guards;
 
+use crate::auth_step::AuthStep;
 use crate::stage::{ADMIN, IO, Initiator, KEEP_ALIVE, RETRY};
-use crate::turn::Turn;
 
 /// Identifiers of what is under way beside the handshake.
 const KEEP_ALIVE_CID: u16 = 0xE000;
@@ -64,7 +64,7 @@ impl Initiator {
         let nsid = self.settings.nsid;
         let command = match step {
             Step::Connect => self.connect_command(cid, 0, ADMIN_ENTRIES),
-            Step::Authenticate(turn) => self.authentication(cid, turn),
+            Step::Authenticate(auth_step) => self.authentication(cid, auth_step),
             Step::Capabilities => Some(Property { offset: property::CAP, is_wide: true }.get(cid)),
             Step::Enable => Some(cc.set(cid, property::CC_USUAL.into())),
             Step::Ready => Some(Property { offset: property::CSTS, is_wide: false }.get(cid)),
@@ -90,9 +90,9 @@ impl Initiator {
         }
     }
 
-    /// The command of a turn of authentication, with its message in the region.
-    fn authentication(&self, cid: u16, turn: Turn) -> Option<Command> {
-        if matches!(turn, Turn::Challenge | Turn::Verdict) {
+    /// The command of a step of authentication, with its message in the region.
+    fn authentication(&self, cid: u16, auth_step: AuthStep) -> Option<Command> {
+        if matches!(auth_step, AuthStep::Challenge | AuthStep::Verdict) {
             return self.receive_at(cid, 0);
         }
         let mut bytes = [0; WRITTEN_BYTES_MAX];
@@ -101,16 +101,16 @@ impl Initiator {
         Some(auth::send(cid, self.page(len)?))
     }
 
-    /// Takes what a turn of authentication brought, and says which step is next.
-    fn learn_turn(&mut self, turn: Turn, page: &[u8]) -> Result<Step, String> {
+    /// Takes what a step of authentication brought, and says which step is next.
+    fn learn_auth_step(&mut self, auth_step: AuthStep, page: &[u8]) -> Result<Step, String> {
         let transaction = self.handshake.message.map_or(0, |message| message.transaction);
-        Ok(match turn {
-            Turn::Negotiate => Step::Authenticate(Turn::Challenge),
-            Turn::Reply => Step::Authenticate(Turn::Verdict),
-            Turn::Challenge | Turn::Verdict => match self.prove(turn, transaction, page)? {
+        Ok(match auth_step {
+            AuthStep::Negotiate => Step::Authenticate(AuthStep::Challenge),
+            AuthStep::Reply => Step::Authenticate(AuthStep::Verdict),
+            AuthStep::Challenge | AuthStep::Verdict => match self.prove(auth_step, transaction, page)? {
                 Some(reply) => {
                     self.handshake.message = Some(reply);
-                    Step::Authenticate(Turn::Reply)
+                    Step::Authenticate(AuthStep::Reply)
                 }
                 None => Step::Capabilities,
             },
@@ -203,12 +203,12 @@ impl Initiator {
                 if self.must_authenticate(response)? {
                     let transaction = self.next_transaction();
                     self.handshake.message = Some(Initiator::negotiation(transaction));
-                    Step::Authenticate(Turn::Negotiate)
+                    Step::Authenticate(AuthStep::Negotiate)
                 } else {
                     Step::Capabilities
                 }
             }
-            Step::Authenticate(turn) => self.learn_turn(turn, &page)?,
+            Step::Authenticate(auth_step) => self.learn_auth_step(auth_step, &page)?,
             Step::Capabilities => {
                 self.handshake.entries_max = property::entries_max(response.result);
                 let entries = u32::from(self.settings.depth) + 1;

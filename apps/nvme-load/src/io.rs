@@ -229,8 +229,8 @@ impl Initiator {
                 self.queue_connected(index, &response, out);
                 return true;
             }
-            Task::Authenticate(turn) => {
-                self.turn_answered(index, slot, turn, &response, out);
+            Task::Authenticate(auth_step) => {
+                self.auth_step_answered(index, slot, auth_step, &response, out);
                 return true;
             }
             Task::Read { .. } | Task::Write { .. } | Task::Flush => {}

@@ -6,19 +6,19 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+mod auth_step;
 mod blocks;
 mod handshake;
+mod handshake_state;
 mod io;
 mod oracle;
 mod pattern;
-mod progress;
 mod queue;
 mod requests;
 mod results;
 mod secret;
 mod settings;
 mod stage;
-mod turn;
 
 use verbline::prelude::*;
 

@@ -3,7 +3,7 @@
 use verbline::engine::ConnectionId;
 use verbline::prelude::*;
 
-use crate::turn::Turn;
+use crate::auth_step::AuthStep;
 
 /// What a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(crate) enum Task {
     /// Connect.
     Connect,
     /// A command of authentication.
-    Authenticate(Turn),
+    Authenticate(AuthStep),
     /// A read of a block, which is to be of this generation.
     Read { block: usize, generation: u32 },
     /// A write of a block, of this generation.

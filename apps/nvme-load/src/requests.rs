@@ -5,7 +5,7 @@ use verbline::plan::{Port, Target};
 use verbline::prelude::*;
 use verbline_nvme::cm::Request;
 
-use crate::progress::ADMIN_ENTRIES;
+use crate::handshake_state::ADMIN_ENTRIES;
 use crate::settings::{SECTION, Settings};
 use crate::stage::{ADMIN, IO, KIND};
 

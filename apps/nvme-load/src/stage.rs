@@ -10,9 +10,9 @@ use verbline::prelude::*;
 use verbline_nvme::Nqn;
 use verbline_nvme::secret::Key;
 
+use crate::handshake_state::Handshake;
 use crate::oracle::Oracle;
 use crate::pattern;
-use crate::progress::Handshake;
 use crate::queue::{Queue, State, Task};
 use crate::results::{Counts, Measured, Results};
 use crate::secret::read_secret;

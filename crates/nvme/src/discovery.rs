@@ -28,7 +28,7 @@ pub struct Entry {
     pub subsystem: Nqn,
 }
 
-/// Writes the head of a log with so many entries.
+/// Writes the head of a log with `entries` entries.
 pub fn write_head(log: &mut [u8; ENTRY_BYTES], generation: u64, entries: u64) {
     log.fill(0);
     put(log, 0, &generation.to_le_bytes());

@@ -30,7 +30,7 @@ pub struct LogRequest {
     pub retain_event: bool,
     /// From this byte on.
     pub offset: u64,
-    /// So many bytes.
+    /// The number of bytes.
     pub len: u64,
 }
 

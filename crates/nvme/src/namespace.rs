@@ -16,7 +16,7 @@ pub const NSID_ALL: u32 = 0xFFFF_FFFF;
 pub struct Namespace {
     /// Its blocks.
     pub blocks: u64,
-    /// A block has two to the power of so many bytes.
+    /// A block has two to the power of this many bytes.
     pub block_shift: u8,
     /// Nobody may write to it.
     pub is_read_only: bool,

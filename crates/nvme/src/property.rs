@@ -32,8 +32,8 @@ pub const CSTS_SHUTDOWN_COMPLETE: u32 = 2 << 2;
 /// responses, pages of 4 KiB, the NVM command set.
 pub const CC_USUAL: u32 = 4 << 20 | 6 << 16 | CC_ENABLE;
 
-/// The capabilities of a controller with queues of so many entries at most, that is ready within
-/// half a second.
+/// The capabilities of a controller whose queues have at most this many entries, and that is ready
+/// within half a second.
 pub fn cap(entries_max: u16) -> u64 {
     const CONTIGUOUS_QUEUES: u64 = 1 << 16;
     const READY_WITHIN_500_MS: u64 = 1 << 24;

@@ -201,7 +201,7 @@ impl Protection {
         if is_wrong { Err(Status::INVALID_PROTECTION_INFORMATION.do_not_retry()) } else { Ok(()) }
     }
 
-    /// The bytes that so many blocks have on the wire.
+    /// The bytes that `blocks` blocks have on the wire.
     #[inline]
     pub fn wire_bytes(&self, action: Action, blocks: u32) -> u64 {
         let bytes = if action.pract { self.block_bytes } else { self.extended_bytes() };

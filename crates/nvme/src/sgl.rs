@@ -7,7 +7,7 @@ use crate::status::Status;
 /// Where the data of a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sgl {
-    /// In the capsule, behind the command: so many bytes from this offset on.
+    /// In the capsule, behind the command: `len` bytes from this offset on.
     InCapsule {
         /// From the end of the command, plus the controller's ICDOFF.
         offset: u64,

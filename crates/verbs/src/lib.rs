@@ -98,13 +98,13 @@ pub mod event {
 pub mod rdma {
     pub use crate::memory::peer::{NotReplaced, PeerMr, PeerSlice, Remote};
     pub use crate::memory::span::Span;
+    pub use crate::qp::connected::ConnectedQp;
     pub use crate::qp::one_sided::{RcQp, UcQp, UdQp};
-    pub use crate::qp::works::ConnectedQp;
     pub use crate::wr::buffer::{Addressed, Buffer, OpDone, Refused};
     pub use crate::wr::operation::{
         Atomic, KeptKey, KeptRegion, KeptWindow, KeyPart, Local, Operation, Part, Transfer, Word, WorkOptions,
     };
-    pub use crate::wr::works::{Work, WorkList, WorksDone};
+    pub use crate::wr::wr_queue::{Work, WorkList, WorksDone};
 }
 
 /// For experts: memory windows, scatter/gather lists, raw attributes of QPs, options of

@@ -3,7 +3,7 @@
 //! A [`FileRing`] is one file and one ring, for one lcore. What is pushed owns its packet until the
 //! kernel says that it is done: nobody else reads or writes the buffer meanwhile, and no buffer is
 //! freed under the kernel's hands. That is all that this module knows: what to do about short
-//! transfers, failures and full disks is for whoever drives the ring (`verbline-store`).
+//! transfers, failures and full disks is for the owner of the ring to decide (`verbline-store`).
 //!
 //! - The pools of [`RingSpec::pools`] are registered: their pages stay pinned, and the kernel looks
 //!   none up for a transfer. A packet of another pool works too, and costs that lookup.

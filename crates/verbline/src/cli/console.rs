@@ -1,6 +1,6 @@
 //! Standard error, written by one thread.
 //!
-//! Guarantees: no other thread waits for whoever reads standard error, be it a terminal that is
+//! Guarantees: no other thread waits for the reader of standard error, be it a terminal that is
 //! stopped (Ctrl-S) or a pipe that nobody empties. Texts wait in a bounded queue; what finds no
 //! room there is counted, and the count is written once texts are taken again. The live line is a
 //! slot and not a queue: only the latest is drawn.
@@ -65,7 +65,7 @@ struct State {
     left_out_untold: AtomicU64,
 }
 
-/// Starts the thread. Without it (no thread can be made) texts are written by whoever has one.
+/// Starts the thread. Without it (no thread can be made) each thread writes its own texts.
 pub(super) fn start() {
     if CONSOLE.get().is_some() {
         return;

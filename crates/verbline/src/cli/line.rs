@@ -24,8 +24,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// The line for a terminal of so many columns, the last of which stays free: a terminal may
-    /// begin the next line there.
+    /// The line for a terminal of this width, whose last column stays free: a terminal may begin
+    /// the next line there.
     pub(super) fn fit(&self, columns: usize) -> String {
         let width = columns.saturating_sub(1);
         let mut line = cut_name(&self.plan, (width / 3).max(8));

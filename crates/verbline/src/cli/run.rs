@@ -145,7 +145,7 @@ fn warn(report: &Report) {
 /// What no run may end with, whatever the app.
 fn faults(report: &Report) -> Vec<String> {
     let mut faults = Vec::new();
-    // Those of a run that did not end may be with whoever kept it from that.
+    // The packets of a run that did not end may be with the stage that kept it from ending.
     if report.packets.held > 0 && report.ended {
         faults.push(format!("{} packets were not given back", count(report.packets.held)));
     }

@@ -20,7 +20,7 @@ use crate::signature::{KeyConfig, KeyLayout, KeySpec, Part, QpSignature, Signatu
 use crate::transport::Transport;
 use crate::wr::operation::{KeyPart, Local, Operation};
 use crate::wr::post::{PostStop, SendOptions};
-use crate::wr::works::{Work, WorkList};
+use crate::wr::wr_queue::{Work, WorkList};
 
 const DIF: Domain = Domain::T10Dif(
     BlockSize::B512,

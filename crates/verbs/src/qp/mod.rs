@@ -12,6 +12,7 @@
 
 pub(crate) mod attr;
 mod cancel;
+pub(crate) mod connected;
 mod destinations;
 mod destroy;
 mod done;
@@ -27,7 +28,6 @@ mod spec;
 pub(crate) mod srq;
 pub(crate) mod state;
 pub(crate) mod thread_domain;
-pub(crate) mod works;
 
 use std::cell::Cell;
 use std::fmt;

@@ -9,5 +9,5 @@ pub(crate) mod request;
 pub(crate) mod send;
 pub(crate) mod sg_list;
 pub(crate) mod slots;
-pub(crate) mod works;
 pub(crate) mod wr_list;
+pub(crate) mod wr_queue;

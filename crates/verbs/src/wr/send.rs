@@ -13,12 +13,12 @@ mod form;
 mod inline;
 mod keys;
 mod op;
+mod post_queue;
 mod signal;
 mod signed;
 #[cfg(test)]
 mod tests;
 mod transfers;
-mod works;
 
 use rdma_sys::{ibv_send_flags, ibv_sge};
 

@@ -7,7 +7,7 @@ use crate::memory::peer::PeerSlice;
 use crate::memory::window::{MemoryWindow, PostedBind, WindowKind, bind_info};
 use crate::wr::operation::{KeptMemory, KeptWindow, Operation, Part};
 use crate::wr::post::PostStop;
-use crate::wr::works::Work;
+use crate::wr::wr_queue::Work;
 
 pub(super) fn is_bind(work: &Work) -> bool {
     matches!(work, Work::Operation { operation: Operation::Bind { .. }, .. })

@@ -15,8 +15,8 @@ use crate::wr::operation::{KeptMemory, KeptRegion, Local, Operation, Part, Trans
 use crate::wr::post::PostStop;
 use crate::wr::request::{Request, rdma};
 use crate::wr::sg_list::packet_sge;
-use crate::wr::works::Work;
 use crate::wr::wr_list::Entry;
+use crate::wr::wr_queue::Work;
 
 /// A work request but for its options: what it asks for, its bytes, and the flags that these need.
 type Form = (Request, ibv_sge, u32);

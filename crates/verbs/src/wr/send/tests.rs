@@ -7,7 +7,7 @@ use crate::signature::{KeptSignatureKey, KeySpec};
 use crate::wr::operation::{KeptKey, KeptMemory, Local, Operation, WorkOptions};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::post_verb::PostSend;
-use crate::wr::works::{Work, WorkList};
+use crate::wr::wr_queue::{Work, WorkList};
 use rdma_sys::ibv_wr_opcode;
 use verbline_mem::{Batch, Packet, Pool};
 

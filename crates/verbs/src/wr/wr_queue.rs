@@ -1,4 +1,4 @@
-//! Work requests of any kind in one list: what waits to be posted, in order.
+//! Work requests of any kind in one list, waiting to be posted in order.
 //!
 //! A [`WorkList`] is a bounded queue, made once. [`crate::rdma::ConnectedQp::post_works`] posts
 //! from its front, sends and one-sided operations in the order in which they were put in, as linked

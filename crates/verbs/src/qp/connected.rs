@@ -12,7 +12,7 @@ use crate::signature::{KeptSignatureKey, KeySpec};
 use crate::transport::Transport;
 use crate::wr::operation::{KeptKey, KeptRegion, KeptWindow};
 use crate::wr::post::{PostStop, SendOutcome};
-use crate::wr::works::{WorkList, WorksDone};
+use crate::wr::wr_queue::{WorkList, WorksDone};
 use crate::wr_id::WrKind;
 
 /// Keys that a QP keeps at most: as many as [`KeptKey`] has numbers.

@@ -18,8 +18,8 @@ use crate::wr::buffer::Buffer;
 use crate::wr::operation::{KeptMemory, Operation};
 use crate::wr::post::{PostStop, SendOutcome};
 use crate::wr::post_verb::PostSend;
-use crate::wr::works::{Work, WorkList, WorksDone};
 use crate::wr::wr_list::{Entry, WrList};
+use crate::wr::wr_queue::{Work, WorkList, WorksDone};
 use crate::wr_id::{self, WrKind};
 
 impl SendQueue {

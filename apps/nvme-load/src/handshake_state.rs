@@ -1,10 +1,10 @@
-//! How far the handshake is.
+//! The state of the handshake.
 
 use verbline::prelude::*;
 use verbline_nvme::auth::Message;
 
+use crate::auth_step::AuthStep;
 use crate::blocks::Shape;
-use crate::turn::Turn;
 
 /// Entries of an admin queue: as the Linux host has it.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
@@ -16,7 +16,7 @@ pub(crate) enum Step {
     Nothing,
     Connect,
     /// The host proves who it is, if it has to.
-    Authenticate(Turn),
+    Authenticate(AuthStep),
     Capabilities,
     Enable,
     Ready,

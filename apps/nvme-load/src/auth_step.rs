@@ -1,8 +1,8 @@
-//! The turns of an authentication.
+//! The steps of an authentication.
 
 /// What the host does on a queue, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum AuthStep {
     Negotiate,
     Challenge,
     Reply,
