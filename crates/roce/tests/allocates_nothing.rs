@@ -104,13 +104,19 @@ fn run(engines: &mut [Engine; 2], out: &mut [u8], rounds: u64) -> u64 {
     completions
 }
 
+/// The test harness has a thread of its own, which may allocate meanwhile, once. What these engines
+/// allocated, they would allocate in every attempt: each has new ones.
 #[test]
 fn nothing_is_allocated_once_queue_pairs_are_made() {
-    let mut engines = [engine(1, 2), engine(2, 1)];
-    let mut out = vec![0; 1024 + HEADERS_MAX_BYTES];
-    let region = Region::new(ALLOCATOR);
-    let completions = run(&mut engines, &mut out, 400);
-    let change = region.change();
-    assert!(completions > 2_000, "{completions}");
-    assert_eq!((change.allocations, change.reallocations, change.deallocations), (0, 0, 0), "{change:?}");
+    let attempt = || {
+        let mut engines = [engine(1, 2), engine(2, 1)];
+        let mut out = vec![0; 1024 + HEADERS_MAX_BYTES];
+        let region = Region::new(ALLOCATOR);
+        let completions = run(&mut engines, &mut out, 400);
+        let change = region.change();
+        assert!(completions > 2_000, "{completions}");
+        (change.allocations, change.reallocations, change.deallocations)
+    };
+    let attempts: Vec<_> = (0..5).map(|_| attempt()).take_while(|counts| *counts != (0, 0, 0)).collect();
+    assert!(attempts.len() < 5, "{attempts:?}");
 }

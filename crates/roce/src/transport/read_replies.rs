@@ -67,10 +67,6 @@ impl ReadReplies {
         ReadReplies { entries: VecDeque::with_capacity(usize::from(READS_MAX)), pending: 0 }
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
-        self.pending == 0
-    }
-
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.pending = 0;

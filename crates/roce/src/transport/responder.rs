@@ -321,11 +321,8 @@ impl Responder {
         self.replies.clear();
     }
 
-    /// What else is to be said, and by which number.
+    /// What else is to be said, and by which number, once all [data](Self::next_data) was sent.
     pub(crate) fn take_answer(&mut self, counters: &mut Counters) -> Option<(Psn, Syndrome)> {
-        if !self.replies.is_idle() {
-            return None;
-        }
         let answer = self.reply.take()?;
         let (psn, code) = match answer {
             Answer::Acknowledge => {

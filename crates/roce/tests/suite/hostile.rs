@@ -133,6 +133,32 @@ fn that_answers_what_was_not_asked() {
     assert_eq!(pair.b.completions().len(), 1);
 }
 
+/// A READ or an atomic with the number of one before, which asks for something else.
+#[test]
+fn that_asks_for_something_else_by_an_old_number() {
+    let mut pair = pair();
+    let at = Remote { rkey: pair.b.remote.0, addr: pair.b.remote.1 };
+    let add = AtomicExtension { addr: at.addr, rkey: at.rkey, op: AtomicOp::FetchAdd(1) };
+    pair.a.send(1, Operation::Read(at), 600);
+    pair.a.send(2, Operation::Atomic(add), 8);
+    pair.settle(0);
+    assert_eq!(pair.a.completions().len(), 2);
+    let reth = Reth { addr: at.addr, rkey: at.rkey, len: 600 };
+    for other in [
+        Reth { addr: at.addr + 1, ..reth },
+        Reth { rkey: at.rkey + 1, ..reth },
+        Reth { len: 599, ..reth },
+        Reth { len: u32::MAX, ..reth },
+    ] {
+        costs_nothing(&mut pair, &forged(PSNS[0], Rc::ReadRequest(other), b""), Discard::OutsideWindow);
+    }
+    for other in [AtomicExtension { op: AtomicOp::FetchAdd(2), ..add }, AtomicExtension { addr: at.addr + 8, ..add }] {
+        costs_nothing(&mut pair, &forged(PSNS[0].plus(3), Rc::Atomic(other), b""), Discard::OutsideWindow);
+    }
+    pair.b.take(0, &forged(PSNS[0], Rc::ReadRequest(reth), b"")).expect_err("the true one, again");
+    assert_eq!(pair.b.all(0).len(), 3);
+}
+
 /// Everything that was ever sent, sent again: nothing happens twice, and one datagram is answered
 /// by one, unless it asks for a READ of before.
 #[test]

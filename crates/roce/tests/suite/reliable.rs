@@ -60,6 +60,21 @@ fn a_message_is_cut_at_the_mtu_and_numbers_wrap() {
 }
 
 #[test]
+fn an_acknowledgement_that_waits_to_be_sent_is_not_forgotten() {
+    let mut pair = pair();
+    (0..2).for_each(|id| pair.b.receive(id, 1000));
+    pair.a.send(1, SEND, 10);
+    pair.a.send(2, SEND, 2 * MTU);
+    let sent = pair.a.all(0);
+    sent[..2].iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
+    assert!(!sent[1].packet().bth.ack_request);
+    let answers = pair.b.all(0);
+    assert_eq!((answers.len(), answers[0].packet().bth.psn), (1, PSNS[0].plus(1)));
+    pair.a.take(0, &answers[0]).expect("taken");
+    assert_eq!(statuses(&mut pair.a), [(1, Status::Success)]);
+}
+
+#[test]
 fn a_missing_packet_is_asked_for_once_and_all_from_there_on_is_sent_again() {
     let mut pair = pair();
     pair.b.receive(9, 2000);
