@@ -44,6 +44,7 @@ pub use api::signature;
 pub use api::spread::place_of_key;
 pub use api::stage::{Next, PortChange, PortEvent, Stage};
 pub use api::stuck::Stuck;
+pub use control::panic_hook::panic_hook_is_prompt;
 pub use idle::simulation;
 pub use run::injector::{Injector, Refused};
 pub use run::runtime::{Interrupter, Running, Runtime};

@@ -50,6 +50,7 @@ pub fn main(app: &dyn App) -> ExitCode {
     };
     let _log = log_to_stderr();
     panic::set_hook(Box::new(tell_panic));
+    verbline_engine::panic_hook_is_prompt();
     signals::survive_file_limit();
     let code = match arguments.command {
         // Its stop has waited for standard error as long as a stop may.

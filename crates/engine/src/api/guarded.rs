@@ -123,6 +123,33 @@ impl<T: ?Sized + Vacancy> Drop for Guarded<T> {
     }
 }
 
+/// A value of the app's until it is taken. Where it is not, its `Drop` may panic.
+pub(crate) struct Untaken<T> {
+    value: Option<T>,
+    whose: String,
+}
+
+impl<T> Untaken<T> {
+    /// `whose`: its name in the plan, with its table.
+    pub(crate) fn new(whose: String, value: T) -> Untaken<T> {
+        Untaken { value: Some(value), whose }
+    }
+
+    /// The value, for whoever drops it from now on.
+    pub(crate) fn take(mut self) -> Option<T> {
+        self.value.take()
+    }
+}
+
+impl<T> Drop for Untaken<T> {
+    fn drop(&mut self) {
+        let value = self.value.take();
+        if let Err(said) = call(|| drop(value)) {
+            tracing::error!(of = %self.whose, "its description panicked as it was dropped: {said}");
+        }
+    }
+}
+
 impl<T: ?Sized + Vacancy> Deref for Guarded<T> {
     type Target = T;
 

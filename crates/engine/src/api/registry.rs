@@ -28,7 +28,7 @@ use verbline_plan::{Catalog, NeedsFn, Plan, StageKind, StageSpec};
 
 use crate::api::acceptor::{Acceptor, AcceptorContext};
 use crate::api::context::{StageContext, StageError};
-use crate::api::guarded::Guarded;
+use crate::api::guarded::{Guarded, Untaken};
 use crate::api::opening::{Open, Opening};
 use crate::api::stage::Stage;
 use crate::stats::drop_reason::STAGE_REASONS_MAX;
@@ -116,8 +116,13 @@ impl Registry {
     {
         let open = Arc::new(open);
         self.kind_of(name, spec, move |context| {
-            let (described, open) = (describe(context)?, Arc::clone(&open));
-            Ok(Box::new(move |opening: &Opening<'_>| Ok(guarded(opening, open(described, opening)?))))
+            // What a check describes is never opened.
+            let described = Untaken::new(format!("stage.{}", context.name()), describe(context)?);
+            let open = Arc::clone(&open);
+            Ok(Box::new(move |opening: &Opening<'_>| {
+                let described = described.take().expect("taken once: here");
+                Ok(guarded(opening, open(described, opening)?))
+            }))
         })
     }
 

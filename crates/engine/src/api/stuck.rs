@@ -6,7 +6,8 @@ use std::time::Duration;
 /// A thread of a run that did not end when the run was stopped, and what it does instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// The lcore whose thread it is, or, of a thread that makes connections, that of its port.
+    /// The lcore whose thread it is; of a thread that makes connections, that of its port; of the
+    /// thread that reads the devices' events, the first that it may notify.
     pub lcore: String,
     /// The stage that does not return; `None` if none was called.
     pub stage: Option<String>,

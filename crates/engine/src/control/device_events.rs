@@ -11,12 +11,14 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use verbline_ring::{Sleeper, Waker, doorbell};
 use verbline_verbs::VerbError;
 use verbline_verbs::event::{AsyncEvent, AsyncEventKind, AsyncEventSource, AsyncEvents};
 
+use crate::api::stuck::Stuck;
+use crate::control::joining::{Joined, join_until};
 use crate::control::notice::{EventMeaning, Notice, is_ordinary};
 use crate::control::readable::Readable;
 use crate::control::run_control::Control;
@@ -75,6 +77,8 @@ type Counts = Arc<Mutex<BTreeMap<(String, String, String), Seen>>>;
 pub(crate) struct Watch {
     counts: Counts,
     stop: Waker,
+    /// The first that it may notify.
+    lcore: String,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -84,10 +88,12 @@ impl Watch {
         let (stop, stopped) = doorbell()?;
         let fds = devices.iter().map(|watched| watched.events.as_fd());
         let readable = Readable::new(fds.chain([stopped.as_fd()]))?;
+        let first = devices.iter().flat_map(|watched| &watched.lcores).next();
+        let lcore = first.map_or_else(String::new, |lcore| lcore.name.clone());
         let watching = Watching { devices, counts: Arc::clone(&counts), control };
         let thread =
             std::thread::Builder::new().name("vl-events".into()).spawn(move || watching.watch(readable, stopped))?;
-        Ok(Watch { counts, stop, thread: Some(thread) })
+        Ok(Watch { counts, stop, lcore, thread: Some(thread) })
     }
 
     pub(crate) fn report(&self) -> Vec<EventReport> {
@@ -102,21 +108,44 @@ impl Watch {
         };
         counts.iter().map(entry).collect()
     }
-}
 
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let Some(thread) = self.thread.take() else { return };
-        // The bell is armed for all of the thread's life but an instant at its start; the thread
-        // ends in any case.
-        while !self.stop.ring() && !thread.is_finished() {
+    /// Ends the thread. Gives it if it has not ended by `until`: it may be in the kernel, or write
+    /// a line of the log to somebody who does not read it.
+    pub(crate) fn end(&mut self, until: Instant) -> Option<Stuck> {
+        let thread = self.thread.take()?;
+        let asked = Instant::now();
+        // The bell is armed for all of the thread's life but an instant at its start.
+        while !self.stop.ring() && !thread.is_finished() && Instant::now() < until {
             std::thread::yield_now();
         }
-        if thread.join().is_err() {
-            tracing::error!("the thread that watches the devices' events panicked");
+        match join_until(thread, Some(until)) {
+            Joined::Gave(()) => None,
+            Joined::Panicked(said) => {
+                tracing::error!("the thread that watches the devices' events panicked: {said}");
+                None
+            }
+            Joined::Late => Some(Stuck {
+                lcore: self.lcore.clone(),
+                stage: None,
+                who: "the thread that reads the devices' events".to_owned(),
+                place: "ending",
+                since: asked.elapsed(),
+            }),
         }
     }
 }
+
+impl Drop for Watch {
+    /// Of a run that was not stopped.
+    fn drop(&mut self) {
+        if let Some(stuck) = self.end(Instant::now() + DROP_LIMIT) {
+            tracing::error!("{}", stuck.sentence());
+        }
+    }
+}
+
+/// How long one waits who has said no limit.
+const DROP_LIMIT: Duration = Duration::from_secs(10);
 
 /// How often to look whether a device is being removed whose driver says nothing.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -298,5 +327,26 @@ impl Watched {
 impl WatchedLcore {
     fn port(&self, place: usize) -> String {
         self.ports[place].name.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_does_not_end_is_waited_for_until_the_limit_and_named() {
+        let (go, gone) = mpsc::channel::<()>();
+        let (stop, sleeper) = doorbell().unwrap();
+        let thread = std::thread::spawn(move || _ = gone.recv());
+        let mut watch = Watch { counts: Counts::default(), stop, lcore: "a".to_owned(), thread: Some(thread) };
+        let began = Instant::now();
+        let stuck = watch.end(began + Duration::from_millis(50)).expect("it does not end");
+        assert!(began.elapsed() < Duration::from_secs(10));
+        assert_eq!((&*stuck.lcore, &*stuck.who), ("a", "the thread that reads the devices' events"));
+        assert!(watch.end(Instant::now()).is_none(), "nobody waits for it again");
+        drop((go, sleeper));
     }
 }

@@ -132,9 +132,9 @@ impl Running {
     /// is in flight, or the drain budget has run out, each lcore destroys its queue pairs.
     ///
     /// It returns within the longest `drain` of the plan, a tenth of a second in which the reason
-    /// of a failed port may still come, and [`STOP_LIMIT`], whatever the app's code does
-    /// ([`Running::stop_within`] has another limit). An orderly stop takes some milliseconds behind
-    /// the drain.
+    /// of a failed port may still come, [`STOP_LIMIT`], and a second for the thread that reads the
+    /// devices' events, whatever the app's code does ([`Running::stop_within`] has another limit).
+    /// An orderly stop takes some milliseconds behind the drain.
     ///
     /// # Errors
     /// A stage panicked or an lcore failed, during the run or while it stopped; or a port is down

@@ -13,6 +13,7 @@ use crate::api::error::{EngineError, Place};
 use crate::api::guarded;
 use crate::control::device_events::Watch;
 use crate::control::joining::join_until;
+use crate::control::panic_hook;
 use crate::control::run_control::{Control, Phase};
 use crate::lcore::poll_loop::{Lcore, LcoreParts};
 use crate::run::seat::Seat;
@@ -32,6 +33,11 @@ pub(crate) fn start(built: Built) -> Result<RunningInner, EngineError> {
 type Pin = fn(&str, u32, Place) -> Result<(), EngineError>;
 
 fn start_with(mut built: Built, pin: Pin) -> Result<RunningInner, EngineError> {
+    panic_hook::install().map_err(|source| EngineError::Process {
+        call: "starting the thread that writes what lcores say as they panic",
+        source,
+        remedy: "raise the limit of threads (ulimit -u), or free memory",
+    })?;
     built.connect(|| false)?;
     let Built { lcores, places, control, injectors, connections, mut stats, watched, sources, drain, .. } = built;
     let count = lcores.len();
@@ -100,6 +106,7 @@ fn spawn(parts: LcoreParts, at: &Place, control: &Arc<Control>, pin: Pin) -> Res
 /// not depend on that.
 fn live(parts: LcoreParts, at: Place, control: &Arc<Control>, pin: Pin) {
     let (name, cpu, policy) = (parts.name.clone(), parts.cpu, parts.budget.policy);
+    panic_hook::this_is_an_lcore();
     let mut seat = Seat::new(Arc::clone(control), &name, at.clone());
     if let Err(error) = pin(&name, cpu, at) {
         return seat.refuse(error);

@@ -31,6 +31,10 @@ use crate::stats::snapshot::RunStats;
 /// to end, before it names those that don't.
 pub const STOP_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long a stop waits for the thread that reads the devices' events, which has nothing to do by
+/// then.
+const EVENTS_LIMIT: Duration = Duration::from_secs(1);
+
 /// How long the owner waits between two looks at the lcores' pulses. Also the least time for which
 /// a run must have been quiet: sends that are not signaled cannot be waited for, but are long on
 /// the wire by then.
@@ -139,6 +143,8 @@ impl RunningInner {
         self.stuck = self.connections.stop_watching(from.checked_add(limit / 2));
         self.control.advance(Phase::Ending);
         self.join_lcores(from.checked_add(limit));
+        // Of its own time: the lcores may have had all of the limit.
+        self.stuck.extend(self.watch.as_mut().and_then(|watch| watch.end(Instant::now() + EVENTS_LIMIT)));
         self.connections.close();
         self.fail_stuck();
         let drained =
@@ -146,7 +152,6 @@ impl RunningInner {
         let mut report = self.snapshot_drained(drained);
         // What went on after the stop was asked for is not part of the run.
         report.elapsed_ns = elapsed_ns;
-        self.watch = None;
         if !self.stuck.is_empty() {
             return Err(EngineError::Stuck { limit, stuck: self.stuck.clone(), report: Box::new(report) });
         }

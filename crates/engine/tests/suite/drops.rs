@@ -144,6 +144,19 @@ fn a_runtime_that_never_starts_drops_all_its_stages() {
     assert!(Runtime::check(&plan, &registry).is_ok());
 }
 
+/// A check describes each stage and opens none: what the description is, it drops.
+#[test]
+fn a_description_that_panics_as_it_is_dropped_ends_no_check_and_takes_no_other_with_it() {
+    let mut registry = app();
+    let spec = StageSpec { outputs: &["out"], summary: "opens", ..StageSpec::default() };
+    registry.opening_stage("opens", spec, |_| Ok(Bomb(3)), |bomb, _| Ok(Box::new(bomb)));
+    let opens = "use = \"opens\"\nout = { out = \"stage.second\" }\n\
+                 [stage.second]\nuse = \"opens\"\nlcore = \"only\"\nout = { out = \"drop\" }\n";
+    let plan = plan(&registry, &one_lcore("event", &fed("count = 1", opens)));
+    assert!(Runtime::check(&plan, &registry).is_ok());
+    drop(Runtime::build(&plan, &registry).unwrap());
+}
+
 #[test]
 fn an_acceptor_that_panics_as_it_is_dropped_is_told() {
     let text = desk::server(7391, "acceptor = \"bomb\"\nconnections_max = 2\nrx_shared_wr = 64\ntx_depth_wr = 16\n");

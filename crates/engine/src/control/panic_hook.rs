@@ -1,0 +1,86 @@
+//! Keeps lcores from waiting for standard error when a stage panics.
+//!
+//! A panic calls the process's hook on the thread that panics, before it unwinds. The standard
+//! library's hook writes to standard error, and blocks for as long as nobody reads that: a terminal
+//! that was stopped, a pipe that is full. The lcore would stand still meanwhile, with all ports and
+//! stages of it, and a stop would have to leave it behind.
+//!
+//! So the first run of a process puts a hook in front of the one that it finds. Where an lcore
+//! panics, the words (and the backtrace, if `RUST_BACKTRACE` asks for one) go to a thread that
+//! writes them; elsewhere the hook that was there is called. A hook that never blocks can be called
+//! on lcores too: whoever sets one says so ([`panic_hook_is_prompt`]). What a panic said is in the
+//! report in any case.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::cell::Cell;
+use std::io::{self, Write as _};
+use std::panic::{self, PanicHookInfo};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+/// Panics whose words wait to be written. Those behind them are in the reports alone.
+const WAITING_MAX: usize = 64;
+
+/// What an lcore said as it panicked.
+struct Words {
+    text: String,
+    backtrace: Backtrace,
+}
+
+thread_local! {
+    static IS_LCORE: Cell<bool> = const { Cell::new(false) };
+}
+
+static IS_PROMPT: AtomicBool = AtomicBool::new(false);
+
+/// Says that the process's panic hook, which was set with [`std::panic::set_hook`], never blocks:
+/// from now on lcores that panic call it too. To be called before the first run starts.
+pub fn panic_hook_is_prompt() {
+    // Release pairs with the Acquire in `tell`: the hook was set before.
+    IS_PROMPT.store(true, Ordering::Release);
+}
+
+/// Puts the hook in its place, once a process.
+pub(crate) fn install() -> io::Result<()> {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    if INSTALLED.get().is_some() {
+        return Ok(());
+    }
+    let (words, waiting) = sync_channel(WAITING_MAX);
+    thread::Builder::new().name("vl-panics".into()).spawn(move || write(&waiting))?;
+    // Two runs may start at once: the hook of one of them is enough, and the other's thread ends.
+    INSTALLED.get_or_init(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| tell(info, &words, &*before)));
+    });
+    Ok(())
+}
+
+/// The calling thread is an lcore's from now on.
+pub(crate) fn this_is_an_lcore() {
+    IS_LCORE.set(true);
+}
+
+fn tell(info: &PanicHookInfo<'_>, words: &SyncSender<Words>, before: &dyn Fn(&PanicHookInfo<'_>)) {
+    let is_lcore = IS_LCORE.try_with(Cell::get).unwrap_or(false);
+    // Acquire pairs with the Release in `panic_hook_is_prompt`.
+    if !is_lcore || IS_PROMPT.load(Ordering::Acquire) {
+        return before(info);
+    }
+    let thread = thread::current();
+    let text = format!("\nthread '{}' {info}", thread.name().unwrap_or("?"));
+    // Full: the writer waits for standard error, and the report has what was said.
+    let _ = words.try_send(Words { text, backtrace: Backtrace::capture() });
+}
+
+fn write(waiting: &Receiver<Words>) {
+    for Words { text, backtrace } in waiting {
+        // Nobody is there to be told that standard error is closed.
+        let _ = match backtrace.status() {
+            BacktraceStatus::Captured => writeln!(io::stderr(), "{text}\n{backtrace}"),
+            _ => writeln!(io::stderr(), "{text}"),
+        };
+    }
+}
