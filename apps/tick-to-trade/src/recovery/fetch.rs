@@ -15,7 +15,7 @@ pub(super) struct Fetch {
     pub(super) name: SnapshotName,
     /// The number of the next message of the snapshot.
     expected: u64,
-    /// One past the last that was asked for.
+    /// One past the last that was asked for; not before `expected`.
     asked: u64,
     /// Messages of one request.
     chunk: u16,
@@ -64,6 +64,8 @@ impl Fetch {
         }
         self.expected += u64::from(count);
         (self.deadline_ns, self.again) = (deadline_ns, 0);
+        // The answer may be a late one, to what was asked for before it was asked for again.
+        self.asked = self.asked.max(self.expected);
         if count < self.chunk {
             // No more fit into an answer, or it was the last: what follows begins elsewhere.
             self.chunk = count;
@@ -96,5 +98,18 @@ mod tests {
         assert!(fetch.ask_again(9) && fetch.deadline_ns() == 9);
         assert_eq!(asked(&mut fetch), [(19, 4)]);
         assert!(fetch.ask_again(10) && fetch.ask_again(11) && !fetch.ask_again(12));
+    }
+
+    #[test]
+    fn answers_that_come_late_are_taken_and_what_follows_them_is_asked_for() {
+        let mut fetch = Fetch::new(SnapshotName { locate: 3, number: 1 }, 10, 5);
+        assert!(fetch.next_request().is_some() && fetch.takes(1, 10, 6));
+        assert_eq!(std::iter::from_fn(|| fetch.next_request()).count(), 8);
+        // Nothing came in time, and the next part is asked for once more; then all of it comes.
+        assert!(fetch.ask_again(9));
+        for part in 0..8 {
+            assert!(fetch.takes(11 + 10 * part, 10, 10), "part {part}");
+        }
+        assert_eq!(fetch.next_request().map(|request| request.sequence), Some(91));
     }
 }
