@@ -3,10 +3,13 @@
 //! What it guarantees: a pending work request with a deadline is given up soon after it, even if no
 //! thread posts or polls. The thread is started with the first finite deadline of the process and
 //! sleeps between deadlines; without one (`rnr_retry` 7, `timeout` 0, or nothing ever pending)
-//! there is none. Nothing is kept of one that waits no more.
+//! there is none. It runs on any CPU of the process, whichever thread met that deadline. Nothing is
+//! kept of one that waits no more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::MaybeUninit;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Nanoseconds since this process first asked.
@@ -96,7 +99,7 @@ pub(crate) fn arm(deadline_ns: u64, qpn: u32, on_due: OnDue) -> bool {
     let mut deadlines = lock();
     let is_first = deadlines.set(deadline_ns, qpn);
     if !deadlines.started {
-        let thread = std::thread::Builder::new().name("softnic-timer".into()).spawn(move || watch(on_due));
+        let thread = spawn_anywhere("softnic-timer", move || watch(on_due));
         // Without it deadlines are seen by the next post or poll only; the next arm tries again.
         deadlines.started = thread.is_ok();
     }
@@ -104,6 +107,41 @@ pub(crate) fn arm(deadline_ns: u64, qpn: u32, on_due: OnDue) -> bool {
         CHANGED.notify_one();
     }
     true
+}
+
+/// Starts a thread that may run wherever the process may. A thread inherits the CPUs of the one
+/// that starts it, and that may be an lcore, pinned to a CPU which it never leaves.
+fn spawn_anywhere<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.into()).spawn(move || {
+        // Where there are more CPUs than the set has room for, the thread stays where it is.
+        if let Some(cpus) = cpus_of(first_thread()) {
+            run_on(&cpus);
+        }
+        run()
+    })
+}
+
+/// The thread that the process began with, whose CPUs are those that the process was given.
+fn first_thread() -> libc::pid_t {
+    std::process::id().cast_signed()
+}
+
+/// The CPUs that a thread may run on; 0 is the calling one.
+fn cpus_of(thread: libc::pid_t) -> Option<libc::cpu_set_t> {
+    let mut cpus = MaybeUninit::<libc::cpu_set_t>::zeroed();
+    // SAFETY: the kernel writes as many bytes as the set has, at most, and the set is ours.
+    let written = unsafe { libc::sched_getaffinity(thread, size_of::<libc::cpu_set_t>(), cpus.as_mut_ptr()) };
+    // SAFETY: a set is an array of integers, all of them zeroed or written.
+    (written == 0).then(|| unsafe { cpus.assume_init() })
+}
+
+/// Lets the calling thread run on these CPUs, if it may.
+fn run_on(cpus: &libc::cpu_set_t) {
+    // SAFETY: the kernel reads as many bytes as the set has.
+    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), cpus) };
 }
 
 /// Queue pair `qpn` waits no more.
@@ -164,5 +202,29 @@ mod tests {
         assert_eq!((deadlines.due(99), deadlines.due(100), deadlines.due(299)), (vec![], vec![8], vec![]));
         assert_eq!((deadlines.due(hours_ns), deadlines.due(u64::MAX)), (vec![9], vec![7]));
         assert_eq!((deadlines.by_time.len(), deadlines.by_qpn.len(), deadlines.first_ns()), (0, 0, None));
+    }
+
+    fn numbers(cpus: &libc::cpu_set_t) -> Vec<usize> {
+        // SAFETY: each of these bits is within the set.
+        let has = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, cpus) };
+        (0..libc::CPU_SETSIZE as usize).filter(has).collect()
+    }
+
+    #[test]
+    fn a_thread_that_a_pinned_one_starts_is_not_pinned() {
+        let process = numbers(&cpus_of(first_thread()).expect("the set has room"));
+        let cpu = process[0];
+        let pinned = std::thread::spawn(move || {
+            let mut one = cpus_of(0).expect("the set has room");
+            // SAFETY: the set is ours.
+            unsafe { libc::CPU_ZERO(&mut one) };
+            // SAFETY: the bit is within the set, since the kernel has named it.
+            unsafe { libc::CPU_SET(cpu, &mut one) };
+            run_on(&one);
+            assert_eq!(cpus_of(0).map(|cpus| numbers(&cpus)), Some(vec![cpu]), "it is pinned");
+            let anywhere = spawn_anywhere("anywhere", || cpus_of(0).map(|cpus| numbers(&cpus)));
+            anywhere.expect("a thread").join().expect("no panic")
+        });
+        assert_eq!(pinned.join().expect("no panic"), Some(process), "it runs where the process may");
     }
 }
