@@ -8,7 +8,8 @@
 //!   stage. Moving either way is copying words.
 //! - A [`PeerRegion`] is a region that a peer may write: copies and atomics, never references.
 //! - With the feature `uring`, `uring::FileRing` reads and writes files with packets as buffers.
-//! - [`facts`] tells what the machine has; [`prefetch`] is a hint to its caches.
+//! - [`facts`] tells what the machine has; [`prefetch`] is a hint to its caches;
+//!   [`stdout_was_closed`] is what only shows before `main`.
 //!
 //! Nothing is allocated after the pools, caches and batches are made. Every packet is on the free
 //! list, in a cache, or held ([`Pool::account`]); a pool that goes while packets are held is
@@ -32,6 +33,7 @@ pub mod pool;
 mod prefetch;
 pub mod region;
 mod shared;
+mod standard;
 mod stash;
 mod sync;
 #[cfg(all(feature = "uring", not(loom)))]
@@ -46,3 +48,4 @@ pub use peer::{PeerAccessError, PeerRegion};
 pub use pool::{MrBinding, Pool, PoolAccount, PoolError, PoolSpec, leaked_pools};
 pub use prefetch::prefetch;
 pub use region::{Region, RegionError, RegionSpec};
+pub use standard::stdout_was_closed;

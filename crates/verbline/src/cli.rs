@@ -41,8 +41,17 @@ pub use figures::{count, duration, percent};
 pub use log::{LogGuard, log_to_stderr};
 pub use measured::{Latencies, Parts};
 
+/// Said at once: a run may take hours, and only its end would find nobody to tell.
+const CLOSED: &str = "error: standard output is closed (`>&-`), and what the command reports would be lost; \
+                      give it a file, a pipe, or /dev/null";
+
 /// Runs the command line of `app`, and says how the process should exit.
 pub fn main(app: &dyn App) -> ExitCode {
+    if verbline_mem::stdout_was_closed() {
+        output::message(CLOSED);
+        console::flush(None);
+        return ExitCode::FAILURE;
+    }
     let matches = args::command(app.name(), app.about()).try_get_matches();
     let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,

@@ -232,3 +232,25 @@ fn a_file_that_may_grow_no_more_ends_no_program() {
     let shown = program.run_as(limited.env("OUT", path)).exited(1);
     assert!(shown.stderr.contains("error: standard output cannot be written: File too large"), "{shown}");
 }
+
+/// Nobody would hear what a run of hours has found: it is not begun.
+#[test]
+fn a_standard_output_that_is_closed_is_told_at_once() {
+    let into = |redirection: &str| {
+        let shell = format!("exec \"$@\" {redirection}");
+        let run = rig(&["stage.sink.params.after=100"]).with(["--json"]);
+        run.run_as(&mut run.behind(["sh", "-c", &shell, "sh"]))
+    };
+    let begun = Instant::now();
+    let shown = into(">&-").exited(1);
+    assert!(shown.stderr.starts_with("error: standard output is closed (`>&-`)"), "{shown}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    // These the user has chosen, also in the way in which the standard library opens it.
+    for chosen in [">/dev/null", "1<>/dev/null", ">&- >/dev/null"] {
+        let shown = into(chosen).exited(0);
+        assert_eq!(shown.stderr, "", "{chosen}: {shown}");
+    }
+    let help = Program::new(env!("CARGO_BIN_EXE_rig")).with(["--help"]);
+    let shown = help.run_as(&mut help.behind(["sh", "-c", "exec \"$@\" >&-", "sh"])).exited(1);
+    assert!(shown.stderr.contains("standard output is closed"), "{shown}");
+}
