@@ -88,7 +88,7 @@ mod sums;
 mod text;
 
 pub use catalog::operation_kind::{OperationKind, OutputOperations};
-pub use catalog::stage_needs::{Asked, Needs, NeedsFn, RegionNeed};
+pub use catalog::stage_needs::{Asked, Needs, NeedsFn, RegionNeed, SendsNeed};
 pub use catalog::{Catalog, StageKind, StageSpec};
 pub use choices::{Destination, Group, IdlePolicy, Pages, Placement, Provider, Rights, SpreadBy, Transport, WhenFull};
 pub use diag::diagnostics::{Diagnostic, Diagnostics, Severity};

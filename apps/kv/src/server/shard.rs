@@ -2,10 +2,11 @@
 
 use serde::Deserialize;
 use verbline::engine::Region;
-use verbline::plan::{Asked, Needs, RegionNeed, Rights};
+use verbline::plan::{Asked, Needs, RegionNeed, Rights, SendsNeed};
 use verbline::prelude::*;
 
 use crate::protocol::{HEADER_BYTES, Location, Opcode, Reply, Request, Status};
+use crate::settings::Settings;
 use crate::table::{Entry, Shape, Table, TableError};
 
 /// The only output.
@@ -89,11 +90,19 @@ pub(super) fn register(registry: &mut Registry) {
     registry.needs("shard", needs);
 }
 
-/// A table is told to whoever asks for it.
+/// A table is told to every client that asks. A client asks for as much at once as the plan's
+/// section says, and each request has its reply.
 fn needs(asked: &Asked<'_>) -> Needs {
-    let Ok(params) = asked.params().parse::<Params>() else { return Needs::default() };
-    let (rights, what) = (Rights::REMOTE_READ, "clients READ its table");
-    Needs { regions: vec![RegionNeed { region: params.table, rights, what }], ..Needs::default() }
+    let mut needs = Needs::default();
+    if let Ok(params) = asked.params().parse::<Params>() {
+        let (rights, what) = (Rights::REMOTE_READ, "clients READ its table");
+        needs.regions.push(RegionNeed { region: params.table, rights, what });
+    }
+    if let Some(settings) = asked.section("kv").and_then(|section| Settings::of(section).ok()) {
+        let what = "a reply to each request, of which a connection may have `kv.window` under way";
+        needs.sends.push(SendsNeed { output: "reply", at_once: settings.window.into(), what });
+    }
+    needs
 }
 
 impl Stage for Shard {

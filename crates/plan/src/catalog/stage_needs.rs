@@ -49,6 +49,20 @@ pub struct Needs {
     pub descriptors: Vec<(&'static str, u64)>,
     /// Rights of regions.
     pub regions: Vec<RegionNeed>,
+    /// What one peer may have it send at once.
+    pub sends: Vec<SendsNeed>,
+}
+
+/// What a stage may send to one peer at once, by what the plan says of its peers. Where a port has
+/// less room for one of its connections the plan is warned of what it drops.
+#[derive(Debug, Clone, Copy)]
+pub struct SendsNeed {
+    /// The output that it goes over.
+    pub output: &'static str,
+    /// Messages.
+    pub at_once: u64,
+    /// What they are, and which key says so.
+    pub what: &'static str,
 }
 
 /// What a stage needs of a region.

@@ -1,5 +1,5 @@
 //! Checks the needs of stages against the plan's tables: operations of an output, armed timers,
-//! rights of a region.
+//! rights of a region, room for what one peer may ask for.
 //!
 //! A kind says it ([`StageSpec`](crate::StageSpec), and [`Needs`] where it depends on the plan),
 //! and here the plan's tables are held against it: what is not offered would be found out in a run,
@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 
 use crate::catalog::StageKind;
 use crate::catalog::operation_kind::{OperationKind, OutputOperations};
-use crate::catalog::stage_needs::{Needs, RegionNeed};
+use crate::catalog::stage_needs::{Needs, RegionNeed, SendsNeed};
 use crate::check::refs::{Hop, Links};
 use crate::check::regions::RegionFacts;
 use crate::choices::Rights;
 use crate::choices::Transport;
 use crate::diag::sink::Sink;
-use crate::ids::{PortId, StageId, Target};
+use crate::ids::{Consumer, PortId, StageId, Target};
 use crate::limits::TIMERS_MAX;
 use crate::read::raw::RawPlan;
 use crate::read::raw_port::RawPort;
@@ -34,7 +34,7 @@ pub(crate) fn check(
     sink: &mut Sink,
 ) -> (Vec<Sum>, Operates) {
     let nothing = Needs::default();
-    let (mut sums, mut operates) = (Vec::new(), Vec::new());
+    let (mut sums, mut operates, mut crowded) = (Vec::new(), Vec::new(), BTreeSet::new());
     for (index, (stage, linked)) in raw.stages.iter().zip(&links.stages).enumerate() {
         let id = StageId::from_index(index);
         let needs = needs.iter().find(|(of, _)| *of == id).map_or(&nothing, |(_, needs)| needs);
@@ -52,6 +52,12 @@ pub(crate) fn check(
         }
         for need in &needs.regions {
             rights(raw, regions, stage, need, sink);
+        }
+        for need in &needs.sends {
+            let output = linked.kind.and_then(|kind| kind.spec.outputs.iter().position(|name| *name == need.output));
+            if let Some(hop) = output.and_then(|output| linked.outputs.get(output)) {
+                room(raw, links, stage, need, *hop, &mut crowded, sink);
+            }
         }
         operates.push(used);
     }
@@ -140,6 +146,40 @@ fn rights(raw: &RawPlan, regions: &[RegionFacts], stage: &RawStage, need: &Regio
     sink.error("missing-right", at, format!("region.{name} lacks {lacking}, which stage.{} needs", stage.head.name))
         .related(stage.head.span, need.what)
         .help(format!("add {lacking} to `rights` of [region.{name}]"));
+}
+
+/// A port has room for what one peer may have a stage send at once. Each port is told of once: the
+/// stages of a spread all say the same. Through another stage nobody knows what becomes of it.
+fn room(
+    raw: &RawPlan,
+    links: &Links<'_>,
+    stage: &RawStage,
+    need: &SendsNeed,
+    hop: Hop,
+    crowded: &mut BTreeSet<PortId>,
+    sink: &mut Sink,
+) {
+    let id = match hop.target {
+        Target::Port(id) => Some(id),
+        Target::Ring(ring) => match links.rings[ring.index()] {
+            Some(Consumer::Port(id)) => Some(id),
+            Some(Consumer::Stage(_)) | None => None,
+        },
+        Target::Stage(_) | Target::Spread(_) | Target::Drop => None,
+    };
+    let Some(id) = id else { return };
+    let port = &raw.ports[id.index()];
+    let (depth, needed) = (&port.tx_depth_wr, need.at_once);
+    if u64::from(depth.value) >= needed || !crowded.insert(id) {
+        return;
+    }
+    let (name, stage) = (&port.head.name, &stage.head.name);
+    let message = format!("port.{name} has room for {} sends to one peer, which may ask for {needed}", depth.value);
+    sink.warn("too-few-sends", depth.span, message)
+        .label(format!("{needed} may be asked for at once"))
+        .related(hop.span, format!("stage.{stage} sends {}", need.what))
+        .note("what finds no room is dropped (`tx_full`), and its peer waits for it in vain")
+        .help(format!("write `tx_depth_wr = {needed}` or more, or let peers ask for less at once"));
 }
 
 /// `a, b and c`.

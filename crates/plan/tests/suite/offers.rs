@@ -3,7 +3,7 @@
 
 use crate::common::{catalog, machine};
 use verbline_plan::{
-    Asked, Loader, Needs, OperationKind, OutputOperations, Plan, RegionNeed, Rights, StageKind, StageSpec,
+    Asked, Loader, Needs, OperationKind, OutputOperations, Plan, RegionNeed, Rights, SendsNeed, StageKind, StageSpec,
 };
 
 /// A client of a server: it READs, binds windows, and has a timer for what is under way.
@@ -57,6 +57,7 @@ fn needs(asked: &Asked<'_>) -> Needs {
             RegionNeed { region: "table".to_owned(), rights: Rights::LOCAL_WRITE, what: "it reads into it" },
             RegionNeed { region: "nowhere".to_owned(), rights: Rights::BIND, what: "the factory says so" },
         ],
+        sends: vec![SendsNeed { output: "to", at_once: params.under_way, what: "what is under way" }; 2],
         ..Needs::default()
     }
 }
@@ -110,6 +111,19 @@ fn what_is_not_offered_is_refused_at_its_place() {
         assert!(fault.message().contains(says), "{sets:?}: {faults}");
         assert!(fault.help_texts().iter().any(|help| help.contains(remedy)), "{sets:?}: {faults}");
     }
+}
+
+/// What finds no room is dropped while the plan runs: it is warned of, once a port.
+#[test]
+fn less_room_than_a_peer_may_ask_for_is_warned_of_once() {
+    let plan = load(&["port.servers.tx_depth_wr=3"]).unwrap_or_else(|faults| panic!("{faults}"));
+    assert!(!plan.warnings().to_string().contains("too-few-sends"), "{}", plan.warnings());
+    let plan = load(&["port.servers.tx_depth_wr=2"]).unwrap_or_else(|faults| panic!("{faults}"));
+    // It may be wrapped anywhere.
+    let warnings = plan.warnings().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(warnings.matches("warning[too-few-sends]").count(), 1, "{warnings}");
+    assert!(warnings.contains("room for 2 sends to one peer, which may ask for 3"), "{warnings}");
+    assert!(warnings.contains("write `tx_depth_wr = 3` or more"), "{warnings}");
 }
 
 #[test]
