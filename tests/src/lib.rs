@@ -23,7 +23,7 @@ pub use notes::SaidNote;
 pub use program::{Finished, Program, Started};
 pub use report::{assert_report_holds, report_faults};
 pub use shown::{assert_fits, normalised};
-pub use terminal::Terminal;
+pub use terminal::{Terminal, terminal_pair};
 
 /// The repository.
 pub fn root() -> PathBuf {

@@ -42,7 +42,7 @@ impl Terminal {
     /// Starts a program in a new terminal of this width.
     pub fn start_in(program: &Program, columns: NonZero<u16>) -> Terminal {
         let turn = program.turn();
-        let (master, slave) = pair(columns).unwrap_or_else(|error| panic!("no terminal: {error}"));
+        let (master, slave) = terminal_pair(columns).unwrap_or_else(|error| panic!("no terminal: {error}"));
         let mut command = program.command();
         let end = || slave.try_clone().unwrap_or_else(|error| panic!("no terminal: {error}"));
         command.stdin(end()).stdout(end()).stderr(end());
@@ -132,8 +132,8 @@ impl Drop for Terminal {
     }
 }
 
-/// Both ends of a new pseudo-terminal (pty(7)).
-fn pair(columns: NonZero<u16>) -> std::io::Result<(File, File)> {
+/// Both ends of a new pseudo-terminal (pty(7)): that of the screen and keyboard, that of programs.
+pub fn terminal_pair(columns: NonZero<u16>) -> std::io::Result<(File, File)> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
     grantpt(&master)?;
     unlockpt(&master)?;

@@ -1,0 +1,84 @@
+//! What a person sees of a soak at its end: a table, or one JSON document.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::judge::{Finding, pace};
+use crate::shipped::shipped;
+use crate::soaked::{Outcome, Soaked};
+use crate::timetable::Timetable;
+
+fn words<'a>(findings: &'a [Finding], what: &str) -> &'a str {
+    let found = findings.iter().find(|finding| finding.what == what);
+    found.map_or("-", |finding| if finding.holds { &finding.words } else { "NO" })
+}
+
+/// A row a plan, and below what did not hold.
+pub(crate) fn table(soaked: &[Soaked], programs: &Path, time: Duration) -> String {
+    let time = humantime::format_duration(time);
+    let mut text = format!("soak: {time} a plan, programs of {}\n\n", programs.display());
+    text +=
+        &format!("{:<20}{:>9}{:>6}{:>11}{:>12}  {:<22}\n", "plan", "disturbed", "rate", "memory", "fds+threads", "");
+    for soak in soaked {
+        let findings = match &soak.outcome {
+            Outcome::Judged(findings) => &findings[..],
+            _ => &[],
+        };
+        let [rate, memory, handles] = ["rate", "memory", "handles"].map(|what| words(findings, what));
+        let values = if soak.is_good() { words(findings, "values") } else { soak.verdict() };
+        let (name, disturbed) = (soak.name, soak.disturbances.len());
+        text += &format!("{name:<20}{disturbed:>9}{rate:>6}{memory:>11}{handles:>12}  {values}\n");
+    }
+    for soak in soaked {
+        text += &faults(soak);
+    }
+    text
+}
+
+/// What did not hold, and what the run said last.
+fn faults(soak: &Soaked) -> String {
+    let lines: Vec<String> = match &soak.outcome {
+        Outcome::Judged(findings) => {
+            let bad = findings.iter().filter(|finding| !finding.holds);
+            bad.map(|finding| format!("{}: {}", finding.what, finding.words)).collect()
+        }
+        Outcome::Skipped(why) => vec![format!("skipped: {why}")],
+        Outcome::Broken(why) => vec![why.clone()],
+    };
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("\n{}: {}\n", soak.name, lines.join("\n  "));
+    let said = soak.shown.trim_end().lines().filter(|line| !line.trim().is_empty());
+    text.extend(said.map(|line| format!("  | {}\n", line.trim_end())));
+    text
+}
+
+/// Everything that was seen and judged.
+pub(crate) fn json(soaked: &[Soaked], programs: &Path, time: Duration) -> Value {
+    let plans: Vec<Value> = soaked.iter().map(|soak| plan(soak, time)).collect();
+    let is_good = soaked.iter().all(Soaked::is_good);
+    let document = json!({ "held": is_good, "seconds_each": time.as_secs_f64(), "programs": programs, "plans": plans });
+    document
+}
+
+fn plan(soak: &Soaked, time: Duration) -> Value {
+    let (findings, why) = match &soak.outcome {
+        Outcome::Judged(findings) => (&findings[..], None),
+        Outcome::Skipped(why) | Outcome::Broken(why) => (&[][..], Some(why)),
+    };
+    let disturbances: Vec<&str> = soak.disturbances.iter().map(|what| what.name()).collect();
+    let times = Timetable::of(time);
+    let rate = shipped().into_iter().find(|plan| plan.name == soak.name).map(|plan| plan.rate);
+    let [first, last] = [times.first, times.last].map(|(from, to)| {
+        let stretch: Vec<_> = soak.samples.iter().filter(|one| (from..=to).contains(&one.at)).cloned().collect();
+        rate.and_then(|rate| pace(rate, &stretch))
+    });
+    json!({
+        "plan": soak.name, "unit": soak.unit, "verdict": soak.verdict(), "why": why, "findings": findings,
+        "rate_first": first, "rate_last": last, "disturbances": disturbances, "samples": soak.samples,
+        "last_shown": soak.shown,
+    })
+}

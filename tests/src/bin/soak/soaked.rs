@@ -1,0 +1,165 @@
+//! One soak of one plan, from its start to what was seen of it.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::disturb::{self, Undo};
+use crate::judge::{Ending, Finding, judge};
+use crate::live::number;
+use crate::process::Process;
+use crate::progress::Progress;
+use crate::sample::Sample;
+use crate::shipped::{Rate, Shipped};
+use crate::timetable::{Disturbance, Timetable};
+
+/// A soak that has ended.
+pub(crate) struct Soaked {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) disturbances: Vec<Disturbance>,
+    pub(crate) outcome: Outcome,
+    /// The last that its terminal showed.
+    pub(crate) shown: String,
+}
+
+/// What became of it.
+pub(crate) enum Outcome {
+    Judged(Vec<Finding>),
+    /// This machine has not what the plan needs.
+    Skipped(String),
+    /// It could not be run to its end.
+    Broken(String),
+}
+
+impl Soaked {
+    pub(crate) fn verdict(&self) -> &'static str {
+        match &self.outcome {
+            Outcome::Skipped(_) => "skipped",
+            _ if self.is_good() => "held",
+            _ => "DID NOT HOLD",
+        }
+    }
+
+    pub(crate) fn is_good(&self) -> bool {
+        match &self.outcome {
+            Outcome::Judged(findings) => findings.iter().all(|finding| finding.holds),
+            // There a check that shows nothing is a failure.
+            Outcome::Skipped(_) => std::env::var_os("CI").is_none(),
+            Outcome::Broken(_) => false,
+        }
+    }
+}
+
+/// A run that has not counted anything by then does not work.
+const START_MAX: Duration = Duration::from_secs(30);
+/// The drain, and ten seconds behind it (docs/stopping.md), on a busy machine.
+const STOP_MAX: Duration = Duration::from_secs(30);
+/// How often something is due, or sampled.
+const TICK: Duration = Duration::from_millis(50);
+/// Between two samples, at least; there are four hundred of a long soak.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+const SAMPLES: u32 = 400;
+
+/// Runs a plan for `time` under the timetable's disturbances, and judges it.
+pub(crate) fn soak(plan: &Shipped, programs: &Path, time: Duration, progress: &Progress) -> Soaked {
+    let mut soaked = Soaked {
+        name: plan.name,
+        unit: plan.rate.unit(),
+        samples: Vec::new(),
+        disturbances: Vec::new(),
+        outcome: Outcome::Broken(String::new()),
+        shown: String::new(),
+    };
+    soaked.outcome = match plan.arguments(time) {
+        Err(why) => Outcome::Skipped(why),
+        Ok(arguments) => match run(plan, &programs.join(plan.app), &arguments, time, progress, &mut soaked) {
+            Err(why) => Outcome::Broken(why),
+            Ok(ending) => Outcome::Judged(judge(plan, &Timetable::of(time), &soaked.samples, &ending)),
+        },
+    };
+    soaked
+}
+
+fn run(
+    plan: &Shipped,
+    program: &Path,
+    arguments: &[String],
+    time: Duration,
+    progress: &Progress,
+    soaked: &mut Soaked,
+) -> Result<Ending, String> {
+    let mut process = Process::start(&program.canonicalize().map_err(|error| missing(program, &error))?, arguments)?;
+    let begun = Instant::now();
+    while number(&process.shown(), plan.rate.unit()).is_none_or(|done| done == 0) {
+        if process.ended().is_some() || begun.elapsed() > START_MAX {
+            let (_, shown) = process.said();
+            return Err(format!("it has counted nothing after {:.0?}; it said:\n{shown}", begun.elapsed()));
+        }
+        std::thread::sleep(TICK);
+    }
+    disturbed(plan, &mut process, time, progress, soaked)?;
+    let by_itself = process.ended().is_some();
+    let asked = Instant::now();
+    if !by_itself {
+        process.signal(Signal::TERM)?;
+    }
+    let status = process.finish(STOP_MAX);
+    let stop = asked.elapsed();
+    let (report, shown) = process.said();
+    soaked.shown = shown;
+    Ok(Ending { status, stop, report: serde_json::from_str(&report).map_err(|error| error.to_string()), by_itself })
+}
+
+fn missing(program: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}; build it, or say where it is with --programs", program.display())
+}
+
+/// Follows the timetable until the time is up, or the run has ended.
+fn disturbed(
+    plan: &Shipped,
+    process: &mut Process,
+    time: Duration,
+    progress: &Progress,
+    soaked: &mut Soaked,
+) -> Result<(), String> {
+    let begun = Instant::now();
+    let every = (time / SAMPLES).max(SAMPLE_EVERY);
+    let mut entries = Timetable::of(time).entries.into_iter().peekable();
+    let mut under_way: Option<(Duration, Undo)> = None;
+    let mut sample_due = Duration::ZERO;
+    while begun.elapsed() < time && process.ended().is_none() {
+        let now = begun.elapsed();
+        if let Some((_, undo)) = under_way.take_if(|(until, _)| *until <= now) {
+            undo.end(process)?;
+        }
+        if let Some((_, undo)) = &under_way {
+            undo.go_on(process)?;
+        }
+        if let Some(entry) = entries.next_if(|entry| entry.at <= now && under_way.is_none()) {
+            let undo = disturb::begin(entry.what, soaked.disturbances.len(), process)?;
+            under_way = Some((now + entry.lasts, undo));
+            soaked.disturbances.push(entry.what);
+        }
+        if sample_due <= now {
+            sample_due = now + every;
+            soaked.samples.extend(sample(plan, process, now));
+        }
+        progress.shows(now, under_way.is_some().then(|| soaked.disturbances.last()).flatten().copied());
+        std::thread::sleep(TICK);
+    }
+    // The soak may be over in the middle of one, if its clock was kept from going.
+    under_way.map_or(Ok(()), |(_, undo)| undo.end(process))
+}
+
+fn sample(plan: &Shipped, process: &Process, at: Duration) -> Option<Sample> {
+    let sample = Sample::of(process.id())?;
+    let shown = process.shown();
+    let work = match plan.rate {
+        Rate::OfWork { work, .. } => number(&shown, work)?,
+        Rate::OfTime { .. } | Rate::Recorded { .. } => 0,
+    };
+    Some(Sample { at, done: number(&shown, plan.rate.unit())?, work, ..sample })
+}
