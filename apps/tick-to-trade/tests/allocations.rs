@@ -1,0 +1,61 @@
+//! Nothing is allocated after start, by any thread: while all is well, while messages are sent
+//! again, and while books are rebuilt from snapshots.
+//!
+//! It is a program of its own, since every allocation of the process counts.
+
+use std::alloc::System;
+use std::time::Duration;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, Stats, StatsAlloc};
+use tick_to_trade::stages::{self, Tally};
+use verbline::prelude::*;
+use verbline_tests::{config, two_lcores};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Until every path has been gone once: books are announced, and the first gaps closed.
+const WARM_UP: Duration = Duration::from_millis(800);
+const COUNTED: Duration = Duration::from_millis(1500);
+
+/// What is allocated in a stretch of a run with these keys set, and what the book stage counted
+/// meanwhile: messages that were sent again, books that were rebuilt.
+fn allocated(sets: &[&str]) -> Option<(Stats, [u64; 2])> {
+    let mut settings = two_lcores(["exchange", "trader"])?;
+    settings.retain(|setting| setting != "--set");
+    settings.extend(sets.iter().map(|set| (*set).to_owned()));
+    let mut registry = Registry::new("tick-to-trade");
+    stages::register(&mut registry, &Tally::default());
+    let loader = Loader::new(registry.catalog(), Machine::detect()).sets(&settings);
+    let plan = loader.load_path(&config("tick-to-trade")).unwrap_or_else(|faults| panic!("{faults}"));
+    let running = Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"));
+    running.wait(Some(WARM_UP));
+    let before = recovered(&running.snapshot());
+    let counting = Region::new(ALLOCATOR);
+    running.wait(Some(COUNTED));
+    let allocated = counting.change();
+    let after = recovered(&running.snapshot());
+    running.stop().unwrap_or_else(|error| panic!("{error}"));
+    Some((allocated, [after[0] - before[0], after[1] - before[1]]))
+}
+
+fn recovered(report: &Report) -> [u64; 2] {
+    let book = report.stage("book").expect("it is in the plan");
+    ["retransmitted", "rebuilt"].map(|name| book.counter(name).expect("the stage counts it"))
+}
+
+#[test]
+fn two_lcores_allocate_nothing_after_start_whatever_is_recovered() {
+    let lossy = ["feed.drop_a=0.15", "feed.drop_b=0.15", "feed.drop_answers=0.2", "feed.ticks_per_second=10000"];
+    let snapshots = ["feed.kept_messages=2", "stage.book.params.tries=2"];
+    for (sets, what, least) in [
+        (vec![], "nothing", [0, 0]),
+        (lossy.to_vec(), "messages sent again", [10, 0]),
+        ([&lossy[..], &snapshots].concat(), "books rebuilt", [0, 5]),
+    ] {
+        let Some((allocated, recovered)) = allocated(&sets) else { return };
+        assert!(recovered[0] >= least[0] && recovered[1] >= least[1], "{what}: only {recovered:?}");
+        let touched = [allocated.allocations, allocated.reallocations, allocated.deallocations];
+        assert_eq!(touched, [0; 3], "{what}: {allocated:?}");
+    }
+}
