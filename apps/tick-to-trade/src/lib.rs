@@ -19,6 +19,7 @@
 //! | [`report`] | what a run shows |
 #![forbid(unsafe_code)]
 
+mod app;
 pub mod arbitration;
 pub mod book;
 pub mod fast;
@@ -30,3 +31,5 @@ pub mod recovery;
 pub mod report;
 pub mod risk;
 pub mod stages;
+
+pub use app::TickToTrade;

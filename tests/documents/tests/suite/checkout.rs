@@ -1,0 +1,65 @@
+//! A checkout in which `./x` finds everything built: its own driver, documents, plans, and the apps
+//! of this build. `cargo` builds nothing there.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use tempfile::TempDir;
+use verbline_tests::{Finished, Program, root};
+
+/// Its answers are those of the programs that it would have built: which app a plan is for, and
+/// what the default app says.
+const CARGO: &str = r#"#!/bin/bash
+case "$*" in
+    *plan-app*) sed -n 's/^app = "\(.*\)"$/\1/p' "${@: -1}" ;;
+    "run "*" -p tick-to-trade -- "*)
+        while [ "$1" != -- ]; do shift; done
+        exec target/release/tick-to-trade "${@:2}"
+        ;;
+    "build "*) ;;
+    *) echo "this cargo builds nothing: $*" >&2; exit 101 ;;
+esac
+"#;
+
+pub(crate) struct Checkout {
+    folder: TempDir,
+}
+
+impl Checkout {
+    pub(crate) fn new() -> Checkout {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        for name in ["config", "docs", "tests", "README.md", "Cargo.toml"] {
+            symlink(root().join(name), at(name)).expect("a link");
+        }
+        fs::copy(root().join("x"), at("x")).expect("the driver");
+        for made in ["bin", "target/release", "apps"] {
+            fs::create_dir_all(at(made)).expect("a folder");
+        }
+        for app in fs::read_dir(root().join("apps")).expect("apps/") {
+            let name = app.expect("an entry of apps/").file_name();
+            fs::create_dir(at("apps").join(&name)).expect("a folder");
+            symlink(env!("CARGO_BIN_EXE_any-app"), at("target/release").join(&name)).expect("a link");
+        }
+        fs::write(at("bin/cargo"), CARGO).expect("a script");
+        fs::set_permissions(at("bin/cargo"), fs::Permissions::from_mode(0o755)).expect("a mode");
+        Checkout { folder }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Runs a line of a shell there.
+    pub(crate) fn run(&self, line: &str) -> Finished {
+        let (path, here) = (std::env::var("PATH").unwrap_or_default(), self.path().display());
+        let program = Program::new(env!("CARGO_BIN_EXE_any-app"))
+            .with_env("PATH", &format!("{here}/bin:{here}/target/release:{path}"))
+            .with_env("HOME", &here.to_string());
+        // The line's $0 is the program, which is of no use to it.
+        let mut command = program.behind(["bash", "-c", line]);
+        command.current_dir(self.path()).env_remove("CARGO_TARGET_DIR").env_remove("VERBLINE_PROFILE");
+        program.run_as(&mut command)
+    }
+}
