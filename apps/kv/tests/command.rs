@@ -53,7 +53,50 @@ fn two_lcores_serve_and_check_every_value() {
         assert!(json["latency_ns"][way]["operations"].as_u64() > Some(0), "{way}: {shown}");
     }
     assert!(json["operations_per_second"].as_f64() > Some(0.0), "{shown}");
+    assert_drops(&shown);
     assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
+}
+
+/// What a run of connections that come and go may drop: replies to a client that has closed its
+/// connection meanwhile, each an operation that was cut off, and nothing else.
+#[track_caller]
+fn assert_drops(shown: &Finished) {
+    let json = shown.json();
+    let drops = json["drops"].as_array().into_iter().flatten();
+    let dropped = drops.map(|drop| {
+        let (place, reason) = (drop["place"].as_str(), drop["reason"].as_str());
+        assert_eq!(place, Some("port.server"), "the client sends to nobody who is gone: {drop}");
+        assert!(matches!(reason, Some("no_connection" | "send_error")), "{drop}");
+        drop["packets"].as_u64().expect("a count")
+    });
+    let dropped: u64 = dropped.sum();
+    assert!(dropped <= count(shown, "cut_off"), "{dropped} replies were dropped: {shown}");
+}
+
+/// The shipped plan with both ends and both shards on one lcore.
+#[test]
+fn a_server_and_its_client_share_an_lcore() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("plan.toml");
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/kv.toml")).unwrap();
+    let without = [
+        "[lcore.load]\ncpu = \"allowed:1\"\nidle = \"poll\"\n",
+        "[ring.shard1]\ndepth = 1024\nto = \"stage.shard1\"\n",
+        "[ring.replies]\ndepth = 1024\nto = \"port.server\"\n",
+    ];
+    let text = without.iter().fold(text, |text, part| text.replacen(part, "", 1));
+    let text = text.replace("lcore = \"load\"", "lcore = \"server\"").replace("ring.shard1", "stage.shard1");
+    std::fs::write(&path, text.replace("ring.replies", "port.server")).unwrap();
+    let run = app().with(["run", &path.display().to_string(), "--for", "1500ms", "--json"]);
+    let run = run.with(["--set", "kv.keys=500", "--set", "kv.close_every_ms=2", "--set", "lcore.server.drain=60s"]);
+    let shown = run.run().exited(0);
+    let json = shown.json();
+    assert_report_holds(&json);
+    assert_eq!((count(&shown, "stale"), count(&shown, "corrupt"), count(&shown, "malformed")), (0, 0, 0), "{shown}");
+    assert!(count(&shown, "verified") > 0, "{shown}");
+    assert_eq!((&json["packets"]["held"], &json["drained"]), (&0.into(), &true.into()), "{shown}");
+    assert!(count(&shown, "cut_off") > 0, "connections were closed under operations: {shown}");
+    assert_drops(&shown);
 }
 
 /// GETs by message alone, and with as many READs as there may be, find the same.

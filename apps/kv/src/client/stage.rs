@@ -174,6 +174,9 @@ impl Stage for Client {
                 CLOSE_TAG => {
                     self.closes = false;
                     if let Some(connection) = self.peers.last() {
+                        // It takes nothing more from now on, and says that it is over some turns
+                        // later.
+                        self.peers.close(connection);
                         out.close(connection);
                     }
                 }
