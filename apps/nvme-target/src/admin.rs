@@ -4,7 +4,7 @@ use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::feature::{self, QueueCount};
 use verbline_nvme::identify::{self, Controller as Page, ControllerType, PAGE_BYTES, cns, optional};
-use verbline_nvme::log::event;
+use verbline_nvme::log::{self, event};
 use verbline_nvme::{COMMAND_BYTES, Command, DISCOVERY_NQN, Nqn, Sgl, Status, namespace, opcode};
 
 use crate::answering::remote;
@@ -244,8 +244,11 @@ impl Target {
     pub(crate) fn tell_changed(&mut self, nsid: u32, out: &mut Outputs<'_>) {
         for at in self.queues.places() {
             let Some(admin) = self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()) else { continue };
-            if !admin.changed.contains(&nsid) && admin.changed.len() < admin.changed.capacity() {
-                admin.changed.push(nsid);
+            if !admin.changed.contains(&nsid) {
+                match admin.changed.len() < log::CHANGED_MAX {
+                    true => admin.changed.push(nsid),
+                    false => admin.are_too_many = true,
+                }
             }
             admin.is_untold = true;
             self.tell_events(at, out);

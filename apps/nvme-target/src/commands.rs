@@ -43,6 +43,8 @@ pub(crate) enum Work {
     Store(Io),
     /// The store is asked.
     Storing(Io),
+    /// Blocks of a Read that are not its last are to be sent, in a packet.
+    Piece(Io),
     /// The device is to check the blocks of a read.
     Pipeline(Use),
     /// It is to be answered.
@@ -64,12 +66,13 @@ pub(crate) enum Purpose {
 #[derive(Debug)]
 pub(crate) struct Io {
     pub(crate) of: Use,
-    /// The host's data.
+    /// The data of the part: the host's, or what a Read is to send.
     pub(crate) data: Option<Packet>,
-    /// Of what is done in parts: which is next, and how many are left.
+    /// The first block of the part that is being moved, or of the next; and how many blocks are
+    /// left from there on. Of Dataset Management: ranges.
     pub(crate) cursor: u64,
     pub(crate) left: u64,
-    /// Blocks of the part that is at the store.
+    /// Blocks of the part.
     pub(crate) part: u64,
 }
 
@@ -130,7 +133,7 @@ impl Work {
     /// Operations that it takes to go on.
     pub(crate) fn operations(&self) -> u32 {
         match self {
-            Work::Fetch(..) => 1,
+            Work::Fetch(..) | Work::Piece(_) => 1,
             Work::Pipeline(_) => 3,
             Work::Answer(answer) => answer.operations(),
             _ => 0,
@@ -146,7 +149,7 @@ impl Work {
                 Purpose::Blocks(of) => Some(of),
                 Purpose::Io(io) => Some(io.of),
             },
-            Work::Copy(io) | Work::Store(io) | Work::Storing(io) => Some(io.of),
+            Work::Copy(io) | Work::Store(io) | Work::Storing(io) | Work::Piece(io) => Some(io.of),
             Work::Pipeline(of) => Some(of),
             Work::Answer(answer) => answer.data.into_use(),
         }

@@ -7,7 +7,7 @@ use verbline::prelude::*;
 use crate::exchange::Known;
 use crate::port::{port_of, shares_of};
 use crate::secrets::read_secrets;
-use crate::settings::{SECTION, Settings};
+use crate::settings::{PAGE_BYTES, SECTION, Settings};
 use crate::shares::Shares;
 use crate::space::check_file;
 
@@ -63,15 +63,15 @@ pub(crate) fn describe(stage: &StageContext<'_>) -> Result<Described, StageError
     })
 }
 
-/// What a stage needs of the plan: packets of its pool that hold the data of any command, and
-/// memory that a READ may write.
+/// What a stage needs of the plan: packets of its pool that hold a page of Identify, and a block of
+/// any namespace, of which longer commands move as many at once as fit; and memory that a READ may
+/// write.
 pub(crate) fn needs(asked: &Asked<'_>) -> Needs {
     let settings = asked.section(SECTION).map(Settings::read).and_then(Result::ok);
-    let bytes = settings.as_ref().map_or(0, |settings| settings.transfer_bytes_max);
-    let mut packet_bytes = vec![("nvme.transfer_bytes_max", bytes.into())];
+    let mut packet_bytes = vec![("a page of Identify, or a block", PAGE_BYTES)];
     let Some(settings) = settings else { return Needs { packet_bytes, ..Needs::default() } };
-    if let Some(bytes) = settings.protection_bytes_max() {
-        packet_bytes.push(("nvme.namespace.N.protection, behind the blocks", bytes));
+    if let Some(behind @ 1..) = u64::from(settings.stored_bytes_max()).checked_sub(PAGE_BYTES) {
+        packet_bytes.push(("nvme.namespace.N.protection, behind the block", behind));
     }
     let written = settings.namespace.values().filter(|space| !space.read_only && space.protection.is_none());
     let what = "the blocks of a namespace, which READs write";

@@ -6,7 +6,7 @@ use verbline_nvme::auth::AUTHENTICATION_REQUIRED;
 use verbline_nvme::connect::{self, CNTLID_ANY, Connect, ConnectData, ConnectDataError};
 use verbline_nvme::identify::ControllerType;
 use verbline_nvme::property::{self, Property};
-use verbline_nvme::{COMMAND_BYTES, Command, DISCOVERY_NQN, Response, Sgl, Status, opcode};
+use verbline_nvme::{COMMAND_BYTES, Command, DISCOVERY_NQN, Response, Sgl, Status, log, opcode};
 
 use crate::commands::Purpose;
 use crate::queue::{Admin, EVENTS_HELD, Queue};
@@ -15,9 +15,6 @@ use crate::stage::Target;
 
 /// The version that controllers speak.
 pub(crate) const VERSION: u32 = property::version(1, 4, 0);
-
-/// Numbers of namespaces that are set aside for what changed.
-const CHANGED_MAX: usize = 64;
 
 impl Target {
     #[cold]
@@ -130,7 +127,7 @@ impl Target {
             queue.resets = controller.resets();
             (queue.controller, queue.seat, queue.exchange) = (Some(controller), seat, exchange);
             queue.admin = is_admin.then(|| {
-                let (held, changed) = (Vec::with_capacity(EVENTS_HELD), Vec::with_capacity(CHANGED_MAX));
+                let (held, changed) = (Vec::with_capacity(EVENTS_HELD), Vec::with_capacity(log::CHANGED_MAX));
                 Box::new(Admin { held, changed, ..Admin::default() })
             });
         }

@@ -6,9 +6,9 @@ use verbline::prelude::*;
 use verbline_nvme::connect::ConnectData;
 use verbline_nvme::{Command, Status};
 
-use crate::answering::remote;
 use crate::commands::{Answer, Pending, Purpose, Work};
 use crate::fabrics::in_capsule;
+use crate::pieces::Piece;
 use crate::port::HOST;
 use crate::spaces::Use;
 use crate::stage::Target;
@@ -35,8 +35,11 @@ impl Target {
         let Some(mut packet) = self.packet_for(&mut pending, out) else {
             return self.wait_for_packet(place, pending);
         };
-        let len = pending.command.sgl.len_bytes();
-        let Work::Place(purpose) = pending.work else { return self.commands.put(place, pending) };
+        let Work::Place(mut purpose) = pending.work else { return self.commands.put(place, pending) };
+        let len = match &mut purpose {
+            Purpose::Io(io) => self.begin_piece(&pending.command, io).len,
+            _ => pending.command.sgl.len_bytes(),
+        };
         if !packet.reset_to(len) {
             let pending = Pending { work: Work::Place(purpose), ..pending };
             return self.fail(place, pending, Status::INTERNAL_ERROR, out);
@@ -51,20 +54,17 @@ impl Target {
         let Some(mut packet) = self.packet_for(&mut pending, out) else {
             return self.wait_for_packet(place, pending);
         };
-        let is_copied = match in_capsule(&pending.command, &pending.capsule) {
-            Ok(data) if packet.reset_to(data.len()) => {
-                packet.data_mut().copy_from_slice(data);
-                true
-            }
-            _ => false,
-        };
-        match pending.work {
-            Work::Copy(mut io) if is_copied => {
-                io.data = Some(packet);
-                self.advance_with(place, Pending { work: Work::Store(io), ..pending }, out);
-            }
-            _ => self.fail(place, pending, Status::INVALID_FIELD.do_not_retry(), out),
+        let Work::Copy(mut io) = pending.work else { return self.commands.put(place, pending) };
+        let Piece { offset, len } = self.begin_piece(&pending.command, &mut io);
+        // The descriptor was checked to stay within the capsule.
+        let data = in_capsule(&pending.command, &pending.capsule).ok().and_then(|data| data.get(offset..offset + len));
+        let is_copied = data.is_some_and(|data| packet.fill(data));
+        if !is_copied {
+            let status = Status::INVALID_FIELD.do_not_retry();
+            return self.fail(place, Pending { work: Work::Copy(io), ..pending }, status, out);
         }
+        io.data = Some(packet);
+        self.advance_with(place, Pending { work: Work::Store(io), ..pending }, out);
     }
 
     /// Reads the host's data; the command waits if there is no room, as it is.
@@ -83,9 +83,11 @@ impl Target {
             return self.wait_for_room(place, pending);
         }
         let connection = self.queues.get(at).filter(|queue| queue.is_open).map(|queue| queue.connection);
-        let (Some(connection), Some(from)) = (connection, remote(pending.command.sgl)) else {
-            return self.forget(place, pending);
+        let from = match &pending.work {
+            Work::Fetch(purpose, _) => self.remote_of(&pending.command, purpose),
+            _ => None,
         };
+        let (Some(connection), Some(from)) = (connection, from) else { return self.forget(place, pending) };
         let Pending { queue, command, capsule, wants, holds, work } = pending;
         let again = |work| Pending { queue, command, capsule, wants, holds, work };
         let Work::Fetch(purpose, memory) = work else { return self.commands.put(place, again(work)) };

@@ -4,7 +4,6 @@ use verbline::engine::Memory;
 use verbline::mem::Packet;
 use verbline::prelude::*;
 use verbline_nvme::io::{DSM_DEALLOCATE, DSM_RANGE_BYTES, DsmRange, ReadWrite};
-use verbline_nvme::protection::Action;
 use verbline_nvme::{Command, Sgl, Status, opcode};
 use verbline_store::Store;
 
@@ -72,7 +71,7 @@ impl Target {
         let (_, mut bytes) = within.ok_or(Status::LBA_OUT_OF_RANGE.do_not_retry())?;
         if let Some(protected) = &space.layout.protected {
             protected.format.allow(command)?;
-            bytes = protected.format.wire_bytes(Action::of(command), range.blocks);
+            bytes = space.layout.wire_bytes(command, range.blocks);
         }
         if moves && bytes > self.rules.settings.transfer_bytes_max.into() {
             return Err(Status::INVALID_FIELD.do_not_retry());
@@ -142,11 +141,7 @@ impl Target {
             opcode::io::COMPARE => 2,
             _ => 1,
         };
-        let work = match (brings, command.sgl) {
-            (false, _) => Work::Store(io),
-            (true, Sgl::Keyed { .. }) => Work::Place(Purpose::Io(io)),
-            (true, Sgl::InCapsule { .. }) => Work::Copy(io),
-        };
+        let work = if brings { io.bring(command.sgl) } else { Work::Store(io) };
         if let Some(place) = self.hold(Pending { wants, ..Pending::new(at, command, capsule, work) }, out) {
             self.advance(place, out);
         }

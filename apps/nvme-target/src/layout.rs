@@ -8,7 +8,6 @@
 
 use verbline::engine::signature::{BlockSignature, BlockSize, Domain, Escape, Mask, Seed, T10Dif, T10Guard};
 use verbline::mem::Packet;
-use verbline_nvme::io::ReadWrite;
 use verbline_nvme::protection::{Action, Protection, ProtectionType, Tuple, Wrong};
 use verbline_nvme::{Command, Status};
 use verbline_store::{BlockMemory, Fault};
@@ -40,9 +39,17 @@ impl Layout {
         self.protected.map_or(1 << self.block_shift, |protected| protected.format.extended_bytes())
     }
 
-    /// So many blocks are in so many bytes of data, at least one.
-    pub(crate) fn blocks_in(&self, bytes: u64) -> u64 {
-        (bytes >> self.block_shift).max(1)
+    /// So many blocks are in so many bytes of a packet, at least one.
+    pub(crate) fn blocks_in(&self, bytes: u32) -> u32 {
+        (bytes / self.stored_bytes()).max(1)
+    }
+
+    /// Bytes of so many of a command's blocks as they go over the wire.
+    pub(crate) fn wire_bytes(&self, command: &Command, blocks: u32) -> u64 {
+        match &self.protected {
+            Some(protected) => protected.format.wire_bytes(Action::of(command), blocks),
+            None => u64::from(blocks) << self.block_shift,
+        }
     }
 
     /// Whether blocks travel as they lie in the store, and nobody looks at them.
@@ -102,17 +109,22 @@ impl Protected {
     }
 
     /// The data of a Write becomes what the store gets: what came with it is checked, or is made.
-    pub(crate) fn bring_in(&self, command: &Command, packet: &mut Packet) -> Result<(), Wrong> {
+    /// It is so many blocks, of which the first has this number in the command.
+    pub(crate) fn bring_in(
+        &self,
+        command: &Command,
+        (first, blocks): (u32, u32),
+        packet: &mut Packet,
+    ) -> Result<(), Wrong> {
         let action = Action::of(command);
         if action.pract {
-            let blocks = ReadWrite::of(command).blocks as usize;
-            if !packet.set_len(blocks * self.format.extended_bytes() as usize) {
-                // Packets of the stage's pool are as long as that.
-                return Err(Wrong { index: 0, status: Status::INTERNAL_ERROR });
+            if !packet.set_len(blocks as usize * self.format.extended_bytes() as usize) {
+                // A piece is as many blocks as a packet of the stage's pool holds.
+                return Err(Wrong { index: first, status: Status::INTERNAL_ERROR });
             }
-            self.format.insert(action, 0, packet.data_mut());
+            self.format.insert(action, first, packet.data_mut());
         } else {
-            self.format.check(action, 0, packet.data())?;
+            self.format.check(action, first, packet.data())?;
         }
         self.turn(packet.data_mut());
         Ok(())

@@ -30,6 +30,7 @@ mod layout;
 mod logs;
 mod namespace_settings;
 mod namespaces;
+mod pieces;
 mod pipelined;
 mod port;
 mod queue;

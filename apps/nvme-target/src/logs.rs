@@ -46,6 +46,10 @@ impl Target {
                 let admin =
                     self.queues.get_mut(at).and_then(|queue| queue.admin.as_mut()).ok_or(Status::INTERNAL_ERROR)?;
                 window.put(0, &[0; log::PAGE_BYTES]);
+                if std::mem::take(&mut admin.are_too_many) {
+                    admin.changed.clear();
+                    admin.changed.push(log::CHANGED_TOO_MANY);
+                }
                 admin.changed.sort_unstable();
                 admin.changed.iter().enumerate().for_each(|(index, nsid)| window.put(4 * index, &nsid.to_le_bytes()));
                 if !asked.retain_event {

@@ -11,7 +11,7 @@ use verbline_nvme::protection::ProtectionType;
 use crate::layout::Layout;
 
 /// The greatest number of a namespace.
-pub(crate) const NSID_MAX: u32 = 1024;
+pub(crate) const NSID_MAX: u32 = 2048;
 
 /// `[nvme.namespace.N]`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]

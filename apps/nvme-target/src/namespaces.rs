@@ -13,8 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use verbline::plan::Pool;
-
+use crate::port::DataPool;
 use crate::settings::{NamespaceSettings, Settings};
 use crate::shared::Shared;
 use crate::space::{Space, TenantId, open_file};
@@ -61,9 +60,8 @@ enum Ground {
     Nothing,
 }
 
-#[derive(Default)]
 struct Inbox {
-    pool: Option<Pool>,
+    pool: DataPool,
     /// Queues that the stage may have.
     queues: usize,
     changes: Vec<Pending>,
@@ -120,12 +118,13 @@ impl Namespaces {
 
     /// A stage of the run, and the pool that its data comes from. It has all namespaces of the
     /// plan.
-    pub(crate) fn begin(&self, stage: &str, pool: Option<&Pool>, queues: usize, settings: &Settings) {
+    pub(crate) fn begin(&self, stage: &str, pool: &DataPool, queues: usize, settings: &Settings) {
         let state = &mut *self.lock();
         state.current = settings.numbered();
         state.settings = Some(settings.clone());
-        state.stages.insert(stage.to_owned(), Inbox { pool: pool.cloned(), queues, changes: Vec::new() });
-        state.gone.reserve(SPACES_MAX);
+        state.stages.insert(stage.to_owned(), Inbox { pool: pool.clone(), queues, changes: Vec::new() });
+        let most = SPACES_MAX * state.stages.len();
+        state.gone.reserve(most);
         // Each namespace of the plan has its number for its name as a tenant; later ones go on.
         state.last = u64::from(u32::MAX);
         for (nsid, how) in settings.numbered() {
@@ -184,8 +183,13 @@ impl Namespaces {
         let Asked { settings, current, pools, gone } = self.ask()?;
         // Files are closed here, and not under the lock.
         drop(gone);
-        if wanted.protection_bytes_max() > settings.protection_bytes_max() {
-            return Err("the packets of the run have no room for its protection information: start it again".to_owned());
+        let stored = wanted.stored_bytes_max();
+        if let Some((_, pool, _)) = pools.iter().find(|(_, pool, _)| pool.plan.data_bytes < stored) {
+            return Err(format!(
+                "a block with its protection information has {stored} bytes, and a packet of pool.{} {}: end the run, \
+                 and start it with `data_bytes = {stored}` there",
+                pool.plan.name, pool.plan.data_bytes
+            ));
         }
         let wanted = wanted.numbered();
         if let Some((nsid, _)) = wanted.iter().find(|(nsid, how)| current.get(nsid).is_some_and(|now| now != *how)) {
@@ -209,7 +213,7 @@ impl Namespaces {
         }
         let mut opened = Vec::new();
         for (stage, pool, queues) in &pools {
-            let stage_of = || StageOf { pool: pool.as_ref(), queues: *queues, is_first: opened.is_empty() };
+            let stage_of = || StageOf { pool, queues: *queues, is_first: opened.is_empty() };
             let spaces: Result<Vec<Space>, String> =
                 added.iter().map(|(nsid, how)| open(**nsid, how, &settings, stage_of())).collect();
             opened.push((stage.clone(), spaces?));
@@ -232,7 +236,8 @@ impl Namespaces {
     fn ask(&self) -> Result<Asked, String> {
         let state = &mut *self.lock();
         let Some(settings) = state.settings.clone() else { return Err("no stage of the plan is a target".to_owned()) };
-        let gone = std::mem::replace(&mut state.gone, Vec::with_capacity(SPACES_MAX));
+        let most = SPACES_MAX * state.stages.len();
+        let gone = std::mem::replace(&mut state.gone, Vec::with_capacity(most));
         let pools = state.stages.iter().map(|(name, inbox)| (name.clone(), inbox.pool.clone(), inbox.queues)).collect();
         Ok(Asked { settings, current: state.current.clone(), pools, gone })
     }
@@ -297,13 +302,13 @@ struct Asked {
     settings: Settings,
     current: BTreeMap<u32, NamespaceSettings>,
     /// The stages, their pools, and how many queues each has.
-    pools: Vec<(String, Option<Pool>, usize)>,
+    pools: Vec<(String, DataPool, usize)>,
     gone: Vec<Space>,
 }
 
 /// The stage that a namespace is opened for.
 struct StageOf<'a> {
-    pool: Option<&'a Pool>,
+    pool: &'a DataPool,
     queues: usize,
     /// No other stage's part of it was opened so far.
     is_first: bool,

@@ -15,6 +15,13 @@ pub(crate) const DATA_PACKETS: u32 = 256;
 /// Of the packets of data a command needs at most so many at once.
 const COMMAND_PACKETS: u32 = 2;
 
+/// The pool of a stage, which the data of commands comes from: as the plan says it, and its memory.
+#[derive(Clone, Debug)]
+pub(crate) struct DataPool {
+    pub(crate) plan: Pool,
+    pub(crate) memory: verbline::mem::Pool,
+}
+
 /// The port that the stage sends to, which has many connections. Its receives hold whole capsules.
 pub(crate) fn port_of<'plan>(
     stage: &StageContext<'plan>,

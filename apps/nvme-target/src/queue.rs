@@ -109,6 +109,8 @@ pub(crate) struct Admin {
     pub(crate) wanted: u32,
     /// Namespaces that changed and that the host has not read of.
     pub(crate) changed: Vec<u32>,
+    /// There are more of them than the log holds.
+    pub(crate) are_too_many: bool,
     /// An event that no request waited for.
     pub(crate) is_untold: bool,
     /// Features that are but kept: by number.

@@ -1,7 +1,6 @@
 //! How a stage takes namespaces that came or went, and tells hosts.
 
 use verbline::prelude::*;
-use verbline_store::Store;
 
 use crate::namespaces::Change;
 use crate::space::Space;
@@ -9,16 +8,15 @@ use crate::stage::Target;
 
 impl Target {
     /// Opens the namespaces of the plan, once. One that can't be opened is not there.
-    pub(crate) fn open_spaces(&mut self, out: &Outputs<'_>) {
+    pub(crate) fn open_spaces(&mut self) {
         let Some(mut files) = self.files.take() else { return };
         let settings = &self.rules.settings;
         for (nsid, how) in settings.numbered() {
             let file = files.remove(&nsid);
             let opened = Space::open(nsid, &how, settings, self.queues.len(), &self.shared, file);
-            let added = opened.map_err(|error| error.to_string()).and_then(|mut space| {
-                out.pool().inspect(|pool| space.store.use_pool(pool));
-                self.spaces.add(space).map_err(|_| "its number is taken".to_owned())
-            });
+            let added = opened
+                .map_err(|error| error.to_string())
+                .and_then(|space| self.spaces.add(space).map_err(|_| "its number is taken".to_owned()));
             if let Err(error) = added {
                 tracing::error!(nsid, error, "a namespace is not there");
                 self.namespaces.lack(nsid);
@@ -34,26 +32,22 @@ impl Target {
         }
         for change in self.namespaces.take(&self.name) {
             match change {
-                Change::Add(space) => self.add_space(space, out),
+                Change::Add(space) => self.add_space(space),
                 Change::Remove(nsid) => self.remove_space(nsid),
             }
         }
         self.close_spaces();
     }
 
-    fn add_space(&mut self, mut space: Space, out: &Outputs<'_>) {
+    fn add_space(&mut self, space: Space) {
         let nsid = space.nsid;
-        out.pool().inspect(|pool| space.store.use_pool(pool));
         match self.spaces.add(space) {
             Ok(()) => {
                 self.untold.push(nsid);
                 tracing::info!(nsid, "a namespace was added");
             }
             Err(space) => {
-                tracing::error!(
-                    nsid,
-                    "a namespace is not there: its number is taken, or too many are on their way out"
-                );
+                tracing::error!(nsid, "a namespace is not there: its number is taken");
                 self.leaving.push(space);
             }
         }

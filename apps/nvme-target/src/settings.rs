@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use verbline::plan::{Destination, Params};
 use verbline::prelude::*;
-use verbline_nvme::protection::PROTECTION_BYTES;
 use verbline_nvme::{NQN_BYTES, Nqn};
 
 use crate::namespace_settings::check_namespaces;
@@ -114,7 +113,7 @@ fn in_capsule_bytes() -> u32 {
 }
 
 fn transfer_bytes_max() -> u32 {
-    128 << 10
+    1 << 20
 }
 
 fn response_timeout_ms() -> u32 {
@@ -128,7 +127,7 @@ fn yes() -> bool {
 /// The numbers that a controller may have; those beyond stand for any.
 const CNTLIDS: RangeInclusive<u16> = 1..=0xFFEF;
 /// The least that a page of Identify needs.
-const PAGE_BYTES: u64 = 4096;
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 impl Settings {
     /// Reads and checks the section.
@@ -192,11 +191,9 @@ impl Settings {
         self.hosts.is_empty() || self.hosts.contains(host)
     }
 
-    /// Bytes that lie behind the blocks of the longest command; `None` if nothing does.
-    pub(crate) fn protection_bytes_max(&self) -> Option<u64> {
-        let protected = self.namespace.values().filter(|space| space.protection.is_some());
-        let behind = |block_bytes: u32| self.transfer_bytes_max / block_bytes * PROTECTION_BYTES;
-        protected.map(|space| behind(space.block_bytes).into()).max()
+    /// Bytes of the longest block, with what lies behind it; 0 without namespaces.
+    pub(crate) fn stored_bytes_max(&self) -> u32 {
+        self.namespace.values().map(|space| space.layout().stored_bytes()).max().unwrap_or_default()
     }
 
     /// The namespaces by their numbers.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use verbline::engine::signature::BlockSignature;
 use verbline::engine::{Range, Region};
-use verbline::mem::Pool;
 use verbline::prelude::*;
 use verbline_nvme::io::{FORCE_UNIT_ACCESS, ReadWrite};
 use verbline_nvme::namespace::{Names, Namespace};
@@ -14,7 +13,9 @@ use verbline_store::{
     NullStore, Request, Store,
 };
 
+use crate::budget::TURN_REQUESTS;
 use crate::layout::Layout;
+use crate::port::DataPool;
 use crate::settings::{NamespaceSettings, Settings};
 use crate::shared::Shared;
 use crate::turns::{Links, Turns};
@@ -49,6 +50,8 @@ pub(crate) struct Space {
     pub(crate) is_busy: bool,
     /// Its descriptor wakes the lcore.
     pub(crate) is_watched: bool,
+    /// Its file can't be reached any more, and that was said.
+    pub(crate) is_broken: bool,
 }
 
 /// A region as a store's memory.
@@ -119,9 +122,11 @@ impl Space {
             region,
             names,
             waiting: Turns::new(queues),
-            requests: VecDeque::with_capacity(depth),
+            // What a turn asks is submitted in it, since no more is asked than there is room for.
+            requests: VecDeque::with_capacity(TURN_REQUESTS.min(depth)),
             is_busy: false,
             is_watched: true,
+            is_broken: false,
         })
     }
 
@@ -201,11 +206,8 @@ pub(crate) fn check_file(nsid: u32, how: &NamespaceSettings) -> Result<(), Strin
 }
 
 /// Opens the files of namespaces, for one lcore, by the namespace's number: before the run, so that
-/// what is missing is an error of the plan's. `pool` is where the data comes from.
-pub(crate) fn open_files(
-    settings: &Settings,
-    pool: Option<&verbline::plan::Pool>,
-) -> Result<BTreeMap<u32, FileStore>, StageError> {
+/// what is missing is an error of the plan's.
+pub(crate) fn open_files(settings: &Settings, pool: &DataPool) -> Result<BTreeMap<u32, FileStore>, StageError> {
     let mut files = BTreeMap::new();
     for (nsid, how) in settings.numbered() {
         if let Some(store) = open_file(nsid, &how, settings.commands_max, pool)? {
@@ -220,12 +222,13 @@ pub(crate) fn open_file(
     nsid: u32,
     how: &NamespaceSettings,
     commands_max: u32,
-    pool: Option<&verbline::plan::Pool>,
+    DataPool { plan: pool, memory }: &DataPool,
 ) -> Result<Option<FileStore>, StageError> {
     let Some(path) = &how.file else { return Ok(None) };
     let store = FileStore::open(&FileSpec {
         read_only: how.read_only,
         create_bytes: how.create_bytes,
+        pools: vec![memory.clone()],
         direct: if how.page_cache || how.protection.is_some() { DirectIo::Never } else { DirectIo::Auto },
         ..FileSpec::new(path, how.layout().stored_bytes(), commands_max.min(FILE_DEPTH_MAX))
     })?;
@@ -235,9 +238,7 @@ pub(crate) fn open_file(
     }
     let align = store.geometry().align_bytes;
     let is_aligned = |bytes: u32| bytes.is_multiple_of(align);
-    if let Some(pool) = pool
-        && !(is_aligned(pool.headroom_bytes) && is_aligned(pool.headroom_bytes + pool.data_bytes))
-    {
+    if !(is_aligned(pool.headroom_bytes) && is_aligned(pool.headroom_bytes + pool.data_bytes)) {
         let path = path.display();
         return Err(format!(
             "namespace {nsid}: direct I/O on {path} needs data at multiples of {align} bytes; write \
@@ -320,10 +321,6 @@ impl Store for ReadOnly {
 
     fn may_sleep(&self) -> bool {
         self.0.may_sleep()
-    }
-
-    fn use_pool(&mut self, pool: &Pool) {
-        self.0.use_pool(pool);
     }
 
     fn refresh(&mut self) -> std::io::Result<Geometry> {

@@ -10,8 +10,9 @@ use std::collections::VecDeque;
 use crate::settings::NSID_MAX;
 use crate::space::Space;
 
-/// Places for namespaces of a stage: as many as there may be, and as many again on their way out.
-pub(crate) const SPACES_MAX: usize = 2 * NSID_MAX as usize;
+/// Places for namespaces of a stage, one for each number: a number comes again when every stage has
+/// given up the namespace that had it before.
+pub(crate) const SPACES_MAX: usize = NSID_MAX as usize;
 
 /// One use of a namespace. It is given back to [`Spaces::give_back`]; dropped, it would keep its
 /// namespace for ever.

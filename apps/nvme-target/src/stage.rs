@@ -19,7 +19,7 @@ use crate::commands::Commands;
 use crate::describe::{Described, HOST_NAME, OPERATIONS, TIMERS, describe, needs};
 use crate::exchange::Known;
 use crate::namespaces::Namespaces;
-use crate::port::DATA_PACKETS;
+use crate::port::{DATA_PACKETS, DataPool};
 use crate::queue::Queues;
 use crate::settings::{SECTION, Settings};
 use crate::shared::{Shared, Tally};
@@ -57,6 +57,8 @@ pub(crate) struct Counters {
     pub(crate) waited: Counter,
     /// Reads whose blocks the device checked.
     pub(crate) pipelined: Counter,
+    /// Commands that failed since the ring of their namespace's file is broken.
+    pub(crate) ring_broken: Counter,
     /// Queues whose hosts did not take what they had asked for.
     pub(crate) stuck: Counter,
     pub(crate) keep_alive_expired: Counter,
@@ -81,6 +83,8 @@ pub(crate) struct Target {
     pub(crate) room: Shares,
     /// Packets that commands hold.
     pub(crate) packets: Shares,
+    /// Bytes of data that one of them holds: what a store moves at once for a command.
+    pub(crate) piece_bytes: u32,
     /// Some were given back.
     pub(crate) packets_freed: bool,
     /// Commands that wait for room, and those that wait for packets.
@@ -131,12 +135,15 @@ impl Target {
         namespaces: Arc<Namespaces>,
     ) -> Result<Target, StageError> {
         let Described { settings, known, port, connections, depth_wr, room, packets } = described;
+        let pool = stage.pool().cloned().zip(stage.pool_memory().cloned());
+        let pool =
+            pool.map(|(plan, memory)| DataPool { plan, memory }).ok_or("has no `pool`, for the data of commands")?;
         for name in settings.namespace.values().filter_map(|space| space.memory.as_ref()) {
             if let Ok(region) = stage.region(name) {
                 shared.leave_memory(region);
             }
         }
-        let files = open_files(&settings, stage.pool())?;
+        let files = open_files(&settings, &pool)?;
         for file in files.values() {
             file.wake_fd().map(|fd| stage.watch_fd(fd, FdInterest::Read, None)).transpose()?;
         }
@@ -147,7 +154,7 @@ impl Target {
             written_bytes: stage.counter("written_bytes"),
         };
         shared.add_tally(tally.clone());
-        namespaces.begin(stage.name(), stage.pool(), connections, &settings);
+        namespaces.begin(stage.name(), &pool, connections, &settings);
         let most = settings.commands_max as usize;
         let name = |text: &String| crate::settings::name(text);
         Ok(Target {
@@ -159,6 +166,7 @@ impl Target {
             depth_wr,
             room,
             packets,
+            piece_bytes: pool.plan.data_bytes,
             packets_freed: false,
             for_room: Turns::new(connections),
             for_packets: Turns::new(connections),
@@ -172,6 +180,7 @@ impl Target {
                 tally,
                 waited: stage.counter("waited"),
                 pipelined: stage.counter("pipelined"),
+                ring_broken: stage.counter("ring_broken"),
                 stuck: stage.counter("stuck"),
                 keep_alive_expired: stage.counter("keep_alive_expired"),
                 controllers: stage.counter("controllers"),
@@ -253,7 +262,7 @@ impl Stage for Target {
 
     fn poll(&mut self, out: &mut Outputs<'_>) -> Next {
         if self.files.is_some() {
-            self.open_spaces(out);
+            self.open_spaces();
             self.attended.begin(out.now_ns());
             self.look_again(out);
         }
@@ -298,7 +307,7 @@ impl Stage for Target {
     }
 
     fn connection_event(&mut self, event: ConnectionEvent, out: &mut Outputs<'_>) {
-        self.open_spaces(out);
+        self.open_spaces();
         match event.change {
             ConnectionChange::Opened => self.opened(event.connection, out),
             ConnectionChange::Closed { .. } | ConnectionChange::Failed { .. } => self.closed(event.connection, out),

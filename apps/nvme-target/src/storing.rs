@@ -11,13 +11,12 @@ use verbline_store::{Done, Fault, Op, Request, Store};
 use crate::answering::remote;
 use crate::commands::{Answer, Data, Io, Pending, Work, wrong_lba};
 use crate::layout::{Layout, Protected};
+use crate::pieces::beyond;
 use crate::space::is_durable;
 use crate::stage::Target;
 
-/// Bytes that one request of a command in parts zeroes or reads.
-const PART_BYTES: u64 = 128 << 10;
-/// What a request counts as that moves nothing.
-const LEAST_BYTES: u64 = 4 << 10;
+/// Bytes that one request of a command zeroes or verifies.
+const PART_BYTES: u32 = 128 << 10;
 
 /// What comes next for a command that is at the store.
 enum Asked {
@@ -33,6 +32,10 @@ enum Asked {
 /// What comes next for a command whose request was carried out.
 enum Next {
     Store,
+    /// The host's data of the next piece.
+    Bring,
+    /// The blocks go to the host, and there are more.
+    Piece(Packet),
     Answer(Answer),
     Fail(Status, u64),
 }
@@ -79,7 +82,7 @@ impl Target {
         match asked {
             Asked::Request(request) => {
                 let bytes = u64::from(request.blocks) * u64::from(self.spaces.get(&io.of).layout.stored_bytes());
-                self.budget.left = self.budget.left.saturating_sub(bytes.max(LEAST_BYTES));
+                self.budget.spend(bytes);
                 self.spaces.get_mut(&io.of).requests.push_back(request);
                 self.commands.put(place, Pending { work: Work::Storing(io), ..pending });
             }
@@ -105,13 +108,21 @@ impl Target {
         let Work::Storing(mut io) = std::mem::replace(&mut pending.work, Work::Event) else {
             return self.commands.put(place, pending);
         };
-        let protected = self.spaces.get(&io.of).layout.protected;
+        let layout = self.spaces.get(&io.of).layout;
         let next = match done.result {
-            Ok(()) => next_of(&pending.command, &mut io, protected, done.packet),
-            Err(fault) => Next::Fail(status_of(fault, done.op), ReadWrite::of(&pending.command).slba),
+            Ok(()) => next_of(&pending.command, &mut io, &layout, done.packet),
+            Err(fault) => Next::Fail(self.failed_by(fault, &io, done.op), io.cursor),
         };
         match next {
             Next::Store => self.advance_with(place, Pending { work: Work::Store(io), ..pending }, out),
+            Next::Bring => {
+                let work = io.bring(pending.command.sgl);
+                self.advance_with(place, Pending { work, ..pending }, out);
+            }
+            Next::Piece(packet) => {
+                io.data = Some(packet);
+                self.advance_with(place, Pending { work: Work::Piece(io), ..pending }, out);
+            }
             Next::Answer(answer) => self.answer(place, Pending { work: Work::Storing(io), ..pending }, answer, out),
             Next::Fail(status, lba) => {
                 self.fail_at(place, Pending { work: Work::Storing(io), ..pending }, (status, lba), out);
@@ -122,56 +133,53 @@ impl Target {
     /// The next request of a command.
     fn ask(&mut self, place: u32, pending: &mut Pending, io: &mut Io, out: &mut Outputs<'_>) -> Asked {
         let (tag, command, layout) = (u64::from(place), pending.command, self.spaces.get(&io.of).layout);
-        let range = ReadWrite::of(&command);
-        let part_bytes = PART_BYTES.min(self.rules.settings.transfer_bytes_max.into());
-        let part = |left: u64| left.min(layout.blocks_in(part_bytes)) as u32;
-        let zeroes = |left: u64| left.min(layout.blocks_in(PART_BYTES)) as u32;
+        let part_bytes = PART_BYTES.min(self.piece_bytes);
         let refused = |wrong: Wrong| Asked::Refused(wrong.status, wrong_lba(&command, &wrong));
         Asked::Request(match command.opcode {
             opcode::io::FLUSH => Request::flush(tag),
             opcode::io::WRITE => {
-                let Some(mut data) = io.data.take() else { return Asked::Refused(Status::INTERNAL_ERROR, range.slba) };
+                let Some(mut data) = io.data.take() else { return Asked::Refused(Status::INTERNAL_ERROR, io.cursor) };
+                let (first, blocks) = (io.first(&command), io.part as u32);
                 if let Some(protected) = &layout.protected
-                    && let Err(wrong) = protected.bring_in(&command, &mut data)
+                    && let Err(wrong) = protected.bring_in(&command, (first, blocks), &mut data)
                 {
                     return refused(wrong);
                 }
-                Request::write(range.slba, range.blocks, data, is_durable(&command), tag)
+                Request::write(io.cursor, blocks, data, is_durable(&command), tag)
             }
-            opcode::io::READ | opcode::io::COMPARE => {
+            opcode::io::COMPARE => {
                 if let (Some(protected), Some(data)) = (&layout.protected, &io.data)
-                    && let Err(wrong) = protected.format.check(Action::of(&command), 0, data.data())
+                    && let Err(wrong) = protected.format.check(Action::of(&command), io.first(&command), data.data())
                 {
                     return refused(wrong);
                 }
-                let packet = match self.blocks_for(pending, range.blocks, &layout, out) {
-                    Ok(packet) => packet,
-                    Err(asked) => return asked,
-                };
-                Request::read(range.slba, range.blocks, packet, tag)
-            }
-            opcode::io::VERIFY => {
-                let blocks = part(io.left);
+                let blocks = io.part as u32;
                 let packet = match self.blocks_for(pending, blocks, &layout, out) {
                     Ok(packet) => packet,
                     Err(asked) => return asked,
                 };
-                io.part = blocks.into();
+                Request::read(io.cursor, blocks, packet, tag)
+            }
+            opcode::io::READ | opcode::io::VERIFY => {
+                let most = if command.opcode == opcode::io::READ { self.piece_bytes } else { part_bytes };
+                let blocks = io.begin_part(&layout, most);
+                let packet = match self.blocks_for(pending, blocks, &layout, out) {
+                    Ok(packet) => packet,
+                    Err(asked) => return asked,
+                };
                 Request::read(io.cursor, blocks, packet, tag)
             }
             opcode::io::WRITE_ZEROES => {
                 let (fua, deallocate) = (is_durable(&command), command.cdw10[2] & DEALLOCATE != 0);
-                let blocks = if layout.protected.is_some() { part(io.left) } else { zeroes(io.left) };
+                let blocks = io.begin_part(&layout, if layout.protected.is_some() { part_bytes } else { PART_BYTES });
                 if let Some(protected) = &layout.protected {
                     let mut packet = match self.blocks_for(pending, blocks, &layout, out) {
                         Ok(packet) => packet,
                         Err(asked) => return asked,
                     };
-                    io.part = blocks.into();
-                    protected.zero(&command, (io.cursor - range.slba) as u32, &mut packet);
+                    protected.zero(&command, io.first(&command), &mut packet);
                     return Asked::Request(Request::write(io.cursor, blocks, packet, fua, tag));
                 }
-                io.part = blocks.into();
                 Request::without_data(Op::WriteZeroes { fua, deallocate }, io.cursor, blocks, tag)
             }
             // Dataset Management: range by range.
@@ -202,13 +210,27 @@ impl Target {
             false => Err(Asked::Refused(Status::INTERNAL_ERROR, ReadWrite::of(&pending.command).slba)),
         }
     }
+
+    /// The status by which a host is told of a fault. A store that is broken says so once.
+    fn failed_by(&mut self, fault: Fault, io: &Io, op: Op) -> Status {
+        if let Fault::RingBroken(_) = fault {
+            self.counters.ring_broken.add(1);
+            let space = self.spaces.get_mut(&io.of);
+            if !std::mem::replace(&mut space.is_broken, true) {
+                tracing::error!(nsid = space.nsid, "{fault}");
+            }
+        }
+        status_of(fault, op)
+    }
 }
 
 /// What comes next for a command whose request was carried out.
-fn next_of(command: &Command, io: &mut Io, protected: Option<Protected>, mut packet: Option<Packet>) -> Next {
+fn next_of(command: &Command, io: &mut Io, layout: &Layout, mut packet: Option<Packet>) -> Next {
+    let protected = layout.protected;
     if let (Some(protected), Some(packet)) = (&protected, &mut packet)
-        && let Some(first) = first_read(command, io)
+        && reads_blocks(command)
     {
+        let first = io.first(command);
         if let Err(wrong) = protected.take_out(command, first, packet) {
             return Next::Fail(wrong.status, wrong_lba(command, &wrong));
         }
@@ -218,10 +240,15 @@ fn next_of(command: &Command, io: &mut Io, protected: Option<Protected>, mut pac
     }
     match command.opcode {
         opcode::io::READ => match packet.zip(remote(command.sgl)) {
-            Some((packet, to)) => Next::Answer(Answer::with(Data::Packet(packet, to))),
+            Some((packet, _)) if io.part < io.left => Next::Piece(packet),
+            Some((packet, to)) => {
+                let to = beyond(to, io.piece(command, layout).offset);
+                Next::Answer(Answer::with(Data::Packet(packet, to)))
+            }
             // A Read without data is none.
             None => Next::Fail(Status::INTERNAL_ERROR, io.cursor),
         },
+        opcode::io::WRITE if io.next_part() => Next::Bring,
         opcode::io::COMPARE => {
             let is_same = match (&io.data, &packet, protected) {
                 (Some(ours), Some(theirs), None) => ours.data() == theirs.data(),
@@ -231,15 +258,14 @@ fn next_of(command: &Command, io: &mut Io, protected: Option<Protected>, mut pac
                 }
                 _ => false,
             };
+            io.data = None;
             match is_same {
+                true if io.next_part() => Next::Bring,
                 true => Next::Answer(Answer::of(Status::SUCCESS)),
                 false => Next::Fail(Status::COMPARE_FAILURE.do_not_retry(), io.cursor),
             }
         }
-        opcode::io::VERIFY | opcode::io::WRITE_ZEROES => {
-            (io.cursor, io.left) = (io.cursor + io.part, io.left - io.part);
-            if io.left == 0 { Next::Answer(Answer::of(Status::SUCCESS)) } else { Next::Store }
-        }
+        opcode::io::VERIFY | opcode::io::WRITE_ZEROES if io.next_part() => Next::Store,
         opcode::io::DATASET_MANAGEMENT => {
             io.cursor += 1;
             Next::Store
@@ -248,13 +274,9 @@ fn next_of(command: &Command, io: &mut Io, protected: Option<Protected>, mut pac
     }
 }
 
-/// The number in the command of the first block that was read for it; `None` if none was.
-fn first_read(command: &Command, io: &Io) -> Option<u32> {
-    let slba = ReadWrite::of(command).slba;
-    match command.opcode {
-        opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY => Some((io.cursor - slba) as u32),
-        _ => None,
-    }
+/// Whether blocks were read for it.
+fn reads_blocks(command: &Command) -> bool {
+    matches!(command.opcode, opcode::io::READ | opcode::io::COMPARE | opcode::io::VERIFY)
 }
 
 /// The status by which a host is told of a fault.
@@ -266,6 +288,8 @@ fn status_of(fault: Fault, op: Op) -> Status {
         (Fault::Unsupported, _) => Status::INVALID_OPCODE.do_not_retry(),
         (Fault::Medium, Op::Read) => Status::UNRECOVERED_READ_ERROR,
         (Fault::Medium, _) => Status::WRITE_FAULT,
-        (Fault::BadMemory | Fault::Misaligned | Fault::Os(_) | Fault::Closed, _) => Status::INTERNAL_ERROR,
+        (Fault::BadMemory | Fault::Misaligned | Fault::Os(_) | Fault::RingBroken(_) | Fault::Closed, _) => {
+            Status::INTERNAL_ERROR
+        }
     }
 }

@@ -97,6 +97,7 @@ impl Target {
             Work::Place(_) => self.place_data(place, pending, out),
             Work::Copy(_) => self.copy_data(place, pending, out),
             Work::Fetch(..) => self.fetch(place, pending, out),
+            Work::Piece(_) => self.send_piece(place, pending, out),
             Work::Store(io) => {
                 let (at, space) = (pending.queue, io.of.place());
                 self.commands.put(place, pending);
@@ -143,6 +144,7 @@ impl Target {
                 self.answer_now(place, Pending { work, ..pending }, answer, out);
             }
             Work::Pipeline(_) => self.pipeline_again(place, pending, out),
+            Work::Piece(_) => self.send_piece_now(place, pending, out),
             _ => self.fetch_now(place, pending, out),
         }
     }

@@ -65,6 +65,11 @@ pub const FIRMWARE_BYTES: usize = 512;
 /// Length of the log of commands, and of that of changed namespaces, bytes.
 pub const PAGE_BYTES: usize = 4096;
 
+/// Namespaces that the log of changed ones names, at most.
+pub const CHANGED_MAX: usize = PAGE_BYTES / 4;
+/// What it says in place of their numbers, where more have changed.
+pub const CHANGED_TOO_MANY: u32 = u32::MAX;
+
 /// An entry of the error log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorEntry {

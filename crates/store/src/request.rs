@@ -132,6 +132,13 @@ pub enum Fault {
     /// Something else, by the kernel's number.
     #[error("the kernel refuses it: {}", std::io::Error::from_raw_os_error(*.0))]
     Os(i32),
+    /// The kernel takes nothing by the file's ring any more, by its number: nor will it.
+    #[error(
+        "the file's ring is broken, since io_uring_enter(2) failed: {}; nothing of the file can be read or written \
+         until it is opened anew: see what forbids the call (a seccomp filter, a descriptor that somebody closed)",
+        std::io::Error::from_raw_os_error(*.0)
+    )]
+    RingBroken(i32),
     /// The store was closed before it was done: whether it was carried out is not known.
     #[error("the store was closed before it was done")]
     Closed,

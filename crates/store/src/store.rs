@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use verbline_mem::{Packet, Pool};
+use verbline_mem::Packet;
 
 use crate::request::{Done, Request};
 
@@ -99,12 +99,6 @@ pub trait Store: Send {
         self.under_way() == 0
     }
 
-    /// Tells the store from which pool its packets come, before the first of them: some then spare
-    /// the kernel a lookup of pages for each transfer.
-    fn use_pool(&mut self, pool: &Pool) {
-        let _ = pool;
-    }
-
     /// Looks how large the store is now. It may take a system call: for a timer, not for each
     /// request.
     ///
@@ -151,10 +145,6 @@ impl<S: Store + ?Sized> Store for Box<S> {
 
     fn may_sleep(&self) -> bool {
         (**self).may_sleep()
-    }
-
-    fn use_pool(&mut self, pool: &Pool) {
-        (**self).use_pool(pool);
     }
 
     fn refresh(&mut self) -> io::Result<Geometry> {

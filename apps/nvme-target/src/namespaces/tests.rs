@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::*;
 use crate::settings::Settings;
 
-/// The settings of the shipped plan with these namespaces.
-fn settings(namespaces: &str) -> Settings {
+/// The shipped plan with these namespaces.
+fn plan(namespaces: &str) -> verbline::plan::Plan {
     let mut registry = verbline::engine::Registry::new("nvme-target");
     verbline::cli::App::register(&crate::NvmeTarget::default(), &mut registry);
     let text = include_str!("../../../../config/nvme-target.toml");
@@ -16,8 +16,24 @@ fn settings(namespaces: &str) -> Settings {
     let (_, rest) = rest.split_once("\n\n").expect("a section behind it");
     let text = format!("{front}{namespaces}\n{rest}");
     let loader = verbline::plan::Loader::new(registry.catalog(), verbline::plan::Machine::detect());
-    let plan = loader.load_str("test.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+    loader.load_str("test.toml", &text).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+/// The settings of that plan.
+fn settings(namespaces: &str) -> Settings {
+    let plan = plan(namespaces);
     Settings::read(plan.section("nvme").expect("a section")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A stage's pool, of one packet.
+fn pool() -> DataPool {
+    use verbline::mem::{PageChoice, PageSize, Pool, PoolSpec, Region, RegionSpec};
+    let plan = plan(&null(1, 4096));
+    let plan = plan.pools().iter().find(|pool| pool.name == "data").expect("a pool").clone();
+    let spec = PoolSpec { name: "data".into(), packets: 1, data_bytes: 4096, headroom_bytes: 0 };
+    let (len_bytes, pages) = (Pool::required_bytes(&spec), PageChoice::Exactly(PageSize::Small4K));
+    let region = Region::map(&RegionSpec { name: "data".into(), len_bytes, pages, lock: false }).expect("memory");
+    DataPool { plan, memory: Pool::new(region, spec).expect("a pool") }
 }
 
 fn null(nsid: u32, bytes: u32) -> String {
@@ -46,7 +62,7 @@ fn nsid_of(change: &Change) -> u32 {
 fn two_lcores_stages_wait_for_nobody_who_opens() {
     let namespaces = Namespaces::default();
     let plan = settings(&null(1, 4096));
-    namespaces.begin("a", None, 4, &plan);
+    namespaces.begin("a", &pool(), 4, &plan);
     let space = open(1, &plan.numbered()[&1], &plan).expect("a namespace");
     let wanted = settings(&null(2, 4096));
     let (opening, is_opening) = channel();
@@ -78,7 +94,7 @@ fn two_lcores_a_number_comes_again_when_every_stage_has_left_it() {
     let namespaces = Namespaces::default();
     let plan = settings(&null(1, 4096));
     for stage in ["a", "b"] {
-        namespaces.begin(stage, None, 4, &plan);
+        namespaces.begin(stage, &pool(), 4, &plan);
     }
     let held = ["a", "b"].map(|_| open(1, &plan.numbered()[&1], &plan).expect("a namespace"));
     let renew = |text: &str| {

@@ -323,7 +323,6 @@ fn two_lcores_settings_that_cannot_be_are_refused_at_their_place() {
         ("nvme.namespace.1.uuid=0000", "`0000` is no name: write 32 hexadecimal digits"),
         ("nvme.namespace.1.eui64=\"00000000-00000000\"", "is no name: write 16 hexadecimal digits, not all 0"),
         ("nvme.namespace.1.protection=type4", "`type4` is not a choice here"),
-        ("nvme.namespace.1.protection=type1", "packets of pool.data hold 32768 bytes"),
         ("nvme.namespace.2={null_bytes=4096,protection=\"type1\"}", "`null_bytes` keep nothing, so no `protection`"),
         ("nvme.transfer_bytes_max=5000", "5000 is no power of two"),
         ("load.depth=0", "0 is not within 1 to 1023"),

@@ -4,11 +4,14 @@
 
 use std::time::{Duration, Instant};
 
+use crate::common::proving::{Prove, SECRET, guarded, key};
 use crate::common::{ENTRIES, Host, SUBSYSTEM, end, target};
 use verbline::verbs::connection::ConnectionError;
+use verbline_nvme::auth::{self, Body, Message, Offer, WRITTEN_BYTES_MAX};
 use verbline_nvme::cm::{REQUEST_BYTES, Reject, Request};
 use verbline_nvme::connect::{CNTLID_ANY, Connect, DATA_BYTES};
 use verbline_nvme::property::{self, Property};
+use verbline_nvme::secret::Hash;
 use verbline_nvme::{COMMAND_BYTES, Command, Response, Sgl, Status, opcode};
 
 const CONNECT: Connect = Connect { qid: 0, sqsize: ENTRIES - 1, cattr: 0, kato_ms: 0 };
@@ -225,4 +228,78 @@ fn flags_and_descriptors() {
         }
     }
     end(running);
+}
+
+/// What a host says to prove who it is, byte by byte, and cut short: it is answered, or its queue
+/// is closed, and no wrong proof is taken for a right one.
+#[test]
+fn authentication() {
+    let (running, _folder) = guarded(7914);
+    let (mut good, served) = neighbour(7914);
+    let written = |message: &Message| {
+        let mut bytes = [0; WRITTEN_BYTES_MAX];
+        let len = message.write(&mut bytes);
+        bytes[..len].to_vec()
+    };
+    let negotiate = written(&Message { transaction: 2, body: Body::Negotiate(Offer::of(Hash::Sha384)) });
+    for (at, value) in (0..negotiate.len()).flat_map(|at| [0, 1, 0x7F, 0xFF].map(|value| (at, value))) {
+        let mut bytes = negotiate.clone();
+        bytes[at] = value;
+        say_first(&bytes);
+    }
+    (1..negotiate.len()).for_each(|len| say_first(&negotiate[..len]));
+    good.assert_served(served);
+    for turn in 0..2 {
+        let mut host = Host::new(7914);
+        let (queue, _) = host.connected();
+        let claim = host.challenged(queue, 4);
+        let right = key(SECRET).respond(&claim);
+        let reply = written(&Message { transaction: 4, body: Body::Reply { response: right, challenge: None } });
+        let digest = reply.windows(48).position(|bytes| bytes == right.as_bytes()).expect("the proof");
+        host.vanish();
+        for at in 0..reply.len() {
+            let mut host = Host::new(7914);
+            let (queue, _) = host.connected();
+            let claim = host.challenged(queue, 4);
+            let response = key(SECRET).respond(&claim);
+            let mut bytes = written(&Message { transaction: 4, body: Body::Reply { response, challenge: None } });
+            bytes[at] ^= [0x80, 1][turn];
+            assert!(host.send_bytes(queue, &bytes, at % 2 == 0).status.is_success(), "it is taken, and judged");
+            match host.receive(queue) {
+                Ok(Message { body: Body::Success1 { .. }, .. }) => {
+                    assert!(!(digest..digest + 48).contains(&at), "byte {at}: a wrong proof");
+                }
+                Ok(Message { body: Body::Failure1(_), .. }) => host.wait_cut_off(queue),
+                other => panic!("byte {at}: {other:?}"),
+            }
+            host.vanish();
+        }
+        good.assert_served(served);
+    }
+    // The fields of the commands that carry messages.
+    for (dword, value) in (0..6).flat_map(|dword| BOUNDS.map(|value| (dword, value))) {
+        let mut host = Host::new(7914);
+        let (queue, _) = host.connected();
+        for mut command in [auth::send(0, host.keyed(0, 64)), auth::receive(0, host.keyed(0, 64))] {
+            command.cdw10[dword] = value;
+            // That it is answered is proved by `ask`.
+            host.ask(queue, &command);
+        }
+        host.vanish();
+    }
+    good.assert_served(served);
+    end(running);
+}
+
+/// A host that begins its proof with these bytes: it is challenged, or told why not.
+#[track_caller]
+fn say_first(bytes: &[u8]) {
+    let mut host = Host::new(7914);
+    let (queue, _) = host.connected();
+    if host.send_bytes(queue, bytes, bytes.len().is_multiple_of(2)).status.is_success() {
+        let told = host.receive(queue);
+        let is_told = |message: &Message| matches!(message.body, Body::Challenge { .. } | Body::Failure1(_));
+        assert!(told.as_ref().is_ok_and(is_told), "{bytes:x?}: {told:?}");
+    }
+    host.vanish();
 }

@@ -11,6 +11,8 @@ use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use verbline_mem::Pool;
+
 use crate::api::context::{StageContext, StageError};
 use crate::api::guarded::Guarded;
 use crate::api::stage::Stage;
@@ -38,12 +40,20 @@ impl fmt::Debug for Described<'_> {
 #[derive(Debug)]
 pub struct Opening<'a> {
     context: StageContext<'a>,
+    memory: Option<Pool>,
     fds: RefCell<Option<Fds>>,
 }
 
 impl<'a> Opening<'a> {
-    pub(crate) fn new(context: StageContext<'a>) -> Opening<'a> {
-        Opening { context, fds: RefCell::default() }
+    pub(crate) fn new(context: StageContext<'a>, memory: Option<Pool>) -> Opening<'a> {
+        Opening { context, memory, fds: RefCell::default() }
+    }
+
+    /// The stage's pool, for what else is to use its packets: a file's ring registers its memory.
+    /// That pins and maps pages, which takes a system call of milliseconds: so it is had here, and
+    /// not on an lcore. `None` if the plan names none for this stage.
+    pub fn pool_memory(&self) -> Option<&Pool> {
+        self.memory.as_ref()
     }
 
     /// Has the stage's lcore watch a descriptor: an eventfd (io_uring has one), a timerfd, a

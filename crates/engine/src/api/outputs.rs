@@ -7,7 +7,7 @@
 use std::fmt;
 
 use crossbeam_utils::CachePadded;
-use verbline_mem::{Batch, ConnectionId, Packet, Pool, PoolCache};
+use verbline_mem::{Batch, ConnectionId, Packet, PoolCache};
 
 use crate::api::acceptor::ConnectionPeer;
 use crate::api::spread::Spread;
@@ -166,12 +166,6 @@ impl Outputs<'_> {
         self.ctx.stats.taken.add(taken as u64);
         self.stats.alloc_failed.add((wanted - taken) as u64);
         taken
-    }
-
-    /// The stage's pool, to register it with what else uses its packets, e.g. a file's ring. `None`
-    /// if the plan names none for this stage.
-    pub fn pool(&self) -> Option<&Pool> {
-        self.ctx.caches.get(self.cache).map(|cache| cache.pool())
     }
 
     /// Drops a packet, and counts it at this stage.

@@ -72,7 +72,7 @@ pub(crate) fn build(plan: &Plan, registry: &Registry) -> Result<Built, EngineErr
     let mut shortfall = Shortfall::default();
     let pools = open_pools(plan, &devices, &mut shortfall)?;
     regions::make(plan, &regions, &devices, &mut shortfall)?;
-    let made = open_stages(plan, described)?;
+    let made = open_stages(plan, described, &pools)?;
     let notes = found_out(plan, shortfall.notes());
     let (wakers, sleepers) = doorbells(plan)?;
     let control = Arc::new(Control::new(wakers.clone()));

@@ -4,6 +4,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use verbline_mem::Pool;
 use verbline_plan::{Diagnostics, Lcore, Plan};
 
 use crate::api::context::{StageContext, StageError};
@@ -15,6 +16,7 @@ use crate::api::registry::Registry;
 use crate::api::stage::Stage;
 use crate::idle::wake_set::WatchedFds;
 use crate::setup::acceptors::make_acceptor;
+use crate::setup::devices::Pools;
 use crate::setup::regions;
 use crate::stats::clock::Clock;
 use crate::stats::count::Counter;
@@ -58,8 +60,14 @@ pub(crate) fn describe_stages<'a>(
 }
 
 /// Opens what the stages need, in the plan's order.
-pub(crate) fn open_stages(plan: &Plan, described: Vec<Described<'_>>) -> Result<Vec<MadeStage>, EngineError> {
-    plan.stages().iter().zip(described).map(|(stage, described)| open_stage(plan, stage, described)).collect()
+pub(crate) fn open_stages(
+    plan: &Plan,
+    described: Vec<Described<'_>>,
+    pools: &Pools,
+) -> Result<Vec<MadeStage>, EngineError> {
+    let memory = |stage: &verbline_plan::Stage| stage.pool.map(|pool| pools[pool].clone());
+    let stages = plan.stages().iter().zip(described);
+    stages.map(|(stage, described)| open_stage(plan, stage, described, memory(stage))).collect()
 }
 
 fn describe_stage<'a>(
@@ -85,8 +93,9 @@ fn open_stage(
     plan: &Plan,
     stage: &verbline_plan::Stage,
     Described { context, open }: Described<'_>,
+    memory: Option<Pool>,
 ) -> Result<MadeStage, EngineError> {
-    let (drops, opening) = (context.spec().drops, Opening::new(context));
+    let (drops, opening) = (context.spec().drops, Opening::new(context, memory));
     let made = open(&opening).map_err(refused(plan, stage))?;
     let (counters, fds, ports) = opening.into_parts();
     Ok(MadeStage { stage: made, drops, counters, fds, ports })

@@ -42,11 +42,6 @@ impl Buffers {
         fits.then(|| (Buffers { regions, _pools: pools.to_vec() }, vectors))
     }
 
-    /// Nothing is registered.
-    pub(super) fn is_empty(&self) -> bool {
-        self.regions.is_empty()
-    }
-
     /// The number of the buffer that the packet's data lies in, whole.
     #[inline]
     pub(super) fn index_of(&self, packet: &Packet) -> Option<u16> {

@@ -9,17 +9,21 @@
 //!   none up for a transfer. A packet of another pool works too, and costs that lookup.
 //! - Nothing is allocated after [`FileRing::open`]. [`FileRing::submit`] is one system call for all
 //!   that was pushed; [`FileRing::complete`] makes one only if the kernel asks for it.
+//! - A ring that the kernel refuses for good is broken: it says so once asked to submit, and
+//!   [`FileRing::take_back`] hands back the entries that the kernel never took.
 //! - No completion is lost: the kernel's queue of them has room for all that can be under way.
 //! - Dropping the ring waits for what is under way. What the kernel does not finish within ten
 //!   seconds keeps its packet for good ([`leaked_pools`](crate::leaked_pools)).
 
 mod buffers;
+mod entry;
 mod error;
 mod ring;
 mod slots;
 
+pub use entry::{Completed, Entry, PushError, RingSpec, What};
 pub use error::RingError;
-pub use ring::{Completed, Entry, FileRing, PushError, RingSpec, What};
+pub use ring::FileRing;
 
 /// The most bytes of one [`What::WriteZeros`].
 pub const ZEROS_MAX: u32 = 64 * 1024;

@@ -8,6 +8,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use super::ZEROS_MAX;
 use super::buffers::Buffers;
+use super::entry::{Completed, Entry, PushError, RingSpec, What};
 use super::error::RingError;
 use super::slots::Slots;
 use crate::packet::Packet;
@@ -25,95 +26,6 @@ struct Zeros([u8; ZEROS_MAX as usize]);
 
 static ZEROS: Zeros = Zeros([0; ZEROS_MAX as usize]);
 
-/// A ring to make.
-#[derive(Clone, Debug)]
-pub struct RingSpec {
-    /// The most entries under way, from 1 to 16384.
-    pub depth: u32,
-    /// Pools whose packets are to be used without a lookup of their pages.
-    pub pools: Vec<Pool>,
-}
-
-/// What to do with the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// Read from `offset` on into the packet's data, behind its first `skip` bytes.
-    Read {
-        /// Of the file, bytes.
-        offset: u64,
-        /// Of the packet, bytes.
-        skip: u32,
-    },
-    /// Write the packet's data, behind its first `skip` bytes, to `offset` on.
-    Write {
-        /// Of the file, bytes.
-        offset: u64,
-        /// Of the packet, bytes.
-        skip: u32,
-        /// Durable when done (RWF_DSYNC, pwritev2(2)).
-        dsync: bool,
-    },
-    /// Write so many zeros, at most [`ZEROS_MAX`].
-    WriteZeros {
-        /// Of the file, bytes.
-        offset: u64,
-        /// Bytes.
-        len: u32,
-        /// As for a write.
-        dsync: bool,
-    },
-    /// Make what is done durable (fdatasync(2)).
-    Sync,
-    /// Make the range read as zeros, with its space kept (FALLOC_FL_ZERO_RANGE, fallocate(2)).
-    ZeroRange {
-        /// Of the file, bytes.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-    },
-    /// Make the range read as zeros, and give up its space (FALLOC_FL_PUNCH_HOLE).
-    PunchHole {
-        /// Of the file, bytes.
-        offset: u64,
-        /// Bytes.
-        len: u64,
-    },
-}
-
-/// Something to do, with the packet that it needs.
-#[derive(Debug)]
-pub struct Entry {
-    /// What.
-    pub what: What,
-    /// Of a read or write; it belongs to the ring until the entry is done. Any other entry hands
-    /// back what it was given.
-    pub packet: Option<Packet>,
-    /// Comes back with what is done.
-    pub tag: u64,
-}
-
-/// An entry that the kernel is done with.
-#[derive(Debug)]
-pub struct Completed {
-    /// The entry's.
-    pub tag: u64,
-    /// Bytes that were read or written, 0 of others; or the error's number (errno(3)).
-    pub result: Result<u32, i32>,
-    /// The entry's.
-    pub packet: Option<Packet>,
-}
-
-/// Why an entry was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PushError {
-    /// As many are under way as the ring's depth says.
-    #[error("as many entries are under way as the ring's depth says; take completions first")]
-    Full,
-    /// A read or write without a packet, with nothing behind `skip`, or more zeros than there are.
-    #[error("a read or write needs a packet with more data than `skip`, and zeros come up to ZEROS_MAX at once")]
-    NoData,
-}
-
 /// One file, driven by one thread at a time. See the [module](super).
 pub struct FileRing {
     /// Declared first, so that the ring goes before what its entries use; `drop` has seen to it
@@ -126,6 +38,9 @@ pub struct FileRing {
     file: OwnedFd,
     /// Completions of entries that are not under way: a kernel's fault.
     unknown: u64,
+    /// What the kernel said as it refused entries for good (errno(3)). The kernel is never asked to
+    /// take entries again: those in its queue have lost their packets ([`FileRing::take_back`]).
+    broken: Option<i32>,
 }
 
 impl FileRing {
@@ -146,15 +61,15 @@ impl FileRing {
             remedy: "allow io_uring_register in the seccomp filter, and one more open file (`ulimit -n`)",
         })?;
         let (slots, buffers) = (Slots::new(depth), Buffers::default());
-        let mut ring = FileRing { ring, slots, buffers, unregistered: None, file, unknown: 0 };
+        let mut ring = FileRing { ring, slots, buffers, unregistered: None, file, unknown: 0, broken: None };
         ring.register(&spec.pools);
         Ok(ring)
     }
 
-    /// Registers these pools, if none are yet, or remembers why not
-    /// ([`FileRing::unregistered`]): everything works without. Control path.
-    pub fn register(&mut self, pools: &[Pool]) {
-        let Some((buffers, vectors)) = Buffers::plan(pools).filter(|_| self.buffers.is_empty()) else { return };
+    /// Registers these pools, or remembers why not ([`FileRing::unregistered`]): everything works
+    /// without.
+    fn register(&mut self, pools: &[Pool]) {
+        let Some((buffers, vectors)) = Buffers::plan(pools) else { return };
         // SAFETY: the vectors are whole regions of pools, which `buffers` keeps alive, and with it
         // their addresses, until the ring is gone (the order of fields, and `drop`). A region is
         // raw memory: what the kernel writes there it writes for an entry, which owns its packet.
@@ -210,6 +125,9 @@ impl FileRing {
     /// It comes back, with the reason.
     #[inline]
     pub fn push(&mut self, entry: Entry) -> Result<(), (Entry, PushError)> {
+        if self.broken.is_some() {
+            return Err((entry, PushError::Broken));
+        }
         let Some(sqe) = self.sqe(&entry) else { return Err((entry, PushError::NoData)) };
         let Entry { what, packet, tag } = entry;
         let index = match self.slots.put(tag, packet) {
@@ -219,14 +137,14 @@ impl FileRing {
         let sqe = sqe.user_data(index.into());
         // SAFETY: the entry's buffer is its packet's data, or ZEROS, which is never written. The
         // packet is the only right to its buffer, and lies in the slot, where nobody reaches it,
-        // until the kernel says that it is done (`complete`), or for good (`drop`). The file is
-        // the ring's own.
+        // until the kernel says that it is done (`complete`), or for good (`drop`), or until the
+        // kernel is never again asked to take the entry (`take_back`). The file is the ring's own.
         let pushed = unsafe { self.ring.submission().push(&sqe) };
         if pushed.is_ok() {
             return Ok(());
         }
         // The queue has as many places as there are slots, so this is not met.
-        let packet = self.slots.take(index.into()).and_then(|(_, packet)| packet);
+        let packet = self.slots.undo_put(index);
         Err((Entry { what, packet, tag }, PushError::Full))
     }
 
@@ -274,23 +192,43 @@ impl FileRing {
     /// later.
     ///
     /// # Errors
-    /// Anything else that the kernel says, which trying again does not mend.
+    /// Anything else that the kernel says, which trying again does not mend: the ring is broken
+    /// from then on. [`FileRing::take_back`] has the entries that the kernel did not take; those
+    /// that it took complete as ever.
     pub fn submit(&mut self) -> io::Result<bool> {
+        if let Some(errno) = self.broken {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
         if self.ring.submission().is_empty() {
             return Ok(true);
         }
         match self.ring.submit() {
             Ok(_) => Ok(self.ring.submission().is_empty()),
             Err(error) if is_passing(&error) => Ok(false),
-            Err(error) => Err(error),
+            Err(error) => {
+                self.broken = Some(error.raw_os_error().unwrap_or(libc::EIO));
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes back, with their tags and packets, the entries that the kernel did not take before the
+    /// ring broke; none of a ring that works.
+    pub fn take_back(&mut self, each: impl FnMut(u64, Option<Packet>)) {
+        if self.broken.is_some() {
+            // Without a thread of the kernel's that polls the queue, which no ring here has, the
+            // kernel reads entries only when it is asked to take some.
+            let untaken = self.ring.submission().len();
+            self.slots.take_last(untaken, each);
         }
     }
 
     /// Takes what is done, at most `most`, and gives each to `each`; gives how many.
     pub fn complete(&mut self, most: usize, mut each: impl FnMut(Completed)) -> usize {
         let mut taken = self.take_queued(most, &mut each);
-        // The kernel has work to do in this thread's name.
-        if taken < most && self.ring.submission().taskrun() {
+        // The kernel has work to do in this thread's name. A broken ring leaves that to the
+        // thread's next way out of the kernel, since the call would hand over entries as well.
+        if taken < most && self.broken.is_none() && self.ring.submission().taskrun() {
             // What it refuses now (EAGAIN, EBUSY, EINTR) it is asked again at the next call, since
             // the flag stays.
             let _ = self.ring.submit();
@@ -316,12 +254,15 @@ impl FileRing {
     /// Waits until nothing is under way, and drops it. False when the time is over.
     fn close(&mut self) -> bool {
         let until = Instant::now() + CLOSE_WITHIN;
+        self.take_back(|_, packet| drop(packet));
         while self.under_way() > 0 {
             if Instant::now() > until {
                 return false;
             }
             // Whatever the kernel says, what counts is what it completes.
-            let _ = self.ring.submit();
+            if self.submit().is_err() {
+                self.take_back(|_, packet| drop(packet));
+            }
             if self.complete(usize::MAX, drop) == 0 {
                 std::thread::sleep(Duration::from_micros(200));
             }

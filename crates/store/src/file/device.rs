@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use verbline_mem::Pool;
+use verbline_mem::Packet;
 use verbline_mem::uring::{Completed, Entry, FileRing, PushError};
 
 /// A file, by a ring: [`FileRing`] has the semantics.
@@ -17,8 +17,12 @@ pub trait Device: Send {
     /// Starts what was pushed; gives whether all is started.
     ///
     /// # Errors
-    /// What trying again does not mend.
+    /// What trying again does not mend: the device is broken, and takes nothing any more.
     fn submit(&mut self) -> io::Result<bool>;
+
+    /// Gives `each` the tags and packets of what was pushed and not started before the device
+    /// broke.
+    fn take_back(&mut self, each: &mut dyn FnMut(u64, Option<Packet>));
 
     /// Gives at most `most` of what is done to `each`; gives how many.
     fn complete(&mut self, most: usize, each: &mut dyn FnMut(Completed)) -> usize;
@@ -28,11 +32,6 @@ pub trait Device: Send {
 
     /// Readable while there are completions to take.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
-
-    /// Packets of this pool will come.
-    fn use_pool(&mut self, pool: &Pool) {
-        let _ = pool;
-    }
 
     /// The file's length now, bytes.
     ///
@@ -50,6 +49,10 @@ impl Device for FileRing {
         FileRing::submit(self)
     }
 
+    fn take_back(&mut self, each: &mut dyn FnMut(u64, Option<Packet>)) {
+        FileRing::take_back(self, each);
+    }
+
     fn complete(&mut self, most: usize, each: &mut dyn FnMut(Completed)) -> usize {
         FileRing::complete(self, most, each)
     }
@@ -60,10 +63,6 @@ impl Device for FileRing {
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(FileRing::wake_fd(self))
-    }
-
-    fn use_pool(&mut self, pool: &Pool) {
-        FileRing::register(self, std::slice::from_ref(pool));
     }
 
     fn len_bytes(&self) -> io::Result<u64> {

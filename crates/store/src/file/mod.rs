@@ -9,6 +9,8 @@
 //!
 //! - Transfers that the kernel cuts short go on where they ended; what it can't do now (EAGAIN,
 //!   EINTR) is tried again. Either is counted ([`FileStore::counts`]).
+//! - A ring that the kernel refuses for good is broken: every request, under way or later, ends
+//!   with [`Fault::RingBroken`](crate::Fault), and the kernel's words.
 //! - After a flush that failed, every later flush and write with `fua` fails too: the kernel tells
 //!   of a write that it lost once only, so that nobody could say what is durable.
 //! - A file or device that is open for writing is this process's alone: nobody else mounts the

@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use verbline_mem::Packet;
 use verbline_mem::uring::{Completed, Entry, FileRing, PushError};
-use verbline_mem::{Packet, Pool};
 
 use super::claim::Claim;
 use super::device::Device;
@@ -32,8 +32,8 @@ pub struct FileStore<D: Device = FileRing> {
     lacks: Lacks,
     /// A flush failed: nothing can be promised any more.
     flush_failed: Option<Fault>,
-    /// The ring refuses everything: what it said.
-    broken: Option<i32>,
+    /// The ring is broken: why every request fails from then on.
+    broken: Option<Fault>,
     /// Something was pushed that the kernel did not take yet.
     unsubmitted: bool,
     counts: FileCounts,
@@ -50,6 +50,8 @@ pub struct FileCounts {
     pub tried_again: u64,
     /// Submissions that the kernel didn't take all of when asked.
     pub submitted_again: u64,
+    /// Requests that failed since the ring is broken ([`Fault::RingBroken`]).
+    pub ring_broken: u64,
 }
 
 impl<D: Device> FileStore<D> {
@@ -97,6 +99,7 @@ impl<D: Device> FileStore<D> {
     /// Starts a request, or says at once how it ended.
     fn start(&mut self, request: Request) {
         let planned = self.plan(&request);
+        self.counts.ring_broken += u64::from(matches!(planned, Err(Fault::RingBroken(_))));
         let Request { op, packet, tag, .. } = request;
         match planned {
             Ok(Some(steps)) => self.step(steps, packet),
@@ -106,8 +109,8 @@ impl<D: Device> FileStore<D> {
     }
 
     fn plan(&self, request: &Request) -> Result<Option<Steps>, Fault> {
-        if let Some(errno) = self.broken {
-            return Err(Fault::Os(errno));
+        if let Some(fault) = self.broken {
+            return Err(fault);
         }
         let is_promise = matches!(request.op, Op::Flush | Op::Write { fua: true } | Op::WriteZeroes { fua: true, .. });
         if let Some(fault) = self.flush_failed.filter(|_| is_promise) {
@@ -132,7 +135,8 @@ impl<D: Device> FileStore<D> {
                 self.free.push(index);
                 let fault = match error {
                     PushError::NoData => Fault::BadMemory,
-                    PushError::Full => Fault::Os(rustix::io::Errno::BUSY.raw_os_error()),
+                    // Neither is met: there is room, and nothing is pushed once the ring is broken.
+                    PushError::Full | PushError::Broken => Fault::Os(rustix::io::Errno::BUSY.raw_os_error()),
                 };
                 self.end(steps, entry.packet, Err(fault));
             }
@@ -152,24 +156,41 @@ impl<D: Device> FileStore<D> {
                 self.unsubmitted = !all;
                 self.counts.submitted_again += u64::from(!all);
             }
-            Err(error) => self.broken = Some(error.raw_os_error().unwrap_or_default()),
+            Err(error) => self.fail_for_good(Fault::RingBroken(error.raw_os_error().unwrap_or_default())),
         }
+    }
+
+    /// The ring takes nothing any more: the requests that the kernel did not take are over. Those
+    /// that it took complete, and fail where they need another step.
+    fn fail_for_good(&mut self, fault: Fault) {
+        (self.broken, self.unsubmitted) = (Some(fault), false);
+        let FileStore { device, steps, free, done, counts, .. } = self;
+        device.take_back(&mut |tag, packet| {
+            let Some(steps) = steps.get_mut(tag as usize).and_then(Option::take) else { return };
+            free.push(tag as u32);
+            counts.ring_broken += 1;
+            done.push_back(Done { tag: steps.tag, op: steps.op, result: Err(fault), packet });
+        });
     }
 
     /// One step of a request is over.
     fn stepped(&mut self, completed: Completed) {
         let Some(mut steps) = self.steps.get_mut(completed.tag as usize).and_then(Option::take) else { return };
         self.free.push(completed.tag as u32);
-        match steps.advance(completed.result, self.align(), &mut self.lacks) {
-            After::GoOn => {
+        match (steps.advance(completed.result, self.align(), &mut self.lacks), self.broken) {
+            (After::GoOn | After::Again, Some(fault)) => {
+                self.counts.ring_broken += 1;
+                self.end(steps, completed.packet, Err(fault));
+            }
+            (After::GoOn, None) => {
                 self.counts.cut_short += u64::from(steps.op.moves_data());
                 self.step(steps, completed.packet);
             }
-            After::Again => {
+            (After::Again, None) => {
                 self.counts.tried_again += 1;
                 self.step(steps, completed.packet);
             }
-            After::Done(result) => {
+            (After::Done(result), _) => {
                 if let Err(fault) = result
                     && steps.was_to_persist()
                 {
@@ -226,11 +247,7 @@ impl<D: Device> Store for FileStore<D> {
     }
 
     fn may_sleep(&self) -> bool {
-        self.done.is_empty() && !self.unsubmitted && self.broken.is_none()
-    }
-
-    fn use_pool(&mut self, pool: &Pool) {
-        self.device.use_pool(pool);
+        self.done.is_empty() && !self.unsubmitted
     }
 
     fn refresh(&mut self) -> io::Result<Geometry> {

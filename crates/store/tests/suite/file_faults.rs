@@ -10,6 +10,7 @@ use crate::common::oracle::Oracle;
 use crate::common::{filled, one, pool, until};
 use fastrand::Rng;
 use rustix::io::Errno;
+use verbline_mem::Packet;
 use verbline_mem::uring::{Completed, Entry, PushError, What};
 use verbline_store::file::device::Device;
 use verbline_store::{Fault, FileStore, Geometry, Op, Request, Store};
@@ -40,6 +41,8 @@ struct Script {
     started: Vec<Entry>,
     /// Ends every entry with this number, while it is set.
     every: Arc<Mutex<Option<Errno>>>,
+    /// Takes nothing any more, with this number, once it is set.
+    broken: Arc<Mutex<Option<Errno>>>,
     /// What was carried out.
     log: Arc<Mutex<Vec<What>>>,
 }
@@ -53,6 +56,7 @@ impl Script {
             pushed: VecDeque::new(),
             started: Vec::new(),
             every: Arc::default(),
+            broken: Arc::default(),
             log: Arc::default(),
         }
     }
@@ -115,10 +119,17 @@ impl Device for Script {
     }
 
     fn submit(&mut self) -> io::Result<bool> {
+        if let Some(errno) = *self.broken.lock().unwrap() {
+            return Err(errno.into());
+        }
         let taken = if self.once_in(self.odds.partly) { self.rng.usize(0..=self.pushed.len()) } else { usize::MAX };
         let taken = taken.min(self.pushed.len());
         self.started.extend(self.pushed.drain(..taken));
         Ok(self.pushed.is_empty())
+    }
+
+    fn take_back(&mut self, each: &mut dyn FnMut(u64, Option<Packet>)) {
+        self.pushed.drain(..).for_each(|entry| each(entry.tag, entry.packet));
     }
 
     fn complete(&mut self, most: usize, each: &mut dyn FnMut(Completed)) -> usize {
@@ -280,4 +291,46 @@ fn an_lcore_does_not_sleep_over_what_the_kernel_did_not_take() {
         done.len() == 16
     });
     assert!(store.may_sleep() && store.counts().submitted_again > 0);
+}
+
+/// The ring breaks in the middle of everything: each request is answered once, with its packet;
+/// what the kernel had taken by then may be done, and nothing else is.
+#[test]
+fn a_ring_that_breaks_leaves_no_request_unanswered() {
+    for seed in 0..64 {
+        let script = Script::new(seed, Odds { short: 3, again: 3, partly: 2, ..Odds::default() });
+        let broken = Arc::clone(&script.broken);
+        let mut store = store(script, 1);
+        let pool = pool(64, 4 * BLOCK as u32);
+        let cache = pool.cache(64).bind();
+        let write = |lba| Request::write(lba, 4, filled(&cache, 4 * BLOCK, 1), lba % 8 == 0, lba);
+        let mut requests: VecDeque<_> = (0..12).map(|lba| write(4 * lba)).collect();
+        requests.push_back(Request::flush(100));
+        assert_eq!(store.submit(&mut requests), 13);
+        let mut done = Vec::with_capacity(64);
+        (0..seed % 8).for_each(|_| _ = store.poll(&mut done));
+        *broken.lock().unwrap() = Some(Errno::PERM);
+        // What finds out is the next submission, of a new request at the latest.
+        let mut later = VecDeque::from([Request::read(0, 1, filled(&cache, BLOCK, 0), 200), Request::flush(201)]);
+        until(|| {
+            store.submit(&mut later);
+            store.poll(&mut done);
+            later.is_empty() && store.under_way() == 0
+        });
+        assert!(store.may_sleep(), "nothing is under way");
+        let fault = Fault::RingBroken(Errno::PERM.raw_os_error());
+        let mut tags: Vec<u64> = done.iter().map(|done| done.tag).collect();
+        tags.sort_unstable();
+        let wanted: Vec<u64> = (0..12).map(|lba| 4 * lba).chain([100, 200, 201]).collect();
+        assert_eq!(tags, wanted, "seed {seed}: each once");
+        for done in &done {
+            assert!(done.result.is_ok() || done.result == Err(fault), "seed {seed}: {done:?}");
+            assert_eq!(done.packet.is_some(), done.op.moves_data(), "seed {seed}: {done:?}");
+        }
+        let failed = done.iter().filter(|done| done.result.is_err()).count() as u64;
+        assert_eq!(store.counts().ring_broken, failed, "seed {seed}");
+        assert!(done.iter().filter(|done| done.tag >= 200).all(|done| done.result == Err(fault)), "seed {seed}");
+        drop((done, store));
+        assert_eq!(pool.account().held, 0);
+    }
 }

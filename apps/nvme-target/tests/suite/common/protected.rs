@@ -37,15 +37,23 @@ pub(crate) fn serve(port: u16, kind: ProtectionType) -> Served {
 
 /// With the device checking what it can: so many signature keys a connection.
 pub(crate) fn serve_pipelined(port: u16, kind: ProtectionType, keys: u16) -> Served {
-    serve_by(port, kind, &format!("ops_depth_wr = 64\nsignature_keys = {keys}"), "")
+    serve_by(port, kind, (&format!("ops_depth_wr = 64\nsignature_keys = {keys}"), PACKET_BYTES), "")
 }
 
 /// With more in the plan.
 pub(crate) fn serve_with(port: u16, kind: ProtectionType, more: &str) -> Served {
-    serve_by(port, kind, "ops_depth_wr = 64", more)
+    serve_by(port, kind, ("ops_depth_wr = 64", PACKET_BYTES), more)
 }
 
-fn serve_by(port: u16, kind: ProtectionType, keys: &str, more: &str) -> Served {
+/// With packets that hold so many bytes.
+pub(crate) fn serve_in_packets_of(packet_bytes: u32, port: u16, kind: ProtectionType) -> Served {
+    serve_by(port, kind, ("ops_depth_wr = 64", packet_bytes), "")
+}
+
+/// Room for four blocks, and what lies behind them.
+const PACKET_BYTES: u32 = 16_896;
+
+fn serve_by(port: u16, kind: ProtectionType, (keys, packet_bytes): (&str, u32), more: &str) -> Served {
     let folder = tempfile::tempdir().expect("a folder");
     let number = kind.number();
     let file = |nsid: u32, block_bytes: u32| {
@@ -57,9 +65,8 @@ fn serve_by(port: u16, kind: ProtectionType, keys: &str, more: &str) -> Served {
     };
     let text = plan(port, &(file(3, 4096) + &file(SMALL, 512))) + more;
     let text = text.replace("ops_depth_wr = 64", keys);
-    // Room for four blocks, and what lies behind them.
     let text = text.replace("transfer_bytes_max = 8192", "transfer_bytes_max = 16_384");
-    let text = text.replace("data_bytes = 8192", "data_bytes = 16_896");
+    let text = text.replace("data_bytes = 8192", &format!("data_bytes = {packet_bytes}"));
     let memory = format!("memory = \"disk\"\nprotection = \"type{number}\"");
     let running = start(&text.replace("memory = \"disk\"", &memory));
     let mut host = Host::new(port);
