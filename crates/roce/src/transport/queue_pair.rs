@@ -81,7 +81,9 @@ impl QueuePair {
             inbox: Inbox::new(receives, capacity.receive_sges),
             counters: Counters::default(),
             unreadable: None,
-            is_responders_turn: true,
+            // A program that answers a message waits for its answer to leave, and nobody for the
+            // acknowledgement.
+            is_responders_turn: false,
             fault: None,
         }
     }

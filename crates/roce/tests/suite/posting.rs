@@ -1,6 +1,6 @@
 //! What is posted, and what is refused.
 
-use verbline_roce::wire::{AtomicExtension, AtomicOp, SendEnd, WriteEnd};
+use verbline_roce::wire::{AtomicExtension, AtomicOp, Rc, Segment, SendEnd, WriteEnd};
 use verbline_roce::{Data, Operation, PostError, Remote, SendRequest};
 
 use crate::pair::{DEPTH, Half, Pair, RIGHTS};
@@ -71,4 +71,23 @@ fn what_does_not_fit_is_not_posted() {
     assert!(pair.a.qp.poll().is_some() && pair.b.qp.poll().is_some());
     post(&mut pair, &request(Data::Inline(b"ok"))).expect("room");
     pair.b.receive(1, 10);
+}
+
+/// A program's answer leaves before the acknowledgement of what it answers, each time.
+#[test]
+fn an_answer_leaves_before_the_acknowledgement() {
+    let mut pair = pair();
+    for id in 0..3 {
+        pair.b.receive(id, 10);
+        pair.a.receive(id, 10);
+        pair.a.send(id, SEND, 10);
+        let sent = pair.a.all(0);
+        sent.iter().for_each(|datagram| pair.b.take(0, datagram).expect("taken"));
+        pair.b.send(id, SEND, 10);
+        let answers: Vec<_> = pair.b.all(0).iter().map(|datagram| datagram.segment()).collect();
+        assert!(matches!(answers[..], [Segment::Rc(Rc::Send { .. }), Segment::Rc(Rc::Acknowledge(_))]), "{answers:?}");
+        pair.settle(0);
+        pair.a.completions();
+        pair.b.completions();
+    }
 }
