@@ -1,4 +1,4 @@
-//! Whoever can send a datagram is a peer: what it costs at most.
+//! Anybody who can send a datagram is a peer: what a hostile datagram costs at most.
 
 use fastrand::Rng;
 use verbline_roce::transport::{Arrival, Discard, Icrc, Incoming, Retries};
