@@ -27,7 +27,7 @@ fn allocated(sets: &[&str]) -> Option<(Stats, [u64; 2])> {
     let mut registry = Registry::new("tick-to-trade");
     stages::register(&mut registry, &Tally::default());
     let loader = Loader::new(registry.catalog(), Machine::detect()).sets(&settings);
-    let plan = loader.load_path(&config("tick-to-trade")).unwrap_or_else(|faults| panic!("{faults}"));
+    let plan = loader.load_path(config("tick-to-trade")).unwrap_or_else(|faults| panic!("{faults}"));
     let running = Runtime::build(&plan, &registry).and_then(Runtime::start).unwrap_or_else(|error| panic!("{error}"));
     running.wait(Some(WARM_UP));
     let before = recovered(&running.snapshot());

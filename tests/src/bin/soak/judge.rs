@@ -138,12 +138,15 @@ fn kept_its_rate(rate: Rate, first: &[Sample], last: &[Sample]) -> Result<String
     }
 }
 
+/// What a process has at a moment.
+type Figure = fn(&Sample) -> u64;
+
 fn most(stretch: &[Sample], figure: impl Fn(&Sample) -> u64) -> Result<u64, String> {
     stretch.iter().map(figure).max().ok_or_else(|| "no sample".to_owned())
 }
 
 fn level(first: &[Sample], last: &[Sample]) -> Result<String, String> {
-    let figures: [(&str, fn(&Sample) -> u64); 3] = [
+    let figures: [(&str, Figure); 3] = [
         ("resident", |sample| sample.resident_kib),
         ("proportional", |sample| sample.proportional_kib),
         ("locked", |sample| sample.locked_kib),
@@ -159,7 +162,7 @@ fn level(first: &[Sample], last: &[Sample]) -> Result<String, String> {
 }
 
 fn handles(first: &[Sample], last: &[Sample]) -> Result<String, String> {
-    let figures: [(&str, fn(&Sample) -> u64); 2] =
+    let figures: [(&str, Figure); 2] =
         [("descriptors", |sample| sample.descriptors), ("threads", |sample| sample.threads)];
     let mut words = Vec::new();
     for (name, figure) in figures {
