@@ -6,7 +6,8 @@ use serde::Deserialize;
 use verbline::plan::Params;
 use verbline::prelude::*;
 
-use crate::client::VALUE_BYTES_MIN;
+/// The least length of a value: its key and its generation, by which a client checks it.
+pub(crate) const VALUE_BYTES_MIN: usize = 16;
 
 /// `[kv]`.
 #[derive(Clone, Debug, Deserialize)]

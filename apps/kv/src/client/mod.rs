@@ -6,5 +6,4 @@ mod peers;
 mod stage;
 mod work;
 
-pub(crate) use oracle::VALUE_BYTES_MIN;
 pub(crate) use stage::register;

@@ -9,9 +9,6 @@
 //! client that comes later may find one of another client until its own PUT of that key is
 //! answered.
 
-/// The length of a value at least: its key and its generation.
-pub(crate) const VALUE_BYTES_MIN: usize = 16;
-
 #[derive(Clone, Copy, Debug, Default)]
 struct Key {
     /// The last generation that was sent.
@@ -205,7 +202,7 @@ mod tests {
     #[test]
     fn every_byte_of_a_value_counts() {
         let from = Origin { client: US, generation: 3 };
-        for len in VALUE_BYTES_MIN..80 {
+        for len in crate::settings::VALUE_BYTES_MIN..80 {
             let good = value(7, 3, len);
             assert_eq!(origin_of(7, &good), Some(from));
             for at in 0..len {
