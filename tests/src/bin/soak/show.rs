@@ -20,7 +20,7 @@ pub(crate) fn table(soaked: &[Soaked], programs: &Path, time: Duration) -> Strin
     let time = humantime::format_duration(time);
     let mut text = format!("soak: {time} a plan, programs of {}\n\n", programs.display());
     text +=
-        &format!("{:<20}{:>9}{:>6}{:>11}{:>12}  {:<22}\n", "plan", "disturbed", "rate", "memory", "fds+threads", "");
+        &format!("{:<20}{:>9}{:>6}{:>11}{:>12}  {}\n", "plan", "disturbed", "rate", "memory", "fds+threads", "right");
     for soak in soaked {
         let findings = match &soak.outcome {
             Outcome::Judged(findings) => &findings[..],
