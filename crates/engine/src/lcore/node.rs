@@ -300,7 +300,8 @@ impl Node {
     }
 
     /// Runs the stage on its input.
-    #[inline]
+    // A part of the one place that calls it, of which there is one in each kind of work.
+    #[inline(always)]
     pub(crate) fn process(&mut self, ctx: &mut LcoreContext) {
         let input = &mut ctx.sinks[self.input].batch;
         if !self.work.swap_like(input) {
