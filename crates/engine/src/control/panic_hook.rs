@@ -7,8 +7,8 @@
 //!
 //! So the first run of a process puts a hook in front of the one that it finds. Where an lcore
 //! panics, the words (and the backtrace, if `RUST_BACKTRACE` asks for one) go to a thread that
-//! writes them; elsewhere the hook that was there is called. A hook that never blocks can be called
-//! on lcores too: whoever sets one says so ([`panic_hook_is_prompt`]). What a panic said is in the
+//! writes them; elsewhere the hook that was there is called. A process whose own hook never blocks
+//! says so ([`panic_hook_is_prompt`]), and keeps it on lcores too. What a panic said is in the
 //! report in any case.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -36,16 +36,17 @@ thread_local! {
 static IS_PROMPT: AtomicBool = AtomicBool::new(false);
 
 /// Says that the process's panic hook, which was set with [`std::panic::set_hook`], never blocks:
-/// from now on lcores that panic call it too. To be called before the first run starts.
+/// lcores that panic call it too. To be called before the first run starts.
 pub fn panic_hook_is_prompt() {
-    // Release pairs with the Acquire in `tell`: the hook was set before.
+    // Release pairs with the Acquire in `install`: the hook was set before.
     IS_PROMPT.store(true, Ordering::Release);
 }
 
-/// Puts the hook in its place, once a process.
+/// Puts the hook in its place, once a process, if the process needs it.
 pub(crate) fn install() -> io::Result<()> {
     static INSTALLED: OnceLock<()> = OnceLock::new();
-    if INSTALLED.get().is_some() {
+    // Acquire pairs with the Release in `panic_hook_is_prompt`.
+    if INSTALLED.get().is_some() || IS_PROMPT.load(Ordering::Acquire) {
         return Ok(());
     }
     let (words, waiting) = sync_channel(WAITING_MAX);
@@ -64,9 +65,7 @@ pub(crate) fn this_is_an_lcore() {
 }
 
 fn tell(info: &PanicHookInfo<'_>, words: &SyncSender<Words>, before: &dyn Fn(&PanicHookInfo<'_>)) {
-    let is_lcore = IS_LCORE.try_with(Cell::get).unwrap_or(false);
-    // Acquire pairs with the Release in `panic_hook_is_prompt`.
-    if !is_lcore || IS_PROMPT.load(Ordering::Acquire) {
+    if !IS_LCORE.try_with(Cell::get).unwrap_or(false) {
         return before(info);
     }
     let thread = thread::current();

@@ -105,7 +105,7 @@ fn an_lcore_that_was_moved_is_told_with_both_cpus() {
 }
 
 #[test]
-fn who_else_is_pinned_to_the_cpu_is_named() {
+fn two_lcores_worth_of_work_on_one_cpu_names_who_else_is_pinned_there() {
     use std::sync::atomic::{AtomicBool, Ordering};
     let over = AtomicBool::new(false);
     let report = std::thread::scope(|scope| {

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_verbs_go_back_and_forth_over_software_rnics() {
+    fn two_lcores_go_back_and_forth_over_software_rnics_by_both_verbs() {
         for (verb, size_bytes) in [(Verb::Send, 64), (Verb::Send, 4096), (Verb::Write, 64), (Verb::Write, 4096)] {
             let mut listener = Listener::bind(Provider::Soft, "10.9.9.2:0".parse().unwrap(), 1).unwrap();
             let address = listener.local_addr();
