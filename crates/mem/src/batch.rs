@@ -159,18 +159,6 @@ impl Batch {
         mem::swap(&mut self.capacity, &mut other.capacity);
     }
 
-    /// [`Batch::swap`] of two batches of one capacity. False, and nothing is done, if one holds
-    /// more than the other.
-    #[inline]
-    #[must_use = "nothing is done if they differ"]
-    pub fn swap_like(&mut self, other: &mut Batch) -> bool {
-        let are_alike = self.capacity == other.capacity;
-        if are_alike {
-            mem::swap(&mut self.packets, &mut other.packets);
-        }
-        are_alike
-    }
-
     /// Moves packets from the front of `from` to the end of this batch, as many as fit, in order;
     /// gives how many.
     #[inline]

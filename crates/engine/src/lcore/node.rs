@@ -110,6 +110,8 @@ pub(crate) struct Node {
     cache: usize,
     /// The batch that `process` works on, while its input gathers what comes next.
     work: Batch,
+    /// What that and its input hold.
+    batch_packets: usize,
     polling: Polling,
     /// `None`: until it is to be polled.
     until: Option<Arc<Until>>,
@@ -162,6 +164,7 @@ impl Node {
             input: spec.input,
             cache: spec.cache.unwrap_or(usize::MAX),
             work: Batch::with_capacity(spec.batch_packets),
+            batch_packets: spec.batch_packets,
             polling: Polling::EACH_LOOP,
             until: spec.until,
             watches: spec.watches,
@@ -303,10 +306,7 @@ impl Node {
     // A part of the one place that calls it, of which there is one in each kind of work.
     #[inline(always)]
     pub(crate) fn process(&mut self, ctx: &mut LcoreContext) {
-        let input = &mut ctx.sinks[self.input].batch;
-        if !self.work.swap_like(input) {
-            self.restore(input);
-        }
+        self.work.swap(&mut ctx.sinks[self.input].batch);
         let (packets, stats) = (self.work.len() as u64, &self.stats);
         // Before the stage has them: also of one that panics it is known what it was given.
         stats.calls.add(1);
@@ -318,9 +318,9 @@ impl Node {
         let sent = out.sent;
         ctx.stage_ends(began, ctx.weights.calls, stats);
         stats.packets_out.add(sent);
-        if !self.work.is_empty() {
-            stats.drops.add(DropReason::Unclaimed, self.work.len() as u64);
-            self.work.clear();
+        // One question for both: packets are left, or the batch is another one.
+        if self.work.room() != self.batch_packets {
+            self.tidy_up();
         }
         // The packets may have changed when the stage wants to be polled.
         if self.polling != Polling::DONE {
@@ -330,20 +330,26 @@ impl Node {
 }
 
 impl Node {
-    /// The stage has put a batch of another size in the place of its input: without capacity it
-    /// would starve. Once a batch of such a stage, so that it may allocate.
+    /// The stage has left packets, or has put a batch of another size in the place of its input:
+    /// without capacity it would starve. That is replaced, which may allocate.
     #[cold]
-    fn restore(&mut self, input: &mut Batch) {
+    fn tidy_up(&mut self) {
+        if !self.work.is_empty() {
+            self.stats.drops.add(DropReason::Unclaimed, self.work.len() as u64);
+            self.work.clear();
+        }
+        if self.work.capacity() == self.batch_packets {
+            return;
+        }
         if !std::mem::replace(&mut self.told_of_swap, true) {
-            let (left_packets, input_packets) = (self.work.capacity(), input.capacity());
+            let (left_packets, input_packets) = (self.work.capacity(), self.batch_packets);
             tracing::warn!(
                 stage = %self.name, left_packets, input_packets,
                 "it leaves a batch of another capacity in place of its input, which costs an allocation each time: \
                  move the packets with `append`, or swap batches of `batch_max` packets"
             );
         }
-        self.work = Batch::with_capacity(input.capacity());
-        self.work.swap(input);
+        self.work = Batch::with_capacity(self.batch_packets);
     }
 }
 

@@ -135,11 +135,10 @@ impl Lcore {
     fn tell_changes(&mut self, at: usize) -> bool {
         let port = self.ctx.many[at].index();
         let mut waits = self.hand_on_early(at);
-        self.ctx.stats.calling.begin(Call::ConnectionEvent);
         while !waits && let Some((connection, change)) = self.ctx.many[at].next_change() {
             let event = ConnectionEvent { port, connection, change };
             for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_told_of(port)) {
-                self.ctx.stats.calling.stage(index);
+                self.ctx.stats.calling.set(Call::ConnectionEvent.of(index));
                 node.connection_event(event, &mut self.ctx);
                 self.polling = self.polling.min(node.polling());
             }
@@ -162,9 +161,8 @@ impl Lcore {
     fn notify_stages(&mut self, port: usize, change: PortChange) {
         let Some(port) = self.ports.get(port) else { return };
         let event = PortEvent { port: port.index, change };
-        self.ctx.stats.calling.begin(Call::PortEvent);
         for (index, node) in self.nodes.iter_mut().enumerate().filter(|(_, node)| node.is_told_of(event.port)) {
-            self.ctx.stats.calling.stage(index);
+            self.ctx.stats.calling.set(Call::PortEvent.of(index));
             node.port_event(event, &mut self.ctx);
             self.polling = self.polling.min(node.polling());
         }

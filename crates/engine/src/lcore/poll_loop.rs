@@ -210,10 +210,9 @@ impl Lcore {
     #[inline(never)]
     fn poll_nodes(&mut self) -> bool {
         let (mut busy, mut polling, mut pollers) = (false, Polling::DONE, 0);
-        self.ctx.stats.calling.begin(Call::Poll);
         for (index, node) in self.nodes[..self.pollers].iter_mut().enumerate() {
             if node.polling().is_due(&self.ctx.time) {
-                self.ctx.stats.calling.stage(index);
+                self.ctx.stats.calling.set(Call::Poll.of(index));
                 let turn = node.poll(&mut self.ctx);
                 busy |= turn.busy;
                 if turn.finished {
@@ -233,15 +232,15 @@ impl Lcore {
     /// Runs the stages that have input, in topological order. True if one had.
     #[inline(always)] // As `publish`.
     fn run_nodes(&mut self) -> bool {
-        let (mut busy, mut polling) = (false, self.polling);
-        self.ctx.stats.calling.begin(Call::Process);
-        for (index, node) in self.nodes.iter_mut().enumerate() {
+        let (mut busy, mut polling, mut called) = (false, self.polling, Call::Process.of(0));
+        for node in &mut self.nodes {
             if node.has_input(&self.ctx) {
-                self.ctx.stats.calling.stage(index);
+                self.ctx.stats.calling.set(called);
                 node.process(&mut self.ctx);
                 polling = polling.min(node.polling());
                 busy = true;
             }
+            called = called.next();
         }
         self.ctx.stats.calling.clear();
         self.polling = polling;

@@ -31,11 +31,10 @@ impl Lcore {
         }
         // What a stage that panicked had not taken yet.
         nodes.iter().for_each(Node::count_stopped);
-        ctx.stats.calling.begin(Call::Drop);
         for (index, node) in nodes.into_iter().enumerate() {
             // A stage may take its time for it; the time of this one begins here.
             ctx.time.restart();
-            ctx.stats.calling.stage(index);
+            ctx.stats.calling.set(Call::Drop.of(index));
             let name = node.name.clone();
             node.let_go().into_iter().for_each(|said| failed(&name, said));
         }
@@ -52,9 +51,8 @@ impl Lcore {
     /// decides, or the drain budget is spent.
     pub(super) fn drain(&mut self) -> io::Result<()> {
         let until_ns = self.ctx.time.clock().now_ns().saturating_add(self.drain_ns);
-        self.ctx.stats.calling.begin(Call::Stop);
         for (index, node) in self.nodes.iter_mut().enumerate() {
-            self.ctx.stats.calling.stage(index);
+            self.ctx.stats.calling.set(Call::Stop.of(index));
             node.stop(&mut self.ctx);
             self.polling = self.polling.min(node.polling());
         }

@@ -21,6 +21,12 @@ impl Call {
     /// Where an lcore is that calls no stage.
     pub(crate) const NONE: &str = "in a turn of its own, in which it called no stage,";
 
+    /// Of the stage in this place.
+    #[inline]
+    pub(crate) fn of(self, place: usize) -> Called {
+        Called((place as u64) << BITS | self as u64)
+    }
+
     /// In the words of a stage's author.
     pub(crate) fn words(self) -> &'static str {
         match self {
@@ -35,40 +41,42 @@ impl Call {
     }
 }
 
-/// The call that an lcore makes now. Written by it alone: a store for each pass over its stages,
-/// and one for each call. Two words, of which a reader may see one of this call and one of the
-/// last; of a stage that never comes back both are long there.
-#[derive(Debug, Default)]
-pub(crate) struct Calling {
-    /// What stages are called for; 0: the lcore calls none.
-    what: Count,
-    /// The place of the stage on the lcore, while `what` is not 0.
-    stage: Count,
+/// The bits of a call, below those of the stage's place on its lcore.
+const BITS: u32 = 3;
+
+/// A call of the stage in some place, in one word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Called(u64);
+
+impl Called {
+    /// The same of the stage in the next place: a pass over all stages goes from word to word.
+    #[inline]
+    pub(crate) fn next(self) -> Called {
+        Called(self.0 + (1 << BITS))
+    }
 }
 
-impl Calling {
-    /// From here on the lcore calls stages for this, each of which [`Calling::stage`] says.
-    #[inline]
-    pub(crate) fn begin(&self, call: Call) {
-        self.what.set(call as u64);
-    }
+/// The call that an lcore makes now. Written by it alone; one store a call.
+#[derive(Debug, Default)]
+pub(crate) struct Calling(Count);
 
-    /// The lcore calls the stage in this place.
+impl Calling {
     #[inline]
-    pub(crate) fn stage(&self, place: usize) {
-        self.stage.set(place as u64);
+    pub(crate) fn set(&self, called: Called) {
+        self.0.set(called.0);
     }
 
     /// The lcore calls none.
     #[inline]
     pub(crate) fn clear(&self) {
-        self.what.set(0);
+        self.0.set(0);
     }
 
     /// The stage that is called, by its place on the lcore, and for what.
     pub(crate) fn now(&self) -> Option<(usize, Call)> {
-        let call = BY_NUMBER.get((self.what.value() as usize).checked_sub(1)?)?;
-        Some((self.stage.value() as usize, *call))
+        let word = self.0.value();
+        let call = BY_NUMBER.get(((word & ((1 << BITS) - 1)) as usize).checked_sub(1)?)?;
+        Some(((word >> BITS) as usize, *call))
     }
 }
 
@@ -80,14 +88,13 @@ mod tests {
     fn every_call_of_every_stage_is_told_as_it_was_set() {
         let calling = Calling::default();
         assert_eq!(calling.now(), None);
-        for call in BY_NUMBER {
-            calling.begin(call);
-            for stage in [0, 1, 65_535] {
-                calling.stage(stage);
-                assert_eq!(calling.now(), Some((stage, call)));
-            }
-            calling.clear();
-            assert_eq!(calling.now(), None);
+        for (place, call) in [0, 1, 65_535].into_iter().flat_map(|place| BY_NUMBER.map(|call| (place, call))) {
+            calling.set(call.of(place));
+            assert_eq!(calling.now(), Some((place, call)));
+            calling.set(call.of(place).next());
+            assert_eq!(calling.now(), Some((place + 1, call)));
         }
+        calling.clear();
+        assert_eq!(calling.now(), None);
     }
 }
