@@ -207,7 +207,7 @@ impl Lcore {
     }
 
     /// Polls the stages that are due. True if one sent something or has more to do.
-    #[inline(never)]
+    #[inline]
     fn poll_nodes(&mut self) -> bool {
         let (mut busy, mut polling, mut pollers) = (false, Polling::DONE, 0);
         for (index, node) in self.nodes[..self.pollers].iter_mut().enumerate() {

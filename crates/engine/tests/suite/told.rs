@@ -79,7 +79,7 @@ fn a_process_that_was_stopped_is_told_so() {
 }
 
 #[test]
-fn an_lcore_that_was_moved_is_told_with_both_cpus() {
+fn two_lcores_worth_of_cpus_an_lcore_that_was_moved_is_told_with_both() {
     if lacks_cpus(2) {
         return;
     }
