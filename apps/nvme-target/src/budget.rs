@@ -22,7 +22,7 @@ impl Budget {
         }
     }
 
-    /// A request of so many bytes is asked.
+    /// Takes the `bytes` of a request from what is left.
     pub(crate) fn spend(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub(bytes.max(LEAST_BYTES));
     }

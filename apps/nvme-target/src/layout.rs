@@ -39,12 +39,12 @@ impl Layout {
         self.protected.map_or(1 << self.block_shift, |protected| protected.format.extended_bytes())
     }
 
-    /// So many blocks are in so many bytes of a packet, at least one.
+    /// How many blocks fit a packet of `bytes`, at least one.
     pub(crate) fn blocks_in(&self, bytes: u32) -> u32 {
         (bytes / self.stored_bytes()).max(1)
     }
 
-    /// Bytes of so many of a command's blocks as they go over the wire.
+    /// How many bytes `blocks` of a command take on the wire.
     pub(crate) fn wire_bytes(&self, command: &Command, blocks: u32) -> u64 {
         match &self.protected {
             Some(protected) => protected.format.wire_bytes(Action::of(command), blocks),
@@ -109,7 +109,7 @@ impl Protected {
     }
 
     /// The data of a Write becomes what the store gets: what came with it is checked, or is made.
-    /// It is so many blocks, of which the first has this number in the command.
+    /// The packet has `blocks` of the command, from its block `first` on.
     pub(crate) fn bring_in(
         &self,
         command: &Command,

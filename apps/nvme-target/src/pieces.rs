@@ -23,7 +23,7 @@ pub(crate) struct Piece {
 }
 
 impl Io {
-    /// The next blocks go as one piece, as many as fit so many bytes.
+    /// Makes the next blocks one piece, as many as fit a packet of `bytes`. Gives their number.
     pub(crate) fn begin_part(&mut self, layout: &Layout, bytes: u32) -> u32 {
         self.part = self.left.min(layout.blocks_in(bytes).into());
         // No more than a command has.

@@ -61,7 +61,7 @@ fn answered(running: &Running) -> u64 {
     running.snapshot().stage("load").and_then(|stage| stage.counter("answered")).unwrap_or(0)
 }
 
-/// Waits until the load has had so many more commands answered.
+/// Waits until `more` commands of the load were answered.
 #[track_caller]
 fn goes_on(running: &Running, more: u64) {
     let (from, deadline) = (answered(running), Instant::now() + Duration::from_secs(30));

@@ -135,7 +135,7 @@ impl<T> Untaken<T> {
         Untaken { value: Some(value), whose }
     }
 
-    /// The value, for whoever drops it from now on.
+    /// Gives the value away: its new owner drops it.
     pub(crate) fn take(mut self) -> Option<T> {
         self.value.take()
     }

@@ -31,7 +31,7 @@ pub enum What {
         /// Durable when done (RWF_DSYNC, pwritev2(2)).
         dsync: bool,
     },
-    /// Write so many zeros, at most [`ZEROS_MAX`](super::ZEROS_MAX).
+    /// Write `len` zeros, at most [`ZEROS_MAX`](super::ZEROS_MAX).
     WriteZeros {
         /// Of the file, bytes.
         offset: u64,

@@ -70,7 +70,7 @@ impl Span {
         (self.len_high == 0 && self.len_low <= max_bytes).then_some(self.len_low)
     }
 
-    /// Whether it ends within so many bytes.
+    /// Whether it ends within memory of `bytes`.
     #[inline]
     pub(crate) fn is_within(self, bytes: u64) -> bool {
         // Two numbers of 48 bits.

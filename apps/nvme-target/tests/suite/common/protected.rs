@@ -45,7 +45,7 @@ pub(crate) fn serve_with(port: u16, kind: ProtectionType, more: &str) -> Served 
     serve_by(port, kind, ("ops_depth_wr = 64", PACKET_BYTES), more)
 }
 
-/// With packets that hold so many bytes.
+/// Serves with packets of `packet_bytes`.
 pub(crate) fn serve_in_packets_of(packet_bytes: u32, port: u16, kind: ProtectionType) -> Served {
     serve_by(port, kind, ("ops_depth_wr = 64", packet_bytes), "")
 }
