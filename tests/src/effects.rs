@@ -9,7 +9,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-use crate::program::{Finished, Program};
+use crate::program::{Finished, Program, Turn};
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -20,7 +20,7 @@ impl Program {
     /// # Panics
     /// If this machine takes no filter.
     pub fn run_without_effects(&self) -> Finished {
-        let (turn, mut command) = (self.turn(), self.command());
+        let (turn, mut command) = (Turn::take(), self.command());
         // The filter is that of a thread, and of the processes that it starts.
         let started = std::thread::scope(|scope| {
             let filtered = || {

@@ -99,7 +99,7 @@ impl Program {
     }
 
     fn start_as(&self, command: &mut Command, stdout: Stdio, stderr: Stdio) -> Started {
-        let turn = self.turn();
+        let turn = Turn::take();
         self.start_in_turn(command, [stdout, stderr], turn)
     }
 
@@ -152,11 +152,19 @@ impl Program {
     fn runs_lcores(&self) -> bool {
         self.arguments.first().is_none_or(|verb| verb == "run")
     }
+}
 
+/// CPUs that no other test's program uses. Locks of files, for tests may be threads or processes.
+#[derive(Debug)]
+pub(crate) struct Turn(#[expect(dead_code, reason = "the locks end with their files")] Vec<File>);
+
+impl Turn {
     /// Holds the CPUs that this test may use for this run.
-    pub(crate) fn turn(&self) -> Turn {
+    pub(crate) fn take() -> Turn {
+        // Beside the tests' own program: the folder of what they start may be the system's.
+        let tests = std::env::current_exe().expect("a process has a program");
         let lock = |cpu| {
-            let path = self.binary.with_file_name(format!("verbline-tests.cpu{cpu}.lock"));
+            let path = tests.with_file_name(format!("verbline-tests.cpu{cpu}.lock"));
             let file = File::create(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             file.lock().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             file
@@ -166,10 +174,6 @@ impl Program {
         Turn((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(lock).collect())
     }
 }
-
-/// CPUs that no other test's program uses. Locks of files, for tests may be threads or processes.
-#[derive(Debug)]
-pub(crate) struct Turn(#[expect(dead_code, reason = "the locks end with their files")] Vec<File>);
 
 /// A program that runs. It is killed when this is dropped.
 #[derive(Debug)]

@@ -41,7 +41,7 @@ impl Terminal {
 
     /// Starts a program in a new terminal of this width.
     pub fn start_in(program: &Program, columns: NonZero<u16>) -> Terminal {
-        let turn = program.turn();
+        let turn = Turn::take();
         let (master, slave) = terminal_pair(columns).unwrap_or_else(|error| panic!("no terminal: {error}"));
         let mut command = program.command();
         let end = || slave.try_clone().unwrap_or_else(|error| panic!("no terminal: {error}"));

@@ -34,7 +34,9 @@ fn refused(shown: Finished, says: &[&str]) {
 fn changed(file: &str, change: impl FnOnce(&mut Vec<u8>)) -> Option<TempDir> {
     let dir = tempfile::tempdir().expect("a folder for files");
     for entry in fs::read_dir(recording()?).expect("the recording").flatten() {
-        fs::copy(entry.path(), dir.path().join(entry.file_name())).expect("a copy");
+        // The bytes alone: the recording may be read-only, and its copy is to be changed.
+        let bytes = fs::read(entry.path()).expect("a file of the recording");
+        fs::write(dir.path().join(entry.file_name()), bytes).expect("a copy");
     }
     let path = dir.path().join(file);
     let mut bytes = fs::read(&path).expect("a file of the recording");
