@@ -108,3 +108,24 @@ impl Entry {
         (self.changes.load(Ordering::Relaxed) == before).then_some(grant)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{Entry, Grant};
+
+    /// A stale invalidation names a key that the entry had before: it takes nothing away from the
+    /// key that the entry has now.
+    #[test]
+    fn a_key_that_was_replaced_reads_and_clears_nothing() {
+        let (entry, old, new) = (Entry::default(), 0x100, 0x101);
+        let grant = |start| Grant { pd: 1, access: 2, start, len: 64, offset: 8, qpn: 3, parent: 4 };
+        entry.set(old, &grant(0x1000));
+        assert_eq!((entry.read(old), entry.read(new)), (Some(grant(0x1000)), None));
+        assert!(entry.clear(old));
+        entry.set(new, &grant(0x2000));
+        assert!(!entry.clear(old) && !entry.clear(0));
+        assert_eq!((entry.read(old), entry.read(new)), (None, Some(grant(0x2000))));
+        assert!(entry.clear(new) && !entry.clear(new));
+        assert_eq!((entry.read(new), entry.read(0)), (None, None));
+    }
+}
